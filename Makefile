@@ -1,0 +1,41 @@
+# `make run` shows this host's VMs, `make test` tests all. `make help` lists the rest.
+
+.DEFAULT_GOAL := help
+.PHONY: help run demo test test-unit test-kernel test-vm bench vm fmt clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## build, start the agent, show the host's VMs until Ctrl-C (DEMO=0: start none)
+	@scripts/run
+
+demo: ## the same with an end: two small VMs, their numbers, and whether they were right
+	@scripts/demo
+
+test: ## everything; without root what needs none, and what was left out
+	@scripts/test
+
+test-unit: ## formatting, lints and the tests that need no privilege
+	@scripts/test style unit
+
+test-kernel: ## the suite against this host's kernel (root)
+	@scripts/test kernel
+
+test-vm: ## the suite on Debian kernels in QEMU (root)
+	@scripts/test vm
+
+vm: ## one Debian kernel with VMs in it and a shell beside them: make vm KERNEL=debian-6.12
+	@scripts/install-packages run test
+	@cargo build --quiet --package virtlens-vmtest --locked
+	@cargo run --quiet --package virtlens-vmtest --locked -- --shell $(if $(KERNEL),--kernel $(KERNEL))
+
+bench: ## criterion benchmarks and the cost of a whole collection
+	@scripts/install-packages run
+	@cargo build --release --locked --package virtlens --package minivm
+	@cargo bench --locked --package virtlens-benches
+
+fmt: ## format the sources
+	@cargo fmt --all
+
+clean: ## remove what was built; the cache of downloads stays
+	@cargo clean
