@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The contract between the BPF programs and the agent: what the programs
+ * write, what they are told, and how they count what they lost.
+ *
+ * Only fixed-width plain integers, no pointers, no implicit padding. Enums
+ * give values; fields that hold them are __u32. crates/abi mirrors every
+ * struct and enum here, and a test compares both by the objects' BTF.
+ *
+ * Times are nanoseconds. UNKNOWN means that this kernel does not tell.
+ */
+#ifndef VIRTLENS_ABI_H
+#define VIRTLENS_ABI_H
+
+#define UNKNOWN (~0ULL)
+#define COMM_LEN 16
+/* NAME_MAX of the VFS and a NUL. */
+#define CGROUP_NAME_LEN 256
+/* 2048 CPUs; a larger host has no affinity in its records, and says so. */
+#define MASK_WORDS_MAX 32
+
+/* Told once, before the programs are loaded (.rodata). */
+struct config {
+	/* The cpu controller is in a v1 hierarchy. */
+	__u32 cgroup_v1;
+	/* 64-bit words of an affinity mask; 0: masks are too long to be told. */
+	__u32 mask_words;
+	/* Marks live in task storage (since v5.11), not in a hash. */
+	__u32 task_storage;
+	__u32 pad;
+};
+
+/* Told before each pass (map `control`, one entry). */
+struct control {
+	/* Changes when the agent has forgotten cgroup names. */
+	__u64 session;
+	/* Changes with each pass, and with each repetition of one. */
+	__u64 pass;
+	/* Changes with each change of `watched`. */
+	__u32 epoch;
+	/* How many cgroups are watched. */
+	__u32 watched;
+};
+
+/*
+ * Whose a thread is. A VM: its process's start (ns since boot) and tgid.
+ * A pod: its cgroup's id, and tgid 0.
+ */
+struct owner {
+	__u64 id;
+	__u32 tgid;
+	__u32 pad;
+};
+
+/* Value of map `watched`, key: the id of a cgroup below which all is read. */
+struct watch {
+	/* The cgroup id of the pod that its members belong to. */
+	__u64 pod;
+	/* Names under which threads of this pod have retired. */
+	__u32 names;
+	__u32 pad;
+};
+
+/* Value of map `vms`, key: tgid. */
+struct vm {
+	__u64 start_ns;
+	/* Names under which threads of this VM have retired. */
+	__u32 names;
+	__u32 pad;
+};
+
+enum record_kind {
+	RECORD_THREAD = 1,
+	RECORD_CGROUP = 2,
+	RECORD_CGROUP_NAME = 3,
+	RECORD_VCPU_FD = 4,
+};
+
+/* Each record of the stream begins so; `size` counts all of it, in bytes, a
+ * multiple of 8. */
+struct record_head {
+	__u32 kind;
+	__u32 size;
+};
+
+enum thread_flag {
+	/* A vcpu_record follows. */
+	THREAD_VCPU = 1,
+	THREAD_KTHREAD = 2,
+	THREAD_USER_WORKER = 4,
+	THREAD_IO_WORKER = 8,
+	/* It has begun to exit: its times are what `retired` does not hold. */
+	THREAD_RETIRED = 16,
+};
+
+/*
+ * A living thread of a VM or a watched cgroup. Behind it: a vcpu_record if
+ * THREAD_VCPU, then config.mask_words words of affinity.
+ */
+struct thread_record {
+	struct record_head head;
+	struct owner owner;
+	__u32 tid;
+	__u32 tgid;
+	__u64 start_ns;
+	__u64 run_ns;
+	__u64 wait_ns;
+	__u64 guest_ns;
+	__u64 cgroup;
+	__u32 pcpu;
+	__u32 flags;
+	char comm[COMM_LEN];
+	char leader_comm[COMM_LEN];
+};
+
+/* The vCPU that a thread runs. The counters are UNKNOWN while KVM's structure
+ * cannot be believed. */
+struct vcpu_record {
+	__u32 id;
+	__u32 index;
+	/* Names the kvm_vcpu: another instance's counters start anew. */
+	__u64 instance;
+	__u64 halt_poll_success_ns;
+	__u64 halt_poll_fail_ns;
+	__u64 halt_wait_ns;
+	__u64 exits;
+	__u64 io_exits;
+	__u64 mmio_exits;
+	__u64 halt_exits;
+	__u64 irq_exits;
+	__u64 irq_window_exits;
+	__u64 hypercalls;
+	__u64 pf_fixed;
+	__u64 pf_taken;
+	__u32 preempted;
+	/* vCPUs that its VM holds, 0 if not known. */
+	__u32 online_vcpus;
+};
+
+/* A cgroup on the path of a thread in this pass. */
+struct cgroup_record {
+	struct record_head head;
+	__u64 id;
+	/* 0 at the root. */
+	__u64 parent;
+	/* period_ns 0: no cpu controller here. quota_ns UNKNOWN: no limit. */
+	__u64 quota_ns;
+	__u64 period_ns;
+	/* UNKNOWN before v5.14. */
+	__u64 burst_ns;
+	__u64 periods;
+	__u64 throttled_periods;
+	__u64 throttled_ns;
+};
+
+/* The name of a cgroup, once in a session. */
+struct cgroup_name_record {
+	struct record_head head;
+	__u64 id;
+	char name[CGROUP_NAME_LEN];
+};
+
+/* A file descriptor of a vCPU, from the pass over open files. */
+struct vcpu_fd_record {
+	struct record_head head;
+	struct owner owner;
+	__u64 instance;
+	__u32 vcpu_id;
+	/* The thread that ran it last, 0 if none ever did. */
+	__u32 tid;
+};
+
+/* Key of map `retired`: all threads that ended alike. */
+struct retired_key {
+	struct owner owner;
+	/* THREAD_KTHREAD, _USER_WORKER, _IO_WORKER, or 0. */
+	__u32 flags;
+	/* ~0 if it ran none. */
+	__u32 vcpu_id;
+	char comm[COMM_LEN];
+	char leader_comm[COMM_LEN];
+};
+
+/* Value of map `retired`: what they had used, summed. */
+struct retired {
+	__u64 threads;
+	__u64 run_ns;
+	__u64 wait_ns;
+	__u64 guest_ns;
+};
+
+/* Index into map `drops`: what was lost, and why. */
+enum drop_reason {
+	/* A thread ended and `retired` had no room, not even for its owner. */
+	DROP_RETIRED_FULL = 0,
+	/* A thread's mark could not be made: what it used after it began to
+	 * exit is not counted. */
+	DROP_MARK_FULL = 1,
+	/* A VM could not be remembered: its other threads are not found. */
+	DROP_VM_FULL = 2,
+	/* A thread ended under a name beyond its owner's share of `retired`: its
+	 * time is kept, its role is not. */
+	DROP_RETIRED_NAMES = 3,
+	/* A cgroup lies deeper than the walk goes: its path is not known. */
+	DROP_CGROUP_DEPTH = 4,
+	DROP_REASONS = 5,
+};
+
+#endif

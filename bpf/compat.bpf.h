@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Every way in which kernels differ for these programs, one accessor each.
+ * Presence is asked of the kernel's own type information, never of its
+ * version; versions here say where the difference comes from.
+ */
+#ifndef VIRTLENS_COMPAT_BPF_H
+#define VIRTLENS_COMPAT_BPF_H
+
+#include "kernel.bpf.h"
+#include "abi.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+/* Before v5.16 x86 kept it in task_struct: bcf9033e5449 ("sched: move CPU
+ * field back into thread_info if THREAD_INFO_IN_TASK=y"). */
+struct task_struct___cpu {
+	unsigned int cpu;
+};
+
+/* Before v5.14 halt polling stood beside the rest: 0193cc908b5a ("KVM: stats:
+ * Separate generic stats from architecture specific ones"). */
+struct kvm_vcpu_stat___flat {
+	__u64 halt_poll_success_ns;
+	__u64 halt_poll_fail_ns;
+};
+
+/* Since v6.4 kernel workers can be threads of a user's process: 54e6842d0775
+ * ("fork/vm: Move common PF_IO_WORKER behavior to new flag"). Its bit was
+ * another flag before. */
+struct kernel_clone_args {
+	__u32 user_worker : 1;
+};
+
+#pragma clang attribute pop
+
+static __always_inline __u32 task_pcpu(struct task_struct *task)
+{
+	struct task_struct___cpu *old = (void *)task;
+
+	if (bpf_core_field_exists(task->thread_info.cpu))
+		return task->thread_info.cpu;
+	return BPF_CORE_READ(old, cpu);
+}
+
+static __always_inline bool is_user_worker(unsigned int task_flags)
+{
+	return bpf_core_field_exists(struct kernel_clone_args, user_worker) &&
+	       task_flags & PF_USER_WORKER;
+}
+
+/* bpf_probe_read_kernel with the error turned into `missing`. */
+#define READ_OR(missing, source)                                               \
+	({                                                                     \
+		typeof(source) __value;                                        \
+		bpf_core_read(&__value, sizeof(__value), &(source)) ?          \
+			(typeof(source))(missing) : __value;                   \
+	})
+
+static __always_inline __u64 halt_poll_success_ns(struct kvm_vcpu *vcpu)
+{
+	struct kvm_vcpu_stat___flat *flat;
+
+	if (bpf_core_field_exists(vcpu->stat.generic))
+		return READ_OR(UNKNOWN, vcpu->stat.generic.halt_poll_success_ns);
+	flat = (void *)&vcpu->stat;
+	return READ_OR(UNKNOWN, flat->halt_poll_success_ns);
+}
+
+static __always_inline __u64 halt_poll_fail_ns(struct kvm_vcpu *vcpu)
+{
+	struct kvm_vcpu_stat___flat *flat;
+
+	if (bpf_core_field_exists(vcpu->stat.generic))
+		return READ_OR(UNKNOWN, vcpu->stat.generic.halt_poll_fail_ns);
+	flat = (void *)&vcpu->stat;
+	return READ_OR(UNKNOWN, flat->halt_poll_fail_ns);
+}
+
+/* In v5.15's struct kvm_vcpu_stat_generic (include/linux/kvm_types.h), not in
+ * v5.10. */
+static __always_inline __u64 halt_wait_ns(struct kvm_vcpu *vcpu)
+{
+	if (bpf_core_field_exists(vcpu->stat.generic.halt_wait_ns))
+		return READ_OR(UNKNOWN, vcpu->stat.generic.halt_wait_ns);
+	return UNKNOWN;
+}
+
+/* Since v6.0: 1075d41efcca ("KVM: x86/mmu: Expand and clean up page fault
+ * stats"). */
+static __always_inline __u64 pf_taken(struct kvm_vcpu *vcpu)
+{
+	if (bpf_core_field_exists(vcpu->stat.pf_taken))
+		return READ_OR(UNKNOWN, vcpu->stat.pf_taken);
+	return UNKNOWN;
+}
+
+/* Since v5.14: f4183717b370 ("sched/fair: Introduce the burstable CFS
+ * controller"). */
+static __always_inline __u64 burst_ns(struct task_group *group)
+{
+	if (bpf_core_field_exists(group->cfs_bandwidth.burst))
+		return BPF_CORE_READ(group, cfs_bandwidth.burst);
+	return UNKNOWN;
+}
+
+#endif

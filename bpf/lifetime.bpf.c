@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What threads that ended had used.
+ *
+ *   sched_process_exit ──► its times so far go to `retired`; marked
+ *   … the task pass may still see it: it tells what is beyond that
+ *   sched_process_free ──► what it used since (a large VM's teardown)
+ *
+ * A thread nobody asked about between its birth and its end is found here
+ * too. Its role is judged by its names, which therefore are the key.
+ */
+#include "owner.bpf.h"
+
+/* Distinct (name, kind, vCPU) an owner may retire: 64 vCPUs and as many
+ * names. Beyond it all goes to one entry, without names. */
+#define NAMES_PER_OWNER 128
+
+static __always_inline void read_times(struct task_struct *task, struct retired *times)
+{
+	times->run_ns = task->se.sum_exec_runtime;
+	times->wait_ns = task->sched_info.run_delay;
+	times->guest_ns = task->gtime;
+}
+
+/* Whether the owner may have one more name; counts it. */
+static __always_inline bool take_name(const struct owner *owner)
+{
+	__u32 tgid = owner->tgid, *names = NULL;
+	struct watch *watch;
+	struct vm *vm;
+
+	if (tgid) {
+		vm = bpf_map_lookup_elem(&vms, &tgid);
+		names = vm ? &vm->names : NULL;
+	} else {
+		watch = bpf_map_lookup_elem(&watched, &owner->id);
+		names = watch ? &watch->names : NULL;
+	}
+	if (!names || *names >= NAMES_PER_OWNER)
+		return false;
+	__sync_fetch_and_add(names, 1);
+	return true;
+}
+
+static __always_inline bool add_retired(const struct retired_key *key, const struct retired *times)
+{
+	struct retired *sum = bpf_map_lookup_elem(&retired, key);
+
+	if (!sum)
+		return false;
+	__sync_fetch_and_add(&sum->threads, times->threads);
+	__sync_fetch_and_add(&sum->run_ns, times->run_ns);
+	__sync_fetch_and_add(&sum->wait_ns, times->wait_ns);
+	__sync_fetch_and_add(&sum->guest_ns, times->guest_ns);
+	return true;
+}
+
+/* Adds to an entry that may have to be made. Two CPUs may make it at once:
+ * the one that loses adds to the other's. */
+static __always_inline bool make_retired(const struct retired_key *key, const struct retired *times)
+{
+	return !bpf_map_update_elem(&retired, key, times, BPF_NOEXIST) || add_retired(key, times);
+}
+
+static __noinline void retire(struct task_struct *task, const struct owner *owner, __u32 vcpu_id,
+			      const struct retired *times)
+{
+	struct retired_key key = { .owner = *owner, .vcpu_id = vcpu_id };
+	unsigned int flags = task->flags;
+
+	key.flags = (flags & PF_KTHREAD ? THREAD_KTHREAD : 0) |
+		    (flags & PF_IO_WORKER ? THREAD_IO_WORKER : 0) |
+		    (is_user_worker(flags) ? THREAD_USER_WORKER : 0);
+	bpf_probe_read_kernel_str(key.comm, sizeof(key.comm), task->comm);
+	bpf_probe_read_kernel_str(key.leader_comm, sizeof(key.leader_comm),
+				  task->group_leader->comm);
+	if (add_retired(&key, times))
+		return;
+	if (take_name(owner) && make_retired(&key, times))
+		return;
+	count_drop(DROP_RETIRED_NAMES);
+	__builtin_memset(key.comm, 0, sizeof(key.comm));
+	__builtin_memset(key.leader_comm, 0, sizeof(key.leader_comm));
+	if (!add_retired(&key, times) && !make_retired(&key, times))
+		count_drop(DROP_RETIRED_FULL);
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *task)
+{
+	struct control *control = get_control();
+	struct mark *mark = mark_of(task);
+	struct retired times = { .threads = 1 };
+	struct owner owner = {};
+
+	if (!control || !owner_of(task, mark, control, &owner))
+		return 0;
+	if (!mark)
+		mark = make_mark(task, &owner);
+	if (mark && mark->is_retired)
+		return 0;
+	read_times(task, &times);
+	if (mark) {
+		mark->retired = times;
+		mark->is_retired = 1;
+	}
+	retire(task, &owner, mark ? mark->vcpu_id : ~0U, &times);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_free")
+int BPF_PROG(on_free, struct task_struct *task)
+{
+	struct mark *mark = mark_of(task);
+	struct retired times = {};
+	struct owner owner;
+
+	if (!mark || !mark->is_retired)
+		return 0;
+	read_times(task, &times);
+	times.run_ns -= mark->retired.run_ns;
+	times.wait_ns -= mark->retired.wait_ns;
+	times.guest_ns -= mark->retired.guest_ns;
+	owner = mark->owner;
+	if (times.run_ns || times.wait_ns)
+		retire(task, &owner, mark->vcpu_id, &times);
+	forget_mark(task);
+	return 0;
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * All state that the programs keep, and what bounds it. Names are at most 15
+ * characters, so that bpftool shows them whole.
+ */
+#ifndef VIRTLENS_MAPS_BPF_H
+#define VIRTLENS_MAPS_BPF_H
+
+#include "compat.bpf.h"
+
+const volatile struct config cfg = {};
+
+/* What the programs remember of a thread. */
+struct mark {
+	struct owner owner;
+	/* Its kvm_vcpu, 0 if it runs none. */
+	__u64 vcpu;
+	__u32 vcpu_id;
+	__u32 vcpu_idx;
+	/* Its times that `retired` holds already. */
+	__u32 is_retired;
+	__u32 pad;
+	struct retired retired;
+};
+
+/* Only vCPU threads, vhost kernel threads and threads of VMs that are just
+ * exiting are marked. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct mark);
+} marks SEC(".maps");
+
+/* The same before v5.11, where there is no task storage. 512 VMs of 64
+ * vCPUs. The start time tells a reused tid. */
+struct mark_key {
+	__u64 start_ns;
+	__u64 tid;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 32768);
+	__type(key, struct mark_key);
+	__type(value, struct mark);
+} marks_hash SEC(".maps");
+
+/* 4096 VMs: some ten times the pods that a kubelet admits (110 to 500). */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct vm);
+} vms SEC(".maps");
+
+/* The same VMs by mm_struct: a vhost kernel thread runs on its VMM's. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u64);
+	__type(value, struct owner);
+} vm_mms SEC(".maps");
+
+/* A VM has at most two watched cgroups: its pod's and an overhead one. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__type(key, __u64);
+	__type(value, struct watch);
+} watched SEC(".maps");
+
+/* Which pod a cgroup belongs to: what the walk up from it found. A cache. */
+struct membership {
+	/* 0: none that is watched. */
+	__u64 pod;
+	__u32 epoch;
+	__u32 pad;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct membership);
+} memberships SEC(".maps");
+
+/* Which cgroups this pass has told of. Losing an entry tells one twice. */
+struct told {
+	__u64 pass;
+	__u64 session;
+	__u64 named_pass;
+	/* The thread for which it was told: where the stream's buffer was full
+	 * the kernel drops what was told and shows the same thread again. */
+	__u32 tid;
+	__u32 pad;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct told);
+} told_cgroups SEC(".maps");
+
+/* vCPU threads found by their file descriptors; consumed when marked. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, __u64);
+} vcpu_of_tid SEC(".maps");
+
+/* Up to NAMES_PER_OWNER names each; the agent removes those of owners that
+ * are gone. 512 VMs with all their names, thousands with the usual ten. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 32768);
+	__type(key, struct retired_key);
+	__type(value, struct retired);
+} retired SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct control);
+} control SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, DROP_REASONS);
+	__type(key, __u32);
+	__type(value, __u64);
+} drops SEC(".maps");
+
+/* A thread on its way to the stream: one write of what lies one behind the
+ * other costs less than three. Without a vCPU the mask takes its place. */
+struct thread_buffer {
+	struct thread_record thread;
+	struct vcpu_record vcpu;
+	__u64 mask[MASK_WORDS_MAX];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct thread_buffer);
+} thread_buffer SEC(".maps");
+
+/* The last cgroup that was told: neighbours mostly sit in the same. */
+struct last_told {
+	__u64 pass;
+	__u64 cgroup;
+	__u32 tid;
+	__u32 pad;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct last_told);
+} last_told SEC(".maps");
+
+/* A cgroup name on its way to the stream. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cgroup_name_record);
+} name_buffer SEC(".maps");
+
+static __always_inline void count_drop(__u32 reason)
+{
+	__u64 *count = bpf_map_lookup_elem(&drops, &reason);
+
+	if (count)
+		*count += 1;
+}
+
+static __always_inline struct control *get_control(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&control, &zero);
+}
+
+static __always_inline struct mark *mark_of(struct task_struct *task)
+{
+	struct mark_key key = {};
+
+	if (cfg.task_storage) {
+		/* Of most tasks of a host nobody remembers anything. */
+		if (!task->bpf_storage)
+			return NULL;
+		return bpf_task_storage_get(&marks, task, NULL, 0);
+	}
+	key.start_ns = task->start_boottime;
+	key.tid = task->pid;
+	return bpf_map_lookup_elem(&marks_hash, &key);
+}
+
+/* The mark of `task`, made anew if it has none; NULL (counted) if it cannot
+ * be made. */
+static __always_inline struct mark *make_mark(struct task_struct *task, const struct owner *owner)
+{
+	struct mark fresh = { .owner = *owner, .vcpu_id = ~0U };
+	struct mark_key key = {};
+	struct mark *mark;
+
+	if (cfg.task_storage) {
+		mark = bpf_task_storage_get(&marks, task, &fresh, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	} else {
+		key.start_ns = task->start_boottime;
+		key.tid = task->pid;
+		bpf_map_update_elem(&marks_hash, &key, &fresh, BPF_NOEXIST);
+		mark = bpf_map_lookup_elem(&marks_hash, &key);
+	}
+	if (!mark)
+		count_drop(DROP_MARK_FULL);
+	return mark;
+}
+
+static __always_inline void forget_mark(struct task_struct *task)
+{
+	struct mark_key key = {};
+
+	/* Task storage ends with its task. */
+	if (cfg.task_storage)
+		return;
+	key.start_ns = task->start_boottime;
+	key.tid = task->pid;
+	bpf_map_delete_elem(&marks_hash, &key);
+}
+
+#endif

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Whose a thread is: a VM's, a watched pod's, or nobody's. Asked for every
+ * task of the host in each pass and at each exit, so the answer "nobody's"
+ * must be cheap: two lookups.
+ */
+#ifndef VIRTLENS_OWNER_BPF_H
+#define VIRTLENS_OWNER_BPF_H
+
+#include "maps.bpf.h"
+
+/* kubepods.slice/…-burstable.slice/…-pod.slice/scope/container is 5 levels;
+ * nested kubelets (kind) and systemd units in front of them double that. */
+#define MAX_CGROUP_DEPTH 16
+
+static __always_inline struct cgroup *css_cgroup(struct cgroup_subsys_state *css)
+{
+	return css ? css->cgroup : NULL;
+}
+
+/* The innermost cgroup of a task: of the cpu controller on v1, of the unified
+ * hierarchy on v2 (where the cpu controller may end further up). */
+static __always_inline struct cgroup *task_cgroup(struct task_struct *task)
+{
+	struct cgroup_subsys_state *css = NULL;
+	struct css_set *set = task->cgroups;
+
+	if (!set)
+		return NULL;
+	if (!cfg.cgroup_v1)
+		return set->dfl_cgrp;
+	bpf_core_read(&css, sizeof(css),
+		      &set->subsys[bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id)]);
+	return css ? BPF_CORE_READ(css, cgroup) : NULL;
+}
+
+static __always_inline __u64 cgroup_id(struct cgroup *cgroup)
+{
+	return cgroup ? BPF_CORE_READ(cgroup, kn, id) : 0;
+}
+
+static __always_inline struct cgroup *cgroup_parent(struct cgroup *cgroup)
+{
+	struct cgroup_subsys_state *css = BPF_CORE_READ(cgroup, self.parent);
+
+	return css ? BPF_CORE_READ(css, cgroup) : NULL;
+}
+
+/* Walks up from `cgroup` to the first watched one; the pod's id, or 0. */
+static __noinline __u64 find_pod(struct cgroup *cgroup)
+{
+	struct watch *watch;
+	__u64 id;
+
+	for (int depth = 0; depth < MAX_CGROUP_DEPTH; depth++) {
+		if (!cgroup)
+			break;
+		id = cgroup_id(cgroup);
+		watch = bpf_map_lookup_elem(&watched, &id);
+		if (watch)
+			return watch->pod;
+		cgroup = cgroup_parent(cgroup);
+	}
+	return 0;
+}
+
+/* The watched pod that a task sits in, or 0. */
+static __always_inline __u64 pod_of(struct task_struct *task, const struct control *control)
+{
+	struct membership fresh = {}, *known;
+	struct cgroup *cgroup;
+	__u64 id;
+
+	if (!control->watched)
+		return 0;
+	cgroup = task_cgroup(task);
+	id = cgroup_id(cgroup);
+	known = bpf_map_lookup_elem(&memberships, &id);
+	if (known && known->epoch == control->epoch)
+		return known->pod;
+	fresh.pod = find_pod(cgroup);
+	fresh.epoch = control->epoch;
+	bpf_map_update_elem(&memberships, &id, &fresh, BPF_ANY);
+	return fresh.pod;
+}
+
+static __always_inline void vm_owner(struct task_struct *task, struct owner *owner)
+{
+	owner->id = task->group_leader->start_boottime;
+	owner->tgid = task->tgid;
+	owner->pad = 0;
+}
+
+/* Whether `task` belongs to a known VM's process, or is a kernel thread on
+ * the memory of one. */
+static __always_inline bool vm_of(struct task_struct *task, struct owner *owner)
+{
+	struct owner *by_mm;
+	__u32 tgid = task->tgid;
+	struct vm *vm;
+	__u64 mm;
+
+	if (task->flags & PF_KTHREAD) {
+		mm = (__u64)task->mm;
+		if (!mm)
+			return false;
+		by_mm = bpf_map_lookup_elem(&vm_mms, &mm);
+		if (by_mm)
+			*owner = *by_mm;
+		return by_mm != NULL;
+	}
+	vm = bpf_map_lookup_elem(&vms, &tgid);
+	if (!vm)
+		return false;
+	vm_owner(task, owner);
+	/* The pid of a VM that is gone, reused. */
+	return vm->start_ns == owner->id;
+}
+
+/* Fills `owner` and returns true if the task is anybody's. */
+static __always_inline bool owner_of(struct task_struct *task, struct mark *mark,
+				     const struct control *control, struct owner *owner)
+{
+	__u64 pod;
+
+	if (mark) {
+		*owner = mark->owner;
+		return true;
+	}
+	if (vm_of(task, owner))
+		return true;
+	pod = pod_of(task, control);
+	owner->id = pod;
+	owner->tgid = 0;
+	owner->pad = 0;
+	return pod != 0;
+}
+
+/* Remembers the VM whose vCPU `task` runs. */
+static __always_inline void learn_vm(struct task_struct *task, const struct owner *owner)
+{
+	struct vm fresh = { .start_ns = owner->id }, *known;
+	__u64 mm = (__u64)task->mm;
+	__u32 tgid = owner->tgid;
+
+	known = bpf_map_lookup_elem(&vms, &tgid);
+	if (known && known->start_ns == owner->id)
+		return;
+	if (bpf_map_update_elem(&vms, &tgid, &fresh, BPF_ANY) ||
+	    (mm && bpf_map_update_elem(&vm_mms, &mm, owner, BPF_ANY)))
+		count_drop(DROP_VM_FULL);
+}
+
+#endif

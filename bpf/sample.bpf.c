@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The task pass: one walk over the host's tasks tells of every VM all that
+ * the kernel counts by itself.
+ *
+ *   task ── in KVM_RUN? ──► its vCPU: mark it, learn its VM
+ *        └─ whose? (owner.bpf.h) ──► nobody's: done
+ *   its cgroups up to the root, each once a pass ──► stream
+ *   its times, its vCPU's counters, its affinity ──► stream
+ *
+ * A VM found for the first time has threads that this pass has already gone
+ * by: the agent sees a VM it did not know and repeats the pass.
+ *
+ * All that a task tells is dropped by the kernel, and the task shown again,
+ * where the stream's buffer is full (bpf_seq_read, kernel/bpf/bpf_iter.c):
+ * telling must be repeatable.
+ */
+#include "owner.bpf.h"
+
+/* The vCPU at `vcpu`, if it is alive and `task` is the last that ran it. All
+ * that is read through it is only believed after this. */
+static __always_inline bool runs_vcpu(struct task_struct *task, struct kvm_vcpu *vcpu)
+{
+	struct pid *pid = NULL;
+
+	return vcpu && !bpf_core_read(&pid, sizeof(pid), &vcpu->pid) && pid &&
+	       pid == task->thread_pid;
+}
+
+/* The vCPU whose KVM_RUN `task` is inside of. KVM is the only user of preempt
+ * notifiers (kvm_main.c: vcpu_load), but other vCPU ioctls load too: hence
+ * runs_vcpu. */
+static __always_inline struct kvm_vcpu *loaded_vcpu(struct task_struct *task)
+{
+	struct hlist_node *link = task->preempt_notifiers.first;
+
+	if (!link)
+		return NULL;
+	return (void *)link - bpf_core_field_offset(struct kvm_vcpu, preempt_notifier) -
+	       bpf_core_field_offset(struct preempt_notifier, link);
+}
+
+/* A vCPU thread that the pass over files found in user space. */
+static __always_inline struct kvm_vcpu *found_vcpu(struct task_struct *task)
+{
+	__u32 tid = task->pid;
+	__u64 *vcpu = bpf_map_lookup_elem(&vcpu_of_tid, &tid);
+
+	return vcpu ? (struct kvm_vcpu *)*vcpu : NULL;
+}
+
+static __always_inline struct mark *mark_vcpu(struct task_struct *task, struct mark *mark,
+					      struct kvm_vcpu *vcpu)
+{
+	struct owner owner;
+
+	if (mark && mark->vcpu == (__u64)vcpu)
+		return mark;
+	vm_owner(task, &owner);
+	learn_vm(task, &owner);
+	if (!mark)
+		mark = make_mark(task, &owner);
+	if (mark && mark->vcpu != (__u64)vcpu) {
+		mark->vcpu_id = READ_OR(~0U, vcpu->vcpu_id);
+		mark->vcpu_idx = READ_OR(~0U, vcpu->vcpu_idx);
+		mark->vcpu = (__u64)vcpu;
+	}
+	return mark;
+}
+
+/* The counters of x86 stand together (struct kvm_vcpu_stat, behind the generic
+ * ones): they are read at once, from the first to beyond the last. */
+#define STAT_OFFSET(field) bpf_core_field_offset(struct kvm_vcpu, stat.field)
+#define STAT_SPAN 200
+
+/* One counter out of the span, or by itself where a kernel keeps it elsewhere. */
+#define STAT(span, start, vcpu, field)                                         \
+	(STAT_OFFSET(field) >= (start) && STAT_OFFSET(field) - (start) <= STAT_SPAN - 8 ? \
+		 *(__u64 *)((void *)(span) + (STAT_OFFSET(field) - (start))) : \
+		 READ_OR(UNKNOWN, (vcpu)->stat.field))
+
+static __always_inline void fill_counters(struct vcpu_record *record, struct kvm_vcpu *vcpu)
+{
+	const __u32 start = bpf_core_field_exists(vcpu->stat.pf_taken) ? STAT_OFFSET(pf_taken) :
+									 STAT_OFFSET(pf_fixed);
+	__u64 span[STAT_SPAN / 8];
+
+	record->exits = UNKNOWN;
+	if (bpf_probe_read_kernel(span, sizeof(span), (void *)vcpu + start))
+		return;
+	record->halt_poll_success_ns = halt_poll_success_ns(vcpu);
+	record->halt_poll_fail_ns = halt_poll_fail_ns(vcpu);
+	record->halt_wait_ns = halt_wait_ns(vcpu);
+	record->exits = STAT(span, start, vcpu, exits);
+	record->io_exits = STAT(span, start, vcpu, io_exits);
+	record->mmio_exits = STAT(span, start, vcpu, mmio_exits);
+	record->halt_exits = STAT(span, start, vcpu, halt_exits);
+	record->irq_exits = STAT(span, start, vcpu, irq_exits);
+	record->irq_window_exits = STAT(span, start, vcpu, irq_window_exits);
+	record->hypercalls = STAT(span, start, vcpu, hypercalls);
+	record->pf_fixed = STAT(span, start, vcpu, pf_fixed);
+	record->pf_taken = UNKNOWN;
+	if (bpf_core_field_exists(vcpu->stat.pf_taken))
+		record->pf_taken = STAT(span, start, vcpu, pf_taken);
+	record->preempted = READ_OR(0, vcpu->preempted);
+	record->online_vcpus = BPF_CORE_READ(vcpu, kvm, online_vcpus.counter);
+}
+
+static __always_inline void fill_vcpu(struct vcpu_record *record, struct task_struct *task,
+				      const struct mark *mark)
+{
+	struct kvm_vcpu *vcpu = (struct kvm_vcpu *)mark->vcpu;
+
+	__builtin_memset(record, 0, sizeof(*record));
+	record->id = mark->vcpu_id;
+	record->index = mark->vcpu_idx;
+	record->instance = mark->vcpu;
+	record->exits = UNKNOWN;
+	if (runs_vcpu(task, vcpu))
+		fill_counters(record, vcpu);
+}
+
+/* Tells of one cgroup; false if it was told before in this pass. */
+static __noinline bool tell_cgroup(struct seq_file *seq, struct cgroup *cgroup,
+				   struct task_group *group, __u32 tid,
+				   const struct control *control)
+{
+	struct cgroup_record record = { .head = { RECORD_CGROUP, sizeof(record) } };
+	struct told fresh = { .pass = control->pass, .session = control->session, .tid = tid };
+	struct cgroup_name_record *name;
+	struct told *told;
+	const char *text;
+	__u32 zero = 0;
+
+	record.id = cgroup_id(cgroup);
+	told = bpf_map_lookup_elem(&told_cgroups, &record.id);
+	if (told && told->pass == control->pass && told->tid != tid)
+		return false;
+	record.parent = cgroup_id(cgroup_parent(cgroup));
+	if (group) {
+		record.quota_ns = BPF_CORE_READ(group, cfs_bandwidth.quota);
+		record.period_ns = BPF_CORE_READ(group, cfs_bandwidth.period);
+		record.burst_ns = burst_ns(group);
+		record.periods = (__u32)BPF_CORE_READ(group, cfs_bandwidth.nr_periods);
+		record.throttled_periods = (__u32)BPF_CORE_READ(group, cfs_bandwidth.nr_throttled);
+		record.throttled_ns = BPF_CORE_READ(group, cfs_bandwidth.throttled_time);
+	}
+	bpf_seq_write(seq, &record, sizeof(record));
+
+	fresh.named_pass = told ? told->named_pass : 0;
+	if (!told || told->session != control->session || told->named_pass == control->pass) {
+		name = bpf_map_lookup_elem(&name_buffer, &zero);
+		if (!name)
+			return true;
+		name->head.kind = RECORD_CGROUP_NAME;
+		name->head.size = sizeof(*name);
+		name->id = record.id;
+		text = BPF_CORE_READ(cgroup, kn, name);
+		bpf_probe_read_kernel_str(name->name, sizeof(name->name), text);
+		bpf_seq_write(seq, name, sizeof(*name));
+		fresh.named_pass = control->pass;
+	}
+	bpf_map_update_elem(&told_cgroups, &record.id, &fresh, BPF_ANY);
+	return true;
+}
+
+/* Tells of the cgroups from the task's own up to the root. Where one was told
+ * before, so were those above it. */
+static __always_inline void tell_cgroups(struct seq_file *seq, struct task_struct *task,
+					 const struct control *control)
+{
+	struct task_group *group = task->sched_task_group, *own;
+	struct cgroup *cgroup = task_cgroup(task);
+	struct last_told *last;
+	__u32 zero = 0;
+
+	last = bpf_map_lookup_elem(&last_told, &zero);
+	if (!last || (last->pass == control->pass && last->cgroup == (__u64)cgroup &&
+		      last->tid != (__u32)task->pid))
+		return;
+	last->pass = control->pass;
+	last->cgroup = (__u64)cgroup;
+	last->tid = task->pid;
+	for (int depth = 0; depth < MAX_CGROUP_DEPTH; depth++) {
+		if (!cgroup)
+			return;
+		/* On v2 the cpu controller may end above this cgroup. */
+		own = NULL;
+		if (group && BPF_CORE_READ(group, css.cgroup) == cgroup) {
+			own = group;
+			group = BPF_CORE_READ(group, parent);
+		}
+		if (!tell_cgroup(seq, cgroup, own, task->pid, control))
+			return;
+		cgroup = cgroup_parent(cgroup);
+	}
+	if (cgroup)
+		count_drop(DROP_CGROUP_DEPTH);
+}
+
+static __always_inline __u32 thread_flags(struct task_struct *task)
+{
+	unsigned int flags = task->flags;
+
+	return (flags & PF_KTHREAD ? THREAD_KTHREAD : 0) |
+	       (flags & PF_IO_WORKER ? THREAD_IO_WORKER : 0) |
+	       (is_user_worker(flags) ? THREAD_USER_WORKER : 0);
+}
+
+static __always_inline void fill_thread(struct thread_record *thread, struct task_struct *task,
+					const struct mark *mark, const struct owner *owner)
+{
+	thread->head.kind = RECORD_THREAD;
+	thread->owner = *owner;
+	thread->tid = task->pid;
+	thread->tgid = task->tgid;
+	thread->start_ns = task->start_boottime;
+	thread->run_ns = task->se.sum_exec_runtime;
+	thread->wait_ns = task->sched_info.run_delay;
+	thread->guest_ns = task->gtime;
+	thread->cgroup = cgroup_id(task_cgroup(task));
+	thread->pcpu = task_pcpu(task);
+	thread->flags = thread_flags(task);
+	__builtin_memcpy(thread->comm, task->comm, COMM_LEN);
+	__builtin_memcpy(thread->leader_comm, task->group_leader->comm, COMM_LEN);
+	if (mark && mark->is_retired) {
+		thread->flags |= THREAD_RETIRED;
+		thread->run_ns -= mark->retired.run_ns;
+		thread->wait_ns -= mark->retired.wait_ns;
+		thread->guest_ns -= mark->retired.guest_ns;
+	}
+}
+
+static __always_inline void tell_thread(struct seq_file *seq, struct task_struct *task,
+					const struct mark *mark, const struct owner *owner)
+{
+	__u32 mask_size = cfg.mask_words * 8, size = sizeof(struct thread_record), zero = 0;
+	struct thread_buffer *buffer = bpf_map_lookup_elem(&thread_buffer, &zero);
+	void *mask;
+
+	if (!buffer || mask_size > sizeof(buffer->mask))
+		return;
+	fill_thread(&buffer->thread, task, mark, owner);
+	mask = &buffer->vcpu;
+	if (mark && mark->vcpu) {
+		buffer->thread.flags |= THREAD_VCPU;
+		fill_vcpu(&buffer->vcpu, task, mark);
+		size += sizeof(buffer->vcpu);
+		mask = &buffer->mask;
+	}
+	if (mask_size)
+		bpf_core_read(mask, mask_size, &task->cpus_mask);
+	size += mask_size;
+	buffer->thread.head.size = size;
+	bpf_seq_write(seq, buffer, size);
+}
+
+SEC("iter/task")
+int sample_tasks(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct control *control = get_control();
+	struct kvm_vcpu *vcpu;
+	struct owner owner = {};
+	struct mark *mark;
+
+	if (!task || !control)
+		return 0;
+	mark = mark_of(task);
+	vcpu = loaded_vcpu(task);
+	if (runs_vcpu(task, vcpu))
+		mark = mark_vcpu(task, mark, vcpu);
+	if (!owner_of(task, mark, control, &owner))
+		return 0;
+	if (owner.tgid && !mark) {
+		vcpu = found_vcpu(task);
+		if (runs_vcpu(task, vcpu))
+			mark = mark_vcpu(task, mark, vcpu);
+		else if (task->flags & PF_KTHREAD)
+			mark = make_mark(task, &owner);
+	}
+	tell_cgroups(ctx->meta->seq, task, control);
+	tell_thread(ctx->meta->seq, task, mark, &owner);
+	return 0;
+}
+
+/* The pass over open files, at start and now and then: VMs whose vCPUs are in
+ * user space, or were never run. Users cannot name anonymous inodes, so the
+ * name with the file system's magic is proof (kvm_main.c: create_vcpu_fd). */
+SEC("iter/task_file")
+int sample_files(struct bpf_iter__task_file *ctx)
+{
+	struct vcpu_fd_record record = { .head = { RECORD_VCPU_FD, sizeof(record) } };
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct kvm_vcpu *vcpu;
+	struct pid *pid = NULL;
+	union {
+		char text[16];
+		__u64 first8;
+	} name = {}, vcpu_name = { .text = "kvm-vcpu" };
+	__u64 instance;
+
+	if (!task || !file || file->f_inode->i_sb->s_magic != ANON_INODE_FS_MAGIC)
+		return 0;
+	bpf_probe_read_kernel_str(name.text, sizeof(name.text), file->f_path.dentry->d_name.name);
+	/* Not "kvm-vcpu-stats:N". */
+	if (name.first8 != vcpu_name.first8 || name.text[8] != ':')
+		return 0;
+	vcpu = file->private_data;
+	instance = (__u64)vcpu;
+	vm_owner(task, &record.owner);
+	learn_vm(task, &record.owner);
+	record.instance = instance;
+	record.vcpu_id = READ_OR(~0U, vcpu->vcpu_id);
+	bpf_core_read(&pid, sizeof(pid), &vcpu->pid);
+	if (pid)
+		record.tid = BPF_CORE_READ(pid, numbers[0].nr);
+	if (record.tid)
+		bpf_map_update_elem(&vcpu_of_tid, &record.tid, &instance, BPF_ANY);
+	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
+	return 0;
+}

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * All features in one object, so that they share maps without pinning. Each
+ * program is loaded only if the plan has it.
+ */
+#include "sample.bpf.c"
+#include "lifetime.bpf.c"
+
+/* The programs' helpers are for GPL-compatible programs only. */
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,216 @@
+//! Rust mirror of `bpf/abi.h`, the one contract between the BPF programs and
+//! the agent. What each field means stands there; here are the same names in
+//! the same order.
+//!
+//! [`STRUCTS`] and [`ENUMERATORS`] say what this mirror believes; a test
+//! compares them with the type information of the compiled object.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// This kernel does not tell.
+pub const UNKNOWN: u64 = u64::MAX;
+/// Bytes of a thread's name, with its NUL.
+pub const COMM_LEN: usize = 16;
+/// Bytes of a cgroup's name, with its NUL.
+pub const CGROUP_NAME_LEN: usize = 256;
+/// The longest affinity mask, in 64-bit words.
+pub const MASK_WORDS_MAX: usize = 32;
+
+/// A field of a struct: its name, offset and size in bytes.
+pub type Field = (&'static str, usize, usize);
+
+/// The layout of one struct as this mirror has it.
+#[derive(Debug, Clone, Copy)]
+pub struct Layout {
+    /// The struct's name in `abi.h`.
+    pub name: &'static str,
+    /// Its size in bytes.
+    pub size: usize,
+    /// Its fields, in order.
+    pub fields: &'static [Field],
+}
+
+/// Declares the structs once: as Rust types, and as [`Layout`]s.
+macro_rules! mirror {
+    ($($(#[$doc:meta])* $c:ident => $name:ident { $($field:ident: $type:ty,)* })*) => {
+        $(
+            $(#[$doc])*
+            #[allow(missing_docs, reason = "the fields are documented in bpf/abi.h")]
+            #[repr(C)]
+            #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+            #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+            pub struct $name { $(pub $field: $type,)* }
+        )*
+
+        /// Every struct of the contract.
+        pub const STRUCTS: &[Layout] = &[$(Layout {
+            name: stringify!($c),
+            size: size_of::<$name>(),
+            fields: &[$((
+                stringify!($field),
+                std::mem::offset_of!($name, $field),
+                size_of::<$type>(),
+            ),)*],
+        },)*];
+    };
+}
+
+mirror! {
+    /// `struct config`: told once, before the programs are loaded.
+    config => Config {
+        cgroup_v1: u32,
+        mask_words: u32,
+        task_storage: u32,
+        pad: u32,
+    }
+    /// `struct control`: told before each pass.
+    control => Control {
+        session: u64,
+        pass: u64,
+        epoch: u32,
+        watched: u32,
+    }
+    /// `struct owner`: whose a thread is.
+    owner => Owner {
+        id: u64,
+        tgid: u32,
+        pad: u32,
+    }
+    /// `struct watch`: value of map `watched`.
+    watch => Watch {
+        pod: u64,
+        names: u32,
+        pad: u32,
+    }
+    /// `struct vm`: value of map `vms`.
+    vm => Vm {
+        start_ns: u64,
+        names: u32,
+        pad: u32,
+    }
+    /// `struct record_head`: what each record begins with.
+    record_head => RecordHead {
+        kind: u32,
+        size: u32,
+    }
+    /// `struct thread_record`.
+    thread_record => ThreadRecord {
+        head: RecordHead,
+        owner: Owner,
+        tid: u32,
+        tgid: u32,
+        start_ns: u64,
+        run_ns: u64,
+        wait_ns: u64,
+        guest_ns: u64,
+        cgroup: u64,
+        pcpu: u32,
+        flags: u32,
+        comm: [u8; COMM_LEN],
+        leader_comm: [u8; COMM_LEN],
+    }
+    /// `struct vcpu_record`: follows a thread record with [`THREAD_VCPU`].
+    vcpu_record => VcpuRecord {
+        id: u32,
+        index: u32,
+        instance: u64,
+        halt_poll_success_ns: u64,
+        halt_poll_fail_ns: u64,
+        halt_wait_ns: u64,
+        exits: u64,
+        io_exits: u64,
+        mmio_exits: u64,
+        halt_exits: u64,
+        irq_exits: u64,
+        irq_window_exits: u64,
+        hypercalls: u64,
+        pf_fixed: u64,
+        pf_taken: u64,
+        preempted: u32,
+        online_vcpus: u32,
+    }
+    /// `struct cgroup_record`.
+    cgroup_record => CgroupRecord {
+        head: RecordHead,
+        id: u64,
+        parent: u64,
+        quota_ns: u64,
+        period_ns: u64,
+        burst_ns: u64,
+        periods: u64,
+        throttled_periods: u64,
+        throttled_ns: u64,
+    }
+    /// `struct cgroup_name_record`.
+    cgroup_name_record => CgroupNameRecord {
+        head: RecordHead,
+        id: u64,
+        name: [u8; CGROUP_NAME_LEN],
+    }
+    /// `struct vcpu_fd_record`.
+    vcpu_fd_record => VcpuFdRecord {
+        head: RecordHead,
+        owner: Owner,
+        instance: u64,
+        vcpu_id: u32,
+        tid: u32,
+    }
+    /// `struct retired_key`: key of map `retired`.
+    retired_key => RetiredKey {
+        owner: Owner,
+        flags: u32,
+        vcpu_id: u32,
+        comm: [u8; COMM_LEN],
+        leader_comm: [u8; COMM_LEN],
+    }
+    /// `struct retired`: value of map `retired`.
+    retired => Retired {
+        threads: u64,
+        run_ns: u64,
+        wait_ns: u64,
+        guest_ns: u64,
+    }
+}
+
+/// Declares the enumerators once: as constants, and as [`ENUMERATORS`].
+macro_rules! enumerators {
+    ($($(#[$doc:meta])* $name:ident = $value:expr,)*) => {
+        $($(#[$doc])* pub const $name: u32 = $value;)*
+
+        /// Every enumerator of the contract: its name and value.
+        pub const ENUMERATORS: &[(&str, u32)] = &[$((stringify!($name), $name),)*];
+    };
+}
+
+enumerators! {
+    /// A [`ThreadRecord`].
+    RECORD_THREAD = 1,
+    /// A [`CgroupRecord`].
+    RECORD_CGROUP = 2,
+    /// A [`CgroupNameRecord`].
+    RECORD_CGROUP_NAME = 3,
+    /// A [`VcpuFdRecord`].
+    RECORD_VCPU_FD = 4,
+    /// A [`VcpuRecord`] follows.
+    THREAD_VCPU = 1,
+    /// A kernel thread.
+    THREAD_KTHREAD = 2,
+    /// A kernel worker inside a user's process.
+    THREAD_USER_WORKER = 4,
+    /// An `io_uring` worker.
+    THREAD_IO_WORKER = 8,
+    /// Its times are what `retired` does not hold.
+    THREAD_RETIRED = 16,
+    /// An ended thread's time is lost: `retired` is full.
+    DROP_RETIRED_FULL = 0,
+    /// What a thread used after it began to exit is lost.
+    DROP_MARK_FULL = 1,
+    /// A VM is not remembered.
+    DROP_VM_FULL = 2,
+    /// An ended thread's name is lost.
+    DROP_RETIRED_NAMES = 3,
+    /// A cgroup lies too deep.
+    DROP_CGROUP_DEPTH = 4,
+    /// How many reasons there are.
+    DROP_REASONS = 5,
+}
