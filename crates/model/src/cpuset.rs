@@ -1,0 +1,196 @@
+//! Sets of CPUs, in the kernel's list format ("0-3,8").
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+/// The highest CPU number a set may hold; the kernel's own bound on x86-64 is
+/// 8192 (`NR_CPUS_RANGE_END`, arch/x86/Kconfig, v6.12).
+pub const MAX_CPU: u32 = 8191;
+
+/// A set of CPU numbers.
+///
+/// Two sets are equal when they hold the same CPUs, however they were made.
+#[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CpuSet {
+    /// Bit `n % 64` of word `n / 64` is CPU `n`; no trailing zero words.
+    words: Vec<u64>,
+}
+
+impl CpuSet {
+    /// The set whose bits stand in `words`, lowest CPU first (the shape of the
+    /// kernel's `struct cpumask`).
+    pub fn from_words(words: &[u64]) -> Self {
+        let used = words
+            .iter()
+            .rposition(|word| *word != 0)
+            .map_or(0, |last| last + 1);
+        Self {
+            words: words[..used].to_vec(),
+        }
+    }
+
+    /// Adds one CPU. Numbers above [`MAX_CPU`] are ignored.
+    pub fn insert(&mut self, cpu: u32) {
+        if cpu > MAX_CPU {
+            return;
+        }
+        let word = cpu as usize / 64;
+        if self.words.len() <= word {
+            self.words.resize(word + 1, 0);
+        }
+        self.words[word] |= 1 << (cpu % 64);
+    }
+
+    /// Whether the set holds `cpu`.
+    pub fn contains(&self, cpu: u32) -> bool {
+        self.words
+            .get(cpu as usize / 64)
+            .is_some_and(|word| word >> (cpu % 64) & 1 == 1)
+    }
+
+    /// How many CPUs the set holds.
+    pub fn len(&self) -> usize {
+        self.words
+            .iter()
+            .map(|word| word.count_ones() as usize)
+            .sum()
+    }
+
+    /// Whether the set holds no CPU.
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// The CPUs of the set, lowest first.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        (0u32..).zip(&self.words).flat_map(|(index, word)| {
+            (0..64)
+                .filter(move |bit| word >> bit & 1 == 1)
+                .map(move |bit| index * 64 + bit)
+        })
+    }
+}
+
+impl FromIterator<u32> for CpuSet {
+    fn from_iter<I: IntoIterator<Item = u32>>(cpus: I) -> Self {
+        let mut set = Self::default();
+        for cpu in cpus {
+            set.insert(cpu);
+        }
+        set
+    }
+}
+
+/// Why a text is no CPU list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParseCpuSetError(String);
+
+impl fmt::Display for ParseCpuSetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "not a CPU list: {:?} (expected a form like 0-3,8)",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for ParseCpuSetError {}
+
+impl FromStr for CpuSet {
+    type Err = ParseCpuSetError;
+
+    /// Reads the format of `cpuset.cpus` and `/sys/devices/system/cpu/online`;
+    /// an empty text is the empty set. The kernel's stride form ("0-31:2/4")
+    /// is only ever written to it, never read from it, and is an error here.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bad = || ParseCpuSetError(text.chars().take(64).collect());
+        let mut set = Self::default();
+        for part in text.trim().split(',').filter(|part| !part.is_empty()) {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let first: u32 = first.trim().parse().map_err(|_| bad())?;
+            let last: u32 = last.trim().parse().map_err(|_| bad())?;
+            if first > last || last > MAX_CPU {
+                return Err(bad());
+            }
+            (first..=last).for_each(|cpu| set.insert(cpu));
+        }
+        Ok(set)
+    }
+}
+
+impl fmt::Display for CpuSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut cpus = self.iter().peekable();
+        let mut separator = "";
+        while let Some(first) = cpus.next() {
+            let mut last = first;
+            while let Some(next) = cpus.next_if(|cpu| *cpu == last + 1) {
+                last = next;
+            }
+            if first == last {
+                write!(f, "{separator}{first}")?;
+            } else {
+                write!(f, "{separator}{first}-{last}")?;
+            }
+            separator = ",";
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for CpuSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CpuSet({self})")
+    }
+}
+
+impl Serialize for CpuSet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CpuSet;
+
+    fn set(text: &str) -> CpuSet {
+        text.parse().expect(text)
+    }
+
+    #[test]
+    fn lists_read_and_print_alike() {
+        for text in [
+            "",
+            "0",
+            "0-3",
+            "0-3,8",
+            "1,3,5",
+            "63-64",
+            "0,64,127-128,511",
+            "8191",
+        ] {
+            assert_eq!(set(text).to_string(), text);
+        }
+        assert_eq!(set("0-1,1-3\n").to_string(), "0-3");
+    }
+
+    #[test]
+    fn what_is_no_list_is_an_error() {
+        for text in ["a", "1-", "-1", "3-1", "0-8192", "0-31:2/4", "1;2"] {
+            assert!(text.parse::<CpuSet>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn words_and_lists_agree() {
+        let words = CpuSet::from_words(&[0b1011, 0, 1 << 63, 0]);
+        assert_eq!(words, set("0-1,3,191"));
+        assert_eq!(words.len(), 4);
+        assert!(words.contains(191) && !words.contains(2) && !words.contains(8000));
+        assert!(CpuSet::from_words(&[0, 0]).is_empty());
+    }
+}

@@ -1,0 +1,356 @@
+//! Which VMs there are, what belongs to each, and what they used.
+//!
+//! ```text
+//!            first seen            all its threads gone        linger over
+//!   stranger ──────────► running ───────────────────► ended ──────────────► forgotten
+//!                           ▲                           │
+//!                           └── a VM of the same name ◄─┘  (its counters go on)
+//! ```
+//!
+//! Totals are what the kernel says of living and ended threads together, so
+//! a reading needs none before it; see [`crate::ledger`] for what is kept.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::facts::{
+    CgroupId, Facts, Owner, ProcessFact, RetiredFact, ThreadFact, VmKey, WatchedCgroup,
+};
+use crate::ledger::Ledger;
+use crate::place::{Cgroups, Place};
+use crate::reading::Reading;
+use crate::snapshot::{Quota, Role, Vm};
+use crate::vmm::{self, Identity};
+use crate::{cgroup, roles};
+
+/// The VMs of a host.
+#[derive(Debug)]
+pub struct Fleet {
+    linger_ns: u64,
+    vms: HashMap<VmKey, Member>,
+}
+
+/// One VM.
+#[derive(Debug)]
+pub struct Member {
+    /// What its process is.
+    pub identity: Identity,
+    /// Its name on this node.
+    pub name: Arc<str>,
+    /// Where its vCPU threads sit.
+    pub place: Option<Place>,
+    /// Overhead cgroups of its sandbox.
+    pub overhead: Vec<CgroupId>,
+    /// Its bandwidth control as last seen: it ends before the VM's last values.
+    pub quota: Vec<Quota>,
+    /// The tightest level of each scope, likewise.
+    pub limits: Vec<Quota>,
+    /// Its counters.
+    pub ledger: Ledger,
+    /// When it was first missing, ns on the clock of [`Fleet::account`].
+    pub ended_ns: Option<u64>,
+}
+
+impl Fleet {
+    /// `linger_ns`: how long a VM that ended keeps its last values.
+    pub fn new(linger_ns: u64) -> Self {
+        Self {
+            linger_ns,
+            vms: HashMap::new(),
+        }
+    }
+
+    /// VMs in `facts` that are not known yet: [`Fleet::admit`] them before
+    /// [`Fleet::account`].
+    pub fn strangers(&self, facts: &Facts) -> HashSet<VmKey> {
+        vms_of(facts)
+            .filter(|vm| !self.vms.contains_key(vm))
+            .collect()
+    }
+
+    /// Takes up a VM. `process` is what its process said of itself.
+    pub fn admit(&mut self, vm: VmKey, process: &ProcessFact, facts: &Facts) {
+        let cgroups = by_id(facts);
+        let place = place_of(vm, facts, &cgroups);
+        let identity = vmm::identify(process);
+        let wanted = wanted_name(&identity, place.as_ref(), process, vm);
+        let uid = place.as_ref().and_then(|place| place.location.uid.clone());
+        let former = self.predecessor(&wanted, uid.as_deref());
+        let mut ledger = Ledger::default();
+        let mut name = wanted;
+        if let Some(former) = former.and_then(|key| self.vms.remove(&key)) {
+            ledger = former.ledger;
+            ledger.succeed();
+        } else if self.vms.values().any(|member| *member.name == name) {
+            name = format!("{name}-{}", vm.tgid);
+        }
+        self.vms.insert(
+            vm,
+            Member {
+                identity,
+                name: name.into(),
+                place,
+                overhead: Vec::new(),
+                quota: Vec::new(),
+                limits: Vec::new(),
+                ledger,
+                ended_ns: None,
+            },
+        );
+    }
+
+    /// Which cgroups are to be read wholly: the pods of all VMs, and the
+    /// overhead cgroups of their sandboxes. `id_of` looks a cgroup up by its
+    /// path. To be called after each reading, before [`Fleet::account`]; where
+    /// the answer changes, the reading is to be repeated.
+    pub fn watched(
+        &mut self,
+        facts: &Facts,
+        id_of: impl Fn(&str) -> Option<CgroupId>,
+    ) -> HashSet<WatchedCgroup> {
+        let cgroups = by_id(facts);
+        for (vm, at) in self.moved(facts) {
+            let member = self.vms.get_mut(&vm).expect("moved tells of members");
+            member.place = Place::of(at, &cgroups).or(member.place.take());
+            let Some(place) = &mut member.place else {
+                continue;
+            };
+            place.is_new = false;
+            let sandbox = place.location.sandbox_id.as_deref().unwrap_or_default();
+            let paths = cgroup::overhead_paths(sandbox);
+            member.overhead = paths.iter().filter_map(|path| id_of(path)).collect();
+        }
+        self.vms
+            .values()
+            .filter_map(|member| Some((member, member.place.as_ref()?.watched()?)))
+            .flat_map(|(member, root)| {
+                let overhead = member.overhead.iter();
+                let overhead = overhead.map(move |id| WatchedCgroup {
+                    cgroup: *id,
+                    pod: root.pod,
+                });
+                overhead.chain([root])
+            })
+            .collect()
+    }
+
+    /// Accounts one reading taken at `now_ns` on a clock that never falls.
+    /// Returns the VMs, and the owners that are gone for good.
+    pub fn account(&mut self, facts: &Facts, now_ns: u64) -> (Vec<Vm>, HashSet<Owner>) {
+        let alive: HashSet<VmKey> = vms_of(facts).collect();
+        for (vm, member) in &mut self.vms {
+            member.ended_ns = if alive.contains(vm) {
+                None
+            } else {
+                member.ended_ns.or(Some(now_ns))
+            };
+        }
+        let gone = self.forget(now_ns);
+        let cgroups = by_id(facts);
+        let mut readings = self.readings(facts, &cgroups);
+        let mut vms: Vec<Vm> = self
+            .vms
+            .iter_mut()
+            .map(|(vm, member)| {
+                let reading = readings.remove(vm).unwrap_or_default();
+                reading.settle(*vm, member, &cgroups)
+            })
+            .collect();
+        vms.sort_unstable_by(|a, b| {
+            (&a.namespace, &a.pod, &a.uid, &a.vm).cmp(&(&b.namespace, &b.pod, &b.uid, &b.vm))
+        });
+        (vms, gone)
+    }
+
+    /// Gives each thread, living or ended, to its VM.
+    fn readings<'a>(&self, facts: &'a Facts, cgroups: &Cgroups<'a>) -> HashMap<VmKey, Reading<'a>> {
+        let pods = self.pods();
+        let vm_of = |owner: Owner| match owner {
+            Owner::Vm(vm) => Some(vm),
+            Owner::Pod(pod) => pods.get(&pod).copied(),
+        };
+        let mut readings: HashMap<VmKey, Reading<'a>> = self
+            .vms
+            .keys()
+            .map(|vm| (*vm, Reading::default()))
+            .collect();
+        for run in facts.runs() {
+            let Some(vm) = vm_of(run[0].owner) else {
+                continue;
+            };
+            let (Some(member), Some(reading)) = (self.vms.get(&vm), readings.get_mut(&vm)) else {
+                continue;
+            };
+            for thread in run {
+                let path = cgroups.get(&thread.cgroup).map(|fact| &*fact.path);
+                reading.living(thread, role_of_living(thread, &member.identity), path);
+            }
+        }
+        for retired in &facts.retired {
+            if let Some(vm) = vm_of(retired.owner)
+                && let (Some(member), Some(reading)) = (self.vms.get(&vm), readings.get_mut(&vm))
+            {
+                reading.retired(retired, role_of_retired(retired, &member.identity));
+            }
+        }
+        for vm in &facts.vms {
+            if let Some(reading) = readings.get_mut(&vm.vm) {
+                reading.online_vcpus = Some(vm.vcpus);
+            }
+        }
+        readings
+    }
+
+    /// Whose the other processes of each pod are: the VM that runs; of several
+    /// the oldest.
+    fn pods(&self) -> HashMap<CgroupId, VmKey> {
+        let mut pods: HashMap<CgroupId, VmKey> = HashMap::new();
+        let rank = |vm: &VmKey| (self.vms[vm].ended_ns.is_some(), *vm);
+        for (vm, member) in &self.vms {
+            if let Some(root) = member.place.as_ref().and_then(|place| place.root) {
+                let best = pods.entry(root).or_insert(*vm);
+                if rank(vm) < rank(best) {
+                    *best = *vm;
+                }
+            }
+        }
+        pods
+    }
+
+    /// Drops the VMs whose time is over; returns what they owned, as far as no
+    /// other VM owns it.
+    fn forget(&mut self, now_ns: u64) -> HashSet<Owner> {
+        let linger_ns = self.linger_ns;
+        let over = |member: &Member| {
+            member
+                .ended_ns
+                .is_some_and(|ended| now_ns.saturating_sub(ended) > linger_ns)
+        };
+        let gone: Vec<(VmKey, Option<CgroupId>)> = self
+            .vms
+            .iter()
+            .filter(|(_, member)| over(member))
+            .map(|(vm, member)| (*vm, member.place.as_ref().and_then(|place| place.root)))
+            .collect();
+        for (vm, _) in &gone {
+            self.vms.remove(vm);
+        }
+        let pods = self.pods();
+        gone.into_iter()
+            .flat_map(|(vm, root)| {
+                let pod = root.filter(|root| !pods.contains_key(root)).map(Owner::Pod);
+                pod.into_iter().chain([Owner::Vm(vm)])
+            })
+            .collect()
+    }
+
+    /// An ended VM of this name in the same pod (or in none).
+    fn predecessor(&self, name: &str, uid: Option<&str>) -> Option<VmKey> {
+        self.vms
+            .iter()
+            .find(|(_, member)| {
+                let place = member.place.as_ref();
+                let its_uid = place.and_then(|place| place.location.uid.as_deref());
+                member.ended_ns.is_some() && *member.name == *name && its_uid == uid
+            })
+            .map(|(vm, _)| *vm)
+    }
+
+    /// Members whose vCPU threads sit elsewhere than before, and where.
+    fn moved(&self, facts: &Facts) -> Vec<(VmKey, CgroupId)> {
+        let mut at: HashMap<VmKey, &ThreadFact> = HashMap::new();
+        for run in facts.runs() {
+            if let Owner::Vm(vm) = run[0].owner {
+                let thread = run
+                    .iter()
+                    .find(|thread| thread.vcpu.is_some())
+                    .unwrap_or(&run[0]);
+                let best = at.entry(vm).or_insert(thread);
+                if best.vcpu.is_none() && thread.vcpu.is_some() {
+                    *best = thread;
+                }
+            }
+        }
+        let place_of = |vm: &VmKey| self.vms.get(vm).map(|member| member.place.as_ref());
+        at.into_iter()
+            .filter(|(vm, thread)| {
+                place_of(vm).is_some_and(|place| {
+                    place.is_none_or(|place| place.cgroup != thread.cgroup || place.is_new)
+                })
+            })
+            .map(|(vm, thread)| (vm, thread.cgroup))
+            .collect()
+    }
+}
+
+/// The role under which a living thread counts.
+fn role_of_living(thread: &ThreadFact, identity: &Identity) -> Option<Role> {
+    roles::role_of(&roles::Traits {
+        kind: thread.kind,
+        is_vcpu: thread.vcpu.is_some(),
+        in_vmm: matches!(thread.owner, Owner::Vm(_)),
+        vmm: identity.vmm,
+        comm: thread.comm,
+        process_comm: thread.process_comm,
+    })
+}
+
+/// The role under which ended threads count; none where their names were too
+/// many to keep.
+fn role_of_retired(retired: &RetiredFact, identity: &Identity) -> Option<Role> {
+    let nameless = retired.comm.as_bytes().is_empty() && retired.process_comm.as_bytes().is_empty();
+    if nameless && retired.vcpu_id.is_none() {
+        return None;
+    }
+    roles::role_of(&roles::Traits {
+        kind: retired.kind,
+        is_vcpu: retired.vcpu_id.is_some(),
+        in_vmm: matches!(retired.owner, Owner::Vm(_)),
+        vmm: identity.vmm,
+        comm: retired.comm,
+        process_comm: retired.process_comm,
+    })
+}
+
+/// The name that a VM should have, were no other called so.
+fn wanted_name(
+    identity: &Identity,
+    place: Option<&Place>,
+    process: &ProcessFact,
+    vm: VmKey,
+) -> String {
+    identity
+        .name
+        .clone()
+        .or_else(|| place.and_then(|place| cgroup::machine_name(&place.path)))
+        .unwrap_or_else(|| format!("{}-{}", process.comm, vm.tgid))
+}
+
+fn by_id(facts: &Facts) -> Cgroups<'_> {
+    facts.cgroups.iter().map(|fact| (fact.id, fact)).collect()
+}
+
+/// The VMs that have threads; one may come more than once.
+fn vms_of(facts: &Facts) -> impl Iterator<Item = VmKey> + '_ {
+    facts.runs().filter_map(|run| match run[0].owner {
+        Owner::Vm(vm) => Some(vm),
+        Owner::Pod(_) => None,
+    })
+}
+
+/// Where most of a VM's vCPUs sit; of a VM without any, its threads.
+fn place_of(vm: VmKey, facts: &Facts, cgroups: &Cgroups<'_>) -> Option<Place> {
+    let own = || {
+        facts
+            .threads
+            .iter()
+            .filter(|thread| thread.owner == Owner::Vm(vm))
+    };
+    let thread = own()
+        .find(|thread| thread.vcpu.is_some())
+        .or_else(|| own().next())?;
+    Place::of(thread.cgroup, cgroups)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,393 @@
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use proptest::prelude::{Just, Strategy, prop_assert, prop_assert_eq, prop_oneof, proptest};
+
+use super::Fleet;
+use crate::facts::{
+    Bandwidth, CgroupFact, CgroupId, Comm, Facts, Owner, ProcessFact, RetiredFact, ThreadFact,
+    ThreadKind, VcpuFact, VcpuStats, VmKey, WatchedCgroup,
+};
+use crate::snapshot::{Role, Scope, Vm};
+
+const UID: &str = "0d2aeb12-7a42-4a2b-9c3e-1f2d3c4b5a69";
+const POD: CgroupId = CgroupId(30);
+const CONTAINER: CgroupId = CgroupId(40);
+
+/// A Kubernetes host: /kubepods.slice/…-pod.slice/cri-containerd-….scope.
+fn cgroups() -> Vec<CgroupFact> {
+    let slice = "/kubepods.slice";
+    let pod = format!("{slice}/kubepods-pod{}.slice", UID.replace('-', "_"));
+    let container = format!("{pod}/cri-containerd-{}.scope", "ab".repeat(32));
+    let fact = |id, parent: u64, path: &str, quota_ns| CgroupFact {
+        id,
+        parent: (parent != 0).then_some(CgroupId(parent)),
+        path: path.into(),
+        bandwidth: (parent != 0).then_some(Bandwidth {
+            quota_ns,
+            period_ns: 100_000_000,
+            periods: 7,
+            throttled_periods: 2,
+            throttled_ns: 5000,
+            burst_ns: None,
+        }),
+    };
+    vec![
+        fact(CgroupId(1), 0, "/", None),
+        fact(CgroupId(10), 1, slice, None),
+        fact(POD, 10, &pod, Some(125_000_000)),
+        fact(CONTAINER, 30, &container, None),
+    ]
+}
+
+fn vm(tgid: u32) -> VmKey {
+    VmKey {
+        start_ns: u64::from(tgid) * 1000,
+        tgid,
+    }
+}
+
+fn thread(owner: Owner, tid: u32, comm: &str, cpu_ns: u64) -> ThreadFact {
+    ThreadFact {
+        owner,
+        tid,
+        tgid: tid,
+        start_ns: u64::from(tid) * 1000,
+        kind: ThreadKind::User,
+        comm: Comm::new(comm),
+        process_comm: Comm::new("qemu-system-x86"),
+        cpu_ns,
+        wait_ns: Some(cpu_ns / 10),
+        guest_ns: Some(cpu_ns / 2),
+        cgroup: CONTAINER,
+        pcpu: Some(1),
+        affinity: None,
+        vcpu: None,
+    }
+}
+
+fn vcpu(vm: VmKey, tid: u32, id: u32, cpu_ns: u64) -> ThreadFact {
+    let stats = VcpuStats {
+        instance: 77,
+        ..VcpuStats::default()
+    };
+    ThreadFact {
+        vcpu: Some(VcpuFact {
+            id,
+            index: Some(id),
+            stats: Some(stats),
+        }),
+        ..thread(Owner::Vm(vm), tid, "qemu-system-x86", cpu_ns)
+    }
+}
+
+fn retired(owner: Owner, comm: &str, cpu_ns: u64) -> RetiredFact {
+    RetiredFact {
+        owner,
+        kind: ThreadKind::User,
+        vcpu_id: None,
+        comm: Comm::new(comm),
+        process_comm: Comm::new(if comm.is_empty() {
+            ""
+        } else {
+            "qemu-system-x86"
+        }),
+        threads: 1,
+        cpu_ns,
+        wait_ns: 0,
+        guest_ns: 0,
+    }
+}
+
+fn qemu(name: &str) -> ProcessFact {
+    let args = ["qemu-system-x86_64", "-name", name]
+        .map(str::to_owned)
+        .to_vec();
+    ProcessFact {
+        exe: Some("/usr/bin/qemu-system-x86_64".to_owned()),
+        args,
+        ..ProcessFact::default()
+    }
+}
+
+fn facts(threads: Vec<ThreadFact>, retired: Vec<RetiredFact>) -> Facts {
+    Facts {
+        threads,
+        retired,
+        cgroups: cgroups(),
+        ..Facts::default()
+    }
+}
+
+/// Admits all strangers under `name` and accounts.
+fn read(fleet: &mut Fleet, facts: &Facts, name: &str, now_ns: u64) -> (Vec<Vm>, HashSet<Owner>) {
+    for vm in fleet.strangers(facts) {
+        fleet.admit(vm, &qemu(name), facts);
+    }
+    fleet.watched(facts, |_| None);
+    fleet.account(facts, now_ns)
+}
+
+fn cpu_ns(vm: &Vm, role: Role) -> u64 {
+    vm.roles
+        .iter()
+        .find(|one| one.role == role)
+        .map_or(0, |one| one.cpu_ns)
+}
+
+#[test]
+fn a_pod_is_split_by_role_and_scope() {
+    let own = Owner::Vm(vm(100));
+    let virtiofsd = ThreadFact {
+        process_comm: Comm::new("virtiofsd"),
+        ..thread(Owner::Pod(POD), 200, "vring_worker", 40)
+    };
+    let vhost = ThreadFact {
+        kind: ThreadKind::UserWorker,
+        ..thread(own, 103, "vhost-100", 30)
+    };
+    let living = vec![
+        thread(own, 100, "qemu-system-x86", 10),
+        vcpu(vm(100), 101, 0, 1000),
+        vcpu(vm(100), 102, 8, 2000),
+        vhost,
+        thread(own, 104, "IO io0", 20),
+        virtiofsd,
+    ];
+    let ended = vec![retired(own, "worker", 5), retired(Owner::Pod(POD), "", 3)];
+    let (vms, _) = read(&mut Fleet::new(0), &facts(living, ended), "guest=web", 0);
+    let [web] = vms.as_slice() else {
+        panic!("one VM: {vms:?}")
+    };
+    let by_role = Role::ALL.map(|role| cpu_ns(web, role));
+    assert_eq!(by_role, [3000, 30, 40, 20, 15, 0]);
+    assert_eq!(
+        web.unattributed_cpu_ns, 3,
+        "what lost its names has no role"
+    );
+    assert_eq!(
+        (&*web.vm, web.uid.as_deref(), web.cgroup_layout),
+        ("web", Some(UID), Some("pod"))
+    );
+    assert_eq!(
+        web.vcpus.iter().map(|vcpu| vcpu.id).collect::<Vec<_>>(),
+        [0, 8]
+    );
+    assert_eq!(web.workers.len(), 3);
+    let scopes: Vec<_> = web
+        .quota
+        .iter()
+        .map(|quota| (quota.scope, quota.cores))
+        .collect();
+    assert_eq!(scopes, [(Scope::Pod, Some(1.25)), (Scope::Container, None)]);
+}
+
+#[test]
+fn the_pod_is_watched_wherever_the_vm_sits_in_it() {
+    let mut fleet = Fleet::new(0);
+    let facts = facts(vec![vcpu(vm(100), 101, 0, 1)], vec![]);
+    for vm in fleet.strangers(&facts) {
+        fleet.admit(vm, &qemu("a"), &facts);
+    }
+    let watched = fleet.watched(&facts, |_| None);
+    assert_eq!(
+        watched,
+        HashSet::from([WatchedCgroup {
+            cgroup: POD,
+            pod: POD
+        }])
+    );
+}
+
+#[test]
+fn a_kata_overhead_cgroup_is_watched_for_its_pod() {
+    let id = "cd".repeat(32);
+    let overhead = CgroupFact {
+        id: CgroupId(50),
+        parent: Some(CgroupId(1)),
+        path: format!("/kata_overhead/{id}").into(),
+        bandwidth: None,
+    };
+    let mut facts = facts(vec![vcpu(vm(100), 101, 0, 1)], vec![]);
+    let pod = Arc::clone(&facts.cgroups[2].path);
+    facts.cgroups[3].path = format!("{pod}/kata_{id}").into();
+    facts.cgroups.push(overhead);
+    let mut fleet = Fleet::new(0);
+    for vm in fleet.strangers(&facts) {
+        fleet.admit(vm, &qemu("sandbox"), &facts);
+    }
+    let watched = fleet.watched(&facts, |path| {
+        (path == format!("/kata_overhead/{id}")).then_some(CgroupId(50))
+    });
+    let expected = [(POD, POD), (CgroupId(50), POD)];
+    let expected = expected.map(|(cgroup, pod)| WatchedCgroup { cgroup, pod });
+    assert_eq!(watched, HashSet::from(expected));
+    let (vms, _) = fleet.account(&facts, 0);
+    assert_eq!(
+        (vms[0].cgroup_layout, vms[0].runtime),
+        (Some("split"), Some("kata"))
+    );
+}
+
+#[test]
+fn names_are_unique_on_the_node() {
+    let facts = facts(
+        vec![vcpu(vm(100), 101, 0, 1), vcpu(vm(200), 201, 0, 1)],
+        vec![],
+    );
+    let (vms, _) = read(&mut Fleet::new(0), &facts, "same", 0);
+    let mut names: Vec<&str> = vms.iter().map(|vm| &*vm.vm).collect();
+    names.sort_unstable();
+    assert!(
+        names == ["same", "same-100"] || names == ["same", "same-200"],
+        "{names:?}"
+    );
+}
+
+#[test]
+fn an_ended_vm_stays_for_its_time_and_its_owners_are_given_up() {
+    let mut fleet = Fleet::new(60);
+    let own = Owner::Vm(vm(100));
+    read(
+        &mut fleet,
+        &facts(vec![vcpu(vm(100), 101, 0, 500)], vec![]),
+        "a",
+        0,
+    );
+    let late = retired(own, "qemu-system-x86", 700);
+    let ended = Facts {
+        cgroups: Vec::new(),
+        ..facts(vec![], vec![late])
+    };
+    let (vms, gone) = read(&mut fleet, &ended, "a", 10);
+    assert!(!vms[0].running && gone.is_empty());
+    assert_eq!(
+        cpu_ns(&vms[0], Role::Emulator),
+        700,
+        "what it used at its end still comes"
+    );
+    assert_eq!(
+        vms[0].quota.len(),
+        2,
+        "its last quota stays though its cgroups are gone"
+    );
+    assert_eq!(read(&mut fleet, &ended, "a", 70).0.len(), 1);
+    let (vms, gone) = read(&mut fleet, &ended, "a", 71);
+    assert!(vms.is_empty());
+    assert_eq!(gone, HashSet::from([own, Owner::Pod(POD)]));
+}
+
+#[test]
+fn a_vm_started_again_under_its_name_counts_on() {
+    let mut fleet = Fleet::new(1000);
+    let helper = || thread(Owner::Pod(POD), 50, "shim", 7);
+    read(
+        &mut fleet,
+        &facts(vec![vcpu(vm(100), 101, 0, 500), helper()], vec![]),
+        "a",
+        0,
+    );
+    read(&mut fleet, &facts(vec![helper()], vec![]), "a", 1);
+    let again = facts(vec![vcpu(vm(200), 201, 0, 20), helper()], vec![]);
+    let (vms, gone) = read(&mut fleet, &again, "a", 2);
+    let [a] = vms.as_slice() else {
+        panic!("one VM: {vms:?}")
+    };
+    assert!(a.running && gone.is_empty());
+    assert_eq!((&*a.vm, a.pid, cpu_ns(a, Role::Vcpu)), ("a", 200, 520));
+    assert_eq!(
+        cpu_ns(a, Role::Helper),
+        7,
+        "the pod's other processes count once"
+    );
+    assert_eq!(a.vcpus[0].cpu_ns, 520);
+}
+
+#[test]
+fn a_thread_named_like_a_vcpu_is_none() {
+    let liar = thread(Owner::Vm(vm(100)), 102, "CPU 1/KVM", 9);
+    let facts = facts(vec![vcpu(vm(100), 101, 0, 1), liar], vec![]);
+    let (vms, _) = read(&mut Fleet::new(0), &facts, "a", 0);
+    assert_eq!(
+        (cpu_ns(&vms[0], Role::Vcpu), cpu_ns(&vms[0], Role::Emulator)),
+        (1, 9)
+    );
+}
+
+#[test]
+fn a_thread_that_is_being_freed_leaves_no_dip() {
+    let mut fleet = Fleet::new(0);
+    let own = Owner::Vm(vm(100));
+    let with = facts(
+        vec![vcpu(vm(100), 101, 0, 9), thread(own, 102, "worker", 300)],
+        vec![],
+    );
+    let (before, _) = read(&mut fleet, &with, "a", 0);
+    let between = facts(vec![vcpu(vm(100), 101, 0, 9)], vec![]);
+    let (during, _) = read(&mut fleet, &between, "a", 1);
+    let counted = facts(
+        vec![vcpu(vm(100), 101, 0, 9)],
+        vec![retired(own, "worker", 310)],
+    );
+    let (after, _) = read(&mut fleet, &counted, "a", 2);
+    let emulator = [before, during, after].map(|vms| cpu_ns(&vms[0], Role::Emulator));
+    assert_eq!(emulator, [300, 300, 310]);
+}
+
+/// What a host does to a VM between two readings.
+#[derive(Debug, Clone)]
+enum Step {
+    Run(usize, u64),
+    Born,
+    Ends(usize),
+    Read,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (0usize..8, 1u64..1_000_000).prop_map(|(who, ns)| Step::Run(who, ns)),
+        1 => Just(Step::Born),
+        1 => (1usize..8).prop_map(Step::Ends),
+        3 => Just(Step::Read),
+    ];
+    proptest::collection::vec(step, 1..80)
+}
+
+proptest! {
+    /// The conservation law, under any order of birth, work and death: the
+    /// roles and what is unattributed are all that the pod's threads used.
+    #[test]
+    fn what_is_shown_is_what_was_used(steps in steps()) {
+        let mut fleet = Fleet::new(0);
+        let own = Owner::Vm(vm(100));
+        let mut used = 0;
+        let mut next_tid = 101;
+        let mut living = vec![vcpu(vm(100), 100, 0, 0)];
+        let mut ended = Vec::new();
+        for step in steps {
+            match step {
+                Step::Run(who, ns) => {
+                    let who = who % living.len();
+                    living[who].cpu_ns += ns;
+                    used += ns;
+                }
+                Step::Born => {
+                    let owner = if next_tid % 2 == 0 { own } else { Owner::Pod(POD) };
+                    living.push(thread(owner, next_tid, "worker", 0));
+                    next_tid += 1;
+                }
+                Step::Ends(who) if living.len() > 1 => {
+                    let gone = living.remove(1 + who % (living.len() - 1));
+                    ended.push(retired(gone.owner, "worker", gone.cpu_ns));
+                }
+                Step::Ends(_) => {}
+                Step::Read => {
+                    let (vms, _) = read(&mut fleet, &facts(living.clone(), ended.clone()), "a", 0);
+                    let shown: u64 = vms[0].roles.iter().map(|role| role.cpu_ns).sum();
+                    prop_assert_eq!(shown + vms[0].unattributed_cpu_ns, used);
+                    prop_assert!(vms[0].vcpus[0].cpu_ns <= used);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! Keeps a VM's counters from ever falling.
+//!
+//! The kernel's totals are cumulative, so a total is what is alive plus what
+//! has retired; nothing is summed up here from reading to reading. Yet a sum
+//! can fall: a thread that is being freed is for a moment neither alive nor
+//! retired, a thread changes its name and with it its role, a vCPU is made
+//! anew, a VM is started again under the same name. A [`Meter`] shows the
+//! highest value so far until the sum has caught up.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::facts::VcpuStats;
+use crate::quota::QuotaMeter;
+use crate::snapshot::{ExitCounts, HaltPoll, Role, Scope};
+
+/// A total that never falls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Meter {
+    /// What counted before the source began anew.
+    base: u64,
+    /// What the source had counted before it was this meter's.
+    skipped: u64,
+    /// The highest total so far.
+    shown: u64,
+}
+
+impl Meter {
+    /// The source says `value` now. Returns the total.
+    pub fn read(&mut self, value: u64) -> u64 {
+        let counted = value.saturating_sub(self.skipped);
+        self.shown = self.shown.max(self.base.saturating_add(counted));
+        self.shown
+    }
+
+    /// The source counts from zero again: what it said so far stays.
+    pub fn renew(&mut self) {
+        self.turn_to(0);
+    }
+
+    /// From now on another source is read, which says `value` now: only what
+    /// it counts from here on is added.
+    pub fn turn_to(&mut self, value: u64) {
+        self.base = self.shown;
+        self.skipped = value;
+    }
+
+    /// The total as last read.
+    pub fn total(&self) -> u64 {
+        self.shown
+    }
+}
+
+/// Times of one role, by where they come from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Times {
+    /// CPU time, ns.
+    pub cpu_ns: u64,
+    /// Run delay, ns.
+    pub wait_ns: u64,
+}
+
+impl Times {
+    /// Adds a thread's.
+    pub fn add(&mut self, cpu_ns: u64, wait_ns: u64) {
+        self.cpu_ns = self.cpu_ns.saturating_add(cpu_ns);
+        self.wait_ns = self.wait_ns.saturating_add(wait_ns);
+    }
+}
+
+/// The times of one role (or of what has none) as they are shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TimesMeter {
+    cpu: Meter,
+    wait: Meter,
+    /// The most that came from the VMM's own process.
+    own: Times,
+    /// What came from VMM processes of this VM before the present one.
+    former: Times,
+}
+
+impl TimesMeter {
+    /// `own` is of the VMM's process, `pod` of the other processes of its pod.
+    pub fn read(&mut self, own: Times, pod: Times) -> Times {
+        self.own.cpu_ns = self.own.cpu_ns.max(own.cpu_ns);
+        self.own.wait_ns = self.own.wait_ns.max(own.wait_ns);
+        let Times { cpu_ns, wait_ns } = self.own;
+        Times {
+            cpu_ns: self.cpu.read(self.former.cpu_ns + cpu_ns + pod.cpu_ns),
+            wait_ns: self.wait.read(self.former.wait_ns + wait_ns + pod.wait_ns),
+        }
+    }
+
+    /// The VMM's process is replaced by another; the pod's other processes
+    /// go on.
+    pub fn succeed(&mut self) {
+        self.former.add(self.own.cpu_ns, self.own.wait_ns);
+        self.own = Times::default();
+    }
+}
+
+/// Which of a VM's sums a [`Ledger`] keeps by role: a role, or none.
+pub const SUMS: usize = Role::ALL.len() + 1;
+
+/// The index of a role's sum; `None` is unattributed.
+pub fn sum_index(role: Option<Role>) -> usize {
+    role.map_or(SUMS - 1, |role| {
+        Role::ALL
+            .iter()
+            .position(|one| *one == role)
+            .expect("ALL has every role")
+    })
+}
+
+/// All counters of one VM.
+#[derive(Debug, Clone, Default)]
+pub struct Ledger {
+    /// By [`sum_index`].
+    pub roles: [TimesMeter; SUMS],
+    /// By `vcpu_id`.
+    pub vcpus: BTreeMap<u32, VcpuMeter>,
+    /// Workers of each role, by ordinal.
+    pub workers: BTreeMap<Role, Vec<WorkerSlot>>,
+    /// By cgroup path.
+    pub quotas: BTreeMap<Arc<str>, QuotaMeter>,
+    /// Of the tightest level of each scope.
+    pub limits: BTreeMap<Scope, QuotaMeter>,
+    /// The highest guest-mode time so far.
+    pub guest: Meter,
+}
+
+/// Workers of one role that are shown alone. More than the queues of any
+/// device in use; the rest counts in its role only.
+const MAX_WORKERS: usize = 64;
+
+impl Ledger {
+    /// The VM was started again by another VMM process.
+    pub fn succeed(&mut self) {
+        self.roles.iter_mut().for_each(TimesMeter::succeed);
+        self.vcpus.values_mut().for_each(VcpuMeter::renew);
+        self.guest.renew();
+        for slot in self.workers.values_mut().flatten() {
+            slot.free();
+        }
+    }
+
+    /// Notes the CPU time of a living worker, and gives it a number if it has
+    /// none: the lowest that is free. `workers` must come in order of birth.
+    pub fn workers(&mut self, role: Role, workers: &[(WorkerId, u64)]) {
+        let slots = self.workers.entry(role).or_default();
+        for slot in slots.iter_mut() {
+            if slot
+                .id
+                .is_some_and(|id| workers.iter().all(|(one, _)| *one != id))
+            {
+                slot.free();
+            }
+        }
+        for (id, cpu_ns) in workers {
+            let index = slots.iter().position(|slot| slot.id == Some(*id));
+            let index = index.or_else(|| slots.iter().position(|slot| slot.id.is_none()));
+            match index {
+                Some(index) => slots[index].read(*id, *cpu_ns),
+                None if slots.len() < MAX_WORKERS => {
+                    let mut slot = WorkerSlot::default();
+                    slot.read(*id, *cpu_ns);
+                    slots.push(slot);
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+/// A thread, by what no other thread has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WorkerId {
+    /// When it started, ns since boot.
+    pub start_ns: u64,
+    /// Its thread id.
+    pub tid: u32,
+}
+
+/// A worker's number: who has it, and what all that had it used.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WorkerSlot {
+    /// The living thread.
+    pub id: Option<WorkerId>,
+    /// CPU time, ns.
+    pub cpu: Meter,
+}
+
+impl WorkerSlot {
+    fn read(&mut self, id: WorkerId, cpu_ns: u64) {
+        self.id = Some(id);
+        self.cpu.read(cpu_ns);
+    }
+
+    fn free(&mut self) {
+        self.id = None;
+        self.cpu.renew();
+    }
+}
+
+/// The counters of one vCPU.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct VcpuMeter {
+    /// CPU time of all threads that ran it, ns.
+    pub cpu: Meter,
+    /// Run delay of all threads that ran it, ns.
+    pub wait: Meter,
+    /// Guest-mode time, ns.
+    pub guest: Meter,
+    /// KVM's counters, if they were ever read.
+    pub stats: Option<StatsMeter>,
+}
+
+impl VcpuMeter {
+    /// The vCPU's threads are another process's from now on.
+    fn renew(&mut self) {
+        self.cpu.renew();
+        self.wait.renew();
+        self.guest.renew();
+    }
+
+    /// KVM's counters as they are now.
+    pub fn read_stats(&mut self, stats: &VcpuStats) {
+        self.stats.get_or_insert_default().read(stats);
+    }
+}
+
+/// KVM's counters of one vCPU.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StatsMeter {
+    instance: u64,
+    poll_success: Meter,
+    poll_fail: Meter,
+    halt_wait: Option<Meter>,
+    exits: [Meter; 7],
+    pf_fixed: Meter,
+    pf_taken: Option<Meter>,
+}
+
+impl StatsMeter {
+    fn read(&mut self, stats: &VcpuStats) {
+        if self.instance != stats.instance {
+            self.instance = stats.instance;
+            self.each().for_each(Meter::renew);
+        }
+        self.poll_success.read(stats.halt_poll_success_ns);
+        self.poll_fail.read(stats.halt_poll_fail_ns);
+        self.pf_fixed.read(stats.pf_fixed);
+        if let Some(ns) = stats.halt_wait_ns {
+            self.halt_wait.get_or_insert_default().read(ns);
+        }
+        if let Some(faults) = stats.pf_taken {
+            self.pf_taken.get_or_insert_default().read(faults);
+        }
+        for (meter, value) in self.exits.iter_mut().zip(stats.exits.by_class()) {
+            meter.read(value);
+        }
+    }
+
+    fn each(&mut self) -> impl Iterator<Item = &mut Meter> {
+        [
+            &mut self.poll_success,
+            &mut self.poll_fail,
+            &mut self.pf_fixed,
+        ]
+        .into_iter()
+        .chain(&mut self.halt_wait)
+        .chain(&mut self.pf_taken)
+        .chain(&mut self.exits)
+    }
+
+    /// Time spent polling in a HLT.
+    pub fn halt_poll(&self) -> HaltPoll {
+        HaltPoll {
+            success: self.poll_success.total(),
+            fail: self.poll_fail.total(),
+        }
+    }
+
+    /// Time blocked in a HLT, ns.
+    pub fn halt_wait_ns(&self) -> Option<u64> {
+        self.halt_wait.map(|meter| meter.total())
+    }
+
+    /// Page faults fixed, and taken.
+    pub fn page_faults(&self) -> (u64, Option<u64>) {
+        (
+            self.pf_fixed.total(),
+            self.pf_taken.map(|meter| meter.total()),
+        )
+    }
+
+    /// Exits by class.
+    pub fn exits(&self) -> ExitCounts {
+        ExitCounts(self.exits.map(|meter| meter.total()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
+
+    use super::{Ledger, Meter, Times, TimesMeter, VcpuMeter, WorkerId};
+    use crate::facts::VcpuStats;
+    use crate::snapshot::Role;
+
+    #[test]
+    fn a_meter_shows_the_highest_until_the_source_caught_up() {
+        let mut meter = Meter::default();
+        assert_eq!(meter.read(100), 100);
+        assert_eq!(meter.read(60), 100, "a dip does not show");
+        assert_eq!(meter.read(110), 110, "and leaves nothing behind");
+        meter.renew();
+        assert_eq!(meter.read(5), 115, "a source made anew adds to the old");
+        meter.turn_to(1000);
+        assert_eq!(
+            meter.read(1003),
+            118,
+            "of another source only what is new counts"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_meter_falls(steps in proptest::collection::vec((any::<u64>(), any::<bool>()), 0..64)) {
+            let mut meter = Meter::default();
+            let mut before = 0;
+            for (value, renewed) in steps {
+                if renewed {
+                    meter.renew();
+                }
+                let now = meter.read(value);
+                prop_assert!(now >= before);
+                before = now;
+            }
+        }
+
+        /// A VM restarted in its pod: what its processes used adds up, what
+        /// the pod's other processes used counts once.
+        #[test]
+        fn a_restart_counts_each_process_once(
+            lives in proptest::collection::vec(0u64..1_000_000, 1..8),
+            pods in proptest::collection::vec(0u64..1_000_000, 8),
+        ) {
+            let mut meter = TimesMeter::default();
+            let (mut own, mut pod, mut shown) = (0, 0, 0);
+            for (life, more) in lives.iter().zip(pods) {
+                own += life;
+                pod += more;
+                let times = |cpu_ns| Times { cpu_ns, wait_ns: 0 };
+                shown = meter.read(times(*life), times(pod)).cpu_ns;
+                meter.succeed();
+            }
+            prop_assert_eq!(shown, own + pod);
+        }
+    }
+
+    fn worker(tid: u32) -> WorkerId {
+        WorkerId {
+            start_ns: u64::from(tid) * 10,
+            tid,
+        }
+    }
+
+    #[test]
+    fn workers_keep_their_numbers_and_hand_them_on() {
+        let mut ledger = Ledger::default();
+        ledger.workers(Role::Vhost, &[(worker(7), 100), (worker(9), 200)]);
+        ledger.workers(Role::Vhost, &[(worker(9), 250)]);
+        ledger.workers(Role::Vhost, &[(worker(9), 260), (worker(11), 5)]);
+        let slots = &ledger.workers[&Role::Vhost];
+        assert_eq!(slots.len(), 2);
+        assert_eq!((slots[0].id, slots[0].cpu.total()), (Some(worker(11)), 105));
+        assert_eq!((slots[1].id, slots[1].cpu.total()), (Some(worker(9)), 260));
+    }
+
+    #[test]
+    fn workers_are_bounded() {
+        let mut ledger = Ledger::default();
+        let many: Vec<_> = (0..1000).map(|tid| (worker(tid), 1)).collect();
+        ledger.workers(Role::Virtiofsd, &many);
+        assert_eq!(ledger.workers[&Role::Virtiofsd].len(), super::MAX_WORKERS);
+    }
+
+    #[test]
+    fn a_vcpu_made_anew_counts_on() {
+        let mut meter = VcpuMeter::default();
+        let stats = |instance, total| {
+            let mut stats = VcpuStats {
+                instance,
+                pf_fixed: total,
+                ..VcpuStats::default()
+            };
+            stats.exits.total = total;
+            stats
+        };
+        meter.read_stats(&stats(1, 50));
+        meter.read_stats(&stats(2, 3));
+        let read = meter.stats.expect("was read");
+        assert_eq!((read.exits().other(), read.page_faults()), (53, (53, None)));
+        assert_eq!(
+            read.halt_wait_ns(),
+            None,
+            "what the kernel does not tell stays unknown"
+        );
+    }
+}

@@ -1,0 +1,25 @@
+//! Pure judgement about VMs on a host.
+//!
+//! [`facts`] is what the kernel said, unjudged. [`roles`], [`cgroup`] and
+//! [`vmm`] say what a thread, a path and a process are. [`fleet`] keeps which
+//! VMs there are, [`ledger`] keeps their counters from ever falling, and
+//! [`snapshot`] is the one structure that every face reads.
+//!
+//! ```text
+//! facts ──► fleet (whose is it?) ──► ledger (totals that only rise) ──► snapshot
+//!             ▲ roles · cgroup · vmm
+//! ```
+//!
+//! Nothing here opens a file, asks the time or reads the environment.
+
+pub mod cgroup;
+pub mod cpuset;
+pub mod facts;
+pub mod fleet;
+pub mod ledger;
+pub mod place;
+pub mod quota;
+pub mod reading;
+pub mod roles;
+pub mod snapshot;
+pub mod vmm;

@@ -1,0 +1,264 @@
+//! One reading of one VM: its threads gathered, then settled against its
+//! ledger into what is shown.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::facts::{Owner, RetiredFact, ThreadFact, VcpuFact, VmKey};
+use crate::fleet::Member;
+use crate::ledger::{Ledger, SUMS, Times, VcpuMeter, WorkerId, sum_index};
+use crate::place::Cgroups;
+use crate::quota;
+use crate::snapshot::{Role, RoleUse, Thread, Vcpu, VcpuCount, Vm, Worker};
+
+/// What one reading said of one VM.
+#[derive(Debug, Default)]
+pub struct Reading<'a> {
+    /// vCPUs that KVM holds, if the source tells.
+    pub online_vcpus: Option<u32>,
+    /// Living threads with their roles and the paths of their cgroups.
+    threads: Vec<(&'a ThreadFact, Option<Role>, Option<&'a str>)>,
+    /// By [`sum_index`]: of the VMM's process, and of the rest of its pod.
+    own: [Times; SUMS],
+    pod: [Times; SUMS],
+    vcpus: BTreeMap<u32, VcpuSums<'a>>,
+    /// Some thread has no run delay.
+    wait_unknown: bool,
+    guest_ns: u64,
+    guest_known: bool,
+}
+
+/// What all threads of one vCPU used.
+#[derive(Debug, Default)]
+struct VcpuSums<'a> {
+    times: Times,
+    guest_ns: u64,
+    living: Option<(&'a ThreadFact, VcpuFact)>,
+}
+
+impl<'a> Reading<'a> {
+    /// Adds a living thread.
+    pub fn living(&mut self, thread: &'a ThreadFact, role: Option<Role>, path: Option<&'a str>) {
+        self.threads.push((thread, role, path));
+        self.wait_unknown |= thread.wait_ns.is_none();
+        let wait_ns = thread.wait_ns.unwrap_or(0);
+        self.sum(thread.owner, role).add(thread.cpu_ns, wait_ns);
+        if let Some(vcpu) = thread.vcpu {
+            let sums = self.vcpus.entry(vcpu.id).or_default();
+            sums.times.add(thread.cpu_ns, wait_ns);
+            sums.guest_ns += thread.guest_ns.unwrap_or(0);
+            sums.living = Some((thread, vcpu));
+            self.guest_ns += thread.guest_ns.unwrap_or(0);
+            self.guest_known |= thread.guest_ns.is_some();
+        }
+    }
+
+    /// Adds threads that have ended.
+    pub fn retired(&mut self, retired: &RetiredFact, role: Option<Role>) {
+        self.sum(retired.owner, role)
+            .add(retired.cpu_ns, retired.wait_ns);
+        if let Some(id) = retired.vcpu_id {
+            let sums = self.vcpus.entry(id).or_default();
+            sums.times.add(retired.cpu_ns, retired.wait_ns);
+            sums.guest_ns += retired.guest_ns;
+            self.guest_ns += retired.guest_ns;
+        }
+    }
+
+    fn sum(&mut self, owner: Owner, role: Option<Role>) -> &mut Times {
+        let sums = if matches!(owner, Owner::Vm(_)) {
+            &mut self.own
+        } else {
+            &mut self.pod
+        };
+        &mut sums[sum_index(role)]
+    }
+
+    /// Settles against what was shown before, and shows.
+    pub fn settle(self, vm: VmKey, member: &mut Member, cgroups: &Cgroups<'_>) -> Vm {
+        let layout = self.layout(member);
+        let ledger = &mut member.ledger;
+        let roles = self.roles(ledger);
+        let unattributed = ledger.roles[sum_index(None)]
+            .read(self.own[sum_index(None)], self.pod[sum_index(None)]);
+        let vcpus = self.settle_vcpus(ledger);
+        let guest = ledger.guest.read(self.guest_ns);
+        let workers = self.workers(ledger);
+        quota::read(member, cgroups);
+        let place = member.place.as_ref();
+        let location = place.map(|place| &place.location);
+        let text = |text: &Option<String>| text.as_deref().map(Arc::from);
+        Vm {
+            namespace: None,
+            pod: None,
+            uid: location.and_then(|location| text(&location.uid)),
+            vm: Arc::clone(&member.name),
+            vmm: member.identity.vmm.name(),
+            runtime: member
+                .identity
+                .runtime
+                .or(location.and_then(|location| location.runtime)),
+            cgroup_layout: layout,
+            pid: vm.tgid,
+            cgroup: place.map(|place| Arc::clone(&place.path)),
+            running: member.ended_ns.is_none(),
+            roles,
+            unattributed_cpu_ns: unattributed.cpu_ns,
+            guest_ns: (self.guest_known || guest > 0).then_some(guest),
+            vcpu_count: VcpuCount {
+                online: self.online_vcpus,
+                seen: count(
+                    self.vcpus
+                        .values()
+                        .filter(|sums| sums.living.is_some())
+                        .count(),
+                ),
+            },
+            threads: self
+                .threads
+                .iter()
+                .map(|(fact, role, _)| thread(fact, *role))
+                .collect(),
+            vcpus,
+            workers,
+            quota: member.quota.clone(),
+            limits: member.limits.clone(),
+        }
+    }
+
+    fn roles(&self, ledger: &mut Ledger) -> Vec<RoleUse> {
+        let mut threads = [0u32; SUMS];
+        for (_, role, _) in &self.threads {
+            threads[sum_index(*role)] += 1;
+        }
+        Role::ALL
+            .into_iter()
+            .filter_map(|role| {
+                let index = sum_index(Some(role));
+                let times = ledger.roles[index].read(self.own[index], self.pod[index]);
+                let there = threads[index] > 0 || times != Times::default();
+                there.then_some(RoleUse {
+                    role,
+                    threads: threads[index],
+                    cpu_ns: times.cpu_ns,
+                    wait_ns: (!self.wait_unknown).then_some(times.wait_ns),
+                })
+            })
+            .collect()
+    }
+
+    fn settle_vcpus(&self, ledger: &mut Ledger) -> Vec<Vcpu> {
+        for (id, sums) in &self.vcpus {
+            let meter = ledger.vcpus.entry(*id).or_default();
+            meter.cpu.read(sums.times.cpu_ns);
+            meter.wait.read(sums.times.wait_ns);
+            meter.guest.read(sums.guest_ns);
+            if let Some(stats) = sums.living.and_then(|(_, vcpu)| vcpu.stats) {
+                meter.read_stats(&stats);
+            }
+        }
+        ledger
+            .vcpus
+            .iter()
+            .map(|(id, meter)| {
+                let living = self.vcpus.get(id).and_then(|sums| sums.living);
+                vcpu(*id, meter, living, self.wait_unknown, self.guest_known)
+            })
+            .collect()
+    }
+
+    fn workers(&self, ledger: &mut Ledger) -> Vec<Worker> {
+        let mut workers = Vec::new();
+        for role in [Role::Vhost, Role::Virtiofsd, Role::Iothread] {
+            let mut living: Vec<(WorkerId, u64)> = self
+                .threads
+                .iter()
+                .filter(|(_, its, _)| *its == Some(role))
+                .map(|(fact, ..)| {
+                    (
+                        WorkerId {
+                            start_ns: fact.start_ns,
+                            tid: fact.tid,
+                        },
+                        fact.cpu_ns,
+                    )
+                })
+                .collect();
+            living.sort_unstable();
+            if !living.is_empty() || ledger.workers.contains_key(&role) {
+                ledger.workers(role, &living);
+            }
+            let slots = ledger.workers.get(&role).map_or(&[][..], Vec::as_slice);
+            workers.extend((0u32..).zip(slots).map(|(worker, slot)| Worker {
+                role,
+                worker,
+                tid: slot.id.map(|id| id.tid),
+                cpu_ns: slot.cpu.total(),
+            }));
+        }
+        workers
+    }
+
+    /// How the VM's own threads are spread over cgroups.
+    fn layout(&self, member: &Member) -> Option<&'static str> {
+        let place = member.place.as_ref()?;
+        if place.location.uid.is_none() && place.location.runtime != Some("kata") {
+            return Some("machine");
+        }
+        let own = self
+            .threads
+            .iter()
+            .filter(|(fact, ..)| matches!(fact.owner, Owner::Vm(_)));
+        let outside = own
+            .filter_map(|(.., path)| *path)
+            .any(|path| !place.holds(path));
+        Some(if outside || !member.overhead.is_empty() {
+            "split"
+        } else {
+            "pod"
+        })
+    }
+}
+
+fn thread(fact: &ThreadFact, role: Option<Role>) -> Thread {
+    Thread {
+        tid: fact.tid,
+        role,
+        name: fact.comm,
+        cpu_ns: fact.cpu_ns,
+        wait_ns: fact.wait_ns,
+        pcpu: fact.pcpu,
+        affinity: fact.affinity.clone(),
+    }
+}
+
+fn vcpu(
+    id: u32,
+    meter: &VcpuMeter,
+    living: Option<(&ThreadFact, VcpuFact)>,
+    wait_unknown: bool,
+    guest_known: bool,
+) -> Vcpu {
+    let thread = living.map(|(thread, _)| thread);
+    let stats = meter.stats;
+    Vcpu {
+        id,
+        index: living.and_then(|(_, vcpu)| vcpu.index),
+        tid: thread.map(|thread| thread.tid),
+        cpu_ns: meter.cpu.total(),
+        wait_ns: (!wait_unknown).then(|| meter.wait.total()),
+        guest_ns: (guest_known || meter.guest.total() > 0).then(|| meter.guest.total()),
+        halt_poll_ns: stats.map(|stats| stats.halt_poll()),
+        halt_wait_ns: stats.and_then(|stats| stats.halt_wait_ns()),
+        exits: stats.map(|stats| stats.exits()),
+        pf_fixed: stats.map(|stats| stats.page_faults().0),
+        pf_taken: stats.and_then(|stats| stats.page_faults().1),
+        preempted: living.and_then(|(_, vcpu)| Some(vcpu.stats?.preempted)),
+        pcpu: thread.and_then(|thread| thread.pcpu),
+        affinity: thread.and_then(|thread| thread.affinity.clone()),
+    }
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,389 @@
+//! One reading, judged: the structure that every face shows, and the JSON
+//! that `virtlens snapshot -o json` prints.
+//!
+//! `apiVersion` changes when a field changes its meaning or goes; fields may
+//! be added at any time. An absent value is `null`, never 0.
+
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
+
+use crate::cpuset::CpuSet;
+use crate::facts::Comm;
+
+/// The version of the JSON shape.
+pub const API_VERSION: &str = "virtlens/v1";
+
+/// One reading of one node.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Snapshot {
+    /// Always [`API_VERSION`].
+    pub api_version: &'static str,
+    /// Always "Snapshot".
+    pub kind: &'static str,
+    /// When it was taken, RFC 3339, UTC.
+    pub time: String,
+    /// The node.
+    pub node: Node,
+    /// What was read, and what could not be.
+    pub sources: Vec<Source>,
+    /// What was lost since the agent started, by reason; a closed set, with
+    /// its zeros.
+    pub dropped: Vec<Dropped>,
+    /// The BPF maps and how full they are.
+    pub maps: Vec<MapFill>,
+    /// The BPF programs and what they cost, where the kernel keeps count.
+    pub programs: Vec<ProgramCost>,
+    /// The VMs, in the order of namespace, pod and name.
+    pub vms: Vec<Vm>,
+}
+
+/// One way in which something was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Dropped {
+    /// The reason, from a closed set.
+    pub reason: &'static str,
+    /// How often.
+    pub count: u64,
+}
+
+/// A BPF map and how full it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct MapFill {
+    /// Its name.
+    pub map: &'static str,
+    /// Entries in it, where that can be counted.
+    pub entries: Option<u64>,
+    /// Entries that it can hold.
+    pub max_entries: u64,
+}
+
+/// A BPF program and what it cost. The kernel counts only while
+/// `kernel.bpf_stats_enabled` is 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ProgramCost {
+    /// Its name.
+    pub program: &'static str,
+    /// How often it ran.
+    pub runs: u64,
+    /// How long it ran, ns, over all runs.
+    pub run_ns: u64,
+}
+
+/// The node that was read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Node {
+    /// Its name (`NODE_NAME`, or the host name).
+    pub name: String,
+    /// The kernel's release, as `uname -r` prints it.
+    pub kernel: String,
+    /// How many CPUs are online.
+    pub cpus: u32,
+    /// "v1" or "v2": where the cpu controller lives.
+    pub cgroup: &'static str,
+}
+
+/// A source of facts and how it fares.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Source {
+    /// Its name, from a closed set.
+    pub name: &'static str,
+    /// Whether it works.
+    pub up: bool,
+    /// In which way it works ("bpf", "proc", "off" …).
+    pub mode: &'static str,
+    /// Why it does not, or not fully; empty when all is well.
+    pub reason: String,
+    /// What the last reading took, ns.
+    pub duration_ns: Option<u64>,
+}
+
+/// Where a thread's time goes: the closed set of design section 3.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Runs a vCPU.
+    Vcpu,
+    /// A vhost worker in the kernel.
+    Vhost,
+    /// A thread of a virtiofsd process.
+    Virtiofsd,
+    /// A thread of the VMM that does I/O and little else.
+    Iothread,
+    /// Any other thread of the VMM.
+    Emulator,
+    /// A thread of another process of the pod.
+    Helper,
+}
+
+impl Role {
+    /// All roles, in the order in which they are shown.
+    pub const ALL: [Self; 6] = [
+        Self::Vcpu,
+        Self::Vhost,
+        Self::Virtiofsd,
+        Self::Iothread,
+        Self::Emulator,
+        Self::Helper,
+    ];
+
+    /// The name in labels and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Vcpu => "vcpu",
+            Self::Vhost => "vhost",
+            Self::Virtiofsd => "virtiofsd",
+            Self::Iothread => "iothread",
+            Self::Emulator => "emulator",
+            Self::Helper => "helper",
+        }
+    }
+}
+
+/// What a level of the cgroup path is to the VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// The pod's cgroup.
+    Pod,
+    /// The cgroup that Kata makes for a sandbox inside the pod's.
+    Sandbox,
+    /// A container's cgroup, or one below it.
+    Container,
+    /// Kata's cgroup for everything but vCPUs, outside of the pod's.
+    Overhead,
+    /// The cgroup of a VM that is no pod's: libvirt's machine scope, a
+    /// systemd unit, or whatever the VMM was started in.
+    Machine,
+}
+
+impl Scope {
+    /// All scopes, in the order in which they are shown.
+    pub const ALL: [Self; 5] = [
+        Self::Pod,
+        Self::Sandbox,
+        Self::Container,
+        Self::Overhead,
+        Self::Machine,
+    ];
+
+    /// The name in labels and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pod => "pod",
+            Self::Sandbox => "sandbox",
+            Self::Container => "container",
+            Self::Overhead => "overhead",
+            Self::Machine => "machine",
+        }
+    }
+}
+
+/// One VM.
+#[derive(Debug, Clone, Serialize)]
+pub struct Vm {
+    /// The pod's namespace, where it is known.
+    pub namespace: Option<Arc<str>>,
+    /// The pod's name, where it is known.
+    pub pod: Option<Arc<str>>,
+    /// The pod's uid, from the cgroup path.
+    pub uid: Option<Arc<str>>,
+    /// The name that the VMM was given; unique on the node.
+    pub vm: Arc<str>,
+    /// Which VMM it is ("qemu", "cloud-hypervisor" …).
+    pub vmm: &'static str,
+    /// Who runs it ("kata", "kubevirt", "libvirt"), where it is known.
+    pub runtime: Option<&'static str>,
+    /// How its threads are laid out over cgroups: "pod" (all inside the
+    /// pod's), "split" (some in an overhead cgroup), "machine", or `None`.
+    pub cgroup_layout: Option<&'static str>,
+    /// The VMM's process id.
+    pub pid: u32,
+    /// The cgroup of its vCPU threads.
+    pub cgroup: Option<Arc<str>>,
+    /// False once it has ended; its last values stay for a while.
+    pub running: bool,
+    /// CPU and wait time by role; only roles that there are or were.
+    pub roles: Vec<RoleUse>,
+    /// CPU time of threads of the pod that have no role, ns.
+    pub unattributed_cpu_ns: u64,
+    /// Guest-mode time of all vCPUs, ns (an estimate).
+    pub guest_ns: Option<u64>,
+    /// The living threads.
+    pub threads: Vec<Thread>,
+    /// The vCPUs that there are or were, by id.
+    pub vcpus: Vec<Vcpu>,
+    /// How many vCPUs KVM holds, how many of them were seen to run.
+    pub vcpu_count: VcpuCount,
+    /// I/O workers alone: vhost workers, iothreads, virtiofsd threads.
+    pub workers: Vec<Worker>,
+    /// CPU bandwidth control of every level of its cgroup path that has it.
+    pub quota: Vec<Quota>,
+    /// The tightest level of each scope that has a limit, or had one.
+    pub limits: Vec<Quota>,
+}
+
+/// How many vCPUs a VM has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct VcpuCount {
+    /// vCPUs that KVM holds, if that is known.
+    pub online: Option<u32>,
+    /// vCPUs that have a thread which was seen to run them.
+    pub seen: u32,
+}
+
+/// What one role of a VM used since the VM began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RoleUse {
+    /// The role.
+    pub role: Role,
+    /// Living threads.
+    pub threads: u32,
+    /// CPU time, ns, of living and ended threads.
+    pub cpu_ns: u64,
+    /// Run delay, ns, of living and ended threads.
+    pub wait_ns: Option<u64>,
+}
+
+/// One living thread of a VM.
+#[derive(Debug, Clone, Serialize)]
+pub struct Thread {
+    /// Thread id.
+    pub tid: u32,
+    /// Its role; `None` is unattributed.
+    pub role: Option<Role>,
+    /// Its name.
+    pub name: Comm,
+    /// CPU time, ns, since its birth.
+    pub cpu_ns: u64,
+    /// Run delay, ns, since its birth.
+    pub wait_ns: Option<u64>,
+    /// The CPU it runs on, or ran on last.
+    pub pcpu: Option<u32>,
+    /// The CPUs it may run on, as a list.
+    pub affinity: Option<Arc<CpuSet>>,
+}
+
+/// One vCPU of a VM.
+#[derive(Debug, Clone, Serialize)]
+pub struct Vcpu {
+    /// `vcpu_id`: the x2APIC id that the guest sees.
+    pub id: u32,
+    /// `vcpu_idx`: dense, in order of creation.
+    pub index: Option<u32>,
+    /// The thread that runs it; `None` once it was unplugged.
+    pub tid: Option<u32>,
+    /// CPU time, ns, of all threads that ever ran it.
+    pub cpu_ns: u64,
+    /// Run delay, ns, of all threads that ever ran it.
+    pub wait_ns: Option<u64>,
+    /// Guest-mode time, ns (an estimate: sampled by the tick).
+    pub guest_ns: Option<u64>,
+    /// Time spent polling in a HLT.
+    pub halt_poll_ns: Option<HaltPoll>,
+    /// Time blocked in a HLT, ns.
+    pub halt_wait_ns: Option<u64>,
+    /// Exits by class.
+    pub exits: Option<ExitCounts>,
+    /// Page faults that KVM fixed.
+    pub pf_fixed: Option<u64>,
+    /// Page faults taken.
+    pub pf_taken: Option<u64>,
+    /// Whether it was preempted inside the guest when it was read.
+    pub preempted: Option<bool>,
+    /// The CPU it runs on, or ran on last.
+    pub pcpu: Option<u32>,
+    /// The CPUs it may run on, as a list.
+    pub affinity: Option<Arc<CpuSet>>,
+}
+
+/// Time a vCPU spent polling for a wake-up, ns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct HaltPoll {
+    /// A wake-up came while it polled.
+    pub success: u64,
+    /// None came.
+    pub fail: u64,
+}
+
+/// One I/O worker: a vhost worker, an iothread or a virtiofsd thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Worker {
+    /// `Vhost`, `Iothread` or `Virtiofsd`.
+    pub role: Role,
+    /// Its number among the VM's workers of this role, in order of birth; a
+    /// worker that ended gives its number to the next one born, whose time
+    /// is added to it.
+    pub worker: u32,
+    /// The living thread.
+    pub tid: Option<u32>,
+    /// CPU time, ns, of all threads that had this number.
+    pub cpu_ns: u64,
+}
+
+/// CPU bandwidth control of one level of the VM's cgroup path.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Quota {
+    /// What the level is to the VM.
+    pub scope: Scope,
+    /// The cgroup's path.
+    pub cgroup: Arc<str>,
+    /// CPU time a second, in cores; `None` = no limit.
+    pub cores: Option<f64>,
+    /// The length of a period, ns.
+    pub period_ns: u64,
+    /// Periods that had something to run.
+    pub periods: u64,
+    /// Periods in which it was throttled.
+    pub throttled_periods: u64,
+    /// Time throttled, summed over CPUs, ns.
+    pub throttled_ns: u64,
+}
+
+/// VM exits by class; the classes add up to all exits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ExitCounts(pub [u64; 7]);
+
+impl ExitCounts {
+    /// The names of the classes, see [`crate::facts::Exits`].
+    pub const KINDS: [&'static str; 7] = [
+        "io",
+        "mmio",
+        "halt",
+        "interrupt",
+        "interrupt_window",
+        "hypercall",
+        "other",
+    ];
+
+    /// The classes by name.
+    pub fn by_kind(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        Self::KINDS.into_iter().zip(self.0)
+    }
+
+    /// Exits for HLT.
+    pub fn halt(&self) -> u64 {
+        self.0[2]
+    }
+
+    /// Exits of no class: EPT faults, MSRs, CPUID …
+    pub fn other(&self) -> u64 {
+        self.0[6]
+    }
+
+    /// The classes of two vCPUs together.
+    #[must_use]
+    pub fn plus(mut self, more: Self) -> Self {
+        for (sum, count) in self.0.iter_mut().zip(more.0) {
+            *sum = sum.saturating_add(count);
+        }
+        self
+    }
+}
+
+impl Serialize for ExitCounts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.by_kind())
+    }
+}
