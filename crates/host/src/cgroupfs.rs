@@ -1,0 +1,383 @@
+//! The cgroup hierarchy of the cpu controller: where it is, its paths and ids.
+//!
+//! A *path* here is absolute from the root of the hierarchy ("/kubepods/…"),
+//! whichever cgroup namespace this process is in. The kernel names cgroups
+//! relative to the reader's namespace (`cgroup_path_ns`), with "/.." for each
+//! level above it; [`Cgroups::process_path`] undoes that where it can be
+//! undone:
+//!
+//! | reader | mount it reads | paths |
+//! |---|---|---|
+//! | host's namespace | whole | as the kernel names them |
+//! | own namespace | the host's ("/../.." in mountinfo) | made absolute |
+//! | own namespace | its own | others' are [`Error::OutsideMount`] |
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
+use std::path::{Component, Path, PathBuf};
+
+use virtlens_model::facts::CgroupId;
+
+use crate::error::{Error, Losses};
+use crate::mounts::{CgroupMount, parse_mountinfo};
+use crate::root::{HostRoot, SMALL_FILE, parse_number, read, read_as, read_start};
+
+/// A host with ten thousand mounts stays below this.
+const MOUNT_TABLE: usize = 16 << 20;
+
+/// The most directories one walk visits; the memory controller allows 65 535
+/// cgroups (`MEM_CGROUP_ID_MAX`).
+const MAX_CGROUPS: usize = 65_536;
+
+/// The list of one cgroup's threads: 100 000 of them at 8 bytes.
+const THREAD_LIST: usize = 800 << 10;
+
+/// Which cgroup interface the cpu controller is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CgroupVersion {
+    /// A hierarchy of its own, or one shared with cpuacct.
+    V1,
+    /// The unified hierarchy.
+    V2,
+}
+
+/// The hierarchy that the cpu controller is on.
+#[derive(Debug, Clone)]
+pub struct Cgroups {
+    pub(crate) root: HostRoot,
+    pub(crate) version: CgroupVersion,
+    /// Where the cpu controller's hierarchy is mounted.
+    pub(crate) cpu: PathBuf,
+    /// Where CPU time is counted: v1's cpuacct hierarchy, else `cpu`.
+    pub(crate) accounting: Option<PathBuf>,
+    /// The path of the cgroup at the mount point, without a trailing slash: ""
+    /// unless only a part of the hierarchy is mounted.
+    shown: String,
+    /// How many levels this process's cgroup namespace lies below `shown`.
+    namespace_depth: usize,
+    /// The path of that namespace, where it could be found.
+    namespace: Option<String>,
+}
+
+/// The threads below a cgroup.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Members {
+    /// Thread ids, in no order; each once.
+    pub tids: Vec<u32>,
+    /// What was left out.
+    pub losses: Losses,
+}
+
+impl Cgroups {
+    /// Finds the cpu controller: a v1 hierarchy that has it wins over the
+    /// unified one, which is mounted empty beside it on hybrid hosts.
+    ///
+    /// # Errors
+    /// [`Error::NotMounted`] when there is neither; else when /proc cannot be
+    /// read.
+    pub fn find(root: &HostRoot) -> Result<Self, Error> {
+        let mountinfo = root.proc("self/mountinfo");
+        let mut mounts = parse_mountinfo(&read(&mountinfo, MOUNT_TABLE)?);
+        mounts.sort_by_key(CgroupMount::narrowness);
+        let v1 = |controller: &str| {
+            let has = |mount: &&CgroupMount| mount.controllers.iter().any(|c| c == controller);
+            mounts.iter().find(has)
+        };
+        let v2 = || mounts.iter().find(|mount| mount.unified);
+        let v1_cpu = v1("cpu").map(|mount| (CgroupVersion::V1, mount));
+        let found = v1_cpu.or_else(|| v2().map(|mount| (CgroupVersion::V2, mount)));
+        let controller = "cpu";
+        let (version, mount) = found.ok_or(Error::NotMounted {
+            mountinfo,
+            controller,
+        })?;
+        let cpu = root.mount_point(&mount.point);
+        let accounting = match version {
+            CgroupVersion::V1 => v1("cpuacct").map(|mount| root.mount_point(&mount.point)),
+            CgroupVersion::V2 => Some(cpu.clone()),
+        };
+        let namespace_depth = mount.levels_above();
+        let shown = if namespace_depth == 0 {
+            mount.root.trim_end_matches('/')
+        } else {
+            ""
+        };
+        let mut cgroups = Self {
+            root: root.clone(),
+            version,
+            cpu,
+            accounting,
+            shown: shown.to_owned(),
+            namespace_depth,
+            namespace: None,
+        };
+        if namespace_depth > 0 {
+            cgroups.namespace = cgroups.find_namespace();
+        }
+        Ok(cgroups)
+    }
+
+    /// Which interface the cpu controller is on.
+    pub fn version(&self) -> CgroupVersion {
+        self.version
+    }
+
+    /// The id of a cgroup, the inode number of its directory (`kn->id` on
+    /// 64-bit kernels since v5.5); `None` where there is no such cgroup.
+    pub fn id_of(&self, path: &str) -> Option<CgroupId> {
+        let metadata = fs::metadata(self.dir(&self.cpu, path).ok()?).ok()?;
+        metadata.is_dir().then(|| CgroupId(metadata.ino()))
+    }
+
+    /// The path of a cgroup by its id. Walks the hierarchy, so it costs a
+    /// directory read for each cgroup: for the odd one that is not known.
+    pub fn path_of(&self, id: CgroupId) -> Option<String> {
+        let top = if self.shown.is_empty() {
+            "/"
+        } else {
+            &self.shown
+        };
+        if self.id_of(top) == Some(id) {
+            return Some(top.to_owned());
+        }
+        let mut found = None;
+        self.walk(top, &mut Losses::default(), |path, found_id| {
+            if found_id != id {
+                return ControlFlow::Continue(());
+            }
+            found = Some(path.to_owned());
+            ControlFlow::Break(())
+        });
+        found
+    }
+
+    /// The cgroup that a process (or thread: any tid will do) sits in.
+    ///
+    /// A v2 cgroup that was removed under a zombie keeps its path, and has no
+    /// id.
+    ///
+    /// # Errors
+    /// When the process is gone, or its cgroup lies outside of what is mounted.
+    pub fn process_path(&self, pid: u32) -> Result<String, Error> {
+        self.path_in(&self.root.proc_of(pid, "cgroup"))
+    }
+
+    /// The cgroup that one of /proc's `cgroup` files names.
+    pub(crate) fn path_in(&self, file: &Path) -> Result<String, Error> {
+        self.absolute(&self.named_in(file)?)
+    }
+
+    /// The same as the kernel names it, from this process's namespace.
+    fn named_in(&self, file: &Path) -> Result<String, Error> {
+        read_as(file, "a line of the cpu controller", |bytes| {
+            parse_process_cgroup(bytes, self.version)
+        })
+    }
+
+    /// The threads in a cgroup and all below it, of every process, as this
+    /// process's pid namespace numbers them. Threads that it cannot see, and
+    /// those beyond `limit`, are counted.
+    ///
+    /// # Errors
+    /// When the cgroup is gone.
+    pub fn members(&self, path: &str, limit: usize) -> Result<Members, Error> {
+        let mut members = read_threads(&self.dir(&self.cpu, path)?.join(self.thread_list()))?;
+        let mut walked = Losses::default();
+        self.walk(path, &mut walked, |below, _| {
+            let dir = self.dir(&self.cpu, below);
+            let list = dir.and_then(|dir| read_threads(&dir.join(self.thread_list())));
+            if let Some(more) = members.losses.keep(list) {
+                members.tids.extend(more.tids);
+                members.losses.add(more.losses);
+            }
+            if members.tids.len() > limit {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        members.losses.add(walked);
+        // A thread that moved between two reads is in both lists.
+        members.tids.sort_unstable();
+        members.tids.dedup();
+        members.losses.over_limit += members.tids.len().saturating_sub(limit) as u64;
+        members.tids.truncate(limit);
+        Ok(members)
+    }
+
+    fn thread_list(&self) -> &'static str {
+        match self.version {
+            CgroupVersion::V1 => "tasks",
+            // `cgroup.procs` cannot be read in a threaded cgroup.
+            CgroupVersion::V2 => "cgroup.threads",
+        }
+    }
+
+    /// Where a cgroup lies below a mount point.
+    pub(crate) fn dir(&self, mount: &Path, path: &str) -> Result<PathBuf, Error> {
+        let below = path
+            .strip_prefix(&self.shown)
+            .filter(|below| below.is_empty() || below.starts_with('/'))
+            .map(|below| Path::new(below.trim_start_matches('/')))
+            .filter(|below| {
+                below
+                    .components()
+                    .all(|part| matches!(part, Component::Normal(_)))
+            });
+        below
+            .map(|below| mount.join(below))
+            .ok_or_else(|| Error::OutsideMount {
+                mount: mount.to_owned(),
+                cgroup: path.to_owned(),
+            })
+    }
+
+    /// The absolute path of a cgroup that the kernel named from this process's
+    /// cgroup namespace.
+    fn absolute(&self, named: &str) -> Result<String, Error> {
+        let mut rest = named;
+        let mut up = 0;
+        while let Some(below) = rest
+            .strip_prefix("/..")
+            .filter(|b| b.is_empty() || b.starts_with('/'))
+        {
+            rest = below;
+            up += 1;
+        }
+        let outside = || Error::OutsideMount {
+            mount: self.cpu.clone(),
+            cgroup: named.to_owned(),
+        };
+        let kept = self.namespace_depth.checked_sub(up).ok_or_else(outside)?;
+        let namespace = match kept {
+            0 => "",
+            _ => self.namespace.as_deref().ok_or_else(outside)?,
+        };
+        let above: String = namespace
+            .split_inclusive('/')
+            .take(if kept == 0 { 0 } else { kept + 1 })
+            .collect();
+        let path = format!(
+            "{}{}",
+            above.trim_end_matches('/'),
+            rest.trim_end_matches('/')
+        );
+        Ok(if path.is_empty() {
+            "/".to_owned()
+        } else {
+            path
+        })
+    }
+
+    /// The path of this process's cgroup namespace. The kernel tells it only
+    /// how deep that is, so this process's own cgroup is looked for.
+    fn find_namespace(&self) -> Option<String> {
+        let own = fs::read_link(self.root.proc("self")).ok()?;
+        let own: u32 = own.to_str()?.parse().ok()?;
+        let named = self.named_in(&self.root.proc("self/cgroup")).ok()?;
+        let mut found = None;
+        self.walk("/", &mut Losses::default(), |path, _| {
+            let list = self
+                .dir(&self.cpu, path)
+                .map(|dir| dir.join("cgroup.procs"));
+            let members = list.and_then(|list| read_threads(&list));
+            if !members.is_ok_and(|members| members.tids.contains(&own)) {
+                return ControlFlow::Continue(());
+            }
+            found = path
+                .strip_suffix(named.trim_end_matches('/'))
+                .map(str::to_owned);
+            ControlFlow::Break(())
+        });
+        found.filter(|path| path.matches('/').count() == self.namespace_depth)
+    }
+
+    /// Visits every cgroup below `path` (not itself), with its id.
+    fn walk(
+        &self,
+        path: &str,
+        losses: &mut Losses,
+        mut visit: impl FnMut(&str, CgroupId) -> ControlFlow<()>,
+    ) {
+        let mut open = vec![path.trim_end_matches('/').to_owned()];
+        let mut visited = 0;
+        while let Some(above) = open.pop() {
+            let entries = self
+                .dir(&self.cpu, &above)
+                .and_then(|dir| fs::read_dir(&dir).map_err(|source| Error::io(&dir, source)));
+            for entry in losses.keep(entries).into_iter().flatten().flatten() {
+                if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    continue;
+                }
+                let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
+                    losses.unparsed += 1;
+                    continue;
+                };
+                if visited == MAX_CGROUPS {
+                    losses.over_limit += 1;
+                    return;
+                }
+                visited += 1;
+                let below = format!("{above}/{name}");
+                if visit(&below, CgroupId(entry.ino())).is_break() {
+                    return;
+                }
+                open.push(below);
+            }
+        }
+    }
+}
+
+/// One cgroup's `tasks`, `cgroup.threads` or `cgroup.procs`.
+fn read_threads(list: &Path) -> Result<Members, Error> {
+    let (mut bytes, cut) = read_start(list, THREAD_LIST)?;
+    let mut members = Members::default();
+    if cut {
+        // The last line may be half a number.
+        let end = bytes.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
+        bytes.truncate(end);
+        members.losses.over_limit += 1;
+    }
+    for line in bytes.split(|byte| *byte == b'\n') {
+        match parse_number(line).and_then(|tid| u32::try_from(tid).ok()) {
+            // What lives outside of this pid namespace shows as 0.
+            Some(0) => members.losses.denied += 1,
+            Some(tid) => members.tids.push(tid),
+            None if line.is_empty() => {}
+            None => members.losses.unparsed += 1,
+        }
+    }
+    Ok(members)
+}
+
+/// Which interface the kernel's cpu controller is on, also where no cgroup file
+/// system is mounted here: a v1 hierarchy that has it is named in every
+/// process's cgroup file.
+pub fn cgroup_version(root: &HostRoot) -> CgroupVersion {
+    let own = read(&root.proc("self/cgroup"), SMALL_FILE).unwrap_or_default();
+    let v1 = parse_process_cgroup(&own, CgroupVersion::V1);
+    if v1.is_some() {
+        CgroupVersion::V1
+    } else {
+        CgroupVersion::V2
+    }
+}
+
+/// The cgroup that a `/proc/PID/cgroup` file names for the cpu controller, as
+/// the kernel named it: `ID:CONTROLLERS:PATH` with "cpu" among the controllers
+/// on v1, `0::PATH` on v2. The path may hold colons itself, as those of Kata
+/// do. The mark of a removed v2 cgroup, " (deleted)", is taken off.
+pub fn parse_process_cgroup(bytes: &[u8], version: CgroupVersion) -> Option<String> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    text.lines().find_map(|line| {
+        let (_, line) = line.split_once(':')?;
+        let (controllers, path) = line.split_once(':')?;
+        let found = match version {
+            CgroupVersion::V1 => controllers.split(',').any(|name| name == "cpu"),
+            CgroupVersion::V2 => controllers.is_empty(),
+        };
+        let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+        (found && path.starts_with('/')).then(|| path.to_owned())
+    })
+}

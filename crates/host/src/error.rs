@@ -1,0 +1,152 @@
+//! Why something could not be read, and the count of what was not.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a file of the host gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The process, thread or cgroup ended while it was read.
+    #[error("{} is gone: what it belongs to has ended", path.display())]
+    Gone {
+        /// The file.
+        path: PathBuf,
+        /// ENOENT, ESRCH or ENODEV.
+        source: io::Error,
+    },
+    /// The kernel refused.
+    #[error(
+        "may not read {}: {source}; run as root in the host's pid namespace, \
+         with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH",
+        path.display()
+    )]
+    Denied {
+        /// The file.
+        path: PathBuf,
+        /// EACCES or EPERM.
+        source: io::Error,
+    },
+    /// Any other failure.
+    #[error("cannot read {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The file is longer than anything that it is known to hold.
+    #[error("{} is longer than {limit} bytes and was not read", path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// How much would have been read.
+        limit: usize,
+    },
+    /// The content is not in the form that the kernel is known to write.
+    #[error("{}: expected {expected}, found {found:?}", path.display())]
+    Unparsable {
+        /// The file.
+        path: PathBuf,
+        /// The form that was expected.
+        expected: &'static str,
+        /// How the content starts.
+        found: String,
+    },
+    /// No cgroup file system with the controller is mounted.
+    #[error(
+        "{} shows no mounted cgroup file system with the {controller} controller; mount \
+         cgroup2 (or the v1 controller) below /sys/fs/cgroup, in a container as the host's own",
+        mountinfo.display()
+    )]
+    NotMounted {
+        /// The table of mounts that was read.
+        mountinfo: PathBuf,
+        /// The controller.
+        controller: &'static str,
+    },
+    /// The cgroup is not below what is mounted here.
+    #[error(
+        "cgroup {cgroup} is not below the mount at {}; run in the host's cgroup namespace, \
+         or mount the host's /sys/fs/cgroup",
+        mount.display()
+    )]
+    OutsideMount {
+        /// Where the hierarchy is mounted.
+        mount: PathBuf,
+        /// The cgroup as the kernel named it.
+        cgroup: String,
+    },
+}
+
+impl Error {
+    /// The variant that says what `source` means for `path`.
+    ///
+    /// A file of a dead process opens with ENOENT and reads with ESRCH; a file
+    /// of a removed cgroup reads with ENODEV (`kernfs_get_active`).
+    pub(crate) fn io(path: &Path, source: io::Error) -> Self {
+        const ESRCH: i32 = 3;
+        const ENODEV: i32 = 19;
+        let path = path.to_owned();
+        match (source.kind(), source.raw_os_error()) {
+            (io::ErrorKind::NotFound, _) | (_, Some(ESRCH | ENODEV)) => Self::Gone { path, source },
+            (io::ErrorKind::PermissionDenied, _) => Self::Denied { path, source },
+            _ => Self::Io { path, source },
+        }
+    }
+
+    /// [`Error::Unparsable`] with the start of the content.
+    pub(crate) fn unparsable(path: &Path, expected: &'static str, found: &[u8]) -> Self {
+        let start = &found[..found.len().min(80)];
+        Self::Unparsable {
+            path: path.to_owned(),
+            expected,
+            found: String::from_utf8_lossy(start).into_owned(),
+        }
+    }
+
+    /// Whether what was read has simply ended.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::Gone { .. })
+    }
+}
+
+/// What readings left out, counted since the source was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Losses {
+    /// Vanished while being read. Normal on a busy host.
+    pub races: u64,
+    /// Refused by the kernel.
+    pub denied: u64,
+    /// Values in a form not understood, and failures of any other kind.
+    pub unparsed: u64,
+    /// Left out because a bound was reached.
+    pub over_limit: u64,
+}
+
+impl Losses {
+    /// Counts one failure.
+    pub fn count(&mut self, error: &Error) {
+        match error {
+            Error::Gone { .. } => self.races += 1,
+            Error::Denied { .. } => self.denied += 1,
+            Error::TooLong { .. } => self.over_limit += 1,
+            Error::Io { .. }
+            | Error::Unparsable { .. }
+            | Error::NotMounted { .. }
+            | Error::OutsideMount { .. } => self.unparsed += 1,
+        }
+    }
+
+    /// The value, or `None` and the failure counted.
+    pub fn keep<T>(&mut self, result: Result<T, Error>) -> Option<T> {
+        result.inspect_err(|error| self.count(error)).ok()
+    }
+
+    /// Adds what another reader counted.
+    pub fn add(&mut self, other: Self) {
+        self.races += other.races;
+        self.denied += other.denied;
+        self.unparsed += other.unparsed;
+        self.over_limit += other.over_limit;
+    }
+}

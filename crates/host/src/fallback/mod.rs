@@ -1,0 +1,274 @@
+//! One reading of the host from /proc alone, where there is no BPF.
+//!
+//! It fills the same [`Facts`] and knows less:
+//!
+//! - A VM is found by its file descriptors: at once when it is known, within
+//!   [`SCAN_EVERY`] when it is new.
+//! - Which thread runs a vCPU is known by its name only, and believed only in
+//!   a process that really holds vCPUs. Threads without names (QEMU with
+//!   `debug-threads=off`) are no vCPUs here.
+//! - What a thread used between the last reading and its end is lost, and all
+//!   of a thread that lived and died between two: sums of ended threads are a
+//!   lower bound.
+//! - Each thread costs four files, some tens of µs, against less than one µs
+//!   in the BPF pass.
+
+mod retired;
+mod threads;
+mod vcpus;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use virtlens_model::facts::{
+    Comm, Facts, Owner, ThreadFact, ThreadKind, VmFact, VmKey, WatchedCgroup,
+};
+
+use self::retired::Retired;
+use self::threads::ThreadReader;
+use crate::cgroupfs::Cgroups;
+use crate::error::{Error, Losses};
+use crate::fds::{VmFds, vm_fds, vm_processes};
+use crate::node::ticks_per_s;
+use crate::process;
+use crate::root::{HostRoot, numbered};
+
+pub use self::vcpus::vcpu_number;
+
+/// How long a look at all file descriptors of the host holds. It is the
+/// longest that a new VM goes unseen.
+const SCAN_EVERY: Duration = Duration::from_secs(30);
+
+/// The most threads in one reading: 1000 VMs of 64 threads. Above 1 s of work.
+const MAX_THREADS: usize = 65_536;
+
+/// The /proc source.
+#[derive(Debug)]
+pub struct ProcSource {
+    root: HostRoot,
+    cgroups: Cgroups,
+    ticks_per_s: u64,
+    /// When the whole host was last looked at; `None` = look now.
+    scanned: Option<Instant>,
+    /// Processes that hold KVM's descriptors.
+    vmms: BTreeSet<u32>,
+    vhost_kthreads: Vec<u32>,
+    /// With their paths; `None` where there is no such cgroup any more.
+    watched: HashMap<WatchedCgroup, Option<String>>,
+    retired: Retired,
+    losses: Losses,
+}
+
+impl ProcSource {
+    /// A source that has read nothing yet.
+    pub fn new(root: HostRoot, cgroups: Cgroups) -> Self {
+        Self {
+            ticks_per_s: ticks_per_s(&root),
+            root,
+            cgroups,
+            scanned: None,
+            vmms: BTreeSet::new(),
+            vhost_kthreads: Vec::new(),
+            watched: HashMap::new(),
+            retired: Retired::default(),
+            losses: Losses::default(),
+        }
+    }
+
+    /// The cgroups whose every thread the next readings bring, besides those of
+    /// VMs. Replaces the earlier ones; true if that changes anything.
+    pub fn watch(&mut self, watched: &[WatchedCgroup]) -> bool {
+        let mut known = std::mem::take(&mut self.watched);
+        let mut is_new = false;
+        for one in watched {
+            if self.watched.contains_key(one) {
+                continue;
+            }
+            let path = known.remove(one).unwrap_or_else(|| {
+                is_new = true;
+                let path = self.cgroups.path_of(one.cgroup);
+                self.losses.races += u64::from(path.is_none());
+                path
+            });
+            self.watched.insert(*one, path);
+        }
+        is_new || !known.is_empty()
+    }
+
+    /// Drops what is remembered of the ended threads of these owners. Until
+    /// then every reading tells it again.
+    pub fn forget(&mut self, gone: &HashSet<Owner>) {
+        self.retired.forget(gone);
+    }
+
+    /// Makes the next reading look for new VMs, instead of only within 30 s.
+    pub fn rescan(&mut self) {
+        self.scanned = None;
+    }
+
+    /// Threads, processes and cgroups that vanished while they were read.
+    pub fn races(&self) -> u64 {
+        self.losses.races
+    }
+
+    /// Everything that readings left out, with the races.
+    pub fn losses(&self) -> Losses {
+        self.losses
+    }
+
+    /// Reads the host once.
+    ///
+    /// # Errors
+    /// When /proc itself cannot be listed. What is amiss with one process or
+    /// cgroup is counted in [`ProcSource::losses`] instead.
+    pub fn read(&mut self) -> Result<Facts, Error> {
+        self.find_vmms()?;
+        let mut reader = ThreadReader::new(&self.root, &self.cgroups, self.ticks_per_s);
+        let mut reading = Reading::default();
+        for pid in self.vmms.clone() {
+            if reading.read_vmm(&self.root, &mut reader, pid).is_none() {
+                self.vmms.remove(&pid);
+            }
+        }
+        for tid in &self.vhost_kthreads {
+            reading.read_vhost_kthread(&self.root, &mut reader, *tid);
+        }
+        for (watched, path) in &mut self.watched {
+            let Some(found) = path else { continue };
+            if self.cgroups.id_of(found) == Some(watched.cgroup) {
+                reading.read_members(&self.cgroups, &mut reader, *watched, found);
+            } else {
+                reader.losses.races += 1;
+                *path = None;
+            }
+        }
+        let cgroups = reader.cgroup_facts(self.watched.values().flatten());
+        self.losses.add(reader.losses);
+        self.retire(&reading);
+        Ok(Facts {
+            vms: reading.vms,
+            threads: reading.threads,
+            cgroups,
+            retired: self.retired.facts(),
+        })
+    }
+
+    /// Retires the threads that this reading misses.
+    fn retire(&mut self, reading: &Reading) {
+        let vms = reading.vms.iter().map(|vm| Owner::Vm(vm.vm));
+        let pods = self.watched.keys().map(|one| Owner::Pod(one.pod));
+        let present: HashSet<Owner> = vms.chain(pods).collect();
+        let has_ended =
+            |tid, start_ns| threads::has_ended(&self.root, self.ticks_per_s, tid, start_ns);
+        let dropped = self.retired.settle(&reading.threads, &present, has_ended);
+        self.losses.over_limit += dropped;
+    }
+
+    /// Brings the lists of VMMs and vhost kernel threads up to date, if they
+    /// are old.
+    fn find_vmms(&mut self) -> Result<(), Error> {
+        if self.scanned.is_some_and(|at| at.elapsed() < SCAN_EVERY) {
+            return Ok(());
+        }
+        let scan = vm_processes(&self.root)?;
+        self.losses.add(scan.losses);
+        self.vmms = scan.vms.iter().map(|(pid, _)| *pid).collect();
+        self.vhost_kthreads = scan.vhost_kthreads;
+        self.scanned = Some(Instant::now());
+        Ok(())
+    }
+}
+
+/// What one reading has gathered so far.
+#[derive(Default)]
+struct Reading {
+    vms: Vec<VmFact>,
+    threads: Vec<ThreadFact>,
+    /// The threads read so far, and whose they are.
+    owners: HashMap<u32, Owner>,
+}
+
+impl Reading {
+    /// Reads a VMM's threads; `None` if the process is none any more.
+    fn read_vmm(&mut self, root: &HostRoot, reader: &mut ThreadReader, pid: u32) -> Option<()> {
+        let fds: VmFds = reader.losses.keep(vm_fds(root, pid))?;
+        reader.losses.over_limit += u64::from(fds.is_cut);
+        if fds.vcpu_ids.is_empty() {
+            // A VM without vCPUs runs nothing (libvirt asks KVM so what it
+            // can do); it may get some yet.
+            return fds.has_vm.then_some(());
+        }
+        let start_ns = reader.start_ns(pid)?;
+        let vm = VmKey {
+            start_ns,
+            tgid: pid,
+        };
+        self.vms.push(VmFact {
+            vm,
+            vcpus: fds.vcpus(),
+        });
+        let first = self.threads.len();
+        let tasks = numbered(&root.proc_of(pid, "task"), MAX_THREADS);
+        let (tids, is_cut) = reader.losses.keep(tasks)?;
+        reader.losses.over_limit += u64::from(is_cut);
+        for tid in tids {
+            self.push(reader, Owner::Vm(vm), tid);
+        }
+        vcpus::name_vcpus(&mut self.threads[first..], &fds.vcpu_ids);
+        Some(())
+    }
+
+    /// Reads a `vhost-N` kernel thread, if N is a thread of a VM.
+    fn read_vhost_kthread(&mut self, root: &HostRoot, reader: &mut ThreadReader, tid: u32) {
+        let comm = reader.losses.keep(process::comm(root, tid));
+        if let Some(owner) = comm.and_then(|comm| self.vhost_owner(comm)) {
+            self.push(reader, owner, tid);
+        }
+    }
+
+    /// Reads every thread in a watched cgroup that is not yet read.
+    fn read_members(
+        &mut self,
+        cgroups: &Cgroups,
+        reader: &mut ThreadReader,
+        watched: WatchedCgroup,
+        path: &str,
+    ) {
+        let Some(members) = reader.losses.keep(cgroups.members(path, MAX_THREADS)) else {
+            return;
+        };
+        reader.losses.add(members.losses);
+        for tid in members.tids {
+            self.push(reader, Owner::Pod(watched.pod), tid);
+        }
+    }
+
+    /// Reads one thread, once.
+    fn push(&mut self, reader: &mut ThreadReader, owner: Owner, tid: u32) {
+        if self.owners.contains_key(&tid) {
+            return;
+        }
+        if self.threads.len() == MAX_THREADS {
+            reader.losses.over_limit += 1;
+            return;
+        }
+        let Some(mut thread) = reader.read(owner, tid) else {
+            return;
+        };
+        if thread.kind == ThreadKind::Kthread {
+            thread.owner = self.vhost_owner(thread.comm).unwrap_or(owner);
+        }
+        self.owners.insert(tid, thread.owner);
+        self.threads.push(thread);
+    }
+
+    /// The VM that a vhost kernel thread works for, as kernels before v6.4 have
+    /// them: named by the thread that set it up (drivers/vhost/vhost.c,
+    /// `"vhost-%d", current->pid`). Whose memory it borrows, which would prove
+    /// it, /proc does not tell.
+    fn vhost_owner(&self, comm: Comm) -> Option<Owner> {
+        let number = comm.as_str()?.strip_prefix("vhost-")?.parse().ok()?;
+        let owner = self.owners.get(&number).copied();
+        owner.filter(|owner| matches!(owner, Owner::Vm(_)))
+    }
+}

@@ -1,0 +1,221 @@
+//! What ended threads had used, remembered from reading to reading.
+//!
+//! Without BPF nobody counts a thread's last moments, so the last values that
+//! a reading saw stand for it: a lower bound.
+
+use std::collections::{HashMap, HashSet};
+
+use virtlens_model::facts::{Comm, Owner, RetiredFact, ThreadFact, ThreadKind};
+
+/// Rows with names of one owner; further ones of a kind and vCPU share a row
+/// without names. A VM has fewer, unless someone names threads by a counter.
+const MAX_NAMES: usize = 64;
+
+/// Owners whose sums are kept until they are forgotten: ten times the VMs and
+/// pods of a full node.
+const MAX_OWNERS: usize = 4096;
+
+/// A thread, beyond the reuse of its id: tid and start.
+type ThreadKey = (u32, u64);
+
+/// What rows of one owner differ in.
+type RowKey = (ThreadKind, Option<u32>, Comm, Comm);
+
+/// The sums of ended threads, and the living as the last reading saw them.
+#[derive(Debug, Default)]
+pub(super) struct Retired {
+    last: HashMap<ThreadKey, RetiredFact>,
+    owners: HashMap<Owner, Rows>,
+}
+
+#[derive(Debug, Default)]
+struct Rows {
+    rows: HashMap<RowKey, RetiredFact>,
+    /// Readings since the owner was last there.
+    gone_for: u64,
+}
+
+impl Retired {
+    /// Takes in a reading: threads of the last one that are missing and
+    /// `has_ended(tid, start_ns)` retire. Owners that are `present` are never
+    /// dropped; of too many others, those gone longest are. Returns how many.
+    pub(super) fn settle(
+        &mut self,
+        threads: &[ThreadFact],
+        present: &HashSet<Owner>,
+        has_ended: impl Fn(u32, u64) -> bool,
+    ) -> u64 {
+        let now: HashMap<ThreadKey, RetiredFact> = threads
+            .iter()
+            .map(|thread| ((thread.tid, thread.start_ns), as_if_ended(thread)))
+            .collect();
+        for (key, seen) in std::mem::replace(&mut self.last, now) {
+            if !self.last.contains_key(&key) && has_ended(key.0, key.1) {
+                self.owners.entry(seen.owner).or_default().add(seen);
+            }
+        }
+        for (owner, rows) in &mut self.owners {
+            let is_present = present.contains(owner);
+            rows.gone_for = if is_present { 0 } else { rows.gone_for + 1 };
+        }
+        self.drop_longest_gone()
+    }
+
+    fn drop_longest_gone(&mut self) -> u64 {
+        let excess = self.owners.len().saturating_sub(MAX_OWNERS);
+        let gone = self.owners.iter().filter(|(_, rows)| rows.gone_for > 0);
+        let mut gone: Vec<(u64, Owner)> =
+            gone.map(|(owner, rows)| (rows.gone_for, *owner)).collect();
+        gone.sort_unstable_by(|a, b| b.cmp(a));
+        gone.truncate(excess);
+        for (_, owner) in &gone {
+            self.owners.remove(owner);
+        }
+        gone.len() as u64
+    }
+
+    /// Drops the sums of these owners.
+    pub(super) fn forget(&mut self, owners: &HashSet<Owner>) {
+        self.owners.retain(|owner, _| !owners.contains(owner));
+    }
+
+    /// All sums.
+    pub(super) fn facts(&self) -> Vec<RetiredFact> {
+        let rows = self.owners.values().flat_map(|rows| rows.rows.values());
+        rows.copied().collect()
+    }
+}
+
+impl Rows {
+    fn add(&mut self, ended: RetiredFact) {
+        let key = |row: &RetiredFact| (row.kind, row.vcpu_id, row.comm, row.process_comm);
+        let mut ended = ended;
+        if self.rows.len() >= MAX_NAMES && !self.rows.contains_key(&key(&ended)) {
+            ended.comm = Comm::default();
+            ended.process_comm = Comm::default();
+        }
+        self.rows
+            .entry(key(&ended))
+            .and_modify(|row| {
+                row.threads += ended.threads;
+                row.cpu_ns = row.cpu_ns.saturating_add(ended.cpu_ns);
+                row.wait_ns = row.wait_ns.saturating_add(ended.wait_ns);
+                row.guest_ns = row.guest_ns.saturating_add(ended.guest_ns);
+            })
+            .or_insert(ended);
+    }
+}
+
+/// A thread's row, should it be missing from the next reading.
+fn as_if_ended(thread: &ThreadFact) -> RetiredFact {
+    RetiredFact {
+        owner: thread.owner,
+        kind: thread.kind,
+        vcpu_id: thread.vcpu.map(|vcpu| vcpu.id),
+        comm: thread.comm,
+        process_comm: thread.process_comm,
+        threads: 1,
+        cpu_ns: thread.cpu_ns,
+        // A sum of what is known; unknown adds nothing.
+        wait_ns: thread.wait_ns.unwrap_or(0),
+        guest_ns: thread.guest_ns.unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+    use virtlens_model::facts::{CgroupId, Comm, Owner, ThreadFact, ThreadKind};
+
+    use super::{MAX_NAMES, MAX_OWNERS, Retired};
+
+    fn thread(owner: u64, tid: u32, cpu_ns: u64) -> ThreadFact {
+        ThreadFact {
+            owner: Owner::Pod(CgroupId(owner)),
+            tid,
+            tgid: 1,
+            start_ns: 1,
+            kind: ThreadKind::User,
+            comm: Comm::new(format!("worker {tid}")),
+            process_comm: Comm::new("vmm"),
+            cpu_ns,
+            wait_ns: None,
+            guest_ns: None,
+            cgroup: CgroupId(1),
+            pcpu: None,
+            affinity: None,
+            vcpu: None,
+        }
+    }
+
+    #[test]
+    fn names_beyond_the_limit_share_a_row() {
+        let mut retired = Retired::default();
+        let many = u32::try_from(MAX_NAMES).expect("a small number") + 50;
+        let threads: Vec<ThreadFact> = (0..many).map(|tid| thread(1, tid, 10)).collect();
+        retired.settle(&threads, &HashSet::new(), |_, _| true);
+        retired.settle(&[], &HashSet::new(), |_, _| true);
+        let rows = retired.facts();
+        assert_eq!(rows.len(), MAX_NAMES + 1);
+        assert_eq!(
+            rows.iter().map(|row| row.cpu_ns).sum::<u64>(),
+            u64::from(many) * 10
+        );
+        let nameless = rows.iter().find(|row| row.comm.as_bytes().is_empty());
+        assert_eq!(nameless.expect("a shared row").threads, 50);
+    }
+
+    #[test]
+    fn of_too_many_owners_those_gone_longest_are_dropped() {
+        let mut retired = Retired::default();
+        let present = HashSet::from([Owner::Pod(CgroupId(0))]);
+        let end = |retired: &mut Retired, owner: u64| {
+            retired.settle(&[thread(owner, 5, 10)], &present, |_, _| true);
+            retired.settle(&[], &present, |_, _| true)
+        };
+        for owner in 0..MAX_OWNERS as u64 {
+            assert_eq!(end(&mut retired, owner), 0);
+        }
+        assert_eq!(end(&mut retired, MAX_OWNERS as u64), 1);
+        let left: HashSet<Owner> = retired.facts().iter().map(|row| row.owner).collect();
+        assert_eq!(left.len(), MAX_OWNERS);
+        assert!(left.contains(&Owner::Pod(CgroupId(0))));
+        assert!(!left.contains(&Owner::Pod(CgroupId(1))));
+        retired.forget(&left);
+        assert!(retired.facts().is_empty());
+    }
+
+    proptest! {
+        /// Threads come, run and end in any order: living and retired together
+        /// are all that was ever seen, and never fall.
+        #[test]
+        fn nothing_seen_is_lost(steps in proptest::collection::vec((0u32..6, 0u64..100), 1..40)) {
+            let present = HashSet::from([Owner::Pod(CgroupId(1))]);
+            let mut retired = Retired::default();
+            let mut living: Vec<ThreadFact> = Vec::new();
+            let mut total = 0;
+            for (tid, ran_ns) in steps {
+                match living.iter().position(|thread| thread.tid == tid) {
+                    // Every third one ends, unseen since the last reading.
+                    Some(at) if ran_ns % 3 == 0 => drop(living.remove(at)),
+                    Some(at) => {
+                        living[at].cpu_ns += ran_ns;
+                        total += ran_ns;
+                    }
+                    None => {
+                        let mut new = thread(1, tid, ran_ns);
+                        new.start_ns = total + u64::from(tid) + 1;
+                        living.push(new);
+                        total += ran_ns;
+                    }
+                }
+                retired.settle(&living, &present, |_, _| true);
+                let alive: u64 = living.iter().map(|thread| thread.cpu_ns).sum();
+                let ended: u64 = retired.facts().iter().map(|row| row.cpu_ns).sum();
+                prop_assert_eq!(alive + ended, total);
+            }
+        }
+    }
+}

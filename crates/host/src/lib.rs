@@ -1,0 +1,41 @@
+//! What the files of a host say: /proc, /sys and the cgroup file systems.
+//!
+//! Every path starts at a [`HostRoot`], so a test reads a tree of its own and
+//! a container reads the host that is mounted into it. This crate knows file
+//! formats and nothing of roles, pods or metrics.
+//!
+//! ```text
+//! HostRoot ─┬─ node       what machine this is
+//!           ├─ cgroupfs   where the cpu controller lives, its counters
+//!           ├─ process    how a process was started
+//!           ├─ fds        which processes hold KVM's file descriptors
+//!           └─ fallback   one reading of the host, where there is no BPF
+//! ```
+//!
+//! A process or cgroup that vanishes while it is read is normal: it is counted
+//! ([`Losses::races`]) and left out. A value that cannot be understood is
+//! absent and counted too.
+
+mod bandwidth;
+mod cgroupfs;
+mod error;
+mod fallback;
+mod fds;
+mod mounts;
+mod node;
+mod process;
+mod root;
+mod task;
+
+pub use bandwidth::{CpuStat, parse_cpu_max, parse_cpu_stat, parse_quota_us};
+pub use cgroupfs::{CgroupVersion, Cgroups, Members, cgroup_version, parse_process_cgroup};
+pub use error::{Error, Losses};
+pub use fallback::{ProcSource, vcpu_number};
+pub use fds::{KvmLink, VmFds, VmScan, parse_kvm_link, vcpu_fds, vm_fds, vm_processes};
+pub use mounts::{CgroupMount, parse_mountinfo};
+pub use node::{NodeFacts, node, parse_boot_time, parse_clock_ticks};
+pub use process::{parse_cmdline, process};
+pub use root::HostRoot;
+pub use task::{
+    Schedstat, TaskStat, TaskStatus, parse_schedstat, parse_stat, parse_status, thread_kind,
+};

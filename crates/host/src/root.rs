@@ -1,0 +1,123 @@
+//! Where the host begins, and bounded reading below it.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+
+/// More than any file about one process, thread or cgroup holds (the longest,
+/// /proc/PID/status on 8192 CPUs, stays below 8 KiB).
+pub(crate) const SMALL_FILE: usize = 64 << 10;
+
+/// The directory that everything is read below: "/" in production, a tree of
+/// its own in a test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostRoot(PathBuf);
+
+impl Default for HostRoot {
+    fn default() -> Self {
+        Self::new("/")
+    }
+}
+
+impl HostRoot {
+    /// The host below `path`.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// A file below /proc.
+    pub fn proc(&self, below: impl AsRef<Path>) -> PathBuf {
+        self.0.join("proc").join(below)
+    }
+
+    /// A file of process (or thread) `pid` below /proc.
+    pub fn proc_of(&self, pid: u32, file: &str) -> PathBuf {
+        self.proc(format!("{pid}/{file}"))
+    }
+
+    /// A file of one thread of a process below /proc.
+    ///
+    /// Not the same as `proc_of(tid, …)`: there `stat` sums the times of the
+    /// whole process (`do_task_stat(…, whole)`, fs/proc/array.c).
+    pub fn thread_of(&self, tgid: u32, tid: u32, file: &str) -> PathBuf {
+        self.proc(format!("{tgid}/task/{tid}/{file}"))
+    }
+
+    /// A file below /sys.
+    pub fn sys(&self, below: impl AsRef<Path>) -> PathBuf {
+        self.0.join("sys").join(below)
+    }
+
+    /// Where a mount point of /proc/self/mountinfo lies.
+    ///
+    /// The kernel names mount points as this process sees them: with the
+    /// host's tree mounted at `/host`, as `/host/sys/fs/cgroup`.
+    pub(crate) fn mount_point(&self, point: &str) -> PathBuf {
+        let point = Path::new(point);
+        if point.starts_with(&self.0) {
+            point.to_owned()
+        } else {
+            self.0.join(point.strip_prefix("/").unwrap_or(point))
+        }
+    }
+}
+
+/// The first `limit` bytes of a file, and whether there were more.
+pub(crate) fn read_start(path: &Path, limit: usize) -> Result<(Vec<u8>, bool), Error> {
+    let failed = |source| Error::io(path, source);
+    let mut bytes = Vec::with_capacity(limit.min(2048));
+    File::open(path)
+        .map_err(failed)?
+        .take(limit as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    let more = bytes.len() > limit;
+    bytes.truncate(limit);
+    Ok((bytes, more))
+}
+
+/// A whole file of at most `limit` bytes.
+pub(crate) fn read(path: &Path, limit: usize) -> Result<Vec<u8>, Error> {
+    match read_start(path, limit)? {
+        (bytes, false) => Ok(bytes),
+        (_, true) => Err(Error::TooLong {
+            path: path.to_owned(),
+            limit,
+        }),
+    }
+}
+
+/// A whole small file, parsed.
+pub(crate) fn read_as<T>(
+    path: &Path,
+    expected: &'static str,
+    parse: impl FnOnce(&[u8]) -> Option<T>,
+) -> Result<T, Error> {
+    let bytes = read(path, SMALL_FILE)?;
+    parse(&bytes).ok_or_else(|| Error::unparsable(path, expected, &bytes))
+}
+
+/// The numbers among the names of a directory (the processes of /proc, the
+/// threads of a process, its file descriptors), at most `limit` of them, and
+/// whether there were more.
+pub(crate) fn numbered(dir: &Path, limit: usize) -> Result<(Vec<u32>, bool), Error> {
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(dir).map_err(|source| Error::io(dir, source))? {
+        let name = entry.map_err(|source| Error::io(dir, source))?.file_name();
+        let Some(number) = name.to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        if numbers.len() == limit {
+            return Ok((numbers, true));
+        }
+        numbers.push(number);
+    }
+    Ok((numbers, false))
+}
+
+/// A decimal number and nothing else but white space around it.
+pub(crate) fn parse_number(bytes: &[u8]) -> Option<u64> {
+    std::str::from_utf8(bytes).ok()?.trim().parse().ok()
+}

@@ -1,0 +1,286 @@
+use virtlens_host::{CgroupVersion, Cgroups, Error, parse_process_cgroup};
+use virtlens_model::facts::Bandwidth;
+
+use crate::tree::{THREAD, Thread, Tree};
+
+const HALF_A_CPU: Bandwidth = Bandwidth {
+    quota_ns: Some(50_000_000),
+    period_ns: 100_000_000,
+    burst_ns: Some(2_000_000),
+    periods: 10,
+    throttled_periods: 3,
+    throttled_ns: 7000,
+};
+
+#[test]
+fn the_cpu_controller_decides_the_version() {
+    assert_eq!(Tree::v1().cgroups().version(), CgroupVersion::V1);
+    assert_eq!(Tree::v2().cgroups().version(), CgroupVersion::V2);
+    assert_eq!(Tree::hybrid().cgroups().version(), CgroupVersion::V1);
+    // v1 for everything but the cpu controller.
+    let mounts = "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+        36 31 0:33 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n\
+        41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+    let tree = Tree::with_mounts(CgroupVersion::V2, mounts);
+    assert_eq!(tree.cgroups().version(), CgroupVersion::V2);
+}
+
+#[test]
+fn a_host_without_cgroups_is_told_what_to_mount() {
+    let named = "40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n";
+    for mounts in ["", "27 1 254:0 / / rw - ext4 /dev/vda rw\n", named] {
+        let tree = Tree::with_mounts(CgroupVersion::V2, mounts);
+        let error = Cgroups::find(&tree.root()).expect_err("nothing mounted");
+        assert!(matches!(error, Error::NotMounted { .. }));
+        assert!(error.to_string().contains("mount cgroup2"), "{error}");
+    }
+}
+
+#[test]
+fn bandwidth_and_usage_read_alike_on_both_versions() {
+    for tree in [Tree::v1(), Tree::v2(), Tree::hybrid()] {
+        tree.cgroup("/kubepods/pod1");
+        let cgroups = tree.cgroups();
+        assert_eq!(
+            cgroups.bandwidth("/kubepods/pod1").expect("files"),
+            Some(HALF_A_CPU)
+        );
+        assert_eq!(cgroups.bandwidth("/").expect("the root"), None);
+        assert_eq!(cgroups.usage_ns("/kubepods/pod1").expect("files"), 9000);
+        assert_eq!(cgroups.usage_ns("/").expect("files"), 9000);
+    }
+}
+
+#[test]
+fn a_kernel_without_burst_and_a_cgroup_without_limit() {
+    let v1 = Tree::v1();
+    v1.cgroup("/a");
+    v1.remove(&(v1.cgroup_dir("/a") + "/cpu.cfs_burst_us"));
+    v1.write(&(v1.cgroup_dir("/a") + "/cpu.cfs_quota_us"), "-1\n");
+    let unlimited = Bandwidth {
+        quota_ns: None,
+        burst_ns: None,
+        ..HALF_A_CPU
+    };
+    assert_eq!(
+        v1.cgroups().bandwidth("/a").expect("files"),
+        Some(unlimited)
+    );
+
+    // The parent does not hand the cpu controller on.
+    let v2 = Tree::v2();
+    v2.cgroup("/a");
+    v2.remove(&(v2.cgroup_dir("/a") + "/cpu.max"));
+    v2.write(&(v2.cgroup_dir("/a") + "/cpu.stat"), "usage_usec 9\n");
+    assert_eq!(v2.cgroups().bandwidth("/a").expect("a cgroup"), None);
+    assert_eq!(v2.cgroups().usage_ns("/a").expect("files"), 9000);
+}
+
+#[test]
+fn what_is_gone_differs_from_what_is_odd() {
+    for tree in [Tree::v1(), Tree::v2()] {
+        tree.cgroup("/a");
+        tree.write(&(tree.cgroup_dir("/a") + "/cpu.stat"), "nr_periods many\n");
+        let cgroups = tree.cgroups();
+        let odd = cgroups.bandwidth("/a").expect_err("no number");
+        assert!(matches!(odd, Error::Unparsable { .. }), "{odd}");
+        assert!(odd.to_string().contains("cpu.stat"), "{odd}");
+        assert!(cgroups.bandwidth("/b").expect_err("no cgroup").is_gone());
+        assert!(cgroups.members("/b", 9).expect_err("no cgroup").is_gone());
+        assert_eq!(cgroups.id_of("/b"), None);
+        assert_eq!(cgroups.id_of("/a/../a"), None);
+        assert_eq!(cgroups.id_of("/a/cpu.stat"), None);
+    }
+}
+
+#[test]
+fn cpuacct_mounted_apart_or_not_at_all() {
+    let cpu = "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu\n";
+    let tree = Tree::with_mounts(CgroupVersion::V1, cpu);
+    let error = tree.cgroups().usage_ns("/").expect_err("no cpuacct");
+    assert!(error.to_string().contains("cpuacct controller"), "{error}");
+    let acct = "33 31 0:30 / /sys/fs/cgroup/cpuacct rw - cgroup cgroup rw,cpuacct\n";
+    let tree = Tree::with_mounts(CgroupVersion::V1, &format!("{cpu}{acct}"));
+    tree.write("sys/fs/cgroup/cpuacct/a/cpuacct.usage", "77\n");
+    assert_eq!(tree.cgroups().usage_ns("/a").expect("its own mount"), 77);
+}
+
+#[test]
+fn ids_lead_back_to_paths() {
+    for tree in [Tree::v1(), Tree::v2()] {
+        tree.cgroup("/a/b/c");
+        tree.cgroup("/d");
+        let cgroups = tree.cgroups();
+        for path in ["/", "/a", "/a/b/c", "/d"] {
+            assert_eq!(cgroups.path_of(tree.id(path)).as_deref(), Some(path));
+        }
+        let gone = tree.id("/d");
+        tree.remove(&tree.cgroup_dir("/d"));
+        assert_eq!(cgroups.path_of(gone), None);
+    }
+}
+
+#[test]
+fn a_process_is_found_in_its_cpu_cgroup() {
+    let kata = "/kubepods-burstable-pod1.slice:cri-containerd:abc";
+    for tree in [Tree::v1(), Tree::v2(), Tree::hybrid()] {
+        tree.cgroup(kata);
+        tree.thread(Thread {
+            tgid: 7,
+            tid: 7,
+            cgroup: kata,
+            ..THREAD
+        });
+        assert_eq!(tree.cgroups().process_path(7).expect("a process"), kata);
+        assert!(tree.cgroups().process_path(8).expect_err("none").is_gone());
+    }
+}
+
+#[test]
+fn a_removed_cgroup_keeps_its_path() {
+    let v2 = parse_process_cgroup(b"1:name=x:/y\n0::/a b (deleted)\n", CgroupVersion::V2);
+    assert_eq!(v2.as_deref(), Some("/a b"));
+    assert_eq!(parse_process_cgroup(b"0::/a\n", CgroupVersion::V1), None);
+    assert_eq!(
+        parse_process_cgroup(b"4:cpuset:/a\n", CgroupVersion::V1),
+        None
+    );
+    assert_eq!(parse_process_cgroup(b"\xff", CgroupVersion::V2), None);
+}
+
+/// A reader two levels down, in a cgroup namespace of its own, with the host's
+/// hierarchy mounted.
+#[test]
+fn paths_seen_from_a_namespace_are_made_absolute() {
+    let mounts = "30 23 0:28 /../.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+    let tree = Tree::with_mounts(CgroupVersion::V2, mounts);
+    tree.cgroup("/kubepods/agent");
+    tree.write(
+        &(tree.cgroup_dir("/kubepods/agent") + "/cgroup.procs"),
+        "41\n42\n",
+    );
+    tree.remove("proc/self");
+    tree.link("proc/self", b"42");
+    tree.write("proc/42/mountinfo", mounts);
+    tree.write("proc/42/cgroup", "0::/\n");
+    tree.cgroup("/kubepods/pod1");
+    let cgroups = tree.cgroups();
+    for (named, path) in [
+        ("/../../system.slice", "/system.slice"),
+        ("/../pod1", "/kubepods/pod1"),
+        ("/", "/kubepods/agent"),
+        ("/own", "/kubepods/agent/own"),
+        ("/../..", "/"),
+        ("/..", "/kubepods"),
+        ("/..hidden", "/kubepods/agent/..hidden"),
+    ] {
+        tree.write("proc/9/cgroup", format!("0::{named}\n"));
+        assert_eq!(cgroups.process_path(9).expect(named), path);
+    }
+    tree.write("proc/9/cgroup", "0::/../../../x\n");
+    let error = cgroups.process_path(9).expect_err("above the mount");
+    assert!(matches!(error, Error::OutsideMount { .. }), "{error}");
+}
+
+#[test]
+fn of_two_mounts_the_one_that_shows_most_is_read() {
+    let own = "30 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+    let part = "31 23 0:28 /a /part rw - cgroup2 cgroup2 rw\n";
+    let host = "32 23 0:28 /../.. /host/sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+    let whole = |mounts: &[&str]| {
+        let tree = Tree::with_mounts(CgroupVersion::V2, &mounts.concat());
+        for (dir, name) in [
+            ("sys/fs/cgroup", "own"),
+            ("part", "part"),
+            ("host/sys/fs/cgroup", "host"),
+        ] {
+            tree.mkdir(&format!("{dir}/{name}"));
+        }
+        let names = ["/own", "/a/part", "/host"];
+        let cgroups = tree.cgroups();
+        names.map(|name| cgroups.id_of(name).is_some())
+    };
+    assert_eq!(whole(&[part, own]), [true, false, false]);
+    assert_eq!(whole(&[own, part, host]), [false, false, true]);
+}
+
+/// A wrong path would be worse than none.
+#[test]
+fn a_namespace_that_is_not_found_is_not_guessed() {
+    let mounts = "30 23 0:28 /.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+    let tree = Tree::with_mounts(CgroupVersion::V2, mounts);
+    tree.cgroup("/deep/er");
+    tree.write(&(tree.cgroup_dir("/deep/er") + "/cgroup.procs"), "42\n");
+    tree.remove("proc/self");
+    tree.link("proc/self", b"42");
+    tree.write("proc/42/mountinfo", mounts);
+    tree.write("proc/42/cgroup", "0::/\n");
+    let cgroups = tree.cgroups();
+    assert!(cgroups.process_path(42).is_err());
+    tree.write("proc/9/cgroup", "0::/../x\n");
+    assert_eq!(cgroups.process_path(9).expect("below the mount"), "/x");
+}
+
+/// The same reader, with nothing but its own part of the hierarchy mounted.
+#[test]
+fn cgroups_outside_of_the_mount_are_refused() {
+    let tree = Tree::v2();
+    tree.write("proc/9/cgroup", "0::/../pod1\n");
+    let error = tree.cgroups().process_path(9).expect_err("above the mount");
+    assert!(
+        error.to_string().contains("host's cgroup namespace"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_part_of_the_hierarchy_keeps_its_full_paths() {
+    let mounts = "32 31 0:29 /docker/abc /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu\n";
+    let tree = Tree::with_mounts(CgroupVersion::V1, mounts);
+    tree.cgroup("/inner");
+    let cgroups = tree.cgroups();
+    let inner = cgroups.id_of("/docker/abc/inner").expect("below the mount");
+    assert_eq!(cgroups.path_of(inner).as_deref(), Some("/docker/abc/inner"));
+    assert_eq!(
+        cgroups.bandwidth("/docker/abc/inner").expect("files"),
+        Some(HALF_A_CPU)
+    );
+    for outside in ["/", "/docker", "/docker/abcd", "/inner"] {
+        assert_eq!(cgroups.id_of(outside), None, "{outside}");
+    }
+}
+
+#[test]
+fn members_are_all_threads_below() {
+    for tree in [Tree::v1(), Tree::v2()] {
+        for (cgroup, tids) in [
+            ("/a", "1\n2\n"),
+            ("/a/b", "0\n3\n"),
+            ("/a/b/c", "2\n4\n"),
+            ("/d", "5\n"),
+        ] {
+            tree.cgroup(cgroup);
+            tree.write(&tree.thread_list(cgroup), tids);
+        }
+        let members = tree.cgroups().members("/a", 100).expect("a cgroup");
+        assert_eq!(members.tids, [1, 2, 3, 4]);
+        // Tid 0 is someone outside of this pid namespace.
+        assert_eq!(members.losses.denied, 1);
+        let few = tree.cgroups().members("/a", 2).expect("a cgroup");
+        assert_eq!(few.tids.len(), 2);
+        assert!(few.losses.over_limit > 0);
+    }
+}
+
+#[test]
+fn a_cgroup_whose_name_is_no_text_is_counted() {
+    use std::os::unix::ffi::OsStrExt;
+    let tree = Tree::v2();
+    tree.cgroup("/a");
+    let odd = tree
+        .path(&tree.cgroup_dir("/a"))
+        .join(std::ffi::OsStr::from_bytes(b"\xff"));
+    std::fs::create_dir(odd).expect("a directory");
+    let members = tree.cgroups().members("/a", 9).expect("a cgroup");
+    assert_eq!((members.tids.len(), members.losses.unparsed), (0, 1));
+}
