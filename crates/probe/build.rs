@@ -1,0 +1,51 @@
+//! Compiles `bpf/virtlens.bpf.c` once; every loader embeds the same object.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+fn main() {
+    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo"));
+    let sources = root.join("../../bpf");
+    let object =
+        PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo")).join("virtlens.bpf.o");
+
+    for entry in fs::read_dir(&sources)
+        .expect("the bpf folder is readable")
+        .flatten()
+    {
+        println!("cargo:rerun-if-changed={}", entry.path().display());
+    }
+    println!("cargo:rerun-if-env-changed=CLANG");
+    compile(&sources, &object);
+}
+
+fn compile(sources: &Path, object: &Path) {
+    let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
+    // v3 (32-bit ALU operations and jumps) is in every kernel from 5.3 on.
+    let status = Command::new(&clang)
+        .current_dir(sources)
+        .args([
+            "-target",
+            "bpf",
+            "-mcpu=v3",
+            "-g",
+            "-O2",
+            "-D__TARGET_ARCH_x86",
+        ])
+        .args(["-Wall", "-Wextra", "-Werror"])
+        .args(["-Wno-unused-parameter", "-Wno-missing-field-initializers"])
+        // Type information must not differ with the place of the checkout.
+        .arg("-fdebug-prefix-map=.=bpf")
+        .args(["-c", "virtlens.bpf.c", "-o"])
+        .arg(object)
+        .status();
+    match status {
+        Ok(status) if status.success() => {}
+        Ok(status) => panic!("{clang} could not compile bpf/virtlens.bpf.c ({status})"),
+        Err(error) => panic!(
+            "cannot run {clang}: {error}; `make` installs it (Debian packages clang and \
+             libbpf-dev), or name another one in CLANG"
+        ),
+    }
+}

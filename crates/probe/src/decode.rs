@@ -1,0 +1,407 @@
+//! From the stream's records to facts. Pure.
+//!
+//! The decoder lives as long as its source: cgroup names come once a session,
+//! affinity masks are few and shared.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use virtlens_abi as abi;
+use virtlens_model::cpuset::CpuSet;
+use virtlens_model::facts::{
+    Bandwidth, CgroupFact, CgroupId, Comm, Exits, Facts, Owner, RetiredFact, ThreadFact,
+    ThreadKind, VcpuFact, VcpuStats, VmFact, VmKey,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::Error;
+
+/// Cgroup names kept before those of cgroups that are gone are dropped: all
+/// levels of thousands of VMs.
+const NAMES_KEPT: usize = 16_384;
+/// Distinct affinity masks kept. Every vCPU of a large node pinned alone.
+const MASKS_KEPT: usize = 4096;
+/// Deeper than the walk in sample.bpf.c goes.
+const MAX_DEPTH: usize = 32;
+
+/// Turns the bytes of a pass into facts.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    names: HashMap<u64, Box<str>>,
+    paths: HashMap<u64, Arc<str>>,
+    masks: HashSet<Arc<CpuSet>>,
+    /// vCPUs that KVM holds, by VM.
+    online: HashMap<VmKey, u32>,
+}
+
+impl Decoder {
+    /// Decodes one whole pass. `mask_words` is what the programs were told.
+    /// Also returns how many cgroups have no name here: where there are any,
+    /// the session must be renewed and the pass repeated.
+    ///
+    /// # Errors
+    /// [`Error::Record`] where the stream is broken, which no kernel does.
+    pub fn pass(&mut self, stream: &[u8], mask_words: usize) -> Result<(Facts, usize), Error> {
+        let mut facts = Facts::default();
+        let mut cgroups: Vec<&abi::CgroupRecord> = Vec::new();
+        for record in Records::new(stream) {
+            let record = record?;
+            match record.kind {
+                abi::RECORD_THREAD => {
+                    let fact = self.thread(&record, mask_words)?;
+                    facts.threads.push(fact);
+                }
+                abi::RECORD_CGROUP => cgroups.push(record.of()?.0),
+                abi::RECORD_CGROUP_NAME => self.name(record.of()?.0),
+                _ => return Err(record.broken("unknown kind")),
+            }
+        }
+        let parents: HashMap<u64, u64> = cgroups.iter().map(|one| (one.id, one.parent)).collect();
+        // A cgroup told twice (an entry of `told_cgroups` lost) is one fact.
+        let mut seen = HashSet::with_capacity(cgroups.len());
+        cgroups.retain(|one| seen.insert(one.id));
+        facts.cgroups = cgroups
+            .iter()
+            .filter_map(|record| self.cgroup(record, &parents))
+            .collect();
+        facts.vms = self
+            .online
+            .drain()
+            .map(|(vm, vcpus)| VmFact { vm, vcpus })
+            .collect();
+        self.bound(&parents);
+        let nameless = cgroups.len() - facts.cgroups.len();
+        Ok((facts, nameless))
+    }
+
+    fn thread(&mut self, record: &Record<'_>, mask_words: usize) -> Result<ThreadFact, Error> {
+        let (thread, mut rest) = record.of::<abi::ThreadRecord>()?;
+        let owner = owner(thread.owner);
+        let mut vcpu = None;
+        if thread.flags & abi::THREAD_VCPU != 0 {
+            let (found, tail) = abi::VcpuRecord::ref_from_prefix(rest)
+                .map_err(|_| record.broken("a vCPU is cut short"))?;
+            rest = tail;
+            vcpu = Some(vcpu_fact(found));
+            if let (Owner::Vm(vm), 1..) = (owner, found.online_vcpus) {
+                self.online.insert(vm, found.online_vcpus);
+            }
+        }
+        let words = <[u64]>::ref_from_bytes(rest)
+            .ok()
+            .filter(|words| words.len() == mask_words)
+            .ok_or_else(|| record.broken("an affinity mask is cut short"))?;
+        Ok(ThreadFact {
+            owner,
+            tid: thread.tid,
+            tgid: thread.tgid,
+            start_ns: thread.start_ns,
+            kind: kind(thread.flags),
+            comm: Comm(thread.comm),
+            process_comm: Comm(thread.leader_comm),
+            cpu_ns: thread.run_ns,
+            wait_ns: Some(thread.wait_ns),
+            guest_ns: Some(thread.guest_ns),
+            cgroup: CgroupId(thread.cgroup),
+            pcpu: Some(thread.pcpu),
+            affinity: (mask_words > 0).then(|| self.mask(words)),
+            vcpu,
+        })
+    }
+
+    fn mask(&mut self, words: &[u64]) -> Arc<CpuSet> {
+        let set = CpuSet::from_words(words);
+        if let Some(known) = self.masks.get(&set) {
+            return Arc::clone(known);
+        }
+        if self.masks.len() >= MASKS_KEPT {
+            self.masks.clear();
+        }
+        let set = Arc::new(set);
+        self.masks.insert(Arc::clone(&set));
+        set
+    }
+
+    fn name(&mut self, record: &abi::CgroupNameRecord) {
+        let end = record
+            .name
+            .iter()
+            .position(|byte| *byte == 0)
+            .unwrap_or(record.name.len());
+        let name = String::from_utf8_lossy(&record.name[..end]);
+        if self
+            .names
+            .get(&record.id)
+            .is_none_or(|known| **known != *name)
+        {
+            self.names.insert(record.id, name.into());
+            // A renamed cgroup changes every path below it.
+            self.paths.clear();
+        }
+    }
+
+    fn cgroup(
+        &mut self,
+        record: &abi::CgroupRecord,
+        parents: &HashMap<u64, u64>,
+    ) -> Option<CgroupFact> {
+        let path = if let Some(path) = self.paths.get(&record.id) {
+            Arc::clone(path)
+        } else {
+            let path: Arc<str> = self.path(record.id, parents)?.into();
+            self.paths.insert(record.id, Arc::clone(&path));
+            path
+        };
+        Some(CgroupFact {
+            id: CgroupId(record.id),
+            parent: (record.parent != 0).then_some(CgroupId(record.parent)),
+            path,
+            bandwidth: bandwidth(record),
+        })
+    }
+
+    fn path(&self, id: u64, parents: &HashMap<u64, u64>) -> Option<String> {
+        let mut parts: Vec<&str> = Vec::new();
+        let mut at = id;
+        for _ in 0..MAX_DEPTH {
+            match *parents.get(&at)? {
+                0 => {
+                    let mut path = String::new();
+                    for part in parts.iter().rev() {
+                        path.push('/');
+                        path.push_str(part);
+                    }
+                    return Some(if path.is_empty() {
+                        "/".to_owned()
+                    } else {
+                        path
+                    });
+                }
+                parent => {
+                    parts.push(self.names.get(&at)?);
+                    at = parent;
+                }
+            }
+        }
+        None
+    }
+
+    /// Forgets the names of cgroups that this pass did not tell of, once they
+    /// are many. The source must then renew the session.
+    fn bound(&mut self, told: &HashMap<u64, u64>) {
+        if self.names.len() > NAMES_KEPT {
+            self.names.retain(|id, _| told.contains_key(id));
+            self.paths.retain(|id, _| told.contains_key(id));
+        }
+    }
+}
+
+/// Decodes the pass over open files: the VMs it found, with their vCPUs.
+///
+/// # Errors
+/// [`Error::Record`] where the stream is broken.
+pub fn vcpu_fds(stream: &[u8]) -> Result<Vec<VmFact>, Error> {
+    let mut instances: HashMap<VmKey, HashSet<u64>> = HashMap::new();
+    for record in Records::new(stream) {
+        let record = record?;
+        if record.kind != abi::RECORD_VCPU_FD {
+            return Err(record.broken("unknown kind"));
+        }
+        let (fd, _) = record.of::<abi::VcpuFdRecord>()?;
+        if let Owner::Vm(vm) = owner(fd.owner) {
+            instances.entry(vm).or_default().insert(fd.instance);
+        }
+    }
+    Ok(instances
+        .into_iter()
+        .map(|(vm, vcpus)| VmFact {
+            vm,
+            vcpus: u32::try_from(vcpus.len()).unwrap_or(u32::MAX),
+        })
+        .collect())
+}
+
+/// One entry of the map `retired`.
+pub fn retired(key: &abi::RetiredKey, sum: &abi::Retired) -> RetiredFact {
+    RetiredFact {
+        owner: owner(key.owner),
+        kind: kind(key.flags),
+        vcpu_id: (key.vcpu_id != u32::MAX).then_some(key.vcpu_id),
+        comm: Comm(key.comm),
+        process_comm: Comm(key.leader_comm),
+        threads: sum.threads,
+        cpu_ns: sum.run_ns,
+        wait_ns: sum.wait_ns,
+        guest_ns: sum.guest_ns,
+    }
+}
+
+/// An owner as the programs write it.
+pub fn owner(owner: abi::Owner) -> Owner {
+    if owner.tgid == 0 {
+        Owner::Pod(CgroupId(owner.id))
+    } else {
+        Owner::Vm(VmKey {
+            start_ns: owner.id,
+            tgid: owner.tgid,
+        })
+    }
+}
+
+fn kind(flags: u32) -> ThreadKind {
+    if flags & abi::THREAD_KTHREAD != 0 {
+        ThreadKind::Kthread
+    } else if flags & abi::THREAD_IO_WORKER != 0 {
+        ThreadKind::IoWorker
+    } else if flags & abi::THREAD_USER_WORKER != 0 {
+        ThreadKind::UserWorker
+    } else {
+        ThreadKind::User
+    }
+}
+
+fn known(value: u64) -> Option<u64> {
+    (value != abi::UNKNOWN).then_some(value)
+}
+
+fn vcpu_fact(record: &abi::VcpuRecord) -> VcpuFact {
+    let stats = known(record.exits).map(|exits| VcpuStats {
+        instance: record.instance,
+        halt_poll_success_ns: known(record.halt_poll_success_ns).unwrap_or(0),
+        halt_poll_fail_ns: known(record.halt_poll_fail_ns).unwrap_or(0),
+        halt_wait_ns: known(record.halt_wait_ns),
+        exits: Exits {
+            total: exits,
+            io: known(record.io_exits).unwrap_or(0),
+            mmio: known(record.mmio_exits).unwrap_or(0),
+            halt: known(record.halt_exits).unwrap_or(0),
+            interrupt: known(record.irq_exits).unwrap_or(0),
+            interrupt_window: known(record.irq_window_exits).unwrap_or(0),
+            hypercall: known(record.hypercalls).unwrap_or(0),
+        },
+        pf_fixed: known(record.pf_fixed).unwrap_or(0),
+        pf_taken: known(record.pf_taken),
+        preempted: record.preempted != 0,
+    });
+    VcpuFact {
+        id: record.id,
+        index: (record.index != u32::MAX).then_some(record.index),
+        stats,
+    }
+}
+
+fn bandwidth(record: &abi::CgroupRecord) -> Option<Bandwidth> {
+    (record.period_ns != 0).then(|| Bandwidth {
+        quota_ns: known(record.quota_ns),
+        period_ns: record.period_ns,
+        burst_ns: known(record.burst_ns),
+        periods: record.periods,
+        throttled_periods: record.throttled_periods,
+        throttled_ns: record.throttled_ns,
+    })
+}
+
+/// One record of a stream.
+struct Record<'a> {
+    kind: u32,
+    offset: usize,
+    bytes: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// The record as a `T`, and what follows it.
+    fn of<T>(&self) -> Result<(&'a T, &'a [u8]), Error>
+    where
+        T: FromBytes + zerocopy::KnownLayout + zerocopy::Immutable,
+    {
+        T::ref_from_prefix(self.bytes).map_err(|_| self.broken("cut short"))
+    }
+
+    fn broken(&self, what: &'static str) -> Error {
+        Error::Record {
+            offset: self.offset,
+            what,
+        }
+    }
+}
+
+/// The records of a stream, in order. Ends after the first broken one.
+struct Records<'a> {
+    stream: &'a [u8],
+    offset: usize,
+}
+
+impl<'a> Records<'a> {
+    fn new(stream: &'a [u8]) -> Self {
+        Self { stream, offset: 0 }
+    }
+
+    fn next_record(&mut self) -> Result<Record<'a>, Error> {
+        let offset = self.offset;
+        let broken = |what| Error::Record { offset, what };
+        let rest = &self.stream[offset..];
+        let (head, _) =
+            abi::RecordHead::ref_from_prefix(rest).map_err(|_| broken("no record's head"))?;
+        let size = head.size as usize;
+        if size < size_of::<abi::RecordHead>() || !size.is_multiple_of(8) || size > rest.len() {
+            return Err(broken("impossible size"));
+        }
+        self.offset += size;
+        Ok(Record {
+            kind: head.kind,
+            offset,
+            bytes: &rest[..size],
+        })
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<Record<'a>, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.offset >= self.stream.len() {
+            return None;
+        }
+        let record = self.next_record();
+        if record.is_err() {
+            self.offset = self.stream.len();
+        }
+        Some(record)
+    }
+}
+
+/// The stream's buffer: 64-bit words, so that records can be read in place.
+#[derive(Debug, Default)]
+pub struct Buffer {
+    words: Vec<u64>,
+    used: usize,
+}
+
+impl Buffer {
+    /// Forgets what was read, keeps the room.
+    pub fn clear(&mut self) {
+        self.used = 0;
+    }
+
+    /// Room for at least `bytes` more.
+    pub fn room(&mut self, bytes: usize) -> &mut [u8] {
+        let needed = (self.used + bytes).div_ceil(8);
+        if self.words.len() < needed {
+            self.words.resize(needed.max(self.words.len() * 2), 0);
+        }
+        &mut self.words.as_mut_bytes()[self.used..]
+    }
+
+    /// Counts `bytes` of the room as read.
+    pub fn fill(&mut self, bytes: usize) {
+        self.used += bytes;
+    }
+
+    /// All that was read.
+    pub fn bytes(&self) -> &[u8] {
+        &self.words.as_bytes()[..self.used]
+    }
+}
+
+#[cfg(test)]
+mod tests;

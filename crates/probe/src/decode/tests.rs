@@ -1,0 +1,231 @@
+use proptest::prelude::{any, proptest};
+use virtlens_abi as abi;
+use virtlens_model::facts::{CgroupId, Comm, Owner, ThreadKind, VmKey};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::{Buffer, Decoder, vcpu_fds};
+use crate::Error;
+
+/// Records as the programs write them.
+#[derive(Default)]
+struct Stream(Buffer);
+
+impl Stream {
+    fn push(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0.room(bytes.len())[..bytes.len()].copy_from_slice(bytes);
+        self.0.fill(bytes.len());
+        self
+    }
+
+    fn cgroup(&mut self, id: u64, parent: u64, name: Option<&str>) -> &mut Self {
+        let mut record = abi::CgroupRecord::new_zeroed();
+        record.head = head(abi::RECORD_CGROUP, size_of_val(&record));
+        (record.id, record.parent) = (id, parent);
+        (record.quota_ns, record.period_ns) = (abi::UNKNOWN, 100_000_000);
+        self.push(record.as_bytes());
+        if let Some(text) = name {
+            let mut record = abi::CgroupNameRecord::new_zeroed();
+            record.head = head(abi::RECORD_CGROUP_NAME, size_of_val(&record));
+            record.id = id;
+            record.name[..text.len()].copy_from_slice(text.as_bytes());
+            self.push(record.as_bytes());
+        }
+        self
+    }
+
+    fn thread(&mut self, flags: u32, mask: &[u64], vcpu: Option<abi::VcpuRecord>) -> &mut Self {
+        let mut record = abi::ThreadRecord::new_zeroed();
+        let more = if vcpu.is_some() {
+            size_of::<abi::VcpuRecord>()
+        } else {
+            0
+        };
+        record.head = head(
+            abi::RECORD_THREAD,
+            size_of_val(&record) + more + size_of_val(mask),
+        );
+        record.owner = abi::Owner {
+            id: 500,
+            tgid: 7,
+            pad: 0,
+        };
+        (record.tid, record.tgid, record.flags) = (9, 7, flags);
+        (record.run_ns, record.wait_ns, record.cgroup) = (1234, 56, 30);
+        record.comm = Comm::new("CPU 0/KVM").0;
+        self.push(record.as_bytes());
+        if let Some(vcpu) = vcpu {
+            self.push(vcpu.as_bytes());
+        }
+        self.push(mask.as_bytes())
+    }
+}
+
+fn head(kind: u32, size: usize) -> abi::RecordHead {
+    abi::RecordHead {
+        kind,
+        size: u32::try_from(size).expect("small"),
+    }
+}
+
+fn vcpu(exits: u64) -> abi::VcpuRecord {
+    let mut vcpu = abi::VcpuRecord::new_zeroed();
+    (vcpu.id, vcpu.index, vcpu.instance) = (2, 1, 0xffff);
+    (vcpu.exits, vcpu.io_exits, vcpu.online_vcpus) = (exits, 3, 4);
+    (vcpu.halt_wait_ns, vcpu.pf_taken) = (abi::UNKNOWN, abi::UNKNOWN);
+    vcpu
+}
+
+#[test]
+fn a_vcpu_thread_comes_out_as_it_went_in() {
+    let mut stream = Stream::default();
+    stream.thread(abi::THREAD_VCPU, &[0b1010, 1], Some(vcpu(10)));
+    let (facts, nameless) = Decoder::default()
+        .pass(stream.0.bytes(), 2)
+        .expect("it is whole");
+    let [thread] = facts.threads.as_slice() else {
+        panic!("one thread: {facts:?}")
+    };
+    let vm = VmKey {
+        start_ns: 500,
+        tgid: 7,
+    };
+    assert_eq!(
+        (thread.owner, thread.tid, thread.kind),
+        (Owner::Vm(vm), 9, ThreadKind::User)
+    );
+    assert_eq!(
+        (thread.cpu_ns, thread.wait_ns, thread.cgroup),
+        (1234, Some(56), CgroupId(30))
+    );
+    assert_eq!(
+        thread.affinity.as_ref().expect("it was told").to_string(),
+        "1,3,64"
+    );
+    let vcpu = thread.vcpu.expect("it runs one");
+    let stats = vcpu.stats.expect("KVM was believed");
+    assert_eq!(
+        (vcpu.id, vcpu.index, stats.exits.total, stats.exits.io),
+        (2, Some(1), 10, 3)
+    );
+    assert_eq!(
+        (stats.halt_wait_ns, stats.pf_taken),
+        (None, None),
+        "unknown is absent"
+    );
+    assert_eq!((facts.vms[0].vm, facts.vms[0].vcpus, nameless), (vm, 4, 0));
+}
+
+#[test]
+fn a_vcpu_that_cannot_be_believed_has_no_counters() {
+    let mut stream = Stream::default();
+    stream.thread(abi::THREAD_VCPU, &[], Some(vcpu(abi::UNKNOWN)));
+    let (facts, _) = Decoder::default()
+        .pass(stream.0.bytes(), 0)
+        .expect("it is whole");
+    assert_eq!(facts.threads[0].vcpu.expect("it is one").stats, None);
+    assert_eq!(facts.threads[0].affinity, None);
+}
+
+#[test]
+fn what_a_thread_is_stands_in_its_flags() {
+    for (flags, kind) in [
+        (0, ThreadKind::User),
+        (abi::THREAD_USER_WORKER, ThreadKind::UserWorker),
+        (
+            abi::THREAD_USER_WORKER | abi::THREAD_IO_WORKER,
+            ThreadKind::IoWorker,
+        ),
+        (
+            abi::THREAD_KTHREAD | abi::THREAD_USER_WORKER,
+            ThreadKind::Kthread,
+        ),
+    ] {
+        let mut stream = Stream::default();
+        stream.thread(flags, &[], None);
+        let (facts, _) = Decoder::default()
+            .pass(stream.0.bytes(), 0)
+            .expect("it is whole");
+        assert_eq!(facts.threads[0].kind, kind);
+    }
+}
+
+#[test]
+fn paths_are_put_together_and_names_remembered() {
+    let mut decoder = Decoder::default();
+    let mut first = Stream::default();
+    first
+        .cgroup(30, 20, Some("pod"))
+        .cgroup(20, 1, Some("kubepods"))
+        .cgroup(1, 0, Some(""));
+    let (facts, nameless) = decoder.pass(first.0.bytes(), 0).expect("it is whole");
+    let paths: Vec<_> = facts.cgroups.iter().map(|one| &*one.path).collect();
+    assert_eq!(
+        (paths, nameless),
+        (vec!["/kubepods/pod", "/kubepods", "/"], 0)
+    );
+    assert_eq!(
+        facts.cgroups[0].bandwidth.expect("it is there").quota_ns,
+        None
+    );
+
+    let mut later = Stream::default();
+    later
+        .cgroup(30, 20, None)
+        .cgroup(20, 1, None)
+        .cgroup(1, 0, None)
+        .cgroup(40, 1, None);
+    let (facts, nameless) = decoder.pass(later.0.bytes(), 0).expect("it is whole");
+    assert_eq!(
+        (&*facts.cgroups[0].path, facts.cgroups.len()),
+        ("/kubepods/pod", 3)
+    );
+    assert_eq!(
+        nameless, 1,
+        "40 was never named: the session must be renewed"
+    );
+}
+
+#[test]
+fn a_renamed_cgroup_changes_the_paths_below_it() {
+    let mut decoder = Decoder::default();
+    for name in ["old", "new"] {
+        let mut stream = Stream::default();
+        stream
+            .cgroup(30, 20, Some("pod"))
+            .cgroup(20, 1, Some(name))
+            .cgroup(1, 0, Some(""));
+        let (facts, _) = decoder.pass(stream.0.bytes(), 0).expect("it is whole");
+        assert_eq!(&*facts.cgroups[0].path, format!("/{name}/pod"));
+    }
+}
+
+#[test]
+fn a_broken_stream_is_an_error_with_its_place() {
+    let mut stream = Stream::default();
+    stream.thread(0, &[], None);
+    let whole = stream.0.bytes().len();
+    stream
+        .push(head(abi::RECORD_THREAD, 16).as_bytes())
+        .push(&[0; 8]);
+    let broken = Decoder::default().pass(stream.0.bytes(), 0);
+    assert!(
+        matches!(broken, Err(Error::Record { offset, .. }) if offset == whole),
+        "{broken:?}"
+    );
+}
+
+proptest! {
+    /// No bytes make the decoder panic or run on for ever.
+    #[test]
+    fn any_bytes_are_decoded_or_refused(
+        words in proptest::collection::vec(any::<u64>(), 0..200),
+        kind in 0u32..6,
+        size in 0usize..400,
+        mask_words in 0usize..40,
+    ) {
+        let mut stream = Stream::default();
+        stream.push(head(kind, size).as_bytes()).push(words.as_bytes());
+        drop(Decoder::default().pass(stream.0.bytes(), mask_words));
+        drop(vcpu_fds(stream.0.bytes()));
+    }
+}

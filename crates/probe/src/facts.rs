@@ -1,0 +1,140 @@
+//! What this kernel offers to BPF programs. Facts only; [`crate::plan`]
+//! decides what follows from them.
+
+use std::path::Path;
+
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::{Enum, Struct};
+
+/// What this kernel offers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an independent fact")]
+pub struct KernelFacts {
+    /// This process may load BPF programs: it is root, or has `CAP_BPF` and
+    /// `CAP_PERFMON` (or `CAP_SYS_ADMIN`).
+    pub may_load: bool,
+    /// The kernel's own type information is there (`/sys/kernel/btf/vmlinux`).
+    pub btf: bool,
+    /// `kernel_lockdown(7)`: "none", "integrity", "confidentiality", or empty
+    /// where there is no lockdown.
+    pub lockdown: String,
+    /// `task_struct.preempt_notifiers` (`CONFIG_PREEMPT_NOTIFIERS`, which KVM
+    /// selects).
+    pub preempt_notifiers: bool,
+    /// `struct kvm_vcpu` stands in the kernel's own type information, also
+    /// where KVM is a module.
+    pub kvm_types: bool,
+    /// Task iterators (v5.8).
+    pub task_iter: bool,
+    /// Task storage (v5.11; for tracing programs v5.13).
+    pub task_storage: bool,
+    /// This process sees all pids of the host: task iterators walk the pid
+    /// namespace of their opener (`kernel/bpf/task_iter.c`,
+    /// `bpf_iter_attach_task`/`init_seq_pidns`).
+    pub host_pids: bool,
+    /// CPUs that the kernel may ever have (`possible`), for the length of an
+    /// affinity mask.
+    pub possible_cpus: usize,
+}
+
+impl KernelFacts {
+    /// Asks the running kernel. `root` is where /proc and /sys are found.
+    pub fn probe(root: &Path) -> Self {
+        let mut facts = Self {
+            may_load: may_load(root),
+            lockdown: lockdown(root),
+            host_pids: host_pids(root),
+            possible_cpus: libbpf_rs::num_possible_cpus().unwrap_or(0),
+            ..Self::default()
+        };
+        if let Ok(btf) = Btf::from_path(root.join("sys/kernel/btf/vmlinux")) {
+            facts.btf = true;
+            facts.preempt_notifiers = has_member(&btf, "task_struct", "preempt_notifiers");
+            facts.kvm_types = has_member(&btf, "kvm_vcpu", "preempt_notifier");
+            facts.task_iter = btf.type_by_name::<Struct<'_>>("bpf_iter__task").is_some();
+            facts.task_storage = has_value(&btf, "bpf_map_type", "BPF_MAP_TYPE_TASK_STORAGE");
+        }
+        facts
+    }
+}
+
+fn has_member(btf: &Btf<'_>, name: &str, member: &str) -> bool {
+    btf.type_by_name::<Struct<'_>>(name).is_some_and(|found| {
+        found
+            .iter()
+            .any(|field| field.name.is_some_and(|name| name == member))
+    })
+}
+
+fn has_value(btf: &Btf<'_>, name: &str, value: &str) -> bool {
+    btf.type_by_name::<Enum<'_>>(name).is_some_and(|found| {
+        found
+            .iter()
+            .any(|one| one.name.is_some_and(|name| name == value))
+    })
+}
+
+/// `CAP_SYS_ADMIN`, `CAP_PERFMON`, `CAP_BPF` (include/uapi/linux/capability.h).
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_PERFMON: u32 = 38;
+const CAP_BPF: u32 = 39;
+
+fn may_load(root: &Path) -> bool {
+    let status = std::fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
+    parse_capabilities(&status).is_some_and(|set| {
+        let has = |cap: u32| set >> cap & 1 == 1;
+        has(CAP_SYS_ADMIN) || has(CAP_BPF) && has(CAP_PERFMON)
+    })
+}
+
+/// The effective capabilities in a `/proc/PID/status`.
+fn parse_capabilities(status: &str) -> Option<u64> {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
+fn lockdown(root: &Path) -> String {
+    let text = std::fs::read_to_string(root.join("sys/kernel/security/lockdown"));
+    parse_lockdown(&text.unwrap_or_default()).to_owned()
+}
+
+/// The word in brackets: "none [integrity] confidentiality".
+fn parse_lockdown(text: &str) -> &str {
+    text.split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'))
+        .map_or("", |(word, _)| word)
+}
+
+/// The initial pid namespace: its inode is `PROC_PID_INIT_INO`
+/// (`include/linux/proc_ns.h`).
+const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+fn host_pids(root: &Path) -> bool {
+    std::fs::read_link(root.join("proc/self/ns/pid"))
+        .is_ok_and(|link| link.as_os_str() == INITIAL_PID_NAMESPACE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parse_capabilities, parse_lockdown};
+
+    #[test]
+    fn capabilities_are_read_from_status() {
+        let status = "Name:\tx\nCapPrm:\t0000000000000000\nCapEff:\t000001ffffffffff\n";
+        assert_eq!(parse_capabilities(status), Some(0x1ff_ffff_ffff));
+        assert_eq!(parse_capabilities("Name:\tx\n"), None);
+        assert_eq!(parse_capabilities("CapEff:\tzz\n"), None);
+    }
+
+    #[test]
+    fn lockdown_is_the_word_in_brackets() {
+        assert_eq!(
+            parse_lockdown("none [integrity] confidentiality\n"),
+            "integrity"
+        );
+        assert_eq!(parse_lockdown("[none] integrity confidentiality\n"), "none");
+        assert_eq!(parse_lockdown(""), "");
+    }
+}

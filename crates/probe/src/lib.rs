@@ -1,0 +1,66 @@
+//! Everything that talks to bpf(2).
+//!
+//! ```text
+//! kernel ──► facts (what does it offer?) ──► plan (what is loaded, and why not)
+//!                                              │
+//!            stream ◄── source (libbpf) ◄──────┘
+//!               └──► decode ──► virtlens_model::facts::Facts
+//! ```
+//!
+//! [`facts`] asks, [`plan`] decides and is pure, [`source`] loads and reads,
+//! [`decode`] turns records into facts and is pure. The object is compiled
+//! once from `bpf/` by the build script.
+
+pub mod decode;
+pub mod facts;
+mod load;
+pub mod plan;
+pub mod source;
+mod sys;
+
+/// The compiled BPF object, for every loader.
+pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/virtlens.bpf.o"));
+
+/// Why a BPF source cannot be used, or could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The plan has nothing to load.
+    #[error("{0}")]
+    Impossible(String),
+    /// The kernel refused the programs.
+    #[error("the kernel refused the BPF programs: {0}{hint}", hint = hint(.0))]
+    Load(libbpf_rs::Error),
+    /// A loaded program or map is not what this agent expects of its object.
+    #[error("the BPF object has no {0}")]
+    Missing(&'static str),
+    /// An operation on a map failed.
+    #[error("BPF map {map}: {cause}")]
+    Map {
+        /// The map's name.
+        map: &'static str,
+        /// What the kernel said.
+        cause: libbpf_rs::Error,
+    },
+    /// The stream of a pass could not be opened or read.
+    #[error("the task pass failed: {0}")]
+    Stream(std::io::Error),
+    /// The stream holds something that is no record.
+    #[error("the task pass wrote a broken record at byte {offset}: {what}")]
+    Record {
+        /// Where in the stream.
+        offset: usize,
+        /// What is wrong there.
+        what: &'static str,
+    },
+}
+
+/// What to do about a refusal, where that is known.
+fn hint(error: &libbpf_rs::Error) -> &'static str {
+    match error.kind() {
+        libbpf_rs::ErrorKind::PermissionDenied => {
+            " (run as root, or with CAP_BPF and CAP_PERFMON; lockdown=confidentiality refuses \
+             them too)"
+        }
+        _ => "",
+    }
+}

@@ -1,0 +1,235 @@
+//! What is loaded on a kernel, and why the rest is not. Pure.
+
+use crate::facts::KernelFacts;
+
+/// What a set of programs is good for, by the name under which it is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Feature {
+    /// The pass over all tasks.
+    TaskPass,
+    /// The pass over open files: paused VMs.
+    FilePass,
+    /// What threads that ended had used.
+    Lifetime,
+}
+
+impl Feature {
+    /// All features, in the order in which they are shown.
+    pub const ALL: [Self; 3] = [Self::TaskPass, Self::FilePass, Self::Lifetime];
+
+    /// The name as shown.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TaskPass => "task_pass",
+            Self::FilePass => "file_pass",
+            Self::Lifetime => "lifetime",
+        }
+    }
+
+    /// The names of its programs in the object.
+    pub const fn programs(self) -> &'static [&'static str] {
+        match self {
+            Self::TaskPass => &["sample_tasks"],
+            Self::FilePass => &["sample_files"],
+            Self::Lifetime => &["on_exit", "on_free"],
+        }
+    }
+
+    /// What is lost without it.
+    pub const fn without(self) -> &'static str {
+        match self {
+            Self::TaskPass => "VMs are found by /proc, vCPUs by their threads' names",
+            Self::FilePass => "a VM whose vCPUs have not run yet is not seen",
+            Self::Lifetime => "what a thread used after the last reading before its end is lost",
+        }
+    }
+}
+
+/// What to load.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// The features to load.
+    pub features: Vec<Feature>,
+    /// Marks live in task storage.
+    pub task_storage: bool,
+    /// 64-bit words of an affinity mask; 0 where masks are too long.
+    pub mask_words: usize,
+    /// Features that are left out, and why.
+    pub left_out: Vec<(Feature, String)>,
+}
+
+impl Plan {
+    /// The same plan without `feature`, because of `reason`.
+    #[must_use]
+    pub fn without(mut self, feature: Feature, reason: String) -> Self {
+        self.features.retain(|one| *one != feature);
+        self.left_out.push((feature, reason));
+        self
+    }
+}
+
+/// Decides from the facts.
+pub fn plan(facts: &KernelFacts) -> Plan {
+    let words = facts.possible_cpus.div_ceil(64);
+    let plan = Plan {
+        features: Feature::ALL.to_vec(),
+        task_storage: facts.task_storage,
+        mask_words: if words > virtlens_abi::MASK_WORDS_MAX {
+            0
+        } else {
+            words
+        },
+        left_out: Vec::new(),
+    };
+    match obstacle(facts) {
+        Some(reason) => Feature::ALL.into_iter().fold(plan, |plan, feature| {
+            plan.without(feature, reason.to_owned())
+        }),
+        None => plan,
+    }
+}
+
+/// What stands in the way of all of it, with its remedy.
+fn obstacle(facts: &KernelFacts) -> Option<&'static str> {
+    if !facts.may_load {
+        Some("may not load BPF programs: run as root, or with CAP_BPF and CAP_PERFMON")
+    } else if !facts.btf {
+        Some(
+            "the kernel has no type information (/sys/kernel/btf/vmlinux): it needs \
+             CONFIG_DEBUG_INFO_BTF, or /sys is not mounted",
+        )
+    } else if facts.lockdown == "confidentiality" {
+        Some("kernel lockdown is at confidentiality: BPF may not read kernel memory")
+    } else if !facts.host_pids {
+        Some(
+            "runs in a pid namespace of its own and would see only itself: use the host's \
+             (hostPID: true)",
+        )
+    } else if !facts.task_iter {
+        Some("the kernel has no task iterators (needs 5.8 or later)")
+    } else if !(facts.preempt_notifiers && facts.kvm_types) {
+        Some("the kernel was built without KVM, or without its types")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Feature, plan};
+    use crate::facts::KernelFacts;
+
+    fn good() -> KernelFacts {
+        KernelFacts {
+            may_load: true,
+            btf: true,
+            lockdown: "none".to_owned(),
+            preempt_notifiers: true,
+            kvm_types: true,
+            task_iter: true,
+            task_storage: true,
+            host_pids: true,
+            possible_cpus: 2,
+        }
+    }
+
+    #[test]
+    fn a_kernel_with_everything_loads_everything() {
+        let plan = plan(&good());
+        assert_eq!(plan.features, Feature::ALL);
+        assert!(plan.left_out.is_empty() && plan.task_storage);
+        assert_eq!(plan.mask_words, 1);
+    }
+
+    #[test]
+    fn an_old_kernel_keeps_marks_in_a_hash() {
+        let plan = plan(&KernelFacts {
+            task_storage: false,
+            ..good()
+        });
+        assert_eq!(plan.features, Feature::ALL);
+        assert!(!plan.task_storage);
+    }
+
+    #[test]
+    fn masks_grow_with_the_host_and_end_at_the_bound() {
+        for (cpus, words) in [(0, 0), (64, 1), (65, 2), (2048, 32), (2049, 0)] {
+            assert_eq!(
+                plan(&KernelFacts {
+                    possible_cpus: cpus,
+                    ..good()
+                })
+                .mask_words,
+                words
+            );
+        }
+    }
+
+    #[test]
+    fn each_obstacle_is_named_with_its_remedy() {
+        let cases = [
+            (
+                KernelFacts {
+                    may_load: false,
+                    ..good()
+                },
+                "CAP_BPF",
+            ),
+            (
+                KernelFacts {
+                    btf: false,
+                    ..good()
+                },
+                "CONFIG_DEBUG_INFO_BTF",
+            ),
+            (
+                KernelFacts {
+                    lockdown: "confidentiality".to_owned(),
+                    ..good()
+                },
+                "lockdown",
+            ),
+            (
+                KernelFacts {
+                    host_pids: false,
+                    ..good()
+                },
+                "hostPID",
+            ),
+            (
+                KernelFacts {
+                    task_iter: false,
+                    ..good()
+                },
+                "5.8",
+            ),
+            (
+                KernelFacts {
+                    kvm_types: false,
+                    ..good()
+                },
+                "KVM",
+            ),
+        ];
+        for (facts, word) in cases {
+            let plan = plan(&facts);
+            assert!(plan.features.is_empty(), "{word}");
+            assert!(
+                plan.left_out
+                    .iter()
+                    .all(|(_, reason)| reason.contains(word)),
+                "{word}"
+            );
+            assert_eq!(plan.left_out.len(), Feature::ALL.len());
+        }
+    }
+
+    #[test]
+    fn integrity_lockdown_hinders_nothing() {
+        let facts = KernelFacts {
+            lockdown: "integrity".to_owned(),
+            ..good()
+        };
+        assert_eq!(plan(&facts).features, Feature::ALL);
+    }
+}

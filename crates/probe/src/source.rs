@@ -1,0 +1,417 @@
+//! The BPF source: loads what the plan says, runs passes, reads maps.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{ErrorKind, Read};
+use std::os::fd::AsFd;
+
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, Object};
+use virtlens_abi as abi;
+use virtlens_model::facts::{Facts, Owner, VmFact, VmKey, WatchedCgroup};
+use virtlens_model::snapshot::{Dropped, MapFill, ProgramCost};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::decode::{self, Buffer, Decoder};
+use crate::plan::{Feature, Plan};
+use crate::sys::{self, Batch};
+use crate::{Error, load};
+
+/// The kernel's buffer of a task iterator is 8 pages; two of them a read
+/// (`bpf_seq_read`, `kernel/bpf/bpf_iter.c`).
+const READ_SIZE: usize = 64 * 1024;
+
+/// A VM that is found changes what a pass sees, and its helpers' cgroups may
+/// be new: three passes see it all. More only where VMs start all the time.
+const REPEATS: usize = 3;
+
+/// What was lost in the kernel, in the order of `enum drop_reason`.
+const DROP_REASONS: [&str; abi::DROP_REASONS as usize] = [
+    "retired_full",
+    "mark_full",
+    "vm_full",
+    "retired_names",
+    "cgroup_depth",
+];
+
+/// The loaded programs and all that is needed to read them.
+pub struct TaskPass {
+    // Links go before the object that they hold on to.
+    tasks: Link,
+    files: Option<Link>,
+    _hooks: Vec<Link>,
+    object: Object,
+    maps: HashMap<&'static str, MapHandle>,
+    plan: Plan,
+    decoder: Decoder,
+    stream: Buffer,
+    retired: Batch<abi::RetiredKey, abi::Retired>,
+    retired_entries: u64,
+    control: abi::Control,
+    watched: HashSet<WatchedCgroup>,
+    known: HashSet<VmKey>,
+    /// VMs that the pass over open files found.
+    by_fds: Vec<VmFact>,
+    /// Passes over open files that failed.
+    file_pass_errors: u64,
+}
+
+const MAPS: [&str; 7] = [
+    "control",
+    "drops",
+    "retired",
+    "vms",
+    "vm_mms",
+    "watched",
+    "memberships",
+];
+
+impl TaskPass {
+    /// Loads and attaches what `plan` says. `cgroup_v1`: the cpu controller is
+    /// in a v1 hierarchy. Features that the kernel refuses are left out, with
+    /// the reason, as long as the task pass itself can be had.
+    ///
+    /// # Errors
+    /// [`Error::Impossible`] where the plan has no task pass, [`Error::Load`]
+    /// where the kernel refuses it.
+    pub fn load(mut plan: Plan, cgroup_v1: bool) -> Result<Self, Error> {
+        if !plan.features.contains(&Feature::TaskPass) {
+            let reason = plan.left_out.first().map_or("", |(_, reason)| reason);
+            return Err(Error::Impossible(reason.to_owned()));
+        }
+        let object = load::object(&mut plan, cgroup_v1)?;
+        Self::attach(object, plan)
+    }
+
+    fn attach(object: Object, mut plan: Plan) -> Result<Self, Error> {
+        let tasks = load::attach(&object, "sample_tasks").map_err(Error::Load)?;
+        let mut optional = |feature: Feature| -> Vec<Link> {
+            if !plan.features.contains(&feature) {
+                return Vec::new();
+            }
+            let links: Result<Vec<_>, _> = feature
+                .programs()
+                .iter()
+                .map(|name| load::attach(&object, name))
+                .collect();
+            links.unwrap_or_else(|cause| {
+                plan = plan
+                    .clone()
+                    .without(feature, format!("cannot be attached: {cause}"));
+                Vec::new()
+            })
+        };
+        let files = optional(Feature::FilePass).pop();
+        let hooks = optional(Feature::Lifetime);
+        let maps = MAPS
+            .into_iter()
+            .map(|name| Ok((name, load::map(&object, name)?)))
+            .collect::<Result<_, Error>>()?;
+        Ok(Self {
+            tasks,
+            files,
+            _hooks: hooks,
+            object,
+            maps,
+            plan,
+            decoder: Decoder::default(),
+            stream: Buffer::default(),
+            retired: Batch::default(),
+            retired_entries: 0,
+            control: abi::Control {
+                session: 1,
+                pass: 0,
+                epoch: 1,
+                watched: 0,
+            },
+            watched: HashSet::new(),
+            known: HashSet::new(),
+            by_fds: Vec::new(),
+            file_pass_errors: 0,
+        })
+    }
+
+    /// What was loaded, and what was left out and why.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Reads the host once. Where a VM shows up that was not known, the pass
+    /// is repeated, since it may have gone by that VM's threads already.
+    ///
+    /// # Errors
+    /// [`Error::Stream`], [`Error::Record`] or [`Error::Map`]: this reading
+    /// failed, the next may not.
+    pub fn read(&mut self) -> Result<Facts, Error> {
+        // Before the pass: a thread that ends meanwhile is then missing from
+        // this reading rather than counted twice, and the ledger never falls.
+        let retired = self.read_retired()?;
+        let mut facts = self.pass()?;
+        for _ in 1..REPEATS {
+            let vms = vm_keys(&facts);
+            if vms.is_subset(&self.known) {
+                break;
+            }
+            self.known.extend(vms);
+            facts = self.pass()?;
+        }
+        facts.retired = retired;
+        self.add_by_fds(&mut facts);
+        Ok(facts)
+    }
+
+    /// Looks for VMs whose vCPUs are not running, by the open files of the
+    /// whole host. Some 0.5 µs a file: for the start and now and then.
+    ///
+    /// # Errors
+    /// [`Error::Stream`] or [`Error::Record`].
+    pub fn find_paused(&mut self) -> Result<(), Error> {
+        let Some(link) = &self.files else {
+            return Ok(());
+        };
+        read_stream(link, &mut self.stream)
+            .and_then(|()| decode::vcpu_fds(self.stream.bytes()))
+            .map(|found| self.by_fds = found)
+            .inspect_err(|_| self.file_pass_errors += 1)
+    }
+
+    /// Sets which cgroups are read wholly. True if that is a change, so that
+    /// another reading sees more.
+    ///
+    /// # Errors
+    /// [`Error::Map`]: what is watched is then as before, or part of it.
+    pub fn watch(&mut self, cgroups: &HashSet<WatchedCgroup>) -> Result<bool, Error> {
+        if *cgroups == self.watched {
+            return Ok(false);
+        }
+        for gone in self.watched.difference(cgroups) {
+            self.delete("watched", gone.cgroup.0.as_bytes())?;
+        }
+        for new in cgroups.difference(&self.watched) {
+            let watch = abi::Watch {
+                pod: new.pod.0,
+                names: 0,
+                pad: 0,
+            };
+            self.update("watched", new.cgroup.0.as_bytes(), watch.as_bytes())?;
+        }
+        self.watched.clone_from(cgroups);
+        self.control.epoch = self.control.epoch.wrapping_add(1);
+        self.control.watched = u32::try_from(cgroups.len()).unwrap_or(u32::MAX);
+        Ok(true)
+    }
+
+    /// Drops all that is kept of owners that are gone for good.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn forget(&mut self, owners: &HashSet<Owner>) -> Result<(), Error> {
+        if owners.is_empty() {
+            return Ok(());
+        }
+        let mut keys = Vec::new();
+        self.each_retired(|key, _| {
+            if owners.contains(&decode::owner(key.owner)) {
+                keys.push(*key);
+            }
+        })?;
+        for key in &keys {
+            self.delete("retired", key.as_bytes())?;
+        }
+        let gone: HashSet<VmKey> = owners
+            .iter()
+            .filter_map(|owner| {
+                if let Owner::Vm(vm) = owner {
+                    Some(*vm)
+                } else {
+                    None
+                }
+            })
+            .collect();
+        for vm in &gone {
+            self.known.remove(vm);
+            self.forget_vm(*vm)?;
+        }
+        if gone.is_empty() {
+            Ok(())
+        } else {
+            self.forget_mms(&gone)
+        }
+    }
+
+    /// What was lost in the kernel since the programs were loaded.
+    pub fn drops(&self) -> Vec<Dropped> {
+        (0u32..)
+            .zip(DROP_REASONS)
+            .map(|(index, reason)| {
+                let counts = self.maps["drops"].lookup_percpu(index.as_bytes(), MapFlags::ANY);
+                let count = counts.ok().flatten().unwrap_or_default();
+                let one = |bytes: &Vec<u8>| u64::read_from_bytes(bytes).unwrap_or(0);
+                Dropped {
+                    reason,
+                    count: count.iter().map(one).sum(),
+                }
+            })
+            .chain([Dropped {
+                reason: "file_pass",
+                count: self.file_pass_errors,
+            }])
+            .collect()
+    }
+
+    /// The maps that can fill up, and how full they are.
+    pub fn maps(&self) -> Vec<MapFill> {
+        let fill = |map: &'static str, entries: Option<u64>| MapFill {
+            map,
+            entries,
+            max_entries: u64::from(self.maps[map].max_entries()),
+        };
+        vec![
+            fill("retired", Some(self.retired_entries)),
+            fill("vms", Some(self.known.len() as u64)),
+            fill("watched", Some(self.watched.len() as u64)),
+        ]
+    }
+
+    /// The loaded programs and their cost, where the kernel keeps count.
+    pub fn programs(&self) -> Vec<ProgramCost> {
+        let loaded = self
+            .plan
+            .features
+            .iter()
+            .flat_map(|feature| feature.programs());
+        loaded
+            .filter_map(|name| {
+                let program = self
+                    .object
+                    .progs()
+                    .find(|program| program.name() == *name)?;
+                let (runs, run_ns) = sys::program_cost(program.as_fd()).ok()?;
+                Some(ProgramCost {
+                    program: name,
+                    runs,
+                    run_ns,
+                })
+            })
+            .collect()
+    }
+
+    fn pass(&mut self) -> Result<Facts, Error> {
+        let mut facts = Facts::default();
+        for _ in 0..2 {
+            self.control.pass += 1;
+            self.update("control", 0u32.as_bytes(), self.control.as_bytes())?;
+            read_stream(&self.tasks, &mut self.stream)?;
+            let nameless;
+            (facts, nameless) = self
+                .decoder
+                .pass(self.stream.bytes(), self.plan.mask_words)?;
+            if nameless == 0 {
+                break;
+            }
+            self.control.session += 1;
+        }
+        Ok(facts)
+    }
+
+    fn read_retired(&mut self) -> Result<Vec<virtlens_model::facts::RetiredFact>, Error> {
+        let mut facts = Vec::with_capacity(usize::try_from(self.retired_entries).unwrap_or(0));
+        self.each_retired(|key, sum| facts.push(decode::retired(key, sum)))?;
+        self.retired_entries = facts.len() as u64;
+        Ok(facts)
+    }
+
+    fn each_retired(
+        &mut self,
+        each: impl FnMut(&abi::RetiredKey, &abi::Retired),
+    ) -> Result<(), Error> {
+        self.retired
+            .read(self.maps["retired"].as_fd(), each)
+            .map_err(|cause| Error::Map {
+                map: "retired",
+                cause: cause.into(),
+            })
+    }
+
+    /// Adds what only the pass over files knows: vCPUs that never ran.
+    fn add_by_fds(&self, facts: &mut Facts) {
+        let alive = vm_keys(facts);
+        let told: HashSet<VmKey> = facts.vms.iter().map(|one| one.vm).collect();
+        let silent = self.by_fds.iter().filter(|one| alive.contains(&one.vm));
+        facts
+            .vms
+            .extend(silent.filter(|one| !told.contains(&one.vm)));
+    }
+
+    fn forget_vm(&self, vm: VmKey) -> Result<(), Error> {
+        let known = self.maps["vms"].lookup(vm.tgid.as_bytes(), MapFlags::ANY);
+        let entry = known
+            .ok()
+            .flatten()
+            .and_then(|bytes| abi::Vm::read_from_bytes(&bytes).ok());
+        // The pid may be another VM's by now.
+        if entry.is_some_and(|entry| entry.start_ns == vm.start_ns) {
+            self.delete("vms", vm.tgid.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn forget_mms(&self, gone: &HashSet<VmKey>) -> Result<(), Error> {
+        let map = &self.maps["vm_mms"];
+        for mm in map.keys().collect::<Vec<_>>() {
+            let value = map.lookup(&mm, MapFlags::ANY).ok().flatten();
+            let owner = value.and_then(|bytes| abi::Owner::read_from_bytes(&bytes).ok());
+            let is_gone =
+                |owner| matches!(decode::owner(owner), Owner::Vm(vm) if gone.contains(&vm));
+            if owner.is_some_and(is_gone) {
+                self.delete("vm_mms", &mm)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn update(&self, map: &'static str, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.maps[map]
+            .update(key, value, MapFlags::ANY)
+            .map_err(|cause| Error::Map { map, cause })
+    }
+
+    fn delete(&self, map: &'static str, key: &[u8]) -> Result<(), Error> {
+        match self.maps[map].delete(key) {
+            Err(cause) if cause.kind() != libbpf_rs::ErrorKind::NotFound => {
+                Err(Error::Map { map, cause })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The VMs that have living threads in `facts`.
+fn vm_keys(facts: &Facts) -> HashSet<VmKey> {
+    let owners = facts.runs().map(|run| run[0].owner);
+    owners
+        .filter_map(|owner| {
+            if let Owner::Vm(vm) = owner {
+                Some(vm)
+            } else {
+                None
+            }
+        })
+        .collect()
+}
+
+/// Runs an iterator to its end.
+fn read_stream(link: &Link, into: &mut Buffer) -> Result<(), Error> {
+    into.clear();
+    let mut pass = Iter::new(link).map_err(|cause| {
+        Error::Stream(std::io::Error::other(format!("cannot start it: {cause}")))
+    })?;
+    loop {
+        match pass.read(into.room(READ_SIZE)) {
+            Ok(0) => return Ok(()),
+            Ok(bytes) => into.fill(bytes),
+            Err(error) if matches!(error.kind(), ErrorKind::Interrupted) => {}
+            // The kernel showed a million tasks without one record.
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock) => {}
+            Err(error) => return Err(Error::Stream(error)),
+        }
+    }
+}

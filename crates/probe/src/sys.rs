@@ -1,0 +1,115 @@
+//! The few calls of bpf(2) that libbpf-rs does not wrap, or wraps at the cost
+//! of an allocation for each element.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use libbpf_rs::libbpf_sys;
+use zerocopy::FromBytes;
+
+/// Entries asked for at once.
+const BATCH: usize = 2048;
+
+/// A batch of a map's entries, kept between readings.
+pub(crate) struct Batch<K, V> {
+    keys: Vec<K>,
+    values: Vec<V>,
+}
+
+impl<K, V> Default for Batch<K, V> {
+    fn default() -> Self {
+        Self {
+            keys: Vec::new(),
+            values: Vec::new(),
+        }
+    }
+}
+
+impl<K, V> Batch<K, V>
+where
+    K: FromBytes + Copy,
+    V: FromBytes + Copy,
+{
+    /// Reads a whole hash map (since v5.6: `BPF_MAP_LOOKUP_BATCH`).
+    ///
+    /// # Errors
+    /// What the kernel said. `K` and `V` must be the map's own types.
+    pub(crate) fn read(
+        &mut self,
+        map: BorrowedFd<'_>,
+        mut each: impl FnMut(&K, &V),
+    ) -> io::Result<()> {
+        if self.keys.is_empty() {
+            self.keys = vec![K::new_zeroed(); BATCH];
+            self.values = vec![V::new_zeroed(); BATCH];
+        }
+        // A hash map's cursor is a bucket number, as long as the key at most.
+        let mut cursor = [0u64; 16];
+        let mut started = false;
+        loop {
+            let mut count = u32::try_from(self.keys.len()).unwrap_or(u32::MAX);
+            let from = if started {
+                cursor.as_mut_ptr()
+            } else {
+                std::ptr::null_mut()
+            };
+            // SAFETY: keys and values have room for `count` elements of the
+            // map's key and value size, the cursor for the map's key.
+            let result = unsafe {
+                libbpf_sys::bpf_map_lookup_batch(
+                    map.as_raw_fd(),
+                    from.cast(),
+                    cursor.as_mut_ptr().cast(),
+                    self.keys.as_mut_ptr().cast(),
+                    self.values.as_mut_ptr().cast(),
+                    &raw mut count,
+                    std::ptr::null(),
+                )
+            };
+            let error = io::Error::last_os_error();
+            let end = result != 0 && error.raw_os_error() == Some(libc::ENOENT);
+            // One bucket holds more than there is room for: ask for more.
+            if result != 0 && error.raw_os_error() == Some(libc::ENOSPC) {
+                let more = self.keys.len() * 2;
+                self.keys = vec![K::new_zeroed(); more];
+                self.values = vec![V::new_zeroed(); more];
+                continue;
+            }
+            if result != 0 && !end {
+                return Err(error);
+            }
+            self.keys
+                .iter()
+                .zip(&self.values)
+                .take(count as usize)
+                .for_each(|(k, v)| each(k, v));
+            if end {
+                return Ok(());
+            }
+            started = true;
+        }
+    }
+}
+
+/// How often a program ran and for how long, ns: kept by the kernel only
+/// while `kernel.bpf_stats_enabled` is 1.
+///
+/// # Errors
+/// What the kernel said.
+pub(crate) fn program_cost(program: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut size = u32::try_from(size_of_val(&info)).expect("a small struct");
+    // SAFETY: `info` is a zeroed bpf_prog_info of `size` bytes.
+    let result = unsafe {
+        libbpf_sys::bpf_obj_get_info_by_fd(
+            program.as_raw_fd(),
+            (&raw mut info).cast(),
+            &raw mut size,
+        )
+    };
+    if result == 0 {
+        Ok((info.run_cnt, info.run_time_ns))
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
