@@ -1,0 +1,170 @@
+//! The families that the agent has once: itself and its sources.
+
+use crate::family::{Family, Kind, Rows};
+use crate::samples::known;
+
+pub(crate) const AGENT_FAMILIES: &[Family] = &[
+    Family {
+        name: "virtlens_vms",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "VMs that run on the node.",
+        own_labels: &[],
+        rows: Rows::Agent(|reading, rows| {
+            let running = reading.snapshot.vms.iter().filter(|vm| vm.running).count();
+            rows.count(&[], running as u64)
+        }),
+    },
+    Family {
+        name: "virtlens_build_info",
+        kind: Kind::Info,
+        unit: None,
+        help: "The agent's version, the commit and the compiler it was built from.",
+        own_labels: &["version", "revision", "rustversion"],
+        rows: Rows::Agent(|reading, rows| {
+            let agent = &reading.agent;
+            rows.info(&[
+                agent.version.into(),
+                agent.revision.into(),
+                agent.rustversion.into(),
+            ])
+        }),
+    },
+    Family {
+        name: "virtlens_source_up",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "Whether the source of facts works (1) or not (0); virtlens check says why.",
+        own_labels: &["source"],
+        rows: Rows::Agent(|reading, rows| {
+            let mut sources = reading.snapshot.sources.iter();
+            sources.try_for_each(|source| rows.count(&[source.name.into()], source.up.into()))
+        }),
+    },
+    Family {
+        name: "virtlens_source_duration_seconds",
+        kind: Kind::Gauge,
+        unit: Some("seconds"),
+        help: "How long the last reading of the source took.",
+        own_labels: &["source"],
+        rows: Rows::Agent(|reading, rows| {
+            let mut sources = reading.snapshot.sources.iter();
+            sources.try_for_each(|source| {
+                known(source.duration_ns, |ns| {
+                    rows.seconds(&[source.name.into()], ns)
+                })
+            })
+        }),
+    },
+    Family {
+        name: "virtlens_collection_seconds",
+        kind: Kind::Gauge,
+        unit: Some("seconds"),
+        help: "How long the collection took that these values come from.",
+        own_labels: &[],
+        rows: Rows::Agent(|reading, rows| rows.seconds(&[], reading.agent.collection_ns)),
+    },
+    Family {
+        name: "virtlens_dropped_total",
+        kind: Kind::Counter,
+        unit: None,
+        help: "What the agent could not keep or read, by reason.",
+        own_labels: &["reason"],
+        rows: Rows::Agent(|reading, rows| {
+            let mut dropped = reading.snapshot.dropped.iter();
+            dropped.try_for_each(|dropped| rows.count(&[dropped.reason.into()], dropped.count))
+        }),
+    },
+    Family {
+        name: "virtlens_bpf_program_runs_total",
+        kind: Kind::Counter,
+        unit: None,
+        help: "Runs of the BPF program; counted only while kernel.bpf_stats_enabled is 1.",
+        own_labels: &["program"],
+        rows: Rows::Agent(|reading, rows| {
+            let mut programs = reading.snapshot.programs.iter();
+            programs.try_for_each(|program| rows.count(&[program.program.into()], program.runs))
+        }),
+    },
+    Family {
+        name: "virtlens_bpf_program_run_seconds_total",
+        kind: Kind::Counter,
+        unit: Some("seconds"),
+        help: "Time in the BPF program; counted only while kernel.bpf_stats_enabled is 1.",
+        own_labels: &["program"],
+        rows: Rows::Agent(|reading, rows| {
+            let mut programs = reading.snapshot.programs.iter();
+            programs.try_for_each(|program| rows.seconds(&[program.program.into()], program.run_ns))
+        }),
+    },
+    Family {
+        name: "virtlens_bpf_map_entries",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "Entries in the BPF map.",
+        own_labels: &["map"],
+        rows: Rows::Agent(|reading, rows| {
+            let mut maps = reading.snapshot.maps.iter();
+            maps.try_for_each(|map| {
+                known(map.entries, |count| rows.count(&[map.map.into()], count))
+            })
+        }),
+    },
+    Family {
+        name: "virtlens_bpf_map_max_entries",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "Entries that the BPF map can hold.",
+        own_labels: &["map"],
+        rows: Rows::Agent(|reading, rows| {
+            let mut maps = reading.snapshot.maps.iter();
+            maps.try_for_each(|map| rows.count(&[map.map.into()], map.max_entries))
+        }),
+    },
+    Family {
+        name: "process_cpu_seconds_total",
+        kind: Kind::Counter,
+        unit: Some("seconds"),
+        help: "CPU time of the agent, user and system.",
+        own_labels: &[],
+        rows: Rows::Agent(|reading, rows| {
+            known(reading.agent.process.cpu_ns, |ns| rows.seconds(&[], ns))
+        }),
+    },
+    Family {
+        name: "process_resident_memory_bytes",
+        kind: Kind::Gauge,
+        unit: Some("bytes"),
+        help: "Resident memory of the agent.",
+        own_labels: &[],
+        rows: Rows::Agent(|reading, rows| {
+            known(reading.agent.process.resident_bytes, |bytes| {
+                rows.count(&[], bytes)
+            })
+        }),
+    },
+    Family {
+        name: "process_open_fds",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "Open file descriptors of the agent.",
+        own_labels: &[],
+        rows: Rows::Agent(|reading, rows| {
+            known(reading.agent.process.open_fds, |count| {
+                rows.count(&[], count)
+            })
+        }),
+    },
+    Family {
+        name: "process_start_time_seconds",
+        kind: Kind::Gauge,
+        unit: Some("seconds"),
+        help: "When the agent started, since the Unix epoch.",
+        own_labels: &[],
+        rows: Rows::Agent(|reading, rows| {
+            known(reading.agent.process.start_unix_ns, |ns| {
+                rows.seconds(&[], ns)
+            })
+        }),
+    },
+];

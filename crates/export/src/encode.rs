@@ -1,0 +1,127 @@
+//! Writes a reading in a text format.
+//!
+//! The encoder library speaks `OpenMetrics`; the older format has the same
+//! series lines under other headers, so there its headers are dropped and
+//! this module's own are written. A family without series is left out.
+
+use std::fmt::{self, Write};
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::family::{Family, Kind, Rows, families};
+use crate::samples::Samples;
+use crate::{Format, Reading};
+
+/// Writes all families of `reading` to the end of `out`.
+///
+/// # Panics
+///
+/// Never: a `String` takes everything, and nothing else can fail.
+pub fn encode(reading: &Arc<Reading>, format: Format, out: &mut String) {
+    for family in families() {
+        encode_family(family, reading, format, out).expect("a String takes everything");
+    }
+    if format == Format::OpenMetrics {
+        encode_eof(out).expect("a String takes everything");
+    }
+}
+
+fn encode_family(
+    family: &'static Family,
+    reading: &Arc<Reading>,
+    format: Format,
+    out: &mut String,
+) -> fmt::Result {
+    let start = out.len();
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(FamilyOfReading {
+        family,
+        reading: Arc::clone(reading),
+    }));
+    match format {
+        Format::OpenMetrics => encode_registry(out, &registry)?,
+        Format::Text => {
+            write_text_header(family, out)?;
+            let header_lines = if family.unit.is_some() { 3 } else { 2 };
+            encode_registry(&mut AfterHeader { out, header_lines }, &registry)?;
+        }
+    }
+    let last_line = out
+        .trim_end_matches('\n')
+        .rfind('\n')
+        .map_or(0, |newline| newline + 1);
+    if out[last_line.max(start)..].starts_with('#') {
+        out.truncate(start);
+    }
+    Ok(())
+}
+
+/// In the text format a counter's header has its series' full name, and an
+/// info is a gauge.
+fn write_text_header(family: &Family, out: &mut String) -> fmt::Result {
+    let (name, help) = (family.name, family.help);
+    let kind = match family.kind {
+        Kind::Info => Kind::Gauge,
+        kind => kind,
+    };
+    writeln!(out, "# HELP {name} {help}\n# TYPE {name} {}", kind.name())
+}
+
+/// Passes on what comes after a family's header. The library writes the end
+/// of each header line on its own.
+struct AfterHeader<'a> {
+    out: &'a mut String,
+    header_lines: u8,
+}
+
+impl Write for AfterHeader<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.header_lines == 0 {
+            self.out.push_str(text);
+        } else if text.ends_with('\n') {
+            self.header_lines -= 1;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct FamilyOfReading {
+    family: &'static Family,
+    reading: Arc<Reading>,
+}
+
+impl Collector for FamilyOfReading {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let family = self.family;
+        let unit = family.unit.map(|unit| Unit::Other(unit.to_owned()));
+        let metric_type = match family.kind {
+            Kind::Counter => MetricType::Counter,
+            Kind::Gauge => MetricType::Gauge,
+            Kind::Info => MetricType::Info,
+        };
+        let metric = encoder.encode_descriptor(
+            family.base_name(),
+            family.help,
+            unit.as_ref(),
+            metric_type,
+        )?;
+        let mut samples = Samples {
+            family,
+            metric,
+            vm: None,
+        };
+        match family.rows {
+            Rows::Agent(rows) => rows(&self.reading, &mut samples),
+            Rows::Vm(rows) => self.reading.snapshot.vms.iter().try_for_each(|vm| {
+                samples.vm = Some(vm);
+                rows(vm, &mut samples)
+            }),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The series of one family, on their way to the encoder.
+
+use std::fmt;
+
+use prometheus_client::encoding::{
+    EncodeCounterValue, EncodeGaugeValue, EncodeLabel, EncodeLabelSet, LabelSetEncoder,
+    MetricEncoder, NoLabelSet,
+};
+use prometheus_client::metrics::exemplar::Exemplar;
+use virtlens_model::snapshot::Vm;
+
+use crate::family::{Family, IDENTITY_LABELS, Kind};
+use crate::seconds::seconds;
+
+/// The value of a label.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Label<'a> {
+    Text(&'a str),
+    Number(u32),
+}
+
+impl<'a> From<&'a str> for Label<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<'a, T: AsRef<str>> From<&'a Option<T>> for Label<'a> {
+    /// What is not known is the empty label, which Prometheus treats as none.
+    fn from(text: &'a Option<T>) -> Self {
+        Self::Text(text.as_ref().map_or("", AsRef::as_ref))
+    }
+}
+
+impl From<u32> for Label<'_> {
+    fn from(number: u32) -> Self {
+        Self::Number(number)
+    }
+}
+
+/// Takes the series of one family, and of one VM where it is a VM's.
+pub(crate) struct Samples<'m, 'v> {
+    pub(crate) family: &'static Family,
+    pub(crate) metric: MetricEncoder<'m>,
+    /// The VM whose labels the series carry first.
+    pub(crate) vm: Option<&'v Vm>,
+}
+
+impl Samples<'_, '_> {
+    /// A series whose value is a number of things.
+    pub(crate) fn count(&mut self, labels: &[Label], count: u64) -> fmt::Result {
+        self.series(labels, &count)
+    }
+
+    /// A series whose value is a time.
+    pub(crate) fn seconds(&mut self, labels: &[Label], ns: u64) -> fmt::Result {
+        self.series(labels, &seconds(ns))
+    }
+
+    /// A series whose value is a real number.
+    pub(crate) fn real(&mut self, labels: &[Label], value: f64) -> fmt::Result {
+        self.series(labels, &value)
+    }
+
+    /// The series of an info.
+    pub(crate) fn info(&mut self, labels: &[Label]) -> fmt::Result {
+        self.metric
+            .encode_info(&Labels::new(self.vm, self.family, labels))
+    }
+
+    fn series<V>(&mut self, labels: &[Label], value: &V) -> fmt::Result
+    where
+        V: EncodeCounterValue + EncodeGaugeValue,
+    {
+        let set = Labels::new(self.vm, self.family, labels);
+        if set.is_empty() {
+            return encode_value(self.family.kind, &mut self.metric, value);
+        }
+        encode_value(
+            self.family.kind,
+            &mut self.metric.encode_family(&set)?,
+            value,
+        )
+    }
+}
+
+fn encode_value<V>(kind: Kind, series: &mut MetricEncoder, value: &V) -> fmt::Result
+where
+    V: EncodeCounterValue + EncodeGaugeValue,
+{
+    match kind {
+        Kind::Counter => series.encode_counter(value, NO_EXEMPLAR),
+        Kind::Gauge | Kind::Info => series.encode_gauge(value),
+    }
+}
+
+/// Encodes what is known; what is not has no series.
+pub(crate) fn known<T>(value: Option<T>, encode: impl FnOnce(T) -> fmt::Result) -> fmt::Result {
+    value.map_or(Ok(()), encode)
+}
+
+const NO_EXEMPLAR: Option<&Exemplar<NoLabelSet, f64>> = None;
+
+/// The labels of one series: those of its VM, then its own.
+struct Labels<'a> {
+    vm: Option<&'a Vm>,
+    names: &'static [&'static str],
+    values: &'a [Label<'a>],
+}
+
+impl<'a> Labels<'a> {
+    fn new(vm: Option<&'a Vm>, family: &'static Family, values: &'a [Label<'a>]) -> Self {
+        let names = family.own_labels;
+        debug_assert_eq!(values.len(), names.len(), "{}", family.name);
+        Self { vm, names, values }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.vm.is_none() && self.names.is_empty()
+    }
+}
+
+impl EncodeLabelSet for Labels<'_> {
+    fn encode(&self, encoder: &mut LabelSetEncoder) -> fmt::Result {
+        if let Some(vm) = self.vm {
+            let [namespace, pod, name] = IDENTITY_LABELS;
+            (namespace, vm.namespace.as_deref()).encode(encoder.encode_label())?;
+            (pod, vm.pod.as_deref()).encode(encoder.encode_label())?;
+            (name, &*vm.vm).encode(encoder.encode_label())?;
+        }
+        for (name, value) in self.names.iter().zip(self.values) {
+            match *value {
+                Label::Text(text) => (*name, text).encode(encoder.encode_label())?,
+                Label::Number(number) => (*name, number).encode(encoder.encode_label())?,
+            }
+        }
+        Ok(())
+    }
+}

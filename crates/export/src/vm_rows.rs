@@ -1,0 +1,243 @@
+//! The families of which every VM has series.
+
+use std::fmt;
+
+use virtlens_model::snapshot::{ExitCounts, HaltPoll, Quota, Vm};
+
+use crate::family::{Family, Kind, Rows};
+use crate::samples::known;
+
+pub(crate) const VM_FAMILIES: &[Family] = &[
+    Family {
+        name: "virtlens_vm_info",
+        kind: Kind::Info,
+        unit: None,
+        help: "What the VM is: the uid of its pod, its VMM, who runs it, and whether its threads \
+               lie in one cgroup (pod, machine) or some in an overhead cgroup (split).",
+        own_labels: &["uid", "vmm", "runtime", "cgroup_layout"],
+        rows: Rows::Vm(|vm, rows| {
+            rows.info(&[
+                (&vm.uid).into(),
+                vm.vmm.into(),
+                (&vm.runtime).into(),
+                (&vm.cgroup_layout).into(),
+            ])
+        }),
+    },
+    Family {
+        name: "virtlens_cpu_seconds_total",
+        kind: Kind::Counter,
+        unit: Some("seconds"),
+        help: "Host CPU time of the VM's threads by role, living and ended.",
+        own_labels: &["role"],
+        rows: Rows::Vm(|vm, rows| {
+            vm.roles
+                .iter()
+                .try_for_each(|role| rows.seconds(&[role.role.name().into()], role.cpu_ns))
+        }),
+    },
+    Family {
+        name: "virtlens_cpu_wait_seconds_total",
+        kind: Kind::Counter,
+        unit: Some("seconds"),
+        help: "Time in which threads of the role could run but did not: waiting for a CPU, or \
+               throttled.",
+        own_labels: &["role"],
+        rows: Rows::Vm(|vm, rows| {
+            vm.roles.iter().try_for_each(|role| {
+                known(role.wait_ns, |ns| {
+                    rows.seconds(&[role.role.name().into()], ns)
+                })
+            })
+        }),
+    },
+    Family {
+        name: "virtlens_threads",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "Living threads of the VM by role.",
+        own_labels: &["role"],
+        rows: Rows::Vm(|vm, rows| {
+            vm.roles
+                .iter()
+                .try_for_each(|role| rows.count(&[role.role.name().into()], role.threads.into()))
+        }),
+    },
+    Family {
+        name: "virtlens_vcpu_cpu_seconds_total",
+        kind: Kind::Counter,
+        unit: Some("seconds"),
+        help: "Host CPU time of the threads that ran the vCPU; vcpu is the APIC id that the \
+               guest sees.",
+        own_labels: &["vcpu"],
+        rows: Rows::Vm(|vm, rows| {
+            vm.vcpus
+                .iter()
+                .try_for_each(|vcpu| rows.seconds(&[vcpu.id.into()], vcpu.cpu_ns))
+        }),
+    },
+    Family {
+        name: "virtlens_vcpu_wait_seconds_total",
+        kind: Kind::Counter,
+        unit: Some("seconds"),
+        help: "Time in which the vCPU could run but did not, which the guest sees as steal: \
+               waiting for a CPU, or throttled.",
+        own_labels: &["vcpu"],
+        rows: Rows::Vm(|vm, rows| {
+            vm.vcpus
+                .iter()
+                .try_for_each(|vcpu| known(vcpu.wait_ns, |ns| rows.seconds(&[vcpu.id.into()], ns)))
+        }),
+    },
+    Family {
+        name: "virtlens_guest_seconds_total",
+        kind: Kind::Counter,
+        unit: Some("seconds"),
+        help: "Time of all vCPUs in guest mode; an estimate, since most kernels sample it by the \
+               tick.",
+        own_labels: &[],
+        rows: Rows::Vm(|vm, rows| known(vm.guest_ns, |ns| rows.seconds(&[], ns))),
+    },
+    Family {
+        name: "virtlens_halt_poll_seconds_total",
+        kind: Kind::Counter,
+        unit: Some("seconds"),
+        help: "Host CPU time that idle vCPUs spent polling for a wake-up which came (success) or \
+               did not (fail); part of the role vcpu.",
+        own_labels: &["result"],
+        rows: Rows::Vm(|vm, rows| {
+            known(halt_poll(vm), |poll| {
+                rows.seconds(&["success".into()], poll.success)?;
+                rows.seconds(&["fail".into()], poll.fail)
+            })
+        }),
+    },
+    Family {
+        name: "virtlens_kvm_exits_total",
+        kind: Kind::Counter,
+        unit: None,
+        help: "Exits of all vCPUs from the guest by kind, as KVM counts them.",
+        own_labels: &["kind"],
+        rows: Rows::Vm(|vm, rows| {
+            known(exits(vm), |exits| {
+                exits
+                    .by_kind()
+                    .try_for_each(|(kind, count)| rows.count(&[kind.into()], count))
+            })
+        }),
+    },
+    Family {
+        name: "virtlens_worker_cpu_seconds_total",
+        kind: Kind::Counter,
+        unit: Some("seconds"),
+        help: "Host CPU time of each I/O worker (vhost, iothread, virtiofsd); part of its role. \
+               Workers are numbered in the order of their birth.",
+        own_labels: &["role", "worker"],
+        rows: Rows::Vm(|vm, rows| {
+            vm.workers.iter().try_for_each(|worker| {
+                rows.seconds(
+                    &[worker.role.name().into(), worker.worker.into()],
+                    worker.cpu_ns,
+                )
+            })
+        }),
+    },
+    Family {
+        name: "virtlens_vcpus",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "vCPUs of the VM: those that KVM holds (online), those that were seen to run (seen).",
+        own_labels: &["kind"],
+        rows: Rows::Vm(|vm, rows| {
+            known(vm.vcpu_count.online, |online| {
+                rows.count(&["online".into()], online.into())
+            })?;
+            rows.count(&["seen".into()], vm.vcpu_count.seen.into())
+        }),
+    },
+    Family {
+        name: "virtlens_unattributed_cpu_seconds_total",
+        kind: Kind::Counter,
+        unit: Some("seconds"),
+        help: "Host CPU time of the VM's pod that belongs to no role.",
+        own_labels: &[],
+        rows: Rows::Vm(|vm, rows| rows.seconds(&[], vm.unattributed_cpu_ns)),
+    },
+    Family {
+        name: "virtlens_cfs_quota_cores",
+        kind: Kind::Gauge,
+        unit: Some("cores"),
+        help: "CPU limit of the tightest cgroup of the scope: pod, sandbox (Kata's inside the \
+               pod's), container, overhead (Kata's outside of it), machine (no pod's).",
+        own_labels: &["scope"],
+        rows: Rows::Vm(|vm, rows| {
+            each_quota(vm, |quota| {
+                known(quota.cores, |cores| {
+                    rows.real(&[quota.scope.name().into()], cores)
+                })
+            })
+        }),
+    },
+    Family {
+        name: "virtlens_cfs_periods_total",
+        kind: Kind::Counter,
+        unit: None,
+        help: "Periods of the limit that virtlens_cfs_quota_cores shows, in which something \
+               wanted to run.",
+        own_labels: &["scope"],
+        rows: Rows::Vm(|vm, rows| {
+            each_quota(vm, |quota| {
+                rows.count(&[quota.scope.name().into()], quota.periods)
+            })
+        }),
+    },
+    Family {
+        name: "virtlens_cfs_throttled_periods_total",
+        kind: Kind::Counter,
+        unit: None,
+        help: "Periods of the limit that virtlens_cfs_quota_cores shows, in which it was used \
+               up on at least one CPU.",
+        own_labels: &["scope"],
+        rows: Rows::Vm(|vm, rows| {
+            each_quota(vm, |quota| {
+                rows.count(&[quota.scope.name().into()], quota.throttled_periods)
+            })
+        }),
+    },
+    Family {
+        name: "virtlens_cfs_throttled_seconds_total",
+        kind: Kind::Counter,
+        unit: Some("seconds"),
+        help: "Time throttled by the limit that virtlens_cfs_quota_cores shows, summed over CPUs, \
+               so it can exceed the time that went by.",
+        own_labels: &["scope"],
+        rows: Rows::Vm(|vm, rows| {
+            each_quota(vm, |quota| {
+                rows.seconds(&[quota.scope.name().into()], quota.throttled_ns)
+            })
+        }),
+    },
+];
+
+/// The polling of all vCPUs; `None` if no vCPU's is known.
+fn halt_poll(vm: &Vm) -> Option<HaltPoll> {
+    let known = vm.vcpus.iter().filter_map(|vcpu| vcpu.halt_poll_ns);
+    known.reduce(|sum, poll| HaltPoll {
+        success: sum.success.saturating_add(poll.success),
+        fail: sum.fail.saturating_add(poll.fail),
+    })
+}
+
+/// The exits of all vCPUs; `None` if no vCPU's are known.
+fn exits(vm: &Vm) -> Option<ExitCounts> {
+    vm.vcpus
+        .iter()
+        .filter_map(|vcpu| vcpu.exits)
+        .reduce(ExitCounts::plus)
+}
+
+/// Calls `encode` once for each scope: a path can have two levels of one
+/// scope, but a scope can have only one series.
+fn each_quota(vm: &Vm, encode: impl FnMut(&Quota) -> fmt::Result) -> fmt::Result {
+    vm.limits.iter().try_for_each(encode)
+}

@@ -1,0 +1,126 @@
+//! A made-up node with many VMs, for tests of size and cost.
+
+use std::sync::Arc;
+
+use virtlens_export::{Agent, Process, Reading};
+use virtlens_model::snapshot::{
+    API_VERSION, ExitCounts, HaltPoll, Node, Quota, Role, RoleUse, Scope, Snapshot, Vcpu,
+    VcpuCount, Vm, Worker,
+};
+
+/// Kata pods that all differ in every number, none of them round.
+pub(crate) fn reading(vms: u32, vcpus: u32) -> Arc<Reading> {
+    let mut ns = Numbers(1);
+    Arc::new(Reading {
+        snapshot: Arc::new(Snapshot {
+            api_version: API_VERSION,
+            kind: "Snapshot",
+            time: "2026-01-01T00:00:00Z".to_owned(),
+            node: Node {
+                name: "node-a".to_owned(),
+                kernel: "6.18.0".to_owned(),
+                cpus: 64,
+                cgroup: "v2",
+            },
+            sources: Vec::new(),
+            dropped: Vec::new(),
+            maps: Vec::new(),
+            programs: Vec::new(),
+            vms: (0..vms).map(|index| vm(index, vcpus, &mut ns)).collect(),
+        }),
+        agent: Agent {
+            version: "0",
+            revision: "",
+            rustversion: "",
+            collection_ns: ns.next(),
+            process: Process::default(),
+        },
+    })
+}
+
+struct Numbers(u64);
+
+impl Numbers {
+    /// Up to 34 CPU-years, as an LCG (Knuth's constants) has it.
+    fn next(&mut self) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 24
+    }
+}
+
+fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
+    let workers = [(Role::Vhost, 0), (Role::Vhost, 1), (Role::Virtiofsd, 0)];
+    Vm {
+        namespace: Some(format!("team-{}", index % 20).into()),
+        pod: Some(format!("checkout-service-7d9f8b6c5d-{index:05}").into()),
+        uid: Some(format!("{:08x}-1b2c-4d3e-8f90-a1b2c3d4e5f6", ns.next() >> 8).into()),
+        vm: format!("sandbox-{:016x}{:016x}", ns.next(), ns.next()).into(),
+        vmm: "qemu",
+        runtime: Some("kata"),
+        cgroup_layout: Some("split"),
+        pid: 1000 + index,
+        cgroup: None,
+        running: true,
+        roles: Role::ALL
+            .map(|role| RoleUse {
+                role,
+                threads: 3,
+                cpu_ns: ns.next(),
+                wait_ns: Some(ns.next()),
+            })
+            .to_vec(),
+        unattributed_cpu_ns: ns.next(),
+        guest_ns: Some(ns.next()),
+        threads: Vec::new(),
+        vcpus: (0..vcpus).map(|id| vcpu(id, ns)).collect(),
+        vcpu_count: VcpuCount {
+            online: Some(vcpus),
+            seen: vcpus,
+        },
+        workers: workers
+            .map(|(role, worker)| Worker {
+                role,
+                worker,
+                tid: None,
+                cpu_ns: ns.next(),
+            })
+            .to_vec(),
+        quota: Vec::new(),
+        limits: [Scope::Pod, Scope::Sandbox, Scope::Overhead]
+            .map(|scope| Quota {
+                scope,
+                cgroup: "/".into(),
+                cores: Some(1.25),
+                period_ns: 100_000_000,
+                periods: ns.next() >> 16,
+                throttled_periods: ns.next() >> 20,
+                throttled_ns: ns.next(),
+            })
+            .to_vec(),
+    }
+}
+
+fn vcpu(id: u32, ns: &mut Numbers) -> Vcpu {
+    Vcpu {
+        id,
+        index: Some(id),
+        tid: Some(id),
+        cpu_ns: ns.next(),
+        wait_ns: Some(ns.next()),
+        guest_ns: Some(ns.next()),
+        halt_poll_ns: Some(HaltPoll {
+            success: ns.next(),
+            fail: ns.next(),
+        }),
+        halt_wait_ns: None,
+        exits: Some(ExitCounts([0; 7].map(|_: u64| ns.next() >> 8))),
+        pf_fixed: None,
+        pf_taken: None,
+        preempted: None,
+        pcpu: None,
+        affinity: None,
+    }
+}

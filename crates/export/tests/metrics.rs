@@ -1,0 +1,169 @@
+//! Whole expositions of a made-up node.
+
+mod fixture;
+mod fleet;
+mod golden_file;
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use virtlens_export::{Agent, Format, Kind, Process, Reading, encode, families};
+use virtlens_model::snapshot::Snapshot;
+
+fn reading(snapshot: Snapshot) -> Arc<Reading> {
+    Arc::new(Reading {
+        snapshot: Arc::new(snapshot),
+        agent: Agent {
+            version: "1.2.3",
+            revision: "",
+            rustversion: "1.95.0",
+            collection_ns: 1_999_999,
+            process: Process {
+                cpu_ns: Some(123_456_789),
+                resident_bytes: Some(8_388_608),
+                open_fds: Some(23),
+                start_unix_ns: Some(1_767_225_600_250_000_000),
+            },
+        },
+    })
+}
+
+fn text_of(reading: &Arc<Reading>, format: Format) -> String {
+    let mut out = String::new();
+    encode(reading, format, &mut out);
+    out
+}
+
+fn golden(name: &str) -> String {
+    format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn the_whole_exposition_in_both_formats() {
+    let reading = reading(fixture::snapshot());
+    golden_file::assert_golden(golden("metrics.txt"), &text_of(&reading, Format::Text));
+    let open_metrics = text_of(&reading, Format::OpenMetrics);
+    golden_file::assert_golden(golden("metrics.openmetrics.txt"), &open_metrics);
+}
+
+#[test]
+fn both_formats_have_the_same_series() {
+    let reading = reading(fixture::snapshot());
+    let series = |format| -> Vec<String> {
+        let text = text_of(&reading, format);
+        text.lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(str::to_owned)
+            .collect()
+    };
+    assert_eq!(series(Format::Text), series(Format::OpenMetrics));
+}
+
+#[test]
+fn no_series_is_there_twice() {
+    let text = text_of(&reading(fixture::snapshot()), Format::Text);
+    let mut seen = BTreeSet::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (series, _) = line.rsplit_once(' ').expect("a value");
+        assert!(seen.insert(series), "{series}");
+    }
+}
+
+#[test]
+fn every_family_has_series_in_the_fixture() {
+    let text = text_of(&reading(fixture::snapshot()), Format::Text);
+    for family in families() {
+        assert!(
+            text.contains(&format!("\n{}", family.name)),
+            "{}",
+            family.name
+        );
+    }
+}
+
+#[test]
+fn a_family_without_series_is_left_out() {
+    let node = Snapshot {
+        vms: Vec::new(),
+        programs: Vec::new(),
+        ..fixture::snapshot()
+    };
+    for format in [Format::Text, Format::OpenMetrics] {
+        let text = text_of(&reading(node.clone()), format);
+        for absent in ["virtlens_cpu", "virtlens_vm_info", "virtlens_bpf_program"] {
+            assert!(!text.contains(absent), "{absent} in {text}");
+        }
+        assert!(text.contains("\nvirtlens_vms 0\n"), "{text}");
+    }
+}
+
+#[test]
+fn hostile_names_stay_inside_their_label() {
+    let text = text_of(&reading(fixture::snapshot()), Format::Text);
+    let escaped = "vm=\"a \\\"quoted\\\" back\\\\slash\\nnew line\"";
+    assert!(text.contains(escaped), "{text}");
+    for line in text.lines() {
+        assert!(
+            line.starts_with('#') || line.starts_with("virtlens_") || line.starts_with("process_")
+        );
+    }
+}
+
+#[test]
+fn promtool_finds_nothing_to_complain_of() {
+    for reading in [reading(fixture::snapshot()), fleet::reading(3, 2)] {
+        let text = text_of(&reading, Format::Text);
+        let promtool = Command::new("promtool")
+            .args(["check", "metrics"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let Ok(mut promtool) = promtool else {
+            eprintln!("SKIPPED: promtool is not installed (Debian package prometheus)");
+            return;
+        };
+        let mut stdin = promtool.stdin.take().expect("a pipe");
+        stdin.write_all(text.as_bytes()).expect("promtool reads");
+        drop(stdin);
+        let output = promtool.wait_with_output().expect("promtool ends");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{said}");
+    }
+}
+
+#[test]
+fn a_vm_keeps_within_its_budget_of_series_and_bytes() {
+    const VMS: usize = 200;
+    const VCPUS: usize = 8;
+    let text = text_of(&fleet::reading(200, 8), Format::OpenMetrics);
+    let series = text.lines().filter(|line| line.contains("vm=")).count();
+    assert!(
+        series <= VMS * (40 + 4 * VCPUS),
+        "{} series a VM",
+        series / VMS
+    );
+
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(text.as_bytes())
+        .expect("a Vec takes everything");
+    let packed = gzip.finish().expect("a Vec takes everything");
+    assert!(
+        packed.len() <= VMS * 5 * 1024,
+        "{} bytes a VM",
+        packed.len() / VMS
+    );
+}
+
+#[test]
+fn the_table_tells_kind_and_labels() {
+    let cpu = families()
+        .find(|family| family.name == "virtlens_cpu_seconds_total")
+        .expect("it is there");
+    assert_eq!(cpu.kind, Kind::Counter);
+    assert_eq!(cpu.labels(), ["namespace", "pod", "vm", "role"]);
+}
