@@ -1,0 +1,99 @@
+//! `virtlens metrics`: the table of all metric families, for people,
+//! programs and the documentation.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use virtlens_export::{Family, families};
+
+/// The shape of the catalogue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    /// A paragraph for each family.
+    Text,
+    /// An array of objects.
+    Json,
+    /// A table for the documentation.
+    Markdown,
+}
+
+/// The whole catalogue.
+///
+/// # Errors
+///
+/// When the JSON cannot be made, which would be a bug.
+pub fn text(output: Output) -> anyhow::Result<String> {
+    Ok(match output {
+        Output::Text => families().map(paragraph).collect::<Vec<_>>().join("\n"),
+        Output::Json => {
+            let entries: Vec<_> = families().map(Entry::from).collect();
+            serde_json::to_string_pretty(&entries)? + "\n"
+        }
+        Output::Markdown => markdown(),
+    })
+}
+
+#[derive(Serialize)]
+struct Entry {
+    name: &'static str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    unit: Option<&'static str>,
+    labels: Vec<&'static str>,
+    help: &'static str,
+}
+
+impl From<&'static Family> for Entry {
+    fn from(family: &'static Family) -> Self {
+        Self {
+            name: family.name,
+            kind: family.kind.name(),
+            unit: family.unit,
+            labels: family.labels(),
+            help: family.help,
+        }
+    }
+}
+
+fn paragraph(family: &'static Family) -> String {
+    let labels = match family.labels().join(", ") {
+        labels if labels.is_empty() => String::new(),
+        labels => format!("{{{labels}}}"),
+    };
+    let unit = family
+        .unit
+        .map_or(String::new(), |unit| format!(", {unit}"));
+    format!(
+        "{}{labels}\n    {}{unit}\n    {}\n",
+        family.name,
+        family.kind.name(),
+        family.help
+    )
+}
+
+fn markdown() -> String {
+    let mut out =
+        String::from("| Metric | Type | Unit | Labels | Meaning |\n|---|---|---|---|---|\n");
+    for family in families() {
+        let labels: Vec<_> = family
+            .labels()
+            .iter()
+            .map(|label| format!("`{label}`"))
+            .collect();
+        writeln!(
+            out,
+            "| `{}` | {} | {} | {} | {} |",
+            family.name,
+            family.kind.name(),
+            family.unit.unwrap_or("-"),
+            if labels.is_empty() {
+                "-".to_owned()
+            } else {
+                labels.join(", ")
+            },
+            family.help,
+        )
+        .expect("a String takes everything");
+    }
+    out
+}

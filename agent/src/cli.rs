@@ -1,0 +1,275 @@
+//! The command line, and how the program ends.
+//!
+//! Data goes to stdout, messages to stderr, one line for an error. The exit
+//! code is 0 for success, 2 for what the user has to say differently (flags,
+//! environment, configuration file), 1 for everything else.
+
+#![expect(
+    clippy::doc_markdown,
+    reason = "clap prints these texts as they are, and backticks would stand in them"
+)]
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand};
+
+use crate::collect::{Collector, Options};
+use crate::config::{Config, ConfigError, Listen, LogFormat, LogLevel, Settings, Span};
+use crate::table::Style;
+use crate::{catalogue, check, log, process, run, snapshot};
+
+/// Shows what VM-isolated pods really cost and suffer on their host
+#[derive(Debug, Parser)]
+#[command(name = "virtlens", version, term_width = 80)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Common options")]
+struct Common {
+    /// YAML file with the settings listen, min_age, linger, log_format,
+    /// log_level, node_name and root [env: VIRTLENS_CONFIG]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Directory below which the host's /proc and /sys are [default: /]
+    /// [env: VIRTLENS_ROOT]
+    #[arg(long, global = true, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Name of the node [default: the host's] [env: VIRTLENS_NODE_NAME,
+    /// NODE_NAME]
+    #[arg(long, global = true, value_name = "NAME")]
+    node_name: Option<String>,
+    /// Form of the log: logfmt or json [default: logfmt] [env:
+    /// VIRTLENS_LOG_FORMAT]
+    #[arg(long, global = true, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+    /// What is logged: error, warn, info or debug [default: info for run, else
+    /// warn] [env: VIRTLENS_LOG_LEVEL]
+    #[arg(long, global = true, value_name = "LEVEL")]
+    log_level: Option<LogLevel>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve metrics to Prometheus
+    ///
+    /// Serves /metrics, /healthz, /readyz and a page at /. The host is read
+    /// when a scraper asks, and never in between. SIGTERM and SIGINT end it.
+    Run(RunArgs),
+    /// Show the VMs of this host once
+    ///
+    /// The table shows CPU seconds since each VM began, or with --interval the
+    /// cores in use: by role, the time spent waiting for a CPU (WAIT), the
+    /// tightest CPU limit in cores (QUOTA), and in which share of its periods
+    /// it was used up (THR%). "-" is what does not exist or is not known, "gone"
+    /// a VM that has ended.
+    Snapshot(SnapshotArgs),
+    /// Tell what this kernel offers, what degrades and why
+    ///
+    /// Exits with 0 when everything works fully, else with 1.
+    Check,
+    /// List all metrics with their types, units, labels and meanings
+    Metrics(MetricsArgs),
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// Address to serve on; port 0 takes a free one and logs it [default:
+    /// 0.0.0.0:9877] [env: VIRTLENS_LISTEN]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<Listen>,
+    /// For how long one reading answers all who ask [default: 1s] [env:
+    /// VIRTLENS_MIN_AGE]
+    #[arg(long, value_name = "TIME")]
+    min_age: Option<Span>,
+    /// How long a VM that is gone keeps its final values [default: 1m] [env:
+    /// VIRTLENS_LINGER]
+    #[arg(long, value_name = "TIME")]
+    linger: Option<Span>,
+    /// Also print a table of the VMs every 2 s
+    #[arg(long)]
+    table: bool,
+}
+
+#[derive(Debug, Args)]
+struct SnapshotArgs {
+    /// Shape of the output
+    #[arg(short, long, value_name = "SHAPE", default_value = "table")]
+    output: snapshot::Output,
+    /// Read twice, this long apart, and show the rates between
+    #[arg(long, value_name = "TIME")]
+    interval: Option<Span>,
+}
+
+#[derive(Debug, Args)]
+struct MetricsArgs {
+    /// Shape of the output
+    #[arg(short, long, value_name = "SHAPE", default_value = "text")]
+    output: catalogue::Output,
+}
+
+/// Runs the program with the arguments and environment of the process.
+pub fn main() -> ExitCode {
+    process::started();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if wants_to_know(error.kind()) => {
+            // To stdout with 0 for --help, to stderr with 2 for no command.
+            error.exit();
+        }
+        Err(error) => return fail(&ConfigError::Usage(one_line(&error)).into()),
+    };
+    match execute(cli) {
+        Ok(code) => code,
+        Err(error) => fail(&error),
+    }
+}
+
+fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
+    let level = match cli.command {
+        Command::Run(_) => tracing::Level::INFO,
+        _ => tracing::Level::WARN,
+    };
+    let config = cli.configure()?;
+    log::init(
+        config.log_format,
+        config.log_level.map_or(level, |level| level.0),
+    );
+    match cli.command {
+        Command::Run(args) => {
+            run::run(&config, args.table)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Snapshot(args) => {
+            let interval = args.interval.map(|span| span.0);
+            let mut collector = open(&config)?;
+            print(&snapshot::text(
+                &mut collector,
+                args.output,
+                interval,
+                table_style(),
+            )?)
+        }
+        Command::Check => {
+            let mut collector = open(&config)?;
+            let node = collector.collect().node;
+            let features = collector.check();
+            let code = print(&check::report(&node, &features))?;
+            Ok(if check::all_on(&features) {
+                code
+            } else {
+                ExitCode::FAILURE
+            })
+        }
+        Command::Metrics(args) => print(&catalogue::text(args.output)?),
+    }
+}
+
+impl Cli {
+    /// Flags over environment over file over defaults.
+    fn configure(&self) -> Result<Config, ConfigError> {
+        let variable = |name: &str| std::env::var(name).ok();
+        let file = self.common.config.clone().or_else(|| {
+            variable("VIRTLENS_CONFIG")
+                .filter(|path| !path.is_empty())
+                .map(PathBuf::from)
+        });
+        let file = file.map_or(Ok(Settings::default()), |path| Settings::from_file(&path))?;
+        Ok(self
+            .flags()
+            .over(Settings::from_env(variable)?)
+            .over(file)
+            .into())
+    }
+
+    fn flags(&self) -> Settings {
+        let common = &self.common;
+        let run = match &self.command {
+            Command::Run(run) => Some(run),
+            _ => None,
+        };
+        Settings {
+            listen: run.and_then(|run| run.listen),
+            min_age: run.and_then(|run| run.min_age),
+            linger: run.and_then(|run| run.linger),
+            log_format: common.log_format,
+            log_level: common.log_level,
+            node_name: common.node_name.clone(),
+            root: common.root.clone(),
+        }
+    }
+}
+
+fn open(config: &Config) -> anyhow::Result<Collector> {
+    if !process::is_root() {
+        tracing::warn!(
+            "not root: only what this user may read is seen; run as root to see all VMs"
+        );
+    }
+    Collector::open(&Options {
+        root: config.root.clone(),
+        linger: config.linger,
+        node_name: config.node_name.clone(),
+    })
+}
+
+/// How tables are drawn on stdout: coloured only on a terminal, and not where
+/// `NO_COLOR` is set to anything (no-color.org).
+pub fn table_style() -> Style {
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let stdout = std::io::stdout();
+    Style {
+        width: terminal_size::terminal_size_of(&stdout).map(|(width, _)| width.0.into()),
+        color: stdout.is_terminal() && !no_color,
+    }
+}
+
+/// Prints to stdout. A reader that has seen enough (`| head`) is no error.
+///
+/// # Errors
+///
+/// When stdout takes no more for another reason, as a full disk.
+pub fn print(text: &str) -> anyhow::Result<ExitCode> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn wants_to_know(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    )
+}
+
+/// What clap says of an error over several lines, up to the usage.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let words: Vec<_> = text
+        .lines()
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .map(|line| line.trim_start_matches("error: "))
+        .collect();
+    format!("{} (see virtlens --help)", words.join("; "))
+}
+
+fn fail(error: &anyhow::Error) -> ExitCode {
+    eprintln!("virtlens: {error:#}");
+    ExitCode::from(if error.is::<ConfigError>() { 2 } else { 1 })
+}

@@ -1,0 +1,347 @@
+//! Reads the host whenever it is asked to: source, fleet, snapshot.
+//!
+//! ```text
+//! source.read ─► strangers? ask /proc who they are, admit ─► cgroups to watch
+//!      ▲                                                     changed? ──┐
+//!      └──────────────────── again, with them ◄─────────────────────────┘
+//! ```
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use virtlens_host::{CgroupVersion, Cgroups, HostRoot, ProcSource};
+use virtlens_model::facts::{Facts, Owner, ProcessFact, VmKey, WatchedCgroup};
+use virtlens_model::fleet::Fleet;
+use virtlens_model::snapshot::{API_VERSION, Dropped, Node, Snapshot, Source, Vm};
+use virtlens_probe::facts::KernelFacts;
+use virtlens_probe::plan::{self, Feature};
+use virtlens_probe::source::TaskPass;
+
+pub use crate::offers::CheckRow;
+
+/// What a collector is told.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where the host's /proc and /sys are.
+    pub root: PathBuf,
+    /// How long a VM that is gone keeps its final values.
+    pub linger: Duration,
+    /// The node's name, if it is not the host's.
+    pub node_name: Option<String>,
+}
+
+/// How often the open files of the whole host are walked for VMs whose vCPUs
+/// do not run. It costs some milliseconds on a full node.
+const FILE_PASS_EVERY: Duration = Duration::from_mins(1);
+
+/// New VMs change what is watched, and what is watched shows more threads:
+/// twice settles it, once more where VMs start all the time.
+const ROUNDS: usize = 3;
+
+/// Reads the host whenever it is asked to.
+pub struct Collector {
+    root: HostRoot,
+    node: Node,
+    cgroups: Result<Cgroups, String>,
+    kernel: KernelFacts,
+    backend: Backend,
+    fleet: Fleet,
+    started: Instant,
+    files_walked: Option<Instant>,
+    /// The VMs of the last reading that worked.
+    vms: Vec<Vm>,
+    /// Why the last reading failed; empty if it did not.
+    failure: String,
+    failures: u64,
+    read_ns: Option<u64>,
+}
+
+/// Where the facts come from.
+enum Backend {
+    Bpf(Box<TaskPass>),
+    /// With the reason why there is no BPF.
+    Proc(Box<ProcSource>, String),
+    Nothing(String),
+}
+
+impl Collector {
+    /// Gets ready to read the host: loads the BPF programs, or else falls back
+    /// to /proc.
+    ///
+    /// # Errors
+    /// When /proc or /sys cannot be read at all.
+    pub fn open(options: &Options) -> anyhow::Result<Self> {
+        let root = HostRoot::new(&options.root);
+        let facts = virtlens_host::node(&root).context("cannot read what machine this is")?;
+        let cgroups = Cgroups::find(&root).map_err(|error| error.to_string());
+        let version = virtlens_host::cgroup_version(&root);
+        let kernel = KernelFacts::probe(&options.root);
+        let backend = backend(&root, &kernel, &cgroups, version);
+        Ok(Self {
+            node: Node {
+                name: options.node_name.clone().unwrap_or(facts.hostname),
+                kernel: facts.kernel,
+                cpus: u32::try_from(facts.online.len()).unwrap_or(u32::MAX),
+                cgroup: if version == CgroupVersion::V1 {
+                    "v1"
+                } else {
+                    "v2"
+                },
+            },
+            root,
+            cgroups,
+            kernel,
+            backend,
+            fleet: Fleet::new(u64::try_from(options.linger.as_nanos()).unwrap_or(u64::MAX)),
+            started: Instant::now(),
+            files_walked: None,
+            vms: Vec::new(),
+            failure: String::new(),
+            failures: 0,
+            read_ns: None,
+        })
+    }
+
+    /// Reads the host. A source that fails is data in the snapshot: the VMs
+    /// are then those of the last reading that worked.
+    pub fn collect(&mut self) -> Snapshot {
+        let began = Instant::now();
+        match self.read() {
+            Ok(vms) => {
+                self.vms = vms;
+                self.failure.clear();
+            }
+            Err(error) => {
+                self.failures += 1;
+                let text = format!("{error:#}");
+                if self.failure != text {
+                    tracing::warn!(error = %text, "reading the host failed; the last values stay");
+                }
+                self.failure = text;
+            }
+        }
+        self.read_ns = Some(nanos(began.elapsed()));
+        Snapshot {
+            api_version: API_VERSION,
+            kind: "Snapshot",
+            time: jiff::Timestamp::now().to_string(),
+            node: self.node.clone(),
+            sources: self.sources(),
+            dropped: self.dropped(),
+            maps: self.bpf().map_or_else(Vec::new, TaskPass::maps),
+            programs: self.bpf().map_or_else(Vec::new, TaskPass::programs),
+            vms: self.vms.clone(),
+        }
+    }
+
+    /// What this kernel offers, and what is made of it.
+    pub fn check(&self) -> Vec<CheckRow> {
+        crate::offers::rows(&self.kernel, &self.sources())
+    }
+
+    fn read(&mut self) -> anyhow::Result<Vec<Vm>> {
+        let walk = self
+            .files_walked
+            .is_none_or(|last| last.elapsed() >= FILE_PASS_EVERY);
+        if let (Backend::Bpf(pass), true) = (&mut self.backend, walk) {
+            self.files_walked = Some(Instant::now());
+            if let Err(error) = pass.find_paused() {
+                tracing::debug!(%error, "the pass over open files failed");
+            }
+        }
+        let mut facts = self.backend.read()?;
+        for _ in 0..ROUNDS {
+            for vm in self.fleet.strangers(&facts) {
+                self.fleet.admit(vm, &self.who_is(vm, &facts), &facts);
+            }
+            let cgroups = self.cgroups.as_ref().ok();
+            let watched = self.fleet.watched(&facts, |path| cgroups?.id_of(path));
+            if !self.backend.watch(&watched)? {
+                break;
+            }
+            facts = self.backend.read()?;
+        }
+        let (vms, gone) = self.fleet.account(&facts, nanos(self.started.elapsed()));
+        self.backend.forget(&gone)?;
+        Ok(vms)
+    }
+
+    /// What a VM's process said of itself; where it is gone already, what is
+    /// known from its threads.
+    fn who_is(&self, vm: VmKey, facts: &Facts) -> ProcessFact {
+        virtlens_host::process(&self.root, vm.tgid).unwrap_or_else(|error| {
+            tracing::debug!(pid = vm.tgid, %error, "a VM's process cannot be asked");
+            let own = facts
+                .threads
+                .iter()
+                .find(|thread| thread.owner == Owner::Vm(vm));
+            let comm = own.map(|thread| thread.process_comm).unwrap_or_default();
+            ProcessFact {
+                comm,
+                ..ProcessFact::default()
+            }
+        })
+    }
+
+    fn bpf(&self) -> Option<&TaskPass> {
+        if let Backend::Bpf(pass) = &self.backend {
+            Some(pass)
+        } else {
+            None
+        }
+    }
+
+    fn dropped(&self) -> Vec<Dropped> {
+        let mut dropped = match &self.backend {
+            Backend::Bpf(pass) => pass.drops(),
+            Backend::Proc(proc, _) => {
+                let losses = proc.losses();
+                vec![
+                    Dropped {
+                        reason: "proc_races",
+                        count: losses.races,
+                    },
+                    Dropped {
+                        reason: "proc_denied",
+                        count: losses.denied,
+                    },
+                    Dropped {
+                        reason: "proc_unparsed",
+                        count: losses.unparsed,
+                    },
+                    Dropped {
+                        reason: "proc_limit",
+                        count: losses.over_limit,
+                    },
+                ]
+            }
+            Backend::Nothing(_) => Vec::new(),
+        };
+        dropped.push(Dropped {
+            reason: "failed_readings",
+            count: self.failures,
+        });
+        dropped
+    }
+
+    fn sources(&self) -> Vec<Source> {
+        let mut sources = match &self.backend {
+            Backend::Bpf(pass) => self.bpf_sources(pass),
+            Backend::Proc(_, why) => {
+                let reason = if self.failure.is_empty() {
+                    "without BPF: vCPUs by their threads' names, no exits, no halt polling"
+                } else {
+                    &self.failure
+                };
+                let mut rows = off(why);
+                rows.push(source("proc", self.failure.is_empty(), "files", reason));
+                rows
+            }
+            Backend::Nothing(why) => off(why),
+        };
+        if let Some(first) = sources.first_mut() {
+            first.duration_ns = self.read_ns;
+        }
+        sources.push(match &self.cgroups {
+            Ok(_) => source("cgroups", true, self.node.cgroup, ""),
+            Err(error) => source("cgroups", false, "off", error),
+        });
+        sources
+    }
+
+    fn bpf_sources(&self, pass: &TaskPass) -> Vec<Source> {
+        Feature::ALL
+            .into_iter()
+            .map(|feature| {
+                let left_out = pass.plan().left_out.iter().find(|(one, _)| *one == feature);
+                match left_out {
+                    Some((_, why)) => {
+                        let reason = format!("{why}; {}", feature.without());
+                        source(feature.name(), false, "off", &reason)
+                    }
+                    None if feature == Feature::TaskPass => source(
+                        feature.name(),
+                        self.failure.is_empty(),
+                        "bpf",
+                        &self.failure,
+                    ),
+                    None => source(feature.name(), true, "bpf", ""),
+                }
+            })
+            .collect()
+    }
+}
+
+impl Backend {
+    fn read(&mut self) -> anyhow::Result<Facts> {
+        match self {
+            Self::Bpf(pass) => Ok(pass.read()?),
+            Self::Proc(proc, _) => Ok(proc.read()?),
+            Self::Nothing(_) => Ok(Facts::default()),
+        }
+    }
+
+    /// Sets what is watched. True if that changes what a reading sees.
+    fn watch(&mut self, watched: &HashSet<WatchedCgroup>) -> anyhow::Result<bool> {
+        match self {
+            Self::Bpf(pass) => Ok(pass.watch(watched)?),
+            Self::Proc(proc, _) => {
+                let watched: Vec<WatchedCgroup> = watched.iter().copied().collect();
+                Ok(proc.watch(&watched))
+            }
+            Self::Nothing(_) => Ok(false),
+        }
+    }
+
+    fn forget(&mut self, gone: &HashSet<Owner>) -> anyhow::Result<()> {
+        match self {
+            Self::Bpf(pass) => pass.forget(gone)?,
+            Self::Proc(proc, _) => proc.forget(gone),
+            Self::Nothing(_) => {}
+        }
+        Ok(())
+    }
+}
+
+fn backend(
+    root: &HostRoot,
+    kernel: &KernelFacts,
+    cgroups: &Result<Cgroups, String>,
+    version: CgroupVersion,
+) -> Backend {
+    let why = match TaskPass::load(plan::plan(kernel), version == CgroupVersion::V1) {
+        Ok(pass) => return Backend::Bpf(Box::new(pass)),
+        Err(error) => error.to_string(),
+    };
+    match cgroups {
+        Ok(cgroups) => Backend::Proc(
+            Box::new(ProcSource::new(root.clone(), cgroups.clone())),
+            why,
+        ),
+        Err(error) => Backend::Nothing(format!("{why}; and /proc alone is no help: {error}")),
+    }
+}
+
+fn source(name: &'static str, up: bool, mode: &'static str, reason: &str) -> Source {
+    Source {
+        name,
+        up,
+        mode,
+        reason: reason.to_owned(),
+        duration_ns: None,
+    }
+}
+
+/// The rows of a host without BPF.
+fn off(why: &str) -> Vec<Source> {
+    Feature::ALL
+        .into_iter()
+        .map(|feature| source(feature.name(), false, "off", why))
+        .collect()
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

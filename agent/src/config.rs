@@ -1,0 +1,313 @@
+//! What the agent is told: flags over environment over file over defaults.
+//!
+//! [`Settings`] is one such layer, with everything optional; [`Config`] is
+//! what comes out. Nothing here starts anything.
+
+use std::fmt::{self, Display};
+use std::marker::PhantomData;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer};
+
+/// Where the agent listens unless told otherwise: a port that none of the
+/// agents beside it on a node uses.
+pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9877);
+
+/// Why the agent cannot be told this.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The command line.
+    #[error("{0}")]
+    Usage(String),
+    /// An environment variable.
+    #[error("{name}={value:?}: {reason}")]
+    Environment {
+        /// Its name.
+        name: String,
+        /// Its value.
+        value: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The file cannot be read.
+    #[error("cannot read the configuration file {path}: {source}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file can be read, but not understood.
+    #[error("configuration file {path}: {reason}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and in which line.
+        reason: String,
+    },
+}
+
+/// One layer of settings; what is `None` the layer below decides.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// The address to serve on.
+    #[serde(deserialize_with = "from_text")]
+    pub listen: Option<Listen>,
+    /// For how long a reading answers all who ask.
+    #[serde(deserialize_with = "from_text")]
+    pub min_age: Option<Span>,
+    /// How long a VM that is gone keeps its final values.
+    #[serde(deserialize_with = "from_text")]
+    pub linger: Option<Span>,
+    /// The form of the log.
+    #[serde(deserialize_with = "from_text")]
+    pub log_format: Option<LogFormat>,
+    /// What is logged.
+    #[serde(deserialize_with = "from_text")]
+    pub log_level: Option<LogLevel>,
+    /// The node's name.
+    pub node_name: Option<String>,
+    /// Where the host's /proc and /sys are.
+    pub root: Option<PathBuf>,
+}
+
+/// What the agent does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The address to serve on.
+    pub listen: SocketAddr,
+    /// For how long a reading answers all who ask.
+    pub min_age: Duration,
+    /// How long a VM that is gone keeps its final values.
+    pub linger: Duration,
+    /// The form of the log.
+    pub log_format: LogFormat,
+    /// What is logged; `None` leaves it to the command.
+    pub log_level: Option<LogLevel>,
+    /// The node's name; `None` is the host's.
+    pub node_name: Option<String>,
+    /// Where the host's /proc and /sys are.
+    pub root: PathBuf,
+}
+
+impl Settings {
+    /// Reads the settings that the environment holds: `VIRTLENS_LISTEN` for
+    /// `listen`, and so on. An empty variable is one that is not set.
+    ///
+    /// # Errors
+    ///
+    /// When a variable holds what its setting cannot be.
+    pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        Ok(Self {
+            listen: from_variable("VIRTLENS_LISTEN", &variable)?,
+            min_age: from_variable("VIRTLENS_MIN_AGE", &variable)?,
+            linger: from_variable("VIRTLENS_LINGER", &variable)?,
+            log_format: from_variable("VIRTLENS_LOG_FORMAT", &variable)?,
+            log_level: from_variable("VIRTLENS_LOG_LEVEL", &variable)?,
+            // What Kubernetes manifests by habit name the downward API's spec.nodeName.
+            node_name: non_empty("VIRTLENS_NODE_NAME", &variable)
+                .or_else(|| non_empty("NODE_NAME", &variable)),
+            root: non_empty("VIRTLENS_ROOT", &variable).map(PathBuf::from),
+        })
+    }
+
+    /// Reads a configuration file: YAML with the names of [`Settings`].
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read or holds anything that is not known, naming the
+    /// line.
+    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::from_yaml(&text).map_err(|reason| ConfigError::Malformed {
+            path: path.to_owned(),
+            reason,
+        })
+    }
+
+    fn from_yaml(text: &str) -> Result<Self, String> {
+        // A file of comments alone is a null document.
+        let settings: Result<Option<Self>, _> = serde_norway::from_str(text);
+        Ok(settings
+            .map_err(|error| error.to_string())?
+            .unwrap_or_default())
+    }
+
+    /// These settings, and where they say nothing those of `below`.
+    #[must_use]
+    pub fn over(self, below: Self) -> Self {
+        Self {
+            listen: self.listen.or(below.listen),
+            min_age: self.min_age.or(below.min_age),
+            linger: self.linger.or(below.linger),
+            log_format: self.log_format.or(below.log_format),
+            log_level: self.log_level.or(below.log_level),
+            node_name: self.node_name.or(below.node_name),
+            root: self.root.or(below.root),
+        }
+    }
+}
+
+impl From<Settings> for Config {
+    fn from(settings: Settings) -> Self {
+        Self {
+            listen: settings.listen.map_or(DEFAULT_LISTEN, |listen| listen.0),
+            min_age: settings
+                .min_age
+                .map_or(Duration::from_secs(1), |span| span.0),
+            // Two scrapes at Prometheus' default interval still see the end.
+            linger: settings
+                .linger
+                .map_or(Duration::from_mins(1), |span| span.0),
+            log_format: settings.log_format.unwrap_or_default(),
+            log_level: settings.log_level,
+            node_name: settings.node_name,
+            root: settings.root.unwrap_or_else(|| PathBuf::from("/")),
+        }
+    }
+}
+
+fn non_empty(name: &str, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+    variable(name).filter(|value| !value.is_empty())
+}
+
+fn from_variable<T: FromStr<Err: Display>>(
+    name: &str,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<Option<T>, ConfigError> {
+    let Some(value) = non_empty(name, variable) else {
+        return Ok(None);
+    };
+    value
+        .parse()
+        .map(Some)
+        .map_err(|reason: T::Err| ConfigError::Environment {
+            name: name.to_owned(),
+            reason: reason.to_string(),
+            value,
+        })
+}
+
+fn from_text<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err: Display>,
+{
+    deserializer
+        .deserialize_str(TextVisitor(PhantomData))
+        .map(Some)
+}
+
+/// Parses while the deserializer still knows the line, so that the error does.
+struct TextVisitor<T>(PhantomData<T>);
+
+impl<T: FromStr<Err: Display>> Visitor<'_> for TextVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+}
+
+/// An address to listen on: "0.0.0.0:9877", "[::]:9877", or ":9877" for all
+/// IPv4 addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listen(pub SocketAddr);
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = text.strip_prefix(':').map(|port| format!("0.0.0.0:{port}"));
+        let address = all.as_deref().unwrap_or(text).parse();
+        address.map(Self).map_err(|_| {
+            format!("{text:?} is no address to listen on (expected a form like 0.0.0.0:9877)")
+        })
+    }
+}
+
+/// A length of time: "500ms", "1s", "2m", "1h".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span(pub Duration);
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad =
+            || format!("{text:?} is no length of time (expected a form like 500ms, 1s, 2m or 1h)");
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, unit) = text.split_at(digits);
+        let number: u64 = number.parse().map_err(|_| bad())?;
+        let unit_ms = match unit {
+            "ms" => 1,
+            "s" => 1000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            _ => return Err(bad()),
+        };
+        number
+            .checked_mul(unit_ms)
+            .map(|ms| Self(Duration::from_millis(ms)))
+            .ok_or_else(bad)
+    }
+}
+
+/// The form of the log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// `key=value` pairs, one event a line.
+    #[default]
+    Logfmt,
+    /// One JSON object a line.
+    Json,
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "logfmt" => Ok(Self::Logfmt),
+            "json" => Ok(Self::Json),
+            _ => Err(format!(
+                "{text:?} is no log format (expected logfmt or json)"
+            )),
+        }
+    }
+}
+
+/// The least severe events that are logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogLevel(pub tracing::Level);
+
+impl FromStr for LogLevel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let level = match text {
+            "error" => tracing::Level::ERROR,
+            "warn" => tracing::Level::WARN,
+            "info" => tracing::Level::INFO,
+            "debug" => tracing::Level::DEBUG,
+            _ => {
+                return Err(format!(
+                    "{text:?} is no log level (expected error, warn, info or debug)"
+                ));
+            }
+        };
+        Ok(Self(level))
+    }
+}

@@ -1,0 +1,24 @@
+//! The agent and its commands: glue between the collector and the faces.
+//!
+//! ```text
+//! cli ─► config ─► run ───► serve (HTTP) ─┐
+//!                  │ table (with --table) ─┤► readings ─► collect ─► host, probe, model
+//!                  snapshot · check ───────┘   one thread, one reading for all who ask
+//!                  metrics ─► the table of families in virtlens-export
+//! ```
+
+pub mod catalogue;
+pub mod check;
+pub mod cli;
+pub mod collect;
+pub mod config;
+pub mod log;
+pub mod offers;
+pub mod page;
+pub mod process;
+pub mod readings;
+pub mod run;
+pub mod serve;
+pub mod shortfall;
+pub mod snapshot;
+pub mod table;

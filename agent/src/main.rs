@@ -1,0 +1,7 @@
+//! The `virtlens` program; all it does is in the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    virtlens::cli::main()
+}

@@ -1,0 +1,88 @@
+//! What the kernel offers and what is made of it: the rows of `virtlens check`.
+
+use virtlens_model::snapshot::Source;
+use virtlens_probe::facts::KernelFacts;
+
+/// What `virtlens check` says of one feature.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckRow {
+    /// The feature.
+    pub feature: &'static str,
+    /// "on", "off" or "degraded".
+    pub state: &'static str,
+    /// Why, and what would help; empty where all is well.
+    pub detail: String,
+}
+
+/// The kernel's facts, then the sources that work on them.
+pub fn rows(kernel: &KernelFacts, sources: &[Source]) -> Vec<CheckRow> {
+    kernel_rows(kernel)
+        .into_iter()
+        .chain(sources.iter().map(source_row))
+        .collect()
+}
+
+fn kernel_rows(kernel: &KernelFacts) -> [CheckRow; 7] {
+    let row = |feature, there: bool, without, detail: &str| CheckRow {
+        feature,
+        state: if there { "on" } else { without },
+        detail: if there {
+            String::new()
+        } else {
+            detail.to_owned()
+        },
+    };
+    let kvm = kernel.kvm_types && kernel.preempt_notifiers;
+    let readable = kernel.lockdown != "confidentiality";
+    [
+        row(
+            "bpf_allowed",
+            kernel.may_load,
+            "off",
+            "run as root, or with CAP_BPF and CAP_PERFMON",
+        ),
+        row(
+            "btf",
+            kernel.btf,
+            "off",
+            "needs CONFIG_DEBUG_INFO_BTF, and /sys mounted",
+        ),
+        row(
+            "kernel_memory",
+            readable,
+            "off",
+            "lockdown=confidentiality hides it from BPF",
+        ),
+        row(
+            "host_pids",
+            kernel.host_pids,
+            "off",
+            "run in the host's pid namespace (hostPID: true)",
+        ),
+        row("task_iterator", kernel.task_iter, "off", "needs Linux 5.8"),
+        row("kvm_types", kvm, "off", "the kernel was built without KVM"),
+        row(
+            "task_storage",
+            kernel.task_storage,
+            "degraded",
+            "needs Linux 5.13; a hash of 32768 threads serves instead",
+        ),
+    ]
+}
+
+fn source_row(source: &Source) -> CheckRow {
+    let fine = source.up && source.reason.is_empty();
+    CheckRow {
+        feature: source.name,
+        state: match (source.up, fine) {
+            (true, true) => "on",
+            (true, false) => "degraded",
+            (false, _) => "off",
+        },
+        detail: if fine {
+            source.mode.to_owned()
+        } else {
+            source.reason.clone()
+        },
+    }
+}

@@ -1,0 +1,96 @@
+//! What the agent itself uses, and who built it.
+
+use std::fs;
+use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use virtlens_export::{Agent, Process};
+
+/// The program's version.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The commit it was built from; empty when the build did not say.
+pub const REVISION: &str = match option_env!("VIRTLENS_REVISION") {
+    Some(revision) => revision,
+    None => "",
+};
+
+/// The compiler that built it.
+pub const RUSTVERSION: &str = env!("VIRTLENS_RUSTC");
+
+static START_UNIX_NS: OnceLock<Option<u64>> = OnceLock::new();
+
+/// Notes the time as that of the program's start. Later calls change nothing.
+pub fn started() {
+    START_UNIX_NS.get_or_init(|| {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+        u64::try_from(since_epoch.as_nanos()).ok()
+    });
+}
+
+/// What the agent says of itself after a collection that took `collection_ns`.
+pub fn agent(collection_ns: u64) -> Agent {
+    Agent {
+        version: VERSION,
+        revision: REVISION,
+        rustversion: RUSTVERSION,
+        collection_ns,
+        process: Process {
+            cpu_ns: cpu_ns(),
+            resident_bytes: resident_bytes(),
+            open_fds: open_fds(),
+            start_unix_ns: START_UNIX_NS.get().copied().flatten(),
+        },
+    }
+}
+
+/// Whether the effective user is root.
+pub fn is_root() -> bool {
+    // SAFETY: geteuid has no preconditions and always succeeds.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// The clock of the process: every thread's user and system time, exact to
+/// the ns, where /proc/self/stat has it in ticks.
+fn cpu_ns() -> Option<u64> {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is a valid timespec that the call may write.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    let seconds = u64::try_from(time.tv_sec).ok()?;
+    let ns = u64::try_from(time.tv_nsec).ok()?;
+    (result == 0).then_some(seconds * 1_000_000_000 + ns)
+}
+
+/// `VmRSS` from the agent's own status file: in kB, whatever the page size.
+fn resident_bytes() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+fn open_fds() -> Option<u64> {
+    let fds = fs::read_dir("/proc/self/fd").ok()?.count() as u64;
+    // One of them is the directory that is being read.
+    fds.checked_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{agent, started};
+
+    #[test]
+    fn the_process_knows_itself() {
+        started();
+        let process = agent(0).process;
+        assert!(process.cpu_ns.expect("a clock") > 0);
+        assert!(process.resident_bytes.expect("a status") > 100 << 10);
+        assert!(process.open_fds.expect("a directory") >= 3);
+        assert!(process.start_unix_ns.expect("a time") > 1_700_000_000_000_000_000);
+    }
+}

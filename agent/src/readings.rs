@@ -1,0 +1,237 @@
+//! One thread that reads the host for all who ask.
+//!
+//! ```text
+//! scrape ─┐              ┌─ a reading younger than min_age? it answers
+//! scrape ─┼► (bounded) ──┤
+//! table  ─┘              └─ else collect once, for all who wait
+//! ```
+//!
+//! The thread sleeps until it is asked. It encodes and compresses too, so the
+//! thread that talks to clients is never held up, and a second Prometheus
+//! gets the very bytes of the first.
+
+use std::fmt;
+use std::io::Write as _;
+use std::iter;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use hyper::body::Bytes;
+use tokio::sync::oneshot;
+use virtlens_export::{Format, Reading, encode};
+use virtlens_model::snapshot::Snapshot;
+
+use crate::process;
+
+/// More than all connections that the server allows can ask for at once.
+const MAX_WAITING: usize = 128;
+
+/// In which shape metrics are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Encoding {
+    /// The text format.
+    pub format: Format,
+    /// Whether it is compressed.
+    pub gzip: bool,
+}
+
+/// Why there is no reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    /// Too many wait already.
+    #[error("too many requests are waiting for a reading; scrape less often")]
+    Busy,
+    /// The thread is gone, which happens only while the program ends.
+    #[error("the agent is stopping")]
+    Stopping,
+}
+
+enum Request {
+    Metrics(Encoding, oneshot::Sender<Bytes>),
+    Snapshot(oneshot::Sender<Arc<Snapshot>>),
+}
+
+/// Where readings are asked for.
+#[derive(Clone)]
+pub struct Readings {
+    requests: SyncSender<Request>,
+    collecting_since: Arc<Mutex<Option<Instant>>>,
+}
+
+impl fmt::Debug for Readings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Readings").finish_non_exhaustive()
+    }
+}
+
+impl Readings {
+    /// Starts the thread, which calls `collect` whenever it is asked and its
+    /// last reading ended `min_age` ago or longer. It ends with the last clone
+    /// of what is returned.
+    ///
+    /// # Errors
+    ///
+    /// When there can be no more threads.
+    pub fn start(
+        collect: impl FnMut() -> Snapshot + Send + 'static,
+        min_age: Duration,
+    ) -> std::io::Result<Self> {
+        let (requests, receiver) = sync_channel(MAX_WAITING);
+        let collecting_since = Arc::new(Mutex::new(None));
+        let reader = Reader {
+            collect,
+            min_age,
+            collecting_since: Arc::clone(&collecting_since),
+            held: None,
+            text: String::new(),
+        };
+        std::thread::Builder::new()
+            .name("collect".to_owned())
+            .spawn(move || reader.answer_all(&receiver))?;
+        Ok(Self {
+            requests,
+            collecting_since,
+        })
+    }
+
+    /// The metrics of a reading that is not older than `min_age`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Unavailable`].
+    pub async fn metrics(&self, encoding: Encoding) -> Result<Bytes, Unavailable> {
+        self.ask(|reply| Request::Metrics(encoding, reply)).await
+    }
+
+    /// A reading that is not older than `min_age`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Unavailable`].
+    pub async fn snapshot(&self) -> Result<Arc<Snapshot>, Unavailable> {
+        self.ask(Request::Snapshot).await
+    }
+
+    /// For how long a collection has been going on; `None` between them.
+    pub fn collecting_for(&self) -> Option<Duration> {
+        let since = *self
+            .collecting_since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        since.map(|since| since.elapsed())
+    }
+
+    async fn ask<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<T>) -> Request,
+    ) -> Result<T, Unavailable> {
+        let (reply, answer) = oneshot::channel();
+        self.requests
+            .try_send(request(reply))
+            .map_err(|error| match error {
+                TrySendError::Full(_) => Unavailable::Busy,
+                TrySendError::Disconnected(_) => Unavailable::Stopping,
+            })?;
+        answer.await.map_err(|_| Unavailable::Stopping)
+    }
+}
+
+/// The thread's side.
+struct Reader<C> {
+    collect: C,
+    min_age: Duration,
+    collecting_since: Arc<Mutex<Option<Instant>>>,
+    held: Option<Held>,
+    /// Kept from scrape to scrape: 2 MB that need not be mapped anew.
+    text: String,
+}
+
+/// The last reading, and what it was asked for in.
+struct Held {
+    reading: Arc<Reading>,
+    ended: Instant,
+    bodies: Vec<(Encoding, Bytes)>,
+}
+
+impl<C: FnMut() -> Snapshot> Reader<C> {
+    fn answer_all(mut self, requests: &Receiver<Request>) {
+        while let Ok(first) = requests.recv() {
+            // All who wait by now are answered by the same reading, even when
+            // none may be older than nothing.
+            let waiting: Vec<_> = iter::once(first).chain(requests.try_iter()).collect();
+            let mut held = self.fresh();
+            for request in waiting {
+                // Whoever has gone away meanwhile needs no answer.
+                match request {
+                    Request::Snapshot(reply) => {
+                        drop(reply.send(Arc::clone(&held.reading.snapshot)));
+                    }
+                    Request::Metrics(encoding, reply) => {
+                        drop(reply.send(held.body(encoding, &mut self.text)));
+                    }
+                }
+            }
+            self.held = Some(held);
+        }
+    }
+
+    /// The last reading if it is young enough, else a new one.
+    fn fresh(&mut self) -> Held {
+        let young = |held: &Held| held.ended.elapsed() < self.min_age;
+        match self.held.take().filter(young) {
+            Some(held) => held,
+            None => self.read(),
+        }
+    }
+
+    fn read(&mut self) -> Held {
+        let start = Instant::now();
+        self.set_collecting(Some(start));
+        let snapshot = (self.collect)();
+        self.set_collecting(None);
+        let collection_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Held {
+            reading: Arc::new(Reading {
+                snapshot: Arc::new(snapshot),
+                agent: process::agent(collection_ns),
+            }),
+            ended: Instant::now(),
+            bodies: Vec::new(),
+        }
+    }
+
+    fn set_collecting(&self, since: Option<Instant>) {
+        *self
+            .collecting_since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = since;
+    }
+}
+
+impl Held {
+    fn body(&mut self, encoding: Encoding, text: &mut String) -> Bytes {
+        if let Some((_, body)) = self.bodies.iter().find(|(made, _)| *made == encoding) {
+            return body.clone();
+        }
+        text.clear();
+        encode(&self.reading, encoding.format, text);
+        let body = if encoding.gzip {
+            Bytes::from(gzip(text.as_bytes()))
+        } else {
+            Bytes::copy_from_slice(text.as_bytes())
+        };
+        self.bodies.push((encoding, body.clone()));
+        body
+    }
+}
+
+/// The fastest level: 3 ms for 2 MB, where the default takes 22 ms to make
+/// it a sixth smaller.
+fn gzip(text: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 8), Compression::fast());
+    encoder.write_all(text).expect("a Vec takes everything");
+    encoder.finish().expect("a Vec takes everything")
+}

@@ -1,0 +1,43 @@
+//! `virtlens snapshot`: one reading, or what was used between two.
+
+use std::time::{Duration, Instant};
+
+use crate::collect::Collector;
+use crate::table::{Since, Style, render};
+
+/// The shape in which a snapshot is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    /// Aligned columns for people.
+    Table,
+    /// Versioned JSON for programs.
+    Json,
+}
+
+/// The text of a reading. With an interval, of a second one after it: the
+/// table then shows rates, the JSON the second reading.
+///
+/// # Errors
+///
+/// When the JSON cannot be made, which would be a bug.
+pub fn text(
+    collector: &mut Collector,
+    output: Output,
+    interval: Option<Duration>,
+    style: Style,
+) -> anyhow::Result<String> {
+    let first = collector.collect();
+    let (snapshot, since) = match interval {
+        None => (&first, None),
+        Some(interval) => {
+            let start = Instant::now();
+            std::thread::sleep(interval);
+            (&collector.collect(), Some((&first, start.elapsed())))
+        }
+    };
+    let since = since.map(|(before, elapsed)| Since { before, elapsed });
+    match output {
+        Output::Table => Ok(render(snapshot, since, style)),
+        Output::Json => Ok(serde_json::to_string_pretty(snapshot)? + "\n"),
+    }
+}

@@ -1,0 +1,158 @@
+//! The table of VMs: one line each, the busiest first.
+//!
+//! A [`Row`] is what one VM used, in numbers; [`render`] lays the rows out.
+//! Columns that no VM has anything for are left out, and what does not fit
+//! the width is told in shorter form.
+
+mod columns;
+mod row;
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use unicode_width::UnicodeWidthStr;
+use virtlens_model::snapshot::Snapshot;
+
+use self::columns::{Column, GAP, fit, lines_width, shorten};
+use self::row::{Row, printable};
+use crate::shortfall::{Shortfall, shortfalls};
+
+/// How a table is drawn.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Style {
+    /// Columns of the terminal; `None` is as wide as it takes.
+    pub width: Option<usize>,
+    /// Whether ANSI colours are used.
+    pub color: bool,
+}
+
+/// An earlier reading, to show what was used since.
+#[derive(Debug, Clone, Copy)]
+pub struct Since<'a> {
+    /// The earlier reading.
+    pub before: &'a Snapshot,
+    /// The time between the two.
+    pub elapsed: Duration,
+}
+
+/// The readable table of `snapshot`: rates since the earlier reading, or
+/// without one the totals since each VM began.
+pub fn render(snapshot: &Snapshot, since: Option<Since>, style: Style) -> String {
+    let mut rows: Vec<Row> = snapshot.vms.iter().map(|vm| Row::new(vm, since)).collect();
+    rows.sort_by(|a, b| {
+        b.total()
+            .total_cmp(&a.total())
+            .then_with(|| a.name.cmp(&b.name))
+    });
+
+    let mut out = String::new();
+    let paint = Paint(style.color);
+    writeln!(out, "{}", caption(snapshot, since)).expect(INFALLIBLE);
+    if rows.is_empty() {
+        out.push_str("No KVM virtual machine is seen here.\n");
+    } else {
+        write_rows(&mut out, &rows, since.is_some(), style);
+    }
+    for Shortfall {
+        up,
+        sources,
+        reason,
+    } in shortfalls(snapshot)
+    {
+        let state = if up { "limited" } else { "off" };
+        let line = format!("{state}: {} ({})", sources.join(", "), printable(reason));
+        writeln!(out, "{}", paint.warning(&line)).expect(INFALLIBLE);
+    }
+    out
+}
+
+const INFALLIBLE: &str = "a String takes everything";
+
+fn caption(snapshot: &Snapshot, since: Option<Since>) -> String {
+    let node = &snapshot.node;
+    let meaning = since.map_or("CPU seconds since each VM began".to_owned(), |since| {
+        format!(
+            "cores used in the last {:.1} s",
+            since.elapsed.as_secs_f64()
+        )
+    });
+    let vms = snapshot.vms.iter().filter(|vm| vm.running).count();
+    let plural = if vms == 1 { "" } else { "s" };
+    let (name, cpus) = (printable(&node.name), node.cpus);
+    format!("{name}: {vms} VM{plural} on {cpus} CPUs, {meaning}")
+}
+
+/// No name is cut shorter than this.
+const MIN_NAME_WIDTH: usize = 12;
+
+fn write_rows(out: &mut String, rows: &[Row], rates: bool, style: Style) {
+    let paint = Paint(style.color);
+    let widest = rows.iter().map(|row| row.name.width()).max().unwrap_or(0);
+    let columns = fit(
+        rows,
+        rates,
+        style.width.map(|width| width.saturating_sub(widest)),
+    );
+    let room = style
+        .width
+        .map_or(widest, |width| width.saturating_sub(lines_width(&columns)));
+    let name_width = widest.min(room.max(MIN_NAME_WIDTH));
+
+    let heads = line("VM", name_width, &columns, |column| column.head);
+    writeln!(out, "{}", paint.head(&heads)).expect(INFALLIBLE);
+    for (index, row) in rows.iter().enumerate() {
+        let name = shorten(&row.name, name_width);
+        let text = line(&name, name_width, &columns, |column| &column.cells[index]);
+        let text = if row.running {
+            text
+        } else {
+            paint.faint(&text)
+        };
+        writeln!(out, "{text}").expect(INFALLIBLE);
+    }
+}
+
+/// `name` aligned to the left, one cell of each column to the right.
+fn line<'c>(
+    name: &str,
+    name_width: usize,
+    columns: &'c [Column],
+    cell: impl Fn(&'c Column) -> &'c str,
+) -> String {
+    let mut line = name.to_owned();
+    let mut end = name_width;
+    for column in columns {
+        end += GAP + column.width();
+        let text = cell(column);
+        let missing = end.saturating_sub(line.width() + text.width());
+        line.extend(std::iter::repeat_n(' ', missing));
+        line.push_str(text);
+    }
+    line
+}
+
+/// ANSI styles, or none.
+#[derive(Clone, Copy)]
+struct Paint(bool);
+
+impl Paint {
+    fn head(self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    fn faint(self, text: &str) -> String {
+        self.paint("2", text)
+    }
+
+    fn warning(self, text: &str) -> String {
+        self.paint("33", text)
+    }
+
+    fn paint(self, code: &str, text: &str) -> String {
+        if self.0 {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+}

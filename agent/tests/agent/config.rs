@@ -1,0 +1,144 @@
+//! Flags over environment over file over defaults.
+
+use std::time::Duration;
+
+use virtlens::config::{Config, Listen, LogFormat, Settings, Span};
+
+fn from_yaml(text: &str) -> Result<Settings, String> {
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::write(file.path(), text).expect("it can be written");
+    Settings::from_file(file.path()).map_err(|error| error.to_string())
+}
+
+fn span(text: &str) -> Span {
+    text.parse().expect("a length of time")
+}
+
+#[test]
+fn the_upper_layer_wins_and_silence_asks_the_next() {
+    let seconds = Duration::from_secs;
+    for (flag, variable, file, min_age) in [
+        (Some("9s"), Some("8s"), "min_age: 7s", seconds(9)),
+        (None, Some("8s"), "min_age: 7s", seconds(8)),
+        (None, Some(""), "min_age: 7s", seconds(7)),
+        (None, None, "min_age: 7s", seconds(7)),
+        (None, None, "linger: 7s", seconds(1)),
+        (None, None, "# nothing but a comment\n", seconds(1)),
+        (None, None, "", seconds(1)),
+    ] {
+        let flags = Settings {
+            min_age: flag.map(span),
+            ..Settings::default()
+        };
+        let environment = Settings::from_env(|name| {
+            (name == "VIRTLENS_MIN_AGE")
+                .then_some(variable)
+                .flatten()
+                .map(str::to_owned)
+        });
+        let layers = flags
+            .over(environment.expect("good"))
+            .over(from_yaml(file).expect("good"));
+        let config = Config::from(layers);
+        assert_eq!(config.min_age, min_age, "{flag:?} {variable:?} {file:?}");
+    }
+}
+
+#[test]
+fn every_setting_can_come_from_each_layer() {
+    let file = from_yaml(
+        "listen: '127.0.0.1:1'\nmin_age: 2s\nlinger: 3s\nlog_format: json\nlog_level: debug\n\
+         node_name: n\nroot: /host\n",
+    );
+    let environment = Settings::from_env(|name| {
+        let value = match name {
+            "VIRTLENS_LISTEN" => "127.0.0.1:1",
+            "VIRTLENS_MIN_AGE" => "2s",
+            "VIRTLENS_LINGER" => "3s",
+            "VIRTLENS_LOG_FORMAT" => "json",
+            "VIRTLENS_LOG_LEVEL" => "debug",
+            "VIRTLENS_NODE_NAME" => "n",
+            "VIRTLENS_ROOT" => "/host",
+            _ => return None,
+        };
+        Some(value.to_owned())
+    });
+    let file = file.expect("good");
+    assert_eq!(file, environment.expect("good"));
+    let config = Config::from(file);
+    assert_eq!(config.listen.port(), 1);
+    assert_eq!(config.linger, Duration::from_secs(3));
+    assert_eq!(config.log_format, LogFormat::Json);
+    assert_eq!(config.node_name.as_deref(), Some("n"));
+    assert_eq!(config.root.as_os_str(), "/host");
+}
+
+#[test]
+fn the_name_that_kubernetes_gives_is_the_second_choice() {
+    for (own, kubernetes, name) in [
+        (Some("a"), Some("b"), Some("a")),
+        (None, Some("b"), Some("b")),
+        (Some(""), Some("b"), Some("b")),
+        (None, None, None),
+    ] {
+        let settings = Settings::from_env(|variable| match variable {
+            "VIRTLENS_NODE_NAME" => own.map(str::to_owned),
+            "NODE_NAME" => kubernetes.map(str::to_owned),
+            _ => None,
+        });
+        assert_eq!(settings.expect("good").node_name.as_deref(), name);
+    }
+}
+
+#[test]
+fn a_broken_file_names_the_line() {
+    for (text, key, line) in [
+        ("min_age: 1s\nminage: 2s\n", "minage", "line 2"),
+        ("# a\n\nlinger: soon\n", "soon", "line 3"),
+        ("linger: 1m\nlisten: 9877\n", "9877", "line 2"),
+        ("log_level: [\n", "log_level", "line 1"),
+    ] {
+        let error = from_yaml(text).expect_err(text);
+        assert!(
+            error.contains(key) && error.contains(line),
+            "{text:?}: {error}"
+        );
+    }
+}
+
+#[test]
+fn addresses_and_times_read_as_people_write_them() {
+    for (text, address) in [
+        ("127.0.0.1:80", Some("127.0.0.1:80")),
+        (":80", Some("0.0.0.0:80")),
+        ("[::1]:80", Some("[::1]:80")),
+        ("80", None),
+        ("localhost:80", None),
+        ("", None),
+    ] {
+        let read: Option<Listen> = text.parse().ok();
+        assert_eq!(
+            read.map(|listen| listen.0.to_string()).as_deref(),
+            address,
+            "{text:?}"
+        );
+    }
+    for (text, ms) in [
+        ("500ms", Some(500)),
+        ("0s", Some(0)),
+        ("2m", Some(120_000)),
+        ("1h", Some(3_600_000)),
+        ("1", None),
+        ("1.5s", None),
+        ("-1s", None),
+        ("s", None),
+        ("18446744073709551615h", None),
+    ] {
+        let read: Option<Span> = text.parse().ok();
+        assert_eq!(
+            read.map(|span| span.0),
+            ms.map(Duration::from_millis),
+            "{text:?}"
+        );
+    }
+}

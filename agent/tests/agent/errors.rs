@@ -1,0 +1,102 @@
+//! What goes wrong is told in one line that says what to do.
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Output};
+
+use crate::program::{output, virtlens};
+
+fn assert_fails(output: &Output, code: i32, words: &[&str]) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert!(stderr.starts_with("virtlens: "), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    for word in words {
+        assert!(stderr.contains(word), "{word} is not in {stderr}");
+    }
+}
+
+#[test]
+fn a_busy_port_names_the_way_out() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    assert_fails(
+        &output(&["run", "--listen", &address]),
+        1,
+        &[&address, "in use", "--listen"],
+    );
+}
+
+#[test]
+fn what_cannot_be_meant_is_a_usage_error() {
+    for (args, words) in [
+        (
+            &["run", "--lisen", ":1"][..],
+            &["--lisen", "--listen", "--help"][..],
+        ),
+        (&["run", "--listen", "here"], &["here", "0.0.0.0:9877"]),
+        (&["run", "--min-age", "5"], &["5", "500ms"]),
+        (&["rum"], &["rum", "run"]),
+        (&["snapshot", "-o", "xml"], &["xml", "table", "json"]),
+        (&["snapshot", "--log-level", "loud"], &["loud", "debug"]),
+        (
+            &["check", "--config", "/nowhere/virtlens.yaml"],
+            &["/nowhere/virtlens.yaml"],
+        ),
+    ] {
+        assert_fails(&output(args), 2, words);
+    }
+}
+
+#[test]
+fn a_broken_variable_is_named() {
+    let output = virtlens()
+        .arg("check")
+        .env("VIRTLENS_LINGER", "long")
+        .output();
+    assert_fails(
+        &output.expect("it starts"),
+        2,
+        &["VIRTLENS_LINGER", "long", "1h"],
+    );
+}
+
+#[test]
+fn a_broken_file_is_named_with_its_line() {
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::write(file.path(), "linger: 1m\nport: 1\n").expect("it can be written");
+    let path = file.path().to_str().expect("text");
+    assert_fails(
+        &output(&["run", "--config", path]),
+        2,
+        &[path, "port", "line 2"],
+    );
+    let output = virtlens().arg("run").env("VIRTLENS_CONFIG", path).output();
+    assert_fails(&output.expect("it starts"), 2, &[path, "port", "line 2"]);
+}
+
+#[test]
+fn without_root_it_runs_and_says_what_that_costs() {
+    // Where a user without rights can run it: the build directory may be closed.
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = dir.path().join("virtlens");
+    std::fs::copy(env!("CARGO_BIN_EXE_virtlens"), &program).expect("a copy");
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).expect("open");
+
+    let mut command = Command::new(&program);
+    if virtlens::process::is_root() {
+        command.uid(65534).gid(65534).current_dir("/");
+    }
+    let output = command.arg("snapshot").output().expect("it starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert_eq!(
+        stderr
+            .lines()
+            .filter(|line| line.contains("not root"))
+            .count(),
+        1,
+        "{stderr}"
+    );
+}

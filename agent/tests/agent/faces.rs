@@ -1,0 +1,199 @@
+//! Whole outputs, compared with reviewed files.
+
+use std::time::Duration;
+
+use virtlens::catalogue;
+use virtlens::check;
+use virtlens::collect::CheckRow;
+use virtlens::page;
+use virtlens::table::{Since, Style, render};
+use virtlens_model::snapshot::Snapshot;
+
+use crate::golden_file::assert_golden;
+use crate::program::output;
+use crate::{fixture, golden};
+
+const MS: u64 = 1_000_000;
+const PLAIN: Style = Style {
+    width: Some(80),
+    color: false,
+};
+
+/// The fixture, and itself two seconds earlier.
+fn two_readings() -> (Snapshot, Snapshot) {
+    let now = fixture::snapshot();
+    let mut before = now.clone();
+    let kata = &mut before.vms[0];
+    for role in &mut kata.roles {
+        role.cpu_ns -= 240 * MS / (1 + role.role as u64);
+        role.wait_ns = role.wait_ns.map(|ns| ns.saturating_sub(50 * MS));
+    }
+    for quota in &mut kata.quota {
+        quota.periods = quota.periods.saturating_sub(20);
+        quota.throttled_periods = quota.throttled_periods.saturating_sub(5);
+    }
+    // The second VM began between the two.
+    before.vms.remove(1);
+    (before, now)
+}
+
+#[test]
+fn the_table_of_totals() {
+    assert_golden(
+        golden("table-totals-80.txt"),
+        &render(&fixture::snapshot(), None, PLAIN),
+    );
+    let wide = Style {
+        width: None,
+        ..PLAIN
+    };
+    assert_golden(
+        golden("table-totals-wide.txt"),
+        &render(&fixture::snapshot(), None, wide),
+    );
+}
+
+#[test]
+fn the_table_of_rates() {
+    let (before, now) = two_readings();
+    let since = Some(Since {
+        before: &before,
+        elapsed: Duration::from_secs(2),
+    });
+    assert_golden(golden("table-rates-80.txt"), &render(&now, since, PLAIN));
+    let wide = Style {
+        width: None,
+        ..PLAIN
+    };
+    assert_golden(golden("table-rates-wide.txt"), &render(&now, since, wide));
+    let color = Style {
+        color: true,
+        ..PLAIN
+    };
+    let colored = render(&now, since, color);
+    let bare = without_style(&colored);
+    assert_eq!(
+        bare,
+        render(&now, since, PLAIN),
+        "colours change no character"
+    );
+}
+
+/// Without `ESC [ … m`.
+fn without_style(text: &str) -> String {
+    let mut parts = text.split("\x1b[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |bare, part| {
+        bare + part.split_once('m').expect("a style ends").1
+    })
+}
+
+#[test]
+fn no_line_of_the_table_is_wider_than_the_terminal() {
+    let (before, now) = two_readings();
+    let since = Some(Since {
+        before: &before,
+        elapsed: Duration::from_secs(2),
+    });
+    for table in [render(&now, since, PLAIN), render(&now, None, PLAIN)] {
+        for line in table.lines().filter(|line| !line.starts_with("off: ")) {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+    }
+}
+
+#[test]
+fn the_table_of_a_node_without_vms() {
+    let empty = Snapshot {
+        vms: Vec::new(),
+        ..fixture::snapshot()
+    };
+    assert_golden(golden("table-empty.txt"), &render(&empty, None, PLAIN));
+}
+
+#[test]
+fn the_json_of_a_snapshot() {
+    let json = serde_json::to_string_pretty(&fixture::snapshot()).expect("JSON") + "\n";
+    assert_golden(golden("snapshot.json"), &json);
+}
+
+#[test]
+fn the_catalogue_of_metrics() {
+    for (output, name) in [
+        (catalogue::Output::Text, "metrics.txt"),
+        (catalogue::Output::Json, "metrics.json"),
+        (catalogue::Output::Markdown, "metrics.md"),
+    ] {
+        assert_golden(golden(name), &catalogue::text(output).expect("a catalogue"));
+    }
+}
+
+#[test]
+fn the_check_of_a_kernel() {
+    let row = |feature, state, detail: &str| CheckRow {
+        feature,
+        state,
+        detail: detail.to_owned(),
+    };
+    let rows = [
+        row("btf", "on", ""),
+        row(
+            "task_storage",
+            "degraded",
+            "needs Linux 5.13; a table serves instead",
+        ),
+        row("throttle", "off", "fentry is not allowed here"),
+    ];
+    assert_golden(
+        golden("check.txt"),
+        &check::report(&fixture::snapshot().node, &rows),
+    );
+    assert!(check::all_on(&rows[..1]) && !check::all_on(&rows[..2]));
+}
+
+#[test]
+fn the_landing_page() {
+    let html = page::html(&fixture::snapshot());
+    let version = format!("Version {}", virtlens::process::VERSION);
+    let html = html.replace(&version, "Version X");
+    assert_golden(golden("page.html"), &html);
+}
+
+#[test]
+fn the_help_of_each_command() {
+    for args in [
+        &["--help"][..],
+        &["run", "--help"],
+        &["snapshot", "--help"],
+        &["check", "--help"],
+        &["metrics", "--help"],
+    ] {
+        let help = output(args);
+        assert!(help.status.success());
+        let name = match args {
+            [command, _] => format!("help-{command}.txt"),
+            _ => "help.txt".to_owned(),
+        };
+        assert_golden(
+            golden(&name),
+            std::str::from_utf8(&help.stdout).expect("text"),
+        );
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_error() {
+    use std::process::Stdio;
+    let mut child = crate::program::virtlens()
+        .arg("metrics")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+}

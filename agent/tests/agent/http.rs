@@ -1,0 +1,191 @@
+//! The real agent over HTTP.
+
+use std::io::{Read as _, Write as _};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use flate2::read::GzDecoder;
+
+use crate::program::{Agent, Answer};
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+#[test]
+fn metrics_come_in_the_format_that_is_asked_for() {
+    let agent = Agent::start(&[]);
+    for (accept, format) in [
+        (
+            "Accept: application/openmetrics-text; version=1.0.0",
+            OPEN_METRICS,
+        ),
+        ("Accept: */*", TEXT),
+    ] {
+        let plain = agent.ask("GET", "/metrics", &[accept]);
+        assert_eq!(
+            (plain.status, plain.header("content-type")),
+            (200, Some(format))
+        );
+        assert_eq!(plain.header("content-encoding"), None);
+        assert_eq!(plain.text().ends_with("\n# EOF\n"), format == OPEN_METRICS);
+
+        let packed = agent.ask("GET", "/metrics", &[accept, "Accept-Encoding: gzip"]);
+        assert_eq!(packed.header("content-encoding"), Some("gzip"));
+        let mut text = String::new();
+        GzDecoder::new(&*packed.body)
+            .read_to_string(&mut text)
+            .expect("gzip");
+        assert!(text.contains("virtlens_build_info{"), "{text}");
+    }
+}
+
+#[test]
+fn promtool_takes_what_the_agent_says() {
+    let metrics = Agent::start(&[]).get("/metrics");
+    let promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut promtool) = promtool else {
+        eprintln!("SKIPPED: promtool is not installed (Debian package prometheus)");
+        return;
+    };
+    let mut stdin = promtool.stdin.take().expect("a pipe");
+    stdin.write_all(&metrics.body).expect("promtool reads");
+    drop(stdin);
+    let output = promtool.wait_with_output().expect("promtool ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}");
+}
+
+#[test]
+fn every_path_and_method_has_its_status() {
+    let agent = Agent::start(&[]);
+    for (method, path, status) in [
+        ("GET", "/", 200),
+        ("GET", "/metrics", 200),
+        ("GET", "/metrics?x=y", 200),
+        ("HEAD", "/metrics", 200),
+        ("GET", "/healthz", 200),
+        ("GET", "/readyz", 200),
+        ("POST", "/metrics", 405),
+        ("DELETE", "/", 405),
+        ("GET", "/nothing", 404),
+        ("GET", "/metrics/", 404),
+        ("POST", "/nothing", 404),
+    ] {
+        let answer = agent.ask(method, path, &[]);
+        assert_eq!(answer.status, status, "{method} {path}");
+        assert_eq!(
+            answer.header("allow").is_some(),
+            status == 405,
+            "{method} {path}"
+        );
+        assert_eq!(answer.body.is_empty(), method == "HEAD", "{method} {path}");
+    }
+    let page = agent.get("/");
+    assert_eq!(
+        page.header("content-type"),
+        Some("text/html; charset=utf-8")
+    );
+    assert!(page.text().contains("href=\"/metrics\""), "{}", page.text());
+}
+
+#[test]
+fn a_head_that_is_too_large_is_refused() {
+    let agent = Agent::start(&[]);
+    let large = format!("X-Filler: {}", "x".repeat(64 << 10));
+    let mut stream = agent.connect();
+    // It may close before it has read all, so writing may fail.
+    drop(stream.write_all(format!("GET /metrics HTTP/1.1\r\n{large}\r\n\r\n").as_bytes()));
+    let mut answer = String::new();
+    drop(stream.read_to_string(&mut answer));
+    assert!(
+        answer.is_empty() || answer.starts_with("HTTP/1.1 431"),
+        "{answer}"
+    );
+    assert_eq!(agent.get("/healthz").status, 200);
+}
+
+#[test]
+fn slow_clients_hold_up_nobody() {
+    let agent = Agent::start(&[]);
+    let silent: Vec<_> = (0..50).map(|_| agent.connect()).collect();
+    let mut trickle = agent.connect();
+    let scraped = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // A byte at a time, for as long as the others need and no longer.
+            for byte in b"GET /metrics HTTP/1.1\r\n".iter().cycle() {
+                if scraped.load(Ordering::Relaxed) || trickle.write_all(&[*byte]).is_err() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let answers: Vec<Answer> = (0..5).map(|_| agent.get("/metrics")).collect();
+        scraped.store(true, Ordering::Relaxed);
+        assert!(answers.iter().all(|answer| answer.status == 200));
+    });
+    drop(silent);
+}
+
+#[test]
+fn an_agent_that_nobody_asks_sleeps() {
+    let agent = Agent::start(&[]);
+    assert_eq!(agent.get("/metrics").status, 200);
+    // What the scrape left to do is done when nothing moves any more.
+    let mut last = wakeups(agent.pid());
+    for _ in 0..50 {
+        std::thread::sleep(Duration::from_millis(100));
+        let now = wakeups(agent.pid());
+        if now == last {
+            break;
+        }
+        last = now;
+    }
+    let before = wakeups(agent.pid());
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(wakeups(agent.pid()), before, "it woke up unasked");
+}
+
+/// How often the threads of a process gave up a CPU: once for each wake-up.
+fn wakeups(pid: u32) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
+    tasks
+        .map(|task| {
+            let status = task.expect("a thread").path().join("status");
+            let text = std::fs::read_to_string(status).expect("a status");
+            let count = text
+                .lines()
+                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            count
+                .and_then(|count| count.trim().parse::<u64>().ok())
+                .expect("a count")
+        })
+        .sum()
+}
+
+#[test]
+fn sigterm_is_a_clean_end() {
+    let agent = Agent::start(&["--log-format", "json"]);
+    let (code, log) = agent.stop();
+    assert_eq!(code, Some(0), "{log:#?}");
+    assert!(
+        log.iter().any(|line| line.contains("\"stopped\"")),
+        "{log:#?}"
+    );
+}
+
+#[test]
+fn the_table_is_drawn_beside_the_metrics() {
+    let mut agent = Agent::start(&["--table", "--node-name", "here"]);
+    let caption = agent.first_line();
+    assert!(
+        caption.starts_with("here: ") && caption.contains("cores used"),
+        "{caption}"
+    );
+    assert_eq!(agent.get("/metrics").status, 200);
+}

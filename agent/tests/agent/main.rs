@@ -1,0 +1,18 @@
+//! The agent's faces: whole outputs, and the real program from outside.
+
+mod config;
+mod errors;
+mod faces;
+#[path = "../../../crates/export/tests/fixture/mod.rs"]
+mod fixture;
+#[path = "../../../crates/export/tests/golden_file/mod.rs"]
+mod golden_file;
+mod http;
+mod program;
+mod readings;
+mod serving;
+
+/// Where the reviewed output of this name is.
+fn golden(name: &str) -> String {
+    format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"))
+}

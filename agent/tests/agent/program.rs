@@ -1,0 +1,176 @@
+//! The real program, started and asked from outside.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// No answer takes this long; without it a lost one would hang the run.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The program with an environment that holds none of its own variables.
+pub(crate) fn virtlens() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_virtlens"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("VIRTLENS_") || name == "NODE_NAME" {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Runs the program to its end.
+pub(crate) fn output(args: &[&str]) -> Output {
+    virtlens().args(args).output().expect("the program starts")
+}
+
+/// The agent, serving on a free port. Ends with this value.
+pub(crate) struct Agent {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    log: Receiver<String>,
+}
+
+impl Agent {
+    pub(crate) fn start(args: &[&str]) -> Self {
+        let mut child = virtlens()
+            .args(["run", "--listen", "127.0.0.1:0"])
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let stderr = BufReader::new(child.stderr.take().expect("a pipe"));
+        let (lines, log) = channel();
+        std::thread::spawn(move || {
+            stderr
+                .lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| lines.send(line))
+        });
+        let mut seen = Vec::new();
+        let address = loop {
+            let line = log.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+                panic!("the agent did not say where it listens; its log: {seen:#?}")
+            });
+            if let Some(address) = listen_of(&line) {
+                break address;
+            }
+            seen.push(line);
+        };
+        Self {
+            child,
+            address,
+            log,
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The first line on stdout.
+    pub(crate) fn first_line(&mut self) -> String {
+        let stdout = self.child.stdout.take().expect("asked for once");
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line).expect("text");
+        line
+    }
+
+    /// Sends SIGTERM; returns the exit code and the rest of the log.
+    pub(crate) fn stop(mut self) -> (Option<i32>, Vec<String>) {
+        let pid = libc::pid_t::try_from(self.child.id()).expect("a pid");
+        // SAFETY: kill takes no pointers; the child is not reaped yet, so its
+        // pid is still its own.
+        unsafe { libc::kill(pid, libc::SIGTERM) };
+        let status = self.child.wait().expect("it is our child");
+        (status.code(), self.log.iter().collect())
+    }
+
+    /// One request, and the whole answer.
+    pub(crate) fn ask(&self, method: &str, path: &str, headers: &[&str]) -> Answer {
+        let first = format!("{method} {path} HTTP/1.1");
+        let head = [&[first.as_str(), "Host: test"], headers].concat();
+        self.send(&(head.join("\r\n") + "\r\n\r\n"))
+    }
+
+    /// One request, without headers of its own.
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, &[])
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).expect("the agent listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream
+    }
+
+    pub(crate) fn send(&self, request: &str) -> Answer {
+        let mut stream = self.connect();
+        stream
+            .write_all(request.as_bytes())
+            .expect("the agent reads");
+        let mut bytes = Vec::new();
+        stream
+            .read_to_end(&mut bytes)
+            .expect("the agent answers and closes");
+        Answer::new(&bytes)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn listen_of(line: &str) -> Option<SocketAddr> {
+    let json = || line.split_once("\"listen\":\"")?.1.split('"').next();
+    let logfmt = || line.split_once(" listen=")?.1.split(' ').next();
+    let text = if line.starts_with('{') {
+        json()
+    } else {
+        logfmt()
+    };
+    text.map(|text| text.trim_matches('"').parse().expect("an address"))
+}
+
+/// What the agent answered.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    fn new(bytes: &[u8]) -> Self {
+        let end = bytes
+            .windows(4)
+            .position(|four| four == b"\r\n\r\n")
+            .expect("a whole head");
+        let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|code| code.parse().ok())
+            .expect("a status");
+        Self {
+            status,
+            head,
+            body: bytes[end + 4..].to_vec(),
+        }
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head
+            .lines()
+            .filter_map(|line| line.split_once(": "))
+            .find_map(|(key, value)| key.eq_ignore_ascii_case(name).then_some(value))
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).expect("text")
+    }
+}

@@ -1,0 +1,132 @@
+//! One reading for all who ask.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use hyper::body::Bytes;
+use tokio::task::JoinSet;
+use virtlens::readings::{Encoding, Readings};
+use virtlens_export::Format;
+
+use crate::fixture;
+
+const FOREVER: Duration = Duration::from_secs(1 << 30);
+const PLAIN: Encoding = Encoding {
+    format: Format::Text,
+    gzip: false,
+};
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime")
+}
+
+/// Readings whose every collection waits for a word, and how many began.
+pub(crate) fn slow_readings(min_age: Duration) -> (Readings, Sender<()>, Arc<AtomicUsize>) {
+    let (go, wait) = channel();
+    let begun = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&begun);
+    let collect = move || {
+        count.fetch_add(1, Ordering::SeqCst);
+        // Without anyone who would say the word there is nothing to wait for.
+        wait.recv().unwrap_or(());
+        fixture::snapshot()
+    };
+    (
+        Readings::start(collect, min_age).expect("a thread"),
+        go,
+        begun,
+    )
+}
+
+async fn ask_many(readings: &Readings, many: usize, go: Sender<()>) -> Vec<Bytes> {
+    let mut asking = JoinSet::new();
+    for _ in 0..many {
+        let readings = readings.clone();
+        asking.spawn(async move { readings.metrics(PLAIN).await.expect("an answer") });
+    }
+    // Every task runs up to its wait for the answer.
+    for _ in 0..many {
+        tokio::task::yield_now().await;
+    }
+    drop(go);
+    asking.join_all().await
+}
+
+#[test]
+fn concurrent_scrapes_share_one_collection() {
+    runtime().block_on(async {
+        let (readings, go, begun) = slow_readings(FOREVER);
+        let bodies = ask_many(&readings, 50, go).await;
+        assert!(bodies.iter().all(|body| *body == bodies[0]));
+        assert_eq!(begun.load(Ordering::SeqCst), 1);
+    });
+}
+
+#[test]
+fn those_who_wait_share_the_next_collection_even_without_min_age() {
+    runtime().block_on(async {
+        let (readings, go, begun) = slow_readings(Duration::ZERO);
+        assert_eq!(ask_many(&readings, 50, go).await.len(), 50);
+        // The first, and one for all who came while it went on.
+        assert!(begun.load(Ordering::SeqCst) <= 2);
+    });
+}
+
+#[test]
+fn a_reading_answers_until_it_is_min_age_old() {
+    for (min_age, collections) in [(FOREVER, 1), (Duration::ZERO, 3)] {
+        runtime().block_on(async {
+            let (readings, go, begun) = slow_readings(min_age);
+            drop(go);
+            readings.metrics(PLAIN).await.expect("an answer");
+            readings
+                .metrics(Encoding {
+                    gzip: true,
+                    ..PLAIN
+                })
+                .await
+                .expect("an answer");
+            readings.snapshot().await.expect("an answer");
+            assert_eq!(begun.load(Ordering::SeqCst), collections, "{min_age:?}");
+        });
+    }
+}
+
+#[test]
+fn too_many_who_wait_are_turned_away() {
+    runtime().block_on(async {
+        let (readings, go, _) = slow_readings(FOREVER);
+        let mut asking = JoinSet::new();
+        for _ in 0..1000 {
+            let readings = readings.clone();
+            asking.spawn(async move { readings.metrics(PLAIN).await.is_ok() });
+        }
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        drop(go);
+        let answered = asking.join_all().await;
+        assert!(answered.contains(&true) && answered.contains(&false));
+    });
+}
+
+#[test]
+fn a_collection_that_goes_on_can_be_told() {
+    runtime().block_on(async {
+        let (readings, go, begun) = slow_readings(FOREVER);
+        assert_eq!(readings.collecting_for(), None);
+        let asking = readings.clone();
+        let asked = tokio::spawn(async move { asking.snapshot().await.is_ok() });
+        while begun.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(readings.collecting_for().is_some());
+        drop(go);
+        assert!(asked.await.expect("it ends"));
+        assert_eq!(readings.collecting_for(), None);
+    });
+}

@@ -1,0 +1,51 @@
+//! The server around a collection that takes as long as the test wants.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use virtlens::serve::serve;
+
+use crate::readings::slow_readings;
+
+#[test]
+fn a_scrape_that_has_begun_finishes_before_the_end() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.expect("a runtime").block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (readings, go, begun) = slow_readings(Duration::ZERO);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let server = tokio::spawn(serve(
+            listener,
+            readings,
+            async move { drop(stopped.await) },
+        ));
+
+        let mut client = TcpStream::connect(address).await.expect("it listens");
+        client
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n")
+            .await
+            .expect("it reads");
+        while begun.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        stop.send(()).expect("it runs");
+        tokio::task::yield_now().await;
+        drop(go);
+
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        assert!(answer.contains("\nvirtlens_vms 2\n"), "{answer}");
+        server.await.expect("it ends");
+        assert!(
+            TcpStream::connect(address).await.is_err(),
+            "it no longer listens"
+        );
+    });
+}
