@@ -1,0 +1,115 @@
+//! Nothing that a pod used is lost, and nothing counts twice.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use virtlens_model::snapshot::Role;
+use virtlens_tests::{
+    Launch, Minivm, TestCgroup, cgroupfs_pod_path, need, systemd_pod_path, unique_pod_uid,
+};
+
+use crate::reader::{self, MS, all_ns, assert_close, cpu_ns, vm};
+
+/// A process of the pod that is no VM: half its time it spins.
+fn helper(cgroup: &TestCgroup) -> std::process::Child {
+    let script = "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.02; done";
+    Launch::new("sh")
+        .args(["-c", script])
+        .cgroup(cgroup)
+        .spawn()
+}
+
+/// For ten seconds under load, while threads and processes are born and die,
+/// the roles are what the kernel charged to the pod's cgroup.
+#[test]
+fn the_roles_are_what_the_pods_cgroup_used() {
+    if !reader::ready("the_roles") || !need::all("the_roles", [need::cpu_cgroup()]) {
+        return;
+    }
+    let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
+    let (main, side) = (pod.child(&"ab".repeat(32)), pod.child(&"cd".repeat(32)));
+    let args = [
+        "--vcpus", "2", "--start", "duty:60", "--thread", "io=2", "--name", "churn",
+    ];
+    let mut guest = Minivm::start_launch(Minivm::launch().args(args).cgroup(&main));
+    let mut shell = helper(&side);
+    let mut collector = reader::collector();
+
+    let first = collector.collect();
+    let used_before = pod.usage_ns();
+    for _ in 0..10 {
+        sleep(Duration::from_millis(700));
+        let burned = guest.spawn(5, 20, "worker");
+        assert!(burned >= 100 * MS, "the threads burned");
+    }
+    let last = collector.collect();
+    let used = pod.usage_ns() - used_before;
+    shell
+        .kill()
+        .and_then(|()| shell.wait())
+        .expect("the shell runs");
+
+    let (first, last) = (vm(&first, guest.pid()), vm(&last, guest.pid()));
+    let shown = all_ns(last) - all_ns(first);
+    assert_close("the pod", shown, used, (used / 200).max(20 * MS));
+    let unattributed = last.unattributed_cpu_ns - first.unattributed_cpu_ns;
+    assert!(
+        unattributed * 200 < used,
+        "{unattributed} of {used} ns have no role"
+    );
+    assert!(
+        cpu_ns(last, Role::Helper) > cpu_ns(first, Role::Helper),
+        "the shell is a helper"
+    );
+}
+
+/// Quota and throttling of every level are those of the cgroup's files.
+#[test]
+fn quota_and_throttling_are_those_of_the_files() {
+    if !reader::ready("quota") || !need::all("quota", [need::cpu_cgroup()]) {
+        return;
+    }
+    let pod = TestCgroup::new(&systemd_pod_path(&unique_pod_uid()));
+    let container = pod.child(&format!("cri-containerd-{}.scope", "ef".repeat(32)));
+    pod.set_quota(Some(40_000), 100_000);
+    container.set_quota(Some(17_000), 50_000);
+    let args = ["--vcpus", "2", "--start", "spin"];
+    let guest = Minivm::start_launch(Minivm::launch().args(args).cgroup(&container));
+    let mut collector = reader::collector();
+    sleep(Duration::from_secs(1));
+    let before = [pod.throttling(), container.throttling()];
+    let snapshot = collector.collect();
+    let after = [pod.throttling(), container.throttling()];
+
+    let quota = &vm(&snapshot, guest.pid()).quota;
+    let scopes: Vec<_> = quota
+        .iter()
+        .map(|one| (one.scope.name(), one.cores, one.period_ns))
+        .collect();
+    assert_eq!(
+        scopes,
+        [
+            ("pod", Some(0.4), 100_000_000),
+            ("container", Some(0.34), 50_000_000)
+        ],
+    );
+    for (seen, (low, high)) in quota.iter().zip(before.iter().zip(&after)) {
+        assert!(
+            (low.periods..=high.periods).contains(&seen.periods),
+            "{seen:?}"
+        );
+        let throttled = low.throttled_periods..=high.throttled_periods;
+        assert!(
+            throttled.contains(&seen.throttled_periods),
+            "{seen:?} {throttled:?}"
+        );
+        assert!(
+            (low.throttled_ns..=high.throttled_ns).contains(&seen.throttled_ns),
+            "{seen:?}"
+        );
+    }
+    assert!(
+        quota[1].throttled_periods > 0,
+        "two spinning vCPUs on 0.34 cores are throttled"
+    );
+}

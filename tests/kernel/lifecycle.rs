@@ -1,0 +1,128 @@
+//! Births and deaths: of threads, of pids, of VMs.
+
+use std::collections::HashMap;
+use std::fs;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::Duration;
+
+use virtlens_export::{Agent, Format, Process, Reading};
+use virtlens_model::snapshot::{Role, Snapshot};
+use virtlens_tests::{Minivm, need};
+
+use crate::reader::{self, MS, assert_close, cpu_ns, find, vm};
+
+/// 11 threads that each live some 50 ms, all between two readings.
+#[test]
+fn a_thread_that_nobody_saw_is_counted() {
+    if !reader::ready("a_thread_that_nobody_saw") {
+        return;
+    }
+    let mut guest = Minivm::start(["--vcpus", "1"]);
+    let mut collector = reader::collector();
+    let before = cpu_ns(vm(&collector.collect(), guest.pid()), Role::Emulator);
+    let burned = guest.spawn(11, 50, "brief");
+    // What a thread used last is final once it is freed, after a grace period.
+    sleep(Duration::from_millis(300));
+    let after = cpu_ns(vm(&collector.collect(), guest.pid()), Role::Emulator);
+    // Its main thread starts them: some microseconds each.
+    assert_close("11 brief threads", after - before, burned, 11 * MS);
+}
+
+/// A thread id that is used again belongs to another thread.
+#[test]
+fn a_reused_tid_is_no_jump() {
+    const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
+    if !reader::ready("a_reused_tid")
+        || !need::all(
+            "a_reused_tid",
+            [need::that(
+                "ns_last_pid",
+                fs::exists(LAST_PID).unwrap_or(false),
+                LAST_PID,
+            )],
+        )
+    {
+        return;
+    }
+    let mut guest = Minivm::start(["--vcpus", "1"]);
+    let mut collector = reader::collector();
+    let before = cpu_ns(vm(&collector.collect(), guest.pid()), Role::Emulator);
+    let mut burned = 0;
+    let wanted = fs::read_to_string(LAST_PID).expect("it is there");
+    for _ in 0..7 {
+        fs::write(LAST_PID, wanted.trim()).expect("root may set the last pid");
+        burned += guest.spawn(1, 41, "again");
+        let now = cpu_ns(vm(&collector.collect(), guest.pid()), Role::Emulator);
+        assert!(
+            now - before < burned + 7 * MS,
+            "{now} ns: a tid counted twice"
+        );
+    }
+    sleep(Duration::from_millis(300));
+    let after = cpu_ns(vm(&collector.collect(), guest.pid()), Role::Emulator);
+    assert_close("7 threads of one tid", after - before, burned, 7 * MS);
+}
+
+/// Over 500 starts and stops, read all the while, as Prometheus sees it.
+#[test]
+fn no_counter_falls_over_500_starts_and_stops() {
+    if !reader::ready("no_counter_falls") {
+        return;
+    }
+    let mut collector = reader::collector();
+    let mut seen: HashMap<String, f64> = HashMap::new();
+    let mut known = 0;
+    for round in 0..50 {
+        // Every second round under the names of the one before.
+        let names: Vec<String> = (0..10).map(|n| format!("vm-{}-{n}", round / 2)).collect();
+        let start = |name: &String| Minivm::start(["--vcpus", "1", "--name", name]);
+        let mut guests: Vec<Minivm> = names.iter().map(start).collect();
+        guests[0].burn_vcpus("all", 3);
+        let snapshot = collector.collect();
+        known += guests
+            .iter()
+            .filter(|guest| find(&snapshot, guest.pid()).is_some())
+            .count();
+        compare(&mut seen, &snapshot);
+        guests.truncate(5);
+        compare(&mut seen, &collector.collect());
+        drop(guests);
+        compare(&mut seen, &collector.collect());
+    }
+    assert_eq!(known, 500, "every VM was seen while it ran");
+}
+
+fn exposition(snapshot: &Snapshot) -> String {
+    let agent = Agent {
+        version: "",
+        revision: "",
+        rustversion: "",
+        collection_ns: 0,
+        process: Process::default(),
+    };
+    let reading = Arc::new(Reading {
+        snapshot: Arc::new(snapshot.clone()),
+        agent,
+    });
+    let mut text = String::new();
+    virtlens_export::encode(&reading, Format::Text, &mut text);
+    text
+}
+
+fn compare(seen: &mut HashMap<String, f64>, snapshot: &Snapshot) {
+    let text = exposition(snapshot);
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    for line in samples.filter(|line| line.starts_with("virtlens_")) {
+        let (series, value) = line.rsplit_once(' ').expect("a sample has a value");
+        let value: f64 = value.parse().expect("a sample's value is a number");
+        if series
+            .split('{')
+            .next()
+            .is_some_and(|name| name.ends_with("_total"))
+        {
+            let before = seen.insert(series.to_owned(), value).unwrap_or(0.0);
+            assert!(value >= before, "{series} fell from {before} to {value}");
+        }
+    }
+}

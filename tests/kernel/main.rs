@@ -1,0 +1,13 @@
+//! The agent on the running kernel, as root, against real KVM guests: what it
+//! says is held against what the kernel's own files say.
+//!
+//! Tests here run one after another (`--test-threads=1`, as `make test` does):
+//! they measure CPU time on a machine that may have two CPUs.
+
+mod conservation;
+mod degraded;
+mod identity;
+mod lifecycle;
+mod reader;
+mod shapes;
+mod times;

@@ -1,0 +1,85 @@
+//! The agent's collector in this process, and how tests ask its snapshots.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use virtlens::collect::{Collector, Options};
+use virtlens_model::snapshot::{Role, Snapshot, Vm};
+use virtlens_tests::need;
+
+/// What every test here needs.
+pub(crate) fn ready(test: &str) -> bool {
+    need::all(test, [need::root(), need::kvm(), need::bpf()])
+}
+
+/// A collector whose task pass works.
+pub(crate) fn collector() -> Collector {
+    let mut collector = Collector::open(&options()).expect("the host can be read");
+    let snapshot = collector.collect();
+    let pass = snapshot
+        .sources
+        .iter()
+        .find(|source| source.name == "task_pass");
+    let pass = pass.expect("it is always told of");
+    assert!(pass.up, "the task pass is off: {}", pass.reason);
+    collector
+}
+
+/// What the agent is told.
+pub(crate) fn options() -> Options {
+    Options {
+        root: PathBuf::from("/"),
+        linger: Duration::from_mins(1),
+        node_name: None,
+    }
+}
+
+/// The VM of a process.
+pub(crate) fn vm(snapshot: &Snapshot, pid: u32) -> &Vm {
+    find(snapshot, pid).unwrap_or_else(|| {
+        panic!("pid {pid} is no VM; those are: {:?}", names(snapshot));
+    })
+}
+
+/// The VM of a process, if it is one.
+pub(crate) fn find(snapshot: &Snapshot, pid: u32) -> Option<&Vm> {
+    snapshot.vms.iter().find(|vm| vm.pid == pid)
+}
+
+fn names(snapshot: &Snapshot) -> Vec<(u32, &str)> {
+    snapshot.vms.iter().map(|vm| (vm.pid, &*vm.vm)).collect()
+}
+
+/// CPU time of a role, ns; 0 if there is none.
+pub(crate) fn cpu_ns(vm: &Vm, role: Role) -> u64 {
+    vm.roles
+        .iter()
+        .find(|one| one.role == role)
+        .map_or(0, |one| one.cpu_ns)
+}
+
+/// Living threads of a role.
+pub(crate) fn threads(vm: &Vm, role: Role) -> u32 {
+    vm.roles
+        .iter()
+        .find(|one| one.role == role)
+        .map_or(0, |one| one.threads)
+}
+
+/// CPU time of all roles and of what has none, ns.
+pub(crate) fn all_ns(vm: &Vm) -> u64 {
+    vm.roles.iter().map(|role| role.cpu_ns).sum::<u64>() + vm.unattributed_cpu_ns
+}
+
+/// Fails unless the two differ by less than `within_ns`.
+#[track_caller]
+pub(crate) fn assert_close(what: &str, found_ns: u64, expected_ns: u64, within_ns: u64) {
+    let off = found_ns.abs_diff(expected_ns);
+    assert!(
+        off <= within_ns,
+        "{what}: {found_ns} ns instead of {expected_ns} ns, off by {off} ns (allowed {within_ns})"
+    );
+}
+
+/// One millisecond.
+pub(crate) const MS: u64 = 1_000_000;

@@ -1,0 +1,156 @@
+//! VMs of every shape: growing, paused, halted, large, many.
+
+use virtlens_model::snapshot::Role;
+use virtlens_tests::{Minivm, Qemu, need};
+
+use crate::reader::{self, MS, assert_close, cpu_ns, threads, vm};
+
+#[test]
+fn a_vcpu_can_come_and_go_and_come_back() {
+    if !reader::ready("a_vcpu_can_come") {
+        return;
+    }
+    let mut guest = Minivm::start(["--vcpus", "2"]);
+    let mut collector = reader::collector();
+    assert_eq!(
+        threads(vm(&collector.collect(), guest.pid()), Role::Vcpu),
+        2
+    );
+
+    let plugged = guest.plug("halt");
+    guest.burn_vcpus("2", 71);
+    let snapshot = collector.collect();
+    let with = vm(&snapshot, guest.pid());
+    assert_eq!(with.vcpus.iter().filter_map(|one| one.tid).count(), 3);
+    assert_eq!(with.vcpus[2].tid, Some(plugged.tid.unsigned_abs()));
+
+    let used = guest.unplug(2);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let snapshot = collector.collect();
+    let without = vm(&snapshot, guest.pid());
+    assert_eq!(
+        (without.vcpus.len(), without.vcpus[2].tid),
+        (3, None),
+        "its time stays"
+    );
+    assert_close("an unplugged vCPU", without.vcpus[2].cpu_ns, used, MS);
+
+    guest.plug("halt");
+    let again = guest.burn_vcpus("2", 37)[0];
+    let snapshot = collector.collect();
+    let back = vm(&snapshot, guest.pid());
+    assert_eq!(back.vcpus[2].tid, Some(again.tid.unsigned_abs()));
+    assert_close(
+        "a vCPU that came back",
+        back.vcpus[2].cpu_ns,
+        used + again.cpu_ns,
+        2 * MS,
+    );
+}
+
+#[test]
+fn a_vm_that_never_ran_is_found() {
+    if !reader::ready("a_vm_that_never_ran") || !need::all("never_ran", [need::qemu()]) {
+        return;
+    }
+    let paused = Minivm::start(["--vcpus", "3", "--start", "pause"]);
+    let qemu = Qemu::start(2, ["-S", "-smp", "2", "-name", "guest=paused"]);
+    let snapshot = reader::collector().collect();
+    for (pid, vcpus) in [(paused.pid(), 3), (qemu.pid(), 2)] {
+        let vm = vm(&snapshot, pid);
+        assert_eq!(vm.vcpu_count.online, Some(vcpus), "{vm:?}");
+        assert!(vm.threads.len() as u32 >= vcpus, "its threads are read");
+    }
+}
+
+#[test]
+fn a_vm_that_is_paused_later_keeps_its_vcpus() {
+    if !reader::ready("paused_later") {
+        return;
+    }
+    let mut guest = Minivm::start(["--vcpus", "2"]);
+    guest.burn_vcpus("all", 5);
+    guest.command("pause all");
+    let snapshot = reader::collector().collect();
+    let vm = vm(&snapshot, guest.pid());
+    assert_eq!(threads(vm, Role::Vcpu), 2, "found by its files: {vm:?}");
+    assert!(
+        vm.vcpus.iter().all(|vcpu| vcpu.exits.is_some()),
+        "KVM's counters are read too"
+    );
+}
+
+#[test]
+fn a_vm_that_is_halted_from_its_first_second_is_found() {
+    if !reader::ready("halted_from_its_first_second") {
+        return;
+    }
+    let guest = Minivm::start(["--vcpus", "4", "--start", "halt"]);
+    let snapshot = reader::collector().collect();
+    let vm = vm(&snapshot, guest.pid());
+    assert_eq!(threads(vm, Role::Vcpu), 4);
+    assert!(
+        vm.vcpus
+            .iter()
+            .all(|vcpu| vcpu.exits.is_some_and(|exits| exits.halt() >= 1)),
+        "{vm:?}"
+    );
+}
+
+#[test]
+fn a_vm_with_64_vcpus_is_read_whole() {
+    if !reader::ready("64_vcpus") {
+        return;
+    }
+    let mut guest = Minivm::start([
+        "--topology",
+        "sockets=2,cores=16,threads=2",
+        "--mem",
+        "256K",
+    ]);
+    let burned: u64 = guest
+        .burn_vcpus("all", 3)
+        .iter()
+        .map(|one| one.cpu_ns)
+        .sum();
+    let snapshot = reader::collector().collect();
+    let vm = vm(&snapshot, guest.pid());
+    let found: Vec<_> = vm.vcpus.iter().map(|one| (one.index, one.id)).collect();
+    let expected: Vec<_> = guest
+        .ready
+        .vcpus
+        .iter()
+        .map(|one| (Some(one.index), one.id))
+        .collect();
+    assert_eq!(found, expected);
+    assert_close("64 vCPUs", cpu_ns(vm, Role::Vcpu), burned, 64 * MS);
+}
+
+#[test]
+fn two_hundred_vms_are_read_at_once() {
+    if !reader::ready("two_hundred_vms") {
+        return;
+    }
+    let args = ["--vcpus", "8", "--thread", "io=4"];
+    let guests: Vec<Minivm> = (0..200).map(|_| Minivm::start(args)).collect();
+    let mut collector = reader::collector();
+    let snapshot = collector.collect();
+    for guest in &guests {
+        let vm = vm(&snapshot, guest.pid());
+        assert_eq!(
+            (threads(vm, Role::Vcpu), vm.vcpus.len()),
+            (8, 8),
+            "{}",
+            vm.vm
+        );
+        assert_eq!(
+            vm.threads.len(),
+            virtlens_tests::process::tids(guest.pid()).len()
+        );
+    }
+    assert!(
+        snapshot.dropped.iter().all(|drop| drop.count == 0),
+        "{:?}",
+        snapshot.dropped
+    );
+}

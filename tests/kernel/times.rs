@@ -1,0 +1,91 @@
+//! Each thread's time is the kernel's, to the nanosecond.
+
+use virtlens_model::snapshot::Role;
+use virtlens_tests::process::Schedstat;
+use virtlens_tests::{Minivm, Qemu, need};
+
+use crate::reader::{self, MS, assert_close, cpu_ns, vm};
+
+/// Of a QEMU that spins on all vCPUs, of one half idle, of an idle one.
+#[test]
+fn each_threads_time_lies_between_two_readings_of_its_schedstat() {
+    if !reader::ready("each_threads_time") || !need::all("each_threads_time", [need::qemu()]) {
+        return;
+    }
+    let qemu = Qemu::start(
+        4,
+        [
+            "-smp",
+            "4,sockets=1,cores=2,threads=2",
+            "-name",
+            "guest=busy,debug-threads=on",
+        ],
+    );
+    let half = Minivm::start(["--vcpus", "3", "--start", "duty:40", "--thread", "IO io0=2"]);
+    let idle = Minivm::start(["--vcpus", "2"]);
+    let mut collector = reader::collector();
+    for _ in 0..5 {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let stat = |pid| {
+            virtlens_tests::process::tids(pid)
+                .into_iter()
+                .map(|tid| (tid, Schedstat::read(pid, tid).expect("no thread ends here")))
+                .collect::<Vec<_>>()
+        };
+        let pids = [qemu.pid(), half.pid(), idle.pid()];
+        let before = pids.map(stat);
+        let snapshot = collector.collect();
+        let after = pids.map(stat);
+        for (pid, (before, after)) in pids.into_iter().zip(before.iter().zip(&after)) {
+            let vm = vm(&snapshot, pid);
+            assert_eq!(vm.threads.len(), before.len(), "threads of {}", vm.vm);
+            for ((tid, low), (_, high)) in before.iter().zip(after) {
+                let thread = vm.threads.iter().find(|one| one.tid == tid.unsigned_abs());
+                let thread =
+                    thread.unwrap_or_else(|| panic!("thread {tid} of {} is missing", vm.vm));
+                let cpu = low.cpu_ns..=high.cpu_ns;
+                let wait = low.wait_ns..=high.wait_ns;
+                assert!(cpu.contains(&thread.cpu_ns), "{thread:?} is not in {cpu:?}");
+                let wait_ns = thread.wait_ns.expect("schedstats are on");
+                assert!(wait.contains(&wait_ns), "{thread:?} is not in {wait:?}");
+            }
+        }
+    }
+}
+
+/// 233 ms on a vCPU, 127 ms on a thread of the VMM: primes, so that no other
+/// number of the system looks like them.
+#[test]
+fn a_burn_is_found_to_the_millisecond() {
+    if !reader::ready("a_burn") {
+        return;
+    }
+    let mut guest = Minivm::start(["--vcpus", "2", "--thread", "disk=1"]);
+    let mut collector = reader::collector();
+    // A vCPU that has just started is woken once more to update its clock.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let before = collector.collect();
+    let vcpus = guest.burn_vcpus("1", 233);
+    let helpers = guest.burn_threads("0", 127);
+    let after = collector.collect();
+    let (before, after) = (vm(&before, guest.pid()), vm(&after, guest.pid()));
+    let [vcpu] = vcpus.as_slice() else {
+        panic!("one vCPU burned: {vcpus:?}")
+    };
+    let [helper] = helpers.as_slice() else {
+        panic!("one thread burned: {helpers:?}")
+    };
+
+    let of_role = |role| cpu_ns(after, role) - cpu_ns(before, role);
+    assert_close("role vcpu", of_role(Role::Vcpu), vcpu.burned_ns, MS);
+    assert_close(
+        "role emulator",
+        of_role(Role::Emulator),
+        helper.burned_ns,
+        MS,
+    );
+    let of_vcpu = after.vcpus[1].cpu_ns - before.vcpus[1].cpu_ns;
+    assert_close("vCPU 1", of_vcpu, vcpu.burned_ns, MS);
+    let other = after.vcpus[0].cpu_ns - before.vcpus[0].cpu_ns;
+    assert!(other < MS, "the other vCPU was idle: {other} ns");
+}

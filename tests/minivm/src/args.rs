@@ -1,0 +1,222 @@
+//! The command line: what is chosen before the VM starts.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Context, bail};
+use clap::Parser;
+
+use crate::cpuid::{Topology, Vendor};
+
+/// A tiny KVM VMM whose threads, topology and load a test chooses.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100, after_long_help = COMMANDS)]
+pub(crate) struct Args {
+    /// vCPUs at start [default: all of the topology, else 1]
+    #[arg(long, value_name = "N")]
+    pub(crate) vcpus: Option<u32>,
+
+    /// What every vCPU does at start: halt, spin, pause, duty:PERCENT
+    ///
+    /// A halted vCPU blocks in the kernel, inside the `KVM_RUN` call; a paused
+    /// one waits in user space and has never made that call.
+    #[arg(long, value_name = "MODE", default_value = "halt")]
+    pub(crate) start: Mode,
+
+    /// CPUID topology the guest sees: `sockets=S,dies=D,cores=C,threads=T` or none
+    ///
+    /// Keys left out count 1. vCPU ids are then the APIC ids, with the gaps
+    /// that widths of a power of two leave. `none` sets no CPUID at all.
+    #[arg(long, value_name = "SHAPE", default_value = "none", value_parser = parse_shape)]
+    pub(crate) topology: Shape,
+
+    /// Whose CPUID leaves carry the topology
+    #[arg(long, value_enum, default_value_t = Vendor::Intel)]
+    pub(crate) vendor: Vendor,
+
+    /// vCPU ids without a topology: the first, and the distance between two
+    #[arg(long, value_name = "BASE[:STRIDE]", default_value = "0:1")]
+    pub(crate) vcpu_ids: VcpuIds,
+
+    /// Name of vCPU threads; {} becomes the index; `same` keeps the process's
+    #[arg(long, value_name = "NAME", default_value = "CPU {}/KVM")]
+    pub(crate) vcpu_name: String,
+
+    /// Name of the process (its main thread) [default: the file's name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) comm: Option<String>,
+
+    /// Helper threads beside the vCPUs, idle; may be repeated; {} as above
+    #[arg(long = "thread", value_name = "NAME=COUNT")]
+    pub(crate) threads: Vec<Helpers>,
+
+    /// Guest memory, with K, M or G
+    #[arg(long, value_name = "BYTES", default_value = "64K", value_parser = parse_bytes)]
+    pub(crate) mem: u64,
+
+    /// Guest memory in a shared memfd (as for vhost-user), not anonymous
+    #[arg(long)]
+    pub(crate) memfd: bool,
+
+    /// Stands in the command line, as in a VMM's; not used
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+
+    /// Live on when stdin ends and when the parent dies; SIGTERM ends it
+    #[arg(long)]
+    pub(crate) detach_stdin: bool,
+
+    /// End after this time; the end of stdin does not end it
+    #[arg(long = "for", value_name = "SECONDS")]
+    pub(crate) for_seconds: Option<u32>,
+}
+
+const COMMANDS: &str = "\
+Commands, one per line on stdin; each is answered by one JSON object on stdout,
+{\"ok\":true,…} or {\"ok\":false,\"error\":…}. LIST is `all` or indexes such as 0,2-3.
+  spin LIST | halt LIST | pause LIST   the vCPUs' load; answered when they follow it
+  duty PERCENT LIST                    spin this share of every 10 ms, halt the rest
+  burn vcpu LIST MS                    spin until the thread's CPU clock went on by MS,
+                                       then halt; reply: exact ns of each, at rest
+  burn thread LIST MS                  the same in helper threads, in user space
+  plug [MODE]                          one more vCPU, or an unplugged one in a new thread
+  unplug INDEX                         end a vCPU's thread; its kvm file stays, as in QEMU
+  spawn COUNT MS NAME                  threads that burn MS each and end; reply: the sum
+  touch OFFSET LEN                     write each page of a range of guest memory
+  madvise ADVICE OFFSET LEN COUNT      COUNT calls on ranges in a row; ADVICE: dontneed,
+                                       willneed, free, remove
+  punch OFFSET LEN COUNT               fallocate(PUNCH_HOLE) in the memfd, likewise
+  status                               all threads, modes, CPU clocks
+  quit                                 end; so do the end of stdin and SIGTERM
+Before the first command one line {\"ready\":true,\"pid\":…,\"vcpus\":[…],\"threads\":[…]} tells
+that every thread is in its starting mode.
+
+Exit status: 0 after quit, end of stdin, SIGTERM, --for; 1 cannot run; 2 bad usage.";
+
+/// What a vCPU does until told otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Busy in the guest.
+    Spin,
+    /// Halted in the guest: blocked in the kernel, inside `KVM_RUN`.
+    Halt,
+    /// Waiting in user space, outside `KVM_RUN`.
+    Pause,
+    /// Spin this percentage of every period, halt the rest.
+    Duty(u8),
+}
+
+impl FromStr for Mode {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        Ok(match text {
+            "spin" => Self::Spin,
+            "halt" => Self::Halt,
+            "pause" => Self::Pause,
+            _ => match text.strip_prefix("duty:") {
+                Some(percent) => Self::duty(percent)?,
+                None => bail!("unknown mode {text:?}: use halt, spin, pause or duty:PERCENT"),
+            },
+        })
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Spin => f.write_str("spin"),
+            Self::Halt => f.write_str("halt"),
+            Self::Pause => f.write_str("pause"),
+            Self::Duty(percent) => write!(f, "duty:{percent}"),
+        }
+    }
+}
+
+impl Mode {
+    /// The duty mode of a percentage in text.
+    pub(crate) fn duty(percent: &str) -> anyhow::Result<Self> {
+        match percent.parse() {
+            Ok(share @ 1..=99) => Ok(Self::Duty(share)),
+            _ => bail!("duty {percent:?}: use 1 to 99 percent"),
+        }
+    }
+}
+
+/// `--topology`: the shape, or no CPUID at all. A type of its own, since clap
+/// reads an `Option` as "the flag may be missing".
+pub(crate) type Shape = Option<Topology>;
+
+fn parse_shape(text: &str) -> anyhow::Result<Shape> {
+    if text == "none" {
+        Ok(None)
+    } else {
+        text.parse().map(Some)
+    }
+}
+
+/// `--vcpu-ids`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct VcpuIds {
+    /// Id of the vCPU of index 0.
+    pub(crate) base: u32,
+    /// Distance between the ids of two neighbours.
+    pub(crate) stride: u32,
+}
+
+impl FromStr for VcpuIds {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let (base, stride) = text.split_once(':').unwrap_or((text, "1"));
+        let ids = Self {
+            base: parse_number(base)?,
+            stride: parse_number(stride)?,
+        };
+        if ids.stride == 0 {
+            bail!("a stride of 0 gives every vCPU the same id: use 1 or more");
+        }
+        Ok(ids)
+    }
+}
+
+/// `--thread`: a group of idle helper threads.
+#[derive(Clone, Debug)]
+pub(crate) struct Helpers {
+    /// Their name, with {} for the index in the group.
+    pub(crate) name: String,
+    /// How many.
+    pub(crate) count: u32,
+}
+
+impl FromStr for Helpers {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let (name, count) = text.rsplit_once('=').context("use NAME=COUNT")?;
+        Ok(Self {
+            name: name.to_owned(),
+            count: parse_number(count)?,
+        })
+    }
+}
+
+/// A plain number.
+pub(crate) fn parse_number(text: &str) -> anyhow::Result<u32> {
+    text.parse()
+        .with_context(|| format!("{text:?} is not a number"))
+}
+
+/// Bytes, with an optional K, M or G (powers of 1024).
+pub(crate) fn parse_bytes(text: &str) -> anyhow::Result<u64> {
+    let (digits, shift) = match text.as_bytes().last() {
+        Some(b'K') => (&text[..text.len() - 1], 10),
+        Some(b'M') => (&text[..text.len() - 1], 20),
+        Some(b'G') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    u64::from(parse_number(digits)?)
+        .checked_shl(shift)
+        .filter(|bytes| *bytes <= u64::MAX >> 1)
+        .with_context(|| format!("{text:?} is too much"))
+}

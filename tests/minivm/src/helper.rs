@@ -1,0 +1,108 @@
+//! Threads beside the vCPUs: idle helpers that burn when told, and short-lived
+//! ones that burn once and end.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::Builder;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::clock::{burn_own, own_cpu_ns};
+use crate::machine::Worker;
+use crate::rest::{self, Rest};
+
+/// Of every thread but the main one: hundreds of VMs fit a small machine.
+pub(crate) const STACK_BYTES: usize = 64 << 10;
+
+/// Gives a thread its name, {} replaced by an index; `None` keeps the name of
+/// the thread that starts it. The kernel keeps 15 bytes (`TASK_COMM_LEN`).
+pub(crate) fn named(builder: Builder, name: Option<&str>, index: u32) -> Builder {
+    match name {
+        Some(name) => builder.name(name.replace("{}", &index.to_string())),
+        None => builder,
+    }
+}
+
+struct Burn {
+    cpu: Duration,
+    done: Sender<()>,
+}
+
+/// A helper thread; it ends with the process.
+pub(crate) struct Helper {
+    /// As it was asked for, not cut.
+    pub(crate) name: String,
+    /// Of its thread.
+    pub(crate) tid: i32,
+    orders: Sender<Burn>,
+    pending: Option<Receiver<()>>,
+}
+
+impl Helper {
+    /// Starts the thread; it is idle.
+    pub(crate) fn start(name: &str, index: u32) -> anyhow::Result<Self> {
+        let (orders, inbox) = channel::<Burn>();
+        let (tell_tid, told_tid) = channel();
+        named(Builder::new().stack_size(STACK_BYTES), Some(name), index)
+            .spawn(move || {
+                // SAFETY: gettid has no preconditions.
+                let _ = tell_tid.send(unsafe { libc::gettid() });
+                for Burn { cpu, done } in inbox {
+                    burn_own(cpu);
+                    let _ = done.send(());
+                }
+            })
+            .context("cannot start a helper thread: raise the limit of processes (ulimit -u)")?;
+        let tid = told_tid
+            .recv()
+            .context("a helper thread ended at its start")?;
+        let name = name.replace("{}", &index.to_string());
+        Ok(Self {
+            name,
+            tid,
+            orders,
+            pending: None,
+        })
+    }
+}
+
+impl Worker for Helper {
+    fn tid(&self) -> i32 {
+        self.tid
+    }
+
+    fn burn(&mut self, cpu: Duration) -> anyhow::Result<()> {
+        let (done, pending) = channel();
+        self.pending = Some(pending);
+        self.orders
+            .send(Burn { cpu, done })
+            .ok()
+            .context("a helper thread ended")
+    }
+
+    fn settle(&mut self) -> anyhow::Result<()> {
+        if let Some(done) = self.pending.take() {
+            done.recv().context("a helper thread ended")?;
+        }
+        rest::wait(self.tid, Rest::Futex)
+    }
+}
+
+/// Starts `count` threads that burn `cpu` each, and waits for their ends.
+/// The sum of what their own clocks showed last, ns; their way out of the
+/// kernel, some microseconds each, is not in it.
+pub(crate) fn spawn_and_end(count: u32, cpu: Duration, name: &str) -> anyhow::Result<u64> {
+    let threads = (0..count)
+        .map(|index| {
+            named(Builder::new().stack_size(STACK_BYTES), Some(name), index).spawn(move || {
+                burn_own(cpu);
+                own_cpu_ns()
+            })
+        })
+        .collect::<Result<Vec<_>, _>>()
+        .context("cannot start so many threads: raise the limit of processes (ulimit -u)")?;
+    threads
+        .into_iter()
+        .map(|thread| thread.join().ok().context("a short-lived thread panicked"))
+        .sum()
+}

@@ -1,0 +1,57 @@
+//! When the process ends without being told on stdin.
+//!
+//! The kernel frees all a VM has when its process ends, so every end is a
+//! plain exit. A test's death must leave nothing behind: the end of stdin
+//! tells it, and while a command runs the parent-death signal does.
+
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use crate::args::Args;
+use crate::kick;
+
+static PARENT_PID: AtomicI32 = AtomicI32::new(0);
+
+/// Installs the ends: SIGTERM always, the time of `--for`, the parent's death.
+pub(crate) fn bound(args: &Args) {
+    kick::install(libc::SIGTERM, end);
+    if let Some(seconds) = args.for_seconds {
+        kick::install(libc::SIGALRM, end);
+        // SAFETY: alarm takes a plain number.
+        unsafe { libc::alarm(seconds) };
+    } else if !args.detach_stdin {
+        die_with_parent();
+    }
+}
+
+/// Waits until a signal ends the process.
+pub(crate) fn wait_for_end() -> ! {
+    loop {
+        // SAFETY: pause has no preconditions.
+        unsafe { libc::pause() };
+    }
+}
+
+fn die_with_parent() {
+    // Not SIGTERM: the kernel sends this signal when the parent *thread* ends
+    // (prctl(2)), and a test may start a VM in one thread and keep it in
+    // another. Its handler tells the two apart.
+    let signal = libc::SIGRTMIN() + 1;
+    // SAFETY: getppid has no preconditions; prctl reads plain numbers.
+    unsafe {
+        PARENT_PID.store(libc::getppid(), Ordering::Relaxed);
+        kick::install(signal, end_without_parent);
+        libc::prctl(libc::PR_SET_PDEATHSIG, signal);
+    }
+}
+
+extern "C" fn end_without_parent(_: libc::c_int) {
+    // SAFETY: getppid has no preconditions and is allowed in a handler.
+    if unsafe { libc::getppid() } != PARENT_PID.load(Ordering::Relaxed) {
+        end(0);
+    }
+}
+
+extern "C" fn end(_: libc::c_int) {
+    // SAFETY: _exit is allowed in a handler; every reply was flushed.
+    unsafe { libc::_exit(0) }
+}

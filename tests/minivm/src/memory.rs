@@ -1,0 +1,164 @@
+//! Mappings that become guest memory, and what a balloon does to them.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::ptr::{self, NonNull};
+
+use anyhow::{Context, bail, ensure};
+
+/// Size of a small page of x86-64, bytes.
+pub(crate) const PAGE_BYTES: u64 = 4096;
+
+/// Memory mapped for the process's life: KVM keeps using it until the end, so
+/// dropping this unmaps nothing.
+pub(crate) struct Mapping {
+    start: NonNull<libc::c_void>,
+    bytes: u64,
+    /// The memfd behind it; `None` for anonymous memory.
+    file: Option<File>,
+}
+
+/// Advice that VMMs give on guest memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Advice(libc::c_int);
+
+impl Advice {
+    /// The advice of a name.
+    pub(crate) fn parse(name: &str) -> anyhow::Result<Self> {
+        Ok(Self(match name {
+            "dontneed" => libc::MADV_DONTNEED,
+            "willneed" => libc::MADV_WILLNEED,
+            "free" => libc::MADV_FREE,
+            "remove" => libc::MADV_REMOVE,
+            _ => bail!("unknown advice {name:?}: use dontneed, willneed, free or remove"),
+        }))
+    }
+}
+
+impl Mapping {
+    /// Private anonymous memory, or shared memory of a memfd. No page is
+    /// resident before it is touched.
+    pub(crate) fn new(bytes: u64, memfd: bool) -> anyhow::Result<Self> {
+        let file = memfd.then(|| make_memfd(bytes)).transpose()?;
+        let (flags, fd) = match &file {
+            Some(file) => (libc::MAP_SHARED, file.as_raw_fd()),
+            None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
+        };
+        let len = usize::try_from(bytes)?;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let start = unsafe {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(
+                ptr::null_mut(),
+                len,
+                access,
+                flags | libc::MAP_NORESERVE,
+                fd,
+                0,
+            )
+        };
+        ensure!(
+            start != libc::MAP_FAILED,
+            "cannot map {bytes} bytes: {}",
+            os_error()
+        );
+        let start = NonNull::new(start).expect("mmap never maps page 0 unasked");
+        Ok(Self { start, bytes, file })
+    }
+
+    /// Where it begins in this process.
+    pub(crate) fn address(&self) -> u64 {
+        self.start.as_ptr() as u64
+    }
+
+    /// Its size.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Copies bytes to an offset.
+    pub(crate) fn write(&self, offset: u64, data: &[u8]) -> anyhow::Result<()> {
+        let to = self.at(offset, data.len() as u64)?;
+        // SAFETY: `at` checked the range; the guest may race, bytes only.
+        unsafe { ptr::copy_nonoverlapping(data.as_ptr(), to.cast::<u8>(), data.len()) };
+        Ok(())
+    }
+
+    /// Writes to each page of a range, so that it becomes resident.
+    pub(crate) fn touch(&self, offset: u64, len: u64) -> anyhow::Result<()> {
+        self.at(offset, len)?;
+        (offset..offset + len)
+            .step_by(usize::try_from(PAGE_BYTES)?)
+            .try_for_each(|page| self.write(page, &[1]))
+    }
+
+    /// `count` times madvise(2), on ranges of `len` in a row.
+    pub(crate) fn advise(
+        &self,
+        advice: Advice,
+        offset: u64,
+        len: u64,
+        count: u64,
+    ) -> anyhow::Result<()> {
+        for offset in self.ranges(offset, len, count)? {
+            let start = self.at(offset, len)?;
+            // SAFETY: the range is inside this mapping, which nothing in this
+            // process holds a reference into.
+            let failed = unsafe { libc::madvise(start, usize::try_from(len)?, advice.0) };
+            ensure!(failed == 0, "madvise at {offset}: {}", os_error());
+        }
+        Ok(())
+    }
+
+    /// `count` times fallocate(2) of a hole, on ranges of `len` in a row.
+    pub(crate) fn punch(&self, offset: u64, len: u64, count: u64) -> anyhow::Result<()> {
+        let file = self
+            .file
+            .as_ref()
+            .context("anonymous memory has no file: start with --memfd")?;
+        for offset in self.ranges(offset, len, count)? {
+            let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            let (start, len) = (offset.try_into()?, len.try_into()?);
+            // SAFETY: plain numbers; the file is open.
+            let failed = unsafe { libc::fallocate(file.as_raw_fd(), mode, start, len) };
+            ensure!(failed == 0, "fallocate at {offset}: {}", os_error());
+        }
+        Ok(())
+    }
+
+    fn ranges(
+        &self,
+        offset: u64,
+        len: u64,
+        count: u64,
+    ) -> anyhow::Result<impl Iterator<Item = u64> + use<>> {
+        let whole = len.checked_mul(count).context("too many bytes")?;
+        self.at(offset, whole)?;
+        Ok((0..count).map(move |i| offset + i * len))
+    }
+
+    fn at(&self, offset: u64, len: u64) -> anyhow::Result<*mut libc::c_void> {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.bytes);
+        ensure!(
+            inside,
+            "{offset}+{len} is outside guest memory of {} bytes: raise --mem",
+            self.bytes
+        );
+        // SAFETY: the offset is inside the mapping.
+        Ok(unsafe { self.start.as_ptr().byte_add(usize::try_from(offset)?) })
+    }
+}
+
+fn make_memfd(bytes: u64) -> anyhow::Result<File> {
+    // SAFETY: a static C string and a flag.
+    let fd = unsafe { libc::memfd_create(c"ram".as_ptr(), libc::MFD_CLOEXEC) };
+    ensure!(fd >= 0, "cannot make a memfd: {}", os_error());
+    // SAFETY: a new descriptor that nobody else owns.
+    let file = unsafe { File::from_raw_fd(fd) };
+    file.set_len(bytes)?;
+    Ok(file)
+}
+
+fn os_error() -> std::io::Error {
+    std::io::Error::last_os_error()
+}

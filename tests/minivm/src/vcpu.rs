@@ -1,0 +1,235 @@
+//! One vCPU: its thread, and the handle by which the machine orders it about.
+//!
+//! ```text
+//!            Enter(mode)              Enter / Burn            End
+//! (start) ──────────────▶ in a mode ───────────────▶ … ──────────▶ thread over, file parked
+//! ```
+//! Every order is acknowledged: `Enter` when the thread is about to follow
+//! it, `Burn` when it is about to halt after it. That it truly rests is then
+//! for `rest` to tell.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use kvm_ioctls::VcpuFd;
+
+use crate::args::Mode;
+use crate::clock::{KickTimer, ns_of, own_cpu_ns, thread_cpu_ns};
+use crate::helper::{STACK_BYTES, named};
+use crate::kick::{Kickable, kick};
+use crate::machine::Worker;
+use crate::rest::{self, Rest};
+use crate::vm::{self, Program};
+
+/// Of the duty mode: short beside any scrape, long beside a halt's polling.
+const DUTY_PERIOD: Duration = Duration::from_millis(10);
+
+enum Task {
+    Enter(Mode),
+    Burn(Duration),
+    End,
+}
+
+struct Order {
+    task: Task,
+    done: Sender<()>,
+}
+
+/// A vCPU with a living thread.
+pub(crate) struct Vcpu {
+    /// Place in the topology; gives the name and the id.
+    pub(crate) index: u32,
+    /// KVM's `vcpu_id`, the APIC id.
+    pub(crate) id: u32,
+    /// Of its thread.
+    pub(crate) tid: i32,
+    /// What it does now.
+    pub(crate) mode: Mode,
+    orders: Sender<Order>,
+    pending: Option<Receiver<()>>,
+    thread: JoinHandle<VcpuFd>,
+}
+
+impl Vcpu {
+    /// Starts a thread for a vCPU file, new or parked; `name` is `None` for
+    /// the process's own. It waits, outside `KVM_RUN`.
+    pub(crate) fn start(
+        index: u32,
+        id: u32,
+        name: Option<&str>,
+        fd: VcpuFd,
+    ) -> anyhow::Result<Self> {
+        let (orders, inbox) = channel();
+        let (tell_tid, told_tid) = channel();
+        let builder = named(Builder::new().stack_size(STACK_BYTES), name, index);
+        let thread = builder
+            .spawn(move || Runner { fd, inbox }.live(&tell_tid))
+            .context("cannot start a vCPU thread: raise the limit of processes (ulimit -u)")?;
+        let tid = told_tid
+            .recv()
+            .context("a vCPU thread ended at its start")?;
+        Ok(Self {
+            index,
+            id,
+            tid,
+            mode: Mode::Pause,
+            orders,
+            pending: None,
+            thread,
+        })
+    }
+
+    /// Orders a mode; `settle` waits until it is followed.
+    pub(crate) fn enter(&mut self, mode: Mode) -> anyhow::Result<()> {
+        self.mode = mode;
+        self.order(Task::Enter(mode))
+    }
+
+    /// Ends the thread; gives its file to park and its CPU time, ns.
+    pub(crate) fn end(mut self) -> anyhow::Result<(VcpuFd, u64)> {
+        // Taken at rest: the rest of the thread's life is its way out.
+        self.enter(Mode::Pause)?;
+        self.settle()?;
+        let cpu_ns = thread_cpu_ns(self.tid);
+        self.order(Task::End)?;
+        let fd = self.thread.join().ok().context("a vCPU thread panicked")?;
+        Ok((fd, cpu_ns))
+    }
+
+    fn order(&mut self, task: Task) -> anyhow::Result<()> {
+        let (done, pending) = channel();
+        self.pending = Some(pending);
+        self.orders
+            .send(Order { task, done })
+            .ok()
+            .context("a vCPU thread ended")?;
+        kick(self.tid);
+        Ok(())
+    }
+}
+
+impl Worker for Vcpu {
+    fn tid(&self) -> i32 {
+        self.tid
+    }
+
+    fn burn(&mut self, cpu: Duration) -> anyhow::Result<()> {
+        self.mode = Mode::Halt;
+        self.order(Task::Burn(cpu))
+    }
+
+    fn settle(&mut self) -> anyhow::Result<()> {
+        if let Some(done) = self.pending.take() {
+            done.recv().context("a vCPU thread ended")?;
+        }
+        match self.mode {
+            Mode::Halt => rest::wait(self.tid, Rest::KvmRun),
+            Mode::Pause => rest::wait(self.tid, Rest::Futex),
+            Mode::Spin | Mode::Duty(_) => Ok(()),
+        }
+    }
+}
+
+/// The thread's side.
+struct Runner {
+    fd: VcpuFd,
+    inbox: Receiver<Order>,
+}
+
+impl Runner {
+    /// Follows orders until told to end. A guest that cannot run ends the
+    /// process: its numbers would be worth nothing.
+    fn live(mut self, tell_tid: &Sender<i32>) -> VcpuFd {
+        let kickable = Kickable::new(&mut self.fd);
+        // Only now: a kick before would be a signal without a handler.
+        // SAFETY: gettid has no preconditions.
+        let _ = tell_tid.send(unsafe { libc::gettid() });
+        if let Err(error) = self.follow() {
+            eprintln!("minivm: {error:#}");
+            std::process::abort();
+        }
+        drop(kickable);
+        self.fd
+    }
+
+    fn follow(&mut self) -> anyhow::Result<()> {
+        let mut next = self.inbox.recv().ok();
+        while let Some(Order { task, done }) = next {
+            let mode = match task {
+                Task::End => return Ok(()),
+                Task::Enter(mode) => mode,
+                Task::Burn(cpu) => {
+                    self.burn(cpu)?;
+                    Mode::Halt
+                }
+            };
+            // Nobody waits for an order when the machine goes away.
+            let _ = done.send(());
+            next = self.stay(mode)?;
+        }
+        Ok(())
+    }
+
+    /// Stays in a mode until the next order; `None` when none can come.
+    fn stay(&mut self, mode: Mode) -> anyhow::Result<Option<Order>> {
+        match mode {
+            Mode::Pause => Ok(self.inbox.recv().ok()),
+            Mode::Spin => self
+                .run(Program::Spin, |inbox| inbox.try_recv().ok())
+                .map(Some),
+            Mode::Halt => self
+                .run(Program::Halt, |inbox| inbox.try_recv().ok())
+                .map(Some),
+            Mode::Duty(percent) => self.duty(percent).map(Some),
+        }
+    }
+
+    /// Runs a program until `stop` yields. It is asked after every kick, and
+    /// after `immediate_exit` was lowered, so that no kick is lost.
+    fn run<T>(
+        &mut self,
+        program: Program,
+        stop: impl Fn(&Receiver<Order>) -> Option<T>,
+    ) -> anyhow::Result<T> {
+        vm::begin(&self.fd, program)?;
+        loop {
+            self.fd.set_kvm_immediate_exit(0);
+            if let Some(found) = stop(&self.inbox) {
+                return Ok(found);
+            }
+            vm::run(&mut self.fd)?;
+        }
+    }
+
+    fn burn(&mut self, cpu: Duration) -> anyhow::Result<()> {
+        let timer = KickTimer::new(libc::CLOCK_THREAD_CPUTIME_ID)?;
+        // In this order: a timer that fires before the end would be the last kick.
+        let end_ns = own_cpu_ns() + ns_of(cpu);
+        timer.arm(cpu)?;
+        self.run(Program::Spin, |_| (own_cpu_ns() >= end_ns).then_some(()))
+    }
+
+    fn duty(&mut self, percent: u8) -> anyhow::Result<Order> {
+        let timer = KickTimer::new(libc::CLOCK_MONOTONIC)?;
+        let share = |percent: u8| DUTY_PERIOD * percent.into() / 100;
+        let phases = [
+            (Program::Spin, share(percent)),
+            (Program::Halt, share(100 - percent)),
+        ];
+        for (program, time) in phases.into_iter().cycle() {
+            // In this order: a timer that fires before `end` would be the last kick.
+            let end = Instant::now() + time;
+            timer.arm(time)?;
+            let order = self.run(program, |inbox| match inbox.try_recv() {
+                Ok(order) => Some(Some(order)),
+                Err(_) => (Instant::now() >= end).then_some(None),
+            })?;
+            if let Some(order) = order {
+                return Ok(order);
+            }
+        }
+        unreachable!("the phases never end")
+    }
+}

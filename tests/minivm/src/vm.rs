@@ -1,0 +1,138 @@
+//! The KVM VM: its memory, its two guest programs, its vCPU files.
+//!
+//! ```text
+//! 0 ──── guest memory (--mem) ────   0xfffbd000 TSS   0xfffff000 firmware page
+//! ```
+//! The guest programs lie in a page of their own at the reset vector, where
+//! firmware is, so that no advice on guest memory takes them away. A vCPU is
+//! created in the reset state: real mode, CS base 0xffff0000.
+
+use anyhow::{Context, bail, ensure};
+use kvm_bindings::{
+    CpuId, KVM_MAX_CPUID_ENTRIES, KVM_MP_STATE_RUNNABLE, kvm_cpuid_entry2, kvm_mp_state, kvm_regs,
+    kvm_userspace_memory_region,
+};
+use kvm_ioctls::{Kvm, VcpuFd, VmFd};
+
+use crate::args::Args;
+use crate::cpuid;
+use crate::memory::{Mapping, PAGE_BYTES};
+
+/// Three pages that VT-x wants for real mode, below 4 GiB and outside memory.
+const TSS_ADDRESS: usize = 0xfffb_d000;
+/// Guest-physical address of the firmware page.
+const FIRMWARE_ADDRESS: u64 = 0xffff_f000;
+/// Guest memory ends well below the TSS.
+const MAX_MEM_BYTES: u64 = 2 << 30;
+
+/// A program of the guest's: where it begins, as IP in the reset code segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Program {
+    /// `jmp $`
+    Spin = 0xf000,
+    /// `hlt; jmp` back to it, interrupts off
+    Halt = 0xf010,
+}
+
+/// A VM.
+pub(crate) struct Vm {
+    fd: VmFd,
+    ram: Mapping,
+    supported: Vec<kvm_cpuid_entry2>,
+}
+
+impl Vm {
+    /// A VM with memory, an in-kernel irqchip and no vCPU.
+    pub(crate) fn create(args: &Args) -> anyhow::Result<Self> {
+        ensure!(
+            (PAGE_BYTES..=MAX_MEM_BYTES).contains(&args.mem) && args.mem.is_multiple_of(PAGE_BYTES),
+            "--mem {}: use whole pages of 4 KiB, up to 2G",
+            args.mem
+        );
+        let kvm = Kvm::new().map_err(|error| {
+            anyhow::anyhow!(
+                "cannot open /dev/kvm: {error}; load the module kvm_intel or kvm_amd, give this \
+                 container the device, or be root"
+            )
+        })?;
+        let fd = kvm.create_vm().context("KVM_CREATE_VM")?;
+        fd.set_tss_address(TSS_ADDRESS)
+            .context("KVM_SET_TSS_ADDR")?;
+        // With it, HLT blocks in the kernel; without, KVM_RUN returns KVM_EXIT_HLT.
+        fd.create_irq_chip().context("KVM_CREATE_IRQCHIP")?;
+        let ram = Mapping::new(args.mem, args.memfd)?;
+        let firmware = Mapping::new(PAGE_BYTES, false)?;
+        firmware.write(Program::Spin as u64 & (PAGE_BYTES - 1), &[0xeb, 0xfe])?;
+        firmware.write(Program::Halt as u64 & (PAGE_BYTES - 1), &[0xf4, 0xeb, 0xfd])?;
+        let supported = match args.topology {
+            Some(_) => kvm
+                .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
+                .context("KVM_GET_SUPPORTED_CPUID")?
+                .as_slice()
+                .to_vec(),
+            None => Vec::new(),
+        };
+        let vm = Self { fd, ram, supported };
+        vm.map(0, 0, &vm.ram)?;
+        vm.map(1, FIRMWARE_ADDRESS, &firmware)?;
+        Ok(vm)
+    }
+
+    /// Guest memory.
+    pub(crate) fn ram(&self) -> &Mapping {
+        &self.ram
+    }
+
+    /// A new vCPU, with its CPUID table if there is a topology. Its id is its
+    /// APIC id.
+    pub(crate) fn create_vcpu(&self, id: u32, args: &Args) -> anyhow::Result<VcpuFd> {
+        let vcpu = self.fd.create_vcpu(id.into()).with_context(|| {
+            format!("KVM_CREATE_VCPU of id {id}: ids must differ and stay below KVM's limit")
+        })?;
+        if let Some(shape) = args.topology {
+            let table = cpuid::table(&self.supported, shape, args.vendor, id);
+            let table =
+                CpuId::from_entries(&table).map_err(|error| anyhow::anyhow!("{error:?}"))?;
+            vcpu.set_cpuid2(&table).context("KVM_SET_CPUID2")?;
+        }
+        Ok(vcpu)
+    }
+
+    fn map(&self, slot: u32, guest_address: u64, memory: &Mapping) -> anyhow::Result<()> {
+        let region = kvm_userspace_memory_region {
+            slot,
+            flags: 0,
+            guest_phys_addr: guest_address,
+            memory_size: memory.bytes(),
+            userspace_addr: memory.address(),
+        };
+        // SAFETY: the mapping is never unmapped, and slots do not overlap.
+        unsafe { self.fd.set_user_memory_region(region) }.context("KVM_SET_USER_MEMORY_REGION")
+    }
+}
+
+/// Lets the vCPU begin a program, whatever it did before.
+pub(crate) fn begin(vcpu: &VcpuFd, program: Program) -> anyhow::Result<()> {
+    let reserved_bit_1 = 2;
+    let registers = kvm_regs {
+        rip: program as u64,
+        rflags: reserved_bit_1,
+        ..Default::default()
+    };
+    vcpu.set_regs(&registers).context("KVM_SET_REGS")?;
+    // Every vCPU but the first waits for a start-up interrupt; a halted one for any.
+    let runnable = kvm_mp_state {
+        mp_state: KVM_MP_STATE_RUNNABLE,
+    };
+    vcpu.set_mp_state(runnable).context("KVM_SET_MP_STATE")
+}
+
+/// Enters the guest once, until a kick.
+pub(crate) fn run(vcpu: &mut VcpuFd) -> anyhow::Result<()> {
+    match vcpu.run() {
+        Err(error) if [libc::EINTR, libc::EAGAIN].contains(&error.errno()) => Ok(()),
+        Ok(kvm_ioctls::VcpuExit::Intr) => Ok(()),
+        Err(error) => Err(error).context("KVM_RUN"),
+        Ok(exit) => bail!("KVM_RUN: the guest left with {exit:?}, which its programs never do"),
+    }
+}

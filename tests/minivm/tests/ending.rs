@@ -1,0 +1,119 @@
+//! How a minivm ends: when told, when its test dies, and never before.
+
+use std::fs::Permissions;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use virtlens_tests::{Minivm, need};
+
+fn minivm(args: &[&str], stdin: Stdio) -> Child {
+    let mut command = Command::new(virtlens_tests::binary("minivm"));
+    let mut child = command
+        .args(args)
+        .stdin(stdin)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a child");
+    let mut ready = String::new();
+    let stdout = child.stdout.as_mut().expect("it is piped");
+    BufReader::new(stdout)
+        .read_line(&mut ready)
+        .expect("a line");
+    assert!(ready.contains("\"ready\":true"), "{ready}");
+    child
+}
+
+fn terminate(child: &Child) {
+    let pid = i32::try_from(child.id()).expect("pids are ints");
+    // SAFETY: kill takes plain numbers; the child was not waited for yet.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
+}
+
+#[test]
+fn the_end_of_stdin_sigterm_and_time_end_it_cleanly() {
+    if !need::all(
+        "the_end_of_stdin_sigterm_and_time_end_it_cleanly",
+        [need::kvm()],
+    ) {
+        return;
+    }
+    let by_stdin = minivm(&["--start", "spin"], Stdio::null());
+    let by_time = minivm(&["--for", "1"], Stdio::null());
+    let by_sigterm = minivm(&["--detach-stdin"], Stdio::null());
+    terminate(&by_sigterm);
+    for mut child in [by_stdin, by_time, by_sigterm] {
+        assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    }
+}
+
+#[test]
+fn it_outlives_the_thread_that_started_it_but_not_the_process() {
+    if !need::all(
+        "it_outlives_the_thread_that_started_it_but_not_the_process",
+        [need::kvm()],
+    ) {
+        return;
+    }
+    let start = || Minivm::start(["--start", "halt"]);
+    let mut vm = std::thread::spawn(start)
+        .join()
+        .expect("the thread ended well");
+    vm.command("status");
+
+    // Its stdin stays open here, so only its parent's death can end it.
+    let script = format!(
+        "exec 3<&0; {} <&3 & wait",
+        virtlens_tests::binary("minivm").display()
+    );
+    let mut shell = Command::new("sh");
+    let shell = shell
+        .args(["-c", &script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut parent = shell.spawn().expect("a shell");
+    let mut lines = BufReader::new(parent.stdout.take().expect("it is piped")).lines();
+    lines.next().expect("the ready line").expect("text");
+    parent.kill().expect("the shell lives");
+    // The pipe ends when its last writer, the minivm, has ended.
+    assert!(lines.next().is_none());
+    drop(parent.wait());
+}
+
+#[test]
+fn without_kvm_one_line_names_cause_and_remedy() {
+    let forbidden = std::fs::metadata("/dev/kvm").map_or(true, |kvm| kvm.mode() & 0o006 == 0);
+    let locked = need::that("locked_kvm", forbidden, "everybody may open /dev/kvm");
+    if !need::all(
+        "without_kvm_one_line_names_cause_and_remedy",
+        [need::root(), locked],
+    ) {
+        return;
+    }
+    // Where anybody can reach it: the target directory may be a private one.
+    // By cp, for a file that this process wrote is busy as long as a child that
+    // another test forks meanwhile has it open.
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("it is ours");
+    let copy = dir.path().join("minivm");
+    let copied = Command::new("cp")
+        .arg(virtlens_tests::binary("minivm"))
+        .arg(&copy)
+        .status();
+    assert!(copied.expect("cp runs").success());
+    let (nobody, no_input) = (65534, Stdio::null());
+    let output = Command::new(copy)
+        .uid(nobody)
+        .stdin(no_input)
+        .output()
+        .expect("it runs");
+    let stderr = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(
+        stderr.starts_with("minivm: cannot open /dev/kvm: "),
+        "{stderr}"
+    );
+    assert!(stderr.contains("module kvm_intel or kvm_amd"), "{stderr}");
+}

@@ -1,0 +1,242 @@
+//! The agent beside real pods, inside a VM of tests/vm: nested KVM guests with
+//! vhost-net, virtiofsd, iothreads and quotas, on each Debian kernel.
+//!
+//! The rig describes them in a file; every expectation here comes from that
+//! file and from the kernel's own counters, never from the agent.
+
+mod pods;
+
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
+
+use pods::{Reader, accounted, burned, millis};
+use virtlens::collect::{Collector, Options};
+use virtlens_model::snapshot::Role;
+use virtlens_tests::process::Schedstat;
+
+/// Which features this kernel gave; `kernels.toml` says which it must.
+#[test]
+fn features_are_reported() {
+    let options = Options {
+        root: PathBuf::from("/"),
+        linger: Duration::from_mins(1),
+        node_name: None,
+    };
+    let mut collector = Collector::open(&options).expect("the host can be read");
+    collector.collect();
+    for row in collector.check() {
+        println!("{}: {} {}", row.feature, row.state, row.detail);
+        if row.state == "on" {
+            println!("VMTEST FEATURE {}", row.feature);
+        }
+    }
+}
+
+#[test]
+fn every_thread_has_the_role_that_the_rig_gave_it() {
+    let mut reader = Reader::new();
+    let snapshot = reader.read();
+    for pod in reader.scenario.pods.values() {
+        let vm = pods::vm(&snapshot, pod);
+        let of_role = |role| -> Vec<u32> {
+            let mut tids: Vec<u32> = vm
+                .threads
+                .iter()
+                .filter(|one| one.role == Some(role))
+                .map(|one| one.tid)
+                .collect();
+            tids.sort_unstable();
+            tids
+        };
+        let sorted = |tids: &[u32]| {
+            let mut tids = tids.to_vec();
+            tids.sort_unstable();
+            tids
+        };
+        assert_eq!(
+            of_role(Role::Vcpu),
+            sorted(&pod.vcpu_tids),
+            "vCPUs of {}",
+            vm.vm
+        );
+        assert_eq!(
+            of_role(Role::Vhost),
+            pod.vhost_tid.into_iter().collect::<Vec<_>>()
+        );
+        assert_eq!(vm.uid.as_deref(), Some(&*pod.uid));
+        assert_eq!(vm.vmm, "qemu");
+    }
+    let named = pods::vm(&snapshot, reader.named());
+    let iothreads: Vec<u32> = named
+        .threads
+        .iter()
+        .filter(|thread| thread.role == Some(Role::Iothread))
+        .map(|thread| thread.tid)
+        .collect();
+    assert_eq!(
+        iothreads,
+        reader.named().iothread_tids,
+        "iothreads are told by their names"
+    );
+    let virtiofsd = pods::role(named, Role::Virtiofsd).expect("the pod has a virtiofsd");
+    let tids: usize = reader
+        .named()
+        .virtiofsd_pids
+        .iter()
+        .map(|pid| virtlens_tests::process::tids(*pid).len())
+        .sum();
+    assert_eq!(
+        virtiofsd.threads as usize, tids,
+        "virtiofsd is found in its own container"
+    );
+}
+
+/// The threads rest before and after, so what they burned is known exactly.
+#[test]
+fn a_burn_of_each_kind_is_found_to_the_millisecond() {
+    let mut reader = Reader::new();
+    let pod = reader.named().clone();
+    let virtiofsd: Vec<(u32, i32)> = pod
+        .virtiofsd_pids
+        .iter()
+        .flat_map(|pid| {
+            virtlens_tests::process::tids(*pid)
+                .into_iter()
+                .map(|tid| (*pid, tid))
+        })
+        .collect();
+    let vcpus: Vec<(u32, i32)> = pod
+        .vcpu_tids
+        .iter()
+        .map(|tid| (pod.vmm_pid, tid.cast_signed()))
+        .collect();
+    let vhost: Vec<(u32, i32)> = pod
+        .vhost_tid
+        .iter()
+        .map(|tid| (*tid, tid.cast_signed()))
+        .collect();
+    for (load, role, threads) in [
+        ("cpu", Role::Vcpu, vcpus),
+        ("vhost", Role::Vhost, vhost),
+        ("virtiofs", Role::Virtiofsd, virtiofsd),
+    ] {
+        let before = reader.at_rest(&threads);
+        reader.under(load, || sleep(Duration::from_secs(2)));
+        let after = reader.at_rest(&threads);
+        let truth = burned(&before.truth, &after.truth);
+        let told = accounted(&before.snapshot, &after.snapshot, &pod, role);
+        println!("{load}: {} ms of role {}", millis(truth), role.name());
+        assert!(
+            truth > 20_000_000,
+            "{load} burned only {truth} ns: it is no load"
+        );
+        assert!(
+            told.abs_diff(truth) <= 1_000_000,
+            "{load}: told {told} ns, burned {truth} ns"
+        );
+    }
+}
+
+/// For ten seconds under one load after another. Not all at once: two emulated
+/// CPUs that also emulate KVM are stuck for minutes then (seen with QEMU 7.2).
+#[test]
+fn the_roles_are_what_the_pods_cgroup_used() {
+    let mut reader = Reader::new();
+    let pod = reader.named().clone();
+    let first = reader.read();
+    let used_before = reader.usage_ns(&pod);
+    for load in ["cpu", "vhost", "virtiofs", "disk"] {
+        reader.under(load, || sleep(Duration::from_millis(2500)));
+    }
+    let last = reader.read();
+    let used = reader.usage_ns(&pod) - used_before;
+    let (first, last) = (pods::vm(&first, &pod), pods::vm(&last, &pod));
+    let told = pods::all_ns(last) - pods::all_ns(first);
+    let off = told.abs_diff(used);
+    println!("told {} ms, used {} ms", millis(told), millis(used));
+    assert!(
+        off <= (used / 200).max(20_000_000),
+        "told {told} ns, used {used} ns"
+    );
+    let unattributed = last.unattributed_cpu_ns - first.unattributed_cpu_ns;
+    assert!(
+        unattributed * 200 <= used,
+        "{unattributed} of {used} ns have no role"
+    );
+}
+
+#[test]
+fn quota_and_throttling_are_those_of_the_pods_files() {
+    let mut reader = Reader::new();
+    let pod = reader.named().clone();
+    reader.with_quota(&pod, 30_000, |reader| {
+        reader.scenario.start("cpu").expect("the load starts");
+        sleep(Duration::from_secs(2));
+        let before = reader.cpu_stat(&pod);
+        let snapshot = reader.read();
+        let after = reader.cpu_stat(&pod);
+        reader.scenario.stop("cpu").expect("the load stops");
+        let vm = pods::vm(&snapshot, &pod);
+        let quota = vm
+            .quota
+            .iter()
+            .find(|one| one.scope.name() == "pod")
+            .expect("it has one");
+        assert_eq!((quota.cores, quota.period_ns), (Some(0.3), 100_000_000));
+        let within = |low: u64, value: u64, high: u64, what: &str| {
+            assert!(
+                (low..=high).contains(&value),
+                "{what}: {value} is not in {low}..={high}"
+            );
+        };
+        within(before.periods, quota.periods, after.periods, "periods");
+        within(
+            before.throttled,
+            quota.throttled_periods,
+            after.throttled,
+            "throttled periods",
+        );
+        // The file has microseconds.
+        let us = quota.throttled_ns / 1000;
+        within(
+            before.throttled_us,
+            us,
+            after.throttled_us,
+            "throttled time",
+        );
+        assert!(
+            quota.throttled_periods > 0,
+            "a vCPU that spins on 0.3 cores is throttled"
+        );
+    });
+}
+
+#[test]
+fn each_threads_time_lies_between_two_readings_of_its_schedstat() {
+    let mut reader = Reader::new();
+    let pod = reader.named().clone();
+    reader.under_reader("cpu", |reader| {
+        for _ in 0..5 {
+            let stat = || {
+                virtlens_tests::process::tids(pod.vmm_pid)
+                    .into_iter()
+                    .filter_map(|tid| Some((tid, Schedstat::read(pod.vmm_pid, tid)?)))
+                    .collect::<std::collections::BTreeMap<_, _>>()
+            };
+            let low = stat();
+            let snapshot = reader.read();
+            let high = stat();
+            for thread in &pods::vm(&snapshot, &pod).threads {
+                let tid = i32::try_from(thread.tid).expect("tids are below 2^22");
+                if let (Some(low), Some(high)) = (low.get(&tid), high.get(&tid)) {
+                    let range = low.cpu_ns..=high.cpu_ns;
+                    assert!(
+                        range.contains(&thread.cpu_ns),
+                        "{thread:?} is not in {range:?}"
+                    );
+                }
+            }
+        }
+    });
+}

@@ -1,0 +1,183 @@
+//! The rig's pods, their truth by the kernel's files, and the agent's answer.
+
+use std::fs;
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
+
+use virtlens::collect::{Collector, Options};
+use virtlens_model::snapshot::{Role, RoleUse, Snapshot, Vm};
+use virtlens_tests::process::Schedstat;
+use virtlens_vmtest::scenario::{Pod, Scenario};
+
+/// The agent's collector, and the pods it looks at.
+pub(crate) struct Reader {
+    pub(crate) scenario: Scenario,
+    collector: Collector,
+}
+
+/// A reading while the threads in question are at rest.
+pub(crate) struct AtRest {
+    pub(crate) snapshot: Snapshot,
+    /// CPU time of each thread, ns.
+    pub(crate) truth: Vec<u64>,
+}
+
+/// Bandwidth counters of `cpu.stat`.
+pub(crate) struct CpuStat {
+    pub(crate) periods: u64,
+    pub(crate) throttled: u64,
+    pub(crate) throttled_us: u64,
+}
+
+impl Reader {
+    pub(crate) fn new() -> Self {
+        let options = Options {
+            root: PathBuf::from("/"),
+            linger: Duration::from_mins(1),
+            node_name: None,
+        };
+        let scenario = Scenario::read().expect("this suite runs in tests/vm");
+        let mut reader = Self {
+            scenario,
+            collector: Collector::open(&options).expect("the host can be read"),
+        };
+        // A vCPU is found when it is first seen inside KVM_RUN.
+        for _ in 0..10 {
+            reader.read();
+            sleep(Duration::from_millis(50));
+        }
+        reader
+    }
+
+    pub(crate) fn read(&mut self) -> Snapshot {
+        self.collector.collect()
+    }
+
+    pub(crate) fn named(&self) -> &Pod {
+        &self.scenario.pods["named"]
+    }
+
+    /// Reads once all threads have used nothing for a while.
+    pub(crate) fn at_rest(&mut self, threads: &[(u32, i32)]) -> AtRest {
+        for _ in 0..100 {
+            let before = times(threads);
+            let snapshot = self.read();
+            sleep(Duration::from_millis(50));
+            let after = times(threads);
+            // A halted guest's own housekeeping wakes it now and then.
+            if burned(&before, &after) < 500_000 {
+                return AtRest {
+                    snapshot,
+                    truth: before,
+                };
+            }
+        }
+        panic!("threads {threads:?} do not come to rest");
+    }
+
+    pub(crate) fn under(&self, load: &str, work: impl FnOnce()) {
+        self.scenario.start(load).expect("the load starts");
+        work();
+        self.scenario.stop(load).expect("the load stops");
+    }
+
+    pub(crate) fn under_reader(&mut self, load: &str, work: impl FnOnce(&mut Self)) {
+        self.scenario.start(load).expect("the load starts");
+        work(self);
+        self.scenario.stop(load).expect("the load stops");
+    }
+
+    /// With another quota, µs in 100 ms, for as long as `work` takes.
+    pub(crate) fn with_quota(&mut self, pod: &Pod, us: u64, work: impl FnOnce(&mut Self)) {
+        let file = self
+            .scenario
+            .cgroup_root
+            .join(&pod.pod_cgroup)
+            .join("cpu.max");
+        let usual = fs::read_to_string(&file).expect("cpu.max can be read");
+        fs::write(&file, format!("{us} 100000")).expect("cpu.max can be set");
+        work(self);
+        fs::write(&file, usual).expect("cpu.max can be set");
+    }
+
+    /// What the kernel charged to the pod, and to its vhost worker where that
+    /// sits elsewhere: before v6.1 a vhost kernel thread follows its owner on
+    /// v1 only (`kernel/cgroup/cgroup-v1.c`, `cgroup_attach_task_all`).
+    pub(crate) fn usage_ns(&self, pod: &Pod) -> u64 {
+        let outside = pod.vhost_tid.filter(|tid| {
+            let path = fs::read_to_string(format!("/proc/{tid}/cgroup")).expect("it lives");
+            !path.contains(&*pod.pod_cgroup.to_string_lossy())
+        });
+        let vhost = outside.map_or(0, |tid| times(&[(tid, tid.cast_signed())])[0]);
+        self.stat(pod, "usage_usec") * 1000 + vhost
+    }
+
+    pub(crate) fn cpu_stat(&self, pod: &Pod) -> CpuStat {
+        CpuStat {
+            periods: self.stat(pod, "nr_periods"),
+            throttled: self.stat(pod, "nr_throttled"),
+            throttled_us: self.stat(pod, "throttled_usec"),
+        }
+    }
+
+    fn stat(&self, pod: &Pod, key: &str) -> u64 {
+        let file = self
+            .scenario
+            .cgroup_root
+            .join(&pod.pod_cgroup)
+            .join("cpu.stat");
+        let text = fs::read_to_string(&file).expect("cpu.stat can be read");
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+        line.and_then(|value| value.parse().ok())
+            .unwrap_or_else(|| panic!("no {key} in {text}"))
+    }
+}
+
+fn times(threads: &[(u32, i32)]) -> Vec<u64> {
+    threads
+        .iter()
+        .map(|(pid, tid)| {
+            Schedstat::read(*pid, *tid)
+                .expect("the thread lives on")
+                .cpu_ns
+        })
+        .collect()
+}
+
+/// What threads used between two times, ns.
+pub(crate) fn burned(before: &[u64], after: &[u64]) -> u64 {
+    after.iter().sum::<u64>() - before.iter().sum::<u64>()
+}
+
+/// What the agent says of one role between two readings, ns.
+pub(crate) fn accounted(before: &Snapshot, after: &Snapshot, pod: &Pod, role: Role) -> u64 {
+    let of = |snapshot| self::role(vm(snapshot, pod), role).map_or(0, |one| one.cpu_ns);
+    of(after) - of(before)
+}
+
+/// The VM of a pod.
+pub(crate) fn vm<'a>(snapshot: &'a Snapshot, pod: &Pod) -> &'a Vm {
+    snapshot
+        .vms
+        .iter()
+        .find(|vm| vm.pid == pod.vmm_pid)
+        .unwrap_or_else(|| panic!("pid {} is no VM: {:?}", pod.vmm_pid, snapshot.sources))
+}
+
+/// What a VM says of a role.
+pub(crate) fn role(vm: &Vm, role: Role) -> Option<&RoleUse> {
+    vm.roles.iter().find(|one| one.role == role)
+}
+
+/// CPU time of all roles and of what has none, ns.
+pub(crate) fn all_ns(vm: &Vm) -> u64 {
+    vm.roles.iter().map(|role| role.cpu_ns).sum::<u64>() + vm.unattributed_cpu_ns
+}
+
+/// Milliseconds, for people.
+pub(crate) fn millis(ns: u64) -> u64 {
+    ns / 1_000_000
+}

@@ -1,0 +1,82 @@
+//! How a process under observation is started.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command};
+
+use crate::TestCgroup;
+
+/// A VMM about to be started, with what both kinds have in common.
+#[derive(Debug)]
+pub struct Launch {
+    pub(crate) command: Command,
+}
+
+impl Launch {
+    /// A program with no arguments yet.
+    pub fn new(program: impl AsRef<Path>) -> Self {
+        Self {
+            command: Command::new(program.as_ref()),
+        }
+    }
+
+    /// Adds one argument.
+    #[must_use]
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.command.arg(arg);
+        self
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    /// What stands first in its command line, instead of the program's path.
+    #[must_use]
+    pub fn arg0(mut self, name: &str) -> Self {
+        self.command.arg0(name);
+        self
+    }
+
+    /// Starts it inside a cgroup: all CPU time of the program is charged there.
+    #[must_use]
+    pub fn cgroup(mut self, cgroup: &TestCgroup) -> Self {
+        let mut files = cgroup.open_procs();
+        let join = move || {
+            files
+                .iter_mut()
+                .try_for_each(|file: &mut File| file.write_all(b"0"))
+        };
+        // SAFETY: between fork and exec only write(2) is called, on files that
+        // were opened before.
+        unsafe { self.command.pre_exec(join) };
+        self
+    }
+
+    /// Starts it as it is: the child is the caller's to end.
+    pub fn spawn(mut self) -> Child {
+        self.command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{:?}: {error}", self.command))
+    }
+
+    /// Lets the process die with the thread that starts it.
+    pub(crate) fn die_with_thread(mut self) -> Self {
+        let bind = || {
+            // SAFETY: prctl reads plain numbers.
+            match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: prctl is allowed between fork and exec.
+        unsafe { self.command.pre_exec(bind) };
+        self
+    }
+}

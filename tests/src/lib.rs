@@ -1,0 +1,37 @@
+//! What test suites and benchmarks share.
+//!
+//! - things to observe: a [`Minivm`] that does what it is told, a real
+//!   [`Qemu`], cgroups with a quota ([`TestCgroup`]);
+//! - oracles to compare with: [`process`] reads what the kernel shows in /proc;
+//! - what a test needs of its host ([`need`]), and where the binaries are.
+//!
+//! A test here panics where something goes wrong: so do all of these.
+
+mod binary;
+mod cgroup;
+mod launch;
+mod minivm;
+pub mod need;
+pub mod process;
+mod qemu;
+
+pub use binary::binary;
+pub use cgroup::{TestCgroup, Throttling, cgroupfs_pod_path, systemd_pod_path, unique_pod_uid};
+pub use launch::Launch;
+pub use minivm::{Minivm, Receipt, Status, Thread, Vcpu};
+pub use qemu::Qemu;
+
+use std::time::{Duration, Instant};
+
+/// Waits until `found` yields. Panics after a minute, naming `what`: long
+/// enough for the slowest emulated machine, and only to end a hung test.
+pub fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_mins(1);
+    loop {
+        if let Some(value) = found() {
+            return value;
+        }
+        assert!(Instant::now() < end, "waited a minute in vain: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

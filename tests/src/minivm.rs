@@ -1,0 +1,186 @@
+//! A handle on a running `minivm`, the tiny VMM of tests/minivm.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{Launch, binary};
+
+/// A running minivm; killed when dropped. `minivm --help` tells its arguments
+/// and commands.
+#[derive(Debug)]
+pub struct Minivm {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    /// As it was when the VM became ready.
+    pub ready: Status,
+}
+
+/// What lives in a VM.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Status {
+    /// The process.
+    pub pid: u32,
+    /// CPU time of all threads that ever lived in it, ns.
+    pub process_cpu_ns: u64,
+    /// By index.
+    pub vcpus: Vec<Vcpu>,
+    /// The helper threads, in the order of the command line.
+    pub threads: Vec<Thread>,
+}
+
+/// A living vCPU.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Vcpu {
+    /// Place in the topology, by which commands name it.
+    pub index: u32,
+    /// KVM's `vcpu_id`, the APIC id.
+    pub id: u32,
+    /// Its thread.
+    pub tid: i32,
+    /// `spin`, `halt`, `pause` or `duty:PERCENT`.
+    pub mode: String,
+    /// CPU time of the thread, ns.
+    pub cpu_ns: u64,
+}
+
+/// A helper thread.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Thread {
+    /// As it was asked for, not cut to 15 bytes.
+    pub name: String,
+    /// Its id.
+    pub tid: i32,
+    /// Its CPU time, ns.
+    pub cpu_ns: u64,
+}
+
+/// What one thread burned, read when it had come to rest.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Receipt {
+    /// Of the vCPU or helper.
+    pub index: u32,
+    /// Its thread.
+    pub tid: i32,
+    /// Since before the order, ns: if the thread was at rest then, exactly what
+    /// its schedstat went on by. A halted vCPU's goes on by some microseconds
+    /// more now and then, above all 100 ms after it first ran: KVM wakes it to
+    /// update its clock (`kvmclock_update_fn`, `arch/x86/kvm/x86.c`).
+    pub burned_ns: u64,
+    /// Since the thread's birth, ns.
+    pub cpu_ns: u64,
+}
+
+impl Minivm {
+    /// One about to be started: add arguments, a cgroup, a name; then
+    /// [`start_launch`](Self::start_launch).
+    pub fn launch() -> Launch {
+        Launch::new(binary("minivm"))
+    }
+
+    /// Starts one and waits until it is ready.
+    pub fn start<'a>(args: impl IntoIterator<Item = &'a str>) -> Self {
+        Self::start_launch(Self::launch().args(args))
+    }
+
+    /// Starts a prepared one and waits until it is ready.
+    pub fn start_launch(mut launch: Launch) -> Self {
+        let command = launch.command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("minivm can be started");
+        let stdin = child.stdin.take().expect("it is piped");
+        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let ready = read_reply(&mut stdout);
+        let ready = serde_json::from_value(ready).expect("the ready line has all of Status");
+        Self {
+            child,
+            stdin,
+            stdout,
+            ready,
+        }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a command; its reply, which is `ok`. Panics with the reply's error.
+    pub fn command(&mut self, line: &str) -> Value {
+        let reply = self.try_command(line);
+        assert_eq!(reply["ok"], true, "minivm: {line}: {reply}");
+        reply
+    }
+
+    /// Sends a command; its reply, be it an error.
+    pub fn try_command(&mut self, line: &str) -> Value {
+        writeln!(self.stdin, "{line}").expect("minivm reads its stdin: is it alive?");
+        read_reply(&mut self.stdout)
+    }
+
+    /// All that lives in it now.
+    pub fn status(&mut self) -> Status {
+        let reply = self.command("status");
+        serde_json::from_value(reply).expect("the reply has all of Status")
+    }
+
+    /// Lets vCPUs (`all`, `0,2-3`) use CPU in the guest, at the same time, then halt.
+    pub fn burn_vcpus(&mut self, list: &str, ms: u32) -> Vec<Receipt> {
+        self.burn(&format!("burn vcpu {list} {ms}"))
+    }
+
+    /// Lets helper threads use CPU in user space, at the same time.
+    pub fn burn_threads(&mut self, list: &str, ms: u32) -> Vec<Receipt> {
+        self.burn(&format!("burn thread {list} {ms}"))
+    }
+
+    /// Adds a vCPU in a mode (`halt`, `spin`, `pause`, `duty:PERCENT`).
+    pub fn plug(&mut self, mode: &str) -> Vcpu {
+        let mut reply = self.command(&format!("plug {mode}"));
+        serde_json::from_value(reply["vcpu"].take()).expect("the reply has all of Vcpu")
+    }
+
+    /// Ends a vCPU's thread; its CPU time, ns.
+    pub fn unplug(&mut self, index: u32) -> u64 {
+        number(&self.command(&format!("unplug {index}")), "cpu_ns")
+    }
+
+    /// Starts threads that burn and end, and waits for their ends; what they
+    /// burned in sum, ns.
+    pub fn spawn(&mut self, count: u32, ms: u32, name: &str) -> u64 {
+        number(
+            &self.command(&format!("spawn {count} {ms} {name}")),
+            "burned_ns",
+        )
+    }
+
+    fn burn(&mut self, line: &str) -> Vec<Receipt> {
+        let mut reply = self.command(line);
+        serde_json::from_value(reply["burned"].take()).expect("the reply has receipts")
+    }
+}
+
+impl Drop for Minivm {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn read_reply(stdout: &mut BufReader<ChildStdout>) -> Value {
+    let mut line = String::new();
+    stdout
+        .read_line(&mut line)
+        .expect("minivm's stdout can be read");
+    assert!(!line.is_empty(), "minivm ended; the cause is on stderr");
+    serde_json::from_str(&line).unwrap_or_else(|error| panic!("not JSON: {line}: {error}"))
+}
+
+fn number(reply: &Value, key: &str) -> u64 {
+    reply[key]
+        .as_u64()
+        .unwrap_or_else(|| panic!("no {key} in {reply}"))
+}

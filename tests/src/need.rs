@@ -1,0 +1,193 @@
+//! What a test needs of its host, and the bookkeeping of skips.
+//!
+//! ```no_run
+//! # use virtlens_tests::need;
+//! if !need::all("a_burn_is_seen", [need::root(), need::kvm()]) {
+//!     return;
+//! }
+//! ```
+//! A test that cannot run says so, loudly, and only where that is expected:
+//! `VIRTLENS_ALLOWED_SKIPS` lists what may be missing (names of needs or of
+//! tests, with commas, or `all`). Any other skip is a failure.
+
+use std::env;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+static SKIPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// A need that this host does not meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Short name, as in the list of allowed skips.
+    pub need: &'static str,
+    /// What was tried and how it failed.
+    pub cause: String,
+}
+
+/// Whether a test can run. If not, prints one line and counts it; panics where
+/// the skip is not allowed.
+pub fn all<const N: usize>(test: &str, needs: [Result<(), Missing>; N]) -> bool {
+    let Some(missing) = needs.into_iter().find_map(Result::err) else {
+        return true;
+    };
+    SKIPPED.fetch_add(1, Ordering::Relaxed);
+    let Missing { need, cause } = missing;
+    // Not eprintln: the test harness would keep it from a passing test's reader.
+    let line = format!("SKIPPED: {test}: needs {need}: {cause}\n");
+    std::io::stderr()
+        .lock()
+        .write_all(line.as_bytes())
+        .expect("stderr can be written");
+    let list = env::var("VIRTLENS_ALLOWED_SKIPS").unwrap_or_default();
+    assert!(
+        is_allowed(&list, test, need),
+        "{test} needs {need}: {cause}; provide it, or allow the skip with \
+         VIRTLENS_ALLOWED_SKIPS={need}"
+    );
+    false
+}
+
+/// How many tests of this process were skipped.
+pub fn skipped() -> usize {
+    SKIPPED.load(Ordering::Relaxed)
+}
+
+fn is_allowed(list: &str, test: &str, need: &str) -> bool {
+    list.split(',')
+        .map(str::trim)
+        .any(|entry| entry == "all" || entry == test || entry == need)
+}
+
+/// A need of a suite's own: `met`, or the cause of its absence.
+///
+/// # Errors
+/// [`Missing`] where it is not met; so in all functions of this module.
+pub fn that(need: &'static str, met: bool, cause: &str) -> Result<(), Missing> {
+    if met {
+        Ok(())
+    } else {
+        Err(Missing {
+            need,
+            cause: cause.to_owned(),
+        })
+    }
+}
+
+/// To be root, in the user namespace of the host.
+///
+/// # Errors
+/// Another user runs this.
+pub fn root() -> Result<(), Missing> {
+    // SAFETY: geteuid has no preconditions.
+    let uid = unsafe { libc::geteuid() };
+    that("root", uid == 0, &format!("runs as uid {uid}"))
+}
+
+/// A /dev/kvm that can be opened.
+///
+/// # Errors
+/// It is absent or forbidden.
+pub fn kvm() -> Result<(), Missing> {
+    let opened = OpenOptions::new().read(true).write(true).open("/dev/kvm");
+    opened.map(drop).map_err(|error| Missing {
+        need: "kvm",
+        cause: format!("/dev/kvm: {error}"),
+    })
+}
+
+/// To be allowed bpf(2): a map can be made.
+///
+/// # Errors
+/// The kernel refuses, by capability, lockdown or configuration.
+pub fn bpf() -> Result<(), Missing> {
+    /// The head of `union bpf_attr` for `BPF_MAP_CREATE` (include/uapi/linux/bpf.h).
+    #[repr(C)]
+    struct MapCreate {
+        map_type: u32,
+        key_bytes: u32,
+        value_bytes: u32,
+        max_entries: u32,
+    }
+    let (map_create, array) = (0, 2);
+    let attr = MapCreate {
+        map_type: array,
+        key_bytes: 4,
+        value_bytes: 8,
+        max_entries: 1,
+    };
+    let size = size_of::<MapCreate>();
+    // SAFETY: the kernel reads `size` bytes of a live struct, and takes what is
+    // beyond as zero.
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, map_create, &raw const attr, size) };
+    if fd < 0 {
+        let cause = format!("bpf(BPF_MAP_CREATE): {}", std::io::Error::last_os_error());
+        return Err(Missing { need: "bpf", cause });
+    }
+    // SAFETY: a descriptor made above, owned by nobody else.
+    unsafe { libc::close(i32::try_from(fd).expect("descriptors are ints")) };
+    Ok(())
+}
+
+/// The kernel's own type information.
+///
+/// # Errors
+/// It was built without `CONFIG_DEBUG_INFO_BTF`.
+pub fn btf() -> Result<(), Missing> {
+    let path = "/sys/kernel/btf/vmlinux";
+    that("btf", Path::new(path).exists(), &format!("no {path}"))
+}
+
+/// A `qemu-system-x86_64` in `PATH`.
+///
+/// # Errors
+/// There is none.
+pub fn qemu() -> Result<(), Missing> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let found = env::split_paths(&path).any(|dir| dir.join(crate::qemu::PROGRAM).is_file());
+    that("qemu", found, "no qemu-system-x86_64 in PATH")
+}
+
+/// A cgroup hierarchy with the cpu controller where cgroups can be made.
+///
+/// # Errors
+/// It is not mounted, or read-only.
+pub fn cpu_cgroup() -> Result<(), Missing> {
+    let missing = |cause| Missing {
+        need: "cpu_cgroup",
+        cause,
+    };
+    for dir in crate::cgroup::roots().map_err(missing)? {
+        let probe = dir.join(format!("virtlens-need-{}", std::process::id()));
+        // Two threads may ask at once.
+        match fs::create_dir(&probe) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(missing(format!("{}: {error}", probe.display())));
+            }
+            _ => drop(fs::remove_dir(&probe)),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_skip_is_allowed_by_need_by_test_or_by_all() {
+        assert!(is_allowed("kvm, bpf", "some_test", "bpf"));
+        assert!(is_allowed("some_test", "some_test", "bpf"));
+        assert!(is_allowed("all", "some_test", "bpf"));
+        assert!(!is_allowed("", "some_test", "bpf"));
+        assert!(!is_allowed("kvm", "some_test", "bpf"));
+    }
+
+    #[test]
+    fn a_met_need_skips_nothing() {
+        assert!(all("a_met_need_skips_nothing", [that("sky", true, "")]));
+        assert_eq!(skipped(), 0);
+    }
+}

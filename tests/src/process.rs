@@ -1,0 +1,136 @@
+//! Oracles: what the kernel shows of processes and threads in /proc, and CPU
+//! time used on purpose.
+
+use std::fs;
+use std::time::Duration;
+
+/// One thread's /proc/PID/task/TID/schedstat: cumulative, since its birth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schedstat {
+    /// Time on a CPU, ns (`sum_exec_runtime`); lags by up to a tick while the
+    /// thread runs.
+    pub cpu_ns: u64,
+    /// Time runnable on a queue, ns (`run_delay`), throttled time included.
+    pub wait_ns: u64,
+}
+
+impl Schedstat {
+    /// Of a thread; `None` if there is no such thread any more.
+    pub fn read(pid: u32, tid: i32) -> Option<Self> {
+        let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+        let mut fields = text
+            .split_ascii_whitespace()
+            .map(|field| field.parse().ok());
+        Some(Self {
+            cpu_ns: fields.next()??,
+            wait_ns: fields.next()??,
+        })
+    }
+
+    /// Of all living threads of a process, summed.
+    pub fn sum(pid: u32) -> Self {
+        let none = Self {
+            cpu_ns: 0,
+            wait_ns: 0,
+        };
+        tids(pid)
+            .into_iter()
+            .filter_map(|tid| Self::read(pid, tid))
+            .fold(none, |sum, one| Self {
+                cpu_ns: sum.cpu_ns + one.cpu_ns,
+                wait_ns: sum.wait_ns + one.wait_ns,
+            })
+    }
+}
+
+/// Thread ids of a process, ascending; none if it is gone.
+pub fn tids(pid: u32) -> Vec<i32> {
+    let mut tids: Vec<i32> = names(&format!("/proc/{pid}/task"))
+        .filter_map(|name| name.parse().ok())
+        .collect();
+    tids.sort_unstable();
+    tids
+}
+
+/// A thread's name, at most 15 bytes; `None` if it is gone.
+pub fn comm(pid: u32, tid: i32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
+    Some(text.trim_end_matches('\n').to_owned())
+}
+
+/// Ids of the vCPUs whose files a process holds, ascending. The kernel names
+/// such a file by its vCPU's id (`kvm-vcpu:N`, `virt/kvm/kvm_main.c`).
+pub fn vcpu_ids(pid: u32) -> Vec<u32> {
+    let dir = format!("/proc/{pid}/fd");
+    let mut ids: Vec<u32> = names(&dir)
+        .filter_map(|name| fs::read_link(format!("{dir}/{name}")).ok())
+        .filter_map(|to| {
+            to.to_str()?
+                .strip_prefix("anon_inode:kvm-vcpu:")?
+                .parse()
+                .ok()
+        })
+        .collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// Whether a thread is blocked in the kernel's side of `KVM_RUN`: its guest is
+/// halted. The kernel's own worker in a VMM (`kvm-nx-lpage-re`, a thread of
+/// the process since v6.14) looks the same, for it has the registers of the
+/// vCPU thread that started it.
+pub fn is_halted(pid: u32, tid: i32) -> bool {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).unwrap_or_default();
+    let fields: Vec<&str> = text.split_ascii_whitespace().collect();
+    matches!(fields[..], ["16", _, "0xae80", ..])
+}
+
+/// Pins a thread to CPUs; panics if the kernel refuses.
+pub fn set_affinity(tid: i32, cpus: &[usize]) {
+    // SAFETY: all zeroes is an empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    for cpu in cpus {
+        // SAFETY: CPU_SET ignores a CPU beyond the set.
+        unsafe { libc::CPU_SET(*cpu, &mut set) };
+    }
+    // SAFETY: the set is live and of the size given.
+    let failed = unsafe { libc::sched_setaffinity(tid, size_of_val(&set), &raw const set) };
+    assert_eq!(
+        failed,
+        0,
+        "pin {tid} to {cpus:?}: {}",
+        std::io::Error::last_os_error()
+    );
+}
+
+/// Uses CPU in the calling thread until its clock went on by `cpu`; what it
+/// went on by, exactly, ns.
+pub fn burn(cpu: Duration) -> u64 {
+    let start_ns = own_cpu_ns();
+    let wanted_ns = u64::try_from(cpu.as_nanos()).expect("a load of less than 584 years");
+    loop {
+        let burned_ns = own_cpu_ns() - start_ns;
+        if burned_ns >= wanted_ns {
+            return burned_ns;
+        }
+        std::hint::spin_loop();
+    }
+}
+
+/// CPU time of the calling thread since its birth, ns.
+pub fn own_cpu_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is a live, writable timespec.
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
+    assert_eq!(failed, 0, "a thread has a clock");
+    let ns = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
+    u64::try_from(ns).expect("a CPU clock is never negative")
+}
+
+fn names(dir: &str) -> impl Iterator<Item = String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok())
+}

@@ -1,0 +1,139 @@
+//! `bpf/abi.h` and its mirror in crates/abi say the same.
+
+use std::path::Path;
+use std::process::Command;
+
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::HasSize;
+use libbpf_rs::btf::types::{Enum, MemberAttr, Struct};
+use virtlens_abi::{ENUMERATORS, Field, Layout, STRUCTS};
+
+/// The header compiled by itself, so that its type information has every
+/// struct and enum of it.
+fn header() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("there is room for a folder");
+    let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bpf");
+    let text = std::fs::read_to_string(bpf.join("abi.h")).expect("the header is there");
+    let anchors = declared(&text)
+        .into_iter()
+        .map(|(kind, name)| format!("{kind} {name} a_{name};"));
+    let includes = ["#include \"kernel.bpf.h\"", "#include \"abi.h\""].map(str::to_owned);
+    let source = includes
+        .into_iter()
+        .chain(anchors)
+        .collect::<Vec<_>>()
+        .join("\n");
+    let file = folder.path().join("abi.c");
+    std::fs::write(&file, source).expect("there is room for a file");
+    let status = Command::new("clang")
+        .args(["-target", "bpf", "-g", "-O2", "-c"])
+        .arg("-I")
+        .arg(bpf)
+        .arg(&file)
+        .arg("-o")
+        .arg(folder.path().join("abi.o"))
+        .status();
+    assert!(
+        status
+            .expect("clang is installed, as for the build")
+            .success()
+    );
+    folder
+}
+
+/// The structs and enums that the header declares: ("struct", "owner") …
+fn declared(header: &str) -> Vec<(&str, &str)> {
+    header
+        .lines()
+        .filter_map(|line| line.strip_suffix(" {"))
+        .filter_map(|line| line.split_once(' '))
+        .filter(|(kind, _)| matches!(*kind, "struct" | "enum"))
+        .collect()
+}
+
+/// Names, offsets and sizes. There is no implicit padding, so a field ends
+/// where the next begins.
+fn of_header(found: &Struct<'_>) -> Vec<(String, usize, usize)> {
+    let offsets: Vec<usize> = found
+        .iter()
+        .map(|member| match member.attr {
+            MemberAttr::Normal { offset } => offset as usize / 8,
+            MemberAttr::BitField { .. } => panic!("the contract has no bit fields"),
+        })
+        .collect();
+    let ends = offsets[1..].iter().copied().chain([found.size()]);
+    found
+        .iter()
+        .zip(offsets.iter().zip(ends))
+        .map(|(member, (offset, end))| {
+            let name = member
+                .name
+                .expect("it has one")
+                .to_string_lossy()
+                .into_owned();
+            (name, *offset, end - offset)
+        })
+        .collect()
+}
+
+fn owned(fields: &[Field]) -> Vec<(String, usize, usize)> {
+    fields
+        .iter()
+        .map(|(name, offset, size)| ((*name).to_owned(), *offset, *size))
+        .collect()
+}
+
+#[test]
+fn the_mirror_has_every_struct_as_it_is() {
+    let folder = header();
+    let btf = Btf::from_path(folder.path().join("abi.o")).expect("clang wrote type information");
+    let text = include_str!("../../bpf/abi.h");
+    let names: Vec<&str> = declared(text)
+        .into_iter()
+        .filter(|(kind, _)| *kind == "struct")
+        .map(|(_, n)| n)
+        .collect();
+    let mirrored: Vec<&str> = STRUCTS.iter().map(|layout| layout.name).collect();
+    assert_eq!(
+        mirrored, names,
+        "crates/abi has the structs of bpf/abi.h, in its order"
+    );
+    for Layout { name, size, fields } in STRUCTS {
+        let found: Struct<'_> = btf
+            .type_by_name(name)
+            .unwrap_or_else(|| panic!("no {name}"));
+        assert_eq!(of_header(&found), owned(fields), "struct {name}");
+        assert_eq!(*size, found.size(), "struct {name}");
+    }
+}
+
+#[test]
+fn the_mirror_has_every_enumerator_as_it_is() {
+    let folder = header();
+    let btf = Btf::from_path(folder.path().join("abi.o")).expect("clang wrote type information");
+    let text = include_str!("../../bpf/abi.h");
+    let enums = declared(text)
+        .into_iter()
+        .filter(|(kind, _)| *kind == "enum");
+    let of_header: Vec<(String, i64)> = enums
+        .flat_map(|(_, name)| {
+            let found: Enum<'_> = btf
+                .type_by_name(name)
+                .unwrap_or_else(|| panic!("no {name}"));
+            found
+                .iter()
+                .map(|one| {
+                    (
+                        one.name.expect("it has one").to_string_lossy().into(),
+                        one.value,
+                    )
+                })
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    let mirrored: Vec<(String, i64)> = ENUMERATORS
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), i64::from(*value)))
+        .collect();
+    assert_eq!(mirrored, of_header);
+}
