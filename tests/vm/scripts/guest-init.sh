@@ -1,0 +1,66 @@
+#!/bin/busybox sh
+# Init of the nested guest: puts its devices to use and takes orders from the
+# rig on its second serial port, one a line: "start LOAD" or "stop LOAD". Every
+# order is answered with a line.
+/bin/busybox --install -s /bin
+export PATH=/bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mount -t tmpfs tmp /tmp
+for module in /modules/*.ko; do
+    insmod "$module"
+done
+mkdir -p /share
+mount -t virtiofs share /share
+ifconfig lo 127.0.0.1 up
+ifconfig eth0 10.77.0.2 netmask 255.255.255.0 up
+
+# Every load runs until its word leaves /tmp.
+spin() { while [ -e /tmp/cpu ]; do i=0; while [ $i -lt 5000 ]; do i=$((i + 1)); done; done; }
+load() {
+    case $1 in
+    cpu) spin & spin; wait ;;
+    virtiofs)
+        while [ -e /tmp/virtiofs ]; do
+            dd if=/dev/zero of=/share/blob bs=64k count=64 conv=fsync
+            dd if=/share/blob of=/dev/null bs=64k
+            rm /share/blob
+        done ;;
+    disk)
+        while [ -e /tmp/disk ]; do
+            dd if=/dev/vda of=/dev/null bs=64k count=256 iflag=direct
+        done ;;
+    memory)
+        # Fills and frees 64 MiB; the free pages are reported to the host.
+        while [ -e /tmp/memory ]; do
+            dd if=/dev/zero of=/tmp/ballast bs=1M count=64
+            rm /tmp/ballast
+            sleep 4
+        done ;;
+    esac
+}
+
+order() {
+    case "$1 $2" in
+    "start cpu" | "start virtiofs" | "start disk" | "start memory")
+        touch "/tmp/$2"
+        load "$2" >/dev/null 2>&1 &
+        eval "$2=$!"
+        echo ok ;;
+    "stop cpu" | "stop virtiofs" | "stop disk" | "stop memory")
+        rm -f "/tmp/$2"
+        eval "wait \${$2:-}"
+        echo ok ;;
+    *) echo "error unknown order $1 $2" ;;
+    esac
+}
+
+# Line mode: a SIGCHLD makes the shell begin its read anew, which must not
+# lose half an order.
+stty -F /dev/ttyS1 icanon -echo -onlcr
+exec 3<>/dev/ttyS1
+echo "ready $(nproc)" >&3
+while read -r verb load <&3; do
+    order "$verb" "$load" >&3
+done

@@ -1,0 +1,200 @@
+//! Puts load on the pod, on order, and takes it off again.
+//!
+//! ```text
+//! suite -- control.sock --> Loads -- serial port --> guest: cpu virtiofs disk memory
+//!                                 \- UDP to the tap: vhost
+//! ```
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::UdpSocket;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{JoinHandle, sleep, spawn};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+
+use virtlens_vmtest::scenario::MAX_LOAD;
+
+use crate::pod::TAP;
+
+/// The loads that the guest makes; its init script knows the same names.
+const GUEST_LOADS: [&str; 4] = ["cpu", "disk", "memory", "virtiofs"];
+
+/// The load that this process makes.
+const FLOOD: &str = "vhost";
+
+/// The guest and the loads on it.
+pub(crate) struct Loads {
+    guest: BufReader<UnixStream>,
+    running: BTreeMap<String, Instant>,
+    flood: Option<Flood>,
+}
+
+impl Loads {
+    /// Connects to the guest's control port and waits until it is up.
+    pub(crate) fn connect(port: &Path, patience: Duration) -> anyhow::Result<Self> {
+        let stream = UnixStream::connect(port).with_context(|| port.display().to_string())?;
+        stream.set_read_timeout(Some(patience))?;
+        let mut guest = BufReader::new(stream);
+        let mut line = String::new();
+        guest
+            .read_line(&mut line)
+            .context("the guest did not come up")?;
+        ensure!(
+            line.starts_with("ready"),
+            "the guest said {line:?} instead of ready"
+        );
+        Ok(Self {
+            guest,
+            running: BTreeMap::new(),
+            flood: None,
+        })
+    }
+
+    /// All names that orders know.
+    pub(crate) fn names() -> Vec<String> {
+        GUEST_LOADS
+            .iter()
+            .chain([&FLOOD])
+            .map(|name| (*name).to_owned())
+            .collect()
+    }
+
+    /// Carries out `start LOAD` or `stop LOAD`; doing either twice is no error.
+    pub(crate) fn order(&mut self, order: &str) -> anyhow::Result<()> {
+        let (verb, load) = order
+            .trim()
+            .split_once(' ')
+            .context("an order is two words")?;
+        ensure!(
+            Self::names().iter().any(|name| name == load),
+            "there is no load {load}"
+        );
+        match (verb, self.running.contains_key(load)) {
+            ("start", false) => {
+                if load == FLOOD {
+                    self.flood = Some(Flood::start()?);
+                } else {
+                    self.ask_guest(order)?;
+                }
+                self.running.insert(load.to_owned(), Instant::now());
+            }
+            ("stop", true) => {
+                if load == FLOOD {
+                    drop(self.flood.take());
+                } else {
+                    self.ask_guest(order)?;
+                }
+                self.running.remove(load);
+            }
+            ("start" | "stop", _) => {}
+            _ => bail!("unknown order {order:?}"),
+        }
+        Ok(())
+    }
+
+    fn ask_guest(&mut self, order: &str) -> anyhow::Result<()> {
+        writeln!(self.guest.get_mut(), "{}", order.trim())?;
+        let mut answer = String::new();
+        self.guest
+            .read_line(&mut answer)
+            .context("the guest does not answer")?;
+        ensure!(answer.trim() == "ok", "{order}: the guest said {answer:?}");
+        Ok(())
+    }
+
+    fn stop_overdue(&mut self) {
+        let overdue = self
+            .running
+            .iter()
+            .filter(|(_, since)| since.elapsed() > MAX_LOAD);
+        let names: Vec<_> = overdue.map(|(name, _)| name.clone()).collect();
+        for name in names {
+            if let Err(error) = self.order(&format!("stop {name}")) {
+                println!("cannot stop {name}: {error:#}");
+            }
+        }
+    }
+}
+
+/// Serves orders on a socket until this process ends.
+pub(crate) fn serve(loads: &Arc<Mutex<Loads>>, control: &Path) -> anyhow::Result<()> {
+    let listener = UnixListener::bind(control).with_context(|| control.display().to_string())?;
+    let serving = Arc::clone(loads);
+    spawn(move || {
+        for stream in listener.incoming().flatten() {
+            if let Err(error) = answer(&stream, &serving) {
+                println!("control: {error:#}");
+            }
+        }
+    });
+    let watching = Arc::clone(loads);
+    spawn(move || {
+        loop {
+            sleep(Duration::from_secs(1));
+            lock(&watching).stop_overdue();
+        }
+    });
+    Ok(())
+}
+
+/// The loads, whatever became of another thread that held them.
+pub(crate) fn lock(loads: &Mutex<Loads>) -> std::sync::MutexGuard<'_, Loads> {
+    loads.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn answer(stream: &UnixStream, loads: &Mutex<Loads>) -> anyhow::Result<()> {
+    // A client that never speaks must not keep the others waiting.
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let mut order = String::new();
+    BufReader::new(stream).read_line(&mut order)?;
+    let mut stream = stream;
+    match lock(loads).order(&order) {
+        Ok(()) => writeln!(stream, "ok")?,
+        Err(error) => writeln!(stream, "error {error:#}")?,
+    }
+    Ok(())
+}
+
+/// UDP packets to the guest, which the vhost worker must copy to it.
+struct Flood {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Flood {
+    fn start() -> anyhow::Result<Self> {
+        let socket = UdpSocket::bind((TAP.1, 0))?;
+        // Port 9 discards; the guest's kernel does, nobody listens there.
+        socket.connect((TAP.2, 9))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = spawn(move || {
+            let packet = [0; 1200];
+            while !stopped.load(Ordering::Relaxed) {
+                // At most 16 packets a millisecond, so that the sender leaves
+                // the emulated CPUs to those who are to be measured. Refused
+                // and dropped packets are as good as others.
+                for _ in 0..16 {
+                    let _ = socket.send(&packet);
+                }
+                sleep(Duration::from_millis(1));
+            }
+        });
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}

@@ -1,0 +1,164 @@
+//! `vmtest-inside`: stages the pods in the VM under test, checks that they do
+//! what they are there for, runs the suites beside them and reports.
+//!
+//! With `--order "start LOAD"` it is the control socket's client, for a shell
+//! in the VM.
+
+mod cgroup;
+mod checks;
+mod loads;
+mod pod;
+mod procfs;
+mod qmp;
+mod suites;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+
+use virtlens_vmtest::plan::{PLAN_PATH, Plan, Stage};
+use virtlens_vmtest::report::{Line, Outcome};
+use virtlens_vmtest::scenario::{SCENARIO_PATH, Scenario};
+
+use crate::checks::{Checks, check};
+use crate::loads::Loads;
+use crate::pod::{Running, TAP};
+
+/// The pod's quota in every 100 ms: less than its vCPUs and helpers can use.
+pub(crate) const QUOTA_US: u32 = 150_000;
+
+/// A guest kernel under two layers of emulation boots in about 15 s.
+const GUEST_PATIENCE: Duration = Duration::from_secs(75);
+
+fn main() -> anyhow::Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => run(&Plan::read(Path::new(PLAN_PATH))?),
+        ["--order", order] => Scenario::read()?.order(order),
+        _ => bail!("usage: vmtest-inside [--order \"start|stop LOAD\"]"),
+    }
+}
+
+fn run(plan: &Plan) -> anyhow::Result<()> {
+    checks::features();
+    let staged = plan
+        .stage
+        .as_ref()
+        .map(|stage| Staged::start(plan, stage))
+        .transpose();
+    match &staged {
+        Ok(Some(staged)) if !plan.shell => staged.check(),
+        Ok(Some(_)) => {}
+        Ok(None) => report_no_pods(),
+        Err(error) => {
+            check("pods_start", || bail!("{error:#}"));
+            dump_logs();
+        }
+    }
+    println!("{}", Line::Done("rig".to_owned()));
+    if plan.shell {
+        shell()?;
+    } else {
+        for suite in &plan.suites {
+            suites::run(suite, &plan.kernel);
+        }
+    }
+    println!("{}", Line::End);
+    if let Ok(Some(staged)) = staged {
+        staged.pods.into_iter().for_each(|(_, pod)| pod.stop());
+    }
+    Ok(())
+}
+
+/// The pods that run, and the hand on their loads.
+struct Staged {
+    pods: Vec<(&'static str, Running)>,
+    loads: Arc<Mutex<Loads>>,
+}
+
+impl Staged {
+    fn start(plan: &Plan, stage: &Stage) -> anyhow::Result<Self> {
+        let began = Instant::now();
+        fs::create_dir_all("/run/scenario")?;
+        let mut pods = Vec::new();
+        for shape in pod::shapes() {
+            let running = Running::start(&shape, stage)
+                .with_context(|| format!("the pod {} does not start", shape.name))?;
+            pods.push((shape.name, running));
+        }
+        let named = &mut pods[0].1;
+        // QEMU has made the interface; the guest answers from the other end.
+        let up = Command::new("/run/busybox")
+            .args(["ifconfig", TAP.0, TAP.1, "up"])
+            .status()?;
+        ensure!(up.success(), "cannot bring up {}", TAP.0);
+        let loads = Loads::connect(&named.dir.join("ctl.sock"), GUEST_PATIENCE)?;
+        named.pod.loads = Loads::names();
+        cgroup::set_quota(&named.pod.pod_cgroup, Some(QUOTA_US))?;
+
+        let control = Path::new("/run/scenario/control.sock");
+        let loads = Arc::new(Mutex::new(loads));
+        loads::serve(&loads, control)?;
+        let scenario = Scenario {
+            kernel: plan.kernel.clone(),
+            cgroup_root: cgroup::ROOT.into(),
+            control: control.into(),
+            pods: pods
+                .iter()
+                .map(|(name, run)| ((*name).to_owned(), run.pod.clone()))
+                .collect(),
+        };
+        fs::write(SCENARIO_PATH, serde_json::to_vec_pretty(&scenario)?)?;
+        println!(
+            "the pods are up after {:.1} s",
+            began.elapsed().as_secs_f64()
+        );
+        Ok(Self { pods, loads })
+    }
+
+    fn check(&self) {
+        let (named, plain) = (&self.pods[0].1.pod, &self.pods[1].1.pod);
+        Checks {
+            named,
+            plain,
+            loads: &self.loads,
+        }
+        .run();
+    }
+}
+
+fn report_no_pods() {
+    let outcome = Outcome::Skip("kernels.toml says that KVM does not work here".to_owned());
+    println!(
+        "{}",
+        Line::Test {
+            name: "rig::pods_start".to_owned(),
+            outcome
+        }
+    );
+}
+
+/// What the pods' processes said, for the console log.
+fn dump_logs() {
+    for shape in pod::shapes() {
+        for log in ["virtiofsd.log", "qemu.log", "guest.log"] {
+            let path = Path::new("/run/scenario").join(shape.name).join(log);
+            for line in fs::read_to_string(path).unwrap_or_default().lines() {
+                println!("{}/{log}| {line}", shape.name);
+            }
+        }
+    }
+}
+
+fn shell() -> anyhow::Result<()> {
+    println!("{SCENARIO_PATH} tells what is here; leave with exit or ctrl-a x");
+    // Without a session of its own a shell has no job control.
+    Command::new("/run/busybox")
+        .args(["setsid", "-c", "/bin/bash", "-i"])
+        .status()?;
+    Ok(())
+}

@@ -1,0 +1,243 @@
+//! Starts one pod: a virtiofsd and a QEMU in their cgroups.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use virtlens_vmtest::plan::Stage;
+use virtlens_vmtest::scenario::Pod;
+
+use crate::cgroup;
+use crate::procfs::{comm, processes, threads, wait_for};
+use crate::qmp::Qmp;
+
+/// The network of the pod with a guest: the host's end and the guest's.
+pub(crate) const TAP: (&str, &str, &str) = ("vmtap0", "10.77.0.1", "10.77.0.2");
+
+/// Under emulation everything takes its time, but not this long.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// What makes one pod different from another.
+pub(crate) struct Shape {
+    pub(crate) name: &'static str,
+    pub(crate) uid: &'static str,
+    /// Cgroups from the root: the pod's, the VMM's, the virtiofsd's.
+    pub(crate) pod_cgroup: PathBuf,
+    pub(crate) vmm_cgroup: PathBuf,
+    pub(crate) virtiofsd_cgroup: PathBuf,
+    /// Boots Linux with every device; otherwise firmware that idles.
+    pub(crate) full: bool,
+}
+
+/// A pod that runs, with the processes that must be ended.
+pub(crate) struct Running {
+    pub(crate) pod: Pod,
+    /// Where the files of the pod are: sockets, disk, logs.
+    pub(crate) dir: PathBuf,
+    children: Vec<Child>,
+}
+
+const NAMED_UID: &str = "6f1c1b8e-3f0a-4f3e-9a51-0d9c1d2e3f40";
+const PLAIN_UID: &str = "b7a9d2c4-58e1-4c6f-8b1d-73f2a90c4e15";
+
+/// The pods of the scenario.
+///
+/// `named` is what containerd makes with the systemd cgroup driver and Kata's
+/// `sandbox_cgroup_only`. `plain` is what Kata's Go runtime makes by default
+/// with the cgroupfs driver on cgroup v2: helpers in `/kata_overhead`, outside
+/// the pod (kata-containers 4.1 `src/runtime/virtcontainers/sandbox.go`).
+pub(crate) fn shapes() -> [Shape; 2] {
+    let slice = format!(
+        "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{}.slice",
+        NAMED_UID.replace('-', "_")
+    );
+    let sandbox = "c3".repeat(32);
+    let pod = format!("kubepods/burstable/pod{PLAIN_UID}");
+    [
+        Shape {
+            name: "named",
+            uid: NAMED_UID,
+            vmm_cgroup: format!("{slice}/cri-containerd-{}.scope", "a1".repeat(32)).into(),
+            virtiofsd_cgroup: format!("{slice}/cri-containerd-{}.scope", "b2".repeat(32)).into(),
+            pod_cgroup: slice.into(),
+            full: true,
+        },
+        Shape {
+            name: "plain",
+            uid: PLAIN_UID,
+            vmm_cgroup: format!("{pod}/kata_{sandbox}").into(),
+            virtiofsd_cgroup: format!("kata_overhead/{sandbox}").into(),
+            pod_cgroup: pod.into(),
+            full: false,
+        },
+    ]
+}
+
+impl Running {
+    /// Starts the pod and waits until its VMM answers.
+    pub(crate) fn start(shape: &Shape, stage: &Stage) -> anyhow::Result<Self> {
+        let dir = Path::new("/run/scenario").join(shape.name);
+        fs::create_dir_all(dir.join("share"))?;
+        for group in [&shape.vmm_cgroup, &shape.virtiofsd_cgroup] {
+            cgroup::make(group)?;
+        }
+        let socket = dir.join("virtiofsd.sock");
+        let mut virtiofsd = Command::new(&stage.virtiofsd);
+        virtiofsd
+            .arg("--socket-path")
+            .arg(&socket)
+            .arg("--shared-dir")
+            .arg(dir.join("share"));
+        // Without the guest's page cache every access reaches the daemon.
+        virtiofsd.args(["--cache", "never", "--thread-pool-size", "1"]);
+        let log = dir.join("virtiofsd.log");
+        let mut children = vec![spawn(&virtiofsd, &shape.virtiofsd_cgroup, &log)?];
+        wait_for("virtiofsd's socket", PATIENCE, || {
+            socket.exists().then_some(())
+        })?;
+
+        let qmp = dir.join("qmp.sock");
+        let log = dir.join("qemu.log");
+        children.push(spawn(&qemu(shape, stage, &dir)?, &shape.vmm_cgroup, &log)?);
+        let (virtiofsd, vmm) = (children[0].id(), children[1].id());
+        let mut answer = wait_for("QEMU's monitor", PATIENCE, || Qmp::connect(&qmp).ok())
+            .with_context(|| fs::read_to_string(&log).unwrap_or_default())?;
+        let vhost_tid = shape.full.then(|| vhost_worker(vmm)).transpose()?;
+        let pod = Pod {
+            uid: shape.uid.to_owned(),
+            vmm_pid: vmm,
+            vcpu_tids: answer.thread_ids("query-cpus-fast")?,
+            iothread_tids: answer.thread_ids("query-iothreads")?,
+            virtiofsd_pids: std::iter::once(virtiofsd)
+                .chain(children_of(virtiofsd))
+                .collect(),
+            vhost_tid,
+            tap: shape.full.then(|| TAP.0.to_owned()),
+            pod_cgroup: shape.pod_cgroup.clone(),
+            vmm_cgroup: shape.vmm_cgroup.clone(),
+            virtiofsd_cgroup: shape.virtiofsd_cgroup.clone(),
+            qmp,
+            loads: Vec::new(),
+        };
+        Ok(Self { pod, dir, children })
+    }
+
+    /// Ends the pod's processes, the VMM first.
+    pub(crate) fn stop(mut self) {
+        for child in self.children.iter_mut().rev() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Starts a command inside a cgroup: a shell enters it and becomes the command,
+/// so that no thread of it was ever elsewhere.
+fn spawn(command: &Command, group: &Path, log: &Path) -> anyhow::Result<Child> {
+    let log = File::create(log)?;
+    Command::new("/bin/sh")
+        .args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""])
+        .arg(cgroup::path(group))
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+        .context("cannot start /bin/sh")
+}
+
+fn qemu(shape: &Shape, stage: &Stage, dir: &Path) -> anyhow::Result<Command> {
+    let path = |file: &str| dir.join(file).display().to_string();
+    let size = if shape.full { "256M" } else { "64M" };
+    let names = if shape.full { ",debug-threads=on" } else { "" };
+    let mut qemu = Command::new(&stage.qemu);
+    qemu.args(["-nodefaults", "-display", "none", "-no-reboot"])
+        .args(["-accel", "kvm", "-cpu", "max,+topoext", "-m", size])
+        .args(["-name", &format!("sandbox-{}{names}", shape.name)])
+        .args([
+            "-object",
+            &format!("memory-backend-memfd,id=ram,size={size},share=on"),
+        ])
+        .args(["-machine", "q35,memory-backend=ram"])
+        .args(["-object", "iothread,id=io0"])
+        .args([
+            "-chardev",
+            &format!("socket,id=fs,path={}", path("virtiofsd.sock")),
+        ])
+        .args(["-device", "vhost-user-fs-pci,chardev=fs,tag=share"])
+        .args([
+            "-qmp",
+            &format!("unix:{},server=on,wait=off", path("qmp.sock")),
+        ]);
+    if !shape.full {
+        return Ok(qemu);
+    }
+    File::create(dir.join("disk"))?.set_len(64 << 20)?;
+    let net = format!(
+        "tap,id=net,ifname={},script=no,downscript=no,vhost=on",
+        TAP.0
+    );
+    qemu.args(["-smp", "2,sockets=1,cores=1,threads=2"])
+        .args([
+            "-drive",
+            &format!("if=none,id=disk,format=raw,file={}", path("disk")),
+        ])
+        .args(["-device", "virtio-blk-pci,drive=disk,iothread=io0"])
+        .args([
+            "-netdev",
+            &net,
+            "-device",
+            "virtio-net-pci,netdev=net,romfile=",
+        ])
+        .args(["-device", "virtio-balloon-pci,free-page-reporting=on"])
+        .args(["-serial", &format!("file:{}", path("guest.log"))])
+        .args([
+            "-chardev",
+            &format!("socket,id=ctl,path={},server=on,wait=off", path("ctl.sock")),
+        ])
+        .args(["-serial", "chardev:ctl"])
+        .arg("-kernel")
+        .arg(&stage.guest_kernel)
+        .arg("-initrd")
+        .arg(&stage.guest_initrd)
+        // Order 9 lets the guest report 2 MiB blocks on every kernel.
+        .args([
+            "-append",
+            "console=ttyS0 quiet panic=-1 page_reporting.page_reporting_order=9",
+        ]);
+    Ok(qemu)
+}
+
+/// The worker of the VMM's vhost device, named after the thread that set the
+/// owner: a kernel thread up to 6.3, a thread of the VMM since
+/// (drivers/vhost/vhost.c).
+fn vhost_worker(vmm: u32) -> anyhow::Result<u32> {
+    let name = format!("vhost-{vmm}");
+    let mut all = threads(vmm);
+    all.extend(processes());
+    match all.into_iter().find(|tid| comm(*tid) == name) {
+        Some(tid) => Ok(tid),
+        None => bail!("there is no thread {name}"),
+    }
+}
+
+fn children_of(pid: u32) -> Vec<u32> {
+    let parent = |child: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{child}/stat")).ok()?;
+        // The name stands in brackets and may hold anything, even ") ".
+        stat.rsplit_once(") ")?
+            .1
+            .split(' ')
+            .nth(1)?
+            .parse::<u32>()
+            .ok()
+    };
+    processes()
+        .into_iter()
+        .filter(|child| parent(child) == Some(pid))
+        .collect()
+}

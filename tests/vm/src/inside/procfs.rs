@@ -1,0 +1,103 @@
+//! The plain /proc readings the rig checks itself with. Deliberately not the
+//! agent's own readers: the rig is what those are judged by.
+
+use std::fs;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+
+/// All threads of a process.
+pub(crate) fn threads(pid: u32) -> Vec<u32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// All processes, kernel threads included.
+pub(crate) fn processes() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// The name of a thread; empty if it is gone.
+pub(crate) fn comm(tid: u32) -> String {
+    fs::read_to_string(format!("/proc/{tid}/comm"))
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+/// CPU time of a thread since its birth: the first field of its schedstat,
+/// which is `sum_exec_runtime` (kernel/sched: `proc_pid_schedstat`).
+pub(crate) fn run_ns(tid: u32) -> anyhow::Result<u64> {
+    let path = format!("/proc/{tid}/schedstat");
+    let text = fs::read_to_string(&path).with_context(|| path.clone())?;
+    let first = text
+        .split_whitespace()
+        .next()
+        .with_context(|| path.clone())?;
+    first.parse().with_context(|| path)
+}
+
+/// CPU time that these threads use together within `window`.
+pub(crate) fn burn_ns(tids: &[u32], window: Duration) -> anyhow::Result<u64> {
+    let total = || {
+        tids.iter()
+            .try_fold(0, |sum, tid| anyhow::Ok(sum + run_ns(*tid)?))
+    };
+    let before = total()?;
+    sleep(window);
+    Ok(total()? - before)
+}
+
+/// One figure of a `key value` file such as cpu.stat or status.
+pub(crate) fn keyed(path: &Path, key: &str) -> anyhow::Result<u64> {
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(key)?.split_whitespace().next());
+    let value = value.with_context(|| format!("{}: no {key}", path.display()))?;
+    Ok(value.parse()?)
+}
+
+/// Asks again and again until there is an answer or the time is over.
+pub(crate) fn wait_for<T>(
+    what: &str,
+    limit: Duration,
+    mut ask: impl FnMut() -> Option<T>,
+) -> anyhow::Result<T> {
+    let began = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return Ok(answer);
+        }
+        ensure!(
+            began.elapsed() < limit,
+            "{what}: not within {} s",
+            limit.as_secs()
+        );
+        sleep(Duration::from_millis(50));
+    }
+}
+
+/// The number in the first argument-carrying system call a sleeping thread is
+/// in: `(number, second argument)` of /proc/TID/syscall.
+pub(crate) fn blocked_in(tid: u32) -> anyhow::Result<Option<(u64, u64)>> {
+    let text = fs::read_to_string(format!("/proc/{tid}/syscall"))?;
+    let mut words = text.split_whitespace();
+    let Some(Ok(number)) = words.next().map(str::parse::<u64>) else {
+        return Ok(None);
+    };
+    let Some(second) = words.nth(1).and_then(|word| word.strip_prefix("0x")) else {
+        bail!("/proc/{tid}/syscall: cannot read {text:?}");
+    };
+    Ok(Some((number, u64::from_str_radix(second, 16)?)))
+}

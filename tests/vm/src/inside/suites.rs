@@ -1,0 +1,143 @@
+//! Runs the planned test programs and turns what they print into a report.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use virtlens_vmtest::plan::Suite;
+use virtlens_vmtest::report::{Line, MARK, Outcome, parse_libtest, parse_line};
+
+/// Runs a suite and reports it, whatever becomes of it.
+pub(crate) fn run(suite: &Suite, kernel: &str) {
+    let (output, end) = match execute(suite, kernel) {
+        Ok(ran) => ran,
+        Err(error) => (String::new(), Err(format!("{error:#}"))),
+    };
+    for line in output.lines().filter_map(parse_line) {
+        if let Line::Feature(_) = line {
+            println!("{line}");
+        }
+    }
+    for (name, outcome) in outcomes(&output, end) {
+        println!(
+            "{}",
+            Line::Test {
+                name: format!("{}::{name}", suite.name),
+                outcome
+            }
+        );
+    }
+    println!("{}", Line::Done(suite.name.clone()));
+}
+
+/// The outcome of each test, and of the program itself if that tells more.
+fn outcomes(output: &str, end: Result<(), String>) -> BTreeMap<String, Outcome> {
+    let mut outcomes = parse_libtest(output);
+    let failed = outcomes
+        .values()
+        .any(|outcome| matches!(outcome, Outcome::Fail(_)));
+    match end {
+        // libtest exits with an error if a test failed: that is no second one.
+        Err(_) if failed => {}
+        Err(why) => drop(outcomes.insert("program".to_owned(), Outcome::Fail(why))),
+        Ok(()) if outcomes.is_empty() => drop(outcomes.insert("program".to_owned(), Outcome::Ok)),
+        Ok(()) => {}
+    }
+    outcomes
+}
+
+/// Runs the program to its end or its deadline: what it printed, and how it
+/// ended.
+fn execute(suite: &Suite, kernel: &str) -> anyhow::Result<(String, Result<(), String>)> {
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", "exec \"$0\" \"$@\" 2>&1"])
+        .arg(&suite.program)
+        .args(&suite.args)
+        .env("VIRTLENS_VM", kernel)
+        .env("RUST_BACKTRACE", "1")
+        .env("HOME", "/tmp")
+        .current_dir(&suite.directory)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| suite.program.display().to_string())?;
+    let stdout = child.stdout.take().context("stdout is piped")?;
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+            if sender
+                .send(String::from_utf8_lossy(&line).into_owned())
+                .is_err()
+            {
+                break;
+            }
+        }
+    });
+    let limit = Instant::now() + Duration::from_secs(suite.deadline_s);
+    let mut output = String::new();
+    let in_time = loop {
+        match lines.recv_timeout(limit.saturating_duration_since(Instant::now())) {
+            Ok(line) => {
+                // Shown for the log, but not as lines of the report.
+                println!("{}| {}", suite.name, line.replace(MARK, "vmtest"));
+                output.push_str(&line);
+                output.push('\n');
+            }
+            Err(RecvTimeoutError::Disconnected) => break true,
+            Err(RecvTimeoutError::Timeout) => break false,
+        }
+    };
+    if !in_time {
+        child.kill()?;
+    }
+    let status = child.wait()?;
+    let end = match (in_time, status.success()) {
+        (false, _) => Err(format!("not done after {} s", suite.deadline_s)),
+        (true, false) => Err(format!("ended with {status}")),
+        (true, true) => Ok(()),
+    };
+    Ok((output, end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_fails_without_a_failed_test_is_a_failure() {
+        let outcomes = outcomes("test a ... ok\n", Err("ended with signal 11".into()));
+        assert_eq!(
+            outcomes["program"],
+            Outcome::Fail("ended with signal 11".into())
+        );
+        assert_eq!(outcomes["a"], Outcome::Ok);
+    }
+
+    #[test]
+    fn a_failed_test_is_counted_once() {
+        let outcomes = outcomes("test a ... FAILED\n", Err("ended with 101".into()));
+        assert_eq!(outcomes.len(), 1);
+    }
+
+    #[test]
+    fn a_plain_program_is_judged_by_its_exit() {
+        assert_eq!(outcomes("hello\n", Ok(()))["program"], Outcome::Ok);
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_ended_at_its_deadline() {
+        let suite = Suite {
+            name: "x".into(),
+            program: "/bin/sleep".into(),
+            args: vec!["600".into()],
+            directory: "/".into(),
+            deadline_s: 0,
+        };
+        let (_, end) = execute(&suite, "k").expect("sleep starts");
+        assert!(end.is_err());
+    }
+}

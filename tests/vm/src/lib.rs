@@ -1,0 +1,14 @@
+//! What the runner outside and the program inside a test VM agree on.
+//!
+//! ```text
+//!   vmtest (this host)                    vmtest-inside (the VM under test)
+//!   kernels.toml -> boot  -- Plan  -->    scenario, self-tests, suites
+//!   verdict, table        <- Line  --     the console
+//! ```
+//!
+//! The suites that run in the VM learn from [`scenario::Scenario`] what is
+//! there to be measured and how to put load on it.
+
+pub mod plan;
+pub mod report;
+pub mod scenario;

@@ -1,0 +1,61 @@
+//! The orders that travel into the VM, as JSON in its initramfs.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// Where the VM's init leaves the plan for `vmtest-inside`.
+pub const PLAN_PATH: &str = "/run/plan.json";
+
+/// Everything `vmtest-inside` is to do in one boot.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Plan {
+    /// The entry of `kernels.toml` this boot belongs to.
+    pub kernel: String,
+    /// What to start as the pods under observation; `None` runs the suites on
+    /// a kernel that cannot host a nested KVM guest.
+    pub stage: Option<Stage>,
+    /// The suites to run after the rig's own self-tests, in this order.
+    pub suites: Vec<Suite>,
+    /// Hand the console to a shell instead of running tests.
+    pub shell: bool,
+}
+
+/// The files that the pods under observation are made of. All paths are the
+/// host's and are read through the shared root.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Stage {
+    /// The VMM that runs the nested guests.
+    pub qemu: PathBuf,
+    /// The vhost-user file system daemon.
+    pub virtiofsd: PathBuf,
+    /// Kernel image of the nested guest.
+    pub guest_kernel: PathBuf,
+    /// Initramfs of the nested guest.
+    pub guest_initrd: PathBuf,
+}
+
+/// One test program to run in the VM.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suite {
+    /// Prefix of its tests' names in the report.
+    pub name: String,
+    /// The program, by its path on the host.
+    pub program: PathBuf,
+    /// The directory it runs in; cargo's tests run in their package's.
+    pub directory: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// It is killed, and counted as failed, after this many seconds.
+    pub deadline_s: u64,
+}
+
+impl Plan {
+    /// Reads the plan at `path`.
+    ///
+    /// # Errors
+    /// The file is missing or is not a plan.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        Ok(serde_json::from_slice(&std::fs::read(path)?)?)
+    }
+}

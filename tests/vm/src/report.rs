@@ -1,0 +1,195 @@
+//! The one-line results that cross the VM's console.
+//!
+//! A serial console is the only channel that survives a kernel crash, so every
+//! result is one line of it, marked so that kernel messages cannot be taken for
+//! one:
+//!
+//! ```text
+//! VMTEST ok kernel::migration_is_charged
+//! VMTEST FAIL kernel::quota_is_read reason to the end of the line
+//! VMTEST SKIP kernel::balloon_report reason to the end of the line
+//! VMTEST FEATURE task_storage
+//! VMTEST DONE kernel
+//! VMTEST END
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The word that starts every line of the report.
+pub const MARK: &str = "VMTEST";
+
+/// One line of the report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Line {
+    /// A test's outcome.
+    Test {
+        /// `suite::test`, without blanks.
+        name: String,
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// This kernel was seen to offer this feature.
+    Feature(String),
+    /// Every test of this suite has been reported.
+    Done(String),
+    /// Everything in the plan has been done; without it the VM died midway.
+    End,
+}
+
+/// How a test ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It passed.
+    Ok,
+    /// It failed, and why.
+    Fail(String),
+    /// It did not run, and why; `kernels.toml` must allow it.
+    Skip(String),
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Test {
+                name,
+                outcome: Outcome::Ok,
+            } => write!(out, "{MARK} ok {name}"),
+            Self::Test {
+                name,
+                outcome: Outcome::Fail(why),
+            } => {
+                write!(out, "{MARK} FAIL {name} {}", one_line(why))
+            }
+            Self::Test {
+                name,
+                outcome: Outcome::Skip(why),
+            } => {
+                write!(out, "{MARK} SKIP {name} {}", one_line(why))
+            }
+            Self::Feature(name) => write!(out, "{MARK} FEATURE {name}"),
+            Self::Done(suite) => write!(out, "{MARK} DONE {suite}"),
+            Self::End => write!(out, "{MARK} END"),
+        }
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Reads a line of console output; `None` if it is not part of the report.
+///
+/// The mark may stand anywhere in the line: a kernel message without a newline
+/// may precede it on a serial console.
+pub fn parse_line(text: &str) -> Option<Line> {
+    let (_, rest) = text.split_once(MARK)?;
+    let mut words = rest.trim().splitn(3, ' ');
+    let (verb, name, why) = (words.next()?, words.next(), words.next());
+    let test = |outcome| {
+        Some(Line::Test {
+            name: name?.to_owned(),
+            outcome,
+        })
+    };
+    let why = || why.unwrap_or("no reason given").trim().to_owned();
+    match verb {
+        "ok" => test(Outcome::Ok),
+        "FAIL" => test(Outcome::Fail(why())),
+        "SKIP" => test(Outcome::Skip(why())),
+        "FEATURE" => Some(Line::Feature(name?.to_owned())),
+        "DONE" => Some(Line::Done(name?.to_owned())),
+        "END" => Some(Line::End),
+        _ => None,
+    }
+}
+
+/// Reads what a libtest program printed under `--show-output` into one outcome
+/// for each of its tests, by name.
+///
+/// libtest has no word for a skip found out while running, so a test that
+/// cannot run here prints `VMTEST SKIP <its name> <reason>` and returns; that
+/// line overrides the `ok`. An ignored test is a skip too.
+pub fn parse_libtest(output: &str) -> BTreeMap<String, Outcome> {
+    let mut outcomes = BTreeMap::new();
+    for line in output.lines() {
+        if let Some(Line::Test { name, outcome }) = parse_line(line) {
+            outcomes.insert(name, outcome);
+            continue;
+        }
+        let Some((name, verdict)) = line
+            .strip_prefix("test ")
+            .and_then(|rest| rest.split_once(" ... "))
+        else {
+            continue;
+        };
+        let outcome = match verdict.split(',').next().unwrap_or_default().trim() {
+            "ok" => Outcome::Ok,
+            "ignored" => Outcome::Skip(format!("ignored: {verdict}")),
+            _ => Outcome::Fail(format!("{verdict}: see the console log")),
+        };
+        // "should panic" tests carry a suffix: "name - should panic".
+        let name = name.split(' ').next().unwrap_or(name);
+        outcomes.insert(name.to_owned(), outcome);
+    }
+    outcomes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_survives_the_console() {
+        let test = |outcome| Line::Test {
+            name: "kernel::x".into(),
+            outcome,
+        };
+        let lines = [
+            test(Outcome::Ok),
+            test(Outcome::Fail("left 1 right 2".into())),
+            test(Outcome::Skip("no fentry".into())),
+            Line::Feature("task_storage".into()),
+            Line::Done("kernel".into()),
+            Line::End,
+        ];
+        for line in lines {
+            let console = format!("[   12.3] clocksource: {line}\r");
+            assert_eq!(parse_line(&console), Some(line));
+        }
+    }
+
+    #[test]
+    fn other_console_output_is_no_result() {
+        assert_eq!(parse_line("[    0.1] Linux version 6.1"), None);
+        assert_eq!(parse_line("VMTEST whatever this is"), None);
+        assert_eq!(parse_line("VMTEST ok"), None);
+    }
+
+    #[test]
+    fn a_reason_of_many_lines_becomes_one() {
+        let line = Line::Test {
+            name: "a".into(),
+            outcome: Outcome::Fail("x\n  y".into()),
+        };
+        assert_eq!(line.to_string(), "VMTEST FAIL a x y");
+    }
+
+    #[test]
+    fn a_skip_printed_by_a_passing_test_overrides_its_ok() {
+        let output = "running 4 tests\n\
+            test a ... ok\n\
+            test b ... ok\n\
+            test c ... ignored, needs a disk\n\
+            test d - should panic ... FAILED\n\
+            \nsuccesses:\n\n---- b stdout ----\nVMTEST SKIP b no module BTF\n";
+        let outcomes = parse_libtest(output);
+        assert_eq!(outcomes["a"], Outcome::Ok);
+        assert_eq!(outcomes["b"], Outcome::Skip("no module BTF".into()));
+        assert_eq!(
+            outcomes["c"],
+            Outcome::Skip("ignored: ignored, needs a disk".into())
+        );
+        assert!(matches!(outcomes["d"], Outcome::Fail(_)));
+    }
+}

@@ -1,0 +1,264 @@
+//! `kernels.toml`, and the packages that make one of its entries.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::apt::{Apt, output};
+
+/// The whole of `kernels.toml`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Catalogue {
+    /// The suite whose QEMU emulates the machines; absent is this machine's own.
+    pub(crate) emulator_suite: Option<String>,
+    /// The kernel the nested guests run, by name.
+    pub(crate) guest: String,
+    #[serde(rename = "kernel")]
+    pub(crate) kernels: Vec<Entry>,
+    #[serde(rename = "suite", default)]
+    pub(crate) suites: Vec<SuiteEntry>,
+}
+
+/// One kernel: where it comes from and what is true on it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Entry {
+    /// Its name on the command line and in reports.
+    pub(crate) name: String,
+    /// The Debian suite that carries it.
+    pub(crate) suite: String,
+    /// `6.1` takes the newest `linux-image-6.1…-amd64` of the suite.
+    pub(crate) series: String,
+    /// Whether KVM works in it, so that the pods can be started.
+    pub(crate) nested_kvm: bool,
+    /// For each suite of tests, the features it must report here: no more, no
+    /// less. `rig` is the rig's own self-test.
+    pub(crate) features: BTreeMap<String, BTreeSet<String>>,
+    /// The tests that may be skipped, each with its reason.
+    #[serde(default)]
+    pub(crate) skips: BTreeMap<String, String>,
+}
+
+/// A suite of tests that runs in every kernel, built by cargo.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SuiteEntry {
+    pub(crate) name: String,
+    /// The cargo package and its integration test.
+    pub(crate) package: String,
+    pub(crate) test: String,
+    #[serde(default)]
+    pub(crate) args: Vec<String>,
+    pub(crate) deadline_s: u64,
+}
+
+/// A kernel as it lies in the cache.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Kernel {
+    /// `uname -r`.
+    pub(crate) release: String,
+    /// Debian's version of the image package.
+    pub(crate) version: String,
+    /// The kernel image.
+    pub(crate) image: PathBuf,
+    /// The directory with `modules.dep`.
+    pub(crate) modules: PathBuf,
+}
+
+impl Catalogue {
+    /// Reads `kernels.toml`.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let catalogue: Self = toml::from_str(&text).with_context(|| path.display().to_string())?;
+        catalogue.entry(&catalogue.guest)?;
+        Ok(catalogue)
+    }
+
+    /// The entry called `name`.
+    pub(crate) fn entry(&self, name: &str) -> anyhow::Result<&Entry> {
+        self.kernels
+            .iter()
+            .find(|entry| entry.name == name)
+            .with_context(|| {
+                let names: Vec<_> = self
+                    .kernels
+                    .iter()
+                    .map(|entry| entry.name.as_str())
+                    .collect();
+                format!(
+                    "no kernel {name} in kernels.toml; there are: {}",
+                    names.join(", ")
+                )
+            })
+    }
+}
+
+impl Entry {
+    /// The kernel from the cache; fetched if it is not there, or if `newest`
+    /// asks to look whether the suite has a newer one.
+    pub(crate) fn kernel(&self, cache: &Path, newest: bool) -> anyhow::Result<Kernel> {
+        if !newest && let Some(kernel) = self.cached(cache) {
+            return Ok(kernel);
+        }
+        let kernel = self.fetch(cache)?;
+        fs::create_dir_all(cache.join("kernels"))?;
+        fs::write(self.record(cache), serde_json::to_vec_pretty(&kernel)?)?;
+        Ok(kernel)
+    }
+
+    /// The kernel, if the cache has it whole.
+    pub(crate) fn cached(&self, cache: &Path) -> Option<Kernel> {
+        let kernel: Kernel = serde_json::from_slice(&fs::read(self.record(cache)).ok()?).ok()?;
+        let whole = kernel.image.exists() && kernel.modules.join("modules.dep").exists();
+        whole.then_some(kernel)
+    }
+
+    fn record(&self, cache: &Path) -> PathBuf {
+        cache
+            .join("kernels")
+            .join(format!("{}_{}.json", self.suite, self.series))
+    }
+
+    fn fetch(&self, cache: &Path) -> anyhow::Result<Kernel> {
+        let apt = Apt::new(cache, &self.suite);
+        apt.update()?;
+        let prefix = format!("linux-image-{}", self.series);
+        let image = newest_image(&apt.names(&prefix)?, &self.series)
+            .with_context(|| format!("suite {} has no {prefix}…-amd64", self.suite))?;
+        let (version, depends) = apt.show(&image)?;
+        let release = image.trim_start_matches("linux-image-").to_owned();
+        let mut roots = vec![apt.unpack(&image, &version)?];
+        // Since 7.x the image package is empty; what was in it is in the
+        // packages of the same release that it depends on. A mirror may have
+        // dropped one already; if that matters, `find` says what is missing.
+        for part in depends.iter().filter(|name| name.ends_with(&release)) {
+            if apt.names(part)?.contains(part) {
+                roots.push(apt.unpack(part, &apt.show(part)?.0)?);
+            }
+        }
+        let find = |what: &str| {
+            let lib = [
+                format!("lib/modules/{release}/{what}"),
+                format!("boot/{what}-{release}"),
+            ];
+            let places = lib
+                .iter()
+                .flat_map(|path| [path.clone(), format!("usr/{path}")]);
+            let mut places = places.flat_map(|path| roots.iter().map(move |root| root.join(&path)));
+            places
+                .find(|path| path.exists())
+                .with_context(|| format!("{image}: there is no {what} inside"))
+        };
+        let (vmlinuz, tree, builtin) =
+            (find("vmlinuz")?, find("kernel")?, find("modules.builtin")?);
+        let modules = tree.with_file_name("");
+        if builtin.parent() != tree.parent() {
+            fs::copy(&builtin, modules.join("modules.builtin"))?;
+        }
+        depmod(&modules, &release)?;
+        Ok(Kernel {
+            release,
+            version,
+            image: vmlinuz,
+            modules,
+        })
+    }
+}
+
+/// The newest plain amd64 image of a series: no cloud, realtime, unsigned or
+/// debug flavour.
+fn newest_image(names: &[String], series: &str) -> Option<String> {
+    let rest = |name: &str| {
+        let rest = name.strip_prefix("linux-image-")?.strip_prefix(series)?;
+        rest.strip_suffix("-amd64").map(str::to_owned)
+    };
+    let plain = |name: &&String| {
+        rest(name).is_some_and(|rest| {
+            rest.starts_with(['.', '-', '+'])
+                && rest.contains(|c: char| c.is_ascii_digit())
+                && !["cloud", "rt", "dbg", "unsigned"]
+                    .iter()
+                    .any(|flavour| rest.contains(flavour))
+        })
+    };
+    let numbers = |name: &&String| -> Vec<u64> {
+        name.split(|c: char| !c.is_ascii_digit())
+            .filter_map(|part| part.parse().ok())
+            .collect()
+    };
+    names.iter().filter(plain).max_by_key(numbers).cloned()
+}
+
+/// Writes `modules.dep`, which Debian makes at installation.
+fn depmod(modules: &Path, release: &str) -> anyhow::Result<()> {
+    // depmod wants <base>/lib/modules/<release>.
+    let base = modules
+        .ancestors()
+        .nth(3)
+        .context("modules lie in lib/modules")?;
+    output(
+        Command::new("depmod")
+            .arg("-b")
+            .arg(base)
+            .arg(release)
+            // depmod is in sbin, which a user's PATH may lack.
+            .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin"),
+    )?;
+    let dep = modules.join("modules.dep");
+    let size = fs::metadata(&dep).map_or(0, |meta| meta.len());
+    ensure!(size > 0, "depmod wrote no {}", dep.display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_plain_image_is_taken_by_number_not_by_letter() {
+        let names: Vec<String> = [
+            "linux-image-6.1-amd64",
+            "linux-image-6.1.0-9-amd64",
+            "linux-image-6.1.0-50-amd64",
+            "linux-image-6.1.0-51-cloud-amd64",
+            "linux-image-6.1.0-52-rt-amd64",
+            "linux-image-6.1.0-53-amd64-dbg",
+            "linux-image-6.1.0-54-amd64-unsigned",
+            "linux-image-6.12.107+deb13-amd64",
+        ]
+        .map(str::to_owned)
+        .into();
+        assert_eq!(
+            newest_image(&names, "6.1").as_deref(),
+            Some("linux-image-6.1.0-50-amd64")
+        );
+        let newest = newest_image(&names, "6.12");
+        assert_eq!(newest.as_deref(), Some("linux-image-6.12.107+deb13-amd64"));
+        assert_eq!(newest_image(&names, "6.18"), None);
+    }
+
+    #[test]
+    fn the_catalogue_of_this_repository_reads() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels.toml");
+        let catalogue = Catalogue::read(&path).expect("kernels.toml");
+        for entry in &catalogue.kernels {
+            assert!(
+                entry.features.contains_key("rig"),
+                "{} has no rig features",
+                entry.name
+            );
+            for (test, reason) in &entry.skips {
+                assert!(
+                    reason.len() > 20,
+                    "{}: {test}: a reason is a sentence",
+                    entry.name
+                );
+            }
+        }
+    }
+}

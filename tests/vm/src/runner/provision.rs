@@ -1,0 +1,268 @@
+//! Brings together what one boot needs: packages from the cache, virtiofsd,
+//! the project's own binaries, and the initramfs made of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+use virtlens_vmtest::plan::{Plan, Stage, Suite};
+
+use crate::apt::{Apt, output};
+use crate::boot::Emulator;
+use crate::initramfs;
+use crate::kernel::{Catalogue, Entry, Kernel, SuiteEntry};
+
+/// virtiofsd is in no Debian release before trixie, and there without the
+/// version the rig was measured with; crates.io has every version.
+const VIRTIOFSD: &str = "1.14.0";
+
+/// What the VM under test loads. SVM only: QEMU emulates no VMX.
+const HOST_MODULES: [&str; 7] = [
+    "9p",
+    "9pnet_virtio",
+    "virtio_pci",
+    "kvm_amd",
+    "tun",
+    "vhost_net",
+    "vhost_vsock",
+];
+
+/// What the nested guest loads.
+const GUEST_MODULES: [&str; 5] = [
+    "virtio_pci",
+    "virtio_blk",
+    "virtio_net",
+    "virtio_balloon",
+    "virtiofs",
+];
+
+const INIT: &str = include_str!("../../scripts/init.sh");
+const GUEST_INIT: &str = include_str!("../../scripts/guest-init.sh");
+
+/// Where things are kept and made.
+#[derive(Debug)]
+pub(crate) struct Workshop {
+    cache: PathBuf,
+    /// Logs and initramfs archives, below cargo's target directory.
+    out: PathBuf,
+    /// The program that runs inside; cargo puts it beside this one.
+    inside: PathBuf,
+}
+
+/// The parts of one boot that come from the cache.
+#[derive(Debug)]
+pub(crate) struct Provision {
+    pub(crate) kernel: Kernel,
+    pub(crate) emulator: Emulator,
+    guest: Kernel,
+    busybox: PathBuf,
+    virtiofsd: PathBuf,
+}
+
+/// The files of one boot.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) initrd: PathBuf,
+    pub(crate) log: PathBuf,
+}
+
+impl Workshop {
+    /// A workshop with its downloads in `cache`.
+    pub(crate) fn new(cache: PathBuf) -> anyhow::Result<Self> {
+        let me = std::env::current_exe()?;
+        let inside = me.with_file_name("vmtest-inside");
+        if !inside.exists() {
+            bail!(
+                "{}: build it with `cargo build -p virtlens-vmtest`",
+                inside.display()
+            );
+        }
+        let target = me
+            .parent()
+            .and_then(Path::parent)
+            .context("the runner lies in target/")?;
+        Ok(Self {
+            cache,
+            out: target.join("vmtest"),
+            inside,
+        })
+    }
+
+    /// What the cache has of this kernel.
+    pub(crate) fn cached(&self, entry: &Entry) -> Option<String> {
+        let kernel = entry.cached(&self.cache)?;
+        Some(format!("{} ({})", kernel.release, kernel.version))
+    }
+
+    /// Fetches what is not yet in the cache.
+    pub(crate) fn provide(
+        &self,
+        catalogue: &Catalogue,
+        entry: &Entry,
+        newest: bool,
+    ) -> anyhow::Result<Provision> {
+        let guest = catalogue.entry(&catalogue.guest)?;
+        let busybox = Apt::new(&self.cache, &guest.suite).any_version("busybox-static")?;
+        Ok(Provision {
+            kernel: entry.kernel(&self.cache, newest)?,
+            guest: guest.kernel(&self.cache, false)?,
+            busybox: busybox.join("bin/busybox"),
+            virtiofsd: self.virtiofsd()?,
+            emulator: self.emulator(catalogue.emulator_suite.as_deref())?,
+        })
+    }
+
+    fn virtiofsd(&self) -> anyhow::Result<PathBuf> {
+        let root = self.cache.join(format!("virtiofsd-{VIRTIOFSD}"));
+        let binary = root.join("bin/virtiofsd");
+        if !binary.exists() {
+            println!("building virtiofsd {VIRTIOFSD} (once, about a minute)");
+            let mut cargo = Command::new("cargo");
+            cargo.args([
+                "install",
+                "virtiofsd",
+                "--version",
+                VIRTIOFSD,
+                "--locked",
+                "--root",
+            ]);
+            output(cargo.arg(&root))
+                .context("virtiofsd needs the Debian packages libcap-ng-dev and libseccomp-dev")?;
+        }
+        Ok(binary)
+    }
+
+    fn emulator(&self, suite: Option<&str>) -> anyhow::Result<Emulator> {
+        let Some(suite) = suite else {
+            return Ok(Emulator {
+                program: vec![machine_qemu()?.into()],
+                modules: None,
+            });
+        };
+        let root = Apt::new(&self.cache, suite).closure("qemu-system-x86")?;
+        let libraries = root.join("usr/lib/x86_64-linux-gnu");
+        Ok(Emulator {
+            program: vec![
+                libraries.join("ld-linux-x86-64.so.2").into(),
+                "--library-path".into(),
+                libraries.clone().into(),
+                root.join("usr/bin/qemu-system-x86_64").into(),
+                "-L".into(),
+                root.join("usr/share/qemu").into(),
+                "-L".into(),
+                root.join("usr/share/seabios").into(),
+                "-L".into(),
+                root.join("usr/lib/ipxe/qemu").into(),
+            ],
+            modules: Some(libraries.join("qemu")),
+        })
+    }
+
+    /// Makes the initramfs archives of one boot.
+    pub(crate) fn assemble(
+        &self,
+        entry: &Entry,
+        provision: &Provision,
+        suites: &[Suite],
+        shell: bool,
+    ) -> anyhow::Result<Job> {
+        let dir = self.out.join(&entry.name);
+        fs::create_dir_all(&dir)?;
+        let guest_initrd = dir.join("guest-initrd");
+        let mut cpio = initramfs::base(&provision.busybox, GUEST_INIT)?;
+        initramfs::add_modules(&mut cpio, &provision.guest, &GUEST_MODULES)?;
+        fs::write(&guest_initrd, cpio.finish())?;
+
+        let stage = Stage {
+            qemu: machine_qemu()?,
+            virtiofsd: provision.virtiofsd.clone(),
+            guest_kernel: provision.guest.image.clone(),
+            guest_initrd,
+        };
+        let plan = Plan {
+            kernel: entry.name.clone(),
+            stage: entry.nested_kvm.then_some(stage),
+            suites: suites.to_vec(),
+            shell,
+        };
+        let initrd = dir.join("initrd");
+        let mut cpio = initramfs::base(&provision.busybox, INIT)?;
+        initramfs::add_modules(&mut cpio, &provision.kernel, &HOST_MODULES)?;
+        cpio.file("plan.json", &serde_json::to_vec_pretty(&plan)?);
+        cpio.file("inside", self.inside.as_os_str().as_encoded_bytes());
+        cpio.file("keep", self.hidden().join("\n").as_bytes());
+        fs::write(&initrd, cpio.finish())?;
+        Ok(Job {
+            initrd,
+            log: dir.join("console.log"),
+        })
+    }
+}
+
+impl Workshop {
+    /// Directories that the VM needs and that its own /tmp and /run would hide:
+    /// a checkout or a cache may be in a temporary folder.
+    fn hidden(&self) -> Vec<String> {
+        let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let target = self.out.parent().unwrap_or(&self.out);
+        let real = |path: &Path| fs::canonicalize(path).ok();
+        let mut paths: Vec<PathBuf> = [&checkout, target, &self.cache]
+            .into_iter()
+            .filter_map(real)
+            .collect();
+        paths.sort();
+        paths.dedup_by(|below, above| below.starts_with(above));
+        let hides = |path: &&PathBuf| path.starts_with("/tmp") || path.starts_with("/run");
+        paths
+            .iter()
+            .filter(hides)
+            .map(|path| path.display().to_string())
+            .collect()
+    }
+}
+
+fn machine_qemu() -> anyhow::Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|dir| dir.join("qemu-system-x86_64"))
+        .find(|file| file.exists())
+        .context("no qemu-system-x86_64 in PATH: install the Debian package qemu-system-x86")
+}
+
+/// Builds a suite with cargo and finds the binary it made.
+pub(crate) fn build_suite(entry: &SuiteEntry) -> anyhow::Result<Suite> {
+    let text = output(
+        Command::new("cargo")
+            .args([
+                "test",
+                "--no-run",
+                "--message-format=json",
+                "-p",
+                &entry.package,
+            ])
+            .args(["--test", &entry.test]),
+    )
+    .with_context(|| format!("suite {}: cannot build it", entry.name))?;
+    let built = |line: &str| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        let path = |value: &serde_json::Value| value.as_str().map(PathBuf::from);
+        let is_test = message["target"]["name"] == entry.test.as_str();
+        let program = is_test.then(|| path(&message["executable"]))??;
+        Some((program, path(&message["manifest_path"])?.with_file_name("")))
+    };
+    let (program, directory) = text
+        .lines()
+        .find_map(built)
+        .with_context(|| format!("cargo made no binary of {}", entry.test))?;
+    // Tests share one kernel and one set of pods: one after the other.
+    let args = ["--test-threads=1", "--show-output"].map(str::to_owned);
+    Ok(Suite {
+        name: entry.name.clone(),
+        program,
+        directory,
+        args: args.into_iter().chain(entry.args.clone()).collect(),
+        deadline_s: entry.deadline_s,
+    })
+}

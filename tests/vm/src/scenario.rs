@@ -1,0 +1,112 @@
+//! What stands in the VM for the suites to measure, and how to load it.
+//!
+//! `vmtest-inside` writes one [`Scenario`] to [`SCENARIO_PATH`] once every pod
+//! is up, and serves the loads until the VM ends.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+
+/// Where the scenario is described, as JSON.
+pub const SCENARIO_PATH: &str = "/run/scenario.json";
+
+/// A load that runs longer than this is stopped by the rig, so that a suite
+/// that died cannot leave the machine busy for the next one.
+pub const MAX_LOAD: Duration = Duration::from_mins(1);
+
+/// The pods in the VM. A field that is absent from a pod does not exist there.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Scenario {
+    /// The entry of `kernels.toml` that is running.
+    pub kernel: String,
+    /// Where cgroup v2 is mounted.
+    pub cgroup_root: PathBuf,
+    /// The unix socket that takes one order a line: `start LOAD` or `stop
+    /// LOAD`. It answers `ok` when the guest has confirmed, or `error REASON`.
+    pub control: PathBuf,
+    /// The pods, by name: `named` has every device and `debug-threads=on`;
+    /// `plain` has unnamed threads, no vhost and helpers outside its cgroup.
+    pub pods: BTreeMap<String, Pod>,
+}
+
+/// One pod: a VMM, its helpers and the cgroups they are in.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Pod {
+    /// The pod's uid as Kubernetes prints it, with dashes.
+    pub uid: String,
+    /// Process id of the VMM.
+    pub vmm_pid: u32,
+    /// Threads of the VMM that run vCPUs, by vCPU number.
+    pub vcpu_tids: Vec<u32>,
+    /// Threads of the VMM that are iothreads.
+    pub iothread_tids: Vec<u32>,
+    /// Process ids of its virtiofsd: the parent, then the sandboxed child.
+    pub virtiofsd_pids: Vec<u32>,
+    /// The thread of its vhost worker, if it has a vhost device.
+    pub vhost_tid: Option<u32>,
+    /// The network interface of its vhost device.
+    pub tap: Option<String>,
+    /// The pod's cgroup, below the cgroup root; its quota is set here.
+    pub pod_cgroup: PathBuf,
+    /// The cgroup of the VMM.
+    pub vmm_cgroup: PathBuf,
+    /// The cgroup of the virtiofsd.
+    pub virtiofsd_cgroup: PathBuf,
+    /// The VMM's QMP socket, for balloon and pause.
+    pub qmp: PathBuf,
+    /// The loads that [`Scenario::start`] knows for this pod.
+    pub loads: Vec<String>,
+}
+
+impl Scenario {
+    /// Reads the scenario of the VM this runs in.
+    ///
+    /// # Errors
+    /// No scenario stands here: this is not a test VM, or it could not start.
+    pub fn read() -> anyhow::Result<Self> {
+        let text = std::fs::read(SCENARIO_PATH)
+            .with_context(|| format!("{SCENARIO_PATH}: not inside a test VM of tests/vm"))?;
+        Ok(serde_json::from_slice(&text)?)
+    }
+
+    /// Starts a load of the `named` pod and waits until it runs. It ends with
+    /// [`Scenario::stop`] or after [`MAX_LOAD`].
+    ///
+    /// # Errors
+    /// The load is unknown or the guest did not answer.
+    pub fn start(&self, load: &str) -> anyhow::Result<()> {
+        self.order(&format!("start {load}"))
+    }
+
+    /// Stops a load and waits until the guest has confirmed.
+    ///
+    /// # Errors
+    /// The load is unknown or the guest did not answer.
+    pub fn stop(&self, load: &str) -> anyhow::Result<()> {
+        self.order(&format!("stop {load}"))
+    }
+
+    /// Sends one order as it stands.
+    ///
+    /// # Errors
+    /// As for [`Scenario::start`].
+    pub fn order(&self, text: &str) -> anyhow::Result<()> {
+        let mut stream = UnixStream::connect(&self.control)
+            .with_context(|| format!("{}: the scenario is gone", self.control.display()))?;
+        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        writeln!(stream, "{text}")?;
+        let mut answer = String::new();
+        BufReader::new(stream)
+            .read_line(&mut answer)
+            .context("the scenario did not answer")?;
+        match answer.trim() {
+            "ok" => Ok(()),
+            other => bail!("{text}: {other}"),
+        }
+    }
+}
