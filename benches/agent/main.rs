@@ -1,0 +1,205 @@
+//! The whole agent against the real thing: what it costs on a node of 200 VMs,
+//! beside the budgets of the design. `cargo bench -p virtlens-benches --bench
+//! agent [-- --save]`; it needs root and /dev/kvm, says so where they are
+//! missing, and measures what it can. It judges nothing for CI.
+
+mod clock;
+mod collection;
+mod load;
+mod machine;
+mod program;
+mod scheduling;
+mod stats;
+mod table;
+
+use std::env;
+use std::fs;
+use std::path::Path;
+
+use virtlens_tests::{binary, need};
+
+use collection::Cost;
+use load::Vms;
+use program::Program;
+use stats::real;
+use table::Table;
+
+/// The node sizes whose growth is measured; the last is the budgets'.
+const VMS: [usize; 3] = [50, 100, 200];
+
+/// Scrapes before memory is looked at.
+const SCRAPES: u32 = 20;
+
+/// How the table was made.
+const COMMAND: &str = "cargo bench -p virtlens-benches --bench agent -- --save";
+
+fn main() {
+    let args: Vec<String> = env::args().collect();
+    if let Some(at) = args.iter().position(|arg| arg == load::IDLE_THREADS_FLAG) {
+        load::be_idle(args[at + 1].parse().expect("a number of threads"));
+        return;
+    }
+    let machine = machine::describe();
+    let mut table = Table::default();
+    scheduling(&mut table);
+    match need::root().and(need::bpf()).and(need::kvm()) {
+        Ok(()) => full_node(&mut table),
+        Err(missing) => {
+            let cause = format!("needs {}: {}", missing.need, missing.cause);
+            table.miss("one collection, memory and size of the answer", &cause);
+            program(&mut table, None);
+        }
+    }
+    let text = table.render(&format!("{machine} `{COMMAND}`"));
+    println!("{text}");
+    if args.iter().any(|arg| arg == "--save") {
+        table::save(&text);
+    }
+}
+
+fn scheduling(table: &mut Table) {
+    if let Err(missing) = need::root().and(need::bpf()) {
+        table.miss(
+            "added to a context switch and to a migration",
+            &missing.cause,
+        );
+        return;
+    }
+    let switch = scheduling::context_switch(collection::collector);
+    let what = "added to a context switch, any task, ns";
+    table.judge_added(what, "0: no program there", &switch, 0.0);
+    let what = "added to a migration of an untracked task, ns";
+    match scheduling::migration(collection::collector) {
+        Some(migration) => table.judge_added(what, "≤ 40", &migration, 40.0),
+        None => table.miss(what, "this host has one CPU"),
+    }
+}
+
+fn full_node(table: &mut Table) {
+    let mut vms = Vms::default();
+    let mut collector = collection::collector();
+    let costs = VMS.map(|count| {
+        vms.grow_to(count);
+        let cost = collection::cost(&mut collector);
+        eprintln!("{count} VMs: {cost:?}");
+        (count, cost)
+    });
+    let [(_, small), _, (_, full)] = &costs;
+    let threads = vms.threads_each();
+    let node = format!(
+        "{} VMs × ({} vCPU + {} other threads)",
+        full.vms,
+        load::VCPUS,
+        threads - load::VCPUS
+    );
+    let budget = |what: &str| format!("one collection, {node}: {what}, ms CPU");
+    let within = |spread: &stats::Spread, limit: f64| spread.median <= limit;
+    let collect = &full.collect_ms;
+    table.judge(
+        &budget("read and account"),
+        "≤ 3",
+        format!("{collect}"),
+        within(collect, 3.0),
+    );
+    table.tell("… the same back to back", format!("{}", full.warm_ms));
+    table.judge(
+        "… encode",
+        "≤ 3",
+        format!("{}", full.encode_ms),
+        within(&full.encode_ms, 3.0),
+    );
+    table.judge(
+        "… both",
+        "≤ 6",
+        format!("{}", full.sum_ms),
+        within(&full.sum_ms, 6.0),
+    );
+    table.tell("… gzip, apart", format!("{}", full.gzip_ms));
+    growth(table, &costs, per_vm_us(full) <= 1.25 * per_vm_us(small));
+    let other = collection::other_thread_us(&mut collector);
+    let what = "one other thread of the host in a collection, µs CPU";
+    table.judge(what, "≤ 0.5", format!("{other}"), other.median <= 0.5);
+    answer(table, full);
+    drop(collector);
+    program(table, Some(&node));
+}
+
+/// Read, accounted and encoded: CPU time for each VM, µs.
+fn per_vm_us(cost: &Cost) -> f64 {
+    cost.sum_ms.median * 1e3 / real(cost.vms)
+}
+
+fn growth(table: &mut Table, costs: &[(usize, Cost)], is_linear: bool) {
+    let each: Vec<String> = costs
+        .iter()
+        .map(|(_, cost)| format!("{} VMs: {:.1}", cost.vms, per_vm_us(cost)))
+        .collect();
+    table.judge(
+        "growth: both for each VM, µs CPU",
+        "linear",
+        each.join(", "),
+        is_linear,
+    );
+}
+
+fn answer(table: &mut Table, cost: &Cost) {
+    let each = |number: u64| real(number) / real(cost.vms);
+    let limit = real(40 + 4 * load::VCPUS as u64);
+    let (series, gzipped) = (each(cost.series), each(cost.gzip_bytes) / 1e3);
+    table.judge(
+        "series of a VM",
+        &format!("≤ {limit:.0}"),
+        format!("{series:.1}"),
+        series <= limit,
+    );
+    table.judge(
+        "gzipped a VM, KB",
+        "≤ 5",
+        format!("{gzipped:.2}"),
+        gzipped <= 5.0,
+    );
+    table.tell("plain a VM, KB", format!("{:.1}", each(cost.bytes) / 1e3));
+}
+
+/// Measures the shipped program, with the node's load if there is one.
+fn program(table: &mut Table, node: Option<&str>) {
+    let path = binary("virtlens");
+    let program = Program::start(&path);
+    table.tell(
+        "virtlens run: from its start to the first reading, ms",
+        format!("{:.0} ({:.0} CPU)", program.start_ms, program.start_cpu_ms),
+    );
+    let before_ms = program.cpu_ms();
+    let mut bytes = 0;
+    for _ in 0..SCRAPES {
+        bytes = program.scrape();
+    }
+    let scrape_ms = (program.cpu_ms() - before_ms) / f64::from(SCRAPES);
+    table.tell(
+        "virtlens run: a whole scrape with HTTP and gzip, ms CPU",
+        format!("{scrape_ms:.2} for {bytes} bytes"),
+    );
+    let mib = program.resident_mib();
+    let what = format!("resident memory after {SCRAPES} scrapes, MiB");
+    match node {
+        Some(_) => table.judge(&what, "≤ 24", format!("{mib:.1}"), mib <= 24.0),
+        None => table.tell(&what, format!("{mib:.1} without VMs")),
+    }
+    let wake_ups = program.wake_ups();
+    let what = "wake-ups in 10 s unscraped";
+    table.judge(what, "0", wake_ups.to_string(), wake_ups == 0);
+    binary_size(table, &path);
+}
+
+fn binary_size(table: &mut Table, path: &Path) {
+    let bytes = fs::metadata(path).expect("it was started").len();
+    let (megabytes, is_static) = (real(bytes) / 1e6, program::is_static(path));
+    let linked = if is_static { "static" } else { "dynamic" };
+    let is_kept = is_static && megabytes <= 12.0;
+    table.judge(
+        "the binary, MB",
+        "static, ≤ 12",
+        format!("{linked}, {megabytes:.1}"),
+        is_kept,
+    );
+}

@@ -1,0 +1,155 @@
+//! The program as it is shipped: `virtlens run` and a scraper.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use virtlens_tests::process::{Schedstat, tids};
+
+/// What Prometheus 3 asks for.
+const SCRAPE: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: bench\r\nAccept-Encoding: gzip\r\n\
+    Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2\r\n\
+    Connection: close\r\n\r\n";
+
+/// How long it is left alone.
+const UNSCRAPED: Duration = Duration::from_secs(10);
+
+/// A running `virtlens run`; killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Program {
+    child: Child,
+    address: String,
+    /// From the start of the process to its first reading, ms of wall time.
+    pub(crate) start_ms: f64,
+    /// CPU time of that, ms.
+    pub(crate) start_cpu_ms: f64,
+    // Closed, it would fail to log.
+    _log: BufReader<ChildStderr>,
+}
+
+impl Program {
+    /// Starts it and waits until it serves.
+    pub(crate) fn start(path: &Path) -> Self {
+        let start = Instant::now();
+        let mut command = Command::new(path);
+        command
+            .args([
+                "run",
+                "--listen",
+                "127.0.0.1:0",
+                "--min-age",
+                "0s",
+                "--log-format",
+                "logfmt",
+            ])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        // SAFETY: prctl is allowed between fork and exec, and reads plain numbers.
+        unsafe {
+            command.pre_exec(|| {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            })
+        };
+        let mut child = command.spawn().expect("virtlens can be started");
+        let mut log = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut line = String::new();
+        let address = loop {
+            line.clear();
+            log.read_line(&mut line).expect("its log can be read");
+            assert!(!line.is_empty(), "virtlens ended before it served");
+            if let Some(address) = line
+                .split_whitespace()
+                .find_map(|pair| pair.strip_prefix("listen="))
+            {
+                break address.to_owned();
+            }
+        };
+        Self {
+            start_ms: start.elapsed().as_secs_f64() * 1e3,
+            start_cpu_ms: cpu_ms(child.id()),
+            child,
+            address,
+            _log: log,
+        }
+    }
+
+    /// Scrapes once; the bytes of the body, as they are sent.
+    pub(crate) fn scrape(&self) -> usize {
+        let mut stream = TcpStream::connect(&self.address).expect("it listens");
+        stream.write_all(SCRAPE).expect("it reads");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("it answers");
+        assert!(answer.starts_with(b"HTTP/1.1 200 "), "it answers well");
+        let head = answer.windows(4).position(|four| four == b"\r\n\r\n");
+        answer.len() - head.expect("an answer has a head") - 4
+    }
+
+    /// CPU time of all its threads, ms.
+    pub(crate) fn cpu_ms(&self) -> f64 {
+        cpu_ms(self.child.id())
+    }
+
+    /// Resident memory, MiB.
+    pub(crate) fn resident_mib(&self) -> f64 {
+        let kib: u32 = status(&format!("/proc/{}/status", self.child.id()), "VmRSS:");
+        f64::from(kib) / 1024.0
+    }
+
+    /// How often its threads woke up while nobody asked for anything.
+    pub(crate) fn wake_ups(&self) -> u32 {
+        // What the last answer left to do.
+        sleep(Duration::from_secs(1));
+        let before = self.sleeps();
+        sleep(UNSCRAPED);
+        self.sleeps() - before
+    }
+
+    /// How often its threads went to sleep: as often as they woke up.
+    fn sleeps(&self) -> u32 {
+        let pid = self.child.id();
+        let of_one = |tid| {
+            status(
+                &format!("/proc/{pid}/task/{tid}/status"),
+                "voluntary_ctxt_switches:",
+            )
+        };
+        tids(pid).into_iter().map(of_one).sum()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Whether a program needs no loader: an ELF file without `PT_INTERP`.
+pub(crate) fn is_static(path: &Path) -> bool {
+    const PT_INTERP: u8 = 3;
+    let elf = fs::read(path).expect("the program can be read");
+    // e_phoff, e_phentsize and e_phnum of elf64_hdr (include/uapi/linux/elf.h).
+    let half = |at: usize| usize::from(u16::from_le_bytes([elf[at], elf[at + 1]]));
+    let (first, size, count) = (half(32), half(54), half(56));
+    (0..count).all(|nth| elf[first + nth * size] != PT_INTERP)
+}
+
+fn cpu_ms(pid: u32) -> f64 {
+    Duration::from_nanos(Schedstat::sum(pid).cpu_ns).as_secs_f64() * 1e3
+}
+
+fn status(path: &str, field: &str) -> u32 {
+    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(field));
+    lines
+        .next()
+        .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+        .unwrap_or_else(|| panic!("{path} has no {field}"))
+}

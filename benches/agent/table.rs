@@ -1,0 +1,111 @@
+//! The table of budgets: printed, and kept in README.md.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use crate::stats::{Compared, Spread};
+
+/// Between these lines of README.md stands the last table that was saved.
+const BEGIN: &str = "<!-- table: written by `--save` -->";
+const END: &str = "<!-- end of table -->";
+
+const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+
+/// What a comparison of a microsecond's work can tell from nothing.
+const SHARPEST_NS: f64 = 20.0;
+
+/// What was measured, beside what it may be.
+#[derive(Debug, Default)]
+pub(crate) struct Table(Vec<Row>);
+
+#[derive(Debug)]
+struct Row {
+    what: String,
+    budget: String,
+    measured: String,
+    verdict: &'static str,
+}
+
+impl Table {
+    /// Adds something that has a budget.
+    pub(crate) fn judge(&mut self, what: &str, budget: &str, measured: String, is_kept: bool) {
+        self.add(what, budget, measured, if is_kept { "ok" } else { "OVER" });
+    }
+
+    /// Adds something that was compared with what it is without the agent, in
+    /// ns. Where the quartiles lie further apart than `limit_ns` and
+    /// [`SHARPEST_NS`], the machine was too busy to tell.
+    pub(crate) fn judge_added(&mut self, what: &str, budget: &str, it: &Compared, limit_ns: f64) {
+        let measured = format!(
+            "{:.0}; without it {:.0}, ratio {:.3}",
+            it.added, it.without.median, it.ratio
+        );
+        let Spread { low, high, .. } = it.added;
+        let verdict = if low > limit_ns.max(SHARPEST_NS) {
+            "OVER"
+        } else if high - low > limit_ns.max(SHARPEST_NS) {
+            "unclear"
+        } else {
+            "ok"
+        };
+        self.add(what, budget, measured, verdict);
+    }
+
+    /// Adds something that has none.
+    pub(crate) fn tell(&mut self, what: &str, measured: String) {
+        self.add(what, "–", measured, "");
+    }
+
+    /// Adds something that could not be measured.
+    pub(crate) fn miss(&mut self, what: &str, cause: &str) {
+        self.add(what, "–", format!("not measured: {cause}"), "");
+    }
+
+    fn add(&mut self, what: &str, budget: &str, measured: String, verdict: &'static str) {
+        // The whole takes minutes: what is there already can be read.
+        eprintln!("{what}: {measured} {verdict}");
+        self.0.push(Row {
+            what: what.to_owned(),
+            budget: budget.to_owned(),
+            measured,
+            verdict,
+        });
+    }
+
+    /// As Markdown, below the description of the machine.
+    pub(crate) fn render(&self, machine: &str) -> String {
+        let mut text = format!("{machine}\n\n");
+        let head = ["what", "budget", "measured", ""];
+        let rows: Vec<[&str; 4]> = self
+            .0
+            .iter()
+            .map(|row| [&*row.what, &*row.budget, &*row.measured, row.verdict])
+            .collect();
+        let width = |column: usize| {
+            let cells = rows.iter().chain([&head]);
+            cells
+                .map(|row| row[column].chars().count())
+                .max()
+                .unwrap_or(0)
+        };
+        let widths = [0, 1, 2, 3].map(width);
+        let rule = widths.map(|width| "-".repeat(width.max(3)));
+        let rule = [0, 1, 2, 3].map(|column| &*rule[column]);
+        for row in [&head, &rule].into_iter().chain(&rows) {
+            for (cell, width) in row.iter().zip(widths) {
+                write!(text, "| {cell:width$} ").expect("a String takes everything");
+            }
+            text.push_str("|\n");
+        }
+        text
+    }
+}
+
+/// Puts a rendered table into README.md.
+pub(crate) fn save(text: &str) {
+    let readme = fs::read_to_string(README).expect("benches/README.md can be read");
+    let (before, rest) = readme.split_once(BEGIN).expect("it has the first marker");
+    let (_, after) = rest.split_once(END).expect("it has the second marker");
+    let readme = format!("{before}{BEGIN}\n\n{text}\n{END}{after}");
+    fs::write(README, readme).expect("benches/README.md can be written");
+}
