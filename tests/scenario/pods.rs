@@ -1,6 +1,7 @@
 //! The rig's pods, their truth by the kernel's files, and the agent's answer.
 
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
@@ -21,6 +22,12 @@ pub(crate) struct AtRest {
     pub(crate) snapshot: Snapshot,
     /// CPU time of each thread, ns.
     pub(crate) truth: Vec<u64>,
+}
+
+/// A VM between two readings of its cgroup's CPU time.
+pub(crate) struct BesideUsage {
+    pub(crate) vm: Vm,
+    pub(crate) usage_ns: RangeInclusive<u64>,
 }
 
 /// Bandwidth counters of `cpu.stat`.
@@ -89,7 +96,12 @@ impl Reader {
     }
 
     /// With another quota, µs in 100 ms, for as long as `work` takes.
-    pub(crate) fn with_quota(&mut self, pod: &Pod, us: u64, work: impl FnOnce(&mut Self)) {
+    pub(crate) fn with_quota<T>(
+        &mut self,
+        pod: &Pod,
+        us: u64,
+        work: impl FnOnce(&mut Self) -> T,
+    ) -> T {
         let file = self
             .scenario
             .cgroup_root
@@ -97,8 +109,20 @@ impl Reader {
             .join("cpu.max");
         let usual = fs::read_to_string(&file).expect("cpu.max can be read");
         fs::write(&file, format!("{us} 100000")).expect("cpu.max can be set");
-        work(self);
+        let seen = work(self);
         fs::write(&file, usual).expect("cpu.max can be set");
+        seen
+    }
+
+    /// The pod's VM, and what its cgroup had used shortly before and after.
+    pub(crate) fn read_beside_usage(&mut self, pod: &Pod) -> BesideUsage {
+        let before = self.usage_ns(pod);
+        let snapshot = self.read();
+        let after = self.usage_ns(pod);
+        BesideUsage {
+            vm: vm(&snapshot, pod).clone(),
+            usage_ns: before..=after,
+        }
     }
 
     /// What the kernel charged to the pod, and to its vhost worker where that

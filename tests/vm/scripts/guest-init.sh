@@ -17,7 +17,7 @@ ifconfig lo 127.0.0.1 up
 ifconfig eth0 10.77.0.2 netmask 255.255.255.0 up
 
 # Every load runs until its word leaves /tmp.
-spin() { while [ -e /tmp/cpu ]; do i=0; while [ $i -lt 5000 ]; do i=$((i + 1)); done; done; }
+spin() { while [ -e /tmp/cpu ]; do i=0; while [ $i -lt 500 ]; do i=$((i + 1)); done; done; }
 load() {
     case $1 in
     cpu) spin & spin; wait ;;

@@ -109,8 +109,10 @@ pub fn parse_line(text: &str) -> Option<Line> {
 ///
 /// libtest has no word for a skip found out while running, so a test that
 /// cannot run here prints `VMTEST SKIP <its name> <reason>` and returns; that
-/// line overrides the `ok`. An ignored test is a skip too.
+/// line overrides the `ok`. An ignored test is a skip too. A failed test's
+/// reason is what it panicked with.
 pub fn parse_libtest(output: &str) -> BTreeMap<String, Outcome> {
+    let panics = panics(output);
     let mut outcomes = BTreeMap::new();
     for line in output.lines() {
         if let Some(Line::Test { name, outcome }) = parse_line(line) {
@@ -126,13 +128,42 @@ pub fn parse_libtest(output: &str) -> BTreeMap<String, Outcome> {
         let outcome = match verdict.split(',').next().unwrap_or_default().trim() {
             "ok" => Outcome::Ok,
             "ignored" => Outcome::Skip(format!("ignored: {verdict}")),
-            _ => Outcome::Fail(format!("{verdict}: see the console log")),
+            _ => Outcome::Fail(verdict.to_owned()),
         };
         // "should panic" tests carry a suffix: "name - should panic".
         let name = name.split(' ').next().unwrap_or(name);
+        let outcome = match (outcome, panics.get(name)) {
+            (Outcome::Fail(_), Some(why)) => Outcome::Fail(why.clone()),
+            (outcome, _) => outcome,
+        };
         outcomes.insert(name.to_owned(), outcome);
     }
     outcomes
+}
+
+/// What each test said when it panicked, by the test's name: libtest runs a
+/// test in a thread of that name, and std prints
+/// `thread 'NAME' (TID) panicked at PLACE:`, then the message, then a note.
+fn panics(output: &str) -> BTreeMap<&str, String> {
+    let mut panics: BTreeMap<&str, String> = BTreeMap::new();
+    let mut lines = output.lines();
+    while let Some(line) = lines.next() {
+        let Some((name, place)) = line
+            .strip_prefix("thread '")
+            .and_then(|rest| rest.split_once('\''))
+            .and_then(|(name, rest)| Some((name, rest.split_once("panicked at ")?.1)))
+        else {
+            continue;
+        };
+        let message: Vec<&str> = lines
+            .by_ref()
+            .take_while(|line| !line.starts_with("note: ") && *line != "stack backtrace:")
+            .collect();
+        let why = format!("{} ({})", message.join(" "), place.trim_end_matches(':'));
+        // A second panic, of a destructor, is a consequence of the first.
+        panics.entry(name).or_insert(why);
+    }
+    panics
 }
 
 #[cfg(test)]
@@ -176,6 +207,20 @@ mod tests {
     }
 
     #[test]
+    fn a_failure_says_what_the_test_panicked_with() {
+        let output = "test a ... FAILED\ntest b ... FAILED\n\nfailures:\n\n---- a stdout ----\n\n\
+            thread 'a' (311) panicked at tests/x.rs:7:9:\n\
+            assertion failed\n  left: 1\n right: 2\nstack backtrace:\n   0: rust_begin_unwind\n\
+            ---- b stdout ----\nno panic here\n";
+        let outcomes = parse_libtest(output);
+        assert_eq!(
+            outcomes["a"],
+            Outcome::Fail("assertion failed   left: 1  right: 2 (tests/x.rs:7:9)".into())
+        );
+        assert_eq!(outcomes["b"], Outcome::Fail("FAILED".into()));
+    }
+
+    #[test]
     fn a_skip_printed_by_a_passing_test_overrides_its_ok() {
         let output = "running 4 tests\n\
             test a ... ok\n\
@@ -190,6 +235,6 @@ mod tests {
             outcomes["c"],
             Outcome::Skip("ignored: ignored, needs a disk".into())
         );
-        assert!(matches!(outcomes["d"], Outcome::Fail(_)));
+        assert_eq!(outcomes["d"], Outcome::Fail("FAILED".into()));
     }
 }

@@ -19,6 +19,9 @@ pub const SCENARIO_PATH: &str = "/run/scenario.json";
 /// that died cannot leave the machine busy for the next one.
 pub const MAX_LOAD: Duration = Duration::from_mins(1);
 
+/// Longer than the rig itself waits for the guest, so that its word is heard.
+const PATIENCE: Duration = Duration::from_secs(90);
+
 /// The pods in the VM. A field that is absent from a pod does not exist there.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Scenario {
@@ -98,7 +101,7 @@ impl Scenario {
     pub fn order(&self, text: &str) -> anyhow::Result<()> {
         let mut stream = UnixStream::connect(&self.control)
             .with_context(|| format!("{}: the scenario is gone", self.control.display()))?;
-        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
         writeln!(stream, "{text}")?;
         let mut answer = String::new();
         BufReader::new(stream)
