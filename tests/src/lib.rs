@@ -3,6 +3,7 @@
 //! - things to observe: a [`Minivm`] that does what it is told, a real
 //!   [`Qemu`], cgroups with a quota ([`TestCgroup`]);
 //! - oracles to compare with: [`process`] reads what the kernel shows in /proc;
+//! - a judge of expositions ([`promtool`]);
 //! - what a test needs of its host ([`need`]), and where the binaries are.
 //!
 //! A test here panics where something goes wrong: so do all of these.
@@ -13,6 +14,7 @@ mod launch;
 mod minivm;
 pub mod need;
 pub mod process;
+pub mod promtool;
 mod qemu;
 
 pub use binary::binary;

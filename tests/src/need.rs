@@ -145,9 +145,21 @@ pub fn btf() -> Result<(), Missing> {
 /// # Errors
 /// There is none.
 pub fn qemu() -> Result<(), Missing> {
+    program("qemu", crate::qemu::PROGRAM)
+}
+
+/// Debian's `promtool` in `PATH`.
+///
+/// # Errors
+/// There is none.
+pub fn promtool() -> Result<(), Missing> {
+    program("promtool", crate::promtool::PROGRAM)
+}
+
+fn program(need: &'static str, name: &str) -> Result<(), Missing> {
     let path = env::var_os("PATH").unwrap_or_default();
-    let found = env::split_paths(&path).any(|dir| dir.join(crate::qemu::PROGRAM).is_file());
-    that("qemu", found, "no qemu-system-x86_64 in PATH")
+    let found = env::split_paths(&path).any(|dir| dir.join(name).is_file());
+    that(need, found, &format!("no {name} in PATH"))
 }
 
 /// A cgroup hierarchy with the cpu controller where cgroups can be made.

@@ -1,0 +1,31 @@
+//! Debian's promtool (package prometheus) as the judge of an exposition.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use crate::need;
+
+/// The program, looked for in `PATH`.
+pub(crate) const PROGRAM: &str = "promtool";
+
+/// Fails the test named `test` if promtool finds anything to complain of in
+/// `exposition`, in the text format. Where promtool is missing the test is
+/// skipped, if that is allowed.
+pub fn assert_accepts(test: &str, exposition: &[u8]) {
+    if !need::all(test, [need::promtool()]) {
+        return;
+    }
+    let mut promtool = Command::new(PROGRAM)
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool is in PATH");
+    let mut stdin = promtool.stdin.take().expect("a pipe");
+    stdin.write_all(exposition).expect("promtool reads");
+    drop(stdin);
+    let output = promtool.wait_with_output().expect("promtool ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}");
+}
