@@ -19,6 +19,9 @@ pub const SCENARIO_PATH: &str = "/run/scenario.json";
 /// that died cannot leave the machine busy for the next one.
 pub const MAX_LOAD: Duration = Duration::from_mins(1);
 
+/// What the rig says of a guest that does not answer an order.
+pub const SILENT_GUEST: &str = "the guest does not answer";
+
 /// Longer than the rig itself waits for the guest, so that its word is heard.
 const PATIENCE: Duration = Duration::from_secs(90);
 

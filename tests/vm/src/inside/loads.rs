@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 
-use virtlens_vmtest::scenario::MAX_LOAD;
+use virtlens_vmtest::scenario::{MAX_LOAD, SILENT_GUEST};
 
 use crate::pod::TAP;
 
@@ -32,6 +32,9 @@ pub(crate) struct Loads {
     guest: BufReader<UnixStream>,
     running: BTreeMap<String, Instant>,
     flood: Option<Flood>,
+    /// The guest let an order go unanswered; its later answers would be taken
+    /// for those to other orders.
+    silent: bool,
 }
 
 impl Loads {
@@ -52,6 +55,7 @@ impl Loads {
             guest,
             running: BTreeMap::new(),
             flood: None,
+            silent: false,
         })
     }
 
@@ -98,11 +102,12 @@ impl Loads {
     }
 
     fn ask_guest(&mut self, order: &str) -> anyhow::Result<()> {
+        ensure!(!self.silent, "{SILENT_GUEST} any more");
         writeln!(self.guest.get_mut(), "{}", order.trim())?;
         let mut answer = String::new();
-        self.guest
-            .read_line(&mut answer)
-            .context("the guest does not answer")?;
+        let read = self.guest.read_line(&mut answer);
+        self.silent = read.is_err();
+        read.context(SILENT_GUEST)?;
         ensure!(answer.trim() == "ok", "{order}: the guest said {answer:?}");
         Ok(())
     }

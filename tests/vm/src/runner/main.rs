@@ -14,7 +14,7 @@ mod verdict;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Parser;
@@ -24,7 +24,7 @@ use virtlens_vmtest::plan::Suite;
 use crate::boot::Machine;
 use crate::kernel::{Catalogue, Entry};
 use crate::provision::Workshop;
-use crate::verdict::Verdict;
+use crate::verdict::{Break, Verdict};
 
 /// Boots Debian kernels in QEMU and runs the suites in them.
 #[derive(Debug, Parser)]
@@ -66,6 +66,10 @@ const RIG_DEADLINE: Duration = Duration::from_secs(150);
 /// How often a machine that breaks is booted.
 const BOOTS: usize = 3;
 
+/// Once the kernels have taken so long, a machine that breaks is not booted
+/// again: the whole must end within what a CI run may take.
+const PATIENCE: Duration = Duration::from_mins(13);
+
 fn main() -> ExitCode {
     match run(&Cli::parse()) {
         Ok(true) => ExitCode::SUCCESS,
@@ -91,6 +95,7 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
     } else {
         suites(&catalogue, cli)?
     };
+    let patience = Instant::now() + PATIENCE;
     let mut rows = Vec::new();
     for entry in entries {
         let provision = workshop.provide(&catalogue, entry, cli.newest)?;
@@ -115,45 +120,64 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
             .into_iter()
             .chain(suites.iter().map(|suite| suite.name.as_str()))
             .collect();
-        let (verdict, took, boots) = boot(&machine, entry, &names)?;
+        let booted = boot(&machine, entry, &names, patience)?;
         rows.push(Row {
             entry,
             release: provision.kernel.release,
-            took,
-            boots,
-            verdict,
+            booted,
             log: job.log,
         });
     }
     print_table(&rows);
-    Ok(rows.iter().all(|row| row.verdict.failures.is_empty()))
+    let held = rows.iter().any(|row| row.booted.verdict.passed > 0);
+    if !held && !rows.is_empty() {
+        println!("\nno machine held long enough to judge anything");
+    }
+    let sound = |row: &Row<'_>| row.booted.verdict.failures.is_empty();
+    Ok(rows.is_empty() || (held && rows.iter().all(sound)))
 }
 
-/// Boots until the machine holds, at most [`BOOTS`] times: under software
-/// emulation a host of nested guests crashes or stops now and then, with and
-/// without the suites (a fault on the way out of the guest, a lost interrupt).
-/// What a suite found in a machine that held is final.
+/// Boots until the machine holds, at most [`BOOTS`] times and not again once
+/// `patience` is over: under software emulation a host of nested guests crashes
+/// or stops now and then, with and without the suites (a fault on the way out
+/// of the guest, a lost interrupt). What a suite found in a machine that held
+/// is final.
 fn boot(
     machine: &Machine<'_>,
     entry: &Entry,
     suites: &[&str],
-) -> anyhow::Result<(Verdict, Duration, usize)> {
-    let mut boots = 1;
+    patience: Instant,
+) -> anyhow::Result<Booted> {
+    let mut breaks = Vec::new();
     loop {
         let ran = machine.run()?;
         let mut verdict = verdict::judge(entry, suites, &ran.lines);
-        let broken = ran.death.or_else(|| verdict.broken_machine());
-        if let Some(why) = broken.as_ref().filter(|_| boots < BOOTS) {
-            boots += 1;
-            println!(
-                "{}: the emulated machine broke ({why}); boot {boots} of {BOOTS}",
-                entry.name
-            );
-            continue;
+        let broken = Break::of(&ran, &verdict);
+        let boots = breaks.len() + 1;
+        if let Some(broken) = broken {
+            let again = boots < BOOTS && Instant::now() < patience;
+            let next = if again { "; it is booted again" } else { "" };
+            println!("{}: {broken}{next}", entry.name);
+            breaks.push(broken);
+            if again {
+                continue;
+            }
+            verdict = verdict::never_held(&breaks);
         }
-        verdict.failures.extend(broken);
-        return Ok((verdict, ran.took, boots));
+        return Ok(Booted {
+            verdict,
+            took: ran.took,
+            boots,
+        });
     }
+}
+
+/// What became of one kernel.
+struct Booted {
+    verdict: Verdict,
+    /// The last boot alone.
+    took: Duration,
+    boots: usize,
 }
 
 /// `VIRTLENS_CACHE`, or the usual place of a user's caches.
@@ -214,9 +238,7 @@ fn list(catalogue: &Catalogue, workshop: &Workshop) {
 struct Row<'a> {
     entry: &'a Entry,
     release: String,
-    took: Duration,
-    boots: usize,
-    verdict: Verdict,
+    booted: Booted,
     log: PathBuf,
 }
 
@@ -230,16 +252,23 @@ fn print_table(rows: &[Row<'_>]) {
             "{:<14} {:<24} {:>4} {:>4} {:>6} {:>7.1} {:>5}",
             row.entry.name,
             row.release,
-            row.verdict.passed,
-            row.verdict.skipped,
-            row.verdict.failures.len(),
-            row.took.as_secs_f64(),
-            row.boots,
+            row.booted.verdict.passed,
+            row.booted.verdict.skipped,
+            row.booted.verdict.failures.len(),
+            row.booted.took.as_secs_f64(),
+            row.booted.boots,
         );
     }
-    for row in rows.iter().filter(|row| !row.verdict.failures.is_empty()) {
-        println!("\n{} failed, see {}", row.entry.name, row.log.display());
-        for failure in &row.verdict.failures {
+    println!();
+    for row in rows {
+        let verdict = &row.booted.verdict;
+        if let Some(why) = &verdict.not_run {
+            println!("NOT RUN: {}: {why}", row.entry.name);
+        }
+        if !verdict.failures.is_empty() {
+            println!("{} failed, see {}", row.entry.name, row.log.display());
+        }
+        for failure in &verdict.failures {
             println!("  {failure}");
         }
     }

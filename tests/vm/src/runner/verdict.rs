@@ -1,9 +1,12 @@
 //! Judges one boot against what `kernels.toml` says of that kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use virtlens_vmtest::report::{Line, Outcome};
+use virtlens_vmtest::scenario::SILENT_GUEST;
 
+use crate::boot::Ran;
 use crate::kernel::Entry;
 
 /// What one boot came to.
@@ -15,18 +18,65 @@ pub(crate) struct Verdict {
     pub(crate) features: BTreeSet<String>,
     /// Everything that makes the run fail; empty is success.
     pub(crate) failures: Vec<String>,
+    /// Why nothing was judged, where that is no failure.
+    pub(crate) not_run: Option<String>,
 }
 
-impl Verdict {
-    /// A failure that says that the machine broke, not what ran in it: of the
-    /// rig's self-tests, which know nothing of the agent, or of a guest that
-    /// went silent under a suite.
-    pub(crate) fn broken_machine(&self) -> Option<String> {
-        let of_rig = |failure: &&String| {
-            failure.starts_with("rig::") || failure.contains("guest does not answer")
-        };
-        self.failures.iter().find(of_rig).cloned()
+/// A machine that broke: not what ran in it was at fault, as far as is known.
+#[derive(Debug)]
+pub(crate) struct Break {
+    why: String,
+    /// It broke before any suite, and with it the agent, ran in it.
+    alone: bool,
+}
+
+impl Break {
+    /// How a boot broke, if it did: the machine died or hung, one of the rig's
+    /// self-tests failed, which know nothing of the agent, or a guest went
+    /// silent under a suite.
+    pub(crate) fn of(ran: &Ran, verdict: &Verdict) -> Option<Self> {
+        let of_rig =
+            |failure: &&String| failure.starts_with("rig::") || failure.contains(SILENT_GUEST);
+        let why = ran
+            .death
+            .as_ref()
+            .or_else(|| verdict.failures.iter().find(of_rig))?;
+        let tested = |line: &Line| *line == Line::Done("rig".to_owned());
+        Some(Self {
+            why: why.clone(),
+            alone: why.starts_with("rig::") || !ran.lines.iter().any(tested),
+        })
     }
+}
+
+impl fmt::Display for Break {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let when = if self.alone {
+            "before any suite ran"
+        } else {
+            "under a suite"
+        };
+        write!(out, "the emulated machine broke {when} ({})", self.why)
+    }
+}
+
+/// Judges a machine that broke in every boot. Where it did so without a suite
+/// too, it is no witness against what ran in the other boots.
+pub(crate) fn never_held(breaks: &[Break]) -> Verdict {
+    let mut verdict = Verdict::default();
+    match breaks.iter().find(|one| one.alone) {
+        Some(alone) => {
+            verdict.skipped = 1;
+            verdict.not_run = Some(format!(
+                "in each of {} boots, once so: {alone}",
+                breaks.len()
+            ));
+        }
+        None => verdict
+            .failures
+            .extend(breaks.iter().map(ToString::to_string)),
+    }
+    verdict
 }
 
 /// Judges the report of a boot in which `suites` were to run.
@@ -88,6 +138,8 @@ fn judge_features(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn entry() -> Entry {
@@ -145,18 +197,48 @@ mod tests {
         assert_eq!(failures(&complete(&[test("a::old", Outcome::Ok)])).len(), 1);
     }
 
+    fn broke(lines: Vec<Line>, death: Option<&str>) -> Option<Break> {
+        let verdict = judge(&entry(), &["rig"], &lines);
+        let death = death.map(str::to_owned);
+        Break::of(
+            &Ran {
+                lines,
+                death,
+                took: Duration::ZERO,
+            },
+            &verdict,
+        )
+    }
+
+    fn failed(name: &str, why: &str) -> Line {
+        test(name, Outcome::Fail(why.into()))
+    }
+
     #[test]
     fn only_the_rig_and_its_guests_tell_of_a_broken_machine() {
-        let broken = |name: &str, why: &str| {
-            let lines = complete(&[test(name, Outcome::Fail(why.into()))]);
-            judge(&entry(), &["rig"], &lines).broken_machine().is_some()
-        };
-        assert!(broken("rig::pods_start", "no answer"));
-        assert!(broken(
-            "a::x",
-            "cpu: error the guest does not answer: os error 11"
-        ));
-        assert!(!broken("a::x", "told 5 ns, burned 6 ns"));
+        let alone = |name, why| broke(complete(&[failed(name, why)]), None).map(|one| one.alone);
+        assert_eq!(alone("rig::pods_start", "no answer"), Some(true));
+        let silent = format!("cpu: error {SILENT_GUEST}: os error 11");
+        assert_eq!(alone("a::x", &silent), Some(false));
+        assert_eq!(alone("a::x", "told 5 ns, burned 6 ns"), None);
+    }
+
+    #[test]
+    fn a_machine_that_died_tells_when() {
+        let alone = |lines| broke(lines, Some("Kernel panic")).map(|one| one.alone);
+        assert_eq!(alone(Vec::new()), Some(true));
+        assert_eq!(alone(vec![Line::Done("rig".into())]), Some(false));
+    }
+
+    #[test]
+    fn a_machine_that_breaks_only_under_the_suites_is_a_failure() {
+        let alone = || broke(Vec::new(), Some("Oops")).expect("it died");
+        let beside = || broke(complete(&[]), Some("Oops")).expect("it died");
+        let verdict = never_held(&[beside(), alone(), beside()]);
+        assert_eq!((verdict.skipped, verdict.failures.len()), (1, 0));
+        assert!(verdict.not_run.is_some_and(|why| why.contains("Oops")));
+        let verdict = never_held(&[beside(), beside(), beside()]);
+        assert_eq!((verdict.skipped, verdict.failures.len()), (0, 3));
     }
 
     #[test]
