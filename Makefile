@@ -21,7 +21,7 @@ test-unit: ## formatting, lints and the tests that need no privilege
 test-kernel: ## the suite against this host's kernel (root)
 	@scripts/test kernel
 
-test-vm: ## the suite on Debian kernels in QEMU (root)
+test-vm: ## the agent beside real pods on Debian kernels in QEMU (root)
 	@scripts/test vm
 
 vm: ## one Debian kernel with VMs in it and a shell beside them: make vm KERNEL=debian-6.12

@@ -12,13 +12,23 @@ pub const PLAN_PATH: &str = "/run/plan.json";
 pub struct Plan {
     /// The entry of `kernels.toml` this boot belongs to.
     pub kernel: String,
-    /// What to start as the pods under observation; `None` runs the suites on
-    /// a kernel that cannot host a nested KVM guest.
-    pub stage: Option<Stage>,
-    /// The suites to run after the rig's own self-tests, in this order.
+    /// What to start as the pods under observation.
+    pub pods: Pods,
+    /// The suites to run, in this order, after the rig's own self-tests.
     pub suites: Vec<Suite>,
     /// Hand the console to a shell instead of running tests.
     pub shell: bool,
+}
+
+/// Whether there are pods under observation.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Pods {
+    /// Made of these files, and tested before any suite runs.
+    Start(Stage),
+    /// The kernel cannot host a nested KVM guest: reported as a skip.
+    Impossible,
+    /// Nobody asked for them, nor for the rig's self-tests.
+    Unwanted,
 }
 
 /// The files that the pods under observation are made of. All paths are the

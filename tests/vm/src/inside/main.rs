@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 
-use virtlens_vmtest::plan::{PLAN_PATH, Plan, Stage};
+use virtlens_vmtest::plan::{PLAN_PATH, Plan, Pods, Stage};
 use virtlens_vmtest::report::{Line, Outcome};
 use virtlens_vmtest::scenario::{SCENARIO_PATH, Scenario};
 
@@ -44,21 +44,12 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn run(plan: &Plan) -> anyhow::Result<()> {
+    // What is run here shows it as the node.
+    Command::new("/run/busybox")
+        .args(["hostname", &plan.kernel])
+        .status()?;
     checks::features();
-    let staged = plan
-        .stage
-        .as_ref()
-        .map(|stage| Staged::start(plan, stage))
-        .transpose();
-    match &staged {
-        Ok(Some(staged)) if !plan.shell => staged.check(),
-        Ok(Some(_)) => {}
-        Ok(None) => report_no_pods(),
-        Err(error) => {
-            check("pods_start", || bail!("{error:#}"));
-            dump_logs();
-        }
-    }
+    let staged = stage(plan);
     println!("{}", Line::Done("rig".to_owned()));
     if plan.shell {
         shell()?;
@@ -68,10 +59,35 @@ fn run(plan: &Plan) -> anyhow::Result<()> {
         }
     }
     println!("{}", Line::End);
-    if let Ok(Some(staged)) = staged {
+    if let Some(staged) = staged {
         staged.pods.into_iter().for_each(|(_, pod)| pod.stop());
     }
     Ok(())
+}
+
+/// Starts the pods that are planned, and reports how they fare.
+fn stage(plan: &Plan) -> Option<Staged> {
+    let stage = match &plan.pods {
+        Pods::Start(stage) => stage,
+        Pods::Impossible => {
+            report_no_pods();
+            return None;
+        }
+        Pods::Unwanted => return None,
+    };
+    match Staged::start(plan, stage) {
+        Ok(staged) => {
+            if !plan.shell {
+                staged.check();
+            }
+            Some(staged)
+        }
+        Err(error) => {
+            check("pods_start", || bail!("{error:#}"));
+            dump_logs();
+            None
+        }
+    }
 }
 
 /// The pods that run, and the hand on their loads.

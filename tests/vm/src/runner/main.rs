@@ -43,6 +43,9 @@ struct Cli {
     /// Run this program as one more suite: NAME=PATH, then its arguments.
     #[arg(long, num_args = 1.., value_name = "NAME=PATH", allow_hyphen_values = true)]
     exec: Vec<String>,
+    /// Start no pods, run no self-tests and no suite but that of --exec.
+    #[arg(long, requires = "exec", conflicts_with_all = ["suites", "shell"])]
+    bare: bool,
     /// List the kernels and whether they are in the cache.
     #[arg(long)]
     list: bool,
@@ -98,7 +101,7 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
     let patience = Instant::now() + PATIENCE;
     let mut rows = Vec::new();
     for entry in entries {
-        let provision = workshop.provide(&catalogue, entry, cli.newest)?;
+        let provision = workshop.provide(&catalogue, entry, cli.newest, !cli.bare)?;
         if cli.fetch_only {
             continue;
         }
@@ -116,7 +119,8 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
             machine.shell()?;
             continue;
         }
-        let names: Vec<_> = ["rig"]
+        let rig = (!cli.bare).then_some("rig");
+        let names: Vec<_> = rig
             .into_iter()
             .chain(suites.iter().map(|suite| suite.name.as_str()))
             .collect();
@@ -205,7 +209,7 @@ fn suites(catalogue: &Catalogue, cli: &Cli) -> anyhow::Result<Vec<Suite>> {
         let known = catalogue.suites.iter().any(|suite| suite.name == *name);
         anyhow::ensure!(known || name == "rig", "kernels.toml has no suite {name}");
     }
-    let wanted = |name: &String| cli.suites.is_empty() || cli.suites.contains(name);
+    let wanted = |name: &String| !cli.bare && (cli.suites.is_empty() || cli.suites.contains(name));
     let listed = catalogue.suites.iter().filter(|suite| wanted(&suite.name));
     let mut suites = listed
         .map(provision::build_suite)

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-use virtlens_vmtest::plan::{Plan, Stage, Suite};
+use virtlens_vmtest::plan::{Plan, Pods, Stage, Suite};
 
 use crate::apt::{Apt, output};
 use crate::boot::Emulator;
@@ -56,8 +56,15 @@ pub(crate) struct Workshop {
 pub(crate) struct Provision {
     pub(crate) kernel: Kernel,
     pub(crate) emulator: Emulator,
-    guest: Kernel,
     busybox: PathBuf,
+    /// What pods are made of; `None` where none are wanted.
+    pods: Option<PodParts>,
+}
+
+/// The parts of the pods that come from the cache.
+#[derive(Debug)]
+struct PodParts {
+    guest: Kernel,
     virtiofsd: PathBuf,
 }
 
@@ -102,14 +109,20 @@ impl Workshop {
         catalogue: &Catalogue,
         entry: &Entry,
         newest: bool,
+        with_pods: bool,
     ) -> anyhow::Result<Provision> {
         let guest = catalogue.entry(&catalogue.guest)?;
         let busybox = Apt::new(&self.cache, &guest.suite).any_version("busybox-static")?;
+        let pod_parts = || -> anyhow::Result<PodParts> {
+            Ok(PodParts {
+                guest: guest.kernel(&self.cache, false)?,
+                virtiofsd: self.virtiofsd()?,
+            })
+        };
         Ok(Provision {
             kernel: entry.kernel(&self.cache, newest)?,
-            guest: guest.kernel(&self.cache, false)?,
             busybox: busybox.join("bin/busybox"),
-            virtiofsd: self.virtiofsd()?,
+            pods: with_pods.then(pod_parts).transpose()?,
             emulator: self.emulator(catalogue.emulator_suite.as_deref())?,
         })
     }
@@ -170,20 +183,14 @@ impl Workshop {
     ) -> anyhow::Result<Job> {
         let dir = self.out.join(&entry.name);
         fs::create_dir_all(&dir)?;
-        let guest_initrd = dir.join("guest-initrd");
-        let mut cpio = initramfs::base(&provision.busybox, GUEST_INIT)?;
-        initramfs::add_modules(&mut cpio, &provision.guest, &GUEST_MODULES)?;
-        fs::write(&guest_initrd, cpio.finish())?;
-
-        let stage = Stage {
-            qemu: machine_qemu()?,
-            virtiofsd: provision.virtiofsd.clone(),
-            guest_kernel: provision.guest.image.clone(),
-            guest_initrd,
+        let pods = match &provision.pods {
+            Some(parts) if entry.nested_kvm => Pods::Start(stage(parts, &provision.busybox, &dir)?),
+            Some(_) => Pods::Impossible,
+            None => Pods::Unwanted,
         };
         let plan = Plan {
             kernel: entry.name.clone(),
-            stage: entry.nested_kvm.then_some(stage),
+            pods,
             suites: suites.to_vec(),
             shell,
         };
@@ -221,6 +228,20 @@ impl Workshop {
             .map(|path| path.display().to_string())
             .collect()
     }
+}
+
+/// The files of the pods; the guests' initramfs is made in `dir`.
+fn stage(parts: &PodParts, busybox: &Path, dir: &Path) -> anyhow::Result<Stage> {
+    let guest_initrd = dir.join("guest-initrd");
+    let mut cpio = initramfs::base(busybox, GUEST_INIT)?;
+    initramfs::add_modules(&mut cpio, &parts.guest, &GUEST_MODULES)?;
+    fs::write(&guest_initrd, cpio.finish())?;
+    Ok(Stage {
+        qemu: machine_qemu()?,
+        virtiofsd: parts.virtiofsd.clone(),
+        guest_kernel: parts.guest.image.clone(),
+        guest_initrd,
+    })
 }
 
 fn machine_qemu() -> anyhow::Result<PathBuf> {
