@@ -18,6 +18,8 @@
 #define CGROUP_NAME_LEN 256
 /* 2048 CPUs; a larger host has no affinity in its records, and says so. */
 #define MASK_WORDS_MAX 32
+/* KVM_MAX_CPUID_ENTRIES, 256 since v5.11 (arch/x86/include/asm/kvm_host.h). */
+#define CPUID_LEAVES_MAX 256
 
 /* Told once, before the programs are loaded (.rodata). */
 struct config {
@@ -61,12 +63,45 @@ struct watch {
 	__u32 pad;
 };
 
+/* How far apart two CPUs are: index into vm.moves. */
+enum distance {
+	/* Threads of one core. */
+	DISTANCE_SMT = 0,
+	/* Cores of one last-level cache. */
+	DISTANCE_CORE = 1,
+	/* Last-level caches of one NUMA node. */
+	DISTANCE_LLC = 2,
+	DISTANCE_NUMA = 3,
+	/* The host does not tell where one of them is. */
+	DISTANCE_UNKNOWN = 4,
+	DISTANCES = 5,
+};
+
 /* Value of map `vms`, key: tgid. */
 struct vm {
 	__u64 start_ns;
 	/* Names under which threads of this VM have retired. */
 	__u32 names;
 	__u32 pad;
+	/* Moves of its vCPUs from one pCPU to another, by enum distance. */
+	__u64 moves[DISTANCES];
+};
+
+/* Value of array `places`, index: pCPU. Numbers are unique on the host and
+ * begin with 1; 0: not known. */
+struct cpu_place {
+	__u32 core;
+	__u32 llc;
+	__u32 node;
+	__u32 pad;
+};
+
+/* Key of map `residency`: a vCPU on a pCPU. Its value, __u64: CPU time that
+ * was used there, ns, up to the last move. */
+struct residency_key {
+	struct owner owner;
+	__u32 vcpu_id;
+	__u32 pcpu;
 };
 
 enum record_kind {
@@ -74,6 +109,7 @@ enum record_kind {
 	RECORD_CGROUP = 2,
 	RECORD_CGROUP_NAME = 3,
 	RECORD_VCPU_FD = 4,
+	RECORD_CPUID = 5,
 };
 
 /* Each record of the stream begins so; `size` counts all of it, in bytes, a
@@ -132,6 +168,9 @@ struct vcpu_record {
 	__u64 hypercalls;
 	__u64 pf_fixed;
 	__u64 pf_taken;
+	/* CPU time that `residency` holds, or that was used before the vCPU was
+	 * first seen: what is beyond was used on the present pCPU. */
+	__u64 placed_ns;
 	__u32 preempted;
 	/* vCPUs that its VM holds, 0 if not known. */
 	__u32 online_vcpus;
@@ -170,6 +209,26 @@ struct vcpu_fd_record {
 	__u32 tid;
 };
 
+/* A CPUID leaf as KVM holds it and user space set it: struct kvm_cpuid_entry2,
+ * arch/x86/include/uapi/asm/kvm.h. */
+struct cpuid_leaf {
+	__u32 function;
+	__u32 index;
+	__u32 flags;
+	__u32 eax;
+	__u32 ebx;
+	__u32 ecx;
+	__u32 edx;
+	__u32 padding[3];
+};
+
+/* What a VM's guest is told by its first vCPU, once in a session; the leaves
+ * follow. */
+struct cpuid_record {
+	struct record_head head;
+	struct owner owner;
+};
+
 /* Key of map `retired`: all threads that ended alike. */
 struct retired_key {
 	struct owner owner;
@@ -203,7 +262,9 @@ enum drop_reason {
 	DROP_RETIRED_NAMES = 3,
 	/* A cgroup lies deeper than the walk goes: its path is not known. */
 	DROP_CGROUP_DEPTH = 4,
-	DROP_REASONS = 5,
+	/* A vCPU's time on a pCPU found no room in `residency`. */
+	DROP_RESIDENCY_FULL = 5,
+	DROP_REASONS = 6,
 };
 
 #endif

@@ -161,6 +161,10 @@ struct kvm_vcpu_stat {
 	__u64 irq_exits;
 	__u64 hypercalls;
 };
+struct kvm_vcpu_arch {
+	int cpuid_nent;
+	void *cpuid_entries;
+};
 struct kvm_vcpu {
 	struct kvm *kvm;
 	struct preempt_notifier preempt_notifier;
@@ -168,6 +172,7 @@ struct kvm_vcpu {
 	int vcpu_idx;
 	struct pid *pid;
 	bool preempted;
+	struct kvm_vcpu_arch arch;
 	struct kvm_vcpu_stat stat;
 };
 

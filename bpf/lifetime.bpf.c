@@ -10,6 +10,7 @@
  * too. Its role is judged by its names, which therefore are the key.
  */
 #include "owner.bpf.h"
+#include "placement.bpf.h"
 
 /* Distinct (name, kind, vCPU) an owner may retire: 64 vCPUs and as many
  * names. Beyond it all goes to one entry, without names. */
@@ -25,18 +26,22 @@ static __always_inline void read_times(struct task_struct *task, struct retired 
 /* Whether the owner may have one more name; counts it. */
 static __always_inline bool take_name(const struct owner *owner)
 {
-	__u32 tgid = owner->tgid, *names = NULL;
+	__u32 tgid = owner->tgid, *names;
 	struct watch *watch;
 	struct vm *vm;
 
 	if (tgid) {
 		vm = bpf_map_lookup_elem(&vms, &tgid);
-		names = vm ? &vm->names : NULL;
+		if (!vm)
+			return false;
+		names = &vm->names;
 	} else {
 		watch = bpf_map_lookup_elem(&watched, &owner->id);
-		names = watch ? &watch->names : NULL;
+		if (!watch)
+			return false;
+		names = &watch->names;
 	}
-	if (!names || *names >= NAMES_PER_OWNER)
+	if (*names >= NAMES_PER_OWNER)
 		return false;
 	__sync_fetch_and_add(names, 1);
 	return true;
@@ -101,6 +106,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 		return 0;
 	read_times(task, &times);
 	if (mark) {
+		charge_pcpu(task, mark);
 		mark->retired = times;
 		mark->is_retired = 1;
 	}
@@ -121,6 +127,7 @@ int BPF_PROG(on_free, struct task_struct *task)
 	times.run_ns -= mark->retired.run_ns;
 	times.wait_ns -= mark->retired.wait_ns;
 	times.guest_ns -= mark->retired.guest_ns;
+	charge_pcpu(task, mark);
 	owner = mark->owner;
 	if (times.run_ns || times.wait_ns)
 		retire(task, &owner, mark->vcpu_id, &times);

@@ -21,6 +21,11 @@ struct mark {
 	__u32 is_retired;
 	__u32 pad;
 	struct retired retired;
+	/* Its CPU time that `residency` holds, or that nobody saw the place of. */
+	__u64 placed_ns;
+	/* When its guest's leaves were told. */
+	__u64 cpuid_session;
+	__u64 cpuid_pass;
 };
 
 /* Only vCPU threads, vhost kernel threads and threads of VMs that are just
@@ -108,6 +113,23 @@ struct {
 	__type(value, __u64);
 } vcpu_of_tid SEC(".maps");
 
+/* Which CPU is where. As many as a mask has bits. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MASK_WORDS_MAX * 64);
+	__type(key, __u32);
+	__type(value, struct cpu_place);
+} places SEC(".maps");
+
+/* Every vCPU on every pCPU where it ever was; the agent sets the size by the
+ * host's CPUs and removes VMs that are gone. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct residency_key);
+	__type(value, __u64);
+} residency SEC(".maps");
+
 /* Up to NAMES_PER_OWNER names each; the agent removes those of owners that
  * are gone. 512 VMs with all their names, thousands with the usual ten. */
 struct {
@@ -158,6 +180,18 @@ struct {
 	__type(key, __u32);
 	__type(value, struct last_told);
 } last_told SEC(".maps");
+
+/* A guest's CPUID leaves on their way to the stream. */
+struct cpuid_buffer {
+	struct cpuid_record record;
+	struct cpuid_leaf leaves[CPUID_LEAVES_MAX];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cpuid_buffer);
+} cpuid_buffer SEC(".maps");
 
 /* A cgroup name on its way to the stream. */
 struct {

@@ -16,6 +16,7 @@
  * telling must be repeatable.
  */
 #include "owner.bpf.h"
+#include "placement.bpf.h"
 
 /* The vCPU at `vcpu`, if it is alive and `task` is the last that ran it. All
  * that is read through it is only believed after this. */
@@ -61,6 +62,10 @@ static __always_inline struct mark *mark_vcpu(struct task_struct *task, struct m
 	if (!mark)
 		mark = make_mark(task, &owner);
 	if (mark && mark->vcpu != (__u64)vcpu) {
+		/* Its threads can run one vCPU after another. */
+		charge_pcpu(task, mark);
+		mark->placed_ns = task->se.sum_exec_runtime;
+		mark->cpuid_session = 0;
 		mark->vcpu_id = READ_OR(~0U, vcpu->vcpu_id);
 		mark->vcpu_idx = READ_OR(~0U, vcpu->vcpu_idx);
 		mark->vcpu = (__u64)vcpu;
@@ -115,6 +120,7 @@ static __always_inline void fill_vcpu(struct vcpu_record *record, struct task_st
 	record->id = mark->vcpu_id;
 	record->index = mark->vcpu_idx;
 	record->instance = mark->vcpu;
+	record->placed_ns = mark->placed_ns;
 	record->exits = UNKNOWN;
 	if (runs_vcpu(task, vcpu))
 		fill_counters(record, vcpu);
@@ -280,6 +286,8 @@ int sample_tasks(struct bpf_iter__task *ctx)
 			mark = make_mark(task, &owner);
 	}
 	tell_cgroups(ctx->meta->seq, task, control);
+	if (mark && mark->vcpu && runs_vcpu(task, (struct kvm_vcpu *)mark->vcpu))
+		tell_cpuid(ctx->meta->seq, mark, control);
 	tell_thread(ctx->meta->seq, task, mark, &owner);
 	return 0;
 }

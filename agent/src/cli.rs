@@ -15,11 +15,13 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
+use virtlens_model::snapshot::Vm;
 
 use crate::collect::{Collector, Options};
 use crate::config::{Config, ConfigError, Listen, LogFormat, LogLevel, Settings, Span};
-use crate::table::Style;
-use crate::{catalogue, check, log, process, run, snapshot};
+use crate::paint::Style;
+use crate::topology::View;
+use crate::{catalogue, check, log, process, run, snapshot, topology};
 
 /// Shows what VM-isolated pods really cost and suffer on their host
 #[derive(Debug, Parser)]
@@ -35,7 +37,7 @@ struct Cli {
 #[command(next_help_heading = "Common options")]
 struct Common {
     /// YAML file with the settings listen, min_age, linger, log_format,
-    /// log_level, node_name and root [env: VIRTLENS_CONFIG]
+    /// log_level, node_name, pcpu_series and root [env: VIRTLENS_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Directory below which the host's /proc and /sys are [default: /]
@@ -46,6 +48,10 @@ struct Common {
     /// NODE_NAME]
     #[arg(long, global = true, value_name = "NAME")]
     node_name: Option<String>,
+    /// Show the CPU time of each vCPU on each pCPU, in up to as many series as
+    /// a VM's vCPUs times the host's CPUs [env: VIRTLENS_PCPU_SERIES]
+    #[arg(long, global = true)]
+    pcpu_series: bool,
     /// Form of the log: logfmt or json [default: logfmt] [env:
     /// VIRTLENS_LOG_FORMAT]
     #[arg(long, global = true, value_name = "FORMAT")]
@@ -71,6 +77,14 @@ enum Command {
     /// it was used up (THR%). "-" is what does not exist or is not known, "gone"
     /// a VM that has ended.
     Snapshot(SnapshotArgs),
+    /// Draw the host's CPUs, each vCPU where it sits, and what is out of place
+    ///
+    /// A letter stands for a VM, the number behind it for a vCPU by its APIC
+    /// id: "A0" is bound to the core where it stands, "~A0" was seen there
+    /// last and may go elsewhere, "A0!" is out of place, as told below the
+    /// tree. VMs that are pinned are judged by their masks, others by where
+    /// they ran.
+    Topology(TopologyArgs),
     /// Tell what this kernel offers, what degrades and why
     ///
     /// Exits with 0 when everything works fully, else with 1.
@@ -106,6 +120,19 @@ struct SnapshotArgs {
     /// Read twice, this long apart, and show the rates between
     #[arg(long, value_name = "TIME")]
     interval: Option<Span>,
+}
+
+#[derive(Debug, Args)]
+struct TopologyArgs {
+    /// Show one VM only: its NAMESPACE/POD, its name, its pod's uid or its
+    /// VMM's pid
+    vm: Option<String>,
+    /// For how long is watched where vCPUs run
+    #[arg(long, value_name = "TIME", default_value = "2s")]
+    window: Span,
+    /// Draw with ASCII characters only
+    #[arg(long)]
+    ascii: bool,
 }
 
 #[derive(Debug, Args)]
@@ -157,11 +184,12 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
                 table_style(),
             )?)
         }
+        Command::Topology(args) => show_topology(&mut open(&config)?, &args),
         Command::Check => {
             let mut collector = open(&config)?;
-            let node = collector.collect().node;
+            let snapshot = collector.collect();
             let features = collector.check();
-            let code = print(&check::report(&node, &features))?;
+            let code = print(&check::report(&snapshot.node, &features))?;
             Ok(if check::all_on(&features) {
                 code
             } else {
@@ -202,9 +230,28 @@ impl Cli {
             log_format: common.log_format,
             log_level: common.log_level,
             node_name: common.node_name.clone(),
+            pcpu_series: common.pcpu_series.then_some(true),
             root: common.root.clone(),
         }
     }
+}
+
+fn show_topology(collector: &mut Collector, args: &TopologyArgs) -> anyhow::Result<ExitCode> {
+    collector.collect_judged();
+    std::thread::sleep(args.window.0);
+    let snapshot = collector.collect_judged();
+    let wanted = args.vm.as_deref();
+    let shows = |vm: &Vm| wanted.is_none_or(|wanted| topology::is_called(vm, wanted));
+    if let Some(wanted) = wanted
+        && !snapshot.vms.iter().any(shows)
+    {
+        anyhow::bail!("there is no VM {wanted}; `virtlens snapshot` shows those that there are");
+    }
+    let view = View {
+        style: table_style(),
+        ascii: args.ascii,
+    };
+    print(&topology::render(&snapshot, collector.host(), shows, view))
 }
 
 fn open(config: &Config) -> anyhow::Result<Collector> {
@@ -217,6 +264,7 @@ fn open(config: &Config) -> anyhow::Result<Collector> {
         root: config.root.clone(),
         linger: config.linger,
         node_name: config.node_name.clone(),
+        pcpu_series: config.pcpu_series,
     })
 }
 

@@ -8,6 +8,7 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -15,11 +16,13 @@ use virtlens_host::{CgroupVersion, Cgroups, HostRoot, ProcSource};
 use virtlens_model::facts::{Facts, Owner, ProcessFact, VmKey, WatchedCgroup};
 use virtlens_model::fleet::Fleet;
 use virtlens_model::snapshot::{API_VERSION, Dropped, Node, Snapshot, Source, Vm};
+use virtlens_model::topology::host::HostTopology;
 use virtlens_probe::facts::KernelFacts;
 use virtlens_probe::plan::{self, Feature};
 use virtlens_probe::source::TaskPass;
 
 pub use crate::offers::CheckRow;
+use crate::placement::Placement;
 
 /// What a collector is told.
 #[derive(Debug, Clone)]
@@ -30,6 +33,8 @@ pub struct Options {
     pub linger: Duration,
     /// The node's name, if it is not the host's.
     pub node_name: Option<String>,
+    /// Tell in each reading on which pCPUs each vCPU ran.
+    pub pcpu_series: bool,
 }
 
 /// How often the open files of the whole host are walked for VMs whose vCPUs
@@ -48,10 +53,12 @@ pub struct Collector {
     kernel: KernelFacts,
     backend: Backend,
     fleet: Fleet,
+    placement: Placement,
+    pcpu_series: bool,
     started: Instant,
     files_walked: Option<Instant>,
-    /// The VMs of the last reading that worked.
-    vms: Vec<Vm>,
+    /// The last snapshot: its VMs stay where a reading fails.
+    last: Option<Arc<Snapshot>>,
     /// Why the last reading failed; empty if it did not.
     failure: String,
     failures: u64,
@@ -95,9 +102,11 @@ impl Collector {
             kernel,
             backend,
             fleet: Fleet::new(u64::try_from(options.linger.as_nanos()).unwrap_or(u64::MAX)),
+            placement: Placement::default(),
+            pcpu_series: options.pcpu_series,
             started: Instant::now(),
             files_walked: None,
-            vms: Vec::new(),
+            last: None,
             failure: String::new(),
             failures: 0,
             read_ns: None,
@@ -106,12 +115,12 @@ impl Collector {
 
     /// Reads the host. A source that fails is data in the snapshot: the VMs
     /// are then those of the last reading that worked.
-    pub fn collect(&mut self) -> Snapshot {
+    pub fn collect(&mut self) -> Arc<Snapshot> {
         let began = Instant::now();
-        match self.read() {
+        let vms = match self.read() {
             Ok(vms) => {
-                self.vms = vms;
                 self.failure.clear();
+                vms
             }
             Err(error) => {
                 self.failures += 1;
@@ -120,10 +129,13 @@ impl Collector {
                     tracing::warn!(error = %text, "reading the host failed; the last values stay");
                 }
                 self.failure = text;
+                self.last
+                    .as_ref()
+                    .map_or_else(Vec::new, |last| last.vms.clone())
             }
-        }
+        };
         self.read_ns = Some(nanos(began.elapsed()));
-        Snapshot {
+        let snapshot = Arc::new(Snapshot {
             api_version: API_VERSION,
             kind: "Snapshot",
             time: jiff::Timestamp::now().to_string(),
@@ -132,8 +144,22 @@ impl Collector {
             dropped: self.dropped(),
             maps: self.bpf().map_or_else(Vec::new, TaskPass::maps),
             programs: self.bpf().map_or_else(Vec::new, TaskPass::programs),
-            vms: self.vms.clone(),
-        }
+            vms,
+        });
+        self.last = Some(Arc::clone(&snapshot));
+        snapshot
+    }
+
+    /// Reads the host and judges where VMs sit, by where their vCPUs ran since
+    /// the last judgement.
+    pub fn collect_judged(&mut self) -> Arc<Snapshot> {
+        self.placement.hasten();
+        self.collect()
+    }
+
+    /// Where the host's CPUs are, as last read.
+    pub fn host(&self) -> &HostTopology {
+        self.placement.host()
     }
 
     /// What this kernel offers, and what is made of it.
@@ -151,7 +177,14 @@ impl Collector {
                 tracing::debug!(%error, "the pass over open files failed");
             }
         }
-        let mut facts = self.backend.read()?;
+        if self.placement.look(&self.root) {
+            let host = self.placement.host();
+            self.node.cpus = u32::try_from(host.online().len()).unwrap_or(u32::MAX);
+            self.backend.set_host(host)?;
+        }
+        let due = self.placement.is_due(nanos(self.started.elapsed()));
+        let with_residency = due || self.pcpu_series;
+        let mut facts = self.backend.read(with_residency)?;
         for _ in 0..ROUNDS {
             for vm in self.fleet.strangers(&facts) {
                 self.fleet.admit(vm, &self.who_is(vm, &facts), &facts);
@@ -161,10 +194,20 @@ impl Collector {
             if !self.backend.watch(&watched)? {
                 break;
             }
-            facts = self.backend.read()?;
+            facts = self.backend.read(with_residency)?;
         }
-        let (vms, gone) = self.fleet.account(&facts, nanos(self.started.elapsed()));
+        let now_ns = nanos(self.started.elapsed());
+        let (mut vms, gone) = self.fleet.account(&facts, now_ns);
         self.backend.forget(&gone)?;
+        if due {
+            let cgroups = self.cgroups.as_ref().ok();
+            self.placement.judge(&vms, cgroups, now_ns);
+        }
+        self.placement.show(&mut vms);
+        if due && !self.pcpu_series {
+            let vcpus = vms.iter_mut().flat_map(|vm| &mut vm.vcpus);
+            vcpus.for_each(|vcpu| vcpu.residency_ns.clear());
+        }
         Ok(vms)
     }
 
@@ -246,8 +289,14 @@ impl Collector {
         }
         sources.push(match &self.cgroups {
             Ok(_) => source("cgroups", true, self.node.cgroup, ""),
+            Err(error) if self.bpf().is_some() => {
+                let reason = format!("{error}; until then Kata's overhead cgroup is not seen");
+                source("cgroups", false, "off", &reason)
+            }
             Err(error) => source("cgroups", false, "off", error),
         });
+        let failure = self.placement.failure();
+        sources.push(source("topology", failure.is_empty(), "sysfs", failure));
         sources
     }
 
@@ -275,11 +324,24 @@ impl Collector {
 }
 
 impl Backend {
-    fn read(&mut self) -> anyhow::Result<Facts> {
+    /// With where vCPUs ran, if it is wanted and can be told.
+    fn read(&mut self, with_residency: bool) -> anyhow::Result<Facts> {
         match self {
-            Self::Bpf(pass) => Ok(pass.read()?),
+            Self::Bpf(pass) => {
+                if with_residency {
+                    pass.want_residency();
+                }
+                Ok(pass.read()?)
+            }
             Self::Proc(proc, _) => Ok(proc.read()?),
             Self::Nothing(_) => Ok(Facts::default()),
+        }
+    }
+
+    fn set_host(&self, host: &HostTopology) -> anyhow::Result<()> {
+        match self {
+            Self::Bpf(pass) => Ok(pass.set_host(host)?),
+            Self::Proc(..) | Self::Nothing(_) => Ok(()),
         }
     }
 
@@ -320,7 +382,7 @@ fn backend(
             Box::new(ProcSource::new(root.clone(), cgroups.clone())),
             why,
         ),
-        Err(error) => Backend::Nothing(format!("{why}; and /proc alone is no help: {error}")),
+        Err(_) => Backend::Nothing(format!("{why}; and /proc needs cgroups, which are off too")),
     }
 }
 

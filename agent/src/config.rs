@@ -72,6 +72,8 @@ pub struct Settings {
     pub log_level: Option<LogLevel>,
     /// The node's name.
     pub node_name: Option<String>,
+    /// Whether the CPU time of each vCPU on each pCPU is shown.
+    pub pcpu_series: Option<bool>,
     /// Where the host's /proc and /sys are.
     pub root: Option<PathBuf>,
 }
@@ -91,6 +93,8 @@ pub struct Config {
     pub log_level: Option<LogLevel>,
     /// The node's name; `None` is the host's.
     pub node_name: Option<String>,
+    /// Whether the CPU time of each vCPU on each pCPU is shown.
+    pub pcpu_series: bool,
     /// Where the host's /proc and /sys are.
     pub root: PathBuf,
 }
@@ -112,6 +116,7 @@ impl Settings {
             // What Kubernetes manifests by habit name the downward API's spec.nodeName.
             node_name: non_empty("VIRTLENS_NODE_NAME", &variable)
                 .or_else(|| non_empty("NODE_NAME", &variable)),
+            pcpu_series: from_variable("VIRTLENS_PCPU_SERIES", &variable)?,
             root: non_empty("VIRTLENS_ROOT", &variable).map(PathBuf::from),
         })
     }
@@ -151,6 +156,7 @@ impl Settings {
             log_format: self.log_format.or(below.log_format),
             log_level: self.log_level.or(below.log_level),
             node_name: self.node_name.or(below.node_name),
+            pcpu_series: self.pcpu_series.or(below.pcpu_series),
             root: self.root.or(below.root),
         }
     }
@@ -170,6 +176,7 @@ impl From<Settings> for Config {
             log_format: settings.log_format.unwrap_or_default(),
             log_level: settings.log_level,
             node_name: settings.node_name,
+            pcpu_series: settings.pcpu_series.unwrap_or(false),
             root: settings.root.unwrap_or_else(|| PathBuf::from("/")),
         }
     }

@@ -33,6 +33,14 @@ fn kernel_rows(kernel: &KernelFacts) -> [CheckRow; 7] {
         },
     };
     let kvm = kernel.kvm_types && kernel.preempt_notifiers;
+    // Without type information nothing tells whether these are there.
+    let typed = |detail| {
+        if kernel.btf {
+            detail
+        } else {
+            "not known without btf"
+        }
+    };
     let readable = kernel.lockdown != "confidentiality";
     [
         row(
@@ -59,13 +67,23 @@ fn kernel_rows(kernel: &KernelFacts) -> [CheckRow; 7] {
             "off",
             "run in the host's pid namespace (hostPID: true)",
         ),
-        row("task_iterator", kernel.task_iter, "off", "needs Linux 5.8"),
-        row("kvm_types", kvm, "off", "the kernel was built without KVM"),
+        row(
+            "task_iterator",
+            kernel.task_iter,
+            "off",
+            typed("needs Linux 5.8"),
+        ),
+        row(
+            "kvm_types",
+            kvm,
+            "off",
+            typed("the kernel was built without KVM"),
+        ),
         row(
             "task_storage",
             kernel.task_storage,
             "degraded",
-            "needs Linux 5.13; a hash of 32768 threads serves instead",
+            typed("needs Linux 5.13; a hash of 32768 threads serves instead"),
         ),
     ]
 }

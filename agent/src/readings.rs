@@ -76,7 +76,7 @@ impl Readings {
     ///
     /// When there can be no more threads.
     pub fn start(
-        collect: impl FnMut() -> Snapshot + Send + 'static,
+        collect: impl FnMut() -> Arc<Snapshot> + Send + 'static,
         min_age: Duration,
     ) -> std::io::Result<Self> {
         let (requests, receiver) = sync_channel(MAX_WAITING);
@@ -156,7 +156,7 @@ struct Held {
     bodies: Vec<(Encoding, Bytes)>,
 }
 
-impl<C: FnMut() -> Snapshot> Reader<C> {
+impl<C: FnMut() -> Arc<Snapshot>> Reader<C> {
     fn answer_all(mut self, requests: &Receiver<Request>) {
         while let Ok(first) = requests.recv() {
             // All who wait by now are answered by the same reading, even when
@@ -195,7 +195,7 @@ impl<C: FnMut() -> Snapshot> Reader<C> {
         let collection_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         Held {
             reading: Arc::new(Reading {
-                snapshot: Arc::new(snapshot),
+                snapshot,
                 agent: process::agent(collection_ns),
             }),
             ended: Instant::now(),

@@ -1,6 +1,7 @@
 //! `virtlens run`: the agent.
 
 use std::io::IsTerminal as _;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -36,20 +37,22 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
         // a port that is taken is known before BPF is loaded.
         let stop = stop_signal()?;
         let listener = listen(config).await?;
+        let address = listener.local_addr().context("cannot listen")?;
         let mut collector = Collector::open(&Options {
             root: config.root.clone(),
             linger: config.linger,
             node_name: config.node_name.clone(),
+            pcpu_series: config.pcpu_series,
         })?;
         // The first reading, from which counts go on.
-        log_start(&collector.collect(), &listener);
+        log_start(&collector.collect(), address);
         let readings = Readings::start(move || collector.collect(), config.min_age)
             .context("cannot start the collector's thread")?;
         let serving = serve(listener, readings.clone(), stop);
         if table {
             tokio::select! {
                 () = serving => {}
-                result = draw(readings) => result?,
+                result = draw(readings, address) => result?,
             }
         } else {
             drop(readings);
@@ -81,10 +84,7 @@ fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
     })
 }
 
-fn log_start(snapshot: &Snapshot, listener: &TcpListener) {
-    let listen = listener
-        .local_addr()
-        .map_or_else(|error| error.to_string(), |addr| addr.to_string());
+fn log_start(snapshot: &Snapshot, address: SocketAddr) {
     let sources: Vec<_> = snapshot
         .sources
         .iter()
@@ -97,7 +97,7 @@ fn log_start(snapshot: &Snapshot, listener: &TcpListener) {
         cgroup = snapshot.node.cgroup,
         sources = sources.join(","),
         vms = snapshot.vms.len(),
-        listen,
+        listen = address.to_string(),
         "started"
     );
     for Shortfall {
@@ -121,9 +121,10 @@ fn log_start(snapshot: &Snapshot, listener: &TcpListener) {
 }
 
 /// Draws the table again and again, in place on a terminal.
-async fn draw(readings: Readings) -> anyhow::Result<()> {
+async fn draw(readings: Readings, address: SocketAddr) -> anyhow::Result<()> {
     let in_place = std::io::stdout().is_terminal();
     let mut before = (readings.snapshot().await?, Instant::now());
+    let mut first = scroll_away();
     loop {
         tokio::time::sleep(TABLE_INTERVAL).await;
         let now = (readings.snapshot().await?, Instant::now());
@@ -133,7 +134,7 @@ async fn draw(readings: Readings) -> anyhow::Result<()> {
         };
         let table = render(&now.0, Some(since), table_style());
         let frame = if in_place {
-            repaint(&table)
+            std::mem::take(&mut first) + &repaint(&table, &way_out(address))
         } else {
             format!("{table}\n")
         };
@@ -142,8 +143,46 @@ async fn draw(readings: Readings) -> anyhow::Result<()> {
     }
 }
 
-/// Home, each line with what was right of it wiped, and all below wiped: no
-/// flicker, as the screen is never blank.
-fn repaint(table: &str) -> String {
-    format!("\x1b[H{}\x1b[J", table.replace('\n', "\x1b[K\n"))
+/// Moves all that stands on the terminal, the log's first lines among it, to
+/// where one can scroll back to: it is neither painted over nor lost.
+fn scroll_away() -> String {
+    let rows = terminal_size::terminal_size_of(std::io::stdout()).map_or(0, |(_, rows)| rows.0);
+    "\n".repeat(rows.into())
+}
+
+/// What a table on a terminal does not tell: where the rest is, and how it
+/// ends.
+fn way_out(address: SocketAddr) -> String {
+    // A browser on this host cannot go to "any address".
+    let host = match address {
+        any if any.ip().is_unspecified() => format!("localhost:{}", any.port()),
+        one => one.to_string(),
+    };
+    format!("metrics: http://{host}/metrics   Ctrl-C ends it")
+}
+
+/// This frame instead of the one before, to be written at once. Wiped are the
+/// lines from the second on, then the first: tmux takes a wipe from the first
+/// on for a `clear`, and keeps each frame to scroll back to. A wipe behind each
+/// line takes, on some terminals, the last character of a full line with it.
+fn repaint(table: &str, last_line: &str) -> String {
+    format!("\x1b[2H\x1b[J\x1b[H\x1b[K{table}\n{last_line}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::way_out;
+
+    #[test]
+    fn the_address_of_a_frame_can_be_gone_to() {
+        for (listen, url) in [
+            ("0.0.0.0:9877", "http://localhost:9877/metrics"),
+            ("[::]:9877", "http://localhost:9877/metrics"),
+            ("127.0.0.1:1", "http://127.0.0.1:1/metrics"),
+            ("[::1]:1", "http://[::1]:1/metrics"),
+        ] {
+            let line = way_out(listen.parse().expect("an address"));
+            assert!(line.contains(&format!(" {url} ")), "{line}");
+        }
+    }
 }

@@ -1,9 +1,11 @@
 //! `virtlens snapshot`: one reading, or what was used between two.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::collect::Collector;
-use crate::table::{Since, Style, render};
+use crate::paint::Style;
+use crate::table::{Since, render};
 
 /// The shape in which a snapshot is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -28,16 +30,16 @@ pub fn text(
 ) -> anyhow::Result<String> {
     let first = collector.collect();
     let (snapshot, since) = match interval {
-        None => (&first, None),
+        None => (Arc::clone(&first), None),
         Some(interval) => {
             let start = Instant::now();
             std::thread::sleep(interval);
-            (&collector.collect(), Some((&first, start.elapsed())))
+            (collector.collect(), Some((&*first, start.elapsed())))
         }
     };
     let since = since.map(|(before, elapsed)| Since { before, elapsed });
     match output {
-        Output::Table => Ok(render(snapshot, since, style)),
-        Output::Json => Ok(serde_json::to_string_pretty(snapshot)? + "\n"),
+        Output::Table => Ok(render(&snapshot, since, style)),
+        Output::Json => Ok(serde_json::to_string_pretty(&*snapshot)? + "\n"),
     }
 }

@@ -14,17 +14,9 @@ use unicode_width::UnicodeWidthStr;
 use virtlens_model::snapshot::Snapshot;
 
 use self::columns::{Column, GAP, fit, lines_width, shorten};
-use self::row::{Row, printable};
+use self::row::Row;
+use crate::paint::{Paint, Style, printable};
 use crate::shortfall::{Shortfall, shortfalls};
-
-/// How a table is drawn.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Style {
-    /// Columns of the terminal; `None` is as wide as it takes.
-    pub width: Option<usize>,
-    /// Whether ANSI colours are used.
-    pub color: bool,
-}
 
 /// An earlier reading, to show what was used since.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +41,12 @@ pub fn render(snapshot: &Snapshot, since: Option<Since>, style: Style) -> String
     let paint = Paint(style.color);
     writeln!(out, "{}", caption(snapshot, since)).expect(INFALLIBLE);
     if rows.is_empty() {
-        out.push_str("No KVM virtual machine is seen here.\n");
+        let reads = snapshot.sources.iter().any(|source| source.up);
+        out.push_str(if reads {
+            "No KVM virtual machine is seen here.\n"
+        } else {
+            "Nothing here can be read, so no virtual machine can be seen.\n"
+        });
     } else {
         write_rows(&mut out, &rows, since.is_some(), style);
     }
@@ -129,30 +126,4 @@ fn line<'c>(
         line.push_str(text);
     }
     line
-}
-
-/// ANSI styles, or none.
-#[derive(Clone, Copy)]
-struct Paint(bool);
-
-impl Paint {
-    fn head(self, text: &str) -> String {
-        self.paint("1", text)
-    }
-
-    fn faint(self, text: &str) -> String {
-        self.paint("2", text)
-    }
-
-    fn warning(self, text: &str) -> String {
-        self.paint("33", text)
-    }
-
-    fn paint(self, code: &str, text: &str) -> String {
-        if self.0 {
-            format!("\x1b[{code}m{text}\x1b[0m")
-        } else {
-            text.to_owned()
-        }
-    }
 }

@@ -54,6 +54,7 @@ pub(crate) fn collector() -> Collector {
         root: PathBuf::from("/"),
         linger: Duration::from_secs(1),
         node_name: None,
+        pcpu_series: false,
     };
     Collector::open(&options).expect("the host can be read")
 }
@@ -67,7 +68,7 @@ pub(crate) fn cost(collector: &mut Collector) -> Cost {
         sleep(PAUSE);
         let (snapshot, collect_ns) = thread_ns(|| collector.collect());
         vms = snapshot.vms.len();
-        let reading = named(snapshot);
+        let reading = named(&snapshot);
         text.clear();
         let ((), encode_ns) = thread_ns(|| encode(&reading, Format::OpenMetrics, &mut text));
         let gzip_ns;
@@ -110,7 +111,8 @@ pub(crate) fn other_thread_us(collector: &mut Collector) -> Spread {
 }
 
 /// With names as pods have them: they stand in every line.
-fn named(mut snapshot: Snapshot) -> Arc<Reading> {
+fn named(snapshot: &Snapshot) -> Arc<Reading> {
+    let mut snapshot = snapshot.clone();
     for vm in &mut snapshot.vms {
         vm.namespace = Some("team-a".into());
         vm.pod = Some(format!("virt-launcher-{}-x7k2p", vm.vm).into());

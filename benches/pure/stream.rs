@@ -128,6 +128,7 @@ fn vcpu_record(id: u32, times: u64) -> abi::VcpuRecord {
         hypercalls: times / 100_000,
         pf_fixed: times / 40_000,
         pf_taken: times / 30_000,
+        placed_ns: 0,
         preempted: 0,
         online_vcpus: VCPUS,
     }

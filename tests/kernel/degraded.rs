@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::Arc;
 
 use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::{Role, Snapshot};
@@ -21,7 +22,7 @@ fn host_with(sys: &[&str]) -> tempfile::TempDir {
     root
 }
 
-fn read(root: &Path) -> Snapshot {
+fn read(root: &Path) -> Arc<Snapshot> {
     let options = Options {
         root: root.to_owned(),
         ..options()

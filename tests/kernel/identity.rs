@@ -1,11 +1,16 @@
 //! Names do not fool it: what is a VM, and what a vCPU, is KVM's to say.
 
+use std::path::PathBuf;
+use std::process::Command;
 use std::thread;
 
-use virtlens_model::snapshot::Role;
-use virtlens_tests::{Minivm, Qemu, need};
+use virtlens_model::snapshot::{Role, Thread};
+use virtlens_tests::process::{Schedstat, tids};
+use virtlens_tests::{Launch, Minivm, Qemu, binary, eventually, need};
 
 use crate::reader::{self, cpu_ns, find, threads, vm};
+
+const QEMU: &str = "qemu-system-x86_64";
 
 #[test]
 fn a_process_with_a_thread_named_like_a_vcpu_is_no_vm() {
@@ -82,6 +87,106 @@ fn a_renamed_vmm_is_found() {
         (threads(other, Role::Vcpu), threads(other, Role::Vhost)),
         (2, 0)
     );
+}
+
+/// No name is left that tells of a VMM: not the file's, not argv[0], not the
+/// process's.
+#[test]
+fn a_vmm_whose_file_is_renamed_is_measured_to_the_nanosecond() {
+    if !reader::ready("whose_file_is_renamed") {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder can be made");
+    let file = dir.path().join("not-a-vmm");
+    std::fs::copy(binary("minivm"), &file).expect("there is room for a copy");
+    let args = ["--vcpus", "2", "--start", "duty:50", "--thread", "IO x=1"];
+    let mut guest = Minivm::start_launch(Launch::new(&file).args(args));
+    guest.burn_threads("0", 17);
+    let pid = guest.pid();
+    let stat = |tid| Schedstat::read(pid, tid).expect("no thread ends here");
+    let exe = std::fs::read_link(format!("/proc/{pid}/exe")).expect("it runs");
+    assert!(exe.ends_with("not-a-vmm"), "{exe:?}");
+
+    let mut collector = reader::collector();
+    let before: Vec<_> = tids(pid).into_iter().map(|tid| (tid, stat(tid))).collect();
+    let snapshot = collector.collect();
+    let found = vm(&snapshot, pid);
+    for (tid, low) in &before {
+        let (tid, high) = (tid.unsigned_abs(), stat(*tid));
+        let thread = found.threads.iter().find(|one| one.tid == tid);
+        let thread = thread.unwrap_or_else(|| panic!("thread {tid} is missing: {found:?}"));
+        let cpu = low.cpu_ns..=high.cpu_ns;
+        assert!(cpu.contains(&thread.cpu_ns), "{thread:?} is not in {cpu:?}");
+        let runs_vcpu = guest
+            .ready
+            .vcpus
+            .iter()
+            .any(|one| one.tid == tid.cast_signed());
+        // "IO x" is an iothread in QEMU only, and this may be any program.
+        let role = if runs_vcpu {
+            Role::Vcpu
+        } else {
+            Role::Emulator
+        };
+        assert_eq!(thread.role, Some(role), "{thread:?}");
+    }
+    assert_eq!(found.threads.len(), before.len());
+    assert_eq!((found.vmm, threads(found, Role::Vcpu)), ("other", 2));
+}
+
+/// A QEMU whose file is renamed is known by its options, and what its threads
+/// are from its names for them.
+#[test]
+fn a_qemu_whose_file_is_renamed_keeps_its_roles() {
+    let test = "a_qemu_whose_file_is_renamed";
+    if !reader::ready(test) || !need::all(test, [need::qemu()]) {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder can be made");
+    let file = dir.path().join("not-a-vmm");
+    std::fs::copy(qemu_file(), &file).expect("there is room for a copy");
+    // It looks for its firmware beside itself, where the copy has none.
+    let firmware = firmware_dirs();
+    let firmware = firmware.lines().flat_map(|dir| ["-L", dir]);
+    let args = [
+        "-accel",
+        "kvm",
+        "-smp",
+        "2",
+        "-nodefaults",
+        "-display",
+        "none",
+        "-name",
+        "guest=renamed,debug-threads=on",
+        "-object",
+        "iothread,id=io0",
+    ];
+    let qemu = Qemu::start_launch(2, Launch::new(&file).args(args).args(firmware));
+    let iothread = eventually("its iothread", || qemu.tid_of("IO io0"));
+
+    let snapshot = reader::collector().collect();
+    let found = vm(&snapshot, qemu.pid());
+    assert_eq!((&*found.vm, found.vmm), ("renamed", "qemu"));
+    assert_eq!(threads(found, Role::Vcpu), 2);
+    let of_iothread = |one: &&Thread| one.role == Some(Role::Iothread);
+    let iothreads: Vec<_> = found.threads.iter().filter(of_iothread).collect();
+    assert_eq!(iothreads.len(), 1, "{found:?}");
+    assert_eq!(iothreads[0].tid, iothread.unsigned_abs());
+}
+
+/// The file that `PATH` has for QEMU.
+fn qemu_file() -> PathBuf {
+    let path = std::env::var_os("PATH").expect("QEMU was found in it");
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(QEMU))
+        .find(|file| file.is_file())
+        .expect("QEMU was found in it")
+}
+
+/// Where QEMU looks for firmware, a line each.
+fn firmware_dirs() -> String {
+    let output = Command::new(QEMU).args(["-L", "help"]).output();
+    String::from_utf8(output.expect("QEMU starts").stdout).expect("text")
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod conservation;
 mod degraded;
 mod identity;
 mod lifecycle;
+mod mounts;
 mod reader;
 mod shapes;
 mod times;

@@ -31,6 +31,7 @@ pub(crate) fn options() -> Options {
         root: PathBuf::from("/"),
         linger: Duration::from_mins(1),
         node_name: None,
+        pcpu_series: false,
     }
 }
 

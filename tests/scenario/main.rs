@@ -22,6 +22,7 @@ fn features_are_reported() {
         root: PathBuf::from("/"),
         linger: Duration::from_mins(1),
         node_name: None,
+        pcpu_series: false,
     };
     let mut collector = Collector::open(&options).expect("the host can be read");
     collector.collect();

@@ -3,6 +3,7 @@
 use std::fs;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ pub(crate) struct Reader {
 
 /// A reading while the threads in question are at rest.
 pub(crate) struct AtRest {
-    pub(crate) snapshot: Snapshot,
+    pub(crate) snapshot: Arc<Snapshot>,
     /// CPU time of each thread, ns.
     pub(crate) truth: Vec<u64>,
 }
@@ -43,6 +44,7 @@ impl Reader {
             root: PathBuf::from("/"),
             linger: Duration::from_mins(1),
             node_name: None,
+            pcpu_series: false,
         };
         let scenario = Scenario::read().expect("this suite runs in tests/vm");
         let mut reader = Self {
@@ -57,7 +59,7 @@ impl Reader {
         reader
     }
 
-    pub(crate) fn read(&mut self) -> Snapshot {
+    pub(crate) fn read(&mut self) -> Arc<Snapshot> {
         self.collector.collect()
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use virtlens_model::snapshot::{Quota, Role, Vm};
 
 use super::Since;
+use crate::paint::printable;
 
 /// What one VM used: cores where there is an earlier reading, seconds where
 /// there is none. `None` is not known.
@@ -94,12 +95,6 @@ fn name_of(vm: &Vm) -> String {
     printable(&name)
 }
 
-/// Names come from guests' owners: what would move the cursor is shown as
-/// U+FFFD.
-pub(super) fn printable(text: &str) -> String {
-    text.replace(char::is_control, "\u{fffd}")
-}
-
 fn wait_ns(vm: &Vm) -> Option<u64> {
     vm.roles
         .iter()
@@ -126,17 +121,4 @@ fn throttled_percent(now: &Quota, before: Option<&Quota>) -> Option<f64> {
     let periods = now.periods.saturating_sub(periods);
     let throttled = now.throttled_periods.saturating_sub(throttled);
     (periods > 0).then(|| 100.0 * throttled as f64 / periods as f64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::printable;
-
-    #[test]
-    fn no_name_can_steer_the_terminal() {
-        assert_eq!(
-            printable("a\x1b[2Jb\nc\u{9b}1m"),
-            "a\u{fffd}[2Jb\u{fffd}c\u{fffd}1m"
-        );
-    }
 }

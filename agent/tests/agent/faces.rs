@@ -6,7 +6,8 @@ use virtlens::catalogue;
 use virtlens::check;
 use virtlens::collect::CheckRow;
 use virtlens::page;
-use virtlens::table::{Since, Style, render};
+use virtlens::paint::Style;
+use virtlens::table::{Since, render};
 use virtlens_model::snapshot::Snapshot;
 
 use crate::golden_file::assert_golden;

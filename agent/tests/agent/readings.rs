@@ -33,7 +33,7 @@ pub(crate) fn slow_readings(min_age: Duration) -> (Readings, Sender<()>, Arc<Ato
         count.fetch_add(1, Ordering::SeqCst);
         // Without anyone who would say the word there is nothing to wait for.
         wait.recv().unwrap_or(());
-        fixture::snapshot()
+        Arc::new(fixture::snapshot())
     };
     (
         Readings::start(collect, min_age).expect("a thread"),

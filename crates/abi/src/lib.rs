@@ -15,6 +15,8 @@ pub const COMM_LEN: usize = 16;
 pub const CGROUP_NAME_LEN: usize = 256;
 /// The longest affinity mask, in 64-bit words.
 pub const MASK_WORDS_MAX: usize = 32;
+/// The most CPUID leaves that KVM holds for a vCPU.
+pub const CPUID_LEAVES_MAX: usize = 256;
 
 /// A field of a struct: its name, offset and size in bytes.
 pub type Field = (&'static str, usize, usize);
@@ -87,6 +89,20 @@ mirror! {
         start_ns: u64,
         names: u32,
         pad: u32,
+        moves: [u64; DISTANCES as usize],
+    }
+    /// `struct cpu_place`: value of array `places`.
+    cpu_place => CpuPlace {
+        core: u32,
+        llc: u32,
+        node: u32,
+        pad: u32,
+    }
+    /// `struct residency_key`: key of map `residency`.
+    residency_key => ResidencyKey {
+        owner: Owner,
+        vcpu_id: u32,
+        pcpu: u32,
     }
     /// `struct record_head`: what each record begins with.
     record_head => RecordHead {
@@ -126,6 +142,7 @@ mirror! {
         hypercalls: u64,
         pf_fixed: u64,
         pf_taken: u64,
+        placed_ns: u64,
         preempted: u32,
         online_vcpus: u32,
     }
@@ -155,6 +172,22 @@ mirror! {
         vcpu_id: u32,
         tid: u32,
     }
+    /// `struct cpuid_leaf`: a leaf as KVM holds it.
+    cpuid_leaf => CpuidLeaf {
+        function: u32,
+        index: u32,
+        flags: u32,
+        eax: u32,
+        ebx: u32,
+        ecx: u32,
+        edx: u32,
+        padding: [u32; 3],
+    }
+    /// `struct cpuid_record`: what a VM's guest is told; [`CpuidLeaf`]s follow.
+    cpuid_record => CpuidRecord {
+        head: RecordHead,
+        owner: Owner,
+    }
     /// `struct retired_key`: key of map `retired`.
     retired_key => RetiredKey {
         owner: Owner,
@@ -183,6 +216,18 @@ macro_rules! enumerators {
 }
 
 enumerators! {
+    /// Threads of one core.
+    DISTANCE_SMT = 0,
+    /// Cores of one last-level cache.
+    DISTANCE_CORE = 1,
+    /// Last-level caches of one NUMA node.
+    DISTANCE_LLC = 2,
+    /// NUMA nodes.
+    DISTANCE_NUMA = 3,
+    /// Not known.
+    DISTANCE_UNKNOWN = 4,
+    /// How many distances there are.
+    DISTANCES = 5,
     /// A [`ThreadRecord`].
     RECORD_THREAD = 1,
     /// A [`CgroupRecord`].
@@ -191,6 +236,8 @@ enumerators! {
     RECORD_CGROUP_NAME = 3,
     /// A [`VcpuFdRecord`].
     RECORD_VCPU_FD = 4,
+    /// A [`CpuidRecord`].
+    RECORD_CPUID = 5,
     /// A [`VcpuRecord`] follows.
     THREAD_VCPU = 1,
     /// A kernel thread.
@@ -211,6 +258,8 @@ enumerators! {
     DROP_RETIRED_NAMES = 3,
     /// A cgroup lies too deep.
     DROP_CGROUP_DEPTH = 4,
+    /// A vCPU's time on a pCPU is lost.
+    DROP_RESIDENCY_FULL = 5,
     /// How many reasons there are.
-    DROP_REASONS = 5,
+    DROP_REASONS = 6,
 }

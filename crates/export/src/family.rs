@@ -6,6 +6,7 @@ use virtlens_model::snapshot::Vm;
 
 use crate::Reading;
 use crate::agent_rows::AGENT_FAMILIES;
+use crate::placement_rows::PLACEMENT_FAMILIES;
 use crate::samples::Samples;
 use crate::vm_rows::VM_FAMILIES;
 
@@ -70,7 +71,10 @@ impl fmt::Debug for Rows {
 
 /// All families, in the order in which they are exported.
 pub fn families() -> impl Iterator<Item = &'static Family> {
-    VM_FAMILIES.iter().chain(AGENT_FAMILIES)
+    VM_FAMILIES
+        .iter()
+        .chain(PLACEMENT_FAMILIES)
+        .chain(AGENT_FAMILIES)
 }
 
 impl Family {

@@ -6,7 +6,9 @@
 //!
 //! ```text
 //! HostRoot ─┬─ node       what machine this is
+//!           ├─ topology   where its CPUs are
 //!           ├─ cgroupfs   where the cpu controller lives, its counters
+//!           ├─ memory     what cgroups use of it, by NUMA node
 //!           ├─ process    how a process was started
 //!           ├─ fds        which processes hold KVM's file descriptors
 //!           └─ fallback   one reading of the host, where there is no BPF
@@ -21,11 +23,13 @@ mod cgroupfs;
 mod error;
 mod fallback;
 mod fds;
+mod memory;
 mod mounts;
 mod node;
 mod process;
 mod root;
 mod task;
+mod topology;
 
 pub use bandwidth::{CpuStat, parse_cpu_max, parse_cpu_stat, parse_quota_us};
 pub use cgroupfs::{CgroupVersion, Cgroups, Members, cgroup_version, parse_process_cgroup};
@@ -39,3 +43,4 @@ pub use root::HostRoot;
 pub use task::{
     Schedstat, TaskStat, TaskStatus, parse_schedstat, parse_stat, parse_status, thread_kind,
 };
+pub use topology::{TopologyMark, topology, topology_mark};

@@ -63,6 +63,29 @@ impl CpuSet {
         self.words.is_empty()
     }
 
+    /// The CPUs that both sets hold.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        let words = self.words.iter().zip(&other.words);
+        let words: Vec<u64> = words.map(|(one, two)| one & two).collect();
+        Self::from_words(&words)
+    }
+
+    /// Whether a CPU is in both sets.
+    pub fn intersects(&self, other: &Self) -> bool {
+        let mut words = self.words.iter().zip(&other.words);
+        words.any(|(one, two)| one & two != 0)
+    }
+
+    /// Whether every CPU of this set is in `other`.
+    pub fn is_subset(&self, other: &Self) -> bool {
+        let others = other.words.iter().copied().chain(std::iter::repeat(0));
+        self.words
+            .iter()
+            .zip(others)
+            .all(|(word, other)| word & !other == 0)
+    }
+
     /// The CPUs of the set, lowest first.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         (0u32..).zip(&self.words).flat_map(|(index, word)| {
@@ -76,10 +99,16 @@ impl CpuSet {
 impl FromIterator<u32> for CpuSet {
     fn from_iter<I: IntoIterator<Item = u32>>(cpus: I) -> Self {
         let mut set = Self::default();
-        for cpu in cpus {
-            set.insert(cpu);
-        }
+        set.extend(cpus);
         set
+    }
+}
+
+impl Extend<u32> for CpuSet {
+    fn extend<I: IntoIterator<Item = u32>>(&mut self, cpus: I) {
+        for cpu in cpus {
+            self.insert(cpu);
+        }
     }
 }
 
@@ -192,5 +221,28 @@ mod tests {
         assert_eq!(words.len(), 4);
         assert!(words.contains(191) && !words.contains(2) && !words.contains(8000));
         assert!(CpuSet::from_words(&[0, 0]).is_empty());
+    }
+
+    #[test]
+    fn sets_are_compared_across_words() {
+        let wide = set("0-3,64-67,511");
+        for (small, common, subset) in [
+            ("", "", true),
+            ("2,66", "2,66", true),
+            ("2,66,512", "2,66", false),
+            ("4-63", "", false),
+            ("511", "511", true),
+            ("0-511", "0-3,64-67,511", false),
+        ] {
+            let small = set(small);
+            assert_eq!(small.intersection(&wide), set(common), "{small}");
+            assert_eq!(wide.intersection(&small), set(common), "{small}");
+            assert_eq!(small.intersects(&wide), !common.is_empty(), "{small}");
+            assert_eq!(small.is_subset(&wide), subset, "{small}");
+        }
+        assert!(wide.is_subset(&wide) && !wide.is_subset(&set("0-3")));
+        let mut set = set("5");
+        set.extend([3, 700]);
+        assert_eq!(set.to_string(), "3,5,700");
     }
 }

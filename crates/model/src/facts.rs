@@ -5,12 +5,15 @@
 //! cumulative since the birth of what they belong to. `None` means that this
 //! source or this kernel does not tell.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
 use crate::cpuset::CpuSet;
+use crate::topology::guest::GuestTopology;
+use crate::topology::host::Distance;
 
 /// A VM: one VMM process. Pids are reused, a pid with its start time is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -158,6 +161,43 @@ pub struct VcpuFact {
     pub index: Option<u32>,
     /// KVM's counters; `None` where they cannot be read at this moment.
     pub stats: Option<VcpuStats>,
+    /// CPU time of the thread whose pCPU is told by [`ResidencyFact`]s, or that
+    /// was used before the vCPU was first seen, ns; what is beyond was used on
+    /// the thread's present pCPU. `None` where moves are not followed.
+    pub placed_ns: Option<u64>,
+}
+
+/// CPU time that a vCPU used on one pCPU since the vCPU was first seen, up to
+/// its last move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResidencyFact {
+    /// Its VM.
+    pub vm: VmKey,
+    /// Its `vcpu_id`.
+    pub vcpu_id: u32,
+    /// The pCPU.
+    pub pcpu: u32,
+    /// CPU time there, ns.
+    pub run_ns: u64,
+}
+
+/// How often vCPUs moved from one pCPU to another, by how far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Moves {
+    /// In the order of [`Distance::ALL`].
+    pub by_distance: [u64; Distance::ALL.len()],
+    /// Where the host does not tell how far apart the two are.
+    pub unknown: u64,
+}
+
+/// What the source knows of a VM as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct VmPlacementFact {
+    /// What its guest is told of its topology.
+    pub guest: Option<GuestTopology>,
+    /// Moves of its vCPUs since it was first seen; `None` where they are not
+    /// followed.
+    pub moves: Option<Moves>,
 }
 
 /// KVM's counters of one vCPU since it was made.
@@ -299,6 +339,28 @@ pub struct Facts {
     pub cgroups: Vec<CgroupFact>,
     /// What ended threads of VMs and of watched cgroups had used.
     pub retired: Vec<RetiredFact>,
+    /// Topology and moves of VMs.
+    pub placements: HashMap<VmKey, VmPlacementFact>,
+    /// Where vCPUs ran; `None` where it was not asked for, or is not followed.
+    pub residency: Option<Vec<ResidencyFact>>,
+}
+
+impl Serialize for Moves {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.by_name())
+    }
+}
+
+impl Moves {
+    /// Moves by the name of their distance; "unknown" only if there are any.
+    pub fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        let known = Distance::ALL
+            .map(Distance::name)
+            .into_iter()
+            .zip(self.by_distance);
+        let unknown = (self.unknown > 0).then_some(("unknown", self.unknown));
+        known.chain(unknown)
+    }
 }
 
 impl Facts {

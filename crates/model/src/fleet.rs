@@ -172,7 +172,12 @@ impl Fleet {
         let mut readings: HashMap<VmKey, Reading<'a>> = self
             .vms
             .keys()
-            .map(|vm| (*vm, Reading::default()))
+            .map(|vm| {
+                let mut reading = Reading::default();
+                reading.placement = facts.placements.get(vm).copied().unwrap_or_default();
+                reading.residency_known = facts.residency.is_some();
+                (*vm, reading)
+            })
             .collect();
         for run in facts.runs() {
             let Some(vm) = vm_of(run[0].owner) else {
@@ -191,6 +196,11 @@ impl Fleet {
                 && let (Some(member), Some(reading)) = (self.vms.get(&vm), readings.get_mut(&vm))
             {
                 reading.retired(retired, role_of_retired(retired, &member.identity));
+            }
+        }
+        for fact in facts.residency.iter().flatten() {
+            if let Some(reading) = readings.get_mut(&fact.vm) {
+                reading.residency(fact);
             }
         }
         for vm in &facts.vms {

@@ -10,9 +10,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::facts::VcpuStats;
+use crate::facts::{Moves, VcpuStats};
 use crate::quota::QuotaMeter;
 use crate::snapshot::{ExitCounts, HaltPoll, Role, Scope};
+use crate::topology::host::Distance;
 
 /// A total that never falls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -127,7 +128,12 @@ pub struct Ledger {
     pub limits: BTreeMap<Scope, QuotaMeter>,
     /// The highest guest-mode time so far.
     pub guest: Meter,
+    /// Moves of its vCPUs, if they are followed: by distance, unknown last.
+    pub moves: Option<[Meter; MOVES]>,
 }
+
+/// Distances of [`Moves`], and the unknown one.
+const MOVES: usize = Distance::ALL.len() + 1;
 
 /// Workers of one role that are shown alone. More than the queues of any
 /// device in use; the rest counts in its role only.
@@ -139,9 +145,30 @@ impl Ledger {
         self.roles.iter_mut().for_each(TimesMeter::succeed);
         self.vcpus.values_mut().for_each(VcpuMeter::renew);
         self.guest.renew();
+        self.moves.iter_mut().flatten().for_each(Meter::renew);
         for slot in self.workers.values_mut().flatten() {
             slot.free();
         }
+    }
+
+    /// Notes how often the VM's vCPUs moved, if that was read. Returns the
+    /// totals.
+    pub fn moves(&mut self, read: Option<Moves>) -> Option<Moves> {
+        if let Some(Moves {
+            by_distance: [smt, core, llc, numa],
+            unknown,
+        }) = read
+        {
+            let meters = self.moves.get_or_insert_default();
+            for (meter, value) in meters.iter_mut().zip([smt, core, llc, numa, unknown]) {
+                meter.read(value);
+            }
+        }
+        let [by_distance @ .., unknown] = self.moves?.map(|meter| meter.total());
+        Some(Moves {
+            by_distance,
+            unknown,
+        })
     }
 
     /// Notes the CPU time of a living worker, and gives it a number if it has
@@ -203,7 +230,7 @@ impl WorkerSlot {
 }
 
 /// The counters of one vCPU.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct VcpuMeter {
     /// CPU time of all threads that ran it, ns.
     pub cpu: Meter,
@@ -213,6 +240,8 @@ pub struct VcpuMeter {
     pub guest: Meter,
     /// KVM's counters, if they were ever read.
     pub stats: Option<StatsMeter>,
+    /// CPU time by pCPU, ns.
+    pub pcpus: BTreeMap<u32, Meter>,
 }
 
 impl VcpuMeter {
@@ -221,6 +250,20 @@ impl VcpuMeter {
         self.cpu.renew();
         self.wait.renew();
         self.guest.renew();
+        self.pcpus.values_mut().for_each(Meter::renew);
+    }
+
+    /// CPU time by pCPU as it is now, ns.
+    pub fn read_pcpus(&mut self, by_pcpu: &BTreeMap<u32, u64>) {
+        for (pcpu, ns) in by_pcpu {
+            self.pcpus.entry(*pcpu).or_default().read(*ns);
+        }
+    }
+
+    /// CPU time by pCPU as last read, ns.
+    pub fn residency_ns(&self) -> BTreeMap<u32, u64> {
+        let total = |(pcpu, meter): (&u32, &Meter)| (*pcpu, meter.total());
+        self.pcpus.iter().map(total).collect()
     }
 
     /// KVM's counters as they are now.

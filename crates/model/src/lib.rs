@@ -3,7 +3,8 @@
 //! [`facts`] is what the kernel said, unjudged. [`roles`], [`cgroup`] and
 //! [`vmm`] say what a thread, a path and a process are. [`fleet`] keeps which
 //! VMs there are, [`ledger`] keeps their counters from ever falling, and
-//! [`snapshot`] is the one structure that every face reads.
+//! [`snapshot`] is the one structure that every face reads. [`topology`] says
+//! where CPUs are, [`placement`] whether VMs sit where their guests believe.
 //!
 //! ```text
 //! facts ──► fleet (whose is it?) ──► ledger (totals that only rise) ──► snapshot
@@ -18,8 +19,11 @@ pub mod facts;
 pub mod fleet;
 pub mod ledger;
 pub mod place;
+pub mod placement;
 pub mod quota;
 pub mod reading;
 pub mod roles;
 pub mod snapshot;
+pub mod topology;
 pub mod vmm;
+pub mod window;

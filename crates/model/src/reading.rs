@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::facts::{Owner, RetiredFact, ThreadFact, VcpuFact, VmKey};
+use crate::facts::{
+    Owner, ResidencyFact, RetiredFact, ThreadFact, VcpuFact, VmKey, VmPlacementFact,
+};
 use crate::fleet::Member;
 use crate::ledger::{Ledger, SUMS, Times, VcpuMeter, WorkerId, sum_index};
 use crate::place::Cgroups;
@@ -26,6 +28,10 @@ pub struct Reading<'a> {
     wait_unknown: bool,
     guest_ns: u64,
     guest_known: bool,
+    /// Topology and moves.
+    pub placement: VmPlacementFact,
+    /// Where the vCPUs ran was read.
+    pub residency_known: bool,
 }
 
 /// What all threads of one vCPU used.
@@ -34,6 +40,21 @@ struct VcpuSums<'a> {
     times: Times,
     guest_ns: u64,
     living: Option<(&'a ThreadFact, VcpuFact)>,
+    /// CPU time by pCPU up to the last move, ns, if it was read.
+    pcpus: BTreeMap<u32, u64>,
+}
+
+impl VcpuSums<'_> {
+    /// Adds what was used since the last move to the pCPU where it was.
+    fn settle_pcpus(&mut self) {
+        let Some((thread, vcpu)) = self.living else {
+            return;
+        };
+        if let (Some(pcpu), Some(placed_ns)) = (thread.pcpu, vcpu.placed_ns) {
+            let since_ns = thread.cpu_ns.saturating_sub(placed_ns);
+            *self.pcpus.entry(pcpu).or_default() += since_ns;
+        }
+    }
 }
 
 impl<'a> Reading<'a> {
@@ -65,6 +86,12 @@ impl<'a> Reading<'a> {
         }
     }
 
+    /// Adds what a vCPU used on one pCPU.
+    pub fn residency(&mut self, fact: &ResidencyFact) {
+        let sums = self.vcpus.entry(fact.vcpu_id).or_default();
+        *sums.pcpus.entry(fact.pcpu).or_default() += fact.run_ns;
+    }
+
     fn sum(&mut self, owner: Owner, role: Option<Role>) -> &mut Times {
         let sums = if matches!(owner, Owner::Vm(_)) {
             &mut self.own
@@ -75,13 +102,14 @@ impl<'a> Reading<'a> {
     }
 
     /// Settles against what was shown before, and shows.
-    pub fn settle(self, vm: VmKey, member: &mut Member, cgroups: &Cgroups<'_>) -> Vm {
+    pub fn settle(mut self, vm: VmKey, member: &mut Member, cgroups: &Cgroups<'_>) -> Vm {
         let layout = self.layout(member);
         let ledger = &mut member.ledger;
         let roles = self.roles(ledger);
         let unattributed = ledger.roles[sum_index(None)]
             .read(self.own[sum_index(None)], self.pod[sum_index(None)]);
         let vcpus = self.settle_vcpus(ledger);
+        let moves = ledger.moves(self.placement.moves);
         let guest = ledger.guest.read(self.guest_ns);
         let workers = self.workers(ledger);
         quota::read(member, cgroups);
@@ -123,6 +151,9 @@ impl<'a> Reading<'a> {
             workers,
             quota: member.quota.clone(),
             limits: member.limits.clone(),
+            guest_nodes: member.identity.guest_nodes,
+            moves,
+            topology: None,
         }
     }
 
@@ -147,8 +178,8 @@ impl<'a> Reading<'a> {
             .collect()
     }
 
-    fn settle_vcpus(&self, ledger: &mut Ledger) -> Vec<Vcpu> {
-        for (id, sums) in &self.vcpus {
+    fn settle_vcpus(&mut self, ledger: &mut Ledger) -> Vec<Vcpu> {
+        for (id, sums) in &mut self.vcpus {
             let meter = ledger.vcpus.entry(*id).or_default();
             meter.cpu.read(sums.times.cpu_ns);
             meter.wait.read(sums.times.wait_ns);
@@ -156,13 +187,24 @@ impl<'a> Reading<'a> {
             if let Some(stats) = sums.living.and_then(|(_, vcpu)| vcpu.stats) {
                 meter.read_stats(&stats);
             }
+            if self.residency_known {
+                sums.settle_pcpus();
+                meter.read_pcpus(&sums.pcpus);
+            }
         }
+        let (guest, residency_known) = (self.placement.guest, self.residency_known);
         ledger
             .vcpus
             .iter()
             .map(|(id, meter)| {
                 let living = self.vcpus.get(id).and_then(|sums| sums.living);
-                vcpu(*id, meter, living, self.wait_unknown, self.guest_known)
+                let guest = guest.map(|guest| guest.place(*id));
+                let residency_ns = residency_known.then(|| meter.residency_ns());
+                Vcpu {
+                    guest,
+                    residency_ns: residency_ns.unwrap_or_default(),
+                    ..vcpu(*id, meter, living, self.wait_unknown, self.guest_known)
+                }
             })
             .collect()
     }
@@ -256,6 +298,9 @@ fn vcpu(
         preempted: living.and_then(|(_, vcpu)| Some(vcpu.stats?.preempted)),
         pcpu: thread.and_then(|thread| thread.pcpu),
         affinity: thread.and_then(|thread| thread.affinity.clone()),
+        guest: None,
+        host: None,
+        residency_ns: BTreeMap::new(),
     }
 }
 

@@ -4,12 +4,16 @@
 //! `apiVersion` changes when a field changes its meaning or goes; fields may
 //! be added at any time. An absent value is `null`, never 0.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
 use crate::cpuset::CpuSet;
-use crate::facts::Comm;
+use crate::facts::{Comm, Moves};
+use crate::placement::{Mismatch, MismatchKind, Pairs, Unjudged};
+use crate::topology::guest::{GuestPlace, GuestShape};
+use crate::topology::host::HostPlace;
 
 /// The version of the JSON shape.
 pub const API_VERSION: &str = "virtlens/v1";
@@ -222,6 +226,40 @@ pub struct Vm {
     pub quota: Vec<Quota>,
     /// The tightest level of each scope that has a limit, or had one.
     pub limits: Vec<Quota>,
+    /// NUMA nodes that the guest was told of, where that is known.
+    pub guest_nodes: Option<u32>,
+    /// How often its vCPUs moved from one pCPU to another.
+    pub moves: Option<Moves>,
+    /// How it sits on the host's CPUs, as last judged.
+    pub topology: Option<Arc<Topology>>,
+}
+
+/// How a VM sits on the host's CPUs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Topology {
+    /// What the guest was told, as far as its vCPUs are there.
+    pub guest: Option<GuestShape>,
+    /// vCPUs that are pinned.
+    pub pinned_vcpus: u32,
+    /// Pairs of vCPUs that share a core, in the guest or on the host.
+    pub pairs: Option<Pairs>,
+    /// Why there are no pairs.
+    pub unknown: Option<Unjudged>,
+    /// What is wrong.
+    pub mismatches: Vec<Misplaced>,
+    /// CPU time that vCPUs used while something was wrong, ns, by kind.
+    pub misplaced_ns: BTreeMap<MismatchKind, u64>,
+}
+
+/// A mismatch, and since when it holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Misplaced {
+    /// What it is.
+    #[serde(flatten)]
+    pub mismatch: Mismatch,
+    /// When it was first seen, RFC 3339, UTC.
+    pub since: String,
 }
 
 /// How many vCPUs a VM has.
@@ -296,6 +334,13 @@ pub struct Vcpu {
     pub pcpu: Option<u32>,
     /// The CPUs it may run on, as a list.
     pub affinity: Option<Arc<CpuSet>>,
+    /// Where the guest believes it to be.
+    pub guest: Option<GuestPlace>,
+    /// Where its pCPU is.
+    pub host: Option<HostPlace>,
+    /// CPU time on each pCPU since the vCPU was first seen, ns; empty unless
+    /// it was asked for.
+    pub residency_ns: BTreeMap<u32, u64>,
 }
 
 /// Time a vCPU spent polling for a wake-up, ns.

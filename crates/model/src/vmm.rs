@@ -75,6 +75,9 @@ pub struct Identity {
     pub name: Option<String>,
     /// "kata", "kubevirt" or "libvirt" where its arguments prove it.
     pub runtime: Option<&'static str>,
+    /// NUMA nodes that its guest was told of, which CPUID does not tell. Known
+    /// of QEMU only (`-numa node`, hw/core/numa.c), where it sets them all.
+    pub guest_nodes: Option<u32>,
 }
 
 /// What the process is, by its file, its arguments and its name.
@@ -94,9 +97,19 @@ pub fn identify(process: &ProcessFact) -> Identity {
     };
     Identity {
         vmm,
+        guest_nodes: (vmm == Vmm::Qemu && !args.is_empty()).then(|| qemu_nodes(args)),
         runtime: runtime(vmm, args, name.as_deref()),
         name: name.and_then(|name| clean(&name)),
     }
+}
+
+/// How many `-numa node` there are; without any the guest has one node.
+fn qemu_nodes(args: &[String]) -> u32 {
+    let options = args
+        .windows(2)
+        .filter(|pair| pair[0].trim_start_matches('-') == "numa");
+    let nodes = options.filter(|pair| pair[1].split(',').next() == Some("node"));
+    u32::try_from(nodes.count()).unwrap_or(u32::MAX).max(1)
 }
 
 /// The VMM by the name of the file that runs, of `argv[0]` (Nix and others

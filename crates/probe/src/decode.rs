@@ -9,9 +9,11 @@ use std::sync::Arc;
 use virtlens_abi as abi;
 use virtlens_model::cpuset::CpuSet;
 use virtlens_model::facts::{
-    Bandwidth, CgroupFact, CgroupId, Comm, Exits, Facts, Owner, RetiredFact, ThreadFact,
-    ThreadKind, VcpuFact, VcpuStats, VmFact, VmKey,
+    Bandwidth, CgroupFact, CgroupId, Comm, Exits, Facts, Moves, Owner, ResidencyFact, RetiredFact,
+    ThreadFact, ThreadKind, VcpuFact, VcpuStats, VmFact, VmKey,
 };
+use virtlens_model::topology::guest::{CpuidEntry, GuestTopology};
+use virtlens_model::topology::host::Distance;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Error;
@@ -32,6 +34,8 @@ pub struct Decoder {
     masks: HashSet<Arc<CpuSet>>,
     /// vCPUs that KVM holds, by VM.
     online: HashMap<VmKey, u32>,
+    /// What guests are told of their topology: it comes once a session.
+    guests: HashMap<VmKey, GuestTopology>,
 }
 
 impl Decoder {
@@ -53,6 +57,7 @@ impl Decoder {
                 }
                 abi::RECORD_CGROUP => cgroups.push(record.of()?.0),
                 abi::RECORD_CGROUP_NAME => self.name(record.of()?.0),
+                abi::RECORD_CPUID => self.cpuid(&record)?,
                 _ => return Err(record.broken("unknown kind")),
             }
         }
@@ -107,6 +112,30 @@ impl Decoder {
             affinity: (mask_words > 0).then(|| self.mask(words)),
             vcpu,
         })
+    }
+
+    fn cpuid(&mut self, record: &Record<'_>) -> Result<(), Error> {
+        let (cpuid, rest) = record.of::<abi::CpuidRecord>()?;
+        let leaves = <[abi::CpuidLeaf]>::ref_from_bytes(rest)
+            .map_err(|_| record.broken("a CPUID leaf is cut short"))?;
+        let entries: Vec<CpuidEntry> = leaves.iter().map(cpuid_entry).collect();
+        if let Owner::Vm(vm) = owner(cpuid.owner) {
+            match GuestTopology::decode(&entries) {
+                Some(guest) => self.guests.insert(vm, guest),
+                None => self.guests.remove(&vm),
+            };
+        }
+        Ok(())
+    }
+
+    /// What guests are told of their topology, by VM.
+    pub fn guests(&self) -> impl Iterator<Item = (VmKey, GuestTopology)> {
+        self.guests.iter().map(|(vm, guest)| (*vm, *guest))
+    }
+
+    /// Drops what is kept of a VM that is gone.
+    pub fn forget(&mut self, vm: VmKey) {
+        self.guests.remove(&vm);
     }
 
     fn mask(&mut self, words: &[u64]) -> Arc<CpuSet> {
@@ -236,6 +265,35 @@ pub fn retired(key: &abi::RetiredKey, sum: &abi::Retired) -> RetiredFact {
     }
 }
 
+/// One entry of the map `residency`; `None` where it is no VM's.
+pub fn residency(key: &abi::ResidencyKey, run_ns: u64) -> Option<ResidencyFact> {
+    let Owner::Vm(vm) = owner(key.owner) else {
+        return None;
+    };
+    Some(ResidencyFact {
+        vm,
+        vcpu_id: key.vcpu_id,
+        pcpu: key.pcpu,
+        run_ns,
+    })
+}
+
+/// Moves as the programs count them, by `enum distance`.
+pub fn moves(counts: &[u64; abi::DISTANCES as usize]) -> Moves {
+    let of = |distance: u32| counts[distance as usize];
+    Moves {
+        by_distance: Distance::ALL.map(|distance| {
+            of(match distance {
+                Distance::Smt => abi::DISTANCE_SMT,
+                Distance::Core => abi::DISTANCE_CORE,
+                Distance::Llc => abi::DISTANCE_LLC,
+                Distance::Numa => abi::DISTANCE_NUMA,
+            })
+        }),
+        unknown: of(abi::DISTANCE_UNKNOWN),
+    }
+}
+
 /// An owner as the programs write it.
 pub fn owner(owner: abi::Owner) -> Owner {
     if owner.tgid == 0 {
@@ -264,6 +322,17 @@ fn known(value: u64) -> Option<u64> {
     (value != abi::UNKNOWN).then_some(value)
 }
 
+fn cpuid_entry(leaf: &abi::CpuidLeaf) -> CpuidEntry {
+    CpuidEntry {
+        function: leaf.function,
+        index: leaf.index,
+        eax: leaf.eax,
+        ebx: leaf.ebx,
+        ecx: leaf.ecx,
+        edx: leaf.edx,
+    }
+}
+
 fn vcpu_fact(record: &abi::VcpuRecord) -> VcpuFact {
     let stats = known(record.exits).map(|exits| VcpuStats {
         instance: record.instance,
@@ -287,6 +356,7 @@ fn vcpu_fact(record: &abi::VcpuRecord) -> VcpuFact {
         id: record.id,
         index: (record.index != u32::MAX).then_some(record.index),
         stats,
+        placed_ns: Some(record.placed_ns),
     }
 }
 

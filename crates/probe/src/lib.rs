@@ -14,6 +14,7 @@
 pub mod decode;
 pub mod facts;
 mod load;
+mod placement;
 pub mod plan;
 pub mod source;
 mod sys;

@@ -36,6 +36,7 @@ fn load_object(plan: &Plan, cgroup_v1: bool) -> Result<Object, libbpf_rs::Error>
             name if name.ends_with(".rodata") => map.set_initial_value(config.as_bytes())?,
             "marks" => map.set_autocreate(plan.task_storage)?,
             "marks_hash" => map.set_autocreate(!plan.task_storage)?,
+            "residency" => map.set_max_entries(plan.residency_entries)?,
             _ => {}
         }
     }
@@ -58,7 +59,7 @@ fn retreat(mut plan: Plan, cause: libbpf_rs::Error) -> Result<Plan, Error> {
         plan.task_storage = false;
         return Ok(plan);
     }
-    let optional = [Feature::FilePass, Feature::Lifetime];
+    let optional = [Feature::Placement, Feature::FilePass, Feature::Lifetime];
     match optional
         .into_iter()
         .find(|feature| plan.features.contains(feature))

@@ -11,11 +11,18 @@ pub enum Feature {
     FilePass,
     /// What threads that ended had used.
     Lifetime,
+    /// On which pCPUs vCPUs ran, and how often they moved.
+    Placement,
 }
 
 impl Feature {
     /// All features, in the order in which they are shown.
-    pub const ALL: [Self; 3] = [Self::TaskPass, Self::FilePass, Self::Lifetime];
+    pub const ALL: [Self; 4] = [
+        Self::TaskPass,
+        Self::FilePass,
+        Self::Lifetime,
+        Self::Placement,
+    ];
 
     /// The name as shown.
     pub const fn name(self) -> &'static str {
@@ -23,6 +30,7 @@ impl Feature {
             Self::TaskPass => "task_pass",
             Self::FilePass => "file_pass",
             Self::Lifetime => "lifetime",
+            Self::Placement => "placement",
         }
     }
 
@@ -32,6 +40,7 @@ impl Feature {
             Self::TaskPass => &["sample_tasks"],
             Self::FilePass => &["sample_files"],
             Self::Lifetime => &["on_exit", "on_free"],
+            Self::Placement => &["on_migrate"],
         }
     }
 
@@ -41,6 +50,9 @@ impl Feature {
             Self::TaskPass => "VMs are found by /proc, vCPUs by their threads' names",
             Self::FilePass => "a VM whose vCPUs have not run yet is not seen",
             Self::Lifetime => "what a thread used after the last reading before its end is lost",
+            Self::Placement => {
+                "where vCPUs ran is not known: VMs that are not pinned are not judged by topology"
+            }
         }
     }
 }
@@ -54,6 +66,8 @@ pub struct Plan {
     pub task_storage: bool,
     /// 64-bit words of an affinity mask; 0 where masks are too long.
     pub mask_words: usize,
+    /// Entries of the map `residency`.
+    pub residency_entries: u32,
     /// Features that are left out, and why.
     pub left_out: Vec<(Feature, String)>,
 }
@@ -68,6 +82,19 @@ impl Plan {
     }
 }
 
+/// vCPUs on all pCPUs of the host: enough for those of a full node to have
+/// been everywhere.
+const VCPUS_KEPT: usize = 4096;
+
+/// No more pairs of a vCPU and a pCPU than these (10 MiB of the kernel's
+/// memory); what finds no room is counted.
+const RESIDENCY_MAX: usize = 131_072;
+
+fn residency_entries(cpus: usize) -> u32 {
+    let entries = cpus.max(1).saturating_mul(VCPUS_KEPT).min(RESIDENCY_MAX);
+    u32::try_from(entries).unwrap_or(u32::MAX)
+}
+
 /// Decides from the facts.
 pub fn plan(facts: &KernelFacts) -> Plan {
     let words = facts.possible_cpus.div_ceil(64);
@@ -79,6 +106,7 @@ pub fn plan(facts: &KernelFacts) -> Plan {
         } else {
             words
         },
+        residency_entries: residency_entries(facts.possible_cpus),
         left_out: Vec::new(),
     };
     match obstacle(facts) {
@@ -162,6 +190,17 @@ mod tests {
                 .mask_words,
                 words
             );
+        }
+    }
+
+    #[test]
+    fn residency_grows_with_the_host_and_ends_at_the_bound() {
+        for (cpus, entries) in [(0, 4096), (2, 8192), (32, 131_072), (512, 131_072)] {
+            let facts = KernelFacts {
+                possible_cpus: cpus,
+                ..good()
+            };
+            assert_eq!(plan(&facts).residency_entries, entries);
         }
     }
 

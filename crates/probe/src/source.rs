@@ -6,11 +6,13 @@ use std::os::fd::AsFd;
 
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, Object};
 use virtlens_abi as abi;
-use virtlens_model::facts::{Facts, Owner, VmFact, VmKey, WatchedCgroup};
+use virtlens_model::facts::{Facts, Owner, ResidencyFact, VmFact, VmKey, WatchedCgroup};
 use virtlens_model::snapshot::{Dropped, MapFill, ProgramCost};
+use virtlens_model::topology::host::HostTopology;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::decode::{self, Buffer, Decoder};
+use crate::placement::Placement;
 use crate::plan::{Feature, Plan};
 use crate::sys::{self, Batch};
 use crate::{Error, load};
@@ -30,6 +32,7 @@ const DROP_REASONS: [&str; abi::DROP_REASONS as usize] = [
     "vm_full",
     "retired_names",
     "cgroup_depth",
+    "residency_full",
 ];
 
 /// The loaded programs and all that is needed to read them.
@@ -45,6 +48,8 @@ pub struct TaskPass {
     stream: Buffer,
     retired: Batch<abi::RetiredKey, abi::Retired>,
     retired_entries: u64,
+    placement: Placement,
+    wants_residency: bool,
     control: abi::Control,
     watched: HashSet<WatchedCgroup>,
     known: HashSet<VmKey>,
@@ -54,9 +59,11 @@ pub struct TaskPass {
     file_pass_errors: u64,
 }
 
-const MAPS: [&str; 7] = [
+const MAPS: [&str; 9] = [
     "control",
     "drops",
+    "places",
+    "residency",
     "retired",
     "vms",
     "vm_mms",
@@ -100,7 +107,8 @@ impl TaskPass {
             })
         };
         let files = optional(Feature::FilePass).pop();
-        let hooks = optional(Feature::Lifetime);
+        let mut hooks = optional(Feature::Lifetime);
+        hooks.extend(optional(Feature::Placement));
         let maps = MAPS
             .into_iter()
             .map(|name| Ok((name, load::map(&object, name)?)))
@@ -116,6 +124,8 @@ impl TaskPass {
             stream: Buffer::default(),
             retired: Batch::default(),
             retired_entries: 0,
+            placement: Placement::default(),
+            wants_residency: false,
             control: abi::Control {
                 session: 1,
                 pass: 0,
@@ -144,6 +154,7 @@ impl TaskPass {
         // Before the pass: a thread that ends meanwhile is then missing from
         // this reading rather than counted twice, and the ledger never falls.
         let retired = self.read_retired()?;
+        let residency = self.read_residency()?;
         let mut facts = self.pass()?;
         for _ in 1..REPEATS {
             let vms = vm_keys(&facts);
@@ -154,8 +165,25 @@ impl TaskPass {
             facts = self.pass()?;
         }
         facts.retired = retired;
+        facts.residency = residency;
+        self.add_placements(&mut facts)?;
         self.add_by_fds(&mut facts);
         Ok(facts)
+    }
+
+    /// Tells the programs where each CPU of the host is, so that they know how
+    /// far a vCPU moves.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn set_host(&self, host: &HostTopology) -> Result<(), Error> {
+        Placement::set_places(&self.maps["places"], host)
+    }
+
+    /// The next reading tells where all vCPUs ran. On a large host it is much,
+    /// so it is told only when it is asked for.
+    pub fn want_residency(&mut self) {
+        self.wants_residency = self.plan.features.contains(&Feature::Placement);
     }
 
     /// Looks for VMs whose vCPUs are not running, by the open files of the
@@ -226,15 +254,16 @@ impl TaskPass {
                 }
             })
             .collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
         for vm in &gone {
             self.known.remove(vm);
+            self.decoder.forget(*vm);
             self.forget_vm(*vm)?;
         }
-        if gone.is_empty() {
-            Ok(())
-        } else {
-            self.forget_mms(&gone)
-        }
+        self.placement.forget(&self.maps["residency"], &gone)?;
+        self.forget_mms(&gone)
     }
 
     /// What was lost in the kernel since the programs were loaded.
@@ -266,6 +295,7 @@ impl TaskPass {
         };
         vec![
             fill("retired", Some(self.retired_entries)),
+            fill("residency", self.placement.residency_entries),
             fill("vms", Some(self.known.len() as u64)),
             fill("watched", Some(self.watched.len() as u64)),
         ]
@@ -310,6 +340,27 @@ impl TaskPass {
             self.control.session += 1;
         }
         Ok(facts)
+    }
+
+    /// Before the pass, like what retired: a vCPU that moves meanwhile is
+    /// short of what it used since, and has nothing twice.
+    fn read_residency(&mut self) -> Result<Option<Vec<ResidencyFact>>, Error> {
+        if !std::mem::take(&mut self.wants_residency) {
+            return Ok(None);
+        }
+        self.placement.residency(&self.maps["residency"]).map(Some)
+    }
+
+    fn add_placements(&mut self, facts: &mut Facts) -> Result<(), Error> {
+        if self.plan.features.contains(&Feature::Placement) {
+            for (vm, moves) in self.placement.moves(&self.maps["vms"])? {
+                facts.placements.entry(vm).or_default().moves = Some(moves);
+            }
+        }
+        for (vm, guest) in self.decoder.guests() {
+            facts.placements.entry(vm).or_default().guest = Some(guest);
+        }
+        Ok(())
     }
 
     fn read_retired(&mut self) -> Result<Vec<virtlens_model::facts::RetiredFact>, Error> {

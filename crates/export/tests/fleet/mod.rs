@@ -1,12 +1,16 @@
 //! A made-up node with many VMs, for tests of size and cost.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use virtlens_export::{Agent, Process, Reading};
+use virtlens_model::facts::Moves;
+use virtlens_model::placement::{MismatchKind, Pairs};
 use virtlens_model::snapshot::{
-    API_VERSION, ExitCounts, HaltPoll, Node, Quota, Role, RoleUse, Scope, Snapshot, Vcpu,
+    API_VERSION, ExitCounts, HaltPoll, Node, Quota, Role, RoleUse, Scope, Snapshot, Topology, Vcpu,
     VcpuCount, Vm, Worker,
 };
+use virtlens_model::topology::guest::GuestShape;
 
 /// Kata pods that all differ in every number, none of them round.
 pub(crate) fn reading(vms: u32, vcpus: u32) -> Arc<Reading> {
@@ -100,6 +104,32 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
                 throttled_ns: ns.next(),
             })
             .to_vec(),
+        guest_nodes: None,
+        moves: Some(Moves {
+            by_distance: [(); 4].map(|()| ns.next() >> 16),
+            unknown: 0,
+        }),
+        topology: Some(Arc::new(topology(vcpus))),
+    }
+}
+
+/// Nothing out of place.
+fn topology(vcpus: u32) -> Topology {
+    Topology {
+        guest: Some(GuestShape {
+            packages: 1,
+            cores: vcpus / 2,
+            threads: 2,
+        }),
+        pinned_vcpus: vcpus,
+        pairs: Some(Pairs {
+            aligned: 1,
+            split: 2,
+            shared: 3,
+        }),
+        unknown: None,
+        mismatches: Vec::new(),
+        misplaced_ns: MismatchKind::ALL.map(|kind| (kind, 0)).into(),
     }
 }
 
@@ -122,5 +152,8 @@ fn vcpu(id: u32, ns: &mut Numbers) -> Vcpu {
         preempted: None,
         pcpu: None,
         affinity: None,
+        guest: None,
+        host: None,
+        residency_ns: BTreeMap::new(),
     }
 }

@@ -150,6 +150,7 @@ impl ProcSource {
             threads: reading.threads,
             cgroups,
             retired: self.retired.facts(),
+            ..Facts::default()
         })
     }
 

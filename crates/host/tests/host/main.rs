@@ -4,5 +4,6 @@ mod cgroups;
 mod ended;
 mod source;
 mod this_host;
+mod topology;
 mod tree;
 mod vms;

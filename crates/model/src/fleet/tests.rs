@@ -73,6 +73,7 @@ fn vcpu(vm: VmKey, tid: u32, id: u32, cpu_ns: u64) -> ThreadFact {
     };
     ThreadFact {
         vcpu: Some(VcpuFact {
+            placed_ns: None,
             id,
             index: Some(id),
             stats: Some(stats),

@@ -433,3 +433,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_guest_has_the_nodes_that_qemu_was_told_of() {
+    let nodes = |exe, command| identify(&process(exe, command)).guest_nodes;
+    let qemu = "/usr/bin/qemu-system-x86_64";
+    let two = "qemu -numa node,nodeid=0,cpus=0-1 -numa node,nodeid=1 -numa dist,src=0,dst=1";
+    assert_eq!(nodes(qemu, two), Some(2));
+    assert_eq!(nodes(qemu, "qemu -name numa -m 1G"), Some(1));
+    assert_eq!(
+        nodes("/usr/bin/cloud-hypervisor", "ch --api-socket x"),
+        None
+    );
+}

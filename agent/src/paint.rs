@@ -1,0 +1,55 @@
+//! Text for a terminal: colours, and names that cannot steer it.
+
+/// How text is drawn.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Style {
+    /// Columns of the terminal; `None` is as wide as it takes.
+    pub width: Option<usize>,
+    /// Whether ANSI colours are used.
+    pub color: bool,
+}
+
+/// ANSI styles, or none.
+#[derive(Clone, Copy)]
+pub(crate) struct Paint(pub(crate) bool);
+
+impl Paint {
+    pub(crate) fn head(self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    pub(crate) fn faint(self, text: &str) -> String {
+        self.paint("2", text)
+    }
+
+    pub(crate) fn warning(self, text: &str) -> String {
+        self.paint("33", text)
+    }
+
+    fn paint(self, code: &str, text: &str) -> String {
+        if self.0 {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+/// Names come from guests' owners: what would move the cursor is shown as
+/// U+FFFD.
+pub(crate) fn printable(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::printable;
+
+    #[test]
+    fn no_name_can_steer_the_terminal() {
+        assert_eq!(
+            printable("a\x1b[2Jb\nc\u{9b}1m"),
+            "a\u{fffd}[2Jb\u{fffd}c\u{fffd}1m"
+        );
+    }
+}

@@ -1,0 +1,91 @@
+//! Where VMs sit: the host's topology, kept true while CPUs come and go, and
+//! the judgement of it every [`JUDGED_EVERY`].
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use virtlens_host::{Cgroups, HostRoot, Losses, TopologyMark};
+use virtlens_model::snapshot::Vm;
+use virtlens_model::topology::host::HostTopology;
+use virtlens_model::window::{MemoryByNode, Window};
+
+/// How often where vCPUs ran is read and judged: on a host of many CPUs it is
+/// much to read, and a shorter time says little of a thread that floats.
+const JUDGED_EVERY: Duration = Duration::from_secs(10);
+
+/// The host's topology and the last judgement of its VMs.
+#[derive(Debug, Default)]
+pub struct Placement {
+    host: HostTopology,
+    mark: Option<TopologyMark>,
+    window: Window,
+    is_hastened: bool,
+    /// Why the host's topology is not known; empty if it is.
+    failure: String,
+    losses: Losses,
+}
+
+impl Placement {
+    /// Reads the host's topology if it changed since the last time. True if it
+    /// did.
+    pub fn look(&mut self, root: &HostRoot) -> bool {
+        let mark = virtlens_host::topology_mark(root);
+        if self.mark.as_ref() == Some(&mark) {
+            return false;
+        }
+        self.mark = Some(mark);
+        match virtlens_host::topology(root, &mut self.losses) {
+            Ok(host) => {
+                self.host = host;
+                self.failure.clear();
+            }
+            Err(error) => self.failure = error.to_string(),
+        }
+        true
+    }
+
+    /// The host's topology as last read.
+    pub fn host(&self) -> &HostTopology {
+        &self.host
+    }
+
+    /// Why the host's topology is not known; empty if it is.
+    pub fn failure(&self) -> &str {
+        &self.failure
+    }
+
+    /// Judges at the next reading, whenever that is.
+    pub fn hasten(&mut self) {
+        self.is_hastened = true;
+    }
+
+    /// Whether it is time to judge, `now_ns` after the start.
+    pub fn is_due(&self, now_ns: u64) -> bool {
+        let every_ns = u64::try_from(JUDGED_EVERY.as_nanos()).unwrap_or(u64::MAX);
+        let age_ns = self.window.age_ns(now_ns);
+        self.is_hastened || age_ns.is_none_or(|age_ns| age_ns >= every_ns)
+    }
+
+    /// Judges all VMs of the host, with where their vCPUs ran just read.
+    pub fn judge(&mut self, vms: &[Vm], cgroups: Option<&Cgroups>, now_ns: u64) {
+        self.is_hastened = false;
+        let now = Timestamp::now();
+        let date = |at_ns: u64| {
+            let ago = i64::try_from(now_ns.saturating_sub(at_ns)).unwrap_or(i64::MAX);
+            now.saturating_sub(SignedDuration::from_nanos(ago))
+                .unwrap_or(now)
+                .to_string()
+        };
+        let has_nodes = self.host.nodes().count() > 1;
+        let memory = |vm: &Vm| -> Option<MemoryByNode> {
+            let cgroup = vm.cgroup.as_deref().filter(|_| has_nodes)?;
+            cgroups?.memory_by_node(cgroup)
+        };
+        self.window.judge(&self.host, vms, memory, now_ns, date);
+    }
+
+    /// Adds to each VM its last judgement, and to each vCPU where its pCPU is.
+    pub fn show(&self, vms: &mut [Vm]) {
+        self.window.show(&self.host, vms);
+    }
+}

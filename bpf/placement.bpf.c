@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Moves of vCPUs from one pCPU to another. The kernel tells of a move before
+ * it makes it, and only moves threads that do not run: their CPU time is final
+ * and belongs to the pCPU they leave (set_task_cpu, kernel/sched/core.c). So
+ * where a vCPU ran is known to the nanosecond without a program at each switch.
+ *
+ * This runs for every thread of the host that moves, with a run queue locked.
+ */
+#include "placement.bpf.h"
+
+static __always_inline __u32 distance(__u32 from, __u32 to)
+{
+	struct cpu_place *a = bpf_map_lookup_elem(&places, &from);
+	struct cpu_place *b = bpf_map_lookup_elem(&places, &to);
+
+	if (!a || !b || !a->core || !b->core)
+		return DISTANCE_UNKNOWN;
+	if (a->core == b->core)
+		return DISTANCE_SMT;
+	if (a->llc && a->llc == b->llc)
+		return DISTANCE_CORE;
+	if (!a->node || !b->node)
+		return DISTANCE_UNKNOWN;
+	if (a->node != b->node)
+		return DISTANCE_NUMA;
+	return a->llc && b->llc ? DISTANCE_LLC : DISTANCE_UNKNOWN;
+}
+
+SEC("tp_btf/sched_migrate_task")
+int BPF_PROG(on_migrate, struct task_struct *task, int dest_cpu)
+{
+	struct mark *mark = mark_of(task);
+	struct vm *vm;
+	__u32 tgid, class;
+
+	if (!mark || !mark->vcpu)
+		return 0;
+	charge_pcpu(task, mark);
+	tgid = mark->owner.tgid;
+	vm = bpf_map_lookup_elem(&vms, &tgid);
+	class = distance(task_pcpu(task), dest_cpu);
+	if (vm && class < DISTANCES)
+		__sync_fetch_and_add(&vm->moves[class], 1);
+	return 0;
+}

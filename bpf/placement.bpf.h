@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * On which pCPU a vCPU used its time, and what a guest is told of where its
+ * vCPUs are.
+ */
+#ifndef VIRTLENS_PLACEMENT_BPF_H
+#define VIRTLENS_PLACEMENT_BPF_H
+
+#include "maps.bpf.h"
+
+/* Charges the pCPU that `task` is on with what it used since the last charge.
+ * One thread's charges never overlap: it is being moved, is ending, or has
+ * ended. */
+static __always_inline void charge_pcpu(struct task_struct *task, struct mark *mark)
+{
+	__u64 run_ns = task->se.sum_exec_runtime, used_ns = run_ns - mark->placed_ns, *sum;
+	struct residency_key key = { .owner = mark->owner, .vcpu_id = mark->vcpu_id };
+
+	if (!mark->vcpu || !used_ns)
+		return;
+	key.pcpu = task_pcpu(task);
+	mark->placed_ns = run_ns;
+	sum = bpf_map_lookup_elem(&residency, &key);
+	if (sum)
+		__sync_fetch_and_add(sum, used_ns);
+	else if (bpf_map_update_elem(&residency, &key, &used_ns, BPF_NOEXIST))
+		count_drop(DROP_RESIDENCY_FULL);
+}
+
+/* Tells once in a session what a VM's guest is told of itself: by its first
+ * vCPU alone, as the others differ in their APIC id only, which is their
+ * vcpu_id. KVM may replace the leaves without RCU (kvm_set_cpuid,
+ * arch/x86/kvm/cpuid.c), though not once the vCPU has run: the agent judges
+ * whether what was copied makes sense. */
+static __always_inline void tell_cpuid(struct seq_file *seq, struct mark *mark,
+				       const struct control *control)
+{
+	struct kvm_vcpu *vcpu = (struct kvm_vcpu *)mark->vcpu;
+	struct cpuid_buffer *buffer;
+	__u32 zero = 0, size;
+	void *leaves;
+
+	/* What this pass told is told again where the kernel dropped it. */
+	if (mark->vcpu_idx ||
+	    (mark->cpuid_session == control->session && mark->cpuid_pass != control->pass))
+		return;
+	buffer = bpf_map_lookup_elem(&cpuid_buffer, &zero);
+	size = READ_OR(0, vcpu->arch.cpuid_nent) * sizeof(struct cpuid_leaf);
+	leaves = READ_OR(NULL, vcpu->arch.cpuid_entries);
+	if (!buffer || !size || size > sizeof(buffer->leaves) || !leaves ||
+	    bpf_probe_read_kernel(buffer->leaves, size, leaves))
+		return;
+	size += sizeof(buffer->record);
+	buffer->record.head.kind = RECORD_CPUID;
+	buffer->record.head.size = size;
+	buffer->record.owner = mark->owner;
+	bpf_seq_write(seq, buffer, size);
+	mark->cpuid_session = control->session;
+	mark->cpuid_pass = control->pass;
+}
+
+#endif

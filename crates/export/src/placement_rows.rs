@@ -1,0 +1,136 @@
+//! The families that tell where VMs sit on the host's CPUs.
+
+use std::collections::BTreeMap;
+
+use virtlens_model::placement::MismatchKind;
+use virtlens_model::snapshot::Topology;
+
+use crate::family::{Family, Kind, Rows};
+use crate::samples::known;
+
+pub(crate) const PLACEMENT_FAMILIES: &[Family] = &[
+    Family {
+        name: "virtlens_guest_topology_info",
+        kind: Kind::Info,
+        unit: None,
+        help: "What the guest is told by CPUID: packages, cores of a package, threads of a core, \
+               as far as its vCPUs are there.",
+        own_labels: &["packages", "cores", "threads"],
+        rows: Rows::Vm(|vm, rows| {
+            known(vm.topology.as_ref().and_then(|one| one.guest), |guest| {
+                rows.info(&[
+                    guest.packages.into(),
+                    guest.cores.into(),
+                    guest.threads.into(),
+                ])
+            })
+        }),
+    },
+    Family {
+        name: "virtlens_vcpus_pinned",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "vCPUs of the VM that may run on one pCPU only, or on those of one core.",
+        own_labels: &[],
+        rows: Rows::Vm(|vm, rows| {
+            known(vm.topology.as_ref(), |one| {
+                rows.count(&[], one.pinned_vcpus.into())
+            })
+        }),
+    },
+    Family {
+        name: "virtlens_vcpu_migrations_total",
+        kind: Kind::Counter,
+        unit: None,
+        help: "Moves of the VM's vCPUs from one pCPU to another by distance: smt (threads of one \
+               core), core (cores of one last-level cache), llc (caches of one NUMA node), numa.",
+        own_labels: &["distance"],
+        rows: Rows::Vm(|vm, rows| {
+            known(vm.moves, |moves| {
+                moves
+                    .by_name()
+                    .try_for_each(|(distance, count)| rows.count(&[distance.into()], count))
+            })
+        }),
+    },
+    Family {
+        name: "virtlens_topology_pairs",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "Pairs of vCPUs by state: guest siblings on one host core (aligned) or on several \
+               (split), vCPUs of different guest cores on one host core (shared).",
+        own_labels: &["state"],
+        rows: Rows::Vm(|vm, rows| {
+            known(vm.topology.as_ref().and_then(|one| one.pairs), |pairs| {
+                rows.count(&["aligned".into()], pairs.aligned.into())?;
+                rows.count(&["split".into()], pairs.split.into())?;
+                rows.count(&["shared".into()], pairs.shared.into())
+            })
+        }),
+    },
+    Family {
+        name: "virtlens_topology_mismatch",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "vCPUs that suffer from a mismatch of guest and host topology, by kind; there only \
+               while it holds.",
+        own_labels: &["kind"],
+        rows: Rows::Vm(|vm, rows| {
+            known(vm.topology.as_ref(), |one| {
+                vcpus_by_kind(one)
+                    .into_iter()
+                    .try_for_each(|(kind, vcpus)| rows.count(&[kind.name().into()], vcpus))
+            })
+        }),
+    },
+    Family {
+        name: "virtlens_misplaced_seconds_total",
+        kind: Kind::Counter,
+        unit: Some("seconds"),
+        help: "CPU time that vCPUs used while a mismatch of the kind held for them; one vCPU can \
+               count under several kinds. There once it was so.",
+        own_labels: &["kind"],
+        rows: Rows::Vm(|vm, rows| {
+            known(vm.topology.as_ref(), |one| {
+                one.misplaced_ns
+                    .iter()
+                    .filter(|(_, ns)| **ns > 0)
+                    .try_for_each(|(kind, ns)| rows.seconds(&[kind.name().into()], *ns))
+            })
+        }),
+    },
+    Family {
+        name: "virtlens_vcpu_pcpu_seconds_total",
+        kind: Kind::Counter,
+        unit: Some("seconds"),
+        help: "CPU time of the vCPU on each pCPU since it was first seen. As it is many series, \
+               only with the setting pcpu_series.",
+        own_labels: &["vcpu", "cpu"],
+        rows: Rows::Vm(|vm, rows| {
+            vm.vcpus.iter().try_for_each(|vcpu| {
+                vcpu.residency_ns
+                    .iter()
+                    .try_for_each(|(pcpu, ns)| rows.seconds(&[vcpu.id.into(), (*pcpu).into()], *ns))
+            })
+        }),
+    },
+];
+
+/// How many vCPUs each kind concerns; one that two findings of a kind name
+/// counts once.
+fn vcpus_by_kind(topology: &Topology) -> BTreeMap<MismatchKind, u64> {
+    let mut vcpus: BTreeMap<MismatchKind, Vec<u32>> = BTreeMap::new();
+    for found in &topology.mismatches {
+        let mismatch = &found.mismatch;
+        let of_kind = vcpus.entry(mismatch.kind).or_default();
+        of_kind.extend(&mismatch.vcpus);
+    }
+    vcpus
+        .into_iter()
+        .map(|(kind, mut ids)| {
+            ids.sort_unstable();
+            ids.dedup();
+            (kind, ids.len() as u64)
+        })
+        .collect()
+}

@@ -1,0 +1,58 @@
+//! The memory controller's own files.
+
+use std::path::Path;
+
+use crate::cgroupfs::{CgroupVersion, Cgroups};
+use crate::root::read_as;
+
+impl Cgroups {
+    /// The memory that a cgroup uses, bytes by NUMA node; of the nearest
+    /// above it that has the memory controller, as a cgroup of threads has
+    /// not. `None` where that is not told, as on v1, whose controllers lie in
+    /// hierarchies of their own.
+    pub fn memory_by_node(&self, path: &str) -> Option<Vec<(u32, u64)>> {
+        if self.version != CgroupVersion::V2 {
+            return None;
+        }
+        Path::new(path).ancestors().find_map(|level| {
+            let level = level.to_str().filter(|level| *level != "/")?;
+            let file = self.dir(&self.cpu, level).ok()?.join("memory.numa_stat");
+            read_as(&file, "KEY N0=BYTES …", parse_numa_stat).ok()
+        })
+    }
+}
+
+/// Anonymous memory and page cache, of which shared memory is a part
+/// (Documentation/admin-guide/cgroup-v2.rst, `memory.numa_stat`, since v5.9).
+fn parse_numa_stat(bytes: &[u8]) -> Option<Vec<(u32, u64)>> {
+    let mut nodes: Vec<(u32, u64)> = Vec::new();
+    let text = std::str::from_utf8(bytes).ok()?;
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        if !matches!(words.next(), Some("anon" | "file")) {
+            continue;
+        }
+        for word in words {
+            let (node, amount) = word.strip_prefix('N')?.split_once('=')?;
+            let (node, amount): (u32, u64) = (node.parse().ok()?, amount.parse().ok()?);
+            match nodes.iter_mut().find(|(one, _)| *one == node) {
+                Some((_, sum)) => *sum = sum.saturating_add(amount),
+                None => nodes.push((node, amount)),
+            }
+        }
+    }
+    Some(nodes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_numa_stat;
+
+    #[test]
+    fn anonymous_memory_and_page_cache_add_up_by_node() {
+        let text = b"anon N0=4096 N1=8192\nfile N0=1 N1=2\nshmem N0=1 N1=2\nkernel_stack N0=9\n";
+        assert_eq!(parse_numa_stat(text), Some(vec![(0, 4097), (1, 8194)]));
+        assert_eq!(parse_numa_stat(b"anon N0\n"), None);
+        assert_eq!(parse_numa_stat(b""), Some(vec![]));
+    }
+}

@@ -1,0 +1,98 @@
+//! Where the host's CPUs are: /sys/devices/system/cpu and /sys/devices/system/node.
+
+use std::path::Path;
+
+use virtlens_model::cpuset::CpuSet;
+use virtlens_model::topology::host::{CpuFact, HostTopology};
+
+use crate::error::{Error, Losses};
+use crate::root::{HostRoot, SMALL_FILE, read, read_as};
+
+/// What changes whenever a CPU comes or goes: compare it with the one before,
+/// and read [`topology`] again if it differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopologyMark([Option<Vec<u8>>; 3]);
+
+/// Reads the mark: 3 small files. To be read before [`topology`], so that a
+/// CPU that comes in between is noticed the next time.
+pub fn topology_mark(root: &HostRoot) -> TopologyMark {
+    let files = ["cpu/online", "cpu/smt/active", "node/online"];
+    TopologyMark(files.map(|file| read(&system(root, file), SMALL_FILE).ok()))
+}
+
+/// Reads where the online CPUs are: 4 small files for each of them, one for
+/// each NUMA node, and 2 more.
+///
+/// Any file below a CPU or node may be missing, in a VM or an old kernel, or
+/// because the CPU just went: what it would have told is then unknown. Files
+/// that are there but say nothing understood are counted in `losses`.
+///
+/// # Errors
+/// When /sys does not tell which CPUs are online.
+pub fn topology(root: &HostRoot, losses: &mut Losses) -> Result<HostTopology, Error> {
+    let online = read_as(&system(root, "cpu/online"), CPU_LIST, parse_cpus)?;
+    let mut facts: Vec<CpuFact> = online
+        .iter()
+        .map(|cpu| cpu_fact(root, cpu, losses))
+        .collect();
+    let nodes = optional(&system(root, "node/online"), losses, CPU_LIST, parse_cpus);
+    for node in nodes.iter().flat_map(CpuSet::iter) {
+        let cpulist = system(root, format!("node/node{node}/cpulist"));
+        let cpus = optional(&cpulist, losses, CPU_LIST, parse_cpus).unwrap_or_default();
+        let inside = facts.iter_mut().filter(|fact| cpus.contains(fact.cpu));
+        inside.for_each(|fact| fact.node = Some(node));
+    }
+    Ok(HostTopology::new(&facts, &online))
+}
+
+fn cpu_fact(root: &HostRoot, cpu: u32, losses: &mut Losses) -> CpuFact {
+    let dir = system(root, format!("cpu/cpu{cpu}"));
+    let mut cpus = |file: &str| optional(&dir.join(file), losses, CPU_LIST, parse_cpus);
+    CpuFact {
+        cpu,
+        core_cpus: cpus("topology/core_cpus_list"),
+        die_cpus: cpus("topology/die_cpus_list"),
+        llc_cpus: cpus("cache/index3/shared_cpu_list"),
+        package: optional(
+            &dir.join("topology/physical_package_id"),
+            losses,
+            "a number, or -1",
+            parse_id,
+        )
+        .flatten(),
+        node: None,
+    }
+}
+
+const CPU_LIST: &str = "a CPU list like 0-3,8";
+
+fn parse_cpus(bytes: &[u8]) -> Option<CpuSet> {
+    std::str::from_utf8(bytes).ok()?.parse().ok()
+}
+
+/// A number, or -1 for what the firmware did not tell.
+#[expect(
+    clippy::option_option,
+    reason = "not told is not the same as not understood"
+)]
+fn parse_id(bytes: &[u8]) -> Option<Option<u32>> {
+    let id: i64 = std::str::from_utf8(bytes).ok()?.trim().parse().ok()?;
+    Some(u32::try_from(id).ok())
+}
+
+/// What a file says that may be missing.
+fn optional<T>(
+    path: &Path,
+    losses: &mut Losses,
+    expected: &'static str,
+    parse: impl FnOnce(&[u8]) -> Option<T>,
+) -> Option<T> {
+    match read_as(path, expected, parse) {
+        Err(error) if error.is_gone() => None,
+        result => losses.keep(result),
+    }
+}
+
+fn system(root: &HostRoot, below: impl AsRef<Path>) -> std::path::PathBuf {
+    root.sys("devices/system").join(below)
+}

@@ -1,0 +1,7 @@
+//! Where CPUs are: the host's, from sysfs, and a guest's, from the CPUID
+//! leaves that KVM holds for its vCPUs.
+
+pub mod guest;
+pub mod host;
+#[cfg(test)]
+pub(crate) mod synthetic;

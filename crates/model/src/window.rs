@@ -1,0 +1,161 @@
+//! The window over which placements are judged: from one judgement to the
+//! next. Masks hold at an instant, where a vCPU ran only says something over
+//! a time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use crate::placement::{self, HelperPlacement, Judgement, Tracker, VcpuPlacement, VmPlacement};
+use crate::snapshot::{Misplaced, Role, Topology, Vcpu, Vm};
+use crate::topology::guest::GuestShape;
+use crate::topology::host::HostTopology;
+
+/// What a VM's memory cgroup says: bytes by NUMA node.
+pub type MemoryByNode = Vec<(u32, u64)>;
+
+/// The last judgement of each VM, and what its vCPUs had used then.
+#[derive(Debug, Default)]
+pub struct Window {
+    began_ns: Option<u64>,
+    /// By the VM's name, which no other VM on the node has.
+    vms: HashMap<Arc<str>, Judged>,
+}
+
+/// A VM at the last judgement.
+#[derive(Debug, Default)]
+struct Judged {
+    /// By `vcpu_id`.
+    vcpus: HashMap<u32, Used>,
+    tracker: Tracker,
+    topology: Arc<Topology>,
+}
+
+/// What a vCPU had used.
+#[derive(Debug, Default)]
+struct Used {
+    cpu_ns: u64,
+    residency_ns: BTreeMap<u32, u64>,
+}
+
+impl Window {
+    /// How long the present window is at `now_ns`; `None` before the first.
+    pub fn age_ns(&self, now_ns: u64) -> Option<u64> {
+        Some(now_ns.saturating_sub(self.began_ns?))
+    }
+
+    /// Ends the window and judges it. `vms` are all of the host, with where
+    /// their vCPUs ran just read; `now_ns` is on a clock that never falls, of
+    /// which `time` makes a date. VMs that are gone are forgotten.
+    pub fn judge(
+        &mut self,
+        host: &HostTopology,
+        vms: &[Vm],
+        memory: impl Fn(&Vm) -> Option<MemoryByNode>,
+        now_ns: u64,
+        time: impl Fn(u64) -> String,
+    ) {
+        let window_ns = self.age_ns(now_ns).unwrap_or(0);
+        self.began_ns = Some(now_ns);
+        let running: Vec<&Vm> = vms.iter().filter(|vm| vm.running).collect();
+        let placements: Vec<VmPlacement> = running
+            .iter()
+            .map(|vm| self.placement(vm, memory(vm), window_ns))
+            .collect();
+        let judgements = placement::judge(host, &placements);
+        self.vms
+            .retain(|name, _| vms.iter().any(|vm| vm.vm == *name));
+        for ((vm, placement), judgement) in running.iter().zip(&placements).zip(judgements) {
+            let judged = self.vms.entry(Arc::clone(&vm.vm)).or_default();
+            judged.tracker.update(now_ns, placement, &judgement);
+            judged.vcpus = vm.vcpus.iter().map(|vcpu| (vcpu.id, used(vcpu))).collect();
+            judged.topology = Arc::new(topology(vm, judgement, &judged.tracker, &time));
+        }
+    }
+
+    /// Adds to each VM its last judgement, and to each vCPU where its pCPU is.
+    pub fn show(&self, host: &HostTopology, vms: &mut [Vm]) {
+        for vm in vms {
+            vm.topology = self.vms.get(&vm.vm).map(|one| Arc::clone(&one.topology));
+            for vcpu in &mut vm.vcpus {
+                vcpu.host = vcpu.pcpu.and_then(|pcpu| host.place(pcpu)).copied();
+            }
+        }
+    }
+
+    fn placement(&self, vm: &Vm, memory: Option<MemoryByNode>, window_ns: u64) -> VmPlacement {
+        let before = self.vms.get(&vm.vm);
+        let there = vm.vcpus.iter().filter(|vcpu| vcpu.tid.is_some());
+        let helpers = vm.threads.iter().filter_map(|thread| {
+            Some(HelperPlacement {
+                role: thread.role.filter(|role| *role != Role::Vcpu)?,
+                tid: thread.tid,
+                name: thread.name,
+                affinity: thread.affinity.clone(),
+            })
+        });
+        VmPlacement {
+            name: Arc::clone(&vm.vm),
+            vcpus: there
+                .map(|vcpu| seat(vcpu, before.and_then(|before| before.vcpus.get(&vcpu.id))))
+                .collect(),
+            helpers: helpers.collect(),
+            memory_by_node: memory,
+            guest_nodes: vm.guest_nodes,
+            // Of a VM that is new no window has passed.
+            window_ns: before.map_or(0, |_| window_ns),
+        }
+    }
+}
+
+fn used(vcpu: &Vcpu) -> Used {
+    Used {
+        cpu_ns: vcpu.cpu_ns,
+        residency_ns: vcpu.residency_ns.clone(),
+    }
+}
+
+/// What a vCPU used since the last judgement; nothing if there was none.
+fn seat(vcpu: &Vcpu, before: Option<&Used>) -> VcpuPlacement {
+    let since = |before: &Used| {
+        let by_pcpu = vcpu.residency_ns.iter().map(|(pcpu, ns)| {
+            let then = before.residency_ns.get(pcpu).copied().unwrap_or(0);
+            (*pcpu, ns.saturating_sub(then))
+        });
+        (
+            by_pcpu.filter(|(_, ns)| *ns > 0).collect(),
+            vcpu.cpu_ns.saturating_sub(before.cpu_ns),
+        )
+    };
+    let (residency_ns, cpu_ns) = before.map_or_else(Default::default, since);
+    VcpuPlacement {
+        id: vcpu.id,
+        guest: vcpu.guest,
+        affinity: vcpu.affinity.clone(),
+        residency_ns,
+        cpu_ns,
+    }
+}
+
+fn topology(
+    vm: &Vm,
+    judgement: Judgement,
+    tracker: &Tracker,
+    time: impl Fn(u64) -> String,
+) -> Topology {
+    let there = vm.vcpus.iter().filter(|vcpu| vcpu.tid.is_some());
+    let misplaced = |mismatch| {
+        let since_ns = tracker.since_ns(&mismatch).unwrap_or(0);
+        Misplaced {
+            mismatch,
+            since: time(since_ns),
+        }
+    };
+    Topology {
+        guest: GuestShape::of(there.filter_map(|vcpu| vcpu.guest)),
+        pinned_vcpus: judgement.pinned_vcpus,
+        pairs: judgement.pairs.ok(),
+        unknown: judgement.pairs.err(),
+        mismatches: judgement.mismatches.into_iter().map(misplaced).collect(),
+        misplaced_ns: tracker.misplaced_ns().collect(),
+    }
+}

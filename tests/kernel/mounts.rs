@@ -1,0 +1,351 @@
+//! The real program on a host where a file system is not mounted: in a mount
+//! namespace of its own, so that the host keeps it.
+
+use std::ffi::{CStr, CString};
+use std::fs;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::ptr;
+
+use serde_json::Value;
+use virtlens_model::snapshot::Role;
+use virtlens_tests::process::Schedstat;
+use virtlens_tests::{Minivm, TestCgroup, binary, cgroupfs_pod_path, need, unique_pod_uid};
+
+use crate::reader;
+
+/// What a failed system call left behind.
+fn done(result: libc::c_int) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The program, whose mounts `change` changes for it alone; it dies with the
+/// thread that starts it. `change` may only make system calls.
+fn with_mounts(
+    args: &[&str],
+    change: impl Fn() -> io::Result<()> + Send + Sync + 'static,
+) -> Command {
+    let enter = move || {
+        // SAFETY: these calls read plain numbers and a literal.
+        unsafe {
+            done(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
+            done(libc::unshare(libc::CLONE_NEWNS))?;
+            let flags = libc::MS_REC | libc::MS_PRIVATE;
+            done(libc::mount(
+                ptr::null(),
+                c"/".as_ptr(),
+                ptr::null(),
+                flags,
+                ptr::null(),
+            ))?;
+        }
+        change()
+    };
+    let mut command = Command::new(binary("virtlens"));
+    // None of the variables that it takes settings from.
+    command.env_clear().args(args).stdin(Stdio::null());
+    // SAFETY: between fork and exec only system calls are made, on strings
+    // that were made before.
+    unsafe { command.pre_exec(enter) };
+    command
+}
+
+/// The program where nothing of these kinds of file system is mounted.
+fn without(kinds: &[&str], args: &[&str]) -> Command {
+    let points = mount_points(kinds);
+    with_mounts(args, move || {
+        points
+            .iter()
+            .try_for_each(|point| done(unmount(point.as_c_str())))
+    })
+}
+
+fn unmount(point: &CStr) -> libc::c_int {
+    // SAFETY: the string is live.
+    unsafe { libc::umount2(point.as_ptr(), libc::MNT_DETACH) }
+}
+
+/// Where file systems of these kinds are mounted, what is mounted last first.
+/// Fields: `proc_pid_mountinfo(5)`.
+fn mount_points(kinds: &[&str]) -> Vec<CString> {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("/proc is mounted");
+    let mut points: Vec<CString> = table
+        .lines()
+        .filter_map(|line| {
+            let (mount, filesystem) = line.split_once(" - ")?;
+            let kind = filesystem.split(' ').next()?;
+            let point = mount.split(' ').nth(4)?;
+            kinds
+                .contains(&kind)
+                .then(|| CString::new(point).expect("a line has no NUL"))
+        })
+        .collect();
+    points.reverse();
+    points
+}
+
+fn without_cgroups(args: &[&str]) -> Command {
+    without(&["cgroup", "cgroup2"], args)
+}
+
+fn output(mut command: Command) -> Output {
+    command.output().expect("root may change its mounts")
+}
+
+fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).expect("text")
+}
+
+/// CPU time that the kernel keeps for the vCPUs, ns.
+fn vcpus_ns(guest: &Minivm) -> u64 {
+    let of = |tid| Schedstat::read(guest.pid(), tid).expect("no vCPU ends here");
+    let tids = guest.ready.vcpus.iter().map(|vcpu| vcpu.tid);
+    tids.map(|tid| of(tid).cpu_ns).sum()
+}
+
+/// A member of a JSON list, by one of its keys.
+#[track_caller]
+fn by<'v>(list: &'v Value, key: &str, value: impl Into<Value>) -> &'v Value {
+    let value = value.into();
+    let mut all = list.as_array().expect("a list").iter();
+    all.find(|one| one[key] == value)
+        .unwrap_or_else(|| panic!("no {key} {value} in {list}"))
+}
+
+/// CPU time, ns, and number of the threads that a snapshot has as the vCPUs.
+fn vcpu_role(snapshot: &Value, guest: &Minivm) -> (u64, u64) {
+    let vm = by(&snapshot["vms"], "pid", guest.pid());
+    let role = by(&vm["roles"], "role", Role::Vcpu.name());
+    let number = |key: &str| role[key].as_u64().expect("a number");
+    (number("cpu_ns"), number("threads"))
+}
+
+/// BPF reads cgroups in the kernel: their files are only needed to find those
+/// that no VM is in.
+#[test]
+fn without_cgroup_mounts_all_is_read_and_one_line_says_what_to_mount() {
+    let test = "without_cgroup_mounts";
+    if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
+        return;
+    }
+    let uid = unique_pod_uid();
+    let pod = TestCgroup::new(&cgroupfs_pod_path(&uid));
+    let container = pod.child(&"ab".repeat(32));
+    pod.set_quota(Some(70_000), 100_000);
+    let args = ["--vcpus", "2", "--name", "unmounted"];
+    let mut guest = Minivm::start_launch(Minivm::launch().args(args).cgroup(&container));
+    guest.burn_vcpus("all", 53);
+
+    let low_ns = vcpus_ns(&guest);
+    let json = output(without_cgroups(&["snapshot", "-o", "json"]));
+    let high_ns = vcpus_ns(&guest);
+    assert!(json.status.success() && json.stderr.is_empty(), "{json:?}");
+    let snapshot: Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    let cgroups = by(&snapshot["sources"], "name", "cgroups");
+    assert_eq!(cgroups["up"], false);
+    assert_eq!(by(&snapshot["sources"], "name", "task_pass")["up"], true);
+    let vm = by(&snapshot["vms"], "pid", guest.pid());
+    assert_eq!((&vm["vm"], &vm["uid"]), (&"unmounted".into(), &uid.into()));
+    let (cpu_ns, threads) = vcpu_role(&snapshot, &guest);
+    assert_eq!(threads, 2);
+    assert!(
+        (low_ns..=high_ns).contains(&cpu_ns),
+        "{cpu_ns} is not in {low_ns}..={high_ns}"
+    );
+    assert_eq!(by(&vm["quota"], "scope", "pod")["cores"], 0.7);
+
+    let table = output(without_cgroups(&["snapshot"]));
+    assert!(
+        table.status.success() && table.stderr.is_empty(),
+        "{table:?}"
+    );
+    let table = stdout(&table);
+    let notes: Vec<_> = table.lines().filter(|line| line.contains("off:")).collect();
+    let [note] = notes[..] else {
+        panic!("one line says what is off: {table}")
+    };
+    assert!(note.starts_with("off: cgroups ("), "{note}");
+    for word in ["no mounted cgroup", "mount cgroup2", "/sys/fs/cgroup"] {
+        assert!(note.contains(word), "{word} is not in {note}");
+    }
+    assert!(table.contains("\nunmounted "), "{table}");
+}
+
+/// One feature of `virtlens check` is off, and that is what its exit says.
+#[test]
+fn without_cgroup_mounts_the_check_names_them_and_nothing_else() {
+    let test = "the_check_names_them";
+    if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
+        return;
+    }
+    let there = output(with_mounts(&["check"], || Ok(())));
+    let gone = output(without_cgroups(&["check"]));
+    assert_eq!(gone.status.code(), Some(1), "{gone:?}");
+    let pairs = stdout(&there).lines().zip(stdout(&gone).lines());
+    let changed: Vec<_> = pairs.filter(|(there, gone)| there != gone).collect();
+    let [(_, row)] = changed[..] else {
+        panic!("one row differs: {changed:?}")
+    };
+    let words: Vec<_> = row.split_whitespace().take(2).collect();
+    assert_eq!(words, ["cgroups", "off"]);
+    assert!(row.contains("mount cgroup2"), "{row}");
+}
+
+#[test]
+fn without_cgroup_mounts_the_agent_serves_and_warns_once() {
+    let test = "the_agent_serves_and_warns_once";
+    if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
+        return;
+    }
+    let mut guest = Minivm::start(["--name", "served"]);
+    guest.burn_vcpus("all", 31);
+    let command = without_cgroups(&["run", "--listen", "127.0.0.1:0"]);
+    let mut agent = Agent::start(command);
+
+    assert!(agent.get("/readyz").starts_with("HTTP/1.1 200 "));
+    let metrics = agent.get("/metrics");
+    let has = |words: &[&str]| {
+        let of = |line: &&str| words.iter().all(|word| line.contains(word));
+        metrics.lines().find(of)
+    };
+    for line in [
+        r#"virtlens_source_up{source="cgroups"} 0"#,
+        r#"virtlens_source_up{source="task_pass"} 1"#,
+        "virtlens_vcpu_cpu_seconds_total{",
+    ] {
+        assert!(has(&[line]).is_some(), "{line} is not in {metrics}");
+    }
+    let cpu = ["virtlens_cpu_seconds_total{", r#""served""#, r#""vcpu""#];
+    let seconds = has(&cpu).and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    assert!(seconds.is_some_and(|s| s >= 0.031), "{metrics}");
+
+    let (code, log) = agent.stop();
+    assert_eq!(code, Some(0), "{log:#?}");
+    let warned: Vec<_> = log
+        .iter()
+        .filter(|line| !line.contains("level=info"))
+        .collect();
+    let [line] = warned[..] else {
+        panic!("one warning: {log:#?}")
+    };
+    assert!(line.contains("sources=cgroups") && line.contains("mount cgroup2"));
+}
+
+/// Nothing is pinned, so a missing bpffs is nothing to speak of.
+#[test]
+fn without_bpffs_all_is_as_it_is_with_it() {
+    if !reader::ready("without_bpffs") {
+        return;
+    }
+    let with = |args: &[&str]| {
+        output(with_mounts(args, || {
+            let (name, at) = (c"bpf".as_ptr(), c"/sys/fs/bpf".as_ptr());
+            // SAFETY: the strings are literals, and no data is given.
+            done(unsafe { libc::mount(name, at, name, 0, ptr::null()) })
+        }))
+    };
+    let without = |args: &[&str]| output(without(&["bpf"], args));
+
+    let (there, gone) = (with(&["check"]), without(&["check"]));
+    assert_eq!(stdout(&gone), stdout(&there));
+    assert_eq!((gone.status, gone.stderr), (there.status, there.stderr));
+
+    let mut guest = Minivm::start(["--vcpus", "2"]);
+    guest.burn_vcpus("all", 29);
+    let read = |output: Output| -> Value {
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{output:?}"
+        );
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    };
+    let there = read(with(&["snapshot", "-o", "json"]));
+    let low_ns = vcpus_ns(&guest);
+    let gone = read(without(&["snapshot", "-o", "json"]));
+    let high_ns = vcpus_ns(&guest);
+    let sources = |snapshot: &Value| -> Vec<(Value, Value)> {
+        let all = snapshot["sources"].as_array().expect("a list").iter();
+        all.map(|one| (one["name"].clone(), one["reason"].clone()))
+            .collect()
+    };
+    assert_eq!(sources(&gone), sources(&there));
+    let (cpu_ns, threads) = vcpu_role(&gone, &guest);
+    assert_eq!(threads, 2);
+    assert!(
+        (low_ns..=high_ns).contains(&cpu_ns),
+        "{cpu_ns} is not in {low_ns}..={high_ns}"
+    );
+}
+
+/// A `virtlens run`. Ends with this value.
+struct Agent {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+    log: Vec<String>,
+    address: String,
+}
+
+impl Agent {
+    /// Starts it and waits until it says where it listens.
+    fn start(mut command: Command) -> Self {
+        let mut child = command
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("root may change its mounts");
+        let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut log = Vec::new();
+        let address = loop {
+            let mut line = String::new();
+            let read = stderr.read_line(&mut line).expect("text");
+            assert!(read > 0, "it ended before it listened: {log:#?}");
+            let said = line.split_once(" listen=").map(|(_, rest)| {
+                let address = rest.split_whitespace().next().unwrap_or_default();
+                address.trim_matches('"').to_owned()
+            });
+            log.push(line);
+            if let Some(address) = said {
+                break address;
+            }
+        };
+        Self {
+            child,
+            stderr,
+            log,
+            address,
+        }
+    }
+
+    /// The whole answer.
+    fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).expect("it listens");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        answer
+    }
+
+    /// Ends it with SIGTERM; its exit code and its log.
+    fn stop(&mut self) -> (Option<i32>, Vec<String>) {
+        let pid = self.child.id().cast_signed();
+        // SAFETY: kill reads plain numbers; the child is not reaped yet, so
+        // the pid is its own.
+        done(unsafe { libc::kill(pid, libc::SIGTERM) }).expect("it lives");
+        let status = self.child.wait().expect("it is our child");
+        let rest = self.stderr.by_ref().lines().map_while(Result::ok);
+        let log = self.log.drain(..).chain(rest).collect();
+        (status.code(), log)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // It may have been ended by the test.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
