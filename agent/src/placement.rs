@@ -14,8 +14,10 @@ use virtlens_model::window::{MemoryByNode, Window};
 const JUDGED_EVERY: Duration = Duration::from_secs(10);
 
 /// The host's topology and the last judgement of its VMs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Placement {
+    /// When the clock of its readings began.
+    started: Timestamp,
     host: HostTopology,
     mark: Option<TopologyMark>,
     window: Window,
@@ -23,6 +25,21 @@ pub struct Placement {
     /// Why the host's topology is not known; empty if it is.
     failure: String,
     losses: Losses,
+}
+
+impl Default for Placement {
+    /// Of a host that was not read yet, on a clock that begins now.
+    fn default() -> Self {
+        Self {
+            started: Timestamp::now(),
+            host: HostTopology::default(),
+            mark: None,
+            window: Window::default(),
+            is_hastened: false,
+            failure: String::new(),
+            losses: Losses::default(),
+        }
+    }
 }
 
 impl Placement {
@@ -69,12 +86,11 @@ impl Placement {
     /// Judges all VMs of the host, with where their vCPUs ran just read.
     pub fn judge(&mut self, vms: &[Vm], cgroups: Option<&Cgroups>, now_ns: u64) {
         self.is_hastened = false;
-        let now = Timestamp::now();
+        // Of one start for all, so that a finding's date stays as it was told.
         let date = |at_ns: u64| {
-            let ago = i64::try_from(now_ns.saturating_sub(at_ns)).unwrap_or(i64::MAX);
-            now.saturating_sub(SignedDuration::from_nanos(ago))
-                .unwrap_or(now)
-                .to_string()
+            let since = SignedDuration::from_nanos(i64::try_from(at_ns).unwrap_or(i64::MAX));
+            let at = self.started.saturating_add(since).unwrap_or(self.started);
+            format!("{at:.0}")
         };
         let has_nodes = self.host.nodes().count() > 1;
         let memory = |vm: &Vm| -> Option<MemoryByNode> {

@@ -9,6 +9,7 @@ mod degraded;
 mod identity;
 mod lifecycle;
 mod mounts;
+mod placement;
 mod reader;
 mod shapes;
 mod times;

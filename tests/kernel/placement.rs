@@ -1,0 +1,233 @@
+//! Where vCPUs ran and whether they sit rightly, on this host as it is.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder};
+use virtlens::collect::{Collector, Options};
+use virtlens_model::placement::MismatchKind;
+use virtlens_model::snapshot::{Snapshot, Topology};
+use virtlens_tests::process::{is_halted, set_affinity};
+use virtlens_tests::{Minivm, bpf, eventually, need};
+
+use crate::reader::{self, MS, assert_close};
+
+/// Looks at every switch of one thread.
+struct Switches {
+    object: Object,
+    _link: Link,
+}
+
+impl Switches {
+    fn of(tid: i32) -> Self {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernel/oracles/switches.bpf.c");
+        let bytes = bpf::compile(&source);
+        let mut open = ObjectBuilder::default()
+            .open_memory(&bytes)
+            .expect("it is an object");
+        for mut map in open.maps_mut() {
+            if map.name().to_string_lossy().ends_with(".rodata") {
+                map.set_initial_value(&tid.to_ne_bytes())
+                    .expect("it holds the thread's id alone");
+            }
+        }
+        let object = open.load().expect("the kernel takes the oracle");
+        let link = object
+            .progs_mut()
+            .next()
+            .expect("there is one program")
+            .attach()
+            .expect("it can be attached");
+        Self {
+            object,
+            _link: link,
+        }
+    }
+
+    /// CPU time since the first switch that was seen, by pCPU, ns.
+    fn ran_ns(&self) -> BTreeMap<u32, u64> {
+        let map = self.object.maps().find(|map| map.name() == "ran_ns");
+        let map = map.expect("it has the map");
+        let of = |pcpu: u32| {
+            let value = map.lookup(&pcpu.to_ne_bytes(), MapFlags::ANY);
+            let bytes = value.expect("it can be read").expect("it is an array");
+            u64::from_ne_bytes(bytes.try_into().expect("8 bytes"))
+        };
+        (0..2048)
+            .map(|pcpu| (pcpu, of(pcpu)))
+            .filter(|(_, ns)| *ns > 0)
+            .collect()
+    }
+}
+
+fn two_cpus() -> Result<(), need::Missing> {
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    need::that("two_cpus", cpus >= 2, "this host has one CPU")
+}
+
+fn by_pcpu() -> Collector {
+    Collector::open(&Options {
+        pcpu_series: true,
+        ..reader::options()
+    })
+    .expect("the host can be read")
+}
+
+/// Flips a spinning vCPU between two CPUs as fast as the kernel does it.
+#[test]
+fn residency_is_exact_over_ten_thousand_moves() {
+    const MOVES: u64 = 10_000;
+    let test = "residency_is_exact_over_ten_thousand_moves";
+    if !reader::ready(test) || !need::all(test, [two_cpus()]) {
+        return;
+    }
+    let mut vm = Minivm::start(["--vcpus", "1", "--start", "halt"]);
+    let tid = vm.ready.vcpus[0].tid;
+    let mut collector = by_pcpu();
+    collector.collect();
+    let truth = Switches::of(tid);
+    // The oracle counts from the first switch it sees.
+    vm.burn_vcpus("0", 1);
+    rest(&vm);
+    let (before, truth_before) = (collector.collect(), truth.ran_ns());
+    vm.command("spin 0");
+    for flip in 0..MOVES {
+        set_affinity(tid, &[usize::from(flip % 2 == 0)]);
+        // It shall run on both, and not only be moved.
+        std::thread::sleep(Duration::from_micros(20));
+    }
+    vm.command("halt 0");
+    rest(&vm);
+    let (after, truth_after) = (collector.collect(), truth.ran_ns());
+
+    let moves = |snapshot: &Snapshot| {
+        let moves = reader::vm(snapshot, vm.pid()).moves.expect("followed");
+        moves.by_distance.iter().sum::<u64>() + moves.unknown
+    };
+    assert_eq!(
+        moves(&after) - moves(&before),
+        MOVES,
+        "each move counts once"
+    );
+    let of = |snapshot: &Snapshot| reader::vm(snapshot, vm.pid()).vcpus[0].clone();
+    let (before, after) = (of(&before), of(&after));
+    let since = |now: &BTreeMap<u32, u64>, then: &BTreeMap<u32, u64>| -> BTreeMap<u32, u64> {
+        now.iter()
+            .map(|(pcpu, ns)| (*pcpu, ns - then.get(pcpu).unwrap_or(&0)))
+            .collect()
+    };
+    let told = since(&after.residency_ns, &before.residency_ns);
+    let truth = since(&truth_after, &truth_before);
+    let used_ns = after.cpu_ns - before.cpu_ns;
+    println!("told {told:?}, truth {truth:?}, used {used_ns} ns");
+    assert_close("the pCPUs together", told.values().sum(), used_ns, MS);
+    assert!(truth.len() >= 2, "it ran on both CPUs: {truth:?}");
+    for (pcpu, ns) in &truth {
+        let told_ns = told.get(pcpu).copied().unwrap_or(0);
+        assert_close(&format!("pCPU {pcpu}"), told_ns, *ns, MS);
+    }
+}
+
+fn rest(vm: &Minivm) {
+    let (pid, tid) = (vm.pid(), vm.ready.vcpus[0].tid);
+    eventually("the vCPU halts", || is_halted(pid, tid).then_some(()));
+}
+
+fn topology(snapshot: &Snapshot, vm: &Minivm) -> Arc<Topology> {
+    let topology = &reader::vm(snapshot, vm.pid()).topology;
+    Arc::clone(topology.as_ref().expect("every VM is judged"))
+}
+
+fn kinds(topology: &Topology) -> Vec<MismatchKind> {
+    let found = topology.mismatches.iter();
+    found.map(|one| one.mismatch.kind).collect()
+}
+
+/// Kata's NUMA pinning put two vCPUs on one pCPU without a word.
+#[test]
+fn vcpus_pinned_to_one_pcpu_are_found_and_lose_the_verdict_when_moved() {
+    let test = "vcpus_pinned_to_one_pcpu_are_found";
+    if !reader::ready(test) || !need::all(test, [two_cpus()]) {
+        return;
+    }
+    let vm = Minivm::start(["--vcpus", "2", "--start", "spin"]);
+    let tids: Vec<i32> = vm.ready.vcpus.iter().map(|vcpu| vcpu.tid).collect();
+    let mut collector = reader::collector();
+    set_affinity(tids[0], &[0]);
+    set_affinity(tids[1], &[0]);
+    let first = collector.collect_judged();
+    let found = topology(&first, &vm);
+    assert_eq!(kinds(&found), [MismatchKind::VcpuOverlap]);
+    assert_eq!(found.pinned_vcpus, 2);
+    let mismatch = &found.mismatches[0].mismatch;
+    assert_eq!(
+        (&*mismatch.vcpus, mismatch.pcpus.to_string()),
+        (&[0, 1][..], "0".to_owned())
+    );
+
+    std::thread::sleep(Duration::from_millis(300));
+    let second = topology(&collector.collect_judged(), &vm);
+    assert_eq!(second.mismatches[0].since, found.mismatches[0].since);
+    let misplaced_ns = second.misplaced_ns[&MismatchKind::VcpuOverlap];
+    assert!(misplaced_ns > 0, "their time under it counts: {second:?}");
+
+    set_affinity(tids[1], &[1]);
+    let third = topology(&collector.collect_judged(), &vm);
+    assert_eq!(kinds(&third), []);
+    assert!(third.misplaced_ns[&MismatchKind::VcpuOverlap] >= misplaced_ns);
+}
+
+/// A helper that may run where a vCPU is pinned, and one that may not.
+#[test]
+fn a_helper_on_a_pinned_vcpus_pcpu_is_found() {
+    let test = "a_helper_on_a_pinned_vcpus_pcpu_is_found";
+    if !reader::ready(test) || !need::all(test, [two_cpus()]) {
+        return;
+    }
+    let vm = Minivm::start(["--vcpus", "1", "--start", "spin", "--thread", "IO io0=1"]);
+    let (vcpu, helper) = (vm.ready.vcpus[0].tid, vm.ready.threads[0].tid);
+    let mut collector = reader::collector();
+    set_affinity(vcpu, &[0]);
+    set_affinity(helper, &[1]);
+    assert_eq!(kinds(&topology(&collector.collect_judged(), &vm)), []);
+    set_affinity(helper, &[0]);
+    let found = topology(&collector.collect_judged(), &vm);
+    assert_eq!(kinds(&found), [MismatchKind::HelperOnVcpu]);
+    let evidence = &found.mismatches[0].mismatch.evidence;
+    assert!(evidence.contains("IO io0"), "{evidence}");
+}
+
+/// What CPUID tells is what minivm was told to tell, for each vendor's leaves.
+#[test]
+fn a_guest_is_where_its_cpuid_says() {
+    if !reader::ready("a_guest_is_where_its_cpuid_says") {
+        return;
+    }
+    for vendor in ["intel", "amd"] {
+        let shape = ["--topology", "sockets=2,cores=3,threads=2"];
+        let vm = Minivm::start(shape.into_iter().chain(["--vendor", vendor]));
+        let snapshot = reader::collector().collect();
+        let guest = topology(&snapshot, &vm).guest.expect("it has leaves");
+        assert_eq!(
+            (guest.packages, guest.cores, guest.threads),
+            (2, 3, 2),
+            "{vendor}"
+        );
+        let vcpus = &reader::vm(&snapshot, vm.pid()).vcpus;
+        assert_eq!(vcpus.len(), 12);
+        let places: Vec<_> = vcpus
+            .iter()
+            .map(|vcpu| vcpu.guest.expect("it is known"))
+            .collect();
+        for pair in places.chunks(2) {
+            assert_eq!(pair[0].core, pair[1].core, "{vendor}: {places:?}");
+            assert_eq!((pair[0].thread, pair[1].thread), (0, 1), "{vendor}");
+        }
+        assert_ne!(places[0].package, places[11].package, "{vendor}");
+    }
+    let untold = Minivm::start(["--vcpus", "2"]);
+    let snapshot = reader::collector().collect();
+    assert_eq!(topology(&snapshot, &untold).guest, None);
+}

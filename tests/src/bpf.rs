@@ -1,0 +1,29 @@
+//! Test-only BPF programs: oracles that the agent has no part in.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Compiles a BPF source of tests/ against the kernel types of `bpf/`; what
+/// comes out is an object file. Panics where clang is missing or refuses it.
+pub fn compile(source: &Path) -> Vec<u8> {
+    let folder = tempfile::tempdir().expect("there is room for a folder");
+    let object = folder.path().join("oracle.bpf.o");
+    let status = Command::new("clang")
+        .args([
+            "-target", "bpf", "-mcpu=v3", "-g", "-O2", "-Wall", "-Werror",
+        ])
+        .arg("-D__TARGET_ARCH_x86")
+        .arg("-I")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../bpf"))
+        .arg("-c")
+        .arg(source)
+        .arg("-o")
+        .arg(&object)
+        .status();
+    assert!(
+        status
+            .expect("clang is installed, as for the build")
+            .success()
+    );
+    std::fs::read(&object).expect("clang wrote it")
+}
