@@ -60,43 +60,41 @@ static __always_inline bool is_user_worker(unsigned int task_flags)
 			(typeof(source))(missing) : __value;                   \
 	})
 
-static __always_inline __u64 halt_poll_success_ns(struct kvm_vcpu *vcpu)
+/* What a vCPU spent halted. */
+struct halt_times {
+	__u64 poll_success_ns;
+	__u64 poll_fail_ns;
+	__u64 wait_ns;
+};
+
+/* halt_wait_ns is in v5.15's struct kvm_vcpu_stat_generic
+ * (include/linux/kvm_types.h), right behind the two others, not in v5.10. */
+static __always_inline void read_halt_times(struct halt_times *times, struct kvm_vcpu *vcpu)
 {
-	struct kvm_vcpu_stat___flat *flat;
+	struct kvm_vcpu_stat___flat *flat = (void *)&vcpu->stat;
 
-	if (bpf_core_field_exists(vcpu->stat.generic))
-		return READ_OR(UNKNOWN, vcpu->stat.generic.halt_poll_success_ns);
-	flat = (void *)&vcpu->stat;
-	return READ_OR(UNKNOWN, flat->halt_poll_success_ns);
-}
-
-static __always_inline __u64 halt_poll_fail_ns(struct kvm_vcpu *vcpu)
-{
-	struct kvm_vcpu_stat___flat *flat;
-
-	if (bpf_core_field_exists(vcpu->stat.generic))
-		return READ_OR(UNKNOWN, vcpu->stat.generic.halt_poll_fail_ns);
-	flat = (void *)&vcpu->stat;
-	return READ_OR(UNKNOWN, flat->halt_poll_fail_ns);
-}
-
-/* In v5.15's struct kvm_vcpu_stat_generic (include/linux/kvm_types.h), not in
- * v5.10. */
-static __always_inline __u64 halt_wait_ns(struct kvm_vcpu *vcpu)
-{
-	if (bpf_core_field_exists(vcpu->stat.generic.halt_wait_ns))
-		return READ_OR(UNKNOWN, vcpu->stat.generic.halt_wait_ns);
-	return UNKNOWN;
+	times->poll_success_ns = times->poll_fail_ns = times->wait_ns = UNKNOWN;
+	if (bpf_core_field_exists(vcpu->stat.generic.halt_wait_ns) &&
+	    bpf_core_field_offset(vcpu->stat.generic.halt_wait_ns) -
+			    bpf_core_field_offset(vcpu->stat.generic.halt_poll_success_ns) ==
+		    __builtin_offsetof(struct halt_times, wait_ns)) {
+		/* One read of three costs a third. */
+		if (bpf_core_read(times, sizeof(*times), &vcpu->stat.generic.halt_poll_success_ns))
+			times->poll_success_ns = times->poll_fail_ns = times->wait_ns = UNKNOWN;
+	} else if (bpf_core_field_exists(vcpu->stat.generic)) {
+		times->poll_success_ns = READ_OR(UNKNOWN, vcpu->stat.generic.halt_poll_success_ns);
+		times->poll_fail_ns = READ_OR(UNKNOWN, vcpu->stat.generic.halt_poll_fail_ns);
+		if (bpf_core_field_exists(vcpu->stat.generic.halt_wait_ns))
+			times->wait_ns = READ_OR(UNKNOWN, vcpu->stat.generic.halt_wait_ns);
+	} else {
+		times->poll_success_ns = READ_OR(UNKNOWN, flat->halt_poll_success_ns);
+		times->poll_fail_ns = READ_OR(UNKNOWN, flat->halt_poll_fail_ns);
+	}
 }
 
 /* Since v6.0: 1075d41efcca ("KVM: x86/mmu: Expand and clean up page fault
  * stats"). */
-static __always_inline __u64 pf_taken(struct kvm_vcpu *vcpu)
-{
-	if (bpf_core_field_exists(vcpu->stat.pf_taken))
-		return READ_OR(UNKNOWN, vcpu->stat.pf_taken);
-	return UNKNOWN;
-}
+#define HAS_PF_TAKEN(vcpu) bpf_core_field_exists((vcpu)->stat.pf_taken)
 
 /* Since v5.14: f4183717b370 ("sched/fair: Introduce the burstable CFS
  * controller"). */

@@ -86,16 +86,18 @@ static __always_inline struct mark *mark_vcpu(struct task_struct *task, struct m
 
 static __always_inline void fill_counters(struct vcpu_record *record, struct kvm_vcpu *vcpu)
 {
-	const __u32 start = bpf_core_field_exists(vcpu->stat.pf_taken) ? STAT_OFFSET(pf_taken) :
+	const __u32 start = HAS_PF_TAKEN(vcpu) ? STAT_OFFSET(pf_taken) :
 									 STAT_OFFSET(pf_fixed);
 	__u64 span[STAT_SPAN / 8];
+	struct halt_times halt;
 
 	record->exits = UNKNOWN;
 	if (bpf_probe_read_kernel(span, sizeof(span), (void *)vcpu + start))
 		return;
-	record->halt_poll_success_ns = halt_poll_success_ns(vcpu);
-	record->halt_poll_fail_ns = halt_poll_fail_ns(vcpu);
-	record->halt_wait_ns = halt_wait_ns(vcpu);
+	read_halt_times(&halt, vcpu);
+	record->halt_poll_success_ns = halt.poll_success_ns;
+	record->halt_poll_fail_ns = halt.poll_fail_ns;
+	record->halt_wait_ns = halt.wait_ns;
 	record->exits = STAT(span, start, vcpu, exits);
 	record->io_exits = STAT(span, start, vcpu, io_exits);
 	record->mmio_exits = STAT(span, start, vcpu, mmio_exits);
@@ -105,7 +107,7 @@ static __always_inline void fill_counters(struct vcpu_record *record, struct kvm
 	record->hypercalls = STAT(span, start, vcpu, hypercalls);
 	record->pf_fixed = STAT(span, start, vcpu, pf_fixed);
 	record->pf_taken = UNKNOWN;
-	if (bpf_core_field_exists(vcpu->stat.pf_taken))
+	if (HAS_PF_TAKEN(vcpu))
 		record->pf_taken = STAT(span, start, vcpu, pf_taken);
 	record->preempted = READ_OR(0, vcpu->preempted);
 	record->online_vcpus = BPF_CORE_READ(vcpu, kvm, online_vcpus.counter);

@@ -88,7 +88,9 @@ fn residency_is_exact_over_ten_thousand_moves() {
     let mut collector = by_pcpu();
     collector.collect();
     let truth = Switches::of(tid);
-    // The oracle counts from the first switch it sees.
+    // So that each flip is a move; a halted thread moves when it wakes. The
+    // oracle counts from the first switch it sees.
+    set_affinity(tid, &[0]);
     vm.burn_vcpus("0", 1);
     rest(&vm);
     let (before, truth_before) = (collector.collect(), truth.ran_ns());
