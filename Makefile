@@ -1,7 +1,7 @@
 # `make run` shows this host's VMs, `make test` tests all. `make help` lists the rest.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-unit test-kernel test-vm bench vm fmt clean
+.PHONY: help run demo release test test-unit test-kernel test-vm bench vm fmt clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -11,6 +11,10 @@ run: ## build, start the agent, show the host's VMs until Ctrl-C (DEMO=0: start 
 
 demo: ## the same with an end: two small VMs, their numbers, and whether they were right
 	@scripts/demo
+
+release: ## the static binary, and where it is
+	@scripts/install-packages run
+	@scripts/build-release
 
 test: ## everything; without root what needs none, and what was left out
 	@scripts/test
@@ -31,8 +35,7 @@ vm: ## one Debian kernel with VMs in it and a shell beside them: make vm KERNEL=
 
 bench: ## criterion benchmarks and the cost of a whole collection
 	@scripts/install-packages run
-	@cargo build --release --locked --package virtlens --package minivm
-	@cargo bench --locked --package virtlens-benches
+	@VIRTLENS_BIN_DIR=$$(scripts/build-release) cargo bench --locked --package virtlens-benches
 
 fmt: ## format the sources
 	@cargo fmt --all

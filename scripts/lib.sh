@@ -2,7 +2,6 @@
 # are started, and that everything started here is ended again.
 # shellcheck shell=bash
 
-bin=${CARGO_TARGET_DIR:-target}/release
 scratch=$(mktemp -d)
 pids=()
 
@@ -27,12 +26,12 @@ trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-# Packages and binaries.
+# Packages and binaries, which are then in $bin.
 build() {
     scripts/install-packages run
     command -v cargo >/dev/null ||
         die "there is no cargo on PATH; install Rust with rustup, the toolchain file does the rest"
-    cargo build --release --locked --package virtlens --package minivm
+    bin=$(scripts/build-release)
 }
 
 # Waits up to ten seconds for a line in a file that a program of ours writes.
