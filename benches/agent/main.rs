@@ -69,9 +69,40 @@ fn scheduling(table: &mut Table) {
     let what = "added to a context switch, any task, ns";
     table.judge_added(what, "0: no program there", &switch, 0.0);
     let what = "added to a migration of an untracked task, ns";
+    let one_cpu = "this host has one CPU";
     match scheduling::migration(collection::collector) {
-        Some(migration) => table.judge_added(what, "≤ 40", &migration, 40.0),
-        None => table.miss(what, "this host has one CPU"),
+        Some(migration) => {
+            table.judge_added(what, "≤ 40", &migration.compared, 40.0);
+            hook(table, migration.hook_ns);
+        }
+        None => table.miss(what, one_cpu),
+    }
+    let what = "added to a migration of a vCPU, ns";
+    if let Err(missing) = need::kvm() {
+        table.miss(what, &missing.cause);
+        return;
+    }
+    // It follows those that it has seen.
+    let following = || {
+        let mut collector = collection::collector();
+        collector.collect();
+        collector
+    };
+    match scheduling::vcpu_migration(following) {
+        Some(migration) => {
+            table.tell_added(what, &migration.compared);
+            hook(table, migration.hook_ns);
+        }
+        None => table.miss(what, one_cpu),
+    }
+}
+
+/// The kernel's own count of the hook, with what the counting costs.
+fn hook(table: &mut Table, hook_ns: Option<f64>) {
+    let what = "… the hook alone, as the kernel counts it, ns";
+    match hook_ns {
+        Some(ns) => table.tell(what, format!("{ns:.0}")),
+        None => table.miss(what, "the kernel does not count"),
     }
 }
 

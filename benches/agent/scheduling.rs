@@ -1,16 +1,27 @@
 //! What the agent adds to the two things that every task of a host does all
 //! the time: to hand over its CPU, and to move to another.
 
+use std::fs;
 use std::hint::spin_loop;
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use virtlens::collect::Collector;
+use virtlens_tests::Minivm;
 use virtlens_tests::process::set_affinity;
 
 use crate::clock;
 use crate::stats::{Compared, Spread, compare, real};
+
+/// What a migration costs.
+pub(crate) struct Migration {
+    /// With the agent and without.
+    pub(crate) compared: Compared,
+    /// Of that the hook alone, ns.
+    pub(crate) hook_ns: Option<f64>,
+}
 
 /// Round trips of a measurement: some 0.2 s.
 const ROUND_TRIPS: u32 = 40_000;
@@ -34,37 +45,85 @@ pub(crate) fn context_switch<A>(mut agent: impl FnMut() -> A) -> Compared {
 /// moved from one busy CPU to the other. So no CPU has to be woken up or
 /// stopped for it, which takes twenty times as long and scatters by more than
 /// what is looked for. `None` on a host of one CPU.
-pub(crate) fn migration<A>(mut agent: impl FnMut() -> A) -> Option<Compared> {
-    thread::available_parallelism()
-        .ok()
-        .filter(|cpus| cpus.get() > 1)?;
-    Some(compare(|with| {
-        let _agent = with.then(&mut agent);
+pub(crate) fn migration(agent: impl FnMut() -> Collector) -> Option<Migration> {
+    has_two_cpus().then(|| {
         let is_over = AtomicBool::new(false);
         let (tell, told) = mpsc::sync_channel(1);
         thread::scope(|scope| {
-            scope.spawn(|| wait_for_turn(&tell, &is_over));
-            scope.spawn(|| keep_busy(1, &is_over));
-            let moved = told.recv().expect("it tells its id");
-            let mover = scope.spawn(move || carry(moved));
-            let move_ns = mover.join();
+            scope.spawn(|| {
+                // SAFETY: gettid has no preconditions.
+                tell.send(unsafe { libc::gettid() }).expect("it is awaited");
+                while !is_over.load(Ordering::Relaxed) {
+                    spin_loop();
+                }
+            });
+            let compared = moved(told.recv().expect("it tells its id"), agent);
             is_over.store(true, Ordering::Relaxed);
-            move_ns.expect("a thread may be moved")
+            compared
         })
-    }))
+    })
 }
 
-/// Wants to run, but only where nobody else does.
-fn wait_for_turn(tell: &mpsc::SyncSender<i32>, is_over: &AtomicBool) {
+/// The same of a vCPU that spins, which the agent follows.
+pub(crate) fn vcpu_migration(agent: impl FnMut() -> Collector) -> Option<Migration> {
+    has_two_cpus().then(|| {
+        let vm = Minivm::start(["--vcpus", "1", "--start", "spin"]);
+        moved(vm.ready.vcpus[0].tid, agent)
+    })
+}
+
+fn has_two_cpus() -> bool {
+    thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1)
+}
+
+fn moved(tid: i32, mut agent: impl FnMut() -> Collector) -> Migration {
+    wait_for_turn(tid);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| keep_busy(1, &is_over));
+        let carry = || {
+            let mover = scope.spawn(move || carry(tid));
+            mover.join().expect("a thread may be moved")
+        };
+        let compared = compare(|with| {
+            let _agent = with.then(&mut agent);
+            carry()
+        });
+        let hook_ns = hook_ns(&mut agent(), carry);
+        is_over.store(true, Ordering::Relaxed);
+        Migration { compared, hook_ns }
+    })
+}
+
+/// What the kernel itself counts of the hook, ns a run, while `moves` go on;
+/// the counting is part of it. `None` where it does not count.
+fn hook_ns(collector: &mut Collector, moves: impl FnOnce() -> f64) -> Option<f64> {
+    const SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
+    let usual = fs::read(SWITCH).ok()?;
+    let mut cost = || {
+        let snapshot = collector.collect();
+        let hook = snapshot
+            .programs
+            .iter()
+            .find(|one| one.program == "on_migrate");
+        hook.map(|hook| (hook.runs, hook.run_ns))
+    };
+    fs::write(SWITCH, "1").ok()?;
+    let before = cost();
+    moves();
+    let after = cost();
+    fs::write(SWITCH, usual).ok()?;
+    let ((runs, ns), (runs_before, ns_before)) = (after?, before?);
+    let runs = runs.checked_sub(runs_before).filter(|runs| *runs > 0)?;
+    Some(real(ns - ns_before) / real(runs))
+}
+
+/// Lets a thread run only where nobody else wants to.
+fn wait_for_turn(tid: i32) {
     let idle = libc::sched_param { sched_priority: 0 };
-    // SAFETY: `idle` is a live sched_param; 0 is the calling thread.
-    let failed = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const idle) };
+    // SAFETY: `idle` is a live sched_param.
+    let failed = unsafe { libc::sched_setscheduler(tid, libc::SCHED_IDLE, &raw const idle) };
     assert_eq!(failed, 0, "everybody may wait");
-    // SAFETY: gettid has no preconditions.
-    tell.send(unsafe { libc::gettid() }).expect("it is awaited");
-    while !is_over.load(Ordering::Relaxed) {
-        spin_loop();
-    }
 }
 
 fn keep_busy(cpu: usize, is_over: &AtomicBool) {

@@ -36,10 +36,7 @@ impl Table {
     /// ns. Where the quartiles lie further apart than `limit_ns` and
     /// [`SHARPEST_NS`], the machine was too busy to tell.
     pub(crate) fn judge_added(&mut self, what: &str, budget: &str, it: &Compared, limit_ns: f64) {
-        let measured = format!(
-            "{:.0}; without it {:.0}, ratio {:.3}",
-            it.added, it.without.median, it.ratio
-        );
+        let measured = told(it);
         let Spread { low, high, .. } = it.added;
         let verdict = if low > limit_ns.max(SHARPEST_NS) {
             "OVER"
@@ -49,6 +46,11 @@ impl Table {
             "ok"
         };
         self.add(what, budget, measured, verdict);
+    }
+
+    /// Adds what the agent adds to something that has no budget.
+    pub(crate) fn tell_added(&mut self, what: &str, it: &Compared) {
+        self.tell(what, told(it));
     }
 
     /// Adds something that has none.
@@ -108,4 +110,16 @@ pub(crate) fn save(text: &str) {
     let (_, after) = rest.split_once(END).expect("it has the second marker");
     let readme = format!("{before}{BEGIN}\n\n{text}\n{END}{after}");
     fs::write(README, readme).expect("benches/README.md can be written");
+}
+
+fn told(it: &Compared) -> String {
+    let Compared {
+        without,
+        added,
+        ratio,
+    } = it;
+    format!(
+        "{added:.0}; without it {:.0}, ratio {ratio:.3}",
+        without.median
+    )
 }
