@@ -61,12 +61,9 @@ pub fn render(
         marks: if view.ascii { &ASCII } else { &UNICODE },
     };
     let mut out = String::new();
-    writeln!(
-        out,
-        "{}\n",
-        canvas.paint.head(&caption(snapshot, host, canvas.marks))
-    )
-    .expect(INFALLIBLE);
+    let caption = caption(snapshot, host, canvas.marks);
+    canvas.text(&mut out, "", "  ", &canvas.paint.head(&caption));
+    out.push('\n');
     canvas.host(&mut out, host, &Occupants::of(host, &vms));
     for one in &vms {
         out.push('\n');
@@ -289,13 +286,18 @@ impl Canvas {
         let said = topology.map_or("not judged yet".to_owned(), |it| self.summary(vm, it));
         let head = format!("{tag}  {name}: {said}");
         self.text(out, "", "   ", &head);
-        for found in topology.iter().flat_map(|topology| &topology.mismatches) {
-            let mismatch = &found.mismatch;
+        let found = topology.map_or(&[][..], |topology| &topology.mismatches);
+        for (index, one) in found.iter().enumerate() {
+            let mismatch = &one.mismatch;
             let kind = self.paint.warning(mismatch.kind.name());
-            self.text(out, "   ", "   ", &format!("{kind} since {}", found.since));
+            self.text(out, "   ", "   ", &format!("{kind} since {}", one.since));
             self.text(out, "     ", "     ", &printable(&mismatch.evidence));
-            let arrow = format!("     {}", self.marks.arrow);
-            self.text(out, &arrow, "       ", mismatch.remedy);
+            let next = found.get(index + 1).map(|next| next.mismatch.remedy);
+            // Once for all that it helps against.
+            if next != Some(mismatch.remedy) {
+                let arrow = format!("     {}", self.marks.arrow);
+                self.text(out, &arrow, "       ", mismatch.remedy);
+            }
         }
     }
 
@@ -306,7 +308,7 @@ impl Canvas {
         match topology.guest {
             Some(guest) => write!(
                 text,
-                "; guest {} package(s) {times} {} core(s) {times} {} thread(s)",
+                "; guest {} {times} {} {times} {} (packages, cores, threads)",
                 guest.packages, guest.cores, guest.threads
             ),
             None => write!(text, "; guest topology unknown"),

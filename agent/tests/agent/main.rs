@@ -11,6 +11,7 @@ mod http;
 mod program;
 mod readings;
 mod serving;
+mod topology;
 
 /// Where the reviewed output of this name is.
 fn golden(name: &str) -> String {

@@ -1,0 +1,101 @@
+//! The drawing of a host's CPUs.
+
+use virtlens::paint::Style;
+use virtlens::topology::{View, is_called, render};
+use virtlens_model::cpuset::CpuSet;
+use virtlens_model::snapshot::Snapshot;
+use virtlens_model::topology::host::{CpuFact, HostTopology};
+
+use crate::golden_file::assert_golden;
+use crate::{fixture, golden};
+
+/// Packages of two cores, each of two threads that are neighbours.
+fn host(packages: u32) -> HostTopology {
+    let facts: Vec<CpuFact> = (0..packages * 4)
+        .map(|cpu| {
+            let of = |size: u32| -> CpuSet {
+                let first = cpu / size * size;
+                (first..first + size).collect()
+            };
+            CpuFact {
+                cpu,
+                package: Some(cpu / 4),
+                die_cpus: Some(of(4)),
+                core_cpus: Some(of(2)),
+                llc_cpus: Some(of(4)),
+                node: Some(cpu / 4),
+            }
+        })
+        .collect();
+    HostTopology::new(&facts, &facts.iter().map(|fact| fact.cpu).collect())
+}
+
+/// The fixture's first VM, its vCPUs pinned to threads of two cores.
+fn snapshot() -> Snapshot {
+    let mut snapshot = fixture::snapshot();
+    for (vcpu, pcpu) in snapshot.vms[0].vcpus.iter_mut().zip([0, 2]) {
+        vcpu.pcpu = Some(pcpu);
+        vcpu.affinity = Some(std::sync::Arc::new([pcpu].into_iter().collect()));
+    }
+    snapshot
+}
+
+fn view(width: usize, ascii: bool) -> View {
+    View {
+        style: Style {
+            width: Some(width),
+            color: false,
+        },
+        ascii,
+    }
+}
+
+#[test]
+fn the_tree_with_what_is_out_of_place() {
+    let drawn = render(&snapshot(), &host(2), |_| true, view(80, false));
+    assert_golden(golden("topology-80.txt"), &drawn);
+    let one = |vm: &_| is_called(vm, "shop/web-0");
+    let ascii = render(&snapshot(), &host(2), one, view(80, true));
+    assert_golden(golden("topology-ascii.txt"), &ascii);
+    assert!(ascii.is_ascii());
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal() {
+    for width in [60, 80, 132] {
+        let drawn = render(&snapshot(), &host(64), |_| true, view(width, true));
+        for line in drawn.lines() {
+            assert!(line.len() <= width, "{width}: {line}");
+        }
+    }
+}
+
+#[test]
+fn a_host_that_tells_nothing_is_a_list_of_cpus() {
+    let online: CpuSet = (0..2).collect();
+    let drawn = render(
+        &snapshot(),
+        &HostTopology::new(&[], &online),
+        |_| true,
+        view(80, true),
+    );
+    assert!(drawn.contains("cpu 0    A0!"), "{drawn}");
+    assert!(drawn.contains("cpu 1\n"), "{drawn}");
+}
+
+#[test]
+fn a_vm_is_called_by_pod_by_name_by_uid_and_by_pid() {
+    let snapshot = snapshot();
+    let kata = &snapshot.vms[0];
+    for name in [
+        "shop/web-0",
+        "web-0",
+        "sandbox-7c41e0",
+        "2f1c7a52-9b1e-4c8e-a1f0-5d1f0f4e9b11",
+        "4242",
+    ] {
+        assert!(is_called(kata, name), "{name}");
+        assert!(!is_called(&snapshot.vms[2], name), "{name}");
+    }
+    assert!(!is_called(kata, "other/web-0"));
+}
