@@ -181,6 +181,7 @@ impl Collector {
             let host = self.placement.host();
             self.node.cpus = u32::try_from(host.online().len()).unwrap_or(u32::MAX);
             self.backend.set_host(host)?;
+            self.placement.hasten();
         }
         let due = self.placement.is_due(nanos(self.started.elapsed()));
         let with_residency = due || self.pcpu_series;

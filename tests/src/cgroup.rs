@@ -101,6 +101,27 @@ impl TestCgroup {
         }
     }
 
+    /// Hands controllers beside cpu down to it, such as `memory`. On v2 alone,
+    /// and before anything runs above it.
+    pub fn enable(&self, controllers: &[&str]) {
+        assert!(!self.is_v1(), "on v1 each controller has a hierarchy");
+        let depth = self.path.split('/').count();
+        let above: Vec<&Path> = self.cpu_dir.ancestors().skip(1).take(depth).collect();
+        for dir in above.into_iter().rev() {
+            for controller in controllers {
+                put(
+                    &dir.join("cgroup.subtree_control"),
+                    &format!("+{controller}"),
+                );
+            }
+        }
+    }
+
+    /// Writes to one of its files, such as `cpuset.mems`.
+    pub fn set(&self, file: &str, text: &str) {
+        put(&self.cpu_dir.join(file), text);
+    }
+
     /// Sets the quota, us a period; `None` takes it away.
     pub fn set_quota(&self, quota_us: Option<u64>, period_us: u64) {
         let text = |none: &str| quota_us.map_or(none.to_owned(), |us| us.to_string());

@@ -14,6 +14,8 @@ pub struct Plan {
     pub kernel: String,
     /// What to start as the pods under observation.
     pub pods: Pods,
+    /// The guest that a suite may boot beside them; absent with `--bare`.
+    pub teller: Option<Guest>,
     /// The suites to run, in this order, after the rig's own self-tests.
     pub suites: Vec<Suite>,
     /// Hand the console to a shell instead of running tests.
@@ -43,6 +45,16 @@ pub struct Stage {
     pub guest_kernel: PathBuf,
     /// Initramfs of the nested guest.
     pub guest_initrd: PathBuf,
+}
+
+/// A Linux that tells on its first serial port where it believes its CPUs to
+/// be, then waits (scripts/teller-init.sh).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Guest {
+    /// Its kernel image.
+    pub kernel: PathBuf,
+    /// Its initramfs.
+    pub initrd: PathBuf,
 }
 
 /// One test program to run in the VM.

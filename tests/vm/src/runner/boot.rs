@@ -12,6 +12,8 @@ use anyhow::Context;
 
 use virtlens_vmtest::report::{Line, MARK, Outcome, parse_line};
 
+use crate::hardware::Hardware;
+
 /// The program that emulates the machine, and where its own files are.
 #[derive(Debug)]
 pub(crate) struct Emulator {
@@ -26,13 +28,19 @@ pub(crate) struct Emulator {
 pub(crate) struct Machine<'a> {
     pub(crate) name: &'a str,
     pub(crate) emulator: &'a Emulator,
+    pub(crate) hardware: &'a Hardware,
     pub(crate) kernel: &'a Path,
     pub(crate) initrd: &'a Path,
     /// Kernel messages and everything else printed, each line with its second.
     pub(crate) log: &'a Path,
-    /// QEMU is killed after this time.
-    pub(crate) deadline: Duration,
+    /// Time to boot, to start pods and to test the rig.
+    pub(crate) rig_deadline: Duration,
+    /// Time for all suites. QEMU is killed when it is over.
+    pub(crate) suites_deadline: Duration,
 }
+
+/// A suite that is ended at its deadline has this long to say so.
+const GRACE: Duration = Duration::from_secs(15);
 
 /// What a boot left behind.
 #[derive(Debug)]
@@ -73,7 +81,8 @@ impl Machine<'_> {
         let stdout = child.stdout.take().expect("stdout is piped");
         let console = follow(stdout);
         let mut lines = Vec::new();
-        let result = self.watch(&console, began, &mut log, &mut lines);
+        let pulse = Pulse::of(child.id());
+        let result = self.watch(&console, pulse, began, &mut log, &mut lines);
         // Ends the process in every case; it may already be gone.
         let _ = child.kill();
         child.wait()?;
@@ -95,26 +104,35 @@ impl Machine<'_> {
     fn watch(
         &self,
         console: &Receiver<String>,
+        mut pulse: Pulse,
         began: Instant,
         log: &mut File,
         lines: &mut Vec<Line>,
     ) -> anyhow::Result<Option<String>> {
         let mut fatal: Option<(String, Instant)> = None;
+        let mut end = began + self.rig_deadline + self.suites_deadline;
         loop {
             let limit = match &fatal {
                 // The rest of the oops is worth having in the log.
                 Some((_, seen)) => *seen + Duration::from_secs(2),
-                None => began + self.deadline,
+                None => end,
             };
-            let text = match console.recv_timeout(limit.saturating_duration_since(Instant::now())) {
+            let wait = limit.saturating_duration_since(Instant::now());
+            let text = match console.recv_timeout(wait.min(Pulse::EVERY)) {
                 Ok(text) => text,
+                Err(RecvTimeoutError::Timeout) if Instant::now() < limit => {
+                    if pulse.has_stopped() {
+                        return Ok(Some("its CPUs sleep and nothing wakes them".to_owned()));
+                    }
+                    continue;
+                }
                 Err(RecvTimeoutError::Disconnected) => {
                     let early = !lines.contains(&Line::End);
                     let why = || "QEMU ended before the report was complete".to_owned();
                     return Ok(fatal.map(|(text, _)| text).or_else(|| early.then(why)));
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    let why = || format!("not done after {} s", self.deadline.as_secs());
+                    let why = || format!("not done after {} s", began.elapsed().as_secs());
                     return Ok(Some(fatal.map_or_else(why, |(text, _)| text)));
                 }
             };
@@ -122,6 +140,10 @@ impl Machine<'_> {
             writeln!(log, "{seconds:7.2} {text}")?;
             if let Some(line) = parse_line(&text) {
                 println!("{}: {seconds:6.1} s {line}", self.name);
+                if line == Line::Done("rig".to_owned()) {
+                    // What the rig did not need is not for the suites.
+                    end = end.min(Instant::now() + self.suites_deadline + GRACE);
+                }
                 lines.push(line);
                 // A guest that hangs would make all that follows wait for it.
                 if let Some(why) = lines.last().and_then(failure_of_rig) {
@@ -140,32 +162,69 @@ impl Machine<'_> {
             command.env("QEMU_MODULE_DIR", modules);
         }
         command
-            .args([
-                "-accel",
-                "tcg,thread=multi",
-                "-cpu",
-                // Without five-level page tables, on which nested paging is
-                // emulated wrongly now and then.
-                "max,+svm,-la57",
-                "-smp",
-                "2",
-                "-m",
-                "4096",
-            ])
+            .args(["-accel", "tcg,thread=multi"])
+            .args(self.hardware.args())
             .args(["-nographic", "-no-reboot", "-nic", "none"])
             .arg("-kernel")
             .arg(self.kernel)
             .arg("-initrd")
             .arg(self.initrd)
             // loglevel 3: an oops reaches the console, chatter does not cut
-            // through the report.
+            // through the report. A tick that comes by itself, since an
+            // interrupt of the emulated timer is lost now and then, and a
+            // kernel that sets its timer anew for each event then sleeps on.
             .args([
                 "-append",
-                "console=ttyS0 loglevel=3 panic=-1 oops=panic tsc=reliable",
+                "console=ttyS0 loglevel=3 panic=-1 oops=panic tsc=reliable nohz=off highres=off",
             ])
             .arg("-virtfs")
             .arg("local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap");
         command
+    }
+}
+
+/// Whether the emulator still does something: an idle machine has its ticks,
+/// one that lost an interrupt has nothing at all.
+struct Pulse {
+    stat: PathBuf,
+    cpu_ticks: Option<u64>,
+    felt: Instant,
+}
+
+impl Pulse {
+    /// How long a machine may do next to nothing: an idle one uses some
+    /// hundredths of a CPU.
+    const EVERY: Duration = Duration::from_secs(20);
+
+    fn of(pid: u32) -> Self {
+        Self {
+            stat: format!("/proc/{pid}/stat").into(),
+            cpu_ticks: None,
+            felt: Instant::now(),
+        }
+    }
+
+    /// True if the process used less than 20 ms of CPU (2 ticks) since it was
+    /// asked for the last time, at least [`Pulse::EVERY`] ago.
+    fn has_stopped(&mut self) -> bool {
+        if self.felt.elapsed() < Self::EVERY {
+            return false;
+        }
+        self.felt = Instant::now();
+        let now = self.read();
+        let before = std::mem::replace(&mut self.cpu_ticks, now);
+        match (before, self.cpu_ticks) {
+            (Some(before), Some(now)) => now.saturating_sub(before) < 2,
+            _ => false,
+        }
+    }
+
+    /// User and system time of all threads (proc(5): fields 14 and 15).
+    fn read(&self) -> Option<u64> {
+        let stat = std::fs::read_to_string(&self.stat).ok()?;
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
+        let mut ticks = || fields.next()?.parse::<u64>().ok();
+        Some(ticks()? + ticks()?)
     }
 }
 
@@ -182,4 +241,24 @@ fn follow(stdout: impl std::io::Read + Send + 'static) -> Receiver<String> {
         }
     });
     receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pulse;
+
+    #[test]
+    fn a_process_that_sleeps_has_no_pulse() {
+        let mut child = std::process::Command::new("/bin/sleep")
+            .arg("60")
+            .spawn()
+            .expect("sleep starts");
+        let pulse = Pulse::of(child.id());
+        let ticks = (pulse.read(), Pulse::of(std::process::id()).read());
+        child.kill().expect("it sleeps");
+        child.wait().expect("it ends");
+        assert!(ticks.0.is_some_and(|ticks| ticks < 2), "{ticks:?}");
+        assert!(ticks.1.is_some(), "a process can read its own time");
+        assert_eq!(Pulse::of(u32::MAX).read(), None);
+    }
 }

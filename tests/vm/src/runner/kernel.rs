@@ -9,6 +9,10 @@ use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::apt::{Apt, output};
+use crate::hardware::Hardware;
+
+/// The suite that is the rig's own: pods, and their self-tests.
+pub(crate) const RIG: &str = "rig";
 
 /// The whole of `kernels.toml`.
 #[derive(Debug, Deserialize)]
@@ -18,6 +22,11 @@ pub(crate) struct Catalogue {
     pub(crate) emulator_suite: Option<String>,
     /// The kernel the nested guests run, by name.
     pub(crate) guest: String,
+    #[serde(rename = "machine", default)]
+    machines: Vec<Hardware>,
+    /// What an entry has that names no machine.
+    #[serde(skip)]
+    usual: Hardware,
     #[serde(rename = "kernel")]
     pub(crate) kernels: Vec<Entry>,
     #[serde(rename = "suite", default)]
@@ -34,17 +43,23 @@ pub(crate) struct Entry {
     pub(crate) suite: String,
     /// `6.1` takes the newest `linux-image-6.1…-amd64` of the suite.
     pub(crate) series: String,
+    /// The machine to boot it on; absent is [`Hardware::default`].
+    #[serde(default)]
+    pub(crate) machine: Option<String>,
     /// Whether KVM works in it, so that the pods can be started.
     pub(crate) nested_kvm: bool,
+    /// The suites of tests to run, by name. [`RIG`] stands for the pods and
+    /// the self-tests made with them.
+    pub(crate) suites: BTreeSet<String>,
     /// For each suite of tests, the features it must report here: no more, no
-    /// less. `rig` is the rig's own self-test.
+    /// less. None is listed for a suite that reports none.
     pub(crate) features: BTreeMap<String, BTreeSet<String>>,
     /// The tests that may be skipped, each with its reason.
     #[serde(default)]
     pub(crate) skips: BTreeMap<String, String>,
 }
 
-/// A suite of tests that runs in every kernel, built by cargo.
+/// A suite of tests, built by cargo.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SuiteEntry {
@@ -76,7 +91,30 @@ impl Catalogue {
         let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let catalogue: Self = toml::from_str(&text).with_context(|| path.display().to_string())?;
         catalogue.entry(&catalogue.guest)?;
+        for entry in &catalogue.kernels {
+            catalogue.hardware(entry)?;
+            entry
+                .suites
+                .iter()
+                .try_for_each(|name| catalogue.knows_suite(name))?;
+        }
         Ok(catalogue)
+    }
+
+    /// Fails unless there is a suite of that name.
+    pub(crate) fn knows_suite(&self, name: &str) -> anyhow::Result<()> {
+        let known = name == RIG || self.suites.iter().any(|suite| suite.name == name);
+        ensure!(known, "kernels.toml has no suite {name}");
+        Ok(())
+    }
+
+    /// The machine that an entry wants.
+    pub(crate) fn hardware(&self, entry: &Entry) -> anyhow::Result<&Hardware> {
+        let Some(name) = &entry.machine else {
+            return Ok(&self.usual);
+        };
+        let found = self.machines.iter().find(|machine| machine.name == *name);
+        found.with_context(|| format!("{}: kernels.toml has no machine {name}", entry.name))
     }
 
     /// The entry called `name`.
@@ -247,11 +285,13 @@ mod tests {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels.toml");
         let catalogue = Catalogue::read(&path).expect("kernels.toml");
         for entry in &catalogue.kernels {
-            assert!(
-                entry.features.contains_key("rig"),
-                "{} has no rig features",
-                entry.name
-            );
+            for suite in entry.features.keys() {
+                assert!(
+                    entry.suites.contains(suite),
+                    "{} lists features of {suite}, which it does not run",
+                    entry.name
+                );
+            }
             for (test, reason) in &entry.skips {
                 assert!(
                     reason.len() > 20,

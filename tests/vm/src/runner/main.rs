@@ -7,6 +7,7 @@
 
 mod apt;
 mod boot;
+mod hardware;
 mod initramfs;
 mod kernel;
 mod provision;
@@ -22,8 +23,8 @@ use clap::Parser;
 use virtlens_vmtest::plan::Suite;
 
 use crate::boot::Machine;
-use crate::kernel::{Catalogue, Entry};
-use crate::provision::Workshop;
+use crate::kernel::{Catalogue, Entry, RIG};
+use crate::provision::{Wants, Workshop};
 use crate::verdict::{Break, Verdict};
 
 /// Boots Debian kernels in QEMU and runs the suites in them.
@@ -37,7 +38,8 @@ struct Cli {
     /// Boot only this kernel; may be repeated. Without it all of kernels.toml.
     #[arg(long = "kernel", value_name = "NAME")]
     kernels: Vec<String>,
-    /// Run only this suite of kernels.toml; may be repeated. `rig` always runs.
+    /// Run only this suite of kernels.toml, on the kernels that list it; may be
+    /// repeated. `rig` always runs where it is listed.
     #[arg(long = "suite", value_name = "NAME")]
     suites: Vec<String>,
     /// Run this program as one more suite: NAME=PATH, then its arguments.
@@ -92,34 +94,42 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
         list(&catalogue, &workshop);
         return Ok(true);
     }
-    let entries = chosen(&catalogue, &cli.kernels)?;
-    let suites = if cli.fetch_only {
+    let entries = chosen(&catalogue, cli)?;
+    let built = if cli.fetch_only {
         Vec::new()
     } else {
-        suites(&catalogue, cli)?
+        suites(&catalogue, cli, &entries)?
     };
+    let exec = exec(cli)?;
     let patience = Instant::now() + PATIENCE;
     let mut rows = Vec::new();
     for entry in entries {
-        let provision = workshop.provide(&catalogue, entry, cli.newest, !cli.bare)?;
+        let wants = wants(cli, entry);
+        let provision = workshop.provide(&catalogue, entry, wants)?;
         if cli.fetch_only {
             continue;
         }
+        let listed = built
+            .iter()
+            .filter(|suite| entry.suites.contains(&suite.name));
+        let suites: Vec<Suite> = listed.chain(&exec).cloned().collect();
         let job = workshop.assemble(entry, &provision, &suites, cli.shell)?;
-        let deadline: u64 = suites.iter().map(|suite| suite.deadline_s).sum();
+        let suites_s: u64 = suites.iter().map(|suite| suite.deadline_s).sum();
         let machine = Machine {
             name: &entry.name,
             emulator: &provision.emulator,
+            hardware: catalogue.hardware(entry)?,
             kernel: &provision.kernel.image,
             initrd: &job.initrd,
             log: &job.log,
-            deadline: RIG_DEADLINE + Duration::from_secs(deadline),
+            rig_deadline: RIG_DEADLINE,
+            suites_deadline: Duration::from_secs(suites_s),
         };
         if cli.shell {
             machine.shell()?;
             continue;
         }
-        let rig = (!cli.bare).then_some("rig");
+        let rig = wants.pods.then_some(RIG);
         let names: Vec<_> = rig
             .into_iter()
             .chain(suites.iter().map(|suite| suite.name.as_str()))
@@ -133,12 +143,25 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
         });
     }
     print_table(&rows);
-    let held = rows.iter().any(|row| row.booted.verdict.passed > 0);
-    if !held && !rows.is_empty() {
+    Ok(rows.is_empty() || all_sound(&rows))
+}
+
+fn wants(cli: &Cli, entry: &Entry) -> Wants {
+    Wants {
+        newest: cli.newest,
+        guests: !cli.bare,
+        pods: !cli.bare && entry.suites.contains(RIG),
+    }
+}
+
+/// Whether nothing failed, on kernels of which one was judged at least.
+fn all_sound(rows: &[Row<'_>]) -> bool {
+    let held = rows.iter().any(|row| row.booted.verdict.not_run.is_none());
+    if !held {
         println!("\nno machine held long enough to judge anything");
     }
     let sound = |row: &Row<'_>| row.booted.verdict.failures.is_empty();
-    Ok(rows.is_empty() || (held && rows.iter().all(sound)))
+    held && rows.iter().all(sound)
 }
 
 /// Boots until the machine holds, at most [`BOOTS`] times and not again once
@@ -166,7 +189,7 @@ fn boot(
             if again {
                 continue;
             }
-            verdict = verdict::never_held(&breaks);
+            verdict = verdict::never_held(&breaks, BOOTS);
         }
         return Ok(Booted {
             verdict,
@@ -197,37 +220,52 @@ fn cache_dir() -> anyhow::Result<PathBuf> {
         .context("neither VIRTLENS_CACHE nor HOME is set: where shall downloads be kept?")
 }
 
-fn chosen<'a>(catalogue: &'a Catalogue, names: &[String]) -> anyhow::Result<Vec<&'a Entry>> {
-    if names.is_empty() {
-        return Ok(catalogue.kernels.iter().collect());
+/// The kernels that were asked for, by name or by what runs on them.
+fn chosen<'a>(catalogue: &'a Catalogue, cli: &Cli) -> anyhow::Result<Vec<&'a Entry>> {
+    let names = cli.suites.iter();
+    names
+        .clone()
+        .try_for_each(|name| catalogue.knows_suite(name))?;
+    let runs =
+        |entry: &Entry| names.len() == 0 || names.clone().any(|name| entry.suites.contains(name));
+    if cli.kernels.is_empty() {
+        let entries = catalogue.kernels.iter();
+        return Ok(entries.filter(|entry| runs(entry)).collect());
     }
-    names.iter().map(|name| catalogue.entry(name)).collect()
+    let named = cli.kernels.iter().map(|name| {
+        let entry = catalogue.entry(name)?;
+        anyhow::ensure!(
+            runs(entry),
+            "kernels.toml has {name} run none of these suites"
+        );
+        Ok(entry)
+    });
+    named.collect()
 }
 
-fn suites(catalogue: &Catalogue, cli: &Cli) -> anyhow::Result<Vec<Suite>> {
-    for name in &cli.suites {
-        let known = catalogue.suites.iter().any(|suite| suite.name == *name);
-        anyhow::ensure!(known || name == "rig", "kernels.toml has no suite {name}");
-    }
-    let wanted = |name: &String| !cli.bare && (cli.suites.is_empty() || cli.suites.contains(name));
+/// The suites that run on any of these kernels.
+fn suites(catalogue: &Catalogue, cli: &Cli, entries: &[&Entry]) -> anyhow::Result<Vec<Suite>> {
+    let wanted = |name: &String| {
+        let asked = cli.suites.is_empty() || cli.suites.contains(name);
+        !cli.bare && asked && entries.iter().any(|entry| entry.suites.contains(name))
+    };
     let listed = catalogue.suites.iter().filter(|suite| wanted(&suite.name));
-    let mut suites = listed
-        .map(provision::build_suite)
-        .collect::<anyhow::Result<Vec<_>>>()?;
-    if let Some((first, args)) = cli.exec.split_first() {
-        let (name, program) = first.split_once('=').context("--exec wants NAME=PATH")?;
-        let program = std::fs::canonicalize(program).with_context(|| program.to_owned())?;
-        let (name, args) = (name.to_owned(), args.to_vec());
-        let directory = PathBuf::from("/");
-        suites.push(Suite {
-            name,
-            program,
-            directory,
-            args,
-            deadline_s: 300,
-        });
-    }
-    Ok(suites)
+    listed.map(provision::build_suite).collect()
+}
+
+/// The program of the command line, as a suite that runs on every kernel.
+fn exec(cli: &Cli) -> anyhow::Result<Option<Suite>> {
+    let Some((first, args)) = cli.exec.split_first() else {
+        return Ok(None);
+    };
+    let (name, program) = first.split_once('=').context("--exec wants NAME=PATH")?;
+    Ok(Some(Suite {
+        name: name.to_owned(),
+        program: std::fs::canonicalize(program).with_context(|| program.to_owned())?,
+        directory: PathBuf::from("/"),
+        args: args.to_vec(),
+        deadline_s: 300,
+    }))
 }
 
 fn list(catalogue: &Catalogue, workshop: &Workshop) {
@@ -235,7 +273,7 @@ fn list(catalogue: &Catalogue, workshop: &Workshop) {
         let cached = workshop
             .cached(entry)
             .unwrap_or_else(|| "not fetched".to_owned());
-        println!("{:<14} {:<20} {cached}", entry.name, entry.suite);
+        println!("{:<15} {:<20} {cached}", entry.name, entry.suite);
     }
 }
 
@@ -248,12 +286,12 @@ struct Row<'a> {
 
 fn print_table(rows: &[Row<'_>]) {
     println!(
-        "\n{:<14} {:<24} {:>4} {:>4} {:>6} {:>7} {:>5}",
+        "\n{:<15} {:<24} {:>4} {:>4} {:>6} {:>7} {:>5}",
         "kernel", "release", "ok", "skip", "failed", "seconds", "boots"
     );
     for row in rows {
         println!(
-            "{:<14} {:<24} {:>4} {:>4} {:>6} {:>7.1} {:>5}",
+            "{:<15} {:<24} {:>4} {:>4} {:>6} {:>7.1} {:>5}",
             row.entry.name,
             row.release,
             row.booted.verdict.passed,

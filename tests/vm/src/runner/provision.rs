@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-use virtlens_vmtest::plan::{Plan, Pods, Stage, Suite};
+use virtlens_vmtest::plan::{Guest, Plan, Pods, Stage, Suite};
 
 use crate::apt::{Apt, output};
 use crate::boot::Emulator;
@@ -40,6 +40,7 @@ const GUEST_MODULES: [&str; 5] = [
 
 const INIT: &str = include_str!("../../scripts/init.sh");
 const GUEST_INIT: &str = include_str!("../../scripts/guest-init.sh");
+const TELLER_INIT: &str = include_str!("../../scripts/teller-init.sh");
 
 /// Where things are kept and made.
 #[derive(Debug)]
@@ -57,15 +58,21 @@ pub(crate) struct Provision {
     pub(crate) kernel: Kernel,
     pub(crate) emulator: Emulator,
     busybox: PathBuf,
-    /// What pods are made of; `None` where none are wanted.
-    pods: Option<PodParts>,
+    /// The kernel of nested guests; `None` where none are wanted.
+    guest: Option<Kernel>,
+    /// What pods want beside it; `None` where none are wanted.
+    virtiofsd: Option<PathBuf>,
 }
 
-/// The parts of the pods that come from the cache.
-#[derive(Debug)]
-struct PodParts {
-    guest: Kernel,
-    virtiofsd: PathBuf,
+/// Which of its parts a boot wants.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wants {
+    /// The newest kernel of the suite, whatever the cache has.
+    pub(crate) newest: bool,
+    /// A kernel for nested guests.
+    pub(crate) guests: bool,
+    /// Pods, which are such guests.
+    pub(crate) pods: bool,
 }
 
 /// The files of one boot.
@@ -108,21 +115,16 @@ impl Workshop {
         &self,
         catalogue: &Catalogue,
         entry: &Entry,
-        newest: bool,
-        with_pods: bool,
+        wants: Wants,
     ) -> anyhow::Result<Provision> {
         let guest = catalogue.entry(&catalogue.guest)?;
         let busybox = Apt::new(&self.cache, &guest.suite).any_version("busybox-static")?;
-        let pod_parts = || -> anyhow::Result<PodParts> {
-            Ok(PodParts {
-                guest: guest.kernel(&self.cache, false)?,
-                virtiofsd: self.virtiofsd()?,
-            })
-        };
+        let guest_kernel = || guest.kernel(&self.cache, false);
         Ok(Provision {
-            kernel: entry.kernel(&self.cache, newest)?,
+            kernel: entry.kernel(&self.cache, wants.newest)?,
             busybox: busybox.join("bin/busybox"),
-            pods: with_pods.then(pod_parts).transpose()?,
+            guest: wants.guests.then(guest_kernel).transpose()?,
+            virtiofsd: wants.pods.then(|| self.virtiofsd()).transpose()?,
             emulator: self.emulator(catalogue.emulator_suite.as_deref())?,
         })
     }
@@ -183,19 +185,24 @@ impl Workshop {
     ) -> anyhow::Result<Job> {
         let dir = self.out.join(&entry.name);
         fs::create_dir_all(&dir)?;
-        let pods = match &provision.pods {
-            Some(parts) if entry.nested_kvm => Pods::Start(stage(parts, &provision.busybox, &dir)?),
-            Some(_) => Pods::Impossible,
-            None => Pods::Unwanted,
+        let busybox = &provision.busybox;
+        let pods = match (&provision.guest, &provision.virtiofsd) {
+            (Some(guest), Some(virtiofsd)) if entry.nested_kvm => {
+                Pods::Start(stage(guest, virtiofsd, busybox, &dir)?)
+            }
+            (_, Some(_)) => Pods::Impossible,
+            (_, None) => Pods::Unwanted,
         };
+        let teller = |guest| teller(guest, busybox, &dir);
         let plan = Plan {
             kernel: entry.name.clone(),
             pods,
+            teller: provision.guest.as_ref().map(teller).transpose()?,
             suites: suites.to_vec(),
             shell,
         };
         let initrd = dir.join("initrd");
-        let mut cpio = initramfs::base(&provision.busybox, INIT)?;
+        let mut cpio = initramfs::base(busybox, INIT)?;
         initramfs::add_modules(&mut cpio, &provision.kernel, &HOST_MODULES)?;
         cpio.file("plan.json", &serde_json::to_vec_pretty(&plan)?);
         cpio.file("inside", self.inside.as_os_str().as_encoded_bytes());
@@ -231,16 +238,26 @@ impl Workshop {
 }
 
 /// The files of the pods; the guests' initramfs is made in `dir`.
-fn stage(parts: &PodParts, busybox: &Path, dir: &Path) -> anyhow::Result<Stage> {
+fn stage(guest: &Kernel, virtiofsd: &Path, busybox: &Path, dir: &Path) -> anyhow::Result<Stage> {
     let guest_initrd = dir.join("guest-initrd");
     let mut cpio = initramfs::base(busybox, GUEST_INIT)?;
-    initramfs::add_modules(&mut cpio, &parts.guest, &GUEST_MODULES)?;
+    initramfs::add_modules(&mut cpio, guest, &GUEST_MODULES)?;
     fs::write(&guest_initrd, cpio.finish())?;
     Ok(Stage {
         qemu: machine_qemu()?,
-        virtiofsd: parts.virtiofsd.clone(),
-        guest_kernel: parts.guest.image.clone(),
+        virtiofsd: virtiofsd.to_owned(),
+        guest_kernel: guest.image.clone(),
         guest_initrd,
+    })
+}
+
+/// The guest that tells its topology; its initramfs is made in `dir`.
+fn teller(guest: &Kernel, busybox: &Path, dir: &Path) -> anyhow::Result<Guest> {
+    let initrd = dir.join("teller-initrd");
+    fs::write(&initrd, initramfs::base(busybox, TELLER_INIT)?.finish())?;
+    Ok(Guest {
+        kernel: guest.image.clone(),
+        initrd,
     })
 }
 

@@ -61,20 +61,20 @@ impl fmt::Display for Break {
 }
 
 /// Judges a machine that broke in every boot. Where it did so without a suite
-/// too, it is no witness against what ran in the other boots.
-pub(crate) fn never_held(breaks: &[Break]) -> Verdict {
+/// too, or there was no time for all `boots`, it is no witness against what ran
+/// in it.
+pub(crate) fn never_held(breaks: &[Break], boots: usize) -> Verdict {
     let mut verdict = Verdict::default();
-    match breaks.iter().find(|one| one.alone) {
-        Some(alone) => {
-            verdict.skipped = 1;
-            verdict.not_run = Some(format!(
-                "in each of {} boots, once so: {alone}",
-                breaks.len()
-            ));
-        }
-        None => verdict
+    let alone = breaks.iter().find(|one| one.alone);
+    let hasty = breaks.first().filter(|_| breaks.len() < boots);
+    if let Some(one) = alone.or(hasty) {
+        verdict.skipped = 1;
+        let times = breaks.len();
+        verdict.not_run = Some(format!("in {times} of {times} boots, once so: {one}"));
+    } else {
+        verdict
             .failures
-            .extend(breaks.iter().map(ToString::to_string)),
+            .extend(breaks.iter().map(ToString::to_string));
     }
     verdict
 }
@@ -145,7 +145,7 @@ mod tests {
     fn entry() -> Entry {
         toml::from_str(
             "name = 'k'\nsuite = 's'\nseries = '6.1'\nnested_kvm = true\n\
-             [features]\nrig = ['btf']\n[skips]\n'a::old' = 'the reason'\n",
+             suites = ['rig']\n[features]\nrig = ['btf']\n[skips]\n'a::old' = 'the reason'\n",
         )
         .expect("an entry")
     }
@@ -234,11 +234,13 @@ mod tests {
     fn a_machine_that_breaks_only_under_the_suites_is_a_failure() {
         let alone = || broke(Vec::new(), Some("Oops")).expect("it died");
         let beside = || broke(complete(&[]), Some("Oops")).expect("it died");
-        let verdict = never_held(&[beside(), alone(), beside()]);
+        let verdict = never_held(&[beside(), alone(), beside()], 3);
         assert_eq!((verdict.skipped, verdict.failures.len()), (1, 0));
         assert!(verdict.not_run.is_some_and(|why| why.contains("Oops")));
-        let verdict = never_held(&[beside(), beside(), beside()]);
+        let verdict = never_held(&[beside(), beside(), beside()], 3);
         assert_eq!((verdict.skipped, verdict.failures.len()), (0, 3));
+        let verdict = never_held(&[beside()], 3);
+        assert_eq!((verdict.skipped, verdict.failures.len()), (1, 0));
     }
 
     #[test]

@@ -1,0 +1,206 @@
+//! What a guest is told of its topology, as the guest's own kernel prints it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use virtlens::collect::Collector;
+use virtlens_model::topology::guest::GuestPlace;
+use virtlens_tests::Qemu;
+use virtlens_vmtest::plan::{Guest, PLAN_PATH, Plan};
+use virtlens_vmtest::scenario::SILENT_GUEST;
+
+use crate::host::list;
+use crate::seats::{agent, vm_of};
+
+/// Longer than a guest of six vCPUs takes under two layers of emulation.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// `-smp` of QEMU, and what comes of it.
+struct Shape {
+    smp: &'static str,
+    vcpus: usize,
+    /// Packages, cores a package, threads a core.
+    made: (u32, u32, u32),
+    /// As what the guest knows its CPUs: an AMD kernel takes a CPU's node for
+    /// its die, whatever the leaf for dies says (`topo_set_ids`,
+    /// `arch/x86/kernel/cpu/topology_common.c`, v6.12).
+    vendor: &'static str,
+}
+
+const AMD: &str = "AuthenticAMD";
+const INTEL: &str = "GenuineIntel";
+
+const SHAPES: [Shape; 5] = [
+    Shape {
+        smp: "1",
+        vcpus: 1,
+        made: (1, 1, 1),
+        vendor: AMD,
+    },
+    Shape {
+        smp: "4,sockets=1,cores=2,threads=2",
+        vcpus: 4,
+        made: (1, 2, 2),
+        vendor: AMD,
+    },
+    Shape {
+        smp: "4,sockets=2,cores=1,threads=2",
+        vcpus: 4,
+        made: (2, 1, 2),
+        vendor: AMD,
+    },
+    Shape {
+        smp: "3,sockets=1,cores=3,threads=1",
+        vcpus: 3,
+        made: (1, 3, 1),
+        vendor: AMD,
+    },
+    Shape {
+        smp: "6,sockets=1,dies=2,cores=3,threads=1",
+        vcpus: 6,
+        made: (1, 6, 1),
+        vendor: INTEL,
+    },
+];
+
+/// A guest that boots, and where its words go.
+struct Teller {
+    shape: &'static Shape,
+    qemu: Qemu,
+    dir: TempDir,
+    began: Instant,
+}
+
+/// A CPU as the guest's kernel knows it.
+#[derive(Debug)]
+struct Told {
+    apicid: u32,
+    package: u32,
+    die: u32,
+    core: u32,
+    siblings: BTreeSet<u32>,
+}
+
+impl Teller {
+    fn start(shape: &'static Shape, guest: &Guest) -> Self {
+        let dir = tempfile::tempdir().expect("there is room for a folder");
+        let serial = format!("file:{}", dir.path().join("serial").display());
+        let cpu = format!("max,+topoext,vendor={}", shape.vendor);
+        let launch = Qemu::launch()
+            .args(["-no-reboot", "-cpu", &cpu, "-m", "128", "-smp", shape.smp])
+            .args(["-serial", &serial])
+            .args([Path::new("-kernel"), &guest.kernel])
+            .args([Path::new("-initrd"), &guest.initrd])
+            .args([
+                "-append",
+                "console=ttyS0 quiet panic=-1 nohz=off highres=off",
+            ]);
+        Self {
+            shape,
+            qemu: Qemu::start_launch(shape.vcpus, launch),
+            dir,
+            began: Instant::now(),
+        }
+    }
+
+    /// What it says of each of its CPUs, once it has said all.
+    fn words(&self) -> Vec<Told> {
+        let serial = self.dir.path().join("serial");
+        loop {
+            let text = fs::read(&serial).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text);
+            if text.lines().any(|line| line.trim() == "END") {
+                let told: Vec<Told> = text.lines().filter_map(Told::parse).collect();
+                assert_eq!(told.len(), self.shape.vcpus, "{text}");
+                println!("{}: told after {:?}", self.shape.smp, self.began.elapsed());
+                return told;
+            }
+            assert!(
+                self.began.elapsed() < PATIENCE,
+                "-smp {}: {SILENT_GUEST}; it said: {text}",
+                self.shape.smp
+            );
+            sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+impl Told {
+    /// Reads a line of the guest's init, `CPU 0 apicid 0 package 0 …`.
+    fn parse(line: &str) -> Option<Self> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let after = |key: &str| {
+            let at = words.iter().position(|word| *word == key)?;
+            words.get(at + 1).copied()
+        };
+        let number = |key| after(key)?.parse::<u32>().ok();
+        number("CPU")?;
+        Some(Self {
+            apicid: number("apicid")?,
+            package: number("package")?,
+            die: number("die")?,
+            core: number("core")?,
+            siblings: list(after("siblings")?),
+        })
+    }
+}
+
+/// Two at a time: more of them are no faster on the CPUs that emulate all this.
+#[test]
+fn a_guest_is_where_its_own_kernel_says() {
+    let plan = Plan::read(Path::new(PLAN_PATH)).expect("this suite runs in tests/vm");
+    let guest = plan.teller.expect("the rig brings a guest");
+    let mut agent = agent();
+    for shapes in SHAPES.chunks(2) {
+        let tellers: Vec<Teller> = shapes
+            .iter()
+            .map(|shape| Teller::start(shape, &guest))
+            .collect();
+        for teller in &tellers {
+            let told = teller.words();
+            assert_agreed(&mut agent, teller, &told);
+        }
+    }
+}
+
+fn assert_agreed(agent: &mut Collector, teller: &Teller, told: &[Told]) {
+    let snapshot = agent.collect_judged();
+    let vm = vm_of(&snapshot, teller.qemu.pid());
+    let place = |cpu: &Told| -> GuestPlace {
+        let vcpu = vm.vcpus.iter().find(|vcpu| vcpu.id == cpu.apicid);
+        let vcpu = vcpu.unwrap_or_else(|| panic!("no vCPU {}: {told:?}", cpu.apicid));
+        vcpu.guest.expect("its leaves are known")
+    };
+    let smp = teller.shape.smp;
+    for one in told {
+        for two in told {
+            let (here, there) = (place(one), place(two));
+            let case = || format!("-smp {smp}: {one:?} and {two:?} are {here:?} and {there:?}");
+            assert_eq!(
+                one.siblings == two.siblings,
+                here.core == there.core,
+                "{}",
+                case()
+            );
+            let same_package = one.package == two.package;
+            assert_eq!(same_package, here.package == there.package, "{}", case());
+            let same_core = (one.package, one.die, one.core) == (two.package, two.die, two.core);
+            assert_eq!(same_core, here.core == there.core, "{}", case());
+            if teller.shape.vendor == INTEL {
+                let same_die = same_package && one.die == two.die;
+                assert_eq!(same_die, here.die == there.die, "{}", case());
+            }
+        }
+    }
+    let shape = vm.topology.as_ref().and_then(|topology| topology.guest);
+    let shape = shape.expect("it was told one");
+    assert_eq!(
+        (shape.packages, shape.cores, shape.threads),
+        teller.shape.made,
+        "-smp {smp}"
+    );
+}

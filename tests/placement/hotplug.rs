@@ -1,0 +1,116 @@
+//! CPUs that go and come while the agent runs: the next reading knows.
+
+use std::fs;
+
+use virtlens_model::placement::MismatchKind::SmtShared;
+use virtlens_model::placement::Unjudged;
+use virtlens_model::snapshot::{Snapshot, Topology};
+use virtlens_tests::process::set_affinity;
+
+use crate::host::assert_is_sysfs;
+use crate::seats::{agent, assert_found, judged, pin, pinned, topology, vm_of};
+
+/// A file of /sys/devices/system/cpu, written now and, to undo that, when
+/// this is dropped.
+struct Switched {
+    file: String,
+    back: &'static str,
+}
+
+impl Switched {
+    fn new(file: &str, to: &str, back: &'static str) -> Self {
+        let file = format!("/sys/devices/system/cpu/{file}");
+        fs::write(&file, to).unwrap_or_else(|error| panic!("{to} to {file}: {error}"));
+        Self { file, back }
+    }
+}
+
+impl Drop for Switched {
+    fn drop(&mut self) {
+        fs::write(&self.file, self.back).expect("what was switched off can be switched on");
+    }
+}
+
+/// How many vCPUs of a VM are told to be on each core; those last seen on a
+/// CPU that is gone are nowhere.
+fn cores(snapshot: &Snapshot, pid: u32) -> Vec<Option<u32>> {
+    let vcpus = vm_of(snapshot, pid).vcpus.iter();
+    vcpus.map(|vcpu| vcpu.host?.core).collect()
+}
+
+#[test]
+fn a_cpu_that_goes_offline_and_comes_back_is_known_at_once() {
+    let mut vm = pinned("cores=2,threads=2", &[0, 1, 2, 3]);
+    let mut agent = agent();
+    let before = judged(&mut agent, &vm);
+    assert_eq!((before.pinned_vcpus, aligned(&before)), (4, 2));
+
+    let away = Switched::new("cpu3/online", "0", "1");
+    let snapshot = agent.collect();
+    assert_eq!(snapshot.node.cpus, 11);
+    assert_is_sysfs(agent.host());
+    // The kernel lets a thread run anywhere whose only CPU is gone.
+    let found = topology(&snapshot, vm.pid());
+    assert_found(&found, &[]);
+    assert_eq!((found.pinned_vcpus, aligned(&found)), (3, 1));
+    assert_eq!(cores(&snapshot, vm.pid())[..3], [Some(0), Some(0), Some(2)]);
+
+    drop(away);
+    let snapshot = agent.collect();
+    assert_eq!(snapshot.node.cpus, 12);
+    assert_is_sysfs(agent.host());
+    pin(&vm, &[0, 1, 2, 3]);
+    let after = judged(&mut agent, &vm);
+    assert_found(&after, &[]);
+    assert_eq!((after.pinned_vcpus, aligned(&after)), (4, 2));
+
+    // The kernel's side of the agent knows the CPU again too.
+    let pid = vm.pid();
+    let moves = |snapshot: &Snapshot| vm_of(snapshot, pid).moves.expect("followed");
+    let then = moves(&agent.collect());
+    vm.command("spin 2");
+    for pcpu in [3, 2] {
+        set_affinity(vm.ready.vcpus[2].tid, &[pcpu]);
+    }
+    vm.command("halt 2");
+    let now = moves(&agent.collect());
+    assert!(
+        now.by_distance[0] >= then.by_distance[0] + 2,
+        "{then:?}, {now:?}"
+    );
+    assert_eq!(now.unknown, then.unknown);
+}
+
+#[test]
+fn smt_switched_off_and_on_is_known_at_once() {
+    let told = pinned("threads=2", &[8, 9]);
+    let vm = pinned("cores=2", &[0, 1]);
+    let shared = [(SmtShared, &[0, 1][..], "0-1")];
+    let mut agent = agent();
+    assert_eq!(aligned(&judged(&mut agent, &told)), 1);
+    assert_found(&judged(&mut agent, &vm), &shared);
+
+    let off = Switched::new("smt/control", "off", "on");
+    let snapshot = agent.collect();
+    assert_eq!(snapshot.node.cpus, 6);
+    assert_is_sysfs(agent.host());
+    for vm in [&told, &vm] {
+        let found = topology(&snapshot, vm.pid());
+        assert_found(&found, &[]);
+        assert_eq!((found.pairs, found.unknown), (None, Some(Unjudged::NoSmt)));
+    }
+
+    drop(off);
+    let snapshot = agent.collect();
+    assert_eq!(snapshot.node.cpus, 12);
+    assert_is_sysfs(agent.host());
+    pin(&told, &[8, 9]);
+    pin(&vm, &[0, 1]);
+    assert_eq!(aligned(&judged(&mut agent, &told)), 1);
+    assert_found(&judged(&mut agent, &vm), &shared);
+}
+
+/// How many guest siblings share a host core.
+fn aligned(found: &Topology) -> u32 {
+    found.pairs.expect("host and guest are known").aligned
+}

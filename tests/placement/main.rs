@@ -1,0 +1,14 @@
+//! Where vCPUs sit, inside the machine `smt` of tests/vm: twelve CPUs with two
+//! threads a core, two cores a cache, a node of two caches and a node of one.
+//!
+//! The guests are minivms that need nothing of a machine but /dev/kvm, and
+//! Linux kernels that tell what they believe. What the agent says is held
+//! against sysfs, /proc, the guests' own words, and against what the tests did.
+
+mod guests;
+mod host;
+mod hotplug;
+mod residency;
+mod seats;
+mod study;
+mod verdicts;

@@ -1,0 +1,97 @@
+//! VMs in their seats, and what the agent says of them.
+
+use std::sync::Arc;
+
+use virtlens::collect::{Collector, Options};
+use virtlens_model::placement::MismatchKind;
+use virtlens_model::snapshot::{Snapshot, Topology, Vm};
+use virtlens_tests::process::set_affinity;
+use virtlens_tests::{Launch, Minivm, eventually};
+
+/// The agent's collector, with BPF at work.
+pub(crate) fn agent() -> Collector {
+    let mut agent = Collector::open(&Options {
+        root: "/".into(),
+        linger: std::time::Duration::from_mins(1),
+        node_name: None,
+        pcpu_series: true,
+    })
+    .expect("the host can be read");
+    let snapshot = agent.collect();
+    let pass = snapshot
+        .sources
+        .iter()
+        .find(|source| source.name == "task_pass")
+        .expect("it is always told of");
+    assert!(pass.up, "the task pass is off: {}", pass.reason);
+    agent
+}
+
+/// A VM whose guest is told this topology (as `minivm --topology` takes it),
+/// its vCPUs halted and pinned in their order to these CPUs.
+pub(crate) fn pinned(topology: &str, pcpus: &[usize]) -> Minivm {
+    let vm = Minivm::start(["--topology", topology]);
+    pin(&vm, pcpus);
+    vm
+}
+
+/// The same of a prepared VM.
+pub(crate) fn pinned_launch(launch: Launch, pcpus: &[usize]) -> Minivm {
+    let vm = Minivm::start_launch(launch);
+    pin(&vm, pcpus);
+    vm
+}
+
+/// Pins the vCPUs in their order, each to one CPU.
+pub(crate) fn pin(vm: &Minivm, pcpus: &[usize]) {
+    assert_eq!(vm.ready.vcpus.len(), pcpus.len(), "a CPU for each vCPU");
+    for (vcpu, pcpu) in vm.ready.vcpus.iter().zip(pcpus) {
+        set_affinity(vcpu.tid, &[*pcpu]);
+    }
+}
+
+/// The VM of a process.
+pub(crate) fn vm_of(snapshot: &Snapshot, pid: u32) -> &Vm {
+    let found = snapshot.vms.iter().find(|vm| vm.pid == pid);
+    found.unwrap_or_else(|| panic!("pid {pid} is no VM: {:?}", snapshot.sources))
+}
+
+/// How a VM sits, by the last judgement.
+pub(crate) fn topology(snapshot: &Snapshot, pid: u32) -> Arc<Topology> {
+    let topology = &vm_of(snapshot, pid).topology;
+    Arc::clone(topology.as_ref().expect("every VM is judged"))
+}
+
+/// What is wrong with a VM by a judgement made now, once the agent knows all
+/// of its vCPUs: a vCPU is found when it is first seen inside `KVM_RUN`.
+pub(crate) fn judged(agent: &mut Collector, vm: &Minivm) -> Arc<Topology> {
+    let vcpus = vm.ready.vcpus.len();
+    eventually("the agent to find all vCPUs", || {
+        let snapshot = agent.collect();
+        let found = snapshot.vms.iter().find(|one| one.pid == vm.pid())?;
+        let there = found.vcpus.iter().filter(|vcpu| vcpu.tid.is_some());
+        (there.count() == vcpus).then_some(())
+    });
+    topology(&agent.collect_judged(), vm.pid())
+}
+
+/// A finding in short: its kind, the vCPUs, the pCPUs.
+pub(crate) type Finding<'a> = (MismatchKind, &'a [u32], &'a str);
+
+/// Fails unless these are all the findings, in this order.
+#[track_caller]
+pub(crate) fn assert_found(topology: &Topology, expected: &[Finding<'_>]) {
+    let found: Vec<_> = topology
+        .mismatches
+        .iter()
+        .map(|one| {
+            let one = &one.mismatch;
+            (one.kind, one.vcpus.clone(), one.pcpus.to_string())
+        })
+        .collect();
+    let expected: Vec<_> = expected
+        .iter()
+        .map(|(kind, vcpus, pcpus)| (*kind, vcpus.to_vec(), (*pcpus).to_owned()))
+        .collect();
+    assert_eq!(found, expected, "{topology:#?}");
+}

@@ -1,0 +1,91 @@
+//! Four vCPUs in the ways that a study of `KubeVirt` against plain libvirt
+//! compared, made right; and as `KubeVirt` makes them.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use virtlens_model::placement::MismatchKind::{SmtShared, SmtSplit};
+use virtlens_model::snapshot::Topology;
+use virtlens_tests::Minivm;
+use virtlens_tests::process::{set_affinity, tids};
+
+use crate::seats::{agent, assert_found, judged, pin, pinned, topology};
+
+/// What QEMU tells when nobody asks: a package for each vCPU.
+const NOT_TOLD: &str = "sockets=4";
+const TOLD: &str = "cores=2,threads=2";
+
+/// Sibling pairs: aligned, split, shared.
+fn pairs(found: &Topology) -> (u32, u32, u32) {
+    let pairs = found.pairs.expect("host and guest are known");
+    (pairs.aligned, pairs.split, pairs.shared)
+}
+
+/// Judged by where its vCPUs ran. Two of them: for more of them a node could
+/// have room, and whether the scheduler uses it is the scheduler's choice.
+#[test]
+fn default_floats_and_nothing_is_wrong() {
+    let vm = Minivm::start(["--topology", "sockets=2", "--start", "spin"]);
+    let mut agent = agent();
+    assert_found(&judged(&mut agent, &vm), &[]);
+    sleep(Duration::from_millis(500));
+    let measured = topology(&agent.collect_judged(), vm.pid());
+    assert_found(&measured, &[]);
+    assert_eq!(measured.pinned_vcpus, 0);
+    assert_eq!(pairs(&measured), (0, 0, 0));
+}
+
+#[test]
+fn pinned_to_a_core_each_without_topology_is_right() {
+    let vm = pinned(NOT_TOLD, &[0, 2, 4, 6]);
+    let found = judged(&mut agent(), &vm);
+    assert_found(&found, &[]);
+    assert_eq!((found.pinned_vcpus, pairs(&found)), (4, (0, 0, 0)));
+}
+
+/// Two cores for what the guest takes for four: it cannot be helped.
+#[test]
+fn confined_as_a_whole_without_topology_is_right() {
+    let mut vm = Minivm::start(["--topology", NOT_TOLD]);
+    for tid in tids(vm.pid()) {
+        set_affinity(tid, &[0, 1, 2, 3]);
+    }
+    let mut agent = agent();
+    assert_found(&judged(&mut agent, &vm), &[]);
+    vm.command("spin 0-1");
+    sleep(Duration::from_millis(500));
+    let found = topology(&agent.collect_judged(), vm.pid());
+    assert_found(&found, &[]);
+    assert_eq!((found.pinned_vcpus, pairs(&found)), (0, (0, 0, 0)));
+}
+
+#[test]
+fn siblings_pinned_to_siblings_are_right() {
+    let vm = pinned(TOLD, &[0, 1, 2, 3]);
+    let found = judged(&mut agent(), &vm);
+    assert_found(&found, &[]);
+    assert_eq!((found.pinned_vcpus, pairs(&found)), (4, (2, 0, 0)));
+    let guest = found.guest.expect("it was told");
+    assert_eq!((guest.packages, guest.cores, guest.threads), (1, 2, 2));
+}
+
+#[test]
+fn kubevirts_order_of_pins_splits_and_shares() {
+    let vm = pinned(TOLD, &[0, 2, 1, 3]);
+    let mut agent = agent();
+    let found = judged(&mut agent, &vm);
+    assert_found(
+        &found,
+        &[
+            (SmtSplit, &[0, 1], "0,2"),
+            (SmtSplit, &[2, 3], "1,3"),
+            (SmtShared, &[0, 2], "0-1"),
+            (SmtShared, &[1, 3], "2-3"),
+        ],
+    );
+    assert_eq!((found.pinned_vcpus, pairs(&found)), (4, (0, 2, 2)));
+    pin(&vm, &[0, 1, 2, 3]);
+    let mended = judged(&mut agent, &vm);
+    assert_found(&mended, &[]);
+    assert_eq!(pairs(&mended), (2, 0, 0));
+}

@@ -1,0 +1,83 @@
+//! The machine that QEMU emulates: how many CPUs, and how they lie.
+
+use serde::Deserialize;
+
+/// Memory of a machine, over all of its nodes.
+const MEMORY_MIB: usize = 4096;
+
+/// A machine of `kernels.toml`, or the usual one.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Hardware {
+    /// Its name, by which kernels refer to it.
+    pub(crate) name: String,
+    /// QEMU's `-smp`.
+    smp: String,
+    /// What its CPUs have beside what all have, as in QEMU's `-cpu`.
+    #[serde(default)]
+    cpu: Vec<String>,
+    /// The CPUs of each NUMA node; memory is shared out evenly. Empty is a
+    /// machine without nodes.
+    #[serde(default)]
+    nodes: Vec<String>,
+}
+
+impl Default for Hardware {
+    fn default() -> Self {
+        Self {
+            name: "default".to_owned(),
+            smp: "2".to_owned(),
+            cpu: Vec::new(),
+            nodes: Vec::new(),
+        }
+    }
+}
+
+impl Hardware {
+    /// What tells QEMU of it.
+    pub(crate) fn args(&self) -> Vec<String> {
+        // Without five-level page tables, on which nested paging is emulated
+        // wrongly now and then.
+        let cpu = ["max", "+svm", "-la57"].map(str::to_owned);
+        let cpu = [&cpu[..], &self.cpu].concat().join(",");
+        let memory = MEMORY_MIB.to_string();
+        let mut args = ["-cpu", &cpu, "-smp", &self.smp, "-m", &memory]
+            .map(str::to_owned)
+            .to_vec();
+        for (node, cpus) in self.nodes.iter().enumerate() {
+            let size = MEMORY_MIB / self.nodes.len();
+            args.extend([
+                "-object".to_owned(),
+                format!("memory-backend-ram,id=ram{node},size={size}M"),
+                "-numa".to_owned(),
+                format!("node,nodeid={node},cpus={cpus},memdev=ram{node}"),
+            ]);
+        }
+        args
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_machine_has_two_cpus_and_no_nodes() {
+        let args = Hardware::default().args();
+        let told = "-cpu max,+svm,-la57 -smp 2 -m 4096";
+        assert_eq!(args.join(" "), told);
+    }
+
+    #[test]
+    fn nodes_share_the_memory_out() {
+        let hardware: Hardware = toml::from_str(
+            "name = 'm'\nsmp = '4,sockets=2'\ncpu = ['+topoext']\nnodes = ['0-1', '2-3']",
+        )
+        .expect("a machine");
+        let args = hardware.args().join(" ");
+        assert!(args.starts_with("-cpu max,+svm,-la57,+topoext -smp 4,sockets=2 "));
+        let second = "-object memory-backend-ram,id=ram1,size=2048M \
+                      -numa node,nodeid=1,cpus=2-3,memdev=ram1";
+        assert!(args.ends_with(second), "{args}");
+    }
+}
