@@ -5,10 +5,10 @@
 //! cumulative since the birth of what they belong to. `None` means that this
 //! source or this kernel does not tell.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
 
 use crate::cpuset::CpuSet;
@@ -340,7 +340,7 @@ pub struct Facts {
     /// What ended threads of VMs and of watched cgroups had used.
     pub retired: Vec<RetiredFact>,
     /// Topology and moves of VMs.
-    pub placements: HashMap<VmKey, VmPlacementFact>,
+    pub placements: FxHashMap<VmKey, VmPlacementFact>,
     /// Where vCPUs ran; `None` where it was not asked for, or is not followed.
     pub residency: Option<Vec<ResidencyFact>>,
 }

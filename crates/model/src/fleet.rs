@@ -10,8 +10,10 @@
 //! Totals are what the kernel says of living and ended threads together, so
 //! a reading needs none before it; see [`crate::ledger`] for what is kept.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::facts::{
     CgroupId, Facts, Owner, ProcessFact, RetiredFact, ThreadFact, VmKey, WatchedCgroup,
@@ -27,7 +29,7 @@ use crate::{cgroup, roles};
 #[derive(Debug)]
 pub struct Fleet {
     linger_ns: u64,
-    vms: HashMap<VmKey, Member>,
+    vms: FxHashMap<VmKey, Member>,
 }
 
 /// One VM.
@@ -51,12 +53,21 @@ pub struct Member {
     pub ended_ns: Option<u64>,
 }
 
+impl Member {
+    /// The order in which VMs are shown: by their pod's uid, then by name.
+    fn rank(&self) -> (Option<&str>, &str) {
+        let place = self.place.as_ref();
+        let uid = place.and_then(|place| place.location.uid.as_deref());
+        (uid, &self.name)
+    }
+}
+
 impl Fleet {
     /// `linger_ns`: how long a VM that ended keeps its last values.
     pub fn new(linger_ns: u64) -> Self {
         Self {
             linger_ns,
-            vms: HashMap::new(),
+            vms: FxHashMap::default(),
         }
     }
 
@@ -137,7 +148,7 @@ impl Fleet {
     /// Accounts one reading taken at `now_ns` on a clock that never falls.
     /// Returns the VMs, and the owners that are gone for good.
     pub fn account(&mut self, facts: &Facts, now_ns: u64) -> (Vec<Vm>, HashSet<Owner>) {
-        let alive: HashSet<VmKey> = vms_of(facts).collect();
+        let alive: FxHashSet<VmKey> = vms_of(facts).collect();
         for (vm, member) in &mut self.vms {
             member.ended_ns = if alive.contains(vm) {
                 None
@@ -148,28 +159,31 @@ impl Fleet {
         let gone = self.forget(now_ns);
         let cgroups = by_id(facts);
         let mut readings = self.readings(facts, &cgroups);
-        let mut vms: Vec<Vm> = self
-            .vms
-            .iter_mut()
+        let mut members: Vec<(&VmKey, &mut Member)> = self.vms.iter_mut().collect();
+        // Before they are settled: a VM is much larger than its key.
+        members.sort_unstable_by(|(_, a), (_, b)| a.rank().cmp(&b.rank()));
+        let vms = members
+            .into_iter()
             .map(|(vm, member)| {
                 let reading = readings.remove(vm).unwrap_or_default();
                 reading.settle(*vm, member, &cgroups)
             })
             .collect();
-        vms.sort_unstable_by(|a, b| {
-            (&a.namespace, &a.pod, &a.uid, &a.vm).cmp(&(&b.namespace, &b.pod, &b.uid, &b.vm))
-        });
         (vms, gone)
     }
 
     /// Gives each thread, living or ended, to its VM.
-    fn readings<'a>(&self, facts: &'a Facts, cgroups: &Cgroups<'a>) -> HashMap<VmKey, Reading<'a>> {
+    fn readings<'a>(
+        &self,
+        facts: &'a Facts,
+        cgroups: &Cgroups<'a>,
+    ) -> FxHashMap<VmKey, Reading<'a>> {
         let pods = self.pods();
         let vm_of = |owner: Owner| match owner {
             Owner::Vm(vm) => Some(vm),
             Owner::Pod(pod) => pods.get(&pod).copied(),
         };
-        let mut readings: HashMap<VmKey, Reading<'a>> = self
+        let mut readings: FxHashMap<VmKey, Reading<'a>> = self
             .vms
             .keys()
             .map(|vm| {
@@ -213,8 +227,8 @@ impl Fleet {
 
     /// Whose the other processes of each pod are: the VM that runs; of several
     /// the oldest.
-    fn pods(&self) -> HashMap<CgroupId, VmKey> {
-        let mut pods: HashMap<CgroupId, VmKey> = HashMap::new();
+    fn pods(&self) -> FxHashMap<CgroupId, VmKey> {
+        let mut pods: FxHashMap<CgroupId, VmKey> = FxHashMap::default();
         let rank = |vm: &VmKey| (self.vms[vm].ended_ns.is_some(), *vm);
         for (vm, member) in &self.vms {
             if let Some(root) = member.place.as_ref().and_then(|place| place.root) {
@@ -268,7 +282,7 @@ impl Fleet {
 
     /// Members whose vCPU threads sit elsewhere than before, and where.
     fn moved(&self, facts: &Facts) -> Vec<(VmKey, CgroupId)> {
-        let mut at: HashMap<VmKey, &ThreadFact> = HashMap::new();
+        let mut at: FxHashMap<VmKey, &ThreadFact> = FxHashMap::default();
         for run in facts.runs() {
             if let Owner::Vm(vm) = run[0].owner {
                 let thread = run

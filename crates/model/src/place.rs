@@ -4,12 +4,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
 use crate::cgroup::{self, Location};
 use crate::facts::{CgroupFact, CgroupId, WatchedCgroup};
 use crate::snapshot::Scope;
 
 /// The cgroups of one reading, by id.
-pub type Cgroups<'a> = HashMap<CgroupId, &'a CgroupFact>;
+pub type Cgroups<'a> = FxHashMap<CgroupId, &'a CgroupFact>;
 
 /// Where a VM's vCPU threads sit, and what follows from it.
 #[derive(Debug, Clone)]

@@ -12,6 +12,7 @@ use crate::ledger::{Ledger, SUMS, Times, VcpuMeter, WorkerId, sum_index};
 use crate::place::Cgroups;
 use crate::quota;
 use crate::snapshot::{Role, RoleUse, Thread, Vcpu, VcpuCount, Vm, Worker};
+use crate::topology::guest::GuestTopology;
 
 /// What one reading said of one VM.
 #[derive(Debug, Default)]
@@ -192,19 +193,18 @@ impl<'a> Reading<'a> {
                 meter.read_pcpus(&sums.pcpus);
             }
         }
-        let (guest, residency_known) = (self.placement.guest, self.residency_known);
+        let known = Known {
+            wait: !self.wait_unknown,
+            guest_time: self.guest_known,
+            topology: self.placement.guest,
+            residency: self.residency_known,
+        };
         ledger
             .vcpus
             .iter()
             .map(|(id, meter)| {
                 let living = self.vcpus.get(id).and_then(|sums| sums.living);
-                let guest = guest.map(|guest| guest.place(*id));
-                let residency_ns = residency_known.then(|| meter.residency_ns());
-                Vcpu {
-                    guest,
-                    residency_ns: residency_ns.unwrap_or_default(),
-                    ..vcpu(*id, meter, living, self.wait_unknown, self.guest_known)
-                }
+                vcpu(*id, meter, living, &known)
             })
             .collect()
     }
@@ -274,12 +274,19 @@ fn thread(fact: &ThreadFact, role: Option<Role>) -> Thread {
     }
 }
 
+/// What this reading tells of every vCPU of a VM.
+struct Known {
+    wait: bool,
+    guest_time: bool,
+    topology: Option<GuestTopology>,
+    residency: bool,
+}
+
 fn vcpu(
     id: u32,
     meter: &VcpuMeter,
     living: Option<(&ThreadFact, VcpuFact)>,
-    wait_unknown: bool,
-    guest_known: bool,
+    known: &Known,
 ) -> Vcpu {
     let thread = living.map(|(thread, _)| thread);
     let stats = meter.stats;
@@ -288,8 +295,8 @@ fn vcpu(
         index: living.and_then(|(_, vcpu)| vcpu.index),
         tid: thread.map(|thread| thread.tid),
         cpu_ns: meter.cpu.total(),
-        wait_ns: (!wait_unknown).then(|| meter.wait.total()),
-        guest_ns: (guest_known || meter.guest.total() > 0).then(|| meter.guest.total()),
+        wait_ns: known.wait.then(|| meter.wait.total()),
+        guest_ns: (known.guest_time || meter.guest.total() > 0).then(|| meter.guest.total()),
         halt_poll_ns: stats.map(|stats| stats.halt_poll()),
         halt_wait_ns: stats.and_then(|stats| stats.halt_wait_ns()),
         exits: stats.map(|stats| stats.exits()),
@@ -298,9 +305,13 @@ fn vcpu(
         preempted: living.and_then(|(_, vcpu)| Some(vcpu.stats?.preempted)),
         pcpu: thread.and_then(|thread| thread.pcpu),
         affinity: thread.and_then(|thread| thread.affinity.clone()),
-        guest: None,
+        guest: known.topology.map(|guest| guest.place(id)),
         host: None,
-        residency_ns: BTreeMap::new(),
+        residency_ns: if known.residency {
+            meter.residency_ns()
+        } else {
+            BTreeMap::new()
+        },
     }
 }
 

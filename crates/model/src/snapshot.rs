@@ -39,7 +39,7 @@ pub struct Snapshot {
     pub maps: Vec<MapFill>,
     /// The BPF programs and what they cost, where the kernel keeps count.
     pub programs: Vec<ProgramCost>,
-    /// The VMs, in the order of namespace, pod and name.
+    /// The VMs, in the order of their pods' uids, then of their names.
     pub vms: Vec<Vm>,
 }
 

@@ -3,9 +3,9 @@
 //! The decoder lives as long as its source: cgroup names come once a session,
 //! affinity masks are few and shared.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use virtlens_abi as abi;
 use virtlens_model::cpuset::CpuSet;
 use virtlens_model::facts::{
@@ -29,13 +29,13 @@ const MAX_DEPTH: usize = 32;
 /// Turns the bytes of a pass into facts.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    names: HashMap<u64, Box<str>>,
-    paths: HashMap<u64, Arc<str>>,
-    masks: HashSet<Arc<CpuSet>>,
+    names: FxHashMap<u64, Box<str>>,
+    paths: FxHashMap<u64, Arc<str>>,
+    masks: FxHashSet<Arc<CpuSet>>,
     /// vCPUs that KVM holds, by VM.
-    online: HashMap<VmKey, u32>,
+    online: FxHashMap<VmKey, u32>,
     /// What guests are told of their topology: it comes once a session.
-    guests: HashMap<VmKey, GuestTopology>,
+    guests: FxHashMap<VmKey, GuestTopology>,
 }
 
 impl Decoder {
@@ -61,9 +61,9 @@ impl Decoder {
                 _ => return Err(record.broken("unknown kind")),
             }
         }
-        let parents: HashMap<u64, u64> = cgroups.iter().map(|one| (one.id, one.parent)).collect();
+        let parents: FxHashMap<u64, u64> = cgroups.iter().map(|one| (one.id, one.parent)).collect();
         // A cgroup told twice (an entry of `told_cgroups` lost) is one fact.
-        let mut seen = HashSet::with_capacity(cgroups.len());
+        let mut seen = FxHashSet::with_capacity_and_hasher(cgroups.len(), FxBuildHasher);
         cgroups.retain(|one| seen.insert(one.id));
         facts.cgroups = cgroups
             .iter()
@@ -172,7 +172,7 @@ impl Decoder {
     fn cgroup(
         &mut self,
         record: &abi::CgroupRecord,
-        parents: &HashMap<u64, u64>,
+        parents: &FxHashMap<u64, u64>,
     ) -> Option<CgroupFact> {
         let path = if let Some(path) = self.paths.get(&record.id) {
             Arc::clone(path)
@@ -189,7 +189,7 @@ impl Decoder {
         })
     }
 
-    fn path(&self, id: u64, parents: &HashMap<u64, u64>) -> Option<String> {
+    fn path(&self, id: u64, parents: &FxHashMap<u64, u64>) -> Option<String> {
         let mut parts: Vec<&str> = Vec::new();
         let mut at = id;
         for _ in 0..MAX_DEPTH {
@@ -217,7 +217,7 @@ impl Decoder {
 
     /// Forgets the names of cgroups that this pass did not tell of, once they
     /// are many. The source must then renew the session.
-    fn bound(&mut self, told: &HashMap<u64, u64>) {
+    fn bound(&mut self, told: &FxHashMap<u64, u64>) {
         if self.names.len() > NAMES_KEPT {
             self.names.retain(|id, _| told.contains_key(id));
             self.paths.retain(|id, _| told.contains_key(id));
@@ -230,7 +230,7 @@ impl Decoder {
 /// # Errors
 /// [`Error::Record`] where the stream is broken.
 pub fn vcpu_fds(stream: &[u8]) -> Result<Vec<VmFact>, Error> {
-    let mut instances: HashMap<VmKey, HashSet<u64>> = HashMap::new();
+    let mut instances: FxHashMap<VmKey, FxHashSet<u64>> = FxHashMap::default();
     for record in Records::new(stream) {
         let record = record?;
         if record.kind != abi::RECORD_VCPU_FD {
