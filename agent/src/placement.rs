@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use virtlens_host::{Cgroups, HostRoot, Losses, TopologyMark};
 use virtlens_model::snapshot::Vm;
 use virtlens_model::topology::host::HostTopology;
-use virtlens_model::window::{MemoryByNode, Window};
+use virtlens_model::window::{Bounds, Window};
 
 /// How often where vCPUs ran is read and judged: on a host of many CPUs it is
 /// much to read, and a shorter time says little of a thread that floats.
@@ -93,11 +93,14 @@ impl Placement {
             format!("{at:.0}")
         };
         let has_nodes = self.host.nodes().count() > 1;
-        let memory = |vm: &Vm| -> Option<MemoryByNode> {
-            let cgroup = vm.cgroup.as_deref().filter(|_| has_nodes)?;
-            cgroups?.memory_by_node(cgroup)
+        let bounds = |vm: &Vm| {
+            let cgroup = vm.cgroup.as_deref().filter(|_| has_nodes);
+            Bounds {
+                memory_by_node: cgroup.and_then(|path| cgroups?.memory_by_node(path)),
+                cpuset: cgroups.and_then(|cgroups| cgroups.cpuset(vm.pid)),
+            }
         };
-        self.window.judge(&self.host, vms, memory, now_ns, date);
+        self.window.judge(&self.host, vms, bounds, now_ns, date);
     }
 
     /// Adds to each VM its last judgement, and to each vCPU where its pCPU is.

@@ -305,6 +305,9 @@ impl Canvas {
         let times = self.marks.times;
         let vcpus = vm.vcpus.iter().filter(|vcpu| vcpu.tid.is_some()).count();
         let mut text = format!("{vcpus} vCPUs, {} pinned", topology.pinned_vcpus);
+        if let Some(cpuset) = &topology.cpuset {
+            write!(text, "; cpuset {cpuset}").expect(INFALLIBLE);
+        }
         match topology.guest {
             Some(guest) => write!(
                 text,

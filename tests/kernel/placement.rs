@@ -10,7 +10,7 @@ use virtlens::collect::{Collector, Options};
 use virtlens_model::placement::MismatchKind;
 use virtlens_model::snapshot::{Snapshot, Topology};
 use virtlens_tests::process::{is_halted, set_affinity};
-use virtlens_tests::{Minivm, bpf, eventually, need};
+use virtlens_tests::{Minivm, Qemu, bpf, eventually, need};
 
 use crate::reader::{self, MS, assert_close};
 
@@ -229,7 +229,30 @@ fn a_guest_is_where_its_cpuid_says() {
         }
         assert_ne!(places[0].package, places[11].package, "{vendor}");
     }
+    if need::all("a_guest_is_where_its_cpuid_says", [need::qemu()]) {
+        // An AMD guest without TOPOEXT has no threads, whatever -smp says:
+        // parse_topology_amd, arch/x86/kernel/cpu/topology_amd.c, v6.12.
+        for (vendor, shape) in [("GenuineIntel", (1, 2, 2)), ("AuthenticAMD", (1, 4, 1))] {
+            let cpu = format!("qemu64,-topoext,vendor={vendor}");
+            let smp = ["-smp", "4,sockets=1,cores=2,threads=2", "-cpu", &cpu];
+            let qemu = Qemu::start(4, smp);
+            let snapshot = reader::collector().collect();
+            let vm = reader::vm(&snapshot, qemu.pid());
+            let topology = vm.topology.as_ref().expect("every VM is judged");
+            let guest = topology.guest.expect("QEMU tells");
+            assert_eq!(
+                (guest.packages, guest.cores, guest.threads),
+                shape,
+                "{vendor}"
+            );
+            assert_eq!(vm.guest_nodes, Some(1));
+        }
+    }
     let untold = Minivm::start(["--vcpus", "2"]);
     let snapshot = reader::collector().collect();
-    assert_eq!(topology(&snapshot, &untold).guest, None);
+    let untold = topology(&snapshot, &untold);
+    assert_eq!(untold.guest, None);
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").expect("sysfs");
+    let cpuset = untold.cpuset.as_ref().map(ToString::to_string);
+    assert_eq!(cpuset.as_deref(), Some(online.trim()), "nobody confined it");
 }

@@ -123,12 +123,15 @@ fn memory_on_another_node_is_found() {
     let cgroup = TestCgroup::new(&format!("{pod}/cri-containerd-{}.scope", "d4".repeat(32)));
     cgroup.enable(&["cpuset", "memory"]);
     cgroup.set("cpuset.mems", "1");
+    cgroup.set("cpuset.cpus", "0-1,8");
     let launch = Minivm::launch().args(["--vcpus", "1", "--mem", "64M"]);
     let mut vm = pinned_launch(launch.cgroup(&cgroup), &[0]);
     vm.command(&format!("touch 0 {}", 64 << 20));
     let mut agent = agent();
     let found = judged(&mut agent, &vm);
     assert_found(&found, &[(RemoteMemory, &[0], "0")]);
+    let cpuset = found.cpuset.as_ref().map(ToString::to_string);
+    assert_eq!(cpuset.as_deref(), Some("0-1,8"), "of its cgroup");
     let evidence = &found.mismatches[0].mismatch.evidence;
     assert!(evidence.contains("on NUMA nodes 1"), "{evidence}");
     pin(&vm, &[8]);

@@ -51,6 +51,8 @@ pub struct Cgroups {
     pub(crate) cpu: PathBuf,
     /// Where CPU time is counted: v1's cpuacct hierarchy, else `cpu`.
     pub(crate) accounting: Option<PathBuf>,
+    /// Where the cpuset controller's hierarchy is mounted.
+    pub(crate) cpusets: Option<PathBuf>,
     /// The path of the cgroup at the mount point, without a trailing slash: ""
     /// unless only a part of the hierarchy is mounted.
     shown: String,
@@ -97,6 +99,8 @@ impl Cgroups {
             CgroupVersion::V1 => v1("cpuacct").map(|mount| root.mount_point(&mount.point)),
             CgroupVersion::V2 => Some(cpu.clone()),
         };
+        let cpusets = v1("cpuset").or_else(v2);
+        let cpusets = cpusets.map(|mount| root.mount_point(&mount.point));
         let namespace_depth = mount.levels_above();
         let shown = if namespace_depth == 0 {
             mount.root.trim_end_matches('/')
@@ -108,6 +112,7 @@ impl Cgroups {
             version,
             cpu,
             accounting,
+            cpusets,
             shown: shown.to_owned(),
             namespace_depth,
             namespace: None,

@@ -8,6 +8,7 @@
 //! HostRoot ─┬─ node       what machine this is
 //!           ├─ topology   where its CPUs are
 //!           ├─ cgroupfs   where the cpu controller lives, its counters
+//!           ├─ cpuset     which CPUs they allow
 //!           ├─ memory     what cgroups use of it, by NUMA node
 //!           ├─ process    how a process was started
 //!           ├─ fds        which processes hold KVM's file descriptors
@@ -20,6 +21,7 @@
 
 mod bandwidth;
 mod cgroupfs;
+mod cpuset;
 mod error;
 mod fallback;
 mod fds;

@@ -240,6 +240,8 @@ pub struct Vm {
 pub struct Topology {
     /// What the guest was told, as far as its vCPUs are there.
     pub guest: Option<GuestShape>,
+    /// The CPUs that the cgroup of its VMM allows, as a list.
+    pub cpuset: Option<CpuSet>,
     /// vCPUs that are pinned.
     pub pinned_vcpus: u32,
     /// Pairs of vCPUs that share a core, in the guest or on the host.

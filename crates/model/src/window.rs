@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use crate::cpuset::CpuSet;
 use crate::placement::{self, HelperPlacement, Judgement, Tracker, VcpuPlacement, VmPlacement};
 use crate::snapshot::{Misplaced, Role, Topology, Vcpu, Vm};
 use crate::topology::guest::GuestShape;
@@ -12,6 +13,15 @@ use crate::topology::host::HostTopology;
 
 /// What a VM's memory cgroup says: bytes by NUMA node.
 pub type MemoryByNode = Vec<(u32, u64)>;
+
+/// What a VM's cgroups say of where it may be, as far as it is known.
+#[derive(Debug, Clone, Default)]
+pub struct Bounds {
+    /// Its memory by NUMA node.
+    pub memory_by_node: Option<MemoryByNode>,
+    /// The CPUs that it may have.
+    pub cpuset: Option<CpuSet>,
+}
 
 /// The last judgement of each VM, and what its vCPUs had used then.
 #[derive(Debug, Default)]
@@ -50,25 +60,35 @@ impl Window {
         &mut self,
         host: &HostTopology,
         vms: &[Vm],
-        memory: impl Fn(&Vm) -> Option<MemoryByNode>,
+        bounds: impl Fn(&Vm) -> Bounds,
         now_ns: u64,
         time: impl Fn(u64) -> String,
     ) {
         let window_ns = self.age_ns(now_ns).unwrap_or(0);
         self.began_ns = Some(now_ns);
         let running: Vec<&Vm> = vms.iter().filter(|vm| vm.running).collect();
-        let placements: Vec<VmPlacement> = running
+        let (placements, cpusets): (Vec<VmPlacement>, Vec<Option<CpuSet>>) = running
             .iter()
-            .map(|vm| self.placement(vm, memory(vm), window_ns))
-            .collect();
+            .map(|vm| {
+                let Bounds {
+                    memory_by_node,
+                    cpuset,
+                } = bounds(vm);
+                (self.placement(vm, memory_by_node, window_ns), cpuset)
+            })
+            .unzip();
         let judgements = placement::judge(host, &placements);
         self.vms
             .retain(|name, _| vms.iter().any(|vm| vm.vm == *name));
-        for ((vm, placement), judgement) in running.iter().zip(&placements).zip(judgements) {
+        let judged = placements.iter().zip(judgements).zip(cpusets);
+        for (vm, ((placement, judgement), cpuset)) in running.iter().zip(judged) {
             let judged = self.vms.entry(Arc::clone(&vm.vm)).or_default();
             judged.tracker.update(now_ns, placement, &judgement);
             judged.vcpus = vm.vcpus.iter().map(|vcpu| (vcpu.id, used(vcpu))).collect();
-            judged.topology = Arc::new(topology(vm, judgement, &judged.tracker, &time));
+            judged.topology = Arc::new(Topology {
+                cpuset,
+                ..topology(vm, judgement, &judged.tracker, &time)
+            });
         }
     }
 
@@ -151,6 +171,7 @@ fn topology(
         }
     };
     Topology {
+        cpuset: None,
         guest: GuestShape::of(there.filter_map(|vcpu| vcpu.guest)),
         pinned_vcpus: judgement.pinned_vcpus,
         pairs: judgement.pairs.ok(),

@@ -116,6 +116,7 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
 /// Nothing out of place.
 fn topology(vcpus: u32) -> Topology {
     Topology {
+        cpuset: Some((0..4).collect()),
         guest: Some(GuestShape {
             packages: 1,
             cores: vcpus / 2,

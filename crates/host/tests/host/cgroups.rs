@@ -284,3 +284,22 @@ fn a_cgroup_whose_name_is_no_text_is_counted() {
     let members = tree.cgroups().members("/a", 9).expect("a cgroup");
     assert_eq!((members.tids.len(), members.losses.unparsed), (0, 1));
 }
+
+#[test]
+fn a_process_has_the_cpuset_of_the_nearest_cgroup_that_has_one() {
+    let pod = "/kubepods/pod1";
+    for (tree, mount, file) in [
+        (Tree::v1(), "sys/fs/cgroup/cpuset", "cpuset.effective_cpus"),
+        (Tree::v2(), "sys/fs/cgroup", "cpuset.cpus.effective"),
+    ] {
+        tree.write(&format!("{mount}{pod}/{file}"), "2-3,8\n");
+        tree.mkdir(&format!("{mount}{pod}/container"));
+        tree.write("proc/7/cpuset", format!("{pod}/container\n"));
+        let cpuset = tree.cgroups().cpuset(7).expect("the pod has one");
+        assert_eq!(cpuset.to_string(), "2-3,8");
+        assert_eq!(tree.cgroups().cpuset(8), None, "no such process");
+        tree.write(&format!("{mount}{pod}/container/{file}"), "8\n");
+        let cpuset = tree.cgroups().cpuset(7).expect("the container has one");
+        assert_eq!(cpuset.to_string(), "8");
+    }
+}
