@@ -123,19 +123,32 @@ fn memory_on_another_node_is_found() {
     let cgroup = TestCgroup::new(&format!("{pod}/cri-containerd-{}.scope", "d4".repeat(32)));
     cgroup.enable(&["cpuset", "memory"]);
     cgroup.set("cpuset.mems", "1");
-    cgroup.set("cpuset.cpus", "0-1,8");
     let launch = Minivm::launch().args(["--vcpus", "1", "--mem", "64M"]);
     let mut vm = pinned_launch(launch.cgroup(&cgroup), &[0]);
     vm.command(&format!("touch 0 {}", 64 << 20));
     let mut agent = agent();
     let found = judged(&mut agent, &vm);
     assert_found(&found, &[(RemoteMemory, &[0], "0")]);
-    let cpuset = found.cpuset.as_ref().map(ToString::to_string);
-    assert_eq!(cpuset.as_deref(), Some("0-1,8"), "of its cgroup");
     let evidence = &found.mismatches[0].mismatch.evidence;
     assert!(evidence.contains("on NUMA nodes 1"), "{evidence}");
     pin(&vm, &[8]);
     assert_found(&judged(&mut agent, &vm), &[]);
+}
+
+/// Confined as a whole, which is no pin.
+#[test]
+fn the_cpuset_of_its_cgroup_is_told() {
+    let pod = systemd_pod_path(&unique_pod_uid());
+    let cgroup = TestCgroup::new(&format!("{pod}/cri-containerd-{}.scope", "e5".repeat(32)));
+    cgroup.enable(&["cpuset"]);
+    cgroup.set("cpuset.cpus", "0-1,8");
+    let launch = Minivm::launch().args(["--vcpus", "2"]);
+    let vm = Minivm::start_launch(launch.cgroup(&cgroup));
+    let found = judged(&mut agent(), &vm);
+    let cpuset = found.cpuset.as_ref().map(ToString::to_string);
+    assert_eq!(cpuset.as_deref(), Some("0-1,8"));
+    assert_found(&found, &[]);
+    assert_eq!(found.pinned_vcpus, 0);
 }
 
 /// Masks of all CPUs, so that only where they ran tells: they are let go just
