@@ -166,12 +166,17 @@ pub struct Mismatch {
     pub kind: MismatchKind,
     /// The VM's vCPUs that suffer from it, by id, lowest first.
     pub vcpus: Vec<u32>,
-    /// The pCPUs where it happens.
+    /// The pCPUs where it happens; in JSON a list of numbers, like the vCPUs.
+    #[serde(serialize_with = "numbers")]
     pub pcpus: CpuSet,
     /// What was seen, as a sentence.
     pub evidence: String,
     /// What to do about it.
     pub remedy: &'static str,
+}
+
+fn numbers<S: Serializer>(cpus: &CpuSet, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(cpus.iter())
 }
 
 /// Pairs of a VM's vCPUs that sit on a core each. Pairs of which one sits
