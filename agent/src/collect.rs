@@ -339,7 +339,7 @@ impl Backend {
         }
     }
 
-    fn set_host(&self, host: &HostTopology) -> anyhow::Result<()> {
+    fn set_host(&mut self, host: &HostTopology) -> anyhow::Result<()> {
         match self {
             Self::Bpf(pass) => Ok(pass.set_host(host)?),
             Self::Proc(..) | Self::Nothing(_) => Ok(()),

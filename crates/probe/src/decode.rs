@@ -3,35 +3,35 @@
 //! The decoder lives as long as its source: cgroup names come once a session,
 //! affinity masks are few and shared.
 
+mod cgroups;
+mod stream;
+
 use std::sync::Arc;
 
-use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 use virtlens_abi as abi;
 use virtlens_model::cpuset::CpuSet;
 use virtlens_model::facts::{
-    Bandwidth, CgroupFact, CgroupId, Comm, Exits, Facts, Moves, Owner, ResidencyFact, RetiredFact,
-    ThreadFact, ThreadKind, VcpuFact, VcpuStats, VmFact, VmKey,
+    CgroupId, Comm, Exits, Facts, Moves, Owner, ResidencyFact, RetiredFact, ThreadFact, ThreadKind,
+    VcpuFact, VcpuStats, VmFact, VmKey,
 };
 use virtlens_model::topology::guest::{CpuidEntry, GuestTopology};
 use virtlens_model::topology::host::Distance;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
+use self::cgroups::Names;
+pub use self::stream::Buffer;
+use self::stream::{Record, Records};
 use crate::Error;
 
-/// Cgroup names kept before those of cgroups that are gone are dropped: all
-/// levels of thousands of VMs.
-const NAMES_KEPT: usize = 16_384;
 /// Distinct affinity masks kept. Every vCPU of a large node pinned alone.
 const MASKS_KEPT: usize = 4096;
-/// Deeper than the walk in sample.bpf.c goes.
-const MAX_DEPTH: usize = 32;
 
 /// Turns the bytes of a pass into facts.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    names: FxHashMap<u64, Box<str>>,
-    paths: FxHashMap<u64, Arc<str>>,
-    masks: FxHashSet<Arc<CpuSet>>,
+    names: Names,
+    masks: FxHashMap<Box<[u64]>, Arc<CpuSet>>,
     /// vCPUs that KVM holds, by VM.
     online: FxHashMap<VmKey, u32>,
     /// What guests are told of their topology: it comes once a session.
@@ -56,26 +56,18 @@ impl Decoder {
                     facts.threads.push(fact);
                 }
                 abi::RECORD_CGROUP => cgroups.push(record.of()?.0),
-                abi::RECORD_CGROUP_NAME => self.name(record.of()?.0),
+                abi::RECORD_CGROUP_NAME => self.names.learn(record.of()?.0),
                 abi::RECORD_CPUID => self.cpuid(&record)?,
                 _ => return Err(record.broken("unknown kind")),
             }
         }
-        let parents: FxHashMap<u64, u64> = cgroups.iter().map(|one| (one.id, one.parent)).collect();
-        // A cgroup told twice (an entry of `told_cgroups` lost) is one fact.
-        let mut seen = FxHashSet::with_capacity_and_hasher(cgroups.len(), FxBuildHasher);
-        cgroups.retain(|one| seen.insert(one.id));
-        facts.cgroups = cgroups
-            .iter()
-            .filter_map(|record| self.cgroup(record, &parents))
-            .collect();
+        let nameless;
+        (facts.cgroups, nameless) = self.names.facts(cgroups);
         facts.vms = self
             .online
             .drain()
             .map(|(vm, vcpus)| VmFact { vm, vcpus })
             .collect();
-        self.bound(&parents);
-        let nameless = cgroups.len() - facts.cgroups.len();
         Ok((facts, nameless))
     }
 
@@ -139,89 +131,15 @@ impl Decoder {
     }
 
     fn mask(&mut self, words: &[u64]) -> Arc<CpuSet> {
-        let set = CpuSet::from_words(words);
-        if let Some(known) = self.masks.get(&set) {
+        if let Some(known) = self.masks.get(words) {
             return Arc::clone(known);
         }
         if self.masks.len() >= MASKS_KEPT {
             self.masks.clear();
         }
-        let set = Arc::new(set);
-        self.masks.insert(Arc::clone(&set));
+        let set = Arc::new(CpuSet::from_words(words));
+        self.masks.insert(words.into(), Arc::clone(&set));
         set
-    }
-
-    fn name(&mut self, record: &abi::CgroupNameRecord) {
-        let end = record
-            .name
-            .iter()
-            .position(|byte| *byte == 0)
-            .unwrap_or(record.name.len());
-        let name = String::from_utf8_lossy(&record.name[..end]);
-        if self
-            .names
-            .get(&record.id)
-            .is_none_or(|known| **known != *name)
-        {
-            self.names.insert(record.id, name.into());
-            // A renamed cgroup changes every path below it.
-            self.paths.clear();
-        }
-    }
-
-    fn cgroup(
-        &mut self,
-        record: &abi::CgroupRecord,
-        parents: &FxHashMap<u64, u64>,
-    ) -> Option<CgroupFact> {
-        let path = if let Some(path) = self.paths.get(&record.id) {
-            Arc::clone(path)
-        } else {
-            let path: Arc<str> = self.path(record.id, parents)?.into();
-            self.paths.insert(record.id, Arc::clone(&path));
-            path
-        };
-        Some(CgroupFact {
-            id: CgroupId(record.id),
-            parent: (record.parent != 0).then_some(CgroupId(record.parent)),
-            path,
-            bandwidth: bandwidth(record),
-        })
-    }
-
-    fn path(&self, id: u64, parents: &FxHashMap<u64, u64>) -> Option<String> {
-        let mut parts: Vec<&str> = Vec::new();
-        let mut at = id;
-        for _ in 0..MAX_DEPTH {
-            match *parents.get(&at)? {
-                0 => {
-                    let mut path = String::new();
-                    for part in parts.iter().rev() {
-                        path.push('/');
-                        path.push_str(part);
-                    }
-                    return Some(if path.is_empty() {
-                        "/".to_owned()
-                    } else {
-                        path
-                    });
-                }
-                parent => {
-                    parts.push(self.names.get(&at)?);
-                    at = parent;
-                }
-            }
-        }
-        None
-    }
-
-    /// Forgets the names of cgroups that this pass did not tell of, once they
-    /// are many. The source must then renew the session.
-    fn bound(&mut self, told: &FxHashMap<u64, u64>) {
-        if self.names.len() > NAMES_KEPT {
-            self.names.retain(|id, _| told.contains_key(id));
-            self.paths.retain(|id, _| told.contains_key(id));
-        }
     }
 }
 
@@ -357,119 +275,6 @@ fn vcpu_fact(record: &abi::VcpuRecord) -> VcpuFact {
         index: (record.index != u32::MAX).then_some(record.index),
         stats,
         placed_ns: Some(record.placed_ns),
-    }
-}
-
-fn bandwidth(record: &abi::CgroupRecord) -> Option<Bandwidth> {
-    (record.period_ns != 0).then(|| Bandwidth {
-        quota_ns: known(record.quota_ns),
-        period_ns: record.period_ns,
-        burst_ns: known(record.burst_ns),
-        periods: record.periods,
-        throttled_periods: record.throttled_periods,
-        throttled_ns: record.throttled_ns,
-    })
-}
-
-/// One record of a stream.
-struct Record<'a> {
-    kind: u32,
-    offset: usize,
-    bytes: &'a [u8],
-}
-
-impl<'a> Record<'a> {
-    /// The record as a `T`, and what follows it.
-    fn of<T>(&self) -> Result<(&'a T, &'a [u8]), Error>
-    where
-        T: FromBytes + zerocopy::KnownLayout + zerocopy::Immutable,
-    {
-        T::ref_from_prefix(self.bytes).map_err(|_| self.broken("cut short"))
-    }
-
-    fn broken(&self, what: &'static str) -> Error {
-        Error::Record {
-            offset: self.offset,
-            what,
-        }
-    }
-}
-
-/// The records of a stream, in order. Ends after the first broken one.
-struct Records<'a> {
-    stream: &'a [u8],
-    offset: usize,
-}
-
-impl<'a> Records<'a> {
-    fn new(stream: &'a [u8]) -> Self {
-        Self { stream, offset: 0 }
-    }
-
-    fn next_record(&mut self) -> Result<Record<'a>, Error> {
-        let offset = self.offset;
-        let broken = |what| Error::Record { offset, what };
-        let rest = &self.stream[offset..];
-        let (head, _) =
-            abi::RecordHead::ref_from_prefix(rest).map_err(|_| broken("no record's head"))?;
-        let size = head.size as usize;
-        if size < size_of::<abi::RecordHead>() || !size.is_multiple_of(8) || size > rest.len() {
-            return Err(broken("impossible size"));
-        }
-        self.offset += size;
-        Ok(Record {
-            kind: head.kind,
-            offset,
-            bytes: &rest[..size],
-        })
-    }
-}
-
-impl<'a> Iterator for Records<'a> {
-    type Item = Result<Record<'a>, Error>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.offset >= self.stream.len() {
-            return None;
-        }
-        let record = self.next_record();
-        if record.is_err() {
-            self.offset = self.stream.len();
-        }
-        Some(record)
-    }
-}
-
-/// The stream's buffer: 64-bit words, so that records can be read in place.
-#[derive(Debug, Default)]
-pub struct Buffer {
-    words: Vec<u64>,
-    used: usize,
-}
-
-impl Buffer {
-    /// Forgets what was read, keeps the room.
-    pub fn clear(&mut self) {
-        self.used = 0;
-    }
-
-    /// Room for at least `bytes` more.
-    pub fn room(&mut self, bytes: usize) -> &mut [u8] {
-        let needed = (self.used + bytes).div_ceil(8);
-        if self.words.len() < needed {
-            self.words.resize(needed.max(self.words.len() * 2), 0);
-        }
-        &mut self.words.as_mut_bytes()[self.used..]
-    }
-
-    /// Counts `bytes` of the room as read.
-    pub fn fill(&mut self, bytes: usize) {
-        self.used += bytes;
-    }
-
-    /// All that was read.
-    pub fn bytes(&self) -> &[u8] {
-        &self.words.as_bytes()[..self.used]
     }
 }
 

@@ -14,8 +14,10 @@
 pub mod decode;
 pub mod facts;
 mod load;
+mod maps;
 mod placement;
 pub mod plan;
+mod retired;
 pub mod source;
 mod sys;
 

@@ -3,7 +3,7 @@
 
 use std::io::ErrorKind;
 
-use libbpf_rs::{Link, MapCore, MapHandle, Object, ObjectBuilder, PrintLevel};
+use libbpf_rs::{Link, Object, ObjectBuilder, PrintLevel};
 use virtlens_abi as abi;
 use zerocopy::IntoBytes;
 
@@ -74,14 +74,6 @@ pub(crate) fn attach(object: &Object, name: &str) -> Result<Link, libbpf_rs::Err
     program
         .ok_or_else(|| libbpf_rs::Error::from(std::io::Error::from(ErrorKind::NotFound)))?
         .attach()
-}
-
-pub(crate) fn map(object: &Object, name: &'static str) -> Result<MapHandle, Error> {
-    let map = object
-        .maps()
-        .find(|map| map.name() == name)
-        .ok_or(Error::Missing(name))?;
-    MapHandle::try_from(&map).map_err(|cause| Error::Map { map: name, cause })
 }
 
 #[allow(

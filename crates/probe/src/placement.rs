@@ -1,14 +1,13 @@
 //! Where vCPUs ran and how often they moved: the maps that `on_migrate` fills.
 
 use std::collections::HashSet;
-use std::os::fd::AsFd;
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use virtlens_abi as abi;
 use virtlens_model::facts::{Moves, Owner, ResidencyFact, VmKey};
 use virtlens_model::topology::host::{HostPlace, HostTopology};
 use zerocopy::IntoBytes;
 
+use crate::maps::Maps;
 use crate::sys::Batch;
 use crate::{Error, decode};
 
@@ -19,71 +18,57 @@ pub(crate) struct Placement {
     vms: Batch<u32, abi::Vm>,
     /// Entries of the map `residency` when it was last read.
     pub(crate) residency_entries: Option<u64>,
+    /// The CPUs below this number have a place in the map.
+    placed: u32,
 }
 
 impl Placement {
     /// Tells the programs where each CPU is.
-    pub(crate) fn set_places(map: &MapHandle, host: &HostTopology) -> Result<(), Error> {
-        for cpu in 0..map.max_entries() {
+    pub(crate) fn set_places(&mut self, maps: &Maps, host: &HostTopology) -> Result<(), Error> {
+        let end = host.online().iter().last().map_or(0, |cpu| cpu + 1);
+        // A CPU that is gone has no place any more.
+        let end = end.max(self.placed).min(maps.max_entries("places"));
+        for cpu in 0..end {
             let place = place(host.place(cpu));
-            map.update(cpu.as_bytes(), place.as_bytes(), MapFlags::ANY)
-                .map_err(|cause| Error::Map {
-                    map: "places",
-                    cause,
-                })?;
+            maps.update("places", cpu.as_bytes(), place.as_bytes())?;
         }
+        self.placed = end;
         Ok(())
     }
 
     /// Where all vCPUs ran up to their last moves.
-    pub(crate) fn residency(&mut self, map: &MapHandle) -> Result<Vec<ResidencyFact>, Error> {
+    pub(crate) fn residency(&mut self, maps: &Maps) -> Result<Vec<ResidencyFact>, Error> {
         let mut facts = Vec::new();
-        self.residency
-            .read(map.as_fd(), |key, run_ns| {
-                facts.extend(decode::residency(key, *run_ns));
-            })
-            .map_err(failed("residency"))?;
+        maps.each("residency", &mut self.residency, |key, run_ns| {
+            facts.extend(decode::residency(key, *run_ns));
+        })?;
         self.residency_entries = Some(facts.len() as u64);
         Ok(facts)
     }
 
     /// How often the vCPUs of each VM moved.
-    pub(crate) fn moves(&mut self, map: &MapHandle) -> Result<Vec<(VmKey, Moves)>, Error> {
+    pub(crate) fn moves(&mut self, maps: &Maps) -> Result<Vec<(VmKey, Moves)>, Error> {
         let mut moves = Vec::new();
-        self.vms
-            .read(map.as_fd(), |tgid, vm| {
-                let key = VmKey {
-                    start_ns: vm.start_ns,
-                    tgid: *tgid,
-                };
-                moves.push((key, decode::moves(&vm.moves)));
-            })
-            .map_err(failed("vms"))?;
+        maps.each("vms", &mut self.vms, |tgid, vm| {
+            let key = VmKey {
+                start_ns: vm.start_ns,
+                tgid: *tgid,
+            };
+            moves.push((key, decode::moves(&vm.moves)));
+        })?;
         Ok(moves)
     }
 
     /// Drops where the vCPUs of VMs that are gone ran.
-    pub(crate) fn forget(&mut self, map: &MapHandle, gone: &HashSet<VmKey>) -> Result<(), Error> {
+    pub(crate) fn forget(&mut self, maps: &Maps, gone: &HashSet<VmKey>) -> Result<(), Error> {
         let mut keys = Vec::new();
-        self.residency
-            .read(map.as_fd(), |key, _| {
-                if matches!(decode::owner(key.owner), Owner::Vm(vm) if gone.contains(&vm)) {
-                    keys.push(*key);
-                }
-            })
-            .map_err(failed("residency"))?;
-        for key in &keys {
-            match map.delete(key.as_bytes()) {
-                Err(cause) if cause.kind() != libbpf_rs::ErrorKind::NotFound => {
-                    return Err(Error::Map {
-                        map: "residency",
-                        cause,
-                    });
-                }
-                _ => {}
+        maps.each("residency", &mut self.residency, |key, _| {
+            if matches!(decode::owner(key.owner), Owner::Vm(vm) if gone.contains(&vm)) {
+                keys.push(*key);
             }
-        }
-        Ok(())
+        })?;
+        let delete = |key: &abi::ResidencyKey| maps.delete("residency", key.as_bytes());
+        keys.iter().try_for_each(delete)
     }
 }
 
@@ -99,12 +84,5 @@ fn place(place: Option<&HostPlace>) -> abi::CpuPlace {
         llc: number(|place| place.llc),
         node: number(|place| place.node),
         pad: 0,
-    }
-}
-
-fn failed(map: &'static str) -> impl FnOnce(std::io::Error) -> Error {
-    move |cause| Error::Map {
-        map,
-        cause: cause.into(),
     }
 }

@@ -1,19 +1,21 @@
 //! The BPF source: loads what the plan says, runs passes, reads maps.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io::{ErrorKind, Read};
 use std::os::fd::AsFd;
 
-use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, Object};
+use libbpf_rs::{Iter, Link, Object};
 use virtlens_abi as abi;
 use virtlens_model::facts::{Facts, Owner, ResidencyFact, VmFact, VmKey, WatchedCgroup};
 use virtlens_model::snapshot::{Dropped, MapFill, ProgramCost};
 use virtlens_model::topology::host::HostTopology;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::decode::{self, Buffer, Decoder};
+use crate::maps::Maps;
 use crate::placement::Placement;
 use crate::plan::{Feature, Plan};
+use crate::retired::Retired;
 use crate::sys::{self, Batch};
 use crate::{Error, load};
 
@@ -42,12 +44,12 @@ pub struct TaskPass {
     files: Option<Link>,
     _hooks: Vec<Link>,
     object: Object,
-    maps: HashMap<&'static str, MapHandle>,
+    maps: Maps,
     plan: Plan,
     decoder: Decoder,
     stream: Buffer,
-    retired: Batch<abi::RetiredKey, abi::Retired>,
-    retired_entries: u64,
+    retired: Retired,
+    mms: Batch<u64, abi::Owner>,
     placement: Placement,
     wants_residency: bool,
     control: abi::Control,
@@ -58,18 +60,6 @@ pub struct TaskPass {
     /// Passes over open files that failed.
     file_pass_errors: u64,
 }
-
-const MAPS: [&str; 9] = [
-    "control",
-    "drops",
-    "places",
-    "residency",
-    "retired",
-    "vms",
-    "vm_mms",
-    "watched",
-    "memberships",
-];
 
 impl TaskPass {
     /// Loads and attaches what `plan` says. `cgroup_v1`: the cpu controller is
@@ -109,10 +99,7 @@ impl TaskPass {
         let files = optional(Feature::FilePass).pop();
         let mut hooks = optional(Feature::Lifetime);
         hooks.extend(optional(Feature::Placement));
-        let maps = MAPS
-            .into_iter()
-            .map(|name| Ok((name, load::map(&object, name)?)))
-            .collect::<Result<_, Error>>()?;
+        let maps = Maps::of(&object)?;
         Ok(Self {
             tasks,
             files,
@@ -122,8 +109,8 @@ impl TaskPass {
             plan,
             decoder: Decoder::default(),
             stream: Buffer::default(),
-            retired: Batch::default(),
-            retired_entries: 0,
+            retired: Retired::default(),
+            mms: Batch::default(),
             placement: Placement::default(),
             wants_residency: false,
             control: abi::Control {
@@ -153,7 +140,7 @@ impl TaskPass {
     pub fn read(&mut self) -> Result<Facts, Error> {
         // Before the pass: a thread that ends meanwhile is then missing from
         // this reading rather than counted twice, and the ledger never falls.
-        let retired = self.read_retired()?;
+        let retired = self.retired.read(&self.maps)?;
         let residency = self.read_residency()?;
         let mut facts = self.pass()?;
         for _ in 1..REPEATS {
@@ -176,8 +163,8 @@ impl TaskPass {
     ///
     /// # Errors
     /// [`Error::Map`].
-    pub fn set_host(&self, host: &HostTopology) -> Result<(), Error> {
-        Placement::set_places(&self.maps["places"], host)
+    pub fn set_host(&mut self, host: &HostTopology) -> Result<(), Error> {
+        self.placement.set_places(&self.maps, host)
     }
 
     /// The next reading tells where all vCPUs ran. On a large host it is much,
@@ -211,7 +198,7 @@ impl TaskPass {
             return Ok(false);
         }
         for gone in self.watched.difference(cgroups) {
-            self.delete("watched", gone.cgroup.0.as_bytes())?;
+            self.maps.delete("watched", gone.cgroup.0.as_bytes())?;
         }
         for new in cgroups.difference(&self.watched) {
             let watch = abi::Watch {
@@ -219,7 +206,8 @@ impl TaskPass {
                 names: 0,
                 pad: 0,
             };
-            self.update("watched", new.cgroup.0.as_bytes(), watch.as_bytes())?;
+            let cgroup = new.cgroup.0.as_bytes();
+            self.maps.update("watched", cgroup, watch.as_bytes())?;
         }
         self.watched.clone_from(cgroups);
         self.control.epoch = self.control.epoch.wrapping_add(1);
@@ -235,15 +223,7 @@ impl TaskPass {
         if owners.is_empty() {
             return Ok(());
         }
-        let mut keys = Vec::new();
-        self.each_retired(|key, _| {
-            if owners.contains(&decode::owner(key.owner)) {
-                keys.push(*key);
-            }
-        })?;
-        for key in &keys {
-            self.delete("retired", key.as_bytes())?;
-        }
+        self.retired.forget(&self.maps, owners)?;
         let gone: HashSet<VmKey> = owners
             .iter()
             .filter_map(|owner| {
@@ -262,7 +242,7 @@ impl TaskPass {
             self.decoder.forget(*vm);
             self.forget_vm(*vm)?;
         }
-        self.placement.forget(&self.maps["residency"], &gone)?;
+        self.placement.forget(&self.maps, &gone)?;
         self.forget_mms(&gone)
     }
 
@@ -270,14 +250,9 @@ impl TaskPass {
     pub fn drops(&self) -> Vec<Dropped> {
         (0u32..)
             .zip(DROP_REASONS)
-            .map(|(index, reason)| {
-                let counts = self.maps["drops"].lookup_percpu(index.as_bytes(), MapFlags::ANY);
-                let count = counts.ok().flatten().unwrap_or_default();
-                let one = |bytes: &Vec<u8>| u64::read_from_bytes(bytes).unwrap_or(0);
-                Dropped {
-                    reason,
-                    count: count.iter().map(one).sum(),
-                }
+            .map(|(index, reason)| Dropped {
+                reason,
+                count: self.maps.sum("drops", index.as_bytes()),
             })
             .chain([Dropped {
                 reason: "file_pass",
@@ -291,10 +266,10 @@ impl TaskPass {
         let fill = |map: &'static str, entries: Option<u64>| MapFill {
             map,
             entries,
-            max_entries: u64::from(self.maps[map].max_entries()),
+            max_entries: u64::from(self.maps.max_entries(map)),
         };
         vec![
-            fill("retired", Some(self.retired_entries)),
+            fill("retired", Some(self.retired.entries)),
             fill("residency", self.placement.residency_entries),
             fill("vms", Some(self.known.len() as u64)),
             fill("watched", Some(self.watched.len() as u64)),
@@ -328,7 +303,8 @@ impl TaskPass {
         let mut facts = Facts::default();
         for _ in 0..2 {
             self.control.pass += 1;
-            self.update("control", 0u32.as_bytes(), self.control.as_bytes())?;
+            self.maps
+                .update("control", 0u32.as_bytes(), self.control.as_bytes())?;
             read_stream(&self.tasks, &mut self.stream)?;
             let nameless;
             (facts, nameless) = self
@@ -348,12 +324,12 @@ impl TaskPass {
         if !std::mem::take(&mut self.wants_residency) {
             return Ok(None);
         }
-        self.placement.residency(&self.maps["residency"]).map(Some)
+        self.placement.residency(&self.maps).map(Some)
     }
 
     fn add_placements(&mut self, facts: &mut Facts) -> Result<(), Error> {
         if self.plan.features.contains(&Feature::Placement) {
-            for (vm, moves) in self.placement.moves(&self.maps["vms"])? {
+            for (vm, moves) in self.placement.moves(&self.maps)? {
                 facts.placements.entry(vm).or_default().moves = Some(moves);
             }
         }
@@ -361,25 +337,6 @@ impl TaskPass {
             facts.placements.entry(vm).or_default().guest = Some(guest);
         }
         Ok(())
-    }
-
-    fn read_retired(&mut self) -> Result<Vec<virtlens_model::facts::RetiredFact>, Error> {
-        let mut facts = Vec::with_capacity(usize::try_from(self.retired_entries).unwrap_or(0));
-        self.each_retired(|key, sum| facts.push(decode::retired(key, sum)))?;
-        self.retired_entries = facts.len() as u64;
-        Ok(facts)
-    }
-
-    fn each_retired(
-        &mut self,
-        each: impl FnMut(&abi::RetiredKey, &abi::Retired),
-    ) -> Result<(), Error> {
-        self.retired
-            .read(self.maps["retired"].as_fd(), each)
-            .map_err(|cause| Error::Map {
-                map: "retired",
-                cause: cause.into(),
-            })
     }
 
     /// Adds what only the pass over files knows: vCPUs that never ran.
@@ -393,45 +350,23 @@ impl TaskPass {
     }
 
     fn forget_vm(&self, vm: VmKey) -> Result<(), Error> {
-        let known = self.maps["vms"].lookup(vm.tgid.as_bytes(), MapFlags::ANY);
-        let entry = known
-            .ok()
-            .flatten()
-            .and_then(|bytes| abi::Vm::read_from_bytes(&bytes).ok());
+        let known: Option<abi::Vm> = self.maps.get("vms", vm.tgid.as_bytes());
         // The pid may be another VM's by now.
-        if entry.is_some_and(|entry| entry.start_ns == vm.start_ns) {
-            self.delete("vms", vm.tgid.as_bytes())?;
+        if known.is_some_and(|known| known.start_ns == vm.start_ns) {
+            self.maps.delete("vms", vm.tgid.as_bytes())?;
         }
         Ok(())
     }
 
-    fn forget_mms(&self, gone: &HashSet<VmKey>) -> Result<(), Error> {
-        let map = &self.maps["vm_mms"];
-        for mm in map.keys().collect::<Vec<_>>() {
-            let value = map.lookup(&mm, MapFlags::ANY).ok().flatten();
-            let owner = value.and_then(|bytes| abi::Owner::read_from_bytes(&bytes).ok());
-            let is_gone =
-                |owner| matches!(decode::owner(owner), Owner::Vm(vm) if gone.contains(&vm));
-            if owner.is_some_and(is_gone) {
-                self.delete("vm_mms", &mm)?;
+    fn forget_mms(&mut self, gone: &HashSet<VmKey>) -> Result<(), Error> {
+        let mut keys = Vec::new();
+        self.maps.each("vm_mms", &mut self.mms, |mm, owner| {
+            if matches!(decode::owner(*owner), Owner::Vm(vm) if gone.contains(&vm)) {
+                keys.push(*mm);
             }
-        }
-        Ok(())
-    }
-
-    fn update(&self, map: &'static str, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.maps[map]
-            .update(key, value, MapFlags::ANY)
-            .map_err(|cause| Error::Map { map, cause })
-    }
-
-    fn delete(&self, map: &'static str, key: &[u8]) -> Result<(), Error> {
-        match self.maps[map].delete(key) {
-            Err(cause) if cause.kind() != libbpf_rs::ErrorKind::NotFound => {
-                Err(Error::Map { map, cause })
-            }
-            _ => Ok(()),
-        }
+        })?;
+        let delete = |mm: &u64| self.maps.delete("vm_mms", mm.as_bytes());
+        keys.iter().try_for_each(delete)
     }
 }
 

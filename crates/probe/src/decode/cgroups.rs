@@ -1,0 +1,125 @@
+//! Cgroups as the stream tells of them: numbers in each pass, a name once in
+//! a session.
+
+use std::sync::Arc;
+
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
+use virtlens_abi as abi;
+use virtlens_model::facts::{Bandwidth, CgroupFact, CgroupId};
+
+use super::known;
+
+/// Cgroup names kept before those of cgroups that are gone are dropped: all
+/// levels of thousands of VMs.
+const NAMES_KEPT: usize = 16_384;
+/// Deeper than the walk in sample.bpf.c goes.
+const MAX_DEPTH: usize = 32;
+
+/// The names of cgroups, and the paths that they make.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    names: FxHashMap<u64, Box<str>>,
+    paths: FxHashMap<u64, Arc<str>>,
+}
+
+impl Names {
+    /// Keeps a name.
+    pub(super) fn learn(&mut self, record: &abi::CgroupNameRecord) {
+        let end = record
+            .name
+            .iter()
+            .position(|byte| *byte == 0)
+            .unwrap_or(record.name.len());
+        let name = String::from_utf8_lossy(&record.name[..end]);
+        if self
+            .names
+            .get(&record.id)
+            .is_none_or(|known| **known != *name)
+        {
+            self.names.insert(record.id, name.into());
+            // A renamed cgroup changes every path below it.
+            self.paths.clear();
+        }
+    }
+
+    /// The cgroups of one pass, each once, and how many have no name here.
+    pub(super) fn facts(&mut self, mut told: Vec<&abi::CgroupRecord>) -> (Vec<CgroupFact>, usize) {
+        let parents: FxHashMap<u64, u64> = told.iter().map(|one| (one.id, one.parent)).collect();
+        // A cgroup told twice (an entry of `told_cgroups` lost) is one fact.
+        let mut seen = FxHashSet::with_capacity_and_hasher(told.len(), FxBuildHasher);
+        told.retain(|one| seen.insert(one.id));
+        let facts: Vec<CgroupFact> = told
+            .iter()
+            .filter_map(|record| self.fact(record, &parents))
+            .collect();
+        self.bound(&parents);
+        let nameless = told.len() - facts.len();
+        (facts, nameless)
+    }
+
+    fn fact(
+        &mut self,
+        record: &abi::CgroupRecord,
+        parents: &FxHashMap<u64, u64>,
+    ) -> Option<CgroupFact> {
+        let path = if let Some(path) = self.paths.get(&record.id) {
+            Arc::clone(path)
+        } else {
+            let path: Arc<str> = self.path(record.id, parents)?.into();
+            self.paths.insert(record.id, Arc::clone(&path));
+            path
+        };
+        Some(CgroupFact {
+            id: CgroupId(record.id),
+            parent: (record.parent != 0).then_some(CgroupId(record.parent)),
+            path,
+            bandwidth: bandwidth(record),
+        })
+    }
+
+    fn path(&self, id: u64, parents: &FxHashMap<u64, u64>) -> Option<String> {
+        let mut parts: Vec<&str> = Vec::new();
+        let mut at = id;
+        for _ in 0..MAX_DEPTH {
+            match *parents.get(&at)? {
+                0 => {
+                    let mut path = String::new();
+                    for part in parts.iter().rev() {
+                        path.push('/');
+                        path.push_str(part);
+                    }
+                    return Some(if path.is_empty() {
+                        "/".to_owned()
+                    } else {
+                        path
+                    });
+                }
+                parent => {
+                    parts.push(self.names.get(&at)?);
+                    at = parent;
+                }
+            }
+        }
+        None
+    }
+
+    /// Forgets the names of cgroups that this pass did not tell of, once they
+    /// are many. The source must then renew the session.
+    fn bound(&mut self, told: &FxHashMap<u64, u64>) {
+        if self.names.len() > NAMES_KEPT {
+            self.names.retain(|id, _| told.contains_key(id));
+            self.paths.retain(|id, _| told.contains_key(id));
+        }
+    }
+}
+
+fn bandwidth(record: &abi::CgroupRecord) -> Option<Bandwidth> {
+    (record.period_ns != 0).then(|| Bandwidth {
+        quota_ns: known(record.quota_ns),
+        period_ns: record.period_ns,
+        burst_ns: known(record.burst_ns),
+        periods: record.periods,
+        throttled_periods: record.throttled_periods,
+        throttled_ns: record.throttled_ns,
+    })
+}
