@@ -119,8 +119,14 @@ impl Fleet {
         facts: &Facts,
         id_of: impl Fn(&str) -> Option<CgroupId>,
     ) -> HashSet<WatchedCgroup> {
-        let cgroups = by_id(facts);
-        for (vm, at) in self.moved(facts) {
+        let moved = self.moved(facts);
+        // Mostly nobody has moved, and then nobody asks for them.
+        let cgroups = if moved.is_empty() {
+            Cgroups::default()
+        } else {
+            by_id(facts)
+        };
+        for (vm, at) in moved {
             let member = self.vms.get_mut(&vm).expect("moved tells of members");
             member.place = Place::of(at, &cgroups).or(member.place.take());
             let Some(place) = &mut member.place else {
