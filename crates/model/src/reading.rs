@@ -8,7 +8,7 @@ use crate::facts::{
     Owner, ResidencyFact, RetiredFact, ThreadFact, VcpuFact, VmKey, VmPlacementFact,
 };
 use crate::fleet::Member;
-use crate::ledger::{Ledger, SUMS, Times, VcpuMeter, WorkerId, sum_index};
+use crate::ledger::{Ledger, SUMS, StatsMeter, Times, VcpuMeter, WorkerId, sum_index};
 use crate::place::Cgroups;
 use crate::quota;
 use crate::snapshot::{Role, RoleUse, Thread, Vcpu, VcpuCount, Vm, Worker};
@@ -40,7 +40,7 @@ pub struct Reading<'a> {
 struct VcpuSums<'a> {
     times: Times,
     guest_ns: u64,
-    living: Option<(&'a ThreadFact, VcpuFact)>,
+    living: Option<(&'a ThreadFact, &'a VcpuFact)>,
     /// CPU time by pCPU up to the last move, ns, if it was read.
     pcpus: BTreeMap<u32, u64>,
 }
@@ -65,7 +65,7 @@ impl<'a> Reading<'a> {
         self.wait_unknown |= thread.wait_ns.is_none();
         let wait_ns = thread.wait_ns.unwrap_or(0);
         self.sum(thread.owner, role).add(thread.cpu_ns, wait_ns);
-        if let Some(vcpu) = thread.vcpu {
+        if let Some(vcpu) = &thread.vcpu {
             let sums = self.vcpus.entry(vcpu.id).or_default();
             sums.times.add(thread.cpu_ns, wait_ns);
             sums.guest_ns += thread.guest_ns.unwrap_or(0);
@@ -185,8 +185,8 @@ impl<'a> Reading<'a> {
             meter.cpu.read(sums.times.cpu_ns);
             meter.wait.read(sums.times.wait_ns);
             meter.guest.read(sums.guest_ns);
-            if let Some(stats) = sums.living.and_then(|(_, vcpu)| vcpu.stats) {
-                meter.read_stats(&stats);
+            if let Some(stats) = sums.living.and_then(|(_, vcpu)| vcpu.stats.as_ref()) {
+                meter.read_stats(stats);
             }
             if self.residency_known {
                 sums.settle_pcpus();
@@ -285,11 +285,11 @@ struct Known {
 fn vcpu(
     id: u32,
     meter: &VcpuMeter,
-    living: Option<(&ThreadFact, VcpuFact)>,
+    living: Option<(&ThreadFact, &VcpuFact)>,
     known: &Known,
 ) -> Vcpu {
     let thread = living.map(|(thread, _)| thread);
-    let stats = meter.stats;
+    let stats = meter.stats.as_ref();
     Vcpu {
         id,
         index: living.and_then(|(_, vcpu)| vcpu.index),
@@ -297,9 +297,9 @@ fn vcpu(
         cpu_ns: meter.cpu.total(),
         wait_ns: known.wait.then(|| meter.wait.total()),
         guest_ns: (known.guest_time || meter.guest.total() > 0).then(|| meter.guest.total()),
-        halt_poll_ns: stats.map(|stats| stats.halt_poll()),
-        halt_wait_ns: stats.and_then(|stats| stats.halt_wait_ns()),
-        exits: stats.map(|stats| stats.exits()),
+        halt_poll_ns: stats.map(StatsMeter::halt_poll),
+        halt_wait_ns: stats.and_then(StatsMeter::halt_wait_ns),
+        exits: stats.map(StatsMeter::exits),
         pf_fixed: stats.map(|stats| stats.page_faults().0),
         pf_taken: stats.and_then(|stats| stats.page_faults().1),
         preempted: living.and_then(|(_, vcpu)| Some(vcpu.stats?.preempted)),

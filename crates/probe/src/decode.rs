@@ -36,6 +36,8 @@ pub struct Decoder {
     online: FxHashMap<VmKey, u32>,
     /// What guests are told of their topology: it comes once a session.
     guests: FxHashMap<VmKey, GuestTopology>,
+    /// Threads of the last pass.
+    threads: usize,
 }
 
 impl Decoder {
@@ -46,7 +48,11 @@ impl Decoder {
     /// # Errors
     /// [`Error::Record`] where the stream is broken, which no kernel does.
     pub fn pass(&mut self, stream: &[u8], mask_words: usize) -> Result<(Facts, usize), Error> {
-        let mut facts = Facts::default();
+        let mut facts = Facts {
+            // As many as the last time, so that it need not be moved to grow.
+            threads: Vec::with_capacity(self.threads),
+            ..Facts::default()
+        };
         let mut cgroups: Vec<&abi::CgroupRecord> = Vec::new();
         for record in Records::new(stream) {
             let record = record?;
@@ -61,6 +67,7 @@ impl Decoder {
                 _ => return Err(record.broken("unknown kind")),
             }
         }
+        self.threads = facts.threads.len();
         let nameless;
         (facts.cgroups, nameless) = self.names.facts(cgroups);
         facts.vms = self

@@ -49,74 +49,104 @@ impl VcpuMeter {
     }
 }
 
-/// KVM's counters of one vCPU.
-#[derive(Debug, Clone, Copy, Default)]
+/// KVM's counters of one vCPU: of the `kvm_vcpu` that is there, and of those
+/// before it. There are thousands of these, so they are kept small.
+#[derive(Debug, Clone, Default)]
 pub struct StatsMeter {
     instance: u64,
-    poll_success: Meter,
-    poll_fail: Meter,
-    halt_wait: Option<Meter>,
-    exits: [Meter; 7],
-    pf_fixed: Meter,
-    pf_taken: Option<Meter>,
+    /// What former instances had counted; mostly there was none.
+    former: Option<Box<Counts>>,
+    /// The highest so far of the present one.
+    present: Counts,
+    halt_wait_known: bool,
+    pf_taken_known: bool,
+}
+
+/// Counters of one or more instances.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    poll_success: u64,
+    poll_fail: u64,
+    halt_wait: u64,
+    pf_fixed: u64,
+    pf_taken: u64,
+    exits: [u64; 7],
+}
+
+impl Counts {
+    fn of(stats: &VcpuStats) -> Self {
+        Self {
+            poll_success: stats.halt_poll_success_ns,
+            poll_fail: stats.halt_poll_fail_ns,
+            halt_wait: stats.halt_wait_ns.unwrap_or(0),
+            pf_fixed: stats.pf_fixed,
+            pf_taken: stats.pf_taken.unwrap_or(0),
+            exits: stats.exits.by_class(),
+        }
+    }
+
+    /// One by one with `other`.
+    fn with(mut self, other: &Self, one: fn(u64, u64) -> u64) -> Self {
+        for (mine, its) in [
+            (&mut self.poll_success, other.poll_success),
+            (&mut self.poll_fail, other.poll_fail),
+            (&mut self.halt_wait, other.halt_wait),
+            (&mut self.pf_fixed, other.pf_fixed),
+            (&mut self.pf_taken, other.pf_taken),
+        ]
+        .into_iter()
+        .chain(self.exits.iter_mut().zip(other.exits))
+        {
+            *mine = one(*mine, its);
+        }
+        self
+    }
 }
 
 impl StatsMeter {
     fn read(&mut self, stats: &VcpuStats) {
-        if self.instance != stats.instance {
-            self.instance = stats.instance;
-            self.each().for_each(Meter::renew);
+        if self.instance != stats.instance && self.instance != 0 {
+            self.former = Some(Box::new(self.total()));
+            self.present = Counts::default();
         }
-        self.poll_success.read(stats.halt_poll_success_ns);
-        self.poll_fail.read(stats.halt_poll_fail_ns);
-        self.pf_fixed.read(stats.pf_fixed);
-        if let Some(ns) = stats.halt_wait_ns {
-            self.halt_wait.get_or_insert_default().read(ns);
-        }
-        if let Some(faults) = stats.pf_taken {
-            self.pf_taken.get_or_insert_default().read(faults);
-        }
-        for (meter, value) in self.exits.iter_mut().zip(stats.exits.by_class()) {
-            meter.read(value);
-        }
+        self.instance = stats.instance;
+        self.halt_wait_known |= stats.halt_wait_ns.is_some();
+        self.pf_taken_known |= stats.pf_taken.is_some();
+        self.present = self.present.with(&Counts::of(stats), u64::max);
     }
 
-    fn each(&mut self) -> impl Iterator<Item = &mut Meter> {
-        [
-            &mut self.poll_success,
-            &mut self.poll_fail,
-            &mut self.pf_fixed,
-        ]
-        .into_iter()
-        .chain(&mut self.halt_wait)
-        .chain(&mut self.pf_taken)
-        .chain(&mut self.exits)
+    fn total(&self) -> Counts {
+        self.former.as_ref().map_or(self.present, |former| {
+            self.present.with(former, u64::saturating_add)
+        })
     }
 
     /// Time spent polling in a HLT.
     pub fn halt_poll(&self) -> HaltPoll {
+        let total = self.total();
         HaltPoll {
-            success: self.poll_success.total(),
-            fail: self.poll_fail.total(),
+            success: total.poll_success,
+            fail: total.poll_fail,
         }
     }
 
     /// Time blocked in a HLT, ns.
     pub fn halt_wait_ns(&self) -> Option<u64> {
-        self.halt_wait.map(|meter| meter.total())
+        self.halt_wait_known.then(|| self.total().halt_wait)
     }
 
     /// Page faults fixed, and taken.
     pub fn page_faults(&self) -> (u64, Option<u64>) {
+        let total = self.total();
         (
-            self.pf_fixed.total(),
-            self.pf_taken.map(|meter| meter.total()),
+            total.pf_fixed,
+            self.pf_taken_known.then_some(total.pf_taken),
         )
     }
 
     /// Exits by class.
     pub fn exits(&self) -> ExitCounts {
-        ExitCounts(self.exits.map(|meter| meter.total()))
+        ExitCounts(self.total().exits)
     }
 }
 
