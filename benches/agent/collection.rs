@@ -1,16 +1,18 @@
 //! What one collection costs, by the clock of the thread that does it.
 
-use std::io::Write as _;
-use std::path::PathBuf;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use libbpf_rs::{Iter, ObjectBuilder, OpenObject};
 use virtlens::collect::{Collector, Options};
 use virtlens_export::{Format, Reading, encode};
 use virtlens_model::snapshot::Snapshot;
+use virtlens_tests::bpf;
 
 use crate::clock::thread_ns;
 use crate::load::IdleThreads;
@@ -92,6 +94,27 @@ pub(crate) fn cost(collector: &mut Collector) -> Cost {
         bytes: text.len() as u64,
         gzip_bytes: packed.len() as u64,
     }
+}
+
+/// A pass over the same tasks that does nothing, by the kernel's own iterator:
+/// what no pass can go below, ms CPU.
+pub(crate) fn walk_ms() -> Spread {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("agent/walk.bpf.c");
+    let object = ObjectBuilder::default()
+        .open_memory(&bpf::compile(&source))
+        .and_then(OpenObject::load)
+        .expect("the kernel takes it");
+    let mut programs = object.progs_mut();
+    let program = programs.next().expect("it has one");
+    let link = program.attach().expect("an iterator can be attached");
+    let walk = |_| {
+        sleep(PAUSE);
+        let pass = || Iter::new(&link).and_then(|mut pass| Ok(pass.read_to_end(&mut Vec::new())?));
+        let (read, ns) = thread_ns(pass);
+        assert_eq!(read.expect("the kernel walks"), 0, "it tells nothing");
+        real(ns) / 1e6
+    };
+    Spread::of((0..ROUNDS).map(walk))
 }
 
 /// CPU time that one thread of another process adds to a collection, µs.

@@ -133,6 +133,9 @@ fn full_node(table: &mut Table) {
         within(collect, 3.0),
     );
     table.tell("… the same back to back", format!("{}", full.warm_ms));
+    let walk = collection::walk_ms();
+    let what = "… of it the kernel's walk from task to task, with an empty program";
+    table.tell(what, format!("{walk}"));
     table.judge(
         "… encode",
         "≤ 3",
