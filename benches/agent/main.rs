@@ -134,7 +134,7 @@ fn full_node(table: &mut Table) {
     );
     table.tell("… the same back to back", format!("{}", full.warm_ms));
     let walk = collection::walk_ms();
-    let what = "… of it the kernel's walk from task to task, with an empty program";
+    let what = "… of it the kernel's walk from task to task, which are only counted";
     table.tell(what, format!("{walk}"));
     table.judge(
         "… encode",

@@ -49,7 +49,6 @@ pub struct TaskPass {
     decoder: Decoder,
     stream: Buffer,
     retired: Retired,
-    mms: Batch<u64, abi::Owner>,
     placement: Placement,
     wants_residency: bool,
     control: abi::Control,
@@ -110,7 +109,6 @@ impl TaskPass {
             decoder: Decoder::default(),
             stream: Buffer::default(),
             retired: Retired::default(),
-            mms: Batch::default(),
             placement: Placement::default(),
             wants_residency: false,
             control: abi::Control {
@@ -358,9 +356,10 @@ impl TaskPass {
         Ok(())
     }
 
-    fn forget_mms(&mut self, gone: &HashSet<VmKey>) -> Result<(), Error> {
-        let mut keys = Vec::new();
-        self.maps.each("vm_mms", &mut self.mms, |mm, owner| {
+    fn forget_mms(&self, gone: &HashSet<VmKey>) -> Result<(), Error> {
+        let mut keys: Vec<u64> = Vec::new();
+        let mut batch = Batch::<u64, abi::Owner>::default();
+        self.maps.each("vm_mms", &mut batch, |mm, owner| {
             if matches!(decode::owner(*owner), Owner::Vm(vm) if gone.contains(&vm)) {
                 keys.push(*mm);
             }
