@@ -21,6 +21,11 @@ struct task_struct___cpu {
 	unsigned int cpu;
 };
 
+/* Before v5.14: 2f064a59a11f ("sched: Change task_struct::state"). */
+struct task_struct___state {
+	volatile long state;
+};
+
 /* Before v5.14 halt polling stood beside the rest: 0193cc908b5a ("KVM: stats:
  * Separate generic stats from architecture specific ones"). */
 struct kvm_vcpu_stat___flat {
@@ -44,6 +49,16 @@ static __always_inline __u32 task_pcpu(struct task_struct *task)
 	if (bpf_core_field_exists(task->thread_info.cpu))
 		return task->thread_info.cpu;
 	return BPF_CORE_READ(old, cpu);
+}
+
+/* Whether the task runs, or would if it had a CPU. */
+static __always_inline bool is_runnable(struct task_struct *task)
+{
+	struct task_struct___state *old = (void *)task;
+
+	if (bpf_core_field_exists(task->__state))
+		return !task->__state;
+	return !BPF_CORE_READ(old, state);
 }
 
 static __always_inline bool is_user_worker(unsigned int task_flags)
@@ -101,7 +116,7 @@ static __always_inline void read_halt_times(struct halt_times *times, struct kvm
 static __always_inline __u64 burst_ns(struct task_group *group)
 {
 	if (bpf_core_field_exists(group->cfs_bandwidth.burst))
-		return BPF_CORE_READ(group, cfs_bandwidth.burst);
+		return group->cfs_bandwidth.burst;
 	return UNKNOWN;
 }
 

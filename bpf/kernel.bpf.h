@@ -116,6 +116,7 @@ struct pid {
 
 struct task_struct {
 	struct thread_info thread_info;
+	unsigned int __state;
 	unsigned int flags;
 	struct sched_entity se;
 	struct task_group *sched_task_group;

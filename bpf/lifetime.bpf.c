@@ -98,7 +98,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	struct retired times = { .threads = 1 };
 	struct owner owner = {};
 
-	if (!control || !owner_of(task, mark, control, &owner))
+	if (!control || !owner_of(task, mark, control, NULL, &owner))
 		return 0;
 	if (!mark)
 		mark = make_mark(task, &owner);

@@ -10,7 +10,8 @@
 
 const volatile struct config cfg = {};
 
-/* What the programs remember of a thread. */
+/* What the programs remember of a thread. What each pass asks for comes first:
+ * it is one cache line, or two. */
 struct mark {
 	struct owner owner;
 	/* Its kvm_vcpu, 0 if it runs none. */
@@ -20,12 +21,12 @@ struct mark {
 	/* Its times that `retired` holds already. */
 	__u32 is_retired;
 	__u32 pad;
-	struct retired retired;
 	/* Its CPU time that `residency` holds, or that nobody saw the place of. */
 	__u64 placed_ns;
 	/* When its guest's leaves were told. */
 	__u64 cpuid_session;
 	__u64 cpuid_pass;
+	struct retired retired;
 };
 
 /* Only vCPU threads, vhost kernel threads and threads of VMs that are just
@@ -167,19 +168,27 @@ struct {
 	__type(value, struct thread_buffer);
 } thread_buffer SEC(".maps");
 
-/* The last cgroup that was told: neighbours mostly sit in the same. */
-struct last_told {
+/* What the pass has found of the threads just before: neighbours mostly share
+ * a process and sit in the same cgroup. With the thread for which something was
+ * told: see `told`. */
+struct neighbour {
 	__u64 pass;
 	__u64 cgroup;
-	__u32 tid;
-	__u32 pad;
+	__u64 cgroup_id;
+	__u32 cgroup_tid;
+	/* The process of which it was told how many vCPUs it has. */
+	__u32 vm_tgid;
+	__u32 vm_tid;
+	/* A process that is no VM's, and a cgroup that is in no watched one. */
+	__u32 other_tgid;
+	__u64 other_cgroup;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct last_told);
-} last_told SEC(".maps");
+	__type(value, struct neighbour);
+} neighbours SEC(".maps");
 
 /* A guest's CPUID leaves on their way to the stream. */
 struct cpuid_buffer {

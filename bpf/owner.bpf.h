@@ -2,7 +2,7 @@
 /*
  * Whose a thread is: a VM's, a watched pod's, or nobody's. Asked for every
  * task of the host in each pass and at each exit, so the answer "nobody's"
- * must be cheap: two lookups.
+ * must be cheap: two lookups at most.
  */
 #ifndef VIRTLENS_OWNER_BPF_H
 #define VIRTLENS_OWNER_BPF_H
@@ -13,37 +13,39 @@
  * nested kubelets (kind) and systemd units in front of them double that. */
 #define MAX_CGROUP_DEPTH 16
 
-static __always_inline struct cgroup *css_cgroup(struct cgroup_subsys_state *css)
-{
-	return css ? css->cgroup : NULL;
-}
+/*
+ * Of a task and of what it points to the verifier knows the types: such fields
+ * are read as if they were our own, a tenth of what a probe read costs (a
+ * pointer that went bad reads as 0: PROBE_MEM, kernel/bpf/verifier.c).
+ */
 
 /* The innermost cgroup of a task: of the cpu controller on v1, of the unified
  * hierarchy on v2 (where the cpu controller may end further up). */
 static __always_inline struct cgroup *task_cgroup(struct task_struct *task)
 {
-	struct cgroup_subsys_state *css = NULL;
 	struct css_set *set = task->cgroups;
+	struct cgroup_subsys_state *css;
 
 	if (!set)
 		return NULL;
 	if (!cfg.cgroup_v1)
 		return set->dfl_cgrp;
-	bpf_core_read(&css, sizeof(css),
-		      &set->subsys[bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id)]);
-	return css ? BPF_CORE_READ(css, cgroup) : NULL;
+	css = set->subsys[bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id)];
+	return css ? css->cgroup : NULL;
 }
 
 static __always_inline __u64 cgroup_id(struct cgroup *cgroup)
 {
-	return cgroup ? BPF_CORE_READ(cgroup, kn, id) : 0;
+	struct kernfs_node *node = cgroup ? cgroup->kn : NULL;
+
+	return node ? node->id : 0;
 }
 
 static __always_inline struct cgroup *cgroup_parent(struct cgroup *cgroup)
 {
-	struct cgroup_subsys_state *css = BPF_CORE_READ(cgroup, self.parent);
+	struct cgroup_subsys_state *css = cgroup->self.parent;
 
-	return css ? BPF_CORE_READ(css, cgroup) : NULL;
+	return css ? css->cgroup : NULL;
 }
 
 /* Walks up from `cgroup` to the first watched one; the pod's id, or 0. */
@@ -64,17 +66,12 @@ static __noinline __u64 find_pod(struct cgroup *cgroup)
 	return 0;
 }
 
-/* The watched pod that a task sits in, or 0. */
-static __always_inline __u64 pod_of(struct task_struct *task, const struct control *control)
+/* The watched pod that a cgroup lies in, or 0. */
+static __always_inline __u64 pod_of(struct cgroup *cgroup, const struct control *control)
 {
 	struct membership fresh = {}, *known;
-	struct cgroup *cgroup;
-	__u64 id;
+	__u64 id = cgroup_id(cgroup);
 
-	if (!control->watched)
-		return 0;
-	cgroup = task_cgroup(task);
-	id = cgroup_id(cgroup);
 	known = bpf_map_lookup_elem(&memberships, &id);
 	if (known && known->epoch == control->epoch)
 		return known->pod;
@@ -91,25 +88,26 @@ static __always_inline void vm_owner(struct task_struct *task, struct owner *own
 	owner->pad = 0;
 }
 
-/* Whether `task` belongs to a known VM's process, or is a kernel thread on
- * the memory of one. */
-static __always_inline bool vm_of(struct task_struct *task, struct owner *owner)
+/* Whether a kernel thread is on the memory of a known VM. */
+static __always_inline bool borrows_vm(struct task_struct *task, struct owner *owner)
 {
+	__u64 mm = (__u64)task->mm;
 	struct owner *by_mm;
-	__u32 tgid = task->tgid;
-	struct vm *vm;
-	__u64 mm;
 
-	if (task->flags & PF_KTHREAD) {
-		mm = (__u64)task->mm;
-		if (!mm)
-			return false;
-		by_mm = bpf_map_lookup_elem(&vm_mms, &mm);
-		if (by_mm)
-			*owner = *by_mm;
-		return by_mm != NULL;
-	}
-	vm = bpf_map_lookup_elem(&vms, &tgid);
+	if (!mm)
+		return false;
+	by_mm = bpf_map_lookup_elem(&vm_mms, &mm);
+	if (by_mm)
+		*owner = *by_mm;
+	return by_mm != NULL;
+}
+
+/* Whether `task` belongs to a known VM's process. */
+static __always_inline bool in_vm(struct task_struct *task, struct owner *owner)
+{
+	__u32 tgid = task->tgid;
+	struct vm *vm = bpf_map_lookup_elem(&vms, &tgid);
+
 	if (!vm)
 		return false;
 	vm_owner(task, owner);
@@ -117,19 +115,37 @@ static __always_inline bool vm_of(struct task_struct *task, struct owner *owner)
 	return vm->start_ns == owner->id;
 }
 
-/* Fills `owner` and returns true if the task is anybody's. */
+/* Fills `owner` and returns true if the task is anybody's. `last` is the pass's
+ * own, and spares it lookups: of a process or cgroup that has just been found
+ * to be nobody's they need not be made again. */
 static __always_inline bool owner_of(struct task_struct *task, struct mark *mark,
-				     const struct control *control, struct owner *owner)
+				     const struct control *control, struct neighbour *last,
+				     struct owner *owner)
 {
+	struct cgroup *cgroup;
 	__u64 pod;
 
 	if (mark) {
 		*owner = mark->owner;
 		return true;
 	}
-	if (vm_of(task, owner))
-		return true;
-	pod = pod_of(task, control);
+	if (task->flags & PF_KTHREAD) {
+		if (borrows_vm(task, owner))
+			return true;
+	} else if (!last || last->other_tgid != (__u32)task->tgid) {
+		if (in_vm(task, owner))
+			return true;
+		if (last)
+			last->other_tgid = task->tgid;
+	}
+	if (!control->watched)
+		return false;
+	cgroup = task_cgroup(task);
+	if (last && last->other_cgroup == (__u64)cgroup)
+		return false;
+	pod = pod_of(cgroup, control);
+	if (last && !pod)
+		last->other_cgroup = (__u64)cgroup;
 	owner->id = pod;
 	owner->tgid = 0;
 	owner->pad = 0;

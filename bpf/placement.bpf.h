@@ -51,6 +51,10 @@ static __always_inline void tell_cpuid(struct seq_file *seq, struct mark *mark,
 	    bpf_probe_read_kernel(buffer->leaves, size, leaves))
 		return;
 	size += sizeof(buffer->record);
+	/* 5.10 and 6.1 know the bounds of a register, not of its copy on the stack. */
+	barrier_var(size);
+	if (size > sizeof(*buffer))
+		return;
 	buffer->record.head.kind = RECORD_CPUID;
 	buffer->record.head.size = size;
 	buffer->record.owner = mark->owner;

@@ -84,6 +84,25 @@ static __always_inline struct mark *mark_vcpu(struct task_struct *task, struct m
 		 *(__u64 *)((void *)(span) + (STAT_OFFSET(field) - (start))) : \
 		 READ_OR(UNKNOWN, (vcpu)->stat.field))
 
+/* How many vCPUs KVM holds for the process of `task`; 0 where this pass has
+ * told it already. */
+static __always_inline __u32 new_online_vcpus(struct task_struct *task, struct kvm_vcpu *vcpu,
+					      struct neighbour *last)
+{
+	if (last->vm_tgid == (__u32)task->tgid && last->vm_tid != (__u32)task->pid)
+		return 0;
+	last->vm_tgid = task->tgid;
+	last->vm_tid = task->pid;
+	return BPF_CORE_READ(vcpu, kvm, online_vcpus.counter);
+}
+
+/* Whether the thread was preempted inside the guest: then it would run, so of
+ * one that sleeps it need not be asked (kvm_sched_out, virt/kvm/kvm_main.c). */
+static __always_inline __u32 is_preempted(struct task_struct *task, struct kvm_vcpu *vcpu)
+{
+	return is_runnable(task) ? READ_OR(0, vcpu->preempted) : 0;
+}
+
 static __always_inline void fill_counters(struct vcpu_record *record, struct kvm_vcpu *vcpu)
 {
 	const __u32 start = HAS_PF_TAKEN(vcpu) ? STAT_OFFSET(pf_taken) :
@@ -109,12 +128,11 @@ static __always_inline void fill_counters(struct vcpu_record *record, struct kvm
 	record->pf_taken = UNKNOWN;
 	if (HAS_PF_TAKEN(vcpu))
 		record->pf_taken = STAT(span, start, vcpu, pf_taken);
-	record->preempted = READ_OR(0, vcpu->preempted);
-	record->online_vcpus = BPF_CORE_READ(vcpu, kvm, online_vcpus.counter);
 }
 
 static __always_inline void fill_vcpu(struct vcpu_record *record, struct task_struct *task,
-				      const struct mark *mark)
+				      const struct mark *mark, bool is_alive,
+				      struct neighbour *last)
 {
 	struct kvm_vcpu *vcpu = (struct kvm_vcpu *)mark->vcpu;
 
@@ -124,8 +142,11 @@ static __always_inline void fill_vcpu(struct vcpu_record *record, struct task_st
 	record->instance = mark->vcpu;
 	record->placed_ns = mark->placed_ns;
 	record->exits = UNKNOWN;
-	if (runs_vcpu(task, vcpu))
-		fill_counters(record, vcpu);
+	if (!is_alive)
+		return;
+	fill_counters(record, vcpu);
+	record->preempted = is_preempted(task, vcpu);
+	record->online_vcpus = new_online_vcpus(task, vcpu, last);
 }
 
 /* Tells of one cgroup; false if it was told before in this pass. */
@@ -146,12 +167,12 @@ static __noinline bool tell_cgroup(struct seq_file *seq, struct cgroup *cgroup,
 		return false;
 	record.parent = cgroup_id(cgroup_parent(cgroup));
 	if (group) {
-		record.quota_ns = BPF_CORE_READ(group, cfs_bandwidth.quota);
-		record.period_ns = BPF_CORE_READ(group, cfs_bandwidth.period);
+		record.quota_ns = group->cfs_bandwidth.quota;
+		record.period_ns = group->cfs_bandwidth.period;
 		record.burst_ns = burst_ns(group);
-		record.periods = (__u32)BPF_CORE_READ(group, cfs_bandwidth.nr_periods);
-		record.throttled_periods = (__u32)BPF_CORE_READ(group, cfs_bandwidth.nr_throttled);
-		record.throttled_ns = BPF_CORE_READ(group, cfs_bandwidth.throttled_time);
+		record.periods = (__u32)group->cfs_bandwidth.nr_periods;
+		record.throttled_periods = (__u32)group->cfs_bandwidth.nr_throttled;
+		record.throttled_ns = group->cfs_bandwidth.throttled_time;
 	}
 	bpf_seq_write(seq, &record, sizeof(record));
 
@@ -163,40 +184,33 @@ static __noinline bool tell_cgroup(struct seq_file *seq, struct cgroup *cgroup,
 		name->head.kind = RECORD_CGROUP_NAME;
 		name->head.size = sizeof(*name);
 		name->id = record.id;
-		text = BPF_CORE_READ(cgroup, kn, name);
+		text = cgroup->kn->name;
 		bpf_probe_read_kernel_str(name->name, sizeof(name->name), text);
 		bpf_seq_write(seq, name, sizeof(*name));
 		fresh.named_pass = control->pass;
 	}
-	bpf_map_update_elem(&told_cgroups, &record.id, &fresh, BPF_ANY);
+	if (told)
+		*told = fresh;
+	else
+		bpf_map_update_elem(&told_cgroups, &record.id, &fresh, BPF_ANY);
 	return true;
 }
 
 /* Tells of the cgroups from the task's own up to the root. Where one was told
  * before, so were those above it. */
 static __always_inline void tell_cgroups(struct seq_file *seq, struct task_struct *task,
-					 const struct control *control)
+					 struct cgroup *cgroup, const struct control *control)
 {
 	struct task_group *group = task->sched_task_group, *own;
-	struct cgroup *cgroup = task_cgroup(task);
-	struct last_told *last;
-	__u32 zero = 0;
 
-	last = bpf_map_lookup_elem(&last_told, &zero);
-	if (!last || (last->pass == control->pass && last->cgroup == (__u64)cgroup &&
-		      last->tid != (__u32)task->pid))
-		return;
-	last->pass = control->pass;
-	last->cgroup = (__u64)cgroup;
-	last->tid = task->pid;
 	for (int depth = 0; depth < MAX_CGROUP_DEPTH; depth++) {
 		if (!cgroup)
 			return;
 		/* On v2 the cpu controller may end above this cgroup. */
 		own = NULL;
-		if (group && BPF_CORE_READ(group, css.cgroup) == cgroup) {
+		if (group && group->css.cgroup == cgroup) {
 			own = group;
-			group = BPF_CORE_READ(group, parent);
+			group = group->parent;
 		}
 		if (!tell_cgroup(seq, cgroup, own, task->pid, control))
 			return;
@@ -204,6 +218,37 @@ static __always_inline void tell_cgroups(struct seq_file *seq, struct task_struc
 	}
 	if (cgroup)
 		count_drop(DROP_CGROUP_DEPTH);
+}
+
+/* Tells of the task's cgroups if its neighbour's were others; the id of its
+ * own. */
+static __always_inline __u64 tell_own_cgroups(struct seq_file *seq, struct task_struct *task,
+					      struct neighbour *last,
+					      const struct control *control)
+{
+	struct cgroup *cgroup = task_cgroup(task);
+
+	if (last->cgroup != (__u64)cgroup || last->cgroup_tid == (__u32)task->pid) {
+		last->cgroup = (__u64)cgroup;
+		last->cgroup_id = cgroup_id(cgroup);
+		last->cgroup_tid = task->pid;
+		tell_cgroups(seq, task, cgroup, control);
+	}
+	return last->cgroup_id;
+}
+
+/* The neighbour in this pass: none at its start. */
+static __always_inline struct neighbour *get_neighbour(const struct control *control)
+{
+	struct neighbour *last;
+	__u32 zero = 0;
+
+	last = bpf_map_lookup_elem(&neighbours, &zero);
+	if (last && last->pass != control->pass) {
+		__builtin_memset(last, 0, sizeof(*last));
+		last->pass = control->pass;
+	}
+	return last;
 }
 
 static __always_inline __u32 thread_flags(struct task_struct *task)
@@ -226,7 +271,6 @@ static __always_inline void fill_thread(struct thread_record *thread, struct tas
 	thread->run_ns = task->se.sum_exec_runtime;
 	thread->wait_ns = task->sched_info.run_delay;
 	thread->guest_ns = task->gtime;
-	thread->cgroup = cgroup_id(task_cgroup(task));
 	thread->pcpu = task_pcpu(task);
 	thread->flags = thread_flags(task);
 	__builtin_memcpy(thread->comm, task->comm, COMM_LEN);
@@ -240,7 +284,9 @@ static __always_inline void fill_thread(struct thread_record *thread, struct tas
 }
 
 static __always_inline void tell_thread(struct seq_file *seq, struct task_struct *task,
-					const struct mark *mark, const struct owner *owner)
+					const struct mark *mark, bool is_alive,
+					const struct owner *owner, const struct control *control,
+					struct neighbour *last)
 {
 	__u32 mask_size = cfg.mask_words * 8, size = sizeof(struct thread_record), zero = 0;
 	struct thread_buffer *buffer = bpf_map_lookup_elem(&thread_buffer, &zero);
@@ -248,11 +294,12 @@ static __always_inline void tell_thread(struct seq_file *seq, struct task_struct
 
 	if (!buffer || mask_size > sizeof(buffer->mask))
 		return;
+	buffer->thread.cgroup = tell_own_cgroups(seq, task, last, control);
 	fill_thread(&buffer->thread, task, mark, owner);
 	mask = &buffer->vcpu;
 	if (mark && mark->vcpu) {
 		buffer->thread.flags |= THREAD_VCPU;
-		fill_vcpu(&buffer->vcpu, task, mark);
+		fill_vcpu(&buffer->vcpu, task, mark, is_alive, last);
 		size += sizeof(buffer->vcpu);
 		mask = &buffer->mask;
 	}
@@ -268,29 +315,37 @@ int sample_tasks(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
 	struct control *control = get_control();
+	struct neighbour *last;
 	struct kvm_vcpu *vcpu;
 	struct owner owner = {};
 	struct mark *mark;
+	bool is_alive;
 
 	if (!task || !control)
 		return 0;
+	last = get_neighbour(control);
+	if (!last)
+		return 0;
 	mark = mark_of(task);
 	vcpu = loaded_vcpu(task);
-	if (runs_vcpu(task, vcpu))
+	is_alive = runs_vcpu(task, vcpu);
+	if (is_alive)
 		mark = mark_vcpu(task, mark, vcpu);
-	if (!owner_of(task, mark, control, &owner))
+	if (!owner_of(task, mark, control, last, &owner))
 		return 0;
 	if (owner.tgid && !mark) {
 		vcpu = found_vcpu(task);
-		if (runs_vcpu(task, vcpu))
+		is_alive = runs_vcpu(task, vcpu);
+		if (is_alive)
 			mark = mark_vcpu(task, mark, vcpu);
 		else if (task->flags & PF_KTHREAD)
 			mark = make_mark(task, &owner);
 	}
-	tell_cgroups(ctx->meta->seq, task, control);
-	if (mark && mark->vcpu && runs_vcpu(task, (struct kvm_vcpu *)mark->vcpu))
+	if (mark && !is_alive)
+		is_alive = runs_vcpu(task, (struct kvm_vcpu *)mark->vcpu);
+	if (mark && is_alive)
 		tell_cpuid(ctx->meta->seq, mark, control);
-	tell_thread(ctx->meta->seq, task, mark, &owner);
+	tell_thread(ctx->meta->seq, task, mark, is_alive, &owner, control, last);
 	return 0;
 }
 
