@@ -6,7 +6,9 @@ use std::thread;
 
 use virtlens_model::snapshot::{Role, Thread};
 use virtlens_tests::process::{Schedstat, tids};
-use virtlens_tests::{Launch, Minivm, Qemu, binary, eventually, need};
+use virtlens_tests::{
+    Launch, Minivm, Qemu, TestCgroup, binary, cgroupfs_pod_path, eventually, need, unique_pod_uid,
+};
 
 use crate::reader::{self, cpu_ns, find, threads, vm};
 
@@ -208,4 +210,34 @@ fn a_vm_is_called_what_its_vmm_was_told() {
         names.iter().all(|name| name.starts_with("twin")),
         "{names:?}"
     );
+}
+
+/// On v1 any thread may be put anywhere, and runtimes do that (kata 13273); on
+/// v2 a process stays together.
+#[test]
+fn a_thread_outside_of_its_pod_is_counted() {
+    if !reader::ready("outside_of_its_pod") || !need::all("outside", [need::cpu_cgroup()]) {
+        return;
+    }
+    let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
+    let container = pod.child(&"ab".repeat(32));
+    let elsewhere = TestCgroup::new(&format!("virtlens-elsewhere-{}", std::process::id()));
+    let args = ["--vcpus", "2", "--thread", "io=2", "--name", "strayed"];
+    let guest = Minivm::start_launch(Minivm::launch().args(args).cgroup(&container));
+    let loose = Minivm::start(["--vcpus", "1", "--name", "loose"]);
+    let mut collector = reader::collector();
+    let mut outside = |pid| -> Vec<_> {
+        let snapshot = collector.collect();
+        let roles = vm(&snapshot, pid).roles.iter();
+        let known = roles.filter(|role| matches!(role.role, Role::Vcpu | Role::Emulator));
+        known.map(|role| role.outside_pod).collect()
+    };
+    assert_eq!(outside(guest.pid()), [Some(0), Some(0)]);
+    assert_eq!(outside(loose.pid()), [None, None], "it is no pod's");
+    if pod.is_v1() {
+        elsewhere.add_thread(guest.ready.threads[0].tid);
+        assert_eq!(outside(guest.pid()), [Some(0), Some(1)]);
+        elsewhere.add_thread(guest.ready.vcpus[1].tid);
+        assert_eq!(outside(guest.pid()), [Some(1), Some(1)]);
+    }
 }

@@ -64,6 +64,21 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         }),
     },
     Family {
+        name: "virtlens_threads_outside_pod",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "Living threads of the VM that sit in a cgroup outside of their pod's, where its \
+               limits do not hold; there is a series only while there are such threads.",
+        own_labels: &["role"],
+        rows: Rows::Vm(|vm, rows| {
+            vm.roles.iter().try_for_each(|role| {
+                known(role.outside_pod.filter(|count| *count > 0), |count| {
+                    rows.count(&[role.role.name().into()], count.into())
+                })
+            })
+        }),
+    },
+    Family {
         name: "virtlens_vcpu_cpu_seconds_total",
         kind: Kind::Counter,
         unit: Some("seconds"),

@@ -105,8 +105,9 @@ impl<'a> Reading<'a> {
     /// Settles against what was shown before, and shows.
     pub fn settle(mut self, vm: VmKey, member: &mut Member, cgroups: &Cgroups<'_>) -> Vm {
         let layout = self.layout(member);
+        let outside = self.outside_pod(member);
         let ledger = &mut member.ledger;
-        let roles = self.roles(ledger);
+        let roles = self.roles(ledger, outside);
         let unattributed = ledger.roles[sum_index(None)]
             .read(self.own[sum_index(None)], self.pod[sum_index(None)]);
         let vcpus = self.settle_vcpus(ledger);
@@ -158,7 +159,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    fn roles(&self, ledger: &mut Ledger) -> Vec<RoleUse> {
+    fn roles(&self, ledger: &mut Ledger, outside: Option<[u32; SUMS]>) -> Vec<RoleUse> {
         let mut threads = [0u32; SUMS];
         for (_, role, _) in &self.threads {
             threads[sum_index(*role)] += 1;
@@ -174,6 +175,7 @@ impl<'a> Reading<'a> {
                     threads: threads[index],
                     cpu_ns: times.cpu_ns,
                     wait_ns: (!self.wait_unknown).then_some(times.wait_ns),
+                    outside_pod: outside.map(|outside| outside[index]),
                 })
             })
             .collect()
@@ -239,6 +241,19 @@ impl<'a> Reading<'a> {
             }));
         }
         workers
+    }
+
+    /// Threads that sit in no cgroup of the VM's pod, by [`sum_index`]; `None`
+    /// where the VM is no pod's. Threads whose cgroup has no path are none of
+    /// them: they may be anywhere.
+    fn outside_pod(&self, member: &Member) -> Option<[u32; SUMS]> {
+        let place = member.place.as_ref()?;
+        place.root?;
+        let mut outside = [0; SUMS];
+        for (_, role, path) in &self.threads {
+            outside[sum_index(*role)] += u32::from(path.is_some_and(|path| !place.holds(path)));
+        }
+        Some(outside)
     }
 
     /// How the VM's own threads are spread over cgroups.

@@ -284,6 +284,9 @@ pub struct RoleUse {
     pub cpu_ns: u64,
     /// Run delay, ns, of living and ended threads.
     pub wait_ns: Option<u64>,
+    /// Living threads in a cgroup outside of their pod's, which its limits and
+    /// its accounting miss; `None` where the VM is no pod's.
+    pub outside_pod: Option<u32>,
 }
 
 /// One living thread of a VM.

@@ -64,7 +64,7 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
         vm: format!("sandbox-{:016x}{:016x}", ns.next(), ns.next()).into(),
         vmm: "qemu",
         runtime: Some("kata"),
-        cgroup_layout: Some("split"),
+        cgroup_layout: Some("pod"),
         pid: 1000 + index,
         cgroup: None,
         running: true,
@@ -74,6 +74,8 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
                 threads: 3,
                 cpu_ns: ns.next(),
                 wait_ns: Some(ns.next()),
+                // Nothing is out of place.
+                outside_pod: Some(0),
             })
             .to_vec(),
         unattributed_cpu_ns: ns.next(),

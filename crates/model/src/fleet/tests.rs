@@ -209,7 +209,16 @@ fn a_kata_overhead_cgroup_is_watched_for_its_pod() {
         path: format!("/kata_overhead/{id}").into(),
         bandwidth: None,
     };
-    let mut facts = facts(vec![vcpu(vm(100), 101, 0, 1)], vec![]);
+    let outside = |tid, owner| ThreadFact {
+        cgroup: CgroupId(50),
+        ..thread(owner, tid, "qemu-system-x86", 1)
+    };
+    let threads = vec![
+        vcpu(vm(100), 101, 0, 1),
+        outside(100, Owner::Vm(vm(100))),
+        outside(102, Owner::Vm(vm(100))),
+    ];
+    let mut facts = facts(threads, vec![]);
     let pod = Arc::clone(&facts.cgroups[2].path);
     facts.cgroups[3].path = format!("{pod}/kata_{id}").into();
     facts.cgroups.push(overhead);
@@ -227,6 +236,16 @@ fn a_kata_overhead_cgroup_is_watched_for_its_pod() {
     assert_eq!(
         (vms[0].cgroup_layout, vms[0].runtime),
         (Some("split"), Some("kata"))
+    );
+    let outside: Vec<_> = vms[0]
+        .roles
+        .iter()
+        .map(|role| (role.role, role.outside_pod))
+        .collect();
+    assert_eq!(
+        outside,
+        [(Role::Vcpu, Some(0)), (Role::Emulator, Some(2))],
+        "what lies in the overhead cgroup is outside of the pod's"
     );
 }
 
