@@ -229,9 +229,30 @@ struct cpuid_record {
 	struct owner owner;
 };
 
-/* Key of map `retired`: all threads that ended alike. */
-struct retired_key {
+/* Upper bounds of the durations that are told apart, ms; the last kind has none. */
+#define THROTTLE_BOUNDS_MS { 1, 5, 10, 25, 50, 100, 250, 1000 }
+#define THROTTLE_DURATIONS 9
+
+/* Value of map `levels`, key: the id of a cgroup of a VM that can have a limit.
+ * What is counted began with its entry. */
+struct level {
+	/* Run queues of CPUs that were throttled. */
+	__u64 throttles;
+	/* Wall time in which at least one of them stood. Of one that stands
+	 * nothing is counted yet. */
+	__u64 wall_ns;
+	/* How often a run queue was set free, by how long it had stood; and the
+	 * sum: what the kernel adds to cpu.stat. */
+	__u64 durations[THROTTLE_DURATIONS];
+	__u64 duration_sum_ns;
+};
+
+/* Threads that count alike: key of the maps `retired` and `throttle_hits`. */
+struct thread_class {
 	struct owner owner;
+	/* In `retired` the first cgroup of `levels` from its own upwards, 0 if
+	 * there is none; in `throttle_hits` the one that was throttled. */
+	__u64 level;
 	/* THREAD_KTHREAD, _USER_WORKER, _IO_WORKER, or 0. */
 	__u32 flags;
 	/* ~0 if it ran none. */
@@ -264,7 +285,11 @@ enum drop_reason {
 	DROP_CGROUP_DEPTH = 4,
 	/* A vCPU's time on a pCPU found no room in `residency`. */
 	DROP_RESIDENCY_FULL = 5,
-	DROP_REASONS = 6,
+	/* Who ran when a quota ran out found no room in `throttle_hits`. */
+	DROP_HITS_FULL = 6,
+	/* A throttled cgroup found no room in `walls`: its wall time is lost. */
+	DROP_WALLS_FULL = 7,
+	DROP_REASONS = 8,
 };
 
 #endif

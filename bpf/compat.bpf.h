@@ -111,6 +111,20 @@ static __always_inline void read_halt_times(struct halt_times *times, struct kvm
  * stats"). */
 #define HAS_PF_TAKEN(vcpu) bpf_core_field_exists((vcpu)->stat.pf_taken)
 
+/* Since v6.3 CPUs set their run queues free at once: 8ad075c2eb1f ("sched: Async
+ * unthrottling for cfs bandwidth"). Before that one does it for all, and tracing
+ * programs of v5.10 cannot take a lock. */
+static __always_inline bool is_unthrottled_at_once(struct cfs_rq *queue)
+{
+	return bpf_core_field_exists(queue->throttled_csd_list);
+}
+
+/* An int before v6.18, a bool since. */
+static __always_inline bool is_queue_throttled(struct cfs_rq *queue)
+{
+	return BPF_CORE_READ_BITFIELD(queue, throttled);
+}
+
 /* Since v5.14: f4183717b370 ("sched/fair: Introduce the burstable CFS
  * controller"). */
 static __always_inline __u64 burst_ns(struct task_group *group)

@@ -35,7 +35,13 @@ enum {
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
+};
+
+/* The same: the verifier knows it by its name. */
+struct bpf_spin_lock {
+	__u32 val;
 };
 
 /* include/linux/sched.h */
@@ -133,6 +139,20 @@ struct task_struct {
 	char comm[16];
 	struct css_set *cgroups;
 	struct bpf_local_storage *bpf_storage;
+};
+
+/* kernel/sched/sched.h */
+struct rq {
+	int cpu;
+	__u64 clock;
+	struct task_struct *curr;
+};
+struct cfs_rq {
+	struct rq *rq;
+	struct task_group *tg;
+	int throttled;
+	__u64 throttled_clock;
+	struct hlist_node throttled_csd_list;
 };
 
 /* virt/kvm: include/linux/kvm_host.h, arch/x86/include/asm/kvm_host.h */

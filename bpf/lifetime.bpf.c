@@ -47,7 +47,7 @@ static __always_inline bool take_name(const struct owner *owner)
 	return true;
 }
 
-static __always_inline bool add_retired(const struct retired_key *key, const struct retired *times)
+static __always_inline bool add_retired(const struct thread_class *key, const struct retired *times)
 {
 	struct retired *sum = bpf_map_lookup_elem(&retired, key);
 
@@ -62,23 +62,17 @@ static __always_inline bool add_retired(const struct retired_key *key, const str
 
 /* Adds to an entry that may have to be made. Two CPUs may make it at once:
  * the one that loses adds to the other's. */
-static __always_inline bool make_retired(const struct retired_key *key, const struct retired *times)
+static __always_inline bool make_retired(const struct thread_class *key, const struct retired *times)
 {
 	return !bpf_map_update_elem(&retired, key, times, BPF_NOEXIST) || add_retired(key, times);
 }
 
 static __noinline void retire(struct task_struct *task, const struct owner *owner, __u32 vcpu_id,
-			      const struct retired *times)
+			      __u64 level, const struct retired *times)
 {
-	struct retired_key key = { .owner = *owner, .vcpu_id = vcpu_id };
-	unsigned int flags = task->flags;
+	struct thread_class key;
 
-	key.flags = (flags & PF_KTHREAD ? THREAD_KTHREAD : 0) |
-		    (flags & PF_IO_WORKER ? THREAD_IO_WORKER : 0) |
-		    (is_user_worker(flags) ? THREAD_USER_WORKER : 0);
-	bpf_probe_read_kernel_str(key.comm, sizeof(key.comm), task->comm);
-	bpf_probe_read_kernel_str(key.leader_comm, sizeof(key.leader_comm),
-				  task->group_leader->comm);
+	classify(task, owner, vcpu_id, level, &key);
 	if (add_retired(&key, times))
 		return;
 	if (take_name(owner) && make_retired(&key, times))
@@ -97,6 +91,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	struct mark *mark = mark_of(task);
 	struct retired times = { .threads = 1 };
 	struct owner owner = {};
+	__u64 level;
 
 	if (!control || !owner_of(task, mark, control, NULL, &owner))
 		return 0;
@@ -105,12 +100,14 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	if (mark && mark->is_retired)
 		return 0;
 	read_times(task, &times);
+	level = find_level(task_cgroup(task));
 	if (mark) {
 		charge_pcpu(task, mark);
 		mark->retired = times;
+		mark->retired_level = level;
 		mark->is_retired = 1;
 	}
-	retire(task, &owner, mark ? mark->vcpu_id : ~0U, &times);
+	retire(task, &owner, mark ? mark->vcpu_id : ~0U, level, &times);
 	return 0;
 }
 
@@ -130,7 +127,7 @@ int BPF_PROG(on_free, struct task_struct *task)
 	charge_pcpu(task, mark);
 	owner = mark->owner;
 	if (times.run_ns || times.wait_ns)
-		retire(task, &owner, mark->vcpu_id, &times);
+		retire(task, &owner, mark->vcpu_id, mark->retired_level, &times);
 	forget_mark(task);
 	return 0;
 }

@@ -27,6 +27,7 @@ struct mark {
 	__u64 cpuid_session;
 	__u64 cpuid_pass;
 	struct retired retired;
+	__u64 retired_level;
 };
 
 /* Only vCPU threads, vhost kernel threads and threads of VMs that are just
@@ -131,14 +132,79 @@ struct {
 	__type(value, __u64);
 } residency SEC(".maps");
 
+/* The cgroups of VMs that can have a limit; the agent sets them. Five a VM is
+ * more than any runtime makes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct level);
+} levels SEC(".maps");
+
 /* Up to NAMES_PER_OWNER names each; the agent removes those of owners that
  * are gone. 512 VMs with all their names, thousands with the usual ten. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 32768);
-	__type(key, struct retired_key);
+	__type(key, struct thread_class);
 	__type(value, struct retired);
 } retired SEC(".maps");
+
+/* Up to when wall time of a level is counted, and the last times before that in
+ * which no run queue stood: one that is set free late may have stood in some.
+ * 32 periods are seconds. */
+#define WALL_GAPS 32
+struct wall_gap {
+	__u64 from_ns;
+	__u64 to_ns;
+};
+struct wall {
+	/* Held where several CPUs may count at once. */
+	struct bpf_spin_lock lock;
+	__u32 gaps_made;
+	__u64 until_ns;
+	struct wall_gap gaps[WALL_GAPS];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct wall);
+} walls SEC(".maps");
+
+/* An empty one to begin with: too large for the stack. Its type has no lock, as
+ * none may be read as data. */
+struct no_wall {
+	__u64 zeros[sizeof(struct wall) / 8];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct no_wall);
+} no_wall SEC(".maps");
+
+/* A run queue that is just being set free by this CPU. */
+struct unthrottling {
+	__u64 queue;
+	__u64 stood_clock;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct unthrottling);
+} unthrottling SEC(".maps");
+
+/* How often threads ran when a quota ran out. The agent removes those of
+ * owners that are gone. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct thread_class);
+	__type(value, __u64);
+} throttle_hits SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

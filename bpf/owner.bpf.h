@@ -66,6 +66,22 @@ static __noinline __u64 find_pod(struct cgroup *cgroup)
 	return 0;
 }
 
+/* The first cgroup from `cgroup` upwards that can have a limit, or 0. */
+static __noinline __u64 find_level(struct cgroup *cgroup)
+{
+	__u64 id;
+
+	for (int depth = 0; depth < MAX_CGROUP_DEPTH; depth++) {
+		if (!cgroup)
+			break;
+		id = cgroup_id(cgroup);
+		if (bpf_map_lookup_elem(&levels, &id))
+			return id;
+		cgroup = cgroup_parent(cgroup);
+	}
+	return 0;
+}
+
 /* The watched pod that a cgroup lies in, or 0. */
 static __always_inline __u64 pod_of(struct cgroup *cgroup, const struct control *control)
 {
@@ -165,6 +181,24 @@ static __always_inline void learn_vm(struct task_struct *task, const struct owne
 	if (bpf_map_update_elem(&vms, &tgid, &fresh, BPF_ANY) ||
 	    (mm && bpf_map_update_elem(&vm_mms, &mm, owner, BPF_ANY)))
 		count_drop(DROP_VM_FULL);
+}
+
+/* What a thread counts as; its names are judged by the agent. */
+static __always_inline void classify(struct task_struct *task, const struct owner *owner,
+				     __u32 vcpu_id, __u64 level, struct thread_class *class)
+{
+	unsigned int flags = task->flags;
+
+	__builtin_memset(class, 0, sizeof(*class));
+	class->owner = *owner;
+	class->level = level;
+	class->vcpu_id = vcpu_id;
+	class->flags = (flags & PF_KTHREAD ? THREAD_KTHREAD : 0) |
+		       (flags & PF_IO_WORKER ? THREAD_IO_WORKER : 0) |
+		       (is_user_worker(flags) ? THREAD_USER_WORKER : 0);
+	bpf_probe_read_kernel_str(class->comm, sizeof(class->comm), task->comm);
+	bpf_probe_read_kernel_str(class->leader_comm, sizeof(class->leader_comm),
+				  task->group_leader->comm);
 }
 
 #endif

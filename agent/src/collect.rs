@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use virtlens_host::{CgroupVersion, Cgroups, HostRoot, ProcSource};
-use virtlens_model::facts::{Facts, Owner, ProcessFact, VmKey, WatchedCgroup};
+use virtlens_model::facts::{CgroupId, Facts, Owner, ProcessFact, VmKey, WatchedCgroup};
 use virtlens_model::fleet::Fleet;
 use virtlens_model::snapshot::{API_VERSION, Dropped, Node, Snapshot, Source, Vm};
 use virtlens_model::topology::host::HostTopology;
@@ -54,6 +54,8 @@ pub struct Collector {
     backend: Backend,
     fleet: Fleet,
     placement: Placement,
+    /// The changes of the fleet after which its levels were last set.
+    levels_of: Option<u64>,
     pcpu_series: bool,
     started: Instant,
     files_walked: Option<Instant>,
@@ -103,6 +105,7 @@ impl Collector {
             backend,
             fleet: Fleet::new(u64::try_from(options.linger.as_nanos()).unwrap_or(u64::MAX)),
             placement: Placement::default(),
+            levels_of: None,
             pcpu_series: options.pcpu_series,
             started: Instant::now(),
             files_walked: None,
@@ -192,6 +195,10 @@ impl Collector {
             }
             let cgroups = self.cgroups.as_ref().ok();
             let watched = self.fleet.watched(&facts, |path| cgroups?.id_of(path));
+            if self.levels_of != Some(self.fleet.changes()) {
+                self.backend.set_levels(self.fleet.levels())?;
+                self.levels_of = Some(self.fleet.changes());
+            }
             if !self.backend.watch(&watched)? {
                 break;
             }
@@ -355,6 +362,14 @@ impl Backend {
                 Ok(proc.watch(&watched))
             }
             Self::Nothing(_) => Ok(false),
+        }
+    }
+
+    /// Sets which cgroups can have a limit.
+    fn set_levels(&mut self, levels: HashSet<CgroupId>) -> anyhow::Result<()> {
+        match self {
+            Self::Bpf(pass) => Ok(pass.set_levels(levels)?),
+            Self::Proc(..) | Self::Nothing(_) => Ok(()),
         }
     }
 

@@ -12,8 +12,8 @@ use libbpf_rs::{Iter, MapCore as _, MapFlags, ObjectBuilder, OpenObject};
 use virtlens::collect::{Collector, Options};
 use virtlens_export::{Format, Reading, encode};
 use virtlens_model::snapshot::Snapshot;
-use virtlens_tests::bpf;
 
+use crate::bpf;
 use crate::clock::thread_ns;
 use crate::load::IdleThreads;
 use crate::stats::{Spread, real};

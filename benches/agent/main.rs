@@ -3,6 +3,7 @@
 //! agent [-- --save]`; it needs root and /dev/kvm, says so where they are
 //! missing, and measures what it can. It judges nothing for CI.
 
+mod bpf;
 mod clock;
 mod collection;
 mod load;

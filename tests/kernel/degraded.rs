@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use virtlens::collect::{Collector, Options};
-use virtlens_model::snapshot::{Role, Snapshot};
-use virtlens_tests::Minivm;
+use virtlens_model::snapshot::{Quota, Role, Snapshot};
+use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
 
 use crate::reader::{self, cpu_ns, options, threads, vm};
 
@@ -62,4 +62,45 @@ fn without_btf_a_vm_is_read_from_proc() {
         vm.vcpus.iter().all(|vcpu| vcpu.exits.is_none()),
         "unknown is absent"
     );
+}
+
+/// What a kernel without programs at its functions still says of throttling,
+/// and one with them: what is there is right, what is not is absent by name.
+#[test]
+fn throttling_is_followed_or_absent_by_name() {
+    let ready = reader::ready("throttling_is_followed");
+    if !ready || !need::all("throttling_is_followed", [need::cpu_cgroup()]) {
+        return;
+    }
+    let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
+    pod.set_quota(Some(30_000), 100_000);
+    let args = ["--vcpus", "1", "--name", "capped"];
+    let mut guest = Minivm::start_launch(Minivm::launch().args(args).cgroup(&pod));
+    let mut collector = reader::collector();
+    let first = collector.collect();
+    guest.burn_vcpus("all", 150);
+    // Threads that are gone at the next reading.
+    guest.spawn(3, 5, "gone");
+    let last = collector.collect();
+    let level = |snapshot: &Snapshot| vm(snapshot, guest.pid()).quota[0].clone();
+    let (low, high) = (level(&first), level(&last));
+    assert!(high.throttled_periods > low.throttled_periods, "{high:?}");
+    for role in [Role::Vcpu, Role::Emulator] {
+        let used = |quota: &Quota| quota.used_ns.get(&role).copied().unwrap_or(0);
+        let cpu = |snapshot| cpu_ns(vm(snapshot, guest.pid()), role);
+        let (used, cpu) = (used(&high) - used(&low), cpu(&last) - cpu(&first));
+        assert_eq!(used, cpu, "all of {} sits in the pod", role.name());
+        assert!(cpu > 10 * reader::MS, "{}: {cpu} ns", role.name());
+    }
+    let source = last.sources.iter().find(|one| one.name == "throttle");
+    let source = source.expect("it has a row");
+    let hits = vm(&last, guest.pid()).roles[0].throttle_hits;
+    if source.up {
+        let seen = high.throttle.expect("it is followed");
+        assert_eq!(seen.unthrottled_ns, high.throttled_ns - low.throttled_ns);
+        assert!(hits.is_some_and(|hits| hits > 0));
+    } else {
+        assert!(source.reason.contains("fentry"), "{source:?}");
+        assert_eq!((high.throttle, hits), (None, None), "unknown is absent");
+    }
 }

@@ -1,7 +1,6 @@
 //! Where vCPUs ran and whether they sit rightly, on this host as it is.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use virtlens::collect::{Collector, Options};
 use virtlens_model::placement::MismatchKind;
 use virtlens_model::snapshot::{Snapshot, Topology};
 use virtlens_tests::process::{is_halted, set_affinity};
-use virtlens_tests::{Minivm, Qemu, bpf, eventually, need};
+use virtlens_tests::{Minivm, Qemu, eventually, need};
 
 use crate::reader::{self, MS, assert_close};
 
@@ -22,10 +21,9 @@ struct Switches {
 
 impl Switches {
     fn of(tid: i32) -> Self {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernel/oracles/switches.bpf.c");
-        let bytes = bpf::compile(&source);
+        let bytes = include_bytes!(concat!(env!("OUT_DIR"), "/switches.bpf.o"));
         let mut open = ObjectBuilder::default()
-            .open_memory(&bytes)
+            .open_memory(bytes)
             .expect("it is an object");
         for mut map in open.maps_mut() {
             if map.name().to_string_lossy().ends_with(".rodata") {

@@ -5,6 +5,7 @@
 //! file and from the kernel's own counters, never from the agent.
 
 mod pods;
+mod throttle;
 
 use std::path::PathBuf;
 use std::thread::sleep;

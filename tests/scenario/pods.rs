@@ -162,7 +162,8 @@ impl Reader {
     }
 }
 
-fn times(threads: &[(u32, i32)]) -> Vec<u64> {
+/// CPU time of each thread, ns.
+pub(crate) fn times(threads: &[(u32, i32)]) -> Vec<u64> {
     threads
         .iter()
         .map(|(pid, tid)| {

@@ -9,7 +9,6 @@
 //! A test here panics where something goes wrong: so do all of these.
 
 mod binary;
-pub mod bpf;
 mod cgroup;
 mod launch;
 mod minivm;

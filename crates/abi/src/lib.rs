@@ -17,6 +17,8 @@ pub const CGROUP_NAME_LEN: usize = 256;
 pub const MASK_WORDS_MAX: usize = 32;
 /// The most CPUID leaves that KVM holds for a vCPU.
 pub const CPUID_LEAVES_MAX: usize = 256;
+/// How many durations of a throttling are told apart.
+pub const THROTTLE_DURATIONS: usize = 9;
 
 /// A field of a struct: its name, offset and size in bytes.
 pub type Field = (&'static str, usize, usize);
@@ -188,9 +190,17 @@ mirror! {
         head: RecordHead,
         owner: Owner,
     }
-    /// `struct retired_key`: key of map `retired`.
-    retired_key => RetiredKey {
+    /// `struct level`: value of map `levels`.
+    level => Level {
+        throttles: u64,
+        wall_ns: u64,
+        durations: [u64; THROTTLE_DURATIONS],
+        duration_sum_ns: u64,
+    }
+    /// `struct thread_class`: key of the maps `retired` and `throttle_hits`.
+    thread_class => ThreadClass {
         owner: Owner,
+        level: u64,
         flags: u32,
         vcpu_id: u32,
         comm: [u8; COMM_LEN],
@@ -260,6 +270,10 @@ enumerators! {
     DROP_CGROUP_DEPTH = 4,
     /// A vCPU's time on a pCPU is lost.
     DROP_RESIDENCY_FULL = 5,
+    /// Who ran when a quota ran out is lost.
+    DROP_HITS_FULL = 6,
+    /// The wall time of a throttling is lost.
+    DROP_WALLS_FULL = 7,
     /// How many reasons there are.
-    DROP_REASONS = 6,
+    DROP_REASONS = 8,
 }

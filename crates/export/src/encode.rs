@@ -104,6 +104,7 @@ impl Collector for FamilyOfReading {
             Kind::Counter => MetricType::Counter,
             Kind::Gauge => MetricType::Gauge,
             Kind::Info => MetricType::Info,
+            Kind::Histogram => MetricType::Histogram,
         };
         let metric = encoder.encode_descriptor(
             family.base_name(),

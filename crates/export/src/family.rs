@@ -8,6 +8,7 @@ use crate::Reading;
 use crate::agent_rows::AGENT_FAMILIES;
 use crate::placement_rows::PLACEMENT_FAMILIES;
 use crate::samples::Samples;
+use crate::throttle_rows::THROTTLE_FAMILIES;
 use crate::vm_rows::VM_FAMILIES;
 
 /// The labels that every series of a VM carries, before its own.
@@ -22,6 +23,9 @@ pub enum Kind {
     Gauge,
     /// Always 1; what it says stands in its labels.
     Info,
+    /// How often something took how long: series of `_bucket`, `_sum` and
+    /// `_count`.
+    Histogram,
 }
 
 impl Kind {
@@ -31,6 +35,7 @@ impl Kind {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
             Self::Info => "info",
+            Self::Histogram => "histogram",
         }
     }
 }
@@ -73,6 +78,7 @@ impl fmt::Debug for Rows {
 pub fn families() -> impl Iterator<Item = &'static Family> {
     VM_FAMILIES
         .iter()
+        .chain(THROTTLE_FAMILIES)
         .chain(PLACEMENT_FAMILIES)
         .chain(AGENT_FAMILIES)
 }
@@ -92,7 +98,7 @@ impl Family {
     pub(crate) fn base_name(&self) -> &'static str {
         let suffix = match self.kind {
             Kind::Counter => "_total",
-            Kind::Gauge => "",
+            Kind::Gauge | Kind::Histogram => "",
             Kind::Info => "_info",
         };
         let name = self.name.strip_suffix(suffix).unwrap_or(self.name);
@@ -127,7 +133,7 @@ mod tests {
             let unit = family.unit.map_or(String::new(), |unit| format!("_{unit}"));
             let suffix = match family.kind {
                 Kind::Counter => "_total",
-                Kind::Gauge => "",
+                Kind::Gauge | Kind::Histogram => "",
                 Kind::Info => "_info",
             };
             assert_eq!(format!("{}{unit}{suffix}", family.base_name()), name);

@@ -16,6 +16,7 @@ mod format;
 mod placement_rows;
 mod samples;
 mod seconds;
+mod throttle_rows;
 mod vm_rows;
 
 use std::sync::Arc;

@@ -68,6 +68,24 @@ impl Samples<'_, '_> {
             .encode_info(&Labels::new(self.vm, self.family, labels))
     }
 
+    /// The series of a histogram of times: `counts` by upper bound, and one more.
+    pub(crate) fn histogram(
+        &mut self,
+        labels: &[Label],
+        sum_ns: u64,
+        bounds_ns: &[u64],
+        counts: &[u64],
+    ) -> fmt::Result {
+        let bounds = bounds_ns.iter().map(|ns| seconds(*ns));
+        let bounds = bounds.chain([f64::INFINITY]);
+        let buckets: Vec<(f64, u64)> = bounds.zip(counts.iter().copied()).collect();
+        let set = Labels::new(self.vm, self.family, labels);
+        let count = counts.iter().sum();
+        self.metric
+            .encode_family(&set)?
+            .encode_histogram::<NoLabelSet>(seconds(sum_ns), count, &buckets, None)
+    }
+
     fn series<V>(&mut self, labels: &[Label], value: &V) -> fmt::Result
     where
         V: EncodeCounterValue + EncodeGaugeValue,
@@ -90,7 +108,7 @@ where
 {
     match kind {
         Kind::Counter => series.encode_counter(value, NO_EXEMPLAR),
-        Kind::Gauge | Kind::Info => series.encode_gauge(value),
+        Kind::Gauge | Kind::Info | Kind::Histogram => series.encode_gauge(value),
     }
 }
 

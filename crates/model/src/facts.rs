@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
 
 use crate::cpuset::CpuSet;
+use crate::throttle::ThrottlingFacts;
 use crate::topology::guest::GuestTopology;
 use crate::topology::host::Distance;
 
@@ -294,19 +295,29 @@ pub struct Bandwidth {
     pub throttled_ns: u64,
 }
 
-/// What threads that have ended had used, summed by owner and names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RetiredFact {
-    /// Whose they were.
+/// Threads that count alike, living or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ThreadClass {
+    /// Whose they are.
     pub owner: Owner,
-    /// What they were.
+    /// The cgroup that they sat in, or the nearest above it that can have a
+    /// limit; `None` where it is not known.
+    pub cgroup: Option<CgroupId>,
+    /// What they are.
     pub kind: ThreadKind,
-    /// The vCPU that they ran, if they did.
+    /// The vCPU that they run, if they do.
     pub vcpu_id: Option<u32>,
-    /// Their name when they ended; empty where names were too many to keep.
+    /// Their name; empty where names were too many to keep.
     pub comm: Comm,
     /// Their process's name; empty where names were too many to keep.
     pub process_comm: Comm,
+}
+
+/// What threads that have ended had used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetiredFact {
+    /// Which threads; the names are those at their end.
+    pub class: ThreadClass,
     /// How many threads.
     pub threads: u64,
     /// CPU time, ns, with what they used after they began to exit.
@@ -343,6 +354,9 @@ pub struct Facts {
     pub placements: FxHashMap<VmKey, VmPlacementFact>,
     /// Where vCPUs ran; `None` where it was not asked for, or is not followed.
     pub residency: Option<Vec<ResidencyFact>>,
+    /// Throttling by cgroup, and who ran when quotas ran out; `None` where it
+    /// is not followed.
+    pub throttling: Option<ThrottlingFacts>,
 }
 
 impl Serialize for Moves {

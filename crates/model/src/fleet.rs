@@ -16,11 +16,11 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::facts::{
-    CgroupId, Facts, Owner, ProcessFact, RetiredFact, ThreadFact, VmKey, WatchedCgroup,
+    CgroupId, Facts, Owner, ProcessFact, ThreadClass, ThreadFact, VmKey, WatchedCgroup,
 };
 use crate::ledger::Ledger;
-use crate::place::{Cgroups, Place};
-use crate::reading::Reading;
+use crate::place::{Cgroups, Place, ancestors};
+use crate::reading::{Reading, Seat};
 use crate::snapshot::{Quota, Role, Vm};
 use crate::vmm::{self, Identity};
 use crate::{cgroup, roles};
@@ -30,6 +30,8 @@ use crate::{cgroup, roles};
 pub struct Fleet {
     linger_ns: u64,
     vms: FxHashMap<VmKey, Member>,
+    /// How often VMs came, went or moved.
+    changes: u64,
 }
 
 /// One VM.
@@ -60,6 +62,22 @@ impl Member {
         let uid = place.and_then(|place| place.location.uid.as_deref());
         (uid, &self.name)
     }
+
+    /// Its cgroups that can have a limit.
+    pub fn levels(&self) -> impl Iterator<Item = CgroupId> + '_ {
+        let place = self.place.iter().flat_map(|place| &place.levels);
+        let overhead = self.overhead.iter().copied();
+        place.map(|(id, _)| *id).chain(overhead)
+    }
+
+    /// The first of its levels from `cgroup` upwards.
+    pub fn level_of(&self, cgroup: CgroupId, cgroups: &Cgroups<'_>) -> Option<CgroupId> {
+        let is_level = |id: &CgroupId| self.levels().any(|level| level == *id);
+        let above = || ancestors(cgroup, cgroups).map(|fact| fact.id);
+        Some(cgroup)
+            .filter(is_level)
+            .or_else(|| above().find(is_level))
+    }
 }
 
 impl Fleet {
@@ -68,6 +86,7 @@ impl Fleet {
         Self {
             linger_ns,
             vms: FxHashMap::default(),
+            changes: 0,
         }
     }
 
@@ -83,6 +102,7 @@ impl Fleet {
     pub fn admit(&mut self, vm: VmKey, process: &ProcessFact, facts: &Facts) {
         let cgroups = by_id(facts);
         let place = place_of(vm, facts, &cgroups);
+        self.changes += 1;
         let identity = vmm::identify(process);
         let wanted = wanted_name(&identity, place.as_ref(), process, vm);
         let uid = place.as_ref().and_then(|place| place.location.uid.clone());
@@ -120,6 +140,7 @@ impl Fleet {
         id_of: impl Fn(&str) -> Option<CgroupId>,
     ) -> HashSet<WatchedCgroup> {
         let moved = self.moved(facts);
+        self.changes += moved.len() as u64;
         // Mostly nobody has moved, and then nobody asks for them.
         let cgroups = if moved.is_empty() {
             Cgroups::default()
@@ -149,6 +170,16 @@ impl Fleet {
                 overhead.chain([root])
             })
             .collect()
+    }
+
+    /// A number that changes whenever [`Fleet::levels`] may.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// The cgroups of all VMs that can have a limit.
+    pub fn levels(&self) -> HashSet<CgroupId> {
+        self.vms.values().flat_map(Member::levels).collect()
     }
 
     /// Accounts one reading taken at `now_ns` on a clock that never falls.
@@ -196,6 +227,7 @@ impl Fleet {
                 let mut reading = Reading::default();
                 reading.placement = facts.placements.get(vm).copied().unwrap_or_default();
                 reading.residency_known = facts.residency.is_some();
+                reading.throttling = facts.throttling.as_ref();
                 (*vm, reading)
             })
             .collect();
@@ -206,16 +238,32 @@ impl Fleet {
             let (Some(member), Some(reading)) = (self.vms.get(&vm), readings.get_mut(&vm)) else {
                 continue;
             };
+            let mut seat = Seat::default();
             for thread in run {
-                let path = cgroups.get(&thread.cgroup).map(|fact| &*fact.path);
-                reading.living(thread, role_of_living(thread, &member.identity), path);
+                if seat.cgroup != Some(thread.cgroup) {
+                    seat = Seat::of(thread.cgroup, member, cgroups);
+                }
+                reading.living(thread, role_of_living(thread, &member.identity), seat);
             }
         }
         for retired in &facts.retired {
-            if let Some(vm) = vm_of(retired.owner)
+            if let Some(vm) = vm_of(retired.class.owner)
                 && let (Some(member), Some(reading)) = (self.vms.get(&vm), readings.get_mut(&vm))
             {
-                reading.retired(retired, role_of_retired(retired, &member.identity));
+                let level = retired.class.cgroup;
+                let level = level.and_then(|cgroup| member.level_of(cgroup, cgroups));
+                reading.retired(
+                    retired,
+                    role_of_class(&retired.class, &member.identity),
+                    level,
+                );
+            }
+        }
+        for hit in facts.throttling.iter().flat_map(|seen| &seen.hits) {
+            if let Some(vm) = vm_of(hit.class.owner)
+                && let (Some(member), Some(reading)) = (self.vms.get(&vm), readings.get_mut(&vm))
+            {
+                reading.hit(hit, role_of_class(&hit.class, &member.identity));
             }
         }
         for fact in facts.residency.iter().flatten() {
@@ -262,6 +310,7 @@ impl Fleet {
             .filter(|(_, member)| over(member))
             .map(|(vm, member)| (*vm, member.place.as_ref().and_then(|place| place.root)))
             .collect();
+        self.changes += gone.len() as u64;
         for (vm, _) in &gone {
             self.vms.remove(vm);
         }
@@ -325,20 +374,20 @@ fn role_of_living(thread: &ThreadFact, identity: &Identity) -> Option<Role> {
     })
 }
 
-/// The role under which ended threads count; none where their names were too
+/// The role under which threads that count alike do; none where their names were too
 /// many to keep.
-fn role_of_retired(retired: &RetiredFact, identity: &Identity) -> Option<Role> {
-    let nameless = retired.comm.as_bytes().is_empty() && retired.process_comm.as_bytes().is_empty();
-    if nameless && retired.vcpu_id.is_none() {
+fn role_of_class(class: &ThreadClass, identity: &Identity) -> Option<Role> {
+    let nameless = class.comm.as_bytes().is_empty() && class.process_comm.as_bytes().is_empty();
+    if nameless && class.vcpu_id.is_none() {
         return None;
     }
     roles::role_of(&roles::Traits {
-        kind: retired.kind,
-        is_vcpu: retired.vcpu_id.is_some(),
-        in_vmm: matches!(retired.owner, Owner::Vm(_)),
+        kind: class.kind,
+        is_vcpu: class.vcpu_id.is_some(),
+        in_vmm: matches!(class.owner, Owner::Vm(_)),
         vmm: identity.vmm,
-        comm: retired.comm,
-        process_comm: retired.process_comm,
+        comm: class.comm,
+        process_comm: class.process_comm,
     })
 }
 

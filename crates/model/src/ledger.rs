@@ -72,34 +72,57 @@ impl Times {
     }
 }
 
-/// The times of one role (or of what has none) as they are shown.
+/// A total of a VM's pod: a part of it comes from the VMM's own process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TimesMeter {
-    cpu: Meter,
-    wait: Meter,
+pub struct PodMeter {
+    meter: Meter,
     /// The most that came from the VMM's own process.
-    own: Times,
+    own: u64,
     /// What came from VMM processes of this VM before the present one.
-    former: Times,
+    former: u64,
 }
 
-impl TimesMeter {
+impl PodMeter {
     /// `own` is of the VMM's process, `pod` of the other processes of its pod.
-    pub fn read(&mut self, own: Times, pod: Times) -> Times {
-        self.own.cpu_ns = self.own.cpu_ns.max(own.cpu_ns);
-        self.own.wait_ns = self.own.wait_ns.max(own.wait_ns);
-        let Times { cpu_ns, wait_ns } = self.own;
-        Times {
-            cpu_ns: self.cpu.read(self.former.cpu_ns + cpu_ns + pod.cpu_ns),
-            wait_ns: self.wait.read(self.former.wait_ns + wait_ns + pod.wait_ns),
-        }
+    pub fn read(&mut self, own: u64, pod: u64) -> u64 {
+        self.own = self.own.max(own);
+        let total = self.former.saturating_add(self.own).saturating_add(pod);
+        self.meter.read(total)
     }
 
     /// The VMM's process is replaced by another; the pod's other processes
     /// go on.
     pub fn succeed(&mut self) {
-        self.former.add(self.own.cpu_ns, self.own.wait_ns);
-        self.own = Times::default();
+        self.former = self.former.saturating_add(self.own);
+        self.own = 0;
+    }
+
+    /// The total as last read.
+    pub fn total(&self) -> u64 {
+        self.meter.total()
+    }
+}
+
+/// The times of one role (or of what has none) as they are shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TimesMeter {
+    cpu: PodMeter,
+    wait: PodMeter,
+}
+
+impl TimesMeter {
+    /// `own` is of the VMM's process, `pod` of the other processes of its pod.
+    pub fn read(&mut self, own: Times, pod: Times) -> Times {
+        Times {
+            cpu_ns: self.cpu.read(own.cpu_ns, pod.cpu_ns),
+            wait_ns: self.wait.read(own.wait_ns, pod.wait_ns),
+        }
+    }
+
+    /// See [`PodMeter::succeed`].
+    pub fn succeed(&mut self) {
+        self.cpu.succeed();
+        self.wait.succeed();
     }
 }
 
@@ -125,6 +148,8 @@ pub struct Ledger {
     pub vcpus: BTreeMap<u32, VcpuMeter>,
     /// Workers of each role, by ordinal.
     pub workers: BTreeMap<Role, Vec<WorkerSlot>>,
+    /// How often each role ran when a quota ran out, by [`sum_index`].
+    pub hits: [PodMeter; SUMS],
     /// By cgroup path.
     pub quotas: BTreeMap<Arc<str>, QuotaMeter>,
     /// Of the tightest level of each scope.
@@ -146,6 +171,8 @@ impl Ledger {
     /// The VM was started again by another VMM process.
     pub fn succeed(&mut self) {
         self.roles.iter_mut().for_each(TimesMeter::succeed);
+        self.hits.iter_mut().for_each(PodMeter::succeed);
+        self.quotas.values_mut().for_each(QuotaMeter::succeed);
         self.vcpus.values_mut().for_each(VcpuMeter::renew);
         self.guest.renew();
         self.moves.iter_mut().flatten().for_each(Meter::renew);

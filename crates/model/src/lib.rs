@@ -14,6 +14,7 @@
 //! Nothing here opens a file, asks the time or reads the environment.
 
 pub mod cgroup;
+pub mod charge;
 pub mod cpuset;
 pub mod facts;
 pub mod fleet;
@@ -24,6 +25,7 @@ pub mod quota;
 pub mod reading;
 pub mod roles;
 pub mod snapshot;
+pub mod throttle;
 pub mod topology;
 pub mod vmm;
 pub mod window;

@@ -4,14 +4,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::charge::{Charges, PodSums};
 use crate::facts::{
-    Owner, ResidencyFact, RetiredFact, ThreadFact, VcpuFact, VmKey, VmPlacementFact,
+    CgroupId, Owner, ResidencyFact, RetiredFact, ThreadFact, VcpuFact, VmKey, VmPlacementFact,
 };
 use crate::fleet::Member;
 use crate::ledger::{Ledger, SUMS, StatsMeter, Times, VcpuMeter, WorkerId, sum_index};
 use crate::place::Cgroups;
 use crate::quota;
 use crate::snapshot::{Role, RoleUse, Thread, Vcpu, VcpuCount, Vm, Worker};
+use crate::throttle::{HitFact, ThrottlingFacts};
 use crate::topology::guest::GuestTopology;
 
 /// What one reading said of one VM.
@@ -24,6 +26,12 @@ pub struct Reading<'a> {
     /// By [`sum_index`]: of the VMM's process, and of the rest of its pod.
     own: [Times; SUMS],
     pod: [Times; SUMS],
+    /// CPU time by the cgroup that can have a limit.
+    charges: Charges,
+    /// How often its threads ran when a quota ran out.
+    hits: PodSums,
+    /// Throttling, if it is followed.
+    pub throttling: Option<&'a ThrottlingFacts>,
     vcpus: BTreeMap<u32, VcpuSums<'a>>,
     /// Some thread has no run delay.
     wait_unknown: bool,
@@ -33,6 +41,28 @@ pub struct Reading<'a> {
     pub placement: VmPlacementFact,
     /// Where the vCPUs ran was read.
     pub residency_known: bool,
+}
+
+/// Where a thread sits.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Seat<'a> {
+    /// Its cgroup.
+    pub cgroup: Option<CgroupId>,
+    /// The path of that, if it was told.
+    pub path: Option<&'a str>,
+    /// The first cgroup from there upwards that can have a limit.
+    pub level: Option<CgroupId>,
+}
+
+impl<'a> Seat<'a> {
+    /// The seat of a thread of `member`, or of its pod, in `cgroup`.
+    pub fn of(cgroup: CgroupId, member: &Member, cgroups: &Cgroups<'a>) -> Self {
+        Self {
+            cgroup: Some(cgroup),
+            path: cgroups.get(&cgroup).map(|fact| &*fact.path),
+            level: member.level_of(cgroup, cgroups),
+        }
+    }
 }
 
 /// What all threads of one vCPU used.
@@ -60,8 +90,10 @@ impl VcpuSums<'_> {
 
 impl<'a> Reading<'a> {
     /// Adds a living thread.
-    pub fn living(&mut self, thread: &'a ThreadFact, role: Option<Role>, path: Option<&'a str>) {
-        self.threads.push((thread, role, path));
+    pub fn living(&mut self, thread: &'a ThreadFact, role: Option<Role>, seat: Seat<'a>) {
+        self.threads.push((thread, role, seat.path));
+        self.charges
+            .add(seat.level, thread.owner, role, thread.cpu_ns);
         self.wait_unknown |= thread.wait_ns.is_none();
         let wait_ns = thread.wait_ns.unwrap_or(0);
         self.sum(thread.owner, role).add(thread.cpu_ns, wait_ns);
@@ -76,15 +108,21 @@ impl<'a> Reading<'a> {
     }
 
     /// Adds threads that have ended.
-    pub fn retired(&mut self, retired: &RetiredFact, role: Option<Role>) {
-        self.sum(retired.owner, role)
-            .add(retired.cpu_ns, retired.wait_ns);
-        if let Some(id) = retired.vcpu_id {
+    pub fn retired(&mut self, retired: &RetiredFact, role: Option<Role>, level: Option<CgroupId>) {
+        let owner = retired.class.owner;
+        self.charges.add(level, owner, role, retired.cpu_ns);
+        self.sum(owner, role).add(retired.cpu_ns, retired.wait_ns);
+        if let Some(id) = retired.class.vcpu_id {
             let sums = self.vcpus.entry(id).or_default();
             sums.times.add(retired.cpu_ns, retired.wait_ns);
             sums.guest_ns += retired.guest_ns;
             self.guest_ns += retired.guest_ns;
         }
+    }
+
+    /// Adds how often threads ran when a quota ran out.
+    pub fn hit(&mut self, hit: &HitFact, role: Option<Role>) {
+        self.hits.add(hit.class.owner, role, hit.hits);
     }
 
     /// Adds what a vCPU used on one pCPU.
@@ -114,7 +152,7 @@ impl<'a> Reading<'a> {
         let moves = ledger.moves(self.placement.moves);
         let guest = ledger.guest.read(self.guest_ns);
         let workers = self.workers(ledger);
-        quota::read(member, cgroups);
+        quota::read(member, cgroups, &self.charges, self.throttling);
         let place = member.place.as_ref();
         let location = place.map(|place| &place.location);
         let text = |text: &Option<String>| text.as_deref().map(Arc::from);
@@ -176,6 +214,9 @@ impl<'a> Reading<'a> {
                     cpu_ns: times.cpu_ns,
                     wait_ns: (!self.wait_unknown).then_some(times.wait_ns),
                     outside_pod: outside.map(|outside| outside[index]),
+                    throttle_hits: self.throttling.map(|_| {
+                        ledger.hits[index].read(self.hits.own[index], self.hits.pod[index])
+                    }),
                 })
             })
             .collect()

@@ -12,6 +12,7 @@ use serde::{Serialize, Serializer};
 use crate::cpuset::CpuSet;
 use crate::facts::{Comm, Moves};
 use crate::placement::{Mismatch, MismatchKind, Pairs, Unjudged};
+use crate::throttle::Throttle;
 use crate::topology::guest::{GuestPlace, GuestShape};
 use crate::topology::host::HostPlace;
 
@@ -287,6 +288,9 @@ pub struct RoleUse {
     /// Living threads in a cgroup outside of their pod's, which its limits and
     /// its accounting miss; `None` where the VM is no pod's.
     pub outside_pod: Option<u32>,
+    /// How often a thread of it ran when a quota of the VM ran out, where that
+    /// is followed.
+    pub throttle_hits: Option<u64>,
 }
 
 /// One living thread of a VM.
@@ -389,6 +393,11 @@ pub struct Quota {
     pub throttled_periods: u64,
     /// Time throttled, summed over CPUs, ns.
     pub throttled_ns: u64,
+    /// CPU time of threads that sit in it or below, by role, ns; only where it
+    /// has a limit, or had one.
+    pub used_ns: BTreeMap<Role, u64>,
+    /// What was seen of its throttling, where that is followed.
+    pub throttle: Option<Throttle>,
 }
 
 /// VM exits by class; the classes add up to all exits.

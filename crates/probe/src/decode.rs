@@ -12,9 +12,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use virtlens_abi as abi;
 use virtlens_model::cpuset::CpuSet;
 use virtlens_model::facts::{
-    CgroupId, Comm, Exits, Facts, Moves, Owner, ResidencyFact, RetiredFact, ThreadFact, ThreadKind,
-    VcpuFact, VcpuStats, VmFact, VmKey,
+    CgroupId, Comm, Exits, Facts, Moves, Owner, ResidencyFact, RetiredFact, ThreadClass,
+    ThreadFact, ThreadKind, VcpuFact, VcpuStats, VmFact, VmKey,
 };
+use virtlens_model::throttle::{Durations, ThrottleFact};
 use virtlens_model::topology::guest::{CpuidEntry, GuestTopology};
 use virtlens_model::topology::host::Distance;
 use zerocopy::FromBytes;
@@ -176,17 +177,37 @@ pub fn vcpu_fds(stream: &[u8]) -> Result<Vec<VmFact>, Error> {
 }
 
 /// One entry of the map `retired`.
-pub fn retired(key: &abi::RetiredKey, sum: &abi::Retired) -> RetiredFact {
+pub fn retired(key: &abi::ThreadClass, sum: &abi::Retired) -> RetiredFact {
     RetiredFact {
-        owner: owner(key.owner),
-        kind: kind(key.flags),
-        vcpu_id: (key.vcpu_id != u32::MAX).then_some(key.vcpu_id),
-        comm: Comm(key.comm),
-        process_comm: Comm(key.leader_comm),
+        class: class(key),
         threads: sum.threads,
         cpu_ns: sum.run_ns,
         wait_ns: sum.wait_ns,
         guest_ns: sum.guest_ns,
+    }
+}
+
+/// Threads that count alike, as the programs write them.
+pub fn class(class: &abi::ThreadClass) -> ThreadClass {
+    ThreadClass {
+        owner: owner(class.owner),
+        cgroup: (class.level != 0).then_some(CgroupId(class.level)),
+        kind: kind(class.flags),
+        vcpu_id: (class.vcpu_id != u32::MAX).then_some(class.vcpu_id),
+        comm: Comm(class.comm),
+        process_comm: Comm(class.leader_comm),
+    }
+}
+
+/// One entry of the map `levels`.
+pub fn throttle(level: &abi::Level) -> ThrottleFact {
+    ThrottleFact {
+        throttles: level.throttles,
+        wall_ns: level.wall_ns,
+        durations: Durations {
+            counts: level.durations,
+            sum_ns: level.duration_sum_ns,
+        },
     }
 }
 

@@ -20,6 +20,7 @@ pub mod plan;
 mod retired;
 pub mod source;
 mod sys;
+mod throttle;
 
 /// The compiled BPF object, for every loader.
 pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/virtlens.bpf.o"));

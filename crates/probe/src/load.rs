@@ -55,6 +55,11 @@ fn load_object(plan: &Plan, cgroup_v1: bool) -> Result<Object, libbpf_rs::Error>
 
 /// After a refusal: less, in the order of what is least missed.
 fn retreat(mut plan: Plan, cause: libbpf_rs::Error) -> Result<Plan, Error> {
+    let without =
+        |plan: Plan, feature| plan.without(feature, format!("refused by the kernel: {cause}"));
+    if plan.features.contains(&Feature::Throttle) {
+        return Ok(without(plan, Feature::Throttle));
+    }
     if plan.task_storage {
         plan.task_storage = false;
         return Ok(plan);
@@ -64,7 +69,7 @@ fn retreat(mut plan: Plan, cause: libbpf_rs::Error) -> Result<Plan, Error> {
         .into_iter()
         .find(|feature| plan.features.contains(feature))
     {
-        Some(feature) => Ok(plan.without(feature, format!("refused by the kernel: {cause}"))),
+        Some(feature) => Ok(without(plan, feature)),
         None => Err(Error::Load(cause)),
     }
 }

@@ -13,15 +13,18 @@ pub enum Feature {
     Lifetime,
     /// On which pCPUs vCPUs ran, and how often they moved.
     Placement,
+    /// When quotas ran out, for how long, and who ran then.
+    Throttle,
 }
 
 impl Feature {
     /// All features, in the order in which they are shown.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::TaskPass,
         Self::FilePass,
         Self::Lifetime,
         Self::Placement,
+        Self::Throttle,
     ];
 
     /// The name as shown.
@@ -31,6 +34,7 @@ impl Feature {
             Self::FilePass => "file_pass",
             Self::Lifetime => "lifetime",
             Self::Placement => "placement",
+            Self::Throttle => "throttle",
         }
     }
 
@@ -41,6 +45,7 @@ impl Feature {
             Self::FilePass => &["sample_files"],
             Self::Lifetime => &["on_exit", "on_free"],
             Self::Placement => &["on_migrate"],
+            Self::Throttle => &["on_throttle", "pre_unthrottle", "on_unthrottle"],
         }
     }
 
@@ -52,6 +57,10 @@ impl Feature {
             Self::Lifetime => "what a thread used after the last reading before its end is lost",
             Self::Placement => {
                 "where vCPUs ran is not known: VMs that are not pinned are not judged by topology"
+            }
+            Self::Throttle => {
+                "of throttling there is what the kernel counts: not the wall time, not each \
+                 duration, not who ran when the quota ran out"
             }
         }
     }
@@ -113,7 +122,24 @@ pub fn plan(facts: &KernelFacts) -> Plan {
         Some(reason) => Feature::ALL.into_iter().fold(plan, |plan, feature| {
             plan.without(feature, reason.to_owned())
         }),
-        None => plan,
+        None => match throttle_obstacle(facts) {
+            Some(reason) => plan.without(Feature::Throttle, reason.to_owned()),
+            None => plan,
+        },
+    }
+}
+
+/// What stands in the way of programs at the scheduler's throttling.
+fn throttle_obstacle(facts: &KernelFacts) -> Option<&'static str> {
+    if !facts.throttle_functions {
+        Some(
+            "the kernel has no CPU limits (CONFIG_CFS_BANDWIDTH), or its throttling is no \
+             function of its own",
+        )
+    } else if !facts.fentry {
+        Some("the kernel refuses programs at its functions (fentry)")
+    } else {
+        None
     }
 }
 
@@ -158,6 +184,8 @@ mod tests {
             task_storage: true,
             host_pids: true,
             possible_cpus: 2,
+            fentry: true,
+            throttle_functions: true,
         }
     }
 
@@ -260,6 +288,35 @@ mod tests {
                 "{word}"
             );
             assert_eq!(plan.left_out.len(), Feature::ALL.len());
+        }
+    }
+
+    #[test]
+    fn without_fentry_only_the_throttle_events_are_left_out() {
+        let cases = [
+            (
+                KernelFacts {
+                    fentry: false,
+                    ..good()
+                },
+                "fentry",
+            ),
+            (
+                KernelFacts {
+                    throttle_functions: false,
+                    ..good()
+                },
+                "CONFIG_CFS_BANDWIDTH",
+            ),
+        ];
+        for (facts, word) in cases {
+            let plan = plan(&facts);
+            let [(feature, reason)] = plan.left_out.as_slice() else {
+                panic!("{:?}", plan.left_out);
+            };
+            assert_eq!(*feature, Feature::Throttle);
+            assert!(reason.contains(word), "{reason}");
+            assert_eq!(plan.features.len(), Feature::ALL.len() - 1);
         }
     }
 

@@ -13,7 +13,7 @@ use crate::{Error, decode};
 /// Reads that map.
 #[derive(Default)]
 pub(crate) struct Retired {
-    batch: Batch<abi::RetiredKey, abi::Retired>,
+    batch: Batch<abi::ThreadClass, abi::Retired>,
     /// Entries when it was last read.
     pub(crate) entries: u64,
 }
@@ -37,7 +37,7 @@ impl Retired {
                 keys.push(*key);
             }
         })?;
-        let delete = |key: &abi::RetiredKey| maps.delete("retired", key.as_bytes());
+        let delete = |key: &abi::ThreadClass| maps.delete("retired", key.as_bytes());
         keys.iter().try_for_each(delete)
     }
 }

@@ -6,8 +6,9 @@ use std::os::fd::AsFd;
 
 use libbpf_rs::{Iter, Link, Object};
 use virtlens_abi as abi;
-use virtlens_model::facts::{Facts, Owner, ResidencyFact, VmFact, VmKey, WatchedCgroup};
+use virtlens_model::facts::{CgroupId, Facts, Owner, ResidencyFact, VmFact, VmKey, WatchedCgroup};
 use virtlens_model::snapshot::{Dropped, MapFill, ProgramCost};
+use virtlens_model::throttle::ThrottlingFacts;
 use virtlens_model::topology::host::HostTopology;
 use zerocopy::IntoBytes;
 
@@ -17,6 +18,7 @@ use crate::placement::Placement;
 use crate::plan::{Feature, Plan};
 use crate::retired::Retired;
 use crate::sys::{self, Batch};
+use crate::throttle::Throttle;
 use crate::{Error, load};
 
 /// The kernel's buffer of a task iterator is 8 pages; two of them a read
@@ -35,6 +37,8 @@ const DROP_REASONS: [&str; abi::DROP_REASONS as usize] = [
     "retired_names",
     "cgroup_depth",
     "residency_full",
+    "throttle_hits_full",
+    "walls_full",
 ];
 
 /// The loaded programs and all that is needed to read them.
@@ -50,6 +54,7 @@ pub struct TaskPass {
     stream: Buffer,
     retired: Retired,
     placement: Placement,
+    throttle: Throttle,
     wants_residency: bool,
     control: abi::Control,
     watched: HashSet<WatchedCgroup>,
@@ -98,6 +103,7 @@ impl TaskPass {
         let files = optional(Feature::FilePass).pop();
         let mut hooks = optional(Feature::Lifetime);
         hooks.extend(optional(Feature::Placement));
+        hooks.extend(optional(Feature::Throttle));
         let maps = Maps::of(&object)?;
         Ok(Self {
             tasks,
@@ -110,6 +116,7 @@ impl TaskPass {
             stream: Buffer::default(),
             retired: Retired::default(),
             placement: Placement::default(),
+            throttle: Throttle::default(),
             wants_residency: false,
             control: abi::Control {
                 session: 1,
@@ -140,6 +147,7 @@ impl TaskPass {
         // this reading rather than counted twice, and the ledger never falls.
         let retired = self.retired.read(&self.maps)?;
         let residency = self.read_residency()?;
+        let throttling = self.read_throttling()?;
         let mut facts = self.pass()?;
         for _ in 1..REPEATS {
             let vms = vm_keys(&facts);
@@ -151,6 +159,7 @@ impl TaskPass {
         }
         facts.retired = retired;
         facts.residency = residency;
+        facts.throttling = throttling;
         self.add_placements(&mut facts)?;
         self.add_by_fds(&mut facts);
         Ok(facts)
@@ -213,6 +222,15 @@ impl TaskPass {
         Ok(true)
     }
 
+    /// Sets which cgroups can have a limit: what ends in them is told by them,
+    /// and their throttling is followed.
+    ///
+    /// # Errors
+    /// [`Error::Map`]: what is followed is then as before, or part of it.
+    pub fn set_levels(&mut self, levels: HashSet<CgroupId>) -> Result<(), Error> {
+        self.throttle.set_levels(&self.maps, levels)
+    }
+
     /// Drops all that is kept of owners that are gone for good.
     ///
     /// # Errors
@@ -222,6 +240,7 @@ impl TaskPass {
             return Ok(());
         }
         self.retired.forget(&self.maps, owners)?;
+        self.throttle.forget(&self.maps, owners)?;
         let gone: HashSet<VmKey> = owners
             .iter()
             .filter_map(|owner| {
@@ -271,6 +290,8 @@ impl TaskPass {
             fill("residency", self.placement.residency_entries),
             fill("vms", Some(self.known.len() as u64)),
             fill("watched", Some(self.watched.len() as u64)),
+            fill("levels", Some(self.throttle.levels())),
+            fill("throttle_hits", Some(self.throttle.hit_entries)),
         ]
     }
 
@@ -323,6 +344,13 @@ impl TaskPass {
             return Ok(None);
         }
         self.placement.residency(&self.maps).map(Some)
+    }
+
+    fn read_throttling(&mut self) -> Result<Option<ThrottlingFacts>, Error> {
+        if !self.plan.features.contains(&Feature::Throttle) {
+            return Ok(None);
+        }
+        self.throttle.read(&self.maps).map(Some)
     }
 
     fn add_placements(&mut self, facts: &mut Facts) -> Result<(), Error> {

@@ -10,6 +10,7 @@ use virtlens_model::snapshot::{
     API_VERSION, ExitCounts, HaltPoll, Node, Quota, Role, RoleUse, Scope, Snapshot, Topology, Vcpu,
     VcpuCount, Vm, Worker,
 };
+use virtlens_model::throttle::Throttle;
 use virtlens_model::topology::guest::GuestShape;
 
 /// Kata pods that all differ in every number, none of them round.
@@ -76,6 +77,7 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
                 wait_ns: Some(ns.next()),
                 // Nothing is out of place.
                 outside_pod: Some(0),
+                throttle_hits: Some(0),
             })
             .to_vec(),
         unattributed_cpu_ns: ns.next(),
@@ -95,7 +97,8 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
             })
             .to_vec(),
         quota: Vec::new(),
-        limits: [Scope::Pod, Scope::Sandbox, Scope::Overhead]
+        // Of Kata's cgroups only the pod's has a limit.
+        limits: [Scope::Pod]
             .map(|scope| Quota {
                 scope,
                 cgroup: "/".into(),
@@ -104,6 +107,8 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
                 periods: ns.next() >> 16,
                 throttled_periods: ns.next() >> 20,
                 throttled_ns: ns.next(),
+                used_ns: Role::ALL.map(|role| (role, ns.next())).into(),
+                throttle: Some(Throttle::default()),
             })
             .to_vec(),
         guest_nodes: None,

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use virtlens_model::facts::{Comm, Owner, RetiredFact, ThreadFact, ThreadKind};
+use virtlens_model::facts::{Comm, Owner, RetiredFact, ThreadClass, ThreadFact};
 
 /// Rows with names of one owner; further ones of a kind and vCPU share a row
 /// without names. A VM has fewer, unless someone names threads by a counter.
@@ -18,9 +18,6 @@ const MAX_OWNERS: usize = 4096;
 /// A thread, beyond the reuse of its id: tid and start.
 type ThreadKey = (u32, u64);
 
-/// What rows of one owner differ in.
-type RowKey = (ThreadKind, Option<u32>, Comm, Comm);
-
 /// The sums of ended threads, and the living as the last reading saw them.
 #[derive(Debug, Default)]
 pub(super) struct Retired {
@@ -30,7 +27,7 @@ pub(super) struct Retired {
 
 #[derive(Debug, Default)]
 struct Rows {
-    rows: HashMap<RowKey, RetiredFact>,
+    rows: HashMap<ThreadClass, RetiredFact>,
     /// Readings since the owner was last there.
     gone_for: u64,
 }
@@ -51,7 +48,7 @@ impl Retired {
             .collect();
         for (key, seen) in std::mem::replace(&mut self.last, now) {
             if !self.last.contains_key(&key) && has_ended(key.0, key.1) {
-                self.owners.entry(seen.owner).or_default().add(seen);
+                self.owners.entry(seen.class.owner).or_default().add(seen);
             }
         }
         for (owner, rows) in &mut self.owners {
@@ -88,14 +85,13 @@ impl Retired {
 
 impl Rows {
     fn add(&mut self, ended: RetiredFact) {
-        let key = |row: &RetiredFact| (row.kind, row.vcpu_id, row.comm, row.process_comm);
         let mut ended = ended;
-        if self.rows.len() >= MAX_NAMES && !self.rows.contains_key(&key(&ended)) {
-            ended.comm = Comm::default();
-            ended.process_comm = Comm::default();
+        if self.rows.len() >= MAX_NAMES && !self.rows.contains_key(&ended.class) {
+            ended.class.comm = Comm::default();
+            ended.class.process_comm = Comm::default();
         }
         self.rows
-            .entry(key(&ended))
+            .entry(ended.class)
             .and_modify(|row| {
                 row.threads += ended.threads;
                 row.cpu_ns = row.cpu_ns.saturating_add(ended.cpu_ns);
@@ -109,11 +105,14 @@ impl Rows {
 /// A thread's row, should it be missing from the next reading.
 fn as_if_ended(thread: &ThreadFact) -> RetiredFact {
     RetiredFact {
-        owner: thread.owner,
-        kind: thread.kind,
-        vcpu_id: thread.vcpu.map(|vcpu| vcpu.id),
-        comm: thread.comm,
-        process_comm: thread.process_comm,
+        class: ThreadClass {
+            owner: thread.owner,
+            cgroup: Some(thread.cgroup),
+            kind: thread.kind,
+            vcpu_id: thread.vcpu.map(|vcpu| vcpu.id),
+            comm: thread.comm,
+            process_comm: thread.process_comm,
+        },
         threads: 1,
         cpu_ns: thread.cpu_ns,
         // A sum of what is known; unknown adds nothing.
@@ -163,7 +162,7 @@ mod tests {
             rows.iter().map(|row| row.cpu_ns).sum::<u64>(),
             u64::from(many) * 10
         );
-        let nameless = rows.iter().find(|row| row.comm.as_bytes().is_empty());
+        let nameless = rows.iter().find(|row| row.class.comm.as_bytes().is_empty());
         assert_eq!(nameless.expect("a shared row").threads, 50);
     }
 
@@ -179,7 +178,7 @@ mod tests {
             assert_eq!(end(&mut retired, owner), 0);
         }
         assert_eq!(end(&mut retired, MAX_OWNERS as u64), 1);
-        let left: HashSet<Owner> = retired.facts().iter().map(|row| row.owner).collect();
+        let left: HashSet<Owner> = retired.facts().iter().map(|row| row.class.owner).collect();
         assert_eq!(left.len(), MAX_OWNERS);
         assert!(left.contains(&Owner::Pod(CgroupId(0))));
         assert!(!left.contains(&Owner::Pod(CgroupId(1))));

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use virtlens_model::facts::{Owner, RetiredFact, ThreadKind};
+use virtlens_model::facts::{Owner, RetiredFact, ThreadClass, ThreadKind};
 
 use crate::source::{
     POD, VCPU_0, VCPU_1, VIRTIOFSD, VM, VMM, read, source, thread, watching, with_pod,
@@ -23,21 +23,22 @@ fn a_vm_that_ended_leaves_its_sums_until_it_is_forgotten() {
     let vcpu = facts
         .retired
         .iter()
-        .find(|row| row.vcpu_id == Some(1))
+        .find(|row| row.class.vcpu_id == Some(1))
         .expect("a vCPU's row");
     let expected = RetiredFact {
-        owner: VM,
-        kind: ThreadKind::User,
-        vcpu_id: Some(1),
-        comm: vcpu.comm,
-        process_comm: vcpu.process_comm,
+        class: ThreadClass {
+            owner: VM,
+            kind: ThreadKind::User,
+            vcpu_id: Some(1),
+            ..vcpu.class
+        },
         threads: 1,
         cpu_ns: 5_000_000,
         wait_ns: 700,
         guest_ns: 2_000_000_000,
     };
     assert_eq!(*vcpu, expected);
-    assert_eq!(vcpu.comm.as_bytes(), VCPU_1.comm);
+    assert_eq!(vcpu.class.comm.as_bytes(), VCPU_1.comm);
     assert_eq!(read(&mut source).retired.len(), 3);
     source.forget(&HashSet::from([VM]));
     assert!(read(&mut source).retired.is_empty());
@@ -87,5 +88,5 @@ fn a_zombie_has_ended() {
     tree.leave(VIRTIOFSD);
     let facts = read(&mut source);
     assert_eq!(facts.retired.len(), 1);
-    assert_eq!(facts.retired[0].owner, Owner::Pod(tree.id(POD)));
+    assert_eq!(facts.retired[0].class.owner, Owner::Pod(tree.id(POD)));
 }

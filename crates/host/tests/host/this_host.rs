@@ -109,10 +109,13 @@ fn a_thread_that_ended_is_retired_with_what_was_seen() {
         facts
             .retired
             .into_iter()
-            .find(|row| row.comm.as_bytes() == b"vl-short")
+            .find(|row| row.class.comm.as_bytes() == b"vl-short")
     });
     let retired = retired.expect("a row for the ended thread");
-    assert_eq!((retired.threads, retired.owner), (1, Owner::Pod(cgroup)));
+    assert_eq!(
+        (retired.threads, retired.class.owner),
+        (1, Owner::Pod(cgroup))
+    );
     assert!(
         retired.cpu_ns >= seen && seen >= 30_000_000,
         "{retired:?} {seen}"

@@ -1,3 +1,5 @@
+mod quota;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -5,8 +7,8 @@ use proptest::prelude::{Just, Strategy, prop_assert, prop_assert_eq, prop_oneof,
 
 use super::Fleet;
 use crate::facts::{
-    Bandwidth, CgroupFact, CgroupId, Comm, Facts, Owner, ProcessFact, RetiredFact, ThreadFact,
-    ThreadKind, VcpuFact, VcpuStats, VmKey, WatchedCgroup,
+    Bandwidth, CgroupFact, CgroupId, Comm, Facts, Owner, ProcessFact, RetiredFact, ThreadClass,
+    ThreadFact, ThreadKind, VcpuFact, VcpuStats, VmKey, WatchedCgroup,
 };
 use crate::snapshot::{Role, Scope, Vm};
 
@@ -84,15 +86,18 @@ fn vcpu(vm: VmKey, tid: u32, id: u32, cpu_ns: u64) -> ThreadFact {
 
 fn retired(owner: Owner, comm: &str, cpu_ns: u64) -> RetiredFact {
     RetiredFact {
-        owner,
-        kind: ThreadKind::User,
-        vcpu_id: None,
-        comm: Comm::new(comm),
-        process_comm: Comm::new(if comm.is_empty() {
-            ""
-        } else {
-            "qemu-system-x86"
-        }),
+        class: ThreadClass {
+            owner,
+            cgroup: None,
+            kind: ThreadKind::User,
+            vcpu_id: None,
+            comm: Comm::new(comm),
+            process_comm: Comm::new(if comm.is_empty() {
+                ""
+            } else {
+                "qemu-system-x86"
+            }),
+        },
         threads: 1,
         cpu_ns,
         wait_ns: 0,

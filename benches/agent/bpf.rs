@@ -1,11 +1,11 @@
-//! Test-only BPF programs: oracles that the agent has no part in.
+//! BPF programs to compare with, which the agent has no part in.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Compiles a BPF source of tests/ against the kernel types of `bpf/`; what
+/// Compiles a BPF source against the kernel types of `bpf/`; what
 /// comes out is an object file. Panics where clang is missing or refuses it.
-pub fn compile(source: &Path) -> Vec<u8> {
+pub(crate) fn compile(source: &Path) -> Vec<u8> {
     let folder = tempfile::tempdir().expect("there is room for a folder");
     let object = folder.path().join("oracle.bpf.o");
     let status = Command::new("clang")

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * When a quota ran out, for how long, and who ran then.
+ *
+ *   throttle_cfs_rq ──► a run queue of the cgroup is throttled: a hit for the
+ *                       thread that runs
+ *   unthrottle_cfs_rq ─► it is set free: how long it stood, by the kernel's own
+ *                       clock, and how much of that no other CPU stood too
+ *
+ * Both run with the run queue locked, once a CPU and period at most.
+ *
+ * Since v6.18 ("sched/fair: Switch to task based throttle model") a thread goes
+ * on in the kernel and stands still only on its way back to user space, and
+ * some never do (a vhost worker). So a throttling counts from where its first
+ * thread stood still, which is where the kernel starts its clock; one in which
+ * none did is none. Before that both are one moment.
+ */
+#include "owner.bpf.h"
+
+static const __u32 throttle_bounds_ms[] = THROTTLE_BOUNDS_MS;
+
+static __always_inline __u64 group_id(struct task_group *group)
+{
+	return group ? cgroup_id(group->css.cgroup) : 0;
+}
+
+/* Whether a task's time is charged to `group`. */
+static __always_inline bool is_charged(struct task_struct *task, struct task_group *group)
+{
+	struct task_group *at = task->sched_task_group;
+
+	for (int depth = 0; depth < MAX_CGROUP_DEPTH; depth++) {
+		if (!at)
+			return false;
+		if (at == group)
+			return true;
+		at = at->parent;
+	}
+	return false;
+}
+
+/* Who runs on the CPU of `queue`, if that is this CPU: a task that wakes up in
+ * a group without quota throttles it from elsewhere, and then nobody ran. */
+static __always_inline struct task_struct *running_task(struct cfs_rq *queue)
+{
+	struct task_struct *task;
+
+	/* Task storage wants a task that is safe to hold: only the current one. */
+	if (!cfg.task_storage)
+		return queue->rq->curr;
+	task = bpf_get_current_task_btf();
+	return (__u64)task == (__u64)queue->rq->curr ? task : NULL;
+}
+
+/* A hit for whoever runs, if it is one of the group. */
+static __always_inline void count_hit(struct cfs_rq *queue, __u64 level)
+{
+	struct task_struct *task = running_task(queue);
+	struct control *control = get_control();
+	struct thread_class class;
+	struct owner owner = {};
+	struct mark *mark;
+	__u64 one = 1, *hits;
+
+	if (!task || !control || !is_charged(task, queue->tg))
+		return;
+	mark = mark_of(task);
+	if (!owner_of(task, mark, control, NULL, &owner))
+		return;
+	classify(task, &owner, mark ? mark->vcpu_id : ~0U, level, &class);
+	hits = bpf_map_lookup_elem(&throttle_hits, &class);
+	if (!hits && !bpf_map_update_elem(&throttle_hits, &class, &one, BPF_NOEXIST))
+		return;
+	if (!hits)
+		hits = bpf_map_lookup_elem(&throttle_hits, &class);
+	if (hits)
+		__sync_fetch_and_add(hits, 1);
+	else
+		count_drop(DROP_HITS_FULL);
+}
+
+/* What was not yet counted of a run queue's time, from `from_ns` to now. They
+ * come in the order of their ends, so what overlaps lies at the end of what is
+ * counted, or in a gap before that. */
+static __always_inline __u64 new_wall_ns(struct wall *wall, __u64 from_ns, __u64 now_ns)
+{
+	__u64 new_ns = 0, fill_ns;
+
+	if (from_ns > wall->until_ns) {
+		__u32 next = wall->gaps_made++ % WALL_GAPS;
+
+		wall->gaps[next].from_ns = wall->until_ns;
+		wall->gaps[next].to_ns = from_ns;
+	} else {
+		for (__u32 i = 0; i < WALL_GAPS; i++) {
+			fill_ns = wall->gaps[i].from_ns;
+			if (from_ns >= wall->gaps[i].to_ns)
+				continue;
+			if (fill_ns < from_ns)
+				fill_ns = from_ns;
+			new_ns += wall->gaps[i].to_ns - fill_ns;
+			wall->gaps[i].to_ns = fill_ns;
+		}
+		from_ns = wall->until_ns;
+	}
+	if (now_ns > from_ns)
+		new_ns += now_ns - from_ns;
+	if (now_ns > wall->until_ns)
+		wall->until_ns = now_ns;
+	return new_ns;
+}
+
+static __always_inline void count_wall(struct cfs_rq *queue, __u64 id, __u64 stood_ns,
+				       struct level *level)
+{
+	struct wall *wall = bpf_map_lookup_elem(&walls, &id);
+	__u64 now_ns = bpf_ktime_get_ns(), new_ns;
+	__u32 zero = 0;
+	void *empty;
+
+	empty = wall ? NULL : bpf_map_lookup_elem(&no_wall, &zero);
+	if (empty) {
+		bpf_map_update_elem(&walls, &id, empty, BPF_NOEXIST);
+		wall = bpf_map_lookup_elem(&walls, &id);
+	}
+	if (!wall) {
+		count_drop(DROP_WALLS_FULL);
+		return;
+	}
+	if (is_unthrottled_at_once(queue)) {
+		bpf_spin_lock(&wall->lock);
+		new_ns = new_wall_ns(wall, now_ns - stood_ns, now_ns);
+		bpf_spin_unlock(&wall->lock);
+	} else {
+		new_ns = new_wall_ns(wall, now_ns - stood_ns, now_ns);
+	}
+	__sync_fetch_and_add(&level->wall_ns, new_ns);
+}
+
+static __always_inline void count_duration(struct level *level, __u64 stood_ns)
+{
+	__u32 kind = THROTTLE_DURATIONS - 1;
+
+	for (__u32 i = THROTTLE_DURATIONS - 1; i-- > 0;)
+		if (stood_ns <= throttle_bounds_ms[i] * 1000000ULL)
+			kind = i;
+	if (kind < THROTTLE_DURATIONS)
+		__sync_fetch_and_add(&level->durations[kind], 1);
+	__sync_fetch_and_add(&level->duration_sum_ns, stood_ns);
+}
+
+SEC("fexit/throttle_cfs_rq")
+int BPF_PROG(on_throttle, struct cfs_rq *queue, bool throttled)
+{
+	__u64 id = group_id(queue->tg);
+	struct level *level = bpf_map_lookup_elem(&levels, &id);
+
+	if (!level || !throttled)
+		return 0;
+	__sync_fetch_and_add(&level->throttles, 1);
+	count_hit(queue, id);
+	return 0;
+}
+
+/* Since when it stands is only known before it is set free, for how long only
+ * after: the run queue's clock is brought up to date between. */
+SEC("fentry/unthrottle_cfs_rq")
+int BPF_PROG(pre_unthrottle, struct cfs_rq *queue)
+{
+	__u32 zero = 0;
+	struct unthrottling *here = bpf_map_lookup_elem(&unthrottling, &zero);
+
+	if (!here)
+		return 0;
+	here->queue = is_queue_throttled(queue) ? (__u64)queue : 0;
+	here->stood_clock = queue->throttled_clock;
+	return 0;
+}
+
+SEC("fexit/unthrottle_cfs_rq")
+int BPF_PROG(on_unthrottle, struct cfs_rq *queue)
+{
+	__u64 id = group_id(queue->tg), stood_ns;
+	struct level *level = bpf_map_lookup_elem(&levels, &id);
+	__u32 zero = 0;
+	struct unthrottling *here = bpf_map_lookup_elem(&unthrottling, &zero);
+
+	/* Since v6.18 it may find that there is still nothing to run on. */
+	if (!level || !here || here->queue != (__u64)queue || is_queue_throttled(queue))
+		return 0;
+	stood_ns = here->stood_clock ? queue->rq->clock - here->stood_clock : 0;
+	count_duration(level, stood_ns);
+	if (stood_ns)
+		count_wall(queue, id, stood_ns, level);
+	return 0;
+}

@@ -1,0 +1,85 @@
+//! The families that tell of throttling beyond what the kernel counts: who ate
+//! the quota, and for how long the pod stood.
+
+use virtlens_model::snapshot::{Quota, Vm};
+use virtlens_model::throttle::{BOUNDS_MS, Durations};
+
+use crate::family::{Family, Kind, Rows};
+use crate::samples::known;
+
+pub(crate) const THROTTLE_FAMILIES: &[Family] = &[
+    Family {
+        name: "virtlens_cfs_quota_used_seconds_total",
+        kind: Kind::Counter,
+        unit: Some("seconds"),
+        help: "Host CPU time by role of the threads that share the limit that \
+               virtlens_cfs_quota_cores shows; which roles they are depends on the runtime.",
+        own_labels: &["scope", "role"],
+        rows: Rows::Vm(|vm, rows| {
+            vm.limits.iter().try_for_each(|quota| {
+                quota.used_ns.iter().try_for_each(|(role, ns)| {
+                    rows.seconds(&[quota.scope.name().into(), role.name().into()], *ns)
+                })
+            })
+        }),
+    },
+    Family {
+        name: "virtlens_throttled_wall_seconds_total",
+        kind: Kind::Counter,
+        unit: Some("seconds"),
+        help: "Time in which the limit that virtlens_cfs_quota_cores shows held up threads on at \
+               least one CPU; it never exceeds the time that went by, and counts when the \
+               throttling ends.",
+        own_labels: &["scope"],
+        rows: Rows::Vm(|vm, rows| {
+            vm.limits.iter().try_for_each(|quota| {
+                known(quota.throttle, |seen| {
+                    rows.seconds(&[quota.scope.name().into()], seen.wall_ns)
+                })
+            })
+        }),
+    },
+    Family {
+        name: "virtlens_throttle_duration_seconds",
+        kind: Kind::Histogram,
+        unit: Some("seconds"),
+        help: "How long the run queue of one CPU stood before it was set free, in all cgroups of \
+               the VM; only of VMs that were throttled.",
+        own_labels: &[],
+        rows: Rows::Vm(|vm, rows| {
+            known(durations(vm), |durations| {
+                let bounds_ns = BOUNDS_MS.map(|ms| ms * 1_000_000);
+                rows.histogram(&[], durations.sum_ns, &bounds_ns, &durations.counts)
+            })
+        }),
+    },
+    Family {
+        name: "virtlens_throttle_hits_total",
+        kind: Kind::Counter,
+        unit: None,
+        help: "How often a thread of the role ran when a quota of the VM ran out on its CPU; only \
+               of VMs that were throttled.",
+        own_labels: &["role"],
+        rows: Rows::Vm(|vm, rows| {
+            known(durations(vm), |_| {
+                vm.roles.iter().try_for_each(|role| {
+                    known(role.throttle_hits, |hits| {
+                        rows.count(&[role.role.name().into()], hits)
+                    })
+                })
+            })
+        }),
+    },
+];
+
+/// How long run queues stood on all levels; `None` of a VM that never was
+/// throttled.
+fn durations(vm: &Vm) -> Option<Durations> {
+    let seen = |quota: &Quota| quota.throttle.filter(|seen| seen.throttles > 0);
+    let durations = vm
+        .quota
+        .iter()
+        .filter_map(seen)
+        .map(|seen| seen.unthrottles);
+    durations.reduce(|sum, more| sum.plus(&more))
+}

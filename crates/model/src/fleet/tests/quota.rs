@@ -1,0 +1,105 @@
+//! Who ate the quota, and who ran when it ran out.
+
+use super::{CONTAINER, POD, facts, read, retired, thread, vcpu, vm};
+use crate::facts::{CgroupId, Comm, Facts, Owner, RetiredFact, ThreadClass, ThreadFact};
+use crate::fleet::Fleet;
+use crate::snapshot::{Quota, Role, Scope};
+use crate::throttle::{Durations, HitFact, ThrottleFact, ThrottlingFacts};
+
+fn level(levels: &[Quota], scope: Scope) -> &Quota {
+    let level = levels.iter().find(|one| one.scope == scope);
+    level.expect("it has this level")
+}
+
+fn used(levels: &[Quota], scope: Scope) -> [u64; 6] {
+    let level = level(levels, scope);
+    Role::ALL.map(|role| level.used_ns.get(&role).copied().unwrap_or(0))
+}
+
+fn ended(owner: Owner, cgroup: Option<CgroupId>, cpu_ns: u64) -> RetiredFact {
+    let one = retired(owner, "worker", cpu_ns);
+    RetiredFact {
+        class: ThreadClass {
+            cgroup,
+            ..one.class
+        },
+        ..one
+    }
+}
+
+#[test]
+fn each_role_is_charged_where_its_threads_sit() {
+    let own = Owner::Vm(vm(100));
+    let virtiofsd = ThreadFact {
+        cgroup: POD,
+        process_comm: Comm::new("virtiofsd"),
+        ..thread(Owner::Pod(POD), 200, "vring_worker", 40)
+    };
+    let elsewhere = ThreadFact {
+        cgroup: CgroupId(1),
+        ..thread(own, 103, "qemu-system-x86", 500)
+    };
+    let living = vec![vcpu(vm(100), 101, 0, 1000), elsewhere, virtiofsd];
+    let gone = vec![
+        ended(own, Some(CONTAINER), 5),
+        // A cgroup that is gone with its threads, and one that nobody knows.
+        ended(own, Some(CgroupId(77)), 9),
+        ended(own, None, 11),
+    ];
+    let mut fleet = Fleet::new(0);
+    let (vms, _) = read(&mut fleet, &facts(living, gone), "web", 0);
+    assert_eq!(used(&vms[0].quota, Scope::Pod), [1000, 0, 40, 0, 5, 0]);
+    assert_eq!(used(&vms[0].limits, Scope::Pod), [1000, 0, 40, 0, 5, 0]);
+    assert_eq!(used(&vms[0].quota, Scope::Container), [1000, 0, 0, 0, 5, 0]);
+    assert!(fleet.levels().is_superset(&[POD, CONTAINER].into()));
+}
+
+/// A VMM that is started again in its pod counts on.
+#[test]
+fn what_was_used_never_falls() {
+    let mut fleet = Fleet::new(u64::MAX);
+    let virtiofsd = |cpu_ns| ThreadFact {
+        process_comm: Comm::new("virtiofsd"),
+        ..thread(Owner::Pod(POD), 200, "virtiofsd", cpu_ns)
+    };
+    let first = vec![vcpu(vm(100), 101, 0, 1000), virtiofsd(7)];
+    read(&mut fleet, &facts(first, Vec::new()), "web", 0);
+    read(&mut fleet, &facts(vec![virtiofsd(8)], Vec::new()), "web", 1);
+    let again = facts(vec![vcpu(vm(300), 301, 0, 30), virtiofsd(9)], Vec::new());
+    let (vms, _) = read(&mut fleet, &again, "web", 2);
+    assert_eq!(used(&vms[0].quota, Scope::Pod), [1030, 0, 9, 0, 0, 0]);
+}
+
+#[test]
+fn throttling_is_shown_where_it_is_followed() {
+    let own = Owner::Vm(vm(100));
+    let read_with = |throttling| {
+        let facts = Facts {
+            throttling,
+            ..facts(vec![vcpu(vm(100), 101, 0, 1000)], Vec::new())
+        };
+        let (vms, _) = read(&mut Fleet::new(0), &facts, "web", 0);
+        let seen = level(&vms[0].quota, Scope::Pod).throttle;
+        (seen, vms[0].roles[0].throttle_hits)
+    };
+    assert_eq!(read_with(None), (None, None));
+    let fact = ThrottleFact {
+        throttles: 3,
+        wall_ns: 10,
+        durations: Durations {
+            counts: [2, 0, 0, 0, 0, 0, 0, 0, 0],
+            sum_ns: 15,
+        },
+    };
+    let class = ThreadClass {
+        vcpu_id: Some(0),
+        ..ended(own, Some(POD), 0).class
+    };
+    let (seen, hits) = read_with(Some(ThrottlingFacts {
+        cgroups: [(POD, fact)].into_iter().collect(),
+        hits: vec![HitFact { class, hits: 3 }],
+    }));
+    let seen = seen.expect("it is followed");
+    assert_eq!((seen.wall_ns, seen.throttles, hits), (10, 3, Some(3)));
+    assert_eq!(seen.unthrottles.count(), 2);
+}

@@ -1,0 +1,171 @@
+//! Throttling as it was seen to happen: beyond what the kernel counts.
+
+use rustc_hash::FxHashMap;
+use serde::{Serialize, Serializer};
+
+use crate::facts::{CgroupId, ThreadClass};
+use crate::ledger::Meter;
+
+/// Upper bounds of the durations that are told apart, ms; there is one kind
+/// more, without a bound (`THROTTLE_BOUNDS_MS` in `bpf/abi.h`). A run queue that
+/// is throttled mostly stands for what is left of a period of 100 ms.
+pub const BOUNDS_MS: [u64; 8] = [1, 5, 10, 25, 50, 100, 250, 1000];
+
+/// How many durations are told apart.
+pub const DURATIONS: usize = BOUNDS_MS.len() + 1;
+
+/// How long run queues of CPUs stood before they were set free.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Durations {
+    /// How often, by [`BOUNDS_MS`]; the last has none.
+    pub counts: [u64; DURATIONS],
+    /// All of them together, ns: what the kernel adds to `throttled_time`.
+    pub sum_ns: u64,
+}
+
+impl Durations {
+    /// How often a run queue was set free.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Those of two cgroups together.
+    #[must_use]
+    pub fn plus(mut self, more: &Self) -> Self {
+        for (sum, count) in self.counts.iter_mut().zip(more.counts) {
+            *sum = sum.saturating_add(count);
+        }
+        self.sum_ns = self.sum_ns.saturating_add(more.sum_ns);
+        self
+    }
+}
+
+impl Serialize for Durations {
+    /// By upper bound: `{"1ms": 0, …, "over": 0}`.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let bounds = BOUNDS_MS.iter().map(|ms| format!("{ms}ms"));
+        let names = bounds.chain(["over".to_owned()]);
+        serializer.collect_map(names.zip(self.counts))
+    }
+}
+
+/// What was seen of one cgroup's throttling.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ThrottleFact {
+    /// Run queues of CPUs that were throttled.
+    pub throttles: u64,
+    /// Wall time in which at least one of them stood, ns; a throttling counts
+    /// once it has ended.
+    pub wall_ns: u64,
+    /// How long each stood.
+    pub durations: Durations,
+}
+
+/// Who ran when a quota ran out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HitFact {
+    /// Which threads; the cgroup is the one whose quota it was.
+    pub class: ThreadClass,
+    /// How often.
+    pub hits: u64,
+}
+
+/// All throttling of the host's VMs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ThrottlingFacts {
+    /// By cgroup.
+    pub cgroups: FxHashMap<CgroupId, ThrottleFact>,
+    /// Who ran.
+    pub hits: Vec<HitFact>,
+}
+
+/// The throttling of one level of a VM's path, as it is shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Throttle {
+    /// Wall time in which it was throttled on at least one CPU, ns.
+    pub wall_ns: u64,
+    /// Run queues of CPUs that were throttled.
+    pub throttles: u64,
+    /// How often one was set free, by how long it had stood.
+    pub unthrottles: Durations,
+    /// All those times together, ns.
+    pub unthrottled_ns: u64,
+}
+
+/// Counters of [`Throttle`] that never fall.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ThrottleMeter([Meter; DURATIONS + 3]);
+
+impl ThrottleMeter {
+    /// Reads; where the cgroup is another one than before, `change` is told of
+    /// each value first.
+    pub fn read(&mut self, fact: &ThrottleFact, change: Option<fn(&mut Meter, u64)>) {
+        let [wall, throttles, sum, counts @ ..] = &mut self.0;
+        let whole = [
+            (wall, fact.wall_ns),
+            (throttles, fact.throttles),
+            (sum, fact.durations.sum_ns),
+        ];
+        for (meter, value) in whole
+            .into_iter()
+            .chain(counts.iter_mut().zip(fact.durations.counts))
+        {
+            if let Some(change) = change {
+                change(meter, value);
+            }
+            meter.read(value);
+        }
+    }
+
+    /// The totals.
+    pub fn show(&self) -> Throttle {
+        let [wall, throttles, sum, counts @ ..] = self.0.map(|meter| meter.total());
+        Throttle {
+            wall_ns: wall,
+            throttles,
+            unthrottles: Durations {
+                counts,
+                sum_ns: sum,
+            },
+            unthrottled_ns: sum,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DURATIONS, Durations, ThrottleFact, ThrottleMeter};
+    use crate::ledger::Meter;
+
+    fn fact(of: u64) -> ThrottleFact {
+        ThrottleFact {
+            throttles: of,
+            wall_ns: of * 10,
+            durations: Durations {
+                counts: [of; DURATIONS],
+                sum_ns: of * 20,
+            },
+        }
+    }
+
+    #[test]
+    fn what_is_read_is_shown() {
+        let mut meter = ThrottleMeter::default();
+        meter.read(&fact(3), None);
+        let shown = meter.show();
+        assert_eq!((shown.wall_ns, shown.throttles), (30, 3));
+        assert_eq!(shown.unthrottles, fact(3).durations);
+        assert_eq!(shown.unthrottles.count(), 3 * DURATIONS as u64);
+    }
+
+    #[test]
+    fn another_cgroup_counts_on_from_where_it_is() {
+        let mut meter = ThrottleMeter::default();
+        meter.read(&fact(3), None);
+        meter.read(&fact(100), Some(Meter::turn_to));
+        meter.read(&fact(101), None);
+        assert_eq!(meter.show().wall_ns, 40);
+        meter.read(&fact(1), Some(|meter, _| meter.renew()));
+        assert_eq!(meter.show().wall_ns, 50);
+    }
+}

@@ -1,0 +1,76 @@
+//! When quotas ran out: the maps `levels` and `throttle_hits`.
+
+use std::collections::HashSet;
+
+use virtlens_abi as abi;
+use virtlens_model::facts::{CgroupId, Owner};
+use virtlens_model::throttle::{HitFact, ThrottlingFacts};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::maps::Maps;
+use crate::sys::Batch;
+use crate::{Error, decode};
+
+/// Reads and writes those maps.
+#[derive(Default)]
+pub(crate) struct Throttle {
+    levels: HashSet<CgroupId>,
+    level_batch: Batch<u64, abi::Level>,
+    hit_batch: Batch<abi::ThreadClass, u64>,
+    /// Entries of `throttle_hits` when it was last read.
+    pub(crate) hit_entries: u64,
+}
+
+impl Throttle {
+    /// How many cgroups are followed.
+    pub(crate) fn levels(&self) -> u64 {
+        self.levels.len() as u64
+    }
+
+    /// Sets which cgroups are followed. What is counted of one begins when it
+    /// is first set.
+    pub(crate) fn set_levels(
+        &mut self,
+        maps: &Maps,
+        levels: HashSet<CgroupId>,
+    ) -> Result<(), Error> {
+        for gone in self.levels.difference(&levels) {
+            maps.delete("levels", gone.0.as_bytes())?;
+            maps.delete("walls", gone.0.as_bytes())?;
+        }
+        for new in levels.difference(&self.levels) {
+            let fresh = abi::Level::new_zeroed();
+            maps.update("levels", new.0.as_bytes(), fresh.as_bytes())?;
+        }
+        self.levels = levels;
+        Ok(())
+    }
+
+    /// All that was seen.
+    pub(crate) fn read(&mut self, maps: &Maps) -> Result<ThrottlingFacts, Error> {
+        let mut facts = ThrottlingFacts::default();
+        maps.each("levels", &mut self.level_batch, |id, level| {
+            facts.cgroups.insert(CgroupId(*id), decode::throttle(level));
+        })?;
+        maps.each("throttle_hits", &mut self.hit_batch, |class, hits| {
+            facts.hits.push(HitFact {
+                class: decode::class(class),
+                hits: *hits,
+            });
+        })?;
+        self.hit_entries = facts.hits.len() as u64;
+        Ok(facts)
+    }
+
+    /// Drops the hits of owners that are gone.
+    pub(crate) fn forget(&mut self, maps: &Maps, gone: &HashSet<Owner>) -> Result<(), Error> {
+        let mut keys = Vec::new();
+        maps.each("throttle_hits", &mut self.hit_batch, |class, _| {
+            if gone.contains(&decode::owner(class.owner)) {
+                keys.push(*class);
+            }
+        })?;
+        let delete = |key: &abi::ThreadClass| maps.delete("throttle_hits", key.as_bytes());
+        keys.iter().try_for_each(delete)
+    }
+}
