@@ -6,6 +6,7 @@
 #include "sample.bpf.c"
 #include "lifetime.bpf.c"
 #include "placement.bpf.c"
+#include "memory.bpf.c"
 
 /* The programs' helpers are for GPL-compatible programs only. */
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

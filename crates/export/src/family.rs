@@ -6,6 +6,7 @@ use virtlens_model::snapshot::Vm;
 
 use crate::Reading;
 use crate::agent_rows::AGENT_FAMILIES;
+use crate::memory_rows::MEMORY_FAMILIES;
 use crate::placement_rows::PLACEMENT_FAMILIES;
 use crate::samples::Samples;
 use crate::vm_rows::VM_FAMILIES;
@@ -74,6 +75,7 @@ pub fn families() -> impl Iterator<Item = &'static Family> {
     VM_FAMILIES
         .iter()
         .chain(PLACEMENT_FAMILIES)
+        .chain(MEMORY_FAMILIES)
         .chain(AGENT_FAMILIES)
 }
 

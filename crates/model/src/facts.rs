@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
 
 use crate::cpuset::CpuSet;
+use crate::memory::MemoryFact;
 use crate::topology::guest::GuestTopology;
 use crate::topology::host::Distance;
 
@@ -275,6 +276,18 @@ pub struct CgroupFact {
     /// Its CPU bandwidth control; `None` where the cpu controller does not
     /// reach it (or at the root).
     pub bandwidth: Option<Bandwidth>,
+    /// What it uses of memory; `None` where the memory controller does not
+    /// reach it, on v1, or where the source does not tell.
+    pub memory: Option<CgroupMemory>,
+}
+
+/// Memory control of one cgroup (`struct mem_cgroup`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CgroupMemory {
+    /// What it uses, bytes (`memory.current`).
+    pub usage_bytes: u64,
+    /// What it may use, bytes (`memory.max`); `None` = no limit.
+    pub limit_bytes: Option<u64>,
 }
 
 /// CPU bandwidth control of one cgroup (`struct cfs_bandwidth`).
@@ -343,6 +356,8 @@ pub struct Facts {
     pub placements: FxHashMap<VmKey, VmPlacementFact>,
     /// Where vCPUs ran; `None` where it was not asked for, or is not followed.
     pub residency: Option<Vec<ResidencyFact>>,
+    /// Memory of VMs.
+    pub memory: FxHashMap<VmKey, MemoryFact>,
 }
 
 impl Serialize for Moves {

@@ -1,10 +1,13 @@
 //! What this kernel offers to BPF programs. Facts only; [`crate::plan`]
 //! decides what follows from them.
 
+use std::ffi::CStr;
 use std::path::Path;
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Enum, Struct};
+
+use crate::sys;
 
 /// What this kernel offers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,6 +38,9 @@ pub struct KernelFacts {
     /// CPUs that the kernel may ever have (`possible`), for the length of an
     /// affinity mask.
     pub possible_cpus: usize,
+    /// Programs may be put at the kernel's functions (`fentry`): it has the
+    /// trampolines for it (v5.5 on x86) and nothing forbids it.
+    pub fentry: bool,
 }
 
 impl KernelFacts {
@@ -53,10 +59,14 @@ impl KernelFacts {
             facts.kvm_types = has_member(&btf, "kvm_vcpu", "preempt_notifier");
             facts.task_iter = btf.type_by_name::<Struct<'_>>("bpf_iter__task").is_some();
             facts.task_storage = has_value(&btf, "bpf_map_type", "BPF_MAP_TYPE_TASK_STORAGE");
+            facts.fentry = sys::takes_fentry(ANY_FUNCTION).is_ok();
         }
         facts
     }
 }
+
+/// A function that every kernel has and nobody inlines (fs/open.c).
+const ANY_FUNCTION: &CStr = c"vfs_fallocate";
 
 fn has_member(btf: &Btf<'_>, name: &str, member: &str) -> bool {
     btf.type_by_name::<Struct<'_>>(name).is_some_and(|found| {

@@ -59,7 +59,12 @@ fn retreat(mut plan: Plan, cause: libbpf_rs::Error) -> Result<Plan, Error> {
         plan.task_storage = false;
         return Ok(plan);
     }
-    let optional = [Feature::Placement, Feature::FilePass, Feature::Lifetime];
+    let optional = [
+        Feature::Memory,
+        Feature::Placement,
+        Feature::FilePass,
+        Feature::Lifetime,
+    ];
     match optional
         .into_iter()
         .find(|feature| plan.features.contains(feature))

@@ -10,7 +10,7 @@ use crate::Error;
 use crate::sys::Batch;
 
 /// The maps that the agent reads or writes.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 10] = [
     "control",
     "drops",
     "places",
@@ -19,6 +19,8 @@ const NAMES: [&str; 8] = [
     "vms",
     "vm_mms",
     "watched",
+    "ram",
+    "discards",
 ];
 
 /// Those maps. An operation that fails names its map.

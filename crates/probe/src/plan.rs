@@ -13,15 +13,18 @@ pub enum Feature {
     Lifetime,
     /// On which pCPUs vCPUs ran, and how often they moved.
     Placement,
+    /// What guests gave back of their memory, and took again.
+    Memory,
 }
 
 impl Feature {
     /// All features, in the order in which they are shown.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::TaskPass,
         Self::FilePass,
         Self::Lifetime,
         Self::Placement,
+        Self::Memory,
     ];
 
     /// The name as shown.
@@ -31,6 +34,7 @@ impl Feature {
             Self::FilePass => "file_pass",
             Self::Lifetime => "lifetime",
             Self::Placement => "placement",
+            Self::Memory => "memory",
         }
     }
 
@@ -41,6 +45,12 @@ impl Feature {
             Self::FilePass => &["sample_files"],
             Self::Lifetime => &["on_exit", "on_free"],
             Self::Placement => &["on_migrate"],
+            Self::Memory => &[
+                "on_madvise",
+                "on_madvise_ret",
+                "on_fallocate",
+                "on_falloc_ret",
+            ],
         }
     }
 
@@ -52,6 +62,10 @@ impl Feature {
             Self::Lifetime => "what a thread used after the last reading before its end is lost",
             Self::Placement => {
                 "where vCPUs ran is not known: VMs that are not pinned are not judged by topology"
+            }
+            Self::Memory => {
+                "what balloons and free page reports gave back, and what guests took again, is \
+                 not known"
             }
         }
     }
@@ -113,9 +127,13 @@ pub fn plan(facts: &KernelFacts) -> Plan {
         Some(reason) => Feature::ALL.into_iter().fold(plan, |plan, feature| {
             plan.without(feature, reason.to_owned())
         }),
-        None => plan,
+        None if facts.fentry => plan,
+        None => plan.without(Feature::Memory, NO_FENTRY.to_owned()),
     }
 }
+
+/// Why programs at the kernel's functions are left out.
+const NO_FENTRY: &str = "the kernel refuses programs at its functions (fentry)";
 
 /// What stands in the way of all of it, with its remedy.
 fn obstacle(facts: &KernelFacts) -> Option<&'static str> {
@@ -158,6 +176,7 @@ mod tests {
             task_storage: true,
             host_pids: true,
             possible_cpus: 2,
+            fentry: true,
         }
     }
 
@@ -261,6 +280,19 @@ mod tests {
             );
             assert_eq!(plan.left_out.len(), Feature::ALL.len());
         }
+    }
+
+    #[test]
+    fn without_fentry_only_what_needs_it_is_left_out() {
+        let plan = plan(&KernelFacts {
+            fentry: false,
+            ..good()
+        });
+        let [(Feature::Memory, reason)] = plan.left_out.as_slice() else {
+            panic!("memory alone: {:?}", plan.left_out)
+        };
+        assert!(reason.contains("fentry"));
+        assert_eq!(plan.features.len(), Feature::ALL.len() - 1);
     }
 
     #[test]

@@ -7,12 +7,15 @@ use std::os::fd::AsFd;
 use libbpf_rs::{Iter, Link, Object};
 use virtlens_abi as abi;
 use virtlens_model::facts::{Facts, Owner, ResidencyFact, VmFact, VmKey, WatchedCgroup};
+use virtlens_model::features::Thresholds;
+use virtlens_model::memory::{DiscardsFact, Piece, RamPiece};
 use virtlens_model::snapshot::{Dropped, MapFill, ProgramCost};
 use virtlens_model::topology::host::HostTopology;
 use zerocopy::IntoBytes;
 
 use crate::decode::{self, Buffer, Decoder};
 use crate::maps::Maps;
+use crate::memory::Memory;
 use crate::placement::Placement;
 use crate::plan::{Feature, Plan};
 use crate::retired::Retired;
@@ -35,6 +38,7 @@ const DROP_REASONS: [&str; abi::DROP_REASONS as usize] = [
     "retired_names",
     "cgroup_depth",
     "residency_full",
+    "memslots",
 ];
 
 /// The loaded programs and all that is needed to read them.
@@ -50,6 +54,7 @@ pub struct TaskPass {
     stream: Buffer,
     retired: Retired,
     placement: Placement,
+    memory: Memory,
     wants_residency: bool,
     control: abi::Control,
     watched: HashSet<WatchedCgroup>,
@@ -98,6 +103,7 @@ impl TaskPass {
         let files = optional(Feature::FilePass).pop();
         let mut hooks = optional(Feature::Lifetime);
         hooks.extend(optional(Feature::Placement));
+        hooks.extend(optional(Feature::Memory));
         let maps = Maps::of(&object)?;
         Ok(Self {
             tasks,
@@ -110,6 +116,7 @@ impl TaskPass {
             stream: Buffer::default(),
             retired: Retired::default(),
             placement: Placement::default(),
+            memory: Memory::default(),
             wants_residency: false,
             control: abi::Control {
                 session: 1,
@@ -140,6 +147,7 @@ impl TaskPass {
         // this reading rather than counted twice, and the ledger never falls.
         let retired = self.retired.read(&self.maps)?;
         let residency = self.read_residency()?;
+        let discards = self.read_discards()?;
         let mut facts = self.pass()?;
         for _ in 1..REPEATS {
             let vms = vm_keys(&facts);
@@ -152,6 +160,7 @@ impl TaskPass {
         facts.retired = retired;
         facts.residency = residency;
         self.add_placements(&mut facts)?;
+        self.add_discards(&mut facts, discards);
         self.add_by_fds(&mut facts);
         Ok(facts)
     }
@@ -169,6 +178,31 @@ impl TaskPass {
     /// so it is told only when it is asked for.
     pub fn want_residency(&mut self) {
         self.wants_residency = self.plan.features.contains(&Feature::Placement);
+    }
+
+    /// Where the RAM of `vm` lies, if the programs that follow it are to be told
+    /// so anew, by [`TaskPass::set_ram`].
+    pub fn new_ram(&self, vm: VmKey, thresholds: Thresholds) -> Option<&[Piece]> {
+        let slots = self.decoder.ram_of(vm)?;
+        let is_new = self.plan.features.contains(&Feature::Memory)
+            && !self.memory.knows(vm, thresholds, slots.generation);
+        is_new.then_some(&slots.pieces)
+    }
+
+    /// Tells the programs where the RAM of `vm` lies and what is behind it, and
+    /// how its discards are told apart.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn set_ram(
+        &mut self,
+        vm: VmKey,
+        thresholds: Thresholds,
+        pieces: &[RamPiece],
+    ) -> Result<(), Error> {
+        let generation = self.decoder.ram_of(vm).map_or(0, |slots| slots.generation);
+        let rules = (thresholds, generation);
+        self.memory.tell(&self.maps, vm, rules, pieces)
     }
 
     /// Looks for VMs whose vCPUs are not running, by the open files of the
@@ -241,6 +275,7 @@ impl TaskPass {
             self.forget_vm(*vm)?;
         }
         self.placement.forget(&self.maps, &gone)?;
+        self.memory.forget(&self.maps, &gone)?;
         self.forget_mms(&gone)
     }
 
@@ -252,10 +287,16 @@ impl TaskPass {
                 reason,
                 count: self.maps.sum("drops", index.as_bytes()),
             })
-            .chain([Dropped {
-                reason: "file_pass",
-                count: self.file_pass_errors,
-            }])
+            .chain([
+                Dropped {
+                    reason: "file_pass",
+                    count: self.file_pass_errors,
+                },
+                Dropped {
+                    reason: "ram_pieces",
+                    count: self.memory.lost(),
+                },
+            ])
             .collect()
     }
 
@@ -271,6 +312,7 @@ impl TaskPass {
             fill("residency", self.placement.residency_entries),
             fill("vms", Some(self.known.len() as u64)),
             fill("watched", Some(self.watched.len() as u64)),
+            fill("discards", self.memory.entries),
         ]
     }
 
@@ -335,6 +377,28 @@ impl TaskPass {
             facts.placements.entry(vm).or_default().guest = Some(guest);
         }
         Ok(())
+    }
+
+    /// Before the pass: what a report releases meanwhile is then no growth.
+    fn read_discards(&mut self) -> Result<Vec<(VmKey, DiscardsFact)>, Error> {
+        if !self.plan.features.contains(&Feature::Memory) {
+            return Ok(Vec::new());
+        }
+        self.memory.discards(&self.maps)
+    }
+
+    fn add_discards(&self, facts: &mut Facts, discards: Vec<(VmKey, DiscardsFact)>) {
+        if !self.plan.features.contains(&Feature::Memory) {
+            return;
+        }
+        for fact in facts.memory.values_mut() {
+            fact.discards = Some(DiscardsFact::default());
+        }
+        for (vm, sums) in discards {
+            if let Some(fact) = facts.memory.get_mut(&vm) {
+                fact.discards = Some(sums);
+            }
+        }
     }
 
     /// Adds what only the pass over files knows: vCPUs that never ran.

@@ -1,8 +1,9 @@
 //! The few calls of bpf(2) that libbpf-rs does not wrap, or wraps at the cost
 //! of an allocation for each element.
 
+use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys;
 use zerocopy::FromBytes;
@@ -89,6 +90,43 @@ where
             started = true;
         }
     }
+}
+
+/// Whether the kernel takes a program at the entry of `function`: asked by
+/// loading one that does nothing. It is not attached.
+///
+/// # Errors
+/// What the kernel said, or that it has no such function.
+pub(crate) fn takes_fentry(function: &CStr) -> io::Result<()> {
+    let attach = libbpf_sys::BPF_TRACE_FENTRY;
+    // SAFETY: `function` is a C string.
+    let id = unsafe { libbpf_sys::libbpf_find_vmlinux_btf_id(function.as_ptr(), attach) };
+    let id = u32::try_from(id).map_err(|_| io::Error::from_raw_os_error(-id))?;
+    // r0 = 0; exit (include/uapi/linux/bpf.h)
+    let instructions = [0x0000_00b7_u64, 0x0000_0095];
+    let mut options = libbpf_sys::bpf_prog_load_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as libbpf_sys::size_t,
+        expected_attach_type: attach,
+        attach_btf_id: id,
+        ..Default::default()
+    };
+    // SAFETY: two whole instructions, and options of the size they tell.
+    let program = unsafe {
+        libbpf_sys::bpf_prog_load(
+            libbpf_sys::BPF_PROG_TYPE_TRACING,
+            std::ptr::null(),
+            c"GPL".as_ptr(),
+            instructions.as_ptr().cast(),
+            instructions.len() as libbpf_sys::size_t,
+            &raw mut options,
+        )
+    };
+    if program < 0 {
+        return Err(io::Error::from_raw_os_error(-program));
+    }
+    // SAFETY: the kernel gave this descriptor to nobody else.
+    drop(unsafe { OwnedFd::from_raw_fd(program) });
+    Ok(())
 }
 
 /// How often a program ran and for how long, ns: kept by the kernel only

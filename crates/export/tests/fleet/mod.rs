@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use virtlens_export::{Agent, Process, Reading};
 use virtlens_model::facts::Moves;
+use virtlens_model::features::{Feature, Features};
+use virtlens_model::memory::{Discards, Memory};
 use virtlens_model::placement::{MismatchKind, Pairs};
 use virtlens_model::snapshot::{
     API_VERSION, ExitCounts, HaltPoll, Node, Quota, Role, RoleUse, Scope, Snapshot, Topology, Vcpu,
@@ -64,7 +66,7 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
         vm: format!("sandbox-{:016x}{:016x}", ns.next(), ns.next()).into(),
         vmm: "qemu",
         runtime: Some("kata"),
-        cgroup_layout: Some("split"),
+        cgroup_layout: Some("pod"),
         pid: 1000 + index,
         cgroup: None,
         running: true,
@@ -93,7 +95,8 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
             })
             .to_vec(),
         quota: Vec::new(),
-        limits: [Scope::Pod, Scope::Sandbox, Scope::Overhead]
+        // Of Kata's cgroups only the pod's has a limit.
+        limits: [Scope::Pod]
             .map(|scope| Quota {
                 scope,
                 cgroup: "/".into(),
@@ -110,6 +113,30 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
             unknown: 0,
         }),
         topology: Some(Arc::new(topology(vcpus))),
+        memory: memory(ns),
+    }
+}
+
+/// Of a Kata pod as it is by default, without a balloon.
+fn memory(ns: &mut Numbers) -> Memory {
+    let absent = Feature {
+        enabled: Some(false),
+        reason: "the VMM's arguments",
+    };
+    let mut bytes = || Some(ns.next() >> 8);
+    Memory {
+        guest_bytes: bytes(),
+        resident_bytes: bytes(),
+        resident_peak_bytes: bytes(),
+        cgroup_bytes: bytes(),
+        cgroup_limit_bytes: bytes(),
+        faults: bytes(),
+        discards: Some(Discards::default()),
+        refault_bytes: Some(0),
+        features: Features {
+            balloon: absent,
+            free_page_reporting: absent,
+        },
     }
 }
 

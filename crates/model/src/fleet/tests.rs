@@ -31,6 +31,7 @@ fn cgroups() -> Vec<CgroupFact> {
             throttled_ns: 5000,
             burst_ns: None,
         }),
+        memory: None,
     };
     vec![
         fact(CgroupId(1), 0, "/", None),
@@ -208,6 +209,7 @@ fn a_kata_overhead_cgroup_is_watched_for_its_pod() {
         parent: Some(CgroupId(1)),
         path: format!("/kata_overhead/{id}").into(),
         bandwidth: None,
+        memory: None,
     };
     let mut facts = facts(vec![vcpu(vm(100), 101, 0, 1)], vec![]);
     let pod = Arc::clone(&facts.cgroups[2].path);
