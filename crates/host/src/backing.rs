@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::root::HostRoot;
 
 /// Splits `pieces` of the process `pid` by what is behind them, after its
-/// /proc/PID/maps; what is not mapped is left out. Neighbours with the same
-/// behind them are one.
+/// /proc/PID/maps; what is not mapped is left out. A piece
+/// whose mappings go on as if they were one stays one.
 ///
 /// # Errors
 /// When the process is gone, or may not be asked.
@@ -18,30 +18,36 @@ pub fn backing(root: &HostRoot, pid: u32, pieces: &[Piece]) -> Result<Vec<RamPie
     // As long as the process likes: vm.max_map_count bounds it.
     let text = fs::read(&path).map_err(|source| Error::io(&path, source))?;
     let text = String::from_utf8_lossy(&text);
-    Ok(split(pieces, text.lines().filter_map(parse_line)))
+    let mappings: Vec<RamPiece> = text.lines().filter_map(parse_line).collect();
+    Ok(split(pieces, &mappings))
 }
 
-/// The pieces of `pieces` that lie in `mappings`, both in order.
-fn split(pieces: &[Piece], mappings: impl Iterator<Item = RamPiece>) -> Vec<RamPiece> {
+/// What of `pieces` lies in the mappings, which come in order.
+fn split(pieces: &[Piece], mappings: &[RamPiece]) -> Vec<RamPiece> {
+    pieces
+        .iter()
+        .flat_map(|piece| split_one(*piece, mappings))
+        .collect()
+}
+
+fn split_one(piece: Piece, mappings: &[RamPiece]) -> Vec<RamPiece> {
     let mut found: Vec<RamPiece> = Vec::new();
     for mapping in mappings {
-        for piece in pieces {
-            let start = piece.start.max(mapping.piece.start);
-            let end = piece.end.min(mapping.piece.end);
-            if start >= end {
-                continue;
-            }
-            let file = mapping.file.map(|file| Backing {
-                offset: file.offset + (start - mapping.piece.start),
-                ..file
-            });
-            match found.last_mut() {
-                Some(last) if follows(last, start, file) => last.piece.end = end,
-                _ => found.push(RamPiece {
-                    piece: Piece { start, end },
-                    file,
-                }),
-            }
+        let start = piece.start.max(mapping.piece.start);
+        let end = piece.end.min(mapping.piece.end);
+        if start >= end {
+            continue;
+        }
+        let file = mapping.file.map(|file| Backing {
+            offset: file.offset + (start - mapping.piece.start),
+            ..file
+        });
+        match found.last_mut() {
+            Some(last) if follows(last, start, file) => last.piece.end = end,
+            _ => found.push(RamPiece {
+                piece: Piece { start, end },
+                file,
+            }),
         }
     }
     found
@@ -107,7 +113,8 @@ mod tests {
     #[test]
     fn pieces_are_split_by_file_and_joined_across_mappings() {
         let pieces = [piece(0x14_0000, 0x48_0000), piece(0x50_0000, 0x58_0000)];
-        let found = split(&pieces, MAPS.lines().filter_map(parse_line));
+        let mappings: Vec<RamPiece> = MAPS.lines().filter_map(parse_line).collect();
+        let found = split(&pieces, &mappings);
         let expected = [
             (piece(0x14_0000, 0x30_0000), Some(file(77, 0x4_0000))),
             (piece(0x30_0000, 0x38_0000), Some(file(78, 0))),

@@ -5,6 +5,8 @@
 //! resident memory, page faults, cgroups ─────────────────────┴─► Memory
 //! ```
 
+use std::cmp::Reverse;
+
 use serde::Serialize;
 
 use crate::facts::{CgroupMemory, VmKey};
@@ -135,8 +137,9 @@ pub struct RamPiece {
     pub file: Option<Backing>,
 }
 
-/// The RAM among the memslots, in order, what touches made one: a guest may see
-/// one piece at several places, and holes of its address space are none here.
+/// The RAM among the memslots, in order. Neighbours stay apart: to discard the
+/// whole of one is not what a balloon does. What the guest sees at two places
+/// is one.
 pub fn ram_of(slots: &[Memslot]) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = slots
         .iter()
@@ -146,21 +149,18 @@ pub fn ram_of(slots: &[Memslot]) -> Vec<Piece> {
             end: slot.start.saturating_add(slot.bytes),
         })
         .collect();
-    pieces.sort_unstable();
-    pieces.dedup_by(|next, last| {
-        let touches = next.start <= last.end;
-        if touches {
-            last.end = last.end.max(next.end);
-        }
-        touches
-    });
+    pieces.sort_unstable_by_key(|piece| (piece.start, Reverse(piece.end)));
+    pieces.dedup_by(|next, last| next.end <= last.end);
     pieces
 }
 
-/// The bytes in all pieces.
+/// The bytes in all pieces, which come in order; what is in two counts once.
 pub fn bytes_in(pieces: &[Piece]) -> u64 {
-    let sizes = pieces.iter().map(|piece| piece.end - piece.start);
-    sizes.fold(0, u64::saturating_add)
+    let (bytes, _) = pieces.iter().fold((0, 0), |(bytes, end), piece| {
+        let new = piece.end.saturating_sub(piece.start.max(end));
+        (bytes + new, piece.end.max(end))
+    });
+    bytes
 }
 
 /// A VM's memory as it is shown.
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn memslots_that_touch_are_one_piece_and_firmware_is_none() {
+    fn what_the_guest_sees_twice_is_one_piece_and_firmware_is_none() {
         let slots = [
             slot(0x110_0000, 0x10_0000, false),
             slot(0x100_0000, 0xa_0000, false),
@@ -366,7 +366,11 @@ mod tests {
         let piece = |start, end| Piece { start, end };
         assert_eq!(
             pieces,
-            [piece(0x100_0000, 0x10a_0000), piece(0x110_0000, 0x120_1000)]
+            [
+                piece(0x100_0000, 0x10a_0000),
+                piece(0x110_0000, 0x120_0000),
+                piece(0x120_0000, 0x120_1000),
+            ]
         );
         assert_eq!(bytes_in(&pieces), 0x1a_1000);
         assert_eq!(ram_of(&[]), []);
