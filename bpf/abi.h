@@ -20,6 +20,11 @@
 #define MASK_WORDS_MAX 32
 /* KVM_MAX_CPUID_ENTRIES, 256 since v5.11 (arch/x86/include/asm/kvm_host.h). */
 #define CPUID_LEAVES_MAX 256
+/* QEMU's pc has some ten; a guest of a thousand DIMMs is not shown whole. */
+#define MEMSLOTS_MAX 128
+/* Pieces of host memory that are a guest's RAM: below and above the hole for
+ * devices, a few DIMMs, and what the holes of a BIOS split them into. */
+#define RAM_RANGES_MAX 16
 
 /* Told once, before the programs are loaded (.rodata). */
 struct config {
@@ -110,6 +115,8 @@ enum record_kind {
 	RECORD_CGROUP_NAME = 3,
 	RECORD_VCPU_FD = 4,
 	RECORD_CPUID = 5,
+	RECORD_MEMORY = 6,
+	RECORD_MEMSLOTS = 7,
 };
 
 /* Each record of the stream begins so; `size` counts all of it, in bytes, a
@@ -190,6 +197,11 @@ struct cgroup_record {
 	__u64 periods;
 	__u64 throttled_periods;
 	__u64 throttled_ns;
+	/* What it uses of memory; UNKNOWN on v1, and where it has no memory
+	 * controller. */
+	__u64 memory_bytes;
+	/* UNKNOWN: no limit, or not known. */
+	__u64 memory_limit_bytes;
 };
 
 /* The name of a cgroup, once in a session. */
@@ -289,7 +301,93 @@ enum drop_reason {
 	DROP_HITS_FULL = 6,
 	/* A throttled cgroup found no room in `walls`: its wall time is lost. */
 	DROP_WALLS_FULL = 7,
-	DROP_REASONS = 8,
+	/* A VM has more memslots than MEMSLOTS_MAX: of the rest nothing is known. */
+	DROP_MEMSLOTS = 8,
+	DROP_REASONS = 9,
+};
+
+/* What a VM's process holds of memory, in each pass. */
+struct memory_record {
+	struct record_head head;
+	struct owner owner;
+	/* Anonymous, shared and file pages that are mapped; UNKNOWN where this
+	 * kernel keeps them in a way that is not known here. */
+	__u64 resident_bytes;
+	/* The highest `resident_bytes` so far, as the kernel has it. */
+	__u64 peak_bytes;
+	/* Of hugetlbfs; not part of `resident_bytes`. */
+	__u64 hugetlb_bytes;
+};
+
+/* A memslot: host memory that the guest sees somewhere. */
+struct memslot {
+	__u64 start;
+	__u64 bytes;
+	/* KVM_MEM_READONLY and others, include/uapi/linux/kvm.h. */
+	__u32 flags;
+	__u32 pad;
+};
+
+/* The memslots of a VM, when they have changed; they follow. */
+struct memslots_record {
+	struct record_head head;
+	struct owner owner;
+};
+
+/* A piece of host memory that is a guest's RAM. */
+struct ram_range {
+	__u64 start;
+	__u64 end;
+	/* The file behind it; inode 0: anonymous. */
+	__u64 inode;
+	__u64 offset;
+	/* As the kernel encodes it: 12 bits, 20 bits (MKDEV). */
+	__u32 device;
+	__u32 pad;
+};
+
+/* Value of map `ram`, key: tgid. Where the RAM of a VM lies and how discards
+ * of it are told apart. */
+struct ram {
+	__u64 start_ns;
+	/* A discard of at least this is neither inflate nor report. */
+	__u64 other_min_bytes;
+	/* Else one of at least this is a report, a smaller one inflates. */
+	__u64 report_min_bytes;
+	__u32 ranges;
+	__u32 pad;
+	struct ram_range range[RAM_RANGES_MAX];
+};
+
+/* What was done with a piece of RAM: index into the counters of discards. */
+enum discard {
+	/* The balloon took it from the guest. */
+	DISCARD_INFLATE = 0,
+	/* The balloon gave it back to the guest. */
+	DISCARD_DEFLATE = 1,
+	/* The guest told that it is free. */
+	DISCARD_REPORT = 2,
+	/* Unplugged, migrated away, reset. */
+	DISCARD_OTHER = 3,
+	DISCARDS = 4,
+};
+
+/* Value of map `discards`, key: tgid. Counted since the VM was first seen. */
+struct discards {
+	__u64 start_ns;
+	__u64 events[DISCARDS];
+	__u64 bytes[DISCARDS];
+	__u64 ns[DISCARDS];
+	/* What of the reported memory the guest has taken again, up to the last
+	 * report. */
+	__u64 refault_bytes;
+	/* Reported, released by it, and not yet taken again. */
+	__u64 released_bytes;
+	/* What resident memory fell by between reports, otherwise released: growth
+	 * fills this first. */
+	__u64 other_bytes;
+	/* Resident memory behind the last report. */
+	__u64 resident_bytes;
 };
 
 #endif

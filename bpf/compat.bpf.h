@@ -40,6 +40,22 @@ struct kernel_clone_args {
 	__u32 user_worker : 1;
 };
 
+/* Before v6.2: f1a7941243c1 ("mm: convert mm's rss stats into
+ * percpu_counter"). */
+struct mm_rss_stat___atomic {
+	atomic_long_t count[4];
+};
+struct mm_struct___atomic {
+	struct mm_rss_stat___atomic rss_stat;
+};
+
+/* Before v5.17: a54d806688fe ("KVM: Keep memslots in tree-based structures
+ * instead of array-based ones"). */
+struct kvm_memslots___array {
+	int used_slots;
+	struct kvm_memory_slot memslots[1];
+};
+
 #pragma clang attribute pop
 
 static __always_inline __u32 task_pcpu(struct task_struct *task)
@@ -132,6 +148,69 @@ static __always_inline __u64 burst_ns(struct task_group *group)
 	if (bpf_core_field_exists(group->cfs_bandwidth.burst))
 		return group->cfs_bandwidth.burst;
 	return UNKNOWN;
+}
+
+/* Whether resident memory is kept in a way that is known here. Both ways keep
+ * a little aside: some 64 pages a thread before v6.2; since then 32 pages a
+ * CPU, or on hosts of many CPUs twice their number (lib/percpu_counter.c). */
+#define RSS_IS_ATOMIC(mm)                                                      \
+	bpf_core_field_exists(((struct mm_struct___atomic *)(mm))->rss_stat.count)
+#define RSS_IS_PERCPU(mm) bpf_core_field_exists((mm)->rss_stat[0].count)
+
+/* The resident pages of a process. Verifiers do not follow a typedef, as the
+ * atomic counters are: those are read by probe, all at once. */
+static __always_inline __s64 resident_pages(struct mm_struct *mm)
+{
+	struct mm_struct___atomic *old = (void *)mm;
+	long counts[4];
+
+	if (RSS_IS_PERCPU(mm))
+		return mm->rss_stat[MM_FILEPAGES].count + mm->rss_stat[MM_ANONPAGES].count +
+		       mm->rss_stat[MM_SHMEMPAGES].count;
+	if (bpf_core_read(counts, sizeof(counts), &old->rss_stat.count))
+		return 0;
+	return counts[MM_FILEPAGES] + counts[MM_ANONPAGES] + counts[MM_SHMEMPAGES];
+}
+
+/* The same where the verifier does not know the type of `mm`. */
+static __always_inline __s64 resident_pages_probed(struct mm_struct *mm)
+{
+	struct mm_struct___atomic *old = (void *)mm;
+	long counts[4];
+
+	if (RSS_IS_PERCPU(mm))
+		return READ_OR(0, mm->rss_stat[MM_FILEPAGES].count) +
+		       READ_OR(0, mm->rss_stat[MM_ANONPAGES].count) +
+		       READ_OR(0, mm->rss_stat[MM_SHMEMPAGES].count);
+	if (bpf_core_read(counts, sizeof(counts), &old->rss_stat.count))
+		return 0;
+	return counts[MM_FILEPAGES] + counts[MM_ANONPAGES] + counts[MM_SHMEMPAGES];
+}
+
+/* Whether memslots are in one array. */
+#define MEMSLOTS_ARE_ARRAY(slots)                                              \
+	bpf_core_field_exists(((struct kvm_memslots___array *)(slots))->used_slots)
+
+/* How many slots the array has. */
+static __always_inline __u32 memslots_in_array(struct kvm_memslots *slots)
+{
+	return READ_OR(0, ((struct kvm_memslots___array *)slots)->used_slots);
+}
+
+static __always_inline struct kvm_memory_slot *memslot_in_array(struct kvm_memslots *slots,
+								__u32 index)
+{
+	return (void *)slots + bpf_core_field_offset(struct kvm_memslots___array, memslots) +
+	       index * bpf_core_type_size(struct kvm_memory_slot);
+}
+
+/* Since v5.17: the slot of a node in a bucket of `id_hash`. Each is in two sets
+ * of memslots, of which one is in use. */
+static __always_inline struct kvm_memory_slot *memslot_of_node(struct hlist_node *node,
+							       __u32 node_idx)
+{
+	return (void *)node - bpf_core_field_offset(struct kvm_memory_slot, id_node) -
+	       (node_idx & 1) * (bpf_core_field_size(struct kvm_memory_slot, id_node) / 2);
 }
 
 #endif

@@ -50,6 +50,20 @@ struct bpf_spin_lock {
 #define PF_USER_WORKER 0x00004000
 #define PF_KTHREAD 0x00200000
 
+/* include/uapi/asm-generic/mman-common.h */
+#define MADV_WILLNEED 3
+#define MADV_DONTNEED 4
+/* include/uapi/linux/falloc.h */
+#define FALLOC_FL_KEEP_SIZE 1
+#define FALLOC_FL_PUNCH_HOLE 2
+/* include/linux/mm_types_task.h; none for swap, which is not resident. */
+#define MM_FILEPAGES 0
+#define MM_ANONPAGES 1
+#define MM_SHMEMPAGES 3
+#define PAGE_SIZE 4096ULL
+/* include/linux/page_counter.h */
+#define PAGE_COUNTER_MAX (0x7fffffffffffffffULL / PAGE_SIZE)
+
 /* include/uapi/linux/magic.h */
 #define ANON_INODE_FS_MAGIC 0x09041934
 
@@ -75,6 +89,7 @@ struct cgroup_subsys_state {
 struct cgroup {
 	struct cgroup_subsys_state self;
 	struct kernfs_node *kn;
+	struct cgroup_subsys_state *subsys[1];
 };
 struct css_set {
 	struct cgroup_subsys_state *subsys[1];
@@ -82,6 +97,19 @@ struct css_set {
 };
 enum cgroup_subsys_id {
 	cpu_cgrp_id = 1,
+	memory_cgrp_id = 4,
+};
+
+typedef struct {
+	long counter;
+} atomic_long_t;
+struct page_counter {
+	atomic_long_t usage;
+	unsigned long max;
+};
+struct mem_cgroup {
+	struct cgroup_subsys_state css;
+	struct page_counter memory;
 };
 
 struct cfs_bandwidth {
@@ -110,8 +138,14 @@ struct thread_info {
 struct cpumask {
 	unsigned long bits[1];
 };
+struct percpu_counter {
+	__s64 count;
+};
 struct mm_struct {
 	long map_count;
+	unsigned long hiwater_rss;
+	struct percpu_counter rss_stat[4];
+	atomic_long_t hugetlb_usage;
 };
 struct pid {
 	int level;
@@ -156,10 +190,22 @@ struct cfs_rq {
 };
 
 /* virt/kvm: include/linux/kvm_host.h, arch/x86/include/asm/kvm_host.h */
+struct kvm_memory_slot {
+	unsigned long npages;
+	unsigned long userspace_addr;
+	__u32 flags;
+	struct hlist_node id_node[2];
+};
+struct kvm_memslots {
+	__u64 generation;
+	struct hlist_head id_hash[128];
+	int node_idx;
+};
 struct kvm {
 	struct {
 		int counter;
 	} online_vcpus;
+	struct kvm_memslots *memslots[1];
 };
 struct preempt_notifier {
 	struct hlist_node link;
@@ -199,9 +245,11 @@ struct kvm_vcpu {
 
 struct super_block {
 	unsigned long s_magic;
+	__u32 s_dev;
 };
 struct inode {
 	struct super_block *i_sb;
+	unsigned long i_ino;
 };
 struct qstr {
 	const unsigned char *name;

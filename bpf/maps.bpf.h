@@ -28,6 +28,17 @@ struct mark {
 	__u64 cpuid_pass;
 	struct retired retired;
 	__u64 retired_level;
+	/* Which memslots of its VM were told, and when. */
+	__u64 slots_generation;
+	__u64 slots_session;
+	__u64 slots_pass;
+	/* The discard of RAM that it is in: when it began, 0 if it is in none. */
+	__u64 discard_began_ns;
+	/* Resident memory before it, bytes. */
+	__u64 discard_resident_bytes;
+	__u32 discard;
+	/* Whether it counts, or another call for the same range does. */
+	__u32 discard_counts;
 };
 
 /* Only vCPU threads, vhost kernel threads and threads of VMs that are just
@@ -275,6 +286,39 @@ struct {
 	__type(key, __u32);
 	__type(value, struct cgroup_name_record);
 } name_buffer SEC(".maps");
+
+/* Where the RAM of VMs lies; the agent tells it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct ram);
+} ram SEC(".maps");
+
+/* What was discarded of it; the agent makes the entries. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct discards);
+} discards SEC(".maps");
+
+/* What is told of a VM's memory, on its way to the stream. */
+struct memory_buffer {
+	struct memory_record memory;
+	struct memslots_record record;
+	struct memslot slots[MEMSLOTS_MAX];
+	/* Here and not on the stack, so that the verifier forgets what it knows of
+	 * them: it would follow each number by itself. */
+	__u32 count;
+	__u32 bucket;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct memory_buffer);
+} memory_buffer SEC(".maps");
 
 static __always_inline void count_drop(__u32 reason)
 {

@@ -17,6 +17,7 @@
  */
 #include "owner.bpf.h"
 #include "placement.bpf.h"
+#include "memory.bpf.h"
 
 /* The vCPU at `vcpu`, if it is alive and `task` is the last that ran it. All
  * that is read through it is only believed after this. */
@@ -103,15 +104,17 @@ static __always_inline __u32 is_preempted(struct task_struct *task, struct kvm_v
 	return is_runnable(task) ? READ_OR(0, vcpu->preempted) : 0;
 }
 
-static __always_inline void fill_counters(struct vcpu_record *record, struct kvm_vcpu *vcpu)
+/* `span` has room for STAT_SPAN bytes, and is not on the stack: old verifiers
+ * give all functions together 512 bytes of that. */
+static __always_inline void fill_counters(struct vcpu_record *record, struct kvm_vcpu *vcpu,
+					  __u64 *span)
 {
 	const __u32 start = HAS_PF_TAKEN(vcpu) ? STAT_OFFSET(pf_taken) :
 									 STAT_OFFSET(pf_fixed);
-	__u64 span[STAT_SPAN / 8];
 	struct halt_times halt;
 
 	record->exits = UNKNOWN;
-	if (bpf_probe_read_kernel(span, sizeof(span), (void *)vcpu + start))
+	if (bpf_probe_read_kernel(span, STAT_SPAN, (void *)vcpu + start))
 		return;
 	read_halt_times(&halt, vcpu);
 	record->halt_poll_success_ns = halt.poll_success_ns;
@@ -131,7 +134,7 @@ static __always_inline void fill_counters(struct vcpu_record *record, struct kvm
 }
 
 static __always_inline void fill_vcpu(struct vcpu_record *record, struct task_struct *task,
-				      const struct mark *mark, bool is_alive,
+				      const struct mark *mark, bool is_alive, __u64 *span,
 				      struct neighbour *last)
 {
 	struct kvm_vcpu *vcpu = (struct kvm_vcpu *)mark->vcpu;
@@ -144,9 +147,31 @@ static __always_inline void fill_vcpu(struct vcpu_record *record, struct task_st
 	record->exits = UNKNOWN;
 	if (!is_alive)
 		return;
-	fill_counters(record, vcpu);
+	fill_counters(record, vcpu, span);
 	record->preempted = is_preempted(task, vcpu);
 	record->online_vcpus = new_online_vcpus(task, vcpu, last);
+}
+
+/* What a cgroup uses of memory and may use. On v1 the memory controller has
+ * cgroups of its own. */
+static __always_inline void fill_cgroup_memory(struct cgroup_record *record,
+					       struct cgroup *cgroup)
+{
+	struct cgroup_subsys_state *css;
+	struct mem_cgroup *memory;
+	__u64 limit;
+
+	record->memory_bytes = record->memory_limit_bytes = UNKNOWN;
+	if (cfg.cgroup_v1 || !bpf_core_enum_value_exists(enum cgroup_subsys_id, memory_cgrp_id))
+		return;
+	css = cgroup->subsys[bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id)];
+	if (!css)
+		return;
+	memory = (void *)css - bpf_core_field_offset(struct mem_cgroup, css);
+	record->memory_bytes = bytes_of(READ_OR(0, memory->memory.usage.counter));
+	limit = READ_OR(PAGE_COUNTER_MAX, memory->memory.max);
+	if (limit < PAGE_COUNTER_MAX)
+		record->memory_limit_bytes = limit * PAGE_SIZE;
 }
 
 /* Tells of one cgroup; false if it was told before in this pass. */
@@ -174,6 +199,7 @@ static __noinline bool tell_cgroup(struct seq_file *seq, struct cgroup *cgroup,
 		record.throttled_periods = (__u32)group->cfs_bandwidth.nr_throttled;
 		record.throttled_ns = group->cfs_bandwidth.throttled_time;
 	}
+	fill_cgroup_memory(&record, cgroup);
 	bpf_seq_write(seq, &record, sizeof(record));
 
 	fresh.named_pass = told ? told->named_pass : 0;
@@ -299,7 +325,8 @@ static __always_inline void tell_thread(struct seq_file *seq, struct task_struct
 	mask = &buffer->vcpu;
 	if (mark && mark->vcpu) {
 		buffer->thread.flags |= THREAD_VCPU;
-		fill_vcpu(&buffer->vcpu, task, mark, is_alive, last);
+		/* The mask comes there later. */
+		fill_vcpu(&buffer->vcpu, task, mark, is_alive, buffer->mask, last);
 		size += sizeof(buffer->vcpu);
 		mask = &buffer->mask;
 	}
@@ -345,6 +372,11 @@ int sample_tasks(struct bpf_iter__task *ctx)
 		is_alive = runs_vcpu(task, (struct kvm_vcpu *)mark->vcpu);
 	if (mark && is_alive)
 		tell_cpuid(ctx->meta->seq, mark, control);
+	if (mark && mark->vcpu && !mark->vcpu_idx) {
+		tell_memory(ctx->meta->seq, task, mark);
+		if (is_alive)
+			tell_memslots(ctx->meta->seq, mark, control);
+	}
 	tell_thread(ctx->meta->seq, task, mark, is_alive, &owner, control, last);
 	return 0;
 }

@@ -7,6 +7,7 @@
 #include "lifetime.bpf.c"
 #include "placement.bpf.c"
 #include "throttle.bpf.c"
+#include "memory.bpf.c"
 
 /* The programs' helpers are for GPL-compatible programs only. */
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -13,6 +13,7 @@ pub mod cli;
 pub mod collect;
 pub mod config;
 pub mod log;
+pub mod memory;
 pub mod offers;
 pub mod page;
 pub mod paint;

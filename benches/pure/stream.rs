@@ -65,6 +65,8 @@ impl Stream {
             periods: 1000 + id,
             throttled_periods: id,
             throttled_ns: id * 1_000_000,
+            memory_bytes: 1 << 30,
+            memory_limit_bytes: abi::UNKNOWN,
         };
         self.put(&record);
         if let Some(name) = name {

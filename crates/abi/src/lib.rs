@@ -19,6 +19,10 @@ pub const MASK_WORDS_MAX: usize = 32;
 pub const CPUID_LEAVES_MAX: usize = 256;
 /// How many durations of a throttling are told apart.
 pub const THROTTLE_DURATIONS: usize = 9;
+/// The most memslots of a VM that are told.
+pub const MEMSLOTS_MAX: usize = 128;
+/// The most pieces of host memory that are followed as a guest's RAM.
+pub const RAM_RANGES_MAX: usize = 16;
 
 /// A field of a struct: its name, offset and size in bytes.
 pub type Field = (&'static str, usize, usize);
@@ -159,6 +163,8 @@ mirror! {
         periods: u64,
         throttled_periods: u64,
         throttled_ns: u64,
+        memory_bytes: u64,
+        memory_limit_bytes: u64,
     }
     /// `struct cgroup_name_record`.
     cgroup_name_record => CgroupNameRecord {
@@ -213,6 +219,55 @@ mirror! {
         wait_ns: u64,
         guest_ns: u64,
     }
+    /// `struct memory_record`.
+    memory_record => MemoryRecord {
+        head: RecordHead,
+        owner: Owner,
+        resident_bytes: u64,
+        peak_bytes: u64,
+        hugetlb_bytes: u64,
+    }
+    /// `struct memslot`.
+    memslot => Memslot {
+        start: u64,
+        bytes: u64,
+        flags: u32,
+        pad: u32,
+    }
+    /// `struct memslots_record`: a VM's memslots; [`Memslot`]s follow.
+    memslots_record => MemslotsRecord {
+        head: RecordHead,
+        owner: Owner,
+    }
+    /// `struct ram_range`.
+    ram_range => RamRange {
+        start: u64,
+        end: u64,
+        inode: u64,
+        offset: u64,
+        device: u32,
+        pad: u32,
+    }
+    /// `struct ram`: value of map `ram`.
+    ram => Ram {
+        start_ns: u64,
+        other_min_bytes: u64,
+        report_min_bytes: u64,
+        ranges: u32,
+        pad: u32,
+        range: [RamRange; RAM_RANGES_MAX],
+    }
+    /// `struct discards`: value of map `discards`.
+    discards => Discards {
+        start_ns: u64,
+        events: [u64; DISCARDS as usize],
+        bytes: [u64; DISCARDS as usize],
+        ns: [u64; DISCARDS as usize],
+        refault_bytes: u64,
+        released_bytes: u64,
+        other_bytes: u64,
+        resident_bytes: u64,
+    }
 }
 
 /// Declares the enumerators once: as constants, and as [`ENUMERATORS`].
@@ -248,6 +303,10 @@ enumerators! {
     RECORD_VCPU_FD = 4,
     /// A [`CpuidRecord`].
     RECORD_CPUID = 5,
+    /// A [`MemoryRecord`].
+    RECORD_MEMORY = 6,
+    /// A [`MemslotsRecord`].
+    RECORD_MEMSLOTS = 7,
     /// A [`VcpuRecord`] follows.
     THREAD_VCPU = 1,
     /// A kernel thread.
@@ -274,6 +333,18 @@ enumerators! {
     DROP_HITS_FULL = 6,
     /// The wall time of a throttling is lost.
     DROP_WALLS_FULL = 7,
+    /// A VM has too many memslots.
+    DROP_MEMSLOTS = 8,
     /// How many reasons there are.
-    DROP_REASONS = 8,
+    DROP_REASONS = 9,
+    /// The balloon took it.
+    DISCARD_INFLATE = 0,
+    /// The balloon gave it back.
+    DISCARD_DEFLATE = 1,
+    /// The guest told that it is free.
+    DISCARD_REPORT = 2,
+    /// Something else.
+    DISCARD_OTHER = 3,
+    /// How many kinds there are.
+    DISCARDS = 4,
 }

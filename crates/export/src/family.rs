@@ -6,6 +6,7 @@ use virtlens_model::snapshot::Vm;
 
 use crate::Reading;
 use crate::agent_rows::AGENT_FAMILIES;
+use crate::memory_rows::MEMORY_FAMILIES;
 use crate::placement_rows::PLACEMENT_FAMILIES;
 use crate::samples::Samples;
 use crate::throttle_rows::THROTTLE_FAMILIES;
@@ -80,6 +81,7 @@ pub fn families() -> impl Iterator<Item = &'static Family> {
         .iter()
         .chain(THROTTLE_FAMILIES)
         .chain(PLACEMENT_FAMILIES)
+        .chain(MEMORY_FAMILIES)
         .chain(AGENT_FAMILIES)
 }
 

@@ -13,6 +13,7 @@ mod agent_rows;
 mod encode;
 mod family;
 mod format;
+mod memory_rows;
 mod placement_rows;
 mod samples;
 mod seconds;

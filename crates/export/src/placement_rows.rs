@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use virtlens_model::placement::MismatchKind;
+use virtlens_model::placement::{MismatchKind, Pairs};
 use virtlens_model::snapshot::Topology;
 
 use crate::family::{Family, Kind, Rows};
@@ -58,10 +58,12 @@ pub(crate) const PLACEMENT_FAMILIES: &[Family] = &[
         kind: Kind::Gauge,
         unit: None,
         help: "Pairs of vCPUs by state: guest siblings on one host core (aligned) or on several \
-               (split), vCPUs of different guest cores on one host core (shared).",
+               (split), vCPUs of different guest cores on one host core (shared). There only \
+               while there are any.",
         own_labels: &["state"],
         rows: Rows::Vm(|vm, rows| {
-            known(vm.topology.as_ref().and_then(|one| one.pairs), |pairs| {
+            let pairs = vm.topology.as_ref().and_then(|one| one.pairs);
+            known(pairs.filter(|pairs| *pairs != Pairs::default()), |pairs| {
                 rows.count(&["aligned".into()], pairs.aligned.into())?;
                 rows.count(&["split".into()], pairs.split.into())?;
                 rows.count(&["shared".into()], pairs.shared.into())

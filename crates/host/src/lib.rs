@@ -11,6 +11,7 @@
 //!           ├─ cpuset     which CPUs they allow
 //!           ├─ memory     what cgroups use of it, by NUMA node
 //!           ├─ process    how a process was started
+//!           ├─ backing    which files are behind its memory
 //!           ├─ fds        which processes hold KVM's file descriptors
 //!           └─ fallback   one reading of the host, where there is no BPF
 //! ```
@@ -19,6 +20,7 @@
 //! ([`Losses::races`]) and left out. A value that cannot be understood is
 //! absent and counted too.
 
+mod backing;
 mod bandwidth;
 mod cgroupfs;
 mod cpuset;
@@ -33,6 +35,7 @@ mod root;
 mod task;
 mod topology;
 
+pub use backing::backing;
 pub use bandwidth::{CpuStat, parse_cpu_max, parse_cpu_stat, parse_quota_us};
 pub use cgroupfs::{CgroupVersion, Cgroups, Members, cgroup_version, parse_process_cgroup};
 pub use error::{Error, Losses};

@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
 
 use crate::cpuset::CpuSet;
+use crate::memory::MemoryFact;
 use crate::throttle::ThrottlingFacts;
 use crate::topology::guest::GuestTopology;
 use crate::topology::host::Distance;
@@ -276,6 +277,18 @@ pub struct CgroupFact {
     /// Its CPU bandwidth control; `None` where the cpu controller does not
     /// reach it (or at the root).
     pub bandwidth: Option<Bandwidth>,
+    /// What it uses of memory; `None` where the memory controller does not
+    /// reach it, on v1, or where the source does not tell.
+    pub memory: Option<CgroupMemory>,
+}
+
+/// Memory control of one cgroup (`struct mem_cgroup`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CgroupMemory {
+    /// What it uses, bytes (`memory.current`).
+    pub usage_bytes: u64,
+    /// What it may use, bytes (`memory.max`); `None` = no limit.
+    pub limit_bytes: Option<u64>,
 }
 
 /// CPU bandwidth control of one cgroup (`struct cfs_bandwidth`).
@@ -357,6 +370,8 @@ pub struct Facts {
     /// Throttling by cgroup, and who ran when quotas ran out; `None` where it
     /// is not followed.
     pub throttling: Option<ThrottlingFacts>,
+    /// Memory of VMs.
+    pub memory: FxHashMap<VmKey, MemoryFact>,
 }
 
 impl Serialize for Moves {

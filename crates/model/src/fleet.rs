@@ -18,12 +18,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::facts::{
     CgroupId, Facts, Owner, ProcessFact, ThreadClass, ThreadFact, VmKey, WatchedCgroup,
 };
+use crate::features::Features;
 use crate::ledger::Ledger;
 use crate::place::{Cgroups, Place, ancestors};
 use crate::reading::{Reading, Seat};
 use crate::snapshot::{Quota, Role, Vm};
 use crate::vmm::{self, Identity};
-use crate::{cgroup, roles};
+use crate::{cgroup, features, roles};
 
 /// The VMs of a host.
 #[derive(Debug)]
@@ -53,6 +54,8 @@ pub struct Member {
     pub ledger: Ledger,
     /// When it was first missing, ns on the clock of [`Fleet::account`].
     pub ended_ns: Option<u64>,
+    /// What it has to give memory back, as its arguments tell.
+    pub features: Features,
 }
 
 impl Member {
@@ -104,6 +107,8 @@ impl Fleet {
         let place = place_of(vm, facts, &cgroups);
         self.changes += 1;
         let identity = vmm::identify(process);
+        let args = process.args.get(1..).unwrap_or_default();
+        let features = features::of_arguments(identity.vmm, args);
         let wanted = wanted_name(&identity, place.as_ref(), process, vm);
         let uid = place.as_ref().and_then(|place| place.location.uid.clone());
         let former = self.predecessor(&wanted, uid.as_deref());
@@ -126,6 +131,7 @@ impl Fleet {
                 limits: Vec::new(),
                 ledger,
                 ended_ns: None,
+                features,
             },
         );
     }
@@ -182,6 +188,11 @@ impl Fleet {
         self.vms.values().flat_map(Member::levels).collect()
     }
 
+    /// A VM that is known.
+    pub(crate) fn member(&self, vm: VmKey) -> Option<&Member> {
+        self.vms.get(&vm)
+    }
+
     /// Accounts one reading taken at `now_ns` on a clock that never falls.
     /// Returns the VMs, and the owners that are gone for good.
     pub fn account(&mut self, facts: &Facts, now_ns: u64) -> (Vec<Vm>, HashSet<Owner>) {
@@ -228,6 +239,7 @@ impl Fleet {
                 reading.placement = facts.placements.get(vm).copied().unwrap_or_default();
                 reading.residency_known = facts.residency.is_some();
                 reading.throttling = facts.throttling.as_ref();
+                reading.memory = facts.memory.get(vm);
                 (*vm, reading)
             })
             .collect();

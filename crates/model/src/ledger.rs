@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 pub use self::vcpu::{StatsMeter, VcpuMeter};
 use crate::facts::Moves;
+use crate::memory::MemoryMeter;
 use crate::quota::QuotaMeter;
 use crate::snapshot::{Role, Scope};
 use crate::topology::host::Distance;
@@ -158,6 +159,8 @@ pub struct Ledger {
     pub guest: Meter,
     /// Moves of its vCPUs, if they are followed: by distance, unknown last.
     pub moves: Option<[Meter; MOVES]>,
+    /// What was done with its memory.
+    pub memory: MemoryMeter,
 }
 
 /// Distances of [`Moves`], and the unknown one.
@@ -176,6 +179,7 @@ impl Ledger {
         self.vcpus.values_mut().for_each(VcpuMeter::renew);
         self.guest.renew();
         self.moves.iter_mut().flatten().for_each(Meter::renew);
+        self.memory.renew();
         for slot in self.workers.values_mut().flatten() {
             slot.free();
         }

@@ -4,7 +4,8 @@
 //! [`vmm`] say what a thread, a path and a process are. [`fleet`] keeps which
 //! VMs there are, [`ledger`] keeps their counters from ever falling, and
 //! [`snapshot`] is the one structure that every face reads. [`topology`] says
-//! where CPUs are, [`placement`] whether VMs sit where their guests believe.
+//! where CPUs are, [`placement`] whether VMs sit where their guests believe,
+//! [`memory`] what they hold and gave back, [`features`] what they have for it.
 //!
 //! ```text
 //! facts ──► fleet (whose is it?) ──► ledger (totals that only rise) ──► snapshot
@@ -17,8 +18,10 @@ pub mod cgroup;
 pub mod charge;
 pub mod cpuset;
 pub mod facts;
+pub mod features;
 pub mod fleet;
 pub mod ledger;
+pub mod memory;
 pub mod place;
 pub mod placement;
 pub mod quota;

@@ -227,6 +227,7 @@ mod tests {
             parent: None,
             path: "/pod".into(),
             bandwidth: None,
+            memory: None,
         }
     }
 

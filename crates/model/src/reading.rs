@@ -10,6 +10,7 @@ use crate::facts::{
 };
 use crate::fleet::Member;
 use crate::ledger::{Ledger, SUMS, StatsMeter, Times, VcpuMeter, WorkerId, sum_index};
+use crate::memory::{self, MemoryFact};
 use crate::place::Cgroups;
 use crate::quota;
 use crate::snapshot::{Role, RoleUse, Thread, Vcpu, VcpuCount, Vm, Worker};
@@ -41,6 +42,8 @@ pub struct Reading<'a> {
     pub placement: VmPlacementFact,
     /// Where the vCPUs ran was read.
     pub residency_known: bool,
+    /// Its memory, if that was read.
+    pub memory: Option<&'a MemoryFact>,
 }
 
 /// Where a thread sits.
@@ -153,6 +156,7 @@ impl<'a> Reading<'a> {
         let guest = ledger.guest.read(self.guest_ns);
         let workers = self.workers(ledger);
         quota::read(member, cgroups, &self.charges, self.throttling);
+        let memory = memory::read(member, self.memory, cgroups, &vcpus);
         let place = member.place.as_ref();
         let location = place.map(|place| &place.location);
         let text = |text: &Option<String>| text.as_deref().map(Arc::from);
@@ -194,6 +198,7 @@ impl<'a> Reading<'a> {
             guest_nodes: member.identity.guest_nodes,
             moves,
             topology: None,
+            memory,
         }
     }
 

@@ -11,6 +11,7 @@ use serde::{Serialize, Serializer};
 
 use crate::cpuset::CpuSet;
 use crate::facts::{Comm, Moves};
+use crate::memory::Memory;
 use crate::placement::{Mismatch, MismatchKind, Pairs, Unjudged};
 use crate::throttle::Throttle;
 use crate::topology::guest::{GuestPlace, GuestShape};
@@ -233,6 +234,8 @@ pub struct Vm {
     pub moves: Option<Moves>,
     /// How it sits on the host's CPUs, as last judged.
     pub topology: Option<Arc<Topology>>,
+    /// Its memory: what it holds, gave back and took again.
+    pub memory: Memory,
 }
 
 /// How a VM sits on the host's CPUs.

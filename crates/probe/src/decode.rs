@@ -4,6 +4,7 @@
 //! affinity masks are few and shared.
 
 mod cgroups;
+mod memory;
 mod stream;
 
 use std::sync::Arc;
@@ -21,6 +22,8 @@ use virtlens_model::topology::host::Distance;
 use zerocopy::FromBytes;
 
 use self::cgroups::Names;
+pub use self::memory::discards;
+use self::memory::{Memories, SlotsOf};
 pub use self::stream::Buffer;
 use self::stream::{Record, Records};
 use crate::Error;
@@ -39,6 +42,8 @@ pub struct Decoder {
     guests: FxHashMap<VmKey, GuestTopology>,
     /// Threads of the last pass.
     threads: usize,
+    /// Where the RAM of VMs lies: it comes when it has changed.
+    memories: Memories,
 }
 
 impl Decoder {
@@ -65,10 +70,16 @@ impl Decoder {
                 abi::RECORD_CGROUP => cgroups.push(record.of()?.0),
                 abi::RECORD_CGROUP_NAME => self.names.learn(record.of()?.0),
                 abi::RECORD_CPUID => self.cpuid(&record)?,
+                abi::RECORD_MEMORY => {
+                    let (vm, fact) = memory::memory(record.of()?.0);
+                    facts.memory.insert(vm, fact);
+                }
+                abi::RECORD_MEMSLOTS => self.memories.learn(&record)?,
                 _ => return Err(record.broken("unknown kind")),
             }
         }
         self.threads = facts.threads.len();
+        self.memories.add_guest_bytes(&mut facts.memory);
         let nameless;
         (facts.cgroups, nameless) = self.names.facts(cgroups);
         facts.vms = self
@@ -133,9 +144,15 @@ impl Decoder {
         self.guests.iter().map(|(vm, guest)| (*vm, *guest))
     }
 
+    /// Where the RAM of a VM lies, once that was told.
+    pub fn ram_of(&self, vm: VmKey) -> Option<&SlotsOf> {
+        self.memories.of(vm)
+    }
+
     /// Drops what is kept of a VM that is gone.
     pub fn forget(&mut self, vm: VmKey) {
         self.guests.remove(&vm);
+        self.memories.forget(vm);
     }
 
     fn mask(&mut self, words: &[u64]) -> Arc<CpuSet> {

@@ -15,6 +15,7 @@ pub mod decode;
 pub mod facts;
 mod load;
 mod maps;
+mod memory;
 mod placement;
 pub mod plan;
 mod retired;

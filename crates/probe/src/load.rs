@@ -55,21 +55,19 @@ fn load_object(plan: &Plan, cgroup_v1: bool) -> Result<Object, libbpf_rs::Error>
 
 /// After a refusal: less, in the order of what is least missed.
 fn retreat(mut plan: Plan, cause: libbpf_rs::Error) -> Result<Plan, Error> {
-    let without =
-        |plan: Plan, feature| plan.without(feature, format!("refused by the kernel: {cause}"));
-    if plan.features.contains(&Feature::Throttle) {
-        return Ok(without(plan, Feature::Throttle));
-    }
-    if plan.task_storage {
+    let features = plan.features.clone();
+    let first_of = |optional: &[Feature]| {
+        let mut optional = optional.iter().copied();
+        optional.find(|feature| features.contains(feature))
+    };
+    let least_missed = first_of(&[Feature::Memory, Feature::Throttle]);
+    if least_missed.is_none() && plan.task_storage {
         plan.task_storage = false;
         return Ok(plan);
     }
     let optional = [Feature::Placement, Feature::FilePass, Feature::Lifetime];
-    match optional
-        .into_iter()
-        .find(|feature| plan.features.contains(feature))
-    {
-        Some(feature) => Ok(without(plan, feature)),
+    match least_missed.or_else(|| first_of(&optional)) {
+        Some(feature) => Ok(plan.without(feature, format!("refused by the kernel: {cause}"))),
         None => Err(Error::Load(cause)),
     }
 }

@@ -10,7 +10,7 @@ use crate::Error;
 use crate::sys::Batch;
 
 /// The maps that the agent reads or writes.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 13] = [
     "control",
     "drops",
     "places",
@@ -22,6 +22,8 @@ const NAMES: [&str; 11] = [
     "levels",
     "throttle_hits",
     "walls",
+    "ram",
+    "discards",
 ];
 
 /// Those maps. An operation that fails names its map.

@@ -15,16 +15,19 @@ pub enum Feature {
     Placement,
     /// When quotas ran out, for how long, and who ran then.
     Throttle,
+    /// What guests gave back of their memory, and took again.
+    Memory,
 }
 
 impl Feature {
     /// All features, in the order in which they are shown.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::TaskPass,
         Self::FilePass,
         Self::Lifetime,
         Self::Placement,
         Self::Throttle,
+        Self::Memory,
     ];
 
     /// The name as shown.
@@ -35,6 +38,7 @@ impl Feature {
             Self::Lifetime => "lifetime",
             Self::Placement => "placement",
             Self::Throttle => "throttle",
+            Self::Memory => "memory",
         }
     }
 
@@ -46,6 +50,12 @@ impl Feature {
             Self::Lifetime => &["on_exit", "on_free"],
             Self::Placement => &["on_migrate"],
             Self::Throttle => &["on_throttle", "pre_unthrottle", "on_unthrottle"],
+            Self::Memory => &[
+                "on_madvise",
+                "on_madvise_ret",
+                "on_fallocate",
+                "on_falloc_ret",
+            ],
         }
     }
 
@@ -61,6 +71,10 @@ impl Feature {
             Self::Throttle => {
                 "of throttling there is what the kernel counts: not the wall time, not each \
                  duration, not who ran when the quota ran out"
+            }
+            Self::Memory => {
+                "what balloons and free page reports gave back, and what guests took again, is \
+                 not known"
             }
         }
     }
@@ -118,15 +132,18 @@ pub fn plan(facts: &KernelFacts) -> Plan {
         residency_entries: residency_entries(facts.possible_cpus),
         left_out: Vec::new(),
     };
-    match obstacle(facts) {
-        Some(reason) => Feature::ALL.into_iter().fold(plan, |plan, feature| {
-            plan.without(feature, reason.to_owned())
-        }),
-        None => match throttle_obstacle(facts) {
-            Some(reason) => plan.without(Feature::Throttle, reason.to_owned()),
+    let obstacles = |feature| match feature {
+        Feature::Throttle => throttle_obstacle(facts),
+        Feature::Memory => (!facts.fentry).then_some(NO_FENTRY),
+        _ => None,
+    };
+    let of_all = obstacle(facts);
+    Feature::ALL
+        .into_iter()
+        .fold(plan, |plan, feature| match of_all.or(obstacles(feature)) {
+            Some(reason) => plan.without(feature, reason.to_owned()),
             None => plan,
-        },
-    }
+        })
 }
 
 /// What stands in the way of programs at the scheduler's throttling.
@@ -137,11 +154,14 @@ fn throttle_obstacle(facts: &KernelFacts) -> Option<&'static str> {
              function of its own",
         )
     } else if !facts.fentry {
-        Some("the kernel refuses programs at its functions (fentry)")
+        Some(NO_FENTRY)
     } else {
         None
     }
 }
+
+/// Why programs at the kernel's functions are left out.
+const NO_FENTRY: &str = "the kernel refuses programs at its functions (fentry)";
 
 /// What stands in the way of all of it, with its remedy.
 fn obstacle(facts: &KernelFacts) -> Option<&'static str> {
@@ -292,32 +312,29 @@ mod tests {
     }
 
     #[test]
-    fn without_fentry_only_the_throttle_events_are_left_out() {
-        let cases = [
-            (
-                KernelFacts {
-                    fentry: false,
-                    ..good()
-                },
-                "fentry",
-            ),
-            (
-                KernelFacts {
-                    throttle_functions: false,
-                    ..good()
-                },
-                "CONFIG_CFS_BANDWIDTH",
-            ),
-        ];
-        for (facts, word) in cases {
+    fn without_fentry_only_what_needs_it_is_left_out() {
+        let left_out = |facts: KernelFacts, word: &str| -> Vec<Feature> {
             let plan = plan(&facts);
-            let [(feature, reason)] = plan.left_out.as_slice() else {
-                panic!("{:?}", plan.left_out);
-            };
-            assert_eq!(*feature, Feature::Throttle);
-            assert!(reason.contains(word), "{reason}");
-            assert_eq!(plan.features.len(), Feature::ALL.len() - 1);
-        }
+            let reasons = plan.left_out.iter().map(|(_, reason)| reason);
+            assert!(reasons.into_iter().all(|reason| reason.contains(word)));
+            plan.left_out.iter().map(|(feature, _)| *feature).collect()
+        };
+        let without_fentry = KernelFacts {
+            fentry: false,
+            ..good()
+        };
+        assert_eq!(
+            left_out(without_fentry, "fentry"),
+            [Feature::Throttle, Feature::Memory]
+        );
+        let without_limits = KernelFacts {
+            throttle_functions: false,
+            ..good()
+        };
+        assert_eq!(
+            left_out(without_limits, "CONFIG_CFS_BANDWIDTH"),
+            [Feature::Throttle]
+        );
     }
 
     #[test]

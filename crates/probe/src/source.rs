@@ -7,6 +7,8 @@ use std::os::fd::AsFd;
 use libbpf_rs::{Iter, Link, Object};
 use virtlens_abi as abi;
 use virtlens_model::facts::{CgroupId, Facts, Owner, ResidencyFact, VmFact, VmKey, WatchedCgroup};
+use virtlens_model::features::Thresholds;
+use virtlens_model::memory::{DiscardsFact, Piece, RamPiece};
 use virtlens_model::snapshot::{Dropped, MapFill, ProgramCost};
 use virtlens_model::throttle::ThrottlingFacts;
 use virtlens_model::topology::host::HostTopology;
@@ -14,6 +16,7 @@ use zerocopy::IntoBytes;
 
 use crate::decode::{self, Buffer, Decoder};
 use crate::maps::Maps;
+use crate::memory::Memory;
 use crate::placement::Placement;
 use crate::plan::{Feature, Plan};
 use crate::retired::Retired;
@@ -39,6 +42,7 @@ const DROP_REASONS: [&str; abi::DROP_REASONS as usize] = [
     "residency_full",
     "throttle_hits_full",
     "walls_full",
+    "memslots",
 ];
 
 /// The loaded programs and all that is needed to read them.
@@ -55,6 +59,7 @@ pub struct TaskPass {
     retired: Retired,
     placement: Placement,
     throttle: Throttle,
+    memory: Memory,
     wants_residency: bool,
     control: abi::Control,
     watched: HashSet<WatchedCgroup>,
@@ -104,6 +109,7 @@ impl TaskPass {
         let mut hooks = optional(Feature::Lifetime);
         hooks.extend(optional(Feature::Placement));
         hooks.extend(optional(Feature::Throttle));
+        hooks.extend(optional(Feature::Memory));
         let maps = Maps::of(&object)?;
         Ok(Self {
             tasks,
@@ -117,6 +123,7 @@ impl TaskPass {
             retired: Retired::default(),
             placement: Placement::default(),
             throttle: Throttle::default(),
+            memory: Memory::default(),
             wants_residency: false,
             control: abi::Control {
                 session: 1,
@@ -148,6 +155,7 @@ impl TaskPass {
         let retired = self.retired.read(&self.maps)?;
         let residency = self.read_residency()?;
         let throttling = self.read_throttling()?;
+        let discards = self.read_discards()?;
         let mut facts = self.pass()?;
         for _ in 1..REPEATS {
             let vms = vm_keys(&facts);
@@ -161,6 +169,7 @@ impl TaskPass {
         facts.residency = residency;
         facts.throttling = throttling;
         self.add_placements(&mut facts)?;
+        self.add_discards(&mut facts, discards);
         self.add_by_fds(&mut facts);
         Ok(facts)
     }
@@ -178,6 +187,31 @@ impl TaskPass {
     /// so it is told only when it is asked for.
     pub fn want_residency(&mut self) {
         self.wants_residency = self.plan.features.contains(&Feature::Placement);
+    }
+
+    /// Where the RAM of `vm` lies, if the programs that follow it are to be told
+    /// so anew, by [`TaskPass::set_ram`].
+    pub fn new_ram(&self, vm: VmKey, thresholds: Thresholds) -> Option<&[Piece]> {
+        let slots = self.decoder.ram_of(vm)?;
+        let is_new = self.plan.features.contains(&Feature::Memory)
+            && !self.memory.knows(vm, thresholds, slots.generation);
+        is_new.then_some(&slots.pieces)
+    }
+
+    /// Tells the programs where the RAM of `vm` lies and what is behind it, and
+    /// how its discards are told apart.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn set_ram(
+        &mut self,
+        vm: VmKey,
+        thresholds: Thresholds,
+        pieces: &[RamPiece],
+    ) -> Result<(), Error> {
+        let generation = self.decoder.ram_of(vm).map_or(0, |slots| slots.generation);
+        let rules = (thresholds, generation);
+        self.memory.tell(&self.maps, vm, rules, pieces)
     }
 
     /// Looks for VMs whose vCPUs are not running, by the open files of the
@@ -260,6 +294,7 @@ impl TaskPass {
             self.forget_vm(*vm)?;
         }
         self.placement.forget(&self.maps, &gone)?;
+        self.memory.forget(&self.maps, &gone)?;
         self.forget_mms(&gone)
     }
 
@@ -271,10 +306,16 @@ impl TaskPass {
                 reason,
                 count: self.maps.sum("drops", index.as_bytes()),
             })
-            .chain([Dropped {
-                reason: "file_pass",
-                count: self.file_pass_errors,
-            }])
+            .chain([
+                Dropped {
+                    reason: "file_pass",
+                    count: self.file_pass_errors,
+                },
+                Dropped {
+                    reason: "ram_pieces",
+                    count: self.memory.lost(),
+                },
+            ])
             .collect()
     }
 
@@ -292,6 +333,7 @@ impl TaskPass {
             fill("watched", Some(self.watched.len() as u64)),
             fill("levels", Some(self.throttle.levels())),
             fill("throttle_hits", Some(self.throttle.hit_entries)),
+            fill("discards", self.memory.entries),
         ]
     }
 
@@ -363,6 +405,28 @@ impl TaskPass {
             facts.placements.entry(vm).or_default().guest = Some(guest);
         }
         Ok(())
+    }
+
+    /// Before the pass: what a report releases meanwhile is then no growth.
+    fn read_discards(&mut self) -> Result<Vec<(VmKey, DiscardsFact)>, Error> {
+        if !self.plan.features.contains(&Feature::Memory) {
+            return Ok(Vec::new());
+        }
+        self.memory.discards(&self.maps)
+    }
+
+    fn add_discards(&self, facts: &mut Facts, discards: Vec<(VmKey, DiscardsFact)>) {
+        if !self.plan.features.contains(&Feature::Memory) {
+            return;
+        }
+        for fact in facts.memory.values_mut() {
+            fact.discards = Some(DiscardsFact::default());
+        }
+        for (vm, sums) in discards {
+            if let Some(fact) = facts.memory.get_mut(&vm) {
+                fact.discards = Some(sums);
+            }
+        }
     }
 
     /// Adds what only the pass over files knows: vCPUs that never ran.

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use virtlens_export::{Agent, Process, Reading};
 use virtlens_model::facts::Moves;
+use virtlens_model::features::{Feature, Features};
+use virtlens_model::memory::{Discards, Memory};
 use virtlens_model::placement::{MismatchKind, Pairs};
 use virtlens_model::snapshot::{
     API_VERSION, ExitCounts, HaltPoll, Node, Quota, Role, RoleUse, Scope, Snapshot, Topology, Vcpu,
@@ -69,7 +71,7 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
         pid: 1000 + index,
         cgroup: None,
         running: true,
-        roles: Role::ALL
+        roles: roles()
             .map(|role| RoleUse {
                 role,
                 threads: 3,
@@ -107,7 +109,7 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
                 periods: ns.next() >> 16,
                 throttled_periods: ns.next() >> 20,
                 throttled_ns: ns.next(),
-                used_ns: Role::ALL.map(|role| (role, ns.next())).into(),
+                used_ns: roles().map(|role| (role, ns.next())).into(),
                 throttle: Some(Throttle::default()),
             })
             .to_vec(),
@@ -117,24 +119,50 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
             unknown: 0,
         }),
         topology: Some(Arc::new(topology(vcpus))),
+        memory: memory(ns),
     }
 }
 
-/// Nothing out of place.
+/// Of a Kata pod as it is by default, without a balloon.
+fn memory(ns: &mut Numbers) -> Memory {
+    let absent = Feature {
+        enabled: Some(false),
+        reason: "the VMM's arguments",
+    };
+    let mut bytes = || Some(ns.next() >> 8);
+    Memory {
+        guest_bytes: bytes(),
+        resident_bytes: bytes(),
+        resident_peak_bytes: bytes(),
+        cgroup_bytes: bytes(),
+        cgroup_limit_bytes: bytes(),
+        faults: bytes(),
+        discards: Some(Discards::default()),
+        refault_bytes: Some(0),
+        features: Features {
+            balloon: absent,
+            free_page_reporting: absent,
+        },
+    }
+}
+
+/// Kata's QEMU has no iothread.
+fn roles() -> [Role; 5] {
+    let [vcpu, vhost, virtiofsd, _, emulator, helper] = Role::ALL;
+    [vcpu, vhost, virtiofsd, emulator, helper]
+}
+
+/// Nothing out of place: no vCPU is pinned, and none has a sibling.
 fn topology(vcpus: u32) -> Topology {
     Topology {
         cpuset: Some((0..4).collect()),
         guest: Some(GuestShape {
             packages: 1,
-            cores: vcpus / 2,
-            threads: 2,
+            cores: vcpus,
+            threads: 1,
         }),
-        pinned_vcpus: vcpus,
-        pairs: Some(Pairs {
-            aligned: 1,
-            split: 2,
-            shared: 3,
-        }),
+        pinned_vcpus: 0,
+        pairs: Some(Pairs::default()),
         unknown: None,
         mismatches: Vec::new(),
         misplaced_ns: MismatchKind::ALL.map(|kind| (kind, 0)).into(),

@@ -147,6 +147,7 @@ impl<'a> ThreadReader<'a> {
                 parent: parent.and_then(|parent| self.cgroups.id_of(&parent)),
                 path: path.into(),
                 bandwidth,
+                memory: None,
             });
         }
         facts

@@ -33,6 +33,7 @@ fn cgroups() -> Vec<CgroupFact> {
             throttled_ns: 5000,
             burst_ns: None,
         }),
+        memory: None,
     };
     vec![
         fact(CgroupId(1), 0, "/", None),
@@ -213,6 +214,7 @@ fn a_kata_overhead_cgroup_is_watched_for_its_pod() {
         parent: Some(CgroupId(1)),
         path: format!("/kata_overhead/{id}").into(),
         bandwidth: None,
+        memory: None,
     };
     let outside = |tid, owner| ThreadFact {
         cgroup: CgroupId(50),

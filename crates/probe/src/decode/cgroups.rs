@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use virtlens_abi as abi;
-use virtlens_model::facts::{Bandwidth, CgroupFact, CgroupId};
+use virtlens_model::facts::{Bandwidth, CgroupFact, CgroupId, CgroupMemory};
 
 use super::known;
 
@@ -74,6 +74,7 @@ impl Names {
             parent: (record.parent != 0).then_some(CgroupId(record.parent)),
             path,
             bandwidth: bandwidth(record),
+            memory: memory(record),
         })
     }
 
@@ -121,5 +122,12 @@ fn bandwidth(record: &abi::CgroupRecord) -> Option<Bandwidth> {
         periods: record.periods,
         throttled_periods: record.throttled_periods,
         throttled_ns: record.throttled_ns,
+    })
+}
+
+fn memory(record: &abi::CgroupRecord) -> Option<CgroupMemory> {
+    known(record.memory_bytes).map(|usage_bytes| CgroupMemory {
+        usage_bytes,
+        limit_bytes: known(record.memory_limit_bytes),
     })
 }

@@ -219,7 +219,7 @@ proptest! {
     #[test]
     fn any_bytes_are_decoded_or_refused(
         words in proptest::collection::vec(any::<u64>(), 0..200),
-        kind in 0u32..6,
+        kind in 0u32..9,
         size in 0usize..400,
         mask_words in 0usize..40,
     ) {

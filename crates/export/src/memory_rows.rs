@@ -1,0 +1,177 @@
+//! The families that tell of VMs' memory.
+
+use std::fmt;
+
+use virtlens_model::memory::{Discard, DiscardSum, Memory};
+
+use crate::family::{Family, Kind, Rows};
+use crate::samples::{Samples, known};
+
+pub(crate) const MEMORY_FAMILIES: &[Family] = &[
+    Family {
+        name: "virtlens_balloon_bytes_total",
+        kind: Kind::Counter,
+        unit: Some("bytes"),
+        help: "Guest memory that the balloon took (inflate) and gave back (deflate), and that was \
+               discarded otherwise (other: unplugged, migrated, reset).",
+        own_labels: &["operation"],
+        rows: Rows::Vm(|vm, rows| balloon(&vm.memory, rows, |sum| sum.bytes)),
+    },
+    Family {
+        name: "virtlens_balloon_events_total",
+        kind: Kind::Counter,
+        unit: None,
+        help: "Calls of the VMM to the kernel behind virtlens_balloon_bytes_total; mostly one for \
+               each page.",
+        own_labels: &["operation"],
+        rows: Rows::Vm(|vm, rows| balloon(&vm.memory, rows, |sum| sum.events)),
+    },
+    Family {
+        name: "virtlens_free_page_reported_bytes_total",
+        kind: Kind::Counter,
+        unit: Some("bytes"),
+        help: "Memory that the guest reported free and its VMM gave back to the host.",
+        own_labels: &[],
+        rows: Rows::Vm(|vm, rows| {
+            known(reports(&vm.memory), |report| rows.count(&[], report.bytes))
+        }),
+    },
+    Family {
+        name: "virtlens_free_page_reports_total",
+        kind: Kind::Counter,
+        unit: None,
+        help: "Ranges that the guest reported free and its VMM gave back to the host.",
+        own_labels: &[],
+        rows: Rows::Vm(|vm, rows| {
+            known(reports(&vm.memory), |report| rows.count(&[], report.events))
+        }),
+    },
+    Family {
+        name: "virtlens_memory_release_seconds_total",
+        kind: Kind::Counter,
+        unit: Some("seconds"),
+        help: "Time that the VMM spent in the kernel to give guest memory back to the host.",
+        own_labels: &[],
+        rows: Rows::Vm(|vm, rows| {
+            let discards = vm.memory.discards.filter(|one| {
+                has_balloon(&vm.memory) || has_reports(&vm.memory) || one.events() > 0
+            });
+            known(discards, |one| rows.seconds(&[], one.release_ns()))
+        }),
+    },
+    Family {
+        name: "virtlens_memory_refault_bytes_total",
+        kind: Kind::Counter,
+        unit: Some("bytes"),
+        help: "Memory that the guest had reported free and took again: growth of resident memory \
+               up to what reports released.",
+        own_labels: &[],
+        rows: Rows::Vm(|vm, rows| {
+            let refault = vm.memory.refault_bytes;
+            let refault = refault.filter(|_| reports(&vm.memory).is_some());
+            known(refault, |bytes| rows.count(&[], bytes))
+        }),
+    },
+    Family {
+        name: "virtlens_memory_faults_total",
+        kind: Kind::Counter,
+        unit: None,
+        help: "Page faults of the guest that KVM fixed: memory that it touched first, or again.",
+        own_labels: &[],
+        rows: Rows::Vm(|vm, rows| known(vm.memory.faults, |faults| rows.count(&[], faults))),
+    },
+    Family {
+        name: "virtlens_memory_guest_bytes",
+        kind: Kind::Gauge,
+        unit: Some("bytes"),
+        help: "Memory that the guest was given, that of its devices (video) included.",
+        own_labels: &[],
+        rows: Rows::Vm(|vm, rows| known(vm.memory.guest_bytes, |bytes| rows.count(&[], bytes))),
+    },
+    Family {
+        name: "virtlens_memory_resident_bytes",
+        kind: Kind::Gauge,
+        unit: Some("bytes"),
+        help: "Memory of the VMM's process that is there: the guest's and its own, huge pages \
+               included.",
+        own_labels: &[],
+        rows: Rows::Vm(|vm, rows| known(vm.memory.resident_bytes, |bytes| rows.count(&[], bytes))),
+    },
+    Family {
+        name: "virtlens_memory_resident_peak_bytes",
+        kind: Kind::Gauge,
+        unit: Some("bytes"),
+        help: "The highest virtlens_memory_resident_bytes since the VMM began.",
+        own_labels: &[],
+        rows: Rows::Vm(|vm, rows| {
+            known(vm.memory.resident_peak_bytes, |bytes| {
+                rows.count(&[], bytes)
+            })
+        }),
+    },
+    Family {
+        name: "virtlens_memory_cgroup_bytes",
+        kind: Kind::Gauge,
+        unit: Some("bytes"),
+        help: "Memory that the cgroup of virtlens_memory_cgroup_limit_bytes uses; where none has \
+               a limit, the pod's. On cgroup v2 only.",
+        own_labels: &[],
+        rows: Rows::Vm(|vm, rows| known(vm.memory.cgroup_bytes, |bytes| rows.count(&[], bytes))),
+    },
+    Family {
+        name: "virtlens_memory_cgroup_limit_bytes",
+        kind: Kind::Gauge,
+        unit: Some("bytes"),
+        help: "The lowest memory limit on the VM's cgroup path, the pod's and below; absent where \
+               there is none.",
+        own_labels: &[],
+        rows: Rows::Vm(|vm, rows| {
+            known(vm.memory.cgroup_limit_bytes, |bytes| rows.count(&[], bytes))
+        }),
+    },
+    Family {
+        name: "virtlens_memory_feature_enabled",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "Whether the VM has a balloon, and free page reporting; absent where that is not \
+               known.",
+        own_labels: &["feature"],
+        rows: Rows::Vm(|vm, rows| {
+            let features = vm.memory.features.by_name();
+            features.into_iter().try_for_each(|(name, feature)| {
+                known(feature.enabled, |on| {
+                    rows.count(&[name.into()], u64::from(on))
+                })
+            })
+        }),
+    },
+];
+
+/// What a balloon did; nothing of a VM that has none and never had.
+fn balloon(memory: &Memory, rows: &mut Samples, of: fn(&DiscardSum) -> u64) -> fmt::Result {
+    known(memory.discards, |discards| {
+        let shown = |discard, sum: &DiscardSum| {
+            sum.events > 0 || discard != Discard::Other && has_balloon(memory)
+        };
+        discards
+            .balloon()
+            .into_iter()
+            .filter(|(discard, sum)| shown(*discard, sum))
+            .try_for_each(|(discard, sum)| rows.count(&[discard.name().into()], of(&sum)))
+    })
+}
+
+/// What the guest reported; nothing of one that is known not to report and
+/// never did.
+fn reports(memory: &Memory) -> Option<DiscardSum> {
+    let report = memory.discards?.report;
+    (report.events > 0 || has_reports(memory)).then_some(report)
+}
+
+fn has_balloon(memory: &Memory) -> bool {
+    !memory.features.balloon.is_absent()
+}
+
+fn has_reports(memory: &Memory) -> bool {
+    !memory.features.free_page_reporting.is_absent()
+}

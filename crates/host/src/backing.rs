@@ -1,0 +1,140 @@
+//! What is behind pieces of a process's address space.
+
+use std::fs;
+
+use virtlens_model::memory::{Backing, Piece, RamPiece};
+
+use crate::error::Error;
+use crate::root::HostRoot;
+
+/// Splits `pieces` of the process `pid` by what is behind them, after its
+/// /proc/PID/maps; what is not mapped is left out. A piece
+/// whose mappings go on as if they were one stays one.
+///
+/// # Errors
+/// When the process is gone, or may not be asked.
+pub fn backing(root: &HostRoot, pid: u32, pieces: &[Piece]) -> Result<Vec<RamPiece>, Error> {
+    let path = root.proc_of(pid, "maps");
+    // As long as the process likes: vm.max_map_count bounds it.
+    let text = fs::read(&path).map_err(|source| Error::io(&path, source))?;
+    let text = String::from_utf8_lossy(&text);
+    let mappings: Vec<RamPiece> = text.lines().filter_map(parse_line).collect();
+    Ok(split(pieces, &mappings))
+}
+
+/// What of `pieces` lies in the mappings, which come in order.
+fn split(pieces: &[Piece], mappings: &[RamPiece]) -> Vec<RamPiece> {
+    pieces
+        .iter()
+        .flat_map(|piece| split_one(*piece, mappings))
+        .collect()
+}
+
+fn split_one(piece: Piece, mappings: &[RamPiece]) -> Vec<RamPiece> {
+    let mut found: Vec<RamPiece> = Vec::new();
+    for mapping in mappings {
+        let start = piece.start.max(mapping.piece.start);
+        let end = piece.end.min(mapping.piece.end);
+        if start >= end {
+            continue;
+        }
+        let file = mapping.file.map(|file| Backing {
+            offset: file.offset + (start - mapping.piece.start),
+            ..file
+        });
+        match found.last_mut() {
+            Some(last) if follows(last, start, file) => last.piece.end = end,
+            _ => found.push(RamPiece {
+                piece: Piece { start, end },
+                file,
+            }),
+        }
+    }
+    found
+}
+
+/// Whether what begins at `start` goes on where `last` ends.
+fn follows(last: &RamPiece, start: u64, file: Option<Backing>) -> bool {
+    let expected = last.file.map(|file| Backing {
+        offset: file.offset + (last.piece.end - last.piece.start),
+        ..file
+    });
+    last.piece.end == start && expected == file
+}
+
+/// "start-end perms offset major:minor inode path" (`fs/proc/task_mmu.c`).
+fn parse_line(line: &str) -> Option<RamPiece> {
+    let hex = |text| u64::from_str_radix(text, 16).ok();
+    let mut words = line.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let offset = hex(words.nth(1)?)?;
+    let (major, minor) = words.next()?.split_once(':')?;
+    let inode: u64 = words.next()?.parse().ok()?;
+    let device = u32::try_from(hex(major)? << 20 | hex(minor)?).ok()?;
+    Some(RamPiece {
+        piece: Piece {
+            start: hex(start)?,
+            end: hex(end)?,
+        },
+        file: (inode != 0).then_some(Backing {
+            device,
+            inode,
+            offset,
+        }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use virtlens_model::memory::{Backing, Piece, RamPiece};
+
+    use super::{parse_line, split};
+
+    const MAPS: &str = "\
+        10000-20000 rw-p 00000000 00:00 0                          [heap]\n\
+        100000-200000 rw-s 00000000 00:01 77                       /memfd:ram (deleted)\n\
+        200000-300000 rw-s 00100000 00:01 77                       /memfd:ram (deleted)\n\
+        300000-380000 rw-s 00000000 00:01 78                       /memfd:ram (deleted)\n\
+        400000-500000 rw-p 00000000 00:00 0 \n\
+        500000-600000 rw-p 00000000 00:00 0 \n";
+
+    fn piece(start: u64, end: u64) -> Piece {
+        Piece { start, end }
+    }
+
+    fn file(inode: u64, offset: u64) -> Backing {
+        Backing {
+            device: 1,
+            inode,
+            offset,
+        }
+    }
+
+    #[test]
+    fn pieces_are_split_by_file_and_joined_across_mappings() {
+        let pieces = [piece(0x14_0000, 0x48_0000), piece(0x50_0000, 0x58_0000)];
+        let mappings: Vec<RamPiece> = MAPS.lines().filter_map(parse_line).collect();
+        let found = split(&pieces, &mappings);
+        let expected = [
+            (piece(0x14_0000, 0x30_0000), Some(file(77, 0x4_0000))),
+            (piece(0x30_0000, 0x38_0000), Some(file(78, 0))),
+            (piece(0x40_0000, 0x48_0000), None),
+            (piece(0x50_0000, 0x58_0000), None),
+        ];
+        let expected = expected.map(|(piece, file)| RamPiece { piece, file });
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn devices_are_numbered_as_in_the_kernel() {
+        let line = "7f0000000000-7f0000001000 rw-s 00001000 fd:0a 9 /a b c";
+        let parsed = parse_line(line).and_then(|one| one.file);
+        let expected = Backing {
+            device: 0xfd << 20 | 0x0a,
+            inode: 9,
+            offset: 0x1000,
+        };
+        assert_eq!(parsed, Some(expected));
+        assert_eq!(parse_line("no mapping"), None);
+    }
+}

@@ -1,0 +1,108 @@
+//! What VMs hold of memory, and where their RAM lies.
+
+use rustc_hash::FxHashMap;
+use virtlens_abi as abi;
+use virtlens_model::facts::VmKey;
+use virtlens_model::memory::{
+    DiscardSum, DiscardsFact, MemoryFact, Memslot, Piece, bytes_in, ram_of,
+};
+use zerocopy::FromBytes;
+
+use super::known;
+use super::stream::Record;
+use crate::Error;
+
+/// `KVM_MEM_READONLY` (include/uapi/linux/kvm.h).
+const READ_ONLY: u32 = 1 << 1;
+
+/// Where the RAM of a VM lies.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SlotsOf {
+    /// The pieces.
+    pub pieces: Vec<Piece>,
+    /// How often it was told.
+    pub generation: u64,
+}
+
+/// Where the RAM of each VM lies.
+#[derive(Debug, Default)]
+pub(super) struct Memories(FxHashMap<VmKey, SlotsOf>);
+
+impl Memories {
+    /// Keeps a VM's memslots.
+    pub(super) fn learn(&mut self, record: &Record<'_>) -> Result<(), Error> {
+        let (slots, rest) = record.of::<abi::MemslotsRecord>()?;
+        let slot_records = <[abi::Memslot]>::ref_from_bytes(rest)
+            .map_err(|_| record.broken("a memslot is cut short"))?;
+        let memslots: Vec<Memslot> = slot_records
+            .iter()
+            .map(|slot| Memslot {
+                start: slot.start,
+                bytes: slot.bytes,
+                read_only: slot.flags & READ_ONLY != 0,
+            })
+            .collect();
+        let of_vm = self.0.entry(vm_of(slots.owner)).or_default();
+        of_vm.pieces = ram_of(&memslots);
+        of_vm.generation += 1;
+        Ok(())
+    }
+
+    /// Adds what the guests were given.
+    pub(super) fn add_guest_bytes(&self, facts: &mut FxHashMap<VmKey, MemoryFact>) {
+        for (vm, fact) in facts {
+            fact.guest_bytes = self.0.get(vm).map(|slots| bytes_in(&slots.pieces));
+        }
+    }
+
+    pub(super) fn of(&self, vm: VmKey) -> Option<&SlotsOf> {
+        self.0.get(&vm)
+    }
+
+    pub(super) fn forget(&mut self, vm: VmKey) {
+        self.0.remove(&vm);
+    }
+}
+
+/// What a VM's process holds.
+pub(super) fn memory(record: &abi::MemoryRecord) -> (VmKey, MemoryFact) {
+    let fact = MemoryFact {
+        guest_bytes: None,
+        resident_bytes: known(record.resident_bytes),
+        peak_bytes: known(record.peak_bytes),
+        huge_bytes: record.hugetlb_bytes,
+        discards: None,
+    };
+    (vm_of(record.owner), fact)
+}
+
+fn vm_of(owner: abi::Owner) -> VmKey {
+    VmKey {
+        start_ns: owner.id,
+        tgid: owner.tgid,
+    }
+}
+
+/// One entry of the map `discards`.
+pub fn discards(sums: &abi::Discards) -> DiscardsFact {
+    let of = |kind: u32| {
+        let at = kind as usize;
+        DiscardSum {
+            events: sums.events[at],
+            bytes: sums.bytes[at],
+            ns: sums.ns[at],
+        }
+    };
+    DiscardsFact {
+        sums: [
+            of(abi::DISCARD_INFLATE),
+            of(abi::DISCARD_DEFLATE),
+            of(abi::DISCARD_REPORT),
+            of(abi::DISCARD_OTHER),
+        ],
+        refault_bytes: sums.refault_bytes,
+        released_bytes: sums.released_bytes,
+        other_bytes: sums.other_bytes,
+        resident_bytes: sums.resident_bytes,
+    }
+}

@@ -1,0 +1,158 @@
+//! Where the RAM of VMs lies, and what was discarded of it: the maps `ram` and
+//! `discards`.
+
+use std::collections::HashSet;
+
+use rustc_hash::FxHashMap;
+use virtlens_abi as abi;
+use virtlens_model::facts::VmKey;
+use virtlens_model::features::Thresholds;
+use virtlens_model::memory::{DiscardsFact, RamPiece};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::maps::Maps;
+use crate::sys::Batch;
+use crate::{Error, decode};
+
+/// Reads and writes those maps.
+#[derive(Default)]
+pub(crate) struct Memory {
+    discards: Batch<u32, abi::Discards>,
+    /// What the programs were told, and how many pieces found no room there.
+    told: FxHashMap<VmKey, Told>,
+    /// VMs in the map `discards` when it was last read.
+    pub(crate) entries: Option<u64>,
+    /// Pieces of RAM of VMs that are gone which found no room.
+    lost: u64,
+}
+
+struct Told {
+    thresholds: Thresholds,
+    /// Of the memslots that it was told for.
+    generation: u64,
+    lost: u64,
+}
+
+impl Memory {
+    /// Whether the programs know where the RAM of `vm` lies, as of the memslots
+    /// that came as the `generation`th.
+    pub(crate) fn knows(&self, vm: VmKey, thresholds: Thresholds, generation: u64) -> bool {
+        self.told
+            .get(&vm)
+            .is_some_and(|told| told.thresholds == thresholds && told.generation == generation)
+    }
+
+    /// Tells the programs where the RAM of `vm` lies.
+    pub(crate) fn tell(
+        &mut self,
+        maps: &Maps,
+        vm: VmKey,
+        (thresholds, generation): (Thresholds, u64),
+        pieces: &[RamPiece],
+    ) -> Result<(), Error> {
+        let key = vm.tgid.as_bytes();
+        let known: Option<abi::Discards> = maps.get("discards", key);
+        if known.is_none_or(|known| known.start_ns != vm.start_ns) {
+            let mut fresh = abi::Discards::new_zeroed();
+            fresh.start_ns = vm.start_ns;
+            maps.update("discards", key, fresh.as_bytes())?;
+        }
+        let (ram, lost) = ram(vm, thresholds, pieces);
+        maps.update("ram", key, ram.as_bytes())?;
+        let told = Told {
+            thresholds,
+            generation,
+            lost,
+        };
+        self.told.insert(vm, told);
+        Ok(())
+    }
+
+    /// What was discarded of the RAM of each VM.
+    pub(crate) fn discards(&mut self, maps: &Maps) -> Result<Vec<(VmKey, DiscardsFact)>, Error> {
+        let mut facts = Vec::new();
+        maps.each("discards", &mut self.discards, |tgid, sums| {
+            let vm = VmKey {
+                start_ns: sums.start_ns,
+                tgid: *tgid,
+            };
+            facts.push((vm, decode::discards(sums)));
+        })?;
+        self.entries = Some(facts.len() as u64);
+        Ok(facts)
+    }
+
+    /// Drops what is kept of VMs that are gone.
+    pub(crate) fn forget(&mut self, maps: &Maps, gone: &HashSet<VmKey>) -> Result<(), Error> {
+        for vm in gone {
+            let Some(told) = self.told.remove(vm) else {
+                continue;
+            };
+            self.lost += told.lost;
+            let known: Option<abi::Discards> = maps.get("discards", vm.tgid.as_bytes());
+            // The pid may be another VM's by now.
+            if known.is_some_and(|known| known.start_ns == vm.start_ns) {
+                maps.delete("ram", vm.tgid.as_bytes())?;
+                maps.delete("discards", vm.tgid.as_bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Pieces of RAM that are not followed.
+    pub(crate) fn lost(&self) -> u64 {
+        self.told.values().map(|told| told.lost).sum::<u64>() + self.lost
+    }
+}
+
+/// As the programs read it, and how many pieces have no room in it: those that
+/// are kept are the largest.
+fn ram(vm: VmKey, thresholds: Thresholds, pieces: &[RamPiece]) -> (abi::Ram, u64) {
+    let mut kept: Vec<&RamPiece> = pieces.iter().collect();
+    kept.sort_by_key(|one| std::cmp::Reverse(one.piece.end - one.piece.start));
+    let lost = kept.len().saturating_sub(abi::RAM_RANGES_MAX) as u64;
+    kept.truncate(abi::RAM_RANGES_MAX);
+    let mut ram = abi::Ram::new_zeroed();
+    ram.start_ns = vm.start_ns;
+    ram.other_min_bytes = thresholds.other_min;
+    ram.report_min_bytes = thresholds.report_min;
+    for (range, one) in ram.range.iter_mut().zip(&kept) {
+        (range.start, range.end) = (one.piece.start, one.piece.end);
+        if let Some(file) = one.file {
+            (range.inode, range.offset) = (file.inode, file.offset);
+            range.device = file.device;
+        }
+        ram.ranges += 1;
+    }
+    (ram, lost)
+}
+
+#[cfg(test)]
+mod tests {
+    use virtlens_model::facts::VmKey;
+    use virtlens_model::features::{Features, Thresholds};
+    use virtlens_model::memory::{Piece, RamPiece};
+
+    use super::ram;
+
+    #[test]
+    fn the_largest_pieces_are_kept_and_come_first() {
+        let vm = VmKey {
+            start_ns: 5,
+            tgid: 7,
+        };
+        let pieces: Vec<RamPiece> = (1..=20u64)
+            .map(|size| RamPiece {
+                piece: Piece {
+                    start: size << 32,
+                    end: (size << 32) + size,
+                },
+                file: None,
+            })
+            .collect();
+        let (ram, lost) = ram(vm, Thresholds::of(&Features::default(), false), &pieces);
+        assert_eq!((ram.ranges, lost, ram.start_ns), (16, 4, 5));
+        assert_eq!(ram.range[0].end - ram.range[0].start, 20);
+        assert_eq!(ram.range[15].end - ram.range[15].start, 5);
+    }
+}
