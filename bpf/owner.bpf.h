@@ -183,19 +183,25 @@ static __always_inline void learn_vm(struct task_struct *task, const struct owne
 		count_drop(DROP_VM_FULL);
 }
 
+/* What a thread is by the kernel's flags, as enum thread_flag. */
+static __always_inline __u32 thread_flags(struct task_struct *task)
+{
+	unsigned int flags = task->flags;
+
+	return (flags & PF_KTHREAD ? THREAD_KTHREAD : 0) |
+	       (flags & PF_IO_WORKER ? THREAD_IO_WORKER : 0) |
+	       (is_user_worker(flags) ? THREAD_USER_WORKER : 0);
+}
+
 /* What a thread counts as; its names are judged by the agent. */
 static __always_inline void classify(struct task_struct *task, const struct owner *owner,
 				     __u32 vcpu_id, __u64 level, struct thread_class *class)
 {
-	unsigned int flags = task->flags;
-
 	__builtin_memset(class, 0, sizeof(*class));
 	class->owner = *owner;
 	class->level = level;
 	class->vcpu_id = vcpu_id;
-	class->flags = (flags & PF_KTHREAD ? THREAD_KTHREAD : 0) |
-		       (flags & PF_IO_WORKER ? THREAD_IO_WORKER : 0) |
-		       (is_user_worker(flags) ? THREAD_USER_WORKER : 0);
+	class->flags = thread_flags(task);
 	bpf_probe_read_kernel_str(class->comm, sizeof(class->comm), task->comm);
 	bpf_probe_read_kernel_str(class->leader_comm, sizeof(class->leader_comm),
 				  task->group_leader->comm);

@@ -277,15 +277,6 @@ static __always_inline struct neighbour *get_neighbour(const struct control *con
 	return last;
 }
 
-static __always_inline __u32 thread_flags(struct task_struct *task)
-{
-	unsigned int flags = task->flags;
-
-	return (flags & PF_KTHREAD ? THREAD_KTHREAD : 0) |
-	       (flags & PF_IO_WORKER ? THREAD_IO_WORKER : 0) |
-	       (is_user_worker(flags) ? THREAD_USER_WORKER : 0);
-}
-
 static __always_inline void fill_thread(struct thread_record *thread, struct task_struct *task,
 					const struct mark *mark, const struct owner *owner)
 {
