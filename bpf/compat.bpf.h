@@ -213,4 +213,33 @@ static __always_inline struct kvm_memory_slot *memslot_of_node(struct hlist_node
 	       (node_idx & 1) * (bpf_core_field_size(struct kvm_memory_slot, id_node) / 2);
 }
 
+/* arch/x86/include/asm/page_64_types.h: without KASAN. */
+#define THREAD_SIZE (16 << 10)
+
+/* The first three arguments of the system call that this thread is in. There is
+ * a helper since v5.15: dd6e10fbd9fb ("bpf: Add bpf_task_pt_regs() helper").
+ * Before, registers are found where entry_SYSCALL_64 puts them, at the top of
+ * the stack. */
+struct syscall_args {
+	__u64 third;
+	__u64 second;
+	__u64 first;
+};
+static __always_inline bool read_syscall_args(struct syscall_args *args)
+{
+	struct task_struct *task;
+	struct pt_regs *regs;
+
+	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_task_pt_regs)) {
+		regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
+		args->third = regs->dx;
+		args->second = regs->si;
+		args->first = regs->di;
+		return true;
+	}
+	task = (void *)bpf_get_current_task();
+	regs = BPF_CORE_READ(task, stack) + THREAD_SIZE - bpf_core_type_size(struct pt_regs);
+	return !bpf_core_read(args, sizeof(*args), &regs->dx);
+}
+
 #endif

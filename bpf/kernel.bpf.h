@@ -44,6 +44,11 @@ struct bpf_spin_lock {
 	__u32 val;
 };
 
+/* The same; only that it is there matters. */
+enum bpf_func_id {
+	BPF_FUNC_task_pt_regs = 175,
+};
+
 /* include/linux/sched.h */
 #define PF_IO_WORKER 0x00000010
 /* Since v6.4; another flag before (see is_user_worker in compat.bpf.h). */
@@ -168,6 +173,7 @@ struct task_struct {
 	int tgid;
 	struct task_struct *group_leader;
 	struct pid *thread_pid;
+	void *stack;
 	__u64 gtime;
 	__u64 start_boottime;
 	char comm[16];
@@ -264,6 +270,13 @@ struct file {
 	struct inode *f_inode;
 	struct path f_path;
 	void *private_data;
+};
+
+/* arch/x86/include/asm/ptrace.h: the first three arguments of a system call. */
+struct pt_regs {
+	unsigned long dx;
+	unsigned long si;
+	unsigned long di;
 };
 
 struct seq_file;

@@ -34,6 +34,7 @@ struct mark {
 	__u64 slots_pass;
 	/* The discard of RAM that it is in: when it began, 0 if it is in none. */
 	__u64 discard_began_ns;
+	__u64 discard_bytes;
 	/* Resident memory before it, bytes. */
 	__u64 discard_resident_bytes;
 	__u32 discard;

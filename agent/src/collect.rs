@@ -205,7 +205,7 @@ impl Collector {
             facts = self.backend.read(with_residency)?;
         }
         if let Backend::Bpf(pass) = &mut self.backend {
-            crate::memory::follow(pass, &self.fleet, &self.root, &facts)?;
+            crate::memory::follow(pass, &self.fleet, &self.root, &facts);
         }
         let now_ns = nanos(self.started.elapsed());
         let (mut vms, gone) = self.fleet.account(&facts, now_ns);

@@ -7,15 +7,7 @@ use virtlens_probe::source::TaskPass;
 
 /// Follows the RAM of the VMs in `facts`. A VM whose process cannot be asked is
 /// asked again at the next reading.
-///
-/// # Errors
-/// When a map cannot be written.
-pub fn follow(
-    pass: &mut TaskPass,
-    fleet: &Fleet,
-    root: &HostRoot,
-    facts: &Facts,
-) -> Result<(), virtlens_probe::Error> {
+pub fn follow(pass: &mut TaskPass, fleet: &Fleet, root: &HostRoot, facts: &Facts) {
     for (vm, memory) in &facts.memory {
         let Some(thresholds) = fleet.thresholds(*vm, memory.huge_bytes > 0) else {
             continue;
@@ -24,11 +16,10 @@ pub fn follow(
             continue;
         };
         match virtlens_host::backing(root, vm.tgid, pieces) {
-            Ok(ram) => pass.set_ram(*vm, thresholds, &ram)?,
+            Ok(ram) => pass.set_ram(*vm, thresholds, &ram),
             Err(error) => {
                 tracing::debug!(pid = vm.tgid, %error, "where a VM's RAM lies cannot be asked");
             }
         }
     }
-    Ok(())
 }

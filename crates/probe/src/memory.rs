@@ -42,30 +42,29 @@ impl Memory {
             .is_some_and(|told| told.thresholds == thresholds && told.generation == generation)
     }
 
-    /// Tells the programs where the RAM of `vm` lies.
+    /// Tells the programs where the RAM of `vm` lies. What finds no room is
+    /// lost, and counted.
     pub(crate) fn tell(
         &mut self,
         maps: &Maps,
         vm: VmKey,
         (thresholds, generation): (Thresholds, u64),
         pieces: &[RamPiece],
-    ) -> Result<(), Error> {
-        let key = vm.tgid.as_bytes();
-        let known: Option<abi::Discards> = maps.get("discards", key);
-        if known.is_none_or(|known| known.start_ns != vm.start_ns) {
-            let mut fresh = abi::Discards::new_zeroed();
-            fresh.start_ns = vm.start_ns;
-            maps.update("discards", key, fresh.as_bytes())?;
-        }
-        let (ram, lost) = ram(vm, thresholds, pieces);
-        maps.update("ram", key, ram.as_bytes())?;
+    ) {
+        let (ram, beyond) = ram(vm, thresholds, pieces);
+        let lost = match write(maps, vm, &ram) {
+            Ok(()) => beyond,
+            Err(error) => {
+                tracing::debug!(pid = vm.tgid, %error, "a VM's RAM cannot be followed");
+                pieces.len() as u64
+            }
+        };
         let told = Told {
             thresholds,
             generation,
             lost,
         };
         self.told.insert(vm, told);
-        Ok(())
     }
 
     /// What was discarded of the RAM of each VM.
@@ -103,6 +102,19 @@ impl Memory {
     pub(crate) fn lost(&self) -> u64 {
         self.told.values().map(|told| told.lost).sum::<u64>() + self.lost
     }
+}
+
+/// Makes the VM's counters, if they are another's or not there, and then says
+/// what to count.
+fn write(maps: &Maps, vm: VmKey, ram: &abi::Ram) -> Result<(), Error> {
+    let key = vm.tgid.as_bytes();
+    let known: Option<abi::Discards> = maps.get("discards", key);
+    if known.is_none_or(|known| known.start_ns != vm.start_ns) {
+        let mut fresh = abi::Discards::new_zeroed();
+        fresh.start_ns = vm.start_ns;
+        maps.update("discards", key, fresh.as_bytes())?;
+    }
+    maps.update("ram", key, ram.as_bytes())
 }
 
 /// As the programs read it, and how many pieces have no room in it: those that

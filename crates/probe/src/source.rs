@@ -200,18 +200,10 @@ impl TaskPass {
 
     /// Tells the programs where the RAM of `vm` lies and what is behind it, and
     /// how its discards are told apart.
-    ///
-    /// # Errors
-    /// [`Error::Map`].
-    pub fn set_ram(
-        &mut self,
-        vm: VmKey,
-        thresholds: Thresholds,
-        pieces: &[RamPiece],
-    ) -> Result<(), Error> {
+    pub fn set_ram(&mut self, vm: VmKey, thresholds: Thresholds, pieces: &[RamPiece]) {
         let generation = self.decoder.ram_of(vm).map_or(0, |slots| slots.generation);
-        let rules = (thresholds, generation);
-        self.memory.tell(&self.maps, vm, rules, pieces)
+        self.memory
+            .tell(&self.maps, vm, (thresholds, generation), pieces);
     }
 
     /// Looks for VMs whose vCPUs are not running, by the open files of the

@@ -86,6 +86,7 @@ Commands, one per line on stdin; each is answered by one JSON object on stdout,
   madvise ADVICE OFFSET LEN COUNT      COUNT calls on ranges in a row; ADVICE: dontneed,
                                        willneed, free, remove
   punch OFFSET LEN COUNT               fallocate(PUNCH_HOLE) in the memfd, likewise
+  trim LEN COUNT                       COUNT times madvise dontneed on memory of its own
   status                               all threads, modes, CPU clocks
   quit                                 end; so do the end of stdin and SIGTERM
 Before the first command one line {\"ready\":true,\"pid\":…,\"vcpus\":[…],\"threads\":[…]} tells

@@ -10,7 +10,7 @@ use crate::args::{Args, Mode, parse_bytes, parse_number};
 use crate::helper::spawn_and_end;
 use crate::lifetime;
 use crate::machine::Machine;
-use crate::memory::Advice;
+use crate::memory::{Advice, Mapping};
 
 /// Short-lived threads of one command: all live at once, so memory bounds them.
 const MAX_SPAWN: u32 = 4096;
@@ -95,9 +95,20 @@ fn obey(machine: &mut Machine<'_>, words: &[&str]) -> anyhow::Result<Value> {
                 .punch(parse_bytes(offset)?, parse_bytes(len)?, count.into())?;
             Ok(json!({}))
         }
+        ["trim", len, count] => {
+            let count = parse_number(count)?;
+            trim(parse_bytes(len)?, count.into())?;
+            Ok(json!({}))
+        }
         ["status"] => Ok(serde_json::to_value(machine.status())?),
         _ => bail!("unknown command {:?}: see minivm --help", words.join(" ")),
     }
+}
+
+/// What an allocator does with memory of the process's own that is free.
+fn trim(len: u64, count: u64) -> anyhow::Result<()> {
+    let heap = Mapping::new(len, false)?;
+    (0..count).try_for_each(|_| heap.advise(Advice::parse("dontneed")?, 0, len, 1))
 }
 
 fn enter(machine: &mut Machine<'_>, list: &str, mode: Mode) -> anyhow::Result<Value> {

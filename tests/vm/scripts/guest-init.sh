@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # Init of the nested guest: puts its devices to use and takes orders from the
-# rig on its second serial port, one a line: "start LOAD" or "stop LOAD". Every
-# order is answered with a line.
+# rig on its second serial port, one a line: "start LOAD" or "stop LOAD", "fill
+# MIB" or "empty it". Every order is answered with a line.
 /bin/busybox --install -s /bin
 export PATH=/bin
 mount -t proc proc /proc
@@ -13,6 +13,10 @@ for module in /modules/*.ko; do
 done
 mkdir -p /share
 mount -t virtiofs share /share
+mkdir -p /ballast
+# Huge pages, so that what is taken is what was freed: small ones would come out
+# of the gaps between others first, which are too small to be reported.
+mount -t tmpfs -o huge=always ballast /ballast
 ifconfig lo 127.0.0.1 up
 ifconfig eth0 10.77.0.2 netmask 255.255.255.0 up
 
@@ -52,6 +56,8 @@ order() {
         rm -f "/tmp/$2"
         eval "wait \${$2:-}"
         echo ok ;;
+    "fill $2") dd if=/dev/zero of=/ballast/fill bs=2M count=$(($2 / 2)) >/dev/null 2>&1 && echo ok ;;
+    "empty it") rm -f /ballast/fill && echo ok ;;
     *) echo "error unknown order $1 $2" ;;
     esac
 }

@@ -1,0 +1,136 @@
+//! Linux guests in QEMU that fill and free memory on order.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use virtlens_tests::{Qemu, eventually};
+use virtlens_vmtest::plan::{PLAN_PATH, Plan, Pods};
+use virtlens_vmtest::scenario::SILENT_GUEST;
+
+/// Longer than a guest boots under two layers of emulation.
+const PATIENCE: Duration = Duration::from_secs(75);
+
+/// What is behind a guest's RAM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ram {
+    Anonymous,
+    Memfd,
+    HugePages,
+}
+
+/// A guest that is up.
+pub(crate) struct Guest {
+    qemu: Qemu,
+    orders: BufReader<UnixStream>,
+    monitor: BufReader<UnixStream>,
+    _dir: TempDir,
+}
+
+impl Guest {
+    /// Starts one with so many MiB and a balloon, and waits until it is up.
+    pub(crate) fn start(ram: Ram, mib: u64, reporting: bool) -> Self {
+        let plan = Plan::read(Path::new(PLAN_PATH)).expect("this suite runs in tests/vm");
+        let Pods::Start(stage) = plan.pods else {
+            panic!("the rig brings the files of a guest: {:?}", plan.pods)
+        };
+        let dir = tempfile::tempdir().expect("there is room for a folder");
+        let path = |file: &str| dir.path().join(file).display().to_string();
+        let backend = match ram {
+            Ram::Anonymous => format!("memory-backend-ram,id=ram,size={mib}M"),
+            Ram::Memfd => format!("memory-backend-memfd,id=ram,size={mib}M,share=on"),
+            Ram::HugePages => format!(
+                "memory-backend-memfd,id=ram,size={mib}M,share=on,hugetlb=on,hugetlbsize=2M"
+            ),
+        };
+        let reporting = if reporting { "on" } else { "off" };
+        let launch = Qemu::launch()
+            .args(["-no-reboot", "-cpu", "max", "-smp", "1"])
+            .args(["-m", &format!("{mib}M"), "-object", &backend])
+            .args(["-machine", "q35,memory-backend=ram"])
+            .args([
+                "-device",
+                &format!("virtio-balloon-pci,free-page-reporting={reporting}"),
+            ])
+            .args(["-serial", &format!("file:{}", path("guest.log"))])
+            .args([
+                "-chardev",
+                &format!("socket,id=ctl,path={},server=on,wait=off", path("ctl")),
+            ])
+            .args(["-serial", "chardev:ctl"])
+            .args(["-qmp", &format!("unix:{},server=on,wait=off", path("qmp"))])
+            .args([Path::new("-kernel"), &stage.guest_kernel])
+            .args([Path::new("-initrd"), &stage.guest_initrd])
+            .args([
+                "-append",
+                "console=ttyS0 quiet panic=-1 page_reporting.page_reporting_order=9",
+            ]);
+        let qemu = Qemu::start_launch(1, launch);
+        let connect = |file: &str| {
+            let stream = eventually("QEMU's socket", || UnixStream::connect(path(file)).ok());
+            stream
+                .set_read_timeout(Some(PATIENCE))
+                .expect("it is no zero");
+            BufReader::new(stream)
+        };
+        let mut guest = Self {
+            orders: connect("ctl"),
+            monitor: connect("qmp"),
+            qemu,
+            _dir: dir,
+        };
+        let mut line = String::new();
+        let read = guest.orders.read_line(&mut line);
+        assert!(read.is_ok(), "{SILENT_GUEST}");
+        assert!(line.starts_with("ready"), "{line:?}");
+        guest.execute(r#"{"execute":"qmp_capabilities"}"#);
+        guest
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.qemu.pid()
+    }
+
+    /// Gives it an order and waits until it is done.
+    pub(crate) fn order(&mut self, order: &str) {
+        writeln!(self.orders.get_mut(), "{order}").expect("it lives");
+        let mut answer = String::new();
+        let read = self.orders.read_line(&mut answer);
+        assert!(read.is_ok(), "{order}: {SILENT_GUEST}");
+        assert_eq!(answer.trim(), "ok", "{order}");
+    }
+
+    /// Sets how much memory the balloon leaves to the guest.
+    pub(crate) fn balloon(&mut self, mib: u64) {
+        let bytes = mib << 20;
+        self.execute(&format!(
+            r#"{{"execute":"balloon","arguments":{{"value":{bytes}}}}}"#
+        ));
+    }
+
+    /// Waits until the balloon leaves exactly so much.
+    pub(crate) fn wait_for_balloon(&mut self, mib: u64) {
+        let wanted = format!("\"actual\": {}", mib << 20);
+        eventually("the balloon", || {
+            self.execute(r#"{"execute":"query-balloon"}"#)
+                .contains(&wanted)
+                .then_some(())
+        });
+    }
+
+    fn execute(&mut self, command: &str) -> String {
+        writeln!(self.monitor.get_mut(), "{command}").expect("it lives");
+        loop {
+            let mut line = String::new();
+            let read = self.monitor.read_line(&mut line).expect("QEMU answers");
+            assert!(read > 0, "QEMU closed its monitor");
+            assert!(!line.starts_with("{\"error\""), "{command}: {line}");
+            // The greeting and events come in between.
+            if line.starts_with("{\"return\"") {
+                return line;
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What guests gave back of their memory and took again, inside a VM of
+//! tests/vm.
+//!
+//! The VMMs are minivms, which give what advice they are told to give, and
+//! QEMUs whose Linux guests have a balloon. What the agent counts is held
+//! against every system call of the VMM, and against what the tests did.
+
+mod calls;
+mod cycle;
+mod guest;
+mod minivms;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use calls::Calls;
+use virtlens::collect::{Collector, Options};
+use virtlens_model::memory::{Discards, Memory};
+use virtlens_model::snapshot::{Snapshot, Vm};
+
+const MIB: u64 = 1 << 20;
+
+/// The agent, and the oracle beside it.
+struct Bench {
+    agent: Agent,
+    calls: Calls,
+}
+
+/// The one bench of all tests, which come one at a time: the machine has two
+/// CPUs that are emulated, and attaching programs patches the kernel, which it
+/// does not always survive.
+fn bench() -> MutexGuard<'static, Bench> {
+    static BENCH: OnceLock<Mutex<Bench>> = OnceLock::new();
+    let bench = BENCH.get_or_init(|| {
+        Mutex::new(Bench {
+            agent: Agent::new(),
+            calls: Calls::new(),
+        })
+    });
+    bench.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Bench {
+    /// Looks at the VM of a process that has so much RAM, from now on.
+    fn look_at(&mut self, pid: u32, ram_bytes: u64) {
+        self.agent.find(pid);
+        self.calls.watch(pid, ram_bytes);
+    }
+}
+
+/// The agent, at work on memory.
+struct Agent(Collector);
+
+impl Agent {
+    fn new() -> Self {
+        let options = Options {
+            root: PathBuf::from("/"),
+            linger: Duration::from_mins(1),
+            node_name: None,
+            pcpu_series: false,
+        };
+        let mut agent = Self(Collector::open(&options).expect("the host can be read"));
+        let snapshot = agent.0.collect();
+        let memory = snapshot.sources.iter().find(|one| one.name == "memory");
+        let memory = memory.expect("it is always told of");
+        assert!(memory.up, "memory is off: {}", memory.reason);
+        agent
+    }
+
+    /// What it says of the memory of the VM of this process.
+    fn memory_of(&mut self, pid: u32) -> Memory {
+        let snapshot = self.0.collect();
+        assert_nothing_dropped(&snapshot);
+        vm_of(&snapshot, pid).memory.clone()
+    }
+
+    /// What was done with its RAM.
+    fn discards_of(&mut self, pid: u32) -> Discards {
+        self.memory_of(pid).discards.expect("they are followed")
+    }
+
+    /// Reads until it knows where the RAM of the VM lies: from then on nothing
+    /// is missed.
+    fn find(&mut self, pid: u32) {
+        virtlens_tests::eventually("the VM to be found", || {
+            let snapshot: Arc<Snapshot> = self.0.collect();
+            let vm = snapshot.vms.iter().find(|vm| vm.pid == pid)?;
+            vm.memory.guest_bytes
+        });
+        self.0.collect();
+    }
+}
+
+fn vm_of(snapshot: &Snapshot, pid: u32) -> &Vm {
+    let found = snapshot.vms.iter().find(|vm| vm.pid == pid);
+    found.unwrap_or_else(|| panic!("pid {pid} is no VM: {:?}", snapshot.sources))
+}
+
+fn assert_nothing_dropped(snapshot: &Snapshot) {
+    for dropped in &snapshot.dropped {
+        let of_memory = ["memslots", "ram_pieces", "mark_full"].contains(&dropped.reason);
+        assert!(!of_memory || dropped.count == 0, "{dropped:?}");
+    }
+}

@@ -1,0 +1,116 @@
+//! Advice of all kinds, each call known.
+
+use virtlens_tests::Minivm;
+
+use crate::calls::pair;
+use crate::{MIB, bench};
+
+const PAGE: u64 = 4096;
+
+fn start(mem: &str, memfd: bool) -> Minivm {
+    let memfd: &[&str] = if memfd { &["--memfd"] } else { &[] };
+    let args = ["--vcpus", "1", "--start", "halt", "--mem", mem];
+    Minivm::start(args.into_iter().chain(memfd.iter().copied()))
+}
+
+/// A balloon that takes a GiB, page by page: 262 144 calls.
+#[test]
+fn a_gib_inflated_page_by_page_is_counted_to_the_byte() {
+    const PAGES: u64 = 262_144;
+    let mut bench = bench();
+    let mut vm = start("1G", false);
+    bench.look_at(vm.pid(), 1024 * MIB);
+    vm.command(&format!("madvise dontneed 0 4096 {PAGES}"));
+    vm.command("madvise willneed 0 4096 1000");
+    let memory = bench.agent.memory_of(vm.pid());
+    let discards = memory.discards.expect("they are followed");
+    assert_eq!(bench.calls.freed(false, |_| true), (PAGES, 1024 * MIB));
+    assert_eq!(pair(discards.inflate), (PAGES, 1024 * MIB));
+    assert_eq!(pair(discards.deflate), (1000, 1000 * PAGE));
+    assert_eq!(bench.calls.wanted(), (1000, 1000 * PAGE));
+    assert_eq!(discards.report.events + discards.other.events, 0);
+    assert_eq!(memory.features.balloon.enabled, Some(true), "it was seen");
+    let per_gib_ms = discards.inflate.ns / 1_000_000;
+    println!("a GiB inflated: {per_gib_ms} ms inside of the kernel");
+}
+
+/// Reports, their release, and what is taken again, without and with a file
+/// behind the RAM.
+#[test]
+fn reports_release_memory_that_comes_back_as_refault() {
+    let mut bench = bench();
+    for memfd in [false, true] {
+        let mut vm = start("256M", memfd);
+        bench.look_at(vm.pid(), 256 * MIB);
+        let before = bench.agent.memory_of(vm.pid());
+        vm.command("touch 0 64M");
+        let filled = bench.agent.memory_of(vm.pid());
+        if memfd {
+            vm.command("punch 0 4M 16");
+        }
+        // Beside the holes it counts no second time.
+        vm.command("madvise dontneed 0 4M 16");
+        let released = bench.agent.memory_of(vm.pid());
+        vm.command("touch 0 32M");
+        let again = bench.agent.memory_of(vm.pid());
+
+        assert_eq!(bench.calls.freed(memfd, |_| true), (16, 64 * MIB));
+        let discards = again.discards.expect("they are followed");
+        assert_eq!(pair(discards.report), (16, 64 * MIB), "memfd: {memfd}");
+        assert_eq!(discards.inflate.events + discards.other.events, 0);
+        assert!(discards.report.ns > 0);
+        let resident = |memory: &virtlens_model::memory::Memory| {
+            memory.resident_bytes.expect("this kernel tells")
+        };
+        let grown = resident(&filled) - resident(&before);
+        assert!(about(grown, 64 * MIB), "{grown}");
+        let fallen = resident(&filled) - resident(&released);
+        assert!(about(fallen, 64 * MIB), "{fallen}");
+        let refault = again.refault_bytes.expect("they are followed");
+        assert_eq!(
+            filled.refault_bytes,
+            Some(0),
+            "nothing was released by then"
+        );
+        assert!(about(refault, 32 * MIB), "{refault}");
+        assert_eq!(again.guest_bytes.map(|bytes| bytes / MIB), Some(256));
+        assert!(again.resident_peak_bytes >= filled.resident_bytes);
+        println!("memfd {memfd}: refault {refault} of {}", 32 * MIB);
+    }
+}
+
+/// Within 5 %: kernels keep a little of resident memory aside.
+fn about(bytes: u64, expected: u64) -> bool {
+    bytes.abs_diff(expected) <= expected / 20
+}
+
+/// Whole-range discards are a reset or a migration.
+#[test]
+fn a_discard_of_all_ram_is_neither_balloon_nor_report() {
+    let mut bench = bench();
+    let mut vm = start("64M", false);
+    bench.look_at(vm.pid(), 64 * MIB);
+    vm.command("madvise dontneed 0 64M 1");
+    let discards = bench.agent.discards_of(vm.pid());
+    assert_eq!(pair(discards.other), (1, 64 * MIB));
+    assert_eq!(discards.events(), 1);
+}
+
+/// A VMM that trims its own heap all the time has no balloon.
+#[test]
+fn what_a_vmm_trims_of_its_own_heap_is_not_counted() {
+    let mut bench = bench();
+    let mut vm = start("64M", false);
+    bench.look_at(vm.pid(), 64 * MIB);
+    vm.command("trim 4M 30000");
+    assert!(
+        bench.calls.elsewhere() >= 30_000,
+        "{}",
+        bench.calls.elsewhere()
+    );
+    let memory = bench.agent.memory_of(vm.pid());
+    let discards = memory.discards.expect("they are followed");
+    assert_eq!(discards.events(), 0);
+    assert_eq!(discards.release_ns(), 0);
+    assert_eq!(memory.refault_bytes, Some(0));
+}
