@@ -12,7 +12,7 @@ fn main() {
     let types = tests.join("../bpf");
     println!("cargo:rerun-if-changed={}", types.display());
     println!("cargo:rerun-if-env-changed=CLANG");
-    for suite in ["kernel", "scenario"] {
+    for suite in ["kernel", "memory", "scenario"] {
         let folder = tests.join(suite).join("oracles");
         println!("cargo:rerun-if-changed={}", folder.display());
         for source in fs::read_dir(folder).expect("it is readable").flatten() {

@@ -1,11 +1,9 @@
 //! The oracle: every madvise and fallocate of one process.
 
 use std::fs;
-use std::path::Path;
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder};
 use virtlens_model::memory::DiscardSum;
-use virtlens_tests::bpf;
 
 const NR_MADVISE: u32 = 28;
 const NR_FALLOCATE: u32 = 285;
@@ -33,10 +31,9 @@ struct Call {
 impl Calls {
     /// Of no process yet.
     pub(crate) fn new() -> Self {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("memory/oracles/calls.bpf.c");
-        let bytes = bpf::compile(&source);
+        let bytes = include_bytes!(concat!(env!("OUT_DIR"), "/calls.bpf.o"));
         let open = ObjectBuilder::default()
-            .open_memory(&bytes)
+            .open_memory(bytes)
             .expect("it is an object");
         let object = open.load().expect("the kernel takes the oracle");
         let link = object
