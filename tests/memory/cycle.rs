@@ -72,7 +72,9 @@ fn cycle(bench: &mut Bench, ram: Ram, times: u32) {
             now.discards.map(|one| pair(one.report)),
         );
         assert!(about_a_fill(taken), "{ram:?}: taken again {taken}");
-        assert!(about_a_fill(fallen), "{ram:?}: fallen {fallen}");
+        // The host gives 2 MiB at once where the guest touches a page of them,
+        // so what a guest does meanwhile makes up for some of it.
+        assert!(fallen >= FILL_MIB * MIB / 4 * 3, "{ram:?}: fallen {fallen}");
         rest = now;
     }
     let end = rest.discards.expect("they are followed");
@@ -154,8 +156,8 @@ fn a_balloon_is_followed_page_by_page_and_no_reports_are_seen() {
 #[test]
 #[ignore = "a measurement of some minutes"]
 fn inflating_takes_as_long_with_the_agent_as_without() {
-    const RAM_MIB: u64 = 512;
-    const TAKEN_MIB: u64 = 256;
+    const RAM_MIB: u64 = 384;
+    const TAKEN_MIB: u64 = 128;
     let mut guest = Guest::start(Ram::Anonymous, RAM_MIB, false);
     let mut inflate = || {
         guest.order(&format!("fill {TAKEN_MIB}"));
