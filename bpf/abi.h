@@ -383,11 +383,13 @@ struct discards {
 	__u64 refault_bytes;
 	/* Reported, released by it, and not yet taken again. */
 	__u64 released_bytes;
-	/* What resident memory fell by between reports, otherwise released: growth
-	 * fills this first. */
+	/* What resident memory fell by between reports because the balloon took it:
+	 * growth fills this first. */
 	__u64 other_bytes;
-	/* Resident memory behind the last report. */
+	/* Resident memory behind the last report, or lower in a pass since. */
 	__u64 resident_bytes;
+	/* What had been taken otherwise than by reports by then. */
+	__u64 taken_bytes;
 };
 
 #endif

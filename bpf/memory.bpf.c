@@ -100,6 +100,8 @@ static __always_inline __u32 discard_of(const struct ram *ram, const struct ram_
 
 static __always_inline void begin(const struct ram *ram, __u32 discard, __u64 bytes, bool counts)
 {
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	struct discards *sums;
 	struct mark *mark;
 
 	if (!is_own(ram))
@@ -114,31 +116,13 @@ static __always_inline void begin(const struct ram *ram, __u32 discard, __u64 by
 	mark->discard = discard;
 	mark->discard_bytes = bytes;
 	mark->discard_counts = counts;
-	if (counts && discard == DISCARD_REPORT)
+	if (counts && discard == DISCARD_REPORT) {
 		mark->discard_resident_bytes = own_resident_bytes();
+		sums = bpf_map_lookup_elem(&discards, &tgid);
+		if (sums && sums->start_ns == ram->start_ns)
+			settle_resident(sums, mark->discard_resident_bytes);
+	}
 	mark->discard_began_ns = bpf_ktime_get_ns();
-}
-
-/* What the guest has taken again since the last report, and what this one has
- * released. VMMs report from one thread at a time. */
-static __always_inline void settle_report(struct discards *sums, __u64 before)
-{
-	__u64 after = own_resident_bytes(), grown = 0, part;
-
-	if (before > sums->resident_bytes)
-		grown = before - sums->resident_bytes;
-	else
-		sums->other_bytes += sums->resident_bytes - before;
-	part = grown < sums->other_bytes ? grown : sums->other_bytes;
-	sums->other_bytes -= part;
-	grown -= part;
-	part = grown < sums->released_bytes ? grown : sums->released_bytes;
-	sums->released_bytes -= part;
-	sums->refault_bytes += part;
-	/* What other threads took meanwhile shows as growth by the next report. */
-	if (before > after)
-		sums->released_bytes += before - after;
-	sums->resident_bytes = before > after ? after : before;
 }
 
 /* The end of a call that may have been a discard. */
@@ -146,8 +130,8 @@ static __always_inline void finish(bool done)
 {
 	struct discards *sums;
 	struct mark *mark;
+	__u64 ns, before, after;
 	__u32 tgid, discard;
-	__u64 ns;
 
 	/* With task storage a stranger's mark is looked up sooner than this. */
 	if (!cfg.task_storage && !own_ram())
@@ -167,8 +151,15 @@ static __always_inline void finish(bool done)
 		return;
 	__sync_fetch_and_add(&sums->events[discard], 1);
 	__sync_fetch_and_add(&sums->bytes[discard], mark->discard_bytes);
-	if (discard == DISCARD_REPORT)
-		settle_report(sums, mark->discard_resident_bytes);
+	if (discard != DISCARD_REPORT)
+		return;
+	/* What other threads took meanwhile is missing from both sums. */
+	before = mark->discard_resident_bytes;
+	after = own_resident_bytes();
+	if (before > after) {
+		sums->released_bytes += before - after;
+		sums->resident_bytes = after;
+	}
 }
 
 /* At the system call's function and not at do_madvise, which compilers put into

@@ -18,6 +18,56 @@ static __always_inline __u64 bytes_of(__s64 pages)
 	return pages > 0 ? (__u64)pages * PAGE_SIZE : 0;
 }
 
+/* How much resident memory may fall for no reason that is known here, and be
+ * made up for: the kernel keeps some of it aside, now more and now less. What a
+ * VMM frees of its own is mostly more than this. */
+#define UNKNOWN_FALL (1ULL << 20)
+
+/* Resident memory has fallen, and by no report: what grows next is what the
+ * balloon took and not what was reported. */
+static __always_inline void note_fall(struct discards *sums, __u64 bytes)
+{
+	__u64 taken = sums->bytes[DISCARD_INFLATE] + sums->bytes[DISCARD_OTHER];
+	__u64 room = taken - sums->taken_bytes;
+
+	if (sums->other_bytes < UNKNOWN_FALL)
+		room += UNKNOWN_FALL - sums->other_bytes;
+	sums->other_bytes += bytes < room ? bytes : room;
+}
+
+/* Resident memory is `resident` now, before a report or in a pass: what has grown
+ * is what the guest has taken again, up to what reports released. VMMs report
+ * from one thread at a time, so that nothing is lost but by a pass that comes in
+ * between, and then at most UNKNOWN_FALL. */
+static __always_inline void settle_resident(struct discards *sums, __u64 resident)
+{
+	__u64 grown = 0, part;
+
+	if (resident > sums->resident_bytes)
+		grown = resident - sums->resident_bytes;
+	else
+		note_fall(sums, sums->resident_bytes - resident);
+	sums->resident_bytes = resident;
+	sums->taken_bytes = sums->bytes[DISCARD_INFLATE] + sums->bytes[DISCARD_OTHER];
+	part = grown < sums->other_bytes ? grown : sums->other_bytes;
+	sums->other_bytes -= part;
+	grown -= part;
+	part = grown < sums->released_bytes ? grown : sums->released_bytes;
+	sums->released_bytes -= part;
+	sums->refault_bytes += part;
+}
+
+/* A pass sees what a VMM has freed of its own since the last report: what grows
+ * from there on is the guest's. */
+static __always_inline void settle_fall(const struct mark *mark, __u64 resident)
+{
+	__u32 tgid = mark->owner.tgid;
+	struct discards *sums = bpf_map_lookup_elem(&discards, &tgid);
+
+	if (sums && sums->start_ns == mark->owner.id && resident < sums->resident_bytes)
+		settle_resident(sums, resident);
+}
+
 /* What its process holds. Asked of one vCPU for all. */
 static __noinline void tell_memory(struct seq_file *seq, struct task_struct *task,
 				   const struct mark *mark)
@@ -46,6 +96,8 @@ static __noinline void tell_memory(struct seq_file *seq, struct task_struct *tas
 	if (bpf_core_field_exists(mm->hugetlb_usage))
 		record->hugetlb_bytes = bytes_of(READ_OR(0, mm->hugetlb_usage.counter));
 	bpf_seq_write(seq, record, sizeof(*record));
+	if (record->resident_bytes != UNKNOWN)
+		settle_fall(mark, record->resident_bytes + record->hugetlb_bytes);
 }
 
 /* A probe read whose failure is 0, as the kernel leaves it: no branch for the

@@ -63,7 +63,8 @@ fn reports_release_memory_that_comes_back_as_refault() {
             memory.resident_bytes.expect("this kernel tells")
         };
         let grown = resident(&filled) - resident(&before);
-        assert!(about(grown, 64 * MIB), "{grown}");
+        // With more of the program's own file, which it has run by then.
+        assert!(grown.abs_diff(64 * MIB) <= 8 * MIB, "{grown}");
         let fallen = resident(&filled) - resident(&released);
         assert!(about(fallen, 64 * MIB), "{fallen}");
         let refault = again.refault_bytes.expect("they are followed");

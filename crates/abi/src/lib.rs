@@ -267,6 +267,7 @@ mirror! {
         released_bytes: u64,
         other_bytes: u64,
         resident_bytes: u64,
+        taken_bytes: u64,
     }
 }
 

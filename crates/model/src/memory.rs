@@ -64,7 +64,7 @@ pub struct DiscardsFact {
     pub refault_bytes: u64,
     /// Released by reports and not taken again by the last one, bytes.
     pub released_bytes: u64,
-    /// What resident memory fell by otherwise, bytes; growth fills it first.
+    /// What it fell by because the balloon took it, bytes; growth fills it first.
     pub other_bytes: u64,
     /// Resident memory behind the last report, bytes.
     pub resident_bytes: u64,
