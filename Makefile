@@ -1,7 +1,7 @@
 # `make run` shows this host's VMs, `make test` tests all. `make help` lists the rest.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo release test test-unit test-kernel test-vm bench vm fmt clean
+.PHONY: help run demo release test test-unit test-kernel test-vm test-memory bench vm fmt clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ test-kernel: ## the suite against this host's kernel (root)
 
 test-vm: ## the agent beside real pods on Debian kernels in QEMU (root)
 	@scripts/test vm
+
+test-memory: ## what guests give back of their memory and take again, on each of those kernels (root)
+	@scripts/test memory
 
 vm: ## one Debian kernel with VMs in it and a shell beside them: make vm KERNEL=debian-6.12
 	@scripts/install-packages run test

@@ -70,6 +70,9 @@ pub(crate) struct SuiteEntry {
     #[serde(default)]
     pub(crate) args: Vec<String>,
     pub(crate) deadline_s: u64,
+    /// It runs only where it is asked for by its name.
+    #[serde(default)]
+    pub(crate) by_name: bool,
 }
 
 /// A kernel as it lies in the cache.

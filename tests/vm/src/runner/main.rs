@@ -23,7 +23,7 @@ use clap::Parser;
 use virtlens_vmtest::plan::Suite;
 
 use crate::boot::Machine;
-use crate::kernel::{Catalogue, Entry, RIG};
+use crate::kernel::{Catalogue, Entry, RIG, SuiteEntry};
 use crate::provision::{Wants, Workshop};
 use crate::verdict::{Break, Verdict};
 
@@ -245,11 +245,12 @@ fn chosen<'a>(catalogue: &'a Catalogue, cli: &Cli) -> anyhow::Result<Vec<&'a Ent
 
 /// The suites that run on any of these kernels.
 fn suites(catalogue: &Catalogue, cli: &Cli, entries: &[&Entry]) -> anyhow::Result<Vec<Suite>> {
-    let wanted = |name: &String| {
-        let asked = cli.suites.is_empty() || cli.suites.contains(name);
+    let wanted = |suite: &&SuiteEntry| {
+        let name = &suite.name;
+        let asked = cli.suites.contains(name) || cli.suites.is_empty() && !suite.by_name;
         !cli.bare && asked && entries.iter().any(|entry| entry.suites.contains(name))
     };
-    let listed = catalogue.suites.iter().filter(|suite| wanted(&suite.name));
+    let listed = catalogue.suites.iter().filter(wanted);
     listed.map(provision::build_suite).collect()
 }
 
