@@ -172,7 +172,8 @@ fn a_balloon_is_followed_page_by_page_and_no_reports_are_seen() {
 }
 
 /// What the programs add to a balloon that inflates, in pairs with and without
-/// them. By hand, on a machine that does nothing else:
+/// them: 3 % at most. They add more as yet. By hand, on a machine that does
+/// nothing else:
 /// `vmtest --kernel NAME --exec pairs=PROGRAM --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement of some minutes"]
@@ -210,5 +211,6 @@ fn inflating_takes_as_long_with_the_agent_as_without() {
         ratios.push(with / without);
     }
     ratios.sort_by(f64::total_cmp);
-    println!("medians: {:.4} {:.4}", ratios[2], ratios[3]);
+    let median = f64::midpoint(ratios[2], ratios[3]);
+    assert!(median <= 1.03, "{median:.3} times as long: {ratios:?}");
 }
