@@ -317,6 +317,9 @@ struct memory_record {
 	__u64 peak_bytes;
 	/* Of hugetlbfs; not part of `resident_bytes`. */
 	__u64 hugetlb_bytes;
+	/* What of the memory that its guest reported it has taken again; UNKNOWN
+	 * before the agent has told where its RAM lies. */
+	__u64 refault_bytes;
 };
 
 /* A memslot: host memory that the guest sees somewhere. */
@@ -372,6 +375,16 @@ enum discard {
 	DISCARDS = 4,
 };
 
+/* What is behind a VM's RAM: which resident memory may be RAM. */
+enum ram_backing {
+	/* A file on a disk, or not known: all. */
+	RAM_OF_ANY = 0,
+	/* None: anonymous memory, with the VMM's own. */
+	RAM_ANONYMOUS = 1,
+	/* A memfd, tmpfs or hugetlbfs: shared memory and huge pages. */
+	RAM_SHARED = 2,
+};
+
 /* Value of map `discards`, key: tgid. Counted since the VM was first seen. */
 struct discards {
 	__u64 start_ns;
@@ -383,13 +396,17 @@ struct discards {
 	__u64 refault_bytes;
 	/* Reported, released by it, and not yet taken again. */
 	__u64 released_bytes;
-	/* What resident memory fell by between reports because the balloon took it:
-	 * growth fills this first. */
+	/* What RAM fell by between reports because the balloon took it: growth fills
+	 * this first. */
 	__u64 other_bytes;
-	/* Resident memory behind the last report, or lower in a pass since. */
+	/* Resident RAM behind the last report, or lower in a pass since. */
 	__u64 resident_bytes;
 	/* What had been taken otherwise than by reports by then. */
 	__u64 taken_bytes;
+	/* enum ram_backing. */
+	__u32 backing;
+	/* Whether a call is under way that may be a report. */
+	__u32 reporting;
 };
 
 #endif

@@ -157,34 +157,30 @@ static __always_inline __u64 burst_ns(struct task_group *group)
 	bpf_core_field_exists(((struct mm_struct___atomic *)(mm))->rss_stat.count)
 #define RSS_IS_PERCPU(mm) bpf_core_field_exists((mm)->rss_stat[0].count)
 
-/* The resident pages of a process. Verifiers do not follow a typedef, as the
- * atomic counters are: those are read by probe, all at once. */
-static __always_inline __s64 resident_pages(struct mm_struct *mm)
+/* The resident pages of a process, by what is behind them. */
+struct resident {
+	__s64 file;
+	__s64 anon;
+	__s64 shared;
+};
+
+/* Verifiers do not follow a typedef, as the atomic counters are: those are read
+ * by probe, all at once. */
+static __always_inline void read_resident(struct mm_struct *mm, struct resident *pages)
 {
 	struct mm_struct___atomic *old = (void *)mm;
-	long counts[4];
+	long counts[4] = {};
 
-	if (RSS_IS_PERCPU(mm))
-		return mm->rss_stat[MM_FILEPAGES].count + mm->rss_stat[MM_ANONPAGES].count +
-		       mm->rss_stat[MM_SHMEMPAGES].count;
-	if (bpf_core_read(counts, sizeof(counts), &old->rss_stat.count))
-		return 0;
-	return counts[MM_FILEPAGES] + counts[MM_ANONPAGES] + counts[MM_SHMEMPAGES];
-}
-
-/* The same where the verifier does not know the type of `mm`. */
-static __always_inline __s64 resident_pages_probed(struct mm_struct *mm)
-{
-	struct mm_struct___atomic *old = (void *)mm;
-	long counts[4];
-
-	if (RSS_IS_PERCPU(mm))
-		return READ_OR(0, mm->rss_stat[MM_FILEPAGES].count) +
-		       READ_OR(0, mm->rss_stat[MM_ANONPAGES].count) +
-		       READ_OR(0, mm->rss_stat[MM_SHMEMPAGES].count);
-	if (bpf_core_read(counts, sizeof(counts), &old->rss_stat.count))
-		return 0;
-	return counts[MM_FILEPAGES] + counts[MM_ANONPAGES] + counts[MM_SHMEMPAGES];
+	if (RSS_IS_PERCPU(mm)) {
+		pages->file = mm->rss_stat[MM_FILEPAGES].count;
+		pages->anon = mm->rss_stat[MM_ANONPAGES].count;
+		pages->shared = mm->rss_stat[MM_SHMEMPAGES].count;
+		return;
+	}
+	bpf_core_read(counts, sizeof(counts), &old->rss_stat.count);
+	pages->file = counts[MM_FILEPAGES];
+	pages->anon = counts[MM_ANONPAGES];
+	pages->shared = counts[MM_SHMEMPAGES];
 }
 
 /* Whether memslots are in one array. */
@@ -216,22 +212,23 @@ static __always_inline struct kvm_memory_slot *memslot_of_node(struct hlist_node
 /* arch/x86/include/asm/page_64_types.h: without KASAN. */
 #define THREAD_SIZE (16 << 10)
 
-/* The first three arguments of the system call that this thread is in. There is
- * a helper since v5.15: dd6e10fbd9fb ("bpf: Add bpf_task_pt_regs() helper").
- * Before, registers are found where entry_SYSCALL_64 puts them, at the top of
- * the stack. */
+/* The first three arguments of the system call whose function was entered with
+ * `ctx`. Its argument is typed in the kernel's BTF, but on 5.10, which declares
+ * the type only: there registers are found where entry_SYSCALL_64 puts them, at
+ * the top of the stack. What tells these kernels apart came with v5.15:
+ * dd6e10fbd9fb ("bpf: Add bpf_task_pt_regs() helper"). */
 struct syscall_args {
 	__u64 third;
 	__u64 second;
 	__u64 first;
 };
-static __always_inline bool read_syscall_args(struct syscall_args *args)
+static __always_inline bool read_syscall_args(const __u64 *ctx, struct syscall_args *args)
 {
 	struct task_struct *task;
 	struct pt_regs *regs;
 
 	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_task_pt_regs)) {
-		regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
+		regs = (struct pt_regs *)*(const volatile __u64 *)ctx;
 		args->third = regs->dx;
 		args->second = regs->si;
 		args->first = regs->di;

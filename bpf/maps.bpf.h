@@ -32,14 +32,10 @@ struct mark {
 	__u64 slots_generation;
 	__u64 slots_session;
 	__u64 slots_pass;
-	/* The discard of RAM that it is in: when it began, 0 if it is in none. */
+	/* The call that is timed, as it may be a discard of RAM: when it began, 0 if
+	 * it is in none, and resident RAM before it. */
 	__u64 discard_began_ns;
-	__u64 discard_bytes;
-	/* Resident memory before it, bytes. */
 	__u64 discard_resident_bytes;
-	__u32 discard;
-	/* Whether it counts, or another call for the same range does. */
-	__u32 discard_counts;
 };
 
 /* Only vCPU threads, vhost kernel threads and threads of VMs that are just

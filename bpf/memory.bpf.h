@@ -18,12 +18,12 @@ static __always_inline __u64 bytes_of(__s64 pages)
 	return pages > 0 ? (__u64)pages * PAGE_SIZE : 0;
 }
 
-/* How much resident memory may fall for no reason that is known here, and be
+/* How much resident RAM may fall for no reason that is known here, and be
  * made up for: the kernel keeps some of it aside, now more and now less. What a
  * VMM frees of its own is mostly more than this. */
 #define UNKNOWN_FALL (1ULL << 20)
 
-/* Resident memory has fallen, and by no report: what grows next is what the
+/* Resident RAM has fallen, and by no report: what grows next is what the
  * balloon took and not what was reported. */
 static __always_inline void note_fall(struct discards *sums, __u64 bytes)
 {
@@ -35,37 +35,76 @@ static __always_inline void note_fall(struct discards *sums, __u64 bytes)
 	sums->other_bytes += bytes < room ? bytes : room;
 }
 
-/* Resident memory is `resident` now, before a report or in a pass: what has grown
- * is what the guest has taken again, up to what reports released. VMMs report
- * from one thread at a time, so that nothing is lost but by a pass that comes in
+/* What the guest has taken again of what reports released: what has grown, up to
+ * that, after what the balloon took was made up for. */
+static __always_inline __u64 taken_again(const struct discards *sums, __u64 resident)
+{
+	__u64 grown = resident > sums->resident_bytes ? resident - sums->resident_bytes : 0;
+
+	grown = grown > sums->other_bytes ? grown - sums->other_bytes : 0;
+	return grown < sums->released_bytes ? grown : sums->released_bytes;
+}
+
+/* Resident RAM is `resident` now, before a report or in a pass. VMMs report from
+ * one thread at a time, so that nothing is lost but by a pass that comes in
  * between, and then at most UNKNOWN_FALL. */
 static __always_inline void settle_resident(struct discards *sums, __u64 resident)
 {
-	__u64 grown = 0, part;
+	__u64 grown = 0, part = taken_again(sums, resident);
 
+	sums->released_bytes -= part;
+	sums->refault_bytes += part;
 	if (resident > sums->resident_bytes)
 		grown = resident - sums->resident_bytes;
 	else
 		note_fall(sums, sums->resident_bytes - resident);
+	sums->other_bytes -= grown < sums->other_bytes ? grown : sums->other_bytes;
 	sums->resident_bytes = resident;
 	sums->taken_bytes = sums->bytes[DISCARD_INFLATE] + sums->bytes[DISCARD_OTHER];
-	part = grown < sums->other_bytes ? grown : sums->other_bytes;
-	sums->other_bytes -= part;
-	grown -= part;
-	part = grown < sums->released_bytes ? grown : sums->released_bytes;
-	sums->released_bytes -= part;
-	sums->refault_bytes += part;
 }
 
-/* A pass sees what a VMM has freed of its own since the last report: what grows
- * from there on is the guest's. */
-static __always_inline void settle_fall(const struct mark *mark, __u64 resident)
+static __always_inline __s64 huge_pages(struct mm_struct *mm)
+{
+	return bpf_core_field_exists(mm->hugetlb_usage) ?
+		       READ_OR(0, mm->hugetlb_usage.counter) : 0;
+}
+
+/* What of resident memory may be RAM, bytes. */
+static __always_inline __u64 ram_bytes_of(__u32 backing, struct mm_struct *mm)
+{
+	struct resident pages = {};
+
+	if (RSS_IS_ATOMIC(mm) || RSS_IS_PERCPU(mm))
+		read_resident(mm, &pages);
+	if (backing == RAM_ANONYMOUS)
+		return bytes_of(pages.anon);
+	if (backing == RAM_SHARED)
+		return bytes_of(pages.shared + huge_pages(mm));
+	return bytes_of(pages.file + pages.anon + pages.shared + huge_pages(mm));
+}
+
+/* What the guest of the process of `mm` has taken again up to now. A pass also
+ * sees what a VMM has freed of its own since the last report: what grows from
+ * there on is the guest's. */
+static __always_inline __u64 refault_bytes_of(const struct mark *mark, struct mm_struct *mm)
 {
 	__u32 tgid = mark->owner.tgid;
 	struct discards *sums = bpf_map_lookup_elem(&discards, &tgid);
+	struct discards before;
+	__u64 bytes;
 
-	if (sums && sums->start_ns == mark->owner.id && resident < sums->resident_bytes)
-		settle_resident(sums, resident);
+	if (!sums || sums->start_ns != mark->owner.id)
+		return UNKNOWN;
+	before = *sums;
+	barrier();
+	bytes = ram_bytes_of(before.backing, mm);
+	/* Sums and memory belong together only if no report came in between. */
+	if (before.reporting || *(volatile __u32 *)&sums->reporting ||
+	    *(volatile __u64 *)&sums->events[DISCARD_REPORT] != before.events[DISCARD_REPORT])
+		return before.refault_bytes;
+	if (bytes < before.resident_bytes)
+		settle_resident(sums, bytes);
+	return before.refault_bytes + taken_again(&before, bytes);
 }
 
 /* What its process holds. Asked of one vCPU for all. */
@@ -75,6 +114,7 @@ static __noinline void tell_memory(struct seq_file *seq, struct task_struct *tas
 	struct mm_struct *mm = task->mm;
 	struct memory_buffer *buffer;
 	struct memory_record *record;
+	struct resident pages = {};
 	__u32 zero = 0;
 
 	buffer = bpf_map_lookup_elem(&memory_buffer, &zero);
@@ -85,19 +125,17 @@ static __noinline void tell_memory(struct seq_file *seq, struct task_struct *tas
 	record->head.size = sizeof(*record);
 	record->owner = mark->owner;
 	record->resident_bytes = record->peak_bytes = UNKNOWN;
+	record->hugetlb_bytes = bytes_of(huge_pages(mm));
+	record->refault_bytes = refault_bytes_of(mark, mm);
 	if (RSS_IS_ATOMIC(mm) || RSS_IS_PERCPU(mm)) {
-		record->resident_bytes = bytes_of(resident_pages(mm));
+		read_resident(mm, &pages);
+		record->resident_bytes = bytes_of(pages.file + pages.anon + pages.shared);
 		/* The kernel notes it only where memory is given back. */
 		record->peak_bytes = mm->hiwater_rss * PAGE_SIZE;
 		if (record->peak_bytes < record->resident_bytes)
 			record->peak_bytes = record->resident_bytes;
 	}
-	record->hugetlb_bytes = 0;
-	if (bpf_core_field_exists(mm->hugetlb_usage))
-		record->hugetlb_bytes = bytes_of(READ_OR(0, mm->hugetlb_usage.counter));
 	bpf_seq_write(seq, record, sizeof(*record));
-	if (record->resident_bytes != UNKNOWN)
-		settle_fall(mark, record->resident_bytes + record->hugetlb_bytes);
 }
 
 /* A probe read whose failure is 0, as the kernel leaves it: no branch for the

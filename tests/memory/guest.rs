@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::thread::sleep;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -30,8 +31,10 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Starts one with so many MiB and a balloon, and waits until it is up.
-    pub(crate) fn start(ram: Ram, mib: u64, reporting: bool) -> Self {
+    /// Starts one with so many MiB and a balloon, and waits until it is up. All of
+    /// its RAM is there at the start: what grows later is taken again. `found` is
+    /// given its pid before it boots, and reports.
+    pub(crate) fn start(ram: Ram, mib: u64, reporting: bool, found: impl FnOnce(u32)) -> Self {
         let plan = Plan::read(Path::new(PLAN_PATH)).expect("this suite runs in tests/vm");
         let Pods::Start(stage) = plan.pods else {
             panic!("the rig brings the files of a guest: {:?}", plan.pods)
@@ -39,10 +42,10 @@ impl Guest {
         let dir = tempfile::tempdir().expect("there is room for a folder");
         let path = |file: &str| dir.path().join(file).display().to_string();
         let backend = match ram {
-            Ram::Anonymous => format!("memory-backend-ram,id=ram,size={mib}M"),
-            Ram::Memfd => format!("memory-backend-memfd,id=ram,size={mib}M,share=on"),
+            Ram::Anonymous => format!("memory-backend-ram,id=ram,size={mib}M,prealloc=on"),
+            Ram::Memfd => format!("memory-backend-memfd,id=ram,size={mib}M,share=on,prealloc=on"),
             Ram::HugePages => format!(
-                "memory-backend-memfd,id=ram,size={mib}M,share=on,hugetlb=on,hugetlbsize=2M"
+                "memory-backend-memfd,id=ram,size={mib}M,share=on,prealloc=on,hugetlb=on,hugetlbsize=2M"
             ),
         };
         let reporting = if reporting { "on" } else { "off" };
@@ -68,6 +71,7 @@ impl Guest {
                 "console=ttyS0 quiet panic=-1 page_reporting.page_reporting_order=9",
             ]);
         let qemu = Qemu::start_launch(1, launch);
+        found(qemu.pid());
         let connect = |file: &str| {
             let stream = eventually("QEMU's socket", || UnixStream::connect(path(file)).ok());
             stream
@@ -110,10 +114,12 @@ impl Guest {
         ));
     }
 
-    /// Waits until the balloon leaves exactly so much.
+    /// Waits until the balloon leaves exactly so much. QEMU answers with the thread
+    /// that also inflates: it is not asked all the time.
     pub(crate) fn wait_for_balloon(&mut self, mib: u64) {
         let wanted = format!("\"actual\": {}", mib << 20);
         eventually("the balloon", || {
+            sleep(Duration::from_millis(20));
             self.execute(r#"{"execute":"query-balloon"}"#)
                 .contains(&wanted)
                 .then_some(())

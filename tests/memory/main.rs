@@ -6,10 +6,12 @@
 //! against every system call of the VMM, and against what the tests did.
 
 mod calls;
+mod cost;
 mod cycle;
 mod guest;
 mod minivms;
 
+use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -33,6 +35,8 @@ struct Bench {
 fn bench() -> MutexGuard<'static, Bench> {
     static BENCH: OnceLock<Mutex<Bench>> = OnceLock::new();
     let bench = BENCH.get_or_init(|| {
+        // With huge pages a guest that touches a page may take 2 MiB.
+        fs::write("/sys/kernel/mm/transparent_hugepage/enabled", "never").expect("it is root");
         Mutex::new(Bench {
             agent: Agent::new(),
             calls: Calls::new(),

@@ -1,6 +1,9 @@
 //! Advice of all kinds, each call known.
 
-use virtlens_tests::Minivm;
+use std::fs;
+use std::time::Instant;
+
+use virtlens_tests::{Minivm, TestCgroup, systemd_pod_path, unique_pod_uid};
 
 use crate::calls::pair;
 use crate::{MIB, bench};
@@ -103,7 +106,10 @@ fn what_a_vmm_trims_of_its_own_heap_is_not_counted() {
     let mut bench = bench();
     let mut vm = start("64M", false);
     bench.look_at(vm.pid(), 64 * MIB);
+    let began = Instant::now();
     vm.command("trim 4M 30000");
+    let rate = 30_000.0 / began.elapsed().as_secs_f64();
+    println!("trimmed {rate:.0} times a second");
     assert!(
         bench.calls.elsewhere() >= 30_000,
         "{}",
@@ -114,4 +120,32 @@ fn what_a_vmm_trims_of_its_own_heap_is_not_counted() {
     assert_eq!(discards.events(), 0);
     assert_eq!(discards.release_ns(), 0);
     assert_eq!(memory.refault_bytes, Some(0));
+}
+
+/// What a pod uses and may use is what its files say.
+#[test]
+fn a_pods_memory_is_what_its_files_say() {
+    let mut bench = bench();
+    let pod = TestCgroup::new(&systemd_pod_path(&unique_pod_uid()));
+    pod.enable(&["memory"]);
+    pod.set("memory.max", &(512 * MIB).to_string());
+    let container = pod.child("cri-containerd-vm.scope");
+    let mut vm = start("256M", false);
+    container.add_process(vm.pid());
+    bench.agent.find(vm.pid());
+    vm.command("touch 0 128M");
+    let used = || {
+        let text = fs::read_to_string(pod.dir().join("memory.current")).expect("it is v2");
+        text.trim().parse::<u64>().expect("a number")
+    };
+    let before = used();
+    let memory = bench.agent.memory_of(vm.pid());
+    let after = used();
+    assert_eq!(memory.cgroup_limit_bytes, Some(512 * MIB));
+    let told = memory.cgroup_bytes.expect("the controller is on");
+    // The files are read beside it, and kernels keep some pages a CPU aside.
+    let between = before.min(after) - MIB..=before.max(after) + MIB;
+    assert!(between.contains(&told), "{told}, {between:?}");
+    assert!(told >= 120 * MIB, "{told}");
+    drop(vm);
 }

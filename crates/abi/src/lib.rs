@@ -226,6 +226,7 @@ mirror! {
         resident_bytes: u64,
         peak_bytes: u64,
         hugetlb_bytes: u64,
+        refault_bytes: u64,
     }
     /// `struct memslot`.
     memslot => Memslot {
@@ -268,6 +269,8 @@ mirror! {
         other_bytes: u64,
         resident_bytes: u64,
         taken_bytes: u64,
+        backing: u32,
+        reporting: u32,
     }
 }
 
@@ -348,4 +351,10 @@ enumerators! {
     DISCARD_OTHER = 3,
     /// How many kinds there are.
     DISCARDS = 4,
+    /// A file on a disk, or not known: all resident memory may be RAM.
+    RAM_OF_ANY = 0,
+    /// No file: anonymous memory may be RAM, with the VMM's own.
+    RAM_ANONYMOUS = 1,
+    /// A memfd, tmpfs or hugetlbfs: shared memory and huge pages are RAM.
+    RAM_SHARED = 2,
 }

@@ -50,7 +50,8 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
         name: "virtlens_memory_release_seconds_total",
         kind: Kind::Counter,
         unit: Some("seconds"),
-        help: "Time that the VMM spent in the kernel to give guest memory back to the host.",
+        help: "Time that the VMM spent in the kernel to give guest memory back to the host; of \
+               single pages one in 16 is timed and counts for 16.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
             let discards = vm.memory.discards.filter(|one| {
@@ -63,8 +64,8 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
         name: "virtlens_memory_refault_bytes_total",
         kind: Kind::Counter,
         unit: Some("bytes"),
-        help: "Memory that the guest had reported free and took again: growth of resident memory \
-               up to what reports released.",
+        help: "Memory that the guest had reported free and took again: growth of its resident \
+               RAM up to what reports released.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
             let refault = vm.memory.refault_bytes;

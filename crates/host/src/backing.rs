@@ -62,6 +62,10 @@ fn follows(last: &RamPiece, start: u64, file: Option<Backing>) -> bool {
     last.piece.end == start && expected == file
 }
 
+/// Where files are that are memory: memfds (also of huge pages), tmpfs,
+/// hugetlbfs and the kernel's own for `MAP_HUGETLB` (`fs/hugetlbfs/inode.c`).
+const IN_MEMORY: [&str; 4] = ["/memfd:", "/dev/shm/", "/dev/hugepages/", "/anon_hugepage"];
+
 /// "start-end perms offset major:minor inode path" (`fs/proc/task_mmu.c`).
 fn parse_line(line: &str) -> Option<RamPiece> {
     let hex = |text| u64::from_str_radix(text, 16).ok();
@@ -70,6 +74,7 @@ fn parse_line(line: &str) -> Option<RamPiece> {
     let offset = hex(words.nth(1)?)?;
     let (major, minor) = words.next()?.split_once(':')?;
     let inode: u64 = words.next()?.parse().ok()?;
+    let name = words.next().unwrap_or_default();
     let device = u32::try_from(hex(major)? << 20 | hex(minor)?).ok()?;
     Some(RamPiece {
         piece: Piece {
@@ -77,6 +82,7 @@ fn parse_line(line: &str) -> Option<RamPiece> {
             end: hex(end)?,
         },
         file: (inode != 0).then_some(Backing {
+            in_memory: IN_MEMORY.iter().any(|place| name.starts_with(place)),
             device,
             inode,
             offset,
@@ -104,6 +110,7 @@ mod tests {
 
     fn file(inode: u64, offset: u64) -> Backing {
         Backing {
+            in_memory: true,
             device: 1,
             inode,
             offset,
@@ -130,6 +137,7 @@ mod tests {
         let line = "7f0000000000-7f0000001000 rw-s 00001000 fd:0a 9 /a b c";
         let parsed = parse_line(line).and_then(|one| one.file);
         let expected = Backing {
+            in_memory: false,
             device: 0xfd << 20 | 0x0a,
             inode: 9,
             offset: 0x1000,

@@ -60,26 +60,6 @@ pub struct DiscardSum {
 pub struct DiscardsFact {
     /// In the order of [`Discard::ALL`].
     pub sums: [DiscardSum; Discard::ALL.len()],
-    /// Reported memory that the guest took again up to the last report, bytes.
-    pub refault_bytes: u64,
-    /// Released by reports and not taken again by the last one, bytes.
-    pub released_bytes: u64,
-    /// What it fell by because the balloon took it, bytes; growth fills it first.
-    pub other_bytes: u64,
-    /// Resident memory behind the last report, bytes.
-    pub resident_bytes: u64,
-}
-
-impl DiscardsFact {
-    /// Reported memory that the guest took again up to now, when it has
-    /// `resident` bytes: what has grown since the last report counts as the
-    /// program will count it at the next.
-    fn refault_bytes(&self, resident: u64) -> u64 {
-        let grown = resident.saturating_sub(self.resident_bytes);
-        let taken = grown.saturating_sub(self.other_bytes);
-        self.refault_bytes
-            .saturating_add(taken.min(self.released_bytes))
-    }
 }
 
 /// What a reading says of a VM's memory.
@@ -93,6 +73,9 @@ pub struct MemoryFact {
     pub peak_bytes: Option<u64>,
     /// Huge pages of hugetlbfs that the process has, bytes.
     pub huge_bytes: u64,
+    /// Reported memory that the guest has taken again, bytes; `None` where RAM is
+    /// not followed.
+    pub refault_bytes: Option<u64>,
     /// What was discarded; `None` where that is not followed.
     pub discards: Option<DiscardsFact>,
 }
@@ -120,6 +103,8 @@ pub struct Piece {
 /// The file behind a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backing {
+    /// It is memory itself (a memfd, tmpfs, hugetlbfs) and not on a disk.
+    pub in_memory: bool,
     /// The number of its device, 12 bits major and 20 bits minor.
     pub device: u32,
     /// Its inode; never 0.
@@ -242,14 +227,13 @@ impl MemoryMeter {
         self.peak_bytes = 0;
     }
 
-    fn read(&mut self, fact: &DiscardsFact, resident: u64) {
+    fn read(&mut self, fact: &DiscardsFact) {
         let meters = self.sums.get_or_insert_default();
         for ([events, bytes, ns], sum) in meters.iter_mut().zip(fact.sums) {
             events.read(sum.events);
             bytes.read(sum.bytes);
             ns.read(sum.ns);
         }
-        self.refault.read(fact.refault_bytes(resident));
     }
 
     fn discards(&self) -> Option<Discards> {
@@ -284,7 +268,10 @@ pub fn read(
         meter.peak_bytes
     });
     if let Some(discards) = &fact.discards {
-        meter.read(discards, resident.unwrap_or(0));
+        meter.read(discards);
+    }
+    if let Some(bytes) = fact.refault_bytes {
+        meter.refault.read(bytes);
     }
     let discards = meter.discards();
     let refault = discards.map(|_| meter.refault.total());
@@ -339,8 +326,6 @@ impl Fleet {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::{prop_assert, proptest};
-
     use super::{DiscardSum, DiscardsFact, MemoryMeter, Memslot, Piece, bytes_in, ram_of};
 
     fn slot(start: u64, bytes: u64, read_only: bool) -> Memslot {
@@ -377,20 +362,6 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_memory_taken_again_as_far_as_reports_released_it() {
-        let fact = DiscardsFact {
-            refault_bytes: 100,
-            released_bytes: 50,
-            other_bytes: 10,
-            resident_bytes: 1000,
-            ..DiscardsFact::default()
-        };
-        for (resident, refault) in [(900, 100), (1005, 100), (1030, 120), (5000, 150)] {
-            assert_eq!(fact.refault_bytes(resident), refault, "{resident}");
-        }
-    }
-
-    #[test]
     fn a_vm_started_again_counts_on() {
         let mut meter = MemoryMeter::default();
         assert_eq!(meter.discards(), None, "what is not followed is absent");
@@ -403,31 +374,10 @@ mod tests {
             };
             fact
         };
-        meter.read(&fact(100), 0);
+        meter.read(&fact(100));
         meter.renew();
-        meter.read(&fact(30), 0);
+        meter.read(&fact(30));
         let report = meter.discards().expect("it was read").report;
         assert_eq!((report.events, report.bytes, report.ns), (2, 130, 14));
-    }
-
-    proptest! {
-        #[test]
-        fn refault_never_falls_and_never_exceeds_what_was_released(
-            residents in proptest::collection::vec(0u64..1 << 40, 1..32),
-        ) {
-            let fact = DiscardsFact {
-                released_bytes: 1 << 30,
-                resident_bytes: 1 << 20,
-                ..DiscardsFact::default()
-            };
-            let mut meter = MemoryMeter::default();
-            let mut before = 0;
-            for resident in residents {
-                meter.read(&fact, resident);
-                let now = meter.refault.total();
-                prop_assert!(now >= before && now <= 1 << 30);
-                before = now;
-            }
-        }
     }
 }

@@ -52,7 +52,7 @@ impl Memory {
         pieces: &[RamPiece],
     ) {
         let (ram, beyond) = ram(vm, thresholds, pieces);
-        let lost = match write(maps, vm, &ram) {
+        let lost = match write(maps, vm, &ram, backing(pieces)) {
             Ok(()) => beyond,
             Err(error) => {
                 tracing::debug!(pid = vm.tgid, %error, "a VM's RAM cannot be followed");
@@ -106,15 +106,28 @@ impl Memory {
 
 /// Makes the VM's counters, if they are another's or not there, and then says
 /// what to count.
-fn write(maps: &Maps, vm: VmKey, ram: &abi::Ram) -> Result<(), Error> {
+fn write(maps: &Maps, vm: VmKey, ram: &abi::Ram, backing: u32) -> Result<(), Error> {
     let key = vm.tgid.as_bytes();
     let known: Option<abi::Discards> = maps.get("discards", key);
     if known.is_none_or(|known| known.start_ns != vm.start_ns) {
         let mut fresh = abi::Discards::new_zeroed();
         fresh.start_ns = vm.start_ns;
+        fresh.backing = backing;
         maps.update("discards", key, fresh.as_bytes())?;
     }
     maps.update("ram", key, ram.as_bytes())
+}
+
+/// What is behind the largest piece: the smaller ones are video memory and such.
+fn backing(pieces: &[RamPiece]) -> u32 {
+    let largest = pieces
+        .iter()
+        .max_by_key(|one| one.piece.end - one.piece.start);
+    match largest.map(|one| one.file) {
+        Some(None) => abi::RAM_ANONYMOUS,
+        Some(Some(file)) if file.in_memory => abi::RAM_SHARED,
+        _ => abi::RAM_OF_ANY,
+    }
 }
 
 /// As the programs read it, and how many pieces have no room in it: those that
@@ -141,11 +154,37 @@ fn ram(vm: VmKey, thresholds: Thresholds, pieces: &[RamPiece]) -> (abi::Ram, u64
 
 #[cfg(test)]
 mod tests {
+    use virtlens_abi as abi;
     use virtlens_model::facts::VmKey;
     use virtlens_model::features::{Features, Thresholds};
-    use virtlens_model::memory::{Piece, RamPiece};
+    use virtlens_model::memory::{Backing, Piece, RamPiece};
 
-    use super::ram;
+    use super::{backing, ram};
+
+    #[test]
+    fn ram_is_where_its_largest_piece_is() {
+        let file = |in_memory| {
+            Some(Backing {
+                in_memory,
+                device: 1,
+                inode: 2,
+                offset: 0,
+            })
+        };
+        let piece = |end, file| RamPiece {
+            piece: Piece { start: 0, end },
+            file,
+        };
+        let video = piece(16, None);
+        for (file, expected) in [
+            (None, abi::RAM_ANONYMOUS),
+            (file(true), abi::RAM_SHARED),
+            (file(false), abi::RAM_OF_ANY),
+        ] {
+            assert_eq!(backing(&[video, piece(1024, file)]), expected);
+        }
+        assert_eq!(backing(&[]), abi::RAM_OF_ANY);
+    }
 
     #[test]
     fn the_largest_pieces_are_kept_and_come_first() {

@@ -399,7 +399,6 @@ impl TaskPass {
         Ok(())
     }
 
-    /// Before the pass: what a report releases meanwhile is then no growth.
     fn read_discards(&mut self) -> Result<Vec<(VmKey, DiscardsFact)>, Error> {
         if !self.plan.features.contains(&Feature::Memory) {
             return Ok(Vec::new());

@@ -71,6 +71,7 @@ pub(super) fn memory(record: &abi::MemoryRecord) -> (VmKey, MemoryFact) {
         resident_bytes: known(record.resident_bytes),
         peak_bytes: known(record.peak_bytes),
         huge_bytes: record.hugetlb_bytes,
+        refault_bytes: known(record.refault_bytes),
         discards: None,
     };
     (vm_of(record.owner), fact)
@@ -100,9 +101,5 @@ pub fn discards(sums: &abi::Discards) -> DiscardsFact {
             of(abi::DISCARD_REPORT),
             of(abi::DISCARD_OTHER),
         ],
-        refault_bytes: sums.refault_bytes,
-        released_bytes: sums.released_bytes,
-        other_bytes: sums.other_bytes,
-        resident_bytes: sums.resident_bytes,
     }
 }
