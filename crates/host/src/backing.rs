@@ -63,7 +63,8 @@ fn follows(last: &RamPiece, start: u64, file: Option<Backing>) -> bool {
 }
 
 /// Where files are that are memory: memfds (also of huge pages), tmpfs,
-/// hugetlbfs and the kernel's own for `MAP_HUGETLB` (`fs/hugetlbfs/inode.c`).
+/// hugetlbfs and the kernel's own for `MAP_HUGETLB` (`HUGETLB_ANON_FILE`,
+/// `include/linux/hugetlb.h`).
 const IN_MEMORY: [&str; 4] = ["/memfd:", "/dev/shm/", "/dev/hugepages/", "/anon_hugepage"];
 
 /// "start-end perms offset major:minor inode path" (`fs/proc/task_mmu.c`).
@@ -71,7 +72,8 @@ fn parse_line(line: &str) -> Option<RamPiece> {
     let hex = |text| u64::from_str_radix(text, 16).ok();
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
-    let offset = hex(words.nth(1)?)?;
+    let shared = words.next()?.ends_with('s');
+    let offset = hex(words.next()?)?;
     let (major, minor) = words.next()?.split_once(':')?;
     let inode: u64 = words.next()?.parse().ok()?;
     let name = words.next().unwrap_or_default();
@@ -82,7 +84,8 @@ fn parse_line(line: &str) -> Option<RamPiece> {
             end: hex(end)?,
         },
         file: (inode != 0).then_some(Backing {
-            in_memory: IN_MEMORY.iter().any(|place| name.starts_with(place)),
+            // What is written to a private mapping is anonymous memory.
+            in_memory: shared && IN_MEMORY.iter().any(|place| name.starts_with(place)),
             device,
             inode,
             offset,
@@ -144,5 +147,19 @@ mod tests {
         };
         assert_eq!(parsed, Some(expected));
         assert_eq!(parse_line("no mapping"), None);
+    }
+
+    #[test]
+    fn only_shared_memory_is_in_its_file() {
+        for (perms, path, expected) in [
+            ("rw-s", "/memfd:ram (deleted)", true),
+            ("rw-p", "/memfd:ram (deleted)", false),
+            ("rw-s", "/dev/shm/ram", true),
+            ("rw-s", "/var/lib/ram", false),
+        ] {
+            let line = format!("10000-20000 {perms} 00000000 00:01 7 {path}");
+            let file = parse_line(&line).and_then(|one| one.file);
+            assert_eq!(file.map(|file| file.in_memory), Some(expected), "{line}");
+        }
     }
 }

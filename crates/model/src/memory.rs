@@ -103,7 +103,8 @@ pub struct Piece {
 /// The file behind a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backing {
-    /// It is memory itself (a memfd, tmpfs, hugetlbfs) and not on a disk.
+    /// The RAM is the file's own memory: it is a memfd or of tmpfs or hugetlbfs,
+    /// and mapped as shared.
     pub in_memory: bool,
     /// The number of its device, 12 bits major and 20 bits minor.
     pub device: u32,
