@@ -25,6 +25,10 @@
 /* Pieces of host memory that are a guest's RAM: below and above the hole for
  * devices, a few DIMMs, and what the holes of a BIOS split them into. */
 #define RAM_RANGES_MAX 16
+/* VMs whose RAM is followed: some ten times the pods that a kubelet admits. */
+#define RAM_MAX 4096
+/* VMMs whose tgids are alike modulo RAM_MAX. */
+#define RAM_WAYS 4
 
 /* Told once, before the programs are loaded (.rodata). */
 struct config {
@@ -303,7 +307,10 @@ enum drop_reason {
 	DROP_WALLS_FULL = 7,
 	/* A VM has more memslots than MEMSLOTS_MAX: of the rest nothing is known. */
 	DROP_MEMSLOTS = 8,
-	DROP_REASONS = 9,
+	/* Two threads of a VMM made large discards at once: of the first one's
+	 * neither time nor what it released is known. */
+	DROP_DISCARDS_AT_ONCE = 9,
+	DROP_REASONS = 10,
 };
 
 /* What a VM's process holds of memory, in each pass. */
@@ -349,14 +356,35 @@ struct ram_range {
 	__u32 pad;
 };
 
-/* Value of map `ram`, key: tgid. Where the RAM of a VM lies and how discards
- * of it are told apart. */
+/* What is behind a VM's RAM: which resident memory may be RAM. */
+enum ram_backing {
+	/* A file on a disk, or not known: all. */
+	RAM_OF_ANY = 0,
+	/* None: anonymous memory, with the VMM's own. */
+	RAM_ANONYMOUS = 1,
+	/* A memfd, tmpfs or hugetlbfs: shared memory and huge pages. */
+	RAM_SHARED = 2,
+};
+
+/* Value of array `ram_buckets`, index: tgid modulo RAM_MAX. Which entry of `ram` a
+ * VMM has; tgid 0: none. */
+struct ram_bucket {
+	__u32 tgid[RAM_WAYS];
+	__u32 ram[RAM_WAYS];
+};
+
+/* Value of array `ram`. Where the RAM of a VM lies and how discards of it are told
+ * apart. */
 struct ram {
 	__u64 start_ns;
 	/* A discard of at least this is neither inflate nor report. */
 	__u64 other_min_bytes;
 	/* Else one of at least this is a report, a smaller one inflates. */
 	__u64 report_min_bytes;
+	/* Index of the VM's entry in `discards`. */
+	__u32 discards;
+	/* enum ram_backing. */
+	__u32 backing;
 	__u32 ranges;
 	__u32 pad;
 	struct ram_range range[RAM_RANGES_MAX];
@@ -375,19 +403,8 @@ enum discard {
 	DISCARDS = 4,
 };
 
-/* What is behind a VM's RAM: which resident memory may be RAM. */
-enum ram_backing {
-	/* A file on a disk, or not known: all. */
-	RAM_OF_ANY = 0,
-	/* None: anonymous memory, with the VMM's own. */
-	RAM_ANONYMOUS = 1,
-	/* A memfd, tmpfs or hugetlbfs: shared memory and huge pages. */
-	RAM_SHARED = 2,
-};
-
-/* Value of map `discards`, key: tgid. Counted since the VM was first seen. */
+/* Value of array `discards`, one a VM. Counted since the VM was first seen. */
 struct discards {
-	__u64 start_ns;
 	__u64 events[DISCARDS];
 	__u64 bytes[DISCARDS];
 	__u64 ns[DISCARDS];
@@ -403,10 +420,16 @@ struct discards {
 	__u64 resident_bytes;
 	/* What had been taken otherwise than by reports by then. */
 	__u64 taken_bytes;
-	/* enum ram_backing. */
-	__u32 backing;
-	/* Whether a call is under way that may be a report. */
-	__u32 reporting;
+	/* The large call that is under way: when it began, resident RAM before it,
+	 * and the thread, 0 if there is none. */
+	__u64 call_began_ns;
+	__u64 call_resident_bytes;
+	/* The end of a small call from which the next is timed, 0 if none is; how
+	 * often its thread had slept by then, and the thread. */
+	__u64 page_began_ns;
+	__u64 page_sleeps;
+	__u32 call_tid;
+	__u32 page_tid;
 };
 
 #endif

@@ -156,6 +156,7 @@ static __always_inline __u64 burst_ns(struct task_group *group)
 #define RSS_IS_ATOMIC(mm)                                                      \
 	bpf_core_field_exists(((struct mm_struct___atomic *)(mm))->rss_stat.count)
 #define RSS_IS_PERCPU(mm) bpf_core_field_exists((mm)->rss_stat[0].count)
+#define RSS_IS_KNOWN(mm) (RSS_IS_ATOMIC(mm) || RSS_IS_PERCPU(mm))
 
 /* The resident pages of a process, by what is behind them. */
 struct resident {

@@ -175,6 +175,7 @@ struct task_struct {
 	struct pid *thread_pid;
 	void *stack;
 	__u64 gtime;
+	unsigned long nvcsw;
 	__u64 start_boottime;
 	char comm[16];
 	struct css_set *cgroups;

@@ -32,10 +32,6 @@ struct mark {
 	__u64 slots_generation;
 	__u64 slots_session;
 	__u64 slots_pass;
-	/* The call that is timed, as it may be a discard of RAM: when it began, 0 if
-	 * it is in none, and resident RAM before it. */
-	__u64 discard_began_ns;
-	__u64 discard_resident_bytes;
 };
 
 /* Only vCPU threads, vhost kernel threads and threads of VMs that are just
@@ -284,18 +280,27 @@ struct {
 	__type(value, struct cgroup_name_record);
 } name_buffer SEC(".maps");
 
-/* Where the RAM of VMs lies; the agent tells it. */
+/* Where the RAM of VMs lies; the agent tells it. Arrays, as each page of a balloon
+ * asks for its VM's, and each advice of any process whether it is a VM's: that
+ * costs a third of a lookup in a hash. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RAM_MAX);
+	__type(key, __u32);
+	__type(value, struct ram_bucket);
+} ram_buckets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RAM_MAX);
 	__type(key, __u32);
 	__type(value, struct ram);
 } ram SEC(".maps");
 
-/* What was discarded of it; the agent makes the entries. */
+/* What was discarded of it. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RAM_MAX);
 	__type(key, __u32);
 	__type(value, struct discards);
 } discards SEC(".maps");

@@ -16,92 +16,131 @@
  */
 #include "memory.bpf.h"
 
+/* This thread. What it points to is typed where the kernel gives it so (since
+ * v5.11), as it then has task storage too; else it is read by probe. */
+static __always_inline struct task_struct *get_self(void)
+{
+	return cfg.task_storage ? bpf_get_current_task_btf() : (void *)bpf_get_current_task();
+}
+
 /* The RAM of the VM whose VMM this is. */
-static __always_inline struct ram *own_ram(void)
+static __always_inline struct ram *own_ram(struct task_struct *self)
 {
-	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
-
-	return bpf_map_lookup_elem(&ram, &tgid);
-}
-
-/* This thread, where the kernel gives it with its type (since v5.11), and where
- * not. */
-static __always_inline struct task_struct *typed_self(void)
-{
-	return bpf_get_current_task_btf();
-}
-
-static __always_inline struct task_struct *untyped_self(void)
-{
-	return (void *)bpf_get_current_task();
+	return ram_of(cfg.task_storage ? self->tgid : BPF_CORE_READ(self, tgid));
 }
 
 /* Whether this process is the VMM that `ram` is of, and not one that was given
  * its pid. */
-static __always_inline bool is_own(const struct ram *ram)
+static __always_inline bool is_own(struct task_struct *self, const struct ram *ram)
 {
-	__u64 start_ns = cfg.task_storage ?
-				 typed_self()->group_leader->start_boottime :
-				 BPF_CORE_READ(untyped_self(), group_leader, start_boottime);
+	__u64 start_ns = cfg.task_storage ? self->group_leader->start_boottime :
+					    BPF_CORE_READ(self, group_leader, start_boottime);
 
 	return start_ns == ram->start_ns;
 }
 
-/* The mark of this thread, NULL if it has none. */
-static __always_inline struct mark *own_mark(void)
+/* How often this thread has slept. */
+static __always_inline __u64 own_sleeps(struct task_struct *self)
 {
-	struct mark_key key = {};
-
-	if (cfg.task_storage)
-		return mark_of(typed_self());
-	key.start_ns = BPF_CORE_READ(untyped_self(), start_boottime);
-	key.tid = (__u32)bpf_get_current_pid_tgid();
-	return bpf_map_lookup_elem(&marks_hash, &key);
-}
-
-static __always_inline struct mark *make_own_mark(const struct ram *ram)
-{
-	struct mark fresh = { .owner = { .id = ram->start_ns }, .vcpu_id = ~0U };
-	struct mark_key key = {};
-
-	fresh.owner.tgid = bpf_get_current_pid_tgid() >> 32;
-	if (cfg.task_storage)
-		return bpf_task_storage_get(&marks, typed_self(), &fresh,
-					    BPF_LOCAL_STORAGE_GET_F_CREATE);
-	key.start_ns = BPF_CORE_READ(untyped_self(), start_boottime);
-	key.tid = (__u32)bpf_get_current_pid_tgid();
-	bpf_map_update_elem(&marks_hash, &key, &fresh, BPF_NOEXIST);
-	return bpf_map_lookup_elem(&marks_hash, &key);
+	return cfg.task_storage ? self->nvcsw : BPF_CORE_READ(self, nvcsw);
 }
 
 /* What of this process's memory may be RAM. */
-static __always_inline __u64 own_ram_bytes(const struct discards *sums)
+static __always_inline __u64 own_ram_bytes(struct task_struct *self, const struct ram *ram)
 {
-	struct mm_struct *mm = cfg.task_storage ? typed_self()->mm :
-						  BPF_CORE_READ(untyped_self(), mm);
+	struct mm_struct *mm = cfg.task_storage ? self->mm : BPF_CORE_READ(self, mm);
+	struct resident pages = {};
 
-	return mm ? ram_bytes_of(sums->backing, mm) : 0;
+	if (!mm || !RSS_IS_KNOWN(mm))
+		return 0;
+	read_resident(mm, &pages);
+	return ram_bytes_of(ram->backing, &pages, mm);
 }
 
-/* What was discarded of the RAM. */
-static __always_inline struct discards *own_discards(const struct ram *ram)
+/*
+ * Time. A large call is timed from its entry to its end. Pages come in rows, and
+ * to have programs at both ends of each costs half as much again: one in 64 is
+ * timed, from the end of the call before it, and counts 64 times. So that is what
+ * the VMM does for a page as well as what the kernel does, but not the time in
+ * which it waits for its guest. A hash of where a page is tells whether the next
+ * one is timed: the first of a huge page costs more than the others.
+ */
+#define LARGE_BYTES (64ULL << 10)
+#define TIMED_SHIFT 6
+static __always_inline bool is_next_timed(__u64 start)
 {
-	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
-	struct discards *sums = bpf_map_lookup_elem(&discards, &tgid);
-
-	return sums && sums->start_ns == ram->start_ns ? sums : NULL;
+	return (start / PAGE_SIZE * 0x9e3779b97f4a7c15ULL) >> (64 - TIMED_SHIFT) == 0;
 }
 
-/* Whether a call for a range is timed. Each large one is; of the single pages of a
- * balloon one in 16 is and counts 16 times. A hash of where it starts tells which,
- * so that both ends of a call know. Not its alignment: the first page that is
- * taken of a huge page costs more than the others. */
-#define TIMED_BYTES (64ULL << 10)
-#define TIMED_SHIFT 4
-static __always_inline bool is_timed(__u64 start, __u64 bytes)
+/* The next small call of this thread is timed. */
+static __noinline void begin_page(struct discards *sums)
 {
-	return bytes >= TIMED_BYTES ||
-	       (start / PAGE_SIZE * 0x9e3779b97f4a7c15ULL) >> (64 - TIMED_SHIFT) == 0;
+	sums->page_tid = (__u32)bpf_get_current_pid_tgid();
+	sums->page_sleeps = own_sleeps(get_self());
+	sums->page_began_ns = bpf_ktime_get_ns();
+}
+
+/* The end of a small call that is timed. After a sleep, or of another thread, it
+ * tells nothing: then the next one is timed for it. */
+static __noinline void end_page(struct discards *sums, __u32 discard)
+{
+	__u64 ns = bpf_ktime_get_ns() - sums->page_began_ns;
+
+	if (discard >= DISCARDS)
+		return;
+	if (sums->page_tid != (__u32)bpf_get_current_pid_tgid() ||
+	    sums->page_sleeps != own_sleeps(get_self())) {
+		begin_page(sums);
+		return;
+	}
+	sums->page_began_ns = 0;
+	__sync_fetch_and_add(&sums->ns[discard], ns << TIMED_SHIFT);
+}
+
+/* The beginning of a large call. */
+static __noinline void begin_call(__u64 bytes)
+{
+	__u32 tid = (__u32)bpf_get_current_pid_tgid();
+	struct task_struct *self = get_self();
+	struct ram *ram = own_ram(self);
+	struct discards *sums;
+
+	if (!ram || !is_own(self, ram))
+		return;
+	sums = discards_of(ram);
+	if (!sums)
+		return;
+	if (sums->call_tid && sums->call_tid != tid)
+		count_drop(DROP_DISCARDS_AT_ONCE);
+	sums->call_tid = tid;
+	if (bytes >= ram->report_min_bytes)
+		sums->call_resident_bytes = own_ram_bytes(self, ram);
+	sums->call_began_ns = bpf_ktime_get_ns();
+}
+
+/* Its end. */
+static __noinline void end_call(const struct ram *ram, struct discards *sums, __u32 discard,
+				bool counts)
+{
+	__u64 before, after;
+
+	/* Nobody saw it begin, or another has begun since. */
+	if (sums->call_tid != (__u32)bpf_get_current_pid_tgid())
+		return;
+	if (discard < DISCARDS)
+		__sync_fetch_and_add(&sums->ns[discard],
+				     bpf_ktime_get_ns() - sums->call_began_ns);
+	if (counts && discard == DISCARD_REPORT) {
+		before = sums->call_resident_bytes;
+		settle_resident(sums, before);
+		/* What other threads took meanwhile is missing from both sums. */
+		after = own_ram_bytes(get_self(), ram);
+		if (before > after) {
+			sums->released_bytes += before - after;
+			sums->resident_bytes = after;
+		}
+	}
+	sums->call_tid = 0;
 }
 
 /* What taking `bytes` at `start` of a range is. */
@@ -116,77 +155,32 @@ static __always_inline __u32 discard_of(const struct ram *ram, const struct ram_
 	return bytes >= ram->report_min_bytes ? DISCARD_REPORT : DISCARD_INFLATE;
 }
 
-/* The beginning of a call that is timed. */
-static __noinline void begin(__u64 bytes)
-{
-	struct ram *ram = own_ram();
-	struct discards *sums;
-	struct mark *mark;
-
-	if (!ram || !is_own(ram))
-		return;
-	sums = own_discards(ram);
-	if (!sums)
-		return;
-	mark = own_mark();
-	if (!mark)
-		mark = make_own_mark(ram);
-	if (!mark) {
-		count_drop(DROP_MARK_FULL);
-		return;
-	}
-	if (bytes >= ram->report_min_bytes) {
-		sums->reporting = 1;
-		mark->discard_resident_bytes = own_ram_bytes(sums);
-	}
-	mark->discard_began_ns = bpf_ktime_get_ns();
-}
-
-/* Its end. */
-static __noinline void finish(struct discards *sums, __u32 discard, __u64 bytes, bool counts)
-{
-	struct mark *mark = own_mark();
-	__u64 ns, before, after;
-
-	if (!mark || !mark->discard_began_ns)
-		return;
-	ns = bpf_ktime_get_ns() - mark->discard_began_ns;
-	mark->discard_began_ns = 0;
-	if (bytes < TIMED_BYTES)
-		ns <<= TIMED_SHIFT;
-	if (discard < DISCARDS)
-		__sync_fetch_and_add(&sums->ns[discard], ns);
-	if (counts && discard == DISCARD_REPORT) {
-		before = mark->discard_resident_bytes;
-		settle_resident(sums, before);
-		/* What other threads took meanwhile is missing from both sums. */
-		after = own_ram_bytes(sums);
-		if (before > after) {
-			sums->released_bytes += before - after;
-			sums->resident_bytes = after;
-		}
-	}
-	sums->reporting = 0;
-}
-
 /* A call is done. Where it is a discard it may count, or another call for the
  * same range does. */
-static __always_inline void count_call(const struct ram *ram, __u32 discard, __u64 start,
-				       __u64 bytes, bool counts)
+static __always_inline void count_call(struct task_struct *self, const struct ram *ram,
+				       __u32 discard, __u64 start, __u64 bytes, bool counts)
 {
 	struct discards *sums;
 
-	if (!is_own(ram))
+	if (!is_own(self, ram))
 		return;
-	sums = own_discards(ram);
+	sums = discards_of(ram);
 	if (!sums)
 		return;
 	if (counts && discard < DISCARDS) {
 		__sync_fetch_and_add(&sums->events[discard], 1);
 		__sync_fetch_and_add(&sums->bytes[discard], bytes);
 	}
-	if (is_timed(start, bytes))
-		finish(sums, discard, bytes, counts);
+	if (bytes >= LARGE_BYTES) {
+		end_call(ram, sums, discard, counts);
+		return;
+	}
+	if (discard >= DISCARDS)
+		return;
+	if (sums->page_began_ns)
+		end_page(sums, discard);
+	if (is_next_timed(start))
+		begin_page(sums);
 }
 
 static __always_inline bool may_discard(const struct syscall_args *args)
@@ -194,20 +188,21 @@ static __always_inline bool may_discard(const struct syscall_args *args)
 	return (__u32)args->third == MADV_DONTNEED || (__u32)args->third == MADV_WILLNEED;
 }
 
-/* At the system call's function and not at do_madvise, which compilers put into
- * it: on Debian's 5.10 no call ever passes the function of that name. Only the
- * calls of madvise come here: nothing slows down the entry of others. */
+/* The programs at entries, this one and on_fallocate, are attached only where a VM
+ * may discard large pieces: see the agent's probe/memory.rs. */
 SEC("fentry/__x64_sys_madvise")
 int on_madvise(__u64 *ctx)
 {
 	struct syscall_args args;
 
-	if (read_syscall_args(ctx, &args) && may_discard(&args) &&
-	    is_timed(args.first, args.second))
-		begin(args.second);
+	if (read_syscall_args(ctx, &args) && args.second >= LARGE_BYTES && may_discard(&args))
+		begin_call(args.second);
 	return 0;
 }
 
+/* At the system call's function and not at do_madvise, which compilers put into
+ * it: on Debian's 5.10 no call ever passes the function of that name. Only the
+ * calls of madvise come here: nothing slows down others. */
 SEC("fexit/__x64_sys_madvise")
 int on_madvise_ret(__u64 *ctx)
 {
@@ -215,11 +210,13 @@ int on_madvise_ret(__u64 *ctx)
 	struct syscall_args args;
 	struct ram_range *range;
 	bool counts = true;
+	struct task_struct *self;
 	struct ram *ram;
 
 	if (!read_syscall_args(ctx, &args) || !may_discard(&args))
 		return 0;
-	ram = own_ram();
+	self = get_self();
+	ram = own_ram(self);
 	if (!ram)
 		return 0;
 	for (__u32 at = 0; at < RAM_RANGES_MAX && !ctx[1]; at++) {
@@ -235,15 +232,15 @@ int on_madvise_ret(__u64 *ctx)
 		}
 		break;
 	}
-	count_call(ram, discard, args.first, args.second, counts);
+	count_call(self, ram, discard, args.first, args.second, counts);
 	return 0;
 }
 
 SEC("fentry/vfs_fallocate")
 int BPF_PROG(on_fallocate, struct file *file, int mode, __s64 offset, __s64 bytes)
 {
-	if (mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) && is_timed(offset, bytes))
-		begin(bytes);
+	if (mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) && (__u64)bytes >= LARGE_BYTES)
+		begin_call(bytes);
 	return 0;
 }
 
@@ -252,13 +249,15 @@ int BPF_PROG(on_falloc_ret, struct file *file, int mode, __s64 offset, __s64 byt
 {
 	__u32 discard = DISCARDS;
 	struct ram_range *range;
+	struct task_struct *self;
 	__u64 inode, at_file;
 	struct ram *ram;
 	__u32 device;
 
 	if (mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE))
 		return 0;
-	ram = own_ram();
+	self = get_self();
+	ram = own_ram(self);
 	if (!ram)
 		return 0;
 	inode = file->f_inode->i_ino;
@@ -275,6 +274,6 @@ int BPF_PROG(on_falloc_ret, struct file *file, int mode, __s64 offset, __s64 byt
 		discard = discard_of(ram, range, range->start + at_file, bytes);
 		break;
 	}
-	count_call(ram, discard, offset, bytes, true);
+	count_call(self, ram, discard, offset, bytes, true);
 	return 0;
 }

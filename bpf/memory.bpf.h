@@ -63,6 +63,31 @@ static __always_inline void settle_resident(struct discards *sums, __u64 residen
 	sums->taken_bytes = sums->bytes[DISCARD_INFLATE] + sums->bytes[DISCARD_OTHER];
 }
 
+/* The RAM of the VM whose VMM is the process `tgid`. */
+static __always_inline struct ram *ram_of(__u32 tgid)
+{
+	__u32 index = tgid % RAM_MAX;
+	struct ram_bucket *bucket = bpf_map_lookup_elem(&ram_buckets, &index);
+
+	if (!bucket)
+		return NULL;
+	for (int way = 0; way < RAM_WAYS; way++) {
+		if (bucket->tgid[way] == tgid) {
+			index = bucket->ram[way];
+			return bpf_map_lookup_elem(&ram, &index);
+		}
+	}
+	return NULL;
+}
+
+/* What was discarded of it. */
+static __always_inline struct discards *discards_of(const struct ram *ram)
+{
+	__u32 index = ram->discards;
+
+	return bpf_map_lookup_elem(&discards, &index);
+}
+
 static __always_inline __s64 huge_pages(struct mm_struct *mm)
 {
 	return bpf_core_field_exists(mm->hugetlb_usage) ?
@@ -70,38 +95,41 @@ static __always_inline __s64 huge_pages(struct mm_struct *mm)
 }
 
 /* What of resident memory may be RAM, bytes. */
-static __always_inline __u64 ram_bytes_of(__u32 backing, struct mm_struct *mm)
+static __always_inline __u64 ram_bytes_of(__u32 backing, const struct resident *pages,
+					  struct mm_struct *mm)
 {
-	struct resident pages = {};
-
-	if (RSS_IS_ATOMIC(mm) || RSS_IS_PERCPU(mm))
-		read_resident(mm, &pages);
 	if (backing == RAM_ANONYMOUS)
-		return bytes_of(pages.anon);
+		return bytes_of(pages->anon);
 	if (backing == RAM_SHARED)
-		return bytes_of(pages.shared + huge_pages(mm));
-	return bytes_of(pages.file + pages.anon + pages.shared + huge_pages(mm));
+		return bytes_of(pages->shared + huge_pages(mm));
+	return bytes_of(pages->file + pages->anon + pages->shared + huge_pages(mm));
 }
 
-/* What the guest of the process of `mm` has taken again up to now. A pass also
- * sees what a VMM has freed of its own since the last report: what grows from
- * there on is the guest's. */
-static __always_inline __u64 refault_bytes_of(const struct mark *mark, struct mm_struct *mm)
+/* Reads what the process of `mm` holds, and what its guest has taken again up to
+ * now. A pass also sees what a VMM has freed of its own since the last report:
+ * what grows from there on is the guest's. */
+static __always_inline __u64 read_refault(const struct mark *mark, struct mm_struct *mm,
+					  struct resident *pages)
 {
-	__u32 tgid = mark->owner.tgid;
-	struct discards *sums = bpf_map_lookup_elem(&discards, &tgid);
+	struct ram *known = ram_of(mark->owner.tgid);
+	struct discards *sums = NULL;
 	struct discards before;
 	__u64 bytes;
 
-	if (!sums || sums->start_ns != mark->owner.id)
+	if (known && known->start_ns == mark->owner.id)
+		sums = discards_of(known);
+	if (!known || !sums) {
+		read_resident(mm, pages);
 		return UNKNOWN;
+	}
 	before = *sums;
 	barrier();
-	bytes = ram_bytes_of(before.backing, mm);
+	read_resident(mm, pages);
 	/* Sums and memory belong together only if no report came in between. */
-	if (before.reporting || *(volatile __u32 *)&sums->reporting ||
+	if (before.call_tid || *(volatile __u32 *)&sums->call_tid ||
 	    *(volatile __u64 *)&sums->events[DISCARD_REPORT] != before.events[DISCARD_REPORT])
 		return before.refault_bytes;
+	bytes = ram_bytes_of(known->backing, pages, mm);
 	if (bytes < before.resident_bytes)
 		settle_resident(sums, bytes);
 	return before.refault_bytes + taken_again(&before, bytes);
@@ -126,9 +154,9 @@ static __noinline void tell_memory(struct seq_file *seq, struct task_struct *tas
 	record->owner = mark->owner;
 	record->resident_bytes = record->peak_bytes = UNKNOWN;
 	record->hugetlb_bytes = bytes_of(huge_pages(mm));
-	record->refault_bytes = refault_bytes_of(mark, mm);
-	if (RSS_IS_ATOMIC(mm) || RSS_IS_PERCPU(mm)) {
-		read_resident(mm, &pages);
+	record->refault_bytes = UNKNOWN;
+	if (RSS_IS_KNOWN(mm)) {
+		record->refault_bytes = read_refault(mark, mm, &pages);
 		record->resident_bytes = bytes_of(pages.file + pages.anon + pages.shared);
 		/* The kernel notes it only where memory is given back. */
 		record->peak_bytes = mm->hiwater_rss * PAGE_SIZE;

@@ -103,7 +103,7 @@ fn vm_of(snapshot: &Snapshot, pid: u32) -> &Vm {
 
 fn assert_nothing_dropped(snapshot: &Snapshot) {
     for dropped in &snapshot.dropped {
-        let of_memory = ["memslots", "ram_pieces", "mark_full"].contains(&dropped.reason);
+        let of_memory = ["memslots", "ram_pieces", "discards_at_once"].contains(&dropped.reason);
         assert!(!of_memory || dropped.count == 0, "{dropped:?}");
     }
 }

@@ -23,6 +23,10 @@ pub const THROTTLE_DURATIONS: usize = 9;
 pub const MEMSLOTS_MAX: usize = 128;
 /// The most pieces of host memory that are followed as a guest's RAM.
 pub const RAM_RANGES_MAX: usize = 16;
+/// The most VMs whose RAM is followed.
+pub const RAM_MAX: u32 = 4096;
+/// The most of them whose VMMs' tgids are alike modulo [`RAM_MAX`].
+pub const RAM_WAYS: usize = 4;
 
 /// A field of a struct: its name, offset and size in bytes.
 pub type Field = (&'static str, usize, usize);
@@ -249,18 +253,24 @@ mirror! {
         device: u32,
         pad: u32,
     }
-    /// `struct ram`: value of map `ram`.
+    /// `struct ram_bucket`: value of array `ram_buckets`.
+    ram_bucket => RamBucket {
+        tgid: [u32; RAM_WAYS],
+        ram: [u32; RAM_WAYS],
+    }
+    /// `struct ram`: value of array `ram`.
     ram => Ram {
         start_ns: u64,
         other_min_bytes: u64,
         report_min_bytes: u64,
+        discards: u32,
+        backing: u32,
         ranges: u32,
         pad: u32,
         range: [RamRange; RAM_RANGES_MAX],
     }
-    /// `struct discards`: value of map `discards`.
+    /// `struct discards`: value of array `discards`.
     discards => Discards {
-        start_ns: u64,
         events: [u64; DISCARDS as usize],
         bytes: [u64; DISCARDS as usize],
         ns: [u64; DISCARDS as usize],
@@ -269,8 +279,12 @@ mirror! {
         other_bytes: u64,
         resident_bytes: u64,
         taken_bytes: u64,
-        backing: u32,
-        reporting: u32,
+        call_began_ns: u64,
+        call_resident_bytes: u64,
+        page_began_ns: u64,
+        page_sleeps: u64,
+        call_tid: u32,
+        page_tid: u32,
     }
 }
 
@@ -339,8 +353,16 @@ enumerators! {
     DROP_WALLS_FULL = 7,
     /// A VM has too many memslots.
     DROP_MEMSLOTS = 8,
+    /// Two threads of a VMM made large discards at once.
+    DROP_DISCARDS_AT_ONCE = 9,
     /// How many reasons there are.
-    DROP_REASONS = 9,
+    DROP_REASONS = 10,
+    /// A file on a disk, or not known: all resident memory may be RAM.
+    RAM_OF_ANY = 0,
+    /// No file: anonymous memory may be RAM, with the VMM's own.
+    RAM_ANONYMOUS = 1,
+    /// A memfd, tmpfs or hugetlbfs: shared memory and huge pages are RAM.
+    RAM_SHARED = 2,
     /// The balloon took it.
     DISCARD_INFLATE = 0,
     /// The balloon gave it back.
@@ -351,10 +373,4 @@ enumerators! {
     DISCARD_OTHER = 3,
     /// How many kinds there are.
     DISCARDS = 4,
-    /// A file on a disk, or not known: all resident memory may be RAM.
-    RAM_OF_ANY = 0,
-    /// No file: anonymous memory may be RAM, with the VMM's own.
-    RAM_ANONYMOUS = 1,
-    /// A memfd, tmpfs or hugetlbfs: shared memory and huge pages are RAM.
-    RAM_SHARED = 2,
 }

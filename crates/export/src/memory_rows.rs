@@ -50,8 +50,9 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
         name: "virtlens_memory_release_seconds_total",
         kind: Kind::Counter,
         unit: Some("seconds"),
-        help: "Time that the VMM spent in the kernel to give guest memory back to the host; of \
-               single pages one in 16 is timed and counts for 16.",
+        help: "Time that the VMM spent to give guest memory back to the host: in the kernel, and \
+               between single pages, of which one in 64 is timed and counts for 64; memory that \
+               is unplugged from a guest that reports none is not timed.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
             let discards = vm.memory.discards.filter(|one| {

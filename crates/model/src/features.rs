@@ -110,6 +110,12 @@ impl Thresholds {
             report_min,
         }
     }
+
+    /// Whether large pieces may be the balloon's or reports, and are timed: at
+    /// their beginning too, which costs the single pages of a balloon as well.
+    pub fn large_are_given_back(&self) -> bool {
+        self.other_min == u64::MAX
+    }
 }
 
 const BY_ARGUMENTS: &str = "the VMM's arguments";

@@ -51,7 +51,8 @@ pub struct DiscardSum {
     pub events: u64,
     /// How much, bytes.
     pub bytes: u64,
-    /// Time that the VMM spent in the kernel for it, ns.
+    /// Time that the VMM spent for it, ns: in the kernel, and of single pages also
+    /// from one to the next.
     pub ns: u64,
 }
 

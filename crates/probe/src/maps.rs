@@ -10,7 +10,7 @@ use crate::Error;
 use crate::sys::Batch;
 
 /// The maps that the agent reads or writes.
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "control",
     "drops",
     "places",
@@ -22,6 +22,7 @@ const NAMES: [&str; 13] = [
     "levels",
     "throttle_hits",
     "walls",
+    "ram_buckets",
     "ram",
     "discards",
 ];
@@ -46,6 +47,13 @@ impl Maps {
     /// How many entries a map can hold.
     pub(crate) fn max_entries(&self, map: &'static str) -> u32 {
         self.0[map].max_entries()
+    }
+
+    /// The error of a map that has no more room, as the kernel would tell it of a
+    /// hash.
+    pub(crate) fn is_full(map: &'static str) -> Error {
+        let cause = std::io::Error::from_raw_os_error(libc::E2BIG);
+        failed(map)(cause.into())
     }
 
     /// Writes one entry.
@@ -94,7 +102,20 @@ impl Maps {
         V: FromBytes + Copy,
     {
         batch
-            .read(self.0[map].as_fd(), each)
+            .read(self.0[map].as_fd(), usize::MAX, each)
+            .map_err(|cause| failed(map)(cause.into()))
+    }
+
+    /// Shows the first `count` entries of an array.
+    pub(crate) fn first<V: FromBytes + Copy>(
+        &self,
+        map: &'static str,
+        count: usize,
+        batch: &mut Batch<u32, V>,
+        each: impl FnMut(&u32, &V),
+    ) -> Result<(), Error> {
+        batch
+            .read(self.0[map].as_fd(), count, each)
             .map_err(|cause| failed(map)(cause.into()))
     }
 }

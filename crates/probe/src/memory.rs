@@ -1,5 +1,7 @@
-//! Where the RAM of VMs lies, and what was discarded of it: the maps `ram` and
+//! Where the RAM of VMs lies, and what was discarded of it: the arrays `ram` and
 //! `discards`.
+
+mod places;
 
 use std::collections::HashSet;
 
@@ -13,23 +15,26 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::maps::Maps;
 use crate::sys::Batch;
 use crate::{Error, decode};
+use places::{Naming, Places};
 
 /// Reads and writes those maps.
 #[derive(Default)]
 pub(crate) struct Memory {
     discards: Batch<u32, abi::Discards>,
-    /// What the programs were told, and how many pieces found no room there.
     told: FxHashMap<VmKey, Told>,
-    /// VMs in the map `discards` when it was last read.
-    pub(crate) entries: Option<u64>,
+    places: Places,
     /// Pieces of RAM of VMs that are gone which found no room.
     lost: u64,
 }
 
+/// What the programs were told of a VM.
 struct Told {
     thresholds: Thresholds,
     /// Of the memslots that it was told for.
     generation: u64,
+    /// Its entry of `ram`, if it found room.
+    ram: Option<u32>,
+    /// How many pieces found none.
     lost: u64,
 }
 
@@ -52,33 +57,67 @@ impl Memory {
         pieces: &[RamPiece],
     ) {
         let (ram, beyond) = ram(vm, thresholds, pieces);
-        let lost = match write(maps, vm, &ram, backing(pieces)) {
-            Ok(()) => beyond,
+        let before = self.told.get(&vm).and_then(|told| told.ram);
+        let (ram, lost) = match self.write(maps, vm, ram) {
+            Ok(ram) => (Some(ram), beyond),
             Err(error) => {
                 tracing::debug!(pid = vm.tgid, %error, "a VM's RAM cannot be followed");
-                pieces.len() as u64
+                (before, pieces.len() as u64)
             }
         };
         let told = Told {
             thresholds,
             generation,
+            ram,
             lost,
         };
         self.told.insert(vm, told);
     }
 
+    /// Writes what is told to an entry of `ram` that nobody reads, and then has the
+    /// VMM's process find it; the entry.
+    fn write(&mut self, maps: &Maps, vm: VmKey, mut ram: abi::Ram) -> Result<u32, Error> {
+        let (discards, is_new) = self.places.discards_of(vm);
+        if is_new {
+            let none = abi::Discards::new_zeroed();
+            maps.update("discards", discards.as_bytes(), none.as_bytes())?;
+        }
+        ram.discards = discards;
+        let place = self.places.take().ok_or_else(|| Maps::is_full("ram"))?;
+        let named = maps
+            .update("ram", place.as_bytes(), ram.as_bytes())
+            .and_then(|()| {
+                let naming = self.places.named(vm.tgid, place);
+                naming.ok_or_else(|| Maps::is_full("ram_buckets"))
+            })
+            .and_then(|naming| write_bucket(maps, &naming).map(|()| naming));
+        match named {
+            Ok(naming) => {
+                self.places.keep(&naming);
+                Ok(place)
+            }
+            Err(error) => {
+                self.places.give_back(place);
+                Err(error)
+            }
+        }
+    }
+
     /// What was discarded of the RAM of each VM.
     pub(crate) fn discards(&mut self, maps: &Maps) -> Result<Vec<(VmKey, DiscardsFact)>, Error> {
-        let mut facts = Vec::new();
-        maps.each("discards", &mut self.discards, |tgid, sums| {
-            let vm = VmKey {
-                start_ns: sums.start_ns,
-                tgid: *tgid,
-            };
-            facts.push((vm, decode::discards(sums)));
+        let owners = self.places.owners();
+        let mut facts = Vec::with_capacity(owners.len());
+        maps.first("discards", owners.len(), &mut self.discards, |at, sums| {
+            if let Some(vm) = owners[*at as usize] {
+                facts.push((vm, decode::discards(sums)));
+            }
         })?;
-        self.entries = Some(facts.len() as u64);
         Ok(facts)
+    }
+
+    /// VMs in the map `discards`.
+    pub(crate) fn entries(&self) -> u64 {
+        self.places.owners().iter().flatten().count() as u64
     }
 
     /// Drops what is kept of VMs that are gone.
@@ -88,11 +127,12 @@ impl Memory {
                 continue;
             };
             self.lost += told.lost;
-            let known: Option<abi::Discards> = maps.get("discards", vm.tgid.as_bytes());
-            // The pid may be another VM's by now.
-            if known.is_some_and(|known| known.start_ns == vm.start_ns) {
-                maps.delete("ram", vm.tgid.as_bytes())?;
-                maps.delete("discards", vm.tgid.as_bytes())?;
+            self.places.forget(*vm);
+            // The pid may be another VM's by now, and its entry with it.
+            let naming = told.ram.and_then(|ram| self.places.unnamed(vm.tgid, ram));
+            if let Some(naming) = naming {
+                write_bucket(maps, &naming)?;
+                self.places.keep(&naming);
             }
         }
         Ok(())
@@ -104,18 +144,9 @@ impl Memory {
     }
 }
 
-/// Makes the VM's counters, if they are another's or not there, and then says
-/// what to count.
-fn write(maps: &Maps, vm: VmKey, ram: &abi::Ram, backing: u32) -> Result<(), Error> {
-    let key = vm.tgid.as_bytes();
-    let known: Option<abi::Discards> = maps.get("discards", key);
-    if known.is_none_or(|known| known.start_ns != vm.start_ns) {
-        let mut fresh = abi::Discards::new_zeroed();
-        fresh.start_ns = vm.start_ns;
-        fresh.backing = backing;
-        maps.update("discards", key, fresh.as_bytes())?;
-    }
-    maps.update("ram", key, ram.as_bytes())
+fn write_bucket(maps: &Maps, naming: &Naming) -> Result<(), Error> {
+    let index = naming.index.as_bytes();
+    maps.update("ram_buckets", index, naming.bucket.as_bytes())
 }
 
 /// What is behind the largest piece: the smaller ones are video memory and such.
@@ -141,6 +172,7 @@ fn ram(vm: VmKey, thresholds: Thresholds, pieces: &[RamPiece]) -> (abi::Ram, u64
     ram.start_ns = vm.start_ns;
     ram.other_min_bytes = thresholds.other_min;
     ram.report_min_bytes = thresholds.report_min;
+    ram.backing = backing(pieces);
     for (range, one) in ram.range.iter_mut().zip(&kept) {
         (range.start, range.end) = (one.piece.start, one.piece.end);
         if let Some(file) = one.file {

@@ -59,6 +59,14 @@ impl Feature {
         }
     }
 
+    /// Those of them that are attached only when a VM needs them.
+    pub const fn attached_at_need(self) -> &'static [&'static str] {
+        match self {
+            Self::Memory => &["on_madvise", "on_fallocate"],
+            _ => &[],
+        }
+    }
+
     /// What is lost without it.
     pub const fn without(self) -> &'static str {
         match self {

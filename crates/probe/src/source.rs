@@ -43,6 +43,7 @@ const DROP_REASONS: [&str; abi::DROP_REASONS as usize] = [
     "throttle_hits_full",
     "walls_full",
     "memslots",
+    "discards_at_once",
 ];
 
 /// The loaded programs and all that is needed to read them.
@@ -50,7 +51,9 @@ pub struct TaskPass {
     // Links go before the object that they hold on to.
     tasks: Link,
     files: Option<Link>,
-    _hooks: Vec<Link>,
+    hooks: Vec<Link>,
+    /// Programs that wait for a VM that needs them.
+    unattached: &'static [&'static str],
     object: Object,
     maps: Maps,
     plan: Plan,
@@ -96,6 +99,7 @@ impl TaskPass {
             let links: Result<Vec<_>, _> = feature
                 .programs()
                 .iter()
+                .filter(|name| !feature.attached_at_need().contains(name))
                 .map(|name| load::attach(&object, name))
                 .collect();
             links.unwrap_or_else(|cause| {
@@ -114,7 +118,8 @@ impl TaskPass {
         Ok(Self {
             tasks,
             files,
-            _hooks: hooks,
+            hooks,
+            unattached: Feature::Memory.attached_at_need(),
             object,
             maps,
             plan,
@@ -201,6 +206,9 @@ impl TaskPass {
     /// Tells the programs where the RAM of `vm` lies and what is behind it, and
     /// how its discards are told apart.
     pub fn set_ram(&mut self, vm: VmKey, thresholds: Thresholds, pieces: &[RamPiece]) {
+        if thresholds.large_are_given_back() {
+            self.attach_entries();
+        }
         let generation = self.decoder.ram_of(vm).map_or(0, |slots| slots.generation);
         self.memory
             .tell(&self.maps, vm, (thresholds, generation), pieces);
@@ -325,7 +333,7 @@ impl TaskPass {
             fill("watched", Some(self.watched.len() as u64)),
             fill("levels", Some(self.throttle.levels())),
             fill("throttle_hits", Some(self.throttle.hit_entries)),
-            fill("discards", self.memory.entries),
+            fill("discards", Some(self.memory.entries())),
         ]
     }
 
@@ -350,6 +358,21 @@ impl TaskPass {
                 })
             })
             .collect()
+    }
+
+    /// Attaches what large discards need at their entry, once. It stays: nodes run
+    /// more of the VMs that they have run.
+    fn attach_entries(&mut self) {
+        let entries = std::mem::take(&mut self.unattached);
+        for name in entries {
+            match load::attach(&self.object, name) {
+                Ok(link) => self.hooks.push(link),
+                Err(cause) => {
+                    let reason = format!("cannot be attached: {cause}");
+                    self.plan = self.plan.clone().without(Feature::Memory, reason);
+                }
+            }
+        }
     }
 
     fn pass(&mut self) -> Result<Facts, Error> {

@@ -31,15 +31,18 @@ where
     K: FromBytes + Copy,
     V: FromBytes + Copy,
 {
-    /// Reads a whole hash map (since v5.6: `BPF_MAP_LOOKUP_BATCH`).
+    /// Reads the first `limit` entries of a map, in its own order (since v5.6:
+    /// `BPF_MAP_LOOKUP_BATCH`).
     ///
     /// # Errors
     /// What the kernel said. `K` and `V` must be the map's own types.
     pub(crate) fn read(
         &mut self,
         map: BorrowedFd<'_>,
+        limit: usize,
         mut each: impl FnMut(&K, &V),
     ) -> io::Result<()> {
+        let mut left = limit;
         if self.keys.is_empty() {
             self.keys = vec![K::new_zeroed(); BATCH];
             self.values = vec![V::new_zeroed(); BATCH];
@@ -47,8 +50,8 @@ where
         // A hash map's cursor is a bucket number, as long as the key at most.
         let mut cursor = [0u64; 16];
         let mut started = false;
-        loop {
-            let mut count = u32::try_from(self.keys.len()).unwrap_or(u32::MAX);
+        while left > 0 {
+            let mut count = u32::try_from(self.keys.len().min(left)).unwrap_or(u32::MAX);
             let from = if started {
                 cursor.as_mut_ptr()
             } else {
@@ -84,11 +87,13 @@ where
                 .zip(&self.values)
                 .take(count as usize)
                 .for_each(|(k, v)| each(k, v));
+            left = left.saturating_sub(count as usize);
             if end {
-                return Ok(());
+                break;
             }
             started = true;
         }
+        Ok(())
     }
 }
 

@@ -168,7 +168,7 @@ fn all_sound(rows: &[Row<'_>]) -> bool {
 /// `patience` is over: under software emulation a host of nested guests crashes
 /// or stops now and then, with and without the suites (a fault on the way out
 /// of the guest, a lost interrupt). What a suite found in a machine that held
-/// is final.
+/// is final. The console of a boot that broke is kept beside the last one's.
 fn boot(
     machine: &Machine<'_>,
     entry: &Entry,
@@ -187,6 +187,8 @@ fn boot(
             println!("{}: {broken}{next}", entry.name);
             breaks.push(broken);
             if again {
+                let kept = machine.log.with_extension(format!("{boots}.log"));
+                std::fs::rename(machine.log, kept)?;
                 continue;
             }
             verdict = verdict::never_held(&breaks, BOOTS);

@@ -185,6 +185,12 @@ impl Workshop {
     ) -> anyhow::Result<Job> {
         let dir = self.out.join(&entry.name);
         fs::create_dir_all(&dir)?;
+        // Consoles of an earlier run.
+        for boot in 1.. {
+            if fs::remove_file(dir.join(format!("console.{boot}.log"))).is_err() {
+                break;
+            }
+        }
         let busybox = &provision.busybox;
         let pods = match (&provision.guest, &provision.virtiofsd) {
             (Some(guest), Some(virtiofsd)) if entry.nested_kvm => {

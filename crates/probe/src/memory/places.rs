@@ -1,0 +1,199 @@
+//! Which entries of the arrays `ram_buckets`, `ram` and `discards` are whose.
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+use virtlens_abi as abi;
+use virtlens_model::facts::VmKey;
+
+/// Gives out entries of `ram` and `discards`, and keeps the buckets.
+///
+/// Programs may be reading an entry of `ram` just when its VM's RAM is told anew:
+/// so that goes to another entry, and the old one is the last to be given out
+/// again. An entry tells whose it is, by the start of its VMM.
+pub(super) struct Places {
+    free: VecDeque<u32>,
+    buckets: FxHashMap<u32, abi::RamBucket>,
+    /// Whose each entry of `discards` is.
+    discards: Vec<Option<VmKey>>,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self {
+            free: (0..abi::RAM_MAX).collect(),
+            buckets: FxHashMap::default(),
+            discards: Vec::new(),
+        }
+    }
+}
+
+impl Places {
+    /// The entry of `discards` of a VM, and whether it was given to it just now.
+    pub(super) fn discards_of(&mut self, vm: VmKey) -> (u32, bool) {
+        let find = |wanted: Option<VmKey>| self.discards.iter().position(|one| *one == wanted);
+        if let Some(own) = find(Some(vm)) {
+            return (index(own), false);
+        }
+        let free = find(None).unwrap_or(self.discards.len());
+        self.discards
+            .resize(self.discards.len().max(free + 1), None);
+        self.discards[free] = Some(vm);
+        (index(free), true)
+    }
+
+    /// Whose each entry of `discards` is, up to the last that was given out.
+    pub(super) fn owners(&self) -> &[Option<VmKey>] {
+        &self.discards
+    }
+
+    /// An entry of `ram` that nobody reads; `None` if there is no more.
+    pub(super) fn take(&mut self) -> Option<u32> {
+        self.free.pop_front()
+    }
+
+    /// Gives back one that no bucket ever named, or names no more.
+    pub(super) fn give_back(&mut self, ram: u32) {
+        self.free.push_back(ram);
+    }
+
+    /// The bucket of a process, and its index, with `ram` as its entry; and the
+    /// entry that it had. `None` if the bucket is full.
+    pub(super) fn named(&self, tgid: u32, ram: u32) -> Option<Naming> {
+        let index = tgid % abi::RAM_MAX;
+        let mut bucket = self.bucket(index);
+        let way_of = |wanted: u32| bucket.tgid.iter().position(|one| *one == wanted);
+        let (way, before) = match way_of(tgid) {
+            Some(own) => (own, Some(bucket.ram[own])),
+            None => (way_of(0)?, None),
+        };
+        (bucket.tgid[way], bucket.ram[way]) = (tgid, ram);
+        Some(Naming {
+            index,
+            bucket,
+            before,
+        })
+    }
+
+    /// The bucket of a process, and its index, without the process; `None` if `ram`
+    /// is not its entry.
+    pub(super) fn unnamed(&self, tgid: u32, ram: u32) -> Option<Naming> {
+        let index = tgid % abi::RAM_MAX;
+        let mut bucket = self.bucket(index);
+        let mut ways = bucket.tgid.iter().zip(bucket.ram);
+        let way = ways.position(|one| one == (&tgid, ram))?;
+        (bucket.tgid[way], bucket.ram[way]) = (0, 0);
+        Some(Naming {
+            index,
+            bucket,
+            before: Some(ram),
+        })
+    }
+
+    /// A bucket has been written.
+    pub(super) fn keep(&mut self, naming: &Naming) {
+        if naming.bucket.tgid == [0; abi::RAM_WAYS] {
+            self.buckets.remove(&naming.index);
+        } else {
+            self.buckets.insert(naming.index, naming.bucket);
+        }
+        self.free.extend(naming.before);
+    }
+
+    /// The entry of `discards` of a VM is free.
+    pub(super) fn forget(&mut self, vm: VmKey) {
+        for owner in &mut self.discards {
+            owner.take_if(|one| *one == vm);
+        }
+    }
+
+    fn bucket(&self, index: u32) -> abi::RamBucket {
+        let none = abi::RamBucket {
+            tgid: [0; abi::RAM_WAYS],
+            ram: [0; abi::RAM_WAYS],
+        };
+        self.buckets.get(&index).copied().unwrap_or(none)
+    }
+}
+
+/// A bucket as it is to be.
+pub(super) struct Naming {
+    pub(super) index: u32,
+    pub(super) bucket: abi::RamBucket,
+    /// The entry of `ram` that is free as soon as the bucket is written.
+    before: Option<u32>,
+}
+
+fn index(place: usize) -> u32 {
+    u32::try_from(place).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use virtlens_abi as abi;
+    use virtlens_model::facts::VmKey;
+
+    use super::Places;
+
+    fn name(places: &mut Places, tgid: u32) -> Option<u32> {
+        let ram = places.take()?;
+        let naming = places.named(tgid, ram)?;
+        places.keep(&naming);
+        Some(ram)
+    }
+
+    fn entry_of(places: &Places, tgid: u32) -> Option<u32> {
+        let bucket = places.buckets.get(&(tgid % abi::RAM_MAX))?;
+        let way = bucket.tgid.iter().position(|one| *one == tgid)?;
+        Some(bucket.ram[way])
+    }
+
+    #[test]
+    fn what_is_told_anew_goes_to_another_entry_and_the_old_one_comes_last() {
+        let mut places = Places::default();
+        let first = name(&mut places, 7);
+        let second = name(&mut places, 7);
+        assert_ne!(first, second);
+        assert_eq!(entry_of(&places, 7), second);
+        assert_eq!(places.free.back().copied(), first);
+        let all = places.free.len() + 1;
+        assert_eq!(all, abi::RAM_MAX as usize, "one is in use");
+    }
+
+    #[test]
+    fn a_bucket_has_room_for_some_and_for_one_more_when_one_is_gone() {
+        let mut places = Places::default();
+        let tgids = (0..5).map(|round| 9 + round * abi::RAM_MAX);
+        let entries: Vec<Option<u32>> = tgids.map(|tgid| name(&mut places, tgid)).collect();
+        assert!(entries[..abi::RAM_WAYS].iter().all(Option::is_some));
+        assert_eq!(entries[abi::RAM_WAYS], None, "it is full");
+        let of_first = entries[0].expect("it had room");
+        let gone = places.unnamed(9, of_first).expect("it is named");
+        places.keep(&gone);
+        assert_eq!(entry_of(&places, 9), None);
+        assert!(name(&mut places, 9 + 7 * abi::RAM_MAX).is_some());
+        let second = 9 + abi::RAM_MAX;
+        assert_eq!(entry_of(&places, second), entries[1], "others stay");
+    }
+
+    #[test]
+    fn a_pid_that_is_another_vms_is_not_taken_from_it() {
+        let mut places = Places::default();
+        let old = name(&mut places, 7).expect("there is room");
+        let new = name(&mut places, 7);
+        assert!(places.unnamed(7, old).is_none());
+        assert_eq!(entry_of(&places, 7), new);
+    }
+
+    #[test]
+    fn entries_of_discards_are_kept_and_given_to_the_next() {
+        let vm = |tgid| VmKey { start_ns: 1, tgid };
+        let mut places = Places::default();
+        assert_eq!(places.discards_of(vm(1)), (0, true));
+        assert_eq!(places.discards_of(vm(2)), (1, true));
+        assert_eq!(places.discards_of(vm(1)), (0, false));
+        places.forget(vm(1));
+        assert_eq!(places.owners(), [None, Some(vm(2))]);
+        assert_eq!(places.discards_of(vm(3)), (0, true));
+    }
+}
