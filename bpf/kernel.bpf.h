@@ -74,6 +74,9 @@ enum bpf_func_id {
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+struct list_head {
+	struct list_head *next;
+};
 struct hlist_node {
 	struct hlist_node *next;
 };
@@ -173,6 +176,7 @@ struct task_struct {
 	int tgid;
 	struct task_struct *group_leader;
 	struct pid *thread_pid;
+	struct list_head thread_node;
 	void *stack;
 	__u64 gtime;
 	unsigned long nvcsw;

@@ -15,6 +15,7 @@
  * where the stream's buffer is full (bpf_seq_read, kernel/bpf/bpf_iter.c):
  * telling must be repeatable.
  */
+#include "ahead.bpf.h"
 #include "owner.bpf.h"
 #include "placement.bpf.h"
 #include "memory.bpf.h"
@@ -351,6 +352,7 @@ int sample_tasks(struct bpf_iter__task *ctx)
 		mark = mark_vcpu(task, mark, vcpu);
 	if (!owner_of(task, mark, control, last, &owner))
 		return 0;
+	read_ahead(task);
 	if (owner.tgid && !mark) {
 		vcpu = found_vcpu(task);
 		is_alive = runs_vcpu(task, vcpu);

@@ -6,12 +6,12 @@
 //!      └──────────────────── again, with them ◄─────────────────────────┘
 //! ```
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use rustc_hash::FxHashSet;
 use virtlens_host::{CgroupVersion, Cgroups, HostRoot, ProcSource};
 use virtlens_model::facts::{CgroupId, Facts, Owner, ProcessFact, VmKey, WatchedCgroup};
 use virtlens_model::fleet::Fleet;
@@ -209,6 +209,9 @@ impl Collector {
         }
         let now_ns = nanos(self.started.elapsed());
         let (mut vms, gone) = self.fleet.account(&facts, now_ns);
+        if let Backend::Bpf(pass) = &mut self.backend {
+            pass.recycle(facts);
+        }
         self.backend.forget(&gone)?;
         if due {
             let cgroups = self.cgroups.as_ref().ok();
@@ -357,7 +360,7 @@ impl Backend {
     }
 
     /// Sets what is watched. True if that changes what a reading sees.
-    fn watch(&mut self, watched: &HashSet<WatchedCgroup>) -> anyhow::Result<bool> {
+    fn watch(&mut self, watched: &FxHashSet<WatchedCgroup>) -> anyhow::Result<bool> {
         match self {
             Self::Bpf(pass) => Ok(pass.watch(watched)?),
             Self::Proc(proc, _) => {
@@ -369,14 +372,14 @@ impl Backend {
     }
 
     /// Sets which cgroups can have a limit.
-    fn set_levels(&mut self, levels: HashSet<CgroupId>) -> anyhow::Result<()> {
+    fn set_levels(&mut self, levels: FxHashSet<CgroupId>) -> anyhow::Result<()> {
         match self {
             Self::Bpf(pass) => Ok(pass.set_levels(levels)?),
             Self::Proc(..) | Self::Nothing(_) => Ok(()),
         }
     }
 
-    fn forget(&mut self, gone: &HashSet<Owner>) -> anyhow::Result<()> {
+    fn forget(&mut self, gone: &FxHashSet<Owner>) -> anyhow::Result<()> {
         match self {
             Self::Bpf(pass) => pass.forget(gone)?,
             Self::Proc(proc, _) => proc.forget(gone),

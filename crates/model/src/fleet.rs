@@ -10,7 +10,6 @@
 //! Totals are what the kernel says of living and ended threads together, so
 //! a reading needs none before it; see [`crate::ledger`] for what is kept.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -95,7 +94,7 @@ impl Fleet {
 
     /// VMs in `facts` that are not known yet: [`Fleet::admit`] them before
     /// [`Fleet::account`].
-    pub fn strangers(&self, facts: &Facts) -> HashSet<VmKey> {
+    pub fn strangers(&self, facts: &Facts) -> FxHashSet<VmKey> {
         vms_of(facts)
             .filter(|vm| !self.vms.contains_key(vm))
             .collect()
@@ -144,7 +143,7 @@ impl Fleet {
         &mut self,
         facts: &Facts,
         id_of: impl Fn(&str) -> Option<CgroupId>,
-    ) -> HashSet<WatchedCgroup> {
+    ) -> FxHashSet<WatchedCgroup> {
         let moved = self.moved(facts);
         self.changes += moved.len() as u64;
         // Mostly nobody has moved, and then nobody asks for them.
@@ -184,7 +183,7 @@ impl Fleet {
     }
 
     /// The cgroups of all VMs that can have a limit.
-    pub fn levels(&self) -> HashSet<CgroupId> {
+    pub fn levels(&self) -> FxHashSet<CgroupId> {
         self.vms.values().flat_map(Member::levels).collect()
     }
 
@@ -195,7 +194,7 @@ impl Fleet {
 
     /// Accounts one reading taken at `now_ns` on a clock that never falls.
     /// Returns the VMs, and the owners that are gone for good.
-    pub fn account(&mut self, facts: &Facts, now_ns: u64) -> (Vec<Vm>, HashSet<Owner>) {
+    pub fn account(&mut self, facts: &Facts, now_ns: u64) -> (Vec<Vm>, FxHashSet<Owner>) {
         let alive: FxHashSet<VmKey> = vms_of(facts).collect();
         for (vm, member) in &mut self.vms {
             member.ended_ns = if alive.contains(vm) {
@@ -309,7 +308,7 @@ impl Fleet {
 
     /// Drops the VMs whose time is over; returns what they owned, as far as no
     /// other VM owns it.
-    fn forget(&mut self, now_ns: u64) -> HashSet<Owner> {
+    fn forget(&mut self, now_ns: u64) -> FxHashSet<Owner> {
         let linger_ns = self.linger_ns;
         let over = |member: &Member| {
             member

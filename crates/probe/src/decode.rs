@@ -40,54 +40,79 @@ pub struct Decoder {
     online: FxHashMap<VmKey, u32>,
     /// What guests are told of their topology: it comes once a session.
     guests: FxHashMap<VmKey, GuestTopology>,
-    /// Threads of the last pass.
-    threads: usize,
+    /// The pass that is being decoded.
+    facts: Facts,
+    cgroups: Vec<abi::CgroupRecord>,
     /// Where the RAM of VMs lies: it comes when it has changed.
     memories: Memories,
 }
 
 impl Decoder {
-    /// Decodes one whole pass. `mask_words` is what the programs were told.
-    /// Also returns how many cgroups have no name here: where there are any,
-    /// the session must be renewed and the pass repeated.
+    /// Decodes one whole pass: see [`Decoder::feed`] and [`Decoder::end`].
+    ///
+    /// # Errors
+    /// [`Error::Record`].
+    pub fn pass(&mut self, stream: &[u8], mask_words: usize) -> Result<(Facts, usize), Error> {
+        self.begin();
+        self.feed(stream, mask_words)?;
+        Ok(self.end())
+    }
+
+    /// Begins a pass, whatever became of the last one.
+    pub fn begin(&mut self) {
+        self.facts.threads.clear();
+        self.facts.memory.clear();
+        self.cgroups.clear();
+        self.online.clear();
+    }
+
+    /// Decodes a part of a pass, of whole records. `mask_words` is what the
+    /// programs were told.
     ///
     /// # Errors
     /// [`Error::Record`] where the stream is broken, which no kernel does.
-    pub fn pass(&mut self, stream: &[u8], mask_words: usize) -> Result<(Facts, usize), Error> {
-        let mut facts = Facts {
-            // As many as the last time, so that it need not be moved to grow.
-            threads: Vec::with_capacity(self.threads),
-            ..Facts::default()
-        };
-        let mut cgroups: Vec<&abi::CgroupRecord> = Vec::new();
+    pub fn feed(&mut self, stream: &[u8], mask_words: usize) -> Result<(), Error> {
         for record in Records::new(stream) {
             let record = record?;
             match record.kind {
                 abi::RECORD_THREAD => {
                     let fact = self.thread(&record, mask_words)?;
-                    facts.threads.push(fact);
+                    self.facts.threads.push(fact);
                 }
-                abi::RECORD_CGROUP => cgroups.push(record.of()?.0),
+                abi::RECORD_CGROUP => self.cgroups.push(*record.of()?.0),
                 abi::RECORD_CGROUP_NAME => self.names.learn(record.of()?.0),
                 abi::RECORD_CPUID => self.cpuid(&record)?,
                 abi::RECORD_MEMORY => {
                     let (vm, fact) = memory::memory(record.of()?.0);
-                    facts.memory.insert(vm, fact);
+                    self.facts.memory.insert(vm, fact);
                 }
                 abi::RECORD_MEMSLOTS => self.memories.learn(&record)?,
                 _ => return Err(record.broken("unknown kind")),
             }
         }
-        self.threads = facts.threads.len();
+        Ok(())
+    }
+
+    /// Ends a pass: what it said, and how many of its cgroups have no name here.
+    /// Where there are any, the session must be renewed and the pass repeated.
+    pub fn end(&mut self) -> (Facts, usize) {
+        let mut facts = std::mem::take(&mut self.facts);
         self.memories.add_guest_bytes(&mut facts.memory);
         let nameless;
-        (facts.cgroups, nameless) = self.names.facts(cgroups);
+        (facts.cgroups, nameless) = self.names.facts(&mut self.cgroups);
         facts.vms = self
             .online
             .drain()
             .map(|(vm, vcpus)| VmFact { vm, vcpus })
             .collect();
-        Ok((facts, nameless))
+        (facts, nameless)
+    }
+
+    /// Takes back facts that nobody needs any more: the next pass fills the room
+    /// that they have.
+    pub fn recycle(&mut self, facts: Facts) {
+        self.facts.threads = facts.threads;
+        self.facts.memory = facts.memory;
     }
 
     fn thread(&mut self, record: &Record<'_>, mask_words: usize) -> Result<ThreadFact, Error> {
@@ -168,29 +193,38 @@ impl Decoder {
     }
 }
 
-/// Decodes the pass over open files: the VMs it found, with their vCPUs.
-///
-/// # Errors
-/// [`Error::Record`] where the stream is broken.
-pub fn vcpu_fds(stream: &[u8]) -> Result<Vec<VmFact>, Error> {
-    let mut instances: FxHashMap<VmKey, FxHashSet<u64>> = FxHashMap::default();
-    for record in Records::new(stream) {
-        let record = record?;
-        if record.kind != abi::RECORD_VCPU_FD {
-            return Err(record.broken("unknown kind"));
+/// The pass over open files: the VMs that it finds, with their vCPUs.
+#[derive(Debug, Default)]
+pub struct VcpuFds(FxHashMap<VmKey, FxHashSet<u64>>);
+
+impl VcpuFds {
+    /// Decodes a part of it, of whole records.
+    ///
+    /// # Errors
+    /// [`Error::Record`] where the stream is broken.
+    pub fn feed(&mut self, stream: &[u8]) -> Result<(), Error> {
+        for record in Records::new(stream) {
+            let record = record?;
+            if record.kind != abi::RECORD_VCPU_FD {
+                return Err(record.broken("unknown kind"));
+            }
+            let (fd, _) = record.of::<abi::VcpuFdRecord>()?;
+            if let Owner::Vm(vm) = owner(fd.owner) {
+                self.0.entry(vm).or_default().insert(fd.instance);
+            }
         }
-        let (fd, _) = record.of::<abi::VcpuFdRecord>()?;
-        if let Owner::Vm(vm) = owner(fd.owner) {
-            instances.entry(vm).or_default().insert(fd.instance);
-        }
+        Ok(())
     }
-    Ok(instances
-        .into_iter()
-        .map(|(vm, vcpus)| VmFact {
+
+    /// What it found.
+    pub fn vms(self) -> Vec<VmFact> {
+        let count = |vcpus: FxHashSet<u64>| u32::try_from(vcpus.len()).unwrap_or(u32::MAX);
+        let facts = self.0.into_iter().map(|(vm, vcpus)| VmFact {
             vm,
-            vcpus: u32::try_from(vcpus.len()).unwrap_or(u32::MAX),
-        })
-        .collect())
+            vcpus: count(vcpus),
+        });
+        facts.collect()
+    }
 }
 
 /// One entry of the map `retired`.

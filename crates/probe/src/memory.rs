@@ -3,9 +3,7 @@
 
 mod places;
 
-use std::collections::HashSet;
-
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use virtlens_abi as abi;
 use virtlens_model::facts::VmKey;
 use virtlens_model::features::Thresholds;
@@ -121,7 +119,7 @@ impl Memory {
     }
 
     /// Drops what is kept of VMs that are gone.
-    pub(crate) fn forget(&mut self, maps: &Maps, gone: &HashSet<VmKey>) -> Result<(), Error> {
+    pub(crate) fn forget(&mut self, maps: &Maps, gone: &FxHashSet<VmKey>) -> Result<(), Error> {
         for vm in gone {
             let Some(told) = self.told.remove(vm) else {
                 continue;

@@ -1,7 +1,6 @@
 //! Where vCPUs ran and how often they moved: the maps that `on_migrate` fills.
 
-use std::collections::HashSet;
-
+use rustc_hash::FxHashSet;
 use virtlens_abi as abi;
 use virtlens_model::facts::{Moves, Owner, ResidencyFact, VmKey};
 use virtlens_model::topology::host::{HostPlace, HostTopology};
@@ -60,7 +59,7 @@ impl Placement {
     }
 
     /// Drops where the vCPUs of VMs that are gone ran.
-    pub(crate) fn forget(&mut self, maps: &Maps, gone: &HashSet<VmKey>) -> Result<(), Error> {
+    pub(crate) fn forget(&mut self, maps: &Maps, gone: &FxHashSet<VmKey>) -> Result<(), Error> {
         let mut keys = Vec::new();
         maps.each("residency", &mut self.residency, |key, _| {
             if matches!(decode::owner(key.owner), Owner::Vm(vm) if gone.contains(&vm)) {

@@ -1,7 +1,6 @@
 //! What threads that ended had used: the map that `on_exit` and `on_free` fill.
 
-use std::collections::HashSet;
-
+use rustc_hash::FxHashSet;
 use virtlens_abi as abi;
 use virtlens_model::facts::{Owner, RetiredFact};
 use zerocopy::IntoBytes;
@@ -30,7 +29,7 @@ impl Retired {
     }
 
     /// Drops what threads of owners that are gone had used.
-    pub(crate) fn forget(&mut self, maps: &Maps, gone: &HashSet<Owner>) -> Result<(), Error> {
+    pub(crate) fn forget(&mut self, maps: &Maps, gone: &FxHashSet<Owner>) -> Result<(), Error> {
         let mut keys = Vec::new();
         maps.each("retired", &mut self.batch, |key, _| {
             if gone.contains(&decode::owner(key.owner)) {

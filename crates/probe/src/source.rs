@@ -1,50 +1,36 @@
 //! The BPF source: loads what the plan says, runs passes, reads maps.
 
-use std::collections::HashSet;
+mod health;
+
 use std::io::{ErrorKind, Read};
-use std::os::fd::AsFd;
 
 use libbpf_rs::{Iter, Link, Object};
+use rustc_hash::FxHashSet;
 use virtlens_abi as abi;
 use virtlens_model::facts::{CgroupId, Facts, Owner, ResidencyFact, VmFact, VmKey, WatchedCgroup};
 use virtlens_model::features::Thresholds;
 use virtlens_model::memory::{DiscardsFact, Piece, RamPiece};
-use virtlens_model::snapshot::{Dropped, MapFill, ProgramCost};
 use virtlens_model::throttle::ThrottlingFacts;
 use virtlens_model::topology::host::HostTopology;
 use zerocopy::IntoBytes;
 
-use crate::decode::{self, Buffer, Decoder};
+use crate::decode::{self, Buffer, Decoder, VcpuFds};
 use crate::maps::Maps;
 use crate::memory::Memory;
 use crate::placement::Placement;
 use crate::plan::{Feature, Plan};
 use crate::retired::Retired;
-use crate::sys::{self, Batch};
+use crate::sys::Batch;
 use crate::throttle::Throttle;
 use crate::{Error, load};
 
-/// The kernel's buffer of a task iterator is 8 pages; two of them a read
-/// (`bpf_seq_read`, `kernel/bpf/bpf_iter.c`).
+/// The kernel's buffer of a task iterator is 8 pages (`bpf_seq_read`,
+/// `kernel/bpf/bpf_iter.c`): with room for more a read gives whole records.
 const READ_SIZE: usize = 64 * 1024;
 
 /// A VM that is found changes what a pass sees, and its helpers' cgroups may
 /// be new: three passes see it all. More only where VMs start all the time.
 const REPEATS: usize = 3;
-
-/// What was lost in the kernel, in the order of `enum drop_reason`.
-const DROP_REASONS: [&str; abi::DROP_REASONS as usize] = [
-    "retired_full",
-    "mark_full",
-    "vm_full",
-    "retired_names",
-    "cgroup_depth",
-    "residency_full",
-    "throttle_hits_full",
-    "walls_full",
-    "memslots",
-    "discards_at_once",
-];
 
 /// The loaded programs and all that is needed to read them.
 pub struct TaskPass {
@@ -65,8 +51,8 @@ pub struct TaskPass {
     memory: Memory,
     wants_residency: bool,
     control: abi::Control,
-    watched: HashSet<WatchedCgroup>,
-    known: HashSet<VmKey>,
+    watched: FxHashSet<WatchedCgroup>,
+    known: FxHashSet<VmKey>,
     /// VMs that the pass over open files found.
     by_fds: Vec<VmFact>,
     /// Passes over open files that failed.
@@ -136,8 +122,8 @@ impl TaskPass {
                 epoch: 1,
                 watched: 0,
             },
-            watched: HashSet::new(),
-            known: HashSet::new(),
+            watched: FxHashSet::default(),
+            known: FxHashSet::default(),
             by_fds: Vec::new(),
             file_pass_errors: 0,
         })
@@ -177,6 +163,12 @@ impl TaskPass {
         self.add_discards(&mut facts, discards);
         self.add_by_fds(&mut facts);
         Ok(facts)
+    }
+
+    /// Takes back facts that nobody needs any more: the next reading fills the room
+    /// that they have.
+    pub fn recycle(&mut self, facts: Facts) {
+        self.decoder.recycle(facts);
     }
 
     /// Tells the programs where each CPU of the host is, so that they know how
@@ -223,9 +215,9 @@ impl TaskPass {
         let Some(link) = &self.files else {
             return Ok(());
         };
-        read_stream(link, &mut self.stream)
-            .and_then(|()| decode::vcpu_fds(self.stream.bytes()))
-            .map(|found| self.by_fds = found)
+        let mut found = VcpuFds::default();
+        read_each(link, &mut self.stream, |part| found.feed(part))
+            .map(|()| self.by_fds = found.vms())
             .inspect_err(|_| self.file_pass_errors += 1)
     }
 
@@ -234,7 +226,7 @@ impl TaskPass {
     ///
     /// # Errors
     /// [`Error::Map`]: what is watched is then as before, or part of it.
-    pub fn watch(&mut self, cgroups: &HashSet<WatchedCgroup>) -> Result<bool, Error> {
+    pub fn watch(&mut self, cgroups: &FxHashSet<WatchedCgroup>) -> Result<bool, Error> {
         if *cgroups == self.watched {
             return Ok(false);
         }
@@ -261,7 +253,7 @@ impl TaskPass {
     ///
     /// # Errors
     /// [`Error::Map`]: what is followed is then as before, or part of it.
-    pub fn set_levels(&mut self, levels: HashSet<CgroupId>) -> Result<(), Error> {
+    pub fn set_levels(&mut self, levels: FxHashSet<CgroupId>) -> Result<(), Error> {
         self.throttle.set_levels(&self.maps, levels)
     }
 
@@ -269,13 +261,13 @@ impl TaskPass {
     ///
     /// # Errors
     /// [`Error::Map`].
-    pub fn forget(&mut self, owners: &HashSet<Owner>) -> Result<(), Error> {
+    pub fn forget(&mut self, owners: &FxHashSet<Owner>) -> Result<(), Error> {
         if owners.is_empty() {
             return Ok(());
         }
         self.retired.forget(&self.maps, owners)?;
         self.throttle.forget(&self.maps, owners)?;
-        let gone: HashSet<VmKey> = owners
+        let gone: FxHashSet<VmKey> = owners
             .iter()
             .filter_map(|owner| {
                 if let Owner::Vm(vm) = owner {
@@ -296,68 +288,6 @@ impl TaskPass {
         self.placement.forget(&self.maps, &gone)?;
         self.memory.forget(&self.maps, &gone)?;
         self.forget_mms(&gone)
-    }
-
-    /// What was lost in the kernel since the programs were loaded.
-    pub fn drops(&self) -> Vec<Dropped> {
-        (0u32..)
-            .zip(DROP_REASONS)
-            .map(|(index, reason)| Dropped {
-                reason,
-                count: self.maps.sum("drops", index.as_bytes()),
-            })
-            .chain([
-                Dropped {
-                    reason: "file_pass",
-                    count: self.file_pass_errors,
-                },
-                Dropped {
-                    reason: "ram_pieces",
-                    count: self.memory.lost(),
-                },
-            ])
-            .collect()
-    }
-
-    /// The maps that can fill up, and how full they are.
-    pub fn maps(&self) -> Vec<MapFill> {
-        let fill = |map: &'static str, entries: Option<u64>| MapFill {
-            map,
-            entries,
-            max_entries: u64::from(self.maps.max_entries(map)),
-        };
-        vec![
-            fill("retired", Some(self.retired.entries)),
-            fill("residency", self.placement.residency_entries),
-            fill("vms", Some(self.known.len() as u64)),
-            fill("watched", Some(self.watched.len() as u64)),
-            fill("levels", Some(self.throttle.levels())),
-            fill("throttle_hits", Some(self.throttle.hit_entries)),
-            fill("discards", Some(self.memory.entries())),
-        ]
-    }
-
-    /// The loaded programs and their cost, where the kernel keeps count.
-    pub fn programs(&self) -> Vec<ProgramCost> {
-        let loaded = self
-            .plan
-            .features
-            .iter()
-            .flat_map(|feature| feature.programs());
-        loaded
-            .filter_map(|name| {
-                let program = self
-                    .object
-                    .progs()
-                    .find(|program| program.name() == *name)?;
-                let (runs, run_ns) = sys::program_cost(program.as_fd()).ok()?;
-                Some(ProgramCost {
-                    program: name,
-                    runs,
-                    run_ns,
-                })
-            })
-            .collect()
     }
 
     /// Attaches what large discards need at their entry, once. It stays: nodes run
@@ -381,11 +311,13 @@ impl TaskPass {
             self.control.pass += 1;
             self.maps
                 .update("control", 0u32.as_bytes(), self.control.as_bytes())?;
-            read_stream(&self.tasks, &mut self.stream)?;
+            let (decoder, mask_words) = (&mut self.decoder, self.plan.mask_words);
+            decoder.begin();
+            read_each(&self.tasks, &mut self.stream, |part| {
+                decoder.feed(part, mask_words)
+            })?;
             let nameless;
-            (facts, nameless) = self
-                .decoder
-                .pass(self.stream.bytes(), self.plan.mask_words)?;
+            (facts, nameless) = self.decoder.end();
             if nameless == 0 {
                 break;
             }
@@ -446,7 +378,7 @@ impl TaskPass {
     /// Adds what only the pass over files knows: vCPUs that never ran.
     fn add_by_fds(&self, facts: &mut Facts) {
         let alive = vm_keys(facts);
-        let told: HashSet<VmKey> = facts.vms.iter().map(|one| one.vm).collect();
+        let told: FxHashSet<VmKey> = facts.vms.iter().map(|one| one.vm).collect();
         let silent = self.by_fds.iter().filter(|one| alive.contains(&one.vm));
         facts
             .vms
@@ -462,7 +394,7 @@ impl TaskPass {
         Ok(())
     }
 
-    fn forget_mms(&self, gone: &HashSet<VmKey>) -> Result<(), Error> {
+    fn forget_mms(&self, gone: &FxHashSet<VmKey>) -> Result<(), Error> {
         let mut keys: Vec<u64> = Vec::new();
         let mut batch = Batch::<u64, abi::Owner>::default();
         self.maps.each("vm_mms", &mut batch, |mm, owner| {
@@ -476,7 +408,7 @@ impl TaskPass {
 }
 
 /// The VMs that have living threads in `facts`.
-fn vm_keys(facts: &Facts) -> HashSet<VmKey> {
+fn vm_keys(facts: &Facts) -> FxHashSet<VmKey> {
     let owners = facts.runs().map(|run| run[0].owner);
     owners
         .filter_map(|owner| {
@@ -489,16 +421,24 @@ fn vm_keys(facts: &Facts) -> HashSet<VmKey> {
         .collect()
 }
 
-/// Runs an iterator to its end.
-fn read_stream(link: &Link, into: &mut Buffer) -> Result<(), Error> {
-    into.clear();
+/// Runs an iterator to its end. Each read gives whole records, as it has room for
+/// all that the kernel's buffer holds.
+fn read_each(
+    link: &Link,
+    buffer: &mut Buffer,
+    mut each: impl FnMut(&[u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
     let mut pass = Iter::new(link).map_err(|cause| {
         Error::Stream(std::io::Error::other(format!("cannot start it: {cause}")))
     })?;
     loop {
-        match pass.read(into.room(READ_SIZE)) {
+        buffer.clear();
+        match pass.read(buffer.room(READ_SIZE)) {
             Ok(0) => return Ok(()),
-            Ok(bytes) => into.fill(bytes),
+            Ok(bytes) => {
+                buffer.fill(bytes);
+                each(buffer.bytes())?;
+            }
             Err(error) if matches!(error.kind(), ErrorKind::Interrupted) => {}
             // The kernel showed a million tasks without one record.
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock) => {}

@@ -1,7 +1,6 @@
 //! When quotas ran out: the maps `levels` and `throttle_hits`.
 
-use std::collections::HashSet;
-
+use rustc_hash::FxHashSet;
 use virtlens_abi as abi;
 use virtlens_model::facts::{CgroupId, Owner};
 use virtlens_model::throttle::{HitFact, ThrottlingFacts};
@@ -14,7 +13,7 @@ use crate::{Error, decode};
 /// Reads and writes those maps.
 #[derive(Default)]
 pub(crate) struct Throttle {
-    levels: HashSet<CgroupId>,
+    levels: FxHashSet<CgroupId>,
     level_batch: Batch<u64, abi::Level>,
     hit_batch: Batch<abi::ThreadClass, u64>,
     /// Entries of `throttle_hits` when it was last read.
@@ -32,7 +31,7 @@ impl Throttle {
     pub(crate) fn set_levels(
         &mut self,
         maps: &Maps,
-        levels: HashSet<CgroupId>,
+        levels: FxHashSet<CgroupId>,
     ) -> Result<(), Error> {
         for gone in self.levels.difference(&levels) {
             maps.delete("levels", gone.0.as_bytes())?;
@@ -63,7 +62,7 @@ impl Throttle {
     }
 
     /// Drops the hits of owners that are gone.
-    pub(crate) fn forget(&mut self, maps: &Maps, gone: &HashSet<Owner>) -> Result<(), Error> {
+    pub(crate) fn forget(&mut self, maps: &Maps, gone: &FxHashSet<Owner>) -> Result<(), Error> {
         let mut keys = Vec::new();
         maps.each("throttle_hits", &mut self.hit_batch, |class, _| {
             if gone.contains(&decode::owner(class.owner)) {

@@ -18,6 +18,7 @@ mod threads;
 mod vcpus;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
 use virtlens_model::facts::{
@@ -97,7 +98,7 @@ impl ProcSource {
 
     /// Drops what is remembered of the ended threads of these owners. Until
     /// then every reading tells it again.
-    pub fn forget(&mut self, gone: &HashSet<Owner>) {
+    pub fn forget(&mut self, gone: &HashSet<Owner, impl BuildHasher>) {
         self.retired.forget(gone);
     }
 

@@ -4,6 +4,7 @@
 //! a reading saw stand for it: a lower bound.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasher;
 
 use virtlens_model::facts::{Comm, Owner, RetiredFact, ThreadClass, ThreadFact};
 
@@ -72,7 +73,7 @@ impl Retired {
     }
 
     /// Drops the sums of these owners.
-    pub(super) fn forget(&mut self, owners: &HashSet<Owner>) {
+    pub(super) fn forget(&mut self, owners: &HashSet<Owner, impl BuildHasher>) {
         self.owners.retain(|owner, _| !owners.contains(owner));
     }
 

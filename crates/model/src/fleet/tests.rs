@@ -1,6 +1,5 @@
 mod quota;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use proptest::prelude::{Just, Strategy, prop_assert, prop_assert_eq, prop_oneof, proptest};
@@ -11,6 +10,7 @@ use crate::facts::{
     ThreadFact, ThreadKind, VcpuFact, VcpuStats, VmKey, WatchedCgroup,
 };
 use crate::snapshot::{Role, Scope, Vm};
+use rustc_hash::FxHashSet;
 
 const UID: &str = "0d2aeb12-7a42-4a2b-9c3e-1f2d3c4b5a69";
 const POD: CgroupId = CgroupId(30);
@@ -127,7 +127,7 @@ fn facts(threads: Vec<ThreadFact>, retired: Vec<RetiredFact>) -> Facts {
 }
 
 /// Admits all strangers under `name` and accounts.
-fn read(fleet: &mut Fleet, facts: &Facts, name: &str, now_ns: u64) -> (Vec<Vm>, HashSet<Owner>) {
+fn read(fleet: &mut Fleet, facts: &Facts, name: &str, now_ns: u64) -> (Vec<Vm>, FxHashSet<Owner>) {
     for vm in fleet.strangers(facts) {
         fleet.admit(vm, &qemu(name), facts);
     }
@@ -199,7 +199,7 @@ fn the_pod_is_watched_wherever_the_vm_sits_in_it() {
     let watched = fleet.watched(&facts, |_| None);
     assert_eq!(
         watched,
-        HashSet::from([WatchedCgroup {
+        FxHashSet::from_iter([WatchedCgroup {
             cgroup: POD,
             pod: POD
         }])
@@ -238,7 +238,7 @@ fn a_kata_overhead_cgroup_is_watched_for_its_pod() {
     });
     let expected = [(POD, POD), (CgroupId(50), POD)];
     let expected = expected.map(|(cgroup, pod)| WatchedCgroup { cgroup, pod });
-    assert_eq!(watched, HashSet::from(expected));
+    assert_eq!(watched, FxHashSet::from_iter(expected));
     let (vms, _) = fleet.account(&facts, 0);
     assert_eq!(
         (vms[0].cgroup_layout, vms[0].runtime),
@@ -301,7 +301,7 @@ fn an_ended_vm_stays_for_its_time_and_its_owners_are_given_up() {
     assert_eq!(read(&mut fleet, &ended, "a", 70).0.len(), 1);
     let (vms, gone) = read(&mut fleet, &ended, "a", 71);
     assert!(vms.is_empty());
-    assert_eq!(gone, HashSet::from([own, Owner::Pod(POD)]));
+    assert_eq!(gone, FxHashSet::from_iter([own, Owner::Pod(POD)]));
 }
 
 #[test]

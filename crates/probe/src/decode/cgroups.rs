@@ -43,7 +43,7 @@ impl Names {
     }
 
     /// The cgroups of one pass, each once, and how many have no name here.
-    pub(super) fn facts(&mut self, mut told: Vec<&abi::CgroupRecord>) -> (Vec<CgroupFact>, usize) {
+    pub(super) fn facts(&mut self, told: &mut Vec<abi::CgroupRecord>) -> (Vec<CgroupFact>, usize) {
         let parents: FxHashMap<u64, u64> = told.iter().map(|one| (one.id, one.parent)).collect();
         // A cgroup told twice (an entry of `told_cgroups` lost) is one fact.
         let mut seen = FxHashSet::with_capacity_and_hasher(told.len(), FxBuildHasher);

@@ -3,7 +3,7 @@ use virtlens_abi as abi;
 use virtlens_model::facts::{CgroupId, Comm, Owner, ThreadKind, VmKey};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{Buffer, Decoder, vcpu_fds};
+use super::{Buffer, Decoder, VcpuFds};
 use crate::Error;
 
 /// Records as the programs write them.
@@ -226,6 +226,6 @@ proptest! {
         let mut stream = Stream::default();
         stream.push(head(kind, size).as_bytes()).push(words.as_bytes());
         drop(Decoder::default().pass(stream.0.bytes(), mask_words));
-        drop(vcpu_fds(stream.0.bytes()));
+        drop(VcpuFds::default().feed(stream.0.bytes()));
     }
 }

@@ -1,0 +1,88 @@
+//! What the source tells of itself: what was lost, what fills up, what it costs.
+
+use std::os::fd::AsFd;
+
+use virtlens_abi as abi;
+use virtlens_model::snapshot::{Dropped, MapFill, ProgramCost};
+use zerocopy::IntoBytes;
+
+use super::TaskPass;
+use crate::sys;
+
+/// What was lost in the kernel, in the order of `enum drop_reason`.
+const DROP_REASONS: [&str; abi::DROP_REASONS as usize] = [
+    "retired_full",
+    "mark_full",
+    "vm_full",
+    "retired_names",
+    "cgroup_depth",
+    "residency_full",
+    "throttle_hits_full",
+    "walls_full",
+    "memslots",
+    "discards_at_once",
+];
+
+impl TaskPass {
+    /// What was lost in the kernel since the programs were loaded.
+    pub fn drops(&self) -> Vec<Dropped> {
+        (0u32..)
+            .zip(DROP_REASONS)
+            .map(|(index, reason)| Dropped {
+                reason,
+                count: self.maps.sum("drops", index.as_bytes()),
+            })
+            .chain([
+                Dropped {
+                    reason: "file_pass",
+                    count: self.file_pass_errors,
+                },
+                Dropped {
+                    reason: "ram_pieces",
+                    count: self.memory.lost(),
+                },
+            ])
+            .collect()
+    }
+
+    /// The maps that can fill up, and how full they are.
+    pub fn maps(&self) -> Vec<MapFill> {
+        let fill = |map: &'static str, entries: Option<u64>| MapFill {
+            map,
+            entries,
+            max_entries: u64::from(self.maps.max_entries(map)),
+        };
+        vec![
+            fill("retired", Some(self.retired.entries)),
+            fill("residency", self.placement.residency_entries),
+            fill("vms", Some(self.known.len() as u64)),
+            fill("watched", Some(self.watched.len() as u64)),
+            fill("levels", Some(self.throttle.levels())),
+            fill("throttle_hits", Some(self.throttle.hit_entries)),
+            fill("discards", Some(self.memory.entries())),
+        ]
+    }
+
+    /// The loaded programs and their cost, where the kernel keeps count.
+    pub fn programs(&self) -> Vec<ProgramCost> {
+        let loaded = self
+            .plan
+            .features
+            .iter()
+            .flat_map(|feature| feature.programs());
+        loaded
+            .filter_map(|name| {
+                let program = self
+                    .object
+                    .progs()
+                    .find(|program| program.name() == *name)?;
+                let (runs, run_ns) = sys::program_cost(program.as_fd()).ok()?;
+                Some(ProgramCost {
+                    program: name,
+                    runs,
+                    run_ns,
+                })
+            })
+            .collect()
+    }
+}
