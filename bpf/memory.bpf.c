@@ -98,14 +98,13 @@ static __noinline void end_page(struct discards *sums, __u32 discard)
 }
 
 /* The beginning of a large call. */
-static __noinline void begin_call(__u64 bytes)
+static __noinline void begin_call(const struct ram *ram, __u64 bytes)
 {
 	__u32 tid = (__u32)bpf_get_current_pid_tgid();
 	struct task_struct *self = get_self();
-	struct ram *ram = own_ram(self);
 	struct discards *sums;
 
-	if (!ram || !is_own(self, ram))
+	if (!is_own(self, ram))
 		return;
 	sums = discards_of(ram);
 	if (!sums)
@@ -183,6 +182,39 @@ static __always_inline void count_call(struct task_struct *self, const struct ra
 		begin_page(sums);
 }
 
+/* The piece of RAM at an address. */
+static __always_inline struct ram_range *range_at(struct ram *ram, __u64 address)
+{
+	struct ram_range *range;
+
+	for (__u32 at = 0; at < RAM_RANGES_MAX; at++) {
+		if (at >= ram->ranges)
+			return NULL;
+		range = &ram->range[at];
+		if (address >= range->start && address < range->end)
+			return range;
+	}
+	return NULL;
+}
+
+/* The piece of RAM at an offset of a file. */
+static __always_inline struct ram_range *range_in(struct ram *ram, struct file *file, __u64 offset)
+{
+	__u64 inode = file->f_inode->i_ino;
+	__u32 device = file->f_inode->i_sb->s_dev;
+	struct ram_range *range;
+
+	for (__u32 at = 0; at < RAM_RANGES_MAX; at++) {
+		if (at >= ram->ranges)
+			return NULL;
+		range = &ram->range[at];
+		if (range->inode == inode && range->device == device && offset >= range->offset &&
+		    offset - range->offset < range->end - range->start)
+			return range;
+	}
+	return NULL;
+}
+
 static __always_inline bool may_discard(const struct syscall_args *args)
 {
 	return (__u32)args->third == MADV_DONTNEED || (__u32)args->third == MADV_WILLNEED;
@@ -194,9 +226,13 @@ SEC("fentry/__x64_sys_madvise")
 int on_madvise(__u64 *ctx)
 {
 	struct syscall_args args;
+	struct ram *ram;
 
-	if (read_syscall_args(ctx, &args) && args.second >= LARGE_BYTES && may_discard(&args))
-		begin_call(args.second);
+	if (!read_syscall_args(ctx, &args) || args.second < LARGE_BYTES || !may_discard(&args))
+		return 0;
+	ram = own_ram(get_self());
+	if (ram && range_at(ram, args.first))
+		begin_call(ram, args.second);
 	return 0;
 }
 
@@ -207,10 +243,10 @@ SEC("fexit/__x64_sys_madvise")
 int on_madvise_ret(__u64 *ctx)
 {
 	__u32 discard = DISCARDS;
+	struct task_struct *self;
 	struct syscall_args args;
 	struct ram_range *range;
 	bool counts = true;
-	struct task_struct *self;
 	struct ram *ram;
 
 	if (!read_syscall_args(ctx, &args) || !may_discard(&args))
@@ -219,18 +255,15 @@ int on_madvise_ret(__u64 *ctx)
 	ram = own_ram(self);
 	if (!ram)
 		return 0;
-	for (__u32 at = 0; at < RAM_RANGES_MAX && !ctx[1]; at++) {
-		if (at >= ram->ranges)
-			break;
-		range = &ram->range[at];
-		if (args.first < range->start || args.first >= range->end)
-			continue;
+	range = range_at(ram, args.first);
+	if (!range)
+		return 0;
+	/* Where it failed nothing was discarded. */
+	if (!ctx[1] && (__u32)args.third == MADV_WILLNEED) {
 		discard = DISCARD_DEFLATE;
-		if ((__u32)args.third == MADV_DONTNEED) {
-			discard = discard_of(ram, range, args.first, args.second);
-			counts = !range->inode;
-		}
-		break;
+	} else if (!ctx[1]) {
+		discard = discard_of(ram, range, args.first, args.second);
+		counts = !range->inode;
 	}
 	count_call(self, ram, discard, args.first, args.second, counts);
 	return 0;
@@ -239,8 +272,13 @@ int on_madvise_ret(__u64 *ctx)
 SEC("fentry/vfs_fallocate")
 int BPF_PROG(on_fallocate, struct file *file, int mode, __s64 offset, __s64 bytes)
 {
-	if (mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) && (__u64)bytes >= LARGE_BYTES)
-		begin_call(bytes);
+	struct ram *ram;
+
+	if (mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) || (__u64)bytes < LARGE_BYTES)
+		return 0;
+	ram = own_ram(get_self());
+	if (ram && range_in(ram, file, offset))
+		begin_call(ram, bytes);
 	return 0;
 }
 
@@ -248,11 +286,9 @@ SEC("fexit/vfs_fallocate")
 int BPF_PROG(on_falloc_ret, struct file *file, int mode, __s64 offset, __s64 bytes, int result)
 {
 	__u32 discard = DISCARDS;
-	struct ram_range *range;
 	struct task_struct *self;
-	__u64 inode, at_file;
+	struct ram_range *range;
 	struct ram *ram;
-	__u32 device;
 
 	if (mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE))
 		return 0;
@@ -260,20 +296,11 @@ int BPF_PROG(on_falloc_ret, struct file *file, int mode, __s64 offset, __s64 byt
 	ram = own_ram(self);
 	if (!ram)
 		return 0;
-	inode = file->f_inode->i_ino;
-	device = file->f_inode->i_sb->s_dev;
-	for (__u32 at = 0; at < RAM_RANGES_MAX && !result; at++) {
-		if (at >= ram->ranges)
-			break;
-		range = &ram->range[at];
-		if (range->inode != inode || range->device != device)
-			continue;
-		at_file = (__u64)offset - range->offset;
-		if ((__u64)offset < range->offset || at_file >= range->end - range->start)
-			continue;
-		discard = discard_of(ram, range, range->start + at_file, bytes);
-		break;
-	}
+	range = range_in(ram, file, offset);
+	if (!range)
+		return 0;
+	if (!result)
+		discard = discard_of(ram, range, range->start + offset - range->offset, bytes);
 	count_call(self, ram, discard, offset, bytes, true);
 	return 0;
 }

@@ -293,14 +293,15 @@ impl TaskPass {
     /// Attaches what large discards need at their entry, once. It stays: nodes run
     /// more of the VMs that they have run.
     fn attach_entries(&mut self) {
-        let entries = std::mem::take(&mut self.unattached);
-        for name in entries {
-            match load::attach(&self.object, name) {
-                Ok(link) => self.hooks.push(link),
-                Err(cause) => {
-                    let reason = format!("cannot be attached: {cause}");
-                    self.plan = self.plan.clone().without(Feature::Memory, reason);
-                }
+        let entries = std::mem::take(&mut self.unattached).iter();
+        let links: Result<Vec<_>, _> = entries
+            .map(|name| load::attach(&self.object, name))
+            .collect();
+        match links {
+            Ok(links) => self.hooks.extend(links),
+            Err(cause) => {
+                let reason = format!("cannot be attached: {cause}");
+                self.plan = self.plan.clone().without(Feature::Memory, reason);
             }
         }
     }

@@ -51,7 +51,11 @@ fn each_role_is_charged_where_its_threads_sit() {
     assert_eq!(used(&vms[0].quota, Scope::Pod), [1000, 0, 40, 0, 5, 0]);
     assert_eq!(used(&vms[0].limits, Scope::Pod), [1000, 0, 40, 0, 5, 0]);
     assert_eq!(used(&vms[0].quota, Scope::Container), [1000, 0, 0, 0, 5, 0]);
-    assert!([POD, CONTAINER].iter().all(|id| fleet.levels().contains(id)));
+    assert!(
+        [POD, CONTAINER]
+            .iter()
+            .all(|id| fleet.levels().contains(id))
+    );
 }
 
 /// A VMM that is started again in its pod counts on.
