@@ -67,6 +67,8 @@ static __always_inline __u64 own_ram_bytes(struct task_struct *self, const struc
  */
 #define LARGE_BYTES (64ULL << 10)
 #define TIMED_SHIFT 6
+/* No page takes so long; in between its thread did other work, or did not run. */
+#define PAGE_MAX_NS (1ULL << 20)
 static __always_inline bool is_next_timed(__u64 start)
 {
 	return (start / PAGE_SIZE * 0x9e3779b97f4a7c15ULL) >> (64 - TIMED_SHIFT) == 0;
@@ -80,15 +82,15 @@ static __noinline void begin_page(struct discards *sums)
 	sums->page_began_ns = bpf_ktime_get_ns();
 }
 
-/* The end of a small call that is timed. After a sleep, or of another thread, it
- * tells nothing: then the next one is timed for it. */
-static __noinline void end_page(struct discards *sums, __u32 discard)
+/* The end of a small call that is timed. After a sleep, after other work of this
+ * thread, or of another one, it tells nothing: then the next is timed for it. */
+static __noinline void end_page(struct discards *sums, __u64 began_ns, __u32 discard)
 {
-	__u64 ns = bpf_ktime_get_ns() - sums->page_began_ns;
+	__u64 ns = bpf_ktime_get_ns() - began_ns;
 
 	if (discard >= DISCARDS)
 		return;
-	if (sums->page_tid != (__u32)bpf_get_current_pid_tgid() ||
+	if (ns > PAGE_MAX_NS || sums->page_tid != (__u32)bpf_get_current_pid_tgid() ||
 	    sums->page_sleeps != own_sleeps(get_self())) {
 		begin_page(sums);
 		return;
@@ -104,31 +106,33 @@ static __noinline void begin_call(const struct ram *ram, __u64 bytes)
 	struct task_struct *self = get_self();
 	struct discards *sums;
 
-	if (!is_own(self, ram))
+	/* The same on every node, whatever other VMs need. */
+	if (ram->other_min_bytes != ~0ULL || !is_own(self, ram))
 		return;
 	sums = discards_of(ram);
 	if (!sums)
 		return;
 	if (sums->call_tid && sums->call_tid != tid)
 		count_drop(DROP_DISCARDS_AT_ONCE);
-	sums->call_tid = tid;
+	*(volatile __u32 *)&sums->call_tid = tid;
 	if (bytes >= ram->report_min_bytes)
 		sums->call_resident_bytes = own_ram_bytes(self, ram);
-	sums->call_began_ns = bpf_ktime_get_ns();
+	*(volatile __u64 *)&sums->call_began_ns = bpf_ktime_get_ns();
 }
 
 /* Its end. */
 static __noinline void end_call(const struct ram *ram, struct discards *sums, __u32 discard,
 				bool counts)
 {
-	__u64 before, after;
+	__u64 before, after, began_ns;
 
+	/* First: another call that begins now writes it before its thread. */
+	began_ns = *(volatile __u64 *)&sums->call_began_ns;
 	/* Nobody saw it begin, or another has begun since. */
-	if (sums->call_tid != (__u32)bpf_get_current_pid_tgid())
+	if (*(volatile __u32 *)&sums->call_tid != (__u32)bpf_get_current_pid_tgid())
 		return;
 	if (discard < DISCARDS)
-		__sync_fetch_and_add(&sums->ns[discard],
-				     bpf_ktime_get_ns() - sums->call_began_ns);
+		__sync_fetch_and_add(&sums->ns[discard], bpf_ktime_get_ns() - began_ns);
 	if (counts && discard == DISCARD_REPORT) {
 		before = sums->call_resident_bytes;
 		settle_resident(sums, before);
@@ -160,6 +164,7 @@ static __always_inline void count_call(struct task_struct *self, const struct ra
 				       __u32 discard, __u64 start, __u64 bytes, bool counts)
 {
 	struct discards *sums;
+	__u64 began_ns;
 
 	if (!is_own(self, ram))
 		return;
@@ -171,13 +176,16 @@ static __always_inline void count_call(struct task_struct *self, const struct ra
 		__sync_fetch_and_add(&sums->bytes[discard], bytes);
 	}
 	if (bytes >= LARGE_BYTES) {
+		/* It is no part of a page's time. */
+		sums->page_began_ns = 0;
 		end_call(ram, sums, discard, counts);
 		return;
 	}
 	if (discard >= DISCARDS)
 		return;
-	if (sums->page_began_ns)
-		end_page(sums, discard);
+	began_ns = *(volatile __u64 *)&sums->page_began_ns;
+	if (began_ns)
+		end_page(sums, began_ns, discard);
 	if (is_next_timed(start))
 		begin_page(sums);
 }
@@ -256,12 +264,10 @@ int on_madvise_ret(__u64 *ctx)
 	if (!ram)
 		return 0;
 	range = range_at(ram, args.first);
-	if (!range)
-		return 0;
 	/* Where it failed nothing was discarded. */
-	if (!ctx[1] && (__u32)args.third == MADV_WILLNEED) {
+	if (range && !ctx[1] && (__u32)args.third == MADV_WILLNEED) {
 		discard = DISCARD_DEFLATE;
-	} else if (!ctx[1]) {
+	} else if (range && !ctx[1]) {
 		discard = discard_of(ram, range, args.first, args.second);
 		counts = !range->inode;
 	}
@@ -297,9 +303,7 @@ int BPF_PROG(on_falloc_ret, struct file *file, int mode, __s64 offset, __s64 byt
 	if (!ram)
 		return 0;
 	range = range_in(ram, file, offset);
-	if (!range)
-		return 0;
-	if (!result)
+	if (range && !result)
 		discard = discard_of(ram, range, range->start + offset - range->offset, bytes);
 	count_call(self, ram, discard, offset, bytes, true);
 	return 0;

@@ -125,7 +125,7 @@ static __always_inline __u64 read_refault(const struct mark *mark, struct mm_str
 	before = *sums;
 	barrier();
 	read_resident(mm, pages);
-	/* Sums and memory belong together only if no report came in between. */
+	/* Sums and memory belong together only if no large discard came in between. */
 	if (before.call_tid || *(volatile __u32 *)&sums->call_tid ||
 	    *(volatile __u64 *)&sums->events[DISCARD_REPORT] != before.events[DISCARD_REPORT])
 		return before.refault_bytes;

@@ -52,7 +52,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
         unit: Some("seconds"),
         help: "Time that the VMM spent to give guest memory back to the host: in the kernel, and \
                between single pages, of which one in 64 is timed and counts for 64; memory that \
-               is unplugged from a guest that reports none is not timed.",
+               is unplugged from a guest that has neither reports nor huge pages is not timed.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
             let discards = vm.memory.discards.filter(|one| {

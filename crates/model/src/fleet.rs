@@ -30,6 +30,8 @@ use crate::{cgroup, features, roles};
 pub struct Fleet {
     linger_ns: u64,
     vms: FxHashMap<VmKey, Member>,
+    /// VMs whose counters others carry on, since the last reading.
+    succeeded: Vec<VmKey>,
     /// How often VMs came, went or moved.
     changes: u64,
 }
@@ -88,6 +90,7 @@ impl Fleet {
         Self {
             linger_ns,
             vms: FxHashMap::default(),
+            succeeded: Vec::new(),
             changes: 0,
         }
     }
@@ -113,9 +116,10 @@ impl Fleet {
         let former = self.predecessor(&wanted, uid.as_deref());
         let mut ledger = Ledger::default();
         let mut name = wanted;
-        if let Some(former) = former.and_then(|key| self.vms.remove(&key)) {
+        if let Some((key, former)) = former.and_then(|key| self.vms.remove_entry(&key)) {
             ledger = former.ledger;
             ledger.succeed();
+            self.succeeded.push(key);
         } else if self.vms.values().any(|member| *member.name == name) {
             name = format!("{name}-{}", vm.tgid);
         }
@@ -203,7 +207,8 @@ impl Fleet {
                 member.ended_ns.or(Some(now_ns))
             };
         }
-        let gone = self.forget(now_ns);
+        let mut gone = self.forget(now_ns);
+        gone.extend(self.succeeded.drain(..).map(Owner::Vm));
         let cgroups = by_id(facts);
         let mut readings = self.readings(facts, &cgroups);
         let mut members: Vec<(&VmKey, &mut Member)> = self.vms.iter_mut().collect();

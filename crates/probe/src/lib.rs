@@ -50,7 +50,7 @@ pub enum Error {
     #[error("the task pass failed: {0}")]
     Stream(std::io::Error),
     /// The stream holds something that is no record.
-    #[error("the task pass wrote a broken record at byte {offset}: {what}")]
+    #[error("the task pass wrote a broken record, at byte {offset} of a read: {what}")]
     Record {
         /// Where in the stream.
         offset: usize,

@@ -55,19 +55,21 @@ impl Memory {
         pieces: &[RamPiece],
     ) {
         let (ram, beyond) = ram(vm, thresholds, pieces);
-        let before = self.told.get(&vm).and_then(|told| told.ram);
+        let before = self.told.get(&vm).map(|told| (told.ram, told.lost));
+        let (ram_before, lost_before) = before.unwrap_or_default();
         let (ram, lost) = match self.write(maps, vm, ram) {
             Ok(ram) => (Some(ram), beyond),
             Err(error) => {
                 tracing::debug!(pid = vm.tgid, %error, "a VM's RAM cannot be followed");
-                (before, pieces.len() as u64)
+                (ram_before, pieces.len() as u64)
             }
         };
         let told = Told {
             thresholds,
             generation,
             ram,
-            lost,
+            // A counter: it does not fall when less is lost.
+            lost: lost.max(lost_before),
         };
         self.told.insert(vm, told);
     }
@@ -75,10 +77,12 @@ impl Memory {
     /// Writes what is told to an entry of `ram` that nobody reads, and then has the
     /// VMM's process find it; the entry.
     fn write(&mut self, maps: &Maps, vm: VmKey, mut ram: abi::Ram) -> Result<u32, Error> {
-        let (discards, is_new) = self.places.discards_of(vm);
+        let given = self.places.discards_of(vm);
+        let (discards, is_new) = given.ok_or_else(|| Maps::is_full("discards"))?;
         if is_new {
             let none = abi::Discards::new_zeroed();
-            maps.update("discards", discards.as_bytes(), none.as_bytes())?;
+            maps.update("discards", discards.as_bytes(), none.as_bytes())
+                .inspect_err(|_| self.places.forget(vm))?;
         }
         ram.discards = discards;
         let place = self.places.take().ok_or_else(|| Maps::is_full("ram"))?;

@@ -37,7 +37,8 @@ pub struct TaskPass {
     // Links go before the object that they hold on to.
     tasks: Link,
     files: Option<Link>,
-    hooks: Vec<Link>,
+    _hooks: Vec<Link>,
+    memory_hooks: Vec<Link>,
     /// Programs that wait for a VM that needs them.
     unattached: &'static [&'static str],
     object: Object,
@@ -99,12 +100,13 @@ impl TaskPass {
         let mut hooks = optional(Feature::Lifetime);
         hooks.extend(optional(Feature::Placement));
         hooks.extend(optional(Feature::Throttle));
-        hooks.extend(optional(Feature::Memory));
+        let memory_hooks = optional(Feature::Memory);
         let maps = Maps::of(&object)?;
         Ok(Self {
             tasks,
             files,
-            hooks,
+            _hooks: hooks,
+            memory_hooks,
             unattached: Feature::Memory.attached_at_need(),
             object,
             maps,
@@ -298,8 +300,9 @@ impl TaskPass {
             .map(|name| load::attach(&self.object, name))
             .collect();
         match links {
-            Ok(links) => self.hooks.extend(links),
+            Ok(links) => self.memory_hooks.extend(links),
             Err(cause) => {
+                self.memory_hooks.clear();
                 let reason = format!("cannot be attached: {cause}");
                 self.plan = self.plan.clone().without(Feature::Memory, reason);
             }

@@ -320,7 +320,9 @@ fn a_vm_started_again_under_its_name_counts_on() {
     let [a] = vms.as_slice() else {
         panic!("one VM: {vms:?}")
     };
-    assert!(a.running && gone.is_empty());
+    assert!(a.running);
+    let former = Owner::Vm(vm(100));
+    assert_eq!(gone, FxHashSet::from_iter([former]), "its pod is not gone");
     assert_eq!((&*a.vm, a.pid, cpu_ns(a, Role::Vcpu)), ("a", 200, 520));
     assert_eq!(
         cpu_ns(a, Role::Helper),

@@ -29,17 +29,21 @@ impl Default for Places {
 }
 
 impl Places {
-    /// The entry of `discards` of a VM, and whether it was given to it just now.
-    pub(super) fn discards_of(&mut self, vm: VmKey) -> (u32, bool) {
+    /// The entry of `discards` of a VM, and whether it was given to it just now;
+    /// `None` if there is no more.
+    pub(super) fn discards_of(&mut self, vm: VmKey) -> Option<(u32, bool)> {
         let find = |wanted: Option<VmKey>| self.discards.iter().position(|one| *one == wanted);
         if let Some(own) = find(Some(vm)) {
-            return (index(own), false);
+            return Some((index(own), false));
         }
         let free = find(None).unwrap_or(self.discards.len());
+        if index(free) >= abi::RAM_MAX {
+            return None;
+        }
         self.discards
             .resize(self.discards.len().max(free + 1), None);
         self.discards[free] = Some(vm);
-        (index(free), true)
+        Some((index(free), true))
     }
 
     /// Whose each entry of `discards` is, up to the last that was given out.
@@ -189,11 +193,13 @@ mod tests {
     fn entries_of_discards_are_kept_and_given_to_the_next() {
         let vm = |tgid| VmKey { start_ns: 1, tgid };
         let mut places = Places::default();
-        assert_eq!(places.discards_of(vm(1)), (0, true));
-        assert_eq!(places.discards_of(vm(2)), (1, true));
-        assert_eq!(places.discards_of(vm(1)), (0, false));
+        assert_eq!(places.discards_of(vm(1)), Some((0, true)));
+        assert_eq!(places.discards_of(vm(2)), Some((1, true)));
+        assert_eq!(places.discards_of(vm(1)), Some((0, false)));
         places.forget(vm(1));
         assert_eq!(places.owners(), [None, Some(vm(2))]);
-        assert_eq!(places.discards_of(vm(3)), (0, true));
+        assert_eq!(places.discards_of(vm(3)), Some((0, true)));
+        let all = (4..).take_while(|tgid| places.discards_of(vm(*tgid)).is_some());
+        assert_eq!(all.count(), abi::RAM_MAX as usize - 2);
     }
 }
