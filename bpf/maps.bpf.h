@@ -280,9 +280,9 @@ struct {
 	__type(value, struct cgroup_name_record);
 } name_buffer SEC(".maps");
 
-/* Where the RAM of VMs lies; the agent tells it. Arrays, as each page of a balloon
- * asks for its VM's, and each advice of any process whether it is a VM's: that
- * costs a third of a lookup in a hash. */
+/* Where the RAM of VMs lies; the agent tells it. Arrays, which cost less than a
+ * hash, as each page of a balloon asks for its VM's, and each advice of any process
+ * whether it is a VM's. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, RAM_MAX);

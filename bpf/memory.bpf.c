@@ -59,7 +59,7 @@ static __always_inline __u64 own_ram_bytes(struct task_struct *self, const struc
 
 /*
  * Time. A large call is timed from its entry to its end. Pages come in rows, and
- * to have programs at both ends of each costs half as much again: one in 64 is
+ * programs at both ends of each cost every one of them more: one in 64 is
  * timed, from the end of the call before it, and counts 64 times. So that is what
  * the VMM does for a page as well as what the kernel does, but not the time in
  * which it waits for its guest. A hash of where a page is tells whether the next
@@ -126,7 +126,7 @@ static __noinline void end_call(const struct ram *ram, struct discards *sums, __
 {
 	__u64 before, after, began_ns;
 
-	/* First: another call that begins now writes it before its thread. */
+	/* First: a call that begins just now writes its thread before its time. */
 	began_ns = *(volatile __u64 *)&sums->call_began_ns;
 	/* Nobody saw it begin, or another has begun since. */
 	if (*(volatile __u32 *)&sums->call_tid != (__u32)bpf_get_current_pid_tgid())
