@@ -12,16 +12,19 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use virtlens_model::snapshot::Vm;
 
-use crate::collect::{Collector, Options};
+use crate::collect::Collector;
 use crate::config::{Config, ConfigError, Listen, LogFormat, LogLevel, Settings, Span};
+use crate::doctor::Diagnosis;
 use crate::paint::Style;
+use crate::top::theme::Theme;
 use crate::topology::View;
-use crate::{catalogue, check, log, process, run, snapshot, topology};
+use crate::{catalogue, check, doctor, log, pick, process, run, snapshot, top, topology};
 
 /// Shows what VM-isolated pods really cost and suffer on their host
 #[derive(Debug, Parser)]
@@ -37,7 +40,7 @@ struct Cli {
 #[command(next_help_heading = "Common options")]
 struct Common {
     /// YAML file with the settings listen, min_age, linger, log_format,
-    /// log_level, node_name, pcpu_series and root [env: VIRTLENS_CONFIG]
+    /// log_level, node_name, pcpu_series, thresholds and root [env: VIRTLENS_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Directory below which the host's /proc and /sys are [default: /]
@@ -68,6 +71,7 @@ enum Command {
     ///
     /// Serves /metrics, /healthz, /readyz and a page at /. The host is read
     /// when a scraper asks, and never in between. SIGTERM and SIGINT end it.
+    #[command(after_help = "Example: virtlens run --listen 127.0.0.1:9877 --table")]
     Run(RunArgs),
     /// Show the VMs of this host once
     ///
@@ -76,7 +80,17 @@ enum Command {
     /// tightest CPU limit in cores (QUOTA), and in which share of its periods
     /// it was used up (THR%). "-" is what does not exist or is not known, "gone"
     /// a VM that has ended.
+    #[command(after_help = "Example: virtlens snapshot --interval 1s -o json")]
     Snapshot(SnapshotArgs),
+    /// Watch the VMs live: all of them, or one in depth
+    ///
+    /// The list shows of each VM the cores in use, the share of its tightest CPU
+    /// limit that is used (USED%) and for which it is throttled (THR%), its
+    /// busiest I/O worker, the vCPU that waits most (WAIT%), and memory. Enter
+    /// shows one VM: roles, limits, vCPUs, workers, memory, findings. "?"
+    /// explains the keys. Without a terminal it prints one table and ends.
+    #[command(after_help = "Example: virtlens top shop/web-0 --interval 500ms")]
+    Top(TopArgs),
     /// Draw the host's CPUs, each vCPU where it sits, and what is out of place
     ///
     /// A letter stands for a VM, the number behind it for a vCPU by its APIC
@@ -84,13 +98,28 @@ enum Command {
     /// last and may go elsewhere, "A0!" is out of place, as told below the
     /// tree. VMs that are pinned are judged by their masks, others by where
     /// they ran.
+    #[command(after_help = "Example: virtlens topology shop/web-0 --window 10s")]
     Topology(TopologyArgs),
+    /// Tell what is wrong with the VMs, and what to do about it
+    ///
+    /// Watches for a while and judges each VM by what it did meanwhile: CPU
+    /// limits and who used them up, I/O threads and vCPUs at their ends, waiting,
+    /// polling, overhead, placement, memory. Each finding tells what was
+    /// measured, the rule, what to do and where to look next. Exits with 0 when
+    /// there is none, with 2 when there are some, with 1 when it cannot tell.
+    #[command(after_help = "Example: virtlens doctor shop/web-0 --for 30s")]
+    Doctor(DoctorArgs),
     /// Tell what this kernel offers, what degrades and why
     ///
     /// Exits with 0 when everything works fully, else with 1.
+    #[command(after_help = "Example: virtlens check --root /host")]
     Check,
     /// List all metrics with their types, units, labels and meanings
+    #[command(after_help = "Example: virtlens metrics -o markdown")]
     Metrics(MetricsArgs),
+    /// Print what makes a shell complete virtlens' commands and options
+    #[command(after_help = "Example: source <(virtlens completion bash)")]
+    Completion(CompletionArgs),
 }
 
 #[derive(Debug, Args)]
@@ -123,6 +152,19 @@ struct SnapshotArgs {
 }
 
 #[derive(Debug, Args)]
+struct TopArgs {
+    /// Show this VM first: its NAMESPACE/POD, its name, its pod's uid or its
+    /// VMM's pid
+    vm: Option<String>,
+    /// How often the host is read, 100ms to 10s
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    interval: Span,
+    /// Draw with ASCII characters only
+    #[arg(long)]
+    ascii: bool,
+}
+
+#[derive(Debug, Args)]
 struct TopologyArgs {
     /// Show one VM only: its NAMESPACE/POD, its name, its pod's uid or its
     /// VMM's pid
@@ -136,10 +178,32 @@ struct TopologyArgs {
 }
 
 #[derive(Debug, Args)]
+struct DoctorArgs {
+    /// Judge one VM only: its NAMESPACE/POD, its name, its pod's uid or its
+    /// VMM's pid
+    vm: Option<String>,
+    /// For how long is watched what the VMs do
+    #[arg(long = "for", value_name = "TIME", default_value = "10s")]
+    window: Span,
+    /// Shape of the output
+    #[arg(short, long, value_name = "SHAPE", default_value = "text")]
+    output: doctor::Output,
+    /// List the checks with their rules and thresholds, and watch nothing
+    #[arg(long)]
+    checks: bool,
+}
+
+#[derive(Debug, Args)]
 struct MetricsArgs {
     /// Shape of the output
     #[arg(short, long, value_name = "SHAPE", default_value = "text")]
     output: catalogue::Output,
+}
+
+#[derive(Debug, Args)]
+struct CompletionArgs {
+    /// For which shell
+    shell: clap_complete::Shell,
 }
 
 /// Runs the program with the arguments and environment of the process.
@@ -184,7 +248,12 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
                 table_style(),
             )?)
         }
+        Command::Top(args) => watch(&mut open(&config)?, &args),
         Command::Topology(args) => show_topology(&mut open(&config)?, &args),
+        Command::Doctor(args) if args.checks => {
+            print(&doctor::catalogue(&config.bounds, table_style()))
+        }
+        Command::Doctor(args) => diagnose(&mut open(&config)?, &args),
         Command::Check => {
             let mut collector = open(&config)?;
             let snapshot = collector.collect();
@@ -197,6 +266,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
             })
         }
         Command::Metrics(args) => print(&catalogue::text(args.output)?),
+        Command::Completion(args) => print(&completion(args.shell)),
     }
 }
 
@@ -231,27 +301,74 @@ impl Cli {
             log_level: common.log_level,
             node_name: common.node_name.clone(),
             pcpu_series: common.pcpu_series.then_some(true),
+            thresholds: None,
             root: common.root.clone(),
         }
     }
+}
+
+fn completion(shell: clap_complete::Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "virtlens", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+fn watch(collector: &mut Collector, args: &TopArgs) -> anyhow::Result<ExitCode> {
+    let interval = args.interval.0;
+    let (shortest, longest) = (top::INTERVALS[0], top::INTERVALS[top::INTERVALS.len() - 1]);
+    if !(shortest..=longest).contains(&interval) {
+        let text = "--interval: expected 100ms to 10s (see virtlens top --help)";
+        return Err(ConfigError::Usage(text.to_owned()).into());
+    }
+    let style = table_style();
+    if !top::has_terminal() {
+        pick::pick(&collector.collect().vms, args.vm.as_deref())?;
+        let text = snapshot::text(collector, snapshot::Output::Table, Some(interval), style)?;
+        return print(&text);
+    }
+    let theme = Theme {
+        color: style.color,
+        ascii: args.ascii,
+    };
+    top::run(collector, args.vm.as_deref(), interval, theme)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn show_topology(collector: &mut Collector, args: &TopologyArgs) -> anyhow::Result<ExitCode> {
     collector.collect_judged();
     std::thread::sleep(args.window.0);
     let snapshot = collector.collect_judged();
-    let wanted = args.vm.as_deref();
-    let shows = |vm: &Vm| wanted.is_none_or(|wanted| topology::is_called(vm, wanted));
-    if let Some(wanted) = wanted
-        && !snapshot.vms.iter().any(shows)
-    {
-        anyhow::bail!("there is no VM {wanted}; `virtlens snapshot` shows those that there are");
-    }
+    let picked = pick::pick(&snapshot.vms, args.vm.as_deref())?;
+    let shows = |vm: &Vm| picked.iter().any(|one| std::ptr::eq(*one, vm));
     let view = View {
         style: table_style(),
         ascii: args.ascii,
     };
     print(&topology::render(&snapshot, collector.host(), shows, view))
+}
+
+fn diagnose(collector: &mut Collector, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+    let first = collector.collect_judged();
+    // Before the wait: a name that is wrong is told at once.
+    pick::pick(&first.vms, args.vm.as_deref())?;
+    std::thread::sleep(args.window.0);
+    let snapshot = collector.collect_judged();
+    anyhow::ensure!(
+        snapshot.clock_ns > first.clock_ns,
+        "the host could not be read a second time"
+    );
+    let window = Duration::from_nanos(snapshot.clock_ns - first.clock_ns);
+    let vms = pick::pick(&snapshot.vms, args.vm.as_deref())?;
+    let diagnosis = Diagnosis::new(&snapshot, &vms, window, collector.bounds());
+    let code = print(&match args.output {
+        doctor::Output::Text => diagnosis.text(&snapshot, table_style()),
+        doctor::Output::Json => serde_json::to_string_pretty(&diagnosis)? + "\n",
+    })?;
+    Ok(if diagnosis.has_findings() {
+        ExitCode::from(2)
+    } else {
+        code
+    })
 }
 
 fn open(config: &Config) -> anyhow::Result<Collector> {
@@ -260,12 +377,7 @@ fn open(config: &Config) -> anyhow::Result<Collector> {
             "not root: only what this user may read is seen; run as root to see all VMs"
         );
     }
-    Collector::open(&Options {
-        root: config.root.clone(),
-        linger: config.linger,
-        node_name: config.node_name.clone(),
-        pcpu_series: config.pcpu_series,
-    })
+    Collector::open(&config.into())
 }
 
 /// How tables are drawn on stdout: coloured only on a terminal, and not where

@@ -11,16 +11,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use rustc_hash::FxHashSet;
-use virtlens_host::{CgroupVersion, Cgroups, HostRoot, ProcSource};
-use virtlens_model::facts::{CgroupId, Facts, Owner, ProcessFact, VmKey, WatchedCgroup};
+use virtlens_host::{CgroupVersion, Cgroups, HostRoot};
+use virtlens_model::facts::{Facts, Owner, ProcessFact, VmKey};
+use virtlens_model::finding::{Bounds, Watch};
 use virtlens_model::fleet::Fleet;
 use virtlens_model::snapshot::{API_VERSION, Dropped, Node, Snapshot, Source, Vm};
 use virtlens_model::topology::host::HostTopology;
 use virtlens_probe::facts::KernelFacts;
-use virtlens_probe::plan::{self, Feature};
+use virtlens_probe::plan::Feature;
 use virtlens_probe::source::TaskPass;
 
+use crate::backend::Backend;
+use crate::config::{Config, Settings};
 pub use crate::offers::CheckRow;
 use crate::placement::Placement;
 
@@ -35,6 +37,26 @@ pub struct Options {
     pub node_name: Option<String>,
     /// Tell in each reading on which pCPUs each vCPU ran.
     pub pcpu_series: bool,
+    /// From where on something is a finding.
+    pub bounds: Bounds,
+}
+
+impl From<&Config> for Options {
+    fn from(config: &Config) -> Self {
+        Self {
+            root: config.root.clone(),
+            linger: config.linger,
+            node_name: config.node_name.clone(),
+            pcpu_series: config.pcpu_series,
+            bounds: config.bounds,
+        }
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::from(&Config::from(Settings::default()))
+    }
 }
 
 /// How often the open files of the whole host are walked for VMs whose vCPUs
@@ -54,6 +76,7 @@ pub struct Collector {
     backend: Backend,
     fleet: Fleet,
     placement: Placement,
+    watch: Watch,
     /// The changes of the fleet after which its levels were last set.
     levels_of: Option<u64>,
     pcpu_series: bool,
@@ -65,14 +88,8 @@ pub struct Collector {
     failure: String,
     failures: u64,
     read_ns: Option<u64>,
-}
-
-/// Where the facts come from.
-enum Backend {
-    Bpf(Box<TaskPass>),
-    /// With the reason why there is no BPF.
-    Proc(Box<ProcSource>, String),
-    Nothing(String),
+    /// When the last reading that worked was taken, ns since the start.
+    at_ns: u64,
 }
 
 impl Collector {
@@ -87,7 +104,7 @@ impl Collector {
         let cgroups = Cgroups::find(&root).map_err(|error| error.to_string());
         let version = virtlens_host::cgroup_version(&root);
         let kernel = KernelFacts::probe(&options.root);
-        let backend = backend(&root, &kernel, &cgroups, version);
+        let backend = Backend::open(&root, &kernel, &cgroups, version);
         Ok(Self {
             node: Node {
                 name: options.node_name.clone().unwrap_or(facts.hostname),
@@ -105,6 +122,7 @@ impl Collector {
             backend,
             fleet: Fleet::new(u64::try_from(options.linger.as_nanos()).unwrap_or(u64::MAX)),
             placement: Placement::default(),
+            watch: Watch::new(options.bounds),
             levels_of: None,
             pcpu_series: options.pcpu_series,
             started: Instant::now(),
@@ -113,6 +131,7 @@ impl Collector {
             failure: String::new(),
             failures: 0,
             read_ns: None,
+            at_ns: 0,
         })
     }
 
@@ -120,10 +139,10 @@ impl Collector {
     /// are then those of the last reading that worked.
     pub fn collect(&mut self) -> Arc<Snapshot> {
         let began = Instant::now();
-        let vms = match self.read() {
-            Ok(vms) => {
+        let (vms, is_judged) = match self.read() {
+            Ok(read) => {
                 self.failure.clear();
-                vms
+                read
             }
             Err(error) => {
                 self.failures += 1;
@@ -132,9 +151,8 @@ impl Collector {
                     tracing::warn!(error = %text, "reading the host failed; the last values stay");
                 }
                 self.failure = text;
-                self.last
-                    .as_ref()
-                    .map_or_else(Vec::new, |last| last.vms.clone())
+                let last = self.last.as_ref();
+                (last.map_or_else(Vec::new, |last| last.vms.clone()), false)
             }
         };
         self.read_ns = Some(nanos(began.elapsed()));
@@ -142,6 +160,7 @@ impl Collector {
             api_version: API_VERSION,
             kind: "Snapshot",
             time: jiff::Timestamp::now().to_string(),
+            clock_ns: self.at_ns,
             node: self.node.clone(),
             sources: self.sources(),
             dropped: self.dropped(),
@@ -149,12 +168,15 @@ impl Collector {
             programs: self.bpf().map_or_else(Vec::new, TaskPass::programs),
             vms,
         });
+        if is_judged {
+            self.watch.begin(&snapshot);
+        }
         self.last = Some(Arc::clone(&snapshot));
         snapshot
     }
 
-    /// Reads the host and judges where VMs sit, by where their vCPUs ran since
-    /// the last judgement.
+    /// Reads the host and judges its VMs: where they sit, and what is wrong, by
+    /// what they did since the last judgement.
     pub fn collect_judged(&mut self) -> Arc<Snapshot> {
         self.placement.hasten();
         self.collect()
@@ -170,7 +192,13 @@ impl Collector {
         crate::offers::rows(&self.kernel, &self.sources())
     }
 
-    fn read(&mut self) -> anyhow::Result<Vec<Vm>> {
+    /// The thresholds of findings.
+    pub fn bounds(&self) -> &Bounds {
+        self.watch.bounds()
+    }
+
+    /// Reads the VMs; true if they were judged as well.
+    fn read(&mut self) -> anyhow::Result<(Vec<Vm>, bool)> {
         let walk = self
             .files_walked
             .is_none_or(|last| last.elapsed() >= FILE_PASS_EVERY);
@@ -188,6 +216,7 @@ impl Collector {
         }
         let due = self.placement.is_due(nanos(self.started.elapsed()));
         let with_residency = due || self.pcpu_series;
+        let mut at_ns = nanos(self.started.elapsed());
         let mut facts = self.backend.read(with_residency)?;
         for _ in 0..ROUNDS {
             for vm in self.fleet.strangers(&facts) {
@@ -202,27 +231,32 @@ impl Collector {
             if !self.backend.watch(&watched)? {
                 break;
             }
+            at_ns = nanos(self.started.elapsed());
             facts = self.backend.read(with_residency)?;
         }
+        self.at_ns = at_ns;
         if let Backend::Bpf(pass) = &mut self.backend {
             crate::memory::follow(pass, &self.fleet, &self.root, &facts);
         }
-        let now_ns = nanos(self.started.elapsed());
-        let (mut vms, gone) = self.fleet.account(&facts, now_ns);
+        let (mut vms, gone) = self.fleet.account(&facts, at_ns);
         if let Backend::Bpf(pass) = &mut self.backend {
             pass.recycle(facts);
         }
         self.backend.forget(&gone)?;
         if due {
             let cgroups = self.cgroups.as_ref().ok();
-            self.placement.judge(&vms, cgroups, now_ns);
+            self.placement.judge(&vms, cgroups, at_ns);
         }
         self.placement.show(&mut vms);
+        if due {
+            self.watch.judge(&vms, at_ns);
+        }
+        self.watch.show(&mut vms);
         if due && !self.pcpu_series {
             let vcpus = vms.iter_mut().flat_map(|vm| &mut vm.vcpus);
             vcpus.for_each(|vcpu| vcpu.residency_ns.clear());
         }
-        Ok(vms)
+        Ok((vms, due))
     }
 
     /// What a VM's process said of itself; where it is gone already, what is
@@ -334,77 +368,6 @@ impl Collector {
                 }
             })
             .collect()
-    }
-}
-
-impl Backend {
-    /// With where vCPUs ran, if it is wanted and can be told.
-    fn read(&mut self, with_residency: bool) -> anyhow::Result<Facts> {
-        match self {
-            Self::Bpf(pass) => {
-                if with_residency {
-                    pass.want_residency();
-                }
-                Ok(pass.read()?)
-            }
-            Self::Proc(proc, _) => Ok(proc.read()?),
-            Self::Nothing(_) => Ok(Facts::default()),
-        }
-    }
-
-    fn set_host(&mut self, host: &HostTopology) -> anyhow::Result<()> {
-        match self {
-            Self::Bpf(pass) => Ok(pass.set_host(host)?),
-            Self::Proc(..) | Self::Nothing(_) => Ok(()),
-        }
-    }
-
-    /// Sets what is watched. True if that changes what a reading sees.
-    fn watch(&mut self, watched: &FxHashSet<WatchedCgroup>) -> anyhow::Result<bool> {
-        match self {
-            Self::Bpf(pass) => Ok(pass.watch(watched)?),
-            Self::Proc(proc, _) => {
-                let watched: Vec<WatchedCgroup> = watched.iter().copied().collect();
-                Ok(proc.watch(&watched))
-            }
-            Self::Nothing(_) => Ok(false),
-        }
-    }
-
-    /// Sets which cgroups can have a limit.
-    fn set_levels(&mut self, levels: FxHashSet<CgroupId>) -> anyhow::Result<()> {
-        match self {
-            Self::Bpf(pass) => Ok(pass.set_levels(levels)?),
-            Self::Proc(..) | Self::Nothing(_) => Ok(()),
-        }
-    }
-
-    fn forget(&mut self, gone: &FxHashSet<Owner>) -> anyhow::Result<()> {
-        match self {
-            Self::Bpf(pass) => pass.forget(gone)?,
-            Self::Proc(proc, _) => proc.forget(gone),
-            Self::Nothing(_) => {}
-        }
-        Ok(())
-    }
-}
-
-fn backend(
-    root: &HostRoot,
-    kernel: &KernelFacts,
-    cgroups: &Result<Cgroups, String>,
-    version: CgroupVersion,
-) -> Backend {
-    let why = match TaskPass::load(plan::plan(kernel), version == CgroupVersion::V1) {
-        Ok(pass) => return Backend::Bpf(Box::new(pass)),
-        Err(error) => error.to_string(),
-    };
-    match cgroups {
-        Ok(cgroups) => Backend::Proc(
-            Box::new(ProcSource::new(root.clone(), cgroups.clone())),
-            why,
-        ),
-        Err(_) => Backend::Nothing(format!("{why}; and /proc needs cgroups, which are off too")),
     }
 }
 

@@ -3,6 +3,7 @@
 //! [`Settings`] is one such layer, with everything optional; [`Config`] is
 //! what comes out. Nothing here starts anything.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
+use virtlens_model::finding::Bounds;
 
 /// Where the agent listens unless told otherwise: a port that none of the
 /// agents beside it on a node uses.
@@ -52,7 +54,7 @@ pub enum ConfigError {
 }
 
 /// One layer of settings; what is `None` the layer below decides.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// The address to serve on.
@@ -74,12 +76,14 @@ pub struct Settings {
     pub node_name: Option<String>,
     /// Whether the CPU time of each vCPU on each pCPU is shown.
     pub pcpu_series: Option<bool>,
+    /// From where on something is a finding; only in the file.
+    pub thresholds: Option<Thresholds>,
     /// Where the host's /proc and /sys are.
     pub root: Option<PathBuf>,
 }
 
 /// What the agent does.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The address to serve on.
     pub listen: SocketAddr,
@@ -95,6 +99,8 @@ pub struct Config {
     pub node_name: Option<String>,
     /// Whether the CPU time of each vCPU on each pCPU is shown.
     pub pcpu_series: bool,
+    /// From where on something is a finding.
+    pub bounds: Bounds,
     /// Where the host's /proc and /sys are.
     pub root: PathBuf,
 }
@@ -117,6 +123,7 @@ impl Settings {
             node_name: non_empty("VIRTLENS_NODE_NAME", &variable)
                 .or_else(|| non_empty("NODE_NAME", &variable)),
             pcpu_series: from_variable("VIRTLENS_PCPU_SERIES", &variable)?,
+            thresholds: None,
             root: non_empty("VIRTLENS_ROOT", &variable).map(PathBuf::from),
         })
     }
@@ -157,6 +164,7 @@ impl Settings {
             log_level: self.log_level.or(below.log_level),
             node_name: self.node_name.or(below.node_name),
             pcpu_series: self.pcpu_series.or(below.pcpu_series),
+            thresholds: self.thresholds.or(below.thresholds),
             root: self.root.or(below.root),
         }
     }
@@ -177,6 +185,9 @@ impl From<Settings> for Config {
             log_level: settings.log_level,
             node_name: settings.node_name,
             pcpu_series: settings.pcpu_series.unwrap_or(false),
+            bounds: settings
+                .thresholds
+                .map_or_else(Bounds::default, |set| set.0),
             root: settings.root.unwrap_or_else(|| PathBuf::from("/")),
         }
     }
@@ -269,6 +280,31 @@ impl FromStr for Span {
             .checked_mul(unit_ms)
             .map(|ms| Self(Duration::from_millis(ms)))
             .ok_or_else(bad)
+    }
+}
+
+/// Thresholds of findings, by name; those that are not named stay.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(try_from = "BTreeMap<String, f64>")]
+pub struct Thresholds(pub Bounds);
+
+impl TryFrom<BTreeMap<String, f64>> for Thresholds {
+    type Error = String;
+
+    fn try_from(values: BTreeMap<String, f64>) -> Result<Self, String> {
+        let mut bounds = Bounds::default();
+        for (name, value) in values {
+            let bound = bounds.get_mut(&name).ok_or_else(|| {
+                format!("{name:?} is no threshold (`virtlens doctor --checks` lists them)")
+            })?;
+            if !(value > 0.0 && value.is_finite()) {
+                return Err(format!(
+                    "{name}: {value} is no threshold (expected more than 0)"
+                ));
+            }
+            *bound = value;
+        }
+        Ok(Self(bounds))
     }
 }
 

@@ -7,16 +7,19 @@
 //!                  metrics ─► the table of families in virtlens-export
 //! ```
 
+mod backend;
 pub mod catalogue;
 pub mod check;
 pub mod cli;
 pub mod collect;
 pub mod config;
+pub mod doctor;
 pub mod log;
 pub mod memory;
 pub mod offers;
 pub mod page;
 pub mod paint;
+pub mod pick;
 pub mod placement;
 pub mod process;
 pub mod readings;
@@ -25,4 +28,5 @@ pub mod serve;
 pub mod shortfall;
 pub mod snapshot;
 pub mod table;
+pub mod top;
 pub mod topology;

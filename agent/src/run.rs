@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::net::TcpListener;
@@ -10,13 +10,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use virtlens_model::snapshot::Snapshot;
 
 use crate::cli::{print, table_style};
-use crate::collect::{Collector, Options};
+use crate::collect::Collector;
 use crate::config::Config;
 use crate::process;
 use crate::readings::Readings;
 use crate::serve::serve;
 use crate::shortfall::{Shortfall, shortfalls};
-use crate::table::{Since, render};
+use crate::table::render;
 
 /// How often the table is drawn.
 const TABLE_INTERVAL: Duration = Duration::from_secs(2);
@@ -38,12 +38,7 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
         let stop = stop_signal()?;
         let listener = listen(config).await?;
         let address = listener.local_addr().context("cannot listen")?;
-        let mut collector = Collector::open(&Options {
-            root: config.root.clone(),
-            linger: config.linger,
-            node_name: config.node_name.clone(),
-            pcpu_series: config.pcpu_series,
-        })?;
+        let mut collector = Collector::open(&config.into())?;
         // The first reading, from which counts go on.
         log_start(&collector.collect(), address);
         let readings = Readings::start(move || collector.collect(), config.min_age)
@@ -123,16 +118,12 @@ fn log_start(snapshot: &Snapshot, address: SocketAddr) {
 /// Draws the table again and again, in place on a terminal.
 async fn draw(readings: Readings, address: SocketAddr) -> anyhow::Result<()> {
     let in_place = std::io::stdout().is_terminal();
-    let mut before = (readings.snapshot().await?, Instant::now());
+    let mut before = readings.snapshot().await?;
     let mut first = scroll_away();
     loop {
         tokio::time::sleep(TABLE_INTERVAL).await;
-        let now = (readings.snapshot().await?, Instant::now());
-        let since = Since {
-            before: &before.0,
-            elapsed: now.1 - before.1,
-        };
-        let table = render(&now.0, Some(since), table_style());
+        let now = readings.snapshot().await?;
+        let table = render(&now, Some(&before), table_style());
         let frame = if in_place {
             std::mem::take(&mut first) + &repaint(&table, &way_out(address))
         } else {

@@ -56,6 +56,7 @@ mod tests {
             api_version: API_VERSION,
             kind: "Snapshot",
             time: String::new(),
+            clock_ns: 0,
             node: Node {
                 name: String::new(),
                 kernel: String::new(),

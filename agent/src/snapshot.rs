@@ -1,11 +1,11 @@
 //! `virtlens snapshot`: one reading, or what was used between two.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::collect::Collector;
 use crate::paint::Style;
-use crate::table::{Since, render};
+use crate::table::render;
 
 /// The shape in which a snapshot is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -29,17 +29,15 @@ pub fn text(
     style: Style,
 ) -> anyhow::Result<String> {
     let first = collector.collect();
-    let (snapshot, since) = match interval {
+    let (snapshot, before) = match interval {
         None => (Arc::clone(&first), None),
         Some(interval) => {
-            let start = Instant::now();
             std::thread::sleep(interval);
-            (collector.collect(), Some((&*first, start.elapsed())))
+            (collector.collect(), Some(&*first))
         }
     };
-    let since = since.map(|(before, elapsed)| Since { before, elapsed });
     match output {
-        Output::Table => Ok(render(&snapshot, since, style)),
+        Output::Table => Ok(render(&snapshot, before, style)),
         Output::Json => Ok(serde_json::to_string_pretty(&*snapshot)? + "\n"),
     }
 }

@@ -11,26 +11,26 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use unicode_width::UnicodeWidthStr;
+use virtlens_model::interval::Interval;
 use virtlens_model::snapshot::Snapshot;
 
-use self::columns::{Column, GAP, fit, lines_width, shorten};
+pub(crate) use self::columns::shorten;
+use self::columns::{Column, GAP, fit, lines_width};
 use self::row::Row;
 use crate::paint::{Paint, Style, printable};
 use crate::shortfall::{Shortfall, shortfalls};
 
-/// An earlier reading, to show what was used since.
-#[derive(Debug, Clone, Copy)]
-pub struct Since<'a> {
-    /// The earlier reading.
-    pub before: &'a Snapshot,
-    /// The time between the two.
-    pub elapsed: Duration,
-}
-
-/// The readable table of `snapshot`: rates since the earlier reading, or
+/// The readable table of `snapshot`: rates since the reading `before`, or
 /// without one the totals since each VM began.
-pub fn render(snapshot: &Snapshot, since: Option<Since>, style: Style) -> String {
-    let mut rows: Vec<Row> = snapshot.vms.iter().map(|vm| Row::new(vm, since)).collect();
+pub fn render(snapshot: &Snapshot, before: Option<&Snapshot>, style: Style) -> String {
+    let elapsed_ns = before.map_or(0, |before| {
+        snapshot.clock_ns.saturating_sub(before.clock_ns)
+    });
+    let row = |vm| match before {
+        Some(before) => Row::since(vm, before, elapsed_ns),
+        None => Row::of(&Interval::since_began(vm)),
+    };
+    let mut rows: Vec<Row> = snapshot.vms.iter().map(row).collect();
     rows.sort_by(|a, b| {
         b.total()
             .total_cmp(&a.total())
@@ -39,7 +39,7 @@ pub fn render(snapshot: &Snapshot, since: Option<Since>, style: Style) -> String
 
     let mut out = String::new();
     let paint = Paint(style.color);
-    writeln!(out, "{}", caption(snapshot, since)).expect(INFALLIBLE);
+    writeln!(out, "{}", caption(snapshot, before.map(|_| elapsed_ns))).expect(INFALLIBLE);
     if rows.is_empty() {
         let reads = snapshot.sources.iter().any(|source| source.up);
         out.push_str(if reads {
@@ -48,7 +48,7 @@ pub fn render(snapshot: &Snapshot, since: Option<Since>, style: Style) -> String
             "Nothing here can be read, so no virtual machine can be seen.\n"
         });
     } else {
-        write_rows(&mut out, &rows, since.is_some(), style);
+        write_rows(&mut out, &rows, before.is_some(), style);
     }
     for Shortfall {
         up,
@@ -65,13 +65,11 @@ pub fn render(snapshot: &Snapshot, since: Option<Since>, style: Style) -> String
 
 const INFALLIBLE: &str = "a String takes everything";
 
-fn caption(snapshot: &Snapshot, since: Option<Since>) -> String {
+fn caption(snapshot: &Snapshot, elapsed_ns: Option<u64>) -> String {
     let node = &snapshot.node;
-    let meaning = since.map_or("CPU seconds since each VM began".to_owned(), |since| {
-        format!(
-            "cores used in the last {:.1} s",
-            since.elapsed.as_secs_f64()
-        )
+    let meaning = elapsed_ns.map_or("CPU seconds since each VM began".to_owned(), |ns| {
+        let secs = Duration::from_nanos(ns).as_secs_f64();
+        format!("cores used in the last {secs:.1} s")
     });
     let vms = snapshot.vms.iter().filter(|vm| vm.running).count();
     let plural = if vms == 1 { "" } else { "s" };

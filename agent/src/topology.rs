@@ -26,18 +26,6 @@ const DEFAULT_WIDTH: usize = 80;
 
 const INFALLIBLE: &str = "a String takes everything";
 
-/// Whether `vm` is called `wanted`: by its name, its pod's NAMESPACE/NAME, its
-/// pod's uid, or its VMM's pid.
-pub fn is_called(vm: &Vm, wanted: &str) -> bool {
-    let pod = vm.namespace.as_deref().zip(vm.pod.as_deref());
-    *vm.vm == *wanted
-        || vm.uid.as_deref() == Some(wanted)
-        || vm.pid.to_string() == wanted
-        || pod.is_some_and(|(namespace, pod)| {
-            wanted.split_once('/') == Some((namespace, pod)) || pod == wanted
-        })
-}
-
 /// Draws the host with those VMs of the snapshot that `shows` takes.
 pub fn render(
     snapshot: &Snapshot,

@@ -1,7 +1,7 @@
 //! What one collection costs, by the clock of the thread that does it.
 
 use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
@@ -34,6 +34,8 @@ pub(crate) struct Cost {
     pub(crate) collect_ms: Spread,
     /// The same back to back, with all of it still in the caches, ms.
     pub(crate) warm_ms: Spread,
+    /// To read, account and judge, which is done every 10 s: at most scrapes, ms.
+    pub(crate) judged_ms: Spread,
     /// To encode, ms.
     pub(crate) encode_ms: Spread,
     /// To compress what was encoded, ms.
@@ -53,10 +55,8 @@ pub(crate) struct Cost {
 /// A collector as the agent has it.
 pub(crate) fn collector() -> Collector {
     let options = Options {
-        root: PathBuf::from("/"),
         linger: Duration::from_secs(1),
-        node_name: None,
-        pcpu_series: false,
+        ..Options::default()
     };
     Collector::open(&options).expect("the host can be read")
 }
@@ -83,8 +83,14 @@ pub(crate) fn cost(collector: &mut Collector) -> Cost {
     let series = text.lines().filter(|line| line.contains("vm=\"")).count();
     let warm = (0..ROUNDS).map(|_| real(thread_ns(|| collector.collect()).1) / 1e6);
     let warm_ms = Spread::of(warm);
+    let judged = (0..ROUNDS / 2).map(|_| {
+        sleep(PAUSE);
+        real(thread_ns(|| collector.collect_judged()).1) / 1e6
+    });
+    let judged_ms = Spread::of(judged);
     Cost {
         warm_ms,
+        judged_ms,
         collect_ms: Spread::of(collect),
         encode_ms: Spread::of(encoding),
         gzip_ms: Spread::of(gzip),

@@ -134,6 +134,8 @@ fn full_node(table: &mut Table) {
         within(collect, 3.0),
     );
     table.tell("… the same back to back", format!("{}", full.warm_ms));
+    let what = "… with placement and findings judged, as once in 10 s";
+    table.tell(what, format!("{}", full.judged_ms));
     let walk = collection::walk_ms();
     let what = "… of it the kernel's walk from task to task, which are only counted";
     table.tell(what, format!("{walk}"));

@@ -113,6 +113,7 @@ fn reading(mut vms: Vec<Vm>) -> Arc<Reading> {
             api_version: API_VERSION,
             kind: "Snapshot",
             time: "2026-01-01T00:00:00Z".to_owned(),
+            clock_ns: 0,
             node: Node {
                 name: "node-1".to_owned(),
                 kernel: "6.18.0".to_owned(),

@@ -8,7 +8,7 @@ use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::{Quota, Role, Snapshot};
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
 
-use crate::reader::{self, cpu_ns, options, threads, vm};
+use crate::reader::{self, cpu_ns, threads, vm};
 
 /// A tree with the host's /proc, and of /sys only what is named.
 fn host_with(sys: &[&str]) -> tempfile::TempDir {
@@ -25,7 +25,7 @@ fn host_with(sys: &[&str]) -> tempfile::TempDir {
 fn read(root: &Path) -> Arc<Snapshot> {
     let options = Options {
         root: root.to_owned(),
-        ..options()
+        ..Options::default()
     };
     Collector::open(&options).expect("/proc is there").collect()
 }

@@ -6,6 +6,7 @@
 
 mod conservation;
 mod degraded;
+mod doctor;
 mod identity;
 mod lifecycle;
 mod mounts;
@@ -13,3 +14,4 @@ mod placement;
 mod reader;
 mod shapes;
 mod times;
+mod top;

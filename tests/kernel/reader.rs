@@ -1,8 +1,5 @@
 //! The agent's collector in this process, and how tests ask its snapshots.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
 use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::{Role, Snapshot, Vm};
 use virtlens_tests::need;
@@ -14,7 +11,7 @@ pub(crate) fn ready(test: &str) -> bool {
 
 /// A collector whose task pass works.
 pub(crate) fn collector() -> Collector {
-    let mut collector = Collector::open(&options()).expect("the host can be read");
+    let mut collector = Collector::open(&Options::default()).expect("the host can be read");
     let snapshot = collector.collect();
     let pass = snapshot
         .sources
@@ -23,16 +20,6 @@ pub(crate) fn collector() -> Collector {
     let pass = pass.expect("it is always told of");
     assert!(pass.up, "the task pass is off: {}", pass.reason);
     collector
-}
-
-/// What the agent is told.
-pub(crate) fn options() -> Options {
-    Options {
-        root: PathBuf::from("/"),
-        linger: Duration::from_mins(1),
-        node_name: None,
-        pcpu_series: false,
-    }
 }
 
 /// The VM of a process.

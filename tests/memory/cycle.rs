@@ -49,6 +49,7 @@ fn cycle(bench: &mut Bench, ram: Ram, times: u32) {
     let mut guest = Guest::start(ram, GUEST_MIB, true, |pid| agent.find(pid));
     let pid = guest.pid();
     agent.find(pid);
+    agent.found.clear();
     // It begins with what it did not use to boot.
     let mut rest = at_rest(agent, pid, FILL_MIB * MIB, QUIET);
     calls.watch(pid, GUEST_MIB * MIB);
@@ -97,6 +98,10 @@ fn cycle(bench: &mut Bench, ram: Ram, times: u32) {
         "{guest_mib}"
     );
     assert!(rest.faults.is_some_and(|faults| faults > 0));
+    // A third of its RAM, again and again.
+    if times > 2 {
+        assert!(agent.found.contains("reporting_churn"), "{:?}", agent.found);
+    }
 }
 
 #[test]
@@ -129,6 +134,7 @@ fn a_balloon_is_followed_page_by_page_and_no_reports_are_seen() {
     let pid = guest.pid();
     bench.look_at(pid, GUEST_MIB * MIB);
     let (agent, calls) = (&mut bench.agent, &bench.calls);
+    agent.found.clear();
     guest.order(&format!("fill {FILL_MIB}"));
     guest.order("empty it");
     sleep(QUIET);
@@ -150,6 +156,7 @@ fn a_balloon_is_followed_page_by_page_and_no_reports_are_seen() {
     assert!(resident(&taken) < resident(&filled));
     assert_eq!(given.features.free_page_reporting.enabled, Some(false));
     assert_eq!(given.features.balloon.enabled, Some(true));
+    assert!(!agent.found.contains("reporting_churn"));
     println!(
         "{TAKEN_MIB} MiB inflated: {} ms",
         discards.inflate.ns / 1_000_000

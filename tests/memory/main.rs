@@ -11,10 +11,9 @@ mod cycle;
 mod guest;
 mod minivms;
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 use calls::Calls;
 use virtlens::collect::{Collector, Options};
@@ -54,18 +53,20 @@ impl Bench {
 }
 
 /// The agent, at work on memory.
-struct Agent(Collector);
+struct Agent {
+    collector: Collector,
+    /// The checks that were raised for VMs that were asked about.
+    found: BTreeSet<&'static str>,
+}
 
 impl Agent {
     fn new() -> Self {
-        let options = Options {
-            root: PathBuf::from("/"),
-            linger: Duration::from_mins(1),
-            node_name: None,
-            pcpu_series: false,
+        let collector = Collector::open(&Options::default());
+        let mut agent = Self {
+            collector: collector.expect("the host can be read"),
+            found: BTreeSet::new(),
         };
-        let mut agent = Self(Collector::open(&options).expect("the host can be read"));
-        let snapshot = agent.0.collect();
+        let snapshot = agent.collector.collect();
         let memory = snapshot.sources.iter().find(|one| one.name == "memory");
         let memory = memory.expect("it is always told of");
         assert!(memory.up, "memory is off: {}", memory.reason);
@@ -74,9 +75,16 @@ impl Agent {
 
     /// What it says of the memory of the VM of this process.
     fn memory_of(&mut self, pid: u32) -> Memory {
-        let snapshot = self.0.collect();
+        let snapshot = self.collector.collect();
         assert_nothing_dropped(&snapshot);
-        vm_of(&snapshot, pid).memory.clone()
+        let vm = vm_of(&snapshot, pid);
+        let findings = vm.findings.iter().flat_map(|found| found.iter());
+        for finding in findings {
+            if self.found.insert(finding.check.name()) {
+                println!("{}: {}", finding.check.name(), finding.evidence);
+            }
+        }
+        vm.memory.clone()
     }
 
     /// What was done with its RAM.
@@ -88,11 +96,11 @@ impl Agent {
     /// is missed.
     fn find(&mut self, pid: u32) {
         virtlens_tests::eventually("the VM to be found", || {
-            let snapshot: Arc<Snapshot> = self.0.collect();
+            let snapshot: Arc<Snapshot> = self.collector.collect();
             let vm = snapshot.vms.iter().find(|vm| vm.pid == pid)?;
             vm.memory.guest_bytes
         });
-        self.0.collect();
+        self.collector.collect();
     }
 }
 

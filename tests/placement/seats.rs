@@ -11,10 +11,8 @@ use virtlens_tests::{Launch, Minivm, eventually};
 /// The agent's collector, with BPF at work.
 pub(crate) fn agent() -> Collector {
     let mut agent = Collector::open(&Options {
-        root: "/".into(),
-        linger: std::time::Duration::from_mins(1),
-        node_name: None,
         pcpu_series: true,
+        ..Options::default()
     })
     .expect("the host can be read");
     let snapshot = agent.collect();
@@ -60,6 +58,14 @@ pub(crate) fn vm_of(snapshot: &Snapshot, pid: u32) -> &Vm {
 pub(crate) fn topology(snapshot: &Snapshot, pid: u32) -> Arc<Topology> {
     let topology = &vm_of(snapshot, pid).topology;
     Arc::clone(topology.as_ref().expect("every VM is judged"))
+}
+
+/// The checks that are raised for a VM by a judgement made now.
+pub(crate) fn checks(agent: &mut Collector, vm: &Minivm) -> Vec<&'static str> {
+    let snapshot = agent.collect_judged();
+    let found = vm_of(&snapshot, vm.pid()).findings.clone();
+    let found = found.expect("it was there at the judgement before");
+    found.iter().map(|one| one.check.name()).collect()
 }
 
 /// What is wrong with a VM by a judgement made now, once the agent knows all

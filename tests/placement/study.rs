@@ -9,7 +9,7 @@ use virtlens_model::snapshot::Topology;
 use virtlens_tests::Minivm;
 use virtlens_tests::process::{set_affinity, tids};
 
-use crate::seats::{agent, assert_found, judged, pin, pinned, topology};
+use crate::seats::{agent, assert_found, checks, judged, pin, pinned, topology};
 
 /// What QEMU tells when nobody asks: a package for each vCPU.
 const NOT_TOLD: &str = "sockets=4";
@@ -84,8 +84,10 @@ fn kubevirts_order_of_pins_splits_and_shares() {
         ],
     );
     assert_eq!((found.pinned_vcpus, pairs(&found)), (4, (0, 2, 2)));
+    assert_eq!(checks(&mut agent, &vm), ["smt_split", "smt_shared"]);
     pin(&vm, &[0, 1, 2, 3]);
     let mended = judged(&mut agent, &vm);
     assert_found(&mended, &[]);
+    assert_eq!(checks(&mut agent, &vm), [] as [&str; 0]);
     assert_eq!(pairs(&mended), (2, 0, 0));
 }

@@ -4,10 +4,10 @@
 //! The rig describes them in a file; every expectation here comes from that
 //! file and from the kernel's own counters, never from the agent.
 
+mod doctor;
 mod pods;
 mod throttle;
 
-use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -19,13 +19,7 @@ use virtlens_tests::process::Schedstat;
 /// Which features this kernel gave; `kernels.toml` says which it must.
 #[test]
 fn features_are_reported() {
-    let options = Options {
-        root: PathBuf::from("/"),
-        linger: Duration::from_mins(1),
-        node_name: None,
-        pcpu_series: false,
-    };
-    let mut collector = Collector::open(&options).expect("the host can be read");
+    let mut collector = Collector::open(&Options::default()).expect("the host can be read");
     collector.collect();
     for row in collector.check() {
         println!("{}: {} {}", row.feature, row.state, row.detail);

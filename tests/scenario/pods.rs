@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
@@ -40,16 +39,14 @@ pub(crate) struct CpuStat {
 
 impl Reader {
     pub(crate) fn new() -> Self {
-        let options = Options {
-            root: PathBuf::from("/"),
-            linger: Duration::from_mins(1),
-            node_name: None,
-            pcpu_series: false,
-        };
+        Self::with(&Options::default())
+    }
+
+    pub(crate) fn with(options: &Options) -> Self {
         let scenario = Scenario::read().expect("this suite runs in tests/vm");
         let mut reader = Self {
             scenario,
-            collector: Collector::open(&options).expect("the host can be read"),
+            collector: Collector::open(options).expect("the host can be read"),
         };
         // A vCPU is found when it is first seen inside KVM_RUN.
         for _ in 0..10 {
@@ -61,6 +58,11 @@ impl Reader {
 
     pub(crate) fn read(&mut self) -> Arc<Snapshot> {
         self.collector.collect()
+    }
+
+    /// Reads and judges what was done since the last judgement.
+    pub(crate) fn judge(&mut self) -> Arc<Snapshot> {
+        self.collector.collect_judged()
     }
 
     pub(crate) fn named(&self) -> &Pod {
@@ -127,15 +129,20 @@ impl Reader {
         }
     }
 
-    /// What the kernel charged to the pod, and to its vhost worker where that
-    /// sits elsewhere: before v6.1 a vhost kernel thread follows its owner on
-    /// v1 only (`kernel/cgroup/cgroup-v1.c`, `cgroup_attach_task_all`).
-    pub(crate) fn usage_ns(&self, pod: &Pod) -> u64 {
-        let outside = pod.vhost_tid.filter(|tid| {
+    /// The pod's vhost worker where it sits elsewhere: before v6.1 a vhost kernel
+    /// thread follows its owner on v1 only (`kernel/cgroup/cgroup-v1.c`,
+    /// `cgroup_attach_task_all`).
+    pub(crate) fn vhost_outside(pod: &Pod) -> Option<u32> {
+        pod.vhost_tid.filter(|tid| {
             let path = fs::read_to_string(format!("/proc/{tid}/cgroup")).expect("it lives");
             !path.contains(&*pod.pod_cgroup.to_string_lossy())
-        });
-        let vhost = outside.map_or(0, |tid| times(&[(tid, tid.cast_signed())])[0]);
+        })
+    }
+
+    /// What the kernel charged to the pod, and to its vhost worker where that
+    /// sits elsewhere.
+    pub(crate) fn usage_ns(&self, pod: &Pod) -> u64 {
+        let vhost = Self::vhost_outside(pod).map_or(0, |tid| times(&[(tid, tid.cast_signed())])[0]);
         self.stat(pod, "usage_usec") * 1000 + vhost
     }
 

@@ -123,7 +123,7 @@ fn head(role: Role, detail: Detail) -> &'static str {
 
 /// Cuts the middle out of what is wider than `width`: the ends of a pod's
 /// name tell most.
-pub(super) fn shorten(text: &str, width: usize) -> String {
+pub(crate) fn shorten(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }

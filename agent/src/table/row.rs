@@ -1,11 +1,9 @@
 //! What one VM used, in numbers.
 
-use std::time::Duration;
+use virtlens_model::interval::{Interval, LimitUse, is_same};
+use virtlens_model::snapshot::{Role, Snapshot, Vm};
 
-use virtlens_model::snapshot::{Quota, Role, Vm};
-
-use super::Since;
-use crate::paint::printable;
+use crate::pick::name_of;
 
 /// What one VM used: cores where there is an earlier reading, seconds where
 /// there is none. `None` is not known.
@@ -21,51 +19,32 @@ pub(super) struct Row {
 }
 
 impl Row {
-    pub(super) fn new(vm: &Vm, since: Option<Since>) -> Self {
-        let Some(Since { before, elapsed }) = since else {
-            return Self::between(vm, None, Duration::from_secs(1));
-        };
-        let same = |earlier: &&Vm| earlier.vm == vm.vm && earlier.pid == vm.pid;
-        match before.vms.iter().find(same) {
-            Some(earlier) => Self::between(vm, Some(earlier), elapsed),
+    /// What it used since `before`; nothing is known of a VM that is new.
+    pub(super) fn since(vm: &Vm, before: &Snapshot, elapsed_ns: u64) -> Self {
+        match before.vms.iter().find(|then| is_same(then, vm)) {
+            Some(then) => Self::of(&Interval::between(then, vm, elapsed_ns)),
             None => Self {
                 roles: [None; Role::ALL.len()],
                 unattributed: None,
                 wait: None,
                 throttled_percent: None,
-                ..Self::between(vm, None, elapsed)
+                ..Self::of(&Interval::since_began(vm))
             },
         }
     }
 
-    /// What `vm` used since `earlier` (or ever), a second of `elapsed`.
-    fn between(vm: &Vm, earlier: Option<&Vm>, elapsed: Duration) -> Self {
-        let rate = |now: u64, before: u64| {
-            Duration::from_nanos(now.saturating_sub(before)).div_duration_f64(elapsed)
-        };
-        let role_use = |vm: &Vm, role| vm.roles.iter().find(|of| of.role == role).copied();
-        let quota = tightest(vm);
+    pub(super) fn of(over: &Interval) -> Self {
+        let vm = over.now;
+        let limit = over.tightest();
         Self {
             name: name_of(vm),
             running: vm.running,
             vcpus: vm.vcpu_count.online.unwrap_or(vm.vcpu_count.seen),
-            roles: Role::ALL.map(|role| {
-                let before = earlier
-                    .and_then(|vm| role_use(vm, role))
-                    .map_or(0, |of| of.cpu_ns);
-                role_use(vm, role).map(|now| rate(now.cpu_ns, before))
-            }),
-            unattributed: Some(rate(
-                vm.unattributed_cpu_ns,
-                earlier.map_or(0, |vm| vm.unattributed_cpu_ns),
-            )),
-            wait: wait_ns(vm).map(|now| rate(now, earlier.and_then(wait_ns).unwrap_or(0))),
-            quota_cores: quota.and_then(|quota| quota.cores),
-            throttled_percent: quota.and_then(|quota| {
-                let before = earlier
-                    .and_then(|vm| vm.quota.iter().find(|before| before.cgroup == quota.cgroup));
-                throttled_percent(quota, before)
-            }),
+            roles: Role::ALL.map(|role| over.role(role).map(|role| over.cores(role.cpu_ns))),
+            unattributed: Some(over.cores(over.unattributed_cpu_ns())),
+            wait: over.wait_ns().map(|ns| over.cores(ns)),
+            quota_cores: limit.map(|limit| limit.cores),
+            throttled_percent: limit.and_then(|limit| throttled_percent(&limit)),
         }
     }
 
@@ -87,38 +66,10 @@ impl Row {
     }
 }
 
-fn name_of(vm: &Vm) -> String {
-    let name = match (&vm.namespace, &vm.pod) {
-        (Some(namespace), Some(pod)) => format!("{namespace}/{pod}"),
-        _ => vm.vm.to_string(),
-    };
-    printable(&name)
-}
-
-fn wait_ns(vm: &Vm) -> Option<u64> {
-    vm.roles
-        .iter()
-        .filter_map(|role| role.wait_ns)
-        .reduce(u64::saturating_add)
-}
-
-/// The level that limits the VM most.
-fn tightest(vm: &Vm) -> Option<&Quota> {
-    let limited = vm
-        .quota
-        .iter()
-        .filter_map(|quota| Some((quota.cores?, quota)));
-    limited
-        .min_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map(|(_, quota)| quota)
-}
-
 /// In which share of the periods that it ran in it was throttled; `None` if
 /// it did not run.
 #[expect(clippy::cast_precision_loss, reason = "a percentage with one decimal")]
-fn throttled_percent(now: &Quota, before: Option<&Quota>) -> Option<f64> {
-    let (periods, throttled) = before.map_or((0, 0), |it| (it.periods, it.throttled_periods));
-    let periods = now.periods.saturating_sub(periods);
-    let throttled = now.throttled_periods.saturating_sub(throttled);
-    (periods > 0).then(|| 100.0 * throttled as f64 / periods as f64)
+fn throttled_percent(limit: &LimitUse) -> Option<f64> {
+    let (periods, throttled) = (limit.periods as f64, limit.throttled_periods as f64);
+    (limit.periods > 0).then(|| 100.0 * throttled / periods)
 }

@@ -142,3 +142,22 @@ fn addresses_and_times_read_as_people_write_them() {
         );
     }
 }
+
+#[test]
+fn thresholds_are_set_by_name() {
+    let bounds = |text| from_yaml(text).map(|settings| Config::from(settings).bounds);
+    let set = bounds("thresholds: {vhost_busy: 0.5, pool_threads: 16}\n").expect("good");
+    assert_eq!(set.get("vhost_busy"), Some(0.5));
+    assert_eq!(set.get("pool_threads"), Some(16.0));
+    let usual = bounds("linger: 1s\n").expect("good");
+    assert_eq!(set.get("quota_used"), usual.get("quota_used"));
+    for (text, reason) in [
+        ("thresholds: {vhost: 1}\n", "\"vhost\" is no threshold"),
+        ("thresholds: {vhost_busy: 0}\n", "expected more than 0"),
+        ("thresholds: {vhost_busy: .nan}\n", "expected more than 0"),
+        ("thresholds: {vhost_busy: high}\n", "high"),
+    ] {
+        let error = bounds(text).expect_err("bad");
+        assert!(error.contains(reason), "{error}");
+    }
+}

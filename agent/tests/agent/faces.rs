@@ -1,13 +1,11 @@
 //! Whole outputs, compared with reviewed files.
 
-use std::time::Duration;
-
 use virtlens::catalogue;
 use virtlens::check;
 use virtlens::collect::CheckRow;
 use virtlens::page;
 use virtlens::paint::Style;
-use virtlens::table::{Since, render};
+use virtlens::table::render;
 use virtlens_model::snapshot::Snapshot;
 
 use crate::golden_file::assert_golden;
@@ -22,14 +20,15 @@ const PLAIN: Style = Style {
 
 /// The fixture, and itself two seconds earlier.
 fn two_readings() -> (Snapshot, Snapshot) {
-    let now = fixture::snapshot();
+    let mut now = fixture::snapshot();
     let mut before = now.clone();
+    now.clock_ns = 2000 * MS;
     let kata = &mut before.vms[0];
     for role in &mut kata.roles {
         role.cpu_ns -= 240 * MS / (1 + role.role as u64);
         role.wait_ns = role.wait_ns.map(|ns| ns.saturating_sub(50 * MS));
     }
-    for quota in &mut kata.quota {
+    for quota in kata.quota.iter_mut().chain(&mut kata.limits) {
         quota.periods = quota.periods.saturating_sub(20);
         quota.throttled_periods = quota.throttled_periods.saturating_sub(5);
     }
@@ -57,10 +56,7 @@ fn the_table_of_totals() {
 #[test]
 fn the_table_of_rates() {
     let (before, now) = two_readings();
-    let since = Some(Since {
-        before: &before,
-        elapsed: Duration::from_secs(2),
-    });
+    let since = Some(&before);
     assert_golden(golden("table-rates-80.txt"), &render(&now, since, PLAIN));
     let wide = Style {
         width: None,
@@ -92,10 +88,7 @@ fn without_style(text: &str) -> String {
 #[test]
 fn no_line_of_the_table_is_wider_than_the_terminal() {
     let (before, now) = two_readings();
-    let since = Some(Since {
-        before: &before,
-        elapsed: Duration::from_secs(2),
-    });
+    let since = Some(&before);
     for table in [render(&now, since, PLAIN), render(&now, None, PLAIN)] {
         for line in table.lines().filter(|line| !line.starts_with("off: ")) {
             assert!(line.chars().count() <= 80, "{line}");
@@ -166,8 +159,12 @@ fn the_help_of_each_command() {
         &["--help"][..],
         &["run", "--help"],
         &["snapshot", "--help"],
+        &["top", "--help"],
+        &["doctor", "--help"],
         &["check", "--help"],
         &["metrics", "--help"],
+        &["topology", "--help"],
+        &["completion", "--help"],
     ] {
         let help = output(args);
         assert!(help.status.success());
@@ -178,6 +175,43 @@ fn the_help_of_each_command() {
         assert_golden(
             golden(&name),
             std::str::from_utf8(&help.stdout).expect("text"),
+        );
+    }
+}
+
+#[test]
+fn every_help_has_an_example_that_the_program_takes() {
+    let list = output(&["--help"]);
+    let list = String::from_utf8(list.stdout).expect("text");
+    let commands = list.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let commands: Vec<&str> = commands
+        .take_while(|line| !line.is_empty())
+        // Not the second line of a text.
+        .filter(|line| !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    assert!(commands.len() >= 8, "{commands:?}");
+    for command in commands {
+        let help = output(&[command, "--help"]);
+        let help = String::from_utf8(help.stdout).expect("text");
+        let example = help.split("Example: ").nth(1);
+        assert!(
+            example.is_some_and(|text| text.contains(&format!("virtlens {command}"))),
+            "{help}"
+        );
+    }
+}
+
+#[test]
+fn shells_are_told_how_to_complete() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = output(&["completion", shell]);
+        assert!(script.status.success());
+        let script = String::from_utf8(script.stdout).expect("text");
+        assert!(
+            script.contains("doctor") && script.contains("interval"),
+            "{shell}"
         );
     }
 }

@@ -1,6 +1,7 @@
 //! The agent's faces: whole outputs, and the real program from outside.
 
 mod config;
+mod doctor;
 mod errors;
 mod faces;
 #[path = "../../../crates/export/tests/fixture/mod.rs"]
@@ -8,9 +9,11 @@ mod fixture;
 #[path = "../../../crates/export/tests/golden_file/mod.rs"]
 mod golden_file;
 mod http;
+mod pick;
 mod program;
 mod readings;
 mod serving;
+mod top;
 mod topology;
 
 /// Where the reviewed output of this name is.

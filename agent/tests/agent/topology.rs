@@ -1,7 +1,8 @@
 //! The drawing of a host's CPUs.
 
 use virtlens::paint::Style;
-use virtlens::topology::{View, is_called, render};
+use virtlens::pick::is_called;
+use virtlens::topology::{View, render};
 use virtlens_model::cpuset::CpuSet;
 use virtlens_model::snapshot::Snapshot;
 use virtlens_model::topology::host::{CpuFact, HostTopology};
@@ -81,21 +82,4 @@ fn a_host_that_tells_nothing_is_a_list_of_cpus() {
     );
     assert!(drawn.contains("cpu 0    A0!"), "{drawn}");
     assert!(drawn.contains("cpu 1\n"), "{drawn}");
-}
-
-#[test]
-fn a_vm_is_called_by_pod_by_name_by_uid_and_by_pid() {
-    let snapshot = snapshot();
-    let kata = &snapshot.vms[0];
-    for name in [
-        "shop/web-0",
-        "web-0",
-        "sandbox-7c41e0",
-        "2f1c7a52-9b1e-4c8e-a1f0-5d1f0f4e9b11",
-        "4242",
-    ] {
-        assert!(is_called(kata, name), "{name}");
-        assert!(!is_called(&snapshot.vms[2], name), "{name}");
-    }
-    assert!(!is_called(kata, "other/web-0"));
 }

@@ -6,6 +6,7 @@ use virtlens_model::snapshot::Vm;
 
 use crate::Reading;
 use crate::agent_rows::AGENT_FAMILIES;
+use crate::finding_rows::FINDING_FAMILIES;
 use crate::memory_rows::MEMORY_FAMILIES;
 use crate::placement_rows::PLACEMENT_FAMILIES;
 use crate::samples::Samples;
@@ -82,6 +83,7 @@ pub fn families() -> impl Iterator<Item = &'static Family> {
         .chain(THROTTLE_FAMILIES)
         .chain(PLACEMENT_FAMILIES)
         .chain(MEMORY_FAMILIES)
+        .chain(FINDING_FAMILIES)
         .chain(AGENT_FAMILIES)
 }
 

@@ -12,6 +12,7 @@
 mod agent_rows;
 mod encode;
 mod family;
+mod finding_rows;
 mod format;
 mod memory_rows;
 mod placement_rows;

@@ -157,6 +157,8 @@ pub struct Memory {
     pub guest_bytes: Option<u64>,
     /// Memory of the VMM's process that is there, huge pages too, bytes.
     pub resident_bytes: Option<u64>,
+    /// Of that, huge pages of hugetlbfs.
+    pub resident_huge_bytes: Option<u64>,
     /// The highest of that so far.
     pub resident_peak_bytes: Option<u64>,
     /// What the cgroup with the tightest limit uses, or else the pod's.
@@ -284,6 +286,7 @@ pub fn read(
     Memory {
         guest_bytes: fact.guest_bytes,
         resident_bytes: resident,
+        resident_huge_bytes: resident.map(|_| fact.huge_bytes),
         resident_peak_bytes: peak,
         cgroup_bytes: cgroup.map(|memory| memory.usage_bytes),
         cgroup_limit_bytes: cgroup.and_then(|memory| memory.limit_bytes),

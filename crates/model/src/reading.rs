@@ -178,6 +178,7 @@ impl<'a> Reading<'a> {
             unattributed_cpu_ns: unattributed.cpu_ns,
             guest_ns: (self.guest_known || guest > 0).then_some(guest),
             vcpu_count: VcpuCount {
+                boot: member.identity.boot_vcpus,
                 online: self.online_vcpus,
                 seen: count(
                     self.vcpus
@@ -199,6 +200,7 @@ impl<'a> Reading<'a> {
             moves,
             topology: None,
             memory,
+            findings: None,
         }
     }
 

@@ -7,15 +7,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::cpuset::CpuSet;
 use crate::facts::{Comm, Moves};
+use crate::finding::Findings;
 use crate::memory::Memory;
 use crate::placement::{Mismatch, MismatchKind, Pairs, Unjudged};
 use crate::throttle::Throttle;
-use crate::topology::guest::{GuestPlace, GuestShape};
-use crate::topology::host::HostPlace;
+use crate::topology::guest::GuestShape;
+
+mod vcpu;
+
+pub use vcpu::{ExitCounts, HaltPoll, Vcpu, VcpuCount};
 
 /// The version of the JSON shape.
 pub const API_VERSION: &str = "virtlens/v1";
@@ -30,6 +34,10 @@ pub struct Snapshot {
     pub kind: &'static str,
     /// When it was taken, RFC 3339, UTC.
     pub time: String,
+    /// The same on a clock of the agent's own that never jumps, ns: what two
+    /// readings of one agent differ by is the time between them.
+    #[serde(skip)]
+    pub clock_ns: u64,
     /// The node.
     pub node: Node,
     /// What was read, and what could not be.
@@ -187,7 +195,7 @@ impl Scope {
 }
 
 /// One VM.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Vm {
     /// The pod's namespace, where it is known.
     pub namespace: Option<Arc<str>>,
@@ -236,6 +244,8 @@ pub struct Vm {
     pub topology: Option<Arc<Topology>>,
     /// Its memory: what it holds, gave back and took again.
     pub memory: Memory,
+    /// What is wrong with it, as last judged; `None` before that.
+    pub findings: Option<Findings>,
 }
 
 /// How a VM sits on the host's CPUs.
@@ -266,15 +276,6 @@ pub struct Misplaced {
     pub mismatch: Mismatch,
     /// When it was first seen, RFC 3339, UTC.
     pub since: String,
-}
-
-/// How many vCPUs a VM has.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct VcpuCount {
-    /// vCPUs that KVM holds, if that is known.
-    pub online: Option<u32>,
-    /// vCPUs that have a thread which was seen to run them.
-    pub seen: u32,
 }
 
 /// What one role of a VM used since the VM began.
@@ -315,55 +316,6 @@ pub struct Thread {
     pub affinity: Option<Arc<CpuSet>>,
 }
 
-/// One vCPU of a VM.
-#[derive(Debug, Clone, Serialize)]
-pub struct Vcpu {
-    /// `vcpu_id`: the x2APIC id that the guest sees.
-    pub id: u32,
-    /// `vcpu_idx`: dense, in order of creation.
-    pub index: Option<u32>,
-    /// The thread that runs it; `None` once it was unplugged.
-    pub tid: Option<u32>,
-    /// CPU time, ns, of all threads that ever ran it.
-    pub cpu_ns: u64,
-    /// Run delay, ns, of all threads that ever ran it.
-    pub wait_ns: Option<u64>,
-    /// Guest-mode time, ns (an estimate: sampled by the tick).
-    pub guest_ns: Option<u64>,
-    /// Time spent polling in a HLT.
-    pub halt_poll_ns: Option<HaltPoll>,
-    /// Time blocked in a HLT, ns.
-    pub halt_wait_ns: Option<u64>,
-    /// Exits by class.
-    pub exits: Option<ExitCounts>,
-    /// Page faults that KVM fixed.
-    pub pf_fixed: Option<u64>,
-    /// Page faults taken.
-    pub pf_taken: Option<u64>,
-    /// Whether it was preempted inside the guest when it was read.
-    pub preempted: Option<bool>,
-    /// The CPU it runs on, or ran on last.
-    pub pcpu: Option<u32>,
-    /// The CPUs it may run on, as a list.
-    pub affinity: Option<Arc<CpuSet>>,
-    /// Where the guest believes it to be.
-    pub guest: Option<GuestPlace>,
-    /// Where its pCPU is.
-    pub host: Option<HostPlace>,
-    /// CPU time on each pCPU since the vCPU was first seen, ns; empty unless
-    /// it was asked for.
-    pub residency_ns: BTreeMap<u32, u64>,
-}
-
-/// Time a vCPU spent polling for a wake-up, ns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct HaltPoll {
-    /// A wake-up came while it polled.
-    pub success: u64,
-    /// None came.
-    pub fail: u64,
-}
-
 /// One I/O worker: a vhost worker, an iothread or a virtiofsd thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Worker {
@@ -401,51 +353,4 @@ pub struct Quota {
     pub used_ns: BTreeMap<Role, u64>,
     /// What was seen of its throttling, where that is followed.
     pub throttle: Option<Throttle>,
-}
-
-/// VM exits by class; the classes add up to all exits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ExitCounts(pub [u64; 7]);
-
-impl ExitCounts {
-    /// The names of the classes, see [`crate::facts::Exits`].
-    pub const KINDS: [&'static str; 7] = [
-        "io",
-        "mmio",
-        "halt",
-        "interrupt",
-        "interrupt_window",
-        "hypercall",
-        "other",
-    ];
-
-    /// The classes by name.
-    pub fn by_kind(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        Self::KINDS.into_iter().zip(self.0)
-    }
-
-    /// Exits for HLT.
-    pub fn halt(&self) -> u64 {
-        self.0[2]
-    }
-
-    /// Exits of no class: EPT faults, MSRs, CPUID …
-    pub fn other(&self) -> u64 {
-        self.0[6]
-    }
-
-    /// The classes of two vCPUs together.
-    #[must_use]
-    pub fn plus(mut self, more: Self) -> Self {
-        for (sum, count) in self.0.iter_mut().zip(more.0) {
-            *sum = sum.saturating_add(count);
-        }
-        self
-    }
-}
-
-impl Serialize for ExitCounts {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.by_kind())
-    }
 }

@@ -78,6 +78,9 @@ pub struct Identity {
     /// NUMA nodes that its guest was told of, which CPUID does not tell. Known
     /// of QEMU only (`-numa node`, hw/core/numa.c), where it sets them all.
     pub guest_nodes: Option<u32>,
+    /// vCPUs that it was booted with; more may have been plugged in. Known of
+    /// QEMU only (`-smp`, hw/core/machine-smp.c).
+    pub boot_vcpus: Option<u32>,
 }
 
 /// What the process is, by its file, its arguments and its name.
@@ -98,6 +101,7 @@ pub fn identify(process: &ProcessFact) -> Identity {
     Identity {
         vmm,
         guest_nodes: (vmm == Vmm::Qemu && !args.is_empty()).then(|| qemu_nodes(args)),
+        boot_vcpus: (vmm == Vmm::Qemu).then(|| qemu_boot_vcpus(args)).flatten(),
         runtime: runtime(vmm, args, name.as_deref()),
         name: name.and_then(|name| clean(&name)),
     }
@@ -110,6 +114,15 @@ fn qemu_nodes(args: &[String]) -> u32 {
         .filter(|pair| pair[0].trim_start_matches('-') == "numa");
     let nodes = options.filter(|pair| pair[1].split(',').next() == Some("node"));
     u32::try_from(nodes.count()).unwrap_or(u32::MAX).max(1)
+}
+
+/// The first value of `-smp`, or its `cpus`; without both the counts of sockets
+/// and so on decide, which is not followed here.
+fn qemu_boot_vcpus(args: &[String]) -> Option<u32> {
+    let value = option(args, &["-smp", "--smp"])?;
+    let mut parts = value.split(',');
+    let first = parts.clone().next().and_then(|part| part.parse().ok());
+    first.or_else(|| parts.find_map(|part| part.strip_prefix("cpus=")?.parse().ok()))
 }
 
 /// The VMM by the name of the file that runs, of `argv[0]` (Nix and others

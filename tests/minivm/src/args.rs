@@ -58,6 +58,10 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) memfd: bool,
 
+    /// For how long a halted vCPU polls at most, µs [default: the host's]
+    #[arg(long, value_name = "US")]
+    pub(crate) halt_poll_us: Option<u32>,
+
     /// Stands in the command line, as in a VMM's; not used
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,

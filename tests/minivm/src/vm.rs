@@ -9,8 +9,8 @@
 
 use anyhow::{Context, bail, ensure};
 use kvm_bindings::{
-    CpuId, KVM_MAX_CPUID_ENTRIES, KVM_MP_STATE_RUNNABLE, kvm_cpuid_entry2, kvm_mp_state, kvm_regs,
-    kvm_userspace_memory_region,
+    CpuId, KVM_CAP_HALT_POLL, KVM_MAX_CPUID_ENTRIES, KVM_MP_STATE_RUNNABLE, kvm_cpuid_entry2,
+    kvm_enable_cap, kvm_mp_state, kvm_regs, kvm_userspace_memory_region,
 };
 use kvm_ioctls::{Kvm, VcpuFd, VmFd};
 
@@ -60,6 +60,9 @@ impl Vm {
             .context("KVM_SET_TSS_ADDR")?;
         // With it, HLT blocks in the kernel; without, KVM_RUN returns KVM_EXIT_HLT.
         fd.create_irq_chip().context("KVM_CREATE_IRQCHIP")?;
+        if let Some(us) = args.halt_poll_us {
+            limit_halt_polling(&fd, us)?;
+        }
         let ram = Mapping::new(args.mem, args.memfd)?;
         let firmware = Mapping::new(PAGE_BYTES, false)?;
         firmware.write(Program::Spin as u64 & (PAGE_BYTES - 1), &[0xeb, 0xfe])?;
@@ -109,6 +112,16 @@ impl Vm {
         // SAFETY: the mapping is never unmapped, and slots do not overlap.
         unsafe { self.fd.set_user_memory_region(region) }.context("KVM_SET_USER_MEMORY_REGION")
     }
+}
+
+/// Sets `max_halt_poll_ns` of the VM (`KVM_CAP_HALT_POLL`, since v5.7).
+fn limit_halt_polling(fd: &VmFd, us: u32) -> anyhow::Result<()> {
+    let cap = kvm_enable_cap {
+        cap: KVM_CAP_HALT_POLL,
+        args: [u64::from(us) * 1000, 0, 0, 0],
+        ..Default::default()
+    };
+    fd.enable_cap(&cap).context("KVM_CAP_HALT_POLL")
 }
 
 /// Lets the vCPU begin a program, whatever it did before.

@@ -23,6 +23,7 @@ pub(crate) fn reading(vms: u32, vcpus: u32) -> Arc<Reading> {
             api_version: API_VERSION,
             kind: "Snapshot",
             time: "2026-01-01T00:00:00Z".to_owned(),
+            clock_ns: 0,
             node: Node {
                 name: "node-a".to_owned(),
                 kernel: "6.18.0".to_owned(),
@@ -87,6 +88,7 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
         threads: Vec::new(),
         vcpus: (0..vcpus).map(|id| vcpu(id, ns)).collect(),
         vcpu_count: VcpuCount {
+            boot: Some(vcpus),
             online: Some(vcpus),
             seen: vcpus,
         },
@@ -120,6 +122,8 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
         }),
         topology: Some(Arc::new(topology(vcpus))),
         memory: memory(ns),
+        // Nothing is wrong with it.
+        findings: Some([].into()),
     }
 }
 
@@ -133,6 +137,7 @@ fn memory(ns: &mut Numbers) -> Memory {
     Memory {
         guest_bytes: bytes(),
         resident_bytes: bytes(),
+        resident_huge_bytes: Some(0),
         resident_peak_bytes: bytes(),
         cgroup_bytes: bytes(),
         cgroup_limit_bytes: bytes(),

@@ -446,3 +446,19 @@ fn a_guest_has_the_nodes_that_qemu_was_told_of() {
         None
     );
 }
+
+#[test]
+fn a_vm_booted_with_the_vcpus_that_qemu_was_told_of() {
+    let boot = |exe, command: &str| identify(&process(exe, command)).boot_vcpus;
+    let qemu = "/usr/bin/qemu-system-x86_64";
+    for (smp, vcpus) in [
+        ("-smp 2,sockets=8,maxcpus=8", Some(2)),
+        ("-smp cpus=4,maxcpus=8", Some(4)),
+        ("-smp maxcpus=8,cpus=3", Some(3)),
+        ("-smp sockets=2,cores=2", None),
+        ("-m 1G", None),
+    ] {
+        assert_eq!(boot(qemu, &format!("qemu {smp}")), vcpus, "{smp}");
+    }
+    assert_eq!(boot("/usr/bin/firecracker", "fc -smp 2"), None);
+}

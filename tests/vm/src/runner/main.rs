@@ -267,7 +267,7 @@ fn exec(cli: &Cli) -> anyhow::Result<Option<Suite>> {
         program: std::fs::canonicalize(program).with_context(|| program.to_owned())?,
         directory: PathBuf::from("/"),
         args: args.to_vec(),
-        deadline_s: 300,
+        deadline_s: 420,
     }))
 }
 

@@ -1,0 +1,89 @@
+//! Where the facts come from: BPF, or where it cannot be had /proc.
+
+use rustc_hash::FxHashSet;
+use virtlens_host::{CgroupVersion, Cgroups, HostRoot, ProcSource};
+use virtlens_model::facts::{CgroupId, Facts, Owner, WatchedCgroup};
+use virtlens_model::topology::host::HostTopology;
+use virtlens_probe::facts::KernelFacts;
+use virtlens_probe::plan;
+use virtlens_probe::source::TaskPass;
+
+/// Where the facts come from.
+pub(crate) enum Backend {
+    Bpf(Box<TaskPass>),
+    /// With the reason why there is no BPF.
+    Proc(Box<ProcSource>, String),
+    Nothing(String),
+}
+
+impl Backend {
+    /// The best that this host allows.
+    pub(crate) fn open(
+        root: &HostRoot,
+        kernel: &KernelFacts,
+        cgroups: &Result<Cgroups, String>,
+        version: CgroupVersion,
+    ) -> Self {
+        let why = match TaskPass::load(plan::plan(kernel), version == CgroupVersion::V1) {
+            Ok(pass) => return Self::Bpf(Box::new(pass)),
+            Err(error) => error.to_string(),
+        };
+        match cgroups {
+            Ok(cgroups) => Self::Proc(
+                Box::new(ProcSource::new(root.clone(), cgroups.clone())),
+                why,
+            ),
+            Err(_) => Self::Nothing(format!("{why}; and /proc needs cgroups, which are off too")),
+        }
+    }
+
+    /// With where vCPUs ran, if it is wanted and can be told.
+    pub(crate) fn read(&mut self, with_residency: bool) -> anyhow::Result<Facts> {
+        match self {
+            Self::Bpf(pass) => {
+                if with_residency {
+                    pass.want_residency();
+                }
+                Ok(pass.read()?)
+            }
+            Self::Proc(proc, _) => Ok(proc.read()?),
+            Self::Nothing(_) => Ok(Facts::default()),
+        }
+    }
+
+    pub(crate) fn set_host(&mut self, host: &HostTopology) -> anyhow::Result<()> {
+        match self {
+            Self::Bpf(pass) => Ok(pass.set_host(host)?),
+            Self::Proc(..) | Self::Nothing(_) => Ok(()),
+        }
+    }
+
+    /// Sets what is watched. True if that changes what a reading sees.
+    pub(crate) fn watch(&mut self, watched: &FxHashSet<WatchedCgroup>) -> anyhow::Result<bool> {
+        match self {
+            Self::Bpf(pass) => Ok(pass.watch(watched)?),
+            Self::Proc(proc, _) => {
+                let watched: Vec<WatchedCgroup> = watched.iter().copied().collect();
+                Ok(proc.watch(&watched))
+            }
+            Self::Nothing(_) => Ok(false),
+        }
+    }
+
+    /// Sets which cgroups can have a limit.
+    pub(crate) fn set_levels(&mut self, levels: FxHashSet<CgroupId>) -> anyhow::Result<()> {
+        match self {
+            Self::Bpf(pass) => Ok(pass.set_levels(levels)?),
+            Self::Proc(..) | Self::Nothing(_) => Ok(()),
+        }
+    }
+
+    pub(crate) fn forget(&mut self, gone: &FxHashSet<Owner>) -> anyhow::Result<()> {
+        match self {
+            Self::Bpf(pass) => pass.forget(gone)?,
+            Self::Proc(proc, _) => proc.forget(gone),
+            Self::Nothing(_) => {}
+        }
+        Ok(())
+    }
+}

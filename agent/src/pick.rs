@@ -1,0 +1,86 @@
+//! Which VM is meant by a name.
+
+use virtlens_model::snapshot::Vm;
+
+use crate::paint::printable;
+
+/// What people call the VM: its pod's NAMESPACE/NAME, where that is known.
+pub fn name_of(vm: &Vm) -> String {
+    let name = match (&vm.namespace, &vm.pod) {
+        (Some(namespace), Some(pod)) => format!("{namespace}/{pod}"),
+        _ => vm.vm.to_string(),
+    };
+    printable(&name)
+}
+
+/// Whether `vm` is called `wanted`: by its name, its pod's NAMESPACE/NAME, its
+/// pod's uid, or its VMM's pid.
+pub fn is_called(vm: &Vm, wanted: &str) -> bool {
+    let pod = vm.namespace.as_deref().zip(vm.pod.as_deref());
+    *vm.vm == *wanted
+        || vm.uid.as_deref() == Some(wanted)
+        || vm.pid.to_string() == wanted
+        || pod.is_some_and(|(namespace, pod)| {
+            wanted.split_once('/') == Some((namespace, pod)) || pod == wanted
+        })
+}
+
+/// There is no VM of that name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no VM {wanted}; {}`virtlens snapshot` shows all that there are", self.hint())]
+pub struct NoSuchVm {
+    wanted: String,
+    nearest: Vec<String>,
+}
+
+impl NoSuchVm {
+    fn hint(&self) -> String {
+        match self.nearest.as_slice() {
+            [] => String::new(),
+            [one] => format!("the nearest name is {one}; "),
+            more => format!("the nearest names are {}; ", more.join(", ")),
+        }
+    }
+}
+
+/// How many names are offered instead of one that is not there.
+const OFFERED: usize = 3;
+
+/// From how alike on a name is offered, 0 to 1.
+const ALIKE: f64 = 0.6;
+
+/// Those of `vms` that are called `wanted`; all if nothing is wanted.
+///
+/// # Errors
+///
+/// When there is none, with the nearest names.
+pub fn pick<'v>(vms: &'v [Vm], wanted: Option<&str>) -> Result<Vec<&'v Vm>, NoSuchVm> {
+    let Some(wanted) = wanted else {
+        return Ok(vms.iter().collect());
+    };
+    let picked: Vec<&Vm> = vms.iter().filter(|vm| is_called(vm, wanted)).collect();
+    if picked.is_empty() {
+        return Err(NoSuchVm {
+            wanted: printable(wanted),
+            nearest: nearest(vms, wanted),
+        });
+    }
+    Ok(picked)
+}
+
+fn nearest(vms: &[Vm], wanted: &str) -> Vec<String> {
+    let alike = |name: &str| strsim::jaro_winkler(&name.to_lowercase(), &wanted.to_lowercase());
+    let mut names: Vec<(f64, String)> = vms
+        .iter()
+        .map(|vm| {
+            // A pod may be called without its namespace.
+            let names = [Some(&*vm.vm), vm.pod.as_deref(), Some(&name_of(vm))];
+            let best = names.into_iter().flatten().map(alike).fold(0.0, f64::max);
+            (best, name_of(vm))
+        })
+        .filter(|(alike, _)| *alike >= ALIKE)
+        .collect();
+    names.sort_by(|(a, one), (b, other)| b.total_cmp(a).then_with(|| one.cmp(other)));
+    names.truncate(OFFERED);
+    names.into_iter().map(|(_, name)| name).collect()
+}

@@ -1,0 +1,86 @@
+//! The last readings: what is shown is what lies between two of them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use virtlens_model::interval::{Interval, is_same};
+use virtlens_model::snapshot::{Snapshot, Vm};
+
+/// As many readings are kept as fit here, each VM of each counted; two at least.
+const MAX_VMS: usize = 6000;
+
+/// Nor more than this of them: two minutes by the second.
+const MAX_READINGS: usize = 120;
+
+/// The last readings, the newest last.
+#[derive(Debug, Default)]
+pub struct History {
+    readings: VecDeque<Arc<Snapshot>>,
+}
+
+impl History {
+    /// Adds a reading. One that failed, and shows the VMs of the last one, adds
+    /// nothing.
+    pub fn add(&mut self, reading: Arc<Snapshot>) {
+        let last = self.readings.back();
+        if last.is_some_and(|last| last.clock_ns == reading.clock_ns) {
+            self.readings.pop_back();
+        }
+        self.readings.push_back(reading);
+        while self.readings.len() > MAX_READINGS || self.readings.len() > 2 && self.vms() > MAX_VMS
+        {
+            self.readings.pop_front();
+        }
+    }
+
+    /// How many times between readings there are.
+    pub fn len(&self) -> usize {
+        self.readings.len().saturating_sub(1)
+    }
+
+    /// Whether there is nothing to show yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The reading that many before the newest.
+    pub fn at(&self, back: usize) -> Option<&Arc<Snapshot>> {
+        let newest = self.readings.len().checked_sub(1)?;
+        self.readings.get(newest.checked_sub(back)?)
+    }
+
+    /// What a VM used in the time that ends with the reading that many before the
+    /// newest; `None` if it was not there at both ends.
+    pub fn over(&self, name: &str, back: usize) -> Option<Interval<'_>> {
+        let (before, now) = (self.at(back + 1)?, self.at(back)?);
+        let vm = find(now, name)?;
+        let then = find(before, name).filter(|then| is_same(then, vm))?;
+        let length_ns = now.clock_ns.saturating_sub(before.clock_ns);
+        Some(Interval::between(then, vm, length_ns))
+    }
+
+    /// A value of a VM in each time up to the reading that many before the newest,
+    /// the oldest first; at most `count`.
+    pub fn series(
+        &self,
+        name: &str,
+        back: usize,
+        count: usize,
+        value: impl Fn(&Interval) -> Option<f64>,
+    ) -> Vec<Option<f64>> {
+        let oldest = self.len().min(back + count);
+        let times = (back..oldest).rev();
+        times
+            .map(|back| self.over(name, back).and_then(|over| value(&over)))
+            .collect()
+    }
+
+    fn vms(&self) -> usize {
+        self.readings.iter().map(|reading| reading.vms.len()).sum()
+    }
+}
+
+/// The VM of this name.
+pub fn find<'s>(reading: &'s Snapshot, name: &str) -> Option<&'s Vm> {
+    reading.vms.iter().find(|vm| *vm.vm == *name)
+}

@@ -1,0 +1,244 @@
+//! What is shown, and what each key does to it. Nothing here draws or reads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use virtlens_model::snapshot::Snapshot;
+
+use super::history::History;
+use super::rows::{Row, Sort, rows};
+
+/// How often is read, to choose from.
+pub const INTERVALS: [Duration; 7] = [
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+];
+
+/// Which screen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum View {
+    /// All VMs.
+    Fleet,
+    /// One VM, by its name on the node.
+    Vm(Arc<str>),
+}
+
+/// What has to be done outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// End.
+    Quit,
+    /// Write the reading that is shown to a file.
+    Save,
+}
+
+/// All that is shown.
+#[derive(Debug)]
+pub struct Top {
+    /// What was read.
+    pub history: History,
+    /// The screen.
+    pub view: View,
+    /// Its lines that are scrolled away, of one VM.
+    pub scroll: usize,
+    /// The name of the VM that the cursor is on.
+    pub cursor: Option<Arc<str>>,
+    /// The order of the list.
+    pub sort: Sort,
+    /// And whether it is the other way round.
+    pub is_reversed: bool,
+    /// What names have to hold.
+    pub filter: String,
+    /// Whether keys go to the filter.
+    pub is_filtering: bool,
+    /// How many readings back is shown what does not change any more; `None` is
+    /// live.
+    pub paused: Option<usize>,
+    /// How often is read.
+    pub interval: Duration,
+    /// Whether the keys are explained.
+    pub shows_help: bool,
+    /// Told in the last line until the next key.
+    pub message: String,
+    /// Rows of the list that fit, as last drawn.
+    pub page: usize,
+}
+
+impl Top {
+    /// With nothing read yet.
+    pub fn new(interval: Duration, view: View) -> Self {
+        Self {
+            history: History::default(),
+            view,
+            scroll: 0,
+            cursor: None,
+            sort: Sort::default(),
+            is_reversed: false,
+            filter: String::new(),
+            is_filtering: false,
+            paused: None,
+            interval,
+            shows_help: false,
+            message: String::new(),
+            page: 10,
+        }
+    }
+
+    /// Takes a new reading. What is paused stays as it is.
+    pub fn add(&mut self, reading: Arc<Snapshot>) {
+        let before = self.history.len();
+        self.history.add(reading);
+        if let Some(back) = &mut self.paused {
+            *back = (*back + 1).min(self.history.len().saturating_sub(1));
+        } else if before == 0 {
+            self.cursor = None;
+        }
+    }
+
+    /// How many readings back is shown.
+    pub fn back(&self) -> usize {
+        self.paused.unwrap_or(0)
+    }
+
+    /// The reading that is shown.
+    pub fn shown(&self) -> Option<&Arc<Snapshot>> {
+        self.history.at(self.back())
+    }
+
+    /// The list as it is shown.
+    pub fn rows(&self) -> Vec<Row<'_>> {
+        let Some(now) = self.shown() else {
+            return Vec::new();
+        };
+        let before = self.history.at(self.back() + 1).map(|reading| &**reading);
+        rows(before, now, &self.filter, (self.sort, self.is_reversed))
+    }
+
+    /// Which row the cursor is on: that of its VM, wherever it went.
+    pub fn row_of_cursor(&self, rows: &[Row]) -> usize {
+        let cursor = self.cursor.as_deref();
+        rows.iter()
+            .position(|row| cursor == Some(&*row.vm.vm))
+            .unwrap_or(0)
+    }
+
+    /// Does what a key is for.
+    pub fn press(&mut self, key: KeyEvent) -> Option<Action> {
+        self.message.clear();
+        if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
+            return Some(Action::Quit);
+        }
+        if self.shows_help {
+            self.shows_help = false;
+            return None;
+        }
+        if self.is_filtering {
+            self.edit_filter(key.code);
+            return None;
+        }
+        match key.code {
+            KeyCode::Char('q') | KeyCode::F(10) => return Some(Action::Quit),
+            KeyCode::Char('o') => return Some(Action::Save),
+            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.shows_help = true,
+            KeyCode::Char(' ' | 'p') => self.pause(),
+            KeyCode::Left => self.step(true),
+            KeyCode::Right => self.step(false),
+            KeyCode::Char('+') => self.change_interval(true),
+            KeyCode::Char('-') => self.change_interval(false),
+            KeyCode::Char('/') | KeyCode::F(4) => {
+                self.view = View::Fleet;
+                self.is_filtering = true;
+            }
+            KeyCode::Char('>' | 's') | KeyCode::F(6) => self.sort = self.sort.step(true),
+            KeyCode::Char('<') => self.sort = self.sort.step(false),
+            KeyCode::Char('S') => self.is_reversed = !self.is_reversed,
+            KeyCode::Esc | KeyCode::Backspace => self.leave(),
+            KeyCode::Enter => self.enter(),
+            KeyCode::Char('j') | KeyCode::Down => self.go(1),
+            KeyCode::Char('k') | KeyCode::Up => self.go(-1),
+            KeyCode::PageDown => self.go(self.page.cast_signed()),
+            KeyCode::PageUp => self.go(-self.page.cast_signed()),
+            KeyCode::Char('g') | KeyCode::Home => self.go(isize::MIN),
+            KeyCode::Char('G') | KeyCode::End => self.go(isize::MAX),
+            _ => {}
+        }
+        None
+    }
+
+    fn edit_filter(&mut self, key: KeyCode) {
+        match key {
+            KeyCode::Char(letter) => self.filter.push(letter),
+            KeyCode::Backspace => drop(self.filter.pop()),
+            KeyCode::Esc => {
+                self.filter.clear();
+                self.is_filtering = false;
+            }
+            KeyCode::Enter => self.is_filtering = false,
+            _ => {}
+        }
+    }
+
+    fn pause(&mut self) {
+        self.paused = match self.paused {
+            None => Some(0),
+            Some(_) => None,
+        };
+    }
+
+    /// To the reading before or after, while nothing moves.
+    fn step(&mut self, is_back: bool) {
+        let last = self.history.len().saturating_sub(1);
+        let back = self.back();
+        self.paused = Some(if is_back {
+            (back + 1).min(last)
+        } else {
+            back.saturating_sub(1)
+        });
+    }
+
+    fn change_interval(&mut self, is_longer: bool) {
+        let longer = INTERVALS.iter().find(|one| **one > self.interval);
+        let shorter = INTERVALS.iter().rev().find(|one| **one < self.interval);
+        let next = if is_longer { longer } else { shorter };
+        self.interval = next.copied().unwrap_or(self.interval);
+    }
+
+    fn leave(&mut self) {
+        match self.view {
+            View::Vm(_) => self.view = View::Fleet,
+            View::Fleet => self.filter.clear(),
+        }
+        self.scroll = 0;
+    }
+
+    fn enter(&mut self) {
+        let rows = self.rows();
+        let name = rows
+            .get(self.row_of_cursor(&rows))
+            .map(|row| Arc::clone(&row.vm.vm));
+        if let (View::Fleet, Some(name)) = (&self.view, name) {
+            self.cursor = Some(Arc::clone(&name));
+            self.view = View::Vm(name);
+            self.scroll = 0;
+        }
+    }
+
+    /// Down by so many lines, or up.
+    fn go(&mut self, by: isize) {
+        if let View::Vm(_) = self.view {
+            self.scroll = self.scroll.saturating_add_signed(by);
+            return;
+        }
+        let rows = self.rows();
+        let last = rows.len().saturating_sub(1);
+        let row = self.row_of_cursor(&rows);
+        let to = row.saturating_add_signed(by).min(last);
+        self.cursor = rows.get(to).map(|row| Arc::clone(&row.vm.vm));
+    }
+}

@@ -1,0 +1,121 @@
+//! What the doctor says.
+
+use std::time::Duration;
+
+use virtlens::doctor::{Diagnosis, catalogue};
+use virtlens::paint::Style;
+use virtlens_model::finding::{Bounds, Check, Finding};
+use virtlens_model::placement::MismatchKind;
+use virtlens_model::snapshot::{Snapshot, Vm};
+
+use crate::golden_file::assert_golden;
+use crate::program::output;
+use crate::{fixture, golden};
+
+const TEN_SECONDS: Duration = Duration::from_secs(10);
+const PLAIN: Style = Style {
+    width: Some(80),
+    color: false,
+};
+
+/// The fixture, with one VM that is at its limit, one that is well, and one that
+/// has ended.
+fn snapshot() -> Snapshot {
+    let mut snapshot = fixture::snapshot();
+    let capped = "the pod used 1.23 of 1.25 cores (98 %): vcpu 0.71, vhost 0.42 and virtiofsd \
+                  0.10; throttled for 4.1 s of 10.0 s, in 98 of 100 periods";
+    snapshot.vms[0].findings = Some(
+        [
+            Finding::new(Check::QuotaCapped, capped.to_owned(), 1.6),
+            Finding::new(
+                Check::Place(MismatchKind::SmtSplit),
+                "vCPUs 0 and 1 are siblings, on cores 0 and 1".to_owned(),
+                1.0,
+            ),
+            Finding::new(
+                Check::VcpusExceedQuota,
+                "2 vCPUs under a limit of 1.25 cores: 1.6 vCPUs a core".to_owned(),
+                1.1,
+            ),
+        ]
+        .into(),
+    );
+    snapshot.vms[1].findings = Some([].into());
+    snapshot
+}
+
+fn text(snapshot: &Snapshot, style: Style) -> String {
+    let vms: Vec<&Vm> = snapshot.vms.iter().collect();
+    Diagnosis::new(snapshot, &vms, TEN_SECONDS, &Bounds::default()).text(snapshot, style)
+}
+
+#[test]
+fn the_findings_of_a_node() {
+    assert_golden(golden("doctor-80.txt"), &text(&snapshot(), PLAIN));
+}
+
+#[test]
+fn the_findings_as_json() {
+    let snapshot = snapshot();
+    let vms: Vec<&Vm> = snapshot.vms.iter().collect();
+    let diagnosis = Diagnosis::new(&snapshot, &vms, TEN_SECONDS, &Bounds::default());
+    assert!(diagnosis.has_findings());
+    let json = serde_json::to_string_pretty(&diagnosis).expect("JSON") + "\n";
+    assert_golden(golden("doctor.json"), &json);
+}
+
+#[test]
+fn a_node_that_is_well() {
+    let snapshot = snapshot();
+    let well = [&snapshot.vms[1]];
+    let diagnosis = Diagnosis::new(&snapshot, &well, TEN_SECONDS, &Bounds::default());
+    assert!(!diagnosis.has_findings());
+    let text = diagnosis.text(&snapshot, PLAIN);
+    assert!(
+        text.starts_with("node-a: nothing found: 1 VM, 22 checks, 10.0 s\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal_and_colours_change_none() {
+    for width in [60, 80, 200] {
+        let style = Style {
+            width: Some(width),
+            ..PLAIN
+        };
+        let plain = text(&snapshot(), style);
+        for line in plain.lines() {
+            assert!(line.chars().count() <= width, "{width}: {line}");
+        }
+        let colored = text(
+            &snapshot(),
+            Style {
+                color: true,
+                ..style
+            },
+        );
+        assert!(colored.contains("\u{1b}[33m"));
+    }
+}
+
+#[test]
+fn the_list_of_checks() {
+    assert_golden(
+        golden("doctor-checks.txt"),
+        &catalogue(&Bounds::default(), PLAIN),
+    );
+    let out = output(&["doctor", "--checks"]);
+    assert!(out.status.success());
+    let text = String::from_utf8(out.stdout).expect("text");
+    assert_eq!(
+        text,
+        catalogue(
+            &Bounds::default(),
+            Style {
+                width: None,
+                color: false
+            }
+        )
+    );
+}

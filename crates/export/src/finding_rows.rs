@@ -1,0 +1,20 @@
+//! The family of what is wrong with VMs.
+
+use crate::family::{Family, Kind, Rows};
+
+pub(crate) const FINDING_FAMILIES: &[Family] = &[Family {
+    name: "virtlens_finding",
+    kind: Kind::Gauge,
+    unit: None,
+    help: "1 for each check that the VM fails, judged over the time since the judgement before \
+           (10 s or more); virtlens doctor --checks lists the checks.",
+    own_labels: &["check", "severity"],
+    rows: Rows::Vm(|vm, rows| {
+        vm.findings
+            .iter()
+            .flat_map(|findings| findings.iter())
+            .try_for_each(|one| {
+                rows.count(&[one.check.name().into(), one.severity.name().into()], 1)
+            })
+    }),
+}];

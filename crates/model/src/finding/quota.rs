@@ -1,0 +1,183 @@
+//! CPU limits: whether they cap the VM, who suffers, and whether they fit it.
+
+use super::{Bounds, Check, Finding, listed, percent, time};
+use crate::interval::Interval;
+use crate::snapshot::{Role, RoleUse, Scope};
+
+/// Roles of which guest I/O waits.
+const IO: [Role; 3] = [Role::Vhost, Role::Virtiofsd, Role::Iothread];
+
+pub(super) fn judge(over: &Interval, bounds: &Bounds) -> impl Iterator<Item = Finding> {
+    [
+        capped(over, bounds),
+        io_throttled(over, bounds),
+        too_many_vcpus(over, bounds),
+        both_ways(over),
+        outside(over, bounds),
+    ]
+    .into_iter()
+    .flatten()
+}
+
+fn capped(over: &Interval, bounds: &Bounds) -> Option<Finding> {
+    let worst = over
+        .limits()
+        .map(|limit| {
+            let used = over.cores(limit.total_ns()) / limit.cores;
+            (used, over.cores(over.throttled_ns(&limit)), limit)
+        })
+        .filter(|(used, throttled, _)| {
+            *used >= bounds.quota_used && *throttled >= bounds.quota_throttled
+        })
+        .max_by(|(_, one, _), (_, other, _)| one.total_cmp(other));
+    let (used, throttled, limit) = worst?;
+    let mut eaters: Vec<(Role, u64)> = Role::ALL
+        .into_iter()
+        .filter_map(|role| Some((role, limit.of(role)?)))
+        .filter(|(_, ns)| over.cores(*ns) >= 0.005)
+        .collect();
+    eaters.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    let eaters = eaters
+        .iter()
+        .map(|(role, ns)| format!("{} {:.2}", role.name(), over.cores(*ns)));
+    let about = if limit.wall_ns.is_some() {
+        ""
+    } else {
+        "up to "
+    };
+    let evidence = format!(
+        "the {} used {:.2} of {:.2} cores ({}): {}; throttled for {about}{} of {}, in {} of {} periods",
+        place_of(limit.now.scope),
+        over.cores(limit.total_ns()),
+        limit.cores,
+        percent(used),
+        listed(eaters),
+        time(over.throttled_ns(&limit)),
+        time(over.length_ns()),
+        limit.throttled_periods,
+        limit.periods,
+    );
+    Some(Finding::new(
+        Check::QuotaCapped,
+        evidence,
+        throttled / bounds.quota_throttled,
+    ))
+}
+
+fn place_of(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Pod => "pod",
+        Scope::Sandbox => "sandbox's cgroup",
+        Scope::Container => "container",
+        Scope::Overhead => "overhead cgroup",
+        Scope::Machine => "machine's cgroup",
+    }
+}
+
+fn io_throttled(over: &Interval, bounds: &Bounds) -> Option<Finding> {
+    let mut held: Vec<(RoleUse, u64)> = over
+        .limits()
+        .flat_map(|limit| {
+            let throttled_ns = over.throttled_ns(&limit);
+            let charged = over.roles().filter(move |role| {
+                IO.contains(&role.role) && limit.of(role.role).is_some_and(|ns| ns > 0)
+            });
+            charged.filter_map(move |role| {
+                let threads = u64::from(role.threads.max(1));
+                let stood_ns = role.wait_ns?.min(throttled_ns.saturating_mul(threads));
+                Some((role, stood_ns))
+            })
+        })
+        .filter(|(_, stood_ns)| over.cores(*stood_ns) >= bounds.io_throttled)
+        .collect();
+    held.sort_by_key(|(role, stood_ns)| (role.role, std::cmp::Reverse(*stood_ns)));
+    held.dedup_by_key(|(role, _)| role.role);
+    let worst_ns = held.iter().map(|(_, stood_ns)| *stood_ns).max()?;
+    let evidence = held.iter().map(|(role, stood_ns)| {
+        let hits = match role.throttle_hits {
+            Some(hits) if hits > 0 => format!(", and ran {hits} times when the limit was used up"),
+            _ => String::new(),
+        };
+        format!(
+            "{} stood ready to run for {} of {} under a throttled limit{hits}",
+            role.role.name(),
+            time(*stood_ns),
+            time(over.length_ns())
+        )
+    });
+    Some(Finding::new(
+        Check::IoThrottled,
+        listed(evidence),
+        over.cores(worst_ns) / bounds.io_throttled,
+    ))
+}
+
+fn too_many_vcpus(over: &Interval, bounds: &Bounds) -> Option<Finding> {
+    let vcpus = over.now.vcpu_count.online?;
+    let limit = over
+        .limits()
+        .filter(|limit| limit.of(Role::Vcpu).is_some())
+        .min_by(|a, b| a.cores.total_cmp(&b.cores))?;
+    let ratio = f64::from(vcpus) / limit.cores;
+    (ratio >= bounds.vcpus_per_quota && vcpus > 1).then(|| {
+        let evidence = format!(
+            "{vcpus} vCPUs under a limit of {:.2} cores: {ratio:.1} vCPUs a core",
+            limit.cores
+        );
+        Finding::new(
+            Check::VcpusExceedQuota,
+            evidence,
+            ratio / bounds.vcpus_per_quota,
+        )
+    })
+}
+
+/// Kata's Go runtime boots `default_vcpus` and plugs in more for the limit
+/// (`src/runtime/pkg/oci/utils.go`, `CalculateSandboxSizing`); runtime-rs boots
+/// them all, so there it cannot be told.
+fn both_ways(over: &Interval) -> Option<Finding> {
+    let count = over.now.vcpu_count;
+    let (boot, online) = count.boot.zip(count.online)?;
+    let limit = over.tightest()?;
+    let is_both = over.now.runtime == Some("kata") && boot > 1 && online > boot;
+    is_both.then(|| {
+        let evidence = format!(
+            "booted with {boot} vCPUs, has {online}, and a limit of {:.2} cores",
+            limit.cores
+        );
+        Finding::new(Check::DefaultVcpusWithLimit, evidence, 1.0)
+    })
+}
+
+fn outside(over: &Interval, bounds: &Bounds) -> Option<Finding> {
+    let pod = over.limits().find(|limit| limit.now.scope == Scope::Pod);
+    let outside: Vec<(RoleUse, u64)> = over
+        .roles()
+        .filter_map(|role| {
+            let threads = role.outside_pod.filter(|threads| *threads > 0)?;
+            let outside_ns = match &pod {
+                Some(pod) => role.cpu_ns.saturating_sub(pod.of(role.role).unwrap_or(0)),
+                None if threads == role.threads => role.cpu_ns,
+                // Which of them used it is not told.
+                None => return None,
+            };
+            Some((role, outside_ns))
+        })
+        .collect();
+    let sum_ns: u64 = outside.iter().map(|(_, ns)| ns).sum();
+    let cores = over.cores(sum_ns);
+    (cores >= bounds.outside_cores).then(|| {
+        let parts = outside.iter().map(|(role, ns)| {
+            let threads = role.outside_pod.unwrap_or(0);
+            let plural = if threads == 1 { "" } else { "s" };
+            let (name, cores) = (role.role.name(), over.cores(*ns));
+            format!("{threads} {name} thread{plural} with {cores:.2} cores")
+        });
+        let evidence = format!("outside of the pod's cgroup: {}", listed(parts));
+        Finding::new(
+            Check::ThreadsOutsidePod,
+            evidence,
+            cores / bounds.outside_cores,
+        )
+    })
+}

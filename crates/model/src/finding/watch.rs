@@ -1,0 +1,70 @@
+//! The findings of all VMs of a host, from one judgement to the next.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::{Bounds, Findings, judge};
+use crate::interval::{Interval, is_same};
+use crate::snapshot::{Snapshot, Vm};
+
+/// What was found last, and what VMs had used then.
+#[derive(Debug, Default)]
+pub struct Watch {
+    bounds: Bounds,
+    /// The reading with which the present window began.
+    began: Option<Arc<Snapshot>>,
+    /// By the VM's name, which no other VM on the node has.
+    found: FxHashMap<Arc<str>, Findings>,
+}
+
+impl Watch {
+    /// With nothing found yet.
+    pub fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            ..Self::default()
+        }
+    }
+
+    /// The thresholds.
+    pub fn bounds(&self) -> &Bounds {
+        &self.bounds
+    }
+
+    /// Judges all VMs over the window that ends at `now_ns`, on the clock of
+    /// [`Snapshot::clock_ns`]. Of a VM that is new,
+    /// or has ended, there is nothing to judge.
+    pub fn judge(&mut self, vms: &[Vm], now_ns: u64) {
+        let Some(before) = &self.began else {
+            return;
+        };
+        let length_ns = now_ns.saturating_sub(before.clock_ns);
+        let none: Findings = Arc::from([]);
+        let before: FxHashMap<&str, &Vm> = before.vms.iter().map(|vm| (&*vm.vm, vm)).collect();
+        let running = vms.iter().filter(|vm| vm.running);
+        let judged = running.filter_map(|vm| {
+            let then = before.get(&*vm.vm).filter(|then| is_same(then, vm))?;
+            let found = judge(&Interval::between(then, vm, length_ns), &self.bounds);
+            let found = if found.is_empty() {
+                Arc::clone(&none)
+            } else {
+                found.into()
+            };
+            Some((Arc::clone(&vm.vm), found))
+        });
+        self.found = judged.collect();
+    }
+
+    /// Begins a window with this reading.
+    pub fn begin(&mut self, snapshot: &Arc<Snapshot>) {
+        self.began = Some(Arc::clone(snapshot));
+    }
+
+    /// Adds to each VM what was found last.
+    pub fn show(&self, vms: &mut [Vm]) {
+        for vm in vms {
+            vm.findings = self.found.get(&vm.vm).map(Arc::clone);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The vCPUs of a VM as they are shown.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
+
+use crate::cpuset::CpuSet;
+use crate::topology::guest::GuestPlace;
+use crate::topology::host::HostPlace;
+
+/// How many vCPUs a VM has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct VcpuCount {
+    /// vCPUs that it was booted with, where its arguments tell.
+    pub boot: Option<u32>,
+    /// vCPUs that KVM holds, if that is known.
+    pub online: Option<u32>,
+    /// vCPUs that have a thread which was seen to run them.
+    pub seen: u32,
+}
+
+/// One vCPU of a VM.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Vcpu {
+    /// `vcpu_id`: the x2APIC id that the guest sees.
+    pub id: u32,
+    /// `vcpu_idx`: dense, in order of creation.
+    pub index: Option<u32>,
+    /// The thread that runs it; `None` once it was unplugged.
+    pub tid: Option<u32>,
+    /// CPU time, ns, of all threads that ever ran it.
+    pub cpu_ns: u64,
+    /// Run delay, ns, of all threads that ever ran it.
+    pub wait_ns: Option<u64>,
+    /// Guest-mode time, ns (an estimate: sampled by the tick).
+    pub guest_ns: Option<u64>,
+    /// Time spent polling in a HLT.
+    pub halt_poll_ns: Option<HaltPoll>,
+    /// Time blocked in a HLT, ns.
+    pub halt_wait_ns: Option<u64>,
+    /// Exits by class.
+    pub exits: Option<ExitCounts>,
+    /// Page faults that KVM fixed.
+    pub pf_fixed: Option<u64>,
+    /// Page faults taken.
+    pub pf_taken: Option<u64>,
+    /// Whether it was preempted inside the guest when it was read.
+    pub preempted: Option<bool>,
+    /// The CPU it runs on, or ran on last.
+    pub pcpu: Option<u32>,
+    /// The CPUs it may run on, as a list.
+    pub affinity: Option<Arc<CpuSet>>,
+    /// Where the guest believes it to be.
+    pub guest: Option<GuestPlace>,
+    /// Where its pCPU is.
+    pub host: Option<HostPlace>,
+    /// CPU time on each pCPU since the vCPU was first seen, ns; empty unless
+    /// it was asked for.
+    pub residency_ns: BTreeMap<u32, u64>,
+}
+
+/// Time a vCPU spent polling for a wake-up, ns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct HaltPoll {
+    /// A wake-up came while it polled.
+    pub success: u64,
+    /// None came.
+    pub fail: u64,
+}
+
+/// VM exits by class; the classes add up to all exits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ExitCounts(pub [u64; 7]);
+
+impl ExitCounts {
+    /// The names of the classes, see [`crate::facts::Exits`].
+    pub const KINDS: [&'static str; 7] = [
+        "io",
+        "mmio",
+        "halt",
+        "interrupt",
+        "interrupt_window",
+        "hypercall",
+        "other",
+    ];
+
+    /// The classes by name.
+    pub fn by_kind(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        Self::KINDS.into_iter().zip(self.0)
+    }
+
+    /// Exits for HLT.
+    pub fn halt(&self) -> u64 {
+        self.0[2]
+    }
+
+    /// Exits of no class: EPT faults, MSRs, CPUID …
+    pub fn other(&self) -> u64 {
+        self.0[6]
+    }
+
+    /// The classes of two vCPUs together.
+    #[must_use]
+    pub fn plus(mut self, more: Self) -> Self {
+        for (sum, count) in self.0.iter_mut().zip(more.0) {
+            *sum = sum.saturating_add(count);
+        }
+        self
+    }
+}
+
+impl ExitCounts {
+    /// The exits that came after those of `then`.
+    #[must_use]
+    pub fn since(mut self, then: Self) -> Self {
+        for (count, before) in self.0.iter_mut().zip(then.0) {
+            *count = count.saturating_sub(before);
+        }
+        self
+    }
+}
+
+impl Serialize for ExitCounts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.by_kind())
+    }
+}

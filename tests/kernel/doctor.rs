@@ -1,0 +1,135 @@
+//! What the doctor finds of VMs that do one thing wrong, and of one that is
+//! well: exactly that.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{scope, sleep};
+use std::time::Duration;
+
+use virtlens::collect::Collector;
+use virtlens_model::snapshot::Vm;
+use virtlens_tests::process::{burn, set_affinity};
+use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, eventually, need, unique_pod_uid};
+
+use crate::reader::{self, find, vm};
+
+const WINDOW: Duration = Duration::from_secs(2);
+
+/// What is found of a VM over a window that begins once all its vCPUs are known.
+fn diagnosed(guest: &Minivm) -> Vm {
+    let mut collector = reader::collector();
+    let vcpus = guest.ready.vcpus.len();
+    eventually("the agent to find all vCPUs", || {
+        let snapshot = collector.collect();
+        let there = find(&snapshot, guest.pid())?.vcpus.iter();
+        (there.filter(|vcpu| vcpu.tid.is_some()).count() == vcpus).then_some(())
+    });
+    judge(&mut collector, guest)
+}
+
+fn judge(collector: &mut Collector, guest: &Minivm) -> Vm {
+    collector.collect_judged();
+    sleep(WINDOW);
+    vm(&collector.collect_judged(), guest.pid()).clone()
+}
+
+/// Fails unless these checks are raised, in any order.
+#[track_caller]
+fn assert_found(vm: &Vm, expected: &[&str]) {
+    let found = vm.findings.as_deref().expect("it was judged");
+    for finding in found {
+        println!("{}: {}", finding.check.name(), finding.evidence);
+    }
+    let mut names: Vec<&str> = found.iter().map(|one| one.check.name()).collect();
+    names.sort_unstable();
+    assert_eq!(names, expected, "{found:#?}");
+}
+
+#[test]
+fn nothing_is_found_of_a_vm_that_is_well() {
+    if !reader::ready("nothing_is_found") {
+        return;
+    }
+    let args = ["--vcpus", "2", "--start", "duty:20", "--thread", "worker=4"];
+    assert_found(&diagnosed(&Minivm::start(args)), &[]);
+}
+
+#[test]
+fn a_vm_whose_only_vcpu_spins_is_too_small() {
+    if !reader::ready("a_vm_whose_only_vcpu_spins") {
+        return;
+    }
+    let guest = Minivm::start(["--vcpus", "1", "--start", "spin"]);
+    assert_found(&diagnosed(&guest), &["vcpus_saturated"]);
+}
+
+/// A host that is busy: another thread wants the vCPU's only CPU.
+#[test]
+fn a_vcpu_that_has_to_share_its_cpu_is_starved() {
+    if !reader::ready("a_vcpu_that_has_to_share") {
+        return;
+    }
+    let guest = Minivm::start(["--vcpus", "1", "--start", "spin"]);
+    set_affinity(guest.ready.vcpus[0].tid, &[0]);
+    let is_over = AtomicBool::new(false);
+    scope(|threads| {
+        threads.spawn(|| {
+            set_affinity(0, &[0]);
+            while !is_over.load(Ordering::Relaxed) {
+                burn(Duration::from_millis(9));
+                sleep(Duration::from_millis(1));
+            }
+        });
+        let vm = diagnosed(&guest);
+        is_over.store(true, Ordering::Relaxed);
+        assert_found(&vm, &["vcpu_starved"]);
+    });
+}
+
+/// Nine tenths of the time it polls for what comes at the end of them.
+#[test]
+fn a_vcpu_that_polls_between_its_tasks_spins() {
+    if !reader::ready("a_vcpu_that_polls") {
+        return;
+    }
+    let args = [
+        "--vcpus",
+        "1",
+        "--start",
+        "duty:10",
+        "--halt-poll-us",
+        "20000",
+    ];
+    assert_found(&diagnosed(&Minivm::start(args)), &["halt_poll_spin"]);
+}
+
+#[test]
+fn a_pod_at_its_limit_is_capped() {
+    let test = "a_pod_at_its_limit";
+    if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
+        return;
+    }
+    let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
+    pod.set_quota(Some(100_000), 100_000);
+    let args = ["--vcpus", "2", "--start", "spin"];
+    let guest = Minivm::start_launch(Minivm::launch().args(args).cgroup(&pod));
+    assert_found(&diagnosed(&guest), &["quota_capped", "vcpus_exceed_quota"]);
+    pod.set_quota(None, 100_000);
+    assert_found(&diagnosed(&guest), &["vcpus_saturated"]);
+}
+
+#[test]
+fn a_vmm_that_works_more_than_its_guest() {
+    if !reader::ready("a_vmm_that_works") {
+        return;
+    }
+    let args = ["--vcpus", "1", "--thread", "device=1"];
+    let mut guest = Minivm::start(args);
+    let mut collector = reader::collector();
+    eventually("the agent to find the VM", || {
+        find(&collector.collect(), guest.pid()).map(|_| ())
+    });
+    collector.collect_judged();
+    guest.burn_threads("all", 1000);
+    let vm = vm(&collector.collect_judged(), guest.pid()).clone();
+    assert_found(&vm, &["overhead_high"]);
+}

@@ -1,0 +1,165 @@
+//! `virtlens top` in a real terminal: keys in, screen out.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use virtlens_tests::{Minivm, binary, eventually, need};
+
+use crate::reader;
+
+/// A terminal of its own, gone when dropped.
+struct Screen {
+    socket: String,
+}
+
+impl Screen {
+    fn start(directory: &Path, command: &str) -> Self {
+        let screen = Self {
+            socket: format!("virtlens-test-{}", std::process::id()),
+        };
+        let directory = directory.to_str().expect("a path of text");
+        let size = ["-x", "80", "-y", "24"];
+        let mut args = vec!["-f", "/dev/null", "new-session", "-d", "-c", directory];
+        args.extend(size);
+        args.push(command);
+        screen.tmux(&args);
+        screen
+    }
+
+    fn try_tmux(&self, args: &[&str]) -> Output {
+        let mut tmux = Command::new("tmux");
+        tmux.args(["-u", "-L", &self.socket]).args(args);
+        tmux.output().expect("tmux starts")
+    }
+
+    #[track_caller]
+    fn tmux(&self, args: &[&str]) -> String {
+        let output = self.try_tmux(args);
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    fn press(&self, keys: &[&str]) {
+        let mut args = vec!["send-keys"];
+        args.extend(keys);
+        self.tmux(&args);
+    }
+
+    fn text(&self) -> String {
+        self.tmux(&["capture-pane", "-p"])
+    }
+
+    /// Waits until the screen is as `is` says; it.
+    fn wait(&self, what: &str, is: impl Fn(&str) -> bool) -> String {
+        eventually(&format!("the screen to show {what}"), || {
+            let text = self.text();
+            is(&text).then_some(text)
+        })
+    }
+
+    fn is_over(&self) -> bool {
+        !self.try_tmux(&["has-session"]).status.success()
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        drop(self.try_tmux(&["kill-server"]));
+    }
+}
+
+fn tmux() -> Result<(), need::Missing> {
+    let found = Command::new("tmux").arg("-V").output().is_ok();
+    need::that("tmux", found, "there is no program tmux")
+}
+
+#[test]
+fn a_session_shows_what_runs_and_obeys_its_keys() {
+    let test = "a_session_shows_what_runs";
+    if !reader::ready(test) || !need::all(test, [tmux()]) {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("there is room for a folder");
+    let busy = Minivm::start(["--vcpus", "1", "--start", "spin", "--name", "busy"]);
+    let _calm = Minivm::start(["--vcpus", "2", "--name", "calm"]);
+    let program = binary("virtlens");
+    let program = program.to_str().expect("a path of text");
+    let screen = Screen::start(directory.path(), &format!("{program} top --interval 200ms"));
+
+    let list = screen.wait("a vCPU at work", |text| {
+        text.contains("busy") && text.contains("1.0")
+    });
+    let line = |name: &str| list.lines().position(|line| line.contains(name));
+    assert!(line("busy") < line("calm"), "the busiest first: {list}");
+    assert_eq!(
+        list.lines().next_back().map(|line| line.contains("q quit")),
+        Some(true)
+    );
+
+    screen.press(&["Enter"]);
+    screen.wait("the VM", |text| {
+        text.contains("vCPU GUEST") && text.contains("FINDINGS")
+    });
+    screen.wait("its finding", |text| text.contains("! vcpus_saturated"));
+    screen.press(&["Space"]);
+    screen.wait("a pause", |text| text.contains("  paused"));
+    screen.press(&["Left", "Left"]);
+    let still = screen.wait("the past", |text| text.contains("paused, "));
+    assert!(still.contains("vCPU GUEST"), "{still}");
+    screen.press(&["Space"]);
+    screen.wait("the present", |text| text.contains("  live"));
+
+    screen.tmux(&["resize-window", "-x", "60", "-y", "12"]);
+    screen.wait("a small screen", |text| {
+        text.contains("busy") && text.lines().count() <= 12
+    });
+    screen.tmux(&["resize-window", "-x", "110", "-y", "30"]);
+    screen.wait("a large one", |text| text.contains("FINDINGS"));
+    drop(busy);
+    screen.wait("its end", |text| text.contains("  ended"));
+
+    screen.press(&["Escape"]);
+    screen.press(&["/", "CALM", "Enter"]);
+    let one = screen.wait("the list", |text| text.contains("filter: CALM"));
+    assert!(one.contains("calm") && !one.contains("busy"), "{one}");
+    screen.press(&["o"]);
+    let saved = screen.wait("a file", |text| text.contains("saved "));
+    let name = saved
+        .split("saved ")
+        .nth(1)
+        .and_then(|rest| rest.split_whitespace().next());
+    let file = directory.path().join(name.expect("its name"));
+    let json = std::fs::read(&file).expect("it is there");
+    let json: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
+    assert_eq!(json["kind"], "Snapshot");
+    screen.press(&["q"]);
+    eventually("the end", || screen.is_over().then_some(()));
+}
+
+#[test]
+fn without_a_terminal_it_is_one_table() {
+    if !reader::ready("without_a_terminal") {
+        return;
+    }
+    let _guest = Minivm::start(["--vcpus", "1", "--start", "spin", "--name", "piped"]);
+    let run = |args: &[&str]| {
+        let mut command = Command::new(binary("virtlens"));
+        command.arg("top").args(args).output().expect("it starts")
+    };
+    let output = run(&["piped", "--interval", "500ms"]);
+    assert!(output.status.success(), "{output:?}");
+    let table = String::from_utf8(output.stdout).expect("text");
+    assert!(table.contains("cores used in the last 0.5 s"), "{table}");
+    assert!(
+        table.contains("piped") && !table.contains('\x1b'),
+        "{table}"
+    );
+    let output = run(&["pipes"]);
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8(output.stderr).expect("text");
+    assert!(
+        error.contains("there is no VM pipes; the nearest name is piped"),
+        "{error}"
+    );
+    assert_eq!(run(&["--interval", "1ms"]).status.code(), Some(2));
+}
