@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use rustc_hash::FxHashMap;
 use virtlens_host::{Cgroups, HostRoot, Losses, TopologyMark};
+use virtlens_model::cpuset::CpuSet;
 use virtlens_model::snapshot::Vm;
 use virtlens_model::topology::host::HostTopology;
 use virtlens_model::window::{Bounds, Window};
@@ -12,6 +14,10 @@ use virtlens_model::window::{Bounds, Window};
 /// How often where vCPUs ran is read and judged: on a host of many CPUs it is
 /// much to read, and a shorter time says little of a thread that floats.
 const JUDGED_EVERY: Duration = Duration::from_secs(10);
+
+/// How often is asked what CPUs a VM's cgroup allows: three files for each VM, a
+/// millisecond and more on a full node. It hardly ever changes, and is shown only.
+const CPUSETS_READ_EVERY: Duration = Duration::from_mins(1);
 
 /// The host's topology and the last judgement of its VMs.
 #[derive(Debug)]
@@ -22,6 +28,9 @@ pub struct Placement {
     mark: Option<TopologyMark>,
     window: Window,
     is_hastened: bool,
+    /// By VMM's pid, and when they were last forgotten, ns after the start.
+    cpusets: FxHashMap<u32, Option<CpuSet>>,
+    cpusets_of_ns: u64,
     /// Why the host's topology is not known; empty if it is.
     failure: String,
     losses: Losses,
@@ -36,6 +45,8 @@ impl Default for Placement {
             mark: None,
             window: Window::default(),
             is_hastened: false,
+            cpusets: FxHashMap::default(),
+            cpusets_of_ns: 0,
             failure: String::new(),
             losses: Losses::default(),
         }
@@ -85,7 +96,16 @@ impl Placement {
 
     /// Judges all VMs of the host, with where their vCPUs ran just read.
     pub fn judge(&mut self, vms: &[Vm], cgroups: Option<&Cgroups>, now_ns: u64) {
+        let most_ns = u64::try_from(CPUSETS_READ_EVERY.as_nanos()).unwrap_or(u64::MAX);
         self.is_hastened = false;
+        if now_ns.saturating_sub(self.cpusets_of_ns) >= most_ns {
+            self.cpusets.clear();
+            self.cpusets_of_ns = now_ns;
+        }
+        for vm in vms.iter().filter(|vm| vm.running) {
+            let read = || cgroups.and_then(|cgroups| cgroups.cpuset(vm.pid));
+            self.cpusets.entry(vm.pid).or_insert_with(read);
+        }
         // Of one start for all, so that a finding's date stays as it was told.
         let date = |at_ns: u64| {
             let since = SignedDuration::from_nanos(i64::try_from(at_ns).unwrap_or(i64::MAX));
@@ -97,7 +117,7 @@ impl Placement {
             let cgroup = vm.cgroup.as_deref().filter(|_| has_nodes);
             Bounds {
                 memory_by_node: cgroup.and_then(|path| cgroups?.memory_by_node(path)),
-                cpuset: cgroups.and_then(|cgroups| cgroups.cpuset(vm.pid)),
+                cpuset: self.cpusets.get(&vm.pid).cloned().flatten(),
             }
         };
         self.window.judge(&self.host, vms, bounds, now_ns, date);

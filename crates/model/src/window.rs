@@ -2,8 +2,10 @@
 //! next. Masks hold at an instant, where a vCPU ran only says something over
 //! a time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cpuset::CpuSet;
 use crate::placement::{self, HelperPlacement, Judgement, Tracker, VcpuPlacement, VmPlacement};
@@ -28,14 +30,14 @@ pub struct Bounds {
 pub struct Window {
     began_ns: Option<u64>,
     /// By the VM's name, which no other VM on the node has.
-    vms: HashMap<Arc<str>, Judged>,
+    vms: FxHashMap<Arc<str>, Judged>,
 }
 
 /// A VM at the last judgement.
 #[derive(Debug, Default)]
 struct Judged {
     /// By `vcpu_id`.
-    vcpus: HashMap<u32, Used>,
+    vcpus: FxHashMap<u32, Used>,
     tracker: Tracker,
     topology: Arc<Topology>,
 }
@@ -78,8 +80,8 @@ impl Window {
             })
             .unzip();
         let judgements = placement::judge(host, &placements);
-        self.vms
-            .retain(|name, _| vms.iter().any(|vm| vm.vm == *name));
+        let names: FxHashSet<&str> = vms.iter().map(|vm| &*vm.vm).collect();
+        self.vms.retain(|name, _| names.contains(&**name));
         let judged = placements.iter().zip(judgements).zip(cpusets);
         for (vm, ((placement, judgement), cpuset)) in running.iter().zip(judged) {
             let judged = self.vms.entry(Arc::clone(&vm.vm)).or_default();
