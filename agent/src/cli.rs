@@ -349,6 +349,11 @@ fn show_topology(collector: &mut Collector, args: &TopologyArgs) -> anyhow::Resu
 
 fn diagnose(collector: &mut Collector, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let first = collector.collect_judged();
+    let reads = |name| first.sources.iter().any(|one| one.name == name && one.up);
+    if !reads("task_pass") && !reads("proc") {
+        let reason = first.sources.first().map_or("", |source| &source.reason);
+        anyhow::bail!("nothing of this host can be read, so nothing can be judged: {reason}");
+    }
     // Before the wait: a name that is wrong is told at once.
     pick::pick(&first.vms, args.vm.as_deref())?;
     std::thread::sleep(args.window.0);

@@ -12,6 +12,7 @@ use std::fs;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -20,6 +21,8 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 use virtlens_model::snapshot::Snapshot;
 
 use crate::collect::Collector;
@@ -45,6 +48,9 @@ const JUDGED_EVERY: Duration = Duration::from_secs(5);
 /// After this long there are the first findings.
 const JUDGED_FIRST: Duration = Duration::from_secs(2);
 
+/// A signal ends it no later than this.
+const SIGNALS_SEEN_AFTER: Duration = Duration::from_millis(500);
+
 /// Whether there is a terminal to draw on and to take keys from.
 pub fn has_terminal() -> bool {
     std::io::stdout().is_terminal() && std::io::stdin().is_terminal()
@@ -69,8 +75,13 @@ pub fn run(
     let view = vm.map_or(View::Fleet, |vm| View::Vm(Arc::clone(&vm.vm)));
     let mut top = Top::new(interval, view);
     top.add(first);
+    // They would end it with the terminal as it was set for this.
+    let is_over = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGHUP, SIGINT] {
+        flag::register(signal, Arc::clone(&is_over)).context("cannot handle signals")?;
+    }
     let mut terminal = ratatui::try_init().context("cannot use this terminal")?;
-    let ended = live(collector, &mut top, |top| {
+    let ended = live(collector, &mut top, &is_over, |top| {
         terminal
             .draw(|frame| draw(top, theme, frame))
             .map(|_| ())
@@ -83,14 +94,15 @@ pub fn run(
 fn live(
     collector: &mut Collector,
     top: &mut Top,
+    is_over: &AtomicBool,
     mut show: impl FnMut(&mut Top) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let (mut read, mut judged) = (Instant::now(), Instant::now());
     let mut judge_after = JUDGED_FIRST;
-    loop {
+    while !is_over.load(Ordering::Relaxed) {
         show(top)?;
         let left = top.interval.saturating_sub(read.elapsed());
-        if event::poll(left).context("cannot read from the terminal")? {
+        if event::poll(left.min(SIGNALS_SEEN_AFTER)).context("cannot read from the terminal")? {
             match event::read().context("cannot read from the terminal")? {
                 Event::Key(key) if key.kind != KeyEventKind::Release => match top.press(key) {
                     Some(Action::Quit) => return Ok(()),
@@ -112,6 +124,7 @@ fn live(
             top.add(reading);
         }
     }
+    Ok(())
 }
 
 /// Writes the reading that is shown to a new file here, as JSON.

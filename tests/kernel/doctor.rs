@@ -1,6 +1,7 @@
 //! What the doctor finds of VMs that do one thing wrong, and of one that is
 //! well: exactly that.
 
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{scope, sleep};
 use std::time::Duration;
@@ -8,7 +9,9 @@ use std::time::Duration;
 use virtlens::collect::Collector;
 use virtlens_model::snapshot::Vm;
 use virtlens_tests::process::{burn, set_affinity};
-use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, eventually, need, unique_pod_uid};
+use virtlens_tests::{
+    Minivm, TestCgroup, binary, cgroupfs_pod_path, eventually, need, unique_pod_uid,
+};
 
 use crate::reader::{self, find, vm};
 
@@ -132,4 +135,32 @@ fn a_vmm_that_works_more_than_its_guest() {
     guest.burn_threads("all", 1000);
     let vm = vm(&collector.collect_judged(), guest.pid()).clone();
     assert_found(&vm, &["overhead_high"]);
+}
+
+#[test]
+fn the_program_tells_by_its_exit_status() {
+    if !reader::ready("the_program_tells") {
+        return;
+    }
+    let _spins = Minivm::start(["--vcpus", "1", "--start", "spin", "--name", "spins"]);
+    let _rests = Minivm::start(["--vcpus", "1", "--name", "rests"]);
+    let doctor = |args: &[&str]| {
+        let mut command = Command::new(binary("virtlens"));
+        command.args(["doctor", "--for", "1s"]).args(args);
+        command.output().expect("it starts")
+    };
+    let found = doctor(&["spins", "-o", "json"]);
+    assert_eq!(found.status.code(), Some(2), "{found:?}");
+    let json: serde_json::Value = serde_json::from_slice(&found.stdout).expect("JSON");
+    assert_eq!(json["kind"], "Diagnosis");
+    assert_eq!(json["findings"][0]["check"], "vcpus_saturated");
+    assert_eq!(json["findings"][0]["vm"], "spins");
+    let well = doctor(&["rests"]);
+    assert_eq!(well.status.code(), Some(0), "{well:?}");
+    let text = String::from_utf8(well.stdout).expect("text");
+    assert!(text.contains("nothing found: 1 VM, 22 checks"), "{text}");
+    let unknown = doctor(&["rest"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    let error = String::from_utf8(unknown.stderr).expect("text");
+    assert!(error.contains("no VM rest; the nearest name"), "{error}");
 }

@@ -15,7 +15,12 @@ struct Screen {
 impl Screen {
     fn start(directory: &Path, command: &str) -> Self {
         let screen = Self {
-            socket: format!("virtlens-test-{}", std::process::id()),
+            socket: format!(
+                "virtlens-test-{}-{}",
+                std::process::id(),
+                directory.display()
+            )
+            .replace('/', "-"),
         };
         let directory = directory.to_str().expect("a path of text");
         let size = ["-x", "80", "-y", "24"];
@@ -134,6 +139,35 @@ fn a_session_shows_what_runs_and_obeys_its_keys() {
     assert_eq!(json["kind"], "Snapshot");
     screen.press(&["q"]);
     eventually("the end", || screen.is_over().then_some(()));
+}
+
+#[test]
+fn a_signal_leaves_the_terminal_as_it_was() {
+    let test = "a_signal_leaves_the_terminal";
+    if !reader::ready(test) || !need::all(test, [tmux()]) {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("there is room for a folder");
+    let program = binary("virtlens");
+    let program = program.to_str().expect("a path of text");
+    let script = directory.path().join("run");
+    let commands = format!("{program} top --interval 10s\necho code $?\nstty -a\nsleep 60\n");
+    std::fs::write(&script, commands).expect("there is room for it");
+    let screen = Screen::start(directory.path(), "sh run");
+    screen.wait("the list", |text| text.contains("q quit"));
+    let pane = screen.tmux(&["display-message", "-p", "#{pane_pid}"]);
+    let shell = pane.trim();
+    let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"));
+    let child = children.expect("it lives").trim().to_owned();
+    let kill = Command::new("kill").args(["-TERM", &child]).status();
+    assert!(kill.expect("it can be sent").success());
+    let after = screen.wait("its end", |text| text.contains("code 0"));
+    assert!(!after.contains("q quit"), "{after}");
+    let after = screen.wait("the terminal", |text| text.contains("echo "));
+    assert!(
+        after.contains(" icanon") && !after.contains("-icanon"),
+        "{after}"
+    );
 }
 
 #[test]
