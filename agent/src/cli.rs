@@ -2,7 +2,8 @@
 //!
 //! Data goes to stdout, messages to stderr, one line for an error. The exit
 //! code is 0 for success, 2 for what the user has to say differently (flags,
-//! environment, configuration file), 1 for everything else.
+//! environment, configuration file), 1 for everything else. `doctor` also ends
+//! with 2 when it has findings, and then has written them to stdout.
 
 #![expect(
     clippy::doc_markdown,
@@ -22,6 +23,7 @@ use crate::collect::Collector;
 use crate::config::{Config, ConfigError, Listen, LogFormat, LogLevel, Settings, Span};
 use crate::doctor::Diagnosis;
 use crate::paint::Style;
+use crate::shortfall::is_read;
 use crate::top::theme::Theme;
 use crate::topology::View;
 use crate::{catalogue, check, doctor, log, pick, process, run, snapshot, top, topology};
@@ -226,6 +228,8 @@ pub fn main() -> ExitCode {
 fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
     let level = match cli.command {
         Command::Run(_) => tracing::Level::INFO,
+        // Nothing may write over the screen.
+        Command::Top(_) => tracing::Level::ERROR,
         _ => tracing::Level::WARN,
     };
     let config = cli.configure()?;
@@ -348,9 +352,12 @@ fn show_topology(collector: &mut Collector, args: &TopologyArgs) -> anyhow::Resu
 }
 
 fn diagnose(collector: &mut Collector, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+    if args.window.0 < Duration::from_secs(1) {
+        let text = "--for: expected 1s or more: less says little (see virtlens doctor --help)";
+        return Err(ConfigError::Usage(text.to_owned()).into());
+    }
     let first = collector.collect_judged();
-    let reads = |name| first.sources.iter().any(|one| one.name == name && one.up);
-    if !reads("task_pass") && !reads("proc") {
+    if !is_read(&first) {
         let reason = first.sources.first().map_or("", |source| &source.reason);
         anyhow::bail!("nothing of this host can be read, so nothing can be judged: {reason}");
     }
@@ -364,6 +371,14 @@ fn diagnose(collector: &mut Collector, args: &DoctorArgs) -> anyhow::Result<Exit
     );
     let window = Duration::from_nanos(snapshot.clock_ns - first.clock_ns);
     let vms = pick::pick(&snapshot.vms, args.vm.as_deref())?;
+    anyhow::ensure!(
+        args.vm.is_none() || vms.iter().any(|vm| vm.findings.is_some()),
+        "the VM came or ended while it was watched, so it cannot be judged; try again"
+    );
+    anyhow::ensure!(
+        !vms.is_empty() || process::is_root(),
+        "no VM is seen, and without root not all can be; run as root"
+    );
     let diagnosis = Diagnosis::new(&snapshot, &vms, window, collector.bounds());
     let code = print(&match args.output {
         doctor::Output::Text => diagnosis.text(&snapshot, table_style()),

@@ -234,7 +234,6 @@ impl Collector {
             at_ns = nanos(self.started.elapsed());
             facts = self.backend.read(with_residency)?;
         }
-        self.at_ns = at_ns;
         if let Backend::Bpf(pass) = &mut self.backend {
             crate::memory::follow(pass, &self.fleet, &self.root, &facts);
         }
@@ -256,6 +255,7 @@ impl Collector {
             let vcpus = vms.iter_mut().flat_map(|vm| &mut vm.vcpus);
             vcpus.for_each(|vcpu| vcpu.residency_ns.clear());
         }
+        self.at_ns = at_ns;
         Ok((vms, due))
     }
 

@@ -1,6 +1,6 @@
 //! What does not work fully: for the log and below the table.
 
-use virtlens_model::snapshot::Snapshot;
+use virtlens_model::snapshot::{Snapshot, Source};
 
 /// Sources that lack the same thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,6 +11,12 @@ pub struct Shortfall<'a> {
     pub sources: Vec<&'a str>,
     /// What they lack.
     pub reason: &'a str,
+}
+
+/// Whether VMs can be read at all.
+pub fn is_read(snapshot: &Snapshot) -> bool {
+    let reads = |source: &Source| source.up && ["task_pass", "proc"].contains(&source.name);
+    snapshot.sources.iter().any(reads)
 }
 
 /// What is off or limited. Sources with the same reason stand together: one

@@ -8,8 +8,8 @@
 //! It reads the host by itself, so it needs no running agent, and beside one it
 //! changes nothing.
 
-use std::fs;
-use std::io::IsTerminal as _;
+use std::fs::OpenOptions;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -143,11 +143,13 @@ fn write(reading: &Snapshot) -> anyhow::Result<PathBuf> {
         .time
         .chars()
         .filter(char::is_ascii_alphanumeric)
-        .take(15)
+        .take(18)
         .collect();
     let path = Path::new(".").join(format!("virtlens-{time}.json"));
     let text = serde_json::to_string_pretty(reading)? + "\n";
-    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    let file = OpenOptions::new().write(true).create_new(true).open(&path);
+    file.and_then(|mut file| file.write_all(text.as_bytes()))
+        .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)
 }
 

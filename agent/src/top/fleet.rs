@@ -8,6 +8,7 @@ use unicode_width::UnicodeWidthStr;
 use super::rows::{Row, Sort, float};
 use super::state::Top;
 use super::theme::Theme;
+use crate::shortfall::is_read;
 use crate::table::shorten;
 
 /// No name is cut shorter than this.
@@ -127,6 +128,9 @@ pub fn lines<'a>(top: &Top, width: usize, height: usize, theme: Theme) -> Vec<Li
     if rows.is_empty() {
         lines.push(Line::raw(match (top.shown(), top.filter.is_empty()) {
             (None, _) => " reading ...",
+            (Some(reading), true) if !is_read(reading) => {
+                " Nothing here can be read: see virtlens check."
+            }
             (Some(_), true) => " No KVM virtual machine is seen here.",
             (Some(_), false) => " No VM's name holds this; Esc shows all.",
         }));

@@ -93,10 +93,13 @@ impl Top {
     /// Takes a new reading. What is paused stays as it is.
     pub fn add(&mut self, reading: Arc<Snapshot>) {
         let before = self.history.len();
+        let newest = self.history.at(0).map(|newest| newest.clock_ns);
+        let is_new = newest != Some(reading.clock_ns);
         self.history.add(reading);
-        if let Some(back) = &mut self.paused {
+        if let (Some(back), true) = (&mut self.paused, is_new) {
             *back = (*back + 1).min(self.history.len().saturating_sub(1));
-        } else if before == 0 {
+        }
+        if before == 0 {
             self.cursor = None;
         }
     }

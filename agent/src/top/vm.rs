@@ -22,8 +22,14 @@ use crate::pick::name_of;
 pub fn lines<'a>(top: &Top, name: &str, width: usize, theme: Theme) -> Vec<Line<'a>> {
     let Some(vm) = top.shown().and_then(|reading| find(reading, name)) else {
         return vec![
-            Line::styled(format!(" {} has ended.", printable(name)), theme.warning()),
-            Line::raw(" Esc goes back to the list, Left to when it still ran."),
+            Line::styled(
+                format!(
+                    " {} is not in this reading: it has ended, or was not there yet.",
+                    printable(name)
+                ),
+                theme.warning(),
+            ),
+            Line::raw(" Esc goes back to the list, Left and Right to other readings."),
         ];
     };
     let screen = Screen {
@@ -161,7 +167,7 @@ impl Screen<'_> {
             let bars = self.bars(text.chars().count(), Some(1.0), of);
             lines.push(Line::from(vec![Span::styled(text, style), Span::raw(bars)]));
         }
-        if over.limits().next().is_none() {
+        if Interval::since_began(self.vm).limits().next().is_none() {
             lines.push(Line::styled(" no CPU limit", self.theme.faint()));
         }
     }
@@ -181,8 +187,8 @@ impl Screen<'_> {
         let poll_ns = used.halt_poll_ns.map(|poll| poll.success + poll.fail);
         // The tick samples guest time, which may so be more than there was.
         let guest_ns = used.guest_ns.map(|ns| ns.min(used.cpu_ns));
-        let host_ns = guest_ns.map(|guest| {
-            let busy = guest.saturating_add(poll_ns.unwrap_or(0));
+        let host_ns = guest_ns.zip(poll_ns).map(|(guest, poll)| {
+            let busy = guest.saturating_add(poll);
             used.cpu_ns.saturating_sub(busy)
         });
         let share = |ns: Option<u64>| percent(ns.map(|ns| over.cores(ns)));

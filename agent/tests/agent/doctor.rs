@@ -96,6 +96,11 @@ fn no_line_is_wider_than_the_terminal_and_colours_change_none() {
             },
         );
         assert!(colored.contains("\u{1b}[33m"));
+        let bare = ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[2m", "\u{1b}[33m"]
+            .iter()
+            .fold(colored, |text, code| text.replace(code, ""));
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(words(&bare), words(&text(&snapshot(), style)));
     }
 }
 

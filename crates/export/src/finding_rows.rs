@@ -6,8 +6,8 @@ pub(crate) const FINDING_FAMILIES: &[Family] = &[Family {
     name: "virtlens_finding",
     kind: Kind::Gauge,
     unit: None,
-    help: "1 for each check that the VM fails, judged over the time since the judgement before \
-           (10 s or more); virtlens doctor --checks lists the checks.",
+    help: "1 for each check that the VM fails, judged over the time since the judgement \
+           before (10 s or more, unless CPUs came or went); virtlens doctor --checks lists the checks.",
     own_labels: &["check", "severity"],
     rows: Rows::Vm(|vm, rows| {
         vm.findings

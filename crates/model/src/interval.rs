@@ -160,39 +160,54 @@ impl<'a> Interval<'a> {
         known.reduce(u64::saturating_add)
     }
 
-    /// What each vCPU used that has a thread.
+    /// What each vCPU used that had the same thread at both ends: of one that was
+    /// first seen meanwhile it is not known when its time was used.
     pub fn vcpus(&self) -> impl Iterator<Item = VcpuUse> + use<'a> {
         let before = self.before;
         let there = self.now.vcpus.iter().filter(|vcpu| vcpu.tid.is_some());
-        there.map(move |now| {
-            let then = before.and_then(|vm| vm.vcpus.iter().find(|then| then.id == now.id));
-            vcpu_since(now, then)
+        there.filter_map(move |now| {
+            let Some(before) = before else {
+                return Some(vcpu_since(now, None));
+            };
+            let mut vcpus = before.vcpus.iter();
+            let then = vcpus.find(|then| then.id == now.id && then.tid == now.tid)?;
+            Some(vcpu_since(now, Some(then)))
         })
     }
 
-    /// What each I/O worker used.
+    /// What each I/O worker used that was the same thread at both ends.
     pub fn workers(&self) -> impl Iterator<Item = Worker> + use<'a> {
         let before = self.before;
-        self.now.workers.iter().map(move |now| {
-            let same = |then: &&Worker| (then.role, then.worker) == (now.role, now.worker);
-            let then = before.and_then(|vm| vm.workers.iter().find(same));
-            Worker {
+        self.now.workers.iter().filter_map(move |now| {
+            let same = |then: &&Worker| {
+                (then.role, then.worker, then.tid) == (now.role, now.worker, now.tid)
+            };
+            let then = match before {
+                Some(before) => Some(before.workers.iter().find(same)?),
+                None => None,
+            };
+            Some(Worker {
                 cpu_ns: since(now.cpu_ns, then.map(|then| then.cpu_ns)),
                 ..*now
-            }
+            })
         })
     }
 
-    /// What was used of each limit, the tightest of each scope.
+    /// What was used of each limit, the tightest of each scope; of one that was
+    /// set or changed meanwhile that cannot be told.
     pub fn limits(&self) -> impl Iterator<Item = LimitUse<'a>> + use<'a> {
-        let before = self.before;
-        let limited = self.now.limits.iter();
-        limited.filter_map(move |now| {
-            let levels = before
-                .into_iter()
-                .flat_map(|vm| vm.limits.iter().chain(&vm.quota));
-            let same = |then: &&Quota| then.cgroup == now.cgroup;
-            Some(limit_since(now, now.cores?, levels.into_iter().find(same)))
+        let (now, before) = (self.now, self.before);
+        now.limits.iter().filter_map(move |limit| {
+            let cores = limit.cores?;
+            let Some(before) = before else {
+                return Some(limit_since(limit, cores, None));
+            };
+            // The counters of the level: those of its scope go on from the level
+            // that was the tightest before.
+            let level = |vm: &'a Vm| vm.quota.iter().find(|one| one.cgroup == limit.cgroup);
+            let (now, then) = (level(now)?, level(before)?);
+            let is_same = (now.cores, now.period_ns) == (then.cores, then.period_ns);
+            is_same.then(|| limit_since(now, cores, Some(then)))
         })
     }
 
@@ -213,14 +228,13 @@ impl<'a> Interval<'a> {
     pub fn memory(&self) -> MemoryUse {
         let now = &self.now.memory;
         let then = self.before.map(|vm| &vm.memory);
-        let discards = now.discards.map(|now| {
-            let then = then.and_then(|then| then.discards).unwrap_or_default();
-            Discards {
-                inflate: sum_since(now.inflate, then.inflate),
-                deflate: sum_since(now.deflate, then.deflate),
-                report: sum_since(now.report, then.report),
-                other: sum_since(now.other, then.other),
-            }
+        let nothing = Some(Discards::default());
+        let then_discards = then.map_or(nothing, |then| then.discards);
+        let discards = now.discards.zip(then_discards).map(|(now, then)| Discards {
+            inflate: sum_since(now.inflate, then.inflate),
+            deflate: sum_since(now.deflate, then.deflate),
+            report: sum_since(now.report, then.report),
+            other: sum_since(now.other, then.other),
         });
         MemoryUse {
             faults: since_known(now, then, |of| of.faults),

@@ -131,14 +131,14 @@ impl Check {
             Self::QuotaCapped => About {
                 name: "quota_capped",
                 severity: WARNING,
-                rule: "at least {quota_used} of a CPU limit is used, and it is throttled for at least {quota_throttled} of the time",
+                rule: "at least {quota_used} of a CPU limit is used, and it is throttled for at least {quota_throttled} of the time (for up to that, where only the kernel's counters tell)",
                 remedy: "raise the limit; or drop it and size the VM by its vCPUs; where vhost and virtiofsd eat it, raise the RuntimeClass overhead, which is added to the limit",
                 next: "virtlens top VM: how it goes on, and who ran when the limit was used up; virtlens_throttle_duration_seconds: how long each throttle is",
             },
             Self::IoThrottled => About {
                 name: "io_throttled",
                 severity: WARNING,
-                rule: "a vhost, iothread or virtiofsd thread could run but did not for at least {io_throttled} of the time, under a limit that is throttled as long",
+                rule: "the threads of vhost, of virtiofsd or the iothreads could together run but did not for at least {io_throttled} of the time, under a limit that is throttled as long",
                 remedy: "raise the limit or the RuntimeClass overhead; or let the runtime put I/O threads into a cgroup of their own (Kata: sandbox_cgroup_only=false), where no limit holds them",
                 next: "virtlens top VM: how long each role waits; guest I/O takes up to a period (100 ms) longer",
             },
@@ -166,7 +166,7 @@ impl Check {
             Self::VcpusSaturated => About {
                 name: "vcpus_saturated",
                 severity: WARNING,
-                rule: "all vCPUs together run for at least {vcpus_busy} of the time, polling left out",
+                rule: "all vCPUs together run for at least {vcpus_busy} of the time, polling left out where it is known",
                 remedy: "give the VM more vCPUs: a higher CPU limit, or default_vcpus where there is none",
                 next: "which process of the guest it is: only the guest can tell",
             },
@@ -194,7 +194,7 @@ impl Check {
             Self::VcpusExceedQuota => About {
                 name: "vcpus_exceed_quota",
                 severity: INFO,
-                rule: "there are at least {vcpus_per_quota} as many vCPUs as cores in the CPU limit",
+                rule: "there are at least {vcpus_per_quota} as many vCPUs as cores in the CPU limit, and it is throttled",
                 remedy: "give the VM fewer vCPUs or a higher limit: more vCPUs than the limit can run make each throttle hit more of them",
                 next: "the annotations and the configuration of the runtime: default_vcpus",
             },
@@ -216,7 +216,7 @@ impl Check {
             Self::ReportingChurn => About {
                 name: "reporting_churn",
                 severity: INFO,
-                rule: "at least {refault_per_minute} of the guest's RAM is reported as free and taken again in a minute",
+                rule: "at least {refault_per_minute} of the guest's RAM is reported as free and taken again in a minute, or in less",
                 remedy: "free page reporting does not pay for this VM: switch it off for it (Kata: reclaim_guest_freed_memory=false; KubeVirt: disable free page reporting by its annotation)",
                 next: "virtlens_memory_release_seconds_total and virtlens_memory_refault_bytes_total",
             },

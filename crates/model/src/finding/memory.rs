@@ -21,22 +21,23 @@ fn churn(over: &Interval, bounds: &Bounds) -> Option<Finding> {
     let (taken, report) = (used.refault_bytes?, used.discards?.report);
     let guest = over.now.memory.guest_bytes.filter(|bytes| *bytes > 0)?;
     let minutes = Duration::from_nanos(over.length_ns()).as_secs_f64() / 60.0;
-    let per_minute = share(taken, guest) / minutes;
-    (per_minute >= bounds.refault_per_minute && report.events > 0).then(|| {
+    // What was taken but not reported may be memory that is used first. A short
+    // time is no minute: it has to happen.
+    let again = share(taken.min(report.bytes), guest) / minutes.max(1.0);
+    (again >= bounds.refault_per_minute).then(|| {
         let evidence = format!(
-            "{} reported as free and {} taken again in {}, of {} RAM: {} a minute; the VMM spent {} on giving it back ({} a GiB)",
+            "{} reported as free and {} taken again in {}, of {} RAM; the VMM spent {} on giving it back ({} a GiB)",
             bytes(report.bytes),
             bytes(taken),
             time(over.length_ns()),
             bytes(guest),
-            percent(per_minute),
             time(report.ns),
             time(per_gib(report.ns, report.bytes)),
         );
         Finding::new(
             Check::ReportingChurn,
             evidence,
-            per_minute / bounds.refault_per_minute,
+            again / bounds.refault_per_minute,
         )
     })
 }
@@ -47,19 +48,24 @@ fn per_gib(ns: u64, bytes: u64) -> u64 {
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
+/// Of a smaller VM it is not worth much, and much of what is resident is the VMM's.
+const KEPT_MIN_BYTES: u64 = 1 << 30;
+
 fn kept(over: &Interval, bounds: &Bounds) -> Option<Finding> {
     let memory = &over.now.memory;
     let (guest, resident) = (memory.guest_bytes?, memory.resident_bytes?);
-    let has_balloon_at_work = memory
-        .discards
-        .is_some_and(|discards| discards.events() > 0);
+    let is_balloon_at_rest = match memory.discards {
+        Some(discards) => discards.events() == 0,
+        None => memory.features.balloon.is_absent(),
+    };
     let vcpus = u32::try_from(over.vcpus().count()).unwrap_or(u32::MAX);
     let vcpu_ns = over.vcpus().map(|vcpu| vcpu.cpu_ns).sum();
     let busy = over.cores(vcpu_ns) / f64::from(vcpus.max(1));
     let held = share(resident, guest);
     let reporting = memory.features.free_page_reporting;
     let is_kept = reporting.is_absent()
-        && !has_balloon_at_work
+        && is_balloon_at_rest
+        && guest >= KEPT_MIN_BYTES
         && memory.resident_huge_bytes.unwrap_or(0) == 0
         && vcpus > 0
         && busy <= bounds.kept_idle

@@ -1,7 +1,7 @@
 //! CPU limits: whether they cap the VM, who suffers, and whether they fit it.
 
 use super::{Bounds, Check, Finding, listed, percent, time};
-use crate::interval::Interval;
+use crate::interval::{Interval, LimitUse};
 use crate::snapshot::{Role, RoleUse, Scope};
 
 /// Roles of which guest I/O waits.
@@ -75,8 +75,11 @@ fn place_of(scope: Scope) -> &'static str {
 }
 
 fn io_throttled(over: &Interval, bounds: &Bounds) -> Option<Finding> {
+    let is_throttled =
+        |limit: &LimitUse| over.cores(over.throttled_ns(limit)) >= bounds.io_throttled;
     let mut held: Vec<(RoleUse, u64)> = over
         .limits()
+        .filter(is_throttled)
         .flat_map(|limit| {
             let throttled_ns = over.throttled_ns(&limit);
             let charged = over.roles().filter(move |role| {
@@ -98,9 +101,12 @@ fn io_throttled(over: &Interval, bounds: &Bounds) -> Option<Finding> {
             Some(hits) if hits > 0 => format!(", and ran {hits} times when the limit was used up"),
             _ => String::new(),
         };
+        let who = match role.threads {
+            0 | 1 => role.role.name().to_owned(),
+            more => format!("{more} threads of {} together", role.role.name()),
+        };
         format!(
-            "{} stood ready to run for {} of {} under a throttled limit{hits}",
-            role.role.name(),
+            "{who} stood ready to run for {} in {} under a throttled limit{hits}",
             time(*stood_ns),
             time(over.length_ns())
         )
@@ -119,7 +125,8 @@ fn too_many_vcpus(over: &Interval, bounds: &Bounds) -> Option<Finding> {
         .filter(|limit| limit.of(Role::Vcpu).is_some())
         .min_by(|a, b| a.cores.total_cmp(&b.cores))?;
     let ratio = f64::from(vcpus) / limit.cores;
-    (ratio >= bounds.vcpus_per_quota && vcpus > 1).then(|| {
+    let is_throttled = limit.throttled_periods > 0;
+    (ratio >= bounds.vcpus_per_quota && vcpus > 1 && is_throttled).then(|| {
         let evidence = format!(
             "{vcpus} vCPUs under a limit of {:.2} cores: {ratio:.1} vCPUs a core",
             limit.cores

@@ -142,8 +142,12 @@ fn throttle(vm: &mut Vm, permille: u64) {
 
 /// What is found of a VM that becomes `now` in ten seconds.
 fn found(before: &Vm, change: impl FnOnce(&mut Vm)) -> Vec<Finding> {
+    let mut before = before.clone();
+    before.quota.clone_from(&before.limits);
+    let before = &before;
     let mut now = before.clone();
     change(&mut now);
+    now.quota.clone_from(&now.limits);
     judge(&Interval::between(before, &now, WINDOW), &Bounds::default())
 }
 
@@ -235,10 +239,14 @@ fn io_threads_that_stand_under_a_throttled_limit() {
     );
     assert_eq!(
         evidence,
-        "vhost stood ready to run for 1.5 s of 10.0 s under a throttled limit, and ran 3 times \
+        "vhost stood ready to run for 1.5 s in 10.0 s under a throttled limit, and ran 3 times \
          when the limit was used up"
     );
     assert_eq!(names(&found(&limited(), stands(90, 500))), [] as [&str; 0]);
+    // Many threads that each stood for a little are not one that stood for long.
+    let mut many = limited();
+    many.roles[1].threads = 8;
+    assert_eq!(names(&found(&many, stands(400, 90))), [] as [&str; 0]);
     // Throttled, but not this role.
     let mut outside = limited();
     outside.limits[0].used_ns.remove(&Role::Vhost);
@@ -295,6 +303,12 @@ fn a_vcpu_that_waits() {
     let waits = |permille| move |vm: &mut Vm| vm.vcpus[1].wait_ns = Some(part(permille));
     let evidence = raises(Check::VcpuStarved, &fresh(), waits(110), waits(90));
     assert_eq!(evidence, "vCPU 1 waited for a CPU for 1.1 s of 10.0 s");
+    // A thread that is first seen to run a vCPU has a life behind it.
+    let new = found(&fresh(), |vm| {
+        waits(900)(vm);
+        vm.vcpus[1].tid = Some(99);
+    });
+    assert_eq!(names(&new), [] as [&str; 0]);
     // What is throttled is not starved.
     let throttled = found(&limited(), |vm| {
         waits(300)(vm);
@@ -365,7 +379,15 @@ fn more_vcpus_than_the_limit_runs() {
     limit(&mut tight, 1.25);
     let mut wide = fresh();
     limit(&mut wide, 1.5);
-    let found = |vm| found(vm, |_| {});
+    let found = |vm| found(vm, |vm| throttle(vm, 10));
+    assert_eq!(
+        names(&judge(
+            &Interval::between(&tight, &tight, WINDOW),
+            &Bounds::default()
+        )),
+        [] as [&str; 0],
+        "it is at rest"
+    );
     let tight = found(&tight);
     assert_eq!(names(&tight), ["vcpus_exceed_quota"]);
     assert_eq!(
@@ -462,16 +484,16 @@ fn memory_that_goes_back_and_forth() {
             let discards = vm.memory.discards.as_mut().expect("they are followed");
             discards.report = DiscardSum {
                 events: 16,
-                bytes: 64 * MIB,
+                bytes: (mib + 10) * MIB,
                 ns: 20 * MS,
             };
         }
     };
-    let evidence = raises(Check::ReportingChurn, &fresh(), churns(72), churns(64));
+    let evidence = raises(Check::ReportingChurn, &fresh(), churns(420), churns(400));
     assert_eq!(
         evidence,
-        "64 MiB reported as free and 72 MiB taken again in 10.0 s, of 2.0 GiB RAM: 21 % a \
-         minute; the VMM spent 20 ms on giving it back (320 ms a GiB)"
+        "430 MiB reported as free and 420 MiB taken again in 10.0 s, of 2.0 GiB RAM; the VMM \
+         spent 20 ms on giving it back (48 ms a GiB)"
     );
 }
 
@@ -503,6 +525,13 @@ fn an_idle_vm_that_keeps_its_memory() {
         vm.memory.resident_huge_bytes = Some(1800 * MIB);
     });
     assert_eq!(names(&huge), none, "somebody set it aside");
+    let mut unknown = idle.clone();
+    unknown.memory.discards = None;
+    assert_eq!(
+        names(&found(&unknown, holds(1800, 0))),
+        none,
+        "it may have a balloon"
+    );
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::{Bounds, Check, Finding, listed, percent, time};
 use crate::facts::Comm;
 use crate::interval::{Interval, VcpuUse};
-use crate::snapshot::{Role, Worker};
+use crate::snapshot::{Role, Thread, Worker};
 
 pub(super) fn judge(over: &Interval, bounds: &Bounds) -> impl Iterator<Item = Finding> {
     let saturated = [
@@ -73,7 +73,13 @@ fn count<T>(things: &[T]) -> f64 {
 
 fn all_busy(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Finding> {
     let share = busy(over, vcpus);
-    (share >= bounds.vcpus_busy && !vcpus.is_empty()).then(|| {
+    let count = u32::try_from(vcpus.len()).ok();
+    let are_all = over
+        .now
+        .vcpu_count
+        .online
+        .is_none_or(|online| Some(online) == count);
+    (share >= bounds.vcpus_busy && !vcpus.is_empty() && are_all).then(|| {
         let evidence = match vcpus {
             [_] => format!("its only vCPU ran for {} of the time", percent(share)),
             _ => format!(
@@ -92,7 +98,7 @@ fn starved(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Findin
         .limits()
         .filter(|limit| limit.of(Role::Vcpu).is_some())
         .map(|limit| over.throttled_ns(&limit));
-    let throttled_ns = throttled.max().unwrap_or(0);
+    let throttled_ns = throttled.sum::<u64>().min(over.length_ns());
     let waits = |vcpu: &VcpuUse| vcpu.wait_ns.unwrap_or(0).saturating_sub(throttled_ns);
     let mut starved: Vec<(u32, u64)> = vcpus
         .iter()
@@ -162,7 +168,8 @@ fn overhead(over: &Interval, bounds: &Bounds) -> Option<Finding> {
 fn pool(over: &Interval, bounds: &Bounds) -> Option<Finding> {
     let name = Comm::new("worker");
     let threads = over.now.threads.iter();
-    let workers: Vec<_> = threads.filter(|thread| thread.name == name).collect();
+    let is_pooled = |thread: &&Thread| thread.name == name && thread.role == Some(Role::Emulator);
+    let workers: Vec<_> = threads.filter(is_pooled).collect();
     let share = count(&workers) / bounds.pool_threads;
     (share >= 1.0 && over.now.vmm == "qemu").then(|| {
         let evidence = format!("{} threads named worker", workers.len());

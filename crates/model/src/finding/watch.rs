@@ -14,8 +14,8 @@ pub struct Watch {
     bounds: Bounds,
     /// The reading with which the present window began.
     began: Option<Arc<Snapshot>>,
-    /// By the VM's name, which no other VM on the node has.
-    found: FxHashMap<Arc<str>, Findings>,
+    /// By the VM's name, which no other VM on the node has, with its pid then.
+    found: FxHashMap<Arc<str>, (u32, Findings)>,
 }
 
 impl Watch {
@@ -51,7 +51,7 @@ impl Watch {
             } else {
                 found.into()
             };
-            Some((Arc::clone(&vm.vm), found))
+            Some((Arc::clone(&vm.vm), (vm.pid, found)))
         });
         self.found = judged.collect();
     }
@@ -64,7 +64,9 @@ impl Watch {
     /// Adds to each VM what was found last.
     pub fn show(&self, vms: &mut [Vm]) {
         for vm in vms {
-            vm.findings = self.found.get(&vm.vm).map(Arc::clone);
+            let found = self.found.get(&vm.vm);
+            let its = found.filter(|(pid, _)| vm.running && *pid == vm.pid);
+            vm.findings = its.map(|(_, found)| Arc::clone(found));
         }
     }
 }
