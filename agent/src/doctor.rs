@@ -82,10 +82,7 @@ impl<'s> Diagnosis<'s> {
                 of: vm,
             })
             .collect();
-        findings.sort_by(|a, b| {
-            let severity = a.finding.severity.cmp(&b.finding.severity);
-            severity.then_with(|| b.finding.excess.total_cmp(&a.finding.excess))
-        });
+        findings.sort_by(|a, b| a.finding.by_rank(b.finding));
         let unjudged = vms.iter().filter(|vm| vm.findings.is_none());
         Self {
             api_version: API_VERSION,
@@ -146,13 +143,7 @@ impl<'s> Diagnosis<'s> {
             );
         }
         for lack in shortfalls(snapshot) {
-            let state = if lack.up { "limited" } else { "off" };
-            let line = format!(
-                "{state}: {} ({})",
-                lack.sources.join(", "),
-                printable(lack.reason)
-            );
-            page.line(&mut out, "", &page.paint.warning(&line));
+            page.line(&mut out, "", &page.paint.warning(&lack.line()));
         }
         out
     }

@@ -1,6 +1,8 @@
-//! What does not work fully: for the log and below the table.
+//! What does not work fully: for the log, and below what is shown.
 
 use virtlens_model::snapshot::{Snapshot, Source};
+
+use crate::paint::printable;
 
 /// Sources that lack the same thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,6 +13,15 @@ pub struct Shortfall<'a> {
     pub sources: Vec<&'a str>,
     /// What they lack.
     pub reason: &'a str,
+}
+
+impl Shortfall<'_> {
+    /// As people are told of it.
+    pub(crate) fn line(&self) -> String {
+        let state = if self.up { "limited" } else { "off" };
+        let (sources, reason) = (self.sources.join(", "), printable(self.reason));
+        format!("{state}: {sources} ({reason})")
+    }
 }
 
 /// Whether VMs can be read at all.

@@ -18,7 +18,7 @@ pub(crate) use self::columns::shorten;
 use self::columns::{Column, GAP, fit, lines_width};
 use self::row::Row;
 use crate::paint::{Paint, Style, printable};
-use crate::shortfall::{Shortfall, shortfalls};
+use crate::shortfall::shortfalls;
 
 /// The readable table of `snapshot`: rates since the reading `before`, or
 /// without one the totals since each VM began.
@@ -50,15 +50,8 @@ pub fn render(snapshot: &Snapshot, before: Option<&Snapshot>, style: Style) -> S
     } else {
         write_rows(&mut out, &rows, before.is_some(), style);
     }
-    for Shortfall {
-        up,
-        sources,
-        reason,
-    } in shortfalls(snapshot)
-    {
-        let state = if up { "limited" } else { "off" };
-        let line = format!("{state}: {} ({})", sources.join(", "), printable(reason));
-        writeln!(out, "{}", paint.warning(&line)).expect(INFALLIBLE);
+    for lack in shortfalls(snapshot) {
+        writeln!(out, "{}", paint.warning(&lack.line())).expect(INFALLIBLE);
     }
     out
 }

@@ -9,6 +9,7 @@
 //! [`Check`] says of each what its rule is and what to do. A check is raised once
 //! for a VM: what it is raised for stands in the evidence.
 
+use std::cmp::Ordering;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,23 +57,25 @@ impl Finding {
             excess,
         }
     }
+
+    /// Warnings first, and of one severity what is furthest beyond its threshold.
+    pub fn by_rank(&self, other: &Self) -> Ordering {
+        let severity = self.severity.cmp(&other.severity);
+        severity.then_with(|| other.excess.total_cmp(&self.excess))
+    }
 }
 
 /// The findings of a VM, as they are shared between readings.
 pub type Findings = Arc<[Finding]>;
 
-/// Judges a VM over a time: warnings first, and of one severity what is furthest
-/// beyond its threshold.
+/// Judges a VM over a time; what is found comes [by rank](Finding::by_rank).
 pub fn judge(over: &Interval, bounds: &Bounds) -> Vec<Finding> {
     let mut found = Vec::new();
     found.extend(quota::judge(over, bounds));
     found.extend(threads::judge(over, bounds));
     found.extend(place::judge(over));
     found.extend(memory::judge(over, bounds));
-    found.sort_by(|a, b| {
-        let severity = a.severity.cmp(&b.severity);
-        severity.then_with(|| b.excess.total_cmp(&a.excess))
-    });
+    found.sort_by(Finding::by_rank);
     found
 }
 

@@ -10,6 +10,8 @@
 //! Totals are what the kernel says of living and ended threads together, so
 //! a reading needs none before it; see [`crate::ledger`] for what is kept.
 
+mod naming;
+
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -111,18 +113,20 @@ impl Fleet {
         let identity = vmm::identify(process);
         let args = process.args.get(1..).unwrap_or_default();
         let features = features::of_arguments(identity.vmm, args);
-        let wanted = wanted_name(&identity, place.as_ref(), process, vm);
-        let uid = place.as_ref().and_then(|place| place.location.uid.clone());
-        let former = self.predecessor(&wanted, uid.as_deref());
-        let mut ledger = Ledger::default();
-        let mut name = wanted;
-        if let Some((key, former)) = former.and_then(|key| self.vms.remove_entry(&key)) {
-            ledger = former.ledger;
+        let wanted = naming::wanted(&identity, place.as_ref(), process, vm);
+        let uid = place
+            .as_ref()
+            .and_then(|place| place.location.uid.as_deref());
+        let former = self.predecessor(&wanted, uid);
+        let former = former.and_then(|key| self.vms.remove_entry(&key));
+        let (name, ledger) = if let Some((key, former)) = former {
+            let mut ledger = former.ledger;
             ledger.succeed();
             self.succeeded.push(key);
-        } else if self.vms.values().any(|member| *member.name == name) {
-            name = format!("{name}-{}", vm.tgid);
-        }
+            (wanted, ledger)
+        } else {
+            (self.free_name(wanted, vm), Ledger::default())
+        };
         self.vms.insert(
             vm,
             Member {
@@ -339,18 +343,6 @@ impl Fleet {
             .collect()
     }
 
-    /// An ended VM of this name in the same pod (or in none).
-    fn predecessor(&self, name: &str, uid: Option<&str>) -> Option<VmKey> {
-        self.vms
-            .iter()
-            .find(|(_, member)| {
-                let place = member.place.as_ref();
-                let its_uid = place.and_then(|place| place.location.uid.as_deref());
-                member.ended_ns.is_some() && *member.name == *name && its_uid == uid
-            })
-            .map(|(vm, _)| *vm)
-    }
-
     /// Members whose vCPU threads sit elsewhere than before, and where.
     fn moved(&self, facts: &Facts) -> Vec<(VmKey, CgroupId)> {
         let mut at: FxHashMap<VmKey, &ThreadFact> = FxHashMap::default();
@@ -405,20 +397,6 @@ fn role_of_class(class: &ThreadClass, identity: &Identity) -> Option<Role> {
         comm: class.comm,
         process_comm: class.process_comm,
     })
-}
-
-/// The name that a VM should have, were no other called so.
-fn wanted_name(
-    identity: &Identity,
-    place: Option<&Place>,
-    process: &ProcessFact,
-    vm: VmKey,
-) -> String {
-    identity
-        .name
-        .clone()
-        .or_else(|| place.and_then(|place| cgroup::machine_name(&place.path)))
-        .unwrap_or_else(|| format!("{}-{}", process.comm, vm.tgid))
 }
 
 fn by_id(facts: &Facts) -> Cgroups<'_> {

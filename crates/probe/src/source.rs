@@ -1,5 +1,6 @@
 //! The BPF source: loads what the plan says, runs passes, reads maps.
 
+mod beside;
 mod health;
 
 use std::io::{ErrorKind, Read};
@@ -7,10 +8,9 @@ use std::io::{ErrorKind, Read};
 use libbpf_rs::{Iter, Link, Object};
 use rustc_hash::FxHashSet;
 use virtlens_abi as abi;
-use virtlens_model::facts::{CgroupId, Facts, Owner, ResidencyFact, VmFact, VmKey, WatchedCgroup};
+use virtlens_model::facts::{CgroupId, Facts, Owner, VmFact, VmKey, WatchedCgroup};
 use virtlens_model::features::Thresholds;
-use virtlens_model::memory::{DiscardsFact, Piece, RamPiece};
-use virtlens_model::throttle::ThrottlingFacts;
+use virtlens_model::memory::{Piece, RamPiece};
 use virtlens_model::topology::host::HostTopology;
 use zerocopy::IntoBytes;
 
@@ -328,65 +328,6 @@ impl TaskPass {
             self.control.session += 1;
         }
         Ok(facts)
-    }
-
-    /// Before the pass, like what retired: a vCPU that moves meanwhile is
-    /// short of what it used since, and has nothing twice.
-    fn read_residency(&mut self) -> Result<Option<Vec<ResidencyFact>>, Error> {
-        if !std::mem::take(&mut self.wants_residency) {
-            return Ok(None);
-        }
-        self.placement.residency(&self.maps).map(Some)
-    }
-
-    fn read_throttling(&mut self) -> Result<Option<ThrottlingFacts>, Error> {
-        if !self.plan.features.contains(&Feature::Throttle) {
-            return Ok(None);
-        }
-        self.throttle.read(&self.maps).map(Some)
-    }
-
-    fn add_placements(&mut self, facts: &mut Facts) -> Result<(), Error> {
-        if self.plan.features.contains(&Feature::Placement) {
-            for (vm, moves) in self.placement.moves(&self.maps)? {
-                facts.placements.entry(vm).or_default().moves = Some(moves);
-            }
-        }
-        for (vm, guest) in self.decoder.guests() {
-            facts.placements.entry(vm).or_default().guest = Some(guest);
-        }
-        Ok(())
-    }
-
-    fn read_discards(&mut self) -> Result<Vec<(VmKey, DiscardsFact)>, Error> {
-        if !self.plan.features.contains(&Feature::Memory) {
-            return Ok(Vec::new());
-        }
-        self.memory.discards(&self.maps)
-    }
-
-    fn add_discards(&self, facts: &mut Facts, discards: Vec<(VmKey, DiscardsFact)>) {
-        if !self.plan.features.contains(&Feature::Memory) {
-            return;
-        }
-        for fact in facts.memory.values_mut() {
-            fact.discards = Some(DiscardsFact::default());
-        }
-        for (vm, sums) in discards {
-            if let Some(fact) = facts.memory.get_mut(&vm) {
-                fact.discards = Some(sums);
-            }
-        }
-    }
-
-    /// Adds what only the pass over files knows: vCPUs that never ran.
-    fn add_by_fds(&self, facts: &mut Facts) {
-        let alive = vm_keys(facts);
-        let told: FxHashSet<VmKey> = facts.vms.iter().map(|one| one.vm).collect();
-        let silent = self.by_fds.iter().filter(|one| alive.contains(&one.vm));
-        facts
-            .vms
-            .extend(silent.filter(|one| !told.contains(&one.vm)));
     }
 
     fn forget_vm(&self, vm: VmKey) -> Result<(), Error> {

@@ -1,0 +1,154 @@
+//! Limits that cap a VM, or do not fit it.
+
+use super::{WINDOW, found, fresh, limit, limited, names, part, raises, throttle, use_cpu};
+use crate::finding::{Bounds, Check, judge};
+use crate::interval::Interval;
+use crate::snapshot::{Role, Vm};
+
+#[test]
+fn a_limit_that_is_used_up_and_throttled_caps() {
+    let capped = |used: u64, throttled| {
+        move |vm: &mut Vm| {
+            use_cpu(vm, Role::Vcpu, used - 400);
+            use_cpu(vm, Role::Vhost, 400);
+            throttle(vm, throttled);
+        }
+    };
+    let evidence = raises(
+        Check::QuotaCapped,
+        &limited(),
+        capped(1820, 410),
+        capped(1790, 410),
+    );
+    assert_eq!(
+        evidence,
+        "the pod used 1.82 of 2.00 cores (91 %): vcpu 1.42 and vhost 0.40; throttled for 4.1 s \
+         of 10.0 s, in 41 of 100 periods"
+    );
+    // The classic false alarm: throttled often, far from the limit.
+    assert_eq!(names(&found(&limited(), capped(900, 300))), [] as [&str; 0]);
+    assert_eq!(
+        names(&found(&limited(), capped(1820, 240))),
+        [] as [&str; 0]
+    );
+}
+
+#[test]
+fn where_throttling_is_not_followed_its_periods_tell() {
+    let mut vm = limited();
+    vm.limits[0].throttle = None;
+    let found = found(&vm, |vm| {
+        use_cpu(vm, Role::Vcpu, 1300);
+        use_cpu(vm, Role::Vhost, 600);
+        vm.limits[0].periods += 100;
+        vm.limits[0].throttled_periods += 60;
+        vm.limits[0].throttled_ns += part(450);
+    });
+    assert_eq!(names(&found), ["quota_capped"]);
+    assert!(found[0].evidence.contains("for up to 4.5 s of 10.0 s"));
+}
+
+#[test]
+fn io_threads_that_stand_under_a_throttled_limit() {
+    let stands = |waited, throttled| {
+        move |vm: &mut Vm| {
+            use_cpu(vm, Role::Vhost, 100);
+            use_cpu(vm, Role::Vcpu, 200);
+            vm.roles[1].wait_ns = Some(part(waited));
+            vm.roles[1].throttle_hits = Some(3);
+            throttle(vm, throttled);
+        }
+    };
+    let evidence = raises(
+        Check::IoThrottled,
+        &limited(),
+        stands(200, 150),
+        stands(200, 90),
+    );
+    assert_eq!(
+        evidence,
+        "vhost stood ready to run for 1.5 s in 10.0 s under a throttled limit, and ran 3 times \
+         when the limit was used up"
+    );
+    assert_eq!(names(&found(&limited(), stands(90, 500))), [] as [&str; 0]);
+    // Many threads that each stood for a little are not one that stood for long.
+    let mut many = limited();
+    many.roles[1].threads = 8;
+    assert_eq!(names(&found(&many, stands(400, 90))), [] as [&str; 0]);
+    // Throttled, but not this role.
+    let mut outside = limited();
+    outside.limits[0].used_ns.remove(&Role::Vhost);
+    assert_eq!(names(&found(&outside, stands(200, 150))), [] as [&str; 0]);
+}
+
+#[test]
+fn more_vcpus_than_the_limit_runs() {
+    let mut tight = fresh();
+    limit(&mut tight, 1.25);
+    let mut wide = fresh();
+    limit(&mut wide, 1.5);
+    let found = |vm| found(vm, |vm| throttle(vm, 10));
+    assert_eq!(
+        names(&judge(
+            &Interval::between(&tight, &tight, WINDOW),
+            &Bounds::default()
+        )),
+        [] as [&str; 0],
+        "it is at rest"
+    );
+    let tight = found(&tight);
+    assert_eq!(names(&tight), ["vcpus_exceed_quota"]);
+    assert_eq!(
+        tight[0].evidence,
+        "2 vCPUs under a limit of 1.25 cores: 1.6 vCPUs a core"
+    );
+    assert_eq!(names(&found(&wide)), [] as [&str; 0]);
+}
+
+#[test]
+fn two_ways_to_size_a_vm() {
+    let mut vm = limited();
+    vm.vcpu_count.online = Some(3);
+    let with_boot = |boot, runtime| {
+        let mut vm = vm.clone();
+        vm.vcpu_count.boot = boot;
+        vm.runtime = runtime;
+        vm.limits[0].cores = Some(3.0);
+        names(&found(&vm, |_| {}))
+    };
+    assert_eq!(
+        with_boot(Some(2), Some("kata")),
+        ["default_vcpus_with_limit"]
+    );
+    let none = [] as [&str; 0];
+    assert_eq!(
+        with_boot(Some(1), Some("kata")),
+        none,
+        "hot-plugged for the limit"
+    );
+    assert_eq!(with_boot(Some(3), Some("kata")), none, "sized at the start");
+    assert_eq!(with_boot(Some(2), Some("kubevirt")), none);
+    assert_eq!(with_boot(None, Some("kata")), none);
+}
+
+#[test]
+fn threads_that_work_outside_of_the_pod() {
+    let outside = |permille| {
+        move |vm: &mut Vm| {
+            use_cpu(vm, Role::Emulator, permille);
+            use_cpu(vm, Role::Vcpu, 500);
+            vm.roles[4].outside_pod = Some(3);
+        }
+    };
+    let evidence = raises(
+        Check::ThreadsOutsidePod,
+        &limited(),
+        outside(60),
+        outside(40),
+    );
+    assert_eq!(
+        evidence,
+        "outside of the pod's cgroup: 3 emulator threads with 0.06 cores"
+    );
+    raises(Check::ThreadsOutsidePod, &fresh(), outside(60), outside(40));
+}

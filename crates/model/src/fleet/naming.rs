@@ -1,0 +1,44 @@
+//! What a VM is called on its node.
+
+use super::Fleet;
+use crate::cgroup;
+use crate::facts::{ProcessFact, VmKey};
+use crate::place::Place;
+use crate::vmm::Identity;
+
+/// The name that a VM should have, were no other called so.
+pub(super) fn wanted(
+    identity: &Identity,
+    place: Option<&Place>,
+    process: &ProcessFact,
+    vm: VmKey,
+) -> String {
+    identity
+        .name
+        .clone()
+        .or_else(|| place.and_then(|place| cgroup::machine_name(&place.path)))
+        .unwrap_or_else(|| format!("{}-{}", process.comm, vm.tgid))
+}
+
+impl Fleet {
+    /// An ended VM of this name in the same pod (or in none).
+    pub(super) fn predecessor(&self, name: &str, uid: Option<&str>) -> Option<VmKey> {
+        self.vms
+            .iter()
+            .find(|(_, member)| {
+                let place = member.place.as_ref();
+                let its_uid = place.and_then(|place| place.location.uid.as_deref());
+                member.ended_ns.is_some() && *member.name == *name && its_uid == uid
+            })
+            .map(|(vm, _)| *vm)
+    }
+
+    /// The name `wanted`, or where another VM has it, one with its pid behind.
+    pub(super) fn free_name(&self, wanted: String, vm: VmKey) -> String {
+        if self.vms.values().any(|member| *member.name == wanted) {
+            format!("{wanted}-{}", vm.tgid)
+        } else {
+            wanted
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What is told beside the task pass, as far as the plan has it.
+
+use rustc_hash::FxHashSet;
+use virtlens_model::facts::{Facts, ResidencyFact, VmKey};
+use virtlens_model::memory::DiscardsFact;
+use virtlens_model::throttle::ThrottlingFacts;
+
+use super::{TaskPass, vm_keys};
+use crate::Error;
+use crate::plan::Feature;
+
+impl TaskPass {
+    /// Before the pass, like what retired: a vCPU that moves meanwhile is
+    /// short of what it used since, and has nothing twice.
+    pub(super) fn read_residency(&mut self) -> Result<Option<Vec<ResidencyFact>>, Error> {
+        if !std::mem::take(&mut self.wants_residency) {
+            return Ok(None);
+        }
+        self.placement.residency(&self.maps).map(Some)
+    }
+
+    pub(super) fn read_throttling(&mut self) -> Result<Option<ThrottlingFacts>, Error> {
+        if !self.plan.features.contains(&Feature::Throttle) {
+            return Ok(None);
+        }
+        self.throttle.read(&self.maps).map(Some)
+    }
+
+    pub(super) fn read_discards(&mut self) -> Result<Vec<(VmKey, DiscardsFact)>, Error> {
+        if !self.plan.features.contains(&Feature::Memory) {
+            return Ok(Vec::new());
+        }
+        self.memory.discards(&self.maps)
+    }
+
+    pub(super) fn add_placements(&mut self, facts: &mut Facts) -> Result<(), Error> {
+        if self.plan.features.contains(&Feature::Placement) {
+            for (vm, moves) in self.placement.moves(&self.maps)? {
+                facts.placements.entry(vm).or_default().moves = Some(moves);
+            }
+        }
+        for (vm, guest) in self.decoder.guests() {
+            facts.placements.entry(vm).or_default().guest = Some(guest);
+        }
+        Ok(())
+    }
+
+    pub(super) fn add_discards(&self, facts: &mut Facts, discards: Vec<(VmKey, DiscardsFact)>) {
+        if !self.plan.features.contains(&Feature::Memory) {
+            return;
+        }
+        for fact in facts.memory.values_mut() {
+            fact.discards = Some(DiscardsFact::default());
+        }
+        for (vm, sums) in discards {
+            if let Some(fact) = facts.memory.get_mut(&vm) {
+                fact.discards = Some(sums);
+            }
+        }
+    }
+
+    /// Adds what only the pass over files knows: vCPUs that never ran.
+    pub(super) fn add_by_fds(&self, facts: &mut Facts) {
+        let alive = vm_keys(facts);
+        let told: FxHashSet<VmKey> = facts.vms.iter().map(|one| one.vm).collect();
+        let silent = self.by_fds.iter().filter(|one| alive.contains(&one.vm));
+        facts
+            .vms
+            .extend(silent.filter(|one| !told.contains(&one.vm)));
+    }
+}
