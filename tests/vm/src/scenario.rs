@@ -22,6 +22,10 @@ pub const MAX_LOAD: Duration = Duration::from_mins(1);
 /// What the rig says of a guest that does not answer an order.
 pub const SILENT_GUEST: &str = "the guest does not answer";
 
+/// What the rig says of a pod of its own of which a process ended: nothing that
+/// a suite does ends one.
+pub const DEAD_POD: &str = "a process of the pod ended by itself";
+
 /// Longer than the rig itself waits for the guest, so that its word is heard.
 const PATIENCE: Duration = Duration::from_secs(90);
 

@@ -22,7 +22,7 @@ use anyhow::{Context, bail, ensure};
 
 use virtlens_vmtest::plan::{PLAN_PATH, Plan, Pods, Stage};
 use virtlens_vmtest::report::{Line, Outcome};
-use virtlens_vmtest::scenario::{SCENARIO_PATH, Scenario};
+use virtlens_vmtest::scenario::{DEAD_POD, SCENARIO_PATH, Scenario};
 
 use crate::checks::{Checks, check};
 use crate::loads::Loads;
@@ -49,13 +49,16 @@ fn run(plan: &Plan) -> anyhow::Result<()> {
         .args(["hostname", &plan.kernel])
         .status()?;
     checks::features();
-    let staged = stage(plan);
+    let mut staged = stage(plan);
     println!("{}", Line::Done("rig".to_owned()));
     if plan.shell {
         shell()?;
     } else {
         for suite in &plan.suites {
             suites::run(suite, &plan.kernel);
+            if let Some(staged) = &mut staged {
+                staged.report_dead(&suite.name);
+            }
         }
     }
     println!("{}", Line::End);
@@ -134,6 +137,22 @@ impl Staged {
             began.elapsed().as_secs_f64()
         );
         Ok(Self { pods, loads })
+    }
+
+    /// Reports a pod that did not live through a suite, with what it said last.
+    fn report_dead(&mut self, suite: &str) {
+        let dead: Vec<String> = self
+            .pods
+            .iter_mut()
+            .flat_map(|(name, pod)| pod.dead().map(move |who| format!("{name}: {who}")))
+            .collect();
+        if dead.is_empty() {
+            return;
+        }
+        dump_logs();
+        let outcome = Outcome::Fail(format!("{DEAD_POD}: {}", dead.join(", ")));
+        let name = format!("{suite}::pods_live");
+        println!("{}", Line::Test { name, outcome });
     }
 
     fn check(&self) {

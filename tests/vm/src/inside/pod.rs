@@ -125,6 +125,18 @@ impl Running {
         Ok(Self { pod, dir, children })
     }
 
+    /// The processes that ended by themselves, and how.
+    pub(crate) fn dead(&mut self) -> impl Iterator<Item = String> {
+        let named = ["its virtiofsd", "its VMM"]
+            .into_iter()
+            .zip(&mut self.children);
+        named.filter_map(|(name, child)| match child.try_wait() {
+            Ok(None) => None,
+            Ok(Some(status)) => Some(format!("{name}: {status}")),
+            Err(error) => Some(format!("{name}: {error}")),
+        })
+    }
+
     /// Ends the pod's processes, the VMM first.
     pub(crate) fn stop(mut self) {
         for child in self.children.iter_mut().rev() {

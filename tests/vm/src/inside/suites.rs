@@ -59,6 +59,8 @@ fn execute(suite: &Suite, kernel: &str) -> anyhow::Result<(String, Result<(), St
         .args(&suite.args)
         .env("VIRTLENS_VM", kernel)
         .env("RUST_BACKTRACE", "1")
+        // Of a panic, and not once more of each error in its message.
+        .env("RUST_LIB_BACKTRACE", "0")
         .env("HOME", "/tmp")
         .current_dir(&suite.directory)
         .stdin(Stdio::null())

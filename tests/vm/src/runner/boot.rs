@@ -110,7 +110,7 @@ impl Machine<'_> {
         lines: &mut Vec<Line>,
     ) -> anyhow::Result<Option<String>> {
         let mut fatal: Option<(String, Instant)> = None;
-        let mut end = began + self.rig_deadline + self.suites_deadline;
+        let mut end = began + self.rig_deadline;
         loop {
             let limit = match &fatal {
                 // The rest of the oops is worth having in the log.
@@ -141,8 +141,7 @@ impl Machine<'_> {
             if let Some(line) = parse_line(&text) {
                 println!("{}: {seconds:6.1} s {line}", self.name);
                 if line == Line::Done("rig".to_owned()) {
-                    // What the rig did not need is not for the suites.
-                    end = end.min(Instant::now() + self.suites_deadline + GRACE);
+                    end = Instant::now() + self.suites_deadline + GRACE;
                 }
                 lines.push(line);
                 // A guest that hangs would make all that follows wait for it.

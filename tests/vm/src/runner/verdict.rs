@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use virtlens_vmtest::report::{Line, Outcome};
-use virtlens_vmtest::scenario::SILENT_GUEST;
+use virtlens_vmtest::scenario::{DEAD_POD, SILENT_GUEST};
 
 use crate::boot::Ran;
 use crate::kernel::Entry;
@@ -33,10 +33,12 @@ pub(crate) struct Break {
 impl Break {
     /// How a boot broke, if it did: the machine died or hung, one of the rig's
     /// self-tests failed, which know nothing of the agent, or a guest went
-    /// silent under a suite.
+    /// silent or died under a suite.
     pub(crate) fn of(ran: &Ran, verdict: &Verdict) -> Option<Self> {
-        let of_rig =
-            |failure: &&String| failure.starts_with("rig::") || failure.contains(SILENT_GUEST);
+        let of_rig = |failure: &&String| {
+            let of_guest = [SILENT_GUEST, DEAD_POD];
+            failure.starts_with("rig::") || of_guest.iter().any(|why| failure.contains(why))
+        };
         let why = ran
             .death
             .as_ref()
@@ -220,6 +222,8 @@ mod tests {
         assert_eq!(alone("rig::pods_start", "no answer"), Some(true));
         let silent = format!("cpu: error {SILENT_GUEST}: os error 11");
         assert_eq!(alone("a::x", &silent), Some(false));
+        let dead = format!("{DEAD_POD}: its VMM: exit status: 0");
+        assert_eq!(alone("a::pods_live", &dead), Some(false));
         assert_eq!(alone("a::x", "told 5 ns, burned 6 ns"), None);
     }
 
