@@ -49,6 +49,16 @@ struct mm_struct___atomic {
 	struct mm_rss_stat___atomic rss_stat;
 };
 
+/* In v6.12 it stands in vcpu_vmx itself, in v7.2 in a vcpu_vt that TDX has too. */
+struct vcpu_vmx___own {
+	union vmx_exit_reason exit_reason;
+};
+
+/* Since v6.18 (see throttle.bpf.c). */
+struct task_struct___throttled {
+	bool throttled;
+};
+
 /* Before v5.17: a54d806688fe ("KVM: Keep memslots in tree-based structures
  * instead of array-based ones"). */
 struct kvm_memslots___array {
@@ -57,6 +67,14 @@ struct kvm_memslots___array {
 };
 
 #pragma clang attribute pop
+
+/* The same on all; here since both objects ask it. */
+static __always_inline __u64 cgroup_id(struct cgroup *cgroup)
+{
+	struct kernfs_node *node = cgroup ? cgroup->kn : NULL;
+
+	return node ? node->id : 0;
+}
 
 static __always_inline __u32 task_pcpu(struct task_struct *task)
 {
@@ -67,14 +85,31 @@ static __always_inline __u32 task_pcpu(struct task_struct *task)
 	return BPF_CORE_READ(old, cpu);
 }
 
-/* Whether the task runs, or would if it had a CPU. */
-static __always_inline bool is_runnable(struct task_struct *task)
+/* Its state: 0 runs or would, else how it sleeps or that it has ended. */
+static __always_inline __u32 task_state(struct task_struct *task)
 {
 	struct task_struct___state *old = (void *)task;
 
 	if (bpf_core_field_exists(task->__state))
-		return !task->__state;
-	return !BPF_CORE_READ(old, state);
+		return task->__state;
+	return BPF_CORE_READ(old, state);
+}
+
+/* Whether the task runs, or would if it had a CPU. */
+static __always_inline bool is_runnable(struct task_struct *task)
+{
+	return !task_state(task);
+}
+
+/* Whether the kernel throttles threads one by one, and then whether it does so
+ * with this one. */
+#define TELLS_THROTTLED(task)                                                  \
+	bpf_core_field_exists(((struct task_struct___throttled *)(task))->throttled)
+static __always_inline bool is_task_throttled(struct task_struct *task)
+{
+	struct task_struct___throttled *fields = (void *)task;
+
+	return TELLS_THROTTLED(task) && BPF_CORE_READ(fields, throttled);
 }
 
 static __always_inline bool is_user_worker(unsigned int task_flags)
@@ -238,6 +273,53 @@ static __always_inline bool read_syscall_args(const __u64 *ctx, struct syscall_a
 	task = (void *)bpf_get_current_task();
 	regs = BPF_CORE_READ(task, stack) + THREAD_SIZE - bpf_core_type_size(struct pt_regs);
 	return !bpf_core_read(args, sizeof(*args), &regs->dx);
+}
+
+/* A guest that was left, as the tracepoint kvm_exit tells it. */
+struct kvm_exit {
+	struct kvm_vcpu *vcpu;
+	__u32 reason;
+	bool is_svm;
+	/* Whether `reason` is. */
+	bool is_known;
+};
+
+/* arch/x86/kvm/trace.h: of AMD's kind; 1 is Intel's. */
+#define KVM_ISA_SVM 2
+
+/* The tracepoint's arguments in v5.10 and v5.15: (reason, vcpu, isa). */
+static __always_inline void read_exit_of_3(struct kvm_exit *exit,
+					   struct bpf_raw_tracepoint_args *ctx)
+{
+	exit->reason = ctx->args[0];
+	exit->vcpu = (void *)ctx->args[1];
+	exit->is_svm = (__u32)ctx->args[2] == KVM_ISA_SVM;
+	exit->is_known = true;
+}
+
+/* From v6.1 on: (vcpu, isa). */
+static __always_inline void read_exit_of_2(struct kvm_exit *exit,
+					   struct bpf_raw_tracepoint_args *ctx)
+{
+	struct vcpu_vmx___own *vmx_own;
+	struct vcpu_vmx *vmx;
+	struct vcpu_svm *svm;
+
+	exit->vcpu = (void *)ctx->args[0];
+	exit->is_svm = (__u32)ctx->args[1] == KVM_ISA_SVM;
+	exit->is_known = true;
+	exit->reason = 0;
+	svm = (void *)exit->vcpu;
+	vmx = (void *)exit->vcpu;
+	vmx_own = (void *)exit->vcpu;
+	if (exit->is_svm && bpf_core_field_exists(svm->vmcb))
+		exit->reason = BPF_CORE_READ(svm, vmcb, control.exit_code);
+	else if (!exit->is_svm && bpf_core_field_exists(vmx->vt.exit_reason.full))
+		exit->reason = BPF_CORE_READ(vmx, vt.exit_reason.full);
+	else if (!exit->is_svm && bpf_core_field_exists(vmx_own->exit_reason.full))
+		exit->reason = BPF_CORE_READ(vmx_own, exit_reason.full);
+	else
+		exit->is_known = false;
 }
 
 #endif

@@ -27,6 +27,7 @@ typedef __u8 bool;
 enum {
 	BPF_ANY = 0,
 	BPF_NOEXIST = 1,
+	BPF_RB_NO_WAKEUP = 1,
 	BPF_F_NO_PREALLOC = 1,
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 };
@@ -49,7 +50,15 @@ enum bpf_func_id {
 	BPF_FUNC_task_pt_regs = 175,
 };
 
-/* include/linux/sched.h */
+/* The same: what a raw tracepoint is called with. */
+struct bpf_raw_tracepoint_args {
+	__u64 args[0];
+};
+
+/* include/linux/sched.h: v5.10 to v7.3. */
+#define TASK_UNINTERRUPTIBLE 0x2
+#define TASK_DEAD 0x80
+#define TASK_NOLOAD 0x400
 #define PF_IO_WORKER 0x00000010
 /* Since v6.4; another flag before (see is_user_worker in compat.bpf.h). */
 #define PF_USER_WORKER 0x00004000
@@ -250,8 +259,31 @@ struct kvm_vcpu {
 	int vcpu_idx;
 	struct pid *pid;
 	bool preempted;
+	unsigned int halt_poll_ns;
 	struct kvm_vcpu_arch arch;
 	struct kvm_vcpu_stat stat;
+};
+
+/* arch/x86/include/asm/svm.h, arch/x86/kvm/svm/svm.h: its kvm_vcpu comes first,
+ * as KVM's own checks have it. */
+struct vmcb_control_area {
+	__u32 exit_code;
+};
+struct vmcb {
+	struct vmcb_control_area control;
+};
+struct vcpu_svm {
+	struct vmcb *vmcb;
+};
+/* arch/x86/kvm/vmx/vmx.h, common.h: the same. */
+union vmx_exit_reason {
+	__u32 full;
+};
+struct vcpu_vt {
+	union vmx_exit_reason exit_reason;
+};
+struct vcpu_vmx {
+	struct vcpu_vt vt;
 };
 
 struct super_block {

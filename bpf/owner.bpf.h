@@ -34,13 +34,6 @@ static __always_inline struct cgroup *task_cgroup(struct task_struct *task)
 	return css ? css->cgroup : NULL;
 }
 
-static __always_inline __u64 cgroup_id(struct cgroup *cgroup)
-{
-	struct kernfs_node *node = cgroup ? cgroup->kn : NULL;
-
-	return node ? node->id : 0;
-}
-
 static __always_inline struct cgroup *cgroup_parent(struct cgroup *cgroup)
 {
 	struct cgroup_subsys_state *css = cgroup->self.parent;

@@ -1,4 +1,4 @@
-//! Compiles `bpf/virtlens.bpf.c` once; every loader embeds the same object.
+//! Compiles the objects of `bpf/` once; every loader embeds the same ones.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,8 +7,7 @@ use std::{env, fs};
 fn main() {
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo"));
     let sources = root.join("../../bpf");
-    let object =
-        PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo")).join("virtlens.bpf.o");
+    let built = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
 
     for entry in fs::read_dir(&sources)
         .expect("the bpf folder is readable")
@@ -17,10 +16,13 @@ fn main() {
         println!("cargo:rerun-if-changed={}", entry.path().display());
     }
     println!("cargo:rerun-if-env-changed=CLANG");
-    compile(&sources, &object);
+    for name in ["virtlens", "trace"] {
+        compile(&sources, name, &built.join(format!("{name}.bpf.o")));
+    }
 }
 
-fn compile(sources: &Path, object: &Path) {
+fn compile(sources: &Path, name: &str, object: &Path) {
+    let source = format!("{name}.bpf.c");
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     // v3 (32-bit ALU operations and jumps) is in every kernel from 5.3 on.
     let status = Command::new(&clang)
@@ -37,12 +39,12 @@ fn compile(sources: &Path, object: &Path) {
         .args(["-Wno-unused-parameter", "-Wno-missing-field-initializers"])
         // Type information must not differ with the place of the checkout.
         .arg("-fdebug-prefix-map=.=bpf")
-        .args(["-c", "virtlens.bpf.c", "-o"])
+        .args(["-c", &source, "-o"])
         .arg(object)
         .status();
     match status {
         Ok(status) if status.success() => {}
-        Ok(status) => panic!("{clang} could not compile bpf/virtlens.bpf.c ({status})"),
+        Ok(status) => panic!("{clang} could not compile bpf/{source} ({status})"),
         Err(error) => panic!(
             "cannot run {clang}: {error}; `make` installs it (Debian packages clang and \
              libbpf-dev), or name another one in CLANG"

@@ -1,4 +1,4 @@
-//! `bpf/abi.h` and its mirror in crates/abi say the same.
+//! `bpf/abi.h` and `bpf/trace_abi.h` and their mirrors in crates/abi say the same.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,39 +6,68 @@ use std::process::Command;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::HasSize;
 use libbpf_rs::btf::types::{Enum, MemberAttr, Struct};
-use virtlens_abi::{ENUMERATORS, Field, Layout, STRUCTS};
+use virtlens_abi::{Field, Layout};
 
-/// The header compiled by itself, so that its type information has every
-/// struct and enum of it.
-fn header() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("there is room for a folder");
-    let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bpf");
-    let text = std::fs::read_to_string(bpf.join("abi.h")).expect("the header is there");
-    let anchors = declared(&text)
-        .into_iter()
-        .map(|(kind, name)| format!("{kind} {name} a_{name};"));
-    let includes = ["#include \"kernel.bpf.h\"", "#include \"abi.h\""].map(str::to_owned);
-    let source = includes
-        .into_iter()
-        .chain(anchors)
-        .collect::<Vec<_>>()
-        .join("\n");
-    let file = folder.path().join("abi.c");
-    std::fs::write(&file, source).expect("there is room for a file");
-    let status = Command::new("clang")
-        .args(["-target", "bpf", "-g", "-O2", "-c"])
-        .arg("-I")
-        .arg(bpf)
-        .arg(&file)
-        .arg("-o")
-        .arg(folder.path().join("abi.o"))
-        .status();
-    assert!(
-        status
-            .expect("clang is installed, as for the build")
-            .success()
-    );
-    folder
+/// A header and its mirror.
+struct Contract {
+    header: &'static str,
+    structs: &'static [Layout],
+    enumerators: &'static [(&'static str, u32)],
+}
+
+const CONTRACTS: [Contract; 2] = [
+    Contract {
+        header: "abi.h",
+        structs: virtlens_abi::STRUCTS,
+        enumerators: virtlens_abi::ENUMERATORS,
+    },
+    Contract {
+        header: "trace_abi.h",
+        structs: virtlens_abi::trace::STRUCTS,
+        enumerators: virtlens_abi::trace::ENUMERATORS,
+    },
+];
+
+impl Contract {
+    fn text(&self) -> String {
+        std::fs::read_to_string(bpf().join(self.header)).expect("the header is there")
+    }
+
+    /// The header compiled by itself, so that its type information has every
+    /// struct and enum of it.
+    fn compiled(&self) -> Btf<'static> {
+        let folder = tempfile::tempdir().expect("there is room for a folder");
+        let text = self.text();
+        let anchors = declared(&text)
+            .into_iter()
+            .map(|(kind, name)| format!("{kind} {name} a_{name};"));
+        let includes = ["kernel.bpf.h", self.header].map(|name| format!("#include \"{name}\""));
+        let source = includes
+            .into_iter()
+            .chain(anchors)
+            .collect::<Vec<_>>()
+            .join("\n");
+        let (file, object) = (folder.path().join("abi.c"), folder.path().join("abi.o"));
+        std::fs::write(&file, source).expect("there is room for a file");
+        let status = Command::new("clang")
+            .args(["-target", "bpf", "-g", "-O2", "-c"])
+            .arg("-I")
+            .arg(bpf())
+            .arg(&file)
+            .arg("-o")
+            .arg(&object)
+            .status();
+        assert!(
+            status
+                .expect("clang is installed, as for the build")
+                .success()
+        );
+        Btf::from_path(object).expect("clang wrote type information")
+    }
+}
+
+fn bpf() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../bpf")
 }
 
 /// The structs and enums that the header declares: ("struct", "owner") …
@@ -85,55 +114,55 @@ fn owned(fields: &[Field]) -> Vec<(String, usize, usize)> {
 
 #[test]
 fn the_mirror_has_every_struct_as_it_is() {
-    let folder = header();
-    let btf = Btf::from_path(folder.path().join("abi.o")).expect("clang wrote type information");
-    let text = include_str!("../../bpf/abi.h");
-    let names: Vec<&str> = declared(text)
-        .into_iter()
-        .filter(|(kind, _)| *kind == "struct")
-        .map(|(_, n)| n)
-        .collect();
-    let mirrored: Vec<&str> = STRUCTS.iter().map(|layout| layout.name).collect();
-    assert_eq!(
-        mirrored, names,
-        "crates/abi has the structs of bpf/abi.h, in its order"
-    );
-    for Layout { name, size, fields } in STRUCTS {
-        let found: Struct<'_> = btf
-            .type_by_name(name)
-            .unwrap_or_else(|| panic!("no {name}"));
-        assert_eq!(of_header(&found), owned(fields), "struct {name}");
-        assert_eq!(*size, found.size(), "struct {name}");
+    for contract in CONTRACTS {
+        let btf = contract.compiled();
+        let text = contract.text();
+        let names: Vec<&str> = declared(&text)
+            .into_iter()
+            .filter(|(kind, _)| *kind == "struct")
+            .map(|(_, n)| n)
+            .collect();
+        let layouts = contract.structs.iter();
+        let mirrored: Vec<&str> = layouts.clone().map(|layout| layout.name).collect();
+        let header = contract.header;
+        assert_eq!(mirrored, names, "the structs of bpf/{header}, in its order");
+        for Layout { name, size, fields } in layouts {
+            let found: Struct<'_> = btf
+                .type_by_name(name)
+                .unwrap_or_else(|| panic!("no {name}"));
+            assert_eq!(of_header(&found), owned(fields), "struct {name}");
+            assert_eq!(*size, found.size(), "struct {name}");
+        }
     }
 }
 
 #[test]
 fn the_mirror_has_every_enumerator_as_it_is() {
-    let folder = header();
-    let btf = Btf::from_path(folder.path().join("abi.o")).expect("clang wrote type information");
-    let text = include_str!("../../bpf/abi.h");
-    let enums = declared(text)
-        .into_iter()
-        .filter(|(kind, _)| *kind == "enum");
-    let of_header: Vec<(String, i64)> = enums
-        .flat_map(|(_, name)| {
-            let found: Enum<'_> = btf
-                .type_by_name(name)
-                .unwrap_or_else(|| panic!("no {name}"));
-            found
-                .iter()
-                .map(|one| {
-                    (
-                        one.name.expect("it has one").to_string_lossy().into(),
-                        one.value,
-                    )
-                })
-                .collect::<Vec<_>>()
-        })
-        .collect();
-    let mirrored: Vec<(String, i64)> = ENUMERATORS
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), i64::from(*value)))
-        .collect();
-    assert_eq!(mirrored, of_header);
+    for contract in CONTRACTS {
+        let btf = contract.compiled();
+        let text = contract.text();
+        let enums = declared(&text)
+            .into_iter()
+            .filter(|(kind, _)| *kind == "enum");
+        let of_header: Vec<(String, i64)> = enums
+            .flat_map(|(_, name)| {
+                let found: Enum<'_> = btf
+                    .type_by_name(name)
+                    .unwrap_or_else(|| panic!("no {name}"));
+                found
+                    .iter()
+                    .map(|one| {
+                        let name = one.name.expect("it has one").to_string_lossy();
+                        (name.into_owned(), one.value)
+                    })
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        let mirrored: Vec<(String, i64)> = contract
+            .enumerators
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), i64::from(*value)))
+            .collect();
+        assert_eq!(mirrored, of_header, "bpf/{}", contract.header);
+    }
 }

@@ -2,10 +2,10 @@
 //! the agent. What each field means stands there; here are the same names in
 //! the same order.
 //!
+//! [`trace`] mirrors `bpf/trace_abi.h` in the same way.
+//!
 //! [`STRUCTS`] and [`ENUMERATORS`] say what this mirror believes; a test
 //! compares them with the type information of the compiled object.
-
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// This kernel does not tell.
 pub const UNKNOWN: u64 = u64::MAX;
@@ -47,15 +47,16 @@ macro_rules! mirror {
     ($($(#[$doc:meta])* $c:ident => $name:ident { $($field:ident: $type:ty,)* })*) => {
         $(
             $(#[$doc])*
-            #[allow(missing_docs, reason = "the fields are documented in bpf/abi.h")]
+            #[allow(missing_docs, reason = "the fields are documented in the header")]
             #[repr(C)]
             #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-            #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+            #[derive(zerocopy::FromBytes, zerocopy::IntoBytes)]
+            #[derive(zerocopy::KnownLayout, zerocopy::Immutable)]
             pub struct $name { $(pub $field: $type,)* }
         )*
 
         /// Every struct of the contract.
-        pub const STRUCTS: &[Layout] = &[$(Layout {
+        pub const STRUCTS: &[$crate::Layout] = &[$($crate::Layout {
             name: stringify!($c),
             size: size_of::<$name>(),
             fields: &[$((
@@ -66,6 +67,18 @@ macro_rules! mirror {
         },)*];
     };
 }
+
+/// Declares the enumerators once: as constants, and as [`ENUMERATORS`].
+macro_rules! enumerators {
+    ($($(#[$doc:meta])* $name:ident = $value:expr,)*) => {
+        $($(#[$doc])* pub const $name: u32 = $value;)*
+
+        /// Every enumerator of the contract: its name and value.
+        pub const ENUMERATORS: &[(&str, u32)] = &[$((stringify!($name), $name),)*];
+    };
+}
+
+pub mod trace;
 
 mirror! {
     /// `struct config`: told once, before the programs are loaded.
@@ -286,16 +299,6 @@ mirror! {
         call_tid: u32,
         page_tid: u32,
     }
-}
-
-/// Declares the enumerators once: as constants, and as [`ENUMERATORS`].
-macro_rules! enumerators {
-    ($($(#[$doc:meta])* $name:ident = $value:expr,)*) => {
-        $($(#[$doc])* pub const $name: u32 = $value;)*
-
-        /// Every enumerator of the contract: its name and value.
-        pub const ENUMERATORS: &[(&str, u32)] = &[$((stringify!($name), $name),)*];
-    };
 }
 
 enumerators! {

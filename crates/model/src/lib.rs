@@ -6,6 +6,7 @@
 //! [`snapshot`] is the one structure that every face reads. [`topology`] says
 //! where CPUs are, [`placement`] whether VMs sit where their guests believe,
 //! [`memory`] what they hold and gave back, [`features`] what they have for it.
+//! [`timeline`] follows one VM event by event.
 //!
 //! ```text
 //! facts ──► fleet (whose is it?) ──► ledger (totals that only rise) ──► snapshot
@@ -31,6 +32,7 @@ pub mod reading;
 pub mod roles;
 pub mod snapshot;
 pub mod throttle;
+pub mod timeline;
 pub mod topology;
 pub mod vmm;
 pub mod window;

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! [`facts`] asks, [`plan`] decides and is pure, [`source`] loads and reads,
-//! [`decode`] turns records into facts and is pure. The object is compiled
-//! once from `bpf/` by the build script.
+//! [`decode`] turns records into facts and is pure. [`trace`] follows one VM event
+//! by event, with programs of its own. The objects are compiled once from `bpf/`
+//! by the build script.
 
 pub mod decode;
 pub mod facts;
@@ -22,6 +23,7 @@ mod retired;
 pub mod source;
 mod sys;
 mod throttle;
+pub mod trace;
 
 /// The compiled BPF object, for every loader.
 pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/virtlens.bpf.o"));

@@ -13,13 +13,18 @@ use crate::{Error, OBJECT};
 /// Loads what `plan` says, and takes out of it what the kernel refuses.
 /// `cgroup_v1`: the cpu controller is in a v1 hierarchy.
 pub(crate) fn object(plan: &mut Plan, cgroup_v1: bool) -> Result<Object, Error> {
-    libbpf_rs::set_print(Some((PrintLevel::Debug, print)));
+    listen_to_libbpf();
     loop {
         match load_object(plan, cgroup_v1) {
             Ok(object) => return Ok(object),
             Err(cause) => *plan = retreat(plan.clone(), cause)?,
         }
     }
+}
+
+/// Has libbpf say to the log what it has to say.
+pub(crate) fn listen_to_libbpf() {
+    libbpf_rs::set_print(Some((PrintLevel::Debug, print)));
 }
 
 /// Opens and loads the object as `plan` has it.

@@ -155,7 +155,7 @@ pub fn plan(facts: &KernelFacts) -> Plan {
 }
 
 /// What stands in the way of programs at the scheduler's throttling.
-fn throttle_obstacle(facts: &KernelFacts) -> Option<&'static str> {
+pub(crate) fn throttle_obstacle(facts: &KernelFacts) -> Option<&'static str> {
     if !facts.throttle_functions {
         Some(
             "the kernel has no CPU limits (CONFIG_CFS_BANDWIDTH), or its throttling is no \
@@ -172,7 +172,7 @@ fn throttle_obstacle(facts: &KernelFacts) -> Option<&'static str> {
 const NO_FENTRY: &str = "the kernel refuses programs at its functions (fentry)";
 
 /// What stands in the way of all of it, with its remedy.
-fn obstacle(facts: &KernelFacts) -> Option<&'static str> {
+pub(crate) fn obstacle(facts: &KernelFacts) -> Option<&'static str> {
     if !facts.may_load {
         Some("may not load BPF programs: run as root, or with CAP_BPF and CAP_PERFMON")
     } else if !facts.btf {

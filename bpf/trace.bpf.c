@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What the threads of one VM do, event by event, while somebody looks. An object
+ * of its own: it is loaded for one VM, and nothing of it is pinned, so it goes
+ * with the process that loaded it, however that ends.
+ *
+ *   sched_switch, sched_wakeup(_new), sched_migrate_task ──► on, off, woken, moved
+ *   kvm_exit, kvm_entry, kvm_userspace_exit, kvm_vcpu_wakeup ► guest, exits, halts
+ *   throttle_cfs_rq, unthrottle_cfs_rq ──────────────────► where quotas ran out
+ *
+ * Whose a thread is is asked first, of one bit: that is all that another thread
+ * of the host pays.
+ */
+#include "compat.bpf.h"
+#include "trace_abi.h"
+
+/* Which threads are traced, a bit each. The agent sets those of the VM, and a
+ * new thread of a traced process is added when it first wakes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, TRACED_WORDS);
+	__type(key, __u32);
+	__type(value, __u64);
+} traced_bits SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, TRACED_MAX);
+	__type(key, __u32);
+	__type(value, struct traced);
+} traced_threads SEC(".maps");
+
+/* The cgroups whose quotas hold the VM. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 64);
+	__type(key, __u64);
+	__type(value, __u64);
+} traced_groups SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 16 << 20);
+} trace_events SEC(".maps");
+
+/* Entries and exits of this CPU in the 10 ms that are running. */
+struct budget {
+	__u64 window;
+	__u64 used;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct budget);
+} trace_budget SEC(".maps");
+
+/* Events that nothing could be told of: lost, of threads that are not kept. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} trace_lost SEC(".maps");
+
+static __always_inline __u64 *word_of(__u32 tid)
+{
+	__u32 word = tid / 64;
+
+	return bpf_map_lookup_elem(&traced_bits, &word);
+}
+
+static __always_inline bool is_traced(__u32 tid)
+{
+	__u64 *word = word_of(tid);
+
+	return word && *word >> tid % 64 & 1;
+}
+
+/* v5.10 has no other atomic operation than to add. A tid is of one thread only,
+ * so each bit is set once and cleared once. */
+static __always_inline void set_traced(__u32 tid, bool traced)
+{
+	__u64 *word = word_of(tid), bit = 1ULL << tid % 64;
+
+	if (word)
+		__sync_fetch_and_add(word, traced ? bit : -bit);
+}
+
+static __always_inline void count_lost(void)
+{
+	__u32 zero = 0;
+	__u64 *lost = bpf_map_lookup_elem(&trace_lost, &zero);
+
+	if (lost)
+		*lost += 1;
+}
+
+static __always_inline bool is_of_guest(__u32 kind)
+{
+	return kind == TRACE_EXIT || kind == TRACE_ENTRY || kind == TRACE_TO_VMM ||
+	       kind == TRACE_HALT_END;
+}
+
+static __always_inline void lose(struct traced *thread, __u32 kind)
+{
+	count_lost();
+	if (!thread)
+		return;
+	if (is_of_guest(kind))
+		thread->lost_exits += 1;
+	else
+		thread->lost_states += 1;
+}
+
+/* Room for an event, with what all have; NULL (counted) if there is none. */
+static __always_inline struct trace_event *begin(__u32 kind, __u32 tid, __u32 cpu, __u64 time_ns)
+{
+	struct traced *thread = tid ? bpf_map_lookup_elem(&traced_threads, &tid) : NULL;
+	struct trace_event *event = bpf_ringbuf_reserve(&trace_events, sizeof(*event), 0);
+
+	if (!event) {
+		lose(thread, kind);
+		return NULL;
+	}
+	__builtin_memset(event, 0, sizeof(*event));
+	event->time_ns = time_ns;
+	event->tid = tid;
+	event->kind = kind;
+	event->cpu = cpu;
+	if (thread) {
+		event->lost_states = thread->lost_states;
+		event->lost_exits = thread->lost_exits;
+	}
+	return event;
+}
+
+/* The reader comes by itself: nobody is woken up for an event. */
+static __always_inline void end(struct trace_event *event)
+{
+	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+}
+
+static __always_inline void tell_peer(struct trace_event *event, struct task_struct *peer)
+{
+	event->peer_tid = peer->pid;
+	bpf_core_read(event->peer_comm, sizeof(event->peer_comm), &peer->comm);
+}
+
+static __always_inline __u32 throttled_flags(struct task_struct *task)
+{
+	if (!TELLS_THROTTLED(task))
+		return 0;
+	return TRACE_TELLS_THROTTLED | (is_task_throttled(task) ? TRACE_IS_THROTTLED : 0);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(trace_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	__u32 prev_tid = prev->pid, next_tid = next->pid, cpu, state;
+	bool is_off = is_traced(prev_tid), is_on = is_traced(next_tid);
+	struct trace_event *event;
+	__u64 now_ns;
+
+	if (!is_off && !is_on)
+		return 0;
+	now_ns = bpf_ktime_get_ns();
+	cpu = bpf_get_smp_processor_id();
+	state = task_state(prev);
+	event = is_off ? begin(TRACE_OFF, prev_tid, cpu, now_ns) : NULL;
+	if (event) {
+		event->flags = throttled_flags(prev);
+		/* A task that is preempted on its way to sleep stays to run. */
+		if (preempt || !state)
+			event->flags |= TRACE_RUNNABLE;
+		else if (state & TASK_DEAD)
+			event->flags |= TRACE_ENDED;
+		else if (state & TASK_UNINTERRUPTIBLE && !(state & TASK_NOLOAD))
+			event->flags |= TRACE_UNINTERRUPTIBLE;
+		tell_peer(event, next);
+		end(event);
+	}
+	if (is_off && !preempt && state & TASK_DEAD) {
+		set_traced(prev_tid, false);
+		bpf_map_delete_elem(&traced_threads, &prev_tid);
+	}
+	event = is_on ? begin(TRACE_ON, next_tid, cpu, now_ns) : NULL;
+	if (event) {
+		tell_peer(event, prev);
+		end(event);
+	}
+	return 0;
+}
+
+static __always_inline void tell_woken(struct task_struct *task, __u32 tid)
+{
+	struct trace_event *event;
+
+	event = begin(TRACE_WOKEN, tid, task_pcpu(task), bpf_ktime_get_ns());
+	if (!event)
+		return;
+	event->flags = throttled_flags(task);
+	end(event);
+}
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(trace_wakeup, struct task_struct *task)
+{
+	__u32 tid = task->pid;
+
+	if (is_traced(tid))
+		tell_woken(task, tid);
+	return 0;
+}
+
+/* Where the first thread of a process is traced, so are all. */
+SEC("tp_btf/sched_wakeup_new")
+int BPF_PROG(trace_wakeup_new, struct task_struct *task)
+{
+	__u32 tid = task->pid, tgid = task->tgid;
+	struct traced fresh = {};
+	struct trace_event *event;
+
+	if (!is_traced(tgid) || is_traced(tid))
+		return 0;
+	if (bpf_map_update_elem(&traced_threads, &tid, &fresh, BPF_ANY)) {
+		count_lost();
+		return 0;
+	}
+	set_traced(tid, true);
+	event = begin(TRACE_BORN, tid, task_pcpu(task), bpf_ktime_get_ns());
+	if (event) {
+		event->value = tgid;
+		tell_peer(event, task);
+		end(event);
+	}
+	tell_woken(task, tid);
+	return 0;
+}
+
+SEC("tp_btf/sched_migrate_task")
+int BPF_PROG(trace_migrate, struct task_struct *task, int dest_cpu)
+{
+	__u32 tid = task->pid;
+	struct trace_event *event;
+
+	if (!is_traced(tid))
+		return 0;
+	event = begin(TRACE_MOVED, tid, dest_cpu, bpf_ktime_get_ns());
+	if (event)
+		end(event);
+	return 0;
+}
+
+/* Whether this CPU may tell one more entry or exit in these 10 ms. */
+static __always_inline bool is_within_budget(__u64 now_ns)
+{
+	__u32 zero = 0;
+	struct budget *budget = bpf_map_lookup_elem(&trace_budget, &zero);
+	/* About 10 ms, without a division. */
+	__u64 window = now_ns >> 23;
+
+	if (!budget)
+		return false;
+	if (budget->window != window) {
+		budget->window = window;
+		budget->used = 0;
+	}
+	return budget->used++ < TRACE_KVM_BUDGET;
+}
+
+/* Room for an event of this thread's guest. */
+static __always_inline struct trace_event *begin_of_guest(__u32 kind)
+{
+	__u32 tid = bpf_get_current_pid_tgid();
+	__u64 now_ns;
+
+	if (!is_traced(tid))
+		return NULL;
+	now_ns = bpf_ktime_get_ns();
+	if (!is_within_budget(now_ns)) {
+		lose(bpf_map_lookup_elem(&traced_threads, &tid), kind);
+		return NULL;
+	}
+	return begin(kind, tid, bpf_get_smp_processor_id(), now_ns);
+}
+
+static __always_inline void tell_exit(struct trace_event *event, const struct kvm_exit *exit)
+{
+	struct kvm_vcpu *vcpu = exit->vcpu;
+
+	event->flags = exit->is_svm ? TRACE_SVM : 0;
+	if (!exit->is_known)
+		event->flags |= TRACE_NO_REASON;
+	event->value = (__u64)(__u32)READ_OR(0, vcpu->stat.exits) << 32 | exit->reason;
+	event->extra = READ_OR(0, vcpu->halt_poll_ns);
+	end(event);
+}
+
+/* A tracepoint takes no program that reads more arguments than it has: where this
+ * one is not taken, the other one is meant. */
+SEC("raw_tp/kvm_exit")
+int trace_exit_of_3(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct trace_event *event = begin_of_guest(TRACE_EXIT);
+	struct kvm_exit exit;
+
+	if (!event)
+		return 0;
+	read_exit_of_3(&exit, ctx);
+	tell_exit(event, &exit);
+	return 0;
+}
+
+SEC("raw_tp/kvm_exit")
+int trace_exit_of_2(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct trace_event *event = begin_of_guest(TRACE_EXIT);
+	struct kvm_exit exit;
+
+	if (!event)
+		return 0;
+	read_exit_of_2(&exit, ctx);
+	tell_exit(event, &exit);
+	return 0;
+}
+
+SEC("raw_tp/kvm_entry")
+int trace_entry(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct trace_event *event = begin_of_guest(TRACE_ENTRY);
+
+	if (event)
+		end(event);
+	return 0;
+}
+
+/* (u32 reason, int errno), v5.10 to v7.3. */
+SEC("raw_tp/kvm_userspace_exit")
+int trace_to_vmm(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct trace_event *event = begin_of_guest(TRACE_TO_VMM);
+
+	if (!event)
+		return 0;
+	event->value = (__u32)ctx->args[0];
+	end(event);
+	return 0;
+}
+
+/* (u64 ns, bool waited, bool valid), v5.10 to v7.3. */
+SEC("raw_tp/kvm_vcpu_wakeup")
+int trace_halt_end(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct trace_event *event = begin_of_guest(TRACE_HALT_END);
+
+	if (!event)
+		return 0;
+	event->value = ctx->args[0];
+	if (ctx->args[1] & 1)
+		event->flags = TRACE_SLEPT;
+	end(event);
+	return 0;
+}
+
+static __always_inline void tell_group(struct cfs_rq *queue, __u32 kind)
+{
+	struct task_group *group = queue->tg;
+	__u64 id = group ? cgroup_id(group->css.cgroup) : 0;
+	struct trace_event *event;
+
+	if (!bpf_map_lookup_elem(&traced_groups, &id))
+		return;
+	event = begin(kind, 0, queue->rq->cpu, bpf_ktime_get_ns());
+	if (!event)
+		return;
+	event->value = id;
+	end(event);
+}
+
+SEC("fexit/throttle_cfs_rq")
+int BPF_PROG(trace_throttle, struct cfs_rq *queue, bool throttled)
+{
+	if (throttled)
+		tell_group(queue, TRACE_THROTTLED);
+	return 0;
+}
+
+SEC("fexit/unthrottle_cfs_rq")
+int BPF_PROG(trace_unthrottl, struct cfs_rq *queue)
+{
+	/* Since v6.18 it may find that there is still nothing to run on. */
+	if (!is_queue_throttled(queue))
+		tell_group(queue, TRACE_UNTHROTTLED);
+	return 0;
+}
+
+/* The programs' helpers are for GPL-compatible programs only. */
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

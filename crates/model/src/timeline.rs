@@ -1,0 +1,233 @@
+//! One VM over a short time, event by event: what each of its threads did, when
+//! its vCPUs were in their guest, when its quotas ran out.
+//!
+//! ```text
+//! Event ─► Timeline ─┬─► Line   one thread: running, runnable, throttled, sleeping
+//!                    │    └─► Guest  one vCPU: guest, exits by reason, polling
+//!                    ├─► quotas that have run out
+//!                    └─► Piece, Piece, Piece …          and at the end a Summary
+//! ```
+//!
+//! Each moment of a thread is in exactly one state, so its states add up to the
+//! time that it was watched. Where events were lost, or one does not follow from
+//! the last, the time between is [`Doing::Unknown`] and nothing else.
+
+mod event;
+mod exits;
+mod guest;
+mod line;
+mod piece;
+mod summary;
+
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+pub use self::event::{Event, Lost, Off, Peer, What};
+pub use self::exits::ExitReason;
+pub use self::piece::{Actor, Counter, Doing, Piece, Slice, Track};
+pub use self::summary::{ExitUse, GuestSplit, Split, Summary, ThreadUse};
+
+use self::line::Line;
+use self::summary::Longest;
+use crate::facts::{CgroupId, Comm};
+
+/// Threads that are kept once others have their ids.
+const ENDED_MAX: usize = 4096;
+
+/// One VM while it is traced.
+#[derive(Debug)]
+pub struct Timeline {
+    began_ns: u64,
+    lines: FxHashMap<u32, Line>,
+    /// Threads whose ids others have now.
+    ended: Vec<ThreadUse>,
+    more_threads: u64,
+    throttled: Throttled,
+    quotas: FxHashMap<CgroupId, Quota>,
+    waits: Longest,
+    throttles: Longest,
+    events: u64,
+}
+
+/// Run queues that are throttled: of a cgroup, on a CPU.
+#[derive(Debug, Default)]
+struct Throttled(FxHashSet<(CgroupId, u32)>);
+
+impl Throttled {
+    /// Whether one of them is of a cgroup that the thread runs on.
+    fn hold(&self, actor: &Actor, pcpu: u32) -> bool {
+        let mut groups = actor.groups.iter();
+        groups.any(|group| self.0.contains(&(*group, pcpu)))
+    }
+}
+
+/// A quota that has run out on some CPUs.
+#[derive(Debug, Default)]
+struct Quota {
+    cpus: u32,
+    since_ns: u64,
+}
+
+impl Timeline {
+    /// Begins at `began_ns` with the threads that there are.
+    pub fn new(began_ns: u64, actors: Vec<Actor>, out: &mut Vec<Piece>) -> Self {
+        out.extend(actors.iter().cloned().map(Piece::Actor));
+        let line = |actor: Actor| (actor.tid, Line::new(actor, began_ns));
+        Self {
+            began_ns,
+            lines: actors.into_iter().map(line).collect(),
+            ended: Vec::new(),
+            more_threads: 0,
+            throttled: Throttled::default(),
+            quotas: FxHashMap::default(),
+            waits: Longest::default(),
+            throttles: Longest::default(),
+            events: 0,
+        }
+    }
+
+    /// What happened next. What ended with it goes to `out`.
+    pub fn feed(&mut self, event: &Event, out: &mut Vec<Piece>) {
+        if event.time_ns < self.began_ns {
+            return;
+        }
+        self.events += 1;
+        let first = out.len();
+        match event.what {
+            What::Born { process, name } => self.born(event, process, name, out),
+            What::Throttled(group) => self.quota_ran_out(group, event.pcpu, event.time_ns, out),
+            What::Unthrottled(group) => self.quota_is_back(group, event.pcpu, event.time_ns, out),
+            _ => {
+                if let Some(line) = self.lines.get_mut(&event.tid) {
+                    line.feed(event, |actor, pcpu| self.throttled.hold(actor, pcpu), out);
+                }
+            }
+        }
+        self.keep_longest(&out[first..]);
+    }
+
+    /// Ends everything at `now_ns`, with how many events were `lost`. `runs`:
+    /// whether a thread of which nothing was heard runs.
+    pub fn end(
+        mut self,
+        now_ns: u64,
+        lost: u64,
+        runs: impl Fn(u32) -> bool,
+        out: &mut Vec<Piece>,
+    ) -> Summary {
+        let first = out.len();
+        let mut lines: Vec<Line> = std::mem::take(&mut self.lines).into_values().collect();
+        lines.sort_unstable_by_key(|line| line.actor.tid);
+        for line in lines.iter_mut().filter(|line| !line.has_ended()) {
+            line.end(now_ns, runs(line.actor.tid), out);
+        }
+        let mut quotas: Vec<(CgroupId, Quota)> =
+            std::mem::take(&mut self.quotas).into_iter().collect();
+        quotas.sort_unstable_by_key(|(group, _)| *group);
+        for (group, quota) in quotas.into_iter().filter(|(_, quota)| quota.cpus > 0) {
+            out.push(quota.slice(group, now_ns));
+        }
+        self.keep_longest(&out[first..]);
+        let ended = std::mem::take(&mut self.ended).into_iter();
+        Summary {
+            began_ns: self.began_ns,
+            took_ns: now_ns.saturating_sub(self.began_ns),
+            events: self.events,
+            lost,
+            threads: ended.chain(lines.into_iter().map(Line::into_use)).collect(),
+            more_threads: self.more_threads,
+            waits: self.waits.into_slices(),
+            throttles: self.throttles.into_slices(),
+        }
+    }
+
+    fn born(&mut self, event: &Event, process: u32, name: Comm, out: &mut Vec<Piece>) {
+        let groups = self
+            .lines
+            .get(&process)
+            .map(|leader| Arc::clone(&leader.actor.groups));
+        let actor = Actor {
+            tid: event.tid,
+            process,
+            name,
+            role: None,
+            vcpu: None,
+            groups: groups.unwrap_or_default(),
+        };
+        out.push(Piece::Actor(actor.clone()));
+        let line = Line::born(actor, event.time_ns);
+        match self.lines.insert(event.tid, line) {
+            Some(former) if self.ended.len() < ENDED_MAX => self.ended.push(former.into_use()),
+            Some(_) => self.more_threads += 1,
+            None => {}
+        }
+    }
+
+    fn quota_ran_out(&mut self, group: CgroupId, pcpu: u32, now_ns: u64, out: &mut Vec<Piece>) {
+        if !self.throttled.0.insert((group, pcpu)) {
+            return;
+        }
+        let quota = self.quotas.entry(group).or_default();
+        if quota.cpus == 0 {
+            quota.since_ns = now_ns;
+        }
+        quota.cpus += 1;
+        self.quota_changed(group, pcpu, now_ns, out);
+    }
+
+    fn quota_is_back(&mut self, group: CgroupId, pcpu: u32, now_ns: u64, out: &mut Vec<Piece>) {
+        if !self.throttled.0.remove(&(group, pcpu)) {
+            // It had run out before the trace began.
+            let held = |line: &&mut Line| line.actor.groups.contains(&group);
+            let lines = self.lines.values_mut().filter(held);
+            lines.for_each(|line| line.quota_was_out(now_ns));
+            return;
+        }
+        let quota = self.quotas.entry(group).or_default();
+        quota.cpus -= 1;
+        if quota.cpus == 0 {
+            out.push(quota.slice(group, now_ns));
+        }
+        self.quota_changed(group, pcpu, now_ns, out);
+    }
+
+    fn quota_changed(&mut self, group: CgroupId, pcpu: u32, now_ns: u64, out: &mut Vec<Piece>) {
+        for line in self.lines.values_mut() {
+            if line.actor.groups.contains(&group) {
+                let held = |actor: &Actor, pcpu| self.throttled.hold(actor, pcpu);
+                line.quota_changed(pcpu, now_ns, held, out);
+            }
+        }
+    }
+
+    fn keep_longest(&mut self, pieces: &[Piece]) {
+        for piece in pieces {
+            match piece {
+                Piece::Slice(slice) if matches!(slice.track, Track::Thread(_)) => {
+                    match slice.what {
+                        Doing::Runnable => self.waits.add(slice),
+                        Doing::Throttled => self.throttles.add(slice),
+                        _ => {}
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Quota {
+    fn slice(&self, group: CgroupId, now_ns: u64) -> Piece {
+        Piece::Slice(Slice {
+            track: Track::Quota(group),
+            from_ns: self.since_ns,
+            to_ns: now_ns,
+            what: Doing::Throttled,
+            peer: None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,280 @@
+//! What one thread does on its host: every moment of it is one state.
+//!
+//! ```text
+//!   sleeping ──woken──► runnable ──on──► running ──off──► runnable, sleeping
+//!                          ▲  │
+//!               unthrottled│  │throttled: its quota holds it back
+//!                        throttled
+//! ```
+
+use crate::timeline::event::{Event, Off, Peer, What};
+use crate::timeline::guest::Guest;
+use crate::timeline::piece::{Actor, Doing, Piece, Slice, Track};
+use crate::timeline::summary::{Split, ThreadUse};
+
+/// What a thread does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// Since the trace began, until its first event tells.
+    Unseen,
+    Is(Doing),
+    Ended,
+}
+
+/// One thread, from the beginning of the trace or its own.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) actor: Actor,
+    state: State,
+    since_ns: u64,
+    /// When its last event was.
+    heard_ns: u64,
+    pcpu: u32,
+    lost_states: u32,
+    /// Its own quota holds it back, and the kernel tells so of each thread.
+    stands: Option<bool>,
+    /// Until when its quota held it back as the trace began.
+    throttled_at_first_until_ns: Option<u64>,
+    pub(super) split: Split,
+    pub(super) guest: Guest,
+}
+
+impl Line {
+    pub(super) fn new(actor: Actor, began_ns: u64) -> Self {
+        Self {
+            guest: Guest::new(actor.tid, began_ns),
+            actor,
+            state: State::Unseen,
+            since_ns: began_ns,
+            heard_ns: began_ns,
+            pcpu: 0,
+            lost_states: 0,
+            stands: None,
+            throttled_at_first_until_ns: None,
+            split: Split::default(),
+        }
+    }
+
+    /// A thread that was born just now.
+    pub(super) fn born(actor: Actor, now_ns: u64) -> Self {
+        Self {
+            state: State::Is(Doing::Sleeping),
+            ..Self::new(actor, now_ns)
+        }
+    }
+
+    /// What happened to it. `is_throttled`: whether a run queue of its cgroups
+    /// on a CPU is throttled now.
+    pub(super) fn feed(
+        &mut self,
+        event: &Event,
+        is_throttled: impl Fn(&Actor, u32) -> bool,
+        out: &mut Vec<Piece>,
+    ) {
+        let now_ns = event.time_ns;
+        if event.lost.states != self.lost_states {
+            self.lost_states = event.lost.states;
+            self.doubt(out);
+        }
+        if self.state == State::Unseen {
+            self.resolve(&event.what, now_ns, out);
+        }
+        // What would have come between was not told.
+        let runs = matches!(self.state, State::Is(Doing::Running(_)));
+        let fits = match event.what {
+            What::On { .. } => !runs,
+            What::Off { .. } => runs,
+            what if what.is_of_guest() => runs,
+            _ => true,
+        };
+        if !fits {
+            self.doubt(out);
+        }
+        self.heard_ns = now_ns;
+        match event.what {
+            What::On { after } => {
+                self.turn(
+                    State::Is(Doing::Running(event.pcpu)),
+                    now_ns,
+                    Some(after),
+                    out,
+                );
+                self.pcpu = event.pcpu;
+                self.guest.on(now_ns);
+            }
+            What::Off { into, stands, .. } => {
+                self.pcpu = event.pcpu;
+                self.stands = stands;
+                let state = match into {
+                    Off::Runnable => self.waits(is_throttled(&self.actor, self.pcpu)),
+                    Off::Sleeping => State::Is(Doing::Sleeping),
+                    Off::Uninterruptible => State::Is(Doing::Uninterruptible),
+                    Off::Ended => State::Ended,
+                };
+                self.turn(state, now_ns, None, out);
+                self.guest.off(now_ns, into != Off::Runnable);
+            }
+            What::Woken { stands } if !self.is_on_queue() => {
+                self.pcpu = event.pcpu;
+                self.stands = stands;
+                let state = self.waits(is_throttled(&self.actor, self.pcpu));
+                self.turn(state, now_ns, None, out);
+            }
+            What::Moved => {
+                self.pcpu = event.pcpu;
+                self.quota_changed(event.pcpu, now_ns, is_throttled, out);
+            }
+            ref what if what.is_of_guest() => {
+                if matches!(self.state, State::Is(Doing::Unknown)) {
+                    self.turn(State::Is(Doing::Running(event.pcpu)), now_ns, None, out);
+                }
+                let ran_ns = self.ran_ns(now_ns);
+                self.guest.feed(event, ran_ns, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// What it has done since its last event is not known.
+    fn doubt(&mut self, out: &mut Vec<Piece>) {
+        match self.state {
+            State::Unseen => self.state = State::Is(Doing::Unknown),
+            State::Is(Doing::Unknown) | State::Ended => {}
+            State::Is(_) => {
+                let heard_ns = self.heard_ns.max(self.since_ns);
+                self.turn(State::Is(Doing::Unknown), heard_ns, None, out);
+            }
+        }
+    }
+
+    /// A run queue of its cgroups on `pcpu` was throttled or set free.
+    pub(super) fn quota_changed(
+        &mut self,
+        pcpu: u32,
+        now_ns: u64,
+        is_throttled: impl Fn(&Actor, u32) -> bool,
+        out: &mut Vec<Piece>,
+    ) {
+        if self.pcpu != pcpu {
+            return;
+        }
+        if let State::Is(Doing::Runnable | Doing::Throttled) = self.state {
+            let state = self.waits(is_throttled(&self.actor, pcpu));
+            if state != self.state {
+                self.turn(state, now_ns, None, out);
+            }
+        }
+    }
+
+    /// A queue of which nobody saw how it was throttled was set free.
+    pub(super) fn quota_was_out(&mut self, now_ns: u64) {
+        if self.state == State::Unseen {
+            self.throttled_at_first_until_ns.get_or_insert(now_ns);
+        }
+    }
+
+    /// The last moment. `runs`: whether a thread without any event runs.
+    pub(super) fn end(&mut self, now_ns: u64, runs: bool, out: &mut Vec<Piece>) {
+        if self.state == State::Unseen {
+            self.state = State::Is(if runs {
+                Doing::Running(self.pcpu)
+            } else {
+                Doing::Sleeping
+            });
+        }
+        let ran_ns = self.ran_ns(now_ns);
+        self.guest.end(now_ns, ran_ns, out);
+        self.turn(State::Ended, now_ns, None, out);
+    }
+
+    /// What it came to.
+    pub(super) fn into_use(self) -> ThreadUse {
+        let guest = self.guest.split();
+        ThreadUse {
+            actor: self.actor,
+            split: Split {
+                guest,
+                ..self.split
+            },
+            exits: self.guest.exits.into_iter().collect(),
+        }
+    }
+
+    /// How long it has run in all, ns.
+    pub(super) fn ran_ns(&self, now_ns: u64) -> u64 {
+        let running = match self.state {
+            State::Is(Doing::Running(_)) => now_ns.saturating_sub(self.since_ns),
+            _ => 0,
+        };
+        self.split.running_ns + running
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.state == State::Ended
+    }
+
+    fn is_on_queue(&self) -> bool {
+        let on_queue = [Doing::Runnable, Doing::Throttled].map(State::Is);
+        on_queue.contains(&self.state) || matches!(self.state, State::Is(Doing::Running(_)))
+    }
+
+    /// How it waits: before v6.18 every thread of a queue that is throttled is
+    /// held back, since then those that were told to stand.
+    fn waits(&self, is_throttled: bool) -> State {
+        let held = is_throttled && self.stands.unwrap_or(true);
+        State::Is(if held {
+            Doing::Throttled
+        } else {
+            Doing::Runnable
+        })
+    }
+
+    /// What it did since the trace began, as its first event tells.
+    fn resolve(&mut self, first: &What, now_ns: u64, out: &mut Vec<Piece>) {
+        let state = match first {
+            What::On { .. } => {
+                if let Some(until_ns) = self.throttled_at_first_until_ns {
+                    self.state = State::Is(Doing::Throttled);
+                    self.turn(State::Is(Doing::Runnable), until_ns.min(now_ns), None, out);
+                }
+                Doing::Runnable
+            }
+            What::Off { .. } => Doing::Running(self.pcpu),
+            What::Woken { .. } => Doing::Sleeping,
+            what if what.is_of_guest() => Doing::Running(self.pcpu),
+            _ => return,
+        };
+        self.state = State::Is(state);
+    }
+
+    /// Ends what it does and begins something else.
+    fn turn(&mut self, to: State, now_ns: u64, peer: Option<Peer>, out: &mut Vec<Piece>) {
+        let (from_ns, tid) = (self.since_ns, self.actor.tid);
+        let former = std::mem::replace(&mut self.state, to);
+        self.since_ns = now_ns;
+        let State::Is(what) = former else {
+            return;
+        };
+        let took_ns = now_ns.saturating_sub(from_ns);
+        if took_ns == 0 {
+            return;
+        }
+        self.split.add(what, took_ns);
+        let waited = matches!(what, Doing::Runnable | Doing::Throttled);
+        let slice = Slice {
+            track: Track::Thread(tid),
+            from_ns,
+            to_ns: now_ns,
+            what,
+            peer: peer.filter(|_| waited),
+        };
+        out.push(Piece::Slice(slice));
+        if let Doing::Running(pcpu) = what {
+            out.push(Piece::Slice(Slice {
+                track: Track::Pcpu(pcpu),
+                what: Doing::Thread(tid),
+                ..slice
+            }));
+        }
+    }
+}
