@@ -3,7 +3,7 @@
 //! - things to observe: a [`Minivm`] that does what it is told, a real
 //!   [`Qemu`], cgroups with a quota ([`TestCgroup`]);
 //! - oracles to compare with: [`process`] reads what the kernel shows in /proc;
-//! - a judge of expositions ([`promtool`]);
+//! - a judge of expositions ([`promtool`]) and a reader of traces ([`perfetto`]);
 //! - what a test needs of its host ([`need`]), and where the binaries are.
 //!
 //! A test here panics where something goes wrong: so do all of these.
@@ -13,6 +13,7 @@ mod cgroup;
 mod launch;
 mod minivm;
 pub mod need;
+pub mod perfetto;
 pub mod process;
 pub mod promtool;
 mod qemu;

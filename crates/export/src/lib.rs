@@ -19,6 +19,7 @@ mod placement_rows;
 mod samples;
 mod seconds;
 mod throttle_rows;
+pub mod timeline;
 mod vm_rows;
 
 use std::sync::Arc;
