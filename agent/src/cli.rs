@@ -13,20 +13,14 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
-use virtlens_model::snapshot::Vm;
 
 use crate::collect::Collector;
 use crate::config::{Config, ConfigError, Listen, LogFormat, LogLevel, Settings, Span};
-use crate::doctor::Diagnosis;
 use crate::paint::Style;
-use crate::shortfall::is_read;
-use crate::top::theme::Theme;
-use crate::topology::View;
-use crate::{catalogue, check, doctor, log, pick, process, run, snapshot, top, topology};
+use crate::{catalogue, check, commands, doctor, log, process, run, snapshot, trace};
 
 /// Shows what VM-isolated pods really cost and suffer on their host
 #[derive(Debug, Parser)]
@@ -111,6 +105,18 @@ enum Command {
     /// there is none, with 2 when there are some, with 1 when it cannot tell.
     #[command(after_help = "Example: virtlens doctor shop/web-0 --for 30s")]
     Doctor(DoctorArgs),
+    /// Follow one VM for a short time, event by event, into a file
+    ///
+    /// Writes what each thread of the VM did, on which CPU and how long it waited;
+    /// when each vCPU was in its guest, and why it left it; when CPU limits held the
+    /// VM back, and memory it gave back. The file is for the Perfetto viewer; a
+    /// summary goes to stdout. It costs nothing before and after, and meanwhile
+    /// mostly the VM that is looked at.
+    #[command(
+        after_help = "Example: virtlens trace shop/web-0 --for 5s -o web.pftrace\n\nOut of a \
+                      container: kubectl exec POD -- virtlens trace shop/web-0 -o - > web.pftrace"
+    )]
+    Trace(TraceArgs),
     /// Tell what this kernel offers, what degrades and why
     ///
     /// Exits with 0 when everything works fully, else with 1.
@@ -154,45 +160,64 @@ struct SnapshotArgs {
 }
 
 #[derive(Debug, Args)]
-struct TopArgs {
+pub(crate) struct TopArgs {
     /// Show this VM first: its NAMESPACE/POD, its name, its pod's uid or its
     /// VMM's pid
-    vm: Option<String>,
+    pub(crate) vm: Option<String>,
     /// How often the host is read, 100ms to 10s
     #[arg(long, value_name = "TIME", default_value = "1s")]
-    interval: Span,
+    pub(crate) interval: Span,
     /// Draw with ASCII characters only
     #[arg(long)]
-    ascii: bool,
+    pub(crate) ascii: bool,
 }
 
 #[derive(Debug, Args)]
-struct TopologyArgs {
+pub(crate) struct TopologyArgs {
     /// Show one VM only: its NAMESPACE/POD, its name, its pod's uid or its
     /// VMM's pid
-    vm: Option<String>,
+    pub(crate) vm: Option<String>,
     /// For how long is watched where vCPUs run
     #[arg(long, value_name = "TIME", default_value = "2s")]
-    window: Span,
+    pub(crate) window: Span,
     /// Draw with ASCII characters only
     #[arg(long)]
-    ascii: bool,
+    pub(crate) ascii: bool,
 }
 
 #[derive(Debug, Args)]
-struct DoctorArgs {
+pub(crate) struct DoctorArgs {
     /// Judge one VM only: its NAMESPACE/POD, its name, its pod's uid or its
     /// VMM's pid
-    vm: Option<String>,
+    pub(crate) vm: Option<String>,
     /// For how long is watched what the VMs do
     #[arg(long = "for", value_name = "TIME", default_value = "10s")]
-    window: Span,
+    pub(crate) window: Span,
     /// Shape of the output
     #[arg(short, long, value_name = "SHAPE", default_value = "text")]
-    output: doctor::Output,
+    pub(crate) output: doctor::Output,
     /// List the checks with their rules and thresholds, and watch nothing
     #[arg(long)]
-    checks: bool,
+    pub(crate) checks: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TraceArgs {
+    /// The VM: its NAMESPACE/POD, its name, its pod's uid or its VMM's pid
+    pub(crate) vm: String,
+    /// For how long, 100ms to 10m; Ctrl-C ends it before
+    #[arg(long = "for", value_name = "TIME", default_value = "10s")]
+    pub(crate) window: Span,
+    /// Where to; "-" is stdout, with the summary on stderr [default: the VM's
+    /// name, in this directory]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Format of the file
+    #[arg(long, value_name = "FORMAT", default_value = "perfetto")]
+    pub(crate) format: trace::Shape,
+    /// How large the file may grow, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=65536))]
+    pub(crate) max_size: u64,
 }
 
 #[derive(Debug, Args)]
@@ -252,12 +277,13 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
                 table_style(),
             )?)
         }
-        Command::Top(args) => watch(&mut open(&config)?, &args),
-        Command::Topology(args) => show_topology(&mut open(&config)?, &args),
+        Command::Top(args) => commands::watch(&mut open(&config)?, &args),
+        Command::Topology(args) => commands::show_topology(&mut open(&config)?, &args),
         Command::Doctor(args) if args.checks => {
             print(&doctor::catalogue(&config.bounds, table_style()))
         }
-        Command::Doctor(args) => diagnose(&mut open(&config)?, &args),
+        Command::Doctor(args) => commands::diagnose(&mut open(&config)?, &args),
+        Command::Trace(args) => commands::follow(&mut open(&config)?, args),
         Command::Check => {
             let mut collector = open(&config)?;
             let snapshot = collector.collect();
@@ -315,80 +341,6 @@ fn completion(shell: clap_complete::Shell) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "virtlens", &mut script);
     String::from_utf8_lossy(&script).into_owned()
-}
-
-fn watch(collector: &mut Collector, args: &TopArgs) -> anyhow::Result<ExitCode> {
-    let interval = args.interval.0;
-    let (shortest, longest) = (top::INTERVALS[0], top::INTERVALS[top::INTERVALS.len() - 1]);
-    if !(shortest..=longest).contains(&interval) {
-        let text = "--interval: expected 100ms to 10s (see virtlens top --help)";
-        return Err(ConfigError::Usage(text.to_owned()).into());
-    }
-    let style = table_style();
-    if !top::has_terminal() {
-        pick::pick(&collector.collect().vms, args.vm.as_deref())?;
-        let text = snapshot::text(collector, snapshot::Output::Table, Some(interval), style)?;
-        return print(&text);
-    }
-    let theme = Theme {
-        color: style.color,
-        ascii: args.ascii,
-    };
-    top::run(collector, args.vm.as_deref(), interval, theme)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn show_topology(collector: &mut Collector, args: &TopologyArgs) -> anyhow::Result<ExitCode> {
-    collector.collect_judged();
-    std::thread::sleep(args.window.0);
-    let snapshot = collector.collect_judged();
-    let picked = pick::pick(&snapshot.vms, args.vm.as_deref())?;
-    let shows = |vm: &Vm| picked.iter().any(|one| std::ptr::eq(*one, vm));
-    let view = View {
-        style: table_style(),
-        ascii: args.ascii,
-    };
-    print(&topology::render(&snapshot, collector.host(), shows, view))
-}
-
-fn diagnose(collector: &mut Collector, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
-    if args.window.0 < Duration::from_secs(1) {
-        let text = "--for: expected 1s or more: less says little (see virtlens doctor --help)";
-        return Err(ConfigError::Usage(text.to_owned()).into());
-    }
-    let first = collector.collect_judged();
-    if !is_read(&first) {
-        let reason = first.sources.first().map_or("", |source| &source.reason);
-        anyhow::bail!("nothing of this host can be read, so nothing can be judged: {reason}");
-    }
-    // Before the wait: a name that is wrong is told at once.
-    pick::pick(&first.vms, args.vm.as_deref())?;
-    std::thread::sleep(args.window.0);
-    let snapshot = collector.collect_judged();
-    anyhow::ensure!(
-        snapshot.clock_ns > first.clock_ns,
-        "the host could not be read a second time"
-    );
-    let window = Duration::from_nanos(snapshot.clock_ns - first.clock_ns);
-    let vms = pick::pick(&snapshot.vms, args.vm.as_deref())?;
-    anyhow::ensure!(
-        args.vm.is_none() || vms.iter().any(|vm| vm.findings.is_some()),
-        "the VM came or ended while it was watched, so it cannot be judged; try again"
-    );
-    anyhow::ensure!(
-        !vms.is_empty() || process::is_root(),
-        "no VM is seen, and without root not all can be; run as root"
-    );
-    let diagnosis = Diagnosis::new(&snapshot, &vms, window, collector.bounds());
-    let code = print(&match args.output {
-        doctor::Output::Text => diagnosis.text(&snapshot, table_style()),
-        doctor::Output::Json => serde_json::to_string_pretty(&diagnosis)? + "\n",
-    })?;
-    Ok(if diagnosis.has_findings() {
-        ExitCode::from(2)
-    } else {
-        code
-    })
 }
 
 fn open(config: &Config) -> anyhow::Result<Collector> {

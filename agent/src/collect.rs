@@ -187,6 +187,21 @@ impl Collector {
         self.placement.host()
     }
 
+    /// What this kernel offers to programs.
+    pub(crate) fn kernel(&self) -> &KernelFacts {
+        &self.kernel
+    }
+
+    /// The host's cgroups, where they can be found.
+    pub(crate) fn cgroups(&self) -> Option<&Cgroups> {
+        self.cgroups.as_ref().ok()
+    }
+
+    /// Where the host's /proc and /sys are.
+    pub(crate) fn root(&self) -> &HostRoot {
+        &self.root
+    }
+
     /// What this kernel offers, and what is made of it.
     pub fn check(&self) -> Vec<CheckRow> {
         crate::offers::rows(&self.kernel, &self.sources())

@@ -35,12 +35,14 @@ pub mod history;
 pub mod rows;
 pub mod state;
 pub mod theme;
+mod tracing;
 pub mod vm;
 
 use self::rows::FLAGS;
 pub use self::state::INTERVALS;
 use self::state::{Action, Top, View};
 use self::theme::Theme;
+use self::tracing::Tracing;
 
 /// How long the findings on the screen look back, but for the first ones.
 const JUDGED_EVERY: Duration = Duration::from_secs(5);
@@ -99,6 +101,7 @@ fn live(
 ) -> anyhow::Result<()> {
     let (mut read, mut judged) = (Instant::now(), Instant::now());
     let mut judge_after = JUDGED_FIRST;
+    let mut trace: Option<Tracing> = None;
     while !is_over.load(Ordering::Relaxed) {
         show(top)?;
         let left = top.interval.saturating_sub(read.elapsed());
@@ -107,10 +110,15 @@ fn live(
                 Event::Key(key) if key.kind != KeyEventKind::Release => match top.press(key) {
                     Some(Action::Quit) => return Ok(()),
                     Some(Action::Save) => save(top),
+                    Some(Action::Trace) => follow(top, &mut trace, collector),
                     None => {}
                 },
                 _ => {}
             }
+        }
+        if let Some(told) = trace.as_mut().and_then(Tracing::ended) {
+            top.message = told;
+            trace = None;
         }
         if read.elapsed() >= top.interval {
             read = Instant::now();
@@ -138,13 +146,32 @@ fn save(top: &mut Top) {
     };
 }
 
+/// Begins a trace of the VM that is looked at, one at a time.
+fn follow(top: &mut Top, trace: &mut Option<Tracing>, collector: &Collector) {
+    let name = top.looked_at();
+    let newest = top.history.at(0);
+    let vm = newest.and_then(|newest| {
+        let mut vms = newest.vms.iter().filter(|vm| vm.running);
+        Some((vms.find(|vm| Some(&vm.vm) == name.as_ref())?, stamp(newest)))
+    });
+    top.message = match (&trace, vm) {
+        (Some(trace), _) => trace.text(),
+        (None, None) => "there is no VM to trace".to_owned(),
+        (None, Some((vm, time))) => match Tracing::start(vm, &time, collector) {
+            Ok(begun) => trace.insert(begun).text(),
+            Err(error) => format!("not traced: {error:#}"),
+        },
+    };
+}
+
+/// The time of a reading, for the name of a file.
+fn stamp(reading: &Snapshot) -> String {
+    let time = reading.time.chars().filter(char::is_ascii_alphanumeric);
+    time.take(18).collect()
+}
+
 fn write(reading: &Snapshot) -> anyhow::Result<PathBuf> {
-    let time: String = reading
-        .time
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .take(18)
-        .collect();
+    let time = stamp(reading);
     let path = Path::new(".").join(format!("virtlens-{time}.json"));
     let text = serde_json::to_string_pretty(reading)? + "\n";
     let file = OpenOptions::new().write(true).create_new(true).open(&path);
@@ -243,14 +270,14 @@ fn footer<'a>(top: &Top, theme: Theme) -> Line<'a> {
             " Enter VM  / filter  s sort  Space pause  +- interval  ? help  q quit"
         }
         (View::Vm(_), None) => {
-            " Esc list  j k scroll  Space pause  +- interval  o save  ? help  q quit"
+            " Esc list  j k scroll  Space pause  o save  t trace  +- interval  ? help  q quit"
         }
     };
     Line::styled(format!("{keys}{filter}"), theme.faint())
 }
 
 fn help<'a>(theme: Theme) -> Vec<Line<'a>> {
-    const KEYS: [(&str, &str); 12] = [
+    const KEYS: [(&str, &str); 13] = [
         ("j k Up Down", "move; in a VM scroll (also PgUp PgDn, g G)"),
         ("Enter", "the VM in depth"),
         ("Esc", "back; in the list: no filter"),
@@ -261,6 +288,7 @@ fn help<'a>(theme: Theme) -> Vec<Line<'a>> {
         ("Left Right", "the reading before, the one after"),
         ("+ -", "read less often, more often (100 ms to 10 s)"),
         ("o", "save the reading that is shown as JSON, here"),
+        ("t", "trace the VM for 10 s, into a file here"),
         ("? h F1", "this"),
         ("q F10 Ctrl-C", "end"),
     ];

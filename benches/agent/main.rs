@@ -58,6 +58,18 @@ fn main() {
     }
 }
 
+/// What a trace of one VM adds while it lasts; before and after it there is no
+/// program. Entries and exits of guests are not measured: this suite's own host has
+/// no tracepoints of them.
+fn tracing(table: &mut Table) {
+    let of_others = scheduling::context_switch(|| scheduling::tracer(&[1]));
+    let what = "while a VM is traced, added to a context switch of any other task, ns";
+    table.tell_added(what, &of_others);
+    // New threads of a traced process are traced as well: the players.
+    let own = scheduling::context_switch(|| scheduling::tracer(&[std::process::id()]));
+    table.tell_added("… to one between two threads of that VM, ns", &own);
+}
+
 fn scheduling(table: &mut Table) {
     if let Err(missing) = need::root().and(need::bpf()) {
         table.miss(
@@ -69,6 +81,7 @@ fn scheduling(table: &mut Table) {
     let switch = scheduling::context_switch(collection::collector);
     let what = "added to a context switch, any task, ns";
     table.judge_added(what, "0: no program there", &switch, 0.0);
+    tracing(table);
     let what = "added to a migration of an untracked task, ns";
     let one_cpu = "this host has one CPU";
     match scheduling::migration(collection::collector) {

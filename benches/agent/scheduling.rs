@@ -4,11 +4,14 @@
 use std::fs;
 use std::hint::spin_loop;
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
 use virtlens::collect::Collector;
+use virtlens_probe::facts::KernelFacts;
+use virtlens_probe::trace::Tracer;
 use virtlens_tests::Minivm;
 use virtlens_tests::process::set_affinity;
 
@@ -39,6 +42,16 @@ pub(crate) fn context_switch<A>(mut agent: impl FnMut() -> A) -> Compared {
         let switches = play();
         real(clock::process_ns() - start_ns) / f64::from(switches)
     })
+}
+
+/// A trace of one VM for [`context_switch`]: of one that is idle, so that the threads
+/// that are measured are others, or of these themselves.
+pub(crate) fn tracer(tids: &[u32]) -> Tracer {
+    let kernel = KernelFacts::probe(Path::new("/"));
+    let mut tracer = Tracer::load(&kernel).expect("the kernel takes programs");
+    tracer.follow(tids, &[]).expect("there is room for a VM");
+    tracer.attach().expect("the kernel takes programs");
+    tracer
 }
 
 /// A migration, ns of CPU time: of a thread that waits for its turn and is

@@ -15,3 +15,4 @@ mod reader;
 mod shapes;
 mod times;
 mod top;
+mod trace;

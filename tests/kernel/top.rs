@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use virtlens_tests::perfetto::{self, Trace};
 use virtlens_tests::{Minivm, binary, eventually, need};
 
 use crate::reader;
@@ -137,8 +138,25 @@ fn a_session_shows_what_runs_and_obeys_its_keys() {
     let json = std::fs::read(&file).expect("it is there");
     let json: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
     assert_eq!(json["kind"], "Snapshot");
+
+    // A trace goes on beside it, and is whole if the view ends first.
+    screen.press(&["t"]);
+    screen.wait("a trace", |text| {
+        text.contains("tracing calm for 10s into ")
+    });
+    let traces = || {
+        let names = std::fs::read_dir(directory.path()).expect("the folder");
+        let mut paths = names.flatten().map(|entry| entry.path());
+        paths.find(|path| path.extension().is_some_and(|one| one == "pftrace"))
+    };
+    let file = eventually("its file", || {
+        traces().filter(|path| path.metadata().is_ok_and(|file| file.len() > 0))
+    });
     screen.press(&["q"]);
     eventually("the end", || screen.is_over().then_some(()));
+    if need::all("a_trace_beside_the_view", [perfetto::there()]) {
+        assert!(!Trace::decode(&file).slices.is_empty());
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@
 mod doctor;
 mod pods;
 mod throttle;
+mod trace;
 
 use std::thread::sleep;
 use std::time::Duration;

@@ -36,6 +36,8 @@ pub enum Action {
     Quit,
     /// Write the reading that is shown to a file.
     Save,
+    /// Trace the VM that is looked at.
+    Trace,
 }
 
 /// All that is shown.
@@ -123,6 +125,16 @@ impl Top {
         rows(before, now, &self.filter, (self.sort, self.is_reversed))
     }
 
+    /// The name of the VM that is looked at: the one in depth, or the cursor's.
+    pub fn looked_at(&self) -> Option<Arc<str>> {
+        if let View::Vm(name) = &self.view {
+            return Some(Arc::clone(name));
+        }
+        let rows = self.rows();
+        let row = rows.get(self.row_of_cursor(&rows))?;
+        Some(Arc::clone(&row.vm.vm))
+    }
+
     /// Which row the cursor is on: that of its VM, wherever it went.
     pub fn row_of_cursor(&self, rows: &[Row]) -> usize {
         let cursor = self.cursor.as_deref();
@@ -148,6 +160,7 @@ impl Top {
         match key.code {
             KeyCode::Char('q') | KeyCode::F(10) => return Some(Action::Quit),
             KeyCode::Char('o') => return Some(Action::Save),
+            KeyCode::Char('t') => return Some(Action::Trace),
             KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.shows_help = true,
             KeyCode::Char(' ' | 'p') => self.pause(),
             KeyCode::Left => self.step(true),
@@ -221,11 +234,7 @@ impl Top {
     }
 
     fn enter(&mut self) {
-        let rows = self.rows();
-        let name = rows
-            .get(self.row_of_cursor(&rows))
-            .map(|row| Arc::clone(&row.vm.vm));
-        if let (View::Fleet, Some(name)) = (&self.view, name) {
+        if let (View::Fleet, Some(name)) = (&self.view, self.looked_at()) {
             self.cursor = Some(Arc::clone(&name));
             self.view = View::Vm(name);
             self.scroll = 0;

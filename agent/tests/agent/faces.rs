@@ -161,6 +161,7 @@ fn the_help_of_each_command() {
         &["snapshot", "--help"],
         &["top", "--help"],
         &["doctor", "--help"],
+        &["trace", "--help"],
         &["check", "--help"],
         &["metrics", "--help"],
         &["topology", "--help"],

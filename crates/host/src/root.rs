@@ -27,6 +27,11 @@ impl HostRoot {
         Self(path.into())
     }
 
+    /// That directory.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// A file below /proc.
     pub fn proc(&self, below: impl AsRef<Path>) -> PathBuf {
         self.0.join("proc").join(below)

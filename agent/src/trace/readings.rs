@@ -1,0 +1,107 @@
+//! What comes as values beside the events: what a reading says, and what it says
+//! more than the one before.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use virtlens_model::facts::CgroupId;
+use virtlens_model::memory::DiscardSum;
+use virtlens_model::snapshot::{Quota, Snapshot, Vm};
+use virtlens_model::timeline::{Counter, Piece};
+
+use super::report::bytes;
+
+/// The readings of one VM.
+pub(super) struct Readings {
+    vm: Arc<str>,
+    quotas: FxHashMap<String, CgroupId>,
+    last: Option<(u64, Vm)>,
+}
+
+impl Readings {
+    pub(super) fn new(
+        first: &Snapshot,
+        vm: &Arc<str>,
+        quotas: &FxHashMap<CgroupId, String>,
+    ) -> Self {
+        let found = first.vms.iter().find(|one| one.vm == *vm);
+        Self {
+            vm: Arc::clone(vm),
+            quotas: quotas
+                .iter()
+                .map(|(id, name)| (name.clone(), *id))
+                .collect(),
+            last: found.map(|vm| (first.clock_ns, vm.clone())),
+        }
+    }
+
+    /// What a reading at `time_ns` adds to the timeline. False if the VM runs no
+    /// more.
+    pub(super) fn add(&mut self, snapshot: &Snapshot, time_ns: u64, out: &mut Vec<Piece>) -> bool {
+        let Some(vm) = snapshot.vms.iter().find(|one| one.vm == self.vm) else {
+            return false;
+        };
+        let mut count = |counter, value| {
+            out.push(Piece::Count {
+                time_ns,
+                counter,
+                value,
+            });
+        };
+        if let Some(resident) = vm.memory.resident_bytes {
+            count(Counter::Resident, float(resident));
+        }
+        if let Some((then_ns, then)) = &self.last
+            && snapshot.clock_ns > *then_ns
+        {
+            let elapsed_ns = snapshot.clock_ns - then_ns;
+            for quota in &vm.quota {
+                let name = format!("{} {}", quota.scope.name(), quota.cgroup);
+                let before = then.quota.iter().find(|one| one.cgroup == quota.cgroup);
+                if let (Some(id), Some(before)) = (self.quotas.get(&name), before)
+                    && quota.cores.is_some()
+                {
+                    let used_ns = used_ns(quota).saturating_sub(used_ns(before));
+                    count(Counter::QuotaUsed(*id), float(used_ns) / float(elapsed_ns));
+                }
+            }
+            notes(then, vm, |text| out.push(Piece::Note { time_ns, text }));
+        }
+        self.last = Some((snapshot.clock_ns, vm.clone()));
+        vm.running
+    }
+}
+
+/// What was given back of the VM's memory between two readings, or taken again.
+fn notes(before: &Vm, after: &Vm, mut tell: impl FnMut(String)) {
+    let (Some(before), Some(after)) = (before.memory.discards, after.memory.discards) else {
+        return;
+    };
+    let kinds = [
+        ("inflate", before.inflate, after.inflate),
+        ("deflate", before.deflate, after.deflate),
+        ("free page report", before.report, after.report),
+        ("other discard", before.other, after.other),
+    ];
+    for (name, before, after) in kinds {
+        if after.events > before.events {
+            tell(note(name, before, after));
+        }
+    }
+}
+
+fn note(name: &str, before: DiscardSum, after: DiscardSum) -> String {
+    let events = after.events - before.events;
+    let size = bytes(after.bytes.saturating_sub(before.bytes));
+    let ms = float(after.ns.saturating_sub(before.ns)) / 1e6;
+    format!("{name}: {size} in {events} events, {ms:.2} ms")
+}
+
+fn used_ns(quota: &Quota) -> u64 {
+    quota.used_ns.values().sum()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a number on a screen")]
+fn float(number: u64) -> f64 {
+    number as f64
+}

@@ -1,0 +1,509 @@
+//! What a trace came to, as text.
+
+use std::cmp::Reverse;
+use std::fmt::Write as _;
+
+use rustc_hash::FxHashMap;
+use virtlens_model::timeline::{
+    ExitReason, ExitUse, GuestSplit, Slice, Split, Summary, ThreadUse, Track,
+};
+use virtlens_probe::trace::Lack;
+
+use crate::paint::{Paint, Style, printable};
+
+/// What is told of a trace.
+#[derive(Debug)]
+pub struct Told {
+    pub(super) name: String,
+    pub(super) node: String,
+    pub(super) summary: Summary,
+    /// CPU time that the kernel counted of the threads that were there all the time,
+    /// by their ids, ns.
+    pub(super) counted_ns: FxHashMap<u32, u64>,
+    pub(super) lacks: Vec<Lack>,
+    /// Why it ended early.
+    pub(super) end: Option<String>,
+    pub(super) bytes: u64,
+    pub(super) file: String,
+}
+
+/// How many reasons and threads are shown.
+const ROWS: usize = 10;
+
+/// Threads that ran less than this of the time are left out.
+const LEAST: f64 = 0.0005;
+
+impl Told {
+    /// The summary.
+    pub fn text(&self, style: Style) -> String {
+        let mut page = Page {
+            paint: Paint(style.color),
+            out: String::new(),
+        };
+        self.head(&mut page);
+        self.vcpus(&mut page);
+        self.others(&mut page);
+        self.exits(&mut page);
+        self.longest("longest waits for a CPU", &self.summary.waits, &mut page);
+        self.longest("longest throttlings", &self.summary.throttles, &mut page);
+        self.truth(&mut page);
+        page.out
+    }
+
+    fn head(&self, page: &mut Page) {
+        let summary = &self.summary;
+        let (name, node) = (&self.name, printable(&self.node));
+        let head = format!(
+            "{name} on {node}: {:.1} s, {} events, {} lost",
+            seconds(summary.took_ns),
+            summary.events,
+            summary.lost
+        );
+        page.head(&head);
+        let (file, size) = (printable(&self.file), bytes(self.bytes));
+        page.line(&format!("{file}: {size}; https://ui.perfetto.dev opens it"));
+        if let Some(end) = &self.end {
+            page.warn(end);
+        }
+        if summary.lost > 0 {
+            page.warn(
+                "more happened than could be told: what threads did from there to the next \
+                 event stands as \"unknown\"",
+            );
+        }
+        for lack in &self.lacks {
+            page.warn(&format!(
+                "not told: {} ({})",
+                lack.what,
+                printable(&lack.reason)
+            ));
+        }
+    }
+
+    /// Each vCPU's wall time, which adds up.
+    fn vcpus(&self, page: &mut Page) {
+        let mut vcpus: Vec<&ThreadUse> = self.summary.threads.iter().collect();
+        vcpus.retain(|thread| thread.actor.vcpu.is_some());
+        vcpus.sort_by_key(|thread| thread.actor.vcpu);
+        let names = [
+            "guest",
+            "host",
+            "poll",
+            "wait",
+            "throttled",
+            "idle",
+            "unknown",
+        ];
+        let mut table = Table::new("vCPUs, % of the time", &names);
+        let mut is_untold = false;
+        for thread in vcpus {
+            let split = &thread.split;
+            let told = split.guest.zip(split.host_ns());
+            let (guest, host_ns) = told.unwrap_or((GuestSplit::default(), split.running_ns));
+            let mut cells = shares(
+                &[
+                    guest.guest_ns,
+                    host_ns,
+                    guest.polled_ns,
+                    split.runnable_ns,
+                    split.throttled_ns,
+                    split.sleeping_ns + split.uninterruptible_ns,
+                    split.unknown_ns + guest.unknown_ns,
+                ],
+                split.wall_ns(),
+            );
+            if told.is_none() && split.running_ns > 0 {
+                is_untold = true;
+                cells[1].push('*');
+                for at in [0, 2] {
+                    "?".clone_into(&mut cells[at]);
+                }
+            }
+            table.row(&thread.actor.title(), cells);
+        }
+        page.table(&table);
+        if is_untold {
+            page.line("  * with the guest's own: KVM told of no entry and no exit");
+        }
+    }
+
+    /// The threads that ran most, vCPUs apart.
+    fn others(&self, page: &mut Page) {
+        let mut threads: Vec<&ThreadUse> = self.summary.threads.iter().collect();
+        let share = |split: &Split| ratio(split.running_ns + split.throttled_ns, split.wall_ns());
+        threads.retain(|one| one.actor.vcpu.is_none() && share(&one.split) >= LEAST);
+        threads.sort_by_key(|one| Reverse(one.split.running_ns));
+        let names = ["running", "wait", "throttled", "sleep", "unknown"];
+        let mut table = Table::new("other threads, % of their time", &names);
+        for thread in threads.iter().take(ROWS) {
+            let split = &thread.split;
+            let parts = [
+                split.running_ns,
+                split.runnable_ns,
+                split.throttled_ns,
+                split.sleeping_ns + split.uninterruptible_ns,
+                split.unknown_ns,
+            ];
+            let title = format!("{} ({})", thread.actor.title(), thread.actor.tid);
+            table.row(&title, shares(&parts, split.wall_ns()));
+        }
+        page.table(&table);
+        let more = threads.len().saturating_sub(ROWS) as u64 + self.summary.more_threads;
+        if more > 0 {
+            page.line(&format!("  and {more} more"));
+        }
+    }
+
+    /// Why guests were left, by what it cost the host.
+    fn exits(&self, page: &mut Page) {
+        let mut exits: FxHashMap<Option<ExitReason>, ExitUse> = FxHashMap::default();
+        for (reason, used) in self.summary.threads.iter().flat_map(|thread| &thread.exits) {
+            exits.entry(*reason).or_default().merge(used);
+        }
+        let mut exits: Vec<_> = exits.into_iter().collect();
+        exits.sort_by_key(|(reason, used)| (Reverse(used.host_ns), *reason));
+        let names = ["count", "host", "with sleep", "longest", "to VMM"];
+        let mut table = Table::new("exits, by host time", &names);
+        for (reason, used) in exits.iter().take(ROWS) {
+            let name = reason.map_or("not known".into(), ExitReason::name);
+            let cells = vec![
+                used.count.to_string(),
+                time(used.host_ns),
+                time(used.took_ns),
+                time(used.longest_ns),
+                used.to_vmm.to_string(),
+            ];
+            table.row(&name, cells);
+        }
+        page.table(&table);
+        let more = exits.len().saturating_sub(ROWS);
+        if more > 0 {
+            page.line(&format!("  and {more} more reasons"));
+        }
+    }
+
+    fn longest(&self, title: &str, slices: &[Slice], page: &mut Page) {
+        if slices.is_empty() {
+            return;
+        }
+        page.chapter(title);
+        let began_ns = self.summary.began_ns;
+        for slice in slices {
+            let Track::Thread(tid) = slice.track else {
+                continue;
+            };
+            let thread = self.summary.threads.iter().find(|one| one.actor.tid == tid);
+            let who = thread.map_or_else(String::new, |thread| thread.actor.title());
+            let at = seconds(slice.from_ns.saturating_sub(began_ns));
+            let rival = slice.peer.map_or_else(String::new, |peer| {
+                if peer.tid == 0 {
+                    ", the CPU was idle".to_owned()
+                } else {
+                    format!(", {} ({}) ran there", peer.name, peer.tid)
+                }
+            });
+            let line = format!(
+                "  {:>9} {who} ({tid}) at {at:.3} s{rival}",
+                time(slice.took_ns())
+            );
+            page.line(&printable(&line));
+        }
+    }
+
+    /// How much of what the kernel counted the trace holds.
+    fn truth(&self, page: &mut Page) {
+        let threads = self.summary.threads.iter();
+        let known: Vec<(u64, u64)> = threads
+            .filter_map(|one| Some((one.split.running_ns, *self.counted_ns.get(&one.actor.tid)?)))
+            .collect();
+        let (told, counted) = known
+            .iter()
+            .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        page.chapter("against the kernel's own counters");
+        let share = 100.0 * ratio(told, counted);
+        page.line(&format!(
+            "  CPU time {} of {} ({share:.1} %)",
+            time(told),
+            time(counted)
+        ));
+        let guests = self
+            .summary
+            .threads
+            .iter()
+            .filter_map(|one| one.split.guest);
+        let (told, counted) = guests.fold((0, 0), |sum, one| {
+            (
+                sum.0 + one.exits_told,
+                sum.1 + one.exits_counted.unwrap_or(0),
+            )
+        });
+        if counted > 0 {
+            page.line(&format!("  exits {told} of {counted}"));
+        }
+    }
+}
+
+/// Lines of text.
+struct Page {
+    paint: Paint,
+    out: String,
+}
+
+impl Page {
+    fn head(&mut self, text: &str) {
+        self.line(&self.paint.head(text));
+    }
+
+    fn warn(&mut self, text: &str) {
+        self.line(&self.paint.warning(text));
+    }
+
+    fn line(&mut self, text: &str) {
+        writeln!(self.out, "{}", text.trim_end()).expect("a string grows");
+    }
+
+    fn chapter(&mut self, title: &str) {
+        self.line("");
+        self.head(title);
+    }
+
+    fn table(&mut self, table: &Table<'_>) {
+        if table.rows.is_empty() {
+            return;
+        }
+        let widths = table.widths();
+        let line = |title: &str, cells: &[&str]| {
+            let mut line = format!("{title:<first$}", first = widths[0]);
+            for (at, cell) in cells
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| table.is_shown(*at))
+            {
+                let width = widths[at + 1];
+                write!(line, "  {cell:>width$}").expect("a string grows");
+            }
+            line.trim_end().to_owned()
+        };
+        self.line("");
+        self.head(&line(table.title, table.names));
+        for (title, cells) in &table.rows {
+            let cells: Vec<&str> = cells.iter().map(String::as_str).collect();
+            self.line(&line(title, &cells));
+        }
+    }
+}
+
+/// Rows of a title and cells.
+struct Table<'a> {
+    title: &'a str,
+    names: &'a [&'a str],
+    rows: Vec<(String, Vec<String>)>,
+}
+
+impl<'a> Table<'a> {
+    fn new(title: &'a str, names: &'a [&'a str]) -> Self {
+        Self {
+            title,
+            names,
+            rows: Vec::new(),
+        }
+    }
+
+    fn row(&mut self, title: &str, cells: Vec<String>) {
+        self.rows.push((format!("  {}", printable(title)), cells));
+    }
+
+    /// A column of what is not known only where something is.
+    fn is_shown(&self, at: usize) -> bool {
+        self.names[at] != "unknown" || self.rows.iter().any(|(_, cells)| cells[at] != "0.0")
+    }
+
+    /// Of the title and of each cell.
+    fn widths(&self) -> Vec<usize> {
+        let titles = self.rows.iter().map(|(title, _)| title.as_str());
+        let first = titles
+            .chain([self.title])
+            .map(|text| text.chars().count())
+            .max();
+        let of_cells = self.names.iter().enumerate().map(|(at, name)| {
+            let cells = self.rows.iter().map(|(_, cells)| cells[at].len());
+            cells.chain([name.len()]).max().unwrap_or(0)
+        });
+        first.into_iter().chain(of_cells).collect()
+    }
+}
+
+/// Parts of a whole in tenths of a percent that add up to 100.0: what rounding
+/// leaves goes to those that lost most by it.
+fn shares(parts: &[u64], whole: u64) -> Vec<String> {
+    if whole == 0 {
+        return parts.iter().map(|_| "-".to_owned()).collect();
+    }
+    let scaled: Vec<u128> = parts.iter().map(|part| u128::from(*part) * 1000).collect();
+    let whole = u128::from(whole);
+    let mut tenths: Vec<u128> = scaled.iter().map(|part| part / whole).collect();
+    let mut by_rest: Vec<usize> = (0..parts.len()).collect();
+    by_rest.sort_by_key(|at| Reverse(scaled[*at] % whole));
+    let rest = 1000_u128.saturating_sub(tenths.iter().sum());
+    for at in by_rest.into_iter().take(usize::try_from(rest).unwrap_or(0)) {
+        tenths[at] += 1;
+    }
+    tenths
+        .into_iter()
+        .map(|part| format!("{}.{}", part / 10, part % 10))
+        .collect()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a number on a screen")]
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
+}
+
+fn seconds(ns: u64) -> f64 {
+    std::time::Duration::from_nanos(ns).as_secs_f64()
+}
+
+/// A length of time in the unit that suits it.
+fn time(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} us", seconds(ns) * 1e6),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", seconds(ns) * 1e3),
+        _ => format!("{:.2} s", seconds(ns)),
+    }
+}
+
+/// A number of bytes in the unit that suits it.
+pub(super) fn bytes(bytes: u64) -> String {
+    #[allow(clippy::cast_precision_loss, reason = "a number on a screen")]
+    let float = bytes as f64;
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..1_048_576 => format!("{:.1} KiB", float / 1024.0),
+        1_048_576..1_073_741_824 => format!("{:.1} MiB", float / 1_048_576.0),
+        _ => format!("{:.2} GiB", float / 1_073_741_824.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rustc_hash::FxHashMap;
+    use virtlens_model::facts::Comm;
+    use virtlens_model::timeline::{Actor, Event, ExitReason, Lost, Off, Peer, Timeline, What};
+
+    use super::{Told, bytes, shares, time};
+    use crate::paint::Style;
+
+    fn actor(tid: u32, name: &str, vcpu: Option<u32>) -> Actor {
+        Actor {
+            tid,
+            process: 1,
+            name: Comm::new(name),
+            role: None,
+            vcpu,
+            groups: Arc::default(),
+        }
+    }
+
+    /// A vCPU that halts for most of 10 s, and a thread that had to wait for it.
+    fn told() -> Told {
+        let peer = Peer {
+            tid: 2,
+            name: Comm::new("CPU 0/KVM"),
+        };
+        let exit = What::Exit {
+            reason: Some(ExitReason {
+                is_svm: false,
+                code: 12,
+            }),
+            counted: 1,
+            poll_ns: 0,
+        };
+        let sleeps = What::Off {
+            into: Off::Sleeping,
+            stands: None,
+            before: peer,
+        };
+        let woken = What::Woken { stands: None };
+        let steps = [
+            (1000, 2, What::Entry),
+            (2000, 2, exit),
+            (2500, 2, sleeps),
+            (3000, 1, woken),
+            (3250, 1, What::On { after: peer }),
+            (3500, 1, sleeps),
+        ];
+        let actors = vec![actor(1, "qemu", None), actor(2, "CPU 0/KVM", Some(0))];
+        let mut pieces = Vec::new();
+        let mut timeline = Timeline::new(0, actors, &mut pieces);
+        for (ms, tid, what) in steps {
+            let event = Event {
+                time_ns: ms * 1_000_000,
+                tid,
+                pcpu: 0,
+                lost: Lost::default(),
+                what,
+            };
+            timeline.feed(&event, &mut pieces);
+        }
+        Told {
+            name: "shop/web-0".to_owned(),
+            node: "node-a".to_owned(),
+            summary: timeline.end(10_000_000_000, 0, |_| false, &mut pieces),
+            counted_ns: FxHashMap::from_iter([(1, 250_000_000), (2, 2_500_000_000)]),
+            lacks: Vec::new(),
+            end: None,
+            bytes: 2048,
+            file: "web.pftrace".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_summary_says_where_the_time_went() {
+        let expected = "\
+shop/web-0 on node-a: 10.0 s, 6 events, 0 lost
+web.pftrace: 2.0 KiB; https://ui.perfetto.dev opens it
+
+vCPUs, % of the time  guest  host  poll  wait  throttled  idle
+  CPU 0/KVM            10.0  15.0   0.0   0.0        0.0  75.0
+
+other threads, % of their time  running  wait  throttled  sleep
+  qemu (1)                          2.5   2.5        0.0   95.0
+
+exits, by host time  count      host  with sleep  longest  to VMM
+  not known              1    1.00 s      1.00 s   1.00 s       0
+  HLT                    1  500.0 ms      8.00 s   8.00 s       0
+
+longest waits for a CPU
+   250.0 ms qemu (1) at 3.000 s, CPU 0/KVM (2) ran there
+
+against the kernel's own counters
+  CPU time 2.75 s of 2.75 s (100.0 %)
+  exits 1 of 1
+";
+        assert_eq!(told().text(Style::default()), expected);
+    }
+
+    #[test]
+    fn shares_add_up_to_a_hundred() {
+        assert_eq!(shares(&[1, 1, 1], 3), ["33.4", "33.3", "33.3"]);
+        assert_eq!(shares(&[0, 7, 0], 7), ["0.0", "100.0", "0.0"]);
+        assert_eq!(shares(&[2, 2, 2, 2, 2, 2, 1], 13)[6], "7.7");
+        assert_eq!(shares(&[0], 0), ["-"]);
+    }
+
+    #[test]
+    fn units_suit() {
+        assert_eq!(time(999), "999 ns");
+        assert_eq!(time(1_500), "1.5 us");
+        assert_eq!(time(2_500_000_000), "2.50 s");
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(3 << 20), "3.0 MiB");
+    }
+}

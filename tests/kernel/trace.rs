@@ -1,0 +1,195 @@
+//! `virtlens trace` of VMs that do what they are told, on this host's kernel.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use libbpf_rs::query::ProgInfoIter;
+use serde_json::Value;
+use virtlens_tests::perfetto::{self, Trace, assert_seamless, took_ns};
+use virtlens_tests::process::Schedstat;
+use virtlens_tests::{Minivm, binary, eventually, need};
+
+use crate::reader;
+
+fn ready(test: &str) -> bool {
+    reader::ready(test) && need::all(test, [perfetto::there()])
+}
+
+/// `virtlens trace` of a VM into a file.
+fn trace(guest: &Minivm, file: &Path, more: &[&str]) -> Command {
+    let mut command = Command::new(binary("virtlens"));
+    command.arg("trace").arg(guest.pid().to_string());
+    command.arg("--output").arg(file).args(more);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("there is room for a folder")
+}
+
+/// How many programs of a trace are loaded.
+fn programs() -> usize {
+    let names = ProgInfoIter::default().map(|program| program.name);
+    let names = names.filter(|name| name.to_string_lossy().starts_with("trace_"));
+    names.count()
+}
+
+/// Waits until the trace has begun: its programs run and it has written.
+fn begun(file: &Path) {
+    eventually("the trace to begin", || {
+        let written = fs::metadata(file).map_or(0, |file| file.len());
+        (programs() > 0 && written > 0).then_some(())
+    });
+}
+
+fn interrupted(mut child: Child, signal: i32) -> String {
+    // SAFETY: kill has no preconditions; the child was not waited for.
+    unsafe { libc::kill(child.id().cast_signed(), signal) };
+    child.wait().expect("it ends");
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut child.stdout.take().expect("a pipe"), &mut said)
+        .expect("text");
+    said
+}
+
+fn cpu_ns(guest: &Minivm, tid: i32) -> u64 {
+    let times = Schedstat::read(guest.pid(), tid);
+    times.expect("the vCPU lives").cpu_ns
+}
+
+/// A vCPU that rests before and after burns 600 ms: that is in its slices. This
+/// host's kernel leaves out a switch now and then, which then is told as unknown.
+#[test]
+fn the_slices_of_a_thread_are_its_cpu_time() {
+    if !ready("the_slices_of_a_thread") {
+        return;
+    }
+    let folder = folder();
+    let file = folder.path().join("t.pftrace");
+    let mut guest = Minivm::start(["--vcpus", "2"]);
+    let tid = guest.ready.vcpus[0].tid;
+    let child = trace(&guest, &file, &["--for", "60s"]).spawn();
+    let child = child.expect("virtlens starts");
+    begun(&file);
+    let before = cpu_ns(&guest, tid);
+    guest.burn_vcpus("0", 600);
+    eventually("the vCPU to rest", || {
+        let now = cpu_ns(&guest, tid);
+        sleep(Duration::from_millis(50));
+        (cpu_ns(&guest, tid) == now).then_some(())
+    });
+    let truth = cpu_ns(&guest, tid) - before;
+    let said = interrupted(child, libc::SIGINT);
+    assert!(said.contains("ended early by a signal"), "{said}");
+
+    let decoded = Trace::decode(&file);
+    assert_eq!(decoded.clocks, 1);
+    let tid = tid.cast_unsigned();
+    let slices = decoded.of_thread(tid);
+    assert_seamless(&slices);
+    let running = took_ns(&slices, "running");
+    let unknown = took_ns(&slices, "unknown");
+    println!("burned {truth} ns, told {running} ns, unknown {unknown} ns");
+    assert!(truth > 500_000_000, "it did not burn");
+    assert!(running <= truth + truth / 100, "{running} of {truth}");
+    assert!(
+        running + unknown >= truth - truth / 100,
+        "{running} of {truth}"
+    );
+    // The same on the CPUs' own tracks.
+    let title = &decoded.tracks[&slices[0].track].name;
+    let is_pcpu = |track: &perfetto::Track| {
+        let parent = decoded.tracks.get(&track.parent);
+        parent.is_some_and(|parent| parent.name == "host CPUs")
+    };
+    assert_eq!(took_ns(&decoded.on(is_pcpu), title), running);
+    assert!(decoded.counts.iter().any(|(_, _, value)| *value > 0.0));
+}
+
+#[test]
+fn nothing_is_left_of_a_trace_that_was_killed() {
+    if !ready("nothing_is_left_of_a_trace") {
+        return;
+    }
+    let folder = folder();
+    let file = folder.path().join("t.pftrace");
+    let guest = Minivm::start(["--vcpus", "1", "--start", "duty:30"]);
+    assert_eq!(programs(), 0, "somebody else is tracing");
+    let child = trace(&guest, &file, &["--for", "60s"]).spawn();
+    let child = child.expect("virtlens starts");
+    begun(&file);
+    interrupted(child, libc::SIGKILL);
+    eventually("the programs to go", || (programs() == 0).then_some(()));
+}
+
+#[test]
+fn a_trace_ends_at_its_size_and_is_whole() {
+    if !ready("a_trace_ends_at_its_size") {
+        return;
+    }
+    let folder = folder();
+    let file = folder.path().join("t.pftrace");
+    let guest = Minivm::start(["--vcpus", "2", "--start", "duty:50"]);
+    // The vCPUs come and go some hundred times a second: 1 MiB is half a minute.
+    let child = trace(&guest, &file, &["--for", "10m", "--max-size", "1"]).spawn();
+    let child = child.expect("virtlens starts");
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    assert!(said.contains("the file has reached 1.0 MiB"), "{said}");
+    let size = fs::metadata(&file).expect("a file").len();
+    assert!((1 << 20..2 << 20).contains(&size), "{size} bytes");
+    assert_seamless(&Trace::decode(&file).of_thread(guest.pid()));
+}
+
+/// Also as JSON, on stdout, with the summary apart from it.
+#[test]
+fn chromes_format_is_json_of_the_same_slices() {
+    if !ready("chromes_format_is_json") {
+        return;
+    }
+    let guest = Minivm::start(["--vcpus", "1", "--start", "duty:50"]);
+    let more = ["--for", "1s", "--format", "chrome"];
+    let output = trace(&guest, Path::new("-"), &more).output();
+    let output = output.expect("virtlens runs");
+    let summary = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        summary.contains("against the kernel's own counters"),
+        "{summary}"
+    );
+    let json: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let tid = guest.ready.vcpus[0].tid;
+    let events = json["traceEvents"].as_array().expect("a list").iter();
+    let mut slices: Vec<(f64, f64)> = events
+        .filter(|event| event["ph"] == "X" && event["tid"] == tid)
+        .filter_map(|event| Some((event["ts"].as_f64()?, event["dur"].as_f64()?)))
+        .collect();
+    slices.sort_by(|a, b| a.0.total_cmp(&b.0));
+    assert!(slices.len() > 20, "{} slices", slices.len());
+    for pair in slices.windows(2) {
+        let gap = pair[1].0 - pair[0].0 - pair[0].1;
+        assert!(gap.abs() < 0.01, "{pair:?}");
+    }
+}
+
+#[test]
+fn a_name_that_is_wrong_is_told_before_anything_is_written() {
+    if !reader::ready("a_name_that_is_wrong") {
+        return;
+    }
+    let folder = folder();
+    let file = folder.path().join("t.pftrace");
+    let guest = Minivm::start(["--vcpus", "1"]);
+    let mut command = Command::new(binary("virtlens"));
+    let nearly = format!("minivm-{}x", guest.pid());
+    let output = command.args(["trace", &nearly, "-o"]).arg(&file).output();
+    let output = output.expect("virtlens runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(said.contains("nearest"), "{said}");
+    assert!(!file.exists());
+}

@@ -1,0 +1,175 @@
+//! A trace of a real pod at its limit, against the kernel's own counters.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use virtlens_model::snapshot::Snapshot;
+use virtlens_tests::perfetto::{Slice, Trace, assert_seamless, took_ns};
+use virtlens_tests::{binary, eventually};
+use virtlens_vmtest::scenario::Pod;
+
+use crate::pods::{self, Reader, burned, millis};
+
+const FILE: &str = "/tmp/pod.pftrace";
+
+/// Less than two vCPUs want, µs in 100 ms.
+const QUOTA_US: u64 = 125_000;
+
+fn start(pod: &Pod) -> Child {
+    let _ = std::fs::remove_file(FILE);
+    let child = Command::new(binary("virtlens"))
+        .arg("trace")
+        .arg(pod.vmm_pid.to_string())
+        .args(["--for", "2m", "--output", FILE])
+        .stdout(Stdio::piped())
+        .spawn();
+    let child = child.expect("virtlens starts");
+    eventually("the trace to begin", || {
+        let file = std::fs::metadata(FILE).ok()?;
+        (file.len() > 4096).then_some(())
+    });
+    child
+}
+
+fn stop(child: Child) -> String {
+    // SAFETY: kill has no preconditions; the child was not waited for.
+    unsafe { libc::kill(child.id().cast_signed(), libc::SIGINT) };
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Exits of a pod's vCPUs as KVM has counted them.
+fn exits(snapshot: &Snapshot, pod: &Pod) -> u64 {
+    let vcpus = pods::vm(snapshot, pod).vcpus.iter();
+    let counts = vcpus.filter_map(|vcpu| vcpu.exits);
+    counts.flat_map(|exits| exits.0).sum()
+}
+
+/// For how long its quota had run out on any CPU, ns.
+fn throttled_wall_ns(snapshot: &Snapshot, pod: &Pod) -> u64 {
+    let path = pod.pod_cgroup.to_string_lossy();
+    let vm = pods::vm(snapshot, pod);
+    let level = vm.quota.iter().find(|one| one.cgroup.ends_with(&*path));
+    let seen = level.and_then(|level| level.throttle.as_ref());
+    seen.expect("throttling is followed").wall_ns
+}
+
+/// The exits among the slices of a vCPU's guest, and those for an interrupt of the
+/// host.
+fn count(slices: &[&Slice]) -> (u64, u64) {
+    let named = |slice: &&&Slice| !["guest", "halt polling", "exit"].contains(&&*slice.name);
+    let exits = slices.iter().filter(named);
+    let interrupts = exits.clone().filter(|slice| slice.name == "INTR");
+    (exits.count() as u64, interrupts.count() as u64)
+}
+
+/// What the kernel counted, as a number, and the share of it that was told, as the
+/// summary compares them.
+fn compared(summary: &str, what: &str) -> (u64, f64) {
+    let line = summary
+        .lines()
+        .find_map(|line| line.trim().strip_prefix(what));
+    let (told, counted) = line
+        .and_then(|line| line.trim().split_once(" of "))
+        .unwrap_or_else(|| panic!("nothing of {what} in {summary}"));
+    let number = |text: &str| {
+        text.split(' ')
+            .next()
+            .and_then(|text| text.parse::<f64>().ok())
+    };
+    let (told, counted) = (number(told), number(counted));
+    let (told, counted) = told.zip(counted).expect("numbers");
+    // Both times stand in seconds.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a count"
+    )]
+    (counted as u64, told / counted)
+}
+
+#[test]
+fn a_trace_tells_what_the_kernel_counted() {
+    let mut reader = Reader::new();
+    let pod = reader.named().clone();
+    let tids: Vec<(u32, i32)> = pod
+        .vcpu_tids
+        .iter()
+        .map(|tid| (pod.vmm_pid, tid.cast_signed()))
+        .collect();
+    let child = start(&pod);
+    let before = reader.at_rest(&tids);
+    reader.scenario.start("cpu").expect("the load starts");
+    reader.with_quota(&pod, QUOTA_US, |_| sleep(Duration::from_secs(3)));
+    reader.scenario.stop("cpu").expect("the load stops");
+    let after = reader.at_rest(&tids);
+    let summary = stop(child);
+    println!("{summary}");
+    assert!(summary.contains(", 0 lost"), "{summary}");
+
+    let trace = Trace::decode(Path::new(FILE));
+    let truth = burned(&before.truth, &after.truth);
+    let counted = exits(&after.snapshot, &pod) - exits(&before.snapshot, &pod);
+    let (mut running, mut guest, mut told, mut interrupts) = (0, 0, 0, 0);
+    for tid in &pod.vcpu_tids {
+        let (thread, kvm) = (trace.of_thread(*tid), trace.of_guest(*tid));
+        assert_seamless(&thread);
+        assert_seamless(&kvm);
+        assert_eq!(took_ns(&thread, "unknown"), 0, "nothing was lost");
+        assert!(took_ns(&thread, "throttled") > 0, "it was held back");
+        running += took_ns(&thread, "running");
+        guest += took_ns(&kvm, "guest");
+        let (all, of_host) = count(&kvm);
+        told += all;
+        interrupts += of_host;
+    }
+    // The guest does a little before and after, while it is at rest.
+    println!(
+        "CPU time: burned {} ms, told {} ms",
+        millis(truth),
+        millis(running)
+    );
+    println!("exits: counted {counted}, told {told}, of them {interrupts} interrupts");
+    let idle_ns = 30_000_000;
+    assert!(
+        running.abs_diff(truth) <= truth / 100 + idle_ns,
+        "CPU time: told {running} ns, burned {truth} ns"
+    );
+    assert!(guest > truth / 4 && guest < running, "{guest} ns in guests");
+    let share = compared(&summary, "CPU time").1;
+    assert!(
+        (share - 1.0).abs() <= 0.01,
+        "{share} of the CPU time is told"
+    );
+    let (all_counted, share) = compared(&summary, "exits");
+    if reader.scenario.kernel == "debian-5.10" {
+        // There KVM counts an exit for an interrupt of the host twice: ftrace sees as
+        // few entries and exits of the guest as this.
+        let twice = all_counted.abs_diff(told + interrupts);
+        assert!(
+            twice * 100 <= all_counted,
+            "{all_counted} counted, {told} told"
+        );
+    } else {
+        assert_eq!(all_counted, told, "every exit stands in the file");
+        assert!((share - 1.0).abs() < f64::EPSILON, "and in the summary");
+        assert!(counted <= told, "{counted} counted, {told} told");
+        assert!(
+            (told - counted) * 10 <= told,
+            "{counted} counted, {told} told"
+        );
+    }
+
+    let wall = throttled_wall_ns(&after.snapshot, &pod) - throttled_wall_ns(&before.snapshot, &pod);
+    let quota = trace.on(|track| track.name.starts_with("quota pod"));
+    let quota = took_ns(&quota, "throttled");
+    println!(
+        "throttled: told {} ms, wall {} ms",
+        millis(quota),
+        millis(wall)
+    );
+    assert!(quota >= wall - wall / 20, "throttled {quota} of {wall} ns");
+}
