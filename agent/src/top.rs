@@ -220,14 +220,15 @@ fn caption<'a>(top: &Top, theme: Theme) -> Line<'a> {
     } else {
         String::new()
     };
-    let off: usize = shortfalls(reading)
-        .iter()
-        .map(|one| one.sources.len())
-        .sum();
-    let off = if off > 0 {
-        format!("  {off} off: see virtlens check")
-    } else {
-        String::new()
+    let count = |is_up: bool| -> usize {
+        let lacks = shortfalls(reading).into_iter();
+        let such = lacks.filter(|one| one.up == is_up);
+        such.map(|one| one.sources.len()).sum()
+    };
+    let off = match (count(false), count(true)) {
+        (0, 0) => String::new(),
+        (0, limited) => format!("  {limited} limited: see virtlens check"),
+        (off, _) => format!("  {off} off: see virtlens check"),
     };
     let state = match top.paused {
         None => "live".to_owned(),

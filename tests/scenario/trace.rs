@@ -139,12 +139,12 @@ fn a_trace_tells_what_the_kernel_counted() {
         "CPU time: told {running} ns, burned {truth} ns"
     );
     assert!(guest > truth / 4 && guest < running, "{guest} ns in guests");
-    let share = compared(&summary, "CPU time").1;
+    let share = compared(&summary, "CPU time ").1;
     assert!(
         (share - 1.0).abs() <= 0.01,
         "{share} of the CPU time is told"
     );
-    let (all_counted, share) = compared(&summary, "exits");
+    let (all_counted, share) = compared(&summary, "exits ");
     if reader.scenario.kernel == "debian-5.10" {
         // There KVM counts an exit for an interrupt of the host twice: ftrace sees as
         // few entries and exits of the guest as this.

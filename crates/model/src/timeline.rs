@@ -90,6 +90,7 @@ impl Timeline {
     /// What happened next. What ended with it goes to `out`.
     pub fn feed(&mut self, event: &Event, out: &mut Vec<Piece>) {
         if event.time_ns < self.began_ns {
+            self.came_before(event, out);
             return;
         }
         self.events += 1;
@@ -142,19 +143,37 @@ impl Timeline {
         }
     }
 
-    fn born(&mut self, event: &Event, process: u32, name: Comm, out: &mut Vec<Piece>) {
-        let groups = self
-            .lines
-            .get(&process)
-            .map(|leader| Arc::clone(&leader.actor.groups));
-        let actor = Actor {
-            tid: event.tid,
+    /// Threads that came between the list of them and the beginning, or went.
+    fn came_before(&mut self, event: &Event, out: &mut Vec<Piece>) {
+        match event.what {
+            What::Born { process, name } if !self.lines.contains_key(&event.tid) => {
+                let actor = self.newcomer(event.tid, process, name);
+                out.push(Piece::Actor(actor.clone()));
+                self.lines
+                    .insert(event.tid, Line::new(actor, self.began_ns));
+            }
+            What::Off {
+                into: Off::Ended, ..
+            } => drop(self.lines.remove(&event.tid)),
+            _ => {}
+        }
+    }
+
+    fn newcomer(&self, tid: u32, process: u32, name: Comm) -> Actor {
+        let leader = self.lines.get(&process);
+        let groups = leader.map(|leader| Arc::clone(&leader.actor.groups));
+        Actor {
+            tid,
             process,
             name,
             role: None,
             vcpu: None,
             groups: groups.unwrap_or_default(),
-        };
+        }
+    }
+
+    fn born(&mut self, event: &Event, process: u32, name: Comm, out: &mut Vec<Piece>) {
+        let actor = self.newcomer(event.tid, process, name);
         out.push(Piece::Actor(actor.clone()));
         let line = Line::born(actor, event.time_ns);
         match self.lines.insert(event.tid, line) {

@@ -133,14 +133,14 @@ impl Check {
                 severity: WARNING,
                 rule: "at least {quota_used} of a CPU limit is used, and it is throttled for at least {quota_throttled} of the time (for up to that, where only the kernel's counters tell)",
                 remedy: "raise the limit; or drop it and size the VM by its vCPUs; where vhost and virtiofsd eat it, raise the RuntimeClass overhead, which is added to the limit",
-                next: "virtlens top VM: how it goes on, and who ran when the limit was used up; virtlens_throttle_duration_seconds: how long each throttle is",
+                next: "virtlens trace VM: who ran when the limit was used up, and who then stood for how long; virtlens_throttle_duration_seconds: how long each throttle is",
             },
             Self::IoThrottled => About {
                 name: "io_throttled",
                 severity: WARNING,
                 rule: "the threads of vhost, of virtiofsd or the iothreads could together run but did not for at least {io_throttled} of the time, under a limit that is throttled as long",
                 remedy: "raise the limit or the RuntimeClass overhead; or let the runtime put I/O threads into a cgroup of their own (Kata: sandbox_cgroup_only=false), where no limit holds them",
-                next: "virtlens top VM: how long each role waits; guest I/O takes up to a period (100 ms) longer",
+                next: "virtlens trace VM: when each worker stood still; guest I/O takes up to a period (100 ms) longer",
             },
             Self::VhostSaturated => About {
                 name: "vhost_saturated",
@@ -175,7 +175,7 @@ impl Check {
                 severity: WARNING,
                 rule: "a vCPU waits for a CPU for at least {vcpu_wait} of the time, throttling left out; the guest sees it as steal",
                 remedy: "the host has too few CPUs for what runs on it: move VMs away, lower what others may use, or pin this one to CPUs of its own",
-                next: "virtlens top: who else uses the CPUs; virtlens topology VM: where the vCPUs ran",
+                next: "virtlens trace VM: who ran instead; virtlens topology VM: where the vCPUs ran",
             },
             Self::HaltPollSpin => About {
                 name: "halt_poll_spin",
@@ -189,7 +189,7 @@ impl Check {
                 severity: INFO,
                 rule: "at least {overhead} of the VM's CPU time, and {overhead_cores}, is not its vCPUs'",
                 remedy: "look at the busiest role: vhost (fewer, larger packets; offloads), virtiofsd (a block volume), emulator (devices that are emulated)",
-                next: "virtlens top VM: its roles and workers",
+                next: "virtlens top VM: its roles and workers; virtlens trace VM: why its vCPUs leave their guest",
             },
             Self::VcpusExceedQuota => About {
                 name: "vcpus_exceed_quota",

@@ -206,6 +206,8 @@ impl Guest {
     }
 
     fn turn(&mut self, to: Place, now_ns: u64, ran_ns: u64, out: &mut Vec<Piece>) {
+        // The clocks of two CPUs may differ by a little.
+        let now_ns = now_ns.max(self.since_ns);
         let from_ns = std::mem::replace(&mut self.since_ns, now_ns);
         let ran_here_ns = ran_ns.saturating_sub(std::mem::replace(&mut self.ran_ns, ran_ns));
         let former = std::mem::replace(&mut self.place, to);

@@ -250,6 +250,8 @@ impl Line {
     /// Ends what it does and begins something else.
     fn turn(&mut self, to: State, now_ns: u64, peer: Option<Peer>, out: &mut Vec<Piece>) {
         let (from_ns, tid) = (self.since_ns, self.actor.tid);
+        // The clocks of two CPUs may differ by a little.
+        let now_ns = now_ns.max(from_ns);
         let former = std::mem::replace(&mut self.state, to);
         self.since_ns = now_ns;
         let State::Is(what) = former else {

@@ -331,6 +331,30 @@ fn a_thread_that_comes_later_is_one_of_its_process() {
     assert_eq!(walls, [10, 10]);
 }
 
+/// The programs are at work before the trace begins.
+#[test]
+fn a_thread_that_came_just_before_is_followed() {
+    let born = What::Born {
+        process: 1,
+        name: Comm::new("worker"),
+    };
+    let mut out = Vec::new();
+    let mut timeline = Timeline::new(100, vec![actor(1), actor(2)], &mut out);
+    for event in [
+        event(80, 5, born),
+        event(85, 5, WOKEN),
+        event(90, 2, off(Off::Ended)),
+        event(110, 5, on()),
+    ] {
+        timeline.feed(&event, &mut out);
+    }
+    let summary = timeline.end(120, 0, |_| false, &mut out);
+    let tids: Vec<u32> = summary.threads.iter().map(|one| one.actor.tid).collect();
+    assert_eq!(tids, [1, 5]);
+    let expected = [(100, 110, Doing::Runnable), (110, 120, Doing::Running(0))];
+    assert_eq!(slices(&out, Track::Thread(5)), expected);
+}
+
 fn any_what() -> impl Strategy<Value = What> {
     let into = prop_oneof![Just(Off::Runnable), Just(Off::Sleeping)];
     prop_oneof![
