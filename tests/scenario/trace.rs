@@ -146,12 +146,13 @@ fn a_trace_tells_what_the_kernel_counted() {
     );
     let (all_counted, share) = compared(&summary, "exits ");
     if reader.scenario.kernel == "debian-5.10" {
-        // There KVM counts an exit for an interrupt of the host twice: ftrace sees as
-        // few entries and exits of the guest as this.
-        let twice = all_counted.abs_diff(told + interrupts);
+        // There KVM counts up to one exit more for each interrupt of the host; ftrace
+        // sees as few entries and exits of the guest as this.
+        let more = all_counted.checked_sub(told).expect("it counts all");
+        let most = interrupts + all_counted / 50;
         assert!(
-            twice * 100 <= all_counted,
-            "{all_counted} counted, {told} told"
+            more <= most,
+            "{all_counted} counted, {told} told, {interrupts} interrupts"
         );
     } else {
         assert_eq!(all_counted, told, "every exit stands in the file");
