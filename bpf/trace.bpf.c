@@ -43,7 +43,7 @@ struct {
 	__uint(max_entries, 16 << 20);
 } trace_events SEC(".maps");
 
-/* Entries and exits of this CPU in the 10 ms that are running. */
+/* Events of guests on this CPU in the 8.4 ms that are running. */
 struct budget {
 	__u64 window;
 	__u64 used;
@@ -252,12 +252,12 @@ int BPF_PROG(trace_migrate, struct task_struct *task, int dest_cpu)
 	return 0;
 }
 
-/* Whether this CPU may tell one more entry or exit in these 10 ms. */
+/* Whether this CPU may tell one more event of a guest in these 8.4 ms. */
 static __always_inline bool is_within_budget(__u64 now_ns)
 {
 	__u32 zero = 0;
 	struct budget *budget = bpf_map_lookup_elem(&trace_budget, &zero);
-	/* About 10 ms, without a division. */
+	/* 8.4 ms, without a division. */
 	__u64 window = now_ns >> 23;
 
 	if (!budget)

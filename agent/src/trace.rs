@@ -10,6 +10,7 @@ mod cast;
 mod file;
 mod readings;
 mod report;
+mod text;
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -115,7 +116,7 @@ pub fn run(collector: &mut Collector, order: &Order) -> anyhow::Result<Told> {
     let timeline = Timeline::new(began.monotonic_ns, cast.actors.clone(), &mut pieces);
     let mut take = Take {
         writer: Writer::new(order.shape.format(), title, &mut output.bytes),
-        readings: Readings::new(&before, &vm.vm, &cast.quotas),
+        readings: Readings::new(&before, &vm.vm, cast.paths.clone()),
         timeline,
         pieces,
         output,
@@ -123,7 +124,7 @@ pub fn run(collector: &mut Collector, order: &Order) -> anyhow::Result<Told> {
     };
     let end = take.follow(collector, &mut tracer, order, &name, &is_over)?;
     let mut counted_ns = cast.cpu_ns(collector);
-    let (summary, output) = take.end(&mut tracer, &cast, collector)?;
+    let (summary, output) = take.end(&mut tracer, collector)?;
     counted_ns.retain(|tid, ns| {
         let then_ns = then_ns.get(tid).copied();
         *ns = ns.saturating_sub(then_ns.unwrap_or(0));
@@ -175,7 +176,7 @@ impl Take {
                 self.write()?;
                 if is_watched {
                     let (seconds, lost) = (began.elapsed().as_secs_f64(), self.lost);
-                    let written = report::bytes(self.output.written);
+                    let written = text::bytes(self.output.written);
                     eprint!("\r\x1b[Ktracing {name}: {seconds:.1} s, {written}, {lost} lost ");
                     eprint!("(Ctrl-C ends it)");
                 }
@@ -234,13 +235,12 @@ impl Take {
     fn end(
         mut self,
         tracer: &mut Tracer,
-        cast: &Cast,
         collector: &Collector,
     ) -> anyhow::Result<(Summary, Output)> {
         let now_ns = now_ns();
         tracer.detach();
         self.drain(tracer, now_ns)?;
-        let runs = |tid| cast.is_running(collector, tid);
+        let runs = |tid| cast::is_running(collector.root(), tid);
         let summary = self.timeline.end(now_ns, self.lost, runs, &mut self.pieces);
         for piece in self.pieces.drain(..) {
             self.writer.write(&piece, &mut self.output.bytes);
@@ -273,7 +273,7 @@ impl End {
         match self {
             Self::Time => None,
             Self::Size => {
-                let most = report::bytes(order.max_bytes);
+                let most = text::bytes(order.max_bytes);
                 Some(format!(
                     "ended early: the file has reached {most} (--max-size)"
                 ))

@@ -144,7 +144,10 @@ fn a_trace_ends_at_its_size_and_is_whole() {
     assert!(said.contains("the file has reached 1.0 MiB"), "{said}");
     let size = fs::metadata(&file).expect("a file").len();
     assert!((1 << 20..2 << 20).contains(&size), "{size} bytes");
-    assert_seamless(&Trace::decode(&file).of_thread(guest.pid()));
+    let decoded = Trace::decode(&file);
+    for vcpu in &guest.ready.vcpus {
+        assert_seamless(&decoded.of_thread(vcpu.tid.cast_unsigned()));
+    }
 }
 
 /// Also as JSON, on stdout, with the summary apart from it.

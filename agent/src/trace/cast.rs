@@ -19,7 +19,8 @@ pub(super) struct Cast {
     pub(super) processes: FxHashMap<u32, String>,
     /// What the cgroups are to the VM, and their paths.
     pub(super) quotas: FxHashMap<CgroupId, String>,
-    paths: Vec<(String, CgroupId)>,
+    /// The same by their paths.
+    pub(super) paths: FxHashMap<String, CgroupId>,
     seen: FxHashSet<u32>,
 }
 
@@ -30,7 +31,7 @@ impl Cast {
             actors: Vec::new(),
             processes: FxHashMap::default(),
             quotas: FxHashMap::default(),
-            paths: Vec::new(),
+            paths: FxHashMap::default(),
             seen: FxHashSet::default(),
         };
         for quota in &vm.quota {
@@ -38,7 +39,7 @@ impl Cast {
             if let Some(id) = collector.cgroups().and_then(|all| all.id_of(cgroup)) {
                 let name = format!("{} {cgroup}", quota.scope.name());
                 cast.quotas.insert(id, name);
-                cast.paths.push((cgroup.to_string(), id));
+                cast.paths.insert(cgroup.to_string(), id);
             }
         }
         for thread in &vm.threads {
@@ -106,13 +107,6 @@ impl Cast {
         self.actors.iter().filter_map(of).collect()
     }
 
-    /// Whether a thread of which nothing was heard runs, and does not sleep.
-    pub(super) fn is_running(&self, collector: &Collector, tid: u32) -> bool {
-        let stat = fs::read(collector.root().proc_of(tid, "stat")).unwrap_or_default();
-        let state = stat.iter().rposition(|byte| *byte == b')');
-        state.is_some_and(|at| stat.get(at + 2) == Some(&b'R')) && self.seen.contains(&tid)
-    }
-
     fn add(&mut self, actor: Actor, root: &HostRoot) {
         self.seen.insert(actor.tid);
         self.processes.entry(actor.process).or_insert_with(|| {
@@ -135,6 +129,13 @@ impl Cast {
         let groups = self.paths.iter().filter(|(of, _)| holds(of));
         groups.map(|(_, id)| *id).collect()
     }
+}
+
+/// Whether a thread of which nothing was heard runs, and does not sleep.
+pub(super) fn is_running(root: &HostRoot, tid: u32) -> bool {
+    let stat = fs::read(root.proc_of(tid, "stat")).unwrap_or_default();
+    let name_ends = stat.iter().rposition(|byte| *byte == b')');
+    name_ends.is_some_and(|at| stat.get(at + 2) == Some(&b'R'))
 }
 
 fn process_of(root: &HostRoot, tid: u32) -> Option<u32> {

@@ -9,11 +9,12 @@ use virtlens_model::memory::DiscardSum;
 use virtlens_model::snapshot::{Quota, Snapshot, Vm};
 use virtlens_model::timeline::{Counter, Piece};
 
-use super::report::bytes;
+use super::text::bytes;
 
 /// The readings of one VM.
 pub(super) struct Readings {
     vm: Arc<str>,
+    /// By their paths.
     quotas: FxHashMap<String, CgroupId>,
     last: Option<(u64, Vm)>,
 }
@@ -22,15 +23,12 @@ impl Readings {
     pub(super) fn new(
         first: &Snapshot,
         vm: &Arc<str>,
-        quotas: &FxHashMap<CgroupId, String>,
+        quotas: FxHashMap<String, CgroupId>,
     ) -> Self {
         let found = first.vms.iter().find(|one| one.vm == *vm);
         Self {
             vm: Arc::clone(vm),
-            quotas: quotas
-                .iter()
-                .map(|(id, name)| (name.clone(), *id))
-                .collect(),
+            quotas,
             last: found.map(|vm| (first.clock_ns, vm.clone())),
         }
     }
@@ -56,9 +54,8 @@ impl Readings {
         {
             let elapsed_ns = snapshot.clock_ns - then_ns;
             for quota in &vm.quota {
-                let name = format!("{} {}", quota.scope.name(), quota.cgroup);
                 let before = then.quota.iter().find(|one| one.cgroup == quota.cgroup);
-                if let (Some(id), Some(before)) = (self.quotas.get(&name), before)
+                if let (Some(id), Some(before)) = (self.quotas.get(&*quota.cgroup), before)
                     && quota.cores.is_some()
                 {
                     let used_ns = used_ns(quota).saturating_sub(used_ns(before));
