@@ -173,4 +173,12 @@ fn a_trace_tells_what_the_kernel_counted() {
         millis(wall)
     );
     assert!(quota >= wall - wall / 20, "throttled {quota} of {wall} ns");
+    let of_quota = |track: u64| {
+        let name = &trace.tracks[&track].name;
+        name.starts_with("quota pod") && name.ends_with(" used")
+    };
+    let counts = trace.counts.iter().filter(|one| of_quota(one.0));
+    let most = counts.map(|one| one.2).fold(0.0, f64::max);
+    println!("{most:.2} cores used at most");
+    assert!(most > 0.5, "{most} cores of the limit are told to be used");
 }
