@@ -17,8 +17,9 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
-use crate::collect::Collector;
+use crate::collect::{Collector, Options};
 use crate::config::{Config, ConfigError, Listen, LogFormat, LogLevel, Settings, Span};
+use crate::metadata::Metadata;
 use crate::paint::Style;
 use crate::{catalogue, check, commands, doctor, log, process, run, snapshot, trace};
 
@@ -36,7 +37,8 @@ struct Cli {
 #[command(next_help_heading = "Common options")]
 struct Common {
     /// YAML file with the settings listen, min_age, linger, log_format,
-    /// log_level, node_name, pcpu_series, thresholds and root [env: VIRTLENS_CONFIG]
+    /// log_level, node_name, metadata, kubeconfig, kubelet_url, kubelet_ca,
+    /// pcpu_series, thresholds and root [env: VIRTLENS_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Directory below which the host's /proc and /sys are [default: /]
@@ -47,6 +49,23 @@ struct Common {
     /// NODE_NAME]
     #[arg(long, global = true, value_name = "NAME")]
     node_name: Option<String>,
+    /// Where names of pods come from: apiserver, kubelet, file:PATH (a list as
+    /// kubectl get pods -A -o json writes it) or none [default: apiserver in a
+    /// pod or with --kubeconfig, else none] [env: VIRTLENS_METADATA]
+    #[arg(long, global = true, value_name = "SOURCE")]
+    metadata: Option<Metadata>,
+    /// How the API server is reached [default: the pod's service account]
+    /// [env: VIRTLENS_KUBECONFIG]
+    #[arg(long, global = true, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Where the kubelet is, such as https://10.0.0.7:10250 [env:
+    /// VIRTLENS_KUBELET_URL]
+    #[arg(long, global = true, value_name = "URL")]
+    kubelet_url: Option<String>,
+    /// Certificates that the kubelet's is signed by [default: the service
+    /// account's] [env: VIRTLENS_KUBELET_CA]
+    #[arg(long, global = true, value_name = "FILE")]
+    kubelet_ca: Option<PathBuf>,
     /// Show the CPU time of each vCPU on each pCPU, in up to as many series as
     /// a VM's vCPUs times the host's CPUs [env: VIRTLENS_PCPU_SERIES]
     #[arg(long, global = true)]
@@ -330,6 +349,10 @@ impl Cli {
             log_format: common.log_format,
             log_level: common.log_level,
             node_name: common.node_name.clone(),
+            metadata: common.metadata.clone(),
+            kubeconfig: common.kubeconfig.clone(),
+            kubelet_url: common.kubelet_url.clone(),
+            kubelet_ca: common.kubelet_ca.clone(),
             pcpu_series: common.pcpu_series.then_some(true),
             thresholds: None,
             root: common.root.clone(),
@@ -349,7 +372,7 @@ fn open(config: &Config) -> anyhow::Result<Collector> {
             "not root: only what this user may read is seen; run as root to see all VMs"
         );
     }
-    Collector::open(&config.into())
+    Collector::open(&Options::named(config)?)
 }
 
 /// How tables are drawn on stdout: coloured only on a terminal, and not where

@@ -6,7 +6,6 @@
 //!      └──────────────────── again, with them ◄─────────────────────────┘
 //! ```
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,42 +21,10 @@ use virtlens_probe::plan::Feature;
 use virtlens_probe::source::TaskPass;
 
 use crate::backend::Backend;
-use crate::config::{Config, Settings};
+use crate::metadata::PodNames;
 pub use crate::offers::CheckRow;
+pub use crate::options::Options;
 use crate::placement::Placement;
-
-/// What a collector is told.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Where the host's /proc and /sys are.
-    pub root: PathBuf,
-    /// How long a VM that is gone keeps its final values.
-    pub linger: Duration,
-    /// The node's name, if it is not the host's.
-    pub node_name: Option<String>,
-    /// Tell in each reading on which pCPUs each vCPU ran.
-    pub pcpu_series: bool,
-    /// From where on something is a finding.
-    pub bounds: Bounds,
-}
-
-impl From<&Config> for Options {
-    fn from(config: &Config) -> Self {
-        Self {
-            root: config.root.clone(),
-            linger: config.linger,
-            node_name: config.node_name.clone(),
-            pcpu_series: config.pcpu_series,
-            bounds: config.bounds,
-        }
-    }
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self::from(&Config::from(Settings::default()))
-    }
-}
 
 /// How often the open files of the whole host are walked for VMs whose vCPUs
 /// do not run. It costs some milliseconds on a full node.
@@ -75,6 +42,7 @@ pub struct Collector {
     kernel: KernelFacts,
     backend: Backend,
     fleet: Fleet,
+    names: Option<PodNames>,
     placement: Placement,
     watch: Watch,
     /// The changes of the fleet after which its levels were last set.
@@ -99,12 +67,14 @@ impl Collector {
     /// # Errors
     /// When /proc or /sys cannot be read at all.
     pub fn open(options: &Options) -> anyhow::Result<Self> {
+        let names = options.names.clone().map(PodNames::start).transpose()?;
         let root = HostRoot::new(&options.root);
         let facts = virtlens_host::node(&root).context("cannot read what machine this is")?;
         let cgroups = Cgroups::find(&root).map_err(|error| error.to_string());
         let version = virtlens_host::cgroup_version(&root);
         let kernel = KernelFacts::probe(&options.root);
         let backend = Backend::open(&root, &kernel, &cgroups, version);
+        names.iter().for_each(PodNames::settle);
         Ok(Self {
             node: Node {
                 name: options.node_name.clone().unwrap_or(facts.hostname),
@@ -121,6 +91,7 @@ impl Collector {
             kernel,
             backend,
             fleet: Fleet::new(u64::try_from(options.linger.as_nanos()).unwrap_or(u64::MAX)),
+            names,
             placement: Placement::default(),
             watch: Watch::new(options.bounds),
             levels_of: None,
@@ -252,6 +223,9 @@ impl Collector {
         if let Backend::Bpf(pass) = &mut self.backend {
             crate::memory::follow(pass, &self.fleet, &self.root, &facts);
         }
+        if let Some(names) = &mut self.names {
+            names.tell(&mut self.fleet);
+        }
         let (mut vms, gone) = self.fleet.account(&facts, at_ns);
         if let Backend::Bpf(pass) = &mut self.backend {
             pass.recycle(facts);
@@ -329,6 +303,10 @@ impl Collector {
             reason: "failed_readings",
             count: self.failures,
         });
+        dropped.extend(self.names.as_ref().map(|names| Dropped {
+            reason: "pods_unread",
+            count: names.failures(),
+        }));
         dropped
     }
 
@@ -360,6 +338,7 @@ impl Collector {
         });
         let failure = self.placement.failure();
         sources.push(source("topology", failure.is_empty(), "sysfs", failure));
+        sources.extend(self.names.as_ref().map(PodNames::row));
         sources
     }
 
@@ -393,6 +372,7 @@ fn source(name: &'static str, up: bool, mode: &'static str, reason: &str) -> Sou
         mode,
         reason: reason.to_owned(),
         duration_ns: None,
+        age_ns: None,
     }
 }
 

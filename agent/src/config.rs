@@ -15,6 +15,8 @@ use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 use virtlens_model::finding::Bounds;
 
+use crate::metadata::Metadata;
+
 /// Where the agent listens unless told otherwise: a port that none of the
 /// agents beside it on a node uses.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9877);
@@ -74,6 +76,15 @@ pub struct Settings {
     pub log_level: Option<LogLevel>,
     /// The node's name.
     pub node_name: Option<String>,
+    /// Where names of pods come from.
+    #[serde(deserialize_with = "from_text")]
+    pub metadata: Option<Metadata>,
+    /// How the API server is reached from outside of a pod.
+    pub kubeconfig: Option<PathBuf>,
+    /// Where the kubelet is.
+    pub kubelet_url: Option<String>,
+    /// Certificates that the kubelet's is signed by.
+    pub kubelet_ca: Option<PathBuf>,
     /// Whether the CPU time of each vCPU on each pCPU is shown.
     pub pcpu_series: Option<bool>,
     /// From where on something is a finding; only in the file.
@@ -97,6 +108,14 @@ pub struct Config {
     pub log_level: Option<LogLevel>,
     /// The node's name; `None` is the host's.
     pub node_name: Option<String>,
+    /// Where names of pods come from; `None` is the API server, if one is known.
+    pub metadata: Option<Metadata>,
+    /// How the API server is reached; `None` is by the pod's service account.
+    pub kubeconfig: Option<PathBuf>,
+    /// Where the kubelet is.
+    pub kubelet_url: Option<String>,
+    /// Certificates that the kubelet's is signed by; `None` are the service account's.
+    pub kubelet_ca: Option<PathBuf>,
     /// Whether the CPU time of each vCPU on each pCPU is shown.
     pub pcpu_series: bool,
     /// From where on something is a finding.
@@ -122,6 +141,10 @@ impl Settings {
             // What Kubernetes manifests by habit name the downward API's spec.nodeName.
             node_name: non_empty("VIRTLENS_NODE_NAME", &variable)
                 .or_else(|| non_empty("NODE_NAME", &variable)),
+            metadata: from_variable("VIRTLENS_METADATA", &variable)?,
+            kubeconfig: non_empty("VIRTLENS_KUBECONFIG", &variable).map(PathBuf::from),
+            kubelet_url: non_empty("VIRTLENS_KUBELET_URL", &variable),
+            kubelet_ca: non_empty("VIRTLENS_KUBELET_CA", &variable).map(PathBuf::from),
             pcpu_series: from_variable("VIRTLENS_PCPU_SERIES", &variable)?,
             thresholds: None,
             root: non_empty("VIRTLENS_ROOT", &variable).map(PathBuf::from),
@@ -163,6 +186,10 @@ impl Settings {
             log_format: self.log_format.or(below.log_format),
             log_level: self.log_level.or(below.log_level),
             node_name: self.node_name.or(below.node_name),
+            metadata: self.metadata.or(below.metadata),
+            kubeconfig: self.kubeconfig.or(below.kubeconfig),
+            kubelet_url: self.kubelet_url.or(below.kubelet_url),
+            kubelet_ca: self.kubelet_ca.or(below.kubelet_ca),
             pcpu_series: self.pcpu_series.or(below.pcpu_series),
             thresholds: self.thresholds.or(below.thresholds),
             root: self.root.or(below.root),
@@ -184,6 +211,10 @@ impl From<Settings> for Config {
             log_format: settings.log_format.unwrap_or_default(),
             log_level: settings.log_level,
             node_name: settings.node_name,
+            metadata: settings.metadata,
+            kubeconfig: settings.kubeconfig,
+            kubelet_url: settings.kubelet_url,
+            kubelet_ca: settings.kubelet_ca,
             pcpu_series: settings.pcpu_series.unwrap_or(false),
             bounds: settings
                 .thresholds

@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use virtlens_model::snapshot::Snapshot;
 
 use crate::cli::{print, table_style};
-use crate::collect::Collector;
+use crate::collect::{Collector, Options};
 use crate::config::Config;
 use crate::process;
 use crate::readings::Readings;
@@ -38,7 +38,7 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
         let stop = stop_signal()?;
         let listener = listen(config).await?;
         let address = listener.local_addr().context("cannot listen")?;
-        let mut collector = Collector::open(&config.into())?;
+        let mut collector = Collector::open(&Options::named(config)?)?;
         // The first reading, from which counts go on.
         log_start(&collector.collect(), address);
         let readings = Readings::start(move || collector.collect(), config.min_age)

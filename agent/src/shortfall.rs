@@ -64,6 +64,7 @@ mod tests {
             mode: "",
             reason,
             duration_ns: None,
+            age_ns: None,
         }
     }
 

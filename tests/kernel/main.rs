@@ -10,6 +10,7 @@ mod doctor;
 mod identity;
 mod lifecycle;
 mod mounts;
+mod names;
 mod placement;
 mod reader;
 mod shapes;

@@ -57,6 +57,20 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
         }),
     },
     Family {
+        name: "virtlens_metadata_age_seconds",
+        kind: Kind::Gauge,
+        unit: Some("seconds"),
+        help: "How long ago the source of pod names last told how things are; while the API \
+               server is there, a minute at most.",
+        own_labels: &["source"],
+        rows: Rows::Agent(|reading, rows| {
+            let mut sources = reading.snapshot.sources.iter();
+            sources.try_for_each(|source| {
+                known(source.age_ns, |ns| rows.seconds(&[source.mode.into()], ns))
+            })
+        }),
+    },
+    Family {
         name: "virtlens_collection_seconds",
         kind: Kind::Gauge,
         unit: Some("seconds"),

@@ -12,15 +12,26 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         name: "virtlens_vm_info",
         kind: Kind::Info,
         unit: None,
-        help: "What the VM is: the uid of its pod, its VMM, who runs it, and whether its threads \
-               lie in one cgroup (pod, machine) or some in an overhead cgroup (split).",
-        own_labels: &["uid", "vmm", "runtime", "cgroup_layout"],
+        help: "What the VM is: the uid of its pod, its VMM, who runs it, whether its threads lie \
+               in one cgroup (pod, machine) or some in an overhead cgroup (split), and of a pod \
+               whose name is known its runtime class and its VirtualMachineInstance.",
+        own_labels: &[
+            "uid",
+            "vmm",
+            "runtime",
+            "cgroup_layout",
+            "runtime_class",
+            "vmi",
+        ],
         rows: Rows::Vm(|vm, rows| {
+            let spec = vm.pod_spec.as_ref();
             rows.info(&[
                 (&vm.uid).into(),
                 vm.vmm.into(),
                 (&vm.runtime).into(),
                 (&vm.cgroup_layout).into(),
+                (&spec.and_then(|spec| spec.runtime_class.as_ref())).into(),
+                (&spec.and_then(|spec| spec.vmi.as_ref())).into(),
             ])
         }),
     },

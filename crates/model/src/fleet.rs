@@ -22,6 +22,7 @@ use crate::facts::{
 use crate::features::Features;
 use crate::ledger::Ledger;
 use crate::place::{Cgroups, Place, ancestors};
+use crate::pod::{Pod, Pods};
 use crate::reading::{Reading, Seat};
 use crate::snapshot::{Quota, Role, Vm};
 use crate::vmm::{self, Identity};
@@ -36,6 +37,8 @@ pub struct Fleet {
     succeeded: Vec<VmKey>,
     /// How often VMs came, went or moved.
     changes: u64,
+    /// The node's pods, as last told.
+    pods: Arc<Pods>,
 }
 
 /// One VM.
@@ -59,6 +62,9 @@ pub struct Member {
     pub ended_ns: Option<u64>,
     /// What it has to give memory back, as its arguments tell.
     pub features: Features,
+    /// What Kubernetes told of its pod; it stays when the pod is gone, as the VM's last
+    /// values do.
+    pub pod: Option<Pod>,
 }
 
 impl Member {
@@ -94,7 +100,14 @@ impl Fleet {
             vms: FxHashMap::default(),
             succeeded: Vec::new(),
             changes: 0,
+            pods: Arc::default(),
         }
+    }
+
+    /// Tells what Kubernetes calls the node's pods, from the next
+    /// [`Fleet::account`] on.
+    pub fn call(&mut self, pods: Arc<Pods>) {
+        self.pods = pods;
     }
 
     /// VMs in `facts` that are not known yet: [`Fleet::admit`] them before
@@ -139,6 +152,7 @@ impl Fleet {
                 ledger,
                 ended_ns: None,
                 features,
+                pod: None,
             },
         );
     }
@@ -216,6 +230,9 @@ impl Fleet {
         let cgroups = by_id(facts);
         let mut readings = self.readings(facts, &cgroups);
         let mut members: Vec<(&VmKey, &mut Member)> = self.vms.iter_mut().collect();
+        for (_, member) in &mut members {
+            member.learn_pod(&self.pods);
+        }
         // Before they are settled: a VM is much larger than its key.
         members.sort_unstable_by(|(_, a), (_, b)| a.rank().cmp(&b.rank()));
         let vms = members

@@ -5,7 +5,8 @@
 //! VMs there are, [`ledger`] keeps their counters from ever falling, and
 //! [`snapshot`] is the one structure that every face reads. [`topology`] says
 //! where CPUs are, [`placement`] whether VMs sit where their guests believe,
-//! [`memory`] what they hold and gave back, [`features`] what they have for it.
+//! [`memory`] what they hold and gave back, [`features`] what they have for it, [`pod`]
+//! what Kubernetes calls them and asked for them.
 //! [`timeline`] follows one VM event by event.
 //!
 //! ```text
@@ -27,6 +28,7 @@ pub mod ledger;
 pub mod memory;
 pub mod place;
 pub mod placement;
+pub mod pod;
 pub mod quota;
 pub mod reading;
 pub mod roles;

@@ -161,8 +161,9 @@ impl<'a> Reading<'a> {
         let location = place.map(|place| &place.location);
         let text = |text: &Option<String>| text.as_deref().map(Arc::from);
         Vm {
-            namespace: None,
-            pod: None,
+            namespace: member.pod.as_ref().map(|pod| Arc::clone(&pod.namespace)),
+            pod: member.pod.as_ref().map(|pod| Arc::clone(&pod.name)),
+            pod_spec: member.pod.as_ref().map(|pod| Arc::clone(&pod.spec)),
             uid: location.and_then(|location| text(&location.uid)),
             vm: Arc::clone(&member.name),
             vmm: member.identity.vmm.name(),

@@ -14,6 +14,7 @@ use crate::facts::{Comm, Moves};
 use crate::finding::Findings;
 use crate::memory::Memory;
 use crate::placement::{Mismatch, MismatchKind, Pairs, Unjudged};
+use crate::pod::PodSpec;
 use crate::throttle::Throttle;
 use crate::topology::guest::GuestShape;
 
@@ -111,6 +112,9 @@ pub struct Source {
     pub reason: String,
     /// What the last reading took, ns.
     pub duration_ns: Option<u64>,
+    /// How long ago it last told how things are, ns; only of sources that tell by
+    /// themselves.
+    pub age_ns: Option<u64>,
 }
 
 /// Where a thread's time goes: the closed set of design section 3.
@@ -203,6 +207,8 @@ pub struct Vm {
     pub pod: Option<Arc<str>>,
     /// The pod's uid, from the cgroup path.
     pub uid: Option<Arc<str>>,
+    /// What the pod's maker asked for, where Kubernetes told.
+    pub pod_spec: Option<Arc<PodSpec>>,
     /// The name that the VMM was given; unique on the node.
     pub vm: Arc<str>,
     /// Which VMM it is ("qemu", "cloud-hypervisor" …).

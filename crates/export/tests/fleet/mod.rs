@@ -65,6 +65,7 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
         namespace: Some(format!("team-{}", index % 20).into()),
         pod: Some(format!("checkout-service-7d9f8b6c5d-{index:05}").into()),
         uid: Some(format!("{:08x}-1b2c-4d3e-8f90-a1b2c3d4e5f6", ns.next() >> 8).into()),
+        pod_spec: None,
         vm: format!("sandbox-{:016x}{:016x}", ns.next(), ns.next()).into(),
         vmm: "qemu",
         runtime: Some("kata"),

@@ -5,6 +5,8 @@ use std::time::Duration;
 use super::{Bounds, Check, Finding, bytes, percent, time};
 use crate::interval::Interval;
 
+const OPTED_OUT: &str = "an annotation of the pod turned it off";
+
 pub(super) fn judge(over: &Interval, bounds: &Bounds) -> impl Iterator<Item = Finding> {
     [churn(over, bounds), kept(over, bounds)]
         .into_iter()
@@ -63,6 +65,8 @@ fn kept(over: &Interval, bounds: &Bounds) -> Option<Finding> {
     let busy = over.cores(vcpu_ns) / f64::from(vcpus.max(1));
     let held = share(resident, guest);
     let reporting = memory.features.free_page_reporting;
+    let spec = over.now.pod_spec.as_ref();
+    let is_opted_out = spec.is_some_and(|spec| spec.reporting_disabled);
     let is_kept = reporting.is_absent()
         && is_balloon_at_rest
         && guest >= KEPT_MIN_BYTES
@@ -77,7 +81,7 @@ fn kept(over: &Interval, bounds: &Bounds) -> Option<Finding> {
             bytes(guest),
             percent(held),
             percent(busy),
-            reporting.reason
+            if is_opted_out { OPTED_OUT } else { reporting.reason }
         );
         Finding::new(Check::MemoryKept, evidence, held / bounds.kept_resident)
     })

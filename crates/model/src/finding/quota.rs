@@ -56,12 +56,35 @@ fn capped(over: &Interval, bounds: &Bounds) -> Option<Finding> {
         time(over.length_ns()),
         limit.throttled_periods,
         limit.periods,
-    );
+    ) + &made_of(over, &limit);
     Some(Finding::new(
         Check::QuotaCapped,
         evidence,
         throttled / bounds.quota_throttled,
     ))
+}
+
+/// What kubelet made the pod's limit of, where that explains it.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "thousandths of the cores of a host"
+)]
+fn made_of(over: &Interval, limit: &LimitUse) -> String {
+    let spec = over.now.pod_spec.as_ref();
+    let Some((spec, quota)) = spec.and_then(|spec| Some((spec, spec.quota_millis()?))) else {
+        return String::new();
+    };
+    let cores = |millis: u64| format!("{:.2}", millis as f64 / 1000.0);
+    let is_this =
+        limit.now.scope == Scope::Pod && (limit.cores * 1000.0 - quota as f64).abs() < 1.0;
+    match (is_this, spec.cpu_overhead_millis, spec.cpu_limit_millis) {
+        (true, Some(overhead), Some(limit)) if overhead > 0 => format!(
+            "; the limit is {} of its containers and {} of its runtime class",
+            cores(limit),
+            cores(overhead)
+        ),
+        _ => String::new(),
+    }
 }
 
 fn place_of(scope: Scope) -> &'static str {
@@ -139,13 +162,24 @@ fn too_many_vcpus(over: &Interval, bounds: &Bounds) -> Option<Finding> {
     })
 }
 
-/// Kata's Go runtime boots `default_vcpus` and plugs in more for the limit
+/// By the pod's annotation; where that is not known or not there, by what the VMM was
+/// told: Kata's Go runtime boots `default_vcpus` and plugs in more for the limit
 /// (`src/runtime/pkg/oci/utils.go`, `CalculateSandboxSizing`); runtime-rs boots
 /// them all, so there it cannot be told.
 fn both_ways(over: &Interval) -> Option<Finding> {
     let count = over.now.vcpu_count;
-    let (boot, online) = count.boot.zip(count.online)?;
     let limit = over.tightest()?;
+    let spec = over.now.pod_spec.as_ref();
+    if let Some(vcpus) = spec.and_then(|spec| spec.default_vcpus)
+        && vcpus > 1.0
+    {
+        let evidence = format!(
+            "its annotation default_vcpus says {vcpus}, and there is a limit of {:.2} cores",
+            limit.cores
+        );
+        return Some(Finding::new(Check::DefaultVcpusWithLimit, evidence, 1.0));
+    }
+    let (boot, online) = count.boot.zip(count.online)?;
     let is_both = over.now.runtime == Some("kata") && boot > 1 && online > boot;
     is_both.then(|| {
         let evidence = format!(

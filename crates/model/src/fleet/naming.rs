@@ -1,9 +1,10 @@
 //! What a VM is called on its node.
 
-use super::Fleet;
+use super::{Fleet, Member};
 use crate::cgroup;
 use crate::facts::{ProcessFact, VmKey};
 use crate::place::Place;
+use crate::pod::Pods;
 use crate::vmm::Identity;
 
 /// The name that a VM should have, were no other called so.
@@ -18,6 +19,17 @@ pub(super) fn wanted(
         .clone()
         .or_else(|| place.and_then(|place| cgroup::machine_name(&place.path)))
         .unwrap_or_else(|| format!("{}-{}", process.comm, vm.tgid))
+}
+
+impl Member {
+    /// Looks its pod up by the uid in its cgroup's path.
+    pub(super) fn learn_pod(&mut self, pods: &Pods) {
+        let place = self.place.as_ref();
+        let uid = place.and_then(|place| place.location.uid.as_deref());
+        if let Some(pod) = uid.and_then(|uid| pods.get(uid)) {
+            self.pod = Some(pod.clone());
+        }
+    }
 }
 
 impl Fleet {

@@ -9,6 +9,7 @@ use crate::facts::{
     Bandwidth, CgroupFact, CgroupId, Comm, Facts, Owner, ProcessFact, RetiredFact, ThreadClass,
     ThreadFact, ThreadKind, VcpuFact, VcpuStats, VmKey, WatchedCgroup,
 };
+use crate::pod::{Pod, Pods};
 use crate::snapshot::{Role, Scope, Vm};
 use rustc_hash::FxHashSet;
 
@@ -187,6 +188,34 @@ fn a_pod_is_split_by_role_and_scope() {
         .map(|quota| (quota.scope, quota.cores))
         .collect();
     assert_eq!(scopes, [(Scope::Pod, Some(1.25)), (Scope::Container, None)]);
+}
+
+#[test]
+fn a_vm_is_called_what_its_pod_is_and_stays_so() {
+    let pods = |name: &str| {
+        let pod = Pod {
+            namespace: "shop".into(),
+            name: name.into(),
+            spec: Arc::default(),
+        };
+        Arc::new([(Arc::from(UID), pod)].into_iter().collect())
+    };
+    let living = facts(vec![vcpu(vm(100), 101, 0, 1000)], Vec::new());
+    let mut fleet = Fleet::new(0);
+    let mut called = |pods: Option<Arc<Pods>>| {
+        fleet.call(pods.unwrap_or_default());
+        let (vms, _) = read(&mut fleet, &living, "guest=web", 0);
+        vms[0].namespace.clone().zip(vms[0].pod.clone())
+    };
+    let name = |name: &str| Some((Arc::from("shop"), Arc::from(name)));
+    assert_eq!(called(None), None, "nobody has told yet");
+    assert_eq!(called(Some(pods("web-0"))), name("web-0"));
+    assert_eq!(called(Some(pods("renamed"))), name("renamed"));
+    assert_eq!(
+        called(None),
+        name("renamed"),
+        "the pod is gone, its VM is not"
+    );
 }
 
 #[test]

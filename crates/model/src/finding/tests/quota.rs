@@ -1,8 +1,11 @@
 //! Limits that cap a VM, or do not fit it.
 
+use std::sync::Arc;
+
 use super::{WINDOW, found, fresh, limit, limited, names, part, raises, throttle, use_cpu};
 use crate::finding::{Bounds, Check, judge};
 use crate::interval::Interval;
+use crate::pod::PodSpec;
 use crate::snapshot::{Role, Vm};
 
 #[test]
@@ -31,6 +34,55 @@ fn a_limit_that_is_used_up_and_throttled_caps() {
         names(&found(&limited(), capped(1820, 240))),
         [] as [&str; 0]
     );
+}
+
+/// What the pod was told to have, and what its VM adds, in thousandths of a core.
+fn asked(limit: u64, overhead: u64) -> PodSpec {
+    PodSpec {
+        cpu_limit_millis: Some(limit),
+        cpu_overhead_millis: Some(overhead),
+        ..PodSpec::default()
+    }
+}
+
+#[test]
+fn a_limit_is_told_with_what_it_is_made_of() {
+    let evidence = |spec: Option<PodSpec>| {
+        let mut vm = limited();
+        vm.pod_spec = spec.map(Arc::new);
+        let mut found = found(&vm, |vm| {
+            use_cpu(vm, Role::Vcpu, 1950);
+            throttle(vm, 400);
+        });
+        found.remove(0).evidence
+    };
+    let made_of = "; the limit is 1.75 of its containers and 0.25 of its runtime class";
+    assert!(evidence(Some(asked(1750, 250))).ends_with(made_of));
+    // Not the limit that kubelet was asked for, or no overhead: nothing to explain.
+    for spec in [Some(asked(1000, 250)), Some(asked(2000, 0)), None] {
+        assert!(evidence(spec).ends_with("in 40 of 100 periods"));
+    }
+}
+
+#[test]
+fn an_annotation_sizes_the_vm_beside_its_limit() {
+    let with = |vcpus| {
+        let mut vm = limited();
+        vm.pod_spec = Some(Arc::new(PodSpec {
+            default_vcpus: vcpus,
+            ..PodSpec::default()
+        }));
+        found(&vm, |_| {})
+    };
+    let both = with(Some(2.0));
+    assert_eq!(names(&both), ["default_vcpus_with_limit"]);
+    assert_eq!(
+        both[0].evidence,
+        "its annotation default_vcpus says 2, and there is a limit of 2.00 cores"
+    );
+    for vcpus in [Some(1.0), None] {
+        assert_eq!(names(&with(vcpus)), [] as [&str; 0]);
+    }
 }
 
 #[test]

@@ -1,0 +1,253 @@
+//! A watch of one node's pods.
+//!
+//! ```text
+//!          ┌─ streaming list ─┐
+//! nothing ─┤                  ├─► all pods, a version ─► changes, bookmarks ─┐
+//!          └─ pages of a list ┘        ▲                  │ ended: go on     │
+//!             (where refused)          └──────────────────┘                  │
+//!     ▲                          410: the version is too old, list anew      │
+//!     └──────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! kube-runtime's watcher does as much, but keeps bookmarks to itself, and a node on
+//! which nothing changes tells by them alone that its names are still true.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::{Stream, StreamExt as _};
+use kube::Client;
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::core::request::Request;
+use kube::core::response::Status;
+use virtlens_model::pod::Pod;
+
+use crate::backoff::Backoff;
+use crate::cluster::{Cluster, chain};
+use crate::store::Store;
+use crate::wire::{WirePod, WirePods};
+
+const PODS: &str = "/api/v1/pods";
+/// Pods in one answer to a list.
+const PAGE: u32 = 500;
+/// API servers send a bookmark each minute (`bookmarkFrequency`,
+/// `k8s.io/apiserver/pkg/storage/cacher/cacher.go`); one that has sent nothing for that
+/// long is taken for gone.
+const SILENCE: Duration = Duration::from_secs(150);
+/// The bookmark behind the pods that there were (KEP-3157).
+const ALL_TOLD: &str = "k8s.io/initial-events-end";
+/// The version that is asked for is no longer kept.
+const GONE: u16 = 410;
+/// The server does not know who asks.
+const UNKNOWN: u16 = 401;
+/// It knows, and does not allow it.
+const FORBIDDEN: u16 = 403;
+/// It has too much to do.
+const TOO_MANY: u16 = 429;
+
+/// Never ends: tries again, ever more slowly.
+pub(crate) async fn follow(cluster: &Cluster, node: &str, store: &Store) {
+    let mut follower = Follower {
+        store,
+        selector: format!("spec.nodeName={node}"),
+        version: None,
+        streams: true,
+    };
+    let mut backoff = Backoff::default();
+    loop {
+        let began = Instant::now();
+        match cluster.client().await {
+            Ok(client) => match follower.session(&client).await {
+                Ok(()) => {}
+                Err(Trouble::Expired) => follower.version = None,
+                Err(Trouble::NoStreams(why)) => {
+                    tracing::info!(why, "streaming lists are refused; pods are listed in pages");
+                    follower.streams = false;
+                }
+                Err(Trouble::Refused { why, .. } | Trouble::Broken(why)) => store.fail(why),
+            },
+            Err(why) => store.fail(why.to_string()),
+        }
+        tokio::time::sleep(backoff.after(began.elapsed())).await;
+    }
+}
+
+struct Follower<'s> {
+    store: &'s Store,
+    selector: String,
+    /// Up to where the changes are known; `None` before all pods were told.
+    version: Option<String>,
+    /// Whether the server is thought to have streaming lists.
+    streams: bool,
+}
+
+/// Why a session ended.
+#[derive(Debug)]
+enum Trouble {
+    /// Changes since the version are no longer kept.
+    Expired,
+    /// The server does not stream lists.
+    NoStreams(String),
+    /// The server refuses, with an HTTP status.
+    Refused { code: u16, why: String },
+    /// There is no talking to it.
+    Broken(String),
+}
+
+impl Follower<'_> {
+    /// Follows the pods until the server ends the stream, as it does every few minutes.
+    async fn session(&mut self, client: &Client) -> Result<(), Trouble> {
+        let params = WatchParams::default().fields(&self.selector);
+        if self.version.is_none() && !self.streams {
+            self.list(client).await?;
+        }
+        let Some(version) = self.version.clone() else {
+            let request = Request::new(PODS).watch(&params.initial_events(), "0");
+            let mut events = pin!(open(client, request).await.map_err(no_streams)?);
+            self.initial(&mut events).await.map_err(no_streams)?;
+            return self.changes(&mut events).await;
+        };
+        let request = Request::new(PODS).watch(&params, &version);
+        let mut events = pin!(open(client, request).await?);
+        self.store.confirm();
+        self.changes(&mut events).await
+    }
+
+    /// All pods, page by page.
+    async fn list(&mut self, client: &Client) -> Result<(), Trouble> {
+        let mut pods = Vec::new();
+        let mut params = ListParams::default().fields(&self.selector).limit(PAGE);
+        loop {
+            let request = Request::new(PODS).list(&params);
+            let request = request.map_err(|error| Trouble::Broken(chain(&error)))?;
+            let answer = tokio::time::timeout(SILENCE, client.request::<WirePods>(request));
+            let answer = answer.await.map_err(|_| silent())??;
+            pods.extend(answer.items.iter().map(WirePod::keep));
+            self.version = Some(answer.metadata.resource_version);
+            if answer.metadata.next.is_empty() {
+                break;
+            }
+            params = params.continue_token(&answer.metadata.next);
+        }
+        self.store.replace(pods);
+        Ok(())
+    }
+
+    /// All pods, out of a stream that goes on with their changes.
+    async fn initial(
+        &mut self,
+        events: &mut (impl Stream<Item = Event> + Unpin),
+    ) -> Result<(), Trouble> {
+        let mut pods: Vec<(Arc<str>, Pod)> = Vec::new();
+        loop {
+            match next(events).await? {
+                Some(WatchEvent::Added(pod) | WatchEvent::Modified(pod)) => pods.push(pod.keep()),
+                Some(WatchEvent::Bookmark(mark))
+                    if mark.metadata.annotations.contains_key(ALL_TOLD) =>
+                {
+                    self.version = Some(mark.metadata.resource_version);
+                    self.store.replace(pods);
+                    return Ok(());
+                }
+                Some(_) => {}
+                None => {
+                    let why = "the API server ended the stream before all pods were told";
+                    return Err(Trouble::Broken(why.to_owned()));
+                }
+            }
+        }
+    }
+
+    async fn changes(
+        &mut self,
+        events: &mut (impl Stream<Item = Event> + Unpin),
+    ) -> Result<(), Trouble> {
+        while let Some(event) = next(events).await? {
+            self.version = Some(match event {
+                WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
+                    let (uid, kept) = pod.keep();
+                    self.store.put(uid, kept);
+                    pod.metadata.resource_version
+                }
+                WatchEvent::Deleted(pod) => {
+                    self.store.remove(pod.uid());
+                    pod.metadata.resource_version
+                }
+                WatchEvent::Bookmark(mark) => {
+                    self.store.confirm();
+                    mark.metadata.resource_version
+                }
+                WatchEvent::Error(status) => return Err(refusal(&status)),
+            });
+        }
+        Ok(())
+    }
+}
+
+type Event = kube::Result<WatchEvent<WirePod>>;
+
+async fn open(
+    client: &Client,
+    request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+) -> Result<impl Stream<Item = Event> + use<>, Trouble> {
+    let request = request.map_err(|error| Trouble::Broken(chain(&error)))?;
+    let answer = tokio::time::timeout(SILENCE, client.request_events::<WirePod>(request));
+    Ok(Box::pin(answer.await.map_err(|_| silent())??))
+}
+
+async fn next(
+    events: &mut (impl Stream<Item = Event> + Unpin),
+) -> Result<Option<WatchEvent<WirePod>>, Trouble> {
+    let event = tokio::time::timeout(SILENCE, events.next()).await;
+    match event.map_err(|_| silent())?.transpose()? {
+        Some(WatchEvent::Error(status)) => Err(refusal(&status)),
+        event => Ok(event),
+    }
+}
+
+fn silent() -> Trouble {
+    Trouble::Broken(format!(
+        "the API server has been silent for {} s",
+        SILENCE.as_secs()
+    ))
+}
+
+impl From<kube::Error> for Trouble {
+    fn from(error: kube::Error) -> Self {
+        match &error {
+            kube::Error::Api(status) => refusal(status),
+            other => Self::Broken(format!("the API server cannot be asked: {}", chain(other))),
+        }
+    }
+}
+
+fn refusal(status: &Status) -> Trouble {
+    if status.code == GONE {
+        return Trouble::Expired;
+    }
+    let remedy = match status.code {
+        UNKNOWN => "; the token is not taken: it may have run out",
+        FORBIDDEN => "; grant list and watch on pods to the agent's service account",
+        _ => "",
+    };
+    Trouble::Refused {
+        code: status.code,
+        why: format!(
+            "the API server refuses ({}): {}{remedy}",
+            status.code, status.message
+        ),
+    }
+}
+
+/// Who may not ask at all, or not now, is told so by these; any other refusal is meant
+/// for the stream. An API server whose etcd is older than 3.5 takes the request and then
+/// refuses within the stream, with an error 500.
+fn no_streams(trouble: Trouble) -> Trouble {
+    match trouble {
+        Trouble::Refused { code, why } if ![UNKNOWN, FORBIDDEN, TOO_MANY].contains(&code) => {
+            Trouble::NoStreams(why)
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,114 @@
+//! How servers are reached.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+/// Where Kubernetes puts what a pod may prove itself with.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// A server that does not take a connection in that time is away.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How the API server is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cluster {
+    /// As from every pod: by the environment and the service account.
+    Inside,
+    /// By a kubeconfig file and its current context.
+    Kubeconfig(PathBuf),
+}
+
+/// How a kubelet is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kubelet {
+    /// Its address, such as `https://10.0.0.7:10250`.
+    pub url: String,
+    /// Certificates that its own is to be signed by; `None` are the service account's.
+    pub ca_file: Option<PathBuf>,
+    /// What to prove oneself with; `None` is the service account's token.
+    pub token_file: Option<PathBuf>,
+}
+
+/// Why a server cannot be asked, with the remedy where one is known.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Unreachable(String);
+
+impl Cluster {
+    /// A client that reads its files anew: certificates and addresses change.
+    pub(crate) async fn client(&self) -> Result<Client, Unreachable> {
+        let config = match self {
+            Self::Inside => Config::incluster_env().map_err(|error| {
+                Unreachable(format!(
+                    "this is no pod with a service account: {}; name a kubeconfig file with \
+                     --kubeconfig, or run without names: --metadata none",
+                    chain(&error)
+                ))
+            })?,
+            Self::Kubeconfig(path) => {
+                let told = |error| Unreachable(format!("{}: {}", path.display(), chain(&error)));
+                let file = Kubeconfig::read_from(path).map_err(told)?;
+                let options = KubeConfigOptions::default();
+                Config::from_custom_kubeconfig(file, &options)
+                    .await
+                    .map_err(told)?
+            }
+        };
+        connect(config)
+    }
+}
+
+impl Kubelet {
+    pub(crate) fn client(&self) -> Result<Client, Unreachable> {
+        let url = self.url.parse().map_err(|error| {
+            Unreachable(format!(
+                "{:?} is no address of a kubelet: {error} (expected a form like \
+                 https://10.0.0.7:10250)",
+                self.url
+            ))
+        })?;
+        let account = Path::new(SERVICE_ACCOUNT);
+        let ca = self
+            .ca_file
+            .clone()
+            .unwrap_or_else(|| account.join("ca.crt"));
+        let token = self
+            .token_file
+            .clone()
+            .unwrap_or_else(|| account.join("token"));
+        for file in [&ca, &token] {
+            std::fs::metadata(file)
+                .map_err(|error| Unreachable(format!("{}: {error}", file.display())))?;
+        }
+        let mut config = Config::new(url);
+        config.root_cert_file = Some(ca);
+        config.auth_info = AuthInfo {
+            token_file: Some(token.to_string_lossy().into_owned()),
+            ..AuthInfo::default()
+        };
+        connect(config)
+    }
+}
+
+fn connect(mut config: Config) -> Result<Client, Unreachable> {
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    // An answer that is a stream may be silent for long; who reads has the timeouts.
+    config.read_timeout = None;
+    Client::try_from(config).map_err(|error| Unreachable(chain(&error)))
+}
+
+/// An error with all that caused it, each text once.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,106 @@
+//! Sources that are asked again and again, and only while somebody reads.
+
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::Notify;
+
+use crate::backoff::Backoff;
+use crate::cluster::{Kubelet, chain};
+use crate::store::Store;
+use crate::wire::{WirePod, WirePods};
+
+/// How old kubelet's answer may be. It costs kubelet a copy of all its pods.
+const KUBELET_AGE: Duration = Duration::from_secs(15);
+/// How often the file is looked at, at most.
+const FILE_AGE: Duration = Duration::from_secs(1);
+/// What a kubelet with 500 pods needs is some megabytes and far less time.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// A list of 4096 pods of usual size; more is not read into memory.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// Asks a kubelet for its pods whenever they are `wanted` and the last answer is old.
+pub(crate) async fn kubelet(kubelet: &Kubelet, store: &Store, wanted: &Notify) {
+    let mut backoff = Backoff::default();
+    loop {
+        wanted.notified().await;
+        let began = Instant::now();
+        match ask(kubelet).await {
+            Ok(pods) => {
+                store.replace(pods.items.iter().map(WirePod::keep));
+                backoff = Backoff::default();
+                tokio::time::sleep(KUBELET_AGE).await;
+            }
+            Err(why) => {
+                store.fail(why);
+                tokio::time::sleep(backoff.after(began.elapsed())).await;
+            }
+        }
+    }
+}
+
+async fn ask(kubelet: &Kubelet) -> Result<WirePods, String> {
+    let client = kubelet.client().map_err(|error| error.to_string())?;
+    let request = http::Request::get("/pods")
+        .body(Vec::new())
+        .map_err(|error| chain(&error))?;
+    let answer = tokio::time::timeout(ANSWER_TIMEOUT, client.request::<WirePods>(request));
+    match answer.await {
+        Ok(Ok(pods)) => Ok(pods),
+        Ok(Err(kube::Error::Api(status))) => {
+            let remedy = match status.code {
+                401 => "; it takes no service account's tokens (authentication.webhook)",
+                403 => "; grant get on nodes/pods (before Kubernetes 1.33 nodes/proxy)",
+                _ => "",
+            };
+            let told = &status.message;
+            Err(format!(
+                "the kubelet refuses ({}): {told}{remedy}",
+                status.code
+            ))
+        }
+        Ok(Err(error)) => Err(format!("the kubelet cannot be asked: {}", chain(&error))),
+        Err(_) => Err(format!(
+            "the kubelet has not answered in {} s",
+            ANSWER_TIMEOUT.as_secs()
+        )),
+    }
+}
+
+/// Reads a file of pods whenever they are `wanted` and it has changed.
+pub(crate) async fn file(path: &Path, store: &Store, wanted: &Notify) {
+    let mut known: Option<Stamp> = None;
+    loop {
+        wanted.notified().await;
+        match read(path, &mut known) {
+            Ok(Some(pods)) => store.replace(pods.items.iter().map(WirePod::keep)),
+            Ok(None) => store.confirm(),
+            Err(why) => {
+                known = None;
+                store.fail(format!("{}: {why}", path.display()));
+            }
+        }
+        tokio::time::sleep(FILE_AGE).await;
+    }
+}
+
+/// By what a changed file is told.
+type Stamp = (u64, Option<SystemTime>);
+
+/// The pods of the file; `None` if it is as it was `known`.
+fn read(path: &Path, known: &mut Option<Stamp>) -> Result<Option<WirePods>, String> {
+    let meta = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    if !meta.is_file() || meta.len() > MAX_FILE_BYTES {
+        let most = MAX_FILE_BYTES >> 20;
+        return Err(format!("this is no file of at most {most} MiB"));
+    }
+    let stamp = (meta.len(), meta.modified().ok());
+    if *known == Some(stamp) {
+        return Ok(None);
+    }
+    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+    let pods = serde_json::from_slice(&bytes)
+        .map_err(|error| format!("{error} (expected what kubectl get pods -A -o json writes)"))?;
+    *known = Some(stamp);
+    Ok(Some(pods))
+}

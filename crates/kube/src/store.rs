@@ -1,0 +1,180 @@
+//! What is known of the pods, and since when.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use virtlens_model::pod::{Pod, Pods};
+
+/// Kubelet takes 110 by default and 500 on the largest nodes that are known; more are
+/// not kept.
+const MAX_PODS: usize = 4096;
+
+/// What is known at a moment.
+#[derive(Debug, Clone)]
+pub struct Told {
+    /// The pods by uid.
+    pub pods: Arc<Pods>,
+    /// How long ago the source last proved that this is how things are; `None` before
+    /// it ever did.
+    pub age: Option<Duration>,
+    /// Why it does not now; empty while it does.
+    pub failure: String,
+    /// How often it failed.
+    pub failures: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    state: Mutex<State>,
+    answered: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    pods: Arc<Pods>,
+    heard: Option<Instant>,
+    failure: String,
+    failures: u64,
+}
+
+impl Store {
+    pub(crate) fn read(&self) -> Told {
+        let state = self.lock();
+        Told {
+            pods: Arc::clone(&state.pods),
+            age: state.heard.map(|heard| heard.elapsed()),
+            failure: state.failure.clone(),
+            failures: state.failures,
+        }
+    }
+
+    pub(crate) fn wait(&self, patience: Duration) {
+        let waits = |state: &mut State| state.heard.is_none() && state.failures == 0;
+        let state = self.lock();
+        drop(self.answered.wait_timeout_while(state, patience, waits));
+    }
+
+    /// These are all pods that there are.
+    pub(crate) fn replace(&self, pods: impl IntoIterator<Item = (Arc<str>, Pod)>) {
+        let pods = pods.into_iter().take(MAX_PODS).collect();
+        self.hear(|state| state.pods = Arc::new(pods));
+    }
+
+    /// There is a pod, or it changed.
+    pub(crate) fn put(&self, uid: Arc<str>, pod: Pod) {
+        self.hear(|state| {
+            if state.pods.contains_key(&uid) || state.pods.len() < MAX_PODS {
+                Arc::make_mut(&mut state.pods).insert(uid, pod);
+            }
+        });
+    }
+
+    /// A pod is no more.
+    pub(crate) fn remove(&self, uid: &str) {
+        self.hear(|state| {
+            Arc::make_mut(&mut state.pods).remove(uid);
+        });
+    }
+
+    /// Nothing has changed.
+    pub(crate) fn confirm(&self) {
+        self.hear(|_| ());
+    }
+
+    /// The source could not be asked; what is known stays.
+    pub(crate) fn fail(&self, why: String) {
+        let mut state = self.lock();
+        if state.failure != why {
+            tracing::warn!(error = why, "names of pods cannot be had; the last stay");
+        }
+        state.failure = why;
+        state.failures += 1;
+        drop(state);
+        self.answered.notify_all();
+    }
+
+    fn hear(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        change(&mut state);
+        state.heard = Some(Instant::now());
+        if !state.failure.is_empty() {
+            state.failure.clear();
+            tracing::info!(pods = state.pods.len(), "names of pods can be had again");
+        }
+        drop(state);
+        self.answered.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{Duration, Pod, Store};
+
+    fn pod(name: &str) -> Pod {
+        Pod {
+            namespace: "shop".into(),
+            name: name.into(),
+            spec: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn what_was_told_stays_when_the_source_fails() {
+        let store = Store::default();
+        store.replace([("1".into(), pod("web"))]);
+        store.fail("gone".to_owned());
+        let told = store.read();
+        assert_eq!(&*told.pods["1"].name, "web");
+        assert_eq!((told.failure.as_str(), told.failures), ("gone", 1));
+        assert!(told.age.is_some());
+        store.confirm();
+        assert_eq!(store.read().failure, "");
+        assert_eq!(store.read().failures, 1, "a loss is not forgotten");
+    }
+
+    #[test]
+    fn what_is_unknown_has_no_age() {
+        let store = Store::default();
+        store.fail("never there".to_owned());
+        assert_eq!(store.read().age, None);
+    }
+
+    #[test]
+    fn a_reading_keeps_what_it_was_told() {
+        let store = Store::default();
+        store.put("1".into(), pod("web"));
+        let told = store.read();
+        store.remove("1");
+        store.put("2".into(), pod("web"));
+        assert!(told.pods.contains_key("1"));
+        let now = store.read().pods;
+        assert!(now.contains_key("2") && now.len() == 1);
+    }
+
+    #[test]
+    fn who_waits_is_told_at_once_and_gives_up_in_time() {
+        let store = Store::default();
+        store.wait(Duration::from_millis(1));
+        store.fail("no".to_owned());
+        store.wait(Duration::from_hours(1));
+    }
+
+    #[test]
+    fn there_is_an_end_to_what_is_kept() {
+        let store = Store::default();
+        for index in 0..super::MAX_PODS + 10 {
+            store.put(index.to_string().into(), pod("web"));
+        }
+        assert_eq!(store.read().pods.len(), super::MAX_PODS);
+        store.put("1".into(), pod("renamed"));
+        assert_eq!(&*store.read().pods["1"].name, "renamed");
+    }
+}

@@ -1,0 +1,266 @@
+//! A pod as servers tell it, and what is kept of it.
+//!
+//! Only fields that are named here are read; all others, the environment of
+//! containers among them, are dropped while they are parsed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use virtlens_model::pod::{Pod, PodSpec};
+
+/// Who made a static pod has no API server to give it a uid: its cgroup is named by
+/// this hash, and the API's copy of it carries it (`ConfigMirrorAnnotationKey`,
+/// `pkg/kubelet/types/pod_update.go`).
+const STATIC_UID: &str = "kubernetes.io/config.mirror";
+/// `DefaultVCPUs`, Kata's `src/runtime/virtcontainers/pkg/annotations`.
+const DEFAULT_VCPUS: &str = "io.katacontainers.config.hypervisor.default_vcpus";
+/// `FreePageReportingDisabledAnnotation`, `KubeVirt`'s `api/core/v1/types.go`.
+const REPORTING_DISABLED: &str = "kubevirt.io/free-page-reporting-disabled";
+/// `DomainAnnotation`, the same file: the name of the `VirtualMachineInstance`.
+const VMI: &str = "kubevirt.io/domain";
+
+/// A list of pods.
+#[derive(Debug, Deserialize)]
+pub(crate) struct WirePods {
+    #[serde(default)]
+    pub(crate) metadata: ListMeta,
+    #[serde(default)]
+    pub(crate) items: Vec<WirePod>,
+}
+
+/// Where in time a list stands, and whether it goes on.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ListMeta {
+    pub(crate) resource_version: String,
+    #[serde(rename = "continue")]
+    pub(crate) next: String,
+}
+
+/// A pod.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct WirePod {
+    pub(crate) metadata: Meta,
+    spec: Spec,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Meta {
+    uid: String,
+    name: String,
+    namespace: String,
+    annotations: BTreeMap<String, String>,
+    pub(crate) resource_version: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    runtime_class_name: Option<String>,
+    overhead: BTreeMap<String, String>,
+    resources: Resources,
+    containers: Vec<Container>,
+    init_containers: Vec<Container>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Container {
+    resources: Resources,
+    restart_policy: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Resources {
+    limits: BTreeMap<String, String>,
+}
+
+impl WirePod {
+    /// Its uid, as its cgroup has it.
+    pub(crate) fn uid(&self) -> &str {
+        let annotations = &self.metadata.annotations;
+        annotations.get(STATIC_UID).unwrap_or(&self.metadata.uid)
+    }
+
+    /// What is kept of it.
+    pub(crate) fn keep(&self) -> (Arc<str>, Pod) {
+        let annotation = |name: &str| self.metadata.annotations.get(name).map(String::as_str);
+        let spec = PodSpec {
+            vmi: annotation(VMI).map(Arc::from),
+            runtime_class: self.spec.runtime_class_name.as_deref().map(Arc::from),
+            cpu_limit_millis: self.spec.cpu_limit_millis(),
+            cpu_overhead_millis: cpu_millis(&self.spec.overhead),
+            default_vcpus: annotation(DEFAULT_VCPUS).and_then(|text| text.parse().ok()),
+            reporting_disabled: annotation(REPORTING_DISABLED) == Some("true"),
+        };
+        let pod = Pod {
+            namespace: self.metadata.namespace.as_str().into(),
+            name: self.metadata.name.as_str().into(),
+            spec: Arc::new(spec),
+        };
+        (self.uid().into(), pod)
+    }
+}
+
+impl Spec {
+    /// As the scheduler adds limits up (`PodLimits`,
+    /// `k8s.io/component-helpers/resource`): containers and sidecars together, or the
+    /// largest of what runs before them; the pod's own limit, where it has one, rules.
+    /// Kubelet sets a quota only where every container has a limit
+    /// (`ResourceConfigForPod`, `pkg/kubelet/cm/helpers_linux.go`).
+    fn cpu_limit_millis(&self) -> Option<u64> {
+        if let Some(limit) = cpu_millis(&self.resources.limits) {
+            return Some(limit);
+        }
+        let mut sum = 0u64;
+        let mut largest = 0u64;
+        for init in &self.init_containers {
+            let limit = cpu_millis(&init.resources.limits)?;
+            if init.restart_policy == "Always" {
+                sum = sum.saturating_add(limit);
+            }
+            let beside = if init.restart_policy == "Always" {
+                0
+            } else {
+                limit
+            };
+            largest = largest.max(sum.saturating_add(beside));
+        }
+        for container in &self.containers {
+            sum = sum.saturating_add(cpu_millis(&container.resources.limits)?);
+        }
+        (!self.containers.is_empty()).then_some(sum.max(largest))
+    }
+}
+
+fn cpu_millis(amounts: &BTreeMap<String, String>) -> Option<u64> {
+    amounts.get("cpu").and_then(|text| millis(text))
+}
+
+/// A quantity of cores, in thousandths, rounded up as Kubernetes does
+/// (`Quantity.MilliValue`, `k8s.io/apimachinery/pkg/api/resource`).
+fn millis(text: &str) -> Option<u64> {
+    const SCALES: [(char, f64); 4] = [('n', 1e-6), ('u', 1e-3), ('m', 1.0), ('k', 1e6)];
+    let scale = SCALES.iter().find(|(suffix, _)| text.ends_with(*suffix));
+    let (number, scale) = scale.map_or((text, 1000.0), |(_, scale)| {
+        (&text[..text.len() - 1], *scale)
+    });
+    let value = number.parse::<f64>().ok()? * scale;
+    // What is left of decimal fractions is no thousandth more.
+    let value = (value - 1e-6).ceil();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a whole number in the range just asked for"
+    )]
+    (0.0..1e15).contains(&value).then_some(value as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{WirePod, millis};
+
+    fn parse(json: &str) -> WirePod {
+        serde_json::from_str(json).expect("a pod")
+    }
+
+    #[test]
+    fn quantities_are_read_as_kubernetes_writes_them() {
+        for (text, expected) in [
+            ("1", Some(1000)),
+            ("250m", Some(250)),
+            ("1.25", Some(1250)),
+            ("0.1", Some(100)),
+            ("1e1", Some(10_000)),
+            ("100u", Some(1)),
+            ("2500000n", Some(3)),
+            ("1k", Some(1_000_000)),
+            ("0", Some(0)),
+            ("", None),
+            ("m", None),
+            ("-1", None),
+            ("inf", None),
+            ("NaN", None),
+            ("one", None),
+        ] {
+            assert_eq!(millis(text), expected, "{text:?}");
+        }
+    }
+
+    /// The study's pod: a limit of one core, and 250m that the runtime class adds.
+    #[test]
+    fn of_a_pod_it_is_kept_who_it_is_and_what_was_asked_for() {
+        let (uid, pod) = parse(
+            r#"{"metadata": {"uid": "8c2d", "name": "web", "namespace": "shop",
+                 "managedFields": [{"manager": "x"}],
+                 "annotations": {"io.katacontainers.config.hypervisor.default_vcpus": "2",
+                                 "kubevirt.io/domain": "db",
+                                 "kubevirt.io/free-page-reporting-disabled": "true"}},
+                "spec": {"nodeName": "a", "runtimeClassName": "kata",
+                         "overhead": {"cpu": "250m", "memory": "160Mi"},
+                         "containers": [{"name": "c", "env": [{"name": "PASSWORD", "value": "x"}],
+                                         "resources": {"limits": {"cpu": "1"}}}]}}"#,
+        )
+        .keep();
+        assert_eq!(
+            (&*uid, &*pod.namespace, &*pod.name),
+            ("8c2d", "shop", "web")
+        );
+        let spec = pod.spec;
+        assert_eq!(spec.runtime_class.as_deref(), Some("kata"));
+        assert_eq!(spec.cpu_limit_millis, Some(1000));
+        assert_eq!(spec.quota_millis(), Some(1250));
+        assert_eq!(spec.default_vcpus, Some(2.0));
+        assert_eq!(spec.vmi.as_deref(), Some("db"));
+        assert!(spec.reporting_disabled);
+    }
+
+    #[test]
+    fn a_static_pod_is_found_by_the_hash_that_names_its_cgroup() {
+        let pod = parse(
+            r#"{"metadata": {"uid": "of-the-api", "name": "etcd-a", "namespace": "kube-system",
+                 "annotations": {"kubernetes.io/config.mirror": "cafe01"}}}"#,
+        );
+        assert_eq!(pod.uid(), "cafe01");
+    }
+
+    fn limit(spec: &str) -> Option<u64> {
+        let pod = parse(&format!(r#"{{"spec": {spec}}}"#));
+        pod.keep().1.spec.cpu_limit_millis
+    }
+
+    #[test]
+    fn limits_add_up_as_kubelet_adds_them() {
+        let one = r#"{"resources": {"limits": {"cpu": "1"}}}"#;
+        let none = r#"{"resources": {}}"#;
+        let big = r#"{"resources": {"limits": {"cpu": "3"}}}"#;
+        let sidecar = r#"{"restartPolicy": "Always", "resources": {"limits": {"cpu": "500m"}}}"#;
+        for (spec, expected) in [
+            (format!(r#"{{"containers": [{one}, {one}]}}"#), Some(2000)),
+            (format!(r#"{{"containers": [{one}, {none}]}}"#), None),
+            (
+                format!(r#"{{"containers": [{one}], "initContainers": [{big}]}}"#),
+                Some(3000),
+            ),
+            (
+                format!(r#"{{"containers": [{one}], "initContainers": [{sidecar}]}}"#),
+                Some(1500),
+            ),
+            (
+                format!(r#"{{"containers": [{one}], "initContainers": [{sidecar}, {big}]}}"#),
+                Some(3500),
+            ),
+            (
+                format!(r#"{{"resources": {{"limits": {{"cpu": "4"}}}}, "containers": [{none}]}}"#),
+                Some(4000),
+            ),
+            ("{}".to_owned(), None),
+        ] {
+            assert_eq!(limit(&spec), expected, "{spec}");
+        }
+    }
+}
