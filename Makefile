@@ -1,10 +1,10 @@
 # `make run` shows this host's VMs, `make test` tests all. `make help` lists the rest.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo release test test-unit test-kernel test-vm test-memory bench vm fmt clean
+.PHONY: help run demo release test test-unit test-kernel test-vm test-memory cluster-test bench vm fmt clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## build, start the agent, show the host's VMs until Ctrl-C (DEMO=0: start none)
 	@scripts/run
@@ -30,6 +30,9 @@ test-vm: ## the agent beside real pods on Debian kernels in QEMU (root)
 
 test-memory: ## what guests give back of their memory and take again, on each of those kernels (root)
 	@scripts/test memory
+
+cluster-test: ## what is deployed, on a real API server; its programs take minutes to build, once (Go)
+	@scripts/test cluster
 
 vm: ## one Debian kernel with VMs in it and a shell beside them: make vm KERNEL=debian-6.12
 	@scripts/install-packages run test

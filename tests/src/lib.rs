@@ -2,12 +2,14 @@
 //!
 //! - things to observe: a [`Minivm`] that does what it is told, a real
 //!   [`Qemu`], cgroups with a quota ([`TestCgroup`]);
+//! - a cluster's API server without the rest of it ([`ApiServer`]);
 //! - oracles to compare with: [`process`] reads what the kernel shows in /proc;
 //! - a judge of expositions ([`promtool`]) and a reader of traces ([`perfetto`]);
 //! - what a test needs of its host ([`need`]), and where the binaries are.
 //!
 //! A test here panics where something goes wrong: so do all of these.
 
+mod api_server;
 mod binary;
 mod cgroup;
 mod launch;
@@ -18,6 +20,7 @@ pub mod process;
 pub mod promtool;
 mod qemu;
 
+pub use api_server::ApiServer;
 pub use binary::binary;
 pub use cgroup::{TestCgroup, Throttling, cgroupfs_pod_path, systemd_pod_path, unique_pod_uid};
 pub use launch::Launch;

@@ -13,7 +13,7 @@
 use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 static SKIPPED: AtomicUsize = AtomicUsize::new(0);
@@ -154,6 +154,48 @@ pub fn qemu() -> Result<(), Missing> {
 /// There is none.
 pub fn promtool() -> Result<(), Missing> {
     program("promtool", crate::promtool::PROGRAM)
+}
+
+/// The programs of a cluster's API server in `PATH`, as
+/// `scripts/build-cluster-tools` builds them.
+///
+/// # Errors
+/// One is missing.
+pub fn api_server() -> Result<(), Missing> {
+    use crate::api_server::{ETCD, KUBE_APISERVER, KUBECTL};
+    [ETCD, KUBE_APISERVER, KUBECTL, "openssl"]
+        .into_iter()
+        .try_for_each(|name| program("api_server", name))
+}
+
+/// A `helm` in `PATH`, as `scripts/build-cluster-tools` builds it.
+///
+/// # Errors
+/// There is none.
+pub fn helm() -> Result<(), Missing> {
+    program("helm", "helm")
+}
+
+/// The judge of systemd units in `PATH`.
+///
+/// # Errors
+/// There is none.
+pub fn systemd_analyze() -> Result<(), Missing> {
+    program("systemd_analyze", "systemd-analyze")
+}
+
+/// Debian's etcd, too old for streaming lists, which `VIRTLENS_OLD_ETCD` names.
+///
+/// # Errors
+/// It is not named, or not there.
+pub fn old_etcd() -> Result<PathBuf, Missing> {
+    let path = PathBuf::from(env::var_os("VIRTLENS_OLD_ETCD").unwrap_or_default());
+    let there = that(
+        "old_etcd",
+        path.is_file(),
+        "VIRTLENS_OLD_ETCD names no file",
+    );
+    there.map(|()| path)
 }
 
 fn program(need: &'static str, name: &str) -> Result<(), Missing> {

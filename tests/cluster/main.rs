@@ -1,0 +1,4 @@
+//! What virtlens is in a cluster, told by a real API server: `make cluster-test`
+//! builds its programs and runs this.
+
+mod server;

@@ -1,0 +1,40 @@
+//! The API server that the suite stands on is one.
+
+use virtlens_tests::{ApiServer, need};
+
+/// What a cluster forgets or keeps in a test is what the test did to it.
+#[test]
+fn a_server_that_was_killed_comes_back_with_its_data() {
+    if !need::all("a_server_comes_back", [need::api_server()]) {
+        return;
+    }
+    let mut server = ApiServer::start();
+    server.ask(["create", "namespace", "kept"]);
+    let url = server.url();
+    server.kill();
+    let away = server.kubectl(["get", "namespaces"]).output();
+    assert!(!away.expect("kubectl can be started").status.success());
+    server.resume();
+    assert_eq!(server.url(), url, "on the same port");
+    let name = ["get", "namespace", "kept", "-o", "name"];
+    assert_eq!(server.ask(name), "namespace/kept\n");
+}
+
+/// A list can be streamed from a new etcd, and from an old one it cannot.
+#[test]
+fn an_old_etcd_streams_no_lists() {
+    let old = need::old_etcd();
+    let needs = [need::api_server(), old.clone().map(drop)];
+    if !need::all("an_old_etcd_streams_no_lists", needs) {
+        return;
+    }
+    let stream = "/api/v1/pods?watch=true&timeoutSeconds=2&sendInitialEvents=true\
+                  &resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let new = ApiServer::start().ask(["get", "--raw", stream]);
+    assert!(new.contains("k8s.io/initial-events-end"), "{new}");
+    let server = ApiServer::start_with(&old.expect("it was asked for"));
+    // It says so in the stream, after a status of 200.
+    let refusal = server.ask(["get", "--raw", stream]);
+    let words = ["\"type\":\"ERROR\"", "RequestWatchProgress is disabled"];
+    assert!(words.iter().all(|word| refusal.contains(word)), "{refusal}");
+}
