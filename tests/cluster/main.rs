@@ -1,4 +1,6 @@
 //! What virtlens is in a cluster, told by a real API server: `make cluster-test`
 //! builds its programs and runs this.
 
+mod pods;
+mod proxy;
 mod server;

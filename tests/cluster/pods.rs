@@ -1,0 +1,314 @@
+//! Names of pods from a real API server: in good times and in bad.
+
+use std::io::Write as _;
+use std::process::Stdio;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use virtlens_kube::{Cluster, Names, Source, Told};
+use virtlens_tests::{ApiServer, eventually, need};
+
+use crate::proxy::Proxy;
+
+const NODE: &str = "node-a";
+
+/// As much as an outage lasts that a rolling update of a control plane makes.
+const OUTAGE: Duration = Duration::from_mins(1);
+
+fn ready(test: &str) -> bool {
+    need::all(test, [need::api_server()])
+}
+
+fn follow(kubeconfig: impl Into<std::path::PathBuf>) -> Names {
+    let source = Source::ApiServer {
+        cluster: Cluster::Kubeconfig(kubeconfig.into()),
+        node: NODE.to_owned(),
+    };
+    Names::start(source).expect("a thread can be started")
+}
+
+/// Applies manifests, as many as there are.
+fn create(server: &ApiServer, manifests: &[serde_json::Value]) {
+    let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": manifests});
+    let mut kubectl = server.kubectl(["create", "-f", "-"]);
+    kubectl.stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut child = kubectl.spawn().expect("kubectl can be started");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    stdin
+        .write_all(list.to_string().as_bytes())
+        .expect("kubectl reads");
+    drop(stdin);
+    let status = child.wait().expect("a child can be waited for");
+    assert!(status.success(), "kubectl create: {status}");
+}
+
+fn pod(name: &str, node: &str) -> serde_json::Value {
+    serde_json::json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "annotations": {
+            "io.katacontainers.config.hypervisor.default_vcpus": "2"}},
+        "spec": {"nodeName": node, "containers": [{
+            "name": "main", "image": "none", "env": [{"name": "SECRET", "value": "seen"}],
+            "resources": {"limits": {"cpu": "500m"}}}]},
+    })
+}
+
+fn uid(server: &ApiServer, name: &str) -> String {
+    server.ask(["get", "pod", name, "-o", "jsonpath={.metadata.uid}"])
+}
+
+fn delete(server: &ApiServer, name: &str) {
+    server.ask([
+        "delete",
+        "pod",
+        name,
+        "--grace-period=0",
+        "--force",
+        "--wait=true",
+    ]);
+}
+
+fn until(names: &Names, what: &str, is_so: impl Fn(&Told) -> bool) -> Told {
+    eventually(what, || {
+        let told = names.read();
+        is_so(&told).then_some(told)
+    })
+}
+
+fn has(told: &Told, name: &str) -> bool {
+    told.pods.values().any(|pod| &*pod.name == name)
+}
+
+#[test]
+fn of_five_hundred_pods_elsewhere_none_is_kept() {
+    if !ready("of_five_hundred_pods") {
+        return;
+    }
+    let server = ApiServer::start();
+    let elsewhere: Vec<_> = (0..500)
+        .map(|n| pod(&format!("far-{n}"), "node-b"))
+        .collect();
+    create(&server, &elsewhere);
+    create(&server, &[pod("near", NODE)]);
+    let names = follow(server.kubeconfig());
+    names.wait(Duration::from_secs(20));
+    let told = names.read();
+    assert_eq!(told.failure, "");
+    let uid = uid(&server, "near");
+    let near = &told.pods[uid.as_str()];
+    assert_eq!((&*near.namespace, &*near.name), ("default", "near"));
+    assert_eq!(near.spec.default_vcpus, Some(2.0));
+    assert_eq!(near.spec.cpu_limit_millis, Some(500));
+    assert_eq!(told.pods.len(), 1, "{:?}", told.pods);
+    // Nor any that comes later.
+    create(
+        &server,
+        &[pod("far-later", "node-b"), pod("near-later", NODE)],
+    );
+    let told = until(&names, "the new pod is known", |told| {
+        has(told, "near-later")
+    });
+    assert_eq!(told.pods.len(), 2, "{:?}", told.pods);
+}
+
+/// As a stateful set makes its pods anew.
+#[test]
+fn the_same_name_with_a_new_uid_is_another_pod() {
+    if !ready("the_same_name") {
+        return;
+    }
+    let server = ApiServer::start();
+    create(&server, &[pod("db-0", NODE)]);
+    let before = uid(&server, "db-0");
+    let names = follow(server.kubeconfig());
+    until(&names, "the pod is known", |told| {
+        told.pods.contains_key(before.as_str())
+    });
+    delete(&server, "db-0");
+    create(&server, &[pod("db-0", NODE)]);
+    let after = uid(&server, "db-0");
+    assert_ne!(before, after);
+    let told = until(&names, "the new one is known", |told| {
+        told.pods.contains_key(after.as_str())
+    });
+    assert!(!told.pods.contains_key(before.as_str()));
+}
+
+#[test]
+fn names_stay_while_the_api_server_is_away_for_a_minute() {
+    if !ready("names_stay") {
+        return;
+    }
+    let mut server = ApiServer::start();
+    create(&server, &[pod("web", NODE)]);
+    let names = follow(server.kubeconfig());
+    until(&names, "the pod is known", |told| has(told, "web"));
+    let failures = names.read().failures;
+    let gone = Instant::now();
+    server.kill();
+    let told = until(&names, "the outage is told", |told| {
+        !told.failure.is_empty()
+    });
+    assert!(has(&told, "web"));
+    while gone.elapsed() < OUTAGE {
+        sleep(Duration::from_secs(5));
+        let told = names.read();
+        assert!(has(&told, "web"), "{told:?}");
+        let age = told.age.expect("it was there once");
+        // What was heard last was heard before the end, if not at once.
+        assert!(age + Duration::from_secs(5) >= gone.elapsed(), "{age:?}");
+    }
+    let tries = names.read().failures - failures;
+    println!("{tries} tries in {} s", gone.elapsed().as_secs());
+    assert!(tries <= 15, "{tries} tries in a minute");
+    server.resume();
+    create(&server, &[pod("later", NODE)]);
+    let back = Instant::now();
+    // The next try comes a minute later at most.
+    let told = loop {
+        let told = names.read();
+        if told.failure.is_empty() && has(&told, "later") {
+            break told;
+        }
+        assert!(back.elapsed() < Duration::from_secs(90), "{told:?}");
+        sleep(Duration::from_millis(200));
+    };
+    assert!(has(&told, "web"));
+}
+
+#[test]
+fn who_may_not_list_pods_is_told_so_until_it_may() {
+    if !ready("who_may_not_list") {
+        return;
+    }
+    let server = ApiServer::start();
+    create(&server, &[pod("web", NODE)]);
+    server.ask(["create", "namespace", "virtlens"]);
+    server.ask(["create", "serviceaccount", "virtlens", "-n", "virtlens"]);
+    let token = server.ask(["create", "token", "virtlens", "-n", "virtlens"]);
+    let dir = tempfile::tempdir().expect("there is room for a folder");
+    let kubeconfig = kubeconfig(dir.path(), &server, &server.url());
+    std::fs::write(dir.path().join("token"), token).expect("a file can be written");
+    let names = follow(kubeconfig);
+    let told = until(&names, "it is refused", |told| told.failures > 0);
+    assert!(
+        told.failure.contains("grant list and watch"),
+        "{}",
+        told.failure
+    );
+    assert!(told.pods.is_empty() && told.age.is_none());
+    server.ask([
+        "create",
+        "clusterrole",
+        "virtlens",
+        "--verb=list,watch",
+        "--resource=pods",
+    ]);
+    server.ask([
+        "create",
+        "clusterrolebinding",
+        "virtlens",
+        "--clusterrole=virtlens",
+        "--serviceaccount=virtlens:virtlens",
+    ]);
+    let told = until(&names, "it is allowed", |told| has(told, "web"));
+    assert_eq!(told.failure, "");
+}
+
+#[test]
+fn a_token_that_is_rotated_is_read_again() {
+    if !ready("a_token_that_is_rotated") {
+        return;
+    }
+    let server = ApiServer::start();
+    create(&server, &[pod("web", NODE)]);
+    let dir = tempfile::tempdir().expect("there is room for a folder");
+    let path = kubeconfig(dir.path(), &server, &server.url());
+    let token = dir.path().join("token");
+    std::fs::write(&token, "of-yesterday").expect("a file can be written");
+    let names = follow(path);
+    let told = until(&names, "it is refused", |told| told.failures > 0);
+    assert!(told.failure.contains("(401)"), "{}", told.failure);
+    std::fs::write(&token, server.admin_token()).expect("a file can be written");
+    until(&names, "the new token is taken", |told| has(told, "web"));
+}
+
+/// While the connection was cut, pods came and went, and the store forgot how: the
+/// version that is known is refused with 410 and all is listed anew.
+#[test]
+fn a_version_too_old_makes_it_list_anew() {
+    if !ready("a_version_too_old") {
+        return;
+    }
+    let mut server = ApiServer::start();
+    create(&server, &[pod("old", NODE)]);
+    let proxy = Proxy::start(&server.url());
+    let dir = tempfile::tempdir().expect("there is room for a folder");
+    std::fs::write(dir.path().join("token"), server.admin_token()).expect("a file");
+    let names = follow(kubeconfig(dir.path(), &server, &proxy.url()));
+    until(&names, "the pod is known", |told| has(told, "old"));
+    proxy.cut();
+    until(&names, "the cut is told", |told| !told.failure.is_empty());
+    create(&server, &[pod("new", NODE)]);
+    delete(&server, "old");
+    create(&server, &[pod("passer-by", NODE)]);
+    delete(&server, "passer-by");
+    compact(&server);
+    // What it kept of changes is in its memory.
+    server.kill();
+    server.resume();
+    proxy.mend();
+    let told = until(&names, "all is known anew", |told| {
+        has(told, "new") && told.failure.is_empty()
+    });
+    assert_eq!(told.pods.len(), 1, "{:?}", told.pods);
+}
+
+/// Makes etcd forget all but the present.
+fn compact(server: &ApiServer) {
+    let ask = |path: &str, body: &str| {
+        let mut curl = std::process::Command::new("curl");
+        curl.args(["-sSf", "-d", body, &format!("{}{path}", server.etcd_url())]);
+        let output = curl.output().expect("curl can be started");
+        assert!(output.status.success(), "{curl:?}: {output:?}");
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("etcd answers in JSON")
+    };
+    let answer = ask("/v3/kv/range", r#"{"key": "YQ=="}"#);
+    let revision = answer["header"]["revision"].as_str().expect("a revision");
+    ask(
+        "/v3/kv/compaction",
+        &format!(r#"{{"revision": {revision}, "physical": true}}"#),
+    );
+}
+
+#[test]
+fn an_etcd_without_streaming_lists_is_listed_in_pages() {
+    const TEST: &str = "an_etcd_without_streaming_lists";
+    let old = need::old_etcd();
+    if !need::all(TEST, [need::api_server(), old.clone().map(drop)]) {
+        return;
+    }
+    let server = ApiServer::start_with(&old.expect("it was asked for"));
+    create(&server, &[pod("web", NODE), pod("far", "node-b")]);
+    let names = follow(server.kubeconfig());
+    let told = until(&names, "the pod is known", |told| has(told, "web"));
+    assert_eq!((told.failures, told.pods.len()), (0, 1), "{told:?}");
+    create(&server, &[pod("later", NODE)]);
+    until(&names, "changes are followed", |told| has(told, "later"));
+    delete(&server, "web");
+    until(&names, "also those", |told| !has(told, "web"));
+}
+
+/// Says who asks by a file, as a pod's service account does.
+fn kubeconfig(dir: &std::path::Path, server: &ApiServer, url: &str) -> std::path::PathBuf {
+    let config = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {
+            "server": url, "certificate-authority": server.ca_file()}}],
+        "users": [{"name": "agent", "user": {"tokenFile": dir.join("token")}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "agent"}}],
+    });
+    let path = dir.join("kubeconfig");
+    std::fs::write(&path, config.to_string()).expect("a file can be written");
+    path
+}
