@@ -36,9 +36,9 @@ struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Common options")]
 struct Common {
-    /// YAML file with the settings listen, min_age, linger, log_format,
-    /// log_level, node_name, metadata, kubeconfig, kubelet_url, kubelet_ca,
-    /// pcpu_series, thresholds and root [env: VIRTLENS_CONFIG]
+    /// YAML file with the settings listen, web_config, min_age, linger,
+    /// log_format, log_level, node_name, metadata, kubeconfig, kubelet_url,
+    /// kubelet_ca, pcpu_series, thresholds and root [env: VIRTLENS_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Directory below which the host's /proc and /sys are [default: /]
@@ -155,6 +155,11 @@ struct RunArgs {
     /// 0.0.0.0:9877] [env: VIRTLENS_LISTEN]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<Listen>,
+    /// YAML file with TLS and users, in the format of Prometheus'
+    /// exporter-toolkit, followed as it changes; --web.config.file is the same
+    /// [env: VIRTLENS_WEB_CONFIG]
+    #[arg(long, alias = "web.config.file", value_name = "FILE")]
+    web_config: Option<PathBuf>,
     /// For how long one reading answers all who ask [default: 1s] [env:
     /// VIRTLENS_MIN_AGE]
     #[arg(long, value_name = "TIME")]
@@ -344,6 +349,7 @@ impl Cli {
         };
         Settings {
             listen: run.and_then(|run| run.listen),
+            web_config: run.and_then(|run| run.web_config.clone()),
             min_age: run.and_then(|run| run.min_age),
             linger: run.and_then(|run| run.linger),
             log_format: common.log_format,

@@ -53,6 +53,14 @@ pub enum ConfigError {
         /// What is wrong, and in which line.
         reason: String,
     },
+    /// The web configuration, or a file that it names.
+    #[error("web configuration file {path}: {reason}")]
+    Web {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
 }
 
 /// One layer of settings; what is `None` the layer below decides.
@@ -62,6 +70,8 @@ pub struct Settings {
     /// The address to serve on.
     #[serde(deserialize_with = "from_text")]
     pub listen: Option<Listen>,
+    /// The file with TLS and users.
+    pub web_config: Option<PathBuf>,
     /// For how long a reading answers all who ask.
     #[serde(deserialize_with = "from_text")]
     pub min_age: Option<Span>,
@@ -98,6 +108,8 @@ pub struct Settings {
 pub struct Config {
     /// The address to serve on.
     pub listen: SocketAddr,
+    /// The file with TLS and users; `None` is neither.
+    pub web_config: Option<PathBuf>,
     /// For how long a reading answers all who ask.
     pub min_age: Duration,
     /// How long a VM that is gone keeps its final values.
@@ -134,6 +146,7 @@ impl Settings {
     pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         Ok(Self {
             listen: from_variable("VIRTLENS_LISTEN", &variable)?,
+            web_config: non_empty("VIRTLENS_WEB_CONFIG", &variable).map(PathBuf::from),
             min_age: from_variable("VIRTLENS_MIN_AGE", &variable)?,
             linger: from_variable("VIRTLENS_LINGER", &variable)?,
             log_format: from_variable("VIRTLENS_LOG_FORMAT", &variable)?,
@@ -181,6 +194,7 @@ impl Settings {
     pub fn over(self, below: Self) -> Self {
         Self {
             listen: self.listen.or(below.listen),
+            web_config: self.web_config.or(below.web_config),
             min_age: self.min_age.or(below.min_age),
             linger: self.linger.or(below.linger),
             log_format: self.log_format.or(below.log_format),
@@ -201,6 +215,7 @@ impl From<Settings> for Config {
     fn from(settings: Settings) -> Self {
         Self {
             listen: settings.listen.map_or(DEFAULT_LISTEN, |listen| listen.0),
+            web_config: settings.web_config,
             min_age: settings
                 .min_age
                 .map_or(Duration::from_secs(1), |span| span.0),

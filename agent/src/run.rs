@@ -14,7 +14,7 @@ use crate::collect::{Collector, Options};
 use crate::config::Config;
 use crate::process;
 use crate::readings::Readings;
-use crate::serve::serve;
+use crate::serve::{Web, serve};
 use crate::shortfall::{Shortfall, shortfalls};
 use crate::table::render;
 
@@ -36,6 +36,8 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
         // Before anything that takes time, so that no signal is missed, and
         // a port that is taken is known before BPF is loaded.
         let stop = stop_signal()?;
+        let web = Web::open(config.web_config.as_deref())?;
+        let scheme = if web.is_tls() { "https" } else { "http" };
         let listener = listen(config).await?;
         let address = listener.local_addr().context("cannot listen")?;
         let mut collector = Collector::open(&Options::named(config)?)?;
@@ -43,11 +45,11 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
         log_start(&collector.collect(), address);
         let readings = Readings::start(move || collector.collect(), config.min_age)
             .context("cannot start the collector's thread")?;
-        let serving = serve(listener, readings.clone(), stop);
+        let serving = serve(listener, web, readings.clone(), stop);
         if table {
             tokio::select! {
                 () = serving => {}
-                result = draw(readings, address) => result?,
+                result = draw(readings, scheme, address) => result?,
             }
         } else {
             drop(readings);
@@ -116,7 +118,7 @@ fn log_start(snapshot: &Snapshot, address: SocketAddr) {
 }
 
 /// Draws the table again and again, in place on a terminal.
-async fn draw(readings: Readings, address: SocketAddr) -> anyhow::Result<()> {
+async fn draw(readings: Readings, scheme: &str, address: SocketAddr) -> anyhow::Result<()> {
     let in_place = std::io::stdout().is_terminal();
     let mut before = readings.snapshot().await?;
     let mut first = scroll_away();
@@ -125,7 +127,7 @@ async fn draw(readings: Readings, address: SocketAddr) -> anyhow::Result<()> {
         let now = readings.snapshot().await?;
         let table = render(&now, Some(&before), table_style());
         let frame = if in_place {
-            std::mem::take(&mut first) + &repaint(&table, &way_out(address))
+            std::mem::take(&mut first) + &repaint(&table, &way_out(scheme, address))
         } else {
             format!("{table}\n")
         };
@@ -143,13 +145,13 @@ fn scroll_away() -> String {
 
 /// What a table on a terminal does not tell: where the rest is, and how it
 /// ends.
-fn way_out(address: SocketAddr) -> String {
+fn way_out(scheme: &str, address: SocketAddr) -> String {
     // A browser on this host cannot go to "any address".
     let host = match address {
         any if any.ip().is_unspecified() => format!("localhost:{}", any.port()),
         one => one.to_string(),
     };
-    format!("metrics: http://{host}/metrics   Ctrl-C ends it")
+    format!("metrics: {scheme}://{host}/metrics   Ctrl-C ends it")
 }
 
 /// This frame instead of the one before, to be written at once. Wiped are the
@@ -172,7 +174,7 @@ mod tests {
             ("127.0.0.1:1", "http://127.0.0.1:1/metrics"),
             ("[::1]:1", "http://[::1]:1/metrics"),
         ] {
-            let line = way_out(listen.parse().expect("an address"));
+            let line = way_out("http", listen.parse().expect("an address"));
             assert!(line.contains(&format!(" {url} ")), "{line}");
         }
     }

@@ -198,6 +198,14 @@ pub fn old_etcd() -> Result<PathBuf, Missing> {
     there.map(|()| path)
 }
 
+/// A `curl` in `PATH`.
+///
+/// # Errors
+/// There is none.
+pub fn curl() -> Result<(), Missing> {
+    program("curl", "curl")
+}
+
 fn program(need: &'static str, name: &str) -> Result<(), Missing> {
     let path = env::var_os("PATH").unwrap_or_default();
     let found = env::split_paths(&path).any(|dir| dir.join(name).is_file());

@@ -47,12 +47,13 @@ fn the_upper_layer_wins_and_silence_asks_the_next() {
 #[test]
 fn every_setting_can_come_from_each_layer() {
     let file = from_yaml(
-        "listen: '127.0.0.1:1'\nmin_age: 2s\nlinger: 3s\nlog_format: json\nlog_level: debug\n\
+        "listen: '127.0.0.1:1'\nweb_config: /web.yaml\nmin_age: 2s\nlinger: 3s\nlog_format: json\nlog_level: debug\n\
          node_name: n\nroot: /host\n",
     );
     let environment = Settings::from_env(|name| {
         let value = match name {
             "VIRTLENS_LISTEN" => "127.0.0.1:1",
+            "VIRTLENS_WEB_CONFIG" => "/web.yaml",
             "VIRTLENS_MIN_AGE" => "2s",
             "VIRTLENS_LINGER" => "3s",
             "VIRTLENS_LOG_FORMAT" => "json",

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use crate::program::{output, virtlens};
 
-fn assert_fails(output: &Output, code: i32, words: &[&str]) {
+pub(crate) fn assert_fails(output: &Output, code: i32, words: &[&str]) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{stderr}");
     assert!(stderr.starts_with("virtlens: "), "{stderr}");

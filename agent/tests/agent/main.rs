@@ -15,6 +15,7 @@ mod readings;
 mod serving;
 mod top;
 mod topology;
+mod web;
 
 /// Where the reviewed output of this name is.
 fn golden(name: &str) -> String {

@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -29,7 +30,8 @@ pub(crate) fn output(args: &[&str]) -> Output {
 pub(crate) struct Agent {
     child: Child,
     pub(crate) address: SocketAddr,
-    log: Receiver<String>,
+    /// Locked, so that several threads may ask one agent.
+    log: Mutex<Receiver<String>>,
 }
 
 impl Agent {
@@ -62,7 +64,7 @@ impl Agent {
         Self {
             child,
             address,
-            log,
+            log: Mutex::new(log),
         }
     }
 
@@ -78,6 +80,21 @@ impl Agent {
         line
     }
 
+    /// Calls `ask` until a line of the log holds these words.
+    pub(crate) fn logged_while(&self, words: &str, ask: impl Fn()) -> String {
+        let log = self.log.lock().expect("no test panicked with it");
+        let mut seen = Vec::new();
+        for _ in 0..200 {
+            ask();
+            match log.recv_timeout(Duration::from_millis(100)) {
+                Ok(line) if line.contains(words) => return line,
+                Ok(line) => seen.push(line),
+                Err(_) => {}
+            }
+        }
+        panic!("the log does not say {words:?}; it says: {seen:#?}");
+    }
+
     /// Sends SIGTERM; returns the exit code and the rest of the log.
     pub(crate) fn stop(mut self) -> (Option<i32>, Vec<String>) {
         let pid = libc::pid_t::try_from(self.child.id()).expect("a pid");
@@ -85,7 +102,8 @@ impl Agent {
         // pid is still its own.
         unsafe { libc::kill(pid, libc::SIGTERM) };
         let status = self.child.wait().expect("it is our child");
-        (status.code(), self.log.iter().collect())
+        let log = self.log.lock().expect("no test panicked with it");
+        (status.code(), log.iter().collect())
     }
 
     /// One request, and the whole answer.
@@ -107,6 +125,11 @@ impl Agent {
     }
 
     pub(crate) fn send(&self, request: &str) -> Answer {
+        Answer::new(&self.send_raw(request))
+    }
+
+    /// Whatever comes back until the agent closes.
+    pub(crate) fn send_raw(&self, request: &str) -> Vec<u8> {
         let mut stream = self.connect();
         stream
             .write_all(request.as_bytes())
@@ -115,7 +138,7 @@ impl Agent {
         stream
             .read_to_end(&mut bytes)
             .expect("the agent answers and closes");
-        Answer::new(&bytes)
+        bytes
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
-use virtlens::serve::serve;
+use virtlens::serve::{Web, serve};
 
 use crate::readings::slow_readings;
 
@@ -20,11 +20,9 @@ fn a_scrape_that_has_begun_finishes_before_the_end() {
         let address = listener.local_addr().expect("an address");
         let (readings, go, begun) = slow_readings(Duration::ZERO);
         let (stop, stopped) = oneshot::channel::<()>();
-        let server = tokio::spawn(serve(
-            listener,
-            readings,
-            async move { drop(stopped.await) },
-        ));
+        let server = tokio::spawn(serve(listener, Web::default(), readings, async move {
+            drop(stopped.await);
+        }));
 
         let mut client = TcpStream::connect(address).await.expect("it listens");
         client

@@ -1,106 +1,46 @@
-//! The agent's HTTP face.
-//!
-//! One request a connection, and a bound on everything: how long its head may
-//! take, how large it may be, how long the whole may last, how many there are
-//! at once. So a client can cost its own connection and no one else's scrape,
-//! and with no client there is no timer.
+//! What is served where.
 
-use std::convert::Infallible;
-use std::future::Future;
-use std::pin::pin;
 use std::time::Duration;
 
 use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::header::{
     ACCEPT, ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
-    HeaderMap, HeaderName, HeaderValue, VARY, X_CONTENT_TYPE_OPTIONS,
+    HeaderMap, HeaderName, HeaderValue, VARY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use hyper::http::request::Parts;
+use hyper::{Method, Response, StatusCode};
 use virtlens_export::Format;
 
+use super::gate::Refusal;
 use crate::page;
 use crate::readings::{Encoding, Readings, Unavailable};
 
-/// A scraper sends its head at once; ten seconds are for the worst network.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Prometheus gives up after 10 s by default; three times that is for others.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
-/// Enough for a pair of Prometheus, kubelet's probes and some curious people.
-const MAX_CONNECTIONS: usize = 64;
-/// Prometheus sends about 500 bytes.
-const MAX_HEAD_BYTES: usize = 16 << 10;
-/// How long scrapes may take to finish once the agent is told to stop; less
-/// than the 10 s that container runtimes give before they kill.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// A collection that takes longer hangs: it takes milliseconds.
 const STUCK: Duration = Duration::from_secs(10);
-/// After an error to accept, which is mostly a lack of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-/// Serves until `stop`; then lets the requests that are there finish.
-pub async fn serve(listener: TcpListener, readings: Readings, stop: impl Future<Output = ()>) {
-    let mut stop = pin!(stop);
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            () = &mut stop => break,
-            Some(_) = connections.join_next(), if !connections.is_empty() => {}
-            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(connection(stream, readings.clone()));
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            },
-        }
-    }
-    drop(listener);
-    let drained = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
-        tracing::warn!("stopped with requests unanswered");
-    }
-}
+/// An answer, whole.
+pub(super) type Answer = Response<Full<Bytes>>;
 
-async fn connection(stream: TcpStream, readings: Readings) {
-    let service = service_fn(|request| {
-        let readings = readings.clone();
-        async move { Ok::<_, Infallible>(respond(&request, &readings).await) }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_header_size(MAX_HEAD_BYTES)
-        .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), service);
-    match tokio::time::timeout(CONNECTION_TIMEOUT, connection).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "a client broke off"),
-        Err(_) => tracing::debug!("a client was too slow"),
-    }
-}
-
-async fn respond(request: &Request<Incoming>, readings: &Readings) -> Response<Full<Bytes>> {
-    let path = request.uri().path();
+/// Answers a request that may pass.
+pub(super) async fn respond(head: &Parts, body: &Incoming, readings: &Readings) -> Answer {
+    let path = head.uri.path();
     if !["/", "/metrics", "/healthz", "/readyz"].contains(&path) {
         return plain(StatusCode::NOT_FOUND, "not found; try /metrics\n");
     }
-    if ![Method::GET, Method::HEAD].contains(request.method()) {
+    if ![Method::GET, Method::HEAD].contains(&head.method) {
         let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
         set(&mut response, ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
+    // What is not read cannot fill anything; who sends it all the same is told.
+    if !body.is_end_stream() {
+        return plain(StatusCode::PAYLOAD_TOO_LARGE, "no body is taken\n");
+    }
     match path {
-        "/metrics" => metrics(request.headers(), readings)
+        "/metrics" => metrics(&head.headers, readings)
             .await
             .unwrap_or_else(unavailable),
         "/healthz" => plain(StatusCode::OK, "ok\n"),
@@ -109,10 +49,7 @@ async fn respond(request: &Request<Incoming>, readings: &Readings) -> Response<F
     }
 }
 
-async fn metrics(
-    headers: &HeaderMap,
-    readings: &Readings,
-) -> Result<Response<Full<Bytes>>, Unavailable> {
+async fn metrics(headers: &HeaderMap, readings: &Readings) -> Result<Answer, Unavailable> {
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
     let format = Format::negotiate(accept);
     let gzip = headers.get_all(ACCEPT_ENCODING).iter().any(accepts_gzip);
@@ -141,7 +78,7 @@ async fn metrics(
 
 /// Ready is who would answer a scrape. Says so without a collection, for
 /// kubelet asks often.
-fn ready(readings: &Readings) -> Response<Full<Bytes>> {
+fn ready(readings: &Readings) -> Answer {
     match readings
         .collecting_for()
         .filter(|duration| *duration > STUCK)
@@ -157,7 +94,7 @@ fn ready(readings: &Readings) -> Response<Full<Bytes>> {
     }
 }
 
-async fn landing(readings: &Readings) -> Result<Response<Full<Bytes>>, Unavailable> {
+async fn landing(readings: &Readings) -> Result<Answer, Unavailable> {
     let snapshot = readings.snapshot().await?;
     let mut response = Response::new(Full::from(page::html(&snapshot)));
     set(
@@ -170,11 +107,27 @@ async fn landing(readings: &Readings) -> Result<Response<Full<Bytes>>, Unavailab
     Ok(response)
 }
 
-fn unavailable(reason: Unavailable) -> Response<Full<Bytes>> {
+/// Answers a request that may not pass.
+pub(super) fn refuse(refusal: Refusal) -> Answer {
+    match refusal {
+        Refusal::Unknown => {
+            let mut response = plain(StatusCode::UNAUTHORIZED, "user and password, please\n");
+            let scheme = HeaderValue::from_static("Basic realm=\"virtlens\", charset=\"UTF-8\"");
+            set(&mut response, WWW_AUTHENTICATE, scheme);
+            response
+        }
+        Refusal::Busy => plain(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too many passwords are being checked; try again\n",
+        ),
+    }
+}
+
+fn unavailable(reason: Unavailable) -> Answer {
     plain(StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n"))
 }
 
-fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
+fn plain(status: StatusCode, text: impl Into<Bytes>) -> Answer {
     let mut response = Response::new(Full::new(text.into()));
     *response.status_mut() = status;
     set(&mut response, CONTENT_TYPE, TEXT);
@@ -186,7 +139,7 @@ fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
     response
 }
 
-fn set(response: &mut Response<Full<Bytes>>, name: HeaderName, value: HeaderValue) {
+fn set(response: &mut Answer, name: HeaderName, value: HeaderValue) {
     response.headers_mut().insert(name, value);
 }
 

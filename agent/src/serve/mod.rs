@@ -1,0 +1,183 @@
+//! The agent's HTTP face.
+//!
+//! ```text
+//! accept ─► crowd ─► TLS ─► head ─► gate ─► routes ─► readings
+//!           who must go      who may pass   what is where
+//! ```
+//!
+//! One request a connection, and a bound on everything: how long its head may
+//! take, how large it may be, how long the whole may last, how many there are
+//! at once. So a client can cost its own connection and no one else's scrape,
+//! and with no client there is no timer.
+
+mod client_names;
+mod crowd;
+mod gate;
+mod passwords;
+mod routes;
+mod tls;
+mod watched;
+mod web;
+mod web_config;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::readings::Readings;
+use crowd::{Crowd, Place};
+use gate::Gate;
+use routes::Answer;
+pub use web::Web;
+use web_config::WebConfig;
+
+/// A scraper sends its head at once; ten seconds are for the worst network.
+/// The TLS handshake before has as many.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Prometheus gives up after 10 s by default; three times that is for others.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
+/// Prometheus sends about 500 bytes.
+const MAX_HEAD_BYTES: usize = 16 << 10;
+/// How long scrapes may take to finish once the agent is told to stop; less
+/// than the 10 s that container runtimes give before they kill.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// After an error to accept, which is mostly a lack of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What all connections share.
+struct Server {
+    readings: Readings,
+    gate: Gate,
+}
+
+/// A client, as its connection began.
+struct Client {
+    peer: IpAddr,
+    config: Arc<WebConfig>,
+    place: Place,
+}
+
+/// A connection's bytes, encrypted or not. One type for both, so that the
+/// program holds the HTTP machine once.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Serves until `stop`; then lets the requests that are there finish.
+pub async fn serve(
+    listener: TcpListener,
+    mut web: Web,
+    readings: Readings,
+    stop: impl Future<Output = ()>,
+) {
+    let gate = Gate::new();
+    let server = Arc::new(Server { readings, gate });
+    let crowd = Arc::<Crowd>::default();
+    let mut stop = pin!(stop);
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            // Those that ended first, so that their memory goes before new comes.
+            biased;
+            () = &mut stop => break,
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, address)) => {
+                    let peer = address.ip();
+                    let (place, leave) = crowd.enter(peer);
+                    let client = Client { peer, config: web.current(), place };
+                    let server = Arc::clone(&server);
+                    connections.spawn(async move {
+                        tokio::select! {
+                            () = connection(stream, &client, &server) => {}
+                            _ = leave => tracing::debug!(%peer, "dropped for a newer connection"),
+                        }
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    let drained = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
+        tracing::warn!("stopped with requests unanswered");
+    }
+}
+
+async fn connection(stream: TcpStream, client: &Client, server: &Server) {
+    let conversation = async {
+        let stream = encrypted(stream, &client.config).await?;
+        converse(stream, client, server).await
+    };
+    match tokio::time::timeout(CONNECTION_TIMEOUT, conversation).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(peer = %client.peer, error, "a client broke off"),
+        Err(_) => tracing::debug!(peer = %client.peer, "a client was too slow"),
+    }
+}
+
+async fn encrypted(stream: TcpStream, config: &WebConfig) -> Result<Box<dyn Stream>, BoxError> {
+    let Some(tls) = &config.tls else {
+        return Ok(Box::new(stream));
+    };
+    let handshake = TlsAcceptor::from(Arc::clone(tls)).accept(stream);
+    match tokio::time::timeout(HEAD_TIMEOUT, handshake).await {
+        Ok(stream) => Ok(Box::new(stream?)),
+        Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+    }
+}
+
+async fn converse(
+    stream: Box<dyn Stream>,
+    client: &Client,
+    server: &Server,
+) -> Result<(), BoxError> {
+    let service =
+        service_fn(async |request| Ok::<_, Infallible>(answer(request, client, server).await));
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_header_size(MAX_HEAD_BYTES)
+        // What a head is read into, whether it ever ends or not.
+        .max_buf_size(MAX_HEAD_BYTES)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service)
+        .await?;
+    Ok(())
+}
+
+async fn answer(request: Request<Incoming>, client: &Client, server: &Server) -> Answer {
+    let (head, body) = request.into_parts();
+    let admission = server.gate.admit(&client.config, client.peer, &head);
+    let mut answer = match admission.await {
+        Ok(()) => {
+            client.place.admitted();
+            routes::respond(&head, &body, &server.readings).await
+        }
+        Err(refusal) => routes::refuse(refusal),
+    };
+    answer
+        .headers_mut()
+        .extend(client.config.headers.iter().cloned());
+    answer
+}

@@ -1,0 +1,183 @@
+//! The server's certificate, and its rotation.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use super::{Site, TLS, curl_is_here};
+use crate::program::Agent;
+
+/// curl's exit code for a certificate that it does not trust.
+const UNTRUSTED: Option<i32> = Some(60);
+/// And for a handshake that the server breaks off.
+const NO_HANDSHAKE: Option<i32> = Some(35);
+
+#[test]
+fn with_tls_all_is_tls() {
+    if !curl_is_here("with_tls_all_is_tls") {
+        return;
+    }
+    let site = Site::new(&format!(
+        "{TLS}http_server_config: {{http2: true, headers: {{X-Frame-Options: deny}}}}\n"
+    ));
+    let agent = site.start();
+    for path in ["/metrics", "/healthz", "/readyz", "/"] {
+        let got = site.curl(&agent, path, &[]);
+        assert_eq!(got.status, Some(200), "{path}: {got:?}");
+        assert!(
+            got.said.contains("\r\nx-frame-options: deny\r\n"),
+            "{got:?}"
+        );
+    }
+    assert!(
+        site.curl(&agent, "/metrics", &[])
+            .said
+            .contains("virtlens_build_info{")
+    );
+    // Also for who would rather speak HTTP/2.
+    assert_eq!(
+        site.curl(&agent, "/metrics", &["--http2"]).status,
+        Some(200)
+    );
+    // Another's authority did not sign it: it is this certificate.
+    let other = Site::new(TLS);
+    assert_eq!(other.curl(&agent, "/metrics", &[]).exit, UNTRUSTED);
+    let plain = agent.send_raw("GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n");
+    assert!(!String::from_utf8_lossy(&plain).contains("HTTP/1.1"));
+}
+
+#[test]
+fn a_certificate_may_stand_in_the_file_itself() {
+    if !curl_is_here("a_certificate_may_stand_in_the_file_itself") {
+        return;
+    }
+    let site = Site::new("");
+    let indented = |name: &str| {
+        let pem = fs::read_to_string(site.path(name)).expect("PEM");
+        pem.replace('\n', "\n    ")
+    };
+    let (cert, key) = (indented("web.crt"), indented("web.key"));
+    let section = format!("tls_server_config:\n  cert: |\n    {cert}\n  key: |\n    {key}\n");
+    site.write("web.yaml", &section);
+    assert_eq!(site.curl(&site.start(), "/healthz", &[]).status, Some(200));
+}
+
+#[test]
+fn the_example_serves_as_it_is() {
+    if !curl_is_here("the_example_serves_as_it_is") {
+        return;
+    }
+    let site = Site::new(include_str!("../../../../deploy/web-config.example.yaml"));
+    site.certify("tls", "127.0.0.1");
+    let got = site.curl(&site.start(), "/metrics", &[]);
+    assert_eq!(got.status, Some(200), "{got:?}");
+}
+
+#[test]
+fn versions_and_suites_are_those_that_are_named() {
+    let test = "versions_and_suites_are_those_that_are_named";
+    if !curl_is_here(test) {
+        return;
+    }
+    let section =
+        |more| format!("tls_server_config: {{cert_file: web.crt, key_file: web.key{more}}}\n");
+    let suite = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384";
+    let only =
+        format!(", max_version: TLS12, cipher_suites: [{suite}], curve_preferences: [CurveP384]");
+    for (more, args, exit) in [
+        ("", &["--tls-max", "1.2"][..], Some(0)),
+        ("", &["--tlsv1.3"], Some(0)),
+        ("", &["--tls-max", "1.1"], NO_HANDSHAKE),
+        (", min_version: TLS13", &["--tls-max", "1.2"], NO_HANDSHAKE),
+        (", min_version: TLS13", &[], Some(0)),
+        (", max_version: TLS12", &["--tlsv1.3"], NO_HANDSHAKE),
+        (
+            &only,
+            &["--ciphers", "ECDHE-ECDSA-AES256-GCM-SHA384"],
+            Some(0),
+        ),
+        (
+            &only,
+            &["--ciphers", "ECDHE-ECDSA-AES128-GCM-SHA256"],
+            NO_HANDSHAKE,
+        ),
+        (&only, &["--curves", "X25519"], NO_HANDSHAKE),
+    ] {
+        let site = Site::new(&section(more));
+        let got = site.curl(&site.start(), "/healthz", args);
+        assert_eq!(got.exit, exit, "{more} {args:?}: {got:?}");
+    }
+}
+
+/// Asks until the agent has taken note of its files.
+fn until_served(site: &Site, agent: &Agent) {
+    let tries = (0..100).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        (site.curl(agent, "/healthz", &[]).status == Some(200)).then_some(())
+    });
+    assert!(tries.is_some(), "the new certificate is not served");
+}
+
+#[test]
+fn a_new_certificate_is_served_without_a_restart() {
+    if !curl_is_here("a_new_certificate_is_served_without_a_restart") {
+        return;
+    }
+    // As Kubernetes mounts a secret: links to files below a link that moves.
+    let (old, new) = (Site::new(TLS), Site::new(TLS));
+    let mount = Site::new(TLS);
+    let at = |name: &str| mount.path(name);
+    symlink(old.dir.path(), at("..data")).expect("linked");
+    for name in ["web.crt", "web.key", "web.yaml"] {
+        fs::remove_file(at(name)).expect("it was there");
+        symlink(format!("..data/{name}"), at(name)).expect("linked");
+    }
+    let agent = mount.start();
+    assert_eq!(old.curl(&agent, "/healthz", &[]).status, Some(200));
+    assert_eq!(new.curl(&agent, "/healthz", &[]).exit, UNTRUSTED);
+
+    symlink(new.dir.path(), at("..next")).expect("linked");
+    fs::rename(at("..next"), at("..data")).expect("swapped");
+    until_served(&new, &agent);
+    assert_eq!(old.curl(&agent, "/healthz", &[]).exit, UNTRUSTED);
+}
+
+#[test]
+fn what_cannot_be_used_leaves_the_old_and_is_told_once() {
+    if !curl_is_here("what_cannot_be_used_leaves_the_old_and_is_told_once") {
+        return;
+    }
+    let (site, other) = (Site::new(TLS), Site::new(TLS));
+    let agent = site.start();
+    let refused = "the new web configuration cannot be used";
+    let ask = || site.curl(&agent, "/healthz", &[]).status;
+    assert_eq!(ask(), Some(200));
+    let certificate = fs::read_to_string(other.path("web.crt")).expect("a certificate");
+    // Half a rotation, where the key is still the old one, and no rotation.
+    for (name, broken, reason) in [
+        (
+            "web.crt",
+            certificate.as_str(),
+            "no key for the certificate",
+        ),
+        ("web.crt", "not a certificate", "no certificate in PEM form"),
+        ("web.yaml", "", "TLS would end"),
+        ("web.yaml", "tls_server_config: [", "tls_server_config"),
+    ] {
+        let good = fs::read_to_string(site.path(name)).expect("it was there");
+        site.write(name, broken);
+        let line = agent.logged_while(refused, || assert_eq!(ask(), Some(200)));
+        assert!(line.contains(reason), "{line}");
+        site.write(name, &good);
+        agent.logged_while("read anew", || assert_eq!(ask(), Some(200)));
+    }
+    fs::remove_file(site.path("web.key")).expect("it was there");
+    let line = agent.logged_while(refused, || assert_eq!(ask(), Some(200)));
+    assert!(line.contains("web.key"), "{line}");
+    // Asked for longer than between two looks at the files.
+    for _ in 0..15 {
+        assert_eq!(ask(), Some(200));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let (_, rest) = agent.stop();
+    assert!(!rest.iter().any(|line| line.contains(refused)), "{rest:#?}");
+}

@@ -1,0 +1,74 @@
+//! Certificates of clients.
+
+use super::{Site, curl_is_here, text};
+
+fn section(policy: &str, more: &str) -> String {
+    format!(
+        "tls_server_config: {{cert_file: web.crt, key_file: web.key, client_ca_file: ca.crt, \
+         client_auth_type: {policy}{more}}}\n"
+    )
+}
+
+/// What a client of this site gets that shows the certificate `STEM.crt` of
+/// `owner`.
+fn status(site: &Site, web_config: &str, owner: &Site, stem: &str) -> Option<u16> {
+    site.write("web.yaml", web_config);
+    let agent = site.start();
+    let (crt, key) = (
+        owner.path(&format!("{stem}.crt")),
+        owner.path(&format!("{stem}.key")),
+    );
+    let args = ["--cert", text(&crt), "--key", text(&key)];
+    site.curl(&agent, "/metrics", &args).status
+}
+
+#[test]
+fn a_client_shows_a_certificate_of_the_authority() {
+    if !curl_is_here("a_client_shows_a_certificate_of_the_authority") {
+        return;
+    }
+    let required = section("RequireAndVerifyClientCert", "");
+    let optional = section("VerifyClientCertIfGiven", "");
+    let (site, other) = (Site::new(&required), Site::new(&required));
+    site.certify("prom", "prometheus.example");
+    other.certify("prom", "prometheus.example");
+
+    let agent = site.start();
+    // Also where no password is asked for: all is TLS.
+    for path in ["/metrics", "/healthz"] {
+        let got = site.curl(&agent, path, &[]);
+        assert_eq!(got.status, None, "{path}: {got:?}");
+        assert!(
+            got.exit != Some(0) && got.error.contains("certificate required"),
+            "{got:?}"
+        );
+    }
+    assert_eq!(status(&site, &required, &site, "prom"), Some(200));
+    assert_eq!(status(&site, &required, &other, "prom"), None);
+    assert_eq!(status(&site, &optional, &site, "prom"), Some(200));
+    assert_eq!(status(&site, &optional, &other, "prom"), None);
+    assert_eq!(site.curl(&site.start(), "/metrics", &[]).status, Some(200));
+}
+
+#[test]
+fn only_the_names_that_are_allowed_come_in() {
+    if !curl_is_here("only_the_names_that_are_allowed_come_in") {
+        return;
+    }
+    let site = Site::new("");
+    for (name, allowed, code) in [
+        ("a.example", "[b.example, a.example]", Some(200)),
+        ("a.example", "[b.example]", None),
+        ("a.example", "[example]", None),
+        ("*.example", "[a.example]", None),
+        ("10.1.2.3", "[10.1.2.3]", Some(200)),
+        ("10.1.2.3", "[10.1.2.4]", None),
+        ("a.example", "[]", None),
+    ] {
+        site.certify("client", name);
+        let sans = format!(", client_allowed_sans: {allowed}");
+        let web_config = section("RequireAndVerifyClientCert", &sans);
+        let got = status(&site, &web_config, &site, "client");
+        assert_eq!(got, code, "{name} of {allowed}");
+    }
+}
