@@ -17,6 +17,8 @@ use crate::reader::{self, find, vm};
 
 const WINDOW: Duration = Duration::from_secs(2);
 
+const QEMU: &str = "qemu-system-x86_64";
+
 /// What is found of a VM over a window that begins once all its vCPUs are known.
 fn diagnosed(guest: &Minivm) -> Vm {
     let mut collector = reader::collector();
@@ -144,6 +146,53 @@ fn a_vmm_that_works_more_than_its_guest() {
     guest.burn_threads("all", 1000);
     let vm = vm(&collector.collect_judged(), guest.pid()).clone();
     assert_found(&vm, &["overhead_high"]);
+}
+
+/// QEMU's pool for I/O that blocks, where its threads have names.
+#[test]
+fn a_vm_whose_io_goes_through_a_pool_of_threads() {
+    if !reader::ready("a_vm_whose_io_goes_through") {
+        return;
+    }
+    let qemu = |workers: &str| {
+        let args = ["--vcpus", "1", "--thread", workers];
+        Minivm::start_launch(Minivm::launch().arg0(QEMU).args(args))
+    };
+    assert_found(&diagnosed(&qemu("worker=7")), &[]);
+    assert_found(&diagnosed(&qemu("worker=8")), &["thread_pool_io"]);
+}
+
+/// Kata's Go runtime boots `default_vcpus` and plugs in more for the limit.
+#[test]
+fn a_vm_that_has_vcpus_by_default_and_for_its_limit() {
+    let test = "a_vm_that_has_vcpus_by_default";
+    if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
+        return;
+    }
+    let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
+    pod.set_quota(Some(400_000), 100_000);
+    let name = format!("sandbox-{}", "5e".repeat(32));
+    let kata = |boot: &str| {
+        let args = ["--vcpus", "3", "--smp", boot, "--name", &name];
+        Minivm::start_launch(Minivm::launch().arg0(QEMU).args(args).cgroup(&pod))
+    };
+    assert_found(&diagnosed(&kata("3")), &[]);
+    assert_found(&diagnosed(&kata("2")), &["default_vcpus_with_limit"]);
+}
+
+/// All of its RAM was used once; of the balloon that could give it back there is
+/// none.
+#[test]
+fn a_vm_at_rest_that_cannot_give_back_its_memory() {
+    if !reader::ready("a_vm_at_rest_that_cannot") {
+        return;
+    }
+    let args = ["--vcpus", "1", "--mem", "1G"];
+    let mut guest = Minivm::start_launch(Minivm::launch().arg0(QEMU).args(args));
+    guest.command("touch 0 700M");
+    assert_found(&diagnosed(&guest), &[]);
+    guest.command("touch 0 1G");
+    assert_found(&diagnosed(&guest), &["memory_kept"]);
 }
 
 #[test]

@@ -66,6 +66,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
 
+    /// Stands in the command line, as in a VMM's; not used
+    #[arg(long, value_name = "N")]
+    pub(crate) smp: Option<u32>,
+
     /// Live on when stdin ends and when the parent dies; SIGTERM ends it
     #[arg(long)]
     pub(crate) detach_stdin: bool,
