@@ -1,5 +1,6 @@
 //! VMs in their seats, and what the agent says of them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use virtlens::collect::{Collector, Options};
@@ -100,4 +101,20 @@ pub(crate) fn assert_found(topology: &Topology, expected: &[Finding<'_>]) {
         .map(|(kind, vcpus, pcpus)| (*kind, vcpus.to_vec(), (*pcpus).to_owned()))
         .collect();
     assert_eq!(found, expected, "{topology:#?}");
+}
+
+/// Fails unless these are all the misplacements of a VM by a judgement made now, and
+/// all that the doctor finds.
+#[track_caller]
+pub(crate) fn assert_judged(
+    agent: &mut Collector,
+    vm: &Minivm,
+    expected: &[Finding<'_>],
+) -> Arc<Topology> {
+    let topology = judged(agent, vm);
+    assert_found(&topology, expected);
+    let kinds: BTreeSet<&str> = expected.iter().map(|(kind, ..)| kind.name()).collect();
+    let checks: BTreeSet<&str> = checks(agent, vm).into_iter().collect();
+    assert_eq!(checks, kinds, "{topology:#?}");
+    topology
 }

@@ -11,7 +11,8 @@ use virtlens_tests::process::set_affinity;
 use virtlens_tests::{Minivm, TestCgroup, systemd_pod_path, unique_pod_uid};
 
 use crate::seats::{
-    Finding, agent, assert_found, judged, pin, pinned, pinned_launch, topology, vm_of,
+    Finding, agent, assert_found, assert_judged, judged, pin, pinned, pinned_launch, topology,
+    vm_of,
 };
 
 /// A VM pinned wrongly, then pinned rightly.
@@ -72,9 +73,9 @@ fn a_wrong_pin_is_found_and_a_right_one_is_not() {
     let mut agent = agent();
     for case in cases {
         let vm = pinned(case.topology, case.wrong);
-        assert_found(&judged(&mut agent, &vm), case.found);
+        assert_judged(&mut agent, &vm, case.found);
         pin(&vm, case.right);
-        assert_found(&judged(&mut agent, &vm), &[]);
+        assert_judged(&mut agent, &vm, &[]);
     }
 }
 
@@ -83,13 +84,14 @@ fn vcpus_of_two_vms_on_one_pcpu_are_found_in_both() {
     let one = pinned("cores=2", &[4, 6]);
     let two = pinned("cores=2", &[6, 4]);
     let mut agent = agent();
-    assert_found(
-        &judged(&mut agent, &one),
+    assert_judged(
+        &mut agent,
+        &one,
         &[(VcpuOverlap, &[0], "4"), (VcpuOverlap, &[1], "6")],
     );
-    let found = judged(&mut agent, &two);
-    assert_found(
-        &found,
+    let found = assert_judged(
+        &mut agent,
+        &two,
         &[(VcpuOverlap, &[1], "4"), (VcpuOverlap, &[0], "6")],
     );
     let snapshot = agent.collect();
@@ -97,8 +99,8 @@ fn vcpus_of_two_vms_on_one_pcpu_are_found_in_both() {
     let evidence = &found.mismatches[0].mismatch.evidence;
     assert!(evidence.contains(other), "{evidence}");
     pin(&two, &[0, 2]);
-    assert_found(&judged(&mut agent, &one), &[]);
-    assert_found(&judged(&mut agent, &two), &[]);
+    assert_judged(&mut agent, &one, &[]);
+    assert_judged(&mut agent, &two, &[]);
 }
 
 #[test]
@@ -108,12 +110,11 @@ fn a_helper_on_a_pinned_vcpus_pcpu_is_found() {
     let helper = vm.ready.threads[0].tid;
     let mut agent = agent();
     set_affinity(helper, &[4, 5]);
-    let found = judged(&mut agent, &vm);
-    assert_found(&found, &[(HelperOnVcpu, &[0], "4")]);
+    let found = assert_judged(&mut agent, &vm, &[(HelperOnVcpu, &[0], "4")]);
     let evidence = &found.mismatches[0].mismatch.evidence;
     assert!(evidence.contains("IO io0"), "{evidence}");
     set_affinity(helper, &[5]);
-    assert_found(&judged(&mut agent, &vm), &[]);
+    assert_judged(&mut agent, &vm, &[]);
 }
 
 /// Memory that may come from node 1 alone, of a vCPU that sits on node 0.
@@ -127,12 +128,11 @@ fn memory_on_another_node_is_found() {
     let mut vm = pinned_launch(launch.cgroup(&cgroup), &[0]);
     vm.command(&format!("touch 0 {}", 64 << 20));
     let mut agent = agent();
-    let found = judged(&mut agent, &vm);
-    assert_found(&found, &[(RemoteMemory, &[0], "0")]);
+    let found = assert_judged(&mut agent, &vm, &[(RemoteMemory, &[0], "0")]);
     let evidence = &found.mismatches[0].mismatch.evidence;
     assert!(evidence.contains("on NUMA nodes 1"), "{evidence}");
     pin(&vm, &[8]);
-    assert_found(&judged(&mut agent, &vm), &[]);
+    assert_judged(&mut agent, &vm, &[]);
 }
 
 /// Confined as a whole, which is no pin.
