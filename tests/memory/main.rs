@@ -55,8 +55,6 @@ impl Bench {
 /// The agent, at work on memory.
 struct Agent {
     collector: Collector,
-    /// The checks that were raised for VMs that were asked about.
-    found: BTreeSet<&'static str>,
 }
 
 impl Agent {
@@ -64,7 +62,6 @@ impl Agent {
         let collector = Collector::open(&Options::default());
         let mut agent = Self {
             collector: collector.expect("the host can be read"),
-            found: BTreeSet::new(),
         };
         let snapshot = agent.collector.collect();
         let memory = snapshot.sources.iter().find(|one| one.name == "memory");
@@ -77,14 +74,18 @@ impl Agent {
     fn memory_of(&mut self, pid: u32) -> Memory {
         let snapshot = self.collector.collect();
         assert_nothing_dropped(&snapshot);
-        let vm = vm_of(&snapshot, pid);
-        let findings = vm.findings.iter().flat_map(|found| found.iter());
+        vm_of(&snapshot, pid).memory.clone()
+    }
+
+    /// The checks that are raised for it by what it did since it was judged last.
+    fn judge(&mut self, pid: u32) -> BTreeSet<&'static str> {
+        let snapshot = self.collector.collect_judged();
+        let findings = vm_of(&snapshot, pid).findings.as_deref();
+        let findings = findings.expect("it was judged before");
         for finding in findings {
-            if self.found.insert(finding.check.name()) {
-                println!("{}: {}", finding.check.name(), finding.evidence);
-            }
+            println!("{}: {}", finding.check.name(), finding.evidence);
         }
-        vm.memory.clone()
+        findings.iter().map(|one| one.check.name()).collect()
     }
 
     /// What was done with its RAM.
