@@ -39,14 +39,10 @@ pub(crate) struct CpuStat {
 
 impl Reader {
     pub(crate) fn new() -> Self {
-        Self::with(&Options::default())
-    }
-
-    pub(crate) fn with(options: &Options) -> Self {
         let scenario = Scenario::read().expect("this suite runs in tests/vm");
         let mut reader = Self {
             scenario,
-            collector: Collector::open(options).expect("the host can be read"),
+            collector: Collector::open(&Options::default()).expect("the host can be read"),
         };
         // A vCPU is found when it is first seen inside KVM_RUN.
         for _ in 0..10 {
@@ -129,14 +125,10 @@ impl Reader {
         }
     }
 
-    /// The pod's vhost worker where it sits elsewhere: before v6.1 a vhost kernel
-    /// thread follows its owner on v1 only (`kernel/cgroup/cgroup-v1.c`,
-    /// `cgroup_attach_task_all`).
+    /// The pod's vhost worker where it sits elsewhere.
     pub(crate) fn vhost_outside(pod: &Pod) -> Option<u32> {
-        pod.vhost_tid.filter(|tid| {
-            let path = fs::read_to_string(format!("/proc/{tid}/cgroup")).expect("it lives");
-            !path.contains(&*pod.pod_cgroup.to_string_lossy())
-        })
+        let cgroup = pod.pod_cgroup.to_string_lossy();
+        pod.vhost_tid.filter(|tid| is_outside(*tid, &cgroup))
     }
 
     /// What the kernel charged to the pod, and to its vhost worker where that
@@ -169,6 +161,14 @@ impl Reader {
     }
 }
 
+/// Whether a vhost worker sits elsewhere than in its pod's cgroup: before v6.1 a
+/// kernel thread follows its owner on v1 only (`kernel/cgroup/cgroup-v1.c`,
+/// `cgroup_attach_task_all`).
+pub(crate) fn is_outside(tid: u32, cgroup: &str) -> bool {
+    let path = fs::read_to_string(format!("/proc/{tid}/cgroup")).expect("it lives");
+    !path.contains(cgroup)
+}
+
 /// CPU time of each thread, ns.
 pub(crate) fn times(threads: &[(u32, i32)]) -> Vec<u64> {
     threads
@@ -194,11 +194,13 @@ pub(crate) fn accounted(before: &Snapshot, after: &Snapshot, pod: &Pod, role: Ro
 
 /// The VM of a pod.
 pub(crate) fn vm<'a>(snapshot: &'a Snapshot, pod: &Pod) -> &'a Vm {
-    snapshot
-        .vms
-        .iter()
-        .find(|vm| vm.pid == pod.vmm_pid)
-        .unwrap_or_else(|| panic!("pid {} is no VM: {:?}", pod.vmm_pid, snapshot.sources))
+    vm_of(snapshot, pod.vmm_pid)
+}
+
+/// The VM of a process.
+pub(crate) fn vm_of(snapshot: &Snapshot, pid: u32) -> &Vm {
+    let found = snapshot.vms.iter().find(|vm| vm.pid == pid);
+    found.unwrap_or_else(|| panic!("pid {pid} is no VM: {:?}", snapshot.sources))
 }
 
 /// What a VM says of a role.

@@ -58,6 +58,18 @@ pub fn comm(pid: u32, tid: i32) -> Option<String> {
     Some(text.trim_end_matches('\n').to_owned())
 }
 
+/// The worker of a VMM's vhost device, by its process and thread: it is named after
+/// the thread that set the owner, here the main one. A kernel thread up to v6.3, a
+/// thread of the VMM since (`drivers/vhost/vhost.c`).
+pub fn vhost_worker(vmm: u32) -> Option<(u32, i32)> {
+    let name = format!("vhost-{vmm}");
+    let own = tids(vmm).into_iter().map(|tid| (vmm, tid));
+    let processes = names("/proc").filter_map(|name| name.parse::<u32>().ok());
+    let all = own.chain(processes.map(|pid| (pid, pid.cast_signed())));
+    all.into_iter()
+        .find(|(pid, tid)| comm(*pid, *tid).as_ref() == Some(&name))
+}
+
 /// Ids of the vCPUs whose files a process holds, ascending. The kernel names
 /// such a file by its vCPU's id (`kvm-vcpu:N`, `virt/kvm/kvm_main.c`).
 pub fn vcpu_ids(pid: u32) -> Vec<u32> {

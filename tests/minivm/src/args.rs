@@ -62,6 +62,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "US")]
     pub(crate) halt_poll_us: Option<u32>,
 
+    /// A vhost-net device of the kernel's, whose other end is a new tap of this name
+    #[arg(long, value_name = "TAP")]
+    pub(crate) vhost_net: Option<String>,
+
     /// Stands in the command line, as in a VMM's; not used
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
@@ -95,6 +99,8 @@ Commands, one per line on stdin; each is answered by one JSON object on stdout,
                                        willneed, free, remove
   punch OFFSET LEN COUNT               fallocate(PUNCH_HOLE) in the memfd, likewise
   trim LEN COUNT                       COUNT times madvise dontneed on memory of its own
+  flood on | flood off                 keep the vhost-net device's ring full of frames to
+                                       send; off is answered when all are sent
   status                               all threads, modes, CPU clocks
   quit                                 end; so do the end of stdin and SIGTERM
 Before the first command one line {\"ready\":true,\"pid\":…,\"vcpus\":[…],\"threads\":[…]} tells

@@ -100,6 +100,14 @@ fn obey(machine: &mut Machine<'_>, words: &[&str]) -> anyhow::Result<Value> {
             trim(parse_bytes(len)?, count.into())?;
             Ok(json!({}))
         }
+        ["flood", "on"] => {
+            machine.vhost()?.flood()?;
+            Ok(json!({}))
+        }
+        ["flood", "off"] => {
+            machine.vhost()?.calm()?;
+            Ok(json!({}))
+        }
         ["status"] => Ok(serde_json::to_value(machine.status())?),
         _ => bail!("unknown command {:?}: see minivm --help", words.join(" ")),
     }

@@ -14,6 +14,7 @@ use crate::cpuid::Topology;
 use crate::helper::Helper;
 use crate::memory::Mapping;
 use crate::vcpu::Vcpu;
+use crate::vhost::Vhost;
 use crate::vm::Vm;
 
 /// A running VM.
@@ -24,6 +25,7 @@ pub(crate) struct Machine<'a> {
     /// Files of unplugged vCPUs: KVM cannot destroy a vCPU before its VM.
     parked: BTreeMap<u32, VcpuFd>,
     helpers: BTreeMap<u32, Helper>,
+    vhost: Option<Vhost>,
 }
 
 /// A vCPU as replies show it.
@@ -91,6 +93,7 @@ impl<'a> Machine<'a> {
             vcpus: BTreeMap::new(),
             parked: BTreeMap::new(),
             helpers: BTreeMap::new(),
+            vhost: args.vhost_net.as_deref().map(Vhost::start).transpose()?,
         };
         let capacity = args.topology.map(Topology::capacity);
         for index in 0..args.vcpus.or(capacity).unwrap_or(1) {
@@ -119,6 +122,12 @@ impl<'a> Machine<'a> {
     /// Guest memory.
     pub(crate) fn ram(&self) -> &Mapping {
         self.vm.ram()
+    }
+
+    /// Its network device.
+    pub(crate) fn vhost(&mut self) -> anyhow::Result<&mut Vhost> {
+        let vhost = self.vhost.as_mut();
+        vhost.context("there is no device: start with --vhost-net")
     }
 
     /// Everything that lives, and its CPU time.

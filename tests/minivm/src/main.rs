@@ -3,7 +3,7 @@
 //! It makes true KVM threads of every kind a VMM has, and lets its driver
 //! choose what an agent could see of them: thread names, vCPU ids, the CPUID
 //! topology, load, hot-plug, short-lived threads, the advice given on guest
-//! memory. Its guests run two instructions of real mode, because that is the
+//! memory, the flood on a device. Its guests run some instructions of real mode, because that is the
 //! only mode every kind of host can run, nested and emulated ones included.
 //!
 //! ```text
@@ -21,7 +21,9 @@ mod lifetime;
 mod machine;
 mod memory;
 mod rest;
+mod tap;
 mod vcpu;
+mod vhost;
 mod vm;
 
 use std::process::ExitCode;

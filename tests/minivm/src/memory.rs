@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicU16;
 
 use anyhow::{Context, bail, ensure};
 
@@ -82,6 +83,15 @@ impl Mapping {
         // SAFETY: `at` checked the range; the guest may race, bytes only.
         unsafe { ptr::copy_nonoverlapping(data.as_ptr(), to.cast::<u8>(), data.len()) };
         Ok(())
+    }
+
+    /// A number that the kernel or a guest changes too.
+    pub(crate) fn word(&self, offset: u64) -> anyhow::Result<&'static AtomicU16> {
+        ensure!(offset.is_multiple_of(2), "{offset} is no place for a word");
+        let word = self.at(offset, 2)?;
+        // SAFETY: `at` checked the range, which is aligned and never unmapped; any
+        // bytes are a number.
+        Ok(unsafe { AtomicU16::from_ptr(word.cast()) })
     }
 
     /// Writes to each page of a range, so that it becomes resident.
