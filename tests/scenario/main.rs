@@ -4,6 +4,7 @@
 //! The rig describes them in a file; every expectation here comes from that
 //! file and from the kernel's own counters, never from the agent.
 
+mod cost;
 mod doctor;
 mod pods;
 mod throttle;

@@ -17,11 +17,12 @@ const FILE: &str = "/tmp/pod.pftrace";
 /// Less than two vCPUs want, µs in 100 ms.
 const QUOTA_US: u64 = 125_000;
 
-fn start(pod: &Pod) -> Child {
+/// A trace of the VM of a process, which has begun.
+pub(crate) fn start(pid: u32) -> Child {
     let _ = std::fs::remove_file(FILE);
     let child = Command::new(binary("virtlens"))
         .arg("trace")
-        .arg(pod.vmm_pid.to_string())
+        .arg(pid.to_string())
         .args(["--for", "2m", "--output", FILE])
         .stdout(Stdio::piped())
         .spawn();
@@ -33,7 +34,8 @@ fn start(pod: &Pod) -> Child {
     child
 }
 
-fn stop(child: Child) -> String {
+/// Ends it; its summary.
+pub(crate) fn stop(child: Child) -> String {
     // SAFETY: kill has no preconditions; the child was not waited for.
     unsafe { libc::kill(child.id().cast_signed(), libc::SIGINT) };
     let output = child.wait_with_output().expect("it ends");
@@ -100,7 +102,7 @@ fn a_trace_tells_what_the_kernel_counted() {
         .iter()
         .map(|tid| (pod.vmm_pid, tid.cast_signed()))
         .collect();
-    let child = start(&pod);
+    let child = start(pod.vmm_pid);
     let before = reader.at_rest(&tids);
     reader.scenario.start("cpu").expect("the load starts");
     reader.with_quota(&pod, QUOTA_US, |_| sleep(Duration::from_secs(3)));

@@ -16,10 +16,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     pub(crate) vcpus: Option<u32>,
 
-    /// What every vCPU does at start: halt, spin, pause, duty:PERCENT
+    /// What every vCPU does at start: halt, spin, exit, pause, duty:PERCENT
     ///
     /// A halted vCPU blocks in the kernel, inside the `KVM_RUN` call; a paused
-    /// one waits in user space and has never made that call.
+    /// one waits in user space and has never made that call. `exit` spins too, but
+    /// leaves the guest with every second instruction (CPUID), for the kernel alone.
     #[arg(long, value_name = "MODE", default_value = "halt")]
     pub(crate) start: Mode,
 
@@ -86,7 +87,8 @@ pub(crate) struct Args {
 const COMMANDS: &str = "\
 Commands, one per line on stdin; each is answered by one JSON object on stdout,
 {\"ok\":true,…} or {\"ok\":false,\"error\":…}. LIST is `all` or indexes such as 0,2-3.
-  spin LIST | halt LIST | pause LIST   the vCPUs' load; answered when they follow it
+  spin LIST | exit LIST | halt LIST | pause LIST
+                                       the vCPUs' load; answered when they follow it
   duty PERCENT LIST                    spin this share of every 10 ms, halt the rest
   burn vcpu LIST MS                    spin until the thread's CPU clock went on by MS,
                                        then halt; reply: exact ns of each, at rest
@@ -113,6 +115,8 @@ Exit status: 0 after quit, end of stdin, SIGTERM, --for; 1 cannot run; 2 bad usa
 pub(crate) enum Mode {
     /// Busy in the guest.
     Spin,
+    /// Busy in the guest, which leaves it all the time.
+    Exit,
     /// Halted in the guest: blocked in the kernel, inside `KVM_RUN`.
     Halt,
     /// Waiting in user space, outside `KVM_RUN`.
@@ -127,11 +131,12 @@ impl FromStr for Mode {
     fn from_str(text: &str) -> anyhow::Result<Self> {
         Ok(match text {
             "spin" => Self::Spin,
+            "exit" => Self::Exit,
             "halt" => Self::Halt,
             "pause" => Self::Pause,
             _ => match text.strip_prefix("duty:") {
                 Some(percent) => Self::duty(percent)?,
-                None => bail!("unknown mode {text:?}: use halt, spin, pause or duty:PERCENT"),
+                None => bail!("unknown mode {text:?}: use halt, spin, exit, pause or duty:PERCENT"),
             },
         })
     }
@@ -141,6 +146,7 @@ impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Spin => f.write_str("spin"),
+            Self::Exit => f.write_str("exit"),
             Self::Halt => f.write_str("halt"),
             Self::Pause => f.write_str("pause"),
             Self::Duty(percent) => write!(f, "duty:{percent}"),

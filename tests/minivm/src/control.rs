@@ -51,7 +51,7 @@ fn say(reply: &Value) -> anyhow::Result<()> {
 
 fn obey(machine: &mut Machine<'_>, words: &[&str]) -> anyhow::Result<Value> {
     match *words {
-        [mode @ ("spin" | "halt" | "pause"), list] => enter(machine, list, mode.parse()?),
+        [mode @ ("spin" | "exit" | "halt" | "pause"), list] => enter(machine, list, mode.parse()?),
         ["duty", percent, list] => enter(machine, list, Mode::duty(percent)?),
         ["burn", "vcpu", list, ms] => {
             let vcpus = choose(list, &machine.vcpu_indexes())?;

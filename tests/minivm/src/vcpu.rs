@@ -127,7 +127,7 @@ impl Worker for Vcpu {
         match self.mode {
             Mode::Halt => rest::wait(self.tid, Rest::KvmRun),
             Mode::Pause => rest::wait(self.tid, Rest::Futex),
-            Mode::Spin | Mode::Duty(_) => Ok(()),
+            Mode::Spin | Mode::Exit | Mode::Duty(_) => Ok(()),
         }
     }
 }
@@ -178,6 +178,9 @@ impl Runner {
             Mode::Pause => Ok(self.inbox.recv().ok()),
             Mode::Spin => self
                 .run(Program::Spin, |inbox| inbox.try_recv().ok())
+                .map(Some),
+            Mode::Exit => self
+                .run(Program::Exit, |inbox| inbox.try_recv().ok())
                 .map(Some),
             Mode::Halt => self
                 .run(Program::Halt, |inbox| inbox.try_recv().ok())

@@ -1,4 +1,4 @@
-//! The KVM VM: its memory, its two guest programs, its vCPU files.
+//! The KVM VM: its memory, its guest programs, its vCPU files.
 //!
 //! ```text
 //! 0 ──── guest memory (--mem) ────   0xfffbd000 TSS   0xfffff000 firmware page
@@ -32,6 +32,8 @@ pub(crate) enum Program {
     Spin = 0xf000,
     /// `hlt; jmp` back to it, interrupts off
     Halt = 0xf010,
+    /// `cpuid; jmp` back to it: each one leaves the guest, on VT-x and SVM alike
+    Exit = 0xf020,
 }
 
 /// A VM.
@@ -67,6 +69,8 @@ impl Vm {
         let firmware = Mapping::new(PAGE_BYTES, false)?;
         firmware.write(Program::Spin as u64 & (PAGE_BYTES - 1), &[0xeb, 0xfe])?;
         firmware.write(Program::Halt as u64 & (PAGE_BYTES - 1), &[0xf4, 0xeb, 0xfd])?;
+        let exit = [0x0f, 0xa2, 0xeb, 0xfc];
+        firmware.write(Program::Exit as u64 & (PAGE_BYTES - 1), &exit)?;
         let supported = match args.topology {
             Some(_) => kvm
                 .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)

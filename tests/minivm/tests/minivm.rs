@@ -90,6 +90,21 @@ fn duty_uses_cpu_and_rests() {
 }
 
 #[test]
+fn a_vcpu_that_exits_all_the_time_uses_cpu_and_obeys() {
+    if !need::all("a_vcpu_that_exits_all_the_time", [need::kvm()]) {
+        return;
+    }
+    let mut vm = Minivm::start(["--start", "exit"]);
+    let tid = vm.ready.vcpus[0].tid;
+    let start_ns = cpu_ns(&vm, tid);
+    eventually("use of CPU", || {
+        (cpu_ns(&vm, tid) > start_ns + 20 * MS_NS).then_some(())
+    });
+    vm.command("halt all");
+    assert!(process::is_halted(vm.pid(), tid));
+}
+
+#[test]
 fn hot_plug_adds_a_thread_and_unplug_keeps_the_file() {
     if !need::all(
         "hot_plug_adds_a_thread_and_unplug_keeps_the_file",

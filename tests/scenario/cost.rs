@@ -1,0 +1,105 @@
+//! What a trace costs the guest that it is of. By hand, on a machine that does
+//! nothing else: `vmtest --kernel NAME --bare --exec cost=PROGRAM cost:: --ignored
+//! --show-output`.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use libbpf_rs::query::ProgInfoIter;
+use virtlens::collect::{Collector, Options};
+use virtlens_tests::{Minivm, eventually};
+
+use crate::pods;
+use crate::trace::{start, stop};
+
+const PAIRS: usize = 11;
+
+/// Of these a turn has so many, of some thousand exits each under two layers of
+/// emulation, and the lower quartile counts: an emulated CPU does not know when it
+/// is not running, and what it then waits for counts as its own time.
+const WINDOW: Duration = Duration::from_millis(100);
+const WINDOWS: usize = 24;
+
+/// A vCPU that leaves its guest with every second instruction, to be told that it is
+/// an instruction: no exit is cheaper. In pairs, with a trace of it and without.
+///
+/// By the vCPU's CPU time, since the trace's own process wants a CPU, too.
+#[test]
+#[ignore = "a measurement of some minutes"]
+fn what_a_trace_adds_to_an_exit() {
+    let guest = Minivm::start(["--vcpus", "1", "--start", "exit"]);
+    let mut collector = Collector::open(&Options::default()).expect("the host can be read");
+    eventually("the agent to find the vCPU", || {
+        let snapshot = collector.collect();
+        let vm = snapshot.vms.iter().find(|vm| vm.pid == guest.pid())?;
+        vm.vcpus.first()?.exits
+    });
+    let (mut without, mut added, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for pair in 0..PAIRS {
+        let mut ns = [0.0; 2];
+        // First and second take turns, as a machine may drift.
+        for turn in [pair % 2, 1 - pair % 2] {
+            let trace = (turn == 0).then(|| start(guest.pid()));
+            ns[turn] = ns_per_exit(&mut collector, &guest);
+            if let Some(trace) = trace {
+                let summary = stop(trace);
+                assert!(summary.contains(", 0 lost"), "{summary}");
+                eventually("the programs to go", || (programs() == 0).then_some(()));
+            }
+        }
+        println!("an exit: {:.0} ns with, {:.0} ns without", ns[0], ns[1]);
+        without.push(ns[1]);
+        added.push(ns[0] - ns[1]);
+        ratios.push(ns[0] / ns[1]);
+    }
+    println!(
+        "an exit: {} ns without, {} ns added, ratio {}",
+        shown(without, 0),
+        shown(added, 0),
+        shown(ratios, 3)
+    );
+}
+
+/// CPU time of the vCPU for each exit, both as the kernel counts them.
+fn ns_per_exit(collector: &mut Collector, guest: &Minivm) -> f64 {
+    let windows = (0..WINDOWS).map(|_| ns_per_exit_now(collector, guest));
+    quarters(windows.collect())[0]
+}
+
+fn ns_per_exit_now(collector: &mut Collector, guest: &Minivm) -> f64 {
+    let mut read = || {
+        let snapshot = collector.collect();
+        let vm = pods::vm_of(&snapshot, guest.pid());
+        let exits: u64 = vm.vcpus[0].exits.expect("they are counted").0.iter().sum();
+        let tid = guest.ready.vcpus[0].tid.cast_unsigned();
+        let thread = vm.threads.iter().find(|thread| thread.tid == tid);
+        (thread.expect("it lives").cpu_ns, exits)
+    };
+    let before = read();
+    sleep(WINDOW);
+    let after = read();
+    let exits = after.1 - before.1;
+    assert!(exits > 100, "{exits} exits");
+    #[expect(clippy::cast_precision_loss, reason = "a mean")]
+    let mean = (after.0 - before.0) as f64 / exits as f64;
+    mean
+}
+
+/// How many programs of a trace are loaded.
+fn programs() -> usize {
+    let names = ProgInfoIter::default().map(|program| program.name);
+    let names = names.filter(|name| name.to_string_lossy().starts_with("trace_"));
+    names.count()
+}
+
+/// The lower quartile, the median, the upper quartile.
+fn quarters(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    [1, 2, 3].map(|quarter| values[(values.len() - 1) * quarter / 4])
+}
+
+/// The median, and the quartiles around it.
+fn shown(values: Vec<f64>, digits: usize) -> String {
+    let [low, median, high] = quarters(values);
+    format!("{median:.digits$} ({low:.digits$} … {high:.digits$})")
+}
