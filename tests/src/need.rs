@@ -176,6 +176,15 @@ pub fn helm() -> Result<(), Missing> {
     program("helm", "helm")
 }
 
+/// Debian's containerd and runc in `PATH`.
+///
+/// # Errors
+/// One is missing.
+pub fn containerd() -> Result<(), Missing> {
+    let mut programs = ["containerd", "ctr", "runc"].into_iter();
+    programs.try_for_each(|name| program("containerd", name))
+}
+
 /// The judge of systemd units in `PATH`.
 ///
 /// # Errors

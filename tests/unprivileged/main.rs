@@ -1,3 +1,7 @@
 //! Suites that need no privilege: contracts between parts of the project.
 
 mod abi;
+mod chart;
+// Of the first who needed one.
+#[path = "../../crates/export/tests/golden_file/mod.rs"]
+mod golden_file;

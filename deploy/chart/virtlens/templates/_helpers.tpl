@@ -1,0 +1,170 @@
+{{- define "virtlens.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "virtlens.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{- else if contains (include "virtlens.name" .) .Release.Name }}
+{{- .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "virtlens.name" .) | trunc 63 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "virtlens.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "virtlens.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "virtlens.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{ include "virtlens.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "virtlens.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "virtlens.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "virtlens.image" -}}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+{{- end }}
+
+{{- define "virtlens.configMapName" -}}
+{{- default (include "virtlens.fullname" .) .Values.existingConfigMap }}
+{{- end }}
+
+{{/* The agent's configuration file. */}}
+{{- define "virtlens.config" -}}
+{{- $own := dict
+    "listen" (printf "%s:%d" .Values.web.address (int .Values.web.port))
+    "metadata" (ternary (printf "file:%s" .Values.metadata.file) .Values.metadata.source (eq .Values.metadata.source "file")) }}
+{{- with .Values.metadata.kubeletCA }}
+{{- $_ := set $own "kubelet_ca" . }}
+{{- end }}
+{{- if .Values.web.existingSecret }}
+{{- $_ := set $own "web_config" "/etc/virtlens/web/web-config.yaml" }}
+{{- end }}
+{{- if ne .Values.web.auth "none" }}
+{{- $_ := set $own "web_auth" .Values.web.auth }}
+{{- end }}
+{{- toYaml (mergeOverwrite $own (deepCopy .Values.config)) }}
+{{- end }}
+
+{{/* Whether the agent asks the API server or a kubelet for anything. */}}
+{{- define "virtlens.needsToken" -}}
+{{- if or (has .Values.metadata.source (list "apiserver" "kubelet")) (eq .Values.web.auth "kubernetes") }}true{{ end }}
+{{- end }}
+
+{{/* securityContext; Kubernetes before 1.30 knows no appArmorProfile. */}}
+{{- define "virtlens.securityContext" -}}
+{{- $context := deepCopy .Values.securityContext }}
+{{- if semverCompare "<1.30-0" .Capabilities.KubeVersion.Version }}
+{{- $context = omit $context "appArmorProfile" }}
+{{- end }}
+{{- toYaml $context }}
+{{- end }}
+
+{{/* What every container that looks at the host mounts. */}}
+{{- define "virtlens.volumeMounts" -}}
+- name: config
+  mountPath: /etc/virtlens/config
+  readOnly: true
+- name: cgroup
+  mountPath: /sys/fs/cgroup
+  readOnly: true
+  {{- if semverCompare ">=1.31-0" .Capabilities.KubeVersion.Version }}
+  # cgroup v1 is several mounts; those below are read-only too where the runtime can.
+  recursiveReadOnly: IfPossible
+  {{- end }}
+{{- if .Values.web.existingSecret }}
+- name: web
+  mountPath: /etc/virtlens/web
+  readOnly: true
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "virtlens.volumes" -}}
+- name: config
+  configMap:
+    name: {{ include "virtlens.configMapName" . }}
+# A container sees its own part of the hierarchy; here is the host's whole.
+- name: cgroup
+  hostPath:
+    path: /sys/fs/cgroup
+    type: Directory
+{{- with .Values.web.existingSecret }}
+- name: web
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0400
+{{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "virtlens.env" -}}
+- name: NODE_NAME
+  valueFrom:
+    fieldRef:
+      fieldPath: spec.nodeName
+{{- if eq .Values.metadata.source "kubelet" }}
+- name: HOST_IP
+  valueFrom:
+    fieldRef:
+      fieldPath: status.hostIP
+- name: VIRTLENS_KUBELET_URL
+  value: https://$(HOST_IP):{{ .Values.metadata.kubeletPort }}
+{{- end }}
+- name: VIRTLENS_CONFIG
+  value: /etc/virtlens/config/virtlens.yaml
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Where pods run and as what: shared by the DaemonSet and the test. */}}
+{{- define "virtlens.placement" -}}
+serviceAccountName: {{ include "virtlens.serviceAccountName" . }}
+automountServiceAccountToken: {{ eq (include "virtlens.needsToken" .) "true" }}
+hostPID: {{ .Values.hostPID }}
+hostNetwork: {{ .Values.hostNetwork }}
+dnsPolicy: {{ default (ternary "ClusterFirstWithHostNet" "ClusterFirst" .Values.hostNetwork) .Values.dnsPolicy }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.podSecurityContext }}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,249 @@
+//! What is deployed: the chart rendered with several values, the plain
+//! manifests made of it, and the systemd unit that has to agree with it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use virtlens_tests::need;
+
+use crate::golden_file::assert_golden;
+
+/// The Kubernetes that is rendered for, whatever the helm.
+const KUBERNETES: &str = "1.36.3";
+
+/// Values beside the chart's own, `deploy/chart/tests/values/NAME.yaml`.
+const VALUES: [&str; 4] = ["all-on", "kubelet", "none", "openshift"];
+
+/// Written by generators of their own, and long.
+const GENERATED: [&str; 2] = ["dashboards.yaml", "prometheusrule.yaml"];
+
+fn deploy(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../deploy")
+        .join(path)
+}
+
+fn values_file(name: &str) -> String {
+    let file = deploy("chart/tests/values").join(format!("{name}.yaml"));
+    file.display().to_string()
+}
+
+fn helm(args: &[&str]) -> Output {
+    let mut command = Command::new("helm");
+    command.args(args).args(["--kube-version", KUBERNETES]);
+    command.output().expect("helm can be started")
+}
+
+/// What the chart becomes with these flags, as (template, document).
+fn render(flags: &[&str]) -> Vec<(String, String)> {
+    let chart = deploy("chart/virtlens").display().to_string();
+    let mut args = vec!["template", "virtlens", &chart, "--namespace", "virtlens"];
+    args.extend(flags);
+    let output = helm(&args);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).expect("helm writes UTF-8");
+    let documents = text.strip_prefix("---\n").expect("a document has a head");
+    documents
+        .split("\n---\n")
+        .map(|document| {
+            let (source, body) = document.split_once('\n').expect("a document has lines");
+            let template = source.strip_prefix("# Source: virtlens/templates/");
+            let template = template.unwrap_or_else(|| panic!("where from? {document}"));
+            (template.to_owned(), body.trim_end().to_owned())
+        })
+        .collect()
+}
+
+fn join<'d>(documents: impl IntoIterator<Item = &'d str>) -> String {
+    let mut text = String::new();
+    for document in documents {
+        text += "---\n";
+        text += document;
+        text += "\n";
+    }
+    text
+}
+
+fn parse(document: &str) -> Value {
+    serde_norway::from_str(document).unwrap_or_else(|error| panic!("{error}: {document}"))
+}
+
+#[test]
+fn the_chart_renders_as_reviewed() {
+    if !need::all("the_chart_renders_as_reviewed", [need::helm()]) {
+        return;
+    }
+    for name in ["default"].into_iter().chain(VALUES) {
+        let file = values_file(name);
+        let flags: &[&str] = if name == "default" {
+            &[]
+        } else {
+            &["--values", &file]
+        };
+        let documents = render(flags);
+        let reviewed = documents
+            .iter()
+            .filter(|(template, _)| !GENERATED.contains(&&**template))
+            .map(|(_, body)| &**body);
+        let golden = deploy("chart/tests/golden").join(format!("{name}.yaml"));
+        assert_golden(golden, &join(reviewed));
+    }
+}
+
+/// They are the chart's, for who has no helm.
+#[test]
+fn the_plain_manifests_are_the_charts() {
+    if !need::all("the_plain_manifests", [need::helm()]) {
+        return;
+    }
+    let head = "# Made of the chart, deploy/chart/virtlens, with its own values:\n\
+                # UPDATE_GOLDEN=1 cargo test -p virtlens-tests --test unprivileged chart\n";
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: virtlens\n  labels:\n    \
+                     # Its pods see the host's processes.\n    \
+                     pod-security.kubernetes.io/enforce: privileged";
+    let documents = render(&["--skip-tests"]);
+    let bodies = documents.iter().map(|(_, body)| &**body);
+    let manifests = join([namespace].into_iter().chain(bodies));
+    let of_helm = |line: &&str| line.contains("helm.sh/") || line.contains("managed-by: Helm");
+    let lines = manifests.lines().filter(|line| !of_helm(line));
+    let manifests = lines.collect::<Vec<_>>().join("\n") + "\n";
+    assert_golden(
+        deploy("manifests/virtlens.yaml"),
+        &(head.to_owned() + &manifests),
+    );
+}
+
+#[test]
+fn helm_finds_nothing_to_complain_of() {
+    if !need::all("helm_finds_nothing", [need::helm()]) {
+        return;
+    }
+    let chart = deploy("chart/virtlens").display().to_string();
+    for file in VALUES.map(values_file) {
+        let output = helm(&["lint", "--strict", "--quiet", "--values", &file, &chart]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{file}: {said}{output:?}");
+    }
+}
+
+#[test]
+fn values_that_the_chart_does_not_know_are_refused() {
+    if !need::all("values_are_refused", [need::helm()]) {
+        return;
+    }
+    let chart = deploy("chart/virtlens").display().to_string();
+    let renders = |set: &str| helm(&["template", &chart, "--set", set]).status.success();
+    assert!(renders("web.port=9000"));
+    for wrong in [
+        "web.prot=9000",
+        "web.port=0",
+        "metadata.source=magic",
+        "resources=1",
+    ] {
+        assert!(!renders(wrong), "{wrong}");
+    }
+}
+
+/// What is generated for Prometheus and Grafana goes into the chart whole.
+#[test]
+fn rules_and_dashboards_in_the_chart_are_all_deployed() {
+    if !need::all("rules_and_dashboards", [need::helm()]) {
+        return;
+    }
+    let flags = ["--values", &values_file("all-on")];
+    let documents = render(&flags);
+    let of = |wanted: &str| {
+        let all = documents.iter().filter(|(template, _)| template == wanted);
+        all.map(|(_, body)| parse(body)).collect::<Vec<_>>()
+    };
+    let dashboards: BTreeSet<String> = of("dashboards.yaml")
+        .iter()
+        .flat_map(|map| map["data"].as_object().expect("data").clone())
+        .map(|(name, text)| {
+            let path = deploy("chart/virtlens/files/dashboards").join(&name);
+            let file = fs::read_to_string(path).expect("it is a file of the chart");
+            assert_eq!(text.as_str(), Some(file.trim_end()), "{name}");
+            name
+        })
+        .collect();
+    assert_eq!(dashboards, files("dashboards"));
+    let groups: usize = of("prometheusrule.yaml")
+        .iter()
+        .map(|rule| rule["spec"]["groups"].as_array().expect("groups").len())
+        .sum();
+    let written: usize = files("rules")
+        .iter()
+        .map(|name| fs::read_to_string(deploy("chart/virtlens/files/rules").join(name)))
+        .map(|text| {
+            parse(&text.expect("a file"))["groups"]
+                .as_array()
+                .expect("groups")
+                .len()
+        })
+        .sum();
+    assert_eq!(groups, written);
+}
+
+/// Names in a folder of the chart's files; none where there is no folder.
+fn files(folder: &str) -> BTreeSet<String> {
+    let entries = fs::read_dir(deploy("chart/virtlens/files").join(folder));
+    let entries = entries.into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().into_string().expect("UTF-8"));
+    names.collect()
+}
+
+fn capabilities_of_the_chart() -> BTreeSet<String> {
+    let values = parse(&fs::read_to_string(deploy("chart/virtlens/values.yaml")).expect("values"));
+    let added = values["securityContext"]["capabilities"]["add"].clone();
+    serde_json::from_value(added).expect("a list of names")
+}
+
+/// What a pod may do a service may do, and no more.
+#[test]
+fn the_unit_has_the_charts_capabilities() {
+    let unit = fs::read_to_string(deploy("systemd/virtlens.service")).expect("a unit");
+    let line = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+    let names = line.expect("it bounds them").split(' ');
+    let names: BTreeSet<String> = names
+        .map(|name| name.strip_prefix("CAP_").expect("a capability").to_owned())
+        .collect();
+    assert_eq!(names, capabilities_of_the_chart());
+}
+
+/// systemd knows every line, and thinks well of the whole.
+#[test]
+fn systemd_accepts_the_unit() {
+    if !need::all("systemd_accepts_the_unit", [need::systemd_analyze()]) {
+        return;
+    }
+    let unit = fs::read_to_string(deploy("systemd/virtlens.service")).expect("a unit");
+    let dir = tempfile::tempdir().expect("there is room for a folder");
+    let path = dir.path().join("virtlens.service");
+    // It looks for the program.
+    let unit = unit.replace("/usr/local/bin/virtlens", "/bin/true");
+    fs::write(&path, unit).expect("a file can be written");
+    // Exposure of 3.0 of 10 and less is what it calls OK.
+    let security = ["security", "--offline=true", "--threshold=30", "--no-pager"];
+    for verb in [&["verify"][..], &security] {
+        let mut analyze = Command::new("systemd-analyze");
+        let output = analyze.args(verb).arg(&path).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{said}{output:?}"
+        );
+    }
+}
+
+#[test]
+fn the_charts_version_is_the_programs() {
+    let chart = parse(&fs::read_to_string(deploy("chart/virtlens/Chart.yaml")).expect("a chart"));
+    for key in ["version", "appVersion"] {
+        assert_eq!(chart[key], env!("CARGO_PKG_VERSION"), "{key}");
+    }
+}
