@@ -4,6 +4,7 @@
 //! Tests here run one after another (`--test-threads=1`, as `make test` does):
 //! they measure CPU time on a machine that may have two CPUs.
 
+mod capabilities;
 mod conservation;
 mod degraded;
 mod doctor;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -59,6 +59,18 @@ impl Launch {
         self
     }
 
+    /// Lets the child change what it is before the program starts. It may only
+    /// make system calls: the child has one thread of many, and their locks.
+    #[must_use]
+    pub fn before_exec(
+        mut self,
+        change: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        // SAFETY: between fork and exec only system calls are made.
+        unsafe { self.command.pre_exec(change) };
+        self
+    }
+
     /// Starts it as it is: the child is the caller's to end.
     pub fn spawn(mut self) -> Child {
         self.command
@@ -72,7 +84,7 @@ impl Launch {
             // SAFETY: prctl reads plain numbers.
             match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } {
                 0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
+                _ => Err(io::Error::last_os_error()),
             }
         };
         // SAFETY: prctl is allowed between fork and exec.

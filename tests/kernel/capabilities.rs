@@ -1,0 +1,310 @@
+//! The program with the chart's capabilities and no others: it sees what root
+//! sees. Then with each of them taken away: that is what it is for.
+//!
+//! The VM is of another user and has no capabilities, as `KubeVirt`'s are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::{fs, io, ptr};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use virtlens_tests::{Minivm, binary, need};
+
+/// Where the set stands.
+const VALUES: &str = include_str!("../../deploy/chart/virtlens/values.yaml");
+
+/// `include/uapi/linux/capability.h`.
+const NUMBERS: [(&str, u32); 5] = [
+    ("DAC_READ_SEARCH", 2),
+    ("SYS_PTRACE", 19),
+    ("SYS_RESOURCE", 24),
+    ("PERFMON", 38),
+    ("BPF", 39),
+];
+
+/// The user that `KubeVirt`'s QEMU is.
+const QEMU_USER: libc::uid_t = 107;
+
+type Set = BTreeSet<String>;
+
+/// What the chart gives.
+fn chart() -> Set {
+    let values: Value = serde_norway::from_str(VALUES).expect("it is YAML");
+    let added = &values["securityContext"]["capabilities"]["add"];
+    let names = added.as_array().expect("a list").iter();
+    names
+        .map(|name| name.as_str().expect("a name").to_owned())
+        .collect()
+}
+
+/// What a kernel wants beside that which counts BPF maps as locked memory: that
+/// ended in v5.11 ("bpf: Use memcg-based memory accounting"), with which task
+/// storage came.
+fn given() -> Set {
+    let mut set = chart();
+    if maps_are_locked_memory() {
+        set.insert("SYS_RESOURCE".to_owned());
+    }
+    set
+}
+
+fn maps_are_locked_memory() -> bool {
+    let types = fs::read("/sys/kernel/btf/vmlinux").expect("the kernel has types");
+    let name = b"BPF_MAP_TYPE_TASK_STORAGE";
+    !types.windows(name.len()).any(|part| part == name)
+}
+
+fn without(mut set: Set, name: &str) -> Set {
+    assert!(set.remove(name), "the chart gives {name}");
+    set
+}
+
+fn done(result: libc::c_int) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The program as a container runtime starts it: root, with this set at most,
+/// and no way to more. `None` is root with everything.
+fn virtlens(set: Option<&Set>, args: &[&str]) -> Command {
+    let mut command = Command::new(binary("virtlens"));
+    command.env_clear().args(args).stdin(Stdio::null());
+    let Some(set) = set else { return command };
+    let kept: Vec<u32> = set.iter().map(|name| number(name)).collect();
+    let bound = move || {
+        // What a process may lock unless told otherwise.
+        let locked = libc::rlimit {
+            rlim_cur: 64 << 10,
+            rlim_max: 64 << 10,
+        };
+        // SAFETY: these calls read plain numbers and a live struct.
+        unsafe {
+            done(libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const locked))?;
+            done(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
+            // It refuses the first number that is no capability.
+            let mut all = 0..;
+            while let Some(one) = all.next()
+                && (kept.contains(&one) || libc::prctl(libc::PR_CAPBSET_DROP, one) == 0)
+            {
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec only system calls are made; the list was made before.
+    unsafe { command.pre_exec(bound) };
+    command
+}
+
+fn number(name: &str) -> u32 {
+    let found = NUMBERS.iter().find(|(known, _)| *known == name);
+    found.unwrap_or_else(|| panic!("{name}: which number?")).1
+}
+
+fn ready(test: &str) -> bool {
+    need::all(test, [need::root(), need::kvm(), need::bpf(), need::btf()])
+}
+
+/// A VM of a user without privileges. The device is let in by another node of
+/// it, which only its own mount namespace has: the host's stays as it is.
+fn guest() -> (Minivm, TempDir) {
+    let dir = tempfile::tempdir().expect("there is room for a folder");
+    let path = |name: &str| dir.path().join(name);
+    let open = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+    };
+    open(dir.path(), 0o755);
+    // The build directory may be closed to others.
+    fs::copy(binary("minivm"), path("minivm")).expect("there is room for a program");
+    let text = |path: &Path| CString::new(path.as_os_str().as_bytes()).expect("no NUL");
+    let (node, device) = (text(&path("kvm")), libc::makedev(10, 232));
+    // SAFETY: the string is live.
+    done(unsafe { libc::mknod(node.as_ptr(), libc::S_IFCHR, device) }).expect("a device node");
+    open(&path("kvm"), 0o666);
+    let become_user = move || {
+        let (none, all) = (ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
+        // SAFETY: these calls read plain numbers and live strings.
+        unsafe {
+            done(libc::unshare(libc::CLONE_NEWNS))?;
+            done(libc::mount(none, c"/".as_ptr(), none, all, ptr::null()))?;
+            let (kvm, bind) = (c"/dev/kvm".as_ptr(), libc::MS_BIND);
+            done(libc::mount(node.as_ptr(), kvm, none, bind, ptr::null()))?;
+            done(libc::setgroups(0, ptr::null()))?;
+            done(libc::setgid(QEMU_USER))?;
+            done(libc::setuid(QEMU_USER))
+        }
+    };
+    let launch = virtlens_tests::Launch::new(path("minivm"))
+        .args(["--vcpus", "2", "--mem", "16M", "--name", "of-another-user"])
+        .before_exec(become_user);
+    (Minivm::start_launch(launch), dir)
+}
+
+/// What a reading tells, without its numbers.
+#[derive(Debug, PartialEq)]
+struct Sight {
+    /// Each source, whether it is up, and why not.
+    sources: BTreeMap<String, String>,
+    /// What is known of the VM: the paths of its values. `None`: it is not seen.
+    vm: Option<BTreeSet<String>>,
+}
+
+fn sight(set: Option<&Set>, guest: &Minivm) -> Sight {
+    let snapshot = snapshot(virtlens(set, &["snapshot", "-o", "json"]));
+    let sources = snapshot["sources"].as_array().expect("a list").iter();
+    let vm = vm(&snapshot, guest).map(|vm| {
+        let mut known = BTreeSet::new();
+        note_known(vm, String::new(), &mut known);
+        known
+    });
+    Sight {
+        sources: sources
+            .map(|one| {
+                (
+                    one["name"].to_string(),
+                    format!("{} {}", one["up"], one["reason"]),
+                )
+            })
+            .collect(),
+        vm,
+    }
+}
+
+fn snapshot(mut command: Command) -> Value {
+    let output = command.output().expect("root may bound a child");
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn vm<'v>(snapshot: &'v Value, guest: &Minivm) -> Option<&'v Value> {
+    let vms = snapshot["vms"].as_array().expect("a list");
+    vms.iter().find(|vm| vm["pid"] == guest.pid())
+}
+
+fn note_known(value: &Value, path: String, known: &mut BTreeSet<String>) {
+    match value {
+        Value::Null => {}
+        Value::Object(map) => {
+            for (key, value) in map {
+                note_known(value, format!("{path}.{key}"), known);
+            }
+        }
+        Value::Array(list) => {
+            for (index, value) in list.iter().enumerate() {
+                note_known(value, format!("{path}[{index}]"), known);
+            }
+        }
+        _ => drop(known.insert(path)),
+    }
+}
+
+#[test]
+fn with_the_charts_capabilities_it_sees_what_root_sees() {
+    if !ready("it_sees_what_root_sees") {
+        return;
+    }
+    let (guest, _dir) = guest();
+    let root = sight(None, &guest);
+    assert!(root.vm.is_some(), "root sees it");
+    assert_eq!(sight(Some(&given()), &guest), root);
+}
+
+#[test]
+fn without_bpf_or_perfmon_nothing_is_loaded() {
+    if !ready("without_bpf_or_perfmon") {
+        return;
+    }
+    let (guest, _dir) = guest();
+    for name in ["BPF", "PERFMON"] {
+        let sight = sight(Some(&without(given(), name)), &guest);
+        let pass = &sight.sources["\"task_pass\""];
+        assert!(pass.starts_with("false"), "without {name}: {pass}");
+    }
+}
+
+/// What the chart leaves out is not needed, or is where its text says so.
+#[test]
+fn without_sys_resource_a_kernel_that_locks_maps_loads_nothing() {
+    if !ready("without_sys_resource") {
+        return;
+    }
+    let (guest, _dir) = guest();
+    let sight = sight(Some(&chart()), &guest);
+    let pass = &sight.sources["\"task_pass\""];
+    let locked = maps_are_locked_memory();
+    assert_eq!(pass.starts_with("true"), !locked, "{pass}");
+}
+
+/// Without BPF a VM is known by the files that its process has open: the
+/// directory of them is its user's (DAC), what they are is for who may trace it.
+#[test]
+fn without_bpf_a_vm_of_another_user_needs_two_capabilities() {
+    let extra = "DAC_READ_SEARCH";
+    if !ready("a_vm_of_another_user_needs_two") {
+        return;
+    }
+    assert!(!chart().contains(extra), "for hosts without BPF only");
+    let (guest, _dir) = guest();
+    let mut both = without(given(), "BPF");
+    both.insert(extra.to_owned());
+    let seen = |set: &Set| sight(Some(set), &guest).vm.is_some();
+    assert!(seen(&both));
+    for name in ["SYS_PTRACE", extra] {
+        assert!(!seen(&without(both.clone(), name)), "without {name}");
+    }
+}
+
+/// Where a VM's RAM lies stands in its /proc/PID/maps, which is for who may
+/// trace it. A kernel without programs at its functions asks nobody for that.
+#[test]
+fn without_sys_ptrace_memory_that_comes_back_is_not_seen() {
+    if !ready("memory_that_comes_back") {
+        return;
+    }
+    let (mut guest, _dir) = guest();
+    let source = sight(None, &guest).sources["\"memory\""].clone();
+    if !source.starts_with("true") {
+        assert!(source.contains("fentry"), "off for what is known: {source}");
+        return;
+    }
+    assert!(discards(&given(), &mut guest) > 0);
+    let blind = without(given(), "SYS_PTRACE");
+    assert_eq!(discards(&blind, &mut guest), 0);
+}
+
+/// How many times the VM gave memory back, by a program that watched while it
+/// did so all the time.
+fn discards(set: &Set, guest: &mut Minivm) -> u64 {
+    let out = tempfile::NamedTempFile::new().expect("there is room for a file");
+    let file = out.reopen().expect("it is ours");
+    let args = ["snapshot", "--interval", "1s", "-o", "json"];
+    let mut child = virtlens(Some(set), &args)
+        .stdout(file)
+        .spawn()
+        .expect("it starts");
+    let status = loop {
+        guest.command("touch 0 4M");
+        guest.command("madvise dontneed 0 2M 2");
+        if let Some(status) = child.try_wait().expect("a child can be waited for") {
+            break status;
+        }
+    };
+    assert!(status.success(), "{status}");
+    let text = fs::read(out.path()).expect("it was written");
+    let snapshot: Value = serde_json::from_slice(&text).expect("JSON");
+    let vm = vm(&snapshot, guest).expect("BPF finds it");
+    let classes = vm["memory"]["discards"].as_object();
+    classes.map_or(0, |classes| {
+        let events = classes
+            .values()
+            .filter_map(|class| class["events"].as_u64());
+        events.sum()
+    })
+}
