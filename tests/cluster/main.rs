@@ -1,6 +1,8 @@
 //! What virtlens is in a cluster, told by a real API server: `make cluster-test`
 //! builds its programs and runs this.
 
+mod chart;
+mod container;
 mod pods;
 mod proxy;
 mod server;

@@ -1,0 +1,252 @@
+//! The chart on a real API server: it is taken strictly, and the agent's
+//! account may do what it needs and nothing else.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use virtlens_tests::{ApiServer, need};
+
+const NAMESPACE: &str = "virtlens";
+const ACCOUNT: &str = "system:serviceaccount:virtlens:virtlens";
+
+fn deploy(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../deploy")
+        .join(path)
+}
+
+fn text(path: PathBuf) -> String {
+    path.into_os_string()
+        .into_string()
+        .expect("paths here are UTF-8")
+}
+
+fn helm(server: &ApiServer, args: &[&str]) -> Output {
+    let mut command = Command::new("helm");
+    command.args(args).args(["--namespace", NAMESPACE]);
+    command.env("KUBECONFIG", server.kubeconfig());
+    command.output().expect("helm can be started")
+}
+
+/// helm with a verb and the release; fails with what it complained of.
+fn with_chart(server: &ApiServer, verb: &str, flags: &[&str]) {
+    let chart = text(deploy("chart/virtlens"));
+    let args = [&[verb, "virtlens", &chart], flags].concat();
+    let output = helm(server, &args);
+    assert!(output.status.success(), "{args:?}: {output:?}");
+}
+
+fn ready(test: &str) -> bool {
+    need::all(test, [need::api_server(), need::helm()])
+}
+
+fn server() -> ApiServer {
+    let server = ApiServer::start();
+    server.ask(["create", "namespace", NAMESPACE]);
+    server
+}
+
+#[test]
+fn the_chart_is_installed_upgraded_and_removed_without_a_trace() {
+    if !ready("the_chart_is_installed") {
+        return;
+    }
+    let server = server();
+    let kinds = "daemonset,configmap,service,serviceaccount,networkpolicy,pod";
+    let list = || {
+        let namespaced = server.ask(["get", kinds, "-n", NAMESPACE, "-o", "name"]);
+        let cluster = server.ask(["get", "clusterrole,clusterrolebinding", "-o", "name"]);
+        let names = namespaced.lines().chain(cluster.lines()).map(str::to_owned);
+        names.collect::<BTreeSet<_>>()
+    };
+    let before = list();
+    with_chart(&server, "install", &[]);
+    let installed = list();
+    let added: BTreeSet<_> = installed.difference(&before).map(String::as_str).collect();
+    let expected = [
+        "clusterrole.rbac.authorization.k8s.io/virtlens",
+        "clusterrolebinding.rbac.authorization.k8s.io/virtlens",
+        "configmap/virtlens",
+        "daemonset.apps/virtlens",
+        "serviceaccount/virtlens",
+    ];
+    assert_eq!(added, BTreeSet::from(expected));
+    let checksum = || {
+        let path = "jsonpath={.spec.template.metadata.annotations.checksum/config}";
+        server.ask(["get", "daemonset", "virtlens", "-n", NAMESPACE, "-o", path])
+    };
+    let first = checksum();
+    // No role is needed any more, and the agents have to start again.
+    with_chart(
+        &server,
+        "upgrade",
+        &["--set", "metadata.source=none,service.enabled=true"],
+    );
+    let upgraded = list();
+    assert!(upgraded.contains("service/virtlens"));
+    assert!(!upgraded.contains(expected[0]), "{upgraded:?}");
+    assert_ne!(checksum(), first);
+    let removed = helm(&server, &["uninstall", "virtlens"]);
+    assert!(removed.status.success(), "{removed:?}");
+    assert_eq!(list(), before);
+}
+
+/// All variants, with the kinds of the Prometheus operator and of `OpenShift`.
+#[test]
+fn everything_that_is_rendered_is_taken_strictly() {
+    if !ready("everything_is_taken_strictly") || !need::all("everything", [crds().map(drop)]) {
+        return;
+    }
+    let server = server();
+    define_kinds(&server);
+    let dry = |file: &str| {
+        let args = [
+            "apply",
+            "--server-side",
+            "--dry-run=server",
+            "--validate=strict",
+            "-f",
+            file,
+        ];
+        server
+            .kubectl(args)
+            .output()
+            .expect("kubectl can be started")
+    };
+    for file in rendered() {
+        let output = dry(&text(file.clone()));
+        assert!(output.status.success(), "{file:?}: {output:?}");
+    }
+    // It would say so.
+    let wrong = tempfile::NamedTempFile::new().expect("there is room for a file");
+    let default = std::fs::read_to_string(deploy("chart/tests/golden/default.yaml"));
+    let misspelt = default
+        .expect("it was read above")
+        .replace("hostPID:", "hostPid:");
+    std::fs::write(wrong.path(), misspelt).expect("a file can be written");
+    let output = dry(&wrong.path().display().to_string());
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && complaint.contains("hostPid"),
+        "{output:?}"
+    );
+}
+
+/// What the chart became in the tests that need no cluster.
+fn rendered() -> Vec<PathBuf> {
+    let folder = std::fs::read_dir(deploy("chart/tests/golden")).expect("a folder");
+    let mut files: Vec<PathBuf> = folder.map(|entry| entry.expect("a file").path()).collect();
+    files.push(deploy("manifests/virtlens.yaml"));
+    assert!(files.len() > 4, "{files:?}");
+    files
+}
+
+/// Directories of definitions, which `VIRTLENS_CRDS` names.
+fn crds() -> Result<Vec<PathBuf>, need::Missing> {
+    let list = env::var_os("VIRTLENS_CRDS").unwrap_or_default();
+    need::that(
+        "crds",
+        !list.is_empty(),
+        "VIRTLENS_CRDS names no directories",
+    )?;
+    Ok(env::split_paths(&list).collect())
+}
+
+fn define_kinds(server: &ApiServer) {
+    for directory in crds().expect("the test asked") {
+        let directory = text(directory);
+        // Larger than what kubectl would note of them otherwise.
+        server.ask(["apply", "--server-side", "-f", &directory]);
+        let wait = [
+            "wait",
+            "--for=condition=Established",
+            "--timeout=60s",
+            "-f",
+            &directory,
+        ];
+        server.ask(wait);
+    }
+}
+
+/// What an account may, by the API server: a line for each kind of thing.
+fn rights(server: &ApiServer, account: &str) -> BTreeSet<String> {
+    let list = server.ask(["auth", "can-i", "--list", "--no-headers", "--as", account]);
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    list.lines().map(words).collect()
+}
+
+#[test]
+fn the_agents_account_may_do_what_it_needs_and_nothing_else() {
+    if !ready("the_agents_account") {
+        return;
+    }
+    let server = server();
+    // An account to which nobody gave anything.
+    let nobody = rights(&server, "system:serviceaccount:virtlens:nobody");
+    with_chart(&server, "install", &[]);
+    for (values, expected) in [
+        ("metadata.source=apiserver", vec!["pods [] [] [list watch]"]),
+        ("metadata.source=kubelet", vec!["nodes/pods [] [] [get]"]),
+        ("metadata.source=none", vec![]),
+        (
+            "metadata.source=none,web.auth=kubernetes",
+            vec![
+                "subjectaccessreviews.authorization.k8s.io [] [] [create]",
+                "tokenreviews.authentication.k8s.io [] [] [create]",
+            ],
+        ),
+    ] {
+        with_chart(&server, "upgrade", &["--set", values]);
+        let rights = rights(&server, ACCOUNT);
+        let more: Vec<_> = rights.difference(&nobody).map(String::as_str).collect();
+        assert_eq!(more, expected, "{values}");
+    }
+}
+
+/// The same, asked with the token that a pod gets.
+#[test]
+fn with_a_bound_token_pods_are_listed_and_all_else_is_refused() {
+    if !ready("with_a_bound_token") {
+        return;
+    }
+    let server = server();
+    with_chart(&server, "install", &[]);
+    let token = server.ask(["create", "token", "virtlens", "-n", NAMESPACE]);
+    let may = |args: &[&str]| {
+        let args = args.iter().copied().chain(["--token", token.trim()]);
+        let output = server
+            .kubectl(args)
+            .output()
+            .expect("kubectl can be started");
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            output.status.success() || complaint.to_lowercase().contains("forbidden"),
+            "{complaint}"
+        );
+        output.status.success()
+    };
+    assert!(may(&["get", "pods", "--all-namespaces"]));
+    let watch = "/api/v1/pods?watch=true&timeoutSeconds=1&fieldSelector=spec.nodeName%3Da";
+    assert!(may(&["get", "--raw", watch]));
+    for refused in [
+        "/api/v1/secrets",
+        "/api/v1/configmaps",
+        "/api/v1/nodes",
+        "/api/v1/nodes/a/proxy/pods",
+        "/api/v1/namespaces/virtlens/pods/a",
+        "/api/v1/namespaces/virtlens/pods/a/log",
+        "/apis/apps/v1/daemonsets",
+        "/metrics",
+    ] {
+        assert!(!may(&["get", "--raw", refused]), "{refused}");
+    }
+    for verb in [
+        &["delete", "--raw", "/api/v1/namespaces/virtlens/pods/a"][..],
+        &["run", "a", "--image=a", "-n", NAMESPACE],
+        &["create", "token", "virtlens", "-n", NAMESPACE],
+    ] {
+        assert!(!may(verb), "{verb:?}");
+    }
+}

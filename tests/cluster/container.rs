@@ -1,0 +1,289 @@
+//! The image, run by containerd and runc as a kubelet would have them run it:
+//! with the security context, mounts and pid namespace of the chart's
+//! `DaemonSet`, and containerd's default seccomp profile.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use virtlens_tests::{Launch, Minivm, eventually, need};
+
+/// The chart's objects with its own values, as a test elsewhere holds them.
+const RENDERED: &str = include_str!("../../deploy/chart/tests/golden/default.yaml");
+const IMAGE: &str = concat!("docker.io/library/virtlens:", env!("CARGO_PKG_VERSION"));
+/// What containers have of it; the kernel's number of each is its bit.
+const CAPABILITIES: [(&str, u32); 3] = [("SYS_PTRACE", 19), ("PERFMON", 38), ("BPF", 39)];
+
+/// A containerd of the test's own; it and its containers end with it.
+struct Containerd {
+    dir: TempDir,
+    child: Child,
+}
+
+impl Containerd {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().expect("there is room for a folder");
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        let config = format!(
+            "version = 2\nroot = {:?}\nstate = {:?}\n\
+             disabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n\
+             [grpc]\naddress = {:?}\n[ttrpc]\naddress = {:?}\n",
+            path("root"),
+            path("state"),
+            path("socket"),
+            path("ttrpc")
+        );
+        fs::write(path("config.toml"), config).expect("a file can be written");
+        let log = fs::File::create(path("log")).expect("a file can be made");
+        let child = Command::new("containerd")
+            .args(["--config", &path("config.toml")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("containerd is in PATH");
+        let this = Self { dir, child };
+        eventually("containerd answers", || {
+            let output = this.ctr(&["version"]).output();
+            output
+                .expect("ctr is in PATH")
+                .status
+                .success()
+                .then_some(())
+        });
+        this
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).display().to_string()
+    }
+
+    fn ctr(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("ctr");
+        command.args(["--address", &self.path("socket")]).args(args);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn ask(&self, args: &[&str]) -> String {
+        let output = self.ctr(args).output().expect("ctr is in PATH");
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        String::from_utf8(output.stdout).expect("ctr writes UTF-8")
+    }
+
+    /// What containerd makes of the image by itself, its default seccomp profile
+    /// for these capabilities among it.
+    fn spec(&self, capabilities: &[String]) -> Value {
+        let mut args = vec!["containers", "create", "--seccomp"];
+        for name in capabilities {
+            args.extend(["--cap-add", name]);
+        }
+        args.extend([IMAGE, "template"]);
+        self.ask(&args);
+        let info = self.ask(&["containers", "info", "template"]);
+        let mut info: Value = serde_json::from_str(&info).expect("JSON");
+        info["Spec"].take()
+    }
+}
+
+impl Drop for Containerd {
+    fn drop(&mut self) {
+        // None of these may be there any more.
+        drop(
+            self.ctr(&["tasks", "kill", "--signal", "KILL", "agent"])
+                .output(),
+        );
+        drop(self.ctr(&["tasks", "delete", "--force", "agent"]).output());
+        drop(
+            self.ctr(&["images", "unmount", &self.path("rootfs")])
+                .output(),
+        );
+        // SAFETY: kill reads plain numbers.
+        unsafe { libc::kill(self.child.id().cast_signed(), libc::SIGTERM) };
+        drop(self.child.wait());
+    }
+}
+
+/// The pod that the chart's `DaemonSet` makes.
+fn pod() -> Value {
+    let documents = RENDERED.split("---\n").skip(1);
+    let parsed = documents.map(|one| serde_norway::from_str::<Value>(one).expect("YAML"));
+    let mut all = parsed.filter(|one| one["kind"] == "DaemonSet");
+    all.next().expect("there is one")["spec"]["template"]["spec"].clone()
+}
+
+fn names(list: &Value) -> Vec<String> {
+    let names = list.as_array().expect("a list").iter();
+    let prefixed = names.map(|name| format!("CAP_{}", name.as_str().expect("a name")));
+    prefixed.collect()
+}
+
+/// Changes what containerd does by itself to what the pod says, as a kubelet
+/// tells it over CRI.
+fn apply(pod: &Value, spec: &mut Value, rootfs: &Path, port: u16) {
+    let container = &pod["containers"][0];
+    let security = &container["securityContext"];
+    assert_eq!(security["capabilities"]["drop"], json!(["ALL"]));
+    assert_eq!(
+        pod["securityContext"]["seccompProfile"]["type"],
+        "RuntimeDefault"
+    );
+    let set = names(&security["capabilities"]["add"]);
+    let process = &mut spec["process"];
+    process["capabilities"] = json!({"bounding": set, "effective": set, "permitted": set});
+    process["noNewPrivileges"] = json!(security["allowPrivilegeEscalation"] == false);
+    process["user"] = json!({"uid": security["runAsUser"], "gid": security["runAsGroup"]});
+    assert_eq!(
+        process["args"],
+        json!(["/usr/bin/virtlens", "run"]),
+        "the image's own"
+    );
+    assert_eq!(container["args"], json!(["run"]), "the pod's are those");
+    let args = process["args"].as_array_mut().expect("a list");
+    args.extend([json!("--listen"), json!(format!("127.0.0.1:{port}"))]);
+    let readonly = &security["readOnlyRootFilesystem"];
+    spec["root"] = json!({"path": rootfs, "readonly": readonly});
+    // The host's network stands in for the pod's, so that the test can ask.
+    assert_eq!(pod["hostPID"], true);
+    let namespaces = spec["linux"]["namespaces"].as_array_mut().expect("a list");
+    namespaces.retain(|one| one["type"] != "pid" && one["type"] != "network");
+    let mounts = spec["mounts"].as_array_mut().expect("a list");
+    for (from, to) in host_paths(pod) {
+        mounts.retain(|mount| mount["destination"] != *to);
+        let options = ["rbind", "ro"];
+        mounts.push(json!({
+            "type": "bind", "source": from, "destination": to, "options": options,
+        }));
+    }
+}
+
+/// Which folder of the host is mounted where.
+fn host_paths(pod: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let volumes = pod["volumes"].as_array().expect("a list").iter();
+    let mounts = pod["containers"][0]["volumeMounts"]
+        .as_array()
+        .expect("a list");
+    volumes
+        .filter(|volume| volume["hostPath"].is_object())
+        .map(|volume| {
+            let mount = mounts.iter().find(|mount| mount["name"] == volume["name"]);
+            let mount = mount.expect("a volume is mounted");
+            assert_eq!(mount["readOnly"], true, "{volume}");
+            (text(&volume["hostPath"]["path"]), text(&mount["mountPath"]))
+        })
+        .collect()
+}
+
+fn get(port: u16, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
+
+fn image() -> Result<PathBuf, need::Missing> {
+    let path = PathBuf::from(std::env::var_os("VIRTLENS_IMAGE").unwrap_or_default());
+    need::that("image", path.is_file(), "VIRTLENS_IMAGE names no archive")?;
+    Ok(path)
+}
+
+#[test]
+fn the_image_with_what_the_chart_gives_it_finds_a_vm_of_the_host() {
+    let needs = [
+        need::root(),
+        need::kvm(),
+        need::bpf(),
+        need::containerd(),
+        image().map(drop),
+    ];
+    if !need::all("the_image_finds_a_vm", needs) {
+        return;
+    }
+    let containerd = Containerd::start();
+    let archive = image().expect("it was asked for").display().to_string();
+    containerd.ask(&["images", "import", &archive]);
+    let rootfs = containerd.path("rootfs");
+    fs::create_dir(&rootfs).expect("there is room for a folder");
+    containerd.ask(&["images", "mount", "--rw", IMAGE, &rootfs]);
+    let pod = pod();
+    let added = &pod["containers"][0]["securityContext"]["capabilities"]["add"];
+    let mut spec = containerd.spec(&names(added));
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = free.local_addr().expect("it has an address").port();
+    drop(free);
+    apply(&pod, &mut spec, Path::new(&rootfs), port);
+    let file = containerd.path("spec.json");
+    fs::write(&file, spec.to_string()).expect("a file can be written");
+
+    let mut guest = Minivm::start(["--vcpus", "2", "--name", "of-the-host"]);
+    guest.burn_vcpus("all", 20);
+    let run = ["run", "--detach", "--config", &file, "agent"];
+    let child = Launch::new("ctr")
+        .args(["--address", &containerd.path("socket")])
+        .args(run);
+    let status = child.spawn().wait().expect("a child can be waited for");
+    assert!(status.success(), "{status}");
+    let metrics = eventually("the agent answers", || get(port, "/metrics"));
+    let has = |words: &[&str]| {
+        let of = |line: &str| words.iter().all(|word| line.contains(word));
+        assert!(metrics.lines().any(of), "{words:?} is not in {metrics}");
+    };
+    has(&["virtlens_vm_info", "vm=\"of-the-host\""]);
+    has(&[
+        "virtlens_cpu_seconds_total",
+        "vm=\"of-the-host\"",
+        "role=\"vcpu\"",
+    ]);
+    for source in [
+        "task_pass",
+        "file_pass",
+        "lifetime",
+        "placement",
+        "cgroups",
+        "topology",
+    ] {
+        has(&[&format!("virtlens_source_up{{source=\"{source}\"}} 1")]);
+    }
+    assert!(get(port, "/readyz").is_some_and(|answer| answer.contains(" 200 ")));
+    assert_bound(&containerd, added);
+}
+
+/// The kernel says that the agent has what the chart names and no more.
+fn assert_bound(containerd: &Containerd, added: &Value) {
+    let list = containerd.ask(&["tasks", "list"]);
+    let line = list.lines().find(|line| line.starts_with("agent"));
+    let pid = line.and_then(|line| line.split_whitespace().nth(1));
+    let pid = pid.unwrap_or_else(|| panic!("no pid in {list}"));
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("no {name} in {status}"))
+            .trim()
+    };
+    let given = names(added);
+    let bits = CAPABILITIES.iter().map(|(name, bit)| {
+        assert!(given.contains(&format!("CAP_{name}")), "{given:?}");
+        1_u64 << bit
+    });
+    let mask = format!("{:016x}", bits.sum::<u64>());
+    assert_eq!(given.len(), CAPABILITIES.len(), "{given:?}");
+    for set in ["CapPrm:", "CapEff:", "CapBnd:"] {
+        assert_eq!(field(set), mask, "{set}");
+    }
+    assert_eq!((field("NoNewPrivs:"), field("Seccomp:")), ("1", "2"));
+    let mounts = fs::read_to_string(format!("/proc/{pid}/mounts")).expect("it lives");
+    let root = mounts
+        .lines()
+        .find(|line| line.split(' ').nth(1) == Some("/"));
+    let options = root.and_then(|line| line.split(' ').nth(3));
+    assert!(
+        options.is_some_and(|all| all.split(',').any(|one| one == "ro")),
+        "{mounts}"
+    );
+}
