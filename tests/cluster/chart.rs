@@ -8,7 +8,24 @@ use std::process::{Command, Output};
 
 use virtlens_tests::{ApiServer, need};
 
+use crate::schemas;
+
 const NAMESPACE: &str = "virtlens";
+/// All that the chart makes.
+const KINDS: [&str; 12] = [
+    "clusterrole",
+    "clusterrolebinding",
+    "configmap",
+    "daemonset",
+    "namespace",
+    "networkpolicy",
+    "pod",
+    "podmonitor",
+    "prometheusrule",
+    "securitycontextconstraints",
+    "service",
+    "serviceaccount",
+];
 const ACCOUNT: &str = "system:serviceaccount:virtlens:virtlens";
 
 fn deploy(path: &str) -> PathBuf {
@@ -96,7 +113,9 @@ fn the_chart_is_installed_upgraded_and_removed_without_a_trace() {
 /// All variants, with the kinds of the Prometheus operator and of `OpenShift`.
 #[test]
 fn everything_that_is_rendered_is_taken_strictly() {
-    if !ready("everything_is_taken_strictly") || !need::all("everything", [crds().map(drop)]) {
+    if !ready("everything_is_taken_strictly")
+        || !need::all("everything", [crds().map(drop), need::kubeconform()])
+    {
         return;
     }
     let server = server();
@@ -119,8 +138,13 @@ fn everything_that_is_rendered_is_taken_strictly() {
         let output = dry(&text(file.clone()));
         assert!(output.status.success(), "{file:?}: {output:?}");
     }
-    // It would say so.
-    let wrong = tempfile::NamedTempFile::new().expect("there is room for a file");
+    let folder = tempfile::tempdir().expect("there is room for a folder");
+    schemas::write(&server, &KINDS, folder.path());
+    let output = schemas::kubeconform(folder.path(), &rendered());
+    assert!(output.status.success(), "{output:?}");
+    // Both would say so.
+    let wrong = tempfile::Builder::new().suffix(".yaml").tempfile();
+    let wrong = wrong.expect("there is room for a file");
     let default = std::fs::read_to_string(deploy("chart/tests/golden/default.yaml"));
     let misspelt = default
         .expect("it was read above")
@@ -128,6 +152,13 @@ fn everything_that_is_rendered_is_taken_strictly() {
     std::fs::write(wrong.path(), misspelt).expect("a file can be written");
     let output = dry(&wrong.path().display().to_string());
     let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && complaint.contains("hostPid"),
+        "{output:?}"
+    );
+    let misspelt = [wrong.path().to_owned()];
+    let output = schemas::kubeconform(folder.path(), &misspelt);
+    let complaint = String::from_utf8_lossy(&output.stdout);
     assert!(
         !output.status.success() && complaint.contains("hostPid"),
         "{output:?}"

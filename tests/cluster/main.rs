@@ -5,4 +5,5 @@ mod chart;
 mod container;
 mod pods;
 mod proxy;
+mod schemas;
 mod server;

@@ -176,6 +176,14 @@ pub fn helm() -> Result<(), Missing> {
     program("helm", "helm")
 }
 
+/// A `kubeconform` in `PATH`, as `scripts/build-cluster-tools` builds it.
+///
+/// # Errors
+/// There is none.
+pub fn kubeconform() -> Result<(), Missing> {
+    program("kubeconform", "kubeconform")
+}
+
 /// Debian's containerd and runc in `PATH`.
 ///
 /// # Errors
