@@ -6,10 +6,13 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use tempfile::NamedTempFile;
 use virtlens_tests::{ApiServer, need};
 
 use crate::schemas;
 
+/// The Kubernetes of `tests/cluster/tools`.
+const KUBERNETES: &str = "1.36.3";
 const NAMESPACE: &str = "virtlens";
 /// All that the chart makes.
 const KINDS: [&str; 12] = [
@@ -120,6 +123,9 @@ fn everything_that_is_rendered_is_taken_strictly() {
     }
     let server = server();
     define_kinds(&server);
+    let whole = with_rules_and_dashboards(&server);
+    let mut files = rendered();
+    files.push(whole.path().to_owned());
     let dry = |file: &str| {
         let args = [
             "apply",
@@ -134,22 +140,18 @@ fn everything_that_is_rendered_is_taken_strictly() {
             .output()
             .expect("kubectl can be started")
     };
-    for file in rendered() {
+    for file in &files {
         let output = dry(&text(file.clone()));
         assert!(output.status.success(), "{file:?}: {output:?}");
     }
     let folder = tempfile::tempdir().expect("there is room for a folder");
     schemas::write(&server, &KINDS, folder.path());
-    let output = schemas::kubeconform(folder.path(), &rendered());
+    let output = schemas::kubeconform(folder.path(), &files);
     assert!(output.status.success(), "{output:?}");
     // Both would say so.
-    let wrong = tempfile::Builder::new().suffix(".yaml").tempfile();
-    let wrong = wrong.expect("there is room for a file");
     let default = std::fs::read_to_string(deploy("chart/tests/golden/default.yaml"));
-    let misspelt = default
-        .expect("it was read above")
-        .replace("hostPID:", "hostPid:");
-    std::fs::write(wrong.path(), misspelt).expect("a file can be written");
+    let misspelt = default.expect("it was read above");
+    let wrong = manifest(misspelt.replace("hostPID:", "hostPid:").as_bytes());
     let output = dry(&wrong.path().display().to_string());
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(
@@ -163,6 +165,25 @@ fn everything_that_is_rendered_is_taken_strictly() {
         !output.status.success() && complaint.contains("hostPid"),
         "{output:?}"
     );
+}
+
+/// Everything at once: the reviewed files have no rules and dashboards.
+fn with_rules_and_dashboards(server: &ApiServer) -> NamedTempFile {
+    let values = text(deploy("chart/tests/values/all-on.yaml"));
+    let chart = text(deploy("chart/virtlens"));
+    let version = ["--kube-version", KUBERNETES, "--values", &values];
+    let template = [&["template", "virtlens", &chart], &version[..]].concat();
+    let output = helm(server, &template);
+    assert!(output.status.success(), "{output:?}");
+    manifest(&output.stdout)
+}
+
+/// A file that is taken for manifests by its name.
+fn manifest(content: &[u8]) -> NamedTempFile {
+    let file = tempfile::Builder::new().suffix(".yaml").tempfile();
+    let file = file.expect("there is room for a file");
+    std::fs::write(file.path(), content).expect("a file can be written");
+    file
 }
 
 /// What the chart became in the tests that need no cluster.
