@@ -10,6 +10,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 use std::{fs, io, ptr};
 
 use serde_json::Value;
@@ -292,6 +294,8 @@ fn discards(set: &Set, guest: &mut Minivm) -> u64 {
     let status = loop {
         guest.command("touch 0 4M");
         guest.command("madvise dontneed 0 2M 2");
+        // An emulated machine is to have time for the program.
+        sleep(Duration::from_millis(100));
         if let Some(status) = child.try_wait().expect("a child can be waited for") {
             break status;
         }
