@@ -18,7 +18,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::collect::{Collector, Options};
-use crate::config::{Config, ConfigError, Listen, LogFormat, LogLevel, Settings, Span};
+use crate::config::{Config, ConfigError, Listen, LogFormat, LogLevel, Settings, Span, WebAuth};
 use crate::metadata::Metadata;
 use crate::paint::Style;
 use crate::{catalogue, check, commands, doctor, log, process, run, snapshot, trace};
@@ -36,7 +36,7 @@ struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Common options")]
 struct Common {
-    /// YAML file with the settings listen, web_config, min_age, linger,
+    /// YAML file with the settings listen, web_config, web_auth, min_age, linger,
     /// log_format, log_level, node_name, metadata, kubeconfig, kubelet_url,
     /// kubelet_ca, pcpu_series, thresholds and root [env: VIRTLENS_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
@@ -160,6 +160,11 @@ struct RunArgs {
     /// [env: VIRTLENS_WEB_CONFIG]
     #[arg(long, alias = "web.config.file", value_name = "FILE")]
     web_config: Option<PathBuf>,
+    /// Who says who may ask, beside that: none or kubernetes, which lets pass
+    /// whose bearer token may get the path, as its API server says [default:
+    /// none] [env: VIRTLENS_WEB_AUTH]
+    #[arg(long, value_name = "WHO")]
+    web_auth: Option<WebAuth>,
     /// For how long one reading answers all who ask [default: 1s] [env:
     /// VIRTLENS_MIN_AGE]
     #[arg(long, value_name = "TIME")]
@@ -350,6 +355,7 @@ impl Cli {
         Settings {
             listen: run.and_then(|run| run.listen),
             web_config: run.and_then(|run| run.web_config.clone()),
+            web_auth: run.and_then(|run| run.web_auth),
             min_age: run.and_then(|run| run.min_age),
             linger: run.and_then(|run| run.linger),
             log_format: common.log_format,

@@ -72,6 +72,9 @@ pub struct Settings {
     pub listen: Option<Listen>,
     /// The file with TLS and users.
     pub web_config: Option<PathBuf>,
+    /// Who says who may ask, beside the web configuration.
+    #[serde(deserialize_with = "from_text")]
+    pub web_auth: Option<WebAuth>,
     /// For how long a reading answers all who ask.
     #[serde(deserialize_with = "from_text")]
     pub min_age: Option<Span>,
@@ -110,6 +113,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The file with TLS and users; `None` is neither.
     pub web_config: Option<PathBuf>,
+    /// Who says who may ask, beside the web configuration.
+    pub web_auth: WebAuth,
     /// For how long a reading answers all who ask.
     pub min_age: Duration,
     /// How long a VM that is gone keeps its final values.
@@ -147,6 +152,7 @@ impl Settings {
         Ok(Self {
             listen: from_variable("VIRTLENS_LISTEN", &variable)?,
             web_config: non_empty("VIRTLENS_WEB_CONFIG", &variable).map(PathBuf::from),
+            web_auth: from_variable("VIRTLENS_WEB_AUTH", &variable)?,
             min_age: from_variable("VIRTLENS_MIN_AGE", &variable)?,
             linger: from_variable("VIRTLENS_LINGER", &variable)?,
             log_format: from_variable("VIRTLENS_LOG_FORMAT", &variable)?,
@@ -195,6 +201,7 @@ impl Settings {
         Self {
             listen: self.listen.or(below.listen),
             web_config: self.web_config.or(below.web_config),
+            web_auth: self.web_auth.or(below.web_auth),
             min_age: self.min_age.or(below.min_age),
             linger: self.linger.or(below.linger),
             log_format: self.log_format.or(below.log_format),
@@ -216,6 +223,7 @@ impl From<Settings> for Config {
         Self {
             listen: settings.listen.map_or(DEFAULT_LISTEN, |listen| listen.0),
             web_config: settings.web_config,
+            web_auth: settings.web_auth.unwrap_or_default(),
             min_age: settings
                 .min_age
                 .map_or(Duration::from_secs(1), |span| span.0),
@@ -351,6 +359,28 @@ impl TryFrom<BTreeMap<String, f64>> for Thresholds {
             *bound = value;
         }
         Ok(Self(bounds))
+    }
+}
+
+/// Who says who may ask, beside the web configuration.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WebAuth {
+    /// Nobody.
+    #[default]
+    None,
+    /// The API server, of bearer tokens.
+    Kubernetes,
+}
+
+impl FromStr for WebAuth {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self::None),
+            "kubernetes" => Ok(Self::Kubernetes),
+            _ => Err(format!("{text:?} is unknown (expected none or kubernetes)")),
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Names of pods: where they come from, and how fresh they are.
+//! What Kubernetes is asked: names of pods, how fresh they are, and who may read.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use virtlens_kube::{Cluster, Kubelet, Names, Told};
+use virtlens_kube::{Cluster, Kubelet, Names, Reviewer, Told};
 use virtlens_model::fleet::Fleet;
 use virtlens_model::snapshot::Source;
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, WebAuth};
 
 const NAMELESS: &str = "say which node this is with --node-name, or in the manifest with NODE_NAME \
                         from the field spec.nodeName";
@@ -65,10 +65,7 @@ pub fn source(
     node: &str,
     in_pod: bool,
 ) -> Result<Option<virtlens_kube::Source>, ConfigError> {
-    let cluster = config
-        .kubeconfig
-        .clone()
-        .map_or(Cluster::Inside, Cluster::Kubeconfig);
+    let cluster = cluster(config);
     let is_reachable = in_pod || cluster != Cluster::Inside;
     let is_nameless = in_pod && config.node_name.is_none();
     Ok(match &config.metadata {
@@ -98,6 +95,16 @@ pub fn source(
         Some(Metadata::File(path)) => Some(virtlens_kube::Source::File(path.clone())),
         None | Some(Metadata::None) => None,
     })
+}
+
+/// Who says who may read the agent's metrics, where somebody does.
+pub fn reviewer(config: &Config) -> Option<Reviewer> {
+    (config.web_auth == WebAuth::Kubernetes).then(|| Reviewer::new(cluster(config)))
+}
+
+fn cluster(config: &Config) -> Cluster {
+    let file = config.kubeconfig.clone();
+    file.map_or(Cluster::Inside, Cluster::Kubeconfig)
 }
 
 fn api_server(cluster: Cluster, node: &str) -> virtlens_kube::Source {

@@ -12,11 +12,11 @@ use virtlens_model::snapshot::Snapshot;
 use crate::cli::{print, table_style};
 use crate::collect::{Collector, Options};
 use crate::config::Config;
-use crate::process;
 use crate::readings::Readings;
 use crate::serve::{Web, serve};
 use crate::shortfall::{Shortfall, shortfalls};
 use crate::table::render;
+use crate::{metadata, process};
 
 /// How often the table is drawn.
 const TABLE_INTERVAL: Duration = Duration::from_secs(2);
@@ -45,7 +45,13 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
         log_start(&collector.collect(), address);
         let readings = Readings::start(move || collector.collect(), config.min_age)
             .context("cannot start the collector's thread")?;
-        let serving = serve(listener, web, readings.clone(), stop);
+        let serving = serve(
+            listener,
+            web,
+            metadata::reviewer(config),
+            readings.clone(),
+            stop,
+        );
         if table {
             tokio::select! {
                 () = serving => {}

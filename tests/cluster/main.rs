@@ -1,6 +1,7 @@
 //! What virtlens is in a cluster, told by a real API server: `make cluster-test`
 //! builds its programs and runs this.
 
+mod agent;
 mod chart;
 mod container;
 mod pods;

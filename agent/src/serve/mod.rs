@@ -13,9 +13,12 @@
 mod client_names;
 mod crowd;
 mod gate;
+mod memory;
 mod passwords;
+mod queue;
 mod routes;
 mod tls;
+mod tokens;
 mod watched;
 mod web;
 mod web_config;
@@ -37,6 +40,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+use virtlens_kube::Reviewer;
 
 use crate::readings::Readings;
 use crowd::{Crowd, Place};
@@ -79,14 +83,15 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Serves until `stop`; then lets the requests that are there finish.
+/// Serves until `stop`, with a `reviewer` those whom the API server lets; then lets the requests that are there finish.
 pub async fn serve(
     listener: TcpListener,
     mut web: Web,
+    reviewer: Option<Reviewer>,
     readings: Readings,
     stop: impl Future<Output = ()>,
 ) {
-    let gate = Gate::new();
+    let gate = Gate::new(reviewer);
     let server = Arc::new(Server { readings, gate });
     let crowd = Arc::<Crowd>::default();
     let mut stop = pin!(stop);
@@ -174,7 +179,7 @@ async fn answer(request: Request<Incoming>, client: &Client, server: &Server) ->
             client.place.admitted();
             routes::respond(&head, &body, &server.readings).await
         }
-        Err(refusal) => routes::refuse(refusal),
+        Err(refusal) => routes::refuse(refusal, server.gate.schemes(&client.config)),
     };
     answer
         .headers_mut()

@@ -5,21 +5,12 @@
 //! few may wait, of one address fewer. Whose password was right before passes
 //! by them all.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use ring::hmac;
-use ring::rand::SystemRandom;
-use tokio::sync::Semaphore;
-
-/// Checks that may wait: a second's worth.
-const MAX_WAITING: usize = 16;
-/// Of these from one address, so that a flood of guesses leaves room for others.
-const MAX_WAITING_OF_ONE: usize = 4;
-/// What is remembered, of what was right and of what was wrong each: enough for
-/// a few users whose password changes, and scrapers that have an old one.
-const MAX_REMEMBERED: usize = 128;
+use super::memory::{Memory, Tag};
+use super::queue::Queue;
 
 /// What came of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,32 +23,17 @@ pub(super) enum Verdict {
     Busy,
 }
 
-/// Stands for a user, a hash and a password. Made with a key that only this
-/// process has, so neither it nor the time to compare it tells anything.
-type Tag = [u8; 32];
-
 /// Checks passwords and remembers what came of it.
 pub(super) struct Passwords {
-    key: hmac::Key,
-    remembered: Mutex<Remembered>,
-    waiting: Mutex<Vec<IpAddr>>,
-    turn: Arc<Semaphore>,
-}
-
-#[derive(Default)]
-struct Remembered {
-    right: VecDeque<Tag>,
-    wrong: VecDeque<Tag>,
+    memory: Memory<Verdict>,
+    queue: Queue,
 }
 
 impl Passwords {
     pub(super) fn new() -> Self {
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         Self {
-            key: key.expect("the kernel has random numbers"),
-            remembered: Mutex::default(),
-            waiting: Mutex::default(),
-            turn: Arc::new(Semaphore::new(1)),
+            memory: Memory::new(),
+            queue: Queue::new(1),
         }
     }
 
@@ -79,10 +55,10 @@ impl Passwords {
         if let Some(verdict) = self.recall(&tag) {
             return verdict;
         }
-        let Some(_waiting) = self.wait(peer) else {
+        let Some(waiting) = self.queue.wait(peer) else {
             return Verdict::Busy;
         };
-        let Ok(turn) = Arc::clone(&self.turn).acquire_owned().await else {
+        let Some(turn) = waiting.turn().await else {
             return Verdict::Busy;
         };
         // Who came with the same before may have had it checked meanwhile.
@@ -97,76 +73,36 @@ impl Passwords {
             matches
         });
         let right = check.await.unwrap_or(false) && known.is_some();
-        self.remember(tag, right);
-        if right {
+        let verdict = if right {
             Verdict::Right
         } else {
             Verdict::Wrong
-        }
-    }
-
-    fn tag(&self, known: bool, user: &str, hash: &str, password: &[u8]) -> Tag {
-        let mut context = hmac::Context::with_key(&self.key);
-        context.update(&[u8::from(known)]);
-        for part in [user.as_bytes(), hash.as_bytes(), password] {
-            context.update(&part.len().to_le_bytes());
-            context.update(part);
-        }
-        let tag = context.sign();
-        tag.as_ref().try_into().expect("SHA-256 has 32 bytes")
-    }
-
-    fn recall(&self, tag: &Tag) -> Option<Verdict> {
-        let remembered = lock(&self.remembered);
-        if remembered.right.contains(tag) {
-            Some(Verdict::Right)
-        } else {
-            remembered.wrong.contains(tag).then_some(Verdict::Wrong)
-        }
-    }
-
-    fn remember(&self, tag: Tag, right: bool) {
-        let mut remembered = lock(&self.remembered);
-        // Apart, so that no number of wrong ones drives out a right one.
-        let tags = if right {
-            &mut remembered.right
-        } else {
-            &mut remembered.wrong
         };
-        tags.truncate(MAX_REMEMBERED - 1);
-        tags.push_front(tag);
+        self.memory.remember(tag, verdict);
+        verdict
     }
 
-    fn wait(&self, peer: IpAddr) -> Option<Waiting<'_>> {
-        let mut waiting = lock(&self.waiting);
-        let of_one = waiting.iter().filter(|one| **one == peer).count();
-        if waiting.len() >= MAX_WAITING || of_one >= MAX_WAITING_OF_ONE {
-            return None;
-        }
-        waiting.push(peer);
-        Some(Waiting(&self.waiting, peer))
+    /// Stands for a user, a hash and a password.
+    fn tag(&self, known: bool, user: &str, hash: &str, password: &[u8]) -> Tag {
+        let parts = [
+            &[u8::from(known)],
+            user.as_bytes(),
+            hash.as_bytes(),
+            password,
+        ];
+        self.memory.tag(&parts)
     }
-}
 
-/// A place among those who wait, given up when dropped.
-struct Waiting<'a>(&'a Mutex<Vec<IpAddr>>, IpAddr);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        let mut waiting = lock(self.0);
-        if let Some(place) = waiting.iter().position(|peer| *peer == self.1) {
-            waiting.swap_remove(place);
-        }
+    /// The hash is part of the tag: what was found holds as long as that.
+    fn recall(&self, tag: &Tag) -> Option<Verdict> {
+        self.memory.recall(tag, |_| Duration::MAX)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{BTreeMap, IpAddr, MAX_REMEMBERED, MAX_WAITING_OF_ONE, Passwords, Verdict};
+    use super::super::queue::MAX_WAITING_OF_ONE;
+    use super::{BTreeMap, IpAddr, Passwords, Verdict};
     use std::net::Ipv4Addr;
 
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
@@ -223,34 +159,20 @@ mod tests {
                 passwords.check(&users, HERE, "prom", b"secret").await,
                 Verdict::Right
             );
-            let turn = passwords.turn.acquire().await.expect("free");
+            let turn = passwords.queue.turn.acquire().await.expect("free");
             let guesses: Vec<_> = (0..MAX_WAITING_OF_ONE)
-                .map(|_| passwords.wait(HERE).expect("a place"))
+                .map(|_| passwords.queue.wait(HERE).expect("a place"))
                 .collect();
             let guess = passwords.check(&users, HERE, "prom", b"guess").await;
             assert_eq!(guess, Verdict::Busy);
             // Who was right before waits for nobody, wherever it comes from.
             let known = passwords.check(&users, HERE, "prom", b"secret").await;
             assert_eq!(known, Verdict::Right);
-            assert!(passwords.wait(THERE).is_some(), "another may wait");
+            assert!(passwords.queue.wait(THERE).is_some(), "another may wait");
             drop(guesses);
             drop(turn);
             let guess = passwords.check(&users, HERE, "prom", b"guess").await;
             assert_eq!(guess, Verdict::Wrong);
         });
-    }
-
-    #[test]
-    fn wrong_ones_drive_out_no_right_one() {
-        let passwords = Passwords::new();
-        let tag = |number: usize| passwords.tag(true, "prom", "", &number.to_le_bytes());
-        passwords.remember(tag(0), true);
-        (1..=2 * MAX_REMEMBERED).for_each(|number| passwords.remember(tag(number), false));
-        assert_eq!(passwords.recall(&tag(0)), Some(Verdict::Right));
-        assert_eq!(passwords.recall(&tag(1)), None);
-        assert_eq!(
-            passwords.recall(&tag(2 * MAX_REMEMBERED)),
-            Some(Verdict::Wrong)
-        );
     }
 }

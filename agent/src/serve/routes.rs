@@ -12,7 +12,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
 use virtlens_export::Format;
 
-use super::gate::Refusal;
+use super::gate::{Refusal, Schemes};
 use crate::page;
 use crate::readings::{Encoding, Readings, Unavailable};
 
@@ -108,17 +108,36 @@ async fn landing(readings: &Readings) -> Result<Answer, Unavailable> {
 }
 
 /// Answers a request that may not pass.
-pub(super) fn refuse(refusal: Refusal) -> Answer {
+pub(super) fn refuse(refusal: Refusal, schemes: Schemes) -> Answer {
     match refusal {
         Refusal::Unknown => {
-            let mut response = plain(StatusCode::UNAUTHORIZED, "user and password, please\n");
-            let scheme = HeaderValue::from_static("Basic realm=\"virtlens\", charset=\"UTF-8\"");
-            set(&mut response, WWW_AUTHENTICATE, scheme);
+            let text = match (schemes.basic, schemes.bearer) {
+                (_, false) => "user and password, please\n",
+                (false, true) => "a token that may get this path, please\n",
+                (true, true) => "user and password, or a token that may get this path, please\n",
+            };
+            let mut response = plain(StatusCode::UNAUTHORIZED, text);
+            let basic = schemes
+                .basic
+                .then_some("Basic realm=\"virtlens\", charset=\"UTF-8\"");
+            let bearer = schemes.bearer.then_some("Bearer realm=\"virtlens\"");
+            for scheme in basic.into_iter().chain(bearer) {
+                let headers = response.headers_mut();
+                headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
+            }
             response
         }
+        Refusal::Forbidden => plain(
+            StatusCode::FORBIDDEN,
+            "this token may not get this path; grant get on it as a nonResourceURL\n",
+        ),
         Refusal::Busy => plain(
             StatusCode::SERVICE_UNAVAILABLE,
-            "too many passwords are being checked; try again\n",
+            "too many are being checked; try again\n",
+        ),
+        Refusal::Away => plain(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the API server cannot be asked about the token; try again\n",
         ),
     }
 }

@@ -18,6 +18,7 @@ mod apiserver;
 mod backoff;
 mod cluster;
 mod polled;
+mod reviewer;
 mod store;
 mod wire;
 
@@ -28,6 +29,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
 pub use cluster::{Cluster, Kubelet};
+pub use reviewer::{Review, Reviewer};
 pub use store::Told;
 
 use store::Store;

@@ -1,0 +1,79 @@
+//! Bearer tokens, of which the API server says whose they are.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use virtlens_kube::{Review, Reviewer};
+
+use super::memory::Memory;
+use super::queue::Queue;
+
+/// How long it holds that one may: a right that is taken away ends by then.
+const ALLOWED_FOR: Duration = Duration::from_mins(1);
+/// How long it holds that one may not: a right that is given begins by then.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+/// Reviews under way: a review waits for a network and costs the agent little.
+const AT_ONCE: usize = 4;
+
+/// Asks the API server about tokens, and remembers the answers for a while.
+pub(super) struct Tokens {
+    reviewer: Reviewer,
+    memory: Memory<Review>,
+    queue: Queue,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoAnswer {
+    /// Too many wait for theirs.
+    Busy,
+    /// The API server cannot be asked.
+    Away,
+}
+
+impl Tokens {
+    pub(super) fn new(reviewer: Reviewer) -> Self {
+        Self {
+            reviewer,
+            memory: Memory::new(),
+            queue: Queue::new(AT_ONCE),
+        }
+    }
+
+    /// Whether the one with this token, a client at `peer`, may get `path`.
+    pub(super) async fn review(
+        &self,
+        peer: IpAddr,
+        token: &str,
+        path: &str,
+    ) -> Result<Review, NoAnswer> {
+        let tag = self.memory.tag(&[token.as_bytes(), path.as_bytes()]);
+        let recall = || self.memory.recall(&tag, lifetime);
+        if let Some(review) = recall() {
+            return Ok(review);
+        }
+        let waiting = self.queue.wait(peer).ok_or(NoAnswer::Busy)?;
+        let _turn = waiting.turn().await.ok_or(NoAnswer::Busy)?;
+        // Who came with the same before may have had it reviewed meanwhile.
+        if let Some(review) = recall() {
+            return Ok(review);
+        }
+        match self.reviewer.may_get(token, path).await {
+            Ok(review) => {
+                self.memory.remember(tag, review);
+                Ok(review)
+            }
+            Err(error) => {
+                tracing::warn!(error, "a token cannot be reviewed");
+                Err(NoAnswer::Away)
+            }
+        }
+    }
+}
+
+fn lifetime(review: Review) -> Duration {
+    match review {
+        Review::Allowed => ALLOWED_FOR,
+        Review::Forbidden | Review::Unknown => REFUSED_FOR,
+    }
+}

@@ -1,0 +1,184 @@
+//! The agent itself beside a real API server: what it calls a real VM, and whom it
+//! lets read.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use virtlens_tests::{ApiServer, Minivm, TestCgroup, binary, cgroupfs_pod_path, eventually, need};
+
+/// `virtlens run` on a free port, which ends with this.
+struct Agent {
+    child: Child,
+    url: String,
+    /// Kept open: who logs into a closed pipe ends.
+    _log: BufReader<ChildStderr>,
+}
+
+impl Agent {
+    fn start(server: &ApiServer, args: &[&str]) -> Self {
+        let kubeconfig = server.kubeconfig().display().to_string();
+        let mut command = Command::new(binary("virtlens"));
+        command
+            .args(["run", "--listen", "127.0.0.1:0", "--node-name", "node-a"])
+            .args(["--min-age", "1ms", "--kubeconfig", &kubeconfig])
+            .args(args)
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the agent can be started");
+        let mut log = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut line = String::new();
+        let url = loop {
+            line.clear();
+            let read = log.read_line(&mut line).expect("the log is text");
+            assert!(read > 0, "the agent ended before it listened");
+            if let Some(rest) = line.split("listen=").nth(1) {
+                let address = rest.split_whitespace().next().expect("an address");
+                break format!("http://{}", address.trim_matches('"'));
+            }
+        };
+        Self {
+            child,
+            url,
+            _log: log,
+        }
+    }
+
+    /// The status of an answer, and its body.
+    fn get(&self, path: &str, token: Option<&str>) -> (String, String) {
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "-w", "\n%{http_code}"]);
+        if let Some(token) = token {
+            curl.args(["-H", &format!("Authorization: Bearer {token}")]);
+        }
+        let output = curl.arg(format!("{}{path}", self.url)).output();
+        let text = String::from_utf8(output.expect("curl can be started").stdout);
+        let text = text.expect("the agent answers in UTF-8");
+        let (body, status) = text.rsplit_once('\n').expect("curl adds a line");
+        (status.to_owned(), body.to_owned())
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+#[test]
+fn metrics_carry_the_names_of_pods_also_while_the_api_server_is_away() {
+    const TEST: &str = "metrics_carry_the_names_of_pods";
+    let needs = [
+        need::api_server(),
+        need::curl(),
+        need::root(),
+        need::kvm(),
+        need::bpf(),
+    ];
+    if !need::all(TEST, needs) || !need::all(TEST, [need::cpu_cgroup()]) {
+        return;
+    }
+    let mut server = ApiServer::start();
+    let uid = {
+        let yaml = r#"{"spec":{"nodeName":"node-a"}}"#;
+        server.ask([
+            "run",
+            "web",
+            "--image=none",
+            "--restart=Never",
+            "--overrides",
+            yaml,
+        ]);
+        server.ask(["get", "pod", "web", "-o", "jsonpath={.metadata.uid}"])
+    };
+    let cgroup = TestCgroup::new(&cgroupfs_pod_path(&uid));
+    let guest = Minivm::start_launch(
+        Minivm::launch()
+            .args(["--start", "spin", "--name", "sandbox"])
+            .cgroup(&cgroup),
+    );
+    let agent = Agent::start(&server, &[]);
+    let named = "namespace=\"default\",pod=\"web\",vm=\"sandbox\"";
+    let metrics = || agent.get("/metrics", None).1;
+    let first = metrics();
+    let cpu = first
+        .lines()
+        .filter(|line| line.starts_with("virtlens_cpu_seconds_total{"));
+    let mut ours = cpu.filter(|line| line.contains("vm=\"sandbox\""));
+    assert!(ours.all(|line| line.contains(named)), "{first}");
+    assert!(first.contains(named), "{first}");
+    let age = |text: &str| -> f64 {
+        let line = text.lines().find_map(|line| {
+            line.strip_prefix("virtlens_metadata_age_seconds{source=\"apiserver\"} ")
+        });
+        line.expect("there is a source").parse().expect("a number")
+    };
+    server.kill();
+    let up = "virtlens_source_up{source=\"pods\"} ";
+    let away = eventually("the outage is told", || {
+        Some(metrics()).filter(|text| text.contains(&format!("{up}0")))
+    });
+    assert!(away.contains(named) && away.contains("virtlens_cpu_seconds_total"));
+    let before = age(&away);
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(agent.get(path, None).0, "200", "{path}");
+    }
+    assert!(age(&metrics()) > before, "the age grows");
+    server.resume();
+    eventually("it is there again", || {
+        Some(metrics()).filter(|text| text.contains(&format!("{up}1")))
+    });
+    drop(guest);
+}
+
+#[test]
+fn who_may_read_is_the_api_servers_to_say() {
+    const TEST: &str = "who_may_read";
+    if !need::all(TEST, [need::api_server(), need::curl()]) {
+        return;
+    }
+    let mut server = ApiServer::start();
+    for account in ["prometheus", "stranger"] {
+        server.ask(["create", "serviceaccount", account, "-n", "default"]);
+    }
+    server.ask([
+        "create",
+        "clusterrole",
+        "scraper",
+        "--verb=get",
+        "--non-resource-url=/metrics",
+    ]);
+    let account = "--serviceaccount=default:prometheus";
+    server.ask([
+        "create",
+        "clusterrolebinding",
+        "scraper",
+        "--clusterrole=scraper",
+        account,
+    ]);
+    let token = |account| server.ask(["create", "token", account]);
+    let (prometheus, stranger) = (token("prometheus"), token("stranger"));
+    let agent = Agent::start(&server, &["--web-auth", "kubernetes"]);
+    let status = |path, token: Option<&str>| agent.get(path, token).0;
+    assert_eq!(status("/metrics", Some(&prometheus)), "200");
+    assert_eq!(
+        status("/", Some(&prometheus)),
+        "403",
+        "that path was not granted"
+    );
+    assert_eq!(status("/metrics", Some(&stranger)), "403");
+    assert_eq!(status("/metrics", Some("invented")), "401");
+    assert_eq!(status("/metrics", None), "401");
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(status(path, None), "200", "kubelet has no token");
+    }
+    // Who was let in a moment ago goes on, others wait for the server.
+    let later = server.ask(["create", "token", "prometheus"]);
+    server.kill();
+    let status = |token: &str| agent.get("/metrics", Some(token)).0;
+    assert_eq!(status(&prometheus), "200");
+    assert_eq!(status(&later), "503");
+    server.resume();
+    assert_eq!(status(&later), "200");
+}
