@@ -20,9 +20,15 @@ fn a_scrape_that_has_begun_finishes_before_the_end() {
         let address = listener.local_addr().expect("an address");
         let (readings, go, begun) = slow_readings(Duration::ZERO);
         let (stop, stopped) = oneshot::channel::<()>();
-        let server = tokio::spawn(serve(listener, Web::default(), None, readings, async move {
-            drop(stopped.await);
-        }));
+        let server = tokio::spawn(serve(
+            listener,
+            Web::default(),
+            None,
+            readings,
+            async move {
+                drop(stopped.await);
+            },
+        ));
 
         let mut client = TcpStream::connect(address).await.expect("it listens");
         client

@@ -1,0 +1,147 @@
+//! What single settings can be, and how they are written.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Deserialize;
+use virtlens_model::finding::Bounds;
+
+/// An address to listen on: "0.0.0.0:9877", "[::]:9877", or ":9877" for all
+/// IPv4 addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listen(pub SocketAddr);
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = text.strip_prefix(':').map(|port| format!("0.0.0.0:{port}"));
+        let address = all.as_deref().unwrap_or(text).parse();
+        address.map(Self).map_err(|_| {
+            format!("{text:?} is no address to listen on (expected a form like 0.0.0.0:9877)")
+        })
+    }
+}
+
+/// A length of time: "500ms", "1s", "2m", "1h".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span(pub Duration);
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad =
+            || format!("{text:?} is no length of time (expected a form like 500ms, 1s, 2m or 1h)");
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, unit) = text.split_at(digits);
+        let number: u64 = number.parse().map_err(|_| bad())?;
+        let unit_ms = match unit {
+            "ms" => 1,
+            "s" => 1000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            _ => return Err(bad()),
+        };
+        number
+            .checked_mul(unit_ms)
+            .map(|ms| Self(Duration::from_millis(ms)))
+            .ok_or_else(bad)
+    }
+}
+
+/// Thresholds of findings, by name; those that are not named stay.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(try_from = "BTreeMap<String, f64>")]
+pub struct Thresholds(pub Bounds);
+
+impl TryFrom<BTreeMap<String, f64>> for Thresholds {
+    type Error = String;
+
+    fn try_from(values: BTreeMap<String, f64>) -> Result<Self, String> {
+        let mut bounds = Bounds::default();
+        for (name, value) in values {
+            let bound = bounds.get_mut(&name).ok_or_else(|| {
+                format!("{name:?} is no threshold (`virtlens doctor --checks` lists them)")
+            })?;
+            if !(value > 0.0 && value.is_finite()) {
+                return Err(format!(
+                    "{name}: {value} is no threshold (expected more than 0)"
+                ));
+            }
+            *bound = value;
+        }
+        Ok(Self(bounds))
+    }
+}
+
+/// Who says who may ask, beside the web configuration.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WebAuth {
+    /// Nobody.
+    #[default]
+    None,
+    /// The API server, of bearer tokens.
+    Kubernetes,
+}
+
+impl FromStr for WebAuth {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self::None),
+            "kubernetes" => Ok(Self::Kubernetes),
+            _ => Err(format!("{text:?} is unknown (expected none or kubernetes)")),
+        }
+    }
+}
+
+/// The form of the log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// `key=value` pairs, one event a line.
+    #[default]
+    Logfmt,
+    /// One JSON object a line.
+    Json,
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "logfmt" => Ok(Self::Logfmt),
+            "json" => Ok(Self::Json),
+            _ => Err(format!(
+                "{text:?} is no log format (expected logfmt or json)"
+            )),
+        }
+    }
+}
+
+/// The least severe events that are logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogLevel(pub tracing::Level);
+
+impl FromStr for LogLevel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let level = match text {
+            "error" => tracing::Level::ERROR,
+            "warn" => tracing::Level::WARN,
+            "info" => tracing::Level::INFO,
+            "debug" => tracing::Level::DEBUG,
+            _ => {
+                return Err(format!(
+                    "{text:?} is no log level (expected error, warn, info or debug)"
+                ));
+            }
+        };
+        Ok(Self(level))
+    }
+}
