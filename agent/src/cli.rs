@@ -5,23 +5,21 @@
 //! environment, configuration file), 1 for everything else. `doctor` also ends
 //! with 2 when it has findings, and then has written them to stdout.
 
-#![expect(
-    clippy::doc_markdown,
-    reason = "clap prints these texts as they are, and backticks would stand in them"
-)]
-
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
+use crate::args::{
+    Common, CompletionArgs, DoctorArgs, MetricsArgs, RunArgs, SnapshotArgs, TopArgs, TopologyArgs,
+    TraceArgs,
+};
 use crate::collect::{Collector, Options};
-use crate::config::{Config, ConfigError, Listen, LogFormat, LogLevel, Settings, Span, WebAuth};
-use crate::metadata::Metadata;
+use crate::config::{Config, ConfigError, Settings};
 use crate::paint::Style;
-use crate::{catalogue, check, commands, doctor, log, process, run, snapshot, trace};
+use crate::{catalogue, check, commands, doctor, log, process, run, snapshot};
 
 /// Shows what VM-isolated pods really cost and suffer on their host
 #[derive(Debug, Parser)]
@@ -31,53 +29,6 @@ struct Cli {
     command: Command,
     #[command(flatten)]
     common: Common,
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Common options")]
-struct Common {
-    /// YAML file with the settings listen, web_config, web_auth, min_age, linger,
-    /// log_format, log_level, node_name, metadata, kubeconfig, kubelet_url,
-    /// kubelet_ca, pcpu_series, thresholds and root [env: VIRTLENS_CONFIG]
-    #[arg(long, global = true, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Directory below which the host's /proc and /sys are [default: /]
-    /// [env: VIRTLENS_ROOT]
-    #[arg(long, global = true, value_name = "DIR")]
-    root: Option<PathBuf>,
-    /// Name of the node [default: the host's] [env: VIRTLENS_NODE_NAME,
-    /// NODE_NAME]
-    #[arg(long, global = true, value_name = "NAME")]
-    node_name: Option<String>,
-    /// Where names of pods come from: apiserver, kubelet, file:PATH (a list as
-    /// kubectl get pods -A -o json writes it) or none [default: apiserver in a
-    /// pod or with --kubeconfig, else none] [env: VIRTLENS_METADATA]
-    #[arg(long, global = true, value_name = "SOURCE")]
-    metadata: Option<Metadata>,
-    /// How the API server is reached [default: the pod's service account]
-    /// [env: VIRTLENS_KUBECONFIG]
-    #[arg(long, global = true, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Where the kubelet is, such as https://10.0.0.7:10250 [env:
-    /// VIRTLENS_KUBELET_URL]
-    #[arg(long, global = true, value_name = "URL")]
-    kubelet_url: Option<String>,
-    /// Certificates that the kubelet's is signed by [default: the service
-    /// account's] [env: VIRTLENS_KUBELET_CA]
-    #[arg(long, global = true, value_name = "FILE")]
-    kubelet_ca: Option<PathBuf>,
-    /// Show the CPU time of each vCPU on each pCPU, in up to as many series as
-    /// a VM's vCPUs times the host's CPUs [env: VIRTLENS_PCPU_SERIES]
-    #[arg(long, global = true)]
-    pcpu_series: bool,
-    /// Form of the log: logfmt or json [default: logfmt] [env:
-    /// VIRTLENS_LOG_FORMAT]
-    #[arg(long, global = true, value_name = "FORMAT")]
-    log_format: Option<LogFormat>,
-    /// What is logged: error, warn, info or debug [default: info for run, else
-    /// warn] [env: VIRTLENS_LOG_LEVEL]
-    #[arg(long, global = true, value_name = "LEVEL")]
-    log_level: Option<LogLevel>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -147,119 +98,6 @@ enum Command {
     /// Print what makes a shell complete virtlens' commands and options
     #[command(after_help = "Example: source <(virtlens completion bash)")]
     Completion(CompletionArgs),
-}
-
-#[derive(Debug, Args)]
-struct RunArgs {
-    /// Address to serve on; port 0 takes a free one and logs it [default:
-    /// 0.0.0.0:9877] [env: VIRTLENS_LISTEN]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: Option<Listen>,
-    /// YAML file with TLS and users, in the format of Prometheus'
-    /// exporter-toolkit, followed as it changes; --web.config.file is the same
-    /// [env: VIRTLENS_WEB_CONFIG]
-    #[arg(long, alias = "web.config.file", value_name = "FILE")]
-    web_config: Option<PathBuf>,
-    /// Who says who may ask, beside that: none or kubernetes, which lets pass
-    /// whose bearer token may get the path, as its API server says [default:
-    /// none] [env: VIRTLENS_WEB_AUTH]
-    #[arg(long, value_name = "WHO")]
-    web_auth: Option<WebAuth>,
-    /// For how long one reading answers all who ask [default: 1s] [env:
-    /// VIRTLENS_MIN_AGE]
-    #[arg(long, value_name = "TIME")]
-    min_age: Option<Span>,
-    /// How long a VM that is gone keeps its final values [default: 1m] [env:
-    /// VIRTLENS_LINGER]
-    #[arg(long, value_name = "TIME")]
-    linger: Option<Span>,
-    /// Also print a table of the VMs every 2 s
-    #[arg(long)]
-    table: bool,
-}
-
-#[derive(Debug, Args)]
-struct SnapshotArgs {
-    /// Shape of the output
-    #[arg(short, long, value_name = "SHAPE", default_value = "table")]
-    output: snapshot::Output,
-    /// Read twice, this long apart, and show the rates between
-    #[arg(long, value_name = "TIME")]
-    interval: Option<Span>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct TopArgs {
-    /// Show this VM first: its NAMESPACE/POD, its name, its pod's uid or its
-    /// VMM's pid
-    pub(crate) vm: Option<String>,
-    /// How often the host is read, 100ms to 10s
-    #[arg(long, value_name = "TIME", default_value = "1s")]
-    pub(crate) interval: Span,
-    /// Draw with ASCII characters only
-    #[arg(long)]
-    pub(crate) ascii: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct TopologyArgs {
-    /// Show one VM only: its NAMESPACE/POD, its name, its pod's uid or its
-    /// VMM's pid
-    pub(crate) vm: Option<String>,
-    /// For how long is watched where vCPUs run
-    #[arg(long, value_name = "TIME", default_value = "2s")]
-    pub(crate) window: Span,
-    /// Draw with ASCII characters only
-    #[arg(long)]
-    pub(crate) ascii: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DoctorArgs {
-    /// Judge one VM only: its NAMESPACE/POD, its name, its pod's uid or its
-    /// VMM's pid
-    pub(crate) vm: Option<String>,
-    /// For how long is watched what the VMs do
-    #[arg(long = "for", value_name = "TIME", default_value = "10s")]
-    pub(crate) window: Span,
-    /// Shape of the output
-    #[arg(short, long, value_name = "SHAPE", default_value = "text")]
-    pub(crate) output: doctor::Output,
-    /// List the checks with their rules and thresholds, and watch nothing
-    #[arg(long)]
-    pub(crate) checks: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct TraceArgs {
-    /// The VM: its NAMESPACE/POD, its name, its pod's uid or its VMM's pid
-    pub(crate) vm: String,
-    /// For how long, 100ms to 10m; Ctrl-C ends it before
-    #[arg(long = "for", value_name = "TIME", default_value = "10s")]
-    pub(crate) window: Span,
-    /// Where to; "-" is stdout, with the summary on stderr [default: the VM's
-    /// name, in this directory]
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-    /// Format of the file
-    #[arg(long, value_name = "FORMAT", default_value = "perfetto")]
-    pub(crate) format: trace::Shape,
-    /// How large the file may grow, in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=65536))]
-    pub(crate) max_size: u64,
-}
-
-#[derive(Debug, Args)]
-struct MetricsArgs {
-    /// Shape of the output
-    #[arg(short, long, value_name = "SHAPE", default_value = "text")]
-    output: catalogue::Output,
-}
-
-#[derive(Debug, Args)]
-struct CompletionArgs {
-    /// For which shell
-    shell: clap_complete::Shell,
 }
 
 /// Runs the program with the arguments and environment of the process.

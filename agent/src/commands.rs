@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use virtlens_model::snapshot::Vm;
 
-use crate::cli::{DoctorArgs, TopArgs, TopologyArgs, TraceArgs, print, table_style};
+use crate::args::{DoctorArgs, TopArgs, TopologyArgs, TraceArgs};
+use crate::cli::{print, table_style};
 use crate::collect::Collector;
 use crate::config::ConfigError;
 use crate::doctor::Diagnosis;

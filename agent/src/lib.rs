@@ -7,6 +7,7 @@
 //!                  metrics ─► the table of families in virtlens-export
 //! ```
 
+mod args;
 mod backend;
 pub mod catalogue;
 pub mod check;

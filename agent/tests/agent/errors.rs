@@ -81,7 +81,11 @@ fn without_root_it_runs_and_says_what_that_costs() {
     // Where a user without rights can run it: the build directory may be closed.
     let dir = tempfile::tempdir().expect("a directory");
     let program = dir.path().join("virtlens");
-    std::fs::copy(env!("CARGO_BIN_EXE_virtlens"), &program).expect("a copy");
+    // Copied here, it would be open for writing in what other tests start meanwhile,
+    // and such a file cannot be run.
+    let mut copy = Command::new("cp");
+    copy.arg(env!("CARGO_BIN_EXE_virtlens")).arg(&program);
+    assert!(copy.status().expect("cp starts").success(), "{copy:?}");
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).expect("open");
 
     let mut command = Command::new(&program);
