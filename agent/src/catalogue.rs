@@ -1,10 +1,8 @@
 //! `virtlens metrics`: the table of all metric families, for people,
 //! programs and the documentation.
 
-use std::fmt::Write as _;
-
 use serde::Serialize;
-use virtlens_export::{Family, families};
+use virtlens_export::{Family, families, markdown};
 
 /// The shape of the catalogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -69,31 +67,4 @@ fn paragraph(family: &'static Family) -> String {
         family.kind.name(),
         family.help
     )
-}
-
-fn markdown() -> String {
-    let mut out =
-        String::from("| Metric | Type | Unit | Labels | Meaning |\n|---|---|---|---|---|\n");
-    for family in families() {
-        let labels: Vec<_> = family
-            .labels()
-            .iter()
-            .map(|label| format!("`{label}`"))
-            .collect();
-        writeln!(
-            out,
-            "| `{}` | {} | {} | {} | {} |",
-            family.name,
-            family.kind.name(),
-            family.unit.unwrap_or("-"),
-            if labels.is_empty() {
-                "-".to_owned()
-            } else {
-                labels.join(", ")
-            },
-            family.help,
-        )
-        .expect("a String takes everything");
-    }
-    out
 }

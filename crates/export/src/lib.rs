@@ -14,6 +14,7 @@ mod encode;
 mod family;
 mod finding_rows;
 mod format;
+mod markdown;
 mod memory_rows;
 mod placement_rows;
 mod samples;
@@ -29,6 +30,7 @@ use virtlens_model::snapshot::Snapshot;
 pub use encode::encode;
 pub use family::{Family, Kind, families};
 pub use format::Format;
+pub use markdown::markdown;
 
 /// What one scrape tells: the host's VMs and the agent itself.
 #[derive(Debug)]

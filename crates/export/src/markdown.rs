@@ -1,0 +1,33 @@
+//! The table of all families for the documentation.
+
+use std::fmt::Write as _;
+
+use crate::family::families;
+
+/// All families as a Markdown table.
+pub fn markdown() -> String {
+    let mut out =
+        String::from("| Metric | Type | Unit | Labels | Meaning |\n|---|---|---|---|---|\n");
+    for family in families() {
+        let labels: Vec<_> = family
+            .labels()
+            .iter()
+            .map(|label| format!("`{label}`"))
+            .collect();
+        writeln!(
+            out,
+            "| `{}` | {} | {} | {} | {} |",
+            family.name,
+            family.kind.name(),
+            family.unit.unwrap_or("-"),
+            if labels.is_empty() {
+                "-".to_owned()
+            } else {
+                labels.join(", ")
+            },
+            family.help,
+        )
+        .expect("a String takes everything");
+    }
+    out
+}
