@@ -3,16 +3,15 @@
 
 use std::ffi::{CStr, CString};
 use std::fs;
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::ptr;
 
 use serde_json::Value;
 use virtlens_model::snapshot::Role;
 use virtlens_tests::process::Schedstat;
-use virtlens_tests::{Minivm, TestCgroup, binary, cgroupfs_pod_path, need, unique_pod_uid};
+use virtlens_tests::{Agent, Minivm, TestCgroup, binary, cgroupfs_pod_path, need, unique_pod_uid};
 
 use crate::reader;
 
@@ -282,72 +281,4 @@ fn without_bpffs_all_is_as_it_is_with_it() {
         (low_ns..=high_ns).contains(&cpu_ns),
         "{cpu_ns} is not in {low_ns}..={high_ns}"
     );
-}
-
-/// A `virtlens run`. Ends with this value.
-struct Agent {
-    child: Child,
-    stderr: BufReader<ChildStderr>,
-    log: Vec<String>,
-    address: String,
-}
-
-impl Agent {
-    /// Starts it and waits until it says where it listens.
-    fn start(mut command: Command) -> Self {
-        let mut child = command
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("root may change its mounts");
-        let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
-        let mut log = Vec::new();
-        let address = loop {
-            let mut line = String::new();
-            let read = stderr.read_line(&mut line).expect("text");
-            assert!(read > 0, "it ended before it listened: {log:#?}");
-            let said = line.split_once(" listen=").map(|(_, rest)| {
-                let address = rest.split_whitespace().next().unwrap_or_default();
-                address.trim_matches('"').to_owned()
-            });
-            log.push(line);
-            if let Some(address) = said {
-                break address;
-            }
-        };
-        Self {
-            child,
-            stderr,
-            log,
-            address,
-        }
-    }
-
-    /// The whole answer.
-    fn get(&self, path: &str) -> String {
-        let mut stream = TcpStream::connect(&self.address).expect("it listens");
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").expect("it reads");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("it answers");
-        answer
-    }
-
-    /// Ends it with SIGTERM; its exit code and its log.
-    fn stop(&mut self) -> (Option<i32>, Vec<String>) {
-        let pid = self.child.id().cast_signed();
-        // SAFETY: kill reads plain numbers; the child is not reaped yet, so
-        // the pid is its own.
-        done(unsafe { libc::kill(pid, libc::SIGTERM) }).expect("it lives");
-        let status = self.child.wait().expect("it is our child");
-        let rest = self.stderr.by_ref().lines().map_while(Result::ok);
-        let log = self.log.drain(..).chain(rest).collect();
-        (status.code(), log)
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        // It may have been ended by the test.
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
 }

@@ -1,5 +1,6 @@
 //! What test suites and benchmarks share.
 //!
+//! - a running [`Agent`];
 //! - things to observe: a [`Minivm`] that does what it is told, a real
 //!   [`Qemu`], cgroups with a quota ([`TestCgroup`]);
 //! - a cluster's API server without the rest of it ([`ApiServer`]);
@@ -9,6 +10,7 @@
 //!
 //! A test here panics where something goes wrong: so do all of these.
 
+mod agent;
 mod api_server;
 mod binary;
 mod cgroup;
@@ -20,6 +22,7 @@ pub mod process;
 pub mod promtool;
 mod qemu;
 
+pub use agent::Agent;
 pub use api_server::ApiServer;
 pub use binary::binary;
 pub use cgroup::{TestCgroup, Throttling, cgroupfs_pod_path, systemd_pod_path, unique_pod_uid};
