@@ -8,6 +8,20 @@ use crate::need;
 /// The program, looked for in `PATH`.
 pub(crate) const PROGRAM: &str = "promtool";
 
+/// Runs promtool and fails unless it is content; what it said. Where promtool is
+/// missing the test is skipped, if that is allowed: `None`.
+pub fn run(test: &str, args: &[&str]) -> Option<String> {
+    if !need::all(test, [need::promtool()]) {
+        return None;
+    }
+    let output = Command::new(PROGRAM).args(args).output();
+    let output = output.expect("promtool is in PATH");
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert!(output.status.success(), "promtool {args:?}: {said}");
+    Some(said)
+}
+
 /// Fails the test named `test` if promtool finds anything to complain of in
 /// `exposition`, in the text format. Where promtool is missing the test is
 /// skipped, if that is allowed.

@@ -1,0 +1,120 @@
+//! All VMs: which of them to look at.
+
+use crate::dashboard::Unit::{Bytes, Cores, Count, Share};
+use crate::dashboard::{Dashboard, Of, Panel, Row, column, target};
+
+pub(super) const FLEET: Dashboard = Dashboard {
+    name: "fleet",
+    title: "Fleet",
+    description: "All VMs, and which of them to look at.",
+    of: Of::Vms,
+    rows: &[
+        Row {
+            title: "Now",
+            panels: &[
+                Panel::stat("VMs", Count, "VMs that run on the chosen nodes.", &[target(
+                    "sum(virtlens_vms{@node})",
+                    "",
+                )]),
+                Panel::stat("Cores used", Cores, "Host CPU time of all chosen VMs, over 5 minutes.", &[
+                    target("sum(vm:virtlens_cpu_seconds:rate5m{@sel})", ""),
+                ]),
+                Panel::stat(
+                    "Throttled",
+                    Count,
+                    "VMs that a CPU limit held up for more than a tenth of the last 5 minutes.",
+                    &[target(
+                        "count(max by (@vm) (vm_scope:virtlens_throttled:ratio_rate5m{@sel}) > 0.10) or vector(0)",
+                        "",
+                    )],
+                )
+                .limit(1.0),
+                Panel::stat(
+                    "Saturated workers",
+                    Count,
+                    "vhost workers, iothreads and virtiofsd threads that use more than 85 % of a core.",
+                    &[target(
+                        "count(vm_role_worker:virtlens_worker_cpu_seconds:rate5m{@sel} > 0.85) or vector(0)",
+                        "",
+                    )],
+                )
+                .limit(1.0),
+                Panel::stat(
+                    "Misplaced VMs",
+                    Count,
+                    "VMs with a mismatch of guest and host topology.",
+                    &[target(
+                        "count(count by (@vm) (virtlens_topology_mismatch{@sel})) or vector(0)",
+                        "",
+                    )],
+                )
+                .limit(1.0),
+                Panel::stat(
+                    "Given back, 24 h",
+                    Bytes,
+                    "Memory that guests reported free or balloons took within a day.",
+                    &[target(
+                        "(sum(increase(virtlens_free_page_reported_bytes_total{@sel}[24h])) or vector(0))\n\
+                         + (sum(increase(virtlens_balloon_bytes_total{@sel, operation=\"inflate\"}[24h])) or vector(0))",
+                        "",
+                    )],
+                ),
+            ],
+        },
+        Row {
+            title: "VMs",
+            panels: &[Panel::table(
+                "VMs, the busiest first",
+                Count,
+                "What matters of each VM over the last 5 minutes; a click on its name shows it in depth.",
+                &[
+                    column("sum by (@vm) (vm:virtlens_cpu_seconds:rate5m{@sel})", "Cores", Cores),
+                    column("max by (@vm) (vm:virtlens_cpu_overhead:ratio_rate5m{@sel})", "Overhead", Share),
+                    column("max by (@vm) (vm_scope:virtlens_quota_used:ratio_rate5m{@sel})", "Limit used", Share),
+                    column("max by (@vm) (vm_scope:virtlens_throttled:ratio_rate5m{@sel})", "Throttled", Share),
+                    column(
+                        "max by (@vm) (vm_role_worker:virtlens_worker_cpu_seconds:rate5m{@sel})",
+                        "Busiest worker",
+                        Cores,
+                    ),
+                    column("max by (@vm) (vm:virtlens_vcpus_busy:ratio_rate5m{@sel})", "vCPUs busy", Share),
+                    column("max by (@vm) (vm:virtlens_vcpu_steal:max_rate5m{@sel})", "Waits for CPU", Share),
+                    column("sum by (@vm) (virtlens_memory_resident_bytes{@sel})", "Resident", Bytes),
+                    column("count by (@vm) (virtlens_finding{@sel})", "Findings", Count),
+                ],
+            )],
+        },
+        Row {
+            title: "Over time",
+            panels: &[
+                Panel::stacked(
+                    "Cores by role",
+                    Cores,
+                    "Host CPU time of all chosen VMs by what their threads do.",
+                    &[target(
+                        "sum by (role) (rate(virtlens_cpu_seconds_total{@sel}[$__rate_interval]))",
+                        "{{role}}",
+                    )],
+                ),
+                Panel::lines(
+                    "Findings by check",
+                    Count,
+                    "VMs that fail each check; virtlens doctor --checks explains them.",
+                    &[target("count by (check) (virtlens_finding{@sel})", "{{check}}")],
+                ),
+            ],
+        },
+        Row {
+            title: "What is wrong",
+            panels: &[Panel::table(
+                "Findings",
+                Count,
+                "Every check that a VM fails now; virtlens doctor tells evidence and remedy.",
+                &[target(
+                    "max by (@vm, check, severity) (virtlens_finding{@sel})",
+                    "Found",
+                )],
+            )],
+        },
+    ],
+};

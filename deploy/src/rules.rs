@@ -1,0 +1,165 @@
+//! The Prometheus rules: tables, and how they are written.
+
+mod alerts;
+mod recording;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+pub use alerts::{AGENT_ALERTS, VM_ALERTS};
+pub use recording::RECORDINGS;
+
+use crate::tokens;
+
+/// Where runbooks are read. One place, for whoever publishes them elsewhere.
+pub const RUNBOOKS: &str = "https://virtlens.invalid/docs/runbooks";
+
+/// A rule that keeps a value.
+#[derive(Debug)]
+pub struct Recording {
+    /// `level:metric:operation`; the levels are `vm` and what is below it.
+    pub name: &'static str,
+    /// The query, with [`tokens`].
+    pub query: &'static str,
+}
+
+/// How much an alert matters. None is critical: no VM is down by what is found
+/// here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Costs a VM time or throughput now, or numbers are missing: a ticket.
+    Warning,
+    /// Waste or a trap: nobody is called.
+    Info,
+}
+
+/// A rule that alerts.
+#[derive(Debug)]
+pub struct Alert {
+    /// Its name, and its runbook's.
+    pub name: &'static str,
+    /// How much it matters.
+    pub severity: Severity,
+    /// The query, with [`tokens`].
+    pub query: &'static str,
+    /// For how long it must hold.
+    pub hold: &'static str,
+    /// For how long it goes on when it does not hold any more.
+    pub keep: Option<&'static str>,
+    /// One sentence, the same for all that it concerns.
+    pub summary: &'static str,
+    /// What holds of the one it concerns, with [`tokens`].
+    pub description: &'static str,
+}
+
+impl Alert {
+    /// Its query, whole.
+    pub fn query(&self) -> String {
+        tokens::query(self.query)
+    }
+}
+
+impl Recording {
+    /// Its query, whole.
+    pub fn query(&self) -> String {
+        tokens::query(self.query)
+    }
+}
+
+/// All alerts.
+pub fn alerts() -> impl Iterator<Item = &'static Alert> {
+    VM_ALERTS.iter().chain(AGENT_ALERTS)
+}
+
+#[derive(Serialize)]
+struct Groups {
+    groups: Vec<Group>,
+}
+
+#[derive(Serialize)]
+struct Group {
+    name: &'static str,
+    rules: Vec<Rule>,
+}
+
+#[derive(Serialize, Default)]
+struct Rule {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    record: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alert: Option<&'static str>,
+    expr: String,
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
+    hold: Option<&'static str>,
+    #[serde(rename = "keep_firing_for", skip_serializing_if = "Option::is_none")]
+    keep: Option<&'static str>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<&'static str, Severity>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: BTreeMap<&'static str, String>,
+}
+
+/// The recording rules as a rule file.
+///
+/// # Errors
+///
+/// When YAML cannot hold them, which would be a bug.
+pub fn recording_yaml() -> anyhow::Result<String> {
+    let rules = RECORDINGS.iter().map(|one| Rule {
+        record: Some(one.name),
+        expr: one.query(),
+        ..Rule::default()
+    });
+    yaml(vec![Group {
+        name: "virtlens.rules",
+        rules: rules.collect(),
+    }])
+}
+
+/// The alerting rules as a rule file.
+///
+/// # Errors
+///
+/// When YAML cannot hold them, which would be a bug.
+pub fn alerting_yaml() -> anyhow::Result<String> {
+    yaml(vec![
+        Group {
+            name: "virtlens.alerts",
+            rules: VM_ALERTS.iter().map(|one| alert(one, POD)).collect(),
+        },
+        Group {
+            name: "virtlens-agent.alerts",
+            rules: AGENT_ALERTS.iter().map(|one| alert(one, AGENT)).collect(),
+        },
+    ])
+}
+
+const POD: &str = "/d/virtlens-pod?var-namespace={{ $labels.namespace }}\
+                   &var-pod={{ $labels.pod }}&var-vm={{ $labels.vm | urlquery }}";
+const AGENT: &str = "/d/virtlens-agent?var-instance={{ $labels.instance | urlquery }}";
+
+fn alert(alert: &Alert, dashboard: &str) -> Rule {
+    Rule {
+        alert: Some(alert.name),
+        expr: alert.query(),
+        hold: Some(alert.hold),
+        keep: alert.keep,
+        labels: BTreeMap::from([("severity", alert.severity)]),
+        annotations: BTreeMap::from([
+            ("summary", alert.summary.to_owned()),
+            ("description", tokens::text(alert.description)),
+            ("runbook_url", format!("{RUNBOOKS}/{}.md", alert.name)),
+            ("dashboard_url", dashboard.to_owned()),
+        ]),
+        ..Rule::default()
+    }
+}
+
+fn yaml(groups: Vec<Group>) -> anyhow::Result<String> {
+    let rules = serde_norway::to_string(&Groups { groups })?;
+    Ok(format!(
+        "# Made by `make generate` from deploy/src/rules; change it there.\n{rules}"
+    ))
+}

@@ -1,0 +1,88 @@
+//! What is computed once, for alerts and dashboards. A rule comes after those
+//! that it uses: a group is evaluated in its order.
+
+use super::Recording;
+
+/// All recording rules.
+pub const RECORDINGS: &[Recording] = &[
+    Recording {
+        name: "vm_role:virtlens_cpu_seconds:rate5m",
+        query: "sum by (@vm, role) (rate(virtlens_cpu_seconds_total[5m]))",
+    },
+    // What has no role belongs to the pod all the same.
+    Recording {
+        name: "vm:virtlens_cpu_seconds:rate5m",
+        query: "sum by (@vm) (vm_role:virtlens_cpu_seconds:rate5m)\n\
+                + sum by (@vm) (rate(virtlens_unattributed_cpu_seconds_total[5m]))",
+    },
+    // The share of the CPU time that is not the vCPUs'.
+    Recording {
+        name: "vm:virtlens_cpu_overhead:ratio_rate5m",
+        query: "1 - sum by (@vm) (vm_role:virtlens_cpu_seconds:rate5m{role=\"vcpu\"})\n\
+                / (vm:virtlens_cpu_seconds:rate5m > 0)",
+    },
+    Recording {
+        name: "vm_role:virtlens_cpu_wait_seconds:rate5m",
+        query: "sum by (@vm, role) (rate(virtlens_cpu_wait_seconds_total[5m]))",
+    },
+    Recording {
+        name: "vm_role_worker:virtlens_worker_cpu_seconds:rate5m",
+        query: "sum by (@vm, role, worker) (rate(virtlens_worker_cpu_seconds_total[5m]))",
+    },
+    // By the clock where that is followed. Else what the kernel counts, summed over
+    // CPUs: the clock cannot have gone on by more.
+    Recording {
+        name: "vm_scope:virtlens_throttled:ratio_rate5m",
+        query: "max by (@vm, scope) (rate(virtlens_throttled_wall_seconds_total[5m]))\n\
+                or\n\
+                clamp_max(max by (@vm, scope) (rate(virtlens_cfs_throttled_seconds_total[5m])), 1)",
+    },
+    Recording {
+        name: "vm_scope:virtlens_quota_used:ratio_rate5m",
+        query: "sum by (@vm, scope) (rate(virtlens_cfs_quota_used_seconds_total[5m]))\n\
+                / max by (@vm, scope) (virtlens_cfs_quota_cores)",
+    },
+    // Who ate the quota.
+    Recording {
+        name: "vm_scope_role:virtlens_quota_used:share_rate5m",
+        query: "sum by (@vm, scope, role) (rate(virtlens_cfs_quota_used_seconds_total[5m]))\n\
+                / on (@vm, scope) group_left ()\n\
+                (sum by (@vm, scope) (rate(virtlens_cfs_quota_used_seconds_total[5m])) > 0)",
+    },
+    Recording {
+        name: "vm:virtlens_halt_poll:ratio_rate5m",
+        query: "sum by (@vm) (rate(virtlens_halt_poll_seconds_total[5m]))\n\
+                / (sum by (@vm) (vm_role:virtlens_cpu_seconds:rate5m{role=\"vcpu\"}) > 0)",
+    },
+    // Polling is no work, where it is known.
+    Recording {
+        name: "vm:virtlens_vcpus_busy:ratio_rate5m",
+        query: "(\n  \
+                  sum by (@vm) (vm_role:virtlens_cpu_seconds:rate5m{role=\"vcpu\"})\n  \
+                  - (\n    \
+                    sum by (@vm) (rate(virtlens_halt_poll_seconds_total[5m]))\n    \
+                    or 0 * sum by (@vm) (vm_role:virtlens_cpu_seconds:rate5m{role=\"vcpu\"})\n  \
+                  )\n\
+                )\n\
+                / (max by (@vm) (virtlens_vcpus{kind=\"online\"}) > 0)",
+    },
+    // Of the vCPU that waits most. Waiting holds throttling, which is taken off;
+    // the overhead cgroup has no vCPUs.
+    Recording {
+        name: "vm:virtlens_vcpu_steal:max_rate5m",
+        query: "clamp_min(\n  \
+                  max by (@vm) (rate(virtlens_vcpu_wait_seconds_total[5m]))\n  \
+                  - (\n    \
+                    sum by (@vm) (vm_scope:virtlens_throttled:ratio_rate5m{scope!=\"overhead\"})\n    \
+                    or 0 * max by (@vm) (rate(virtlens_vcpu_wait_seconds_total[5m]))\n  \
+                  ),\n  \
+                  0\n\
+                )",
+    },
+    // The share of its RAM that a guest takes again each second.
+    Recording {
+        name: "vm:virtlens_memory_refault:ratio_rate5m",
+        query: "sum by (@vm) (rate(virtlens_memory_refault_bytes_total[5m]))\n\
+                / (max by (@vm) (virtlens_memory_guest_bytes) > 0)",
+    },
+];

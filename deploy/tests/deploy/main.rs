@@ -1,0 +1,6 @@
+//! What is made is what is checked in, and fits what the agent exports.
+
+mod generated;
+mod names;
+mod promtool;
+mod shape;

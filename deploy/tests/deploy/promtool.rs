@@ -1,0 +1,25 @@
+//! Debian's promtool as the judge of the rules.
+
+use virtlens_tests::promtool;
+
+#[test]
+fn promtool_takes_the_rules() {
+    let folder = virtlens_deploy::root().join("deploy/prometheus");
+    for name in ["recording-rules.yaml", "alerting-rules.yaml"] {
+        let file = folder.join(name).display().to_string();
+        promtool::run(
+            "promtool_takes_the_rules",
+            &["check", "rules", "--lint-fatal", &file],
+        );
+    }
+}
+
+#[test]
+fn every_alert_fires_when_it_must_and_only_then() {
+    let file = virtlens_deploy::root().join("deploy/prometheus/tests.yaml");
+    let file = file.display().to_string();
+    promtool::run(
+        "every_alert_fires_when_it_must_and_only_then",
+        &["test", "rules", &file],
+    );
+}
