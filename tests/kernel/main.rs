@@ -13,6 +13,7 @@ mod lifecycle;
 mod mounts;
 mod names;
 mod placement;
+mod prometheus;
 mod reader;
 mod shapes;
 mod times;

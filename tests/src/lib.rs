@@ -1,6 +1,7 @@
 //! What test suites and benchmarks share.
 //!
-//! - a running [`Agent`];
+//! - a running [`Agent`], a real [`prometheus`] that scrapes it, and whether rules
+//!   and dashboards then show something ([`mixin`]);
 //! - things to observe: a [`Minivm`] that does what it is told, a real
 //!   [`Qemu`], cgroups with a quota ([`TestCgroup`]);
 //! - a cluster's API server without the rest of it ([`ApiServer`]);
@@ -16,9 +17,11 @@ mod binary;
 mod cgroup;
 mod launch;
 mod minivm;
+pub mod mixin;
 pub mod need;
 pub mod perfetto;
 pub mod process;
+pub mod prometheus;
 pub mod promtool;
 mod qemu;
 

@@ -223,6 +223,14 @@ pub fn curl() -> Result<(), Missing> {
     program("curl", "curl")
 }
 
+/// Debian's `prometheus` in `PATH`.
+///
+/// # Errors
+/// There is none.
+pub fn prometheus() -> Result<(), Missing> {
+    program("prometheus", crate::prometheus::PROGRAM)
+}
+
 fn program(need: &'static str, name: &str) -> Result<(), Missing> {
     let path = env::var_os("PATH").unwrap_or_default();
     let found = env::split_paths(&path).any(|dir| dir.join(name).is_file());

@@ -1,0 +1,233 @@
+//! Whether rules and dashboards show something of a real agent: every recording
+//! rule yields series, and every query of every dashboard returns data.
+//!
+//! What a host cannot have is a table here, by what it needs: a source of the
+//! agent that is down, or a thing that the caller says its host lacks. A query
+//! may be empty only for that, and each such query is told.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::slice;
+
+use serde_json::Value;
+use virtlens_deploy::promql::{self, Selector};
+use virtlens_deploy::{DASHBOARDS, rules};
+
+use crate::prometheus::Prometheus;
+
+/// Series that are not there without something: metric or recording rule, and
+/// what it needs.
+const NEEDS: &[(&str, &str)] = &[
+    ("virtlens_throttled_wall_seconds_total", "throttle"),
+    ("virtlens_throttle_duration_seconds_bucket", "throttle"),
+    ("virtlens_throttle_hits_total", "throttle"),
+    ("virtlens_vcpu_migrations_total", "placement"),
+    ("virtlens_vcpu_pcpu_seconds_total", "placement"),
+    ("virtlens_balloon_bytes_total", "memory"),
+    ("virtlens_balloon_events_total", "memory"),
+    ("virtlens_free_page_reported_bytes_total", "memory"),
+    ("virtlens_free_page_reports_total", "memory"),
+    ("virtlens_memory_release_seconds_total", "memory"),
+    ("virtlens_memory_refault_bytes_total", "memory"),
+    ("vm:virtlens_memory_refault:ratio_rate5m", "memory"),
+    ("virtlens_memory_cgroup_bytes", "cgroup_v2"),
+    ("virtlens_memory_cgroup_limit_bytes", "memory_limit"),
+    ("virtlens_threads_outside_pod", "split_pod"),
+    ("virtlens_topology_pairs", "smt"),
+    ("virtlens_metadata_age_seconds", "pod_names"),
+];
+
+/// What became of the queries.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    /// Empty queries that nothing excuses, and queries that are wrong.
+    pub failures: Vec<String>,
+    /// By what the host lacks and why: which queries are empty for that.
+    pub excused: BTreeMap<(String, String), BTreeSet<String>>,
+}
+
+/// Judges what a Prometheus knows of these VMs of an agent. `lacks` is what the
+/// host has not, by the names of [`NEEDS`], each with its reason; sources that
+/// are down are asked of the agent.
+pub fn judge(prometheus: &Prometheus, vms: &[&str], lacks: &[(&str, &str)]) -> Verdict {
+    let host: Vec<_> = lacks
+        .iter()
+        .map(|(need, why)| ((*need).to_owned(), (*why).to_owned()))
+        .collect();
+    let judge = Judge {
+        prometheus,
+        vms: format!("({})", vms.join("|")),
+        lacks: host.iter().cloned().chain(down(prometheus)).collect(),
+    };
+    let mut verdict = Verdict::default();
+    for rule in rules::RECORDINGS {
+        let of_vms = ("vm".to_owned(), "=~".to_owned(), judge.vms.clone());
+        let selector = Selector {
+            metric: rule.name.to_owned(),
+            conditions: vec![of_vms],
+        };
+        judge.one(
+            rule.name,
+            &selector.query(),
+            slice::from_ref(&selector),
+            &mut verdict,
+        );
+    }
+    for dashboard in DASHBOARDS {
+        judge.dashboard(&dashboard.json(), &mut verdict);
+    }
+    for lack in host
+        .iter()
+        .filter(|lack| !verdict.excused.contains_key(lack))
+    {
+        let (need, why) = lack;
+        let text = format!("{need} is said to be missing ({why}), but nothing lacks it");
+        verdict.failures.push(text);
+    }
+    verdict
+}
+
+/// The sources of the agent that do not work.
+fn down(prometheus: &Prometheus) -> Vec<(String, String)> {
+    let answer = prometheus.api("query", &[("query", "virtlens_source_up == 0")]);
+    let rows = answer["result"].as_array().cloned().unwrap_or_default();
+    rows.iter()
+        .filter_map(|row| row["metric"]["source"].as_str())
+        .map(|source| (source.to_owned(), "a source that is down".to_owned()))
+        .collect()
+}
+
+struct Judge<'a> {
+    prometheus: &'a Prometheus,
+    /// As a regular expression.
+    vms: String,
+    lacks: Vec<(String, String)>,
+}
+
+impl Judge<'_> {
+    /// All queries of a dashboard, with all VMs chosen and with those of the test.
+    fn dashboard(&self, dashboard: &Value, verdict: &mut Verdict) {
+        for choice in [Choice::All, Choice::Each] {
+            let variables = self.variables(dashboard, choice, verdict);
+            for (name, query) in queries(dashboard) {
+                let query = expanded(&query, &variables);
+                match promql::selectors(&query) {
+                    Ok(selectors) => self.one(&name, &query, &selectors, verdict),
+                    Err(error) => verdict.failures.push(format!("{name}: {error}")),
+                }
+            }
+        }
+    }
+
+    /// One query: each of its selectors must have series, and so must it.
+    fn one(&self, name: &str, query: &str, selectors: &[Selector], verdict: &mut Verdict) {
+        let mut is_excused = false;
+        for selector in selectors {
+            let query = selector.query();
+            if self.prometheus.series(&query) > 0 {
+                continue;
+            }
+            let Some(lack) = self.excuse(selector) else {
+                verdict
+                    .failures
+                    .push(format!("{name}: no series of {query}"));
+                continue;
+            };
+            is_excused = true;
+            let queries = verdict.excused.entry(lack.clone()).or_default();
+            queries.insert(name.to_owned());
+        }
+        if !is_excused && self.prometheus.series(query) == 0 {
+            verdict.failures.push(format!("{name}: no data of {query}"));
+        }
+    }
+
+    /// What the host lacks of what these series need.
+    fn excuse(&self, selector: &Selector) -> Option<&(String, String)> {
+        let mut needs = NEEDS.iter();
+        let (_, need) = needs.find(|(metric, _)| *metric == selector.metric)?;
+        self.lacks.iter().find(|(lacking, _)| lacking == need)
+    }
+
+    /// The variables of a dashboard with the values that Grafana would put.
+    fn variables(
+        &self,
+        dashboard: &Value,
+        choice: Choice,
+        verdict: &mut Verdict,
+    ) -> Vec<(String, String)> {
+        let mut known: Vec<(String, String)> = Vec::new();
+        let list = dashboard["templating"]["list"].as_array();
+        for variable in list.into_iter().flatten() {
+            let Some(query) = variable["query"]["query"].as_str() else {
+                continue;
+            };
+            let name = variable["name"].as_str().unwrap_or_default();
+            let values = self.label_values(&expanded(query, &known));
+            if values.is_empty() && ["instance", "vm"].contains(&name) {
+                verdict.failures.push(format!("${name} has no values"));
+            }
+            let all = variable["allValue"].as_str().unwrap_or_default();
+            let value = match choice {
+                Choice::Each if name == "vm" => self.vms.clone(),
+                Choice::Each if !values.is_empty() => format!("({})", values.join("|")),
+                Choice::All | Choice::Each => all.to_owned(),
+            };
+            known.push((name.to_owned(), value));
+        }
+        known
+    }
+
+    /// The values behind `label_values(SELECTOR, LABEL)`, as parts of a regular
+    /// expression.
+    fn label_values(&self, query: &str) -> Vec<String> {
+        let inside = query
+            .strip_prefix("label_values(")
+            .and_then(|rest| rest.strip_suffix(')'));
+        let (selector, label) = inside
+            .and_then(|inside| inside.rsplit_once(", "))
+            .unwrap_or_else(|| panic!("{query} is no label_values"));
+        let path = format!("label/{label}/values");
+        let answer = self.prometheus.api(&path, &[("match[]", selector)]);
+        let values = answer.as_array().cloned().unwrap_or_default();
+        let values = values.iter().filter_map(Value::as_str);
+        values.map(|value| value.replace('.', "\\\\.")).collect()
+    }
+}
+
+/// What is chosen in a dashboard's variables.
+#[derive(Clone, Copy)]
+enum Choice {
+    /// Grafana's "All".
+    All,
+    /// All that there is by name, but only the VMs of the test.
+    Each,
+}
+
+/// The queries of a dashboard, each with where it stands.
+fn queries(dashboard: &Value) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let panels = dashboard["panels"].as_array();
+    for panel in panels.into_iter().flatten() {
+        let targets = panel["targets"].as_array();
+        for target in targets.into_iter().flatten() {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let name = format!(
+                "{} / {} / {}",
+                text(&dashboard["title"]),
+                text(&panel["title"]),
+                text(&target["refId"])
+            );
+            found.push((name, text(&target["expr"])));
+        }
+    }
+    found
+}
+
+/// A query as Grafana sends it: `$__rate_interval` is at least four times the
+/// interval of scrapes.
+fn expanded(query: &str, variables: &[(String, String)]) -> String {
+    let query = query.replace("$__rate_interval", "15s");
+    variables.iter().fold(query, |query, (name, value)| {
+        query.replace(&format!("\"${name}\""), &format!("\"{value}\""))
+    })
+}

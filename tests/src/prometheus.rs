@@ -1,0 +1,139 @@
+//! A real Prometheus (Debian's) that scrapes an agent and evaluates rules.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::eventually;
+
+/// The program, looked for in `PATH`.
+pub(crate) const PROGRAM: &str = "prometheus";
+
+/// A running Prometheus; killed when dropped.
+#[derive(Debug)]
+pub struct Prometheus {
+    child: Child,
+    address: SocketAddr,
+    folder: TempDir,
+}
+
+impl Prometheus {
+    /// Starts one that scrapes `agent` every second as the job `virtlens`, and
+    /// waits until it is ready. `rules` are rule files.
+    pub fn scrape(agent: &str, rules: &[&Path]) -> Self {
+        let folder = tempfile::tempdir().expect("there is room for a folder");
+        let file = folder.path().join("prometheus.yml");
+        std::fs::write(&file, config(agent, rules)).expect("it can be written");
+        let log = File::create(folder.path().join("log")).expect("it can be made");
+        // Free a moment ago; Prometheus does not tell what it chose itself.
+        let address = TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .expect("a port is free");
+        let child = Command::new(PROGRAM)
+            .arg(format!("--config.file={}", file.display()))
+            .arg(format!(
+                "--storage.tsdb.path={}",
+                folder.path().join("data").display()
+            ))
+            .arg(format!("--web.listen-address={address}"))
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("prometheus is in PATH");
+        let mut prometheus = Self {
+            child,
+            address,
+            folder,
+        };
+        eventually("Prometheus to be ready", || {
+            if let Some(status) = prometheus.child.try_wait().expect("it is our child") {
+                panic!("Prometheus ended ({status}): {}", prometheus.log());
+            }
+            let answer = prometheus.ask("/-/ready", &[]).ok()?;
+            answer.contains(" 200 ").then_some(())
+        });
+        prometheus
+    }
+
+    /// What the API says to a path and its parameters; panics with its error.
+    #[track_caller]
+    pub fn api(&self, path: &str, parameters: &[(&str, &str)]) -> Value {
+        let answer = self
+            .ask(&format!("/api/v1/{path}"), parameters)
+            .expect("Prometheus answers");
+        let body = answer.split_once("\r\n\r\n").expect("a whole answer").1;
+        let mut answer: Value = serde_json::from_str(body)
+            .unwrap_or_else(|error| panic!("{path} {parameters:?}: {error}: {body}"));
+        assert_eq!(
+            answer["status"], "success",
+            "{path} {parameters:?}: {answer}"
+        );
+        answer["data"].take()
+    }
+
+    /// How many series a query has now.
+    #[track_caller]
+    pub fn series(&self, query: &str) -> usize {
+        let answer = self.api("query", &[("query", query)]);
+        let result = answer["result"].as_array();
+        result.map_or(0, Vec::len)
+    }
+
+    fn ask(&self, path: &str, parameters: &[(&str, &str)]) -> std::io::Result<String> {
+        let mut target = path.to_owned();
+        for (index, (name, value)) in parameters.iter().enumerate() {
+            let mark = if index == 0 { '?' } else { '&' };
+            write!(target, "{mark}{name}={}", escaped(value)).expect("a String takes everything");
+        }
+        let mut stream = TcpStream::connect(self.address)?;
+        // 1.0: the answer ends with the connection and comes in one piece.
+        write!(stream, "GET {target} HTTP/1.0\r\nHost: test\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn config(agent: &str, rules: &[&Path]) -> String {
+    let mut text =
+        "global: { scrape_interval: 1s, evaluation_interval: 1s }\nrule_files:\n".to_owned();
+    for file in rules {
+        writeln!(text, "- {}", file.display()).expect("a String takes everything");
+    }
+    // honor_labels, as the chart has it: the pod is the VM's, not the agent's.
+    text + &format!(
+        "scrape_configs:\n- job_name: virtlens\n  honor_labels: true\n  \
+         static_configs: [{{ targets: ['{agent}'] }}]\n"
+    )
+}
+
+/// As a URL's query holds it.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() {
+            out.push(char::from(byte));
+        } else {
+            write!(out, "%{byte:02X}").expect("a String takes everything");
+        }
+    }
+    out
+}
