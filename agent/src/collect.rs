@@ -55,6 +55,8 @@ pub struct Collector {
     /// Why the last reading failed; empty if it did not.
     failure: String,
     failures: u64,
+    /// How often a VM's RAM could not be found.
+    ram_unread: u64,
     read_ns: Option<u64>,
     /// When the last reading that worked was taken, ns since the start.
     at_ns: u64,
@@ -101,6 +103,7 @@ impl Collector {
             last: None,
             failure: String::new(),
             failures: 0,
+            ram_unread: 0,
             read_ns: None,
             at_ns: 0,
         })
@@ -221,7 +224,7 @@ impl Collector {
             facts = self.backend.read(with_residency)?;
         }
         if let Backend::Bpf(pass) = &mut self.backend {
-            crate::memory::follow(pass, &self.fleet, &self.root, &facts);
+            self.ram_unread += crate::memory::follow(pass, &self.fleet, &self.root, &mut facts);
         }
         if let Some(names) = &mut self.names {
             names.tell(&mut self.fleet);
@@ -299,10 +302,16 @@ impl Collector {
             }
             Backend::Nothing(_) => Vec::new(),
         };
-        dropped.push(Dropped {
-            reason: "failed_readings",
-            count: self.failures,
-        });
+        dropped.extend([
+            Dropped {
+                reason: "ram_unread",
+                count: self.ram_unread,
+            },
+            Dropped {
+                reason: "failed_readings",
+                count: self.failures,
+            },
+        ]);
         dropped.extend(self.names.as_ref().map(|names| Dropped {
             reason: "pods_unread",
             count: names.failures(),

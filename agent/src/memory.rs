@@ -1,13 +1,14 @@
 //! Tells the programs where the RAM of VMs lies, whenever it has moved.
 
 use virtlens_host::HostRoot;
-use virtlens_model::facts::Facts;
+use virtlens_model::facts::{Facts, VmKey};
 use virtlens_model::fleet::Fleet;
 use virtlens_probe::source::TaskPass;
 
-/// Follows the RAM of the VMs in `facts`. A VM whose process cannot be asked is
-/// asked again at the next reading.
-pub fn follow(pass: &mut TaskPass, fleet: &Fleet, root: &HostRoot, facts: &Facts) {
+/// Follows the RAM of the VMs in `facts`; how many could not be. Such a VM is asked
+/// again at the next reading, and of what it gives back until then nothing is known.
+pub fn follow(pass: &mut TaskPass, fleet: &Fleet, root: &HostRoot, facts: &mut Facts) -> u64 {
+    let mut blind: Vec<VmKey> = Vec::new();
     for (vm, memory) in &facts.memory {
         let Some(thresholds) = fleet.thresholds(*vm, memory.huge_bytes > 0) else {
             continue;
@@ -19,7 +20,14 @@ pub fn follow(pass: &mut TaskPass, fleet: &Fleet, root: &HostRoot, facts: &Facts
             Ok(ram) => pass.set_ram(*vm, thresholds, &ram),
             Err(error) => {
                 tracing::debug!(pid = vm.tgid, %error, "where a VM's RAM lies cannot be asked");
+                blind.push(*vm);
             }
         }
     }
+    for vm in &blind {
+        if let Some(memory) = facts.memory.get_mut(vm) {
+            memory.discards = None;
+        }
+    }
+    blind.len() as u64
 }

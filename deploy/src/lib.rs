@@ -3,10 +3,13 @@
 //! table of metric families.
 //!
 //! ```text
-//! rules/{recording,alerts}.rs ──► prometheus/*.yaml
-//! dashboards/*.rs             ──► grafana/*.json       make generate writes,
-//! virtlens_export::families   ──► ../docs/metrics.md   a test compares
+//! rules/{recording,alerts}.rs ──► chart/virtlens/files/rules/*.yaml
+//! dashboards/*.rs             ──► chart/virtlens/files/dashboards/*.json
+//! virtlens_export::families   ──► ../docs/metrics.md
 //! ```
+//!
+//! `make generate` writes them, a test compares. A chart may hold no links, so the
+//! files are there, and `prometheus/` and `grafana` lead to them.
 //!
 //! Queries stand in the tables with [`tokens`] for what all of them repeat.
 
@@ -19,6 +22,8 @@ pub mod tokens;
 use std::path::Path;
 
 pub use dashboards::DASHBOARDS;
+
+const DASHBOARD_FILES: &str = "deploy/chart/virtlens/files/dashboards";
 
 /// One file that is made, by its path in the repository.
 #[derive(Debug)]
@@ -37,11 +42,11 @@ pub struct File {
 pub fn files() -> anyhow::Result<Vec<File>> {
     let mut files = vec![
         File {
-            path: "deploy/prometheus/recording-rules.yaml".to_owned(),
+            path: "deploy/chart/virtlens/files/rules/recording-rules.yaml".to_owned(),
             text: rules::recording_yaml()?,
         },
         File {
-            path: "deploy/prometheus/alerting-rules.yaml".to_owned(),
+            path: "deploy/chart/virtlens/files/rules/alerting-rules.yaml".to_owned(),
             text: rules::alerting_yaml()?,
         },
         File {
@@ -51,7 +56,7 @@ pub fn files() -> anyhow::Result<Vec<File>> {
     ];
     for dashboard in DASHBOARDS {
         files.push(File {
-            path: format!("deploy/grafana/{}.json", dashboard.name),
+            path: format!("{DASHBOARD_FILES}/{}.json", dashboard.name),
             text: serde_json::to_string_pretty(&dashboard.json())? + "\n",
         });
     }
