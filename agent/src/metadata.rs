@@ -92,7 +92,10 @@ pub fn source(
                 token_file: None,
             }))
         }
-        Some(Metadata::File(path)) => Some(virtlens_kube::Source::File(path.clone())),
+        Some(Metadata::File(path)) => Some(virtlens_kube::Source::File {
+            path: path.clone(),
+            node: node.to_owned(),
+        }),
         None | Some(Metadata::None) => None,
     })
 }
@@ -149,19 +152,21 @@ impl PodNames {
     /// How the source fares, as last told.
     pub(crate) fn row(&self) -> Source {
         let told = self.told.as_ref();
-        let age = told.and_then(|told| told.age);
+        let heard = told.and_then(|told| told.age);
         let failure = told.map_or("", |told| &told.failure);
-        let reason = match (failure, age) {
+        let reason = match (failure, heard) {
             ("", None) => "there was no answer yet; VMs have no pods' names until there is",
             (failure, _) => failure,
         };
+        // Who never answered has been silent since it was asked first.
+        let age = heard.unwrap_or_else(|| self.since.elapsed());
         Source {
             name: SOURCE,
             up: reason.is_empty(),
             mode: self.mode,
             reason: reason.to_owned(),
             duration_ns: None,
-            age_ns: age.map(|age| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX)),
+            age_ns: Some(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX)),
         }
     }
 

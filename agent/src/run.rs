@@ -11,7 +11,7 @@ use virtlens_model::snapshot::Snapshot;
 
 use crate::cli::{print, table_style};
 use crate::collect::{Collector, Options};
-use crate::config::Config;
+use crate::config::{Config, WebAuth};
 use crate::readings::Readings;
 use crate::serve::{Web, serve};
 use crate::shortfall::{Shortfall, shortfalls};
@@ -38,6 +38,11 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
         let stop = stop_signal()?;
         let web = Web::open(config.web_config.as_deref())?;
         let scheme = if web.is_tls() { "https" } else { "http" };
+        if config.web_auth == WebAuth::Kubernetes && !web.is_tls() {
+            tracing::warn!(
+                "tokens come over the wire unencrypted; set a certificate with --web-config"
+            );
+        }
         let listener = listen(config).await?;
         let address = listener.local_addr().context("cannot listen")?;
         let mut collector = Collector::open(&Options::named(config)?)?;

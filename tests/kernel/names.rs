@@ -24,7 +24,8 @@ fn write(path: &Path, uid: &str, name: &str) {
         {"metadata": {"uid": uid, "namespace": "shop", "name": name},
          "spec": {"runtimeClassName": "kata", "overhead": {"cpu": "250m"},
                   "containers": [{"resources": {"limits": {"cpu": "1"}}}]}},
-        {"metadata": {"uid": "another", "namespace": "shop", "name": "other"}},
+        {"metadata": {"uid": uid, "namespace": "shop", "name": "of-another-node"},
+         "spec": {"nodeName": "node-b"}},
     ]});
     fs::write(path, pods.to_string()).expect("a file can be written");
 }
@@ -54,7 +55,10 @@ fn a_vm_is_called_what_its_pod_is() {
     let guest = Minivm::start_launch(Minivm::launch().args(["--start", "spin"]).cgroup(&cgroup));
     let stranger = Minivm::start(["--start", "halt"]);
     let mut collector = Collector::open(&Options {
-        names: Some(virtlens_kube::Source::File(file.clone())),
+        names: Some(virtlens_kube::Source::File {
+            path: file.clone(),
+            node: "node-a".to_owned(),
+        }),
         ..Options::default()
     })
     .expect("the host can be read");

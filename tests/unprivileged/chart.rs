@@ -136,12 +136,23 @@ fn values_that_the_chart_does_not_know_are_refused() {
     }
     let chart = deploy("chart/virtlens").display().to_string();
     let renders = |set: &str| helm(&["template", &chart, "--set", set]).status.success();
-    assert!(renders("web.port=9000"));
+    for right in [
+        "web.port=9000",
+        "web.tls=true,web.existingSecret=certificate",
+        "serviceAccount.create=false,serviceAccount.name=virtlens",
+        "serviceAccount.create=false,rbac.create=false",
+    ] {
+        assert!(renders(right), "{right}");
+    }
     for wrong in [
         "web.prot=9000",
         "web.port=0",
         "metadata.source=magic",
         "resources=1",
+        // A probe that speaks TLS to an agent that does not.
+        "web.tls=true",
+        // The rights of every pod of the namespace.
+        "serviceAccount.create=false",
     ] {
         assert!(!renders(wrong), "{wrong}");
     }

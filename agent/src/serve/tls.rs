@@ -58,6 +58,11 @@ impl TlsSection {
         keys.iter().any(|key| key.is_some())
     }
 
+    /// Whether only certificates of certain names are taken.
+    pub(super) fn wants_names(&self) -> bool {
+        self.client_allowed_sans.is_some()
+    }
+
     /// Whether who has no certificate is turned away.
     pub(super) fn wants_certificates(&self) -> bool {
         self.client_auth_type.as_deref() == Some("RequireAndVerifyClientCert")

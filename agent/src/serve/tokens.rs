@@ -1,6 +1,7 @@
 //! Bearer tokens, of which the API server says whose they are.
 
 use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use virtlens_kube::{Review, Reviewer};
@@ -12,6 +13,9 @@ use super::queue::Queue;
 const ALLOWED_FOR: Duration = Duration::from_mins(1);
 /// How long it holds that one may not: a right that is given begins by then.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
+/// How long it holds that one may while the API server cannot be asked: metrics are
+/// wanted most during an outage.
+const ALLOWED_IN_OUTAGE: Duration = Duration::from_mins(10);
 /// Reviews under way: a review waits for a network and costs the agent little.
 const AT_ONCE: usize = 4;
 
@@ -20,6 +24,8 @@ pub(super) struct Tokens {
     reviewer: Reviewer,
     memory: Memory<Review>,
     queue: Queue,
+    /// Why the API server could not be asked, as last told in the log.
+    complaint: Mutex<String>,
 }
 
 /// Why there is no answer.
@@ -37,6 +43,7 @@ impl Tokens {
             reviewer,
             memory: Memory::new(),
             queue: Queue::new(AT_ONCE),
+            complaint: Mutex::default(),
         }
     }
 
@@ -52,8 +59,14 @@ impl Tokens {
         if let Some(review) = recall() {
             return Ok(review);
         }
-        let waiting = self.queue.wait(peer).ok_or(NoAnswer::Busy)?;
-        let _turn = waiting.turn().await.ok_or(NoAnswer::Busy)?;
+        // Who was let in before waits for nobody's guesses.
+        let lately = self.memory.recall(&tag, lately);
+        let _turn = if lately == Some(Review::Allowed) {
+            None
+        } else {
+            let waiting = self.queue.wait(peer).ok_or(NoAnswer::Busy)?;
+            Some(waiting.turn().await.ok_or(NoAnswer::Busy)?)
+        };
         // Who came with the same before may have had it reviewed meanwhile.
         if let Some(review) = recall() {
             return Ok(review);
@@ -61,13 +74,35 @@ impl Tokens {
         match self.reviewer.may_get(token, path).await {
             Ok(review) => {
                 self.memory.remember(tag, review);
+                self.complain(String::new());
                 Ok(review)
             }
             Err(error) => {
-                tracing::warn!(error, "a token cannot be reviewed");
-                Err(NoAnswer::Away)
+                self.complain(error);
+                lately
+                    .filter(|review| *review == Review::Allowed)
+                    .ok_or(NoAnswer::Away)
             }
         }
+    }
+
+    /// Says once why, however many ask.
+    fn complain(&self, error: String) {
+        let mut complaint = self
+            .complaint
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if *complaint != error && !error.is_empty() {
+            tracing::warn!(error, "tokens cannot be reviewed");
+        }
+        *complaint = error;
+    }
+}
+
+fn lately(review: Review) -> Duration {
+    match review {
+        Review::Allowed => ALLOWED_IN_OUTAGE,
+        Review::Forbidden | Review::Unknown => Duration::ZERO,
     }
 }
 

@@ -51,6 +51,8 @@ pub(super) struct WebConfig {
     pub(super) tls: Option<Arc<ServerConfig>>,
     /// Whether a client must show a certificate of its own.
     pub(super) client_certificates: bool,
+    /// Whether that has to be one of certain names.
+    pub(super) client_names: bool,
     /// Who may ask, with their passwords' bcrypt hashes; empty is everyone.
     pub(super) users: BTreeMap<String, String>,
     /// Headers that each answer has besides.
@@ -77,19 +79,21 @@ impl WebConfig {
             );
         }
         let base = path.parent().unwrap_or(Path::new(""));
-        let (tls, client_certificates) = match file.tls_server_config {
+        let (tls, client_certificates, client_names) = match file.tls_server_config {
             Some(section) if section.is_enabled() => {
                 let certificates = section.wants_certificates();
+                let names = section.wants_names();
                 let tls = tls::server_config(&section, base, files);
                 let tls = tls.map_err(|reason| format!("tls_server_config: {reason}"))?;
-                (Some(Arc::new(tls)), certificates)
+                (Some(Arc::new(tls)), certificates, names)
             }
-            _ => (None, false),
+            _ => (None, false, false),
         };
         let headers = file.http_server_config.and_then(|http| http.headers);
         Ok(Self {
             tls,
             client_certificates,
+            client_names,
             users: checked_users(file.basic_auth_users.unwrap_or_default())?,
             headers: checked_headers(&headers.unwrap_or_default())?,
         })
@@ -97,10 +101,11 @@ impl WebConfig {
 
     /// What these settings demand of a client, by name. A file that changes
     /// may add to it: a file that is half written must not open the door.
-    pub(super) fn demands(&self) -> [(&'static str, bool); 3] {
+    pub(super) fn demands(&self) -> [(&'static str, bool); 4] {
         [
             ("TLS", self.tls.is_some()),
             ("client certificates", self.client_certificates),
+            ("client_allowed_sans", self.client_names),
             ("basic_auth_users", !self.users.is_empty()),
         ]
     }

@@ -60,8 +60,8 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
         name: "virtlens_metadata_age_seconds",
         kind: Kind::Gauge,
         unit: Some("seconds"),
-        help: "How long ago the source of pod names last told how things are; while the API \
-               server is there, a minute at most.",
+        help: "How long ago the source of pod names last told how things are, or since when it \
+               is asked in vain; while the API server is there, a minute at most.",
         own_labels: &["source"],
         rows: Rows::Agent(|reading, rows| {
             let mut sources = reading.snapshot.sources.iter();

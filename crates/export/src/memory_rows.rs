@@ -100,6 +100,18 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
         rows: Rows::Vm(|vm, rows| known(vm.memory.resident_bytes, |bytes| rows.count(&[], bytes))),
     },
     Family {
+        name: "virtlens_memory_resident_huge_bytes",
+        kind: Kind::Gauge,
+        unit: Some("bytes"),
+        help: "Huge pages of hugetlbfs in virtlens_memory_resident_bytes, which a cgroup's \
+               memory limit does not count; only of VMs that have any.",
+        own_labels: &[],
+        rows: Rows::Vm(|vm, rows| {
+            let huge = vm.memory.resident_huge_bytes.filter(|bytes| *bytes > 0);
+            known(huge, |bytes| rows.count(&[], bytes))
+        }),
+    },
+    Family {
         name: "virtlens_memory_resident_peak_bytes",
         kind: Kind::Gauge,
         unit: Some("bytes"),

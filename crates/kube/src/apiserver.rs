@@ -43,8 +43,11 @@ const GONE: u16 = 410;
 const UNKNOWN: u16 = 401;
 /// It knows, and does not allow it.
 const FORBIDDEN: u16 = 403;
-/// It has too much to do.
-const TOO_MANY: u16 = 429;
+/// How a server refuses parameters that it does not know or may not serve.
+const NO_STREAMS: [u16; 2] = [400, 422];
+/// One whose etcd is older than 3.5 takes the request, and then refuses within the
+/// stream with an error of its own.
+const NO_STREAMS_INSIDE: [u16; 3] = [400, 422, 500];
 
 /// Never ends: tries again, ever more slowly.
 pub(crate) async fn follow(cluster: &Cluster, node: &str, store: &Store) {
@@ -52,6 +55,7 @@ pub(crate) async fn follow(cluster: &Cluster, node: &str, store: &Store) {
         store,
         selector: format!("spec.nodeName={node}"),
         version: None,
+        expired: false,
         streams: true,
     };
     let mut backoff = Backoff::default();
@@ -60,7 +64,10 @@ pub(crate) async fn follow(cluster: &Cluster, node: &str, store: &Store) {
         match cluster.client().await {
             Ok(client) => match follower.session(&client).await {
                 Ok(()) => {}
-                Err(Trouble::Expired) => follower.version = None,
+                Err(Trouble::Expired) => {
+                    follower.version = None;
+                    follower.expired = true;
+                }
                 Err(Trouble::NoStreams(why)) => {
                     tracing::info!(why, "streaming lists are refused; pods are listed in pages");
                     follower.streams = false;
@@ -78,6 +85,8 @@ struct Follower<'s> {
     selector: String,
     /// Up to where the changes are known; `None` before all pods were told.
     version: Option<String>,
+    /// The version that was known is too old: what is told next has to be newer.
+    expired: bool,
     /// Whether the server is thought to have streaming lists.
     streams: bool,
 }
@@ -104,8 +113,10 @@ impl Follower<'_> {
         }
         let Some(version) = self.version.clone() else {
             let request = Request::new(PODS).watch(&params.initial_events(), "0");
-            let mut events = pin!(open(client, request).await.map_err(no_streams)?);
-            self.initial(&mut events).await.map_err(no_streams)?;
+            let refused = |trouble| no_streams(trouble, &NO_STREAMS);
+            let mut events = pin!(open(client, request).await.map_err(refused)?);
+            let refused = |trouble| no_streams(trouble, &NO_STREAMS_INSIDE);
+            self.initial(&mut events).await.map_err(refused)?;
             return self.changes(&mut events).await;
         };
         let request = Request::new(PODS).watch(&params, &version);
@@ -118,19 +129,24 @@ impl Follower<'_> {
     async fn list(&mut self, client: &Client) -> Result<(), Trouble> {
         let mut pods = Vec::new();
         let mut params = ListParams::default().fields(&self.selector).limit(PAGE);
-        loop {
+        if !self.expired {
+            // Out of the server's memory: a thousand agents do not make it read its store.
+            params = params.match_any();
+        }
+        let version = loop {
             let request = Request::new(PODS).list(&params);
             let request = request.map_err(|error| Trouble::Broken(chain(&error)))?;
             let answer = tokio::time::timeout(SILENCE, client.request::<WirePods>(request));
             let answer = answer.await.map_err(|_| silent())??;
             pods.extend(answer.items.iter().map(WirePod::keep));
-            self.version = Some(answer.metadata.resource_version);
             if answer.metadata.next.is_empty() {
-                break;
+                break answer.metadata.resource_version;
             }
             params = params.continue_token(&answer.metadata.next);
-        }
+        };
         self.store.replace(pods);
+        self.version = Some(version);
+        self.expired = false;
         Ok(())
     }
 
@@ -149,6 +165,10 @@ impl Follower<'_> {
                     self.version = Some(mark.metadata.resource_version);
                     self.store.replace(pods);
                     return Ok(());
+                }
+                Some(WatchEvent::Bookmark(_)) => {
+                    let why = "a bookmark came before the end of the list was told";
+                    return Err(Trouble::NoStreams(why.to_owned()));
                 }
                 Some(_) => {}
                 None => {
@@ -240,14 +260,10 @@ fn refusal(status: &Status) -> Trouble {
     }
 }
 
-/// Who may not ask at all, or not now, is told so by these; any other refusal is meant
-/// for the stream. An API server whose etcd is older than 3.5 takes the request and then
-/// refuses within the stream, with an error 500.
-fn no_streams(trouble: Trouble) -> Trouble {
+/// A refusal with one of these is meant for the stream, any other for who asks or when.
+fn no_streams(trouble: Trouble, codes: &[u16]) -> Trouble {
     match trouble {
-        Trouble::Refused { code, why } if ![UNKNOWN, FORBIDDEN, TOO_MANY].contains(&code) => {
-            Trouble::NoStreams(why)
-        }
+        Trouble::Refused { code, why } if codes.contains(&code) => Trouble::NoStreams(why),
         other => other,
     }
 }

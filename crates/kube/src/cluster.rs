@@ -69,6 +69,12 @@ impl Kubelet {
                 self.url
             ))
         })?;
+        if !self.url.starts_with("https://") {
+            return Err(Unreachable(format!(
+                "{}: the token would go there unencrypted; expected https://",
+                self.url
+            )));
+        }
         let account = Path::new(SERVICE_ACCOUNT);
         let ca = self
             .ca_file

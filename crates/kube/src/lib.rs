@@ -47,7 +47,12 @@ pub enum Source {
     /// The node's kubelet: asked when somebody reads, at most every 15 s.
     Kubelet(Kubelet),
     /// A file with a list of pods, as `kubectl get pods -A -o json` writes it.
-    File(std::path::PathBuf),
+    File {
+        /// Where it is.
+        path: std::path::PathBuf,
+        /// The node whose pods are kept, as Kubernetes calls it.
+        node: String,
+    },
 }
 
 impl Source {
@@ -56,7 +61,7 @@ impl Source {
         match self {
             Self::ApiServer { .. } => "apiserver",
             Self::Kubelet(_) => "kubelet",
-            Self::File(_) => "file",
+            Self::File { .. } => "file",
         }
     }
 }
@@ -123,6 +128,6 @@ async fn follow(source: Source, store: &Store, wanted: &Notify) {
     match source {
         Source::ApiServer { cluster, node } => apiserver::follow(&cluster, &node, store).await,
         Source::Kubelet(kubelet) => polled::kubelet(&kubelet, store, wanted).await,
-        Source::File(path) => polled::file(&path, store, wanted).await,
+        Source::File { path, node } => polled::file(&path, &node, store, wanted).await,
     }
 }

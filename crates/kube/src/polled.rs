@@ -68,12 +68,15 @@ async fn ask(kubelet: &Kubelet) -> Result<WirePods, String> {
 }
 
 /// Reads a file of pods whenever they are `wanted` and it has changed.
-pub(crate) async fn file(path: &Path, store: &Store, wanted: &Notify) {
+pub(crate) async fn file(path: &Path, node: &str, store: &Store, wanted: &Notify) {
     let mut known: Option<Stamp> = None;
     loop {
         wanted.notified().await;
         match read(path, &mut known) {
-            Ok(Some(pods)) => store.replace(pods.items.iter().map(WirePod::keep)),
+            Ok(Some(pods)) => {
+                let ours = pods.items.iter().filter(|pod| pod.is_on(node));
+                store.replace(ours.map(WirePod::keep));
+            }
             Ok(None) => store.confirm(),
             Err(why) => {
                 known = None;

@@ -113,11 +113,17 @@ async fn create<S: for<'de> Deserialize<'de>>(
         .map_err(|error| chain(&error))?;
     match client.request::<Reviewed<S>>(request).await {
         Ok(reviewed) => Ok(reviewed.status),
-        Err(kube::Error::Api(status)) => Err(format!(
-            "the API server refuses ({}): {}; grant create on {plural} to the agent's service \
-             account",
-            status.code, status.message
-        )),
+        Err(kube::Error::Api(status)) => {
+            let remedy = if status.code == 403 {
+                format!("; grant create on {plural} to the agent's service account")
+            } else {
+                String::new()
+            };
+            Err(format!(
+                "the API server refuses ({}): {}{remedy}",
+                status.code, status.message
+            ))
+        }
         Err(error) => Err(format!("the API server cannot be asked: {}", chain(&error))),
     }
 }

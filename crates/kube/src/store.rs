@@ -19,7 +19,7 @@ pub struct Told {
     pub age: Option<Duration>,
     /// Why it does not now; empty while it does.
     pub failure: String,
-    /// How often it failed.
+    /// How often it failed, and how many pods found no room.
     pub failures: u64,
 }
 
@@ -56,8 +56,13 @@ impl Store {
 
     /// These are all pods that there are.
     pub(crate) fn replace(&self, pods: impl IntoIterator<Item = (Arc<str>, Pod)>) {
-        let pods = pods.into_iter().take(MAX_PODS).collect();
-        self.hear(|state| state.pods = Arc::new(pods));
+        let mut pods = pods.into_iter();
+        let kept = pods.by_ref().take(MAX_PODS).collect();
+        let beyond = pods.count() as u64;
+        self.hear(|state| {
+            state.pods = Arc::new(kept);
+            state.failures += beyond;
+        });
     }
 
     /// There is a pod, or it changed.
@@ -65,6 +70,8 @@ impl Store {
         self.hear(|state| {
             if state.pods.contains_key(&uid) || state.pods.len() < MAX_PODS {
                 Arc::make_mut(&mut state.pods).insert(uid, pod);
+            } else {
+                state.failures += 1;
             }
         });
     }
@@ -174,6 +181,7 @@ mod tests {
             store.put(index.to_string().into(), pod("web"));
         }
         assert_eq!(store.read().pods.len(), super::MAX_PODS);
+        assert_eq!(store.read().failures, 10, "what found no room is counted");
         store.put("1".into(), pod("renamed"));
         assert_eq!(&*store.read().pods["1"].name, "renamed");
     }

@@ -59,6 +59,7 @@ pub(crate) struct Meta {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Spec {
+    node_name: String,
     runtime_class_name: Option<String>,
     overhead: BTreeMap<String, String>,
     resources: Resources,
@@ -81,9 +82,18 @@ struct Resources {
 
 impl WirePod {
     /// Its uid, as its cgroup has it.
+    ///
+    /// Whoever may make pods may write any annotation: one that could be another pod's
+    /// uid is not believed.
     pub(crate) fn uid(&self) -> &str {
-        let annotations = &self.metadata.annotations;
-        annotations.get(STATIC_UID).unwrap_or(&self.metadata.uid)
+        let hash = self.metadata.annotations.get(STATIC_UID);
+        hash.filter(|hash| is_hash(hash))
+            .unwrap_or(&self.metadata.uid)
+    }
+
+    /// Whether it is on this node, or on one that is not told.
+    pub(crate) fn is_on(&self, node: &str) -> bool {
+        ["", node].contains(&self.spec.node_name.as_str())
     }
 
     /// What is kept of it.
@@ -135,6 +145,12 @@ impl Spec {
         }
         (!self.containers.is_empty()).then_some(sum.max(largest))
     }
+}
+
+/// Whether this is a hash of a static pod's manifest (`applyDefaults`,
+/// `pkg/kubelet/config/common.go`): 32 digits and no dashes, unlike a uid of the API's.
+fn is_hash(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn cpu_millis(amounts: &BTreeMap<String, String>) -> Option<u64> {
@@ -223,9 +239,28 @@ mod tests {
     fn a_static_pod_is_found_by_the_hash_that_names_its_cgroup() {
         let pod = parse(
             r#"{"metadata": {"uid": "of-the-api", "name": "etcd-a", "namespace": "kube-system",
-                 "annotations": {"kubernetes.io/config.mirror": "cafe01"}}}"#,
+                 "annotations": {"kubernetes.io/config.mirror": "0123456789abcdef0123456789abcdef"}}}"#,
         );
-        assert_eq!(pod.uid(), "cafe01");
+        assert_eq!(pod.uid(), "0123456789abcdef0123456789abcdef");
+    }
+
+    /// A tenant must not be able to give its name to another's VM.
+    #[test]
+    fn no_annotation_makes_a_pod_another() {
+        for told in ["0d2aeb12-7a42-4a2b-9c3e-1f2d3c4b5a69", "victim", ""] {
+            let pod = parse(&format!(
+                r#"{{"metadata": {{"uid": "its-own",
+                     "annotations": {{"kubernetes.io/config.mirror": "{told}"}}}}}}"#
+            ));
+            assert_eq!(pod.uid(), "its-own", "{told}");
+        }
+    }
+
+    #[test]
+    fn pods_of_other_nodes_are_told_apart() {
+        let on = |node: &str| parse(&format!(r#"{{"spec": {{"nodeName": "{node}"}}}}"#));
+        assert!(on("a").is_on("a") && on("").is_on("a"));
+        assert!(!on("b").is_on("a"));
     }
 
     fn limit(spec: &str) -> Option<u64> {

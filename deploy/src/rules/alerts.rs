@@ -126,8 +126,8 @@ pub const VM_ALERTS: &[Alert] = &[
         hold: "15m",
         keep: None,
         summary: "A Kata VM was given both default_vcpus and a CPU limit.",
-        description: "@who was booted with more than one vCPU and got more for its CPU limit: all \
-                      of them share that limit.",
+        description: "@who was told to boot more than one vCPU and has a CPU limit: all of its \
+                      vCPUs share that limit.",
     },
     // A split last-level cache costs little, and is on the dashboard alone.
     Alert {
@@ -181,11 +181,18 @@ pub const VM_ALERTS: &[Alert] = &[
         description: "The balloon of @who took {{ $value | humanizePercentage }} of its memory in \
                       15 minutes, and gave back more than 25% meanwhile.",
     },
-    // What is resident cannot be reclaimed; what the cgroup holds may be page cache.
+    // What is resident cannot be reclaimed; what the cgroup holds may be page cache. Huge
+    // pages have a limit of their own.
     Alert {
         name: "VirtlensMemoryNearLimit",
         severity: Warning,
-        query: "max by (@vm) (virtlens_memory_resident_bytes)\n\
+        query: "(\n  \
+                  max by (@vm) (virtlens_memory_resident_bytes)\n  \
+                  - (\n    \
+                    max by (@vm) (virtlens_memory_resident_huge_bytes)\n    \
+                    or 0 * max by (@vm) (virtlens_memory_resident_bytes)\n  \
+                  )\n\
+                )\n\
                 / max by (@vm) (virtlens_memory_cgroup_limit_bytes) > 0.95",
         hold: "15m",
         keep: None,
@@ -229,7 +236,8 @@ pub const AGENT_ALERTS: &[Alert] = &[
     Alert {
         name: "VirtlensAgentDropping",
         severity: Warning,
-        query: "sum by (cluster, instance, reason) (rate(virtlens_dropped_total[5m])) > 0",
+        // Names that cannot be had make no number smaller: VirtlensMetadataStale.
+        query: "sum by (cluster, instance, reason) (rate(virtlens_dropped_total{reason!=\"pods_unread\"}[5m])) > 0",
         hold: "15m",
         keep: None,
         summary: "The agent of a node loses what it should count.",

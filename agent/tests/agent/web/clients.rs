@@ -72,3 +72,24 @@ fn only_the_names_that_are_allowed_come_in() {
         assert_eq!(got, code, "{name} of {allowed}");
     }
 }
+
+/// A file is caught half written when it ends after the authority.
+#[test]
+fn a_file_that_lets_in_more_names_is_not_taken() {
+    if !curl_is_here("a_file_that_lets_in_more_names_is_not_taken") {
+        return;
+    }
+    let policy = "RequireAndVerifyClientCert";
+    let site = Site::new(&section(policy, ", client_allowed_sans: [b.example]"));
+    site.certify("client", "a.example");
+    let agent = site.start();
+    let (crt, key) = (site.path("client.crt"), site.path("client.key"));
+    let args = ["--cert", text(&crt), "--key", text(&key)];
+    let ask = || assert_eq!(site.curl(&agent, "/metrics", &args).status, None);
+    ask();
+    site.write("web.yaml", &section(policy, ""));
+    let refused = "the new web configuration cannot be used";
+    let line = agent.logged_while(refused, ask);
+    assert!(line.contains("client_allowed_sans would end"), "{line}");
+    ask();
+}

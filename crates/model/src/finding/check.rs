@@ -201,9 +201,9 @@ impl Check {
             Self::DefaultVcpusWithLimit => About {
                 name: "default_vcpus_with_limit",
                 severity: INFO,
-                rule: "a Kata VM was booted with more than one vCPU, got more for its CPU limit, and has that limit",
+                rule: "there is a CPU limit, and the pod's annotation default_vcpus is above 1, or a Kata VM was booted with more than one vCPU and got more for the limit",
                 remedy: "use one of the two: with a limit leave default_vcpus at 1, without one set default_vcpus",
-                next: "virtlens snapshot -o json: vcpu_count",
+                next: "virtlens snapshot -o json: vcpu_count, pod_spec",
             },
             Self::Place(kind) => place(kind),
             Self::ThreadsOutsidePod => About {

@@ -31,6 +31,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if .Values.serviceAccount.create }}
 {{- default (include "virtlens.fullname" .) .Values.serviceAccount.name }}
 {{- else }}
+{{- if and (not .Values.serviceAccount.name) (or .Values.openshift.scc.create (and .Values.rbac.create (include "virtlens.needsToken" .))) }}
+{{- fail "serviceAccount.create is false: name an account in serviceAccount.name; bound to the namespace's default account, its rights would be every pod's there" }}
+{{- end }}
 {{- default "default" .Values.serviceAccount.name }}
 {{- end }}
 {{- end }}
@@ -49,6 +52,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{/* The agent's configuration file. */}}
 {{- define "virtlens.config" -}}
+{{- if and .Values.web.tls (not .Values.web.existingSecret) (not (hasKey .Values.config "web_config")) }}
+{{- fail "web.tls is true, and nothing gives the agent a certificate: name a Secret in web.existingSecret" }}
+{{- end }}
 {{- $own := dict
     "listen" (printf "%s:%d" .Values.web.address (int .Values.web.port))
     "metadata" (ternary (printf "file:%s" .Values.metadata.file) .Values.metadata.source (eq .Values.metadata.source "file")) }}
@@ -76,6 +82,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $context = omit $context "appArmorProfile" }}
 {{- end }}
 {{- toYaml $context }}
+{{- end }}
+
+{{/* The same as an annotation, which is how Kubernetes before 1.30 is told. */}}
+{{- define "virtlens.appArmor" -}}
+{{- if and (semverCompare "<1.30-0" .root.Capabilities.KubeVersion.Version) (eq (dig "appArmorProfile" "type" "" .root.Values.securityContext) "Unconfined") -}}
+container.apparmor.security.beta.kubernetes.io/{{ .container }}: unconfined
+{{- end }}
 {{- end }}
 
 {{/* What every container that looks at the host mounts. */}}
