@@ -85,7 +85,7 @@ fn blocks(text: &str) -> impl Iterator<Item = &str> {
 fn documents() -> Vec<PathBuf> {
     let docs = virtlens_deploy::root().join("docs");
     let alerts = rules::alerts().map(|alert| runbook(alert.name));
-    let others = ["questions.md", "limits.md"].map(|name| docs.join(name));
+    let others = ["questions.md", "limits.md", "compare.md"].map(|name| docs.join(name));
     alerts.chain(others).collect()
 }
 
