@@ -1,7 +1,7 @@
 //! What test suites and benchmarks share.
 //!
 //! - a running [`Agent`], a real [`prometheus`] that scrapes it, and whether rules
-//!   and dashboards then show something ([`mixin`]);
+//!   and dashboards then show something ([`mixin`], [`grafana`]);
 //! - things to observe: a [`Minivm`] that does what it is told, a real
 //!   [`Qemu`], cgroups with a quota ([`TestCgroup`]);
 //! - a cluster's API server without the rest of it ([`ApiServer`]);
@@ -15,6 +15,7 @@ mod agent;
 mod api_server;
 mod binary;
 mod cgroup;
+pub mod grafana;
 mod launch;
 mod minivm;
 pub mod mixin;

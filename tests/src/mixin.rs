@@ -12,7 +12,11 @@ use serde_json::Value;
 use virtlens_deploy::promql::{self, Selector};
 use virtlens_deploy::{DASHBOARDS, rules};
 
+use crate::grafana::Variables;
 use crate::prometheus::Prometheus;
+
+/// Grafana's is at least four times the interval of scrapes.
+const RATE_INTERVAL: &str = "15s";
 
 /// Series that are not there without something: metric or recording rule, and
 /// what it needs.
@@ -109,7 +113,7 @@ impl Judge<'_> {
         for choice in [Choice::All, Choice::Each] {
             let variables = self.variables(dashboard, choice, verdict);
             for (name, query) in queries(dashboard) {
-                let query = expanded(&query, &variables);
+                let query = variables.put_into(&query, RATE_INTERVAL);
                 match promql::selectors(&query) {
                     Ok(selectors) => self.one(&name, &query, &selectors, verdict),
                     Err(error) => verdict.failures.push(format!("{name}: {error}")),
@@ -148,49 +152,18 @@ impl Judge<'_> {
         self.lacks.iter().find(|(lacking, _)| lacking == need)
     }
 
-    /// The variables of a dashboard with the values that Grafana would put.
-    fn variables(
-        &self,
-        dashboard: &Value,
-        choice: Choice,
-        verdict: &mut Verdict,
-    ) -> Vec<(String, String)> {
-        let mut known: Vec<(String, String)> = Vec::new();
-        let list = dashboard["templating"]["list"].as_array();
-        for variable in list.into_iter().flatten() {
-            let Some(query) = variable["query"]["query"].as_str() else {
-                continue;
-            };
-            let name = variable["name"].as_str().unwrap_or_default();
-            let values = self.label_values(&expanded(query, &known));
+    /// The variables of a dashboard with what is chosen of each.
+    fn variables(&self, dashboard: &Value, choice: Choice, verdict: &mut Verdict) -> Variables {
+        Variables::of(self.prometheus, dashboard, |name, values, all| {
             if values.is_empty() && ["instance", "vm"].contains(&name) {
                 verdict.failures.push(format!("${name} has no values"));
             }
-            let all = variable["allValue"].as_str().unwrap_or_default();
-            let value = match choice {
+            match choice {
                 Choice::Each if name == "vm" => self.vms.clone(),
                 Choice::Each if !values.is_empty() => format!("({})", values.join("|")),
                 Choice::All | Choice::Each => all.to_owned(),
-            };
-            known.push((name.to_owned(), value));
-        }
-        known
-    }
-
-    /// The values behind `label_values(SELECTOR, LABEL)`, as parts of a regular
-    /// expression.
-    fn label_values(&self, query: &str) -> Vec<String> {
-        let inside = query
-            .strip_prefix("label_values(")
-            .and_then(|rest| rest.strip_suffix(')'));
-        let (selector, label) = inside
-            .and_then(|inside| inside.rsplit_once(", "))
-            .unwrap_or_else(|| panic!("{query} is no label_values"));
-        let path = format!("label/{label}/values");
-        let answer = self.prometheus.api(&path, &[("match[]", selector)]);
-        let values = answer.as_array().cloned().unwrap_or_default();
-        let values = values.iter().filter_map(Value::as_str);
-        values.map(|value| value.replace('.', "\\\\.")).collect()
+            }
+        })
     }
 }
 
@@ -221,13 +194,4 @@ fn queries(dashboard: &Value) -> Vec<(String, String)> {
         }
     }
     found
-}
-
-/// A query as Grafana sends it: `$__rate_interval` is at least four times the
-/// interval of scrapes.
-fn expanded(query: &str, variables: &[(String, String)]) -> String {
-    let query = query.replace("$__rate_interval", "15s");
-    variables.iter().fold(query, |query, (name, value)| {
-        query.replace(&format!("\"${name}\""), &format!("\"{value}\""))
-    })
 }
