@@ -1,7 +1,7 @@
 # `make run` shows this host's VMs, `make test` tests all. `make help` lists the rest.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo release test test-unit test-kernel test-vm test-memory cluster-test bench vm generate fmt clean
+.PHONY: help run demo release test test-unit test-kernel test-vm test-memory cluster-test bench vm draw generate fmt clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ vm: ## one Debian kernel with VMs in it and a shell beside them: make vm KERNEL=
 bench: ## criterion benchmarks and the cost of a whole collection
 	@scripts/install-packages run
 	@VIRTLENS_BIN_DIR=$$(scripts/build-release) cargo bench --locked --package virtlens-benches
+
+draw: ## pictures of the fleet and the pod dashboard with real data, for docs/images (root, Node.js)
+	@scripts/draw-dashboards
 
 generate: ## rewrite the rules, dashboards and the reference of metrics from their tables
 	@cargo run --quiet --package virtlens-deploy --locked
