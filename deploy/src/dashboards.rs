@@ -8,7 +8,19 @@ mod pod;
 mod throttling;
 mod topology;
 
-use crate::dashboard::Dashboard;
+use crate::dashboard::{Dashboard, Target, target};
+
+/// What all chosen VMs report free, and what they take again of it.
+const REPORTED_AND_TAKEN_AGAIN: &[Target] = &[
+    target(
+        "sum(rate(virtlens_free_page_reported_bytes_total{@sel}[$__rate_interval]))",
+        "reported free",
+    ),
+    target(
+        "sum(rate(virtlens_memory_refault_bytes_total{@sel}[$__rate_interval]))",
+        "taken again",
+    ),
+];
 
 /// All dashboards.
 pub const DASHBOARDS: &[Dashboard] = &[

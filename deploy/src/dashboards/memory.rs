@@ -1,5 +1,6 @@
 //! Memory that guests give back and take again.
 
+use super::REPORTED_AND_TAKEN_AGAIN;
 use crate::dashboard::Unit::{Bytes, BytesPerSecond, Count, PerSecond, SecondsPerGib, Share};
 use crate::dashboard::{Dashboard, Of, Panel, Row, column, target};
 
@@ -72,16 +73,7 @@ pub(super) const MEMORY: Dashboard = Dashboard {
                     "Free page reports",
                     BytesPerSecond,
                     "Memory that guests reported free, and that they took again.",
-                    &[
-                        target(
-                            "sum(rate(virtlens_free_page_reported_bytes_total{@sel}[$__rate_interval]))",
-                            "reported free",
-                        ),
-                        target(
-                            "sum(rate(virtlens_memory_refault_bytes_total{@sel}[$__rate_interval]))",
-                            "taken again",
-                        ),
-                    ],
+                    REPORTED_AND_TAKEN_AGAIN,
                 ),
                 Panel::lines(
                     "Taken again by VM",

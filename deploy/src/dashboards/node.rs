@@ -1,5 +1,6 @@
 //! One node: what its VMs take from it.
 
+use super::REPORTED_AND_TAKEN_AGAIN;
 use crate::dashboard::Unit::{Bytes, BytesPerSecond, Cores, Count, PerSecond, Share};
 use crate::dashboard::{Dashboard, Of, Panel, Row, target};
 
@@ -105,16 +106,7 @@ pub(super) const NODE: Dashboard = Dashboard {
                     "Given back and taken again",
                     BytesPerSecond,
                     "Memory that guests reported free, and that they took again.",
-                    &[
-                        target(
-                            "sum(rate(virtlens_free_page_reported_bytes_total{@sel}[$__rate_interval]))",
-                            "reported free",
-                        ),
-                        target(
-                            "sum(rate(virtlens_memory_refault_bytes_total{@sel}[$__rate_interval]))",
-                            "taken again",
-                        ),
-                    ],
+                    REPORTED_AND_TAKEN_AGAIN,
                 ),
             ],
         },
