@@ -108,12 +108,12 @@ impl Unit {
         match self {
             Self::Count => "short",
             Self::PerSecond => "cps",
-            Self::Cores => "suffix: cores",
+            Self::Cores => "suffix:cores",
             Self::Share => "percentunit",
             Self::Seconds => "s",
             Self::Bytes => "bytes",
             Self::BytesPerSecond => "binBps",
-            Self::SecondsPerGib => "suffix: s/GiB",
+            Self::SecondsPerGib => "suffix:s/GiB",
         }
     }
 }
