@@ -68,7 +68,10 @@ impl Apt {
 
     /// The control fields `Version` and `Depends` of one package.
     pub(crate) fn show(&self, name: &str) -> anyhow::Result<(String, Vec<String>)> {
-        let text = self.run("apt-cache", &["--no-all-versions", "show", name], &self.dir)?;
+        // Else a backport's release is asked first.
+        let of_suite = format!("APT::Default-Release={}", self.suite);
+        let show = ["-o", &of_suite, "--no-all-versions", "show", name];
+        let text = self.run("apt-cache", &show, &self.dir)?;
         let field = |key: &str| {
             text.lines()
                 .find_map(|line| line.strip_prefix(key)?.strip_prefix(": "))
