@@ -1,18 +1,19 @@
 //! A real Prometheus scrapes the real agent, with real VMs: what rules and
 //! dashboards ask for is there.
 
+use std::fs;
 use std::io::Write as _;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use virtlens_tests::mixin::{self, Verdict};
 use virtlens_tests::process::set_affinity;
 use virtlens_tests::prometheus::Prometheus;
 use virtlens_tests::{
-    Agent, Minivm, Qemu, TestCgroup, binary, cgroupfs_pod_path, need, unique_pod_uid,
+    Agent, Launch, Minivm, Qemu, TestCgroup, binary, cgroupfs_pod_path, need, unique_pod_uid,
 };
-
-use crate::reader;
 
 /// The agent judges every 10 s, and rates need a few scrapes after that.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -20,26 +21,30 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// The names of the VMs.
 const VMS: [&str; 3] = ["busy", "calm", "capped"];
 
-/// What this host and the VMs of this test have not.
+/// The sandbox of the capped pod.
+const SANDBOX: &str = "abababababababababababababababababababababababababababababababab";
+
+/// What this host has not.
 fn lacks(pod: &TestCgroup) -> Vec<(&'static str, &'static str)> {
-    let mut lacks = vec![
-        ("memory_limit", "the pod of this test has none"),
-        ("pod_names", "this agent belongs to no cluster"),
-        ("split_pod", "a minivm has no helpers outside of its pod"),
-    ];
+    let mut lacks = Vec::new();
     if pod.is_v1() {
         lacks.push(("cgroup_v2", "the cgroups of this host are v1"));
     }
-    let smt = std::fs::read_to_string("/sys/devices/system/cpu/smt/active");
+    let smt = fs::read_to_string("/sys/devices/system/cpu/smt/active");
     if smt.is_ok_and(|text| text.trim() == "0") {
         lacks.push(("smt", "this host has none, or it is off"));
     }
     lacks
 }
 
-/// A pod that is capped and whose vCPUs, siblings to the guest, share one CPU.
-fn capped(pod: &TestCgroup) -> Minivm {
+/// A pod whose vCPUs, siblings to the guest, share one CPU, and what it may use of
+/// that and of memory.
+fn capped(pod: &TestCgroup, sandbox: &TestCgroup) -> Minivm {
     pod.set_quota(Some(40_000), 100_000);
+    if !pod.is_v1() {
+        pod.enable(&["memory"]);
+        pod.set("memory.max", "1G");
+    }
     let args = [
         "--start",
         "spin",
@@ -48,50 +53,110 @@ fn capped(pod: &TestCgroup) -> Minivm {
         "--name",
         "capped",
     ];
-    let guest = Minivm::start_launch(Minivm::launch().args(args).cgroup(pod));
+    let guest = Minivm::start_launch(Minivm::launch().args(args).cgroup(sandbox));
     for vcpu in &guest.ready.vcpus {
         set_affinity(vcpu.tid, &[0]);
     }
     guest
 }
 
+/// A guest that is there to report free memory, and whose vCPUs, siblings to it, sit
+/// where many hosts have siblings.
+fn calm(pod: &TestCgroup) -> Minivm {
+    let args = [
+        "--start",
+        "duty:20",
+        "--topology",
+        "threads=2",
+        "--mem",
+        "64M",
+    ];
+    let launch = Minivm::launch().args(args).args(["--name", "calm"]);
+    let guest = Minivm::start_launch(launch.cgroup(pod));
+    for vcpu in &guest.ready.vcpus {
+        set_affinity(vcpu.tid, &[vcpu.index as usize]);
+    }
+    guest
+}
+
+/// A QEMU with an I/O thread.
+fn busy(pod: &TestCgroup) -> Qemu {
+    let name = ["-name", "guest=busy,debug-threads=on"];
+    let io = ["-object", "iothread,id=io0"];
+    Qemu::start_launch(1, Qemu::launch().args(name).args(io).cgroup(pod))
+}
+
+/// The pods of [`VMS`], as `kubectl get pods -o json` lists them.
+fn names(uids: &[String; 3]) -> String {
+    let pods = VMS.iter().zip(uids).map(|(name, uid)| {
+        let metadata = serde_json::json!({"uid": uid, "namespace": "shop", "name": name});
+        serde_json::json!({"metadata": metadata, "spec": {}})
+    });
+    serde_json::json!({"items": pods.collect::<Vec<_>>()}).to_string()
+}
+
+/// The rules and dashboards are shown whole where the host has all that they tell of.
 #[test]
 fn rules_and_dashboards_show_this_host() {
     let test = "rules_and_dashboards_show_this_host";
-    let needs = [need::cpu_cgroup(), need::qemu(), need::prometheus()];
-    if !reader::ready(test) || !need::all(test, needs) {
+    let host = [need::root(), need::kvm(), need::bpf(), need::cpu_cgroup()];
+    let programs = [need::qemu(), need::prometheus()];
+    if !need::all(test, host) || !need::all(test, programs) {
         return;
     }
-    let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
-    let _capped = capped(&pod);
-    let _calm = Minivm::start(["--start", "duty:20", "--name", "calm"]);
-    let names = ["-name", "guest=busy,debug-threads=on"];
-    let io = ["-object", "iothread,id=io0"];
-    let _busy = Qemu::start(1, [names, io].concat());
+    let uids = VMS.map(|_| unique_pod_uid());
+    let pods = uids
+        .each_ref()
+        .map(|uid| TestCgroup::new(&cgroupfs_pod_path(uid)));
+    let sandbox = pods[2].child(SANDBOX);
+    let overhead = TestCgroup::new(&format!("kata_overhead/{SANDBOX}"));
+    let _busy = busy(&pods[0]);
+    let mut calm = calm(&pods[1]);
+    let _capped = capped(&pods[2], &sandbox);
+    let mut outside = Launch::new("sleep").arg("300").cgroup(&overhead).spawn();
 
+    let folder = tempfile::tempdir().expect("there is room for a folder");
+    let list = folder.path().join("pods.json");
+    fs::write(&list, names(&uids)).expect("a file can be written");
     let mut command = Command::new(binary("virtlens"));
     command.args(["run", "--listen", "127.0.0.1:0", "--pcpu-series"]);
+    command.arg(format!("--metadata=file:{}", list.display()));
     let agent = Agent::start(command);
     let rules = ["recording-rules.yaml", "alerting-rules.yaml"];
     let folder = virtlens_deploy::root().join("deploy/prometheus");
     let rules = rules.map(|name| folder.join(name));
     let prometheus = Prometheus::scrape(&agent.address, &rules.each_ref().map(|file| &**file));
 
-    let verdict = settled(&prometheus, &lacks(&pod));
+    let verdict = verdict(&prometheus, &lacks(&pods[2]), &mut calm);
+    outside.kill().expect("it is our child");
+    outside.wait().expect("it is our child");
     tell(&verdict);
     assert!(verdict.failures.is_empty(), "{:#?}", verdict.failures);
     assert_rules_are_well(&prometheus);
 }
 
-/// The verdict once nothing fails, or the last one.
-fn settled(prometheus: &Prometheus, lacks: &[(&str, &str)]) -> Verdict {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        let verdict = mixin::judge(prometheus, &VMS, lacks);
-        if verdict.failures.is_empty() || Instant::now() > end {
-            return verdict;
-        }
-        std::thread::sleep(Duration::from_secs(1));
+/// The verdict, while a guest reports free memory and takes it again.
+fn verdict(prometheus: &Prometheus, lacks: &[(&str, &str)], guest: &mut Minivm) -> Verdict {
+    let is_asked = AtomicBool::new(true);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while is_asked.load(Ordering::Relaxed) {
+                guest.command("touch 0 32M");
+                guest.command("madvise dontneed 0 4M 8");
+                thread::sleep(Duration::from_secs(1));
+            }
+        });
+        let _asked = Asked(&is_asked);
+        mixin::judge(prometheus, &VMS, lacks, PATIENCE)
+    })
+}
+
+/// Ends what lasts while something is asked, also where asking panics.
+struct Asked<'a>(&'a AtomicBool);
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
     }
 }
 

@@ -5,8 +5,10 @@
 //! agent that is down, or a thing that the caller says its host lacks. A query
 //! may be empty only for that, and each such query is told.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use virtlens_deploy::promql::{self, Selector};
@@ -34,10 +36,8 @@ const NEEDS: &[(&str, &str)] = &[
     ("virtlens_memory_refault_bytes_total", "memory"),
     ("vm:virtlens_memory_refault:ratio_rate5m", "memory"),
     ("virtlens_memory_cgroup_bytes", "cgroup_v2"),
-    ("virtlens_memory_cgroup_limit_bytes", "memory_limit"),
-    ("virtlens_threads_outside_pod", "split_pod"),
+    ("virtlens_memory_cgroup_limit_bytes", "cgroup_v2"),
     ("virtlens_topology_pairs", "smt"),
-    ("virtlens_metadata_age_seconds", "pod_names"),
 ];
 
 /// What became of the queries.
@@ -51,8 +51,17 @@ pub struct Verdict {
 
 /// Judges what a Prometheus knows of these VMs of an agent. `lacks` is what the
 /// host has not, by the names of [`NEEDS`], each with its reason; sources that
-/// are down are asked of the agent.
-pub fn judge(prometheus: &Prometheus, vms: &[&str], lacks: &[(&str, &str)]) -> Verdict {
+/// are down are asked of the agent. What is not there yet is waited for, for
+/// `patience` in all.
+pub fn judge(
+    prometheus: &Prometheus,
+    vms: &[&str],
+    lacks: &[(&str, &str)],
+    patience: Duration,
+) -> Verdict {
+    crate::eventually("the agent to be scraped", || {
+        (prometheus.series("virtlens_source_up") > 0).then_some(())
+    });
     let host: Vec<_> = lacks
         .iter()
         .map(|(need, why)| ((*need).to_owned(), (*why).to_owned()))
@@ -61,6 +70,8 @@ pub fn judge(prometheus: &Prometheus, vms: &[&str], lacks: &[(&str, &str)]) -> V
         prometheus,
         vms: format!("({})", vms.join("|")),
         lacks: host.iter().cloned().chain(down(prometheus)).collect(),
+        end: Instant::now() + patience,
+        have_data: RefCell::default(),
     };
     let mut verdict = Verdict::default();
     for rule in rules::RECORDINGS {
@@ -105,6 +116,10 @@ struct Judge<'a> {
     /// As a regular expression.
     vms: String,
     lacks: Vec<(String, String)>,
+    /// Until when a query may have no data.
+    end: Instant,
+    /// Queries that have: panels ask for the same.
+    have_data: RefCell<BTreeSet<String>>,
 }
 
 impl Judge<'_> {
@@ -127,10 +142,11 @@ impl Judge<'_> {
         let mut is_excused = false;
         for selector in selectors {
             let query = selector.query();
-            if self.prometheus.series(&query) > 0 {
+            let lack = self.excuse(selector);
+            if self.has_data(&query, lack.is_none()) {
                 continue;
             }
-            let Some(lack) = self.excuse(selector) else {
+            let Some(lack) = lack else {
                 verdict
                     .failures
                     .push(format!("{name}: no series of {query}"));
@@ -140,8 +156,25 @@ impl Judge<'_> {
             let queries = verdict.excused.entry(lack.clone()).or_default();
             queries.insert(name.to_owned());
         }
-        if !is_excused && self.prometheus.series(query) == 0 {
+        if !is_excused && !self.has_data(query, true) {
             verdict.failures.push(format!("{name}: no data of {query}"));
+        }
+    }
+
+    /// Whether a query has data, or gets some in time if that is to be waited for.
+    fn has_data(&self, query: &str, wait: bool) -> bool {
+        if self.have_data.borrow().contains(query) {
+            return true;
+        }
+        loop {
+            if self.prometheus.series(query) > 0 {
+                self.have_data.borrow_mut().insert(query.to_owned());
+                return true;
+            }
+            if !wait || Instant::now() > self.end {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(500));
         }
     }
 

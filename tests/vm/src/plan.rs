@@ -18,6 +18,8 @@ pub struct Plan {
     pub teller: Option<Guest>,
     /// The suites to run, in this order, after the rig's own self-tests.
     pub suites: Vec<Suite>,
+    /// Where the suites find programs: `PATH` of who started the machine.
+    pub path: String,
     /// Hand the console to a shell instead of running tests.
     pub shell: bool,
 }

@@ -55,7 +55,7 @@ fn run(plan: &Plan) -> anyhow::Result<()> {
         shell()?;
     } else {
         for suite in &plan.suites {
-            suites::run(suite, &plan.kernel);
+            suites::run(suite, plan);
             if let Some(staged) = &mut staged {
                 staged.report_dead(&suite.name);
             }

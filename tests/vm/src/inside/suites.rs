@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use virtlens_vmtest::plan::Suite;
+use virtlens_vmtest::plan::{Plan, Suite};
 use virtlens_vmtest::report::{Line, MARK, Outcome, parse_libtest, parse_line};
 
 /// Runs a suite and reports it, whatever becomes of it.
-pub(crate) fn run(suite: &Suite, kernel: &str) {
-    let (output, end) = match execute(suite, kernel) {
+pub(crate) fn run(suite: &Suite, plan: &Plan) {
+    let (output, end) = match execute(suite, plan) {
         Ok(ran) => ran,
         Err(error) => (String::new(), Err(format!("{error:#}"))),
     };
@@ -52,12 +52,13 @@ fn outcomes(output: &str, end: Result<(), String>) -> BTreeMap<String, Outcome> 
 
 /// Runs the program to its end or its deadline: what it printed, and how it
 /// ended.
-fn execute(suite: &Suite, kernel: &str) -> anyhow::Result<(String, Result<(), String>)> {
+fn execute(suite: &Suite, plan: &Plan) -> anyhow::Result<(String, Result<(), String>)> {
     let mut child = Command::new("/bin/sh")
         .args(["-c", "exec \"$0\" \"$@\" 2>&1"])
         .arg(&suite.program)
         .args(&suite.args)
-        .env("VIRTLENS_VM", kernel)
+        .env("VIRTLENS_VM", &plan.kernel)
+        .env("PATH", &plan.path)
         .env("RUST_BACKTRACE", "1")
         // Of a panic, and not once more of each error in its message.
         .env("RUST_LIB_BACKTRACE", "0")
@@ -107,6 +108,8 @@ fn execute(suite: &Suite, kernel: &str) -> anyhow::Result<(String, Result<(), St
 
 #[cfg(test)]
 mod tests {
+    use virtlens_vmtest::plan::Pods;
+
     use super::*;
 
     #[test]
@@ -139,7 +142,15 @@ mod tests {
             directory: "/".into(),
             deadline_s: 0,
         };
-        let (_, end) = execute(&suite, "k").expect("sleep starts");
+        let plan = Plan {
+            kernel: "k".into(),
+            pods: Pods::Unwanted,
+            teller: None,
+            suites: Vec::new(),
+            path: "/bin".into(),
+            shell: false,
+        };
+        let (_, end) = execute(&suite, &plan).expect("sleep starts");
         assert!(end.is_err());
     }
 }

@@ -205,6 +205,7 @@ impl Workshop {
             pods,
             teller: provision.guest.as_ref().map(teller).transpose()?,
             suites: suites.to_vec(),
+            path: std::env::var("PATH").context("PATH is no text")?,
             shell,
         };
         let initrd = dir.join("initrd");
