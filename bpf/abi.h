@@ -39,6 +39,8 @@ struct config {
 	/* Marks live in task storage (since v5.11), not in a hash. */
 	__u32 task_storage;
 	__u32 pad;
+	/* Which programs these are: they count while the map `active` says so. */
+	__u64 programs;
 };
 
 /* Told before each pass (map `control`, one entry). */

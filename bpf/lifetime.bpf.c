@@ -93,7 +93,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	struct owner owner = {};
 	__u64 level;
 
-	if (!control || !owner_of(task, mark, control, NULL, &owner))
+	if (!control || !is_active() || !owner_of(task, mark, control, NULL, &owner))
 		return 0;
 	if (!mark)
 		mark = make_mark(task, &owner);
@@ -118,7 +118,7 @@ int BPF_PROG(on_free, struct task_struct *task)
 	struct retired times = {};
 	struct owner owner;
 
-	if (!mark || !mark->is_retired)
+	if (!mark || !mark->is_retired || !is_active())
 		return 0;
 	read_times(task, &times);
 	times.run_ns -= mark->retired.run_ns;

@@ -217,6 +217,16 @@ struct {
 	__type(value, struct control);
 } control SEC(".maps");
 
+/* Which programs count, by cfg.programs. An agent that takes over the maps of
+ * one before it attaches its own programs beside the old ones, and then has them
+ * count instead, at once: nothing counts twice, and nothing is missed. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} active SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, DROP_REASONS);
@@ -335,6 +345,15 @@ static __always_inline struct control *get_control(void)
 	__u32 zero = 0;
 
 	return bpf_map_lookup_elem(&control, &zero);
+}
+
+/* Whether this program counts: asked by all that are attached to something. */
+static __always_inline bool is_active(void)
+{
+	__u32 zero = 0;
+	__u64 *programs = bpf_map_lookup_elem(&active, &zero);
+
+	return programs && *programs == cfg.programs;
 }
 
 static __always_inline struct mark *mark_of(struct task_struct *task)

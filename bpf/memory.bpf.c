@@ -239,7 +239,7 @@ int on_madvise(__u64 *ctx)
 	if (!read_syscall_args(ctx, &args) || args.second < LARGE_BYTES || !may_discard(&args))
 		return 0;
 	ram = own_ram(get_self());
-	if (ram && range_at(ram, args.first))
+	if (ram && is_active() && range_at(ram, args.first))
 		begin_call(ram, args.second);
 	return 0;
 }
@@ -261,7 +261,7 @@ int on_madvise_ret(__u64 *ctx)
 		return 0;
 	self = get_self();
 	ram = own_ram(self);
-	if (!ram)
+	if (!ram || !is_active())
 		return 0;
 	range = range_at(ram, args.first);
 	/* Where it failed nothing was discarded. */
@@ -283,7 +283,7 @@ int BPF_PROG(on_fallocate, struct file *file, int mode, __s64 offset, __s64 byte
 	if (mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) || (__u64)bytes < LARGE_BYTES)
 		return 0;
 	ram = own_ram(get_self());
-	if (ram && range_in(ram, file, offset))
+	if (ram && is_active() && range_in(ram, file, offset))
 		begin_call(ram, bytes);
 	return 0;
 }
@@ -300,7 +300,7 @@ int BPF_PROG(on_falloc_ret, struct file *file, int mode, __s64 offset, __s64 byt
 		return 0;
 	self = get_self();
 	ram = own_ram(self);
-	if (!ram)
+	if (!ram || !is_active())
 		return 0;
 	range = range_in(ram, file, offset);
 	if (range && !result)

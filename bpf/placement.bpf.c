@@ -34,7 +34,7 @@ int BPF_PROG(on_migrate, struct task_struct *task, int dest_cpu)
 	struct vm *vm;
 	__u32 tgid, class;
 
-	if (!mark || !mark->vcpu)
+	if (!mark || !mark->vcpu || !is_active())
 		return 0;
 	charge_pcpu(task, mark);
 	tgid = mark->owner.tgid;

@@ -155,7 +155,7 @@ int BPF_PROG(on_throttle, struct cfs_rq *queue, bool throttled)
 	__u64 id = group_id(queue->tg);
 	struct level *level = bpf_map_lookup_elem(&levels, &id);
 
-	if (!level || !throttled)
+	if (!level || !throttled || !is_active())
 		return 0;
 	__sync_fetch_and_add(&level->throttles, 1);
 	count_hit(queue, id);
@@ -170,7 +170,7 @@ int BPF_PROG(pre_unthrottle, struct cfs_rq *queue)
 	__u32 zero = 0;
 	struct unthrottling *here = bpf_map_lookup_elem(&unthrottling, &zero);
 
-	if (!here)
+	if (!here || !is_active())
 		return 0;
 	here->queue = is_queue_throttled(queue) ? (__u64)queue : 0;
 	here->stood_clock = queue->throttled_clock;
@@ -186,7 +186,7 @@ int BPF_PROG(on_unthrottle, struct cfs_rq *queue)
 	struct unthrottling *here = bpf_map_lookup_elem(&unthrottling, &zero);
 
 	/* Since v6.18 it may find that there is still nothing to run on. */
-	if (!level || !here || here->queue != (__u64)queue || is_queue_throttled(queue))
+	if (!level || !here || !is_active() || here->queue != (__u64)queue || is_queue_throttled(queue))
 		return 0;
 	stood_ns = here->stood_clock ? queue->rq->clock - here->stood_clock : 0;
 	count_duration(level, stood_ns);

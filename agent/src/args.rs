@@ -18,7 +18,7 @@ use crate::{catalogue, doctor, snapshot, trace};
 pub(crate) struct Common {
     /// YAML file with the settings listen, web_config, web_auth, min_age, linger,
     /// log_format, log_level, node_name, metadata, kubeconfig, kubelet_url,
-    /// kubelet_ca, pcpu_series, thresholds and root [env: VIRTLENS_CONFIG]
+    /// kubelet_ca, pcpu_series, no_pin, thresholds and root [env: VIRTLENS_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Directory below which the host's /proc and /sys are [default: /]
@@ -84,6 +84,11 @@ pub(crate) struct RunArgs {
     /// VIRTLENS_LINGER]
     #[arg(long, value_name = "TIME")]
     pub(crate) linger: Option<Span>,
+    /// Count from now on and leave nothing behind, instead of going on with what
+    /// is under /sys/fs/bpf/virtlens; needed for a second agent on a node [env:
+    /// VIRTLENS_NO_PIN]
+    #[arg(long)]
+    pub(crate) no_pin: bool,
     /// Also print a table of the VMs every 2 s
     #[arg(long)]
     pub(crate) table: bool,
@@ -158,6 +163,14 @@ pub(crate) struct TraceArgs {
     /// How large the file may grow, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=65536))]
     pub(crate) max_size: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Instead remove all that agents left in the kernel of this host: programs,
+    /// and what they counted
+    #[arg(long)]
+    pub(crate) clean: bool,
 }
 
 #[derive(Debug, Args)]

@@ -5,27 +5,43 @@ use virtlens_host::{CgroupVersion, Cgroups, HostRoot, ProcSource};
 use virtlens_model::facts::{CgroupId, Facts, Owner, WatchedCgroup};
 use virtlens_model::topology::host::HostTopology;
 use virtlens_probe::facts::KernelFacts;
+use virtlens_probe::pins::Pins;
 use virtlens_probe::plan;
 use virtlens_probe::source::TaskPass;
 
 /// Where the facts come from.
 pub(crate) enum Backend {
-    Bpf(Box<TaskPass>),
+    /// With why nothing can be left to the next agent, if it is to be.
+    Bpf(Box<TaskPass>, Option<Result<(), String>>),
     /// With the reason why there is no BPF.
     Proc(Box<ProcSource>, String),
     Nothing(String),
 }
 
 impl Backend {
-    /// The best that this host allows.
+    /// The best that this host allows; with `pins` it goes on with what is there.
     pub(crate) fn open(
         root: &HostRoot,
         kernel: &KernelFacts,
         cgroups: &Result<Cgroups, String>,
         version: CgroupVersion,
+        pins: Option<Result<Pins, String>>,
     ) -> Self {
-        let why = match TaskPass::load(plan::plan(kernel), version == CgroupVersion::V1) {
-            Ok(pass) => return Self::Bpf(Box::new(pass)),
+        let (pins, mut pinned) = match pins {
+            Some(Ok(pins)) => (Some(pins), Some(Ok(()))),
+            Some(Err(why)) => (None, Some(Err(why))),
+            None => (None, None),
+        };
+        let load = |pins| TaskPass::load(plan::plan(kernel), version == CgroupVersion::V1, pins);
+        let loaded = match load(pins) {
+            Err(error @ virtlens_probe::Error::Pin { .. }) => {
+                pinned = Some(Err(error.to_string()));
+                load(None)
+            }
+            loaded => loaded,
+        };
+        let why = match loaded {
+            Ok(pass) => return Self::Bpf(Box::new(pass), pinned),
             Err(error) => error.to_string(),
         };
         match cgroups {
@@ -40,7 +56,7 @@ impl Backend {
     /// With where vCPUs ran, if it is wanted and can be told.
     pub(crate) fn read(&mut self, with_residency: bool) -> anyhow::Result<Facts> {
         match self {
-            Self::Bpf(pass) => {
+            Self::Bpf(pass, _) => {
                 if with_residency {
                     pass.want_residency();
                 }
@@ -53,7 +69,7 @@ impl Backend {
 
     pub(crate) fn set_host(&mut self, host: &HostTopology) -> anyhow::Result<()> {
         match self {
-            Self::Bpf(pass) => Ok(pass.set_host(host)?),
+            Self::Bpf(pass, _) => Ok(pass.set_host(host)?),
             Self::Proc(..) | Self::Nothing(_) => Ok(()),
         }
     }
@@ -61,7 +77,7 @@ impl Backend {
     /// Sets what is watched. True if that changes what a reading sees.
     pub(crate) fn watch(&mut self, watched: &FxHashSet<WatchedCgroup>) -> anyhow::Result<bool> {
         match self {
-            Self::Bpf(pass) => Ok(pass.watch(watched)?),
+            Self::Bpf(pass, _) => Ok(pass.watch(watched)?),
             Self::Proc(proc, _) => {
                 let watched: Vec<WatchedCgroup> = watched.iter().copied().collect();
                 Ok(proc.watch(&watched))
@@ -73,14 +89,14 @@ impl Backend {
     /// Sets which cgroups can have a limit.
     pub(crate) fn set_levels(&mut self, levels: FxHashSet<CgroupId>) -> anyhow::Result<()> {
         match self {
-            Self::Bpf(pass) => Ok(pass.set_levels(levels)?),
+            Self::Bpf(pass, _) => Ok(pass.set_levels(levels)?),
             Self::Proc(..) | Self::Nothing(_) => Ok(()),
         }
     }
 
     pub(crate) fn forget(&mut self, gone: &FxHashSet<Owner>) -> anyhow::Result<()> {
         match self {
-            Self::Bpf(pass) => pass.forget(gone)?,
+            Self::Bpf(pass, _) => pass.forget(gone)?,
             Self::Proc(proc, _) => proc.forget(gone),
             Self::Nothing(_) => {}
         }

@@ -1,8 +1,11 @@
 //! `virtlens check`: what this kernel offers, and what its lacks cost.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
+use anyhow::Context as _;
 use virtlens_model::snapshot::Node;
+use virtlens_probe::pins::Pins;
 
 use crate::collect::CheckRow;
 
@@ -28,4 +31,29 @@ pub fn report(node: &Node, features: &[CheckRow]) -> String {
 /// Whether nothing is off and nothing degraded.
 pub fn all_on(features: &[CheckRow]) -> bool {
     features.iter().all(|row| row.state == "on")
+}
+
+/// Removes what agents left in the kernel of the host below `root`, and tells of it.
+///
+/// # Errors
+/// When an agent runs, or the kernel refuses.
+pub fn clean(root: &Path) -> anyhow::Result<String> {
+    let bpffs = pinned_under(root);
+    if !Pins::exist(&bpffs) {
+        return Ok(format!("nothing was left under {}\n", bpffs.display()));
+    }
+    let pins = Pins::take(&bpffs).context("cannot clean up")?;
+    let dir = pins.dir().display().to_string();
+    let removed = pins
+        .clean()
+        .with_context(|| format!("cannot remove {dir}"))?;
+    Ok(format!(
+        "removed {dir}: {} attached programs and {} maps\n",
+        removed.links, removed.maps
+    ))
+}
+
+/// Where the BPF file system of the host below `root` is.
+pub(crate) fn pinned_under(root: &Path) -> std::path::PathBuf {
+    root.join("sys/fs/bpf")
 }

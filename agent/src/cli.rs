@@ -13,8 +13,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::args::{
-    Common, CompletionArgs, DoctorArgs, MetricsArgs, RunArgs, SnapshotArgs, TopArgs, TopologyArgs,
-    TraceArgs,
+    CheckArgs, Common, CompletionArgs, DoctorArgs, MetricsArgs, RunArgs, SnapshotArgs, TopArgs,
+    TopologyArgs, TraceArgs,
 };
 use crate::collect::{Collector, Options};
 use crate::config::{Config, ConfigError, Settings};
@@ -36,7 +36,9 @@ enum Command {
     /// Serve metrics to Prometheus
     ///
     /// Serves /metrics, /healthz, /readyz and a page at /. The host is read
-    /// when a scraper asks, and never in between. SIGTERM and SIGINT end it.
+    /// when a scraper asks, and never in between. SIGTERM and SIGINT end it. What
+    /// counts stays in the kernel (under /sys/fs/bpf/virtlens) and counts on for the
+    /// next agent; virtlens check --clean removes it.
     #[command(after_help = "Example: virtlens run --listen 127.0.0.1:9877 --table")]
     Run(RunArgs),
     /// Show the VMs of this host once
@@ -91,7 +93,7 @@ enum Command {
     ///
     /// Exits with 0 when everything works fully, else with 1.
     #[command(after_help = "Example: virtlens check --root /host")]
-    Check,
+    Check(CheckArgs),
     /// List all metrics with their types, units, labels and meanings
     #[command(after_help = "Example: virtlens metrics -o markdown")]
     Metrics(MetricsArgs),
@@ -151,7 +153,8 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Doctor(args) => commands::diagnose(&mut open(&config)?, &args),
         Command::Trace(args) => commands::follow(&mut open(&config)?, args),
-        Command::Check => {
+        Command::Check(CheckArgs { clean: true }) => print(&check::clean(&config.root)?),
+        Command::Check(_) => {
             let mut collector = open(&config)?;
             let snapshot = collector.collect();
             let features = collector.check();
@@ -204,6 +207,7 @@ impl Cli {
             kubelet_url: common.kubelet_url.clone(),
             kubelet_ca: common.kubelet_ca.clone(),
             pcpu_series: common.pcpu_series.then_some(true),
+            no_pin: run.and_then(|run| run.no_pin.then_some(true)),
             thresholds: None,
             root: common.root.clone(),
         }

@@ -6,6 +6,7 @@
 //!      └──────────────────── again, with them ◄─────────────────────────┘
 //! ```
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,10 +18,12 @@ use virtlens_model::fleet::Fleet;
 use virtlens_model::snapshot::{API_VERSION, Dropped, Node, Snapshot, Source, Vm};
 use virtlens_model::topology::host::HostTopology;
 use virtlens_probe::facts::KernelFacts;
+use virtlens_probe::pins::{Pins, Refusal};
 use virtlens_probe::plan::Feature;
 use virtlens_probe::source::TaskPass;
 
 use crate::backend::Backend;
+use crate::check::pinned_under;
 use crate::metadata::PodNames;
 pub use crate::offers::CheckRow;
 pub use crate::options::Options;
@@ -67,7 +70,7 @@ impl Collector {
     /// to /proc.
     ///
     /// # Errors
-    /// When /proc or /sys cannot be read at all.
+    /// When /proc or /sys cannot be read at all, or another agent runs.
     pub fn open(options: &Options) -> anyhow::Result<Self> {
         let names = options.names.clone().map(PodNames::start).transpose()?;
         let root = HostRoot::new(&options.root);
@@ -75,7 +78,8 @@ impl Collector {
         let cgroups = Cgroups::find(&root).map_err(|error| error.to_string());
         let version = virtlens_host::cgroup_version(&root);
         let kernel = KernelFacts::probe(&options.root);
-        let backend = Backend::open(&root, &kernel, &cgroups, version);
+        let pins = options.pin.then(|| take_pins(&options.root)).transpose()?;
+        let backend = Backend::open(&root, &kernel, &cgroups, version, pins);
         names.iter().for_each(PodNames::settle);
         Ok(Self {
             node: Node {
@@ -191,7 +195,7 @@ impl Collector {
         let walk = self
             .files_walked
             .is_none_or(|last| last.elapsed() >= FILE_PASS_EVERY);
-        if let (Backend::Bpf(pass), true) = (&mut self.backend, walk) {
+        if let (Backend::Bpf(pass, _), true) = (&mut self.backend, walk) {
             self.files_walked = Some(Instant::now());
             if let Err(error) = pass.find_paused() {
                 tracing::debug!(%error, "the pass over open files failed");
@@ -223,15 +227,19 @@ impl Collector {
             at_ns = nanos(self.started.elapsed());
             facts = self.backend.read(with_residency)?;
         }
-        if let Backend::Bpf(pass) = &mut self.backend {
+        if let Backend::Bpf(pass, _) = &mut self.backend {
             self.ram_unread += crate::memory::follow(pass, &self.fleet, &self.root, &mut facts);
         }
         if let Some(names) = &mut self.names {
             names.tell(&mut self.fleet);
         }
-        let (mut vms, gone) = self.fleet.account(&facts, at_ns);
-        if let Backend::Bpf(pass) = &mut self.backend {
+        let (mut vms, mut gone) = self.fleet.account(&facts, at_ns);
+        if let Backend::Bpf(pass, _) = &mut self.backend {
             pass.recycle(facts);
+            let left = pass.left();
+            if !left.is_empty() {
+                gone.extend(left.difference(&self.fleet.owners()));
+            }
         }
         self.backend.forget(&gone)?;
         if due {
@@ -269,7 +277,7 @@ impl Collector {
     }
 
     fn bpf(&self) -> Option<&TaskPass> {
-        if let Backend::Bpf(pass) = &self.backend {
+        if let Backend::Bpf(pass, _) = &self.backend {
             Some(pass)
         } else {
             None
@@ -278,7 +286,7 @@ impl Collector {
 
     fn dropped(&self) -> Vec<Dropped> {
         let mut dropped = match &self.backend {
-            Backend::Bpf(pass) => pass.drops(),
+            Backend::Bpf(pass, _) => pass.drops(),
             Backend::Proc(proc, _) => {
                 let losses = proc.losses();
                 vec![
@@ -321,7 +329,17 @@ impl Collector {
 
     fn sources(&self) -> Vec<Source> {
         let mut sources = match &self.backend {
-            Backend::Bpf(pass) => self.bpf_sources(pass),
+            Backend::Bpf(pass, pinned) => {
+                let mut rows = self.bpf_sources(pass);
+                rows.extend(pinned.as_ref().map(|pinned| match pinned {
+                    Ok(()) => source("pins", true, "bpffs", ""),
+                    Err(why) => {
+                        let reason = format!("{why}; counts begin anew with each agent");
+                        source("pins", false, "off", &reason)
+                    }
+                }));
+                rows
+            }
             Backend::Proc(_, why) => {
                 let reason = if self.failure.is_empty() {
                     "without BPF: vCPUs by their threads' names, no exits, no halt polling"
@@ -371,6 +389,15 @@ impl Collector {
                 }
             })
             .collect()
+    }
+}
+
+/// What the agent before left; `Err` within where there is no place for that.
+fn take_pins(root: &Path) -> anyhow::Result<Result<Pins, String>> {
+    match Pins::take(&pinned_under(root)) {
+        Ok(pins) => Ok(Ok(pins)),
+        Err(Refusal::Unavailable(why)) => Ok(Err(why)),
+        Err(busy @ Refusal::Busy(_)) => Err(busy.into()),
     }
 }
 

@@ -103,6 +103,8 @@ pub struct Settings {
     pub kubelet_ca: Option<PathBuf>,
     /// Whether the CPU time of each vCPU on each pCPU is shown.
     pub pcpu_series: Option<bool>,
+    /// Whether nothing is left behind for the next agent.
+    pub no_pin: Option<bool>,
     /// From where on something is a finding; only in the file.
     pub thresholds: Option<Thresholds>,
     /// Where the host's /proc and /sys are.
@@ -138,6 +140,8 @@ pub struct Config {
     pub kubelet_ca: Option<PathBuf>,
     /// Whether the CPU time of each vCPU on each pCPU is shown.
     pub pcpu_series: bool,
+    /// Whether nothing is left behind for the next agent.
+    pub no_pin: bool,
     /// From where on something is a finding.
     pub bounds: Bounds,
     /// Where the host's /proc and /sys are.
@@ -168,6 +172,7 @@ impl Settings {
             kubelet_url: non_empty("VIRTLENS_KUBELET_URL", &variable),
             kubelet_ca: non_empty("VIRTLENS_KUBELET_CA", &variable).map(PathBuf::from),
             pcpu_series: from_variable("VIRTLENS_PCPU_SERIES", &variable)?,
+            no_pin: from_variable("VIRTLENS_NO_PIN", &variable)?,
             thresholds: None,
             root: non_empty("VIRTLENS_ROOT", &variable).map(PathBuf::from),
         })
@@ -215,6 +220,7 @@ impl Settings {
             kubelet_url: self.kubelet_url.or(below.kubelet_url),
             kubelet_ca: self.kubelet_ca.or(below.kubelet_ca),
             pcpu_series: self.pcpu_series.or(below.pcpu_series),
+            no_pin: self.no_pin.or(below.no_pin),
             thresholds: self.thresholds.or(below.thresholds),
             root: self.root.or(below.root),
         }
@@ -242,6 +248,7 @@ impl From<Settings> for Config {
             kubelet_url: settings.kubelet_url,
             kubelet_ca: settings.kubelet_ca,
             pcpu_series: settings.pcpu_series.unwrap_or(false),
+            no_pin: settings.no_pin.unwrap_or(false),
             bounds: settings
                 .thresholds
                 .map_or_else(Bounds::default, |set| set.0),

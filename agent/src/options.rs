@@ -25,6 +25,8 @@ pub struct Options {
     pub bounds: Bounds,
     /// Where names of pods come from.
     pub names: Option<virtlens_kube::Source>,
+    /// Go on with what an agent left in the kernel, and leave it to the next one.
+    pub pin: bool,
 }
 
 impl Options {
@@ -58,6 +60,8 @@ impl From<&Config> for Options {
             pcpu_series: config.pcpu_series,
             bounds: config.bounds,
             names: None,
+            // The commands that look for a moment disturb no agent.
+            pin: false,
         }
     }
 }

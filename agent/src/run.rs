@@ -45,7 +45,10 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
         }
         let listener = listen(config).await?;
         let address = listener.local_addr().context("cannot listen")?;
-        let mut collector = Collector::open(&Options::named(config)?)?;
+        let mut collector = Collector::open(&Options {
+            pin: !config.no_pin,
+            ..Options::named(config)?
+        })?;
         // The first reading, from which counts go on.
         log_start(&collector.collect(), address);
         let readings = Readings::start(move || collector.collect(), config.min_age)

@@ -4,6 +4,7 @@
 //!   and dashboards then show something ([`mixin`], [`grafana`]);
 //! - things to observe: a [`Minivm`] that does what it is told, a real
 //!   [`Qemu`], cgroups with a quota ([`TestCgroup`]);
+//! - a [`Bpffs`] on which an agent is alone;
 //! - a cluster's API server without the rest of it ([`ApiServer`]);
 //! - oracles to compare with: [`process`] reads what the kernel shows in /proc;
 //! - a judge of expositions ([`promtool`]) and a reader of traces ([`perfetto`]);
@@ -14,6 +15,7 @@
 mod agent;
 mod api_server;
 mod binary;
+mod bpffs;
 mod cgroup;
 pub mod grafana;
 mod launch;
@@ -29,6 +31,7 @@ mod qemu;
 pub use agent::Agent;
 pub use api_server::ApiServer;
 pub use binary::binary;
+pub use bpffs::Bpffs;
 pub use cgroup::{TestCgroup, Throttling, cgroupfs_pod_path, systemd_pod_path, unique_pod_uid};
 pub use launch::Launch;
 pub use minivm::{Minivm, Receipt, Status, Thread, Vcpu};

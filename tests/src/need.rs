@@ -111,6 +111,14 @@ pub fn bpf() -> Result<(), Missing> {
         value_bytes: u32,
         max_entries: u32,
     }
+    // Up to v5.10 maps count as locked memory, of all that the user has: an agent's
+    // are more than what a process may lock by default.
+    let limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: it reads a live struct. Where it may not, the next call tells.
+    unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) };
     let (map_create, array) = (0, 2);
     let attr = MapCreate {
         map_type: array,

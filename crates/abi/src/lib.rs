@@ -87,6 +87,7 @@ mirror! {
         mask_words: u32,
         task_storage: u32,
         pad: u32,
+        programs: u64,
     }
     /// `struct control`: told before each pass.
     control => Control {

@@ -207,6 +207,13 @@ impl Fleet {
         self.vms.values().flat_map(Member::levels).collect()
     }
 
+    /// All whose threads are somebody's: the VMs, and their pods.
+    pub fn owners(&self) -> FxHashSet<Owner> {
+        let pod = |member: &Member| Some(Owner::Pod(member.place.as_ref()?.root?));
+        let owners = |(vm, member): (&VmKey, _)| [Some(Owner::Vm(*vm)), pod(member)];
+        self.vms.iter().flat_map(owners).flatten().collect()
+    }
+
     /// A VM that is known.
     pub(crate) fn member(&self, vm: VmKey) -> Option<&Member> {
         self.vms.get(&vm)

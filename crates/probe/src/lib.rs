@@ -14,9 +14,11 @@
 
 pub mod decode;
 pub mod facts;
+mod layout;
 mod load;
 mod maps;
 mod memory;
+pub mod pins;
 mod placement;
 pub mod plan;
 mod retired;
@@ -45,6 +47,14 @@ pub enum Error {
     Map {
         /// The map's name.
         map: &'static str,
+        /// What the kernel said.
+        cause: libbpf_rs::Error,
+    },
+    /// A map or link cannot be put on bpffs, or be found there.
+    #[error("{}: {cause}", place.display())]
+    Pin {
+        /// Where.
+        place: std::path::PathBuf,
         /// What the kernel said.
         cause: libbpf_rs::Error,
     },

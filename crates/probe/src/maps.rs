@@ -10,7 +10,8 @@ use crate::Error;
 use crate::sys::Batch;
 
 /// The maps that the agent reads or writes.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
+    "active",
     "control",
     "drops",
     "places",

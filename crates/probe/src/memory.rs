@@ -6,7 +6,7 @@ mod places;
 use rustc_hash::{FxHashMap, FxHashSet};
 use virtlens_abi as abi;
 use virtlens_model::facts::VmKey;
-use virtlens_model::features::Thresholds;
+use virtlens_model::features::{Features, Thresholds};
 use virtlens_model::memory::{DiscardsFact, RamPiece};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -37,6 +37,40 @@ struct Told {
 }
 
 impl Memory {
+    /// Takes up what an agent had told the programs. They are told anew, but what was
+    /// discarded stays where it is.
+    pub(crate) fn adopt(&mut self, maps: &Maps) -> Result<(), Error> {
+        let entries = abi::RAM_MAX as usize;
+        let mut buckets = Vec::new();
+        maps.first(
+            "ram_buckets",
+            entries,
+            &mut Batch::default(),
+            |at, bucket| {
+                let bucket: &abi::RamBucket = bucket;
+                if bucket.tgid != [0; abi::RAM_WAYS] {
+                    buckets.push((*at, *bucket));
+                }
+            },
+        )?;
+        let ram_of = |place: u32| -> Option<abi::Ram> { maps.get("ram", place.as_bytes()) };
+        for (vm, ram) in self.places.adopt(buckets, ram_of) {
+            let told = Told {
+                thresholds: Thresholds::of(&Features::default(), false),
+                generation: u64::MAX,
+                ram: Some(ram),
+                lost: 0,
+            };
+            self.told.insert(vm, told);
+        }
+        Ok(())
+    }
+
+    /// The VMs that have an entry.
+    pub(crate) fn vms(&self) -> impl Iterator<Item = VmKey> {
+        self.places.owners().iter().flatten().copied()
+    }
+
     /// Whether the programs know where the RAM of `vm` lies, as of the memslots
     /// that came as the `generation`th.
     pub(crate) fn knows(&self, vm: VmKey, thresholds: Thresholds, generation: u64) -> bool {

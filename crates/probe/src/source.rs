@@ -1,7 +1,9 @@
 //! The BPF source: loads what the plan says, runs passes, reads maps.
 
+mod adopt;
 mod beside;
 mod health;
+mod hooks;
 
 use std::io::{ErrorKind, Read};
 
@@ -12,17 +14,20 @@ use virtlens_model::facts::{CgroupId, Facts, Owner, VmFact, VmKey, WatchedCgroup
 use virtlens_model::features::Thresholds;
 use virtlens_model::memory::{Piece, RamPiece};
 use virtlens_model::topology::host::HostTopology;
-use zerocopy::IntoBytes;
+use zerocopy::{FromZeros as _, IntoBytes};
 
 use crate::decode::{self, Buffer, Decoder, VcpuFds};
+use crate::load::Loaded;
 use crate::maps::Maps;
 use crate::memory::Memory;
+use crate::pins::Pins;
 use crate::placement::Placement;
 use crate::plan::{Feature, Plan};
 use crate::retired::Retired;
 use crate::sys::Batch;
 use crate::throttle::Throttle;
 use crate::{Error, load};
+use hooks::Hook;
 
 /// The kernel's buffer of a task iterator is 8 pages (`bpf_seq_read`,
 /// `kernel/bpf/bpf_iter.c`): with room for more a read gives whole records.
@@ -37,12 +42,22 @@ pub struct TaskPass {
     // Links go before the object that they hold on to.
     tasks: Link,
     files: Option<Link>,
-    _hooks: Vec<Link>,
-    memory_hooks: Vec<Link>,
+    hooks: Vec<Hook>,
+    memory_hooks: Vec<Hook>,
     /// Programs that wait for a VM that needs them.
     unattached: &'static [&'static str],
     object: Object,
+    /// Which programs these are.
+    programs: u64,
     maps: Maps,
+    /// Where maps and links stay without this agent.
+    pins: Option<Pins>,
+    /// Maps of another layout that an agent had left, and that are dropped.
+    dropped_maps: u64,
+    /// Whom an agent before this one had counted.
+    left: FxHashSet<Owner>,
+    /// Whether what retired is known as of one moment.
+    is_settled: bool,
     plan: Plan,
     decoder: Decoder,
     stream: Buffer,
@@ -62,54 +77,80 @@ pub struct TaskPass {
 
 impl TaskPass {
     /// Loads and attaches what `plan` says. `cgroup_v1`: the cpu controller is
-    /// in a v1 hierarchy. Features that the kernel refuses are left out, with
+    /// in a v1 hierarchy. With `pins` it goes on counting where the agent before
+    /// left off, and leaves all behind for the next one. Features that the kernel refuses are left out, with
     /// the reason, as long as the task pass itself can be had.
     ///
     /// # Errors
     /// [`Error::Impossible`] where the plan has no task pass, [`Error::Load`]
-    /// where the kernel refuses it.
-    pub fn load(mut plan: Plan, cgroup_v1: bool) -> Result<Self, Error> {
+    /// where the kernel refuses it, [`Error::Pin`] where `pins` cannot be used.
+    pub fn load(mut plan: Plan, cgroup_v1: bool, pins: Option<Pins>) -> Result<Self, Error> {
         if !plan.features.contains(&Feature::TaskPass) {
             let reason = plan.left_out.first().map_or("", |(_, reason)| reason);
             return Err(Error::Impossible(reason.to_owned()));
         }
-        let object = load::object(&mut plan, cgroup_v1)?;
-        Self::attach(object, plan)
+        let mut loaded = load::object(&mut plan, cgroup_v1, pins.as_ref())?;
+        let places = std::mem::take(&mut loaded.maps);
+        let mut pass = Self::attach(loaded, plan, pins)?;
+        pass.adopt()?;
+        pass.take_over(places)?;
+        Ok(pass)
     }
 
-    fn attach(object: Object, mut plan: Plan) -> Result<Self, Error> {
+    fn attach(loaded: Loaded, mut plan: Plan, pins: Option<Pins>) -> Result<Self, Error> {
+        let Loaded {
+            object, programs, ..
+        } = loaded;
         let tasks = load::attach(&object, "sample_tasks").map_err(Error::Load)?;
-        let mut optional = |feature: Feature| -> Vec<Link> {
+        let files = plan.features.contains(&Feature::FilePass);
+        let files = files.then(|| load::attach(&object, "sample_files"));
+        let files = files.transpose().unwrap_or_else(|cause| {
+            plan = not_attached(&plan, Feature::FilePass, &cause);
+            None
+        });
+        let mut optional = |feature: Feature| -> Vec<Hook> {
             if !plan.features.contains(&feature) {
                 return Vec::new();
             }
-            let links: Result<Vec<_>, _> = feature
+            let hooks: Result<Vec<_>, _> = feature
                 .programs()
                 .iter()
                 .filter(|name| !feature.attached_at_need().contains(name))
-                .map(|name| load::attach(&object, name))
+                .map(|name| Hook::attach(&object, name, pins.as_ref(), programs))
                 .collect();
-            links.unwrap_or_else(|cause| {
-                plan = plan
-                    .clone()
-                    .without(feature, format!("cannot be attached: {cause}"));
+            hooks.unwrap_or_else(|cause| {
+                plan = not_attached(&plan, feature, &cause);
                 Vec::new()
             })
         };
-        let files = optional(Feature::FilePass).pop();
         let mut hooks = optional(Feature::Lifetime);
         hooks.extend(optional(Feature::Placement));
         hooks.extend(optional(Feature::Throttle));
-        let memory_hooks = optional(Feature::Memory);
+        let mut memory_hooks = optional(Feature::Memory);
+        // A VM that needed them before needs them now.
+        let at_need = Feature::Memory.attached_at_need();
+        let left = pins
+            .iter()
+            .flat_map(|pins| Hook::left(pins, at_need, programs));
+        memory_hooks.extend(left);
         let maps = Maps::of(&object)?;
         Ok(Self {
             tasks,
             files,
-            _hooks: hooks,
+            hooks,
+            unattached: if memory_hooks.iter().any(|hook| at_need.contains(&hook.name)) {
+                &[]
+            } else {
+                at_need
+            },
             memory_hooks,
-            unattached: Feature::Memory.attached_at_need(),
             object,
+            programs,
             maps,
+            dropped_maps: 0,
+            left: FxHashSet::default(),
+            is_settled: pins.is_none(),
+            pins,
             plan,
             decoder: Decoder::default(),
             stream: Buffer::default(),
@@ -118,12 +159,7 @@ impl TaskPass {
             throttle: Throttle::default(),
             memory: Memory::default(),
             wants_residency: false,
-            control: abi::Control {
-                session: 1,
-                pass: 0,
-                epoch: 1,
-                watched: 0,
-            },
+            control: abi::Control::new_zeroed(),
             watched: FxHashSet::default(),
             known: FxHashSet::default(),
             by_fds: Vec::new(),
@@ -149,16 +185,9 @@ impl TaskPass {
         let residency = self.read_residency()?;
         let throttling = self.read_throttling()?;
         let discards = self.read_discards()?;
-        let mut facts = self.pass()?;
-        for _ in 1..REPEATS {
-            let vms = vm_keys(&facts);
-            if vms.is_subset(&self.known) {
-                break;
-            }
-            self.known.extend(vms);
-            facts = self.pass()?;
-        }
+        let mut facts = self.pass_over_all()?;
         facts.retired = retired;
+        self.settle(&mut facts)?;
         facts.residency = residency;
         facts.throttling = throttling;
         self.add_placements(&mut facts)?;
@@ -296,17 +325,31 @@ impl TaskPass {
     /// more of the VMs that they have run.
     fn attach_entries(&mut self) {
         let entries = std::mem::take(&mut self.unattached).iter();
-        let links: Result<Vec<_>, _> = entries
-            .map(|name| load::attach(&self.object, name))
+        let (pins, programs) = (self.pins.as_ref(), self.programs);
+        let hooks: Result<Vec<_>, _> = entries
+            .map(|name| Hook::attach(&self.object, name, pins, programs))
             .collect();
-        match links {
-            Ok(links) => self.memory_hooks.extend(links),
+        match hooks {
+            Ok(hooks) => self.memory_hooks.extend(hooks),
             Err(cause) => {
                 self.memory_hooks.clear();
-                let reason = format!("cannot be attached: {cause}");
-                self.plan = self.plan.clone().without(Feature::Memory, reason);
+                self.plan = not_attached(&self.plan, Feature::Memory, &cause);
             }
         }
+    }
+
+    /// A pass, and again while it shows VMs that were not known.
+    fn pass_over_all(&mut self) -> Result<Facts, Error> {
+        let mut facts = self.pass()?;
+        for _ in 1..REPEATS {
+            let vms = vm_keys(&facts);
+            if vms.is_subset(&self.known) {
+                break;
+            }
+            self.known.extend(vms);
+            facts = self.pass()?;
+        }
+        Ok(facts)
     }
 
     fn pass(&mut self) -> Result<Facts, Error> {
@@ -350,6 +393,11 @@ impl TaskPass {
         let delete = |mm: &u64| self.maps.delete("vm_mms", mm.as_bytes());
         keys.iter().try_for_each(delete)
     }
+}
+
+fn not_attached(plan: &Plan, feature: Feature, cause: &dyn std::fmt::Display) -> Plan {
+    let reason = format!("cannot be attached: {cause}");
+    plan.clone().without(feature, reason)
 }
 
 /// The VMs that have living threads in `facts`.

@@ -1,9 +1,11 @@
 //! The few calls of bpf(2) that libbpf-rs does not wrap, or wraps at the cost
 //! of an allocation for each element.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use libbpf_rs::libbpf_sys;
 use zerocopy::FromBytes;
@@ -132,6 +134,21 @@ pub(crate) fn takes_fentry(function: &CStr) -> io::Result<()> {
     // SAFETY: the kernel gave this descriptor to nobody else.
     drop(unsafe { OwnedFd::from_raw_fd(program) });
     Ok(())
+}
+
+/// A program, by where it is pinned.
+///
+/// # Errors
+/// What the kernel said.
+pub(crate) fn pinned_program(place: &Path) -> io::Result<OwnedFd> {
+    let place = CString::new(place.as_os_str().as_bytes())?;
+    // SAFETY: a C string.
+    let program = unsafe { libbpf_sys::bpf_obj_get(place.as_ptr()) };
+    if program < 0 {
+        return Err(io::Error::from_raw_os_error(-program));
+    }
+    // SAFETY: the kernel gave this descriptor to nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(program) })
 }
 
 /// How often a program ran and for how long, ns: kept by the kernel only

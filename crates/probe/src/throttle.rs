@@ -26,6 +26,14 @@ impl Throttle {
         self.levels.len() as u64
     }
 
+    /// Takes up what an agent had set.
+    pub(crate) fn adopt(&mut self, maps: &Maps) -> Result<(), Error> {
+        let levels = &mut self.levels;
+        maps.each("levels", &mut self.level_batch, |id, _| {
+            levels.insert(CgroupId(*id));
+        })
+    }
+
     /// Sets which cgroups are followed. What is counted of one begins when it
     /// is first set.
     pub(crate) fn set_levels(

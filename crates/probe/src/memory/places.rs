@@ -29,6 +29,36 @@ impl Default for Places {
 }
 
 impl Places {
+    /// Takes up what is in the map `ram_buckets`, and in the entries of `ram` that it
+    /// names. Returns the VMs with their entries of that.
+    pub(super) fn adopt(
+        &mut self,
+        buckets: Vec<(u32, abi::RamBucket)>,
+        ram_of: impl Fn(u32) -> Option<abi::Ram>,
+    ) -> Vec<(VmKey, u32)> {
+        let mut vms = Vec::new();
+        for (index, bucket) in buckets {
+            let ways = bucket.tgid.into_iter().zip(bucket.ram);
+            for (tgid, place) in ways.filter(|(tgid, _)| *tgid != 0) {
+                let Some(ram) = ram_of(place).filter(|ram| ram.discards < abi::RAM_MAX) else {
+                    continue;
+                };
+                let vm = VmKey {
+                    start_ns: ram.start_ns,
+                    tgid,
+                };
+                let own = ram.discards as usize;
+                self.discards.resize(self.discards.len().max(own + 1), None);
+                self.discards[own] = Some(vm);
+                vms.push((vm, place));
+            }
+            self.buckets.insert(index, bucket);
+        }
+        self.free
+            .retain(|free| vms.iter().all(|(_, place)| place != free));
+        vms
+    }
+
     /// The entry of `discards` of a VM, and whether it was given to it just now;
     /// `None` if there is no more.
     pub(super) fn discards_of(&mut self, vm: VmKey) -> Option<(u32, bool)> {

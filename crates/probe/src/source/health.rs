@@ -1,13 +1,11 @@
 //! What the source tells of itself: what was lost, what fills up, what it costs.
 
-use std::os::fd::AsFd;
-
 use virtlens_abi as abi;
 use virtlens_model::snapshot::{Dropped, MapFill, ProgramCost};
 use zerocopy::IntoBytes;
 
 use super::TaskPass;
-use crate::sys;
+use super::hooks::cost_of;
 
 /// What was lost in the kernel, in the order of `enum drop_reason`.
 const DROP_REASONS: [&str; abi::DROP_REASONS as usize] = [
@@ -41,6 +39,10 @@ impl TaskPass {
                     reason: "ram_pieces",
                     count: self.memory.lost(),
                 },
+                Dropped {
+                    reason: "map_layout",
+                    count: self.dropped_maps,
+                },
             ])
             .collect()
     }
@@ -72,11 +74,11 @@ impl TaskPass {
             .flat_map(|feature| feature.programs());
         loaded
             .filter_map(|name| {
-                let program = self
-                    .object
-                    .progs()
-                    .find(|program| program.name() == *name)?;
-                let (runs, run_ns) = sys::program_cost(program.as_fd()).ok()?;
+                let mut hooks = self.hooks.iter().chain(&self.memory_hooks);
+                let (runs, run_ns) = match hooks.find(|hook| hook.name == *name) {
+                    Some(hook) => hook.cost().ok()?,
+                    None => cost_of(&self.object, name)?,
+                };
                 Some(ProgramCost {
                     program: name,
                     runs,

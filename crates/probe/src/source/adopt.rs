@@ -1,0 +1,123 @@
+//! Goes on where the agent before left off.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use rustc_hash::FxHashSet;
+use virtlens_abi as abi;
+use virtlens_model::facts::{CgroupId, Facts, Owner, RetiredFact, WatchedCgroup};
+use zerocopy::IntoBytes;
+
+use super::TaskPass;
+use crate::Error;
+use crate::pins::Pins;
+use crate::plan::Feature;
+use crate::sys::Batch;
+
+/// Readings after which threads that end all the time are let be.
+const SETTLE: usize = 5;
+
+impl TaskPass {
+    /// Whom an agent before this one had counted, once: who of them is nobody's any
+    /// more is to be forgotten.
+    pub fn left(&mut self) -> FxHashSet<Owner> {
+        std::mem::take(&mut self.left)
+    }
+
+    /// Takes up what is in the maps; they are empty where no agent was before.
+    pub(super) fn adopt(&mut self) -> Result<(), Error> {
+        let zero = 0u32;
+        let before: Option<abi::Control> = self.maps.get("control", zero.as_bytes());
+        if let Some(before) = before {
+            self.control = before;
+        }
+        // What the programs have told, they told another agent.
+        self.control.session += 1;
+        self.control.epoch = self.control.epoch.wrapping_add(1);
+        let mut watched = Batch::<u64, abi::Watch>::default();
+        self.maps.each("watched", &mut watched, |cgroup, watch| {
+            self.watched.insert(WatchedCgroup {
+                cgroup: CgroupId(*cgroup),
+                pod: CgroupId(watch.pod),
+            });
+        })?;
+        self.control.watched = u32::try_from(self.watched.len()).unwrap_or(u32::MAX);
+        self.throttle.adopt(&self.maps)?;
+        self.memory.adopt(&self.maps)?;
+        self.left = self.owners()?;
+        Ok(())
+    }
+
+    /// Has these programs count, and removes what no agent of this kind needs.
+    /// `maps` are the places of those in use.
+    pub(super) fn take_over(&mut self, maps: Vec<PathBuf>) -> Result<(), Error> {
+        let (zero, programs) = (0u32, self.programs);
+        self.maps
+            .update("active", zero.as_bytes(), programs.as_bytes())?;
+        let Some(pins) = &self.pins else {
+            return Ok(());
+        };
+        let names = || Feature::ALL.into_iter().flat_map(Feature::programs);
+        let links = names().map(|name| pins.link(name, programs));
+        let loaded = names().map(|name| pins.program(name, programs));
+        let kept: BTreeSet<PathBuf> = maps.into_iter().chain(links).chain(loaded).collect();
+        let gone = pins.keep_only(&kept).map_err(|cause| Error::Pin {
+            place: pins.dir().to_owned(),
+            cause: cause.into(),
+        })?;
+        let dropped: Vec<_> = Pins::maps_of(&gone)
+            .filter_map(|path| path.file_name())
+            .collect();
+        if !dropped.is_empty() {
+            tracing::warn!(
+                ?dropped,
+                "maps that another version left are of another layout: what they had counted is \
+                 lost"
+            );
+        }
+        self.dropped_maps = dropped.len() as u64;
+        Ok(())
+    }
+
+    /// Makes the first reading one of a single moment. A thread that ends while it is
+    /// taken is for that reading neither alive nor retired; readings after it make
+    /// up for that by those before.
+    pub(super) fn settle(&mut self, facts: &mut Facts) -> Result<(), Error> {
+        for _ in 0..SETTLE {
+            if self.is_settled {
+                break;
+            }
+            let retired = self.retired.read(&self.maps)?;
+            self.is_settled = sum(&retired) == sum(&facts.retired);
+            if !self.is_settled {
+                *facts = self.pass_over_all()?;
+                facts.retired = retired;
+            }
+        }
+        self.is_settled = true;
+        Ok(())
+    }
+
+    /// All that maps hold something of.
+    fn owners(&mut self) -> Result<FxHashSet<Owner>, Error> {
+        let retired = self.retired.read(&self.maps)?;
+        let hits = self.throttle.read(&self.maps)?.hits;
+        let vms = self.placement.moves(&self.maps)?;
+        let residency = self.placement.residency(&self.maps)?;
+        let of_vms = vms.into_iter().map(|(vm, _)| vm);
+        let of_vms = of_vms.chain(residency.into_iter().map(|fact| fact.vm));
+        let of_vms = of_vms.chain(self.memory.vms());
+        Ok(retired
+            .into_iter()
+            .map(|fact| fact.class.owner)
+            .chain(hits.into_iter().map(|hit| hit.class.owner))
+            .chain(of_vms.map(Owner::Vm))
+            .collect())
+    }
+}
+
+fn sum(retired: &[RetiredFact]) -> (u64, u64) {
+    retired.iter().fold((0, 0), |(threads, ns), one| {
+        (threads + one.threads, ns.saturating_add(one.cpu_ns))
+    })
+}

@@ -1,0 +1,245 @@
+//! What counts goes on without the agent, and the next one takes it up: on the running
+//! kernel as root, and by `make test-pins` on each of tests/vm.
+
+mod killed;
+#[path = "../kernel/reader.rs"]
+#[allow(dead_code, reason = "the kernel suite asks for more")]
+mod reader;
+mod root;
+mod scraped;
+mod upgraded;
+
+use std::fs;
+use std::process::Command;
+
+use virtlens::collect::{Collector, Options};
+use virtlens_model::snapshot::{Role, Snapshot};
+use virtlens_tests::{Agent, Minivm, TestCgroup, binary, cgroupfs_pod_path, need, unique_pod_uid};
+
+use reader::{MS, all_ns, assert_close, cpu_ns, vm};
+use root::Root;
+
+fn pinned(root: &Root) -> Collector {
+    let options = Options {
+        root: root.path().to_owned(),
+        pin: true,
+        ..Options::default()
+    };
+    Collector::open(&options).expect("the host can be read")
+}
+
+fn command(root: &Root, args: &[&str]) -> Command {
+    let mut command = Command::new(binary("virtlens"));
+    command.args(args).arg("--root").arg(root.path());
+    command
+}
+
+fn run(root: &Root) -> Command {
+    command(
+        root,
+        &["run", "--listen", "127.0.0.1:0", "--min-age", "1ms"],
+    )
+}
+
+/// Threads that live and die while no agent runs are counted to the nanosecond, and
+/// all of the pod is what its cgroup used.
+#[test]
+fn what_happens_while_no_agent_runs_is_counted() {
+    let test = "while_no_agent_runs";
+    if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
+        return;
+    }
+    let root = Root::new();
+    let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
+    let container = pod.child(&"ab".repeat(32));
+    let args = ["--vcpus", "2", "--thread", "io=1", "--name", "alone"];
+    let mut guest = Minivm::start_launch(Minivm::launch().args(args).cgroup(&container));
+    let mut collector = pinned(&root);
+    let first = collector.collect();
+    let used_before = pod.usage_ns();
+    drop(collector);
+
+    let vcpus = guest.burn_vcpus("all", 60);
+    let spawned = guest.spawn(7, 20, "passing");
+    let mut collector = pinned(&root);
+    let again = collector.collect();
+    let later = guest.spawn(3, 20, "passing");
+    let last = collector.collect();
+    let used = pod.usage_ns() - used_before;
+
+    let [first, again, last] = [&first, &again, &last].map(|one| vm(one, guest.pid()));
+    let of_threads = |one| cpu_ns(one, Role::Emulator);
+    let told = [(first, again, spawned), (again, last, later)];
+    for (before, after, burned) in told.map(|(a, b, burned)| (of_threads(a), of_threads(b), burned))
+    {
+        // And what the VMM itself used to start them.
+        let told = after - before;
+        assert!((burned..used).contains(&told), "{told} ns of {burned}");
+    }
+    for receipt in &vcpus {
+        let of = |one: &virtlens_model::snapshot::Vm| {
+            let one = one
+                .vcpus
+                .iter()
+                .find(|one| one.tid == Some(receipt.tid.cast_unsigned()));
+            one.expect("it lives").cpu_ns
+        };
+        let told = of(again) - of(first);
+        assert!(
+            (receipt.burned_ns..receipt.burned_ns + 20 * MS).contains(&told),
+            "{told} ns of {receipt:?}"
+        );
+    }
+    assert_close(
+        "the pod",
+        all_ns(last) - all_ns(first),
+        used,
+        (used / 200).max(20 * MS),
+    );
+}
+
+/// A VM that is gone when the next agent comes leaves nothing in the maps.
+#[test]
+fn what_is_nobodys_any_more_is_removed() {
+    if !reader::ready("nobodys") {
+        return;
+    }
+    let root = Root::new();
+    let entries = |snapshot: &Snapshot, map| {
+        let fill = snapshot.maps.iter().find(|one| one.map == map);
+        fill.expect("it is told").entries.expect("it is known")
+    };
+    let mut collector = pinned(&root);
+    let before = collector.collect();
+    let mut gone = Minivm::start(["--vcpus", "2", "--name", "gone"]);
+    collector.collect();
+    gone.spawn(4, 5, "passing");
+    let filled = collector.collect();
+    assert!(entries(&filled, "vms") > entries(&before, "vms"));
+    assert!(entries(&filled, "retired") > entries(&before, "retired"));
+    drop(collector);
+    drop(gone);
+    let mut collector = pinned(&root);
+    collector.collect();
+    let after = collector.collect();
+    // What machine this is may have VMs of its own.
+    for map in ["vms", "discards"] {
+        assert_eq!(
+            entries(&after, map),
+            entries(&before, map),
+            "{map}: {:?}",
+            after.maps
+        );
+    }
+    assert!(entries(&after, "retired") < entries(&filled, "retired"));
+}
+
+#[test]
+fn a_second_agent_says_that_there_is_one() {
+    if !reader::ready("second_agent") {
+        return;
+    }
+    let root = Root::new();
+    let mut first = Agent::start(run(&root));
+    let second = run(&root).output().expect("it runs");
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert_eq!(second.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("another virtlens agent runs on this node"),
+        "{said}"
+    );
+    assert!(said.contains("--no-pin"), "the remedy: {said}");
+    let cleaned = command(&root, &["check", "--clean"])
+        .output()
+        .expect("it runs");
+    assert_eq!(cleaned.status.code(), Some(1), "not under a running agent");
+
+    let mut beside = run(&root);
+    beside.arg("--no-pin");
+    let mut beside = Agent::start(beside);
+    assert!(beside.get("/metrics").contains("virtlens_source_up"));
+    assert_eq!(beside.stop().0, Some(0));
+    assert_eq!(first.stop().0, Some(0));
+    drop(Agent::start(run(&root)));
+}
+
+#[test]
+fn all_that_was_left_can_be_removed() {
+    if !reader::ready("can_be_removed") {
+        return;
+    }
+    let root = Root::new();
+    assert_eq!(Agent::start(run(&root)).stop().0, Some(0));
+    let left = fs::read_dir(root.pins().join("links")).expect("it stays");
+    assert!(left.count() >= 3, "programs count on");
+    let clean = || {
+        command(&root, &["check", "--clean"])
+            .output()
+            .expect("it runs")
+    };
+    let first = clean();
+    let said = String::from_utf8_lossy(&first.stdout).into_owned();
+    assert_eq!(first.status.code(), Some(0));
+    assert!(
+        said.contains("attached programs and") && said.contains("maps"),
+        "{said}"
+    );
+    assert!(!root.pins().exists());
+    let said = String::from_utf8_lossy(&clean().stdout).into_owned();
+    assert!(said.contains("nothing was left"), "{said}");
+}
+
+#[test]
+fn without_a_bpf_file_system_it_works_and_says_so() {
+    if !reader::ready("without_a_bpf_file_system") {
+        return;
+    }
+    let root = Root::without_bpffs();
+    let guest = Minivm::start(["--vcpus", "1", "--name", "plain"]);
+    let mut collector = pinned(&root);
+    let snapshot = collector.collect();
+    let row = snapshot.sources.iter().find(|one| one.name == "pins");
+    let row = row.expect("it is told");
+    assert!(!row.up && row.reason.contains("mount -t bpf"), "{row:?}");
+    assert_eq!(&*vm(&snapshot, guest.pid()).vm, "plain");
+}
+
+/// A map of another layout is never read, programs of another version stop counting.
+#[test]
+fn what_another_version_left_is_dropped_and_named() {
+    if !reader::ready("another_version") {
+        return;
+    }
+    let root = Root::new();
+    drop(pinned(&root));
+    let maps = root.pins().join("maps");
+    let named = |name: &str| {
+        let mut files = fs::read_dir(&maps).expect("it is there").flatten();
+        let file = files.find(|file| file.file_name().to_string_lossy().starts_with(name));
+        file.expect("it is pinned").path()
+    };
+    // bpffs takes a new name for what is pinned.
+    fs::rename(named("retired-"), maps.join("retired-0000000000000001")).expect("renamed");
+    fs::rename(named("levels-"), maps.join("levels-0000000000000001")).expect("renamed");
+    let links = root.pins().join("links");
+    let link = fs::read_dir(&links).expect("it is there").flatten().next();
+    let link = link.expect("one is pinned").path();
+    fs::rename(link, links.join("on_exit-0000000000000001")).expect("renamed");
+
+    let mut collector = pinned(&root);
+    let snapshot = collector.collect();
+    let dropped = snapshot
+        .dropped
+        .iter()
+        .find(|one| one.reason == "map_layout");
+    assert_eq!(dropped.map(|one| one.count), Some(2));
+    for dir in [&maps, &links] {
+        let mut files = fs::read_dir(dir).expect("it is there").flatten();
+        let old = files.find(|file| {
+            file.file_name()
+                .to_string_lossy()
+                .ends_with("-0000000000000001")
+        });
+        assert!(old.is_none(), "{old:?}");
+    }
+}

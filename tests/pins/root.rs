@@ -1,0 +1,54 @@
+//! A host's /proc and /sys with a BPF file system of its own.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use virtlens_tests::Bpffs;
+
+/// Goes with all that is pinned there.
+pub(super) struct Root {
+    // Before the folder in which it is mounted.
+    _bpffs: Option<Bpffs>,
+    folder: tempfile::TempDir,
+}
+
+impl Root {
+    pub(super) fn new() -> Self {
+        let root = Self::without_bpffs();
+        let bpffs = Bpffs::mount(&root.bpffs());
+        Self {
+            _bpffs: Some(bpffs),
+            ..root
+        }
+    }
+
+    pub(super) fn without_bpffs() -> Self {
+        let folder = tempfile::tempdir().expect("there is room for a folder");
+        symlink("/proc", folder.path().join("proc")).expect("a link can be made");
+        for part in ["sys/devices", "sys/fs/cgroup", "sys/kernel"] {
+            let link = folder.path().join(part);
+            fs::create_dir_all(link.parent().expect("it is below the root")).expect("a folder");
+            symlink(Path::new("/").join(part), link).expect("a link can be made");
+        }
+        let root = Self {
+            _bpffs: None,
+            folder,
+        };
+        fs::create_dir(root.bpffs()).expect("a folder");
+        root
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Where the agent's pins are.
+    pub(super) fn pins(&self) -> PathBuf {
+        self.bpffs().join("virtlens")
+    }
+
+    fn bpffs(&self) -> PathBuf {
+        self.path().join("sys/fs/bpf")
+    }
+}

@@ -1,0 +1,61 @@
+//! What an agent says over HTTP, as Prometheus sees it.
+
+use std::collections::BTreeMap;
+
+use virtlens_tests::Agent;
+
+/// Series that count something of a VM, and their values.
+pub(crate) type Counters = BTreeMap<String, f64>;
+
+/// Those of a scrape.
+pub(crate) fn counters(agent: &Agent) -> Counters {
+    samples(agent, |series| {
+        series.contains("vm=\"") && is_counter(series)
+    })
+}
+
+/// How often something was dropped for this reason.
+pub(crate) fn dropped(agent: &Agent, reason: &str) -> u64 {
+    let wanted = format!("virtlens_dropped_total{{reason=\"{reason}\"}}");
+    whole(samples(agent, |series| series == wanted)[&wanted])
+}
+
+/// CPU time of a VM over all roles and what has none, ns.
+pub(crate) fn cpu_ns(counters: &Counters, vm: &str) -> u64 {
+    let of_vm = format!("vm=\"{vm}\"");
+    let names = [
+        "virtlens_cpu_seconds_total{",
+        "virtlens_cpu_unattributed_seconds_total{",
+    ];
+    let own = counters.iter().filter(|(series, _)| {
+        series.contains(&of_vm) && names.iter().any(|name| series.starts_with(name))
+    });
+    let seconds: f64 = own.map(|(_, value)| value).sum();
+    whole(seconds * 1e9)
+}
+
+fn samples(agent: &Agent, wanted: impl Fn(&str) -> bool) -> Counters {
+    let answer = agent.get("/metrics");
+    answer
+        .lines()
+        .filter_map(|line| line.rsplit_once(' '))
+        .filter(|(series, _)| wanted(series))
+        .map(|(series, value)| (series.to_owned(), value.parse().expect("a number")))
+        .collect()
+}
+
+fn is_counter(series: &str) -> bool {
+    let name = series.split('{').next().unwrap_or_default();
+    ["_total", "_bucket", "_count"]
+        .iter()
+        .any(|end| name.ends_with(end))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a count, or some minutes in ns"
+)]
+fn whole(value: f64) -> u64 {
+    value.round() as u64
+}

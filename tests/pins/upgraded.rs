@@ -1,0 +1,99 @@
+//! Another version of the agent takes over, whose maps are of another layout, and
+//! this one takes over again.
+
+use std::process::Command;
+
+use virtlens_tests::{Agent, Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
+
+use crate::reader::{self, MS, assert_close};
+use crate::root::Root;
+use crate::run;
+use crate::scraped::{Counters, counters, cpu_ns, dropped};
+
+/// The other version: `scripts/build-other-layout`.
+fn other(root: &Root) -> Command {
+    let program = std::env::var_os("VIRTLENS_OTHER").expect("make test-pins sets it");
+    let mut command = Command::new(program);
+    command
+        .args([
+            "run",
+            "--listen",
+            "127.0.0.1:0",
+            "--min-age",
+            "1ms",
+            "--root",
+        ])
+        .arg(root.path());
+    command
+}
+
+/// What an agent says of a pod that burns while it runs, and has burned before.
+struct Told {
+    /// What it told at first, ns.
+    first_ns: u64,
+    maps_lost: u64,
+    log: Vec<String>,
+}
+
+fn watch(command: Command, pod: &TestCgroup, guest: &mut Minivm) -> Told {
+    let mut agent = Agent::start(command);
+    let first = counters(&agent);
+    let before_ns = pod.usage_ns();
+    let burned = guest.spawn(4, 10, "passing");
+    assert!(burned >= 40 * MS, "they burned");
+    let last = counters(&agent);
+    let used = pod.usage_ns() - before_ns;
+    let of = |counters: &Counters| cpu_ns(counters, "upgraded");
+    // By what this agent has seen itself, nothing is missing.
+    assert_close(
+        "the pod",
+        of(&last) - of(&first),
+        used,
+        (used / 200).max(20 * MS),
+    );
+    let maps_lost = dropped(&agent, "map_layout");
+    let (code, log) = agent.stop();
+    assert_eq!(code, Some(0), "{log:#?}");
+    Told {
+        first_ns: of(&first),
+        maps_lost,
+        log,
+    }
+}
+
+#[test]
+#[ignore = "needs a second build of the agent: make test-pins"]
+fn another_layout_is_dropped_with_a_word_and_never_read() {
+    let test = "another_layout";
+    if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
+        return;
+    }
+    let root = Root::new();
+    let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
+    let container = pod.child(&"ab".repeat(32));
+    let args = ["--vcpus", "1", "--thread", "io=1", "--name", "upgraded"];
+    let mut guest = Minivm::start_launch(Minivm::launch().args(args).cgroup(&container));
+
+    let own = watch(run(&root), &pod, &mut guest);
+    assert_eq!(own.maps_lost, 0, "{:#?}", own.log);
+    let retired = guest.spawn(4, 20, "passing");
+    let known = pod.usage_ns();
+    let versions = [other as fn(&Root) -> Command, run, other];
+    for version in versions {
+        let told = watch(version(&root), &pod, &mut guest);
+        // The map of marks and that of what retired; others of that layout there are not.
+        assert_eq!(told.maps_lost, 2, "{:#?}", told.log);
+        let named = |line: &&String| line.contains("retired-") && line.contains("is lost");
+        assert_eq!(told.log.iter().filter(named).count(), 1, "{:#?}", told.log);
+        // What retired before is missing, and nothing else was made of it.
+        let lost = known - told.first_ns.min(known);
+        assert!(
+            lost >= retired,
+            "{lost} ns lost, of them {retired} by threads that ended"
+        );
+        assert!(told.first_ns < pod.usage_ns(), "more than there was");
+        let again = watch(version(&root), &pod, &mut guest);
+        assert_eq!(again.maps_lost, 0, "its own are its own: {:#?}", again.log);
+        assert!(again.first_ns >= told.first_ns + 40 * MS, "and go on");
+    }
+}

@@ -1,0 +1,23 @@
+//! What all attached programs have in common.
+
+use std::fs;
+use std::path::Path;
+
+/// Two agents' programs are attached at once while one takes over from the other:
+/// all must ask which of them count.
+#[test]
+fn every_attached_program_asks_whether_it_counts() {
+    let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bpf");
+    let mut found = 0;
+    for feature in ["lifetime", "placement", "throttle", "memory"] {
+        let file = bpf.join(format!("{feature}.bpf.c"));
+        let text = fs::read_to_string(&file).expect("it is there");
+        for program in text.split("\nSEC(\"").skip(1) {
+            let body = program.split("\n}\n").next().unwrap_or_default();
+            let name = body.lines().nth(1).unwrap_or_default();
+            assert!(body.contains("is_active()"), "{feature}: {name}");
+            found += 1;
+        }
+    }
+    assert_eq!(found, 10, "programs of the features that hook something");
+}
