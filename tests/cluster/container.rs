@@ -10,11 +10,12 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use virtlens_tests::{Launch, Minivm, eventually, need};
+use virtlens_tests::{Bpffs, Launch, Minivm, eventually, need};
 
 /// The chart's objects with its own values, as a test elsewhere holds them.
 const RENDERED: &str = include_str!("../../deploy/chart/tests/golden/default.yaml");
 const IMAGE: &str = concat!("docker.io/library/virtlens:", env!("CARGO_PKG_VERSION"));
+const BPFFS: &str = "/sys/fs/bpf";
 /// What containers have of it; the kernel's number of each is its bit.
 const CAPABILITIES: [(&str, u32); 3] = [("SYS_PTRACE", 19), ("PERFMON", 38), ("BPF", 39)];
 
@@ -124,7 +125,7 @@ fn names(list: &Value) -> Vec<String> {
 
 /// Changes what containerd does by itself to what the pod says, as a kubelet
 /// tells it over CRI.
-fn apply(pod: &Value, spec: &mut Value, rootfs: &Path, port: u16) {
+fn apply(pod: &Value, spec: &mut Value, (rootfs, bpffs): (&Path, &str), port: u16) {
     let container = &pod["containers"][0];
     let security = &container["securityContext"];
     assert_eq!(security["capabilities"]["drop"], json!(["ALL"]));
@@ -152,17 +153,20 @@ fn apply(pod: &Value, spec: &mut Value, rootfs: &Path, port: u16) {
     let namespaces = spec["linux"]["namespaces"].as_array_mut().expect("a list");
     namespaces.retain(|one| one["type"] != "pid" && one["type"] != "network");
     let mounts = spec["mounts"].as_array_mut().expect("a list");
-    for (from, to) in host_paths(pod) {
+    for (from, to, is_read_only) in host_paths(pod) {
         mounts.retain(|mount| mount["destination"] != *to);
-        let options = ["rbind", "ro"];
+        // One of the test's own stands in for the host's, where agents may be.
+        let from = if to == BPFFS { bpffs.to_owned() } else { from };
+        let options = ["rbind", if is_read_only { "ro" } else { "rw" }];
         mounts.push(json!({
             "type": "bind", "source": from, "destination": to, "options": options,
         }));
     }
 }
 
-/// Which folder of the host is mounted where.
-fn host_paths(pod: &Value) -> Vec<(String, String)> {
+/// Which folder of the host is mounted where,
+/// and whether it may be written to.
+fn host_paths(pod: &Value) -> Vec<(String, String, bool)> {
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
     let volumes = pod["volumes"].as_array().expect("a list").iter();
     let mounts = pod["containers"][0]["volumeMounts"]
@@ -173,8 +177,10 @@ fn host_paths(pod: &Value) -> Vec<(String, String)> {
         .map(|volume| {
             let mount = mounts.iter().find(|mount| mount["name"] == volume["name"]);
             let mount = mount.expect("a volume is mounted");
-            assert_eq!(mount["readOnly"], true, "{volume}");
-            (text(&volume["hostPath"]["path"]), text(&mount["mountPath"]))
+            let is_read_only = mount["readOnly"] == true;
+            let to = text(&mount["mountPath"]);
+            assert_eq!(is_read_only, to != BPFFS, "{volume}");
+            (text(&volume["hostPath"]["path"]), to, is_read_only)
         })
         .collect()
 }
@@ -205,6 +211,8 @@ fn the_image_with_what_the_chart_gives_it_finds_a_vm_of_the_host() {
     if !need::all("the_image_finds_a_vm", needs) {
         return;
     }
+    let folder = tempfile::tempdir().expect("there is room for a folder");
+    let _bpffs = Bpffs::mount(folder.path());
     let containerd = Containerd::start();
     let archive = image().expect("it was asked for").display().to_string();
     containerd.ask(&["images", "import", &archive]);
@@ -217,7 +225,8 @@ fn the_image_with_what_the_chart_gives_it_finds_a_vm_of_the_host() {
     let free = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let port = free.local_addr().expect("it has an address").port();
     drop(free);
-    apply(&pod, &mut spec, Path::new(&rootfs), port);
+    let bpffs = folder.path().display().to_string();
+    apply(&pod, &mut spec, (Path::new(&rootfs), &bpffs), port);
     let file = containerd.path("spec.json");
     fs::write(&file, spec.to_string()).expect("a file can be written");
 
@@ -247,6 +256,7 @@ fn the_image_with_what_the_chart_gives_it_finds_a_vm_of_the_host() {
         "placement",
         "cgroups",
         "topology",
+        "pins",
     ] {
         has(&[&format!("virtlens_source_up{{source=\"{source}\"}} 1")]);
     }

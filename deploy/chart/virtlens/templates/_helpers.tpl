@@ -64,6 +64,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if .Values.web.existingSecret }}
 {{- $_ := set $own "web_config" "/etc/virtlens/web/web-config.yaml" }}
 {{- end }}
+{{- if not .Values.pin }}
+{{- $_ := set $own "no_pin" true }}
+{{- end }}
 {{- if ne .Values.web.auth "none" }}
 {{- $_ := set $own "web_auth" .Values.web.auth }}
 {{- end }}
@@ -103,6 +106,10 @@ container.apparmor.security.beta.kubernetes.io/{{ .container }}: unconfined
   # cgroup v1 is several mounts; those below are read-only too where the runtime can.
   recursiveReadOnly: IfPossible
   {{- end }}
+{{- if .Values.pin }}
+- name: bpffs
+  mountPath: /sys/fs/bpf
+{{- end }}
 {{- if .Values.web.existingSecret }}
 - name: web
   mountPath: /etc/virtlens/web
@@ -122,6 +129,13 @@ container.apparmor.security.beta.kubernetes.io/{{ .container }}: unconfined
   hostPath:
     path: /sys/fs/cgroup
     type: Directory
+{{- if .Values.pin }}
+# Here the kernel keeps what was counted while the pod is replaced.
+- name: bpffs
+  hostPath:
+    path: /sys/fs/bpf
+    type: Directory
+{{- end }}
 {{- with .Values.web.existingSecret }}
 - name: web
   secret:
