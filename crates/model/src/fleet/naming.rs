@@ -45,12 +45,17 @@ impl Fleet {
             .map(|(vm, _)| *vm)
     }
 
-    /// The name `wanted`, or where another VM has it, one with its pid behind.
+    /// The name `wanted`, or where another VM has it, one with its pid behind; with a
+    /// number behind that where this is taken too: tenants choose names, and one that
+    /// has ended may have had the pid.
     pub(super) fn free_name(&self, wanted: String, vm: VmKey) -> String {
-        if self.vms.values().any(|member| *member.name == wanted) {
-            format!("{wanted}-{}", vm.tgid)
-        } else {
-            wanted
-        }
+        let is_free = |name: &String| self.vms.values().all(|member| *member.name != **name);
+        let with_pid = format!("{wanted}-{}", vm.tgid);
+        let numbered = (2..=u32::MAX).map(|number| format!("{with_pid}-{number}"));
+        [wanted, with_pid.clone()]
+            .into_iter()
+            .chain(numbered)
+            .find(is_free)
+            .unwrap_or(with_pid)
     }
 }

@@ -1,4 +1,5 @@
 mod law;
+mod names;
 mod quota;
 
 use std::sync::Arc;

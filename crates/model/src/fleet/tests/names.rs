@@ -1,0 +1,39 @@
+//! What VMs are called whose names are taken.
+
+use std::collections::BTreeSet;
+
+use super::{facts, read, vcpu, vm};
+use crate::facts::{Facts, Owner};
+use crate::fleet::Fleet;
+
+fn running(tgids: &[u32]) -> Facts {
+    let threads = tgids.iter().map(|tgid| vcpu(vm(*tgid), tgid + 1, 0, 1));
+    facts(threads.collect(), vec![])
+}
+
+/// A tenant that knows another's name and guesses its pid.
+#[test]
+fn a_name_that_looks_like_the_next_choice_takes_nothing_from_another() {
+    let mut fleet = Fleet::new(0);
+    read(&mut fleet, &running(&[100]), "web", 0);
+    read(&mut fleet, &running(&[100, 300]), "web-200", 0);
+    let (vms, _) = read(&mut fleet, &running(&[100, 200, 300]), "web", 0);
+    let names: BTreeSet<&str> = vms.iter().map(|vm| &*vm.vm).collect();
+    assert_eq!(names, BTreeSet::from(["web", "web-200", "web-200-2"]));
+}
+
+/// A pid is given out again while the VM that had it keeps its last values.
+#[test]
+fn a_pid_that_comes_again_is_not_the_same_name() {
+    let mut fleet = Fleet::new(60);
+    read(&mut fleet, &running(&[100]), "web", 0);
+    read(&mut fleet, &running(&[100, 200]), "web", 0);
+    read(&mut fleet, &running(&[100]), "web", 1);
+    let mut again = running(&[100, 200]);
+    let mut key = vm(200);
+    key.start_ns += 1;
+    again.threads[1].owner = Owner::Vm(key);
+    let (vms, _) = read(&mut fleet, &again, "web", 2);
+    let names: BTreeSet<&str> = vms.iter().map(|vm| &*vm.vm).collect();
+    assert_eq!(names, BTreeSet::from(["web", "web-200", "web-200-2"]));
+}
