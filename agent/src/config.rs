@@ -195,7 +195,12 @@ impl Settings {
         })
     }
 
-    fn from_yaml(text: &str) -> Result<Self, String> {
+    /// Reads the text of a configuration file.
+    ///
+    /// # Errors
+    ///
+    /// When it holds anything that is not known, naming the line.
+    pub fn from_yaml(text: &str) -> Result<Self, String> {
         // A file of comments alone is a null document.
         let settings: Result<Option<Self>, _> = serde_norway::from_str(text);
         Ok(settings

@@ -94,15 +94,16 @@ impl Gate {
     }
 }
 
-/// A token (RFC 6750).
-fn bearer(header: &HeaderValue) -> Option<&str> {
+/// The token in an `Authorization` header (RFC 6750); `None` where it has none.
+pub fn bearer(header: &HeaderValue) -> Option<&str> {
     let (scheme, token) = header.to_str().ok()?.split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// User and password of basic authentication (RFC 7617).
-fn credentials(header: &HeaderValue) -> Option<(String, Vec<u8>)> {
+/// User and password in an `Authorization` header (RFC 7617); `None` where it has
+/// none, or a user that is no UTF-8.
+pub fn credentials(header: &HeaderValue) -> Option<(String, Vec<u8>)> {
     let (scheme, text) = header.to_str().ok()?.split_once(' ')?;
     let text = scheme
         .eq_ignore_ascii_case("basic")

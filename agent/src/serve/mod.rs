@@ -45,9 +45,11 @@ use virtlens_kube::Reviewer;
 use crate::readings::Readings;
 use crowd::{Crowd, Place};
 use gate::Gate;
+pub use gate::{bearer, credentials};
 use routes::Answer;
 pub use web::Web;
 use web_config::WebConfig;
+pub use web_config::{ReadText, check_web_config};
 
 /// A scraper sends its head at once; ten seconds are for the worst network.
 /// The TLS handshake before has as many.

@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{
 };
 
 use super::client_names::{AllowedNames, parse_names};
-use super::watched::Watched;
+use super::web_config::ReadText;
 
 /// Go's names of the groups that ring has.
 const CURVES: [(&str, NamedGroup); 3] = [
@@ -74,7 +74,7 @@ impl TlsSection {
 pub(super) fn server_config(
     section: &TlsSection,
     base: &Path,
-    files: &mut Watched,
+    read: ReadText<'_>,
 ) -> Result<ServerConfig, String> {
     let mut pem = |name: &str, inline: &Option<String>, file: &Option<String>| match (inline, file)
     {
@@ -82,7 +82,7 @@ pub(super) fn server_config(
         (Some(text), None) => Ok(Some((name.to_owned(), text.clone()))),
         (None, Some(file)) => {
             let path = base.join(file);
-            let text = files.read_text(&path);
+            let text = read(&path);
             text.map(|text| Some((path.display().to_string(), text)))
         }
         (None, None) => Ok(None),

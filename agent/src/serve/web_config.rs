@@ -44,6 +44,9 @@ struct HttpSection {
     headers: Option<BTreeMap<String, String>>,
 }
 
+/// Reads a file as text, or says with its name why it cannot.
+pub type ReadText<'a> = &'a mut dyn FnMut(&Path) -> Result<String, String>;
+
 /// What a web configuration asks of each connection.
 #[derive(Default)]
 pub(super) struct WebConfig {
@@ -67,9 +70,15 @@ impl WebConfig {
     /// What is wrong, in which key or file, and what to do.
     pub(super) fn read(path: &Path, files: &mut Watched) -> Result<Self, String> {
         let text = files.read_text(path)?;
+        let base = path.parent().unwrap_or(Path::new(""));
+        Self::parse(&text, base, &mut |path| files.read_text(path))
+    }
+
+    /// Understands the text of the file, whose paths are relative to `base`;
+    /// `read` reads the files that it names.
+    fn parse(text: &str, base: &Path, read: ReadText<'_>) -> Result<Self, String> {
         // A file of comments alone is a null document.
-        let file: Option<File> =
-            serde_norway::from_str(&text).map_err(|error| error.to_string())?;
+        let file: Option<File> = serde_norway::from_str(text).map_err(|error| error.to_string())?;
         let file = file.unwrap_or_default();
         if file.rate_limit.is_some() {
             return Err(
@@ -78,12 +87,11 @@ impl WebConfig {
                     .to_owned(),
             );
         }
-        let base = path.parent().unwrap_or(Path::new(""));
         let (tls, client_certificates, client_names) = match file.tls_server_config {
             Some(section) if section.is_enabled() => {
                 let certificates = section.wants_certificates();
                 let names = section.wants_names();
-                let tls = tls::server_config(&section, base, files);
+                let tls = tls::server_config(&section, base, read);
                 let tls = tls.map_err(|reason| format!("tls_server_config: {reason}"))?;
                 (Some(Arc::new(tls)), certificates, names)
             }
@@ -109,6 +117,16 @@ impl WebConfig {
             ("basic_auth_users", !self.users.is_empty()),
         ]
     }
+}
+
+/// Whether the text of a web configuration file can be used; `read` reads the files
+/// that it names.
+///
+/// # Errors
+///
+/// What is wrong, in which key or file, and what to do.
+pub fn check_web_config(text: &str, read: ReadText<'_>) -> Result<(), String> {
+    WebConfig::parse(text, Path::new(""), read).map(drop)
 }
 
 fn checked_users(users: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, String> {

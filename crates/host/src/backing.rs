@@ -16,10 +16,16 @@ use crate::root::HostRoot;
 pub fn backing(root: &HostRoot, pid: u32, pieces: &[Piece]) -> Result<Vec<RamPiece>, Error> {
     let path = root.proc_of(pid, "maps");
     // As long as the process likes: vm.max_map_count bounds it.
-    let text = fs::read(&path).map_err(|source| Error::io(&path, source))?;
-    let text = String::from_utf8_lossy(&text);
+    let maps = fs::read(&path).map_err(|source| Error::io(&path, source))?;
+    Ok(parse_backing(&maps, pieces))
+}
+
+/// Splits `pieces` as [`backing`] does, after the text of a `maps` file. Lines
+/// of no known form are left out.
+pub fn parse_backing(maps: &[u8], pieces: &[Piece]) -> Vec<RamPiece> {
+    let text = String::from_utf8_lossy(maps);
     let mappings: Vec<RamPiece> = text.lines().filter_map(parse_line).collect();
-    Ok(split(pieces, &mappings))
+    split(pieces, &mappings)
 }
 
 /// What of `pieces` lies in the mappings, which come in order.

@@ -337,13 +337,20 @@ impl Cgroups {
 /// One cgroup's `tasks`, `cgroup.threads` or `cgroup.procs`.
 fn read_threads(list: &Path) -> Result<Members, Error> {
     let (mut bytes, cut) = read_start(list, THREAD_LIST)?;
-    let mut members = Members::default();
     if cut {
         // The last line may be half a number.
         let end = bytes.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
         bytes.truncate(end);
-        members.losses.over_limit += 1;
     }
+    let mut members = parse_threads(&bytes);
+    members.losses.over_limit += u64::from(cut);
+    Ok(members)
+}
+
+/// Parses a list of threads or processes, one a line. What this process's pid
+/// namespace does not show, and what is no number, is counted.
+pub fn parse_threads(bytes: &[u8]) -> Members {
+    let mut members = Members::default();
     for line in bytes.split(|byte| *byte == b'\n') {
         match parse_number(line).and_then(|tid| u32::try_from(tid).ok()) {
             // What lives outside of this pid namespace shows as 0.
@@ -353,7 +360,7 @@ fn read_threads(list: &Path) -> Result<Members, Error> {
             None => members.losses.unparsed += 1,
         }
     }
-    Ok(members)
+    members
 }
 
 /// Which interface the kernel's cpu controller is on, also where no cgroup file

@@ -35,12 +35,15 @@ mod root;
 mod task;
 mod topology;
 
-pub use backing::backing;
+pub use backing::{backing, parse_backing};
 pub use bandwidth::{CpuStat, parse_cpu_max, parse_cpu_stat, parse_quota_us};
-pub use cgroupfs::{CgroupVersion, Cgroups, Members, cgroup_version, parse_process_cgroup};
+pub use cgroupfs::{
+    CgroupVersion, Cgroups, Members, cgroup_version, parse_process_cgroup, parse_threads,
+};
 pub use error::{Error, Losses};
 pub use fallback::{ProcSource, vcpu_number};
 pub use fds::{KvmLink, VmFds, VmScan, parse_kvm_link, vcpu_fds, vm_fds, vm_processes};
+pub use memory::parse_numa_stat;
 pub use mounts::{CgroupMount, parse_mountinfo};
 pub use node::{NodeFacts, node, parse_boot_time, parse_clock_ticks};
 pub use process::{parse_cmdline, process};

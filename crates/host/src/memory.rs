@@ -22,9 +22,10 @@ impl Cgroups {
     }
 }
 
-/// Anonymous memory and page cache, of which shared memory is a part
-/// (Documentation/admin-guide/cgroup-v2.rst, `memory.numa_stat`, since v5.9).
-fn parse_numa_stat(bytes: &[u8]) -> Option<Vec<(u32, u64)>> {
+/// Parses a `memory.numa_stat` file: bytes by NUMA node, of anonymous memory and
+/// page cache, of which shared memory is a part (Documentation/admin-guide/cgroup-v2.rst,
+/// since v5.9).
+pub fn parse_numa_stat(bytes: &[u8]) -> Option<Vec<(u32, u64)>> {
     let mut nodes: Vec<(u32, u64)> = Vec::new();
     let text = std::str::from_utf8(bytes).ok()?;
     for line in text.lines() {

@@ -29,6 +29,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
 pub use cluster::{Cluster, Kubelet};
+pub use polled::{ListedPods, parse_pods};
 pub use reviewer::{Review, Reviewer};
 pub use store::Told;
 

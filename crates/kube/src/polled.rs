@@ -1,9 +1,11 @@
 //! Sources that are asked again and again, and only while somebody reads.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::Notify;
+use virtlens_model::pod::Pod;
 
 use crate::backoff::Backoff;
 use crate::cluster::{Kubelet, chain};
@@ -72,11 +74,8 @@ pub(crate) async fn file(path: &Path, node: &str, store: &Store, wanted: &Notify
     let mut known: Option<Stamp> = None;
     loop {
         wanted.notified().await;
-        match read(path, &mut known) {
-            Ok(Some(pods)) => {
-                let ours = pods.items.iter().filter(|pod| pod.is_on(node));
-                store.replace(ours.map(WirePod::keep));
-            }
+        match read(path, node, &mut known) {
+            Ok(Some(pods)) => store.replace(pods),
             Ok(None) => store.confirm(),
             Err(why) => {
                 known = None;
@@ -90,8 +89,8 @@ pub(crate) async fn file(path: &Path, node: &str, store: &Store, wanted: &Notify
 /// By what a changed file is told.
 type Stamp = (u64, Option<SystemTime>);
 
-/// The pods of the file; `None` if it is as it was `known`.
-fn read(path: &Path, known: &mut Option<Stamp>) -> Result<Option<WirePods>, String> {
+/// The node's pods in the file; `None` if it is as it was `known`.
+fn read(path: &Path, node: &str, known: &mut Option<Stamp>) -> Result<Option<ListedPods>, String> {
     let meta = std::fs::metadata(path).map_err(|error| error.to_string())?;
     if !meta.is_file() || meta.len() > MAX_FILE_BYTES {
         let most = MAX_FILE_BYTES >> 20;
@@ -102,8 +101,23 @@ fn read(path: &Path, known: &mut Option<Stamp>) -> Result<Option<WirePods>, Stri
         return Ok(None);
     }
     let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
-    let pods = serde_json::from_slice(&bytes)
-        .map_err(|error| format!("{error} (expected what kubectl get pods -A -o json writes)"))?;
+    let pods = parse_pods(&bytes, node)?;
     *known = Some(stamp);
     Ok(Some(pods))
+}
+
+/// Pods in the order of a list, each with its uid.
+pub type ListedPods = Vec<(Arc<str>, Pod)>;
+
+/// The pods on `node` in a list of pods as `kubectl get pods -A -o json` writes it; one
+/// that says no node is on any.
+///
+/// # Errors
+///
+/// When it is no such list: what is wrong, and in which line.
+pub fn parse_pods(json: &[u8], node: &str) -> Result<ListedPods, String> {
+    let pods: WirePods = serde_json::from_slice(json)
+        .map_err(|error| format!("{error} (expected what kubectl get pods -A -o json writes)"))?;
+    let ours = pods.items.iter().filter(|pod| pod.is_on(node));
+    Ok(ours.map(WirePod::keep).collect())
 }

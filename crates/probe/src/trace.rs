@@ -13,6 +13,7 @@ use virtlens_model::facts::CgroupId;
 use virtlens_model::timeline::Event;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+pub use self::decode::event;
 use crate::facts::KernelFacts;
 use crate::{Error, load, plan};
 
@@ -147,7 +148,7 @@ impl Tracer {
             return Err(failed("trace_events")(cause.into()));
         }
         let mut arrived = self.arrived.borrow_mut();
-        arrived.drain(..).filter_map(decode::event).for_each(each);
+        arrived.drain(..).filter_map(event).for_each(each);
         Ok(())
     }
 

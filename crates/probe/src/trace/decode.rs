@@ -4,12 +4,12 @@ use virtlens_abi::trace::{self as abi, TraceEvent};
 use virtlens_model::facts::{CgroupId, Comm};
 use virtlens_model::timeline::{Event, ExitReason, Lost, Off, Peer, What};
 
-/// `None` of a kind that is not known here.
+/// An event of the programs; `None` of a kind that is not known here.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "the low halves are what is meant"
 )]
-pub(super) fn event(raw: TraceEvent) -> Option<Event> {
+pub fn event(raw: TraceEvent) -> Option<Event> {
     let has = |flag: u32| raw.flags & flag != 0;
     let stands = has(abi::TRACE_TELLS_THROTTLED).then(|| has(abi::TRACE_IS_THROTTLED));
     let peer = Peer {
