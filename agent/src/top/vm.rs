@@ -184,7 +184,9 @@ impl Screen<'_> {
     }
 
     fn vcpu<'a>(&self, over: &Interval, vcpu: &Vcpu, used: &VcpuUse) -> Line<'a> {
-        let poll_ns = used.halt_poll_ns.map(|poll| poll.success + poll.fail);
+        let poll_ns = used
+            .halt_poll_ns
+            .map(|poll| poll.success.saturating_add(poll.fail));
         // The tick samples guest time, which may so be more than there was.
         let guest_ns = used.guest_ns.map(|ns| ns.min(used.cpu_ns));
         let host_ns = guest_ns.zip(poll_ns).map(|(guest, poll)| {
@@ -223,7 +225,9 @@ impl Screen<'_> {
             Span::raw(format!(
                 "  {:>7}",
                 used.exits.map_or("-".to_owned(), |exits| {
-                    let count = exits.by_kind().map(|(_, count)| count).sum();
+                    let count = exits
+                        .by_kind()
+                        .fold(0, |sum, (_, one)| one.saturating_add(sum));
                     short(over.per_second(count))
                 })
             )),

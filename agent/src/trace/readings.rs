@@ -88,14 +88,15 @@ fn notes(before: &Vm, after: &Vm, mut tell: impl FnMut(String)) {
 }
 
 fn note(name: &str, before: DiscardSum, after: DiscardSum) -> String {
-    let events = after.events - before.events;
+    let events = after.events.saturating_sub(before.events);
     let size = bytes(after.bytes.saturating_sub(before.bytes));
     let ms = float(after.ns.saturating_sub(before.ns)) / 1e6;
     format!("{name}: {size} in {events} events, {ms:.2} ms")
 }
 
 fn used_ns(quota: &Quota) -> u64 {
-    quota.used_ns.values().sum()
+    let used = quota.used_ns.values();
+    used.fold(0, |sum, ns| sum.saturating_add(*ns))
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a number on a screen")]

@@ -216,9 +216,7 @@ impl Told {
         let known: Vec<(u64, u64)> = threads
             .filter_map(|one| Some((one.split.running_ns, *self.counted_ns.get(&one.actor.tid)?)))
             .collect();
-        let (told, counted) = known
-            .iter()
-            .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let (told, counted) = known.iter().fold((0, 0), |sum, one| plus(sum, *one));
         page.chapter("against the kernel's own counters");
         let share = 100.0 * ratio(told, counted);
         page.line(&format!(
@@ -232,15 +230,17 @@ impl Told {
             .iter()
             .filter_map(|one| one.split.guest);
         let (told, counted) = guests.fold((0, 0), |sum, one| {
-            (
-                sum.0 + one.exits_told,
-                sum.1 + one.exits_counted.unwrap_or(0),
-            )
+            plus(sum, (one.exits_told, one.exits_counted.unwrap_or(0)))
         });
         if counted > 0 {
             page.line(&format!("  exits {told} of {counted}"));
         }
     }
+}
+
+/// The sums of two pairs.
+fn plus(one: (u64, u64), two: (u64, u64)) -> (u64, u64) {
+    (one.0.saturating_add(two.0), one.1.saturating_add(two.1))
 }
 
 #[cfg(test)]

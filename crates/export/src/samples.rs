@@ -80,7 +80,9 @@ impl Samples<'_, '_> {
         let bounds = bounds.chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = bounds.zip(counts.iter().copied()).collect();
         let set = Labels::new(self.vm, self.family, labels);
-        let count = counts.iter().sum();
+        let count = counts
+            .iter()
+            .fold(0u64, |sum, one| sum.saturating_add(*one));
         self.metric
             .encode_family(&set)?
             .encode_histogram::<NoLabelSet>(seconds(sum_ns), count, &buckets, None)

@@ -50,7 +50,8 @@ pub struct Clocks {
 impl Title {
     /// A time of a piece on the clock of the file, ns.
     fn file_ns(&self, monotonic_ns: u64) -> u64 {
-        (self.began.boottime_ns + monotonic_ns).saturating_sub(self.began.monotonic_ns)
+        let boottime_ns = self.began.boottime_ns.saturating_add(monotonic_ns);
+        boottime_ns.saturating_sub(self.began.monotonic_ns)
     }
 
     fn quota(&self, group: CgroupId) -> String {

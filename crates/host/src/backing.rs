@@ -84,11 +84,11 @@ fn parse_line(line: &str) -> Option<RamPiece> {
     let inode: u64 = words.next()?.parse().ok()?;
     let name = words.next().unwrap_or_default();
     let device = u32::try_from(hex(major)? << 20 | hex(minor)?).ok()?;
+    let (start, end) = (hex(start)?, hex(end)?);
+    // The kernel maps nothing beyond the last byte that a file can have.
+    offset.checked_add(end.checked_sub(start)?)?;
     Some(RamPiece {
-        piece: Piece {
-            start: hex(start)?,
-            end: hex(end)?,
-        },
+        piece: Piece { start, end },
         file: (inode != 0).then_some(Backing {
             // What is written to a private mapping is anonymous memory.
             in_memory: shared && IN_MEMORY.iter().any(|place| name.starts_with(place)),
@@ -153,6 +153,21 @@ mod tests {
         };
         assert_eq!(parsed, Some(expected));
         assert_eq!(parse_line("no mapping"), None);
+    }
+
+    /// A sandbox that plays a kernel may write anything.
+    #[test]
+    fn a_mapping_ends_behind_its_beginning_and_in_its_file() {
+        for (range, offset, is_one) in [
+            ("1000-2000", "0", true),
+            ("2000-1000", "0", false),
+            ("0-ffffffffffffffff", "0", true),
+            ("0-ffffffffffffffff", "1", false),
+            ("0-1000", "fffffffffffff000", false),
+        ] {
+            let line = format!("{range} rw-s {offset} 00:01 7 /memfd:ram");
+            assert_eq!(parse_line(&line).is_some(), is_one, "{line}");
+        }
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! Which cgroup file systems are mounted where: /proc/self/mountinfo.
 
-use crate::root::parse_number;
-
 /// A mounted cgroup hierarchy, v1 or v2.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupMount {
@@ -84,7 +82,8 @@ fn unescape(text: &str) -> Option<String> {
 }
 
 fn octal(digits: &[u8]) -> Option<u8> {
-    parse_number(digits)?;
+    // `from_str_radix` takes a sign, which no escape has.
+    digits.iter().all(u8::is_ascii_digit).then_some(())?;
     u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
 }
 
@@ -100,14 +99,14 @@ mod tests {
             31 23 0:28 / /sys/fs/cgroup ro shared:9 - tmpfs tmpfs ro,mode=755\n\
             32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:10 master:2 - cgroup cgroup rw,cpu,cpuacct\n\
             40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n\
-            41 31 0:38 /../.. /host\\040root/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n\
+            41 31 0:38 /../.. /host\\040root/\\+12cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n\
             broken line\n42 1 - cgroup\n";
         let mounts = parse_mountinfo(table);
         assert_eq!(mounts.len(), 3);
         assert_eq!(mounts[0].controllers, ["cpu", "cpuacct"]);
         assert_eq!(mounts[0].point, "/sys/fs/cgroup/cpu,cpuacct");
         assert!(mounts[2].unified && mounts[2].controllers.is_empty());
-        assert_eq!(mounts[2].point, "/host root/cgroup");
+        assert_eq!(mounts[2].point, "/host root/\\+12cgroup");
         assert_eq!(mounts[2].levels_above(), 2);
     }
 

@@ -313,9 +313,9 @@ fn unescape(text: &str) -> String {
     let mut rest = text;
     while let Some((plain, escaped)) = rest.split_once(r"\x") {
         bytes.extend_from_slice(plain.as_bytes());
-        let byte = escaped
-            .get(..2)
-            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        // `from_str_radix` takes a sign, which no escape has.
+        let hex = escaped.get(..2).filter(|hex| !hex.starts_with('+'));
+        let byte = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
         let skip = if let Some(byte) = byte {
             bytes.push(byte);
             2

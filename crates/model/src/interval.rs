@@ -66,7 +66,8 @@ impl LimitUse<'_> {
 
     /// CPU time of all roles charged to it, ns.
     pub fn total_ns(&self) -> u64 {
-        self.used_ns.iter().flatten().sum()
+        let known = self.used_ns.iter().flatten();
+        known.fold(0, |sum, ns| sum.saturating_add(*ns))
     }
 }
 
@@ -144,8 +145,8 @@ impl<'a> Interval<'a> {
 
     /// CPU time of all roles, and of threads that have none, ns.
     pub fn cpu_ns(&self) -> u64 {
-        let roles: u64 = self.roles().map(|role| role.cpu_ns).sum();
-        roles + self.unattributed_cpu_ns()
+        let roles = self.roles().map(|role| role.cpu_ns);
+        roles.fold(self.unattributed_cpu_ns(), u64::saturating_add)
     }
 
     /// CPU time of threads that have no role, ns.

@@ -280,7 +280,8 @@ pub fn read(
     let discards = meter.discards();
     let refault = discards.map(|_| meter.refault.total());
     let (events, reports) = discards.map_or((0, 0), |one| {
-        (one.inflate.events + one.deflate.events, one.report.events)
+        let balloon = one.inflate.events.saturating_add(one.deflate.events);
+        (balloon, one.report.events)
     });
     let cgroup = cgroup_of(member, cgroups);
     Memory {

@@ -44,6 +44,27 @@ impl PodSpec {
     /// `pkg/kubelet/cm/helpers_linux.go`), in thousandths of a core.
     pub fn quota_millis(&self) -> Option<u64> {
         let overhead = self.cpu_overhead_millis.unwrap_or(0);
-        self.cpu_limit_millis.map(|limit| limit + overhead)
+        self.cpu_limit_millis
+            .map(|limit| limit.saturating_add(overhead))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PodSpec;
+
+    #[test]
+    fn a_limit_of_any_size_has_room_for_the_overhead() {
+        let quota = |cpu_limit_millis, cpu_overhead_millis| {
+            let spec = PodSpec {
+                cpu_limit_millis,
+                cpu_overhead_millis,
+                ..PodSpec::default()
+            };
+            spec.quota_millis()
+        };
+        assert_eq!(quota(Some(1000), Some(250)), Some(1250));
+        assert_eq!(quota(Some(u64::MAX), Some(250)), Some(u64::MAX));
+        assert_eq!(quota(None, Some(250)), None);
     }
 }

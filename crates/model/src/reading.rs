@@ -86,7 +86,8 @@ impl VcpuSums<'_> {
         };
         if let (Some(pcpu), Some(placed_ns)) = (thread.pcpu, vcpu.placed_ns) {
             let since_ns = thread.cpu_ns.saturating_sub(placed_ns);
-            *self.pcpus.entry(pcpu).or_default() += since_ns;
+            let sum = self.pcpus.entry(pcpu).or_default();
+            *sum = sum.saturating_add(since_ns);
         }
     }
 }
@@ -103,9 +104,10 @@ impl<'a> Reading<'a> {
         if let Some(vcpu) = &thread.vcpu {
             let sums = self.vcpus.entry(vcpu.id).or_default();
             sums.times.add(thread.cpu_ns, wait_ns);
-            sums.guest_ns += thread.guest_ns.unwrap_or(0);
+            let guest_ns = thread.guest_ns.unwrap_or(0);
+            sums.guest_ns = sums.guest_ns.saturating_add(guest_ns);
             sums.living = Some((thread, vcpu));
-            self.guest_ns += thread.guest_ns.unwrap_or(0);
+            self.guest_ns = self.guest_ns.saturating_add(guest_ns);
             self.guest_known |= thread.guest_ns.is_some();
         }
     }
@@ -118,8 +120,8 @@ impl<'a> Reading<'a> {
         if let Some(id) = retired.class.vcpu_id {
             let sums = self.vcpus.entry(id).or_default();
             sums.times.add(retired.cpu_ns, retired.wait_ns);
-            sums.guest_ns += retired.guest_ns;
-            self.guest_ns += retired.guest_ns;
+            sums.guest_ns = sums.guest_ns.saturating_add(retired.guest_ns);
+            self.guest_ns = self.guest_ns.saturating_add(retired.guest_ns);
         }
     }
 
@@ -131,7 +133,8 @@ impl<'a> Reading<'a> {
     /// Adds what a vCPU used on one pCPU.
     pub fn residency(&mut self, fact: &ResidencyFact) {
         let sums = self.vcpus.entry(fact.vcpu_id).or_default();
-        *sums.pcpus.entry(fact.pcpu).or_default() += fact.run_ns;
+        let sum = sums.pcpus.entry(fact.pcpu).or_default();
+        *sum = sum.saturating_add(fact.run_ns);
     }
 
     fn sum(&mut self, owner: Owner, role: Option<Role>) -> &mut Times {

@@ -26,7 +26,8 @@ pub struct Durations {
 impl Durations {
     /// How often a run queue was set free.
     pub fn count(&self) -> u64 {
-        self.counts.iter().sum()
+        let counts = self.counts.iter();
+        counts.fold(0, |sum, count| sum.saturating_add(*count))
     }
 
     /// Those of two cgroups together.

@@ -46,11 +46,12 @@ pub(super) fn name_vcpus(threads: &mut [ThreadFact], ids: &BTreeSet<u32>) {
         .iter()
         .filter_map(number)
         .any(|number| !ids.contains(&number));
+    let in_order: Vec<u32> = ids.iter().copied().collect();
     let mut runners: BTreeMap<u32, &mut ThreadFact> = BTreeMap::new();
     for thread in threads {
         let id = number(thread).and_then(|number| {
             if by_order {
-                ids.iter().nth(number as usize).copied()
+                in_order.get(number as usize).copied()
             } else {
                 Some(number)
             }

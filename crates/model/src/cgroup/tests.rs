@@ -312,8 +312,8 @@ fn libvirt_scopes_hold_the_machine() {
         None
     );
     assert_eq!(
-        machine_name(r"/machine.slice/machine-qemu\x2d1\x2da\xe4\xzz\x.scope").as_deref(),
-        Some("a\u{fffd}\\xzz\\x")
+        machine_name(r"/machine.slice/machine-qemu\x2d1\x2da\xe4\xzz\x+a\x.scope").as_deref(),
+        Some("a\u{fffd}\\xzz\\x+a\\x")
     );
 }
 

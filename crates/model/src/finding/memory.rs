@@ -61,7 +61,8 @@ fn kept(over: &Interval, bounds: &Bounds) -> Option<Finding> {
         None => memory.features.balloon.is_absent(),
     };
     let vcpus = u32::try_from(over.vcpus().count()).unwrap_or(u32::MAX);
-    let vcpu_ns = over.vcpus().map(|vcpu| vcpu.cpu_ns).sum();
+    let vcpu_ns = over.vcpus().map(|vcpu| vcpu.cpu_ns);
+    let vcpu_ns = vcpu_ns.fold(0, u64::saturating_add);
     let busy = over.cores(vcpu_ns) / f64::from(vcpus.max(1));
     let held = share(resident, guest);
     let reporting = memory.features.free_page_reporting;

@@ -205,7 +205,9 @@ fn outside(over: &Interval, bounds: &Bounds) -> Option<Finding> {
             Some((role, outside_ns))
         })
         .collect();
-    let sum_ns: u64 = outside.iter().map(|(_, ns)| ns).sum();
+    let sum_ns = outside
+        .iter()
+        .fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
     let cores = over.cores(sum_ns);
     (cores >= bounds.outside_cores).then(|| {
         let parts = outside.iter().map(|(role, ns)| {

@@ -55,7 +55,8 @@ fn saturated(over: &Interval, check: Check, role: Role, busy: f64) -> Option<Fin
 }
 
 fn poll_ns(vcpu: &VcpuUse) -> u64 {
-    vcpu.halt_poll_ns.map_or(0, |poll| poll.success + poll.fail)
+    vcpu.halt_poll_ns
+        .map_or(0, |poll| poll.success.saturating_add(poll.fail))
 }
 
 /// The share of the time in which the vCPUs did work.
@@ -125,7 +126,8 @@ fn starved(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Findin
 }
 
 fn spinning(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Finding> {
-    let sum = |part: fn(&VcpuUse) -> u64| over.cores(vcpus.iter().map(part).sum());
+    let sum =
+        |part: fn(&VcpuUse) -> u64| over.cores(vcpus.iter().map(part).fold(0, u64::saturating_add));
     let cpu = sum(|vcpu| vcpu.cpu_ns);
     let polled = sum(poll_ns);
     let in_vain = sum(|vcpu| vcpu.halt_poll_ns.map_or(0, |poll| poll.fail));

@@ -44,8 +44,7 @@ impl Seat<'_> {
         let there = self.vcpu.residency_ns.iter();
         there
             .filter(|(cpu, _)| cpus.contains(cpu))
-            .map(|(_, ns)| ns)
-            .sum()
+            .fold(0, |sum, (_, ns)| sum.saturating_add(*ns))
     }
 }
 
@@ -92,7 +91,8 @@ impl<'a> Seated<'a> {
         for vm in vms {
             for (cpu, ns) in vm.vcpus.iter().flat_map(|vcpu| &vcpu.residency_ns) {
                 if let Some(node) = host.place(*cpu).and_then(|place| place.node) {
-                    *node_milli.entry(node).or_default() += milli(*ns, vm.window_ns);
+                    let sum: &mut u64 = node_milli.entry(node).or_default();
+                    *sum = sum.saturating_add(milli(*ns, vm.window_ns));
                 }
             }
         }
@@ -125,7 +125,7 @@ impl<'a> Seated<'a> {
             let mask = seat.mask.as_ref();
             seat.used_milli > 0 && mask.is_none_or(|mask| mask.intersects(cpus))
         });
-        wanting.map(|seat| seat.used_milli).sum()
+        wanting.fold(0, |sum, seat| sum.saturating_add(seat.used_milli))
     }
 
     /// The cores among `cpus`; CPUs where cores are not known.
@@ -210,7 +210,8 @@ struct Ran<'a> {
 
 impl<'a> Ran<'a> {
     fn of(vcpu: &'a VcpuPlacement, window_ns: u64) -> Option<Self> {
-        let known: u64 = vcpu.residency_ns.iter().map(|(_, ns)| ns).sum();
+        let known = vcpu.residency_ns.iter();
+        let known = known.fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
         let total_ns = known.max(vcpu.cpu_ns);
         let enough = total_ns.saturating_mul(100) >= window_ns.saturating_mul(JUDGED_PERCENT);
         (window_ns > 0 && total_ns > 0 && enough).then_some(Self { vcpu, total_ns })
@@ -221,7 +222,8 @@ impl<'a> Ran<'a> {
         let mut by_unit: BTreeMap<u32, u64> = BTreeMap::new();
         for (cpu, ns) in &self.vcpu.residency_ns {
             if let Some(unit) = host.place(*cpu).and_then(level) {
-                *by_unit.entry(unit).or_default() += ns;
+                let sum = by_unit.entry(unit).or_default();
+                *sum = sum.saturating_add(*ns);
             }
         }
         let needed = self.total_ns.saturating_mul(SITS_PERCENT);

@@ -84,15 +84,12 @@ fn node_split(
 /// host core, and for what the vCPUs used.
 fn has_room(seated: &Seated<'_>, unit: &[&Seat<'_>], node: u32, allowed: &CpuSet) -> bool {
     let cores = seated.cores_among(allowed);
-    let used: u64 = unit.iter().map(|seat| seat.used_milli).sum();
+    let add = |sum: u64, seat: &&Seat<'_>| sum.saturating_add(seat.used_milli);
+    let used = unit.iter().fold(0, add);
     let on_node = |seat: &&&Seat<'_>| seat.node.is_some_and(|sits| sits.unit == node);
-    let own: u64 = unit
-        .iter()
-        .filter(on_node)
-        .map(|seat| seat.used_milli)
-        .sum();
+    let own = unit.iter().filter(on_node).fold(0, add);
     let others = seated.milli_on_node(node).saturating_sub(own);
-    needed_cores(seated, unit) <= cores && others + used <= cores as u64 * 1000
+    needed_cores(seated, unit) <= cores && others.saturating_add(used) <= cores as u64 * 1000
 }
 
 /// Pinned dies on several last-level caches of one node.

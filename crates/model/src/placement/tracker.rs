@@ -36,7 +36,7 @@ impl Tracker {
             vcpus.sort_unstable();
             vcpus.dedup();
             let ran = vcpus.iter().filter_map(|id| run_ns.get(id));
-            *sum = sum.saturating_add(ran.sum());
+            *sum = ran.fold(*sum, |sum, ns| sum.saturating_add(*ns));
         }
     }
 

@@ -130,8 +130,8 @@ impl ExitUse {
     /// Adds those of another vCPU.
     pub fn merge(&mut self, other: &Self) {
         self.count += other.count;
-        self.took_ns += other.took_ns;
-        self.host_ns += other.host_ns;
+        self.took_ns = self.took_ns.saturating_add(other.took_ns);
+        self.host_ns = self.host_ns.saturating_add(other.host_ns);
         self.longest_ns = self.longest_ns.max(other.longest_ns);
         self.to_vmm += other.to_vmm;
     }

@@ -1,5 +1,7 @@
 //! Threads that do one thing after the other, and what their timeline is.
 
+mod extremes;
+
 use std::sync::Arc;
 
 use proptest::prelude::*;

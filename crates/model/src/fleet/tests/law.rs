@@ -3,7 +3,7 @@
 use proptest::prelude::{Just, Strategy, prop_assert, prop_assert_eq, prop_oneof, proptest};
 
 use super::{POD, facts, read, retired, thread, vcpu, vm};
-use crate::facts::Owner;
+use crate::facts::{Facts, Owner, ResidencyFact, ThreadFact};
 use crate::fleet::Fleet;
 
 /// What a host does to a VM between two readings.
@@ -62,4 +62,30 @@ proptest! {
             }
         }
     }
+}
+
+/// Counters as large as they can be: sums of them end there too.
+#[test]
+fn sums_end_at_the_largest_number() {
+    let most = u64::MAX;
+    let vcpus = [(101, 0), (102, 1)].map(|(tid, id)| ThreadFact {
+        guest_ns: Some(most),
+        ..vcpu(vm(100), tid, id, most)
+    });
+    let mut ended = retired(Owner::Vm(vm(100)), "CPU 0/KVM", most);
+    (ended.class.vcpu_id, ended.guest_ns) = (Some(0), most);
+    let ran = ResidencyFact {
+        vm: vm(100),
+        vcpu_id: 0,
+        pcpu: 1,
+        run_ns: most,
+    };
+    let facts = Facts {
+        residency: Some(vec![ran, ran]),
+        ..facts(vcpus.into(), vec![ended, ended])
+    };
+    let (vms, _) = read(&mut Fleet::new(0), &facts, "a", 0);
+    assert_eq!(vms[0].guest_ns, Some(most));
+    assert_eq!(vms[0].vcpus[0].cpu_ns, most);
+    assert_eq!(vms[0].vcpus[0].residency_ns[&1], most);
 }

@@ -1,0 +1,57 @@
+//! Times that no clock tells: they may be wrong, and stop nothing.
+
+use super::{Off, What, event, exit, off, on, trace};
+
+#[test]
+fn the_last_nanosecond_has_an_end() {
+    let last = u64::MAX;
+    let halt = What::HaltEnd {
+        took_ns: last,
+        slept: true,
+    };
+    let (_, summary) = trace(
+        &[
+            event(1, 1, on()),
+            event(last, 1, exit(1, u32::MAX)),
+            event(last, 1, halt),
+            event(last, 1, off(Off::Sleeping)),
+        ],
+        last,
+    );
+    assert_eq!(summary.threads[0].split.wall_ns(), last);
+}
+
+/// A vCPU that has run for less than it had before: its time counts once.
+#[test]
+fn time_that_goes_back_counts_once() {
+    let mut events = vec![event(1, 1, on()), event(2, 1, What::Entry)];
+    for round in 0..8 {
+        events.push(event(1_000, 1, exit(round, 0)));
+        events.push(event(3, 1, What::Entry));
+    }
+    let (_, summary) = trace(&events, 2_000);
+    let split = summary.threads[0].split;
+    let guest = split.guest.expect("it told of its guest");
+    assert!(guest.guest_ns <= split.running_ns, "{split:?}");
+}
+
+/// Clocks of CPUs that are far apart: pauses that begin before the last has ended.
+#[test]
+fn pauses_that_overlap_are_no_longer_than_the_halt() {
+    let late = u64::MAX / 2;
+    let halt = What::HaltEnd {
+        took_ns: u64::MAX,
+        slept: false,
+    };
+    let mut events = vec![event(1, 1, on()), event(2, 1, exit(1, u32::MAX))];
+    for _ in 0..8 {
+        events.push(event(3, 1, off(Off::Runnable)));
+        events.push(event(late, 1, on()));
+    }
+    events.push(event(u64::MAX, 1, halt));
+    events.push(event(u64::MAX, 1, What::Entry));
+    let (_, summary) = trace(&events, u64::MAX);
+    let split = summary.threads[0].split;
+    let guest = split.guest.expect("it told of its guest");
+    assert!(guest.polled_ns <= split.running_ns, "{split:?}");
+}
