@@ -174,13 +174,17 @@ impl Timeline {
 
     fn born(&mut self, event: &Event, process: u32, name: Comm, out: &mut Vec<Piece>) {
         let actor = self.newcomer(event.tid, process, name);
+        if let Some(mut former) = self.lines.remove(&event.tid) {
+            former.replaced(event.time_ns, out);
+            if self.ended.len() < ENDED_MAX {
+                self.ended.push(former.into_use());
+            } else {
+                self.more_threads += 1;
+            }
+        }
         out.push(Piece::Actor(actor.clone()));
         let line = Line::born(actor, event.time_ns);
-        match self.lines.insert(event.tid, line) {
-            Some(former) if self.ended.len() < ENDED_MAX => self.ended.push(former.into_use()),
-            Some(_) => self.more_threads += 1,
-            None => {}
-        }
+        self.lines.insert(event.tid, line);
     }
 
     fn quota_ran_out(&mut self, group: CgroupId, pcpu: u32, now_ns: u64, out: &mut Vec<Piece>) {

@@ -191,15 +191,13 @@ impl Guest {
         if exit.poll_ns == 0 || to_ns <= from_ns {
             return;
         }
-        // Where the clocks of CPUs differ, pauses may overlap.
-        let paused_ns = after
+        let paused_ns: u64 = after
             .map(|pause| {
                 let end_ns = pause.to_ns.unwrap_or(now_ns).min(to_ns);
                 end_ns.saturating_sub(pause.from_ns)
             })
-            .fold(0, u64::saturating_add);
-        let polled_ns = (to_ns - from_ns).saturating_sub(paused_ns);
-        exit.polled_ns = exit.polled_ns.saturating_add(polled_ns);
+            .sum();
+        exit.polled_ns += (to_ns - from_ns).saturating_sub(paused_ns);
         out.push(Piece::Slice(Slice {
             track: Track::Guest(self.tid),
             from_ns,
@@ -213,7 +211,6 @@ impl Guest {
         // The clocks of two CPUs may differ by a little.
         let now_ns = now_ns.max(self.since_ns);
         let from_ns = std::mem::replace(&mut self.since_ns, now_ns);
-        let ran_ns = ran_ns.max(self.ran_ns);
         let ran_here_ns = ran_ns.saturating_sub(std::mem::replace(&mut self.ran_ns, ran_ns));
         let former = std::mem::replace(&mut self.place, to);
         let took_ns = now_ns.saturating_sub(from_ns);

@@ -71,7 +71,12 @@ impl Line {
         is_throttled: impl Fn(&Actor, u32) -> bool,
         out: &mut Vec<Piece>,
     ) {
-        let now_ns = event.time_ns;
+        // The clocks of two CPUs may differ by a little: the thread's own goes on.
+        let now_ns = event.time_ns.max(self.heard_ns).max(self.since_ns);
+        let event = &Event {
+            time_ns: now_ns,
+            ..*event
+        };
         if event.lost.states != self.lost_states {
             self.lost_states = event.lost.states;
             self.doubt(out);
@@ -182,9 +187,18 @@ impl Line {
                 Doing::Sleeping
             });
         }
+        let now_ns = now_ns.max(self.heard_ns);
         let ran_ns = self.ran_ns(now_ns);
         self.guest.end(now_ns, ran_ns, out);
         self.turn(State::Ended, now_ns, None, out);
+    }
+
+    /// Another thread has its id: if nobody saw it end, nobody knows when it did.
+    pub(super) fn replaced(&mut self, now_ns: u64, out: &mut Vec<Piece>) {
+        if !self.has_ended() {
+            self.doubt(out);
+            self.end(now_ns, false, out);
+        }
     }
 
     /// What it came to.

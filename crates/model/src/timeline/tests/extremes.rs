@@ -1,6 +1,7 @@
 //! Times that no clock tells: they may be wrong, and stop nothing.
 
 use super::{Off, What, event, exit, off, on, trace};
+use crate::facts::Comm;
 
 #[test]
 fn the_last_nanosecond_has_an_end() {
@@ -33,6 +34,21 @@ fn time_that_goes_back_counts_once() {
     let split = summary.threads[0].split;
     let guest = split.guest.expect("it told of its guest");
     assert!(guest.guest_ns <= split.running_ns, "{split:?}");
+}
+
+/// The event of its end was lost, and its id is another thread's.
+#[test]
+fn a_thread_that_was_replaced_was_there_until_then() {
+    let born = What::Born {
+        process: 1,
+        name: Comm::new("next"),
+    };
+    let (_, summary) = trace(&[event(5, 1, on()), event(20, 1, born)], 30);
+    let threads = summary.threads.iter().filter(|one| one.actor.tid == 1);
+    let splits: Vec<_> = threads.map(|one| one.split).collect();
+    assert_eq!(splits[0].runnable_ns, 5);
+    assert_eq!((splits[0].running_ns, splits[0].unknown_ns), (0, 15));
+    assert_eq!(splits[1].sleeping_ns, 10);
 }
 
 /// Clocks of CPUs that are far apart: pauses that begin before the last has ended.
