@@ -1,0 +1,37 @@
+//! Paths of cgroups, in which tenants choose some of the names.
+
+use virtlens_model::cgroup::{levels, locate, machine_name, overhead_paths};
+
+/// `data` is a path.
+pub fn cgroup_path(data: &[u8]) {
+    let Ok(path) = std::str::from_utf8(data) else {
+        return;
+    };
+    let location = locate(path);
+    if let Some(root) = &location.root {
+        assert!(path.starts_with(root.as_str()), "{root:?} is above");
+        assert!(!location.overhead, "an overhead cgroup holds no VM");
+    }
+    if let Some(uid) = &location.uid {
+        assert!(matches!(uid.len(), 32 | 36), "{uid:?}");
+        assert!(path.contains(uid.as_str()) || path.contains(&uid.replace('-', "_")));
+    }
+    if let Some(id) = &location.sandbox_id {
+        assert!(path.contains(id.as_str()), "{id:?} is in the path");
+        for overhead in overhead_paths(id) {
+            let found = locate(&overhead);
+            assert!(found.overhead, "{overhead:?}");
+            assert_eq!(found.sandbox_id.as_ref(), Some(id));
+        }
+    }
+    let mut above = 0;
+    for (end, _) in levels(path) {
+        assert!(above < end, "levels come outermost first");
+        assert!(matches!(path.as_bytes().get(end), None | Some(b'/')));
+        assert!(path.is_char_boundary(end));
+        above = end;
+    }
+    if let Some(name) = machine_name(path) {
+        assert!(!name.is_empty());
+    }
+}

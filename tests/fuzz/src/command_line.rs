@@ -1,0 +1,57 @@
+//! How a VMM was started, and the names of its threads.
+
+use virtlens_host::{parse_cmdline, vcpu_number};
+use virtlens_model::facts::{Comm, ProcessFact, ThreadKind};
+use virtlens_model::features::of_arguments;
+use virtlens_model::roles::{Traits, role_of};
+use virtlens_model::snapshot::Role;
+use virtlens_model::vmm::{Vmm, identify};
+
+/// `data` is the `cmdline` of a process, whose file is its first argument.
+pub fn command_line(data: &[u8]) {
+    let args = parse_cmdline(data);
+    assert_eq!(args.is_empty(), data.is_empty());
+    let comm = Comm::new(data);
+    let _ = vcpu_number(comm.as_bytes());
+    let process = ProcessFact {
+        exe: args.first().cloned(),
+        comm,
+        args,
+    };
+    let identity = identify(&process);
+    if let Some(name) = &identity.name {
+        assert!((1..=253).contains(&name.len()), "{name:?}");
+        assert!(!name.chars().any(char::is_control), "{name:?}");
+    }
+    assert!(identity.guest_nodes.is_none_or(|nodes| nodes > 0));
+    let args = process.args.get(1..).unwrap_or_default();
+    for vmm in Vmm::ALL {
+        let told = of_arguments(vmm, args);
+        if told.free_page_reporting.enabled == Some(true) {
+            assert_eq!(told.balloon.enabled, Some(true), "it is the balloon's");
+        }
+        check_roles(vmm, comm);
+    }
+}
+
+/// A name chooses between roles and makes no vCPU.
+fn check_roles(vmm: Vmm, comm: Comm) {
+    for kind in [
+        ThreadKind::User,
+        ThreadKind::IoWorker,
+        ThreadKind::UserWorker,
+        ThreadKind::Kthread,
+    ] {
+        for in_vmm in [false, true] {
+            let role = role_of(&Traits {
+                kind,
+                is_vcpu: false,
+                in_vmm,
+                vmm,
+                comm,
+                process_comm: comm,
+            });
+            assert_ne!(role, Some(Role::Vcpu));
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What no input may do to a parser: panic, overflow, or contradict itself.
+//!
+//! Each module is a target: a function that takes any bytes, parses them and checks
+//! what must hold of the result. `make fuzz` looks for bytes that break one;
+//! `tests/corpus.rs` runs them all on the inputs that are kept in `corpus`.
+//!
+//! ```text
+//! the kernel    stat · proc_files · cgroupfs · maps · cpulist · cgroup_path
+//!               records · judgement · trace_events: what the BPF programs write
+//! a guest       cpuid
+//! a VMM         command_line
+//! Kubernetes    pods
+//! a client      authorization
+//! the user      config · web_config
+//! ```
+
+pub mod authorization;
+pub mod cgroup_path;
+pub mod cgroupfs;
+pub mod command_line;
+pub mod config;
+pub mod cpuid;
+pub mod cpulist;
+pub mod judgement;
+pub mod maps;
+pub mod pods;
+pub mod proc_files;
+pub mod records;
+pub mod stat;
+pub mod trace_events;
+pub mod web_config;
+
+/// Takes any bytes, and panics where they break what must hold.
+pub type Target = fn(&[u8]);
+
+/// All targets by name, which is also that of their module and their corpus.
+pub const TARGETS: [(&str, Target); 15] = [
+    ("authorization", authorization::authorization),
+    ("cgroup_path", cgroup_path::cgroup_path),
+    ("cgroupfs", cgroupfs::cgroupfs),
+    ("command_line", command_line::command_line),
+    ("config", config::config),
+    ("cpuid", cpuid::cpuid),
+    ("cpulist", cpulist::cpulist),
+    ("judgement", judgement::judgement),
+    ("maps", maps::maps),
+    ("pods", pods::pods),
+    ("proc_files", proc_files::proc_files),
+    ("records", records::records),
+    ("stat", stat::stat),
+    ("trace_events", trace_events::trace_events),
+    ("web_config", web_config::web_config),
+];

@@ -1,0 +1,21 @@
+//! The program that `scripts/fuzz` runs: libFuzzer with one target, which is named
+//! by the environment variable `FUZZ_TARGET`.
+
+#![no_main]
+
+use std::sync::OnceLock;
+
+use libfuzzer_sys::fuzz_target;
+use virtlens_fuzz::{TARGETS, Target};
+
+static TARGET: OnceLock<Target> = OnceLock::new();
+
+/// The target that is wanted.
+fn target() -> Target {
+    let name = std::env::var("FUZZ_TARGET").unwrap_or_default();
+    let found = TARGETS.iter().find(|(one, _)| *one == name);
+    let (_, target) = found.unwrap_or_else(|| panic!("FUZZ_TARGET={name:?} is no target"));
+    *target
+}
+
+fuzz_target!(|data: &[u8]| TARGET.get_or_init(target)(data));

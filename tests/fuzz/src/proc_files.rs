@@ -1,0 +1,28 @@
+//! Files of /proc that are of no one thread.
+
+use virtlens_host::{
+    CgroupVersion, KvmLink, parse_boot_time, parse_clock_ticks, parse_kvm_link, parse_mountinfo,
+    parse_process_cgroup,
+};
+
+/// `data` is any of them.
+pub fn proc_files(data: &[u8]) {
+    for mount in parse_mountinfo(data) {
+        assert!(!mount.unified || mount.controllers.is_empty());
+        assert!(mount.controllers.iter().all(|name| !name.is_empty()));
+        assert!(mount.levels_above() <= mount.root.len());
+    }
+    for version in [CgroupVersion::V1, CgroupVersion::V2] {
+        if let Some(path) = parse_process_cgroup(data, version) {
+            assert!(path.starts_with('/') && !path.contains('\n'), "{path:?}");
+        }
+    }
+    if let Some(KvmLink::Vcpu(id)) = parse_kvm_link(data) {
+        let again = format!("anon_inode:kvm-vcpu:{id}");
+        assert_eq!(parse_kvm_link(again.as_bytes()), Some(KvmLink::Vcpu(id)));
+    }
+    if let Some(ticks) = parse_clock_ticks(data) {
+        assert!((1..=1_000_000).contains(&ticks));
+    }
+    let _ = parse_boot_time(data);
+}
