@@ -40,6 +40,7 @@ impl Program {
         command
             .args([
                 "run",
+                "--no-pin",
                 "--listen",
                 "127.0.0.1:0",
                 "--min-age",

@@ -11,7 +11,14 @@ fn start(server: &ApiServer, args: &[&str]) -> Agent {
     let kubeconfig = server.kubeconfig().display().to_string();
     let mut command = Command::new(binary("virtlens"));
     command
-        .args(["run", "--listen", "127.0.0.1:0", "--node-name", "node-a"])
+        .args([
+            "run",
+            "--listen",
+            "127.0.0.1:0",
+            "--no-pin",
+            "--node-name",
+            "node-a",
+        ])
         .args(["--min-age", "1ms", "--kubeconfig", &kubeconfig])
         .args(args)
         .stdin(Stdio::null());

@@ -45,7 +45,13 @@ fn main() {
     let file = std::env::args().nth(1).expect("the file to write");
     let (mut vms, pods) = Vms::start();
     let mut command = Command::new(binary("virtlens"));
-    command.args(["run", "--listen", "127.0.0.1:0", "--pcpu-series"]);
+    command.args([
+        "run",
+        "--listen",
+        "127.0.0.1:0",
+        "--no-pin",
+        "--pcpu-series",
+    ]);
     command.arg(format!("--metadata=file:{}", pods.path().display()));
     let agent = Agent::start(command);
     let folder = virtlens_deploy::root().join("deploy/prometheus");

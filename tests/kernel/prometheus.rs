@@ -119,7 +119,13 @@ fn rules_and_dashboards_show_this_host() {
     let list = folder.path().join("pods.json");
     fs::write(&list, names(&uids)).expect("a file can be written");
     let mut command = Command::new(binary("virtlens"));
-    command.args(["run", "--listen", "127.0.0.1:0", "--pcpu-series"]);
+    command.args([
+        "run",
+        "--listen",
+        "127.0.0.1:0",
+        "--no-pin",
+        "--pcpu-series",
+    ]);
     command.arg(format!("--metadata=file:{}", list.display()));
     let agent = Agent::start(command);
     let rules = ["recording-rules.yaml", "alerting-rules.yaml"];

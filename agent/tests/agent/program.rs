@@ -37,7 +37,7 @@ pub(crate) struct Agent {
 impl Agent {
     pub(crate) fn start(args: &[&str]) -> Self {
         let mut child = virtlens()
-            .args(["run", "--listen", "127.0.0.1:0"])
+            .args(["run", "--listen", "127.0.0.1:0", "--no-pin"])
             .args(args)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
