@@ -34,7 +34,8 @@ pub(crate) fn cpu_ns(counters: &Counters, vm: &str) -> u64 {
     whole(seconds * 1e9)
 }
 
-fn samples(agent: &Agent, wanted: impl Fn(&str) -> bool) -> Counters {
+/// All that are wanted of a scrape, as they stand there.
+pub(crate) fn samples(agent: &Agent, wanted: impl Fn(&str) -> bool) -> Counters {
     let answer = agent.get("/metrics");
     answer
         .lines()

@@ -1,0 +1,155 @@
+//! An agent under observation, beside a VM that works all the time.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::process::Command;
+use std::time::Duration;
+
+use virtlens_tests::{Agent, Minivm, TestCgroup, binary, cgroupfs_pod_path, unique_pod_uid};
+
+use crate::reader::MS;
+use crate::root::Root;
+use crate::scraped::{counters, cpu_ns, samples};
+
+/// How long the agent keeps the final values of a VM.
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
+
+/// The kernel adds what a thread uses to it and to its cgroup at once, at the latest
+/// at each tick: a few of those, on some CPUs. It does not add up.
+pub(crate) const DRIFT_NS: u64 = 20 * MS;
+
+/// The agent, and what it is held against.
+pub(crate) struct Watched {
+    agent: Agent,
+    steady: Minivm,
+    // Behind what runs in it.
+    pod: TestCgroup,
+    _root: Root,
+    began: Told,
+}
+
+/// How the agent is at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct State {
+    /// Series of all VMs.
+    pub(crate) series: usize,
+    /// By map.
+    pub(crate) entries: BTreeMap<String, f64>,
+    pub(crate) resident_bytes: f64,
+    pub(crate) open_fds: f64,
+    /// How far what the agent tells of the steady VM is off what its cgroup used, ns.
+    pub(crate) drift_ns: i64,
+    /// What the steady VM used, ns.
+    pub(crate) used_ns: u64,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries: Vec<_> = self
+            .entries
+            .iter()
+            .map(|(map, fill)| format!("{map} {fill}"))
+            .collect();
+        write!(
+            f,
+            "RSS {:.1} MiB, {} fds, {} series of VMs, maps: {}; drift {} us of {} ms",
+            self.resident_bytes / 1_048_576.0,
+            self.open_fds,
+            self.series,
+            entries.join(", "),
+            self.drift_ns / 1000,
+            self.used_ns / MS,
+        )
+    }
+}
+
+impl Watched {
+    /// Starts the agent and a VM that works.
+    pub(crate) fn start() -> Self {
+        let root = Root::new();
+        let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
+        let container = pod.child(&"ab".repeat(32));
+        let args = [
+            "--vcpus", "2", "--start", "duty:10", "--thread", "io=1", "--name", "steady",
+        ];
+        let steady = Minivm::start_launch(Minivm::launch().args(args).cgroup(&container));
+        let mut command = Command::new(binary("virtlens"));
+        command.args([
+            "run",
+            "--listen",
+            "127.0.0.1:0",
+            "--min-age",
+            "1ms",
+            "--linger",
+        ]);
+        command
+            .arg(format!("{}s", LINGER.as_secs()))
+            .arg("--root")
+            .arg(root.path());
+        let agent = Agent::start(command);
+        let mut watched = Self {
+            agent,
+            steady,
+            pod,
+            _root: root,
+            began: Told::default(),
+        };
+        watched.began = watched.told();
+        watched
+    }
+
+    /// Threads of the steady VM live and die.
+    pub(crate) fn work(&mut self) {
+        self.steady.spawn(4, 5, "passing");
+    }
+
+    /// As it is now.
+    pub(crate) fn state(&self) -> State {
+        let all = samples(&self.agent, |_| true);
+        let map = |series: &str| {
+            let name = series.strip_prefix("virtlens_bpf_map_entries{map=\"")?;
+            Some(name.trim_end_matches("\"}").to_owned())
+        };
+        let told = self.told();
+        State {
+            series: all.keys().filter(|series| series.contains("vm=\"")).count(),
+            entries: all
+                .iter()
+                .filter_map(|(series, fill)| Some((map(series)?, *fill)))
+                .collect(),
+            resident_bytes: all["process_resident_memory_bytes"],
+            open_fds: all["process_open_fds"],
+            drift_ns: told.drift_ns(self.began),
+            used_ns: told.truth_ns[1] - self.began.truth_ns[0],
+        }
+    }
+
+    /// What the agent tells of the steady VM, and what its cgroup had used before it
+    /// was asked and after, ns.
+    fn told(&self) -> Told {
+        let before = self.pod.usage_ns();
+        let agent_ns = cpu_ns(&counters(&self.agent), "steady");
+        Told {
+            agent_ns,
+            truth_ns: [before, self.pod.usage_ns()],
+        }
+    }
+}
+
+/// What the agent tells at some moment between two readings of the truth, ns.
+#[derive(Debug, Clone, Copy, Default)]
+struct Told {
+    agent_ns: u64,
+    /// Before and after the agent was asked.
+    truth_ns: [u64; 2],
+}
+
+impl Told {
+    /// How far what it tells since `before` lies outside of what was used since.
+    fn drift_ns(self, before: Self) -> i64 {
+        let told = (self.agent_ns - before.agent_ns).cast_signed();
+        let low = (self.truth_ns[0] - before.truth_ns[1]).cast_signed();
+        let high = (self.truth_ns[1] - before.truth_ns[0]).cast_signed();
+        (told - high).max(0) + (told - low).min(0)
+    }
+}
