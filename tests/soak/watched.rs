@@ -22,7 +22,8 @@ pub(crate) const DRIFT_NS: u64 = 20 * MS;
 pub(crate) struct Watched {
     agent: Agent,
     steady: Minivm,
-    // Behind what runs in it.
+    // Behind what runs in them.
+    _container: TestCgroup,
     pod: TestCgroup,
     _root: Root,
     began: Told,
@@ -33,6 +34,8 @@ pub(crate) struct Watched {
 pub(crate) struct State {
     /// Series of all VMs.
     pub(crate) series: usize,
+    /// Series of all but the steady VM.
+    pub(crate) foreign_series: usize,
     /// By map.
     pub(crate) entries: BTreeMap<String, f64>,
     pub(crate) resident_bytes: f64,
@@ -90,6 +93,7 @@ impl Watched {
         let mut watched = Self {
             agent,
             steady,
+            _container: container,
             pod,
             _root: root,
             began: Told::default(),
@@ -105,14 +109,23 @@ impl Watched {
 
     /// As it is now.
     pub(crate) fn state(&self) -> State {
-        let all = samples(&self.agent, |_| true);
+        let is_ours = |series: &str| {
+            ["virtlens_", "process_"]
+                .iter()
+                .any(|begin| series.starts_with(begin))
+        };
+        let all = samples(&self.agent, is_ours);
         let map = |series: &str| {
             let name = series.strip_prefix("virtlens_bpf_map_entries{map=\"")?;
             Some(name.trim_end_matches("\"}").to_owned())
         };
         let told = self.told();
+        let of_vms = || all.keys().filter(|series| series.contains("vm=\""));
         State {
-            series: all.keys().filter(|series| series.contains("vm=\"")).count(),
+            foreign_series: of_vms()
+                .filter(|series| !series.contains("\"steady\""))
+                .count(),
+            series: of_vms().count(),
             entries: all
                 .iter()
                 .filter_map(|(series, fill)| Some((map(series)?, *fill)))
