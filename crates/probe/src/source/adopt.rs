@@ -11,7 +11,6 @@ use zerocopy::IntoBytes;
 use super::TaskPass;
 use crate::Error;
 use crate::pins::Pins;
-use crate::plan::Feature;
 use crate::sys::Batch;
 
 /// Readings after which threads that end all the time are let be.
@@ -57,7 +56,9 @@ impl TaskPass {
         let Some(pins) = &self.pins else {
             return Ok(());
         };
-        let names = || Feature::ALL.into_iter().flat_map(Feature::programs);
+        // What is left out this time would count on for nobody.
+        let features = &self.plan.features;
+        let names = || features.iter().flat_map(|feature| feature.programs());
         let links = names().map(|name| pins.link(name, programs));
         let loaded = names().map(|name| pins.program(name, programs));
         let kept: BTreeSet<PathBuf> = maps.into_iter().chain(links).chain(loaded).collect();
