@@ -73,7 +73,7 @@ impl Watched {
         let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
         let container = pod.child(&"ab".repeat(32));
         let args = [
-            "--vcpus", "2", "--start", "duty:10", "--thread", "io=1", "--name", "steady",
+            "--vcpus", "2", "--start", "duty:10", "--thread", "io=1", "--name", "soaked",
         ];
         let steady = Minivm::start_launch(Minivm::launch().args(args).cgroup(&container));
         let mut command = Command::new(binary("virtlens"));
@@ -123,7 +123,7 @@ impl Watched {
         let of_vms = || all.keys().filter(|series| series.contains("vm=\""));
         State {
             foreign_series: of_vms()
-                .filter(|series| !series.contains("\"steady\""))
+                .filter(|series| !series.contains("\"soaked\""))
                 .count(),
             series: of_vms().count(),
             entries: all
@@ -141,7 +141,7 @@ impl Watched {
     /// was asked and after, ns.
     fn told(&self) -> Told {
         let before = self.pod.usage_ns();
-        let agent_ns = cpu_ns(&counters(&self.agent), "steady");
+        let agent_ns = cpu_ns(&counters(&self.agent), "soaked");
         Told {
             agent_ns,
             truth_ns: [before, self.pod.usage_ns()],
