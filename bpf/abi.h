@@ -115,6 +115,14 @@ struct residency_key {
 	__u32 pcpu;
 };
 
+/* Key of map `ended_vcpus`: a vCPU. Its value, a `vcpu_record`: what KVM had counted
+ * when a thread of it ended; of that only the counters, `id` and `instance`. */
+struct vcpu_key {
+	struct owner owner;
+	__u32 vcpu_id;
+	__u32 pad;
+};
+
 enum record_kind {
 	RECORD_THREAD = 1,
 	RECORD_CGROUP = 2,
@@ -312,7 +320,32 @@ enum drop_reason {
 	/* Two threads of a VMM made large discards at once: of the first one's
 	 * neither time nor what it released is known. */
 	DROP_DISCARDS_AT_ONCE = 9,
-	DROP_REASONS = 10,
+	/* What KVM had counted of a vCPU that ended found no room in `ended_vcpus`. */
+	DROP_ENDED_VCPUS_FULL = 10,
+	DROP_REASONS = 11,
+};
+
+/* Key of map `book`: a page of what the agent keeps of a VM for the next one. */
+struct book_key {
+	/* When its process started, ns since boot. */
+	__u64 start_ns;
+	__u32 tgid;
+	/* Of two editions that are whole the higher one counts. */
+	__u32 edition;
+	/* From 0. Page 0 is written last: where it is, all are. */
+	__u32 page;
+	__u32 pad;
+};
+
+#define BOOK_PAGE_LEN 1016
+
+/* Value of map `book`. No program reads it. */
+struct book_page {
+	/* How many pages this edition has. */
+	__u32 pages;
+	/* How many of the bytes are used. */
+	__u32 len;
+	__u8 bytes[BOOK_PAGE_LEN];
 };
 
 /* What a VM's process holds of memory, in each pass. */

@@ -11,6 +11,7 @@
  */
 #include "owner.bpf.h"
 #include "placement.bpf.h"
+#include "vcpu.bpf.h"
 
 /* Distinct (name, kind, vCPU) an owner may retire: 64 vCPUs and as many
  * names. Beyond it all goes to one entry, without names. */
@@ -103,6 +104,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	level = find_level(task_cgroup(task));
 	if (mark) {
 		charge_pcpu(task, mark);
+		keep_counters(task, mark);
 		mark->retired = times;
 		mark->retired_level = level;
 		mark->is_retired = 1;

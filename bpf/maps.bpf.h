@@ -34,8 +34,8 @@ struct mark {
 	__u64 slots_pass;
 };
 
-/* Only vCPU threads, vhost kernel threads and threads of VMs that are just
- * exiting are marked. */
+/* Only vCPU threads, kernel threads and threads of VMs that are just exiting are
+ * marked. */
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -79,6 +79,15 @@ struct {
 	__type(key, __u64);
 	__type(value, struct watch);
 } watched SEC(".maps");
+
+/* What the agent keeps for the next one: mostly a page or two of each VM. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct book_key);
+	__type(value, struct book_page);
+} book SEC(".maps");
 
 /* Which pod a cgroup belongs to: what the walk up from it found. A cache. */
 struct membership {
@@ -135,6 +144,29 @@ struct {
 	__type(key, struct residency_key);
 	__type(value, __u64);
 } residency SEC(".maps");
+
+/* vCPUs whose threads have ended, until the agent forgets their VMs: 64 VMs of 64
+ * vCPUs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct vcpu_key);
+	__type(value, struct vcpu_record);
+} ended_vcpus SEC(".maps");
+
+/* Its value before it is there: too large for the stack. A program is not run by the
+ * same CPU while it runs there. */
+#define STAT_SPAN 200
+struct ended_buffer {
+	struct vcpu_record record;
+	__u64 span[STAT_SPAN / 8];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct ended_buffer);
+} ended_buffer SEC(".maps");
 
 /* The cgroups of VMs that can have a limit; the agent sets them. Five a VM is
  * more than any runtime makes. */

@@ -19,16 +19,7 @@
 #include "owner.bpf.h"
 #include "placement.bpf.h"
 #include "memory.bpf.h"
-
-/* The vCPU at `vcpu`, if it is alive and `task` is the last that ran it. All
- * that is read through it is only believed after this. */
-static __always_inline bool runs_vcpu(struct task_struct *task, struct kvm_vcpu *vcpu)
-{
-	struct pid *pid = NULL;
-
-	return vcpu && !bpf_core_read(&pid, sizeof(pid), &vcpu->pid) && pid &&
-	       pid == task->thread_pid;
-}
+#include "vcpu.bpf.h"
 
 /* The vCPU whose KVM_RUN `task` is inside of. KVM is the only user of preempt
  * notifiers (kvm_main.c: vcpu_load), but other vCPU ioctls load too: hence
@@ -75,17 +66,6 @@ static __always_inline struct mark *mark_vcpu(struct task_struct *task, struct m
 	return mark;
 }
 
-/* The counters of x86 stand together (struct kvm_vcpu_stat, behind the generic
- * ones): they are read at once, from the first to beyond the last. */
-#define STAT_OFFSET(field) bpf_core_field_offset(struct kvm_vcpu, stat.field)
-#define STAT_SPAN 200
-
-/* One counter out of the span, or by itself where a kernel keeps it elsewhere. */
-#define STAT(span, start, vcpu, field)                                         \
-	(STAT_OFFSET(field) >= (start) && STAT_OFFSET(field) - (start) <= STAT_SPAN - 8 ? \
-		 *(__u64 *)((void *)(span) + (STAT_OFFSET(field) - (start))) : \
-		 READ_OR(UNKNOWN, (vcpu)->stat.field))
-
 /* How many vCPUs KVM holds for the process of `task`; 0 where this pass has
  * told it already. */
 static __always_inline __u32 new_online_vcpus(struct task_struct *task, struct kvm_vcpu *vcpu,
@@ -103,35 +83,6 @@ static __always_inline __u32 new_online_vcpus(struct task_struct *task, struct k
 static __always_inline __u32 is_preempted(struct task_struct *task, struct kvm_vcpu *vcpu)
 {
 	return is_runnable(task) ? READ_OR(0, vcpu->preempted) : 0;
-}
-
-/* `span` has room for STAT_SPAN bytes, and is not on the stack: old verifiers
- * give all functions together 512 bytes of that. */
-static __always_inline void fill_counters(struct vcpu_record *record, struct kvm_vcpu *vcpu,
-					  __u64 *span)
-{
-	const __u32 start = HAS_PF_TAKEN(vcpu) ? STAT_OFFSET(pf_taken) :
-									 STAT_OFFSET(pf_fixed);
-	struct halt_times halt;
-
-	record->exits = UNKNOWN;
-	if (bpf_probe_read_kernel(span, STAT_SPAN, (void *)vcpu + start))
-		return;
-	read_halt_times(&halt, vcpu);
-	record->halt_poll_success_ns = halt.poll_success_ns;
-	record->halt_poll_fail_ns = halt.poll_fail_ns;
-	record->halt_wait_ns = halt.wait_ns;
-	record->exits = STAT(span, start, vcpu, exits);
-	record->io_exits = STAT(span, start, vcpu, io_exits);
-	record->mmio_exits = STAT(span, start, vcpu, mmio_exits);
-	record->halt_exits = STAT(span, start, vcpu, halt_exits);
-	record->irq_exits = STAT(span, start, vcpu, irq_exits);
-	record->irq_window_exits = STAT(span, start, vcpu, irq_window_exits);
-	record->hypercalls = STAT(span, start, vcpu, hypercalls);
-	record->pf_fixed = STAT(span, start, vcpu, pf_fixed);
-	record->pf_taken = UNKNOWN;
-	if (HAS_PF_TAKEN(vcpu))
-		record->pf_taken = STAT(span, start, vcpu, pf_taken);
 }
 
 static __always_inline void fill_vcpu(struct vcpu_record *record, struct task_struct *task,
@@ -353,13 +304,15 @@ int sample_tasks(struct bpf_iter__task *ctx)
 	if (!owner_of(task, mark, control, last, &owner))
 		return 0;
 	read_ahead(task);
-	if (owner.tgid && !mark) {
+	if (!mark && task->flags & PF_KTHREAD) {
+		/* Also the pod's: those of KVM leave its cgroup just before they end
+		 * (virt/kvm/kvm_main.c: kvm_vm_worker_thread, since v5.18). */
+		mark = make_mark(task, &owner);
+	} else if (!mark && owner.tgid) {
 		vcpu = found_vcpu(task);
 		is_alive = runs_vcpu(task, vcpu);
 		if (is_alive)
 			mark = mark_vcpu(task, mark, vcpu);
-		else if (task->flags & PF_KTHREAD)
-			mark = make_mark(task, &owner);
 	}
 	if (mark && !is_alive)
 		is_alive = runs_vcpu(task, (struct kvm_vcpu *)mark->vcpu);

@@ -6,6 +6,8 @@
 //!      └──────────────────── again, with them ◄─────────────────────────┘
 //! ```
 
+mod health;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,15 +17,15 @@ use virtlens_host::{CgroupVersion, Cgroups, HostRoot};
 use virtlens_model::facts::{Facts, Owner, ProcessFact, VmKey};
 use virtlens_model::finding::{Bounds, Watch};
 use virtlens_model::fleet::Fleet;
-use virtlens_model::snapshot::{API_VERSION, Dropped, Node, Snapshot, Source, Vm};
+use virtlens_model::snapshot::{API_VERSION, Node, Snapshot, Vm};
 use virtlens_model::topology::host::HostTopology;
 use virtlens_probe::facts::KernelFacts;
 use virtlens_probe::pins::{Pins, Refusal};
-use virtlens_probe::plan::Feature;
 use virtlens_probe::source::TaskPass;
 
 use crate::backend::Backend;
 use crate::check::pinned_under;
+use crate::handover;
 use crate::metadata::PodNames;
 pub use crate::offers::CheckRow;
 pub use crate::options::Options;
@@ -45,6 +47,8 @@ pub struct Collector {
     kernel: KernelFacts,
     backend: Backend,
     fleet: Fleet,
+    /// What the agent before kept is read.
+    has_taken_over: bool,
     names: Option<PodNames>,
     placement: Placement,
     watch: Watch,
@@ -97,6 +101,7 @@ impl Collector {
             kernel,
             backend,
             fleet: Fleet::new(u64::try_from(options.linger.as_nanos()).unwrap_or(u64::MAX)),
+            has_taken_over: false,
             names,
             placement: Placement::default(),
             watch: Watch::new(options.bounds),
@@ -211,6 +216,11 @@ impl Collector {
         let with_residency = due || self.pcpu_series;
         let mut at_ns = nanos(self.started.elapsed());
         let mut facts = self.backend.read(with_residency)?;
+        if let Backend::Bpf(pass, _) = &mut self.backend
+            && !std::mem::replace(&mut self.has_taken_over, true)
+        {
+            handover::take(pass, &mut self.fleet, &facts, at_ns)?;
+        }
         for _ in 0..ROUNDS {
             for vm in self.fleet.strangers(&facts) {
                 self.fleet.admit(vm, &self.who_is(vm, &facts), &facts);
@@ -235,6 +245,8 @@ impl Collector {
         }
         let (mut vms, mut gone) = self.fleet.account(&facts, at_ns);
         if let Backend::Bpf(pass, _) = &mut self.backend {
+            // Before those are forgotten whose counters another VM carries on.
+            handover::keep(pass, &mut self.fleet)?;
             pass.recycle(facts);
             let left = pass.left();
             if !left.is_empty() {
@@ -283,113 +295,6 @@ impl Collector {
             None
         }
     }
-
-    fn dropped(&self) -> Vec<Dropped> {
-        let mut dropped = match &self.backend {
-            Backend::Bpf(pass, _) => pass.drops(),
-            Backend::Proc(proc, _) => {
-                let losses = proc.losses();
-                vec![
-                    Dropped {
-                        reason: "proc_races",
-                        count: losses.races,
-                    },
-                    Dropped {
-                        reason: "proc_denied",
-                        count: losses.denied,
-                    },
-                    Dropped {
-                        reason: "proc_unparsed",
-                        count: losses.unparsed,
-                    },
-                    Dropped {
-                        reason: "proc_limit",
-                        count: losses.over_limit,
-                    },
-                ]
-            }
-            Backend::Nothing(_) => Vec::new(),
-        };
-        dropped.extend([
-            Dropped {
-                reason: "ram_unread",
-                count: self.ram_unread,
-            },
-            Dropped {
-                reason: "failed_readings",
-                count: self.failures,
-            },
-        ]);
-        dropped.extend(self.names.as_ref().map(|names| Dropped {
-            reason: "pods_unread",
-            count: names.failures(),
-        }));
-        dropped
-    }
-
-    fn sources(&self) -> Vec<Source> {
-        let mut sources = match &self.backend {
-            Backend::Bpf(pass, pinned) => {
-                let mut rows = self.bpf_sources(pass);
-                rows.extend(pinned.as_ref().map(|pinned| match pinned {
-                    Ok(()) => source("pins", true, "bpffs", ""),
-                    Err(why) => {
-                        let reason = format!("{why}; counts begin anew with each agent");
-                        source("pins", false, "off", &reason)
-                    }
-                }));
-                rows
-            }
-            Backend::Proc(_, why) => {
-                let reason = if self.failure.is_empty() {
-                    "without BPF: vCPUs by their threads' names, no exits, no halt polling"
-                } else {
-                    &self.failure
-                };
-                let mut rows = off(why);
-                rows.push(source("proc", self.failure.is_empty(), "files", reason));
-                rows
-            }
-            Backend::Nothing(why) => off(why),
-        };
-        if let Some(first) = sources.first_mut() {
-            first.duration_ns = self.read_ns;
-        }
-        sources.push(match &self.cgroups {
-            Ok(_) => source("cgroups", true, self.node.cgroup, ""),
-            Err(error) if self.bpf().is_some() => {
-                let reason = format!("{error}; until then Kata's overhead cgroup is not seen");
-                source("cgroups", false, "off", &reason)
-            }
-            Err(error) => source("cgroups", false, "off", error),
-        });
-        let failure = self.placement.failure();
-        sources.push(source("topology", failure.is_empty(), "sysfs", failure));
-        sources.extend(self.names.as_ref().map(PodNames::row));
-        sources
-    }
-
-    fn bpf_sources(&self, pass: &TaskPass) -> Vec<Source> {
-        Feature::ALL
-            .into_iter()
-            .map(|feature| {
-                let left_out = pass.plan().left_out.iter().find(|(one, _)| *one == feature);
-                match left_out {
-                    Some((_, why)) => {
-                        let reason = format!("{why}; {}", feature.without());
-                        source(feature.name(), false, "off", &reason)
-                    }
-                    None if feature == Feature::TaskPass => source(
-                        feature.name(),
-                        self.failure.is_empty(),
-                        "bpf",
-                        &self.failure,
-                    ),
-                    None => source(feature.name(), true, "bpf", ""),
-                }
-            })
-            .collect()
-    }
 }
 
 /// What the agent before left; `Err` within where there is no place for that.
@@ -399,25 +304,6 @@ fn take_pins(root: &Path) -> anyhow::Result<Result<Pins, String>> {
         Err(Refusal::Unavailable(why)) => Ok(Err(why)),
         Err(busy @ Refusal::Busy(_)) => Err(busy.into()),
     }
-}
-
-fn source(name: &'static str, up: bool, mode: &'static str, reason: &str) -> Source {
-    Source {
-        name,
-        up,
-        mode,
-        reason: reason.to_owned(),
-        duration_ns: None,
-        age_ns: None,
-    }
-}
-
-/// The rows of a host without BPF.
-fn off(why: &str) -> Vec<Source> {
-    Feature::ALL
-        .into_iter()
-        .map(|feature| source(feature.name(), false, "off", why))
-        .collect()
 }
 
 fn nanos(duration: Duration) -> u64 {

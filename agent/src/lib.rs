@@ -16,6 +16,7 @@ pub mod collect;
 mod commands;
 pub mod config;
 pub mod doctor;
+mod handover;
 pub mod log;
 pub mod memory;
 pub mod metadata;

@@ -1,16 +1,15 @@
-//! The agent is killed again and again, at any moment, while VMs work, come and go.
+//! The agent is killed again and again, at any moment, or is away for long, while VMs
+//! work, come and go.
 
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, sleep};
+use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use virtlens_tests::{Agent, Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
+use virtlens_tests::Agent;
 
-use crate::reader::{self, MS, assert_close};
-use crate::root::Root;
 use crate::run;
-use crate::scraped::{Counters, counters, cpu_ns};
+use crate::scene::Scene;
+use crate::scraped::{Counters, counters, not_fallen};
 
 /// How often it is killed. In an emulated machine, which is slow, it takes seconds to
 /// start; `make test-pins` sets it to a hundred.
@@ -18,8 +17,18 @@ fn kills() -> u32 {
     if is_slow() {
         return 10;
     }
-    let kills = std::env::var("VIRTLENS_KILLS");
-    kills.map_or(25, |text| text.parse().expect("VIRTLENS_KILLS is a number"))
+    set("VIRTLENS_KILLS").unwrap_or(25)
+}
+
+/// For how long it is away, s; `make test-pins` sets it to a minute.
+fn away_s() -> u32 {
+    let otherwise = if is_slow() { 60 } else { 5 };
+    set("VIRTLENS_AWAY_SECONDS").unwrap_or(otherwise)
+}
+
+fn set(variable: &str) -> Option<u32> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().expect("it is set to a number"))
 }
 
 fn is_slow() -> bool {
@@ -71,97 +80,23 @@ fn live_and_die(command: Command, dice: &mut Dice, seen: &mut Counters) {
     // Killed with the value.
 }
 
-fn not_fallen(seen: &mut Counters, now: Counters) {
-    for (series, value) in now {
-        let before = seen.entry(series.clone()).or_insert(value);
-        assert!(value >= *before, "{series} fell from {before} to {value}");
-        *before = value;
-    }
-}
-
-/// Threads are born and die, VMs come and go, until it is over.
-fn churn(guest: &mut Minivm, is_over: &AtomicBool) -> u64 {
-    let mut burned = 0;
-    for number in 0.. {
-        if is_over.load(Ordering::Relaxed) {
-            break;
+#[test]
+fn an_agent_killed_again_and_again_has_lost_nothing() {
+    let Some(scene) = Scene::new("killed_again_and_again") else {
+        return;
+    };
+    let mut dice = Dice::new();
+    scene.under_load(|root, seen| {
+        for _ in 0..kills() {
+            live_and_die(run(root), &mut dice, seen);
         }
-        burned += guest.spawn(3, 5, "passing");
-        let name = format!("passing-{number}");
-        drop(Minivm::start([
-            "--vcpus", "1", "--start", "duty:50", "--name", &name,
-        ]));
-    }
-    burned
+    });
 }
 
 #[test]
-fn an_agent_killed_again_and_again_has_lost_nothing() {
-    let test = "killed_again_and_again";
-    if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
+fn an_agent_that_was_away_has_lost_nothing() {
+    let Some(scene) = Scene::new("was_away") else {
         return;
-    }
-    let root = Root::new();
-    let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
-    pod.set_quota(Some(50_000), 100_000);
-    let container = pod.child(&"ab".repeat(32));
-    let args = [
-        "--vcpus", "2", "--start", "duty:40", "--thread", "io=1", "--name", "steady",
-    ];
-    let mut guest = Minivm::start_launch(Minivm::launch().args(args).cgroup(&container));
-    let mut seen = Counters::new();
-    let agent = Agent::start(run(&root));
-    let first = counters(&agent);
-    let used_before = pod.usage_ns();
-    not_fallen(&mut seen, first.clone());
-    drop(agent);
-
-    let mut dice = Dice::new();
-    let is_over = AtomicBool::new(false);
-    let burned = thread::scope(|scope| {
-        let churning = scope.spawn(|| churn(&mut guest, &is_over));
-        let over = Over(&is_over);
-        for _ in 0..kills() {
-            live_and_die(run(&root), &mut dice, &mut seen);
-        }
-        drop(over);
-        churning.join().expect("it ends by itself")
-    });
-    let agent = Agent::start(run(&root));
-    let last = counters(&agent);
-    let used = pod.usage_ns() - used_before;
-    not_fallen(&mut seen, last.clone());
-
-    let told = cpu_ns(&last, "steady") - cpu_ns(&first, "steady");
-    println!(
-        "told {} ms, used {} ms, of it {} ms by threads that ended",
-        told / MS,
-        used / MS,
-        burned / MS
-    );
-    assert!(burned > 100 * MS, "{burned} ns are no load");
-    assert_close("the pod", told, used, (used / 200).max(20 * MS));
-    let throttling = pod.throttling();
-    let periods = last.iter().find(|(series, _)| {
-        series.starts_with("virtlens_cfs_throttled_periods_total{")
-            && ["vm=\"steady\"", "scope=\"pod\""]
-                .iter()
-                .all(|label| series.contains(label))
-    });
-    let (_, periods) = periods.expect("the pod has a quota");
-    #[expect(clippy::cast_precision_loss, reason = "few")]
-    let truth = throttling.throttled_periods as f64;
-    assert!(
-        truth - periods <= 3.0 && truth >= *periods,
-        "{periods} of {truth}"
-    );
-}
-
-/// Ends the churn, also where something panics.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
+    };
+    scene.under_load(|_, _| sleep(Duration::from_secs(away_s().into())));
 }

@@ -1,16 +1,22 @@
 //! What counts goes on without the agent, and the next one takes it up: on the running
 //! kernel as root, and by `make test-pins` on each of tests/vm.
 
+mod again;
+#[path = "../memory/calls.rs"]
+#[allow(dead_code, reason = "the suite of memory asks for more")]
+mod calls;
 mod killed;
 #[path = "../kernel/reader.rs"]
 #[allow(dead_code, reason = "the kernel suite asks for more")]
 mod reader;
 mod root;
+mod scene;
 mod scraped;
 mod upgraded;
 
 use std::fs;
 use std::process::Command;
+use std::time::Duration;
 
 use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::{Role, Snapshot};
@@ -23,6 +29,7 @@ fn pinned(root: &Root) -> Collector {
     let options = Options {
         root: root.path().to_owned(),
         pin: true,
+        linger: Duration::ZERO,
         ..Options::default()
     };
     Collector::open(&options).expect("the host can be read")
@@ -117,13 +124,18 @@ fn what_is_nobodys_any_more_is_removed() {
     let filled = collector.collect();
     assert!(entries(&filled, "vms") > entries(&before, "vms"));
     assert!(entries(&filled, "retired") > entries(&before, "retired"));
+    assert!(entries(&filled, "book") > entries(&before, "book"));
     drop(collector);
     drop(gone);
     let mut collector = pinned(&root);
+    let last = collector.collect();
+    let mut ended = last.vms.iter();
+    let ended = ended.find(|vm| &*vm.vm == "gone").expect("it is told");
+    assert!(!ended.running && all_ns(ended) > 0, "to its end: {ended:?}");
     collector.collect();
     let after = collector.collect();
     // What machine this is may have VMs of its own.
-    for map in ["vms", "discards"] {
+    for map in ["vms", "discards", "ended_vcpus", "book"] {
         assert_eq!(
             entries(&after, map),
             entries(&before, map),

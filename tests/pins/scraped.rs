@@ -14,6 +14,15 @@ pub(crate) fn counters(agent: &Agent) -> Counters {
     })
 }
 
+/// Asserts that no counter is lower than before, and notes what it is now.
+pub(crate) fn not_fallen(seen: &mut Counters, now: Counters) {
+    for (series, value) in now {
+        let before = seen.entry(series.clone()).or_insert(value);
+        assert!(value >= *before, "{series} fell from {before} to {value}");
+        *before = value;
+    }
+}
+
 /// How often something was dropped for this reason.
 pub(crate) fn dropped(agent: &Agent, reason: &str) -> u64 {
     let wanted = format!("virtlens_dropped_total{{reason=\"{reason}\"}}");
@@ -52,11 +61,12 @@ fn is_counter(series: &str) -> bool {
         .any(|end| name.ends_with(end))
 }
 
+/// A count as it is.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "a count, or some minutes in ns"
 )]
-fn whole(value: f64) -> u64 {
+pub(crate) fn whole(value: f64) -> u64 {
     value.round() as u64
 }

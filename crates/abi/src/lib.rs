@@ -28,6 +28,9 @@ pub const RAM_MAX: u32 = 4096;
 /// The most of them whose VMMs' tgids are alike modulo [`RAM_MAX`].
 pub const RAM_WAYS: usize = 4;
 
+/// Bytes in a page of what is kept for the next agent.
+pub const BOOK_PAGE_LEN: usize = 1016;
+
 /// A field of a struct: its name, offset and size in bytes.
 pub type Field = (&'static str, usize, usize);
 
@@ -258,6 +261,26 @@ mirror! {
         head: RecordHead,
         owner: Owner,
     }
+    /// `struct vcpu_key`: key of map `ended_vcpus`.
+    vcpu_key => VcpuKey {
+        owner: Owner,
+        vcpu_id: u32,
+        pad: u32,
+    }
+    /// `struct book_key`: key of map `book`.
+    book_key => BookKey {
+        start_ns: u64,
+        tgid: u32,
+        edition: u32,
+        page: u32,
+        pad: u32,
+    }
+    /// `struct book_page`: value of map `book`.
+    book_page => BookPage {
+        pages: u32,
+        len: u32,
+        bytes: [u8; BOOK_PAGE_LEN],
+    }
     /// `struct ram_range`.
     ram_range => RamRange {
         start: u64,
@@ -359,8 +382,10 @@ enumerators! {
     DROP_MEMSLOTS = 8,
     /// Two threads of a VMM made large discards at once.
     DROP_DISCARDS_AT_ONCE = 9,
+    /// What KVM had counted of a vCPU is lost.
+    DROP_ENDED_VCPUS_FULL = 10,
     /// How many reasons there are.
-    DROP_REASONS = 10,
+    DROP_REASONS = 11,
     /// A file on a disk, or not known: all resident memory may be RAM.
     RAM_OF_ANY = 0,
     /// No file: anonymous memory may be RAM, with the VMM's own.

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::cpuset::CpuSet;
 use crate::memory::MemoryFact;
@@ -29,7 +29,7 @@ pub struct VmKey {
 
 /// A cgroup's kernel id (`kernfs_node.id`; on 64-bit hosts the inode number
 /// of its directory). Never reused while the host runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CgroupId(pub u64);
 
 /// Whom a thread's time belongs to, as far as the source can tell.
@@ -326,6 +326,17 @@ pub struct ThreadClass {
     pub process_comm: Comm,
 }
 
+/// What KVM had counted of a vCPU when its thread ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndedVcpuFact {
+    /// Its VM.
+    pub vm: VmKey,
+    /// Its `vcpu_id`.
+    pub id: u32,
+    /// The counters.
+    pub stats: VcpuStats,
+}
+
 /// What threads that have ended had used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetiredFact {
@@ -363,6 +374,8 @@ pub struct Facts {
     pub cgroups: Vec<CgroupFact>,
     /// What ended threads of VMs and of watched cgroups had used.
     pub retired: Vec<RetiredFact>,
+    /// What KVM had counted of the vCPUs among them.
+    pub ended_vcpus: Vec<EndedVcpuFact>,
     /// Topology and moves of VMs.
     pub placements: FxHashMap<VmKey, VmPlacementFact>,
     /// Where vCPUs ran; `None` where it was not asked for, or is not followed.

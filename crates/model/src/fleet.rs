@@ -11,7 +11,10 @@
 //! a reading needs none before it; see [`crate::ledger`] for what is kept.
 
 mod naming;
+mod recall;
 mod threads;
+
+pub use self::recall::Kept;
 
 use std::sync::Arc;
 
@@ -37,6 +40,9 @@ pub struct Fleet {
     changes: u64,
     /// The node's pods, as last told.
     pods: Arc<Pods>,
+    /// VMs that an agent before this one knew and that still run, until they are
+    /// admitted.
+    recalled: FxHashMap<VmKey, Kept>,
 }
 
 /// One VM.
@@ -63,6 +69,9 @@ pub struct Member {
     /// What Kubernetes told of its pod; it stays when the pod is gone, as the VM's last
     /// values do.
     pub pod: Option<Pod>,
+    /// The changes of its ledger that the next agent will find; `None` before the
+    /// first time.
+    saved: Option<u64>,
 }
 
 impl Member {
@@ -99,6 +108,7 @@ impl Fleet {
             succeeded: Vec::new(),
             changes: 0,
             pods: Arc::default(),
+            recalled: FxHashMap::default(),
         }
     }
 
@@ -128,21 +138,22 @@ impl Fleet {
         let uid = place
             .as_ref()
             .and_then(|place| place.location.uid.as_deref());
-        let former = self.predecessor(&wanted, uid);
-        let former = former.and_then(|key| self.vms.remove_entry(&key));
-        let (name, ledger) = if let Some((key, former)) = former {
-            let mut ledger = former.ledger;
-            ledger.succeed();
-            self.succeeded.push(key);
-            (wanted, ledger)
+        let known = self.recalled.remove(&vm);
+        let saved = known
+            .as_ref()
+            .and_then(|kept| kept.saved_at(place.as_ref()));
+        let (name, ledger) = if let Some(kept) = known {
+            kept.taken_up()
+        } else if let Some(former) = self.predecessor(&wanted, uid, facts) {
+            self.take_over(former, facts)
         } else {
-            (self.free_name(wanted, vm), Ledger::default())
+            (self.free_name(wanted, vm).into(), Ledger::default())
         };
         self.vms.insert(
             vm,
             Member {
                 identity,
-                name: name.into(),
+                name,
                 place,
                 overhead: Vec::new(),
                 quota: Vec::new(),
@@ -151,8 +162,35 @@ impl Fleet {
                 ended_ns: None,
                 features,
                 pod: None,
+                saved,
             },
         );
+    }
+
+    /// Name and counters of a VM that has ended, for the one that was started again.
+    fn take_over(&mut self, former: VmKey, facts: &Facts) -> (Arc<str>, Ledger) {
+        if self.vms[&former].ended_ns.is_none() {
+            // It ended since the last reading.
+            self.read_last(&[former], facts);
+        }
+        let mut former_member = self.vms.remove(&former).expect("it was just there");
+        former_member.ledger.succeed();
+        self.succeeded.push(former);
+        (former_member.name, former_member.ledger)
+    }
+
+    /// Notes what VMs that have ended had used to their end.
+    fn read_last(&mut self, ended: &[VmKey], facts: &Facts) {
+        let cgroups = by_id(facts);
+        let mut readings = self.readings(facts, &cgroups);
+        for vm in ended {
+            let reading = readings.remove(vm).unwrap_or_default();
+            if let Some(member) = self.vms.get_mut(vm) {
+                let ended_ns = member.ended_ns.take();
+                reading.settle(*vm, member, &cgroups);
+                member.ended_ns = ended_ns;
+            }
+        }
     }
 
     /// Which cgroups are to be read wholly: the pods of all VMs, and the
@@ -174,6 +212,8 @@ impl Fleet {
         };
         for (vm, at) in moved {
             let member = self.vms.get_mut(&vm).expect("moved tells of members");
+            let before = member.place.as_ref().map(|place| place.cgroup);
+            member.ledger.changes += u64::from(before != Some(at));
             member.place = Place::of(at, &cgroups).or(member.place.take());
             let Some(place) = &mut member.place else {
                 continue;

@@ -7,12 +7,12 @@
 
 use std::cmp::Reverse;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::facts::{CgroupMemory, VmKey};
 use crate::features::{Features, Thresholds};
 use crate::fleet::{Fleet, Member};
-use crate::ledger::Meter;
+use crate::ledger::{Known, Meter};
 use crate::place::Cgroups;
 use crate::snapshot::Vcpu;
 
@@ -214,26 +214,32 @@ impl Discards {
 }
 
 /// The counters of one VM's memory.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct MemoryMeter {
     /// By kind: events, bytes, ns.
-    sums: Option<[[Meter; 3]; Discard::ALL.len()]>,
+    sums: Known<[[Meter; 3]; Discard::ALL.len()]>,
     refault: Meter,
+    #[serde(skip)]
     peak_bytes: u64,
 }
 
 impl MemoryMeter {
     /// The VM was started again by another VMM process.
     pub fn renew(&mut self) {
-        let meters = self.sums.iter_mut().flatten().flatten();
-        meters.for_each(Meter::renew);
+        let renew = |one: &mut [Meter; 3]| one.iter_mut().for_each(Meter::renew);
+        self.sums.change(|sums| sums.iter_mut().for_each(renew));
         self.refault.renew();
         self.peak_bytes = 0;
     }
 
+    /// The VM has ended while nobody looked: what it took again last is not known.
+    pub fn end_unseen(&mut self) {
+        self.refault = Meter::default();
+    }
+
     fn read(&mut self, fact: &DiscardsFact) {
-        let meters = self.sums.get_or_insert_default();
-        for ([events, bytes, ns], sum) in meters.iter_mut().zip(fact.sums) {
+        for ([events, bytes, ns], sum) in self.sums.now().iter_mut().zip(fact.sums) {
             events.read(sum.events);
             bytes.read(sum.bytes);
             ns.read(sum.ns);
@@ -241,11 +247,12 @@ impl MemoryMeter {
     }
 
     fn discards(&self) -> Option<Discards> {
-        let [inflate, deflate, report, other] = self.sums?.map(|[events, bytes, ns]| DiscardSum {
-            events: events.total(),
-            bytes: bytes.total(),
-            ns: ns.total(),
-        });
+        let [inflate, deflate, report, other] =
+            self.sums.get()?.map(|[events, bytes, ns]| DiscardSum {
+                events: events.total(),
+                bytes: bytes.total(),
+                ns: ns.total(),
+            });
         Some(Discards {
             inflate,
             deflate,

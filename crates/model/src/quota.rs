@@ -2,23 +2,25 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::charge::{Charges, PodSums};
 use crate::facts::{Bandwidth, CgroupFact, CgroupId};
 use crate::fleet::Member;
-use crate::ledger::{Meter, PodMeter};
+use crate::ledger::{Known, Meter, PodMeter};
 use crate::place::Cgroups;
 use crate::snapshot::{Quota, Role, Scope};
 use crate::throttle::{ThrottleFact, ThrottleMeter, ThrottlingFacts};
 
 /// The counters of one level, or of the tightest level of one scope.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct QuotaMeter {
     cgroup: Option<CgroupId>,
     periods: Meter,
     throttled_periods: Meter,
     throttled: Meter,
     /// What was seen of its throttling, if that was followed.
-    throttle: Option<ThrottleMeter>,
+    throttle: Known<ThrottleMeter>,
     /// CPU time by role, where it has or had a limit: of a level.
     used: Option<Box<[PodMeter; ROLES]>>,
     /// The same of whichever level is the tightest.
@@ -50,6 +52,22 @@ impl Level<'_> {
 }
 
 impl QuotaMeter {
+    /// Whose numbers it read last.
+    pub fn cgroup(&self) -> Option<CgroupId> {
+        self.cgroup
+    }
+
+    /// Whether sources tell all that it holds. There is throttling only where there
+    /// are periods.
+    pub fn is_plain(&self) -> bool {
+        let whole = [&self.periods, &self.throttled_periods, &self.throttled];
+        let used = self.used.as_deref();
+        let tightest = self.tightest_used.as_deref();
+        whole.into_iter().all(Meter::is_plain)
+            && used.is_none_or(|used| used.iter().all(PodMeter::is_plain))
+            && tightest.is_none_or(|used| used.iter().all(Meter::is_plain))
+    }
+
     /// The VMM's process is replaced by another.
     pub fn succeed(&mut self) {
         let used = self.used.iter_mut().flat_map(|used| used.iter_mut());
@@ -57,9 +75,9 @@ impl QuotaMeter {
     }
 
     /// Reads a level that is always at the same path: where the cgroup is
-    /// another one, it was removed and made again, and counts from zero.
-    fn read_level(&mut self, level: &Level<'_>) {
-        self.read(level, |meter, _| meter.renew());
+    /// another one, it was removed and made again, and counts from zero. True if so.
+    fn read_level(&mut self, level: &Level<'_>) -> bool {
+        let changed = self.read(level, |meter, _| meter.renew());
         if level.counts() || self.used.is_some() {
             let used = self.used.get_or_insert_default().iter_mut();
             let sums = level.used.own.iter().zip(level.used.pod);
@@ -67,14 +85,17 @@ impl QuotaMeter {
                 meter.read(*own, pod);
             }
         }
+        changed
     }
 
     /// Reads whichever level is the tightest, whose own meter is `its`: where
-    /// it is another one, only what it counts from now on is this scope's.
-    fn read_tightest(&mut self, level: &Level<'_>, its: &Self) {
+    /// it is another one, only what it counts from now on is this scope's. True if
+    /// so, and where it is the first.
+    fn read_tightest(&mut self, level: &Level<'_>, its: &Self) -> bool {
+        let is_first = self.cgroup.is_none();
         let changed = self.read(level, Meter::turn_to);
         let Some(used) = &its.used else {
-            return;
+            return changed || is_first;
         };
         let meters = self.tightest_used.get_or_insert_default().iter_mut();
         for (meter, used) in meters.zip(used.iter()) {
@@ -83,6 +104,7 @@ impl QuotaMeter {
             }
             meter.read(used.total());
         }
+        changed || is_first
     }
 
     /// True if the cgroup is another one than before.
@@ -108,7 +130,7 @@ impl QuotaMeter {
             meter.read(value);
         }
         if let Some(fact) = level.throttle {
-            let meter = self.throttle.get_or_insert_default();
+            let meter = self.throttle.now();
             meter.read(fact, changed.then_some(change));
         }
         changed
@@ -131,7 +153,7 @@ impl QuotaMeter {
             throttled_periods: self.throttled_periods.total(),
             throttled_ns: self.throttled.total(),
             used_ns: used.filter(|(_, ns)| *ns > 0).collect(),
-            throttle: self.throttle.as_ref().map(ThrottleMeter::show),
+            throttle: self.throttle.get().map(ThrottleMeter::show),
         }
     }
 }
@@ -158,7 +180,7 @@ pub fn read(
         }
         let meter = ledger.quotas.get_mut(&**path);
         let meter = meter.expect("it was just put there");
-        meter.read_level(level);
+        ledger.changes += u64::from(meter.read_level(level));
         member.quota.push(meter.show(level));
     }
     member.limits.clear();
@@ -169,7 +191,7 @@ pub fn read(
         if let Some(level) = of_scope.min_by(|a, b| a.limit().total_cmp(&b.limit())) {
             let its = &ledger.quotas[&level.fact.path];
             let meter = ledger.limits.entry(scope).or_default();
-            meter.read_tightest(level, its);
+            ledger.changes += u64::from(meter.read_tightest(level, its));
             member.limits.push(meter.show(level));
         }
     }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use crate::charge::{Charges, PodSums};
 use crate::facts::{
-    CgroupId, Owner, ResidencyFact, RetiredFact, ThreadFact, VcpuFact, VmKey, VmPlacementFact,
+    CgroupId, EndedVcpuFact, Owner, ResidencyFact, RetiredFact, ThreadFact, VcpuFact, VcpuStats,
+    VmKey, VmPlacementFact,
 };
 use crate::fleet::Member;
-use crate::ledger::{Ledger, SUMS, StatsMeter, Times, VcpuMeter, WorkerId, sum_index};
+use crate::ledger::{Ledger, SUMS, StatsMeter, Times, VcpuMeter, WorkerId, Workers, sum_index};
 use crate::memory::{self, MemoryFact};
 use crate::place::Cgroups;
 use crate::quota;
@@ -74,6 +75,8 @@ struct VcpuSums<'a> {
     times: Times,
     guest_ns: u64,
     living: Option<(&'a ThreadFact, &'a VcpuFact)>,
+    /// KVM's counters when a thread of it ended.
+    ended: Option<&'a VcpuStats>,
     /// CPU time by pCPU up to the last move, ns, if it was read.
     pcpus: BTreeMap<u32, u64>,
 }
@@ -123,6 +126,11 @@ impl<'a> Reading<'a> {
             sums.guest_ns = sums.guest_ns.saturating_add(retired.guest_ns);
             self.guest_ns = self.guest_ns.saturating_add(retired.guest_ns);
         }
+    }
+
+    /// Adds what KVM had counted of a vCPU whose thread has ended.
+    pub fn ended_vcpu(&mut self, fact: &'a EndedVcpuFact) {
+        self.vcpus.entry(fact.id).or_default().ended = Some(&fact.stats);
     }
 
     /// Adds how often threads ran when a quota ran out.
@@ -239,8 +247,11 @@ impl<'a> Reading<'a> {
             meter.cpu.read(sums.times.cpu_ns);
             meter.wait.read(sums.times.wait_ns);
             meter.guest.read(sums.guest_ns);
+            if let Some(stats) = sums.ended {
+                meter.read_ended(stats);
+            }
             if let Some(stats) = sums.living.and_then(|(_, vcpu)| vcpu.stats.as_ref()) {
-                meter.read_stats(stats);
+                ledger.changes += u64::from(meter.read_stats(stats));
             }
             if self.residency_known {
                 sums.settle_pcpus();
@@ -284,12 +295,13 @@ impl<'a> Reading<'a> {
             if !living.is_empty() || ledger.workers.contains_key(&role) {
                 ledger.workers(role, &living);
             }
-            let slots = ledger.workers.get(&role).map_or(&[][..], Vec::as_slice);
-            workers.extend((0u32..).zip(slots).map(|(worker, slot)| Worker {
+            let slots = ledger.workers.get(&role).into_iter();
+            let shown = slots.flat_map(Workers::shown);
+            workers.extend(shown.map(|(worker, tid, cpu_ns)| Worker {
                 role,
                 worker,
-                tid: slot.id.map(|id| id.tid),
-                cpu_ns: slot.cpu.total(),
+                tid,
+                cpu_ns,
             }));
         }
         workers
@@ -356,7 +368,7 @@ fn vcpu(
     known: &Known,
 ) -> Vcpu {
     let thread = living.map(|(thread, _)| thread);
-    let stats = meter.stats.as_ref();
+    let stats = meter.stats.get();
     Vcpu {
         id,
         index: living.and_then(|(_, vcpu)| vcpu.index),

@@ -1,7 +1,7 @@
 //! Throttling as it was seen to happen: beyond what the kernel counts.
 
 use rustc_hash::FxHashMap;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::facts::{CgroupId, ThreadClass};
 use crate::ledger::Meter;
@@ -94,7 +94,7 @@ pub struct Throttle {
 }
 
 /// Counters of [`Throttle`] that never fall.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct ThrottleMeter([Meter; DURATIONS + 3]);
 
 impl ThrottleMeter {

@@ -10,14 +10,19 @@
 //!                        the VMM's own way to say a name
 //! ```
 
+use serde::{Deserialize, Serialize};
+
 use crate::facts::ProcessFact;
 
 /// The longest VM name that is kept, bytes: that of a Kubernetes object
 /// (RFC 1123 subdomain); libvirt and QEMU take any length.
 const MAX_NAME: usize = 253;
 
+/// Who may run a VM, as far as its process proves it.
+pub const RUNTIMES: [&str; 3] = ["kata", "kubevirt", "libvirt"];
+
 /// A virtual machine monitor that runs KVM.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Vmm {
     /// QEMU, by whomever it was started.
     Qemu,
@@ -73,7 +78,7 @@ pub struct Identity {
     /// What its VM is called: no control characters, at most 253 bytes, not
     /// empty. Not unique by itself.
     pub name: Option<String>,
-    /// "kata", "kubevirt" or "libvirt" where its arguments prove it.
+    /// One of [`RUNTIMES`] where its arguments prove it.
     pub runtime: Option<&'static str>,
     /// NUMA nodes that its guest was told of, which CPUID does not tell. Known
     /// of QEMU only (`-numa node`, hw/core/numa.c), where it sets them all.

@@ -13,8 +13,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use virtlens_abi as abi;
 use virtlens_model::cpuset::CpuSet;
 use virtlens_model::facts::{
-    CgroupId, Comm, Exits, Facts, Moves, Owner, ResidencyFact, RetiredFact, ThreadClass,
-    ThreadFact, ThreadKind, VcpuFact, VcpuStats, VmFact, VmKey,
+    CgroupId, Comm, EndedVcpuFact, Exits, Facts, Moves, Owner, ResidencyFact, RetiredFact,
+    ThreadClass, ThreadFact, ThreadKind, VcpuFact, VcpuStats, VmFact, VmKey,
 };
 use virtlens_model::throttle::{Durations, ThrottleFact};
 use virtlens_model::topology::guest::{CpuidEntry, GuestTopology};
@@ -331,7 +331,28 @@ fn cpuid_entry(leaf: &abi::CpuidLeaf) -> CpuidEntry {
 }
 
 fn vcpu_fact(record: &abi::VcpuRecord) -> VcpuFact {
-    let stats = known(record.exits).map(|exits| VcpuStats {
+    VcpuFact {
+        id: record.id,
+        index: (record.index != u32::MAX).then_some(record.index),
+        stats: vcpu_stats(record),
+        placed_ns: Some(record.placed_ns),
+    }
+}
+
+/// A vCPU whose thread has ended, if what KVM had counted of it is known.
+pub(crate) fn ended_vcpu(key: &abi::VcpuKey, record: &abi::VcpuRecord) -> Option<EndedVcpuFact> {
+    let Owner::Vm(vm) = owner(key.owner) else {
+        return None;
+    };
+    Some(EndedVcpuFact {
+        vm,
+        id: key.vcpu_id,
+        stats: vcpu_stats(record)?,
+    })
+}
+
+fn vcpu_stats(record: &abi::VcpuRecord) -> Option<VcpuStats> {
+    known(record.exits).map(|exits| VcpuStats {
         instance: record.instance,
         halt_poll_success_ns: known(record.halt_poll_success_ns).unwrap_or(0),
         halt_poll_fail_ns: known(record.halt_poll_fail_ns).unwrap_or(0),
@@ -348,13 +369,7 @@ fn vcpu_fact(record: &abi::VcpuRecord) -> VcpuFact {
         pf_fixed: known(record.pf_fixed).unwrap_or(0),
         pf_taken: known(record.pf_taken),
         preempted: record.preempted != 0,
-    });
-    VcpuFact {
-        id: record.id,
-        index: (record.index != u32::MAX).then_some(record.index),
-        stats,
-        placed_ns: Some(record.placed_ns),
-    }
+    })
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 //! by event, with programs of its own. The objects are compiled once from `bpf/`
 //! by the build script.
 
+mod book;
 pub mod decode;
 pub mod facts;
 mod layout;

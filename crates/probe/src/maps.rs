@@ -10,10 +10,12 @@ use crate::Error;
 use crate::sys::Batch;
 
 /// The maps that the agent reads or writes.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 17] = [
     "active",
+    "book",
     "control",
     "drops",
+    "ended_vcpus",
     "places",
     "residency",
     "retired",

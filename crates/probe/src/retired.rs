@@ -1,8 +1,9 @@
-//! What threads that ended had used: the map that `on_exit` and `on_free` fill.
+//! What threads that ended had used, and what KVM had counted of their vCPUs: the maps
+//! that `on_exit` and `on_free` fill.
 
 use rustc_hash::FxHashSet;
 use virtlens_abi as abi;
-use virtlens_model::facts::{Owner, RetiredFact};
+use virtlens_model::facts::{EndedVcpuFact, Owner, RetiredFact};
 use zerocopy::IntoBytes;
 
 use crate::maps::Maps;
@@ -15,6 +16,13 @@ pub(crate) struct Retired {
     batch: Batch<abi::ThreadClass, abi::Retired>,
     /// Entries when it was last read.
     pub(crate) entries: u64,
+    /// How many threads had ended by then.
+    threads: u64,
+    vcpus: Batch<abi::VcpuKey, abi::VcpuRecord>,
+    ended_vcpus: Vec<EndedVcpuFact>,
+    /// The threads that had ended when the vCPUs were read.
+    vcpus_as_of: u64,
+    pub(crate) vcpu_entries: u64,
 }
 
 impl Retired {
@@ -25,7 +33,22 @@ impl Retired {
             facts.push(decode::retired(key, sum));
         })?;
         self.entries = facts.len() as u64;
+        self.threads = facts.iter().map(|fact| fact.threads).sum();
         Ok(facts)
+    }
+
+    /// The vCPUs whose threads have ended. They are asked for only when more have.
+    pub(crate) fn vcpus(&mut self, maps: &Maps) -> Result<Vec<EndedVcpuFact>, Error> {
+        if self.vcpus_as_of != self.threads {
+            let facts = &mut self.ended_vcpus;
+            facts.clear();
+            maps.each("ended_vcpus", &mut self.vcpus, |key, record| {
+                facts.extend(decode::ended_vcpu(key, record));
+            })?;
+            self.vcpu_entries = facts.len() as u64;
+            self.vcpus_as_of = self.threads;
+        }
+        Ok(self.ended_vcpus.clone())
     }
 
     /// Drops what threads of owners that are gone had used.
@@ -37,6 +60,23 @@ impl Retired {
             }
         })?;
         let delete = |key: &abi::ThreadClass| maps.delete("retired", key.as_bytes());
-        keys.iter().try_for_each(delete)
+        keys.iter().try_for_each(delete)?;
+        self.forget_vcpus(maps, gone)
+    }
+
+    fn forget_vcpus(&mut self, maps: &Maps, gone: &FxHashSet<Owner>) -> Result<(), Error> {
+        let mut keys = Vec::new();
+        maps.each("ended_vcpus", &mut self.vcpus, |key, _| {
+            if gone.contains(&decode::owner(key.owner)) {
+                keys.push(*key);
+            }
+        })?;
+        let delete = |key: &abi::VcpuKey| maps.delete("ended_vcpus", key.as_bytes());
+        keys.iter().try_for_each(delete)?;
+        self.ended_vcpus
+            .retain(|fact| !gone.contains(&Owner::Vm(fact.vm)));
+        self.vcpu_entries = self.ended_vcpus.len() as u64;
+        self.vcpus_as_of = u64::MAX;
+        Ok(())
     }
 }

@@ -16,6 +16,7 @@ use virtlens_model::memory::{Piece, RamPiece};
 use virtlens_model::topology::host::HostTopology;
 use zerocopy::{FromZeros as _, IntoBytes};
 
+use crate::book::Book;
 use crate::decode::{self, Buffer, Decoder, VcpuFds};
 use crate::load::Loaded;
 use crate::maps::Maps;
@@ -65,6 +66,7 @@ pub struct TaskPass {
     placement: Placement,
     throttle: Throttle,
     memory: Memory,
+    book: Book,
     wants_residency: bool,
     control: abi::Control,
     watched: FxHashSet<WatchedCgroup>,
@@ -158,6 +160,7 @@ impl TaskPass {
             placement: Placement::default(),
             throttle: Throttle::default(),
             memory: Memory::default(),
+            book: Book::default(),
             wants_residency: false,
             control: abi::Control::new_zeroed(),
             watched: FxHashSet::default(),
@@ -182,11 +185,13 @@ impl TaskPass {
         // Before the pass: a thread that ends meanwhile is then missing from
         // this reading rather than counted twice, and the ledger never falls.
         let retired = self.retired.read(&self.maps)?;
+        let ended_vcpus = self.retired.vcpus(&self.maps)?;
         let residency = self.read_residency()?;
         let throttling = self.read_throttling()?;
         let discards = self.read_discards()?;
         let mut facts = self.pass_over_all()?;
         facts.retired = retired;
+        facts.ended_vcpus = ended_vcpus;
         self.settle(&mut facts)?;
         facts.residency = residency;
         facts.throttling = throttling;
@@ -318,6 +323,7 @@ impl TaskPass {
         }
         self.placement.forget(&self.maps, &gone)?;
         self.memory.forget(&self.maps, &gone)?;
+        self.book.forget(&self.maps, &gone)?;
         self.forget_mms(&gone)
     }
 

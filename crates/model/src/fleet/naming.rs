@@ -1,8 +1,10 @@
 //! What a VM is called on its node.
 
-use super::{Fleet, Member};
+use rustc_hash::FxHashSet;
+
+use super::{Fleet, Kept, Member, vms_of};
 use crate::cgroup;
-use crate::facts::{ProcessFact, VmKey};
+use crate::facts::{Facts, ProcessFact, VmKey};
 use crate::place::Place;
 use crate::pod::Pods;
 use crate::vmm::Identity;
@@ -33,23 +35,31 @@ impl Member {
 }
 
 impl Fleet {
-    /// An ended VM of this name in the same pod (or in none).
-    pub(super) fn predecessor(&self, name: &str, uid: Option<&str>) -> Option<VmKey> {
-        self.vms
-            .iter()
-            .find(|(_, member)| {
-                let place = member.place.as_ref();
-                let its_uid = place.and_then(|place| place.location.uid.as_deref());
-                member.ended_ns.is_some() && *member.name == *name && its_uid == uid
-            })
-            .map(|(vm, _)| *vm)
+    /// A VM of this name in the same pod (or in none) that has ended.
+    pub(super) fn predecessor(
+        &self,
+        name: &str,
+        uid: Option<&str>,
+        facts: &Facts,
+    ) -> Option<VmKey> {
+        let called_so = self.vms.iter().find(|(_, member)| {
+            let place = member.place.as_ref();
+            let its_uid = place.and_then(|place| place.location.uid.as_deref());
+            *member.name == *name && its_uid == uid
+        });
+        let (vm, member) = called_so?;
+        let has_ended = || member.ended_ns.is_some() || vms_of(facts).all(|alive| alive != *vm);
+        has_ended().then_some(*vm)
     }
 
     /// The name `wanted`, or where another VM has it, one with its pid behind; with a
     /// number behind that where this is taken too: tenants choose names, and one that
     /// has ended may have had the pid.
     pub(super) fn free_name(&self, wanted: String, vm: VmKey) -> String {
-        let is_free = |name: &String| self.vms.values().all(|member| *member.name != **name);
+        let members = self.vms.values().map(|member| &*member.name);
+        let recalled = self.recalled.values().map(Kept::name);
+        let taken: FxHashSet<&str> = members.chain(recalled).collect();
+        let is_free = |name: &String| !taken.contains(&**name);
         let with_pid = format!("{wanted}-{}", vm.tgid);
         let numbered = (2..=u32::MAX).map(|number| format!("{with_pid}-{number}"));
         [wanted, with_pid.clone()]

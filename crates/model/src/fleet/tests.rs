@@ -1,6 +1,7 @@
 mod law;
 mod names;
 mod quota;
+mod recall;
 
 use std::sync::Arc;
 

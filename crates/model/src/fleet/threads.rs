@@ -62,6 +62,11 @@ impl Fleet {
                 );
             }
         }
+        for ended in &facts.ended_vcpus {
+            if let Some(reading) = readings.get_mut(&ended.vm) {
+                reading.ended_vcpu(ended);
+            }
+        }
         for hit in facts.throttling.iter().flat_map(|seen| &seen.hits) {
             if let Some(vm) = vm_of(hit.class.owner)
                 && let (Some(member), Some(reading)) = (self.vms.get(&vm), readings.get_mut(&vm))

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::Meter;
+use serde::{Deserialize, Serialize};
+
+use super::{Known, Meter};
 use crate::facts::VcpuStats;
 use crate::snapshot::{ExitCounts, HaltPoll};
 
 /// The counters of one vCPU.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct VcpuMeter {
     /// CPU time of all threads that ran it, ns.
     pub cpu: Meter,
@@ -16,7 +19,7 @@ pub struct VcpuMeter {
     /// Guest-mode time, ns.
     pub guest: Meter,
     /// KVM's counters, if they were ever read.
-    pub stats: Option<StatsMeter>,
+    pub stats: Known<StatsMeter>,
     /// CPU time by pCPU, ns.
     pub pcpus: BTreeMap<u32, Meter>,
 }
@@ -28,6 +31,27 @@ impl VcpuMeter {
         self.wait.renew();
         self.guest.renew();
         self.pcpus.values_mut().for_each(Meter::renew);
+        if self.stats.get().is_some() {
+            self.stats.change(StatsMeter::renew);
+        } else {
+            // What was not read to its end begins anew.
+            self.stats = Known::default();
+        }
+    }
+
+    /// Whether sources tell all that it holds.
+    pub(super) fn is_plain(&self) -> bool {
+        let mut meters = [&self.cpu, &self.wait, &self.guest]
+            .into_iter()
+            .chain(self.pcpus.values());
+        let former = self.stats.any().and_then(|stats| stats.former.as_ref());
+        former.is_none() && meters.all(Meter::is_plain)
+    }
+
+    /// Drops what a source tells.
+    pub(super) fn drop_plain(&mut self) {
+        self.pcpus.retain(|_, meter| !meter.is_plain());
+        self.stats.change(|stats| stats.present = Counts::default());
     }
 
     /// CPU time by pCPU as it is now, ns.
@@ -43,15 +67,25 @@ impl VcpuMeter {
         self.pcpus.iter().map(total).collect()
     }
 
-    /// KVM's counters as they are now.
-    pub fn read_stats(&mut self, stats: &VcpuStats) {
-        self.stats.get_or_insert_default().read(stats);
+    /// KVM's counters as a thread of it ended. Those of another `kvm_vcpu` than the
+    /// one that was read last are not its end.
+    pub fn read_ended(&mut self, stats: &VcpuStats) {
+        let read = self.stats.any().map_or(0, |read| read.instance);
+        if read == 0 || read == stats.instance {
+            self.stats.now().read(stats);
+        }
+    }
+
+    /// KVM's counters as they are now. True if they are another `kvm_vcpu`'s than
+    /// before.
+    pub fn read_stats(&mut self, stats: &VcpuStats) -> bool {
+        self.stats.now().read(stats)
     }
 }
 
 /// KVM's counters of one vCPU: of the `kvm_vcpu` that is there, and of those
 /// before it. There are thousands of these, so they are kept small.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StatsMeter {
     instance: u64,
     /// What former instances had counted; mostly there was none.
@@ -63,7 +97,7 @@ pub struct StatsMeter {
 }
 
 /// Counters of one or more instances.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct Counts {
     poll_success: u64,
     poll_fail: u64,
@@ -104,8 +138,16 @@ impl Counts {
 }
 
 impl StatsMeter {
-    fn read(&mut self, stats: &VcpuStats) {
-        if self.instance != stats.instance && self.instance != 0 {
+    /// The vCPU is made anew; the new one may lie where the old one was.
+    fn renew(&mut self) {
+        self.former = Some(Box::new(self.total()));
+        self.present = Counts::default();
+        self.instance = 0;
+    }
+
+    fn read(&mut self, stats: &VcpuStats) -> bool {
+        let is_another = self.instance != stats.instance && self.instance != 0;
+        if is_another {
             self.former = Some(Box::new(self.total()));
             self.present = Counts::default();
         }
@@ -113,6 +155,7 @@ impl StatsMeter {
         self.halt_wait_known |= stats.halt_wait_ns.is_some();
         self.pf_taken_known |= stats.pf_taken.is_some();
         self.present = self.present.with(&Counts::of(stats), u64::max);
+        is_another
     }
 
     fn total(&self) -> Counts {
@@ -169,7 +212,7 @@ mod tests {
         };
         meter.read_stats(&stats(1, 50));
         meter.read_stats(&stats(2, 3));
-        let read = meter.stats.expect("was read");
+        let read = meter.stats.get().expect("was read");
         assert_eq!((read.exits().other(), read.page_faults()), (53, (53, None)));
         assert_eq!(
             read.halt_wait_ns(),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use rustc_hash::FxHashSet;
 use virtlens_abi as abi;
-use virtlens_model::facts::{CgroupId, Facts, Owner, RetiredFact, WatchedCgroup};
+use virtlens_model::facts::{CgroupId, Facts, Owner, RetiredFact, VmKey, WatchedCgroup};
 use zerocopy::IntoBytes;
 
 use super::TaskPass;
@@ -21,6 +21,29 @@ impl TaskPass {
     /// more is to be forgotten.
     pub fn left(&mut self) -> FxHashSet<Owner> {
         std::mem::take(&mut self.left)
+    }
+
+    /// What an agent before this one kept of each VM, by [`TaskPass::keep`].
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn kept(&mut self) -> Result<Vec<(VmKey, Vec<u8>)>, Error> {
+        let kept = self.book.read(&self.maps)?;
+        self.left.extend(self.book.vms().map(Owner::Vm));
+        Ok(kept)
+    }
+
+    /// Keeps something of a VM for the next agent.
+    ///
+    /// # Errors
+    /// [`Error::Map`]: what is kept is then as before, or nothing.
+    pub fn keep(&mut self, vm: VmKey, bytes: &[u8]) -> Result<(), Error> {
+        self.book.write(&self.maps, vm, bytes)
+    }
+
+    /// Whether the next agent will find what this one leaves.
+    pub fn is_pinned(&self) -> bool {
+        self.pins.is_some()
     }
 
     /// Takes up what is in the maps; they are empty where no agent was before.
@@ -93,6 +116,7 @@ impl TaskPass {
             if !self.is_settled {
                 *facts = self.pass_over_all()?;
                 facts.retired = retired;
+                facts.ended_vcpus = self.retired.vcpus(&self.maps)?;
             }
         }
         self.is_settled = true;

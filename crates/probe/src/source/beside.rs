@@ -52,10 +52,9 @@ impl TaskPass {
         for fact in facts.memory.values_mut() {
             fact.discards = Some(DiscardsFact::default());
         }
+        // Also of a VM that has ended: what it gave back last.
         for (vm, sums) in discards {
-            if let Some(fact) = facts.memory.get_mut(&vm) {
-                fact.discards = Some(sums);
-            }
+            facts.memory.entry(vm).or_default().discards = Some(sums);
         }
     }
 

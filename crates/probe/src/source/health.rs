@@ -19,6 +19,7 @@ const DROP_REASONS: [&str; abi::DROP_REASONS as usize] = [
     "walls_full",
     "memslots",
     "discards_at_once",
+    "ended_vcpus_full",
 ];
 
 impl TaskPass {
@@ -38,6 +39,10 @@ impl TaskPass {
                 Dropped {
                     reason: "ram_pieces",
                     count: self.memory.lost(),
+                },
+                Dropped {
+                    reason: "book_full",
+                    count: self.book.lost(),
                 },
                 Dropped {
                     reason: "map_layout",
@@ -62,6 +67,8 @@ impl TaskPass {
             fill("levels", Some(self.throttle.levels())),
             fill("throttle_hits", Some(self.throttle.hit_entries)),
             fill("discards", Some(self.memory.entries())),
+            fill("ended_vcpus", Some(self.retired.vcpu_entries)),
+            fill("book", Some(self.book.pages())),
         ]
     }
 

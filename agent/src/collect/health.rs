@@ -1,0 +1,137 @@
+//! What the collector tells of itself: which sources it has, and what was lost.
+
+use virtlens_model::snapshot::{Dropped, Source};
+use virtlens_probe::plan::Feature;
+use virtlens_probe::source::TaskPass;
+
+use super::Collector;
+use crate::backend::Backend;
+use crate::metadata::PodNames;
+
+impl Collector {
+    pub(super) fn dropped(&self) -> Vec<Dropped> {
+        let mut dropped = match &self.backend {
+            Backend::Bpf(pass, _) => pass.drops(),
+            Backend::Proc(proc, _) => {
+                let losses = proc.losses();
+                vec![
+                    Dropped {
+                        reason: "proc_races",
+                        count: losses.races,
+                    },
+                    Dropped {
+                        reason: "proc_denied",
+                        count: losses.denied,
+                    },
+                    Dropped {
+                        reason: "proc_unparsed",
+                        count: losses.unparsed,
+                    },
+                    Dropped {
+                        reason: "proc_limit",
+                        count: losses.over_limit,
+                    },
+                ]
+            }
+            Backend::Nothing(_) => Vec::new(),
+        };
+        dropped.extend([
+            Dropped {
+                reason: "ram_unread",
+                count: self.ram_unread,
+            },
+            Dropped {
+                reason: "failed_readings",
+                count: self.failures,
+            },
+        ]);
+        dropped.extend(self.names.as_ref().map(|names| Dropped {
+            reason: "pods_unread",
+            count: names.failures(),
+        }));
+        dropped
+    }
+
+    pub(super) fn sources(&self) -> Vec<Source> {
+        let mut sources = match &self.backend {
+            Backend::Bpf(pass, pinned) => {
+                let mut rows = self.bpf_sources(pass);
+                rows.extend(pinned.as_ref().map(|pinned| match pinned {
+                    Ok(()) => source("pins", true, "bpffs", ""),
+                    Err(why) => {
+                        let reason = format!("{why}; counts begin anew with each agent");
+                        source("pins", false, "off", &reason)
+                    }
+                }));
+                rows
+            }
+            Backend::Proc(_, why) => {
+                let reason = if self.failure.is_empty() {
+                    "without BPF: vCPUs by their threads' names, no exits, no halt polling"
+                } else {
+                    &self.failure
+                };
+                let mut rows = off(why);
+                rows.push(source("proc", self.failure.is_empty(), "files", reason));
+                rows
+            }
+            Backend::Nothing(why) => off(why),
+        };
+        if let Some(first) = sources.first_mut() {
+            first.duration_ns = self.read_ns;
+        }
+        sources.push(match &self.cgroups {
+            Ok(_) => source("cgroups", true, self.node.cgroup, ""),
+            Err(error) if self.bpf().is_some() => {
+                let reason = format!("{error}; until then Kata's overhead cgroup is not seen");
+                source("cgroups", false, "off", &reason)
+            }
+            Err(error) => source("cgroups", false, "off", error),
+        });
+        let failure = self.placement.failure();
+        sources.push(source("topology", failure.is_empty(), "sysfs", failure));
+        sources.extend(self.names.as_ref().map(PodNames::row));
+        sources
+    }
+
+    fn bpf_sources(&self, pass: &TaskPass) -> Vec<Source> {
+        Feature::ALL
+            .into_iter()
+            .map(|feature| {
+                let left_out = pass.plan().left_out.iter().find(|(one, _)| *one == feature);
+                match left_out {
+                    Some((_, why)) => {
+                        let reason = format!("{why}; {}", feature.without());
+                        source(feature.name(), false, "off", &reason)
+                    }
+                    None if feature == Feature::TaskPass => source(
+                        feature.name(),
+                        self.failure.is_empty(),
+                        "bpf",
+                        &self.failure,
+                    ),
+                    None => source(feature.name(), true, "bpf", ""),
+                }
+            })
+            .collect()
+    }
+}
+
+fn source(name: &'static str, up: bool, mode: &'static str, reason: &str) -> Source {
+    Source {
+        name,
+        up,
+        mode,
+        reason: reason.to_owned(),
+        duration_ns: None,
+        age_ns: None,
+    }
+}
+
+/// The rows of a host without BPF.
+fn off(why: &str) -> Vec<Source> {
+    Feature::ALL
+        .into_iter()
+        .map(|feature| source(feature.name(), false, "off", why))
+        .collect()
+}

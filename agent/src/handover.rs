@@ -1,0 +1,43 @@
+//! What one agent tells the next of each VM: as JSON, so that either may be the
+//! newer one.
+
+use virtlens_model::facts::Facts;
+use virtlens_model::fleet::{Fleet, Kept};
+use virtlens_probe::Error;
+use virtlens_probe::source::TaskPass;
+
+/// Takes up what the agent before knew.
+pub(crate) fn take(
+    pass: &mut TaskPass,
+    fleet: &mut Fleet,
+    facts: &Facts,
+    now_ns: u64,
+) -> Result<(), Error> {
+    let kept = pass.kept()?.into_iter();
+    let kept = kept.filter_map(|(vm, bytes)| match serde_json::from_slice::<Kept>(&bytes) {
+        Ok(kept) => Some((vm, kept)),
+        Err(error) => {
+            tracing::warn!(
+                pid = vm.tgid,
+                %error,
+                "what another version knew of a VM is not understood: where the VM was started \
+                 again, its counters begin anew"
+            );
+            None
+        }
+    });
+    fleet.recall(kept.collect(), facts, now_ns);
+    Ok(())
+}
+
+/// Keeps what has changed for the next one.
+pub(crate) fn keep(pass: &mut TaskPass, fleet: &mut Fleet) -> Result<(), Error> {
+    if !pass.is_pinned() {
+        return Ok(());
+    }
+    for (vm, kept) in fleet.unsaved() {
+        let bytes = serde_json::to_vec(&kept).expect("it is plain data");
+        pass.keep(vm, &bytes)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What KVM counts of a vCPU: while its thread lives, and when that ends.
+ */
+#ifndef VIRTLENS_VCPU_BPF_H
+#define VIRTLENS_VCPU_BPF_H
+
+#include "maps.bpf.h"
+
+/* The vCPU at `vcpu`, if it is alive and `task` is the last that ran it. All
+ * that is read through it is only believed after this. */
+static __always_inline bool runs_vcpu(struct task_struct *task, struct kvm_vcpu *vcpu)
+{
+	struct pid *pid = NULL;
+
+	return vcpu && !bpf_core_read(&pid, sizeof(pid), &vcpu->pid) && pid &&
+	       pid == task->thread_pid;
+}
+
+/* The counters of x86 stand together (struct kvm_vcpu_stat, behind the generic
+ * ones): they are read at once, from the first to beyond the last. */
+#define STAT_OFFSET(field) bpf_core_field_offset(struct kvm_vcpu, stat.field)
+
+/* One counter out of the span, or by itself where a kernel keeps it elsewhere. */
+#define STAT(span, start, vcpu, field)                                         \
+	(STAT_OFFSET(field) >= (start) && STAT_OFFSET(field) - (start) <= STAT_SPAN - 8 ? \
+		 *(__u64 *)((void *)(span) + (STAT_OFFSET(field) - (start))) : \
+		 READ_OR(UNKNOWN, (vcpu)->stat.field))
+
+/* `span` has room for STAT_SPAN bytes, and is not on the stack: old verifiers
+ * give all functions together 512 bytes of that. */
+static __always_inline void fill_counters(struct vcpu_record *record, struct kvm_vcpu *vcpu,
+					  __u64 *span)
+{
+	const __u32 start = HAS_PF_TAKEN(vcpu) ? STAT_OFFSET(pf_taken) :
+									 STAT_OFFSET(pf_fixed);
+	struct halt_times halt;
+
+	record->exits = UNKNOWN;
+	if (bpf_probe_read_kernel(span, STAT_SPAN, (void *)vcpu + start))
+		return;
+	read_halt_times(&halt, vcpu);
+	record->halt_poll_success_ns = halt.poll_success_ns;
+	record->halt_poll_fail_ns = halt.poll_fail_ns;
+	record->halt_wait_ns = halt.wait_ns;
+	record->exits = STAT(span, start, vcpu, exits);
+	record->io_exits = STAT(span, start, vcpu, io_exits);
+	record->mmio_exits = STAT(span, start, vcpu, mmio_exits);
+	record->halt_exits = STAT(span, start, vcpu, halt_exits);
+	record->irq_exits = STAT(span, start, vcpu, irq_exits);
+	record->irq_window_exits = STAT(span, start, vcpu, irq_window_exits);
+	record->hypercalls = STAT(span, start, vcpu, hypercalls);
+	record->pf_fixed = STAT(span, start, vcpu, pf_fixed);
+	record->pf_taken = UNKNOWN;
+	if (HAS_PF_TAKEN(vcpu))
+		record->pf_taken = STAT(span, start, vcpu, pf_taken);
+}
+
+/* Keeps what was counted of the vCPU that `task` ran, as the thread ends: with the
+ * VM's last one KVM forgets it. The VM is still there, since the thread has not yet
+ * closed its files (do_exit, kernel/exit.c). */
+static __always_inline void keep_counters(struct task_struct *task, const struct mark *mark)
+{
+	struct vcpu_key key = { .owner = mark->owner, .vcpu_id = mark->vcpu_id };
+	struct kvm_vcpu *vcpu = (struct kvm_vcpu *)mark->vcpu;
+	struct ended_buffer *buffer;
+	__u32 zero = 0;
+
+	if (!runs_vcpu(task, vcpu))
+		return;
+	buffer = bpf_map_lookup_elem(&ended_buffer, &zero);
+	if (!buffer)
+		return;
+	buffer->record.id = mark->vcpu_id;
+	buffer->record.instance = mark->vcpu;
+	fill_counters(&buffer->record, vcpu, buffer->span);
+	if (bpf_map_update_elem(&ended_vcpus, &key, &buffer->record, BPF_ANY))
+		count_drop(DROP_ENDED_VCPUS_FULL);
+}
+
+#endif

@@ -1,0 +1,221 @@
+//! What the agent keeps of each VM for the next one: bytes, whose meaning is not
+//! known here, on pages of a pinned map.
+//!
+//! An agent may be killed between any two pages. So what is new is written beside what
+//! is old, its first page last, and only then is the old taken away; who reads takes the
+//! newest that has all its pages.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use virtlens_abi as abi;
+use virtlens_model::facts::VmKey;
+use zerocopy::{FromZeros as _, IntoBytes as _};
+
+use crate::Error;
+use crate::maps::Maps;
+use crate::sys::Batch;
+
+/// The most pages of one VM, some 250 KiB: what 64 vCPUs used on each of 128 pCPUs.
+const MAX_PAGES: usize = 256;
+
+/// The pages that this agent has written, or has found.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    editions: FxHashMap<VmKey, Edition>,
+    /// VMs that found no room.
+    lost: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Edition {
+    number: u32,
+    pages: u32,
+}
+
+impl Book {
+    /// What the agent before left of each VM. What is not whole is taken away.
+    pub(crate) fn read(&mut self, maps: &Maps) -> Result<Vec<(VmKey, Vec<u8>)>, Error> {
+        let mut pages = Pages::new();
+        let mut batch = Batch::<abi::BookKey, abi::BookPage>::default();
+        maps.each("book", &mut batch, |key, page| {
+            pages
+                .entry(vm_of(key))
+                .or_default()
+                .entry(key.edition)
+                .or_default()
+                .insert(key.page, *page);
+        })?;
+        let mut kept = Vec::with_capacity(pages.len());
+        for (vm, editions) in pages {
+            let newest = editions.iter().rev().find_map(|(number, pages)| {
+                let edition = Edition {
+                    number: *number,
+                    pages: count(pages.len()),
+                };
+                Some((edition, whole(pages)?))
+            });
+            for (number, pages) in &editions {
+                if newest
+                    .as_ref()
+                    .is_none_or(|(newest, _)| newest.number != *number)
+                {
+                    for page in pages.keys() {
+                        maps.delete("book", key(vm, *number, *page).as_bytes())?;
+                    }
+                }
+            }
+            if let Some((edition, bytes)) = newest {
+                self.editions.insert(vm, edition);
+                kept.push((vm, bytes));
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Keeps `bytes` of `vm` in place of what was kept of it. Where there is no room
+    /// nothing is kept, and the loss counted: what is outdated would be wrong.
+    pub(crate) fn write(&mut self, maps: &Maps, vm: VmKey, bytes: &[u8]) -> Result<(), Error> {
+        let before = self.editions.remove(&vm);
+        let number = before.map_or(0, |before| before.number.wrapping_add(1));
+        let chunks: Vec<&[u8]> = bytes.chunks(abi::BOOK_PAGE_LEN).collect();
+        let edition = Edition {
+            number,
+            pages: count(chunks.len()),
+        };
+        let written = if chunks.len() > MAX_PAGES {
+            Err(Maps::is_full("book"))
+        } else {
+            let mut pages = (0u32..).zip(chunks).collect::<Vec<_>>().into_iter().rev();
+            pages.try_for_each(|(at, chunk)| {
+                let key = key(vm, number, at);
+                maps.update("book", key.as_bytes(), page(edition, chunk).as_bytes())
+            })
+        };
+        match written {
+            Ok(()) => {
+                self.editions.insert(vm, edition);
+            }
+            Err(error) => {
+                tracing::debug!(pid = vm.tgid, %error, "a VM finds no room in the book");
+                self.lost += 1;
+                delete(maps, vm, edition)?;
+            }
+        }
+        before.map_or(Ok(()), |before| delete(maps, vm, before))
+    }
+
+    /// Drops what is kept of VMs that are gone.
+    pub(crate) fn forget(&mut self, maps: &Maps, gone: &FxHashSet<VmKey>) -> Result<(), Error> {
+        for vm in gone {
+            if let Some(edition) = self.editions.remove(vm) {
+                delete(maps, *vm, edition)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The VMs of which something is kept.
+    pub(crate) fn vms(&self) -> impl Iterator<Item = VmKey> {
+        self.editions.keys().copied()
+    }
+
+    /// Pages in use.
+    pub(crate) fn pages(&self) -> u64 {
+        let pages = self.editions.values().map(|one| u64::from(one.pages));
+        pages.sum()
+    }
+
+    /// How often a VM found no room.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+/// By VM, edition and number.
+type Pages = BTreeMap<VmKey, BTreeMap<u32, BTreeMap<u32, abi::BookPage>>>;
+
+/// The bytes on the pages of one edition, if all are there.
+fn whole(pages: &BTreeMap<u32, abi::BookPage>) -> Option<Vec<u8>> {
+    let first = pages.get(&0)?;
+    if pages.len() != first.pages as usize {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    for (expected, (number, page)) in (0u32..).zip(pages) {
+        if *number != expected {
+            return None;
+        }
+        bytes.extend_from_slice(page.bytes.get(..page.len as usize)?);
+    }
+    Some(bytes)
+}
+
+fn page(edition: Edition, chunk: &[u8]) -> abi::BookPage {
+    let mut page = abi::BookPage::new_zeroed();
+    page.pages = edition.pages;
+    page.len = count(chunk.len());
+    for (to, from) in page.bytes.iter_mut().zip(chunk) {
+        *to = *from;
+    }
+    page
+}
+
+/// The first page goes first: without it the others are not whole.
+fn delete(maps: &Maps, vm: VmKey, edition: Edition) -> Result<(), Error> {
+    (0..edition.pages)
+        .map(|page| key(vm, edition.number, page))
+        .try_for_each(|key| maps.delete("book", key.as_bytes()))
+}
+
+fn key(vm: VmKey, edition: u32, page: u32) -> abi::BookKey {
+    abi::BookKey {
+        start_ns: vm.start_ns,
+        tgid: vm.tgid,
+        edition,
+        page,
+        pad: 0,
+    }
+}
+
+fn vm_of(key: &abi::BookKey) -> VmKey {
+    VmKey {
+        start_ns: key.start_ns,
+        tgid: key.tgid,
+    }
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use virtlens_abi as abi;
+
+    use super::{Edition, page, whole};
+
+    #[test]
+    fn only_an_edition_with_all_its_pages_is_read() {
+        let text: Vec<u8> = (0..=255u8).cycle().take(2500).collect();
+        let edition = Edition {
+            number: 3,
+            pages: 3,
+        };
+        let chunks = text.chunks(abi::BOOK_PAGE_LEN);
+        let pages: BTreeMap<u32, _> = (0u32..)
+            .zip(chunks.map(|chunk| page(edition, chunk)))
+            .collect();
+        assert_eq!(whole(&pages), Some(text));
+        for missing in 0..3 {
+            let mut torn = pages.clone();
+            torn.remove(&missing);
+            assert_eq!(whole(&torn), None, "without page {missing}");
+        }
+        let mut odd = pages.clone();
+        odd.get_mut(&1).expect("there are three").len = u32::MAX;
+        assert_eq!(whole(&odd), None, "a length beyond the page");
+    }
+}

@@ -1,0 +1,86 @@
+//! A VM is started again under its name: its counters go on, whoever looks and whether
+//! anybody does.
+
+use virtlens_tests::{Agent, Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
+
+use crate::reader::{self, MS, assert_close};
+use crate::root::Root;
+use crate::run;
+use crate::scraped::{Counters, counters, cpu_ns, not_fallen};
+
+/// One life of the VM.
+fn life(cgroup: &TestCgroup) -> Minivm {
+    let args = [
+        "--vcpus",
+        "2",
+        "--name",
+        "again",
+        "--vcpu-name",
+        "CPU {}/KVM",
+        "--comm",
+        "qemu-system-x86",
+        "--thread",
+        "IO io{}=2",
+    ];
+    Minivm::start_launch(Minivm::launch().args(args).cgroup(cgroup))
+}
+
+fn work(guest: &mut Minivm, ms: u32) {
+    guest.burn_vcpus("all", ms);
+    guest.burn_threads("all", ms);
+    guest.spawn(2, ms / 4, "passing");
+}
+
+#[test]
+fn a_vm_started_again_counts_on_from_agent_to_agent() {
+    let test = "started_again";
+    if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
+        return;
+    }
+    let root = Root::new();
+    let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
+    pod.set_quota(Some(100_000), 100_000);
+    let container = pod.child(&"ab".repeat(32));
+    let mut seen = Counters::new();
+
+    let mut first = life(&container);
+    let agent = Agent::start(run(&root));
+    not_fallen(&mut seen, counters(&agent));
+    work(&mut first, 80);
+    not_fallen(&mut seen, counters(&agent));
+    // Between two readings of one agent.
+    drop(first);
+    let mut second = life(&container);
+    work(&mut second, 40);
+    not_fallen(&mut seen, counters(&agent));
+    drop(agent);
+
+    // Another agent finds it running.
+    let agent = Agent::start(run(&root));
+    not_fallen(&mut seen, counters(&agent));
+    work(&mut second, 40);
+    not_fallen(&mut seen, counters(&agent));
+    drop(agent);
+
+    // It ends, and is started again, while none runs.
+    work(&mut second, 40);
+    drop(second);
+    let mut third = life(&container);
+    work(&mut third, 40);
+    let agent = Agent::start(run(&root));
+    not_fallen(&mut seen, counters(&agent));
+    work(&mut third, 40);
+    let last = counters(&agent);
+    let used = pod.usage_ns();
+    not_fallen(&mut seen, last.clone());
+
+    let names: Vec<&String> = last
+        .keys()
+        .filter(|series| series.contains("vm=\"again-"))
+        .collect();
+    assert!(names.is_empty(), "it is one VM: {names:?}");
+    let told = cpu_ns(&last, "again");
+    println!("told {} ms, used {} ms", told / MS, used / MS);
+    // What each VMM did before it was in its cgroup is told of it too.
+    assert_close("the pod", told, used, (used / 200).max(3 * 20 * MS));
+}
