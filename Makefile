@@ -1,7 +1,7 @@
 # `make run` shows this host's VMs, `make test` tests all. `make help` lists the rest.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo release test test-unit test-kernel test-vm test-memory test-pins soak cluster-test fuzz bench vm draw generate fmt clean
+.PHONY: help run demo release test test-unit test-kernel test-vm test-memory test-pins soak cluster-test fuzz deny bench vm draw generate fmt clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ cluster-test: ## what is deployed, on a real API server; its programs take minut
 
 fuzz: ## inputs that break a parser: make fuzz TARGET=stat FUZZ_SECONDS=60; all targets take hours
 	@scripts/fuzz $(TARGET)
+
+deny: ## licences, sources and advisories of every crate, by cargo-deny; minutes to build, once
+	@scripts/deny
 
 vm: ## one Debian kernel with VMs in it and a shell beside them: make vm KERNEL=debian-6.12
 	@scripts/install-packages run test

@@ -5,4 +5,5 @@ mod chart;
 // Of the first who needed one.
 #[path = "../../crates/export/tests/golden_file/mod.rs"]
 mod golden_file;
+mod packages;
 mod programs;

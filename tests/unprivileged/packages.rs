@@ -1,0 +1,198 @@
+//! Where packages come from and what their licences ask: what `make deny` holds with
+//! more care, but of what cargo tells without a tool. deny.toml alone says what may be.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::iter::Peekable;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+/// Cargo's default registry, as it writes it.
+const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+fn toml(name: &str) -> toml::Table {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
+    let text = fs::read_to_string(&file).expect("it is in the checkout");
+    text.parse()
+        .unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// The texts of a list in a section of deny.toml.
+fn listed(section: &str, list: &str) -> BTreeSet<String> {
+    let rules = toml("deny.toml");
+    let found = rules[section][list].as_array().expect("a list");
+    let text = |value: &toml::Value| value.as_str().expect("a text").to_owned();
+    found.iter().map(text).collect()
+}
+
+/// Every package of a build with its tests, for the target of deny.toml: others'
+/// were never downloaded. Cargo may not ask the network here.
+fn packages() -> Vec<Value> {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["metadata", "--offline", "--locked", "--format-version=1"]);
+    for target in listed("graph", "targets") {
+        command.args(["--filter-platform", &target]);
+    }
+    let output = command.output().expect("cargo can be started");
+    assert!(output.status.success(), "{output:?}");
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
+    metadata["packages"].as_array().expect("a list").clone()
+}
+
+/// What is wrong with a package, as cargo describes it.
+fn complaint(package: &Value, allowed: &BTreeSet<String>) -> Option<String> {
+    let name = &package["name"];
+    let source = package["source"].as_str();
+    // One without a source is a member of the workspace: held below.
+    if source.is_some_and(|source| source != REGISTRY) {
+        return Some(format!("{name} comes from {source:?}"));
+    }
+    let licence = package["license"].as_str().unwrap_or_default();
+    (!is_met(licence, allowed)).then(|| format!("{name} has the licence {licence:?}"))
+}
+
+/// Whether an SPDX expression is met by licences that are allowed. What is none is
+/// met by nothing.
+fn is_met(expression: &str, allowed: &BTreeSet<String>) -> bool {
+    // Older packages write a slash.
+    let spaced = expression
+        .replace('/', " OR ")
+        .replace('(', " ( ")
+        .replace(')', " ) ");
+    let mut words = spaced.split_whitespace().peekable();
+    any(&mut words, allowed) == Some(true) && words.next().is_none()
+}
+
+fn any<'w>(
+    words: &mut Peekable<impl Iterator<Item = &'w str>>,
+    allowed: &BTreeSet<String>,
+) -> Option<bool> {
+    let mut is_met = all(words, allowed)?;
+    while words.next_if_eq(&"OR").is_some() {
+        is_met |= all(words, allowed)?;
+    }
+    Some(is_met)
+}
+
+fn all<'w>(
+    words: &mut Peekable<impl Iterator<Item = &'w str>>,
+    allowed: &BTreeSet<String>,
+) -> Option<bool> {
+    let mut is_met = one(words, allowed)?;
+    while words.next_if_eq(&"AND").is_some() {
+        is_met &= one(words, allowed)?;
+    }
+    Some(is_met)
+}
+
+fn one<'w>(
+    words: &mut Peekable<impl Iterator<Item = &'w str>>,
+    allowed: &BTreeSet<String>,
+) -> Option<bool> {
+    match words.next()? {
+        "(" => {
+            let is_met = any(words, allowed)?;
+            words.next_if_eq(&")").map(|_| is_met)
+        }
+        ")" | "AND" | "OR" | "WITH" => None,
+        name if words.next_if_eq(&"WITH").is_some() => {
+            Some(allowed.contains(&format!("{name} WITH {}", words.next()?)))
+        }
+        name => Some(allowed.contains(name)),
+    }
+}
+
+#[test]
+fn every_package_may_be_used() {
+    let allowed = listed("licenses", "allow");
+    let packages = packages();
+    let complaints: Vec<String> = packages
+        .iter()
+        .filter_map(|package| complaint(package, &allowed))
+        .collect();
+    assert!(complaints.is_empty(), "{complaints:#?}");
+    let own = packages
+        .iter()
+        .filter(|package| package["source"].is_null());
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let here = here.canonicalize().expect("it is there");
+    for package in own {
+        let manifest = package["manifest_path"].as_str().expect("a path");
+        assert!(Path::new(manifest).starts_with(&here), "{manifest}");
+    }
+}
+
+/// Also what is locked for other targets and for what is optional.
+#[test]
+fn every_locked_package_comes_from_the_registry() {
+    let lock = toml("Cargo.lock");
+    let sources = lock["package"].as_array().expect("a list").iter();
+    let sources: BTreeSet<&str> = sources
+        .filter_map(|one| one.get("source")?.as_str())
+        .collect();
+    assert_eq!(sources, BTreeSet::from([REGISTRY]));
+}
+
+#[test]
+fn a_package_from_elsewhere_or_under_another_licence_is_found() {
+    let allowed = listed("licenses", "allow");
+    let found = |source: Value, license: Value| {
+        let package = json!({ "name": "x", "source": source, "license": license });
+        complaint(&package, &allowed)
+    };
+    assert_eq!(found(json!(REGISTRY), json!("MIT")), None);
+    assert_eq!(found(Value::Null, json!("Apache-2.0")), None);
+    for source in [
+        "git+https://example.org/x?rev=1#1",
+        "registry+https://example.org/index",
+        "sparse+https://example.org/index/",
+    ] {
+        let said = found(json!(source), json!("MIT")).expect("a complaint");
+        assert!(said.contains(source), "{said}");
+    }
+    for license in [
+        json!("AGPL-3.0-only"),
+        json!("MIT AND SSPL-1.0"),
+        Value::Null,
+    ] {
+        assert!(
+            found(json!(REGISTRY), license.clone()).is_some(),
+            "{license}"
+        );
+    }
+}
+
+#[test]
+fn an_expression_is_met_as_spdx_says() {
+    let allowed = BTreeSet::from(["MIT", "ISC", "A WITH E"].map(str::to_owned));
+    for met in [
+        "MIT",
+        "GPL OR MIT",
+        "GPL/MIT",
+        "MIT AND ISC",
+        "GPL AND BSD OR MIT",
+        "(MIT OR GPL) AND ISC",
+        "A WITH E",
+        "((MIT))",
+    ] {
+        assert!(is_met(met, &allowed), "{met}");
+    }
+    for unmet in [
+        "",
+        "GPL",
+        "MIT AND GPL",
+        "(MIT OR ISC) AND GPL",
+        "A",
+        "MIT WITH E",
+        "MIT ISC",
+        "MIT OR",
+        "OR MIT",
+        "(MIT",
+        "MIT)",
+        "A WITH",
+    ] {
+        assert!(!is_met(unmet, &allowed), "{unmet}");
+    }
+}
