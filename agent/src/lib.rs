@@ -26,6 +26,7 @@ pub mod page;
 pub mod paint;
 pub mod pick;
 pub mod placement;
+#[expect(unsafe_code, reason = "geteuid(2) and a CPU clock")]
 pub mod process;
 pub mod readings;
 pub mod run;
@@ -35,4 +36,5 @@ pub mod snapshot;
 pub mod table;
 pub mod top;
 pub mod topology;
+#[expect(unsafe_code, reason = "the clocks of the kernel")]
 pub mod trace;

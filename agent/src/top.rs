@@ -35,6 +35,7 @@ pub mod history;
 pub mod rows;
 pub mod state;
 pub mod theme;
+#[expect(unsafe_code, reason = "kill(2), of its own child")]
 mod tracing;
 pub mod vm;
 

@@ -3,6 +3,8 @@
 //! agent [-- --save]`; it needs root and /dev/kvm, says so where they are
 //! missing, and measures what it can. It judges nothing for CI.
 
+#![expect(unsafe_code, reason = "clocks and scheduling of libc")]
+
 mod bpf;
 mod clock;
 mod collection;

@@ -13,6 +13,8 @@
 //!
 //! Queries stand in the tables with [`tokens`] for what all of them repeat.
 
+#![forbid(unsafe_code)]
+
 pub mod dashboard;
 mod dashboards;
 pub mod promql;

@@ -1,5 +1,7 @@
 //! Writes the files that are made from the tables of this package.
 
+#![forbid(unsafe_code)]
+
 use std::fs;
 
 use anyhow::Context as _;

@@ -146,9 +146,10 @@ fn guest() -> (Minivm, TempDir) {
             done(libc::setuid(QEMU_USER))
         }
     };
-    let launch = virtlens_tests::Launch::new(path("minivm"))
-        .args(["--vcpus", "2", "--mem", "16M", "--name", "of-another-user"])
-        .before_exec(become_user);
+    let launch = virtlens_tests::Launch::new(path("minivm"));
+    let launch = launch.args(["--vcpus", "2", "--mem", "16M", "--name", "of-another-user"]);
+    // SAFETY: it only makes system calls; the strings were made before.
+    let launch = unsafe { launch.before_exec(become_user) };
     (Minivm::start_launch(launch), dir)
 }
 

@@ -4,6 +4,8 @@
 //! Tests here run one after another (`--test-threads=1`, as `make test` does):
 //! they measure CPU time on a machine that may have two CPUs.
 
+#![expect(unsafe_code, reason = "mounts, capabilities and signals")]
+
 mod capabilities;
 mod conservation;
 mod degraded;

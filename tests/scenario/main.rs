@@ -4,6 +4,8 @@
 //! The rig describes them in a file; every expectation here comes from that
 //! file and from the kernel's own counters, never from the agent.
 
+#![expect(unsafe_code, reason = "capabilities and signals")]
+
 #[path = "../kernel/capabilities.rs"]
 mod capabilities;
 mod cost;

@@ -59,14 +59,17 @@ impl Launch {
         self
     }
 
-    /// Lets the child change what it is before the program starts. It may only
-    /// make system calls: the child has one thread of many, and their locks.
+    /// Lets the child change what it is before the program starts.
+    ///
+    /// # Safety
+    /// `change` may only make system calls: the child has one thread of many, and
+    /// their locks.
     #[must_use]
-    pub fn before_exec(
+    pub unsafe fn before_exec(
         mut self,
         change: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
-        // SAFETY: between fork and exec only system calls are made.
+        // SAFETY: between fork and exec only system calls are made, as was asked.
         unsafe { self.command.pre_exec(change) };
         self
     }

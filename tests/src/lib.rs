@@ -12,6 +12,11 @@
 //!
 //! A test here panics where something goes wrong: so do all of these.
 
+#![expect(
+    unsafe_code,
+    reason = "what a test needs to be told or done by system calls"
+)]
+
 mod agent;
 mod api_server;
 mod binary;

@@ -102,7 +102,7 @@ pub fn set_affinity(tid: i32, cpus: &[usize]) {
     // SAFETY: all zeroes is an empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     for cpu in cpus {
-        // SAFETY: CPU_SET ignores a CPU beyond the set.
+        // SAFETY: it writes one word of the set; it panics on a CPU beyond it.
         unsafe { libc::CPU_SET(*cpu, &mut set) };
     }
     // SAFETY: the set is live and of the size given.

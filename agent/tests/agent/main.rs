@@ -1,5 +1,7 @@
 //! The agent's faces: whole outputs, and the real program from outside.
 
+#![expect(unsafe_code, reason = "kill(2) and setrlimit(2)")]
+
 mod config;
 mod doctor;
 mod errors;

@@ -7,6 +7,8 @@
 //! [`STRUCTS`] and [`ENUMERATORS`] say what this mirror believes; a test
 //! compares them with the type information of the compiled object.
 
+#![forbid(unsafe_code)]
+
 /// This kernel does not tell.
 pub const UNKNOWN: u64 = u64::MAX;
 /// Bytes of a thread's name, with its NUL.

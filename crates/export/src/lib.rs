@@ -9,6 +9,8 @@
 //! Snapshot + Agent = Reading ──► families ──► OpenMetrics 1.0 or text 0.0.4
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod agent_rows;
 mod encode;
 mod family;

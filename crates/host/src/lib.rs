@@ -20,6 +20,8 @@
 //! ([`Losses::races`]) and left out. A value that cannot be understood is
 //! absent and counted too.
 
+#![forbid(unsafe_code)]
+
 mod backing;
 mod bandwidth;
 mod cgroupfs;

@@ -14,6 +14,8 @@
 //! with it. Nothing is kept of pods on other nodes, and of a pod only what
 //! [`virtlens_model::pod`] has room for: no environment, no secrets' names.
 
+#![forbid(unsafe_code)]
+
 mod apiserver;
 mod backoff;
 mod cluster;

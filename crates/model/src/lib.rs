@@ -16,6 +16,8 @@
 //!
 //! Nothing here opens a file, asks the time or reads the environment.
 
+#![forbid(unsafe_code)]
+
 pub mod cgroup;
 pub mod charge;
 pub mod cpuset;

@@ -19,11 +19,13 @@ mod layout;
 mod load;
 mod maps;
 mod memory;
+#[expect(unsafe_code, reason = "flock(2), statfs(2) and access(2)")]
 pub mod pins;
 mod placement;
 pub mod plan;
 mod retired;
 pub mod source;
+#[expect(unsafe_code, reason = "bpf(2)")]
 mod sys;
 mod throttle;
 pub mod trace;

@@ -1,7 +1,6 @@
 //! The maps of the loaded object, by name.
 
 use std::collections::HashMap;
-use std::os::fd::AsFd;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
 use zerocopy::FromBytes;
@@ -105,7 +104,7 @@ impl Maps {
         V: FromBytes + Copy,
     {
         batch
-            .read(self.0[map].as_fd(), usize::MAX, each)
+            .read(&self.0[map], usize::MAX, each)
             .map_err(|cause| failed(map)(cause.into()))
     }
 
@@ -118,7 +117,7 @@ impl Maps {
         each: impl FnMut(&u32, &V),
     ) -> Result<(), Error> {
         batch
-            .read(self.0[map].as_fd(), count, each)
+            .read(&self.0[map], count, each)
             .map_err(|cause| failed(map)(cause.into()))
     }
 }

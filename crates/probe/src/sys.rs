@@ -3,11 +3,11 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use libbpf_rs::libbpf_sys;
+use libbpf_rs::{MapCore, MapHandle, libbpf_sys};
 use zerocopy::FromBytes;
 
 /// Entries asked for at once.
@@ -37,20 +37,26 @@ where
     /// `BPF_MAP_LOOKUP_BATCH`).
     ///
     /// # Errors
-    /// What the kernel said. `K` and `V` must be the map's own types.
+    /// What the kernel said; or the map's keys and values are not as large as `K`
+    /// and `V`.
     pub(crate) fn read(
         &mut self,
-        map: BorrowedFd<'_>,
+        map: &MapHandle,
         limit: usize,
         mut each: impl FnMut(&K, &V),
     ) -> io::Result<()> {
+        let sizes = (map.key_size() as usize, map.value_size() as usize);
+        if sizes != (size_of::<K>(), size_of::<V>()) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         let mut left = limit;
         if self.keys.is_empty() {
             self.keys = vec![K::new_zeroed(); BATCH];
             self.values = vec![V::new_zeroed(); BATCH];
         }
-        // A hash map's cursor is a bucket number, as long as the key at most.
+        // A hash map's cursor is a bucket number, an array's a key.
         let mut cursor = [0u64; 16];
+        const { assert!(size_of::<K>() <= size_of::<[u64; 16]>()) };
         let mut started = false;
         while left > 0 {
             let mut count = u32::try_from(self.keys.len().min(left)).unwrap_or(u32::MAX);
@@ -60,10 +66,10 @@ where
                 std::ptr::null_mut()
             };
             // SAFETY: keys and values have room for `count` elements of the
-            // map's key and value size, the cursor for the map's key.
+            // map's key and value size, which were compared; the cursor for a key.
             let result = unsafe {
                 libbpf_sys::bpf_map_lookup_batch(
-                    map.as_raw_fd(),
+                    map.as_fd().as_raw_fd(),
                     from.cast(),
                     cursor.as_mut_ptr().cast(),
                     self.keys.as_mut_ptr().cast(),

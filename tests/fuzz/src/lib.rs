@@ -14,6 +14,8 @@
 //! the user      config · web_config
 //! ```
 
+#![forbid(unsafe_code)]
+
 pub mod authorization;
 pub mod cgroup_path;
 pub mod cgroupfs;

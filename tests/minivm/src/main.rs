@@ -11,6 +11,8 @@
 //! stdout ◀─JSON──    ▲───────reply────────┘  └──burn──▶ helper threads
 //! ```
 
+#![expect(unsafe_code, reason = "a VMM is memory, signals and ioctls")]
+
 mod args;
 mod clock;
 mod control;

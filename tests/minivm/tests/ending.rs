@@ -1,5 +1,7 @@
 //! How a minivm ends: when told, when its test dies, and never before.
 
+#![expect(unsafe_code, reason = "kill(2)")]
+
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -9,6 +9,8 @@
 //! The suites that run in the VM learn from [`scenario::Scenario`] what is
 //! there to be measured and how to put load on it.
 
+#![forbid(unsafe_code)]
+
 pub mod plan;
 pub mod report;
 pub mod scenario;

@@ -4,6 +4,8 @@
 //! With `--order "start LOAD"` it is the control socket's client, for a shell
 //! in the VM.
 
+#![forbid(unsafe_code)]
+
 mod cgroup;
 mod checks;
 mod loads;

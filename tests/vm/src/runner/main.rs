@@ -5,6 +5,8 @@
 //! a table, a console log per kernel and an exit status. Downloads live in a
 //! cache outside the checkout, by version.
 
+#![forbid(unsafe_code)]
+
 mod apt;
 mod boot;
 mod hardware;
