@@ -14,14 +14,27 @@ pub mod check;
 pub mod cli;
 pub mod collect;
 mod commands;
+// What is asked of it from outside, and told in files, may not end it.
+#[cfg_attr(
+    not(test),
+    warn(clippy::indexing_slicing, clippy::panic, clippy::string_slice)
+)]
 pub mod config;
 pub mod doctor;
 mod handover;
 pub mod log;
 pub mod memory;
+#[cfg_attr(
+    not(test),
+    warn(clippy::indexing_slicing, clippy::panic, clippy::string_slice)
+)]
 pub mod metadata;
 pub mod offers;
 mod options;
+#[cfg_attr(
+    not(test),
+    warn(clippy::indexing_slicing, clippy::panic, clippy::string_slice)
+)]
 pub mod page;
 pub mod paint;
 pub mod pick;
@@ -30,6 +43,10 @@ pub mod placement;
 pub mod process;
 pub mod readings;
 pub mod run;
+#[cfg_attr(
+    not(test),
+    warn(clippy::indexing_slicing, clippy::panic, clippy::string_slice)
+)]
 pub mod serve;
 pub mod shortfall;
 pub mod snapshot;

@@ -79,8 +79,9 @@ impl Place {
         if answers >= MAX_ANSWERS {
             seats.drop_one(true);
         }
-        if let Some(index) = seats.index(self.number) {
-            seats.taken[index].admitted = true;
+        let index = seats.index(self.number);
+        if let Some(seat) = index.and_then(|index| seats.taken.get_mut(index)) {
+            seat.admitted = true;
         }
     }
 }

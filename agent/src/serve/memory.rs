@@ -58,6 +58,7 @@ impl<V: Copy + PartialEq> Memory<V> {
     }
 
     /// What was found now.
+    #[expect(clippy::indexing_slicing, reason = "a place that was just looked for")]
     pub(super) fn remember(&self, tag: Tag, verdict: V) {
         let mut verdicts = self.lock();
         // What was found before of the same does not hold beside it.

@@ -55,7 +55,8 @@ fn encode_family(
         .trim_end_matches('\n')
         .rfind('\n')
         .map_or(0, |newline| newline + 1);
-    if out[last_line.max(start)..].starts_with('#') {
+    let last_line = out.get(last_line.max(start)..).unwrap_or_default();
+    if last_line.starts_with('#') {
         out.truncate(start);
     }
     Ok(())

@@ -10,6 +10,16 @@
 //! ```
 
 #![forbid(unsafe_code)]
+// Nothing that is read may be able to end the agent.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::string_slice,
+        clippy::unreachable
+    )
+)]
 
 mod agent_rows;
 mod encode;

@@ -111,12 +111,13 @@ pub struct CpuStat {
 pub fn parse_cpu_stat(bytes: &[u8]) -> CpuStat {
     let mut stat = CpuStat::default();
     for line in bytes.split(|byte| *byte == b'\n') {
-        let Some(at) = line.iter().position(|byte| *byte == b' ') else {
+        let mut words = line.splitn(2, |byte| *byte == b' ');
+        let (Some(key), Some(value)) = (words.next(), words.next()) else {
             continue;
         };
-        let number = parse_number(&line[at..]);
+        let number = parse_number(value);
         let from_us = || number.and_then(|us| us.checked_mul(1000));
-        match &line[..at] {
+        match key {
             b"usage_usec" => stat.usage_ns = from_us(),
             b"nr_periods" => stat.periods = number,
             b"nr_throttled" => stat.throttled_periods = number,

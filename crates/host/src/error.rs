@@ -96,7 +96,7 @@ impl Error {
 
     /// [`Error::Unparsable`] with the start of the content.
     pub(crate) fn unparsable(path: &Path, expected: &'static str, found: &[u8]) -> Self {
-        let start = &found[..found.len().min(80)];
+        let start = found.get(..80).unwrap_or(found);
         Self::Unparsable {
             path: path.to_owned(),
             expected,

@@ -21,6 +21,16 @@
 //! absent and counted too.
 
 #![forbid(unsafe_code)]
+// Nothing that is read may be able to end the agent.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::string_slice,
+        clippy::unreachable
+    )
+)]
 
 mod backing;
 mod bandwidth;

@@ -74,9 +74,11 @@ fn unescape(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
-        let octal = after.get(..3).filter(|_| *first == b'\\').and_then(octal);
-        bytes.push(octal.unwrap_or(*first));
-        rest = if octal.is_some() { &after[3..] } else { after };
+        let escape = after.split_at_checked(3).filter(|_| *first == b'\\');
+        let escaped = escape.and_then(|(digits, behind)| Some((octal(digits)?, behind)));
+        let (byte, behind) = escaped.unwrap_or((*first, after));
+        bytes.push(byte);
+        rest = behind;
     }
     String::from_utf8(bytes).ok()
 }

@@ -15,6 +15,16 @@
 //! [`virtlens_model::pod`] has room for: no environment, no secrets' names.
 
 #![forbid(unsafe_code)]
+// Nothing that is read may be able to end the agent.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::string_slice,
+        clippy::unreachable
+    )
+)]
 
 mod apiserver;
 mod backoff;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kube::Client;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, chain};
@@ -41,10 +41,9 @@ struct Token {
     user: User,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct User {
-    #[serde(rename(serialize = "user"))]
     username: String,
     uid: String,
     groups: Vec<String>,
@@ -72,15 +71,19 @@ impl Reviewer {
         let review = async {
             let client = self.cluster.client().await;
             let client = client.map_err(|error| error.to_string())?;
-            let spec = json!({"spec": {"token": token}});
+            let spec = json!({"token": token});
             let group = "authentication.k8s.io/v1";
             let known: Token = create(&client, group, "TokenReview", "tokenreviews", spec).await?;
             if !known.authenticated {
                 return Ok(Review::Unknown);
             }
-            let mut spec = json!(known.user);
-            spec["nonResourceAttributes"] = json!({"path": path, "verb": "get"});
-            let spec = json!({"spec": spec});
+            let spec = json!({
+                "user": known.user.username,
+                "uid": known.user.uid,
+                "groups": known.user.groups,
+                "extra": known.user.extra,
+                "nonResourceAttributes": {"path": path, "verb": "get"},
+            });
             let (group, kind) = ("authorization.k8s.io/v1", "SubjectAccessReview");
             let access: Access = create(&client, group, kind, "subjectaccessreviews", spec).await?;
             Ok(if access.allowed {
@@ -103,10 +106,9 @@ async fn create<S: for<'de> Deserialize<'de>>(
     group: &str,
     kind: &str,
     plural: &str,
-    mut review: Value,
+    spec: Value,
 ) -> Result<S, String> {
-    review["apiVersion"] = json!(group);
-    review["kind"] = json!(kind);
+    let review = json!({"apiVersion": group, "kind": kind, "spec": spec});
     let request = http::Request::post(format!("/apis/{group}/{plural}"))
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(review.to_string().into_bytes())

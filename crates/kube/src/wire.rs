@@ -161,10 +161,8 @@ fn cpu_millis(amounts: &BTreeMap<String, String>) -> Option<u64> {
 /// (`Quantity.MilliValue`, `k8s.io/apimachinery/pkg/api/resource`).
 fn millis(text: &str) -> Option<u64> {
     const SCALES: [(char, f64); 4] = [('n', 1e-6), ('u', 1e-3), ('m', 1.0), ('k', 1e6)];
-    let scale = SCALES.iter().find(|(suffix, _)| text.ends_with(*suffix));
-    let (number, scale) = scale.map_or((text, 1000.0), |(_, scale)| {
-        (&text[..text.len() - 1], *scale)
-    });
+    let scaled = |(suffix, scale): &(char, f64)| Some((text.strip_suffix(*suffix)?, *scale));
+    let (number, scale) = SCALES.iter().find_map(scaled).unwrap_or((text, 1000.0));
     let value = number.parse::<f64>().ok()? * scale;
     // What is left of decimal fractions is no thousandth more.
     let value = (value - 1e-6).ceil();

@@ -40,8 +40,10 @@ pub struct Location {
 
 /// The first level of a path that is known, and what it is.
 struct Anchor<'a> {
-    /// The length of the path up to and with this level, bytes.
-    end: usize,
+    /// The path up to and with this level.
+    root: &'a str,
+    /// What of it is behind that.
+    below: &'a str,
     kind: Kind<'a>,
 }
 
@@ -65,7 +67,7 @@ enum Kind<'a> {
 
 /// What the path tells.
 pub fn locate(path: &str) -> Location {
-    let Some(Anchor { end, kind }) = anchor(path) else {
+    let Some(Anchor { root, below, kind }) = anchor(path) else {
         return Location {
             sandbox_id: components(path)
                 .filter_map(|(_, name)| cri_id(name))
@@ -74,10 +76,10 @@ pub fn locate(path: &str) -> Location {
             ..Location::default()
         };
     };
-    let root = Some(path[..end].to_owned());
+    let root = Some(root.to_owned());
     match kind {
         Kind::Pod { uid } => {
-            let below = || components(&path[end..]).map(|(_, name)| name);
+            let below = || components(below).map(|(_, name)| name);
             let kata = below().next().and_then(kata_id);
             Location {
                 uid: Some(uid.replace('_', "-")),
@@ -122,25 +124,26 @@ pub fn locate(path: &str) -> Location {
 /// Of a path that is of no known form it is the innermost level alone, as
 /// [`Scope::Machine`]; of "/" it is none.
 pub fn levels(path: &str) -> Vec<(usize, Scope)> {
-    let Some(Anchor { end, kind }) = anchor(path) else {
+    let Some(Anchor { root, below, kind }) = anchor(path) else {
         let innermost = components(path).last();
         return innermost
             .map(|(end, _)| (end, Scope::Machine))
             .into_iter()
             .collect();
     };
-    let (first, below) = match kind {
+    let end = root.len();
+    let (first, further) = match kind {
         Kind::Pod { .. } => (Scope::Pod, Scope::Container),
         Kind::Unmade { .. } | Kind::Sandbox { .. } => (Scope::Sandbox, Scope::Container),
         Kind::Overhead { .. } => (Scope::Overhead, Scope::Overhead),
         Kind::Machine => (Scope::Machine, Scope::Machine),
     };
     let in_pod = matches!(kind, Kind::Pod { .. });
-    let rest = components(&path[end..])
+    let rest = components(below)
         .enumerate()
         .map(|(depth, (length, name))| {
             let sandbox = in_pod && depth == 0 && kata_id(name).is_some();
-            (end + length, if sandbox { Scope::Sandbox } else { below })
+            (end + length, if sandbox { Scope::Sandbox } else { further })
         });
     std::iter::once((end, first)).chain(rest).collect()
 }
@@ -199,7 +202,8 @@ fn anchor(path: &str) -> Option<Anchor<'_>> {
             })
             .or_else(|| machine(name).map(|_| Kind::Machine));
         (grandparent, parent) = (parent, name);
-        found.map(|kind| Anchor { end, kind })
+        let (root, below) = path.split_at_checked(end)?;
+        found.map(|kind| Anchor { root, below, kind })
     })
 }
 
@@ -314,16 +318,16 @@ fn unescape(text: &str) -> String {
     while let Some((plain, escaped)) = rest.split_once(r"\x") {
         bytes.extend_from_slice(plain.as_bytes());
         // `from_str_radix` takes a sign, which no escape has.
-        let hex = escaped.get(..2).filter(|hex| !hex.starts_with('+'));
-        let byte = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        let skip = if let Some(byte) = byte {
+        let hex = escaped.split_at_checked(2);
+        let hex = hex.filter(|(hex, _)| !hex.starts_with('+'));
+        let byte = hex.and_then(|(hex, behind)| Some((u8::from_str_radix(hex, 16).ok()?, behind)));
+        rest = if let Some((byte, behind)) = byte {
             bytes.push(byte);
-            2
+            behind
         } else {
             bytes.extend_from_slice(br"\x");
-            0
+            escaped
         };
-        rest = &escaped[skip..];
     }
     bytes.extend_from_slice(rest.as_bytes());
     String::from_utf8_lossy(&bytes).into_owned()

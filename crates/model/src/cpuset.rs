@@ -26,9 +26,9 @@ impl CpuSet {
             .iter()
             .rposition(|word| *word != 0)
             .map_or(0, |last| last + 1);
-        Self {
-            words: words[..used].to_vec(),
-        }
+        let mut words = words.to_vec();
+        words.truncate(used);
+        Self { words }
     }
 
     /// Adds one CPU. Numbers above [`MAX_CPU`] are ignored.
@@ -36,11 +36,13 @@ impl CpuSet {
         if cpu > MAX_CPU {
             return;
         }
-        let word = cpu as usize / 64;
-        if self.words.len() <= word {
-            self.words.resize(word + 1, 0);
+        let at = cpu as usize / 64;
+        if self.words.len() <= at {
+            self.words.resize(at + 1, 0);
         }
-        self.words[word] |= 1 << (cpu % 64);
+        if let Some(word) = self.words.get_mut(at) {
+            *word |= 1 << (cpu % 64);
+        }
     }
 
     /// Whether the set holds `cpu`.

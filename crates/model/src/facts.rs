@@ -71,12 +71,8 @@ impl Comm {
 
     /// The bytes before the first NUL.
     pub fn as_bytes(&self) -> &[u8] {
-        let end = self
-            .0
-            .iter()
-            .position(|byte| *byte == 0)
-            .unwrap_or(self.0.len());
-        &self.0[..end]
+        let mut parts = self.0.split(|byte| *byte == 0);
+        parts.next().unwrap_or_default()
     }
 
     /// The name as text, if it is UTF-8 (all names that VMMs give are).

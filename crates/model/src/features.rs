@@ -141,10 +141,10 @@ pub fn of_arguments(vmm: Vmm, args: &[String]) -> Features {
 /// the property is off unless it is set).
 fn qemu(args: &[String]) -> Features {
     let devices = args
-        .windows(2)
-        .filter(|pair| pair[0].trim_start_matches('-') == "device");
+        .array_windows()
+        .filter(|[option, _]| option.trim_start_matches('-') == "device");
     let mut balloons = devices
-        .map(|pair| pair[1].trim())
+        .map(|[_, device]| device.trim())
         .filter(|device| driver(device).starts_with("virtio-balloon"))
         .peekable();
     if balloons.peek().is_none() {
@@ -207,12 +207,13 @@ fn property<'a>(device: &'a str, name: &str) -> Option<&'a str> {
             .next_back();
     }
     device.match_indices(name).find_map(|(at, _)| {
-        let before = device[..at].strip_suffix('"')?;
+        let (before, found) = device.split_at_checked(at)?;
+        let before = before.strip_suffix('"')?;
         let key = before.trim_end().ends_with(['{', ',']);
-        let after = device[at + name.len()..].strip_prefix('"')?.trim_start();
+        let after = found.strip_prefix(name)?.strip_prefix('"')?.trim_start();
         let value = after.strip_prefix(':')?.trim_start();
-        let end = value.find([',', '}'])?;
-        key.then(|| value[..end].trim().trim_matches('"'))
+        let (value, _) = value.split_once([',', '}'])?;
+        key.then(|| value.trim().trim_matches('"'))
     })
 }
 

@@ -17,21 +17,46 @@
 //! Nothing here opens a file, asks the time or reads the environment.
 
 #![forbid(unsafe_code)]
+// Nothing that is read may be able to end the agent.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::string_slice,
+        clippy::unreachable
+    )
+)]
 
 pub mod cgroup;
+#[expect(clippy::indexing_slicing, reason = "sums are as many as roles")]
 pub mod charge;
 pub mod cpuset;
 pub mod facts;
 pub mod features;
 pub mod finding;
+#[expect(
+    clippy::indexing_slicing,
+    reason = "runs of threads are never empty, VMs are members"
+)]
 pub mod fleet;
 pub mod interval;
+#[expect(clippy::indexing_slicing, reason = "places that were just looked for")]
 pub mod ledger;
 pub mod memory;
 pub mod place;
+#[expect(
+    clippy::indexing_slicing,
+    reason = "places in lists that it makes itself"
+)]
 pub mod placement;
 pub mod pod;
+#[expect(
+    clippy::indexing_slicing,
+    reason = "meters that were just put there, levels of one path"
+)]
 pub mod quota;
+#[expect(clippy::indexing_slicing, reason = "sums are as many as roles")]
 pub mod reading;
 pub mod roles;
 pub mod snapshot;

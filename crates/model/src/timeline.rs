@@ -105,7 +105,7 @@ impl Timeline {
                 }
             }
         }
-        self.keep_longest(&out[first..]);
+        self.keep_longest(out.get(first..).unwrap_or_default());
     }
 
     /// Ends everything at `now_ns`, with how many events were `lost`. `runs`:
@@ -129,7 +129,7 @@ impl Timeline {
         for (group, quota) in quotas.into_iter().filter(|(_, quota)| quota.cpus > 0) {
             out.push(quota.slice(group, now_ns));
         }
-        self.keep_longest(&out[first..]);
+        self.keep_longest(out.get(first..).unwrap_or_default());
         let ended = std::mem::take(&mut self.ended).into_iter();
         Summary {
             began_ns: self.began_ns,

@@ -115,9 +115,9 @@ pub fn identify(process: &ProcessFact) -> Identity {
 /// How many `-numa node` there are; without any the guest has one node.
 fn qemu_nodes(args: &[String]) -> u32 {
     let options = args
-        .windows(2)
-        .filter(|pair| pair[0].trim_start_matches('-') == "numa");
-    let nodes = options.filter(|pair| pair[1].split(',').next() == Some("node"));
+        .array_windows()
+        .filter(|[option, _]| option.trim_start_matches('-') == "numa");
+    let nodes = options.filter(|[_, value]| value.split(',').next() == Some("node"));
     u32::try_from(nodes.count()).unwrap_or(u32::MAX).max(1)
 }
 
@@ -204,8 +204,7 @@ fn by_options(args: &[String]) -> Option<Vmm> {
 /// Of QEMU's only the first is an option (7.2 refuses "-name=x" as unknown),
 /// so the second does no harm there.
 fn option<'a>(args: &'a [String], names: &[&str]) -> Option<&'a str> {
-    let value_at = |at: usize| -> Option<&'a str> {
-        let arg = args[at].as_str();
+    let value_at = |(at, arg): (usize, &'a String)| -> Option<&'a str> {
         let rest = names.iter().find_map(|name| arg.strip_prefix(name))?;
         match rest.strip_prefix('=') {
             Some(value) => Some(value),
@@ -213,7 +212,7 @@ fn option<'a>(args: &'a [String], names: &[&str]) -> Option<&'a str> {
             None => None,
         }
     };
-    (0..args.len()).rev().find_map(value_at)
+    args.iter().enumerate().rev().find_map(value_at)
 }
 
 /// The guest's name in QEMU's `-name [guest=]NAME[,process=…][,…]`; a comma in

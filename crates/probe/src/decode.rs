@@ -276,6 +276,7 @@ pub fn residency(key: &abi::ResidencyKey, run_ns: u64) -> Option<ResidencyFact> 
 }
 
 /// Moves as the programs count them, by `enum distance`.
+#[expect(clippy::indexing_slicing, reason = "constants below DISTANCES")]
 pub fn moves(counts: &[u64; abi::DISTANCES as usize]) -> Moves {
     let of = |distance: u32| counts[distance as usize];
     Moves {

@@ -12,18 +12,38 @@
 //! by event, with programs of its own. The objects are compiled once from `bpf/`
 //! by the build script.
 
+// Nothing that is read may be able to end the agent.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::string_slice,
+        clippy::unreachable
+    )
+)]
+
 mod book;
 pub mod decode;
 pub mod facts;
 mod layout;
 mod load;
+#[expect(
+    clippy::indexing_slicing,
+    reason = "maps are named in one list, and all of it was found"
+)]
 mod maps;
+#[expect(
+    clippy::indexing_slicing,
+    reason = "places below what was resized, ways of one bucket"
+)]
 mod memory;
 #[expect(unsafe_code, reason = "flock(2), statfs(2) and access(2)")]
 pub mod pins;
 mod placement;
 pub mod plan;
 mod retired;
+#[expect(clippy::indexing_slicing, reason = "runs of threads are never empty")]
 pub mod source;
 #[expect(unsafe_code, reason = "bpf(2)")]
 mod sys;

@@ -216,7 +216,8 @@ impl Reading {
         for tid in tids {
             self.push(reader, Owner::Vm(vm), tid);
         }
-        vcpus::name_vcpus(&mut self.threads[first..], &fds.vcpu_ids);
+        let new = self.threads.get_mut(first..).unwrap_or_default();
+        vcpus::name_vcpus(new, &fds.vcpu_ids);
         Some(())
     }
 

@@ -26,10 +26,11 @@ impl ExitReason {
         } else {
             (VMX, "vmx")
         };
-        match names.binary_search_by_key(&code, |(code, _)| *code) {
-            Ok(at) => Cow::Borrowed(names[at].1),
-            Err(_) if self.is_svm => svm_range(code),
-            Err(_) => Cow::Owned(format!("{vendor} {code:#x}")),
+        let at = names.binary_search_by_key(&code, |(code, _)| *code);
+        match at.ok().and_then(|at| names.get(at)) {
+            Some((_, name)) => Cow::Borrowed(name),
+            None if self.is_svm => svm_range(code),
+            None => Cow::Owned(format!("{vendor} {code:#x}")),
         }
     }
 

@@ -207,7 +207,7 @@ impl<'a> Table<'a> {
             if last == 0 && shift == 0 {
                 shift = bits(processors);
             }
-            shifts[last..].fill(shift);
+            shifts.iter_mut().skip(last).for_each(|to| *to = shift);
             sub_leaves += 1;
         }
         let [core_shift, .., package_shift] = shifts;

@@ -96,17 +96,15 @@ impl HostTopology {
     /// package, which is none for the scheduler either (`match_llc`,
     /// arch/x86/kernel/smpboot.c, v6.12).
     pub fn new(facts: &[CpuFact], online: &CpuSet) -> Self {
+        let unknown = |cpu| online.contains(cpu).then(HostPlace::default);
         let mut host = Self {
             online: online.clone(),
             places: online
                 .iter()
                 .last()
-                .map_or_else(Vec::new, |last| vec![None; last as usize + 1]),
+                .map_or_else(Vec::new, |last| (0..=last).map(unknown).collect()),
             ..Self::default()
         };
-        for cpu in online.iter() {
-            host.places[cpu as usize] = Some(HostPlace::default());
-        }
         let facts = || facts.iter().filter(|fact| online.contains(fact.cpu));
         for fact in facts() {
             if let Some(node) = fact.node {
@@ -123,7 +121,9 @@ impl HostTopology {
                 core: lowest(fact.core_cpus.as_ref(), online, fact.cpu),
                 thread: None,
             };
-            host.places[fact.cpu as usize] = Some(place);
+            if let Some(known) = host.places.get_mut(fact.cpu as usize) {
+                *known = Some(place);
+            }
         }
         host.group();
         host

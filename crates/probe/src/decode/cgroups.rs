@@ -25,12 +25,8 @@ pub(super) struct Names {
 impl Names {
     /// Keeps a name.
     pub(super) fn learn(&mut self, record: &abi::CgroupNameRecord) {
-        let end = record
-            .name
-            .iter()
-            .position(|byte| *byte == 0)
-            .unwrap_or(record.name.len());
-        let name = String::from_utf8_lossy(&record.name[..end]);
+        let mut parts = record.name.split(|byte| *byte == 0);
+        let name = String::from_utf8_lossy(parts.next().unwrap_or_default());
         if self
             .names
             .get(&record.id)

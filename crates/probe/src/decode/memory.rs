@@ -85,6 +85,7 @@ fn vm_of(owner: abi::Owner) -> VmKey {
 }
 
 /// One entry of the map `discards`.
+#[expect(clippy::indexing_slicing, reason = "constants, one for each sum")]
 pub fn discards(sums: &abi::Discards) -> DiscardsFact {
     let of = |kind: u32| {
         let at = kind as usize;

@@ -43,18 +43,18 @@ impl<'a> Records<'a> {
     fn next_record(&mut self) -> Result<Record<'a>, Error> {
         let offset = self.offset;
         let broken = |what| Error::Record { offset, what };
-        let rest = &self.stream[offset..];
+        let rest = self.stream.get(offset..).unwrap_or_default();
         let (head, _) =
             abi::RecordHead::ref_from_prefix(rest).map_err(|_| broken("no record's head"))?;
         let size = head.size as usize;
-        if size < size_of::<abi::RecordHead>() || !size.is_multiple_of(8) || size > rest.len() {
-            return Err(broken("impossible size"));
-        }
+        let is_whole = size >= size_of::<abi::RecordHead>() && size.is_multiple_of(8);
+        let bytes = rest.get(..size).filter(|_| is_whole);
+        let bytes = bytes.ok_or_else(|| broken("impossible size"))?;
         self.offset += size;
         Ok(Record {
             kind: head.kind,
             offset,
-            bytes: &rest[..size],
+            bytes,
         })
     }
 }
@@ -88,6 +88,7 @@ impl Buffer {
     }
 
     /// Room for at least `bytes` more.
+    #[expect(clippy::indexing_slicing, reason = "there is more room than is used")]
     pub fn room(&mut self, bytes: usize) -> &mut [u8] {
         let needed = (self.used + bytes).div_ceil(8);
         if self.words.len() < needed {
@@ -102,6 +103,10 @@ impl Buffer {
     }
 
     /// All that was read.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "no more is read than there is room"
+    )]
     pub fn bytes(&self) -> &[u8] {
         &self.words.as_bytes()[..self.used]
     }
