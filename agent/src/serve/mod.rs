@@ -47,6 +47,7 @@ use crowd::{Crowd, Place};
 use gate::Gate;
 pub use gate::{bearer, credentials};
 use routes::Answer;
+pub use routes::accepts_gzip;
 pub use web::Web;
 use web_config::WebConfig;
 pub use web_config::{ReadText, check_web_config};

@@ -164,7 +164,7 @@ fn set(response: &mut Answer, name: HeaderName, value: HeaderValue) {
 
 /// Whether an `Accept-Encoding` header takes gzip: it is named, or all are
 /// taken, and not with quality 0.
-fn accepts_gzip(header: &HeaderValue) -> bool {
+pub fn accepts_gzip(header: &HeaderValue) -> bool {
     let codings = header.to_str().unwrap_or_default().split(',');
     codings
         .map(|coding| coding.split_once(';').unwrap_or((coding, "")))

@@ -10,12 +10,13 @@
 //! a guest       cpuid
 //! a VMM         command_line
 //! Kubernetes    pods
-//! a client      authorization
+//! a client      accept · authorization
 //! the user      config · web_config
 //! ```
 
 #![forbid(unsafe_code)]
 
+pub mod accept;
 pub mod authorization;
 pub mod cgroup_path;
 pub mod cgroupfs;
@@ -36,7 +37,8 @@ pub mod web_config;
 pub type Target = fn(&[u8]);
 
 /// All targets by name, which is also that of their module and their corpus.
-pub const TARGETS: [(&str, Target); 15] = [
+pub const TARGETS: [(&str, Target); 16] = [
+    ("accept", accept::accept),
     ("authorization", authorization::authorization),
     ("cgroup_path", cgroup_path::cgroup_path),
     ("cgroupfs", cgroupfs::cgroupfs),
