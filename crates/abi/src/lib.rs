@@ -133,6 +133,12 @@ mirror! {
         vcpu_id: u32,
         pcpu: u32,
     }
+    /// `struct vcpu_key`: key of map `ended_vcpus`.
+    vcpu_key => VcpuKey {
+        owner: Owner,
+        vcpu_id: u32,
+        pad: u32,
+    }
     /// `struct record_head`: what each record begins with.
     record_head => RecordHead {
         kind: u32,
@@ -242,6 +248,20 @@ mirror! {
         wait_ns: u64,
         guest_ns: u64,
     }
+    /// `struct book_key`: key of map `book`.
+    book_key => BookKey {
+        start_ns: u64,
+        tgid: u32,
+        edition: u32,
+        page: u32,
+        pad: u32,
+    }
+    /// `struct book_page`: value of map `book`.
+    book_page => BookPage {
+        pages: u32,
+        len: u32,
+        bytes: [u8; BOOK_PAGE_LEN],
+    }
     /// `struct memory_record`.
     memory_record => MemoryRecord {
         head: RecordHead,
@@ -262,26 +282,6 @@ mirror! {
     memslots_record => MemslotsRecord {
         head: RecordHead,
         owner: Owner,
-    }
-    /// `struct vcpu_key`: key of map `ended_vcpus`.
-    vcpu_key => VcpuKey {
-        owner: Owner,
-        vcpu_id: u32,
-        pad: u32,
-    }
-    /// `struct book_key`: key of map `book`.
-    book_key => BookKey {
-        start_ns: u64,
-        tgid: u32,
-        edition: u32,
-        page: u32,
-        pad: u32,
-    }
-    /// `struct book_page`: value of map `book`.
-    book_page => BookPage {
-        pages: u32,
-        len: u32,
-        bytes: [u8; BOOK_PAGE_LEN],
     }
     /// `struct ram_range`.
     ram_range => RamRange {
