@@ -64,6 +64,8 @@ pub struct Collector {
     failures: u64,
     /// How often a VM's RAM could not be found.
     ram_unread: u64,
+    /// How often a VM's process could not be asked what it is.
+    process_unread: u64,
     read_ns: Option<u64>,
     /// When the last reading that worked was taken, ns since the start.
     at_ns: u64,
@@ -113,6 +115,7 @@ impl Collector {
             failure: String::new(),
             failures: 0,
             ram_unread: 0,
+            process_unread: 0,
             read_ns: None,
             at_ns: 0,
         })
@@ -223,7 +226,8 @@ impl Collector {
         }
         for _ in 0..ROUNDS {
             for vm in self.fleet.strangers(&facts) {
-                self.fleet.admit(vm, &self.who_is(vm, &facts), &facts);
+                let process = self.who_is(vm, &facts);
+                self.fleet.admit(vm, &process, &facts);
             }
             let cgroups = self.cgroups.as_ref().ok();
             let watched = self.fleet.watched(&facts, |path| cgroups?.id_of(path));
@@ -273,8 +277,9 @@ impl Collector {
 
     /// What a VM's process said of itself; where it is gone already, what is
     /// known from its threads.
-    fn who_is(&self, vm: VmKey, facts: &Facts) -> ProcessFact {
+    fn who_is(&mut self, vm: VmKey, facts: &Facts) -> ProcessFact {
         virtlens_host::process(&self.root, vm.tgid).unwrap_or_else(|error| {
+            self.process_unread += 1;
             tracing::debug!(pid = vm.tgid, %error, "a VM's process cannot be asked");
             let own = facts
                 .threads

@@ -61,20 +61,36 @@ impl Placement {
         if self.mark.as_ref() == Some(&mark) {
             return false;
         }
-        self.mark = Some(mark);
-        match virtlens_host::topology(root, &mut self.losses) {
+        let mut losses = Losses::default();
+        let host = virtlens_host::topology(root, &mut losses);
+        let is_new = match host {
             Ok(host) => {
-                self.host = host;
                 self.failure.clear();
+                let is_new = self.host != host;
+                self.host = host;
+                is_new
             }
-            Err(error) => self.failure = error.to_string(),
-        }
-        true
+            Err(error) => {
+                losses.count(&error);
+                self.failure = error.to_string();
+                false
+            }
+        };
+        // What could not be read is asked for again.
+        self.mark = (losses == Losses::default()).then_some(mark);
+        self.losses.add(losses);
+        is_new
     }
 
     /// The host's topology as last read.
     pub fn host(&self) -> &HostTopology {
         &self.host
+    }
+
+    /// How much of the host's topology could not be read.
+    pub fn lost(&self) -> u64 {
+        let lost = self.losses;
+        lost.races + lost.denied + lost.unparsed + lost.over_limit
     }
 
     /// Why the host's topology is not known; empty if it is.

@@ -1,15 +1,13 @@
 //! Births and deaths: of threads, of pids, of VMs.
 
-use std::collections::HashMap;
 use std::fs;
-use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
-use virtlens_export::{Agent, Format, Process, Reading};
-use virtlens_model::snapshot::{Role, Snapshot};
+use virtlens_model::snapshot::Role;
 use virtlens_tests::{Minivm, need};
 
+use crate::exposed::Counters;
 use crate::reader::{self, MS, assert_close, cpu_ns, find, vm};
 
 /// 11 threads that each live some 50 ms, all between two readings.
@@ -71,7 +69,7 @@ fn no_counter_falls_over_500_starts_and_stops() {
         return;
     }
     let mut collector = reader::collector();
-    let mut seen: HashMap<String, f64> = HashMap::new();
+    let mut counters = Counters::default();
     let mut known = 0;
     for round in 0..50 {
         // Every second round under the names of the one before.
@@ -84,45 +82,11 @@ fn no_counter_falls_over_500_starts_and_stops() {
             .iter()
             .filter(|guest| find(&snapshot, guest.pid()).is_some())
             .count();
-        compare(&mut seen, &snapshot);
+        counters.follow(&snapshot);
         guests.truncate(5);
-        compare(&mut seen, &collector.collect());
+        counters.follow(&collector.collect());
         drop(guests);
-        compare(&mut seen, &collector.collect());
+        counters.follow(&collector.collect());
     }
     assert_eq!(known, 500, "every VM was seen while it ran");
-}
-
-fn exposition(snapshot: &Snapshot) -> String {
-    let agent = Agent {
-        version: "",
-        revision: "",
-        rustversion: "",
-        collection_ns: 0,
-        process: Process::default(),
-    };
-    let reading = Arc::new(Reading {
-        snapshot: Arc::new(snapshot.clone()),
-        agent,
-    });
-    let mut text = String::new();
-    virtlens_export::encode(&reading, Format::Text, &mut text);
-    text
-}
-
-fn compare(seen: &mut HashMap<String, f64>, snapshot: &Snapshot) {
-    let text = exposition(snapshot);
-    let samples = text.lines().filter(|line| !line.starts_with('#'));
-    for line in samples.filter(|line| line.starts_with("virtlens_")) {
-        let (series, value) = line.rsplit_once(' ').expect("a sample has a value");
-        let value: f64 = value.parse().expect("a sample's value is a number");
-        if series
-            .split('{')
-            .next()
-            .is_some_and(|name| name.ends_with("_total"))
-        {
-            let before = seen.insert(series.to_owned(), value).unwrap_or(0.0);
-            assert!(value >= before, "{series} fell from {before} to {value}");
-        }
-    }
 }

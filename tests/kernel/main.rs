@@ -6,10 +6,12 @@
 
 #![expect(unsafe_code, reason = "mounts, capabilities and signals")]
 
+mod broken;
 mod capabilities;
 mod conservation;
 mod degraded;
 mod doctor;
+mod exposed;
 mod identity;
 mod lifecycle;
 mod mounts;

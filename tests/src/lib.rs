@@ -5,6 +5,7 @@
 //! - things to observe: a [`Minivm`] that does what it is told, a real
 //!   [`Qemu`], cgroups with a quota ([`TestCgroup`]);
 //! - a [`Bpffs`] on which an agent is alone;
+//! - a [`FaultyHost`], whose files fail when they are told to;
 //! - a cluster's API server without the rest of it ([`ApiServer`]);
 //! - oracles to compare with: [`process`] reads what the kernel shows in /proc;
 //! - a judge of expositions ([`promtool`]) and a reader of traces ([`perfetto`]);
@@ -22,6 +23,7 @@ mod api_server;
 mod binary;
 mod bpffs;
 mod cgroup;
+mod faulty;
 pub mod grafana;
 mod launch;
 mod minivm;
@@ -38,6 +40,7 @@ pub use api_server::ApiServer;
 pub use binary::binary;
 pub use bpffs::Bpffs;
 pub use cgroup::{TestCgroup, Throttling, cgroupfs_pod_path, systemd_pod_path, unique_pod_uid};
+pub use faulty::{Fault, FaultyHost};
 pub use launch::Launch;
 pub use minivm::{Minivm, Receipt, Status, Thread, Vcpu};
 pub use qemu::Qemu;

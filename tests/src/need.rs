@@ -98,6 +98,18 @@ pub fn kvm() -> Result<(), Missing> {
     })
 }
 
+/// A /dev/fuse that can be opened, for a [`FaultyHost`](crate::FaultyHost).
+///
+/// # Errors
+/// It is absent or forbidden.
+pub fn fuse() -> Result<(), Missing> {
+    let opened = OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    opened.map(drop).map_err(|error| Missing {
+        need: "fuse",
+        cause: format!("/dev/fuse: {error}"),
+    })
+}
+
 /// To be allowed bpf(2): a map can be made.
 ///
 /// # Errors

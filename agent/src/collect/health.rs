@@ -41,6 +41,14 @@ impl Collector {
                 count: self.ram_unread,
             },
             Dropped {
+                reason: "process_unread",
+                count: self.process_unread,
+            },
+            Dropped {
+                reason: "topology_unread",
+                count: self.placement.lost(),
+            },
+            Dropped {
                 reason: "failed_readings",
                 count: self.failures,
             },

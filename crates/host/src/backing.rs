@@ -1,11 +1,12 @@
 //! What is behind pieces of a process's address space.
 
-use std::fs;
-
 use virtlens_model::memory::{Backing, Piece, RamPiece};
 
 use crate::error::Error;
-use crate::root::HostRoot;
+use crate::root::{HostRoot, read};
+
+/// A VMM has some hundred mappings of 100 bytes; `vm.max_map_count` allows 65 530.
+const MAPS: usize = 16 << 20;
 
 /// Splits `pieces` of the process `pid` by what is behind them, after its
 /// /proc/PID/maps; what is not mapped is left out. A piece
@@ -15,9 +16,7 @@ use crate::root::HostRoot;
 /// When the process is gone, or may not be asked.
 pub fn backing(root: &HostRoot, pid: u32, pieces: &[Piece]) -> Result<Vec<RamPiece>, Error> {
     let path = root.proc_of(pid, "maps");
-    // As long as the process likes: vm.max_map_count bounds it.
-    let maps = fs::read(&path).map_err(|source| Error::io(&path, source))?;
-    Ok(parse_backing(&maps, pieces))
+    Ok(parse_backing(&read(&path, MAPS)?, pieces))
 }
 
 /// Splits `pieces` as [`backing`] does, after the text of a `maps` file. Lines

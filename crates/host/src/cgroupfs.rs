@@ -308,10 +308,15 @@ impl Cgroups {
         let mut open = vec![path.trim_end_matches('/').to_owned()];
         let mut visited = 0;
         while let Some(above) = open.pop() {
-            let entries = self
-                .dir(&self.cpu, &above)
-                .and_then(|dir| fs::read_dir(&dir).map_err(|source| Error::io(&dir, source)));
-            for entry in losses.keep(entries).into_iter().flatten().flatten() {
+            let Some(dir) = losses.keep(self.dir(&self.cpu, &above)) else {
+                continue;
+            };
+            let failed = |source| Error::io(&dir, source);
+            let entries = losses.keep(fs::read_dir(&dir).map_err(failed));
+            for entry in entries.into_iter().flatten() {
+                let Some(entry) = losses.keep(entry.map_err(failed)) else {
+                    break;
+                };
                 if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     continue;
                 }
@@ -337,13 +342,14 @@ impl Cgroups {
 /// One cgroup's `tasks`, `cgroup.threads` or `cgroup.procs`.
 fn read_threads(list: &Path) -> Result<Members, Error> {
     let (mut bytes, cut) = read_start(list, THREAD_LIST)?;
-    if cut {
-        // The last line may be half a number.
-        let end = bytes.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
-        bytes.truncate(end);
-    }
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n');
+    let whole = whole.map_or(0, |last| last + 1);
+    let is_half = whole < bytes.len();
+    // The last line may be half a number.
+    bytes.truncate(whole);
     let mut members = parse_threads(&bytes);
     members.losses.over_limit += u64::from(cut);
+    members.losses.unparsed += u64::from(is_half && !cut);
     Ok(members)
 }
 

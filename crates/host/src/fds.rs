@@ -60,6 +60,8 @@ pub struct VmScan {
     pub vms: Vec<(u32, VmFds)>,
     /// Kernel threads named `vhost-N`.
     pub vhost_kthreads: Vec<u32>,
+    /// Processes that live, and could not be looked at.
+    pub unread: BTreeSet<u32>,
     /// What could not be looked at.
     pub losses: Losses,
 }
@@ -82,12 +84,13 @@ pub fn vm_fds(root: &HostRoot, pid: u32) -> Result<VmFds, Error> {
         is_cut,
         ..VmFds::default()
     };
-    for link in numbers.iter().filter_map(|fd| kvm_link(root, pid, *fd)) {
-        match link {
-            KvmLink::Vm => fds.has_vm = true,
-            KvmLink::Vcpu(id) => {
+    for fd in numbers {
+        match kvm_link(root, pid, fd)? {
+            Some(KvmLink::Vm) => fds.has_vm = true,
+            Some(KvmLink::Vcpu(id)) => {
                 fds.vcpu_ids.insert(id);
             }
+            None => {}
         }
     }
     Ok(fds)
@@ -109,7 +112,12 @@ pub fn vm_processes(root: &HostRoot) -> Result<VmScan, Error> {
             Ok(Found::VhostKthread) => scan.vhost_kthreads.push(pid),
             Ok(Found::Nothing) => {}
             Ok(Found::TooMany) => scan.losses.over_limit += 1,
-            Err(error) => scan.losses.count(&error),
+            Err(error) => {
+                scan.losses.count(&error);
+                if !error.is_gone() {
+                    scan.unread.insert(pid);
+                }
+            }
         }
     }
     Ok(scan)
@@ -135,8 +143,10 @@ fn look_at(root: &HostRoot, pid: u32) -> Result<Found, Error> {
             Found::Nothing
         });
     }
-    if numbers.iter().any(|fd| kvm_link(root, pid, *fd).is_some()) {
-        return vm_fds(root, pid).map(Found::Vm);
+    for fd in numbers {
+        if kvm_link(root, pid, fd)?.is_some() {
+            return vm_fds(root, pid).map(Found::Vm);
+        }
     }
     Ok(if is_cut {
         Found::TooMany
@@ -146,9 +156,13 @@ fn look_at(root: &HostRoot, pid: u32) -> Result<Found, Error> {
 }
 
 /// What a descriptor is; one that was closed meanwhile is nothing.
-fn kvm_link(root: &HostRoot, pid: u32, fd: u32) -> Option<KvmLink> {
-    let link = fs::read_link(root.proc(format!("{pid}/fd/{fd}"))).ok()?;
-    parse_kvm_link(link.as_os_str().as_encoded_bytes())
+fn kvm_link(root: &HostRoot, pid: u32, fd: u32) -> Result<Option<KvmLink>, Error> {
+    let path = root.proc(format!("{pid}/fd/{fd}"));
+    match fs::read_link(&path).map_err(|source| Error::io(&path, source)) {
+        Ok(link) => Ok(parse_kvm_link(link.as_os_str().as_encoded_bytes())),
+        Err(error) if error.is_gone() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// What the target of a /proc/PID/fd link says. `kvm-vcpu-stats:N` (since

@@ -5,7 +5,7 @@ use std::fs;
 use virtlens_model::facts::{Comm, ProcessFact};
 
 use crate::error::Error;
-use crate::root::{HostRoot, SMALL_FILE, read, read_start};
+use crate::root::{HostRoot, SMALL_FILE, read_as, read_start};
 
 /// Reads a process's file, arguments and name.
 ///
@@ -32,8 +32,9 @@ pub fn process(root: &HostRoot, pid: u32) -> Result<ProcessFact, Error> {
 
 /// The name of a process's first thread.
 pub(crate) fn comm(root: &HostRoot, pid: u32) -> Result<Comm, Error> {
-    let bytes = read(&root.proc_of(pid, "comm"), SMALL_FILE)?;
-    Ok(Comm::new(bytes.strip_suffix(b"\n").unwrap_or(&bytes)))
+    read_as(&root.proc_of(pid, "comm"), "a name", |bytes| {
+        bytes.strip_suffix(b"\n").map(Comm::new)
+    })
 }
 
 /// The arguments of a `cmdline` file: each ends with a NUL. Bytes that are not

@@ -94,14 +94,17 @@ pub(crate) fn read(path: &Path, limit: usize) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// A whole small file, parsed.
+/// A whole small file, parsed. The kernel ends all of them with a newline: without it
+/// the last number may be half of one.
 pub(crate) fn read_as<T>(
     path: &Path,
     expected: &'static str,
     parse: impl FnOnce(&[u8]) -> Option<T>,
 ) -> Result<T, Error> {
     let bytes = read(path, SMALL_FILE)?;
-    parse(&bytes).ok_or_else(|| Error::unparsable(path, expected, &bytes))
+    let whole = Some(&bytes[..]).filter(|bytes| bytes.ends_with(b"\n"));
+    let parsed = whole.and_then(parse);
+    parsed.ok_or_else(|| Error::unparsable(path, expected, &bytes))
 }
 
 /// The numbers among the names of a directory (the processes of /proc, the

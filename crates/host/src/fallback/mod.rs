@@ -17,7 +17,7 @@ mod retired;
 mod threads;
 mod vcpus;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
@@ -51,11 +51,10 @@ pub struct ProcSource {
     ticks_per_s: u64,
     /// When the whole host was last looked at; `None` = look now.
     scanned: Option<Instant>,
-    /// Processes that hold KVM's descriptors.
-    vmms: BTreeSet<u32>,
+    /// Processes that hold KVM's descriptors, by pid.
+    vmms: BTreeMap<u32, Vmm>,
     vhost_kthreads: Vec<u32>,
-    /// With their paths; `None` where there is no such cgroup any more.
-    watched: HashMap<WatchedCgroup, Option<String>>,
+    watched: HashMap<WatchedCgroup, Watched>,
     retired: Retired,
     losses: Losses,
 }
@@ -68,7 +67,7 @@ impl ProcSource {
             root,
             cgroups,
             scanned: None,
-            vmms: BTreeSet::new(),
+            vmms: BTreeMap::new(),
             vhost_kthreads: Vec::new(),
             watched: HashMap::new(),
             retired: Retired::default(),
@@ -85,13 +84,16 @@ impl ProcSource {
             if self.watched.contains_key(one) {
                 continue;
             }
-            let path = known.remove(one).unwrap_or_else(|| {
+            let place = known.remove(one).unwrap_or_else(|| {
                 is_new = true;
                 let path = self.cgroups.path_of(one.cgroup);
                 self.losses.races += u64::from(path.is_none());
-                path
+                Watched {
+                    is_missing: path.is_none(),
+                    path,
+                }
             });
-            self.watched.insert(*one, path);
+            self.watched.insert(*one, place);
         }
         is_new || !known.is_empty()
     }
@@ -126,24 +128,28 @@ impl ProcSource {
         self.find_vmms()?;
         let mut reader = ThreadReader::new(&self.root, &self.cgroups, self.ticks_per_s);
         let mut reading = Reading::default();
-        for pid in self.vmms.clone() {
-            if reading.read_vmm(&self.root, &mut reader, pid).is_none() {
-                self.vmms.remove(&pid);
+        self.vmms.retain(|pid, vmm| {
+            let lives = vmm.look(&self.root, &mut reader, *pid);
+            if lives {
+                reading.read_vmm(&self.root, &mut reader, *pid, vmm);
             }
-        }
+            lives
+        });
         for tid in &self.vhost_kthreads {
             reading.read_vhost_kthread(&self.root, &mut reader, *tid);
         }
-        for (watched, path) in &mut self.watched {
-            let Some(found) = path else { continue };
-            if self.cgroups.id_of(found) == Some(watched.cgroup) {
-                reading.read_members(&self.cgroups, &mut reader, *watched, found);
-            } else {
-                reader.losses.races += 1;
-                *path = None;
+        for (watched, place) in &mut self.watched {
+            let Some(path) = &place.path else { continue };
+            let was_missing = place.is_missing;
+            place.is_missing = self.cgroups.id_of(path) != Some(watched.cgroup);
+            if !place.is_missing {
+                reading.read_members(&self.cgroups, &mut reader, *watched, path);
             }
+            // Once: what is gone for good stays here as long as its VM is shown.
+            reader.losses.races += u64::from(place.is_missing && !was_missing);
         }
-        let cgroups = reader.cgroup_facts(self.watched.values().flatten());
+        let paths = self.watched.values().filter_map(|one| one.path.as_ref());
+        let cgroups = reader.cgroup_facts(paths);
         self.losses.add(reader.losses);
         self.retire(&reading);
         Ok(Facts {
@@ -174,10 +180,58 @@ impl ProcSource {
         }
         let scan = vm_processes(&self.root)?;
         self.losses.add(scan.losses);
-        self.vmms = scan.vms.iter().map(|(pid, _)| *pid).collect();
+        let mut known = std::mem::take(&mut self.vmms);
+        known.retain(|pid, _| scan.unread.contains(pid));
+        let found = scan.vms.into_iter();
+        self.vmms = known;
+        self.vmms
+            .extend(found.map(|(pid, fds)| (pid, Vmm::new(fds))));
         self.vhost_kthreads = scan.vhost_kthreads;
         self.scanned = Some(Instant::now());
         Ok(())
+    }
+}
+
+/// Where a watched cgroup is.
+#[derive(Debug)]
+struct Watched {
+    /// `None` where it was gone before it was found.
+    path: Option<String>,
+    /// Whether it was not there at the last reading.
+    is_missing: bool,
+}
+
+/// A process that held KVM's descriptors when it was last looked at.
+#[derive(Debug)]
+struct Vmm {
+    fds: VmFds,
+    /// When it started, ns since boot; `None` before the first look.
+    start_ns: Option<u64>,
+}
+
+impl Vmm {
+    fn new(fds: VmFds) -> Self {
+        Self {
+            fds,
+            start_ns: None,
+        }
+    }
+
+    /// Looks what it holds now; false if the process has ended. What cannot be read is
+    /// as it was: a file that is closed for a moment ends no VM.
+    fn look(&mut self, root: &HostRoot, reader: &mut ThreadReader, pid: u32) -> bool {
+        let (fds, started) = (vm_fds(root, pid), reader.started(pid));
+        let is_gone = |error: Option<&Error>| error.is_some_and(Error::is_gone);
+        let has_ended = is_gone(fds.as_ref().err()) && is_gone(started.as_ref().err());
+        let started = reader.losses.keep(started);
+        if has_ended || started.is_some_and(|started| started.is_none()) {
+            return false;
+        }
+        self.start_ns = started.flatten().or(self.start_ns);
+        if let Some(fds) = reader.losses.keep(fds) {
+            self.fds = fds;
+        }
+        true
     }
 }
 
@@ -191,34 +245,32 @@ struct Reading {
 }
 
 impl Reading {
-    /// Reads a VMM's threads; `None` if the process is none any more.
-    fn read_vmm(&mut self, root: &HostRoot, reader: &mut ThreadReader, pid: u32) -> Option<()> {
-        let fds: VmFds = reader.losses.keep(vm_fds(root, pid))?;
-        reader.losses.over_limit += u64::from(fds.is_cut);
-        if fds.vcpu_ids.is_empty() {
-            // A VM without vCPUs runs nothing (libvirt asks KVM so what it
-            // can do); it may get some yet.
-            return fds.has_vm.then_some(());
-        }
-        let start_ns = reader.start_ns(pid)?;
+    /// Reads a VMM's threads.
+    fn read_vmm(&mut self, root: &HostRoot, reader: &mut ThreadReader, pid: u32, vmm: &Vmm) {
+        reader.losses.over_limit += u64::from(vmm.fds.is_cut);
+        // A VM without vCPUs runs nothing (libvirt asks KVM so what it can do).
+        let Some(start_ns) = vmm.start_ns.filter(|_| !vmm.fds.vcpu_ids.is_empty()) else {
+            return;
+        };
         let vm = VmKey {
             start_ns,
             tgid: pid,
         };
         self.vms.push(VmFact {
             vm,
-            vcpus: fds.vcpus(),
+            vcpus: vmm.fds.vcpus(),
         });
         let first = self.threads.len();
         let tasks = numbered(&root.proc_of(pid, "task"), MAX_THREADS);
-        let (tids, is_cut) = reader.losses.keep(tasks)?;
+        let Some((tids, is_cut)) = reader.losses.keep(tasks) else {
+            return;
+        };
         reader.losses.over_limit += u64::from(is_cut);
         for tid in tids {
             self.push(reader, Owner::Vm(vm), tid);
         }
         let new = self.threads.get_mut(first..).unwrap_or_default();
-        vcpus::name_vcpus(new, &fds.vcpu_ids);
-        Some(())
+        vcpus::name_vcpus(new, &vmm.fds.vcpu_ids);
     }
 
     /// Reads a `vhost-N` kernel thread, if N is a thread of a VM.

@@ -84,10 +84,11 @@ impl<'a> ThreadReader<'a> {
         })
     }
 
-    /// When a process started, ns since boot.
-    pub(super) fn start_ns(&mut self, pid: u32) -> Option<u64> {
-        let stat = self.losses.keep(read_stat(self.root, pid))?;
-        Some(ns(stat.start_ticks, self.ticks_per_s))
+    /// When a process started, ns since boot; `None` where it has ended and waits for
+    /// its parent.
+    pub(super) fn started(&self, pid: u32) -> Result<Option<u64>, Error> {
+        let stat = read_stat(self.root, pid)?;
+        Ok((!stat.has_ended).then(|| ns(stat.start_ticks, self.ticks_per_s)))
     }
 
     fn cgroup(&mut self, file: &Path) -> Result<CgroupId, Error> {

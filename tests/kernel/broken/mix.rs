@@ -1,0 +1,111 @@
+//! Any mix of faults.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use virtlens_tests::{Agent, Fault, FaultyHost, Minivm, binary};
+
+use super::{hide_btf, ready, vcpus_ns};
+use crate::exposed::Counters;
+
+/// The same numbers in every run: what fails is then a matter of when it is asked.
+struct Dice(u64);
+
+impl Dice {
+    /// Below `end`.
+    fn below(&mut self, end: u64) -> u64 {
+        let next = self.0.wrapping_mul(6_364_136_223_846_793_005);
+        self.0 = next.wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+/// Any file fails in any way at any time; what the kernel would not say of what lives
+/// is left out, for an agent must believe that it is gone.
+fn any_fault(mut dice: Dice) -> impl FnMut(&Path) -> Option<Fault> + Send + 'static {
+    let faults = [
+        Fault::Denied,
+        Fault::Unreadable,
+        Fault::Cut,
+        Fault::Garbage,
+        Fault::Endless,
+        Fault::Slow,
+    ];
+    move |_| {
+        let fault = (dice.below(10) == 0).then(|| dice.below(faults.len() as u64))?;
+        Some(faults[usize::try_from(fault).expect("a small number")])
+    }
+}
+
+/// The program itself: it answers every scrape, no counter falls, and when all is
+/// well again so are its numbers.
+#[test]
+fn in_any_mix_of_faults_every_scrape_is_answered() {
+    if !ready("any_mix_of_faults") {
+        return;
+    }
+    for (with_bpf, seed) in [(true, 7), (false, 11)] {
+        println!("BPF: {with_bpf}, seed {seed}");
+        let mut guest = Minivm::start(["--vcpus", "2", "--name", "mixed"]);
+        let host = FaultyHost::mount();
+        if !with_bpf {
+            host.set(hide_btf);
+        }
+        let mut command = Command::new(binary("virtlens"));
+        command.env_clear().args([
+            "run",
+            "--listen",
+            "127.0.0.1:0",
+            "--no-pin",
+            "--min-age",
+            "1ms",
+        ]);
+        command.arg("--root").arg(host.path());
+        let mut agent = Agent::start(command);
+        let mut counters = Counters::default();
+        counters.follow_text(&agent.get("/metrics"));
+        host.set(any_fault(Dice(seed)));
+        for round in 0..20 {
+            guest.burn_vcpus("all", 1);
+            // Somebody new who is asked who it is.
+            let name = format!("brief-{round}");
+            let _brief = Minivm::start(["--vcpus", "1", "--name", &name]);
+            let answer = agent.get("/metrics");
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+            counters.follow_text(&answer);
+        }
+        let hits = host.heal();
+        println!("{hits} faults");
+        assert!(hits > 5, "{hits} faults are no mix");
+        // Judged by what was found when it was wrong; the next reading is right.
+        let low_ns = vcpus_ns(&guest);
+        let answer = agent.get("/metrics");
+        let told_ns = Duration::from_secs_f64(vcpu_seconds(&answer, "mixed")).as_nanos();
+        let truth_ns = u128::from(low_ns)..=u128::from(vcpus_ns(&guest));
+        assert!(
+            truth_ns.contains(&told_ns),
+            "{told_ns} is not in {truth_ns:?}"
+        );
+        counters.follow_text(&answer);
+        let (code, log) = agent.stop();
+        assert_eq!(code, Some(0), "{log:#?}");
+        assert!(!log.iter().any(|line| line.contains("panic")), "{log:#?}");
+    }
+}
+
+/// What a VM's vCPUs have used, as a scrape has it.
+fn vcpu_seconds(answer: &str, name: &str) -> f64 {
+    let name = format!("vm=\"{name}\"");
+    let is_own = |line: &&str| {
+        line.starts_with("virtlens_cpu_seconds_total{")
+            && line.contains(&name)
+            && line.contains("role=\"vcpu\"")
+    };
+    let line = answer
+        .lines()
+        .find(is_own)
+        .unwrap_or_else(|| panic!("{answer}"));
+    let (_, value) = line.rsplit_once(' ').expect("a sample has a value");
+    value.parse().expect("a sample's value is a number")
+}

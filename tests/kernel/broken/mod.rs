@@ -1,0 +1,368 @@
+//! A host whose files are missing, closed, cut, garbage, endless or slow: a scrape is
+//! answered, what is lost is counted, what is shown is right, and when the fault is
+//! over all is as it was.
+
+mod mix;
+mod place;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+
+use virtlens::collect::{Collector, Options};
+use virtlens_model::snapshot::{Role, Snapshot, Vm};
+use virtlens_tests::process::Schedstat;
+use virtlens_tests::{
+    Fault, FaultyHost, Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid,
+};
+
+use self::place::{Place, dir, file, links, list, maybe};
+use crate::exposed::Counters;
+use crate::reader::{self, cpu_ns, find, threads, vm};
+
+/// What the quota of the pod is, cores.
+const QUOTA: f64 = 0.5;
+
+/// What every reading asks of the machine, with BPF and without.
+const OF_THE_MACHINE: &[Place] = &[
+    file("sys/devices/system/cpu/online"),
+    maybe("sys/devices/system/cpu/*/topology/core_cpus_list"),
+    maybe("sys/devices/system/cpu/*/topology/physical_package_id"),
+    maybe("sys/devices/system/node/online"),
+];
+
+/// What is asked of a VM where there is no BPF.
+const WITHOUT_BPF: &[Place] = &[
+    dir("proc/PID/fd"),
+    links("proc/PID/fd/*"),
+    file("proc/PID/stat"),
+    dir("proc/PID/task"),
+    file("proc/PID/task/*/stat"),
+    maybe("proc/PID/task/*/schedstat"),
+    file("proc/PID/task/*/cgroup"),
+    file("proc/*/status"),
+    file("proc/PID/comm"),
+    dir("POD"),
+    list("POD/tasks"),
+    file("POD/cpu.stat"),
+    maybe("POD/cpu.cfs_quota_us"),
+    maybe("POD/cpu.cfs_period_us"),
+    maybe("POD/cpu.cfs_burst_us"),
+];
+
+/// An agent on a host that can fail, and a VM that works.
+struct Scene {
+    collector: Collector,
+    host: FaultyHost,
+    guest: Minivm,
+    // Behind what runs in it.
+    pod: TestCgroup,
+    counters: Counters,
+    last: Arc<Snapshot>,
+}
+
+impl Scene {
+    fn new(with_bpf: bool) -> Self {
+        let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
+        pod.set_quota(Some(50_000), 100_000);
+        let args = ["--vcpus", "2", "--thread", "io=1", "--name", "steady"];
+        let guest = Minivm::start_launch(Minivm::launch().args(args).cgroup(&pod));
+        let host = FaultyHost::mount();
+        if !with_bpf {
+            host.set(hide_btf);
+        }
+        let mut collector = open(host.path()).expect("nothing is wrong yet");
+        host.heal();
+        let inode = |dir: &Path| fs::metadata(dir).expect("it is there").ino();
+        let shown = host
+            .path()
+            .join(pod.dir().strip_prefix("/").expect("it is absolute"));
+        assert_eq!(inode(&shown), inode(pod.dir()), "the id of a cgroup");
+        let mut scene = Self {
+            last: collector.collect(),
+            collector,
+            host,
+            guest,
+            pod,
+            counters: Counters::default(),
+        };
+        let snapshot = scene.read();
+        let source = if with_bpf { "task_pass" } else { "proc" };
+        let row = snapshot.sources.iter().find(|one| one.name == source);
+        assert!(row.is_some_and(|row| row.up), "{:?}", snapshot.sources);
+        scene.assert_whole(&snapshot);
+        scene
+    }
+
+    /// Reads and judges the host; no counter falls.
+    fn read(&mut self) -> Arc<Snapshot> {
+        let snapshot = self.collector.collect_judged();
+        self.counters.follow(&snapshot);
+        self.last = Arc::clone(&snapshot);
+        snapshot
+    }
+
+    /// What its vCPUs have used, ns.
+    fn truth_ns(&self) -> u64 {
+        vcpus_ns(&self.guest)
+    }
+
+    /// Fails unless all is there and right.
+    #[track_caller]
+    fn assert_whole(&self, snapshot: &Snapshot) {
+        let vm = vm(snapshot, self.guest.pid());
+        assert!(vm.running, "{vm:?}");
+        assert_eq!(threads(vm, Role::Vcpu), 2, "{vm:?}");
+        assert_eq!(vm.quota.first().and_then(|level| level.cores), Some(QUOTA));
+        assert!(vm.vcpus.iter().all(|vcpu| vcpu.wait_ns.is_some()), "{vm:?}");
+        assert!(
+            vm.vcpus.iter().all(|vcpu| vcpu.affinity.is_some()),
+            "{vm:?}"
+        );
+        let topology = vm.topology.as_ref().expect("it was judged");
+        assert!(topology.cpuset.is_some(), "{topology:?}");
+        let source = |name| snapshot.sources.iter().find(|one| one.name == name);
+        assert!(source("topology").expect("it has a row").up);
+    }
+
+    /// Fails if anything that is shown is wrong; much may be missing.
+    #[track_caller]
+    fn assert_honest(&self, vm: &Vm, least_ns: u64) {
+        let told_ns = cpu_ns(vm, Role::Vcpu);
+        let most_ns = self.truth_ns();
+        assert!(
+            (least_ns..=most_ns).contains(&told_ns),
+            "{told_ns} is not in {least_ns}..={most_ns}"
+        );
+        assert!(
+            vm.quota.iter().all(|level| level.cores == Some(QUOTA)),
+            "{:?}",
+            vm.quota
+        );
+        let cpus = cpus();
+        for vcpu in &vm.vcpus {
+            assert!(
+                vcpu.pcpu.is_none_or(|pcpu| (pcpu as usize) < cpus),
+                "{vcpu:?}"
+            );
+            let mask = vcpu.affinity.as_ref().map(|mask| mask.len());
+            assert!(mask.is_none_or(|mask| mask == cpus), "{vcpu:?}");
+            assert!(vcpu.tid.is_none() || vcpu.wait_ns != Some(0), "{vcpu:?}");
+        }
+    }
+
+    /// Whether a path below the root is of a place.
+    fn pattern(&self, place: &Place) -> Vec<String> {
+        let pod = self.pod.dir().strip_prefix("/").expect("it is absolute");
+        let path = place.path.replace("PID", &self.guest.pid().to_string());
+        let path = path.replace("POD", pod.to_str().expect("it is text"));
+        path.split('/').map(str::to_owned).collect()
+    }
+
+    /// Breaks a place for a reading, and looks at what is said then and after it.
+    fn break_at(&mut self, place: &Place, fault: Fault) {
+        let what = format!("{}, {fault:?}", place.path);
+        println!("{what}");
+        let before = Arc::clone(&self.last);
+        let told_ns = cpu_ns(vm(&before, self.guest.pid()), Role::Vcpu);
+        let pattern = self.pattern(place);
+        // Where CPUs are is read when this changes.
+        let mark = Path::new("sys/devices/system/cpu/smt/active");
+        let is_of_cpus = place.path.starts_with("sys/");
+        let (hits, hit) = mpsc::channel();
+        self.host.set(move |path| {
+            if is_of(&pattern, path) {
+                hits.send(()).ok();
+                return Some(fault);
+            }
+            (is_of_cpus && path == mark).then_some(Fault::Empty)
+        });
+        self.guest.burn_vcpus("all", 1);
+        let during = self.read();
+        self.host.heal();
+        assert!(hit.try_recv().is_ok(), "{what}: it is not read");
+        assert_eq!(during.node, before.node, "{what}");
+        if let Some(vm) = find(&during, self.guest.pid()) {
+            self.assert_honest(vm, told_ns);
+        }
+        let low_ns = self.truth_ns();
+        let after = self.read();
+        self.assert_whole(&after);
+        self.assert_honest(vm(&after, self.guest.pid()), low_ns);
+        let is_lost = lost(&after) > lost(&before);
+        let expected = place.kind.is_lost(fault).unwrap_or(is_lost);
+        assert_eq!(is_lost, expected, "{what}: {:?}", after.dropped);
+    }
+}
+
+fn vcpus_ns(guest: &Minivm) -> u64 {
+    let vcpus = guest.ready.vcpus.iter();
+    let of = |tid| Schedstat::read(guest.pid(), tid).expect("no vCPU ends here");
+    vcpus.map(|vcpu| of(vcpu.tid).cpu_ns).sum()
+}
+
+fn open(root: &Path) -> Result<Collector, String> {
+    Collector::open(&Options {
+        root: root.to_owned(),
+        ..Options::default()
+    })
+    .map_err(|error| format!("{error:#}"))
+}
+
+/// All that was lost so far.
+fn lost(snapshot: &Snapshot) -> u64 {
+    snapshot.dropped.iter().map(|one| one.count).sum()
+}
+
+fn is_of(pattern: &[String], path: &Path) -> bool {
+    let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
+    let same = |(wanted, part): (&String, _)| wanted == "*" || *wanted == part;
+    parts.len() == pattern.len() && pattern.iter().zip(parts).all(same)
+}
+
+fn ready(test: &str) -> bool {
+    reader::ready(test) && need::all(test, [need::fuse(), need::cpu_cgroup()])
+}
+
+#[test]
+fn with_bpf_no_file_of_the_machine_can_spoil_a_reading() {
+    if !ready("no_file_of_the_machine") {
+        return;
+    }
+    let mut scene = Scene::new(true);
+    for place in OF_THE_MACHINE {
+        for fault in Fault::ALL {
+            scene.break_at(place, fault);
+        }
+    }
+}
+
+#[test]
+fn without_bpf_no_file_of_a_vm_can_spoil_a_reading() {
+    if !ready("no_file_of_a_vm") {
+        return;
+    }
+    let mut scene = Scene::new(false);
+    for place in WITHOUT_BPF.iter().chain(OF_THE_MACHINE) {
+        for fault in Fault::ALL {
+            scene.break_at(place, fault);
+        }
+    }
+}
+
+/// What is read when a VM is met for the first time, and by whom.
+const OF_A_NEW_VM: &[Place] = &[
+    file("proc/PID/comm"),
+    file("proc/PID/cmdline"),
+    file("proc/PID/maps"),
+];
+
+/// A VM that cannot be asked who it is is a VM, and has its numbers.
+#[test]
+fn with_bpf_a_new_vm_that_cannot_be_asked_is_measured() {
+    if !ready("cannot_be_asked") {
+        return;
+    }
+    let mut scene = Scene::new(true);
+    let is_counted = |place: &Place, fault| {
+        // Any bytes may be arguments, and none are, too.
+        let is_text = [Fault::Empty, Fault::Cut, Fault::Garbage, Fault::Endless].contains(&fault);
+        place.path == "proc/PID/comm" || !is_text
+    };
+    // Where RAM lies is asked where it is followed.
+    let memory = scene.last.sources.iter().find(|one| one.name == "memory");
+    let is_followed = memory.is_some_and(|memory| memory.up);
+    let is_asked = |place: &&Place| is_followed || place.path != "proc/PID/maps";
+    println!("memory is followed: {is_followed}");
+    for place in OF_A_NEW_VM.iter().filter(is_asked) {
+        for fault in Fault::ALL {
+            let what = format!("{}, {fault:?}", place.path);
+            println!("{what}");
+            // Of one name they would carry on each other's counters.
+            let name = format!("{}-{fault:?}", place.path.replace('/', "-"));
+            let mut guest = Minivm::start(["--vcpus", "2", "--mem", "16M", "--name", &name]);
+            guest.burn_vcpus("all", 2);
+            let wanted = place.path.replace("PID", &guest.pid().to_string());
+            let lost_before = lost(&scene.last);
+            scene
+                .host
+                .set(move |path| (path == Path::new(&wanted)).then_some(fault));
+            for reading in 0..3 {
+                let low_ns = vcpus_ns(&guest);
+                let snapshot = scene.read();
+                let truth_ns = low_ns..=vcpus_ns(&guest);
+                // Where its RAM lies is asked once it is known that it has any.
+                if reading == 1 {
+                    assert!(scene.host.heal() > 0, "{what}: it is not read");
+                }
+                let met = vm(&snapshot, guest.pid());
+                assert_eq!(threads(met, Role::Vcpu), 2, "{what}");
+                let told_ns = cpu_ns(met, Role::Vcpu);
+                assert!(
+                    truth_ns.contains(&told_ns),
+                    "{what}: {told_ns} is not in {truth_ns:?}"
+                );
+                let own = vm(&snapshot, scene.guest.pid());
+                assert_eq!(&*own.vm, "steady", "{what}");
+            }
+            let is_lost = lost(&scene.last) > lost_before;
+            let expected = fault != Fault::Slow && is_counted(place, fault);
+            assert_eq!(is_lost, expected, "{what}: {:?}", scene.last.dropped);
+        }
+    }
+}
+
+/// What is read once, when the agent starts.
+const OF_THE_START: &[&str] = &[
+    "proc",
+    "proc/self/cgroup",
+    "proc/self/mountinfo",
+    "proc/sys/kernel/hostname",
+    "sys/devices/system/cpu/online",
+];
+
+/// It starts with less, or says why it cannot; and starts the next time.
+#[test]
+fn whatever_is_wrong_at_the_start_is_told() {
+    if !ready("wrong_at_the_start") {
+        return;
+    }
+    let guest = Minivm::start(["--vcpus", "2", "--name", "early"]);
+    let host = FaultyHost::mount();
+    for wanted in OF_THE_START {
+        // Each start looks at all of /proc, so not all of them.
+        for fault in [Fault::Denied, Fault::Unreadable, Fault::Cut, Fault::Garbage] {
+            host.set(move |path| hide_btf(path).or((path == Path::new(wanted)).then_some(fault)));
+            match open(host.path()) {
+                Ok(mut collector) => {
+                    let snapshot = collector.collect();
+                    assert_eq!(snapshot.node.cpus as usize, cpus(), "{wanted}, {fault:?}");
+                    let seen = find(&snapshot, guest.pid());
+                    let is_off = snapshot.sources.iter().any(|one| !one.up);
+                    assert!(
+                        seen.is_some() || is_off,
+                        "{wanted}, {fault:?}: silently blind"
+                    );
+                }
+                Err(error) => assert!(
+                    error.contains("cannot read"),
+                    "{wanted}, {fault:?}: {error}"
+                ),
+            }
+            host.heal();
+        }
+    }
+    let snapshot = open(host.path()).expect("nothing is wrong").collect();
+    assert_eq!(threads(vm(&snapshot, guest.pid()), Role::Vcpu), 2);
+}
+
+fn hide_btf(path: &Path) -> Option<Fault> {
+    path.starts_with("sys/kernel/btf").then_some(Fault::Missing)
+}
+
+fn cpus() -> usize {
+    std::thread::available_parallelism()
+        .expect("it is known")
+        .get()
+}

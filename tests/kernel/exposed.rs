@@ -1,0 +1,49 @@
+//! Snapshots as Prometheus sees them: no counter may fall.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use virtlens_export::{Agent, Format, Process, Reading};
+use virtlens_model::snapshot::Snapshot;
+
+/// The highest values of all counters so far.
+#[derive(Debug, Default)]
+pub(crate) struct Counters(HashMap<String, f64>);
+
+impl Counters {
+    /// Takes in a snapshot; panics where a counter has fallen.
+    pub(crate) fn follow(&mut self, snapshot: &Snapshot) {
+        self.follow_text(&exposition(snapshot));
+    }
+
+    /// The same of what an agent answered.
+    pub(crate) fn follow_text(&mut self, text: &str) {
+        let samples = text.lines().filter(|line| line.starts_with("virtlens_"));
+        for line in samples {
+            let (series, value) = line.rsplit_once(' ').expect("a sample has a value");
+            let value: f64 = value.parse().expect("a sample's value is a number");
+            let name = series.split('{').next().unwrap_or_default();
+            if name.ends_with("_total") {
+                let before = self.0.insert(series.to_owned(), value).unwrap_or(0.0);
+                assert!(value >= before, "{series} fell from {before} to {value}");
+            }
+        }
+    }
+}
+
+fn exposition(snapshot: &Snapshot) -> String {
+    let agent = Agent {
+        version: "",
+        revision: "",
+        rustversion: "",
+        collection_ns: 0,
+        process: Process::default(),
+    };
+    let reading = Arc::new(Reading {
+        snapshot: Arc::new(snapshot.clone()),
+        agent,
+    });
+    let mut text = String::new();
+    virtlens_export::encode(&reading, Format::Text, &mut text);
+    text
+}
