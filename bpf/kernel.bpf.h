@@ -222,6 +222,7 @@ struct kvm_memslots {
 	int node_idx;
 };
 struct kvm {
+	struct mm_struct *mm;
 	struct {
 		int counter;
 	} online_vcpus;

@@ -351,6 +351,10 @@ int sample_files(struct bpf_iter__task_file *ctx)
 	if (name.first8 != vcpu_name.first8 || name.text[8] != ':')
 		return 0;
 	vcpu = file->private_data;
+	/* A child of fork has the files too, and is no VMM: KVM serves the address space
+	 * that made the VM alone (kvm_vcpu_ioctl, virt/kvm/kvm_main.c). */
+	if (BPF_CORE_READ(vcpu, kvm, mm) != task->mm)
+		return 0;
 	instance = (__u64)vcpu;
 	vm_owner(task, &record.owner);
 	learn_vm(task, &record.owner);

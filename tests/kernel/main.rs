@@ -19,6 +19,7 @@ mod names;
 mod placement;
 mod prometheus;
 mod reader;
+mod reborn;
 mod shapes;
 mod times;
 mod top;

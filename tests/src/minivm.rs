@@ -156,6 +156,18 @@ impl Minivm {
         )
     }
 
+    /// Forks it; the child holds all its files for so long. The child's pid.
+    pub fn fork(&mut self, ms: u32) -> u32 {
+        let pid = number(&self.command(&format!("fork {ms}")), "pid");
+        u32::try_from(pid).expect("pids are small")
+    }
+
+    /// Turns it into the same program anew, in the same process: another VM.
+    pub fn exec(&mut self) {
+        let ready = self.try_command("exec");
+        self.ready = serde_json::from_value(ready).expect("the ready line has all of Status");
+    }
+
     fn burn(&mut self, line: &str) -> Vec<Receipt> {
         let mut reply = self.command(line);
         serde_json::from_value(reply["burned"].take()).expect("the reply has receipts")

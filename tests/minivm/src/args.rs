@@ -101,6 +101,9 @@ Commands, one per line on stdin; each is answered by one JSON object on stdout,
                                        willneed, free, remove
   punch OFFSET LEN COUNT               fallocate(PUNCH_HOLE) in the memfd, likewise
   trim LEN COUNT                       COUNT times madvise dontneed on memory of its own
+  fork MS                              fork: the child holds all its files for so long
+  exec                                 become the same program anew, in the same process;
+                                       it says that it is ready, as at the first start
   flood on | flood off                 keep the vhost-net device's ring full of frames to
                                        send; off is answered when all are sent
   status                               all threads, modes, CPU clocks

@@ -11,6 +11,7 @@ use crate::helper::spawn_and_end;
 use crate::lifetime;
 use crate::machine::Machine;
 use crate::memory::{Advice, Mapping};
+use crate::rebirth;
 
 /// Short-lived threads of one command: all live at once, so memory bounds them.
 const MAX_SPAWN: u32 = 4096;
@@ -100,6 +101,8 @@ fn obey(machine: &mut Machine<'_>, words: &[&str]) -> anyhow::Result<Value> {
             trim(parse_bytes(len)?, count.into())?;
             Ok(json!({}))
         }
+        ["fork", ms] => Ok(json!({ "pid": rebirth::fork(parse_ms(ms)?)? })),
+        ["exec"] => rebirth::exec().map(|()| json!({})),
         ["flood", "on"] => {
             machine.vhost()?.flood()?;
             Ok(json!({}))

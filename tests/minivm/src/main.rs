@@ -22,6 +22,7 @@ mod kick;
 mod lifetime;
 mod machine;
 mod memory;
+mod rebirth;
 mod rest;
 mod tap;
 mod vcpu;

@@ -1,0 +1,132 @@
+//! Processes that are not what they were: a VMM that forks, one that becomes another
+//! program, pids that belong to somebody else a moment later, pods that move; and a
+//! clock that is set.
+
+use std::fs;
+
+use virtlens_model::snapshot::Role;
+use virtlens_tests::{Minivm, eventually, need};
+
+use crate::exposed::Counters;
+use crate::reader::{self, MS, assert_close, cpu_ns, find, threads, vm};
+
+/// The child has the VM's files too, and is none: the VM is its parent's, and there
+/// is no second one.
+#[test]
+fn a_vmm_that_forks_is_one_vm() {
+    if !reader::ready("a_vmm_that_forks") {
+        return;
+    }
+    let mut guest = Minivm::start(["--vcpus", "2", "--name", "forks"]);
+    let mut before = reader::collector();
+    let mut counters = Counters::default();
+    counters.follow(&before.collect());
+    let child = guest.fork(60_000);
+    let burned: u64 = guest
+        .burn_vcpus("all", 31)
+        .iter()
+        .map(|one| one.cpu_ns)
+        .sum();
+    // One that knew the VM, and one that meets both at once.
+    for collector in [&mut before, &mut reader::collector()] {
+        let snapshot = collector.collect();
+        let found = vm(&snapshot, guest.pid());
+        assert_eq!((&*found.vm, threads(found, Role::Vcpu)), ("forks", 2));
+        assert_close("its vCPUs", cpu_ns(found, Role::Vcpu), burned, 2 * MS);
+        assert!(
+            find(&snapshot, child).is_none(),
+            "{:?}",
+            find(&snapshot, child)
+        );
+    }
+    counters.follow(&before.collect());
+    // SAFETY: kill reads plain numbers; it lives for a minute unless it is ended here.
+    unsafe { libc::kill(child.cast_signed(), libc::SIGKILL) };
+}
+
+/// As QEMU does when it is updated under its guest: same process, other program, all
+/// other threads. What the old ones used stays.
+#[test]
+fn a_vmm_that_becomes_another_program_goes_on() {
+    if !reader::ready("becomes_another_program") {
+        return;
+    }
+    let args = ["--vcpus", "2", "--thread", "io=1", "--name", "updated"];
+    let mut guest = Minivm::start(args);
+    let (mut collector, mut counters) = (reader::collector(), Counters::default());
+    let mut burned = 0;
+    for round in 0..5 {
+        burned += guest
+            .burn_vcpus("all", 23)
+            .iter()
+            .map(|one| one.burned_ns)
+            .sum::<u64>();
+        counters.follow(&collector.collect());
+        guest.exec();
+        let snapshot = collector.collect();
+        counters.follow(&snapshot);
+        let found = vm(&snapshot, guest.pid());
+        let told: Vec<_> = found.vcpus.iter().filter_map(|one| one.tid).collect();
+        let own = guest.ready.vcpus.iter().map(|one| one.tid.unsigned_abs());
+        assert_eq!(told, own.collect::<Vec<_>>(), "round {round}: {found:?}");
+        assert_eq!(&*found.vm, "updated");
+    }
+    // What a thread used last is final once it is freed, after a grace period.
+    eventually("all of the old threads", || {
+        let snapshot = collector.collect();
+        counters.follow(&snapshot);
+        let told = cpu_ns(vm(&snapshot, guest.pid()), Role::Vcpu);
+        assert!(
+            told < burned + 100 * MS,
+            "{told} ns of {burned}: counted twice"
+        );
+        (told >= burned).then_some(())
+    });
+}
+
+const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
+
+/// A VMM that gets the very pid of one that has just ended is another VM: nothing of
+/// the one before is its own, and neither loses anything.
+#[test]
+fn a_vmm_with_the_pid_of_one_before_is_another_vm() {
+    let test = "with_the_pid_of_one_before";
+    let has_pids = fs::exists(LAST_PID).unwrap_or(false);
+    if !reader::ready(test) || !need::all(test, [need::that("ns_last_pid", has_pids, LAST_PID)]) {
+        return;
+    }
+    let (mut collector, mut counters) = (reader::collector(), Counters::default());
+    let mut first = Minivm::start(["--name", "round-0"]);
+    let pid = first.pid();
+    let mut burned = first.burn_vcpus("all", 11)[0].cpu_ns;
+    let mut met = 0;
+    for round in 1..=40 {
+        let snapshot = collector.collect();
+        counters.follow(&snapshot);
+        let at_pid: Vec<_> = snapshot.vms.iter().filter(|vm| vm.pid == pid).collect();
+        let running: Vec<_> = at_pid.iter().filter(|vm| vm.running).collect();
+        let [found] = running[..] else {
+            panic!("one runs: {at_pid:?}")
+        };
+        assert_close(&found.vm, cpu_ns(found, Role::Vcpu), burned, MS);
+        drop(first);
+        let name = format!("round-{round}");
+        first = with_pid(pid, &name);
+        if first.pid() == pid {
+            met += 1;
+        } else {
+            // Somebody was faster: back to the pid with the next.
+            drop(first);
+            first = with_pid(pid, &name);
+            assert_eq!(first.pid(), pid, "twice somebody was faster");
+        }
+        burned = first.burn_vcpus("all", 2 + round)[0].cpu_ns;
+    }
+    println!("{met} of 40 at once");
+}
+
+/// Starts a VMM; its pid is `pid`, if nobody else is given it first.
+fn with_pid(pid: u32, name: &str) -> Minivm {
+    fs::write(LAST_PID, (pid - 1).to_string()).expect("root may set the last pid");
+    Minivm::start(["--vcpus", "1", "--name", name])
+}
