@@ -1,6 +1,5 @@
 //! What the agent still says where the kernel gives less.
 
-use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,19 +7,7 @@ use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::{Quota, Role, Snapshot};
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
 
-use crate::reader::{self, cpu_ns, threads, vm};
-
-/// A tree with the host's /proc, and of /sys only what is named.
-fn host_with(sys: &[&str]) -> tempfile::TempDir {
-    let root = tempfile::tempdir().expect("there is room for a folder");
-    symlink("/proc", root.path().join("proc")).expect("a link can be made");
-    for path in sys {
-        let link = root.path().join(path);
-        std::fs::create_dir_all(link.parent().expect("it is below the root")).expect("a folder");
-        symlink(Path::new("/").join(path), link).expect("a link can be made");
-    }
-    root
-}
+use crate::reader::{self, cpu_ns, host_with, threads, vm};
 
 fn read(root: &Path) -> Arc<Snapshot> {
     let options = Options {

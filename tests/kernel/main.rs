@@ -15,6 +15,7 @@ mod exposed;
 mod identity;
 mod lifecycle;
 mod mounts;
+mod moved;
 mod names;
 mod placement;
 mod prometheus;

@@ -1,5 +1,8 @@
 //! The agent's collector in this process, and how tests ask its snapshots.
 
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
 use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::{Role, Snapshot, Vm};
 use virtlens_tests::need;
@@ -20,6 +23,18 @@ pub(crate) fn collector() -> Collector {
     let pass = pass.expect("it is always told of");
     assert!(pass.up, "the task pass is off: {}", pass.reason);
     collector
+}
+
+/// A tree with the host's /proc, and of /sys only what is named.
+pub(crate) fn host_with(sys: &[&str]) -> tempfile::TempDir {
+    let root = tempfile::tempdir().expect("there is room for a folder");
+    symlink("/proc", root.path().join("proc")).expect("a link can be made");
+    for path in sys {
+        let link = root.path().join(path);
+        std::fs::create_dir_all(link.parent().expect("it is below the root")).expect("a folder");
+        symlink(Path::new("/").join(path), link).expect("a link can be made");
+    }
+    root
 }
 
 /// The VM of a process.
