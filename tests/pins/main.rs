@@ -1,6 +1,8 @@
 //! What counts goes on without the agent, and the next one takes it up: on the running
 //! kernel as root, and by `make test-pins` on each of tests/vm.
 
+#![expect(unsafe_code, reason = "what starts in a cgroup of its own")]
+
 mod again;
 #[path = "../memory/calls.rs"]
 #[allow(dead_code, reason = "the suite of memory asks for more")]
@@ -12,6 +14,7 @@ mod reader;
 mod root;
 mod scene;
 mod scraped;
+mod starved;
 mod upgraded;
 
 use std::fs;

@@ -53,6 +53,11 @@ impl Agent {
         answer
     }
 
+    /// Whether it has ended by itself, or was ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("it is our child").is_some()
+    }
+
     /// Ends it with SIGTERM; its exit code and its log.
     pub fn stop(&mut self) -> (Option<i32>, Vec<String>) {
         let pid = self.child.id().cast_signed();

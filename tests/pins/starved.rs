@@ -1,0 +1,188 @@
+//! The agent's container has no memory left: the kernel ends it, and the next agent
+//! goes on.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use virtlens_tests::{
+    Agent, Launch, Minivm, TestCgroup, binary, cgroupfs_pod_path, eventually, need, unique_pod_uid,
+};
+
+use crate::reader::{self, MS, assert_close};
+use crate::root::Root;
+use crate::run;
+use crate::scraped::{Counters, counters, cpu_ns, not_fallen};
+
+/// A cgroup of the memory controller, on v1 or v2.
+struct Memory {
+    dir: PathBuf,
+    limit: &'static str,
+}
+
+impl Memory {
+    /// Where the controller is, and how its limit is called.
+    fn controller() -> Option<(PathBuf, &'static str)> {
+        let mounts = fs::read_to_string("/proc/mounts").ok()?;
+        let mut mounts = mounts.lines().filter_map(|line| {
+            let mut words = line.split(' ').skip(1);
+            Some((PathBuf::from(words.next()?), words.next()?, words.next()?))
+        });
+        let of_v1 = |(_, kind, options): &(PathBuf, &str, &str)| {
+            *kind == "cgroup" && options.split(',').any(|one| one == "memory")
+        };
+        if let Some((root, ..)) = mounts.clone().find(of_v1) {
+            return Some((root, "memory.limit_in_bytes"));
+        }
+        let (root, ..) = mounts.find(|(_, kind, _)| *kind == "cgroup2")?;
+        fs::write(root.join("cgroup.subtree_control"), "+memory").ok()?;
+        Some((root, "memory.max"))
+    }
+
+    fn new(name: &str) -> Self {
+        let (root, limit) = Self::controller().expect("it is needed");
+        let dir = root.join(format!("virtlens-{name}-{}", std::process::id()));
+        fs::create_dir(&dir).expect("root may make a cgroup");
+        Self { dir, limit }
+    }
+
+    fn set_limit(&self, bytes: u64) {
+        fs::write(self.dir.join(self.limit), bytes.to_string()).expect("it takes a number");
+    }
+
+    /// Has what is started be in it, and be the first whom the kernel ends: so it is
+    /// for pods that may use more than they asked for.
+    fn start_in(&self, mut command: Command) -> Command {
+        let mut procs = self.procs();
+        let enter = move || {
+            procs.write_all(b"0")?;
+            let mut score = fs::OpenOptions::new()
+                .write(true)
+                .open("/proc/self/oom_score_adj")?;
+            score.write_all(b"1000")
+        };
+        // SAFETY: between fork and exec only system calls are made, on a path that
+        // needs no more room than the stack has.
+        unsafe { command.pre_exec(enter) };
+        command
+    }
+
+    fn procs(&self) -> fs::File {
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .open(self.dir.join("cgroup.procs"));
+        file.expect("every cgroup has it")
+    }
+
+    /// Processes that the kernel ended here.
+    fn kills(&self) -> u64 {
+        let files = ["memory.events", "memory.oom_control"].map(|name| self.dir.join(name));
+        let text = files.iter().find_map(|file| fs::read_to_string(file).ok());
+        let text = text.expect("one of them is there");
+        let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        line.expect("since v4.13").parse().expect("it is a number")
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        eventually("its cgroup is empty", || fs::remove_dir(&self.dir).ok());
+    }
+}
+
+/// A process that shares the agent's memory and can take more and more of it.
+fn neighbour(memory: &Memory) -> Minivm {
+    let mut procs = memory.procs();
+    let launch = Launch::new(binary("minivm")).args(["--mem", "64M", "--name", "neighbour"]);
+    // SAFETY: a write to a file that is open.
+    Minivm::start_launch(unsafe { launch.before_exec(move || procs.write_all(b"0")) })
+}
+
+fn ready(test: &str) -> bool {
+    let has_memory = need::that(
+        "memory_cgroup",
+        Memory::controller().is_some(),
+        "no cgroup hierarchy has the memory controller",
+    );
+    reader::ready(test) && need::all(test, [need::cpu_cgroup(), has_memory])
+}
+
+/// Nothing is lost of what happens before, while it is away, and after.
+#[test]
+fn an_agent_that_runs_out_of_memory_has_lost_nothing() {
+    if !ready("runs_out_of_memory") {
+        return;
+    }
+    let root = Root::new();
+    let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
+    let args = [
+        "--vcpus", "2", "--start", "duty:20", "--thread", "io=1", "--name", "steady",
+    ];
+    let mut guest = Minivm::start_launch(Minivm::launch().args(args).cgroup(&pod));
+    let mut seen = Counters::new();
+    let first = counters(&Agent::start(run(&root)));
+    let used_before = pod.usage_ns();
+    not_fallen(&mut seen, first.clone());
+
+    for _ in 0..3 {
+        let memory = Memory::new("starved");
+        memory.set_limit(64 << 20);
+        let mut agent = Agent::start(memory.start_in(run(&root)));
+        not_fallen(&mut seen, counters(&agent));
+        let mut neighbour = neighbour(&memory);
+        guest.spawn(3, 10, "passing");
+        let mib = (0..64).find(|mib| {
+            neighbour.command(&format!("touch {mib}M 1M"));
+            agent.has_ended()
+        });
+        println!("ended when its neighbour had {mib:?} MiB");
+        assert_eq!(
+            (mib.is_some(), memory.kills()),
+            (true, 1),
+            "one process was ended"
+        );
+        guest.spawn(3, 10, "passing");
+        drop(neighbour);
+    }
+
+    let last = counters(&Agent::start(run(&root)));
+    let used = pod.usage_ns() - used_before;
+    not_fallen(&mut seen, last.clone());
+    let told = cpu_ns(&last, "steady") - cpu_ns(&first, "steady");
+    assert_close("the pod", told, used, (used / 200).max(20 * MS));
+}
+
+/// With so little that it ends while it starts, at one moment or another: what it
+/// leaves behind is no trouble for the next one.
+#[test]
+fn an_agent_that_cannot_even_start_leaves_no_trouble() {
+    if !ready("cannot_even_start") {
+        return;
+    }
+    let root = Root::new();
+    let guest = Minivm::start(["--vcpus", "1", "--start", "duty:20", "--name", "steady"]);
+    let mut seen = Counters::new();
+    not_fallen(&mut seen, counters(&Agent::start(run(&root))));
+    let mut ended = 0;
+    for mib in [1, 2, 4, 8, 16] {
+        let memory = Memory::new("hungry");
+        memory.set_limit(mib << 20);
+        let mut command = memory.start_in(run(&root));
+        let started = command.stderr(Stdio::null()).spawn();
+        if let Ok(mut child) = started {
+            sleep(Duration::from_millis(300));
+            drop(child.kill());
+            child.wait().expect("it is our child");
+        }
+        ended += memory.kills();
+        drop(memory);
+        not_fallen(&mut seen, counters(&Agent::start(run(&root))));
+    }
+    println!("the kernel ended {ended} of 5");
+    assert!(ended > 0, "none was short of memory");
+    drop(guest);
+}
