@@ -1,9 +1,13 @@
 //! What takes longer than `make test` has: `make soak` (root).
 //!
-//! An agent is scraped every second while VMs come and go. It must lose nothing, keep
-//! nothing of what is gone, and not grow.
+//! An agent is scraped while VMs come and go, and beside more threads and pods than a
+//! node has. It must lose nothing, keep nothing of what is gone, and not grow.
 
+#![expect(unsafe_code, reason = "threads without number")]
+
+mod crowd;
 mod hour;
+mod pods;
 #[path = "../kernel/reader.rs"]
 #[allow(dead_code, reason = "the kernel suite asks for more")]
 mod reader;

@@ -40,6 +40,8 @@ pub(crate) struct State {
     pub(crate) entries: BTreeMap<String, f64>,
     pub(crate) resident_bytes: f64,
     pub(crate) open_fds: f64,
+    /// Whether any reading failed so far.
+    pub(crate) has_failed: bool,
     /// How far what the agent tells of the steady VM is off what its cgroup used, ns.
     pub(crate) drift_ns: i64,
     /// What the steady VM used, ns.
@@ -132,6 +134,7 @@ impl Watched {
                 .collect(),
             resident_bytes: all["process_resident_memory_bytes"],
             open_fds: all["process_open_fds"],
+            has_failed: all["virtlens_dropped_total{reason=\"failed_readings\"}"] > 0.0,
             drift_ns: told.drift_ns(self.began),
             used_ns: told.truth_ns[1] - self.began.truth_ns[0],
         }

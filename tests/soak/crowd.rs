@@ -1,0 +1,170 @@
+//! Threads of ordinary processes, as many as a host can hold, beside one VM.
+
+use std::fs;
+use std::time::Instant;
+
+use virtlens_tests::need;
+
+use crate::reader;
+use crate::watched::{DRIFT_NS, State, Watched};
+
+/// Threads at once, if the host can hold them.
+const THREADS: usize = 100_000;
+
+/// Processes that they belong to.
+const PROCESSES: usize = 10;
+
+/// Each has this much of one mapping: a guard page each would be more mappings than
+/// a process may have.
+const STACK: usize = 4 << 10;
+
+const PID_MAX: &str = "/proc/sys/kernel/pid_max";
+
+/// More pids than the host has by default, as long as this lives.
+struct MorePids {
+    before: String,
+}
+
+impl MorePids {
+    fn new() -> Self {
+        let before = fs::read_to_string(PID_MAX).expect("it is there");
+        let most: usize = before.trim().parse().expect("it is a number");
+        // And room for all else that runs.
+        let wanted = most.max(2 * THREADS);
+        fs::write(PID_MAX, wanted.to_string()).expect("root may set it");
+        Self { before }
+    }
+}
+
+impl Drop for MorePids {
+    fn drop(&mut self) {
+        fs::write(PID_MAX, &self.before).expect("it was so before");
+    }
+}
+
+/// Processes full of threads that do nothing.
+struct Crowd {
+    pids: Vec<libc::pid_t>,
+    // Behind those who need them.
+    _pids: MorePids,
+}
+
+impl Crowd {
+    fn start() -> Self {
+        let more = MorePids::new();
+        let each = THREADS / PROCESSES;
+        let pids = (0..PROCESSES).map(|_| start_process(each)).collect();
+        let crowd = Self { pids, _pids: more };
+        let mut before = 0;
+        // Until it grows no more.
+        loop {
+            let now = crowd.threads();
+            if now == before || now >= THREADS {
+                return crowd;
+            }
+            before = now;
+            std::thread::sleep(std::time::Duration::from_secs(1));
+        }
+    }
+
+    /// How many there are.
+    fn threads(&self) -> usize {
+        let of = |pid: &libc::pid_t| -> usize {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("Threads:"));
+            line.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+        };
+        self.pids.iter().map(of).sum()
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        for pid in &self.pids {
+            // SAFETY: plain numbers; our children, which nobody has waited for.
+            unsafe { libc::kill(*pid, libc::SIGKILL) };
+        }
+        for pid in &self.pids {
+            // SAFETY: no status is asked for.
+            unsafe { libc::waitpid(*pid, std::ptr::null_mut(), 0) };
+        }
+    }
+}
+
+/// A process with so many threads more, or as many as it may have.
+fn start_process(threads: usize) -> libc::pid_t {
+    // SAFETY: the child has one thread of many, and only makes system calls.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork: {}", std::io::Error::last_os_error());
+    if child > 0 {
+        return child;
+    }
+    // SAFETY: system calls on plain numbers and on a mapping of the child's own, of
+    // which each thread has a part; it never returns.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let stacks = libc::mmap(std::ptr::null_mut(), threads * STACK, access, kind, -1, 0);
+        if stacks == libc::MAP_FAILED {
+            libc::_exit(1);
+        }
+        let flags = libc::CLONE_VM
+            | libc::CLONE_FS
+            | libc::CLONE_FILES
+            | libc::CLONE_SIGHAND
+            | libc::CLONE_THREAD
+            | libc::CLONE_SYSVSEM;
+        for number in 1..=threads {
+            let top = stacks.cast::<u8>().add(number * STACK).cast();
+            if libc::clone(rest, top, flags, std::ptr::null_mut()) < 0 {
+                break;
+            }
+        }
+        rest(std::ptr::null_mut());
+        libc::_exit(0)
+    }
+}
+
+extern "C" fn rest(_: *mut libc::c_void) -> libc::c_int {
+    loop {
+        // SAFETY: pause has no preconditions.
+        unsafe { libc::pause() };
+    }
+}
+
+#[test]
+fn a_hundred_thousand_threads_beside_a_vm_change_nothing() {
+    let test = "a_hundred_thousand_threads";
+    if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
+        return;
+    }
+    let mut watched = Watched::start();
+    watched.work();
+    let before = watched.state();
+    println!("before: {before}");
+    let crowd = Crowd::start();
+    println!("{} threads of {THREADS}", crowd.threads());
+    let mut during: Vec<State> = Vec::new();
+    for _ in 0..20 {
+        watched.work();
+        let began = Instant::now();
+        let state = watched.state();
+        println!("after {} ms: {state}", began.elapsed().as_millis());
+        during.push(state);
+    }
+    assert!(crowd.threads() > THREADS / 10, "this host holds no crowd");
+    drop(crowd);
+    watched.work();
+    let after = watched.state();
+    println!("after: {after}");
+    for state in during.iter().chain([&after]) {
+        assert!(state.drift_ns.unsigned_abs() <= DRIFT_NS, "{state}");
+        assert!(!state.has_failed, "{state}");
+        // What it keeps is of VMs: a MiB is for what the steady one has more of.
+        let most = before.resident_bytes * 1.1 + 1_048_576.0;
+        assert!(state.resident_bytes <= most, "{before}; {state}");
+    }
+}
