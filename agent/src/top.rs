@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use ratatui::Frame;
-use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use ratatui::crossterm::event::{Event, KeyEventKind};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
@@ -34,6 +34,7 @@ pub mod fleet;
 pub mod history;
 pub mod rows;
 pub mod state;
+mod terminal;
 pub mod theme;
 #[expect(unsafe_code, reason = "kill(2), of its own child")]
 mod tracing;
@@ -42,6 +43,7 @@ pub mod vm;
 use self::rows::FLAGS;
 pub use self::state::INTERVALS;
 use self::state::{Action, Top, View};
+use self::terminal::{Came, Terminal};
 use self::theme::Theme;
 use self::tracing::Tracing;
 
@@ -103,19 +105,21 @@ fn live(
     let (mut read, mut judged) = (Instant::now(), Instant::now());
     let mut judge_after = JUDGED_FIRST;
     let mut trace: Option<Tracing> = None;
+    let input = Terminal::open()?;
     while !is_over.load(Ordering::Relaxed) {
         show(top)?;
         let left = top.interval.saturating_sub(read.elapsed());
-        if event::poll(left.min(SIGNALS_SEEN_AFTER)).context("cannot read from the terminal")? {
-            match event::read().context("cannot read from the terminal")? {
-                Event::Key(key) if key.kind != KeyEventKind::Release => match top.press(key) {
+        match input.wait(left.min(SIGNALS_SEEN_AFTER))? {
+            Came::Event(Event::Key(key)) if key.kind != KeyEventKind::Release => {
+                match top.press(key) {
                     Some(Action::Quit) => return Ok(()),
                     Some(Action::Save) => save(top),
                     Some(Action::Trace) => follow(top, &mut trace, collector),
                     None => {}
-                },
-                _ => {}
+                }
             }
+            Came::HungUp => return Ok(()),
+            Came::Event(_) | Came::Nothing => {}
         }
         if let Some(told) = trace.as_mut().and_then(Tracing::ended) {
             top.message = told;

@@ -79,6 +79,29 @@ fn tmux() -> Result<(), need::Missing> {
     need::that("tmux", found, "there is no program tmux")
 }
 
+/// A window that is closed: the terminal is gone, and a signal tells.
+#[test]
+fn a_terminal_that_is_gone_ends_it() {
+    let test = "terminal_that_is_gone";
+    if !reader::ready(test) || !need::all(test, [tmux()]) {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("there is room for a folder");
+    let program = binary("virtlens");
+    let program = program.to_str().expect("a path of text");
+    for ignored in ["", "trap '' HUP; "] {
+        let command = format!("{ignored}exec {program} top --interval 200ms");
+        let screen = Screen::start(directory.path(), &command);
+        screen.wait("its keys", |text| text.contains("q quit"));
+        let pid = screen.tmux(&["display-message", "-p", "#{pane_pid}"]);
+        let process = Path::new("/proc").join(pid.trim());
+        let name = std::fs::read_to_string(process.join("comm")).expect("it runs");
+        assert_eq!(name.trim(), "virtlens");
+        drop(screen);
+        eventually("its end", || (!process.exists()).then_some(()));
+    }
+}
+
 #[test]
 fn a_session_shows_what_runs_and_obeys_its_keys() {
     let test = "a_session_shows_what_runs";
