@@ -1,7 +1,7 @@
 # `make run` shows this host's VMs, `make test` tests all. `make help` lists the rest.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo release test test-unit test-kernel test-vm test-memory test-pins soak cluster-test fuzz deny bench vm draw generate fmt clean
+.PHONY: help run demo release test test-unit test-kernel test-vm test-memory test-pins test-placement soak cluster-test fuzz deny bench vm draw generate fmt clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test-memory: ## what guests give back of their memory and take again, on each of
 
 test-pins: ## what counts goes on while the agent is away or killed, on each of those kernels (root)
 	@scripts/test pins
+
+test-placement: ## where vCPUs sit, on a machine of sockets, cores, threads and nodes (root)
+	@scripts/test placement
 
 soak: ## ten thousand VMs come and go, then an hour (SOAK_SECONDS) of scrapes (root)
 	@scripts/test soak

@@ -232,9 +232,17 @@ fn chosen<'a>(catalogue: &'a Catalogue, cli: &Cli) -> anyhow::Result<Vec<&'a Ent
         .try_for_each(|name| catalogue.knows_suite(name))?;
     let runs =
         |entry: &Entry| names.len() == 0 || names.clone().any(|name| entry.suites.contains(name));
+    // A kernel with nothing but suites that are to be named is to be named too.
+    let by_itself = |name: &String| {
+        let mut suites = catalogue.suites.iter();
+        !suites.any(|suite| suite.name == *name && suite.by_name)
+    };
+    let wanted = |entry: &Entry| names.len() > 0 || entry.suites.iter().any(by_itself);
     if cli.kernels.is_empty() {
         let entries = catalogue.kernels.iter();
-        return Ok(entries.filter(|entry| runs(entry)).collect());
+        return Ok(entries
+            .filter(|entry| runs(entry) && wanted(entry))
+            .collect());
     }
     let named = cli.kernels.iter().map(|name| {
         let entry = catalogue.entry(name)?;
