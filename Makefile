@@ -16,7 +16,7 @@ release: ## the static binary, and where it is
 	@scripts/install-packages run
 	@scripts/build-release
 
-test: ## everything; without root what needs none, and what was left out
+test: ## all but what is named below; without root what needs none, and what was left out
 	@scripts/test
 
 test-unit: ## formatting, lints and the tests that need no privilege

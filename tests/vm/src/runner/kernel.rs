@@ -54,6 +54,9 @@ pub(crate) struct Entry {
     /// For each suite of tests, the features it must report here: no more, no
     /// less. None is listed for a suite that reports none.
     pub(crate) features: BTreeMap<String, BTreeSet<String>>,
+    /// It is booted only where it, all kernels, or a suite are asked for.
+    #[serde(default)]
+    pub(crate) by_name: bool,
     /// The tests that may be skipped, each with its reason.
     #[serde(default)]
     pub(crate) skips: BTreeMap<String, String>,

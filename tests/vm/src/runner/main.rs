@@ -37,9 +37,13 @@ use crate::verdict::{Break, Verdict};
     reason = "each is a flag of the command line"
 )]
 struct Cli {
-    /// Boot only this kernel; may be repeated. Without it all of kernels.toml.
+    /// Boot only this kernel; may be repeated. Without it those of kernels.toml that
+    /// need not be named.
     #[arg(long = "kernel", value_name = "NAME")]
     kernels: Vec<String>,
+    /// Boot all kernels of kernels.toml.
+    #[arg(long, conflicts_with = "kernels")]
+    all: bool,
     /// Run only this suite of kernels.toml, on the kernels that list it; may be
     /// repeated. `rig` always runs where it is listed.
     #[arg(long = "suite", value_name = "NAME")]
@@ -237,7 +241,10 @@ fn chosen<'a>(catalogue: &'a Catalogue, cli: &Cli) -> anyhow::Result<Vec<&'a Ent
         let mut suites = catalogue.suites.iter();
         !suites.any(|suite| suite.name == *name && suite.by_name)
     };
-    let wanted = |entry: &Entry| names.len() > 0 || entry.suites.iter().any(by_itself);
+    let wanted = |entry: &Entry| {
+        let is_due = cli.all || !entry.by_name;
+        names.len() > 0 || is_due && entry.suites.iter().any(by_itself)
+    };
     if cli.kernels.is_empty() {
         let entries = catalogue.kernels.iter();
         return Ok(entries
