@@ -136,6 +136,9 @@ static __always_inline bool owner_of(struct task_struct *task, struct mark *mark
 
 	if (mark) {
 		*owner = mark->owner;
+		/* A vhost thread may be met before its VM: as one of the pod's. */
+		if (!owner->tgid && task->flags & PF_KTHREAD && borrows_vm(task, owner))
+			mark->owner = *owner;
 		return true;
 	}
 	if (task->flags & PF_KTHREAD) {
