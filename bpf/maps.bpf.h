@@ -154,8 +154,10 @@ struct {
 	__type(value, struct vcpu_record);
 } ended_vcpus SEC(".maps");
 
-/* Its value before it is there: too large for the stack. A program is not run by the
- * same CPU while it runs there. */
+/* Its value before it is there: too large for the stack. Threads do not end in
+ * interrupts, and a program that runs at a raw tracepoint is not begun again by the
+ * same CPU (kernel/trace/bpf_trace.c: __bpf_trace_run; before v6.1 it cannot be
+ * preempted there). */
 #define STAT_SPAN 200
 struct ended_buffer {
 	struct vcpu_record record;
