@@ -13,6 +13,9 @@ pub(crate) fn take(
     facts: &Facts,
     now_ns: u64,
 ) -> Result<(), Error> {
+    if !pass.is_pinned() {
+        return Ok(());
+    }
     let kept = pass.kept()?.into_iter();
     let kept = kept.filter_map(|(vm, bytes)| match serde_json::from_slice::<Kept>(&bytes) {
         Ok(kept) => Some((vm, kept)),
