@@ -2,7 +2,6 @@
 //! dashboards ask for is there.
 
 use std::fs;
-use std::io::Write as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -166,17 +165,12 @@ impl Drop for Asked<'_> {
     }
 }
 
-/// Says which queries this host cannot show, past the test harness, which would
-/// keep it from a passing test's reader; `make test` repeats it at its end.
+/// Says which queries this host cannot show.
 fn tell(verdict: &Verdict) {
     for ((need, why), queries) in &verdict.excused {
         let queries: Vec<_> = queries.iter().map(String::as_str).collect();
-        let line = format!(
-            "NOT RUN: queries without {need}: {why}: {}\n",
-            queries.join("; ")
-        );
-        let written = std::io::stderr().lock().write_all(line.as_bytes());
-        written.expect("stderr can be written");
+        let what = format!("queries without {need}");
+        need::left_out(&what, &format!("{why}: {}", queries.join("; ")));
     }
 }
 

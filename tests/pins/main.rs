@@ -137,14 +137,10 @@ fn what_is_nobodys_any_more_is_removed() {
     assert!(!ended.running && all_ns(ended) > 0, "to its end: {ended:?}");
     collector.collect();
     let after = collector.collect();
-    // What machine this is may have VMs of its own.
+    // This machine may have VMs of its own, and they may end.
     for map in ["vms", "discards", "ended_vcpus", "book"] {
-        assert_eq!(
-            entries(&after, map),
-            entries(&before, map),
-            "{map}: {:?}",
-            after.maps
-        );
+        let is_gone = entries(&after, map) <= entries(&before, map);
+        assert!(is_gone, "{map}: {:?}, {:?}", before.maps, after.maps);
     }
     assert!(entries(&after, "retired") < entries(&filled, "retired"));
 }

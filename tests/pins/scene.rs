@@ -113,7 +113,7 @@ impl Scene {
 
     fn judge_discards(&self, last: &Counters) {
         let Some(calls) = &self.calls else {
-            println!("discards are not followed on this kernel");
+            need::left_out("the kill test's discards", "memory is not followed here");
             return;
         };
         let operation = |name| format!("operation=\"{name}\"");

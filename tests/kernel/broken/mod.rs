@@ -274,7 +274,9 @@ fn with_bpf_a_new_vm_that_cannot_be_asked_is_measured() {
     let memory = scene.last.sources.iter().find(|one| one.name == "memory");
     let is_followed = memory.is_some_and(|memory| memory.up);
     let is_asked = |place: &&Place| is_followed || place.path != "proc/PID/maps";
-    println!("memory is followed: {is_followed}");
+    if !is_followed {
+        need::left_out("faults of proc/PID/maps", "memory is not followed here");
+    }
     for place in OF_A_NEW_VM.iter().filter(is_asked) {
         for fault in Fault::ALL {
             let what = format!("{}, {fault:?}", place.path);
