@@ -3,6 +3,7 @@
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -25,6 +26,30 @@ pub fn init(format: LogFormat, level: Level) {
             .boxed(),
     };
     tracing_subscriber::registry()
-        .with(layer.with_filter(LevelFilter::from_level(level)))
+        .with(layer.with_filter(filter(level)))
         .init();
+}
+
+/// What is told at `level`. Kubernetes' client is silent: of an answer that it cannot
+/// read it would tell all of it, with the environment of every pod, and what it fails at
+/// it returns.
+fn filter(level: Level) -> Targets {
+    Targets::new()
+        .with_default(LevelFilter::from_level(level))
+        .with_target("kube", LevelFilter::OFF)
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::filter;
+
+    #[test]
+    fn no_answer_of_kubernetes_is_told() {
+        let filter = filter(Level::DEBUG);
+        assert!(!filter.would_enable("kube_client::client", &Level::ERROR));
+        assert!(filter.would_enable("virtlens_kube::store", &Level::DEBUG));
+        assert!(!filter.would_enable("virtlens_kube::store", &Level::TRACE));
+    }
 }

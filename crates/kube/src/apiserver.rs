@@ -24,13 +24,16 @@ use kube::core::response::Status;
 use virtlens_model::pod::Pod;
 
 use crate::backoff::Backoff;
-use crate::cluster::{Cluster, chain};
-use crate::store::Store;
+use crate::cluster::{Cluster, chain, is_too_long, too_long};
+use crate::store::{MAX_PODS, Store};
 use crate::wire::{WirePod, WirePods};
 
 const PODS: &str = "/api/v1/pods";
 /// Pods in one answer to a list.
 const PAGE: u32 = 500;
+/// Answers to one list. Twice what is kept has room in them; a list without an end does
+/// not.
+const MAX_PAGES: usize = 2 * MAX_PODS / PAGE as usize;
 /// API servers send a bookmark each minute (`bookmarkFrequency`,
 /// `k8s.io/apiserver/pkg/storage/cacher/cacher.go`); one that has sent nothing for that
 /// long is taken for gone.
@@ -72,6 +75,7 @@ pub(crate) async fn follow(cluster: &Cluster, node: &str, store: &Store) {
                     tracing::info!(why, "streaming lists are refused; pods are listed in pages");
                     follower.streams = false;
                 }
+                Err(Trouble::Endless(why)) => store.fail(format!("the API server: {why}")),
                 Err(Trouble::Refused { why, .. } | Trouble::Broken(why)) => store.fail(why),
             },
             Err(why) => store.fail(why.to_string()),
@@ -100,6 +104,8 @@ enum Trouble {
     NoStreams(String),
     /// The server refuses, with an HTTP status.
     Refused { code: u16, why: String },
+    /// It says more than is listened to.
+    Endless(String),
     /// There is no talking to it.
     Broken(String),
 }
@@ -133,21 +139,22 @@ impl Follower<'_> {
             // Out of the server's memory: a thousand agents do not make it read its store.
             params = params.match_any();
         }
-        let version = loop {
+        for _ in 0..MAX_PAGES {
             let request = Request::new(PODS).list(&params);
             let request = request.map_err(|error| Trouble::Broken(chain(&error)))?;
             let answer = tokio::time::timeout(SILENCE, client.request::<WirePods>(request));
             let answer = answer.await.map_err(|_| silent())??;
             pods.extend(answer.items.iter().map(WirePod::keep));
             if answer.metadata.next.is_empty() {
-                break answer.metadata.resource_version;
+                self.store.replace(pods);
+                self.version = Some(answer.metadata.resource_version);
+                self.expired = false;
+                return Ok(());
             }
             params = params.continue_token(&answer.metadata.next);
-        };
-        self.store.replace(pods);
-        self.version = Some(version);
-        self.expired = false;
-        Ok(())
+        }
+        let why = format!("its list of pods goes on beyond {MAX_PAGES} pages of {PAGE}");
+        Err(Trouble::Endless(why))
     }
 
     /// All pods, out of a stream that goes on with their changes.
@@ -183,7 +190,16 @@ impl Follower<'_> {
         &mut self,
         events: &mut (impl Stream<Item = Event> + Unpin),
     ) -> Result<(), Trouble> {
-        while let Some(event) = next(events).await? {
+        let mut heard = false;
+        loop {
+            let event = match next(events).await {
+                Ok(Some(event)) => event,
+                Ok(None) => return Ok(()),
+                // A long stream and no long event: it goes on in another.
+                Err(Trouble::Endless(_)) if heard => return Ok(()),
+                Err(trouble) => return Err(trouble),
+            };
+            heard = true;
             self.version = Some(match event {
                 WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
                     let (uid, kept) = pod.keep();
@@ -201,7 +217,6 @@ impl Follower<'_> {
                 WatchEvent::Error(status) => return Err(refusal(&status)),
             });
         }
-        Ok(())
     }
 }
 
@@ -237,6 +252,7 @@ impl From<kube::Error> for Trouble {
     fn from(error: kube::Error) -> Self {
         match &error {
             kube::Error::Api(status) => refusal(status),
+            long if is_too_long(long) => Self::Endless(too_long()),
             other => Self::Broken(format!("the API server cannot be asked: {}", chain(other))),
         }
     }

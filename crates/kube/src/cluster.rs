@@ -1,15 +1,22 @@
 //! How servers are reached.
 
+use std::error::Error;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use http_body_util::{LengthLimitError, Limited};
+use kube::client::ClientBuilder;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use tower_http::map_response_body::MapResponseBodyLayer;
 
 /// Where Kubernetes puts what a pod may prove itself with.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// A server that does not take a connection in that time is away.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A list of 4096 pods of usual size; more of one answer is not read into memory.
+pub(crate) const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 /// How the API server is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,11 +109,28 @@ fn connect(mut config: Config) -> Result<Client, Unreachable> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // An answer that is a stream may be silent for long; who reads has the timeouts.
     config.read_timeout = None;
-    Client::try_from(config).map_err(|error| Unreachable(chain(&error)))
+    let client = ClientBuilder::try_from(config).map_err(|error| Unreachable(chain(&error)))?;
+    let bounded = MapResponseBodyLayer::new(|body| Limited::new(body, MAX_ANSWER_BYTES));
+    Ok(client.with_layer(&bounded).build())
+}
+
+/// Whether this is for want of an end of [`MAX_ANSWER_BYTES`] or before.
+pub(crate) fn is_too_long(error: &(dyn Error + 'static)) -> bool {
+    let within = error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref);
+    error.is::<LengthLimitError>()
+        || within.is_some_and(|error| is_too_long(error))
+        || error.source().is_some_and(is_too_long)
+}
+
+/// What is said of such an answer.
+pub(crate) fn too_long() -> String {
+    format!("its answer goes on beyond {} MiB", MAX_ANSWER_BYTES >> 20)
 }
 
 /// An error with all that caused it, each text once.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use virtlens_model::pod::Pod;
 
 use crate::backoff::Backoff;
-use crate::cluster::{Kubelet, chain};
+use crate::cluster::{Kubelet, MAX_ANSWER_BYTES, chain, is_too_long, too_long};
 use crate::store::Store;
 use crate::wire::{WirePod, WirePods};
 
@@ -18,8 +18,6 @@ const KUBELET_AGE: Duration = Duration::from_secs(15);
 const FILE_AGE: Duration = Duration::from_secs(1);
 /// What a kubelet with 500 pods needs is some megabytes and far less time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// A list of 4096 pods of usual size; more is not read into memory.
-const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// Asks a kubelet for its pods whenever they are `wanted` and the last answer is old.
 pub(crate) async fn kubelet(kubelet: &Kubelet, store: &Store, wanted: &Notify) {
@@ -61,6 +59,7 @@ async fn ask(kubelet: &Kubelet) -> Result<WirePods, String> {
                 status.code
             ))
         }
+        Ok(Err(error)) if is_too_long(&error) => Err(format!("the kubelet: {}", too_long())),
         Ok(Err(error)) => Err(format!("the kubelet cannot be asked: {}", chain(&error))),
         Err(_) => Err(format!(
             "the kubelet has not answered in {} s",
@@ -92,8 +91,8 @@ type Stamp = (u64, Option<SystemTime>);
 /// The node's pods in the file; `None` if it is as it was `known`.
 fn read(path: &Path, node: &str, known: &mut Option<Stamp>) -> Result<Option<ListedPods>, String> {
     let meta = std::fs::metadata(path).map_err(|error| error.to_string())?;
-    if !meta.is_file() || meta.len() > MAX_FILE_BYTES {
-        let most = MAX_FILE_BYTES >> 20;
+    if !meta.is_file() || meta.len() > MAX_ANSWER_BYTES as u64 {
+        let most = MAX_ANSWER_BYTES >> 20;
         return Err(format!("this is no file of at most {most} MiB"));
     }
     let stamp = (meta.len(), meta.modified().ok());

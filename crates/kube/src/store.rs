@@ -7,7 +7,7 @@ use virtlens_model::pod::{Pod, Pods};
 
 /// Kubelet takes 110 by default and 500 on the largest nodes that are known; more are
 /// not kept.
-const MAX_PODS: usize = 4096;
+pub(crate) const MAX_PODS: usize = 4096;
 
 /// What is known at a moment.
 #[derive(Debug, Clone)]

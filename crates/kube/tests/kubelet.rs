@@ -174,6 +174,15 @@ fn what_it_refuses_is_told_with_the_remedy() {
 }
 
 #[test]
+fn an_answer_without_an_end_is_not_read() {
+    let blanks: &'static str = " ".repeat(65 << 20).leak();
+    let server = Server::start("200 OK", blanks);
+    let names = server.follow(&server.path("ca.crt"), &server.path("token"));
+    let failure = answer(&names).failure;
+    assert!(failure.contains("beyond 64 MiB"), "{failure}");
+}
+
+#[test]
 fn what_is_missing_is_named() {
     let server = Server::start("200 OK", PODS);
     let names = server.follow(&server.path("no-such.crt"), &server.path("token"));
