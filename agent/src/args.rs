@@ -12,13 +12,15 @@ use clap::Args;
 use crate::config::{Listen, LogFormat, LogLevel, Span, WebAuth};
 use crate::metadata::Metadata;
 use crate::{catalogue, doctor, snapshot, trace};
+use virtlens_probe::loader::Loader;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Common options")]
 pub(crate) struct Common {
     /// YAML file with the settings listen, web_config, web_auth, min_age, linger,
     /// log_format, log_level, node_name, metadata, kubeconfig, kubelet_url,
-    /// kubelet_ca, pcpu_series, no_pin, thresholds and root [env: VIRTLENS_CONFIG]
+    /// kubelet_ca, pcpu_series, no_pin, loader, thresholds and root [env:
+    /// VIRTLENS_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Directory below which the host's /proc and /sys are [default: /]
@@ -50,6 +52,10 @@ pub(crate) struct Common {
     /// a VM's vCPUs times the host's CPUs [env: VIRTLENS_PCPU_SERIES]
     #[arg(long, global = true)]
     pub(crate) pcpu_series: bool,
+    /// Who loads the BPF programs: libbpf or aya, as far as they are built in
+    /// [default: libbpf] [env: VIRTLENS_LOADER]
+    #[arg(long, global = true, value_name = "LOADER")]
+    pub(crate) loader: Option<Loader>,
     /// Form of the log: logfmt or json [default: logfmt] [env:
     /// VIRTLENS_LOG_FORMAT]
     #[arg(long, global = true, value_name = "FORMAT")]

@@ -5,6 +5,7 @@ use virtlens_host::{CgroupVersion, Cgroups, HostRoot, ProcSource};
 use virtlens_model::facts::{CgroupId, Facts, Owner, WatchedCgroup};
 use virtlens_model::topology::host::HostTopology;
 use virtlens_probe::facts::KernelFacts;
+use virtlens_probe::loader::Loader;
 use virtlens_probe::pins::Pins;
 use virtlens_probe::plan;
 use virtlens_probe::source::TaskPass;
@@ -22,7 +23,7 @@ impl Backend {
     /// The best that this host allows; with `pins` it goes on with what is there.
     pub(crate) fn open(
         root: &HostRoot,
-        kernel: &KernelFacts,
+        (kernel, loader): (&KernelFacts, Loader),
         cgroups: &Result<Cgroups, String>,
         version: CgroupVersion,
         pins: Option<Result<Pins, String>>,
@@ -32,7 +33,8 @@ impl Backend {
             Some(Err(why)) => (None, Some(Err(why))),
             None => (None, None),
         };
-        let load = |pins| TaskPass::load(plan::plan(kernel), version == CgroupVersion::V1, pins);
+        let is_v1 = version == CgroupVersion::V1;
+        let load = |pins| TaskPass::load(loader, plan::plan(kernel), is_v1, pins);
         let loaded = match load(pins) {
             Err(error @ virtlens_probe::Error::Pin { .. }) => {
                 pinned = Some(Err(error.to_string()));

@@ -5,14 +5,15 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use virtlens_model::snapshot::Node;
+use virtlens_probe::loader::Loader;
 use virtlens_probe::pins::Pins;
 
 use crate::collect::CheckRow;
 
 /// The report, a line for each feature.
-pub fn report(node: &Node, features: &[CheckRow]) -> String {
+pub fn report(node: &Node, loader: Loader, features: &[CheckRow]) -> String {
     let mut out = format!(
-        "{}: Linux {}, {} CPUs, cgroup {}\n\n",
+        "{}: Linux {}, {} CPUs, cgroup {}, loader {loader}\n\n",
         node.name, node.kernel, node.cpus, node.cgroup
     );
     let names = features.iter().map(|row| row.feature.len());

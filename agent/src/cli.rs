@@ -158,7 +158,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
             let mut collector = open(&config)?;
             let snapshot = collector.collect();
             let features = collector.check();
-            let code = print(&check::report(&snapshot.node, &features))?;
+            let code = print(&check::report(&snapshot.node, config.loader, &features))?;
             Ok(if check::all_on(&features) {
                 code
             } else {
@@ -208,6 +208,7 @@ impl Cli {
             kubelet_ca: common.kubelet_ca.clone(),
             pcpu_series: common.pcpu_series.then_some(true),
             no_pin: run.and_then(|run| run.no_pin.then_some(true)),
+            loader: common.loader,
             thresholds: None,
             root: common.root.clone(),
         }

@@ -20,6 +20,7 @@ use virtlens_model::fleet::Fleet;
 use virtlens_model::snapshot::{API_VERSION, Node, Snapshot, Vm};
 use virtlens_model::topology::host::HostTopology;
 use virtlens_probe::facts::KernelFacts;
+use virtlens_probe::loader::Loader;
 use virtlens_probe::pins::{Pins, Refusal};
 use virtlens_probe::source::TaskPass;
 
@@ -45,6 +46,7 @@ pub struct Collector {
     node: Node,
     cgroups: Result<Cgroups, String>,
     kernel: KernelFacts,
+    loader: Loader,
     backend: Backend,
     fleet: Fleet,
     /// What the agent before kept is read.
@@ -85,7 +87,7 @@ impl Collector {
         let version = virtlens_host::cgroup_version(&root);
         let kernel = KernelFacts::probe(&options.root);
         let pins = options.pin.then(|| take_pins(&options.root)).transpose()?;
-        let backend = Backend::open(&root, &kernel, &cgroups, version, pins);
+        let backend = Backend::open(&root, (&kernel, options.loader), &cgroups, version, pins);
         names.iter().for_each(PodNames::settle);
         Ok(Self {
             node: Node {
@@ -101,6 +103,7 @@ impl Collector {
             root,
             cgroups,
             kernel,
+            loader: options.loader,
             backend,
             fleet: Fleet::new(u64::try_from(options.linger.as_nanos()).unwrap_or(u64::MAX)),
             has_taken_over: false,
@@ -178,6 +181,11 @@ impl Collector {
         &self.kernel
     }
 
+    /// Who loads programs.
+    pub(crate) fn loader(&self) -> Loader {
+        self.loader
+    }
+
     /// The host's cgroups, where they can be found.
     pub(crate) fn cgroups(&self) -> Option<&Cgroups> {
         self.cgroups.as_ref().ok()
@@ -190,7 +198,7 @@ impl Collector {
 
     /// What this kernel offers, and what is made of it.
     pub fn check(&self) -> Vec<CheckRow> {
-        crate::offers::rows(&self.kernel, &self.sources())
+        crate::offers::rows(&self.kernel, self.loader, &self.sources())
     }
 
     /// The thresholds of findings.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 use virtlens_model::finding::Bounds;
+use virtlens_probe::loader::Loader;
 
 use crate::metadata::Metadata;
 
@@ -105,6 +106,9 @@ pub struct Settings {
     pub pcpu_series: Option<bool>,
     /// Whether nothing is left behind for the next agent.
     pub no_pin: Option<bool>,
+    /// Who loads the BPF programs.
+    #[serde(deserialize_with = "from_text")]
+    pub loader: Option<Loader>,
     /// From where on something is a finding; only in the file.
     pub thresholds: Option<Thresholds>,
     /// Where the host's /proc and /sys are.
@@ -142,6 +146,8 @@ pub struct Config {
     pub pcpu_series: bool,
     /// Whether nothing is left behind for the next agent.
     pub no_pin: bool,
+    /// Who loads the BPF programs.
+    pub loader: Loader,
     /// From where on something is a finding.
     pub bounds: Bounds,
     /// Where the host's /proc and /sys are.
@@ -173,6 +179,7 @@ impl Settings {
             kubelet_ca: non_empty("VIRTLENS_KUBELET_CA", &variable).map(PathBuf::from),
             pcpu_series: from_variable("VIRTLENS_PCPU_SERIES", &variable)?,
             no_pin: from_variable("VIRTLENS_NO_PIN", &variable)?,
+            loader: from_variable("VIRTLENS_LOADER", &variable)?,
             thresholds: None,
             root: non_empty("VIRTLENS_ROOT", &variable).map(PathBuf::from),
         })
@@ -226,6 +233,7 @@ impl Settings {
             kubelet_ca: self.kubelet_ca.or(below.kubelet_ca),
             pcpu_series: self.pcpu_series.or(below.pcpu_series),
             no_pin: self.no_pin.or(below.no_pin),
+            loader: self.loader.or(below.loader),
             thresholds: self.thresholds.or(below.thresholds),
             root: self.root.or(below.root),
         }
@@ -254,6 +262,7 @@ impl From<Settings> for Config {
             kubelet_ca: settings.kubelet_ca,
             pcpu_series: settings.pcpu_series.unwrap_or(false),
             no_pin: settings.no_pin.unwrap_or(false),
+            loader: settings.loader.unwrap_or_default(),
             bounds: settings
                 .thresholds
                 .map_or_else(Bounds::default, |set| set.0),

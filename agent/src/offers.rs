@@ -2,6 +2,7 @@
 
 use virtlens_model::snapshot::Source;
 use virtlens_probe::facts::KernelFacts;
+use virtlens_probe::loader::Loader;
 
 /// What `virtlens check` says of one feature.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,15 +15,16 @@ pub struct CheckRow {
     pub detail: String,
 }
 
-/// The kernel's facts, then the sources that work on them.
-pub fn rows(kernel: &KernelFacts, sources: &[Source]) -> Vec<CheckRow> {
-    kernel_rows(kernel)
+/// The kernel's facts, as far as `loader` can use them, then the sources that work on
+/// them.
+pub fn rows(kernel: &KernelFacts, loader: Loader, sources: &[Source]) -> Vec<CheckRow> {
+    kernel_rows(kernel, loader)
         .into_iter()
         .chain(sources.iter().map(source_row))
         .collect()
 }
 
-fn kernel_rows(kernel: &KernelFacts) -> [CheckRow; 7] {
+fn kernel_rows(kernel: &KernelFacts, loader: Loader) -> [CheckRow; 8] {
     let row = |feature, there: bool, without, detail: &str| CheckRow {
         feature,
         state: if there { "on" } else { without },
@@ -84,6 +86,14 @@ fn kernel_rows(kernel: &KernelFacts) -> [CheckRow; 7] {
             kernel.task_storage,
             "degraded",
             typed("needs Linux 5.13; a hash of 32768 threads serves instead"),
+        ),
+        row(
+            "read_ahead",
+            kernel.read_ahead && loader.lacks().is_none(),
+            "degraded",
+            loader
+                .lacks()
+                .unwrap_or_else(|| typed("needs Linux 6.2; each pass takes longer")),
         ),
     ]
 }

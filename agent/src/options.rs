@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use virtlens_host::HostRoot;
 use virtlens_model::finding::Bounds;
+use virtlens_probe::loader::Loader;
 
 use crate::config::{Config, Settings};
 use crate::metadata;
@@ -25,6 +26,8 @@ pub struct Options {
     pub bounds: Bounds,
     /// Where names of pods come from.
     pub names: Option<virtlens_kube::Source>,
+    /// Who loads the BPF programs.
+    pub loader: Loader,
     /// Go on with what an agent left in the kernel, and leave it to the next one.
     pub pin: bool,
 }
@@ -60,6 +63,7 @@ impl From<&Config> for Options {
             pcpu_series: config.pcpu_series,
             bounds: config.bounds,
             names: None,
+            loader: config.loader,
             // The commands that look for a moment disturb no agent.
             pin: false,
         }

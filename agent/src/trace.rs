@@ -89,7 +89,8 @@ pub fn run(collector: &mut Collector, order: &Order) -> anyhow::Result<Told> {
     let is_over = signals()?;
     let first = collector.collect();
     let vm = the_one(&first, &order.vm)?;
-    let mut tracer = Tracer::load(collector.kernel()).context("cannot trace on this host")?;
+    let tracer = Tracer::load(collector.loader(), collector.kernel());
+    let mut tracer = tracer.context("cannot trace on this host")?;
     let name = name_of(vm);
     let mut output = Output::create(order, &name)?;
 
@@ -209,7 +210,7 @@ impl Take {
             if event.time_ns <= until_ns {
                 timeline.feed(&event, pieces);
             }
-        })?;
+        });
         let lost = tracer.lost();
         if lost != self.lost {
             #[allow(clippy::cast_precision_loss, reason = "a number on a screen")]

@@ -12,6 +12,7 @@ use libbpf_rs::{Iter, MapCore as _, MapFlags, ObjectBuilder, OpenObject};
 use virtlens::collect::{Collector, Options};
 use virtlens_export::{Format, Reading, encode};
 use virtlens_model::snapshot::Snapshot;
+use virtlens_probe::loader::Loader;
 
 use crate::bpf;
 use crate::clock::thread_ns;
@@ -23,6 +24,9 @@ const ROUNDS: usize = 60;
 
 /// Between two: a scraper comes back when the caches hold other things.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// How often programs are loaded for a measurement.
+const LOADS: usize = 7;
 
 /// Threads of a process that has nothing to do with any VM.
 const IDLE_THREADS: u32 = 2000;
@@ -54,11 +58,41 @@ pub(crate) struct Cost {
 
 /// A collector as the agent has it.
 pub(crate) fn collector() -> Collector {
+    with(Loader::default())
+}
+
+fn with(loader: Loader) -> Collector {
     let options = Options {
         linger: Duration::from_secs(1),
+        loader,
         ..Options::default()
     };
     Collector::open(&options).expect("the host can be read")
+}
+
+/// What each loader costs: to load, and in each collection, ms CPU. Collections are
+/// taken in turn.
+pub(crate) fn of_loaders() -> Vec<(Loader, Spread, Spread)> {
+    let mut loaded: Vec<_> = Loader::ALL
+        .iter()
+        .map(|loader| {
+            let load = |_| real(thread_ns(|| with(*loader)).1) / 1e6;
+            (
+                *loader,
+                Spread::of((0..LOADS).map(load)),
+                with(*loader),
+                Vec::new(),
+            )
+        })
+        .collect();
+    for _ in 0..ROUNDS {
+        for (_, _, collector, collect_ms) in &mut loaded {
+            sleep(PAUSE);
+            collect_ms.push(real(thread_ns(|| collector.collect()).1) / 1e6);
+        }
+    }
+    let told = |(loader, load, _, collect_ms)| (loader, load, Spread::of(collect_ms));
+    loaded.into_iter().map(told).collect()
 }
 
 /// Measures collections of what runs now.

@@ -19,6 +19,7 @@ use std::env;
 use std::fs;
 use std::path::Path;
 
+use virtlens_probe::loader::Loader;
 use virtlens_tests::{binary, need};
 
 use collection::Cost;
@@ -173,6 +174,15 @@ fn full_node(table: &mut Table) {
     table.judge(what, "≤ 0.5", format!("{other}"), other.median <= 0.5);
     answer(table, full);
     drop(collector);
+    for (loader, load, collect) in collection::of_loaders() {
+        table.tell(
+            &format!("{loader}: to load the programs, ms CPU"),
+            format!("{load}"),
+        );
+        let what =
+            format!("{loader}: one collection in turn with the other, read and account, ms CPU");
+        table.tell(&what, format!("{collect}"));
+    }
     program(table, Some(&node));
 }
 
@@ -216,11 +226,19 @@ fn answer(table: &mut Table, cost: &Cost) {
 /// Measures the shipped program, with the node's load if there is one.
 fn program(table: &mut Table, node: Option<&str>) {
     let path = binary("virtlens");
-    let program = Program::start(&path);
-    table.tell(
-        "virtlens run: from its start to the first reading, ms",
-        format!("{:.0} ({:.0} CPU)", program.start_ms, program.start_cpu_ms),
-    );
+    for loader in Loader::ALL {
+        let program = Program::start(&path, *loader);
+        let what =
+            format!("virtlens run --loader {loader}: from its start to the first reading, ms");
+        let told = format!("{:.0} ({:.0} CPU)", program.start_ms, program.start_cpu_ms);
+        table.tell(&what, told);
+        for _ in 0..SCRAPES {
+            program.scrape();
+        }
+        let what = format!("… resident memory after {SCRAPES} scrapes, MiB");
+        table.tell(&what, format!("{:.1}", program.resident_mib()));
+    }
+    let program = Program::start(&path, Loader::default());
     let before_ms = program.cpu_ms();
     let mut bytes = 0;
     for _ in 0..SCRAPES {

@@ -9,6 +9,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use virtlens_probe::loader::Loader;
 use virtlens_tests::process::{Schedstat, tids};
 
 /// What Prometheus 3 asks for.
@@ -34,7 +35,7 @@ pub(crate) struct Program {
 
 impl Program {
     /// Starts it and waits until it serves.
-    pub(crate) fn start(path: &Path) -> Self {
+    pub(crate) fn start(path: &Path, loader: Loader) -> Self {
         let start = Instant::now();
         let mut command = Command::new(path);
         command
@@ -47,6 +48,8 @@ impl Program {
                 "0s",
                 "--log-format",
                 "logfmt",
+                "--loader",
+                loader.name(),
             ])
             .stdout(Stdio::null())
             .stderr(Stdio::piped());

@@ -11,6 +11,7 @@ use std::thread;
 
 use virtlens::collect::Collector;
 use virtlens_probe::facts::KernelFacts;
+use virtlens_probe::loader::Loader;
 use virtlens_probe::trace::Tracer;
 use virtlens_tests::Minivm;
 use virtlens_tests::process::set_affinity;
@@ -48,7 +49,7 @@ pub(crate) fn context_switch<A>(mut agent: impl FnMut() -> A) -> Compared {
 /// that are measured are others, or of these themselves.
 pub(crate) fn tracer(tids: &[u32]) -> Tracer {
     let kernel = KernelFacts::probe(Path::new("/"));
-    let mut tracer = Tracer::load(&kernel).expect("the kernel takes programs");
+    let mut tracer = Tracer::load(Loader::default(), &kernel).expect("the kernel takes programs");
     tracer.follow(tids, &[]).expect("there is room for a VM");
     tracer.attach().expect("the kernel takes programs");
     tracer

@@ -12,7 +12,7 @@ use crate::reader::{self, cpu_ns, host_with, threads, vm};
 fn read(root: &Path) -> Arc<Snapshot> {
     let options = Options {
         root: root.to_owned(),
-        ..Options::default()
+        ..reader::options()
     };
     Collector::open(&options).expect("/proc is there").collect()
 }

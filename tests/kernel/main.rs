@@ -14,6 +14,7 @@ mod doctor;
 mod exposed;
 mod identity;
 mod lifecycle;
+mod loaders;
 mod mounts;
 mod moved;
 mod names;

@@ -29,7 +29,7 @@ impl Watched {
         let without_btf = host_with(&["sys/devices", "sys/fs/cgroup"]);
         let without_bpf = Collector::open(&Options {
             root: without_btf.path().to_owned(),
-            ..Options::default()
+            ..reader::options()
         });
         let collectors = vec![reader::collector(), without_bpf.expect("/proc is there")];
         Self {

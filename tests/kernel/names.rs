@@ -59,7 +59,7 @@ fn a_vm_is_called_what_its_pod_is() {
             path: file.clone(),
             node: "node-a".to_owned(),
         }),
-        ..Options::default()
+        ..reader::options()
     })
     .expect("the host can be read");
 

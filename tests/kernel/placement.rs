@@ -68,7 +68,7 @@ fn two_cpus() -> Result<(), need::Missing> {
 fn by_pcpu() -> Collector {
     Collector::open(&Options {
         pcpu_series: true,
-        ..Options::default()
+        ..reader::options()
     })
     .expect("the host can be read")
 }

@@ -3,9 +3,14 @@
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use virtlens::collect::{Collector, Options};
+use virtlens::collect::Collector;
 use virtlens_model::snapshot::{Role, Snapshot, Vm};
 use virtlens_tests::need;
+
+#[path = "options.rs"]
+mod options;
+
+pub(crate) use options::options;
 
 /// What every test here needs.
 pub(crate) fn ready(test: &str) -> bool {
@@ -14,7 +19,7 @@ pub(crate) fn ready(test: &str) -> bool {
 
 /// A collector whose task pass works.
 pub(crate) fn collector() -> Collector {
-    let mut collector = Collector::open(&Options::default()).expect("the host can be read");
+    let mut collector = Collector::open(&options()).expect("the host can be read");
     let snapshot = collector.collect();
     let pass = snapshot
         .sources

@@ -10,13 +10,16 @@ mod cost;
 mod cycle;
 mod guest;
 mod minivms;
+#[path = "../kernel/options.rs"]
+mod options;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use calls::Calls;
-use virtlens::collect::{Collector, Options};
+use options::options;
+use virtlens::collect::Collector;
 use virtlens_model::memory::{Discards, Memory};
 use virtlens_model::snapshot::{Snapshot, Vm};
 
@@ -59,7 +62,7 @@ struct Agent {
 
 impl Agent {
     fn new() -> Self {
-        let collector = Collector::open(&Options::default());
+        let collector = Collector::open(&options());
         let mut agent = Self {
             collector: collector.expect("the host can be read"),
         };

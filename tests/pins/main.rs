@@ -8,6 +8,7 @@ mod again;
 #[allow(dead_code, reason = "the suite of memory asks for more")]
 mod calls;
 mod killed;
+mod loaders;
 #[path = "../kernel/reader.rs"]
 #[allow(dead_code, reason = "the kernel suite asks for more")]
 mod reader;
@@ -33,7 +34,7 @@ fn pinned(root: &Root) -> Collector {
         root: root.path().to_owned(),
         pin: true,
         linger: Duration::ZERO,
-        ..Options::default()
+        ..reader::options()
     };
     Collector::open(&options).expect("the host can be read")
 }

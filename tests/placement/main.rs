@@ -11,6 +11,8 @@
 mod guests;
 mod host;
 mod hotplug;
+#[path = "../kernel/options.rs"]
+mod options;
 #[path = "../kernel/prometheus.rs"]
 mod prometheus;
 mod residency;

@@ -9,11 +9,13 @@ use virtlens_model::snapshot::{Snapshot, Topology, Vm};
 use virtlens_tests::process::set_affinity;
 use virtlens_tests::{Launch, Minivm, eventually};
 
+use crate::options::options;
+
 /// The agent's collector, with BPF at work.
 pub(crate) fn agent() -> Collector {
     let mut agent = Collector::open(&Options {
         pcpu_series: true,
-        ..Options::default()
+        ..options()
     })
     .expect("the host can be read");
     let snapshot = agent.collect();

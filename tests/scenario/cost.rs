@@ -6,9 +6,10 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use libbpf_rs::query::ProgInfoIter;
-use virtlens::collect::{Collector, Options};
+use virtlens::collect::Collector;
 use virtlens_tests::{Minivm, eventually};
 
+use crate::options::options;
 use crate::pods;
 use crate::trace::{start, stop};
 
@@ -28,7 +29,7 @@ const WINDOWS: usize = 24;
 #[ignore = "a measurement of some minutes"]
 fn what_a_trace_adds_to_an_exit() {
     let guest = Minivm::start(["--vcpus", "1", "--start", "exit"]);
-    let mut collector = Collector::open(&Options::default()).expect("the host can be read");
+    let mut collector = Collector::open(&options()).expect("the host can be read");
     eventually("the agent to find the vCPU", || {
         let snapshot = collector.collect();
         let vm = snapshot.vms.iter().find(|vm| vm.pid == guest.pid())?;

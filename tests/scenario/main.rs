@@ -10,6 +10,10 @@
 mod capabilities;
 mod cost;
 mod doctor;
+#[path = "../kernel/loaders.rs"]
+mod loaders;
+#[path = "../kernel/options.rs"]
+mod options;
 mod pods;
 mod throttle;
 mod trace;
@@ -20,17 +24,28 @@ use std::time::Duration;
 use pods::{Reader, accounted, burned, millis};
 use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::Role;
+use virtlens_probe::loader::Loader;
+use virtlens_probe::plan::Feature;
 use virtlens_tests::process::Schedstat;
 
 /// Which features this kernel gave; `kernels.toml` says which it must.
 #[test]
 fn features_are_reported() {
-    let mut collector = Collector::open(&Options::default()).expect("the host can be read");
-    collector.collect();
-    for row in collector.check() {
-        println!("{}: {} {}", row.feature, row.state, row.detail);
-        if row.state == "on" {
-            println!("VMTEST FEATURE {}", row.feature);
+    for loader in Loader::ALL {
+        let options = Options {
+            loader: *loader,
+            ..Options::default()
+        };
+        let mut collector = Collector::open(&options).expect("the host can be read");
+        collector.collect();
+        for row in collector.check() {
+            println!("{loader} {}: {} {}", row.feature, row.state, row.detail);
+            let is_loaded = Feature::ALL.iter().any(|one| one.name() == row.feature);
+            match (row.state, *loader == Loader::default()) {
+                ("on", true) => println!("VMTEST FEATURE {}", row.feature),
+                ("on", false) if is_loaded => println!("VMTEST FEATURE {loader}_{}", row.feature),
+                _ => {}
+            }
         }
     }
 }

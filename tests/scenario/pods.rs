@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
-use virtlens::collect::{Collector, Options};
+use virtlens::collect::Collector;
 use virtlens_model::snapshot::{Role, RoleUse, Snapshot, Vm};
 use virtlens_tests::process::Schedstat;
 use virtlens_vmtest::scenario::{Pod, Scenario};
+
+use crate::options::options;
 
 /// The agent's collector, and the pods it looks at.
 pub(crate) struct Reader {
@@ -42,7 +44,7 @@ impl Reader {
         let scenario = Scenario::read().expect("this suite runs in tests/vm");
         let mut reader = Self {
             scenario,
-            collector: Collector::open(&Options::default()).expect("the host can be read"),
+            collector: Collector::open(&options()).expect("the host can be read"),
         };
         // A vCPU is found when it is first seen inside KVM_RUN.
         for _ in 0..10 {

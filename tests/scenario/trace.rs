@@ -61,8 +61,11 @@ fn throttled_wall_ns(snapshot: &Snapshot, pod: &Pod) -> u64 {
 
 /// The exits among the slices of a vCPU's guest, and those for an interrupt of the
 /// host.
-fn count(slices: &[&Slice]) -> (u64, u64) {
-    let named = |slice: &&&Slice| !["guest", "halt polling", "exit"].contains(&&*slice.name);
+fn count(slices: &[&Slice], has_reasons: bool) -> (u64, u64) {
+    let named = |slice: &&&Slice| match &*slice.name {
+        "guest" | "halt polling" => false,
+        name => (name != "exit") == has_reasons,
+    };
     let exits = slices.iter().filter(named);
     let interrupts = exits.clone().filter(|slice| slice.name == "INTR");
     (exits.count() as u64, interrupts.count() as u64)
@@ -112,6 +115,13 @@ fn a_trace_tells_what_the_kernel_counted() {
     println!("{summary}");
     assert!(summary.contains(", 0 lost"), "{summary}");
 
+    // KVM is a module of these kernels, whose types aya does not read; the oldest tells
+    // the reason without them.
+    let is_aya = std::env::var("VIRTLENS_LOADER").is_ok_and(|name| name == "aya");
+    let has_reasons = !is_aya || reader.scenario.kernel == "debian-5.10";
+    let is_told = summary.contains("not told: why vCPUs left their guest");
+    assert_eq!(is_told, !has_reasons, "{summary}");
+
     let trace = Trace::decode(Path::new(FILE));
     let truth = burned(&before.truth, &after.truth);
     let counted = exits(&after.snapshot, &pod) - exits(&before.snapshot, &pod);
@@ -124,7 +134,7 @@ fn a_trace_tells_what_the_kernel_counted() {
         assert!(took_ns(&thread, "throttled") > 0, "it was held back");
         running += took_ns(&thread, "running");
         guest += took_ns(&kvm, "guest");
-        let (all, of_host) = count(&kvm);
+        let (all, of_host) = count(&kvm, has_reasons);
         told += all;
         interrupts += of_host;
     }
@@ -157,7 +167,13 @@ fn a_trace_tells_what_the_kernel_counted() {
             "{all_counted} counted, {told} told, {interrupts} interrupts"
         );
     } else {
-        assert_eq!(all_counted, told, "every exit stands in the file");
+        // Without reasons that in which the trace found a vCPU looks like the others.
+        let found_in = if has_reasons { 0 } else { tids.len() as u64 };
+        let all = all_counted..=all_counted + found_in;
+        assert!(
+            all.contains(&told),
+            "{told} of {all:?} exits stand in the file"
+        );
         assert!((share - 1.0).abs() < f64::EPSILON, "and in the summary");
         assert!(counted <= told, "{counted} counted, {told} told");
         assert!(

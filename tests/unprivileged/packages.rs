@@ -196,3 +196,36 @@ fn an_expression_is_met_as_spdx_says() {
         assert!(!is_met(unmet, &allowed), "{unmet}");
     }
 }
+
+/// The names of all that a build of the agent with one loader links or runs.
+fn linked_with(loader: &str) -> BTreeSet<String> {
+    let mut command = Command::new(env!("CARGO"));
+    command.args([
+        "tree",
+        "--package=virtlens",
+        "--no-default-features",
+        "--features",
+        loader,
+    ]);
+    command.args(["--edges=normal,build", "--prefix=none", "--format={p}"]);
+    command.args(["--offline", "--locked"]);
+    let output = command.output().expect("cargo can be started");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let names = text.lines().filter_map(|line| line.split(' ').next());
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn an_agent_with_one_loader_links_nothing_of_the_other() {
+    let libbpf = linked_with("libbpf");
+    assert!(libbpf.contains("libbpf-sys") && !libbpf.contains("aya"));
+    let aya = linked_with("aya");
+    assert!(aya.contains("aya") && aya.contains("virtlens-probe"));
+    let of_c = ["libbpf-rs", "libbpf-sys", "libelf-sys", "libz-sys"];
+    let linked: Vec<_> = aya
+        .iter()
+        .filter(|name| of_c.contains(&name.as_str()))
+        .collect();
+    assert!(linked.is_empty(), "{linked:?}");
+}

@@ -7,6 +7,7 @@ use virtlens::page;
 use virtlens::paint::Style;
 use virtlens::table::render;
 use virtlens_model::snapshot::Snapshot;
+use virtlens_probe::loader::Loader;
 
 use crate::golden_file::assert_golden;
 use crate::program::output;
@@ -140,7 +141,7 @@ fn the_check_of_a_kernel() {
     ];
     assert_golden(
         golden("check.txt"),
-        &check::report(&fixture::snapshot().node, &rows),
+        &check::report(&fixture::snapshot().node, Loader::default(), &rows),
     );
     assert!(check::all_on(&rows[..1]) && !check::all_on(&rows[..2]));
 }

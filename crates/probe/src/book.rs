@@ -14,7 +14,7 @@ use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use crate::Error;
 use crate::maps::Maps;
-use crate::sys::Batch;
+use crate::sys::map::Batch;
 
 /// The most pages of one VM, some 250 KiB: what 64 vCPUs used on each of 128 pCPUs.
 const MAX_PAGES: usize = 256;

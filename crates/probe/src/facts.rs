@@ -1,12 +1,9 @@
 //! What this kernel offers to BPF programs. Facts only; [`crate::plan`]
 //! decides what follows from them.
 
-use std::ffi::CStr;
 use std::path::Path;
 
-use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::{Enum, Func, Struct};
-
+use crate::btf::{Btf, Kind};
 use crate::sys;
 
 /// What this kernel offers.
@@ -27,6 +24,9 @@ pub struct KernelFacts {
     /// `struct kvm_vcpu` stands in the kernel's own type information, also
     /// where KVM is a module.
     pub kvm_types: bool,
+    /// KVM's part for this CPU's maker is in the kernel itself and no module: `struct
+    /// vcpu_svm` or `struct vcpu_vmx` stands there.
+    pub kvm_built_in: bool,
     /// Task iterators (v5.8).
     pub task_iter: bool,
     /// Task storage (v5.11; for tracing programs v5.13).
@@ -41,6 +41,8 @@ pub struct KernelFacts {
     /// Programs may be put at the kernel's functions (`fentry`): it has the
     /// trampolines for it (v5.5 on x86) and nothing forbids it.
     pub fentry: bool,
+    /// Programs may read ahead: the kernel has `bpf_rdonly_cast` (v6.2).
+    pub read_ahead: bool,
     /// The scheduler's throttling is in functions of its own, as it is
     /// wherever `CONFIG_CFS_BANDWIDTH` is on.
     pub throttle_functions: bool,
@@ -53,41 +55,42 @@ impl KernelFacts {
             may_load: may_load(root),
             lockdown: lockdown(root),
             host_pids: host_pids(root),
-            possible_cpus: libbpf_rs::num_possible_cpus().unwrap_or(0),
+            possible_cpus: sys::possible_cpus().unwrap_or(0),
             ..Self::default()
         };
-        if let Ok(btf) = Btf::from_path(root.join("sys/kernel/btf/vmlinux")) {
+        let types = std::fs::read(root.join("sys/kernel/btf/vmlinux"));
+        if let Some(btf) = types.as_deref().ok().and_then(Btf::parse) {
             facts.btf = true;
             facts.preempt_notifiers = has_member(&btf, "task_struct", "preempt_notifiers");
             facts.kvm_types = has_member(&btf, "kvm_vcpu", "preempt_notifier");
-            facts.task_iter = btf.type_by_name::<Struct<'_>>("bpf_iter__task").is_some();
+            let of_makers = ["vcpu_svm", "vcpu_vmx"];
+            facts.kvm_built_in = of_makers
+                .iter()
+                .any(|name| btf.find(Kind::Struct, name).is_some());
+            facts.task_iter = btf.find(Kind::Struct, "bpf_iter__task").is_some();
             facts.task_storage = has_value(&btf, "bpf_map_type", "BPF_MAP_TYPE_TASK_STORAGE");
             facts.throttle_functions = ["throttle_cfs_rq", "unthrottle_cfs_rq"]
                 .iter()
-                .all(|name| btf.type_by_name::<Func<'_>>(name).is_some());
-            facts.fentry = sys::takes_fentry(ANY_FUNCTION).is_ok();
+                .all(|name| btf.find(Kind::Func, name).is_some());
+            facts.read_ahead = btf.find(Kind::Func, "bpf_rdonly_cast").is_some();
+            let any = btf.find(Kind::Func, ANY_FUNCTION);
+            facts.fentry = any.is_some_and(|any| sys::takes_fentry(any.id).is_ok());
         }
         facts
     }
 }
 
 /// A function that every kernel has and nobody inlines (fs/open.c).
-const ANY_FUNCTION: &CStr = c"vfs_fallocate";
+const ANY_FUNCTION: &str = "vfs_fallocate";
 
 fn has_member(btf: &Btf<'_>, name: &str, member: &str) -> bool {
-    btf.type_by_name::<Struct<'_>>(name).is_some_and(|found| {
-        found
-            .iter()
-            .any(|field| field.name.is_some_and(|name| name == member))
-    })
+    let found = btf.find(Kind::Struct, name);
+    found.is_some_and(|found| found.members().any(|field| field.name == member))
 }
 
 fn has_value(btf: &Btf<'_>, name: &str, value: &str) -> bool {
-    btf.type_by_name::<Enum<'_>>(name).is_some_and(|found| {
-        found
-            .iter()
-            .any(|one| one.name.is_some_and(|name| name == value))
-    })
+    let found = btf.find(Kind::Enum, name);
+    found.is_some_and(|found| found.values().any(|one| one == value))
 }
 
 /// `CAP_SYS_ADMIN`, `CAP_PERFMON`, `CAP_BPF` (include/uapi/linux/capability.h).

@@ -3,14 +3,14 @@
 //! ```text
 //! kernel ──► facts (what does it offer?) ──► plan (what is loaded, and why not)
 //!                                              │
-//!            stream ◄── source (libbpf) ◄──────┘
+//!            stream ◄── source (loader) ◄──────┘
 //!               └──► decode ──► virtlens_model::facts::Facts
 //! ```
 //!
 //! [`facts`] asks, [`plan`] decides and is pure, [`source`] loads and reads,
 //! [`decode`] turns records into facts and is pure. [`trace`] follows one VM event
 //! by event, with programs of its own. The objects are compiled once from `bpf/`
-//! by the build script.
+//! by the build script; [`loader`] says who loads them.
 
 // Nothing that is read may be able to end the agent.
 #![cfg_attr(
@@ -24,10 +24,11 @@
 )]
 
 mod book;
+mod btf;
 pub mod decode;
 pub mod facts;
-mod layout;
 mod load;
+pub mod loader;
 #[expect(
     clippy::indexing_slicing,
     reason = "maps are named in one list, and all of it was found"
@@ -38,6 +39,7 @@ mod maps;
     reason = "places below what was resized, ways of one bucket"
 )]
 mod memory;
+mod object;
 #[expect(unsafe_code, reason = "flock(2), statfs(2) and access(2)")]
 pub mod pins;
 mod placement;
@@ -61,7 +63,7 @@ pub enum Error {
     Impossible(String),
     /// The kernel refused the programs.
     #[error("the kernel refused the BPF programs: {0}{hint}", hint = hint(.0))]
-    Load(libbpf_rs::Error),
+    Load(std::io::Error),
     /// A loaded program or map is not what this agent expects of its object.
     #[error("the BPF object has no {0}")]
     Missing(&'static str),
@@ -71,7 +73,7 @@ pub enum Error {
         /// The map's name.
         map: &'static str,
         /// What the kernel said.
-        cause: libbpf_rs::Error,
+        cause: std::io::Error,
     },
     /// A map or link cannot be put on bpffs, or be found there.
     #[error("{}: {cause}", place.display())]
@@ -79,7 +81,7 @@ pub enum Error {
         /// Where.
         place: std::path::PathBuf,
         /// What the kernel said.
-        cause: libbpf_rs::Error,
+        cause: std::io::Error,
     },
     /// The stream of a pass could not be opened or read.
     #[error("the task pass failed: {0}")]
@@ -95,9 +97,9 @@ pub enum Error {
 }
 
 /// What to do about a refusal, where that is known.
-fn hint(error: &libbpf_rs::Error) -> &'static str {
+fn hint(error: &std::io::Error) -> &'static str {
     match error.kind() {
-        libbpf_rs::ErrorKind::PermissionDenied => {
+        std::io::ErrorKind::PermissionDenied => {
             " (run as root, or with CAP_BPF and CAP_PERFMON; lockdown=confidentiality refuses \
              them too)"
         }

@@ -1,27 +1,56 @@
-//! Loading the object with libbpf: what the plan says, less where the kernel
-//! refuses it.
+//! Loading the object: what the plan says, less where the kernel refuses it.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::ErrorKind;
-use std::os::fd::AsFd as _;
-use std::path::PathBuf;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
-use libbpf_rs::{Link, MapHandle, Object, ObjectBuilder, OpenMapMut, OpenObject, PrintLevel};
 use virtlens_abi as abi;
 use zerocopy::IntoBytes;
 
+use crate::loader::{Loader, Wanted};
+use crate::object::{Compiled, MapDefinition, Program, fingerprint};
 use crate::pins::Pins;
 use crate::plan::{Feature, Plan};
-use crate::{Error, OBJECT, layout};
+use crate::sys::map::Map;
+use crate::{Error, OBJECT, sys};
 
 /// What is loaded.
 pub(crate) struct Loaded {
-    pub(crate) object: Object,
+    pub(crate) programs: Programs,
+    /// By name.
+    pub(crate) maps: BTreeMap<String, OwnedFd>,
     /// Which programs these are: see `config.programs` in `bpf/abi.h`.
-    pub(crate) programs: u64,
+    pub(crate) which: u64,
     /// The maps' places on bpffs, if they have some.
-    pub(crate) maps: Vec<PathBuf>,
+    pub(crate) places: Vec<PathBuf>,
+}
+
+/// Programs that are loaded, by name.
+pub(crate) struct Programs {
+    loaded: BTreeMap<String, OwnedFd>,
+    compiled: BTreeMap<String, Program>,
+}
+
+impl Programs {
+    pub(crate) fn new(compiled: Compiled, loaded: BTreeMap<String, OwnedFd>) -> Self {
+        Self {
+            loaded,
+            compiled: compiled.programs,
+        }
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<BorrowedFd<'_>> {
+        self.loaded.get(name).map(|program| program.as_fd())
+    }
+
+    /// Attaches one.
+    pub(crate) fn attach(&self, name: &str) -> io::Result<OwnedFd> {
+        let both = self.get(name).zip(self.compiled.get(name));
+        let (program, compiled) = both.ok_or(ErrorKind::NotFound)?;
+        sys::attach(program, &compiled.attach_point())
+    }
 }
 
 /// Loads what `plan` says, and takes out of it what the kernel refuses.
@@ -29,37 +58,38 @@ pub(crate) struct Loaded {
 /// those that an agent left there, as far as they are the same; and programs that
 /// are attached already are not loaded again.
 pub(crate) fn object(
+    loader: Loader,
     plan: &mut Plan,
     cgroup_v1: bool,
     pins: Option<&Pins>,
 ) -> Result<Loaded, Error> {
-    listen_to_libbpf();
-    let layouts = pins.map(|_| layout::of_maps(OBJECT)).transpose()?;
-    let pins = pins.zip(layouts.as_ref());
+    let compiled = Compiled::read(OBJECT)?;
     loop {
-        match load_object(plan, cgroup_v1, pins) {
-            Ok((mut loaded, new)) => {
-                pin(&mut loaded, new)?;
-                return Ok(loaded);
+        let places = pins.map_or_else(BTreeMap::new, |pins| places(&compiled, plan, pins));
+        let pinned = left(&compiled, plan, &places)?;
+        match load_object(loader, plan, cgroup_v1, pins, &pinned) {
+            Ok((which, loaded)) => {
+                pin(&loaded.maps, &places, &pinned)?;
+                return Ok(Loaded {
+                    programs: Programs::new(compiled, loaded.programs),
+                    maps: loaded.maps,
+                    which,
+                    places: places.into_values().collect(),
+                });
             }
             Err(cause) => *plan = retreat(plan.clone(), cause)?,
         }
     }
 }
 
-/// Has libbpf say to the log what it has to say.
-pub(crate) fn listen_to_libbpf() {
-    libbpf_rs::set_print(Some((PrintLevel::Debug, print)));
-}
-
-/// Opens and loads the object as `plan` has it. Also tells which maps are new, and
-/// where each of them is to be pinned.
+/// Loads the object as `plan` has it. Also tells which programs they are.
 fn load_object(
+    loader: Loader,
     plan: &Plan,
     cgroup_v1: bool,
-    pins: Option<(&Pins, &BTreeMap<String, String>)>,
-) -> Result<(Loaded, New), libbpf_rs::Error> {
-    let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
+    pins: Option<&Pins>,
+    pinned: &BTreeMap<String, PathBuf>,
+) -> io::Result<(u64, crate::loader::Loaded)> {
     let mut config = abi::Config {
         cgroup_v1: cgroup_v1.into(),
         mask_words: u32::try_from(plan.mask_words).unwrap_or(0),
@@ -67,101 +97,111 @@ fn load_object(
         pad: 0,
         programs: 0,
     };
-    config.programs = layout::fingerprint(&[OBJECT, config.as_bytes()].concat());
-    for mut map in open.maps_mut() {
-        match map.name().to_str().unwrap_or_default() {
-            name if name.ends_with(".rodata") => map.set_initial_value(config.as_bytes())?,
-            "marks" => map.set_autocreate(plan.task_storage)?,
-            "marks_hash" => map.set_autocreate(!plan.task_storage)?,
-            "residency" => map.set_max_entries(plan.residency_entries)?,
-            _ => {}
-        }
-    }
-    let wanted: Vec<&str> = plan
-        .features
-        .iter()
-        .flat_map(|feature| feature.programs())
-        .copied()
-        .collect();
-    let is_attached =
-        |name| pins.is_some_and(|(pins, _)| pins.link(name, config.programs).exists());
-    for mut program in open.progs_mut() {
-        let name = wanted.iter().find(|name| program.name() == **name);
-        program.set_autoload(name.is_some_and(|name| !is_attached(name)));
-    }
-    let places = pins.map_or_else(Vec::new, |(pins, layouts)| places(&open, pins, layouts));
-    let new = reuse(&mut open, &places)?;
-    let loaded = Loaded {
-        object: open.load()?,
-        programs: config.programs,
-        maps: places.into_iter().map(|(_, place)| place).collect(),
+    config.programs = fingerprint(&[OBJECT, config.as_bytes()].concat());
+    let is_attached = |name: &&str| {
+        let link = pins.map(|pins| pins.link(name, config.programs));
+        link.is_some_and(|link| link.exists())
     };
-    Ok((loaded, new))
+    let features = plan.features.iter();
+    let programs = features.flat_map(|feature| feature.programs()).copied();
+    let loaded = loader.load(&Wanted {
+        object: OBJECT,
+        constant: Some(("cfg", config.as_bytes())),
+        unused_maps: &[unused(plan)],
+        max_entries: Some(RESIDENCY).map(|name| (name, plan.residency_entries)),
+        pinned,
+        programs: &programs.filter(|name| !is_attached(name)).collect(),
+    })?;
+    Ok((config.programs, loaded))
 }
 
-/// Maps by name, and where each is to be pinned.
-type New = Vec<(String, PathBuf)>;
+/// The map whose entries are as many as the host has room for.
+const RESIDENCY: &str = "residency";
 
-/// Where each map that has entries of its own is, or is to be, pinned.
-fn places(open: &OpenObject, pins: &Pins, layouts: &BTreeMap<String, String>) -> New {
-    open.maps()
-        .filter_map(|map| {
-            let name = map.name().to_string_lossy().into_owned();
-            let kind = (map.map_type(), map.key_size(), map.value_size());
-            let size = (map.max_entries(), map.map_flags());
-            // What has no types is the constants of the programs.
-            let whole = format!("{kind:?}{size:?}{}", layouts.get(&name)?);
-            let place = pins.map(&name, layout::fingerprint(whole.as_bytes()));
-            map.autocreate().then_some((name, place))
+/// Of the two maps of marks the one that is not used.
+fn unused(plan: &Plan) -> &'static str {
+    if plan.task_storage {
+        "marks_hash"
+    } else {
+        "marks"
+    }
+}
+
+/// The map as it is to be here.
+fn wanted(name: &str, definition: &MapDefinition, plan: &Plan) -> MapDefinition {
+    let mut wanted = definition.clone();
+    if name == RESIDENCY {
+        wanted.max_entries = plan.residency_entries;
+    }
+    wanted
+}
+
+/// Where each map is, or is to be, pinned. The constants of the programs are of no use
+/// to others.
+fn places(compiled: &Compiled, plan: &Plan, pins: &Pins) -> BTreeMap<String, PathBuf> {
+    let maps = compiled.maps.iter();
+    maps.filter(|(name, _)| *name != unused(plan))
+        .map(|(name, definition)| {
+            let whole = format!("{:?}", wanted(name, definition, plan));
+            let place = pins.map(name, fingerprint(whole.as_bytes()));
+            (name.clone(), place)
         })
         .collect()
 }
 
-/// Has the object use the maps that are there. Returns the others.
-fn reuse(open: &mut OpenObject, places: &New) -> Result<New, libbpf_rs::Error> {
-    let mut new = Vec::new();
-    for (name, place) in places {
-        let mut maps = open.maps_mut();
-        let map = maps.find(|map| map.name() == name.as_str());
-        if !map.map_or(Ok(false), |map| reuse_one(map, place))? {
-            new.push((name.clone(), place.clone()));
+/// Those that an agent left. What is there and is not what its name says is removed.
+fn left(
+    compiled: &Compiled,
+    plan: &Plan,
+    places: &BTreeMap<String, PathBuf>,
+) -> Result<BTreeMap<String, PathBuf>, Error> {
+    let mut left = BTreeMap::new();
+    for (name, place) in places.iter().filter(|(_, place)| place.exists()) {
+        let definition = compiled.maps.get(name);
+        let is_it = definition.is_some_and(|of| is_map(place, &wanted(name, of, plan)));
+        if is_it {
+            left.insert(name.clone(), place.clone());
+        } else {
+            fs::remove_file(place).map_err(not_pinned(place))?;
         }
     }
-    Ok(new)
+    Ok(left)
 }
 
-/// False where there is no such map, or not really: what its name says it may not be.
-fn reuse_one(mut map: OpenMapMut<'_>, place: &PathBuf) -> Result<bool, libbpf_rs::Error> {
-    use libbpf_rs::MapCore as _;
-    if !place.exists() {
-        return Ok(false);
-    }
-    let left = MapHandle::from_pinned_path(place).ok().filter(|left| {
-        left.map_type() == map.map_type()
-            && left.key_size() == map.key_size()
-            && left.value_size() == map.value_size()
-            && left.max_entries() == map.max_entries()
-    });
-    let Some(left) = left else {
-        fs::remove_file(place)?;
-        return Ok(false);
-    };
-    map.reuse_fd(left.as_fd())?;
-    Ok(true)
+fn is_map(place: &Path, wanted: &MapDefinition) -> bool {
+    let map = sys::pinned(place).and_then(Map::of);
+    map.is_ok_and(|map| {
+        let info = map.info();
+        let sizes = (info.key_size, info.value_size, info.max_entries);
+        info.kind == wanted.kind
+            && sizes == (wanted.key_size, wanted.value_size, wanted.max_entries)
+    })
 }
 
-fn pin(loaded: &mut Loaded, new: New) -> Result<(), Error> {
+/// Pins the maps that are new.
+fn pin(
+    maps: &BTreeMap<String, OwnedFd>,
+    places: &BTreeMap<String, PathBuf>,
+    left: &BTreeMap<String, PathBuf>,
+) -> Result<(), Error> {
+    let new = places.iter().filter(|(name, _)| !left.contains_key(*name));
     for (name, place) in new {
-        let mut maps = loaded.object.maps_mut();
-        let map = maps.find(|map| libbpf_rs::MapCore::name(map) == name.as_str());
-        map.map_or(Ok(()), |mut map| map.pin(&place))
-            .map_err(|cause| Error::Pin { place, cause })?;
+        let pinned = maps
+            .get(name)
+            .map_or(Ok(()), |map| sys::pin(map.as_fd(), place));
+        pinned.map_err(not_pinned(place))?;
     }
     Ok(())
 }
 
+/// The error of a place on bpffs.
+pub(crate) fn not_pinned(place: &Path) -> impl FnOnce(io::Error) -> Error {
+    let place = place.to_owned();
+    move |cause| Error::Pin { place, cause }
+}
+
 /// After a refusal: less, in the order of what is least missed.
-fn retreat(mut plan: Plan, cause: libbpf_rs::Error) -> Result<Plan, Error> {
+fn retreat(mut plan: Plan, cause: io::Error) -> Result<Plan, Error> {
     let features = plan.features.clone();
     let first_of = |optional: &[Feature]| {
         let mut optional = optional.iter().copied();
@@ -177,20 +217,4 @@ fn retreat(mut plan: Plan, cause: libbpf_rs::Error) -> Result<Plan, Error> {
         Some(feature) => Ok(plan.without(feature, format!("refused by the kernel: {cause}"))),
         None => Err(Error::Load(cause)),
     }
-}
-
-/// Attaches a program of the object.
-pub(crate) fn attach(object: &Object, name: &str) -> Result<Link, libbpf_rs::Error> {
-    let program = object.progs_mut().find(|program| program.name() == name);
-    program
-        .ok_or_else(|| libbpf_rs::Error::from(std::io::Error::from(ErrorKind::NotFound)))?
-        .attach()
-}
-
-#[allow(
-    clippy::needless_pass_by_value,
-    reason = "the signature is libbpf-rs's"
-)]
-fn print(_: PrintLevel, text: String) {
-    tracing::debug!(target: "libbpf", "{}", text.trim_end());
 }

@@ -11,7 +11,7 @@ use virtlens_model::memory::{DiscardsFact, RamPiece};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::maps::Maps;
-use crate::sys::Batch;
+use crate::sys::map::Batch;
 use crate::{Error, decode};
 use places::{Naming, Places};
 

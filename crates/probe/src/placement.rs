@@ -7,7 +7,7 @@ use virtlens_model::topology::host::{HostPlace, HostTopology};
 use zerocopy::IntoBytes;
 
 use crate::maps::Maps;
-use crate::sys::Batch;
+use crate::sys::map::Batch;
 use crate::{Error, decode};
 
 /// Reads and writes those maps.

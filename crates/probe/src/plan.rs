@@ -208,11 +208,13 @@ mod tests {
             lockdown: "none".to_owned(),
             preempt_notifiers: true,
             kvm_types: true,
+            kvm_built_in: true,
             task_iter: true,
             task_storage: true,
             host_pids: true,
             possible_cpus: 2,
             fentry: true,
+            read_ahead: true,
             throttle_functions: true,
         }
     }

@@ -7,7 +7,7 @@ use virtlens_model::facts::{EndedVcpuFact, Owner, RetiredFact};
 use zerocopy::IntoBytes;
 
 use crate::maps::Maps;
-use crate::sys::Batch;
+use crate::sys::map::Batch;
 use crate::{Error, decode};
 
 /// Reads that map.

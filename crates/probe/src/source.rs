@@ -5,9 +5,10 @@ mod beside;
 mod health;
 mod hooks;
 
-use std::io::{ErrorKind, Read};
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::os::fd::{AsFd as _, OwnedFd};
 
-use libbpf_rs::{Iter, Link, Object};
 use rustc_hash::FxHashSet;
 use virtlens_abi as abi;
 use virtlens_model::facts::{CgroupId, Facts, Owner, VmFact, VmKey, WatchedCgroup};
@@ -18,16 +19,17 @@ use zerocopy::{FromZeros as _, IntoBytes};
 
 use crate::book::Book;
 use crate::decode::{self, Buffer, Decoder, VcpuFds};
-use crate::load::Loaded;
+use crate::load::{Loaded, Programs};
+use crate::loader::Loader;
 use crate::maps::Maps;
 use crate::memory::Memory;
 use crate::pins::Pins;
 use crate::placement::Placement;
 use crate::plan::{Feature, Plan};
 use crate::retired::Retired;
-use crate::sys::Batch;
+use crate::sys::map::Batch;
 use crate::throttle::Throttle;
-use crate::{Error, load};
+use crate::{Error, load, sys};
 use hooks::Hook;
 
 /// The kernel's buffer of a task iterator is 8 pages (`bpf_seq_read`,
@@ -40,16 +42,15 @@ const REPEATS: usize = 3;
 
 /// The loaded programs and all that is needed to read them.
 pub struct TaskPass {
-    // Links go before the object that they hold on to.
-    tasks: Link,
-    files: Option<Link>,
+    tasks: OwnedFd,
+    files: Option<OwnedFd>,
     hooks: Vec<Hook>,
     memory_hooks: Vec<Hook>,
     /// Programs that wait for a VM that needs them.
     unattached: &'static [&'static str],
-    object: Object,
+    programs: Programs,
     /// Which programs these are.
-    programs: u64,
+    which: u64,
     maps: Maps,
     /// Where maps and links stay without this agent.
     pins: Option<Pins>,
@@ -78,7 +79,7 @@ pub struct TaskPass {
 }
 
 impl TaskPass {
-    /// Loads and attaches what `plan` says. `cgroup_v1`: the cpu controller is
+    /// Has `loader` load what `plan` says, and attaches it. `cgroup_v1`: the cpu controller is
     /// in a v1 hierarchy. With `pins` it goes on counting where the agent before
     /// left off, and leaves all behind for the next one. Features that the kernel refuses are left out, with
     /// the reason, as long as the task pass itself can be had.
@@ -86,13 +87,18 @@ impl TaskPass {
     /// # Errors
     /// [`Error::Impossible`] where the plan has no task pass, [`Error::Load`]
     /// where the kernel refuses it, [`Error::Pin`] where `pins` cannot be used.
-    pub fn load(mut plan: Plan, cgroup_v1: bool, pins: Option<Pins>) -> Result<Self, Error> {
+    pub fn load(
+        loader: Loader,
+        mut plan: Plan,
+        cgroup_v1: bool,
+        pins: Option<Pins>,
+    ) -> Result<Self, Error> {
         if !plan.features.contains(&Feature::TaskPass) {
             let reason = plan.left_out.first().map_or("", |(_, reason)| reason);
             return Err(Error::Impossible(reason.to_owned()));
         }
-        let mut loaded = load::object(&mut plan, cgroup_v1, pins.as_ref())?;
-        let places = std::mem::take(&mut loaded.maps);
+        let mut loaded = load::object(loader, &mut plan, cgroup_v1, pins.as_ref())?;
+        let places = std::mem::take(&mut loaded.places);
         let mut pass = Self::attach(loaded, plan, pins)?;
         pass.adopt()?;
         pass.take_over(places)?;
@@ -101,11 +107,14 @@ impl TaskPass {
 
     fn attach(loaded: Loaded, mut plan: Plan, pins: Option<Pins>) -> Result<Self, Error> {
         let Loaded {
-            object, programs, ..
+            programs,
+            maps,
+            which,
+            ..
         } = loaded;
-        let tasks = load::attach(&object, "sample_tasks").map_err(Error::Load)?;
+        let tasks = programs.attach("sample_tasks").map_err(Error::Load)?;
         let files = plan.features.contains(&Feature::FilePass);
-        let files = files.then(|| load::attach(&object, "sample_files"));
+        let files = files.then(|| programs.attach("sample_files"));
         let files = files.transpose().unwrap_or_else(|cause| {
             plan = not_attached(&plan, Feature::FilePass, &cause);
             None
@@ -118,7 +127,7 @@ impl TaskPass {
                 .programs()
                 .iter()
                 .filter(|name| !feature.attached_at_need().contains(name))
-                .map(|name| Hook::attach(&object, name, pins.as_ref(), programs))
+                .map(|name| Hook::attach(&programs, name, pins.as_ref(), which))
                 .collect();
             hooks.unwrap_or_else(|cause| {
                 plan = not_attached(&plan, feature, &cause);
@@ -133,9 +142,9 @@ impl TaskPass {
         let at_need = Feature::Memory.attached_at_need();
         let left = pins
             .iter()
-            .flat_map(|pins| Hook::left(pins, at_need, programs));
+            .flat_map(|pins| Hook::left(pins, at_need, which));
         memory_hooks.extend(left);
-        let maps = Maps::of(&object)?;
+        let maps = Maps::of(maps)?;
         Ok(Self {
             tasks,
             files,
@@ -146,8 +155,8 @@ impl TaskPass {
                 at_need
             },
             memory_hooks,
-            object,
             programs,
+            which,
             maps,
             dropped_maps: 0,
             left: FxHashSet::default(),
@@ -331,9 +340,9 @@ impl TaskPass {
     /// more of the VMs that they have run.
     fn attach_entries(&mut self) {
         let entries = std::mem::take(&mut self.unattached).iter();
-        let (pins, programs) = (self.pins.as_ref(), self.programs);
+        let (pins, which) = (self.pins.as_ref(), self.which);
         let hooks: Result<Vec<_>, _> = entries
-            .map(|name| Hook::attach(&self.object, name, pins, programs))
+            .map(|name| Hook::attach(&self.programs, name, pins, which))
             .collect();
         match hooks {
             Ok(hooks) => self.memory_hooks.extend(hooks),
@@ -423,13 +432,14 @@ fn vm_keys(facts: &Facts) -> FxHashSet<VmKey> {
 /// Runs an iterator to its end. Each read gives whole records, as it has room for
 /// all that the kernel's buffer holds.
 fn read_each(
-    link: &Link,
+    link: &OwnedFd,
     buffer: &mut Buffer,
     mut each: impl FnMut(&[u8]) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let mut pass = Iter::new(link).map_err(|cause| {
+    let pass = sys::iterate(link.as_fd()).map_err(|cause| {
         Error::Stream(std::io::Error::other(format!("cannot start it: {cause}")))
     })?;
+    let mut pass = File::from(pass);
     loop {
         buffer.clear();
         match pass.read(buffer.room(READ_SIZE)) {

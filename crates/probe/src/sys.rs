@@ -1,160 +1,147 @@
-//! The few calls of bpf(2) that libbpf-rs does not wrap, or wraps at the cost
-//! of an allocation for each element.
+//! bpf(2), as far as it is needed once an object is loaded: the same for every
+//! loader, and without an allocation for each element of a map.
+//!
+//! Each call has a part of `union bpf_attr` of its own (`include/uapi/linux/bpf.h`); the
+//! kernel takes what is shorter than its union for followed by zeroes.
+
+pub(crate) mod map;
+pub(crate) mod ring;
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::sync::OnceLock;
 
-use libbpf_rs::{MapCore, MapHandle, libbpf_sys};
-use zerocopy::FromBytes;
-
-/// Entries asked for at once.
-const BATCH: usize = 2048;
-
-/// A batch of a map's entries, kept between readings.
-pub(crate) struct Batch<K, V> {
-    keys: Vec<K>,
-    values: Vec<V>,
+/// `enum bpf_cmd`.
+#[derive(Clone, Copy)]
+enum Command {
+    MapLookup = 1,
+    MapUpdate = 2,
+    MapDelete = 3,
+    ProgLoad = 5,
+    ObjPin = 6,
+    ObjGet = 7,
+    ObjInfo = 15,
+    RawTracepointOpen = 17,
+    MapLookupBatch = 24,
+    LinkCreate = 28,
+    IterCreate = 33,
 }
 
-impl<K, V> Default for Batch<K, V> {
-    fn default() -> Self {
-        Self {
-            keys: Vec::new(),
-            values: Vec::new(),
-        }
-    }
+/// `BPF_PROG_TYPE_TRACING`, `enum bpf_prog_type`.
+const TRACING: u32 = 26;
+/// `enum bpf_attach_type`.
+const TRACE_FENTRY: u32 = 24;
+const TRACE_ITER: u32 = 28;
+
+/// What a program has cost (`struct bpf_prog_info`, its end as of v5.1).
+#[repr(C)]
+#[derive(Default)]
+struct ProgInfo {
+    before: [u64; 24],
+    run_time_ns: u64,
+    run_cnt: u64,
 }
 
-impl<K, V> Batch<K, V>
-where
-    K: FromBytes + Copy,
-    V: FromBytes + Copy,
-{
-    /// Reads the first `limit` entries of a map, in its own order (since v5.6:
-    /// `BPF_MAP_LOOKUP_BATCH`).
-    ///
-    /// # Errors
-    /// What the kernel said; or the map's keys and values are not as large as `K`
-    /// and `V`.
-    pub(crate) fn read(
-        &mut self,
-        map: &MapHandle,
-        limit: usize,
-        mut each: impl FnMut(&K, &V),
-    ) -> io::Result<()> {
-        let sizes = (map.key_size() as usize, map.value_size() as usize);
-        if sizes != (size_of::<K>(), size_of::<V>()) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let mut left = limit;
-        if self.keys.is_empty() {
-            self.keys = vec![K::new_zeroed(); BATCH];
-            self.values = vec![V::new_zeroed(); BATCH];
-        }
-        // A hash map's cursor is a bucket number, an array's a key.
-        let mut cursor = [0u64; 16];
-        const { assert!(size_of::<K>() <= size_of::<[u64; 16]>()) };
-        let mut started = false;
-        while left > 0 {
-            let mut count = u32::try_from(self.keys.len().min(left)).unwrap_or(u32::MAX);
-            let from = if started {
-                cursor.as_mut_ptr()
-            } else {
-                std::ptr::null_mut()
-            };
-            // SAFETY: keys and values have room for `count` elements of the
-            // map's key and value size, which were compared; the cursor for a key.
-            let result = unsafe {
-                libbpf_sys::bpf_map_lookup_batch(
-                    map.as_fd().as_raw_fd(),
-                    from.cast(),
-                    cursor.as_mut_ptr().cast(),
-                    self.keys.as_mut_ptr().cast(),
-                    self.values.as_mut_ptr().cast(),
-                    &raw mut count,
-                    std::ptr::null(),
-                )
-            };
-            let error = io::Error::last_os_error();
-            let end = result != 0 && error.raw_os_error() == Some(libc::ENOENT);
-            // One bucket holds more than there is room for: ask for more.
-            if result != 0 && error.raw_os_error() == Some(libc::ENOSPC) {
-                let more = self.keys.len() * 2;
-                self.keys = vec![K::new_zeroed(); more];
-                self.values = vec![V::new_zeroed(); more];
-                continue;
-            }
-            if result != 0 && !end {
-                return Err(error);
-            }
-            self.keys
-                .iter()
-                .zip(&self.values)
-                .take(count as usize)
-                .for_each(|(k, v)| each(k, v));
-            left = left.saturating_sub(count as usize);
-            if end {
-                break;
-            }
-            started = true;
-        }
-        Ok(())
-    }
+#[repr(C)]
+struct Pin {
+    path: u64,
+    fd: u32,
+    flags: u32,
 }
 
-/// Whether the kernel takes a program at the entry of `function`: asked by
-/// loading one that does nothing. It is not attached.
-///
-/// # Errors
-/// What the kernel said, or that it has no such function.
-pub(crate) fn takes_fentry(function: &CStr) -> io::Result<()> {
-    let attach = libbpf_sys::BPF_TRACE_FENTRY;
-    // SAFETY: `function` is a C string.
-    let id = unsafe { libbpf_sys::libbpf_find_vmlinux_btf_id(function.as_ptr(), attach) };
-    let id = u32::try_from(id).map_err(|_| io::Error::from_raw_os_error(-id))?;
-    // r0 = 0; exit (include/uapi/linux/bpf.h)
-    let instructions = [0x0000_00b7_u64, 0x0000_0095];
-    let mut options = libbpf_sys::bpf_prog_load_opts {
-        sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as libbpf_sys::size_t,
-        expected_attach_type: attach,
-        attach_btf_id: id,
-        ..Default::default()
-    };
-    // SAFETY: two whole instructions, and options of the size they tell.
-    let program = unsafe {
-        libbpf_sys::bpf_prog_load(
-            libbpf_sys::BPF_PROG_TYPE_TRACING,
-            std::ptr::null(),
-            c"GPL".as_ptr(),
-            instructions.as_ptr().cast(),
-            instructions.len() as libbpf_sys::size_t,
-            &raw mut options,
+#[repr(C)]
+struct Info {
+    fd: u32,
+    len: u32,
+    told: u64,
+}
+
+#[repr(C)]
+struct RawTracepoint {
+    name: u64,
+    program: u32,
+    pad: u32,
+}
+
+#[repr(C)]
+struct LinkCreate {
+    program: u32,
+    target: u32,
+    kind: u32,
+    flags: u32,
+}
+
+#[repr(C)]
+struct IterCreate {
+    link: u32,
+    flags: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct ProgLoad {
+    kind: u32,
+    instruction_count: u32,
+    instructions: u64,
+    license: u64,
+    log: [u64; 2],
+    version_and_flags: [u32; 2],
+    name: [u8; 16],
+    interface: u32,
+    attach_type: u32,
+    types: u32,
+    func_record: u32,
+    funcs: u64,
+    func_count: u32,
+    line_record: u32,
+    lines: u64,
+    line_count: u32,
+    attach_type_id: u32,
+}
+
+fn bpf<A>(command: Command, attributes: &mut A) -> io::Result<i32> {
+    // SAFETY: the kernel reads and writes within `attributes`, whose size it is told, and
+    // behind the addresses in it, which the callers of this took of what they borrow.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command as libc::c_long,
+            std::ptr::from_mut(attributes),
+            size_of::<A>(),
         )
     };
-    if program < 0 {
-        return Err(io::Error::from_raw_os_error(-program));
-    }
-    // SAFETY: the kernel gave this descriptor to nobody else.
-    drop(unsafe { OwnedFd::from_raw_fd(program) });
-    Ok(())
+    i32::try_from(result)
+        .ok()
+        .filter(|result| *result >= 0)
+        .ok_or_else(io::Error::last_os_error)
 }
 
-/// A program, by where it is pinned.
-///
-/// # Errors
-/// What the kernel said.
-pub(crate) fn pinned_program(place: &Path) -> io::Result<OwnedFd> {
-    let place = CString::new(place.as_os_str().as_bytes())?;
-    // SAFETY: a C string.
-    let program = unsafe { libbpf_sys::bpf_obj_get(place.as_ptr()) };
-    if program < 0 {
-        return Err(io::Error::from_raw_os_error(-program));
-    }
+/// The same for what gives a descriptor.
+fn open<A>(command: Command, attributes: &mut A) -> io::Result<OwnedFd> {
+    let fd = bpf(command, attributes)?;
     // SAFETY: the kernel gave this descriptor to nobody else.
-    Ok(unsafe { OwnedFd::from_raw_fd(program) })
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn number(fd: BorrowedFd<'_>) -> u32 {
+    fd.as_raw_fd().cast_unsigned()
+}
+
+fn address<T: ?Sized>(of: *const T) -> u64 {
+    of.cast::<()>().expose_provenance() as u64
+}
+
+/// What an object is: as much of it as `told` has room for.
+fn info<I>(fd: BorrowedFd<'_>, told: &mut I) -> io::Result<()> {
+    let mut attributes = Info {
+        fd: number(fd),
+        len: u32::try_from(size_of::<I>()).unwrap_or(0),
+        told: address(std::ptr::from_mut(told)),
+    };
+    bpf(Command::ObjInfo, &mut attributes).map(drop)
 }
 
 /// How often a program ran and for how long, ns: kept by the kernel only
@@ -163,19 +150,144 @@ pub(crate) fn pinned_program(place: &Path) -> io::Result<OwnedFd> {
 /// # Errors
 /// What the kernel said.
 pub(crate) fn program_cost(program: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
-    let mut info = libbpf_sys::bpf_prog_info::default();
-    let mut size = u32::try_from(size_of_val(&info)).expect("a small struct");
-    // SAFETY: `info` is a zeroed bpf_prog_info of `size` bytes.
-    let result = unsafe {
-        libbpf_sys::bpf_obj_get_info_by_fd(
-            program.as_raw_fd(),
-            (&raw mut info).cast(),
-            &raw mut size,
-        )
+    let mut cost = ProgInfo::default();
+    info(program, &mut cost)?;
+    Ok((cost.run_cnt, cost.run_time_ns))
+}
+
+/// Whether the kernel takes a program at the entry of the function with this id in its
+/// type information: asked by loading one that does nothing. It is not attached.
+///
+/// # Errors
+/// What the kernel said.
+pub(crate) fn takes_fentry(function_id: u32) -> io::Result<()> {
+    // r0 = 0; exit (include/uapi/linux/bpf.h)
+    let instructions = [0x0000_00b7_u64, 0x0000_0095];
+    let mut attributes = ProgLoad {
+        kind: TRACING,
+        instruction_count: 2,
+        instructions: address(&raw const instructions),
+        license: address(c"GPL".as_ptr()),
+        attach_type: TRACE_FENTRY,
+        attach_type_id: function_id,
+        ..ProgLoad::default()
     };
-    if result == 0 {
-        Ok((info.run_cnt, info.run_time_ns))
-    } else {
-        Err(io::Error::last_os_error())
+    open(Command::ProgLoad, &mut attributes).map(drop)
+}
+
+/// How a program is attached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum AttachPoint {
+    /// Where its type information says: `tp_btf`, `fentry`, `fexit`.
+    Typed,
+    /// At a tracepoint of this name, whose arguments are words: `raw_tp`.
+    Raw(CString),
+    /// Nowhere, but run by who opens its iterator: `iter`.
+    Iterator,
+}
+
+/// Attaches a program, for as long as what is returned, or a pin of it, is there.
+///
+/// # Errors
+/// What the kernel said.
+pub(crate) fn attach(program: BorrowedFd<'_>, point: &AttachPoint) -> io::Result<OwnedFd> {
+    let name: Option<&CStr> = match point {
+        AttachPoint::Iterator => {
+            let mut attributes = LinkCreate {
+                program: number(program),
+                target: 0,
+                kind: TRACE_ITER,
+                flags: 0,
+            };
+            return open(Command::LinkCreate, &mut attributes);
+        }
+        AttachPoint::Typed => None,
+        AttachPoint::Raw(name) => Some(name),
+    };
+    let mut attributes = RawTracepoint {
+        name: name.map_or(0, |name| address(name.as_ptr())),
+        program: number(program),
+        pad: 0,
+    };
+    open(Command::RawTracepointOpen, &mut attributes)
+}
+
+/// Begins a run of an attached iterator: what it writes is what is read.
+///
+/// # Errors
+/// What the kernel said.
+pub(crate) fn iterate(link: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut attributes = IterCreate {
+        link: number(link),
+        flags: 0,
+    };
+    open(Command::IterCreate, &mut attributes)
+}
+
+/// Pins a map, program or link.
+///
+/// # Errors
+/// What the kernel said.
+pub(crate) fn pin(fd: BorrowedFd<'_>, place: &Path) -> io::Result<()> {
+    let path = CString::new(place.as_os_str().as_bytes())?;
+    let mut attributes = Pin {
+        path: address(path.as_ptr()),
+        fd: number(fd),
+        flags: 0,
+    };
+    bpf(Command::ObjPin, &mut attributes).map(drop)
+}
+
+/// What is pinned there.
+///
+/// # Errors
+/// What the kernel said.
+pub(crate) fn pinned(place: &Path) -> io::Result<OwnedFd> {
+    let path = CString::new(place.as_os_str().as_bytes())?;
+    let mut attributes = Pin {
+        path: address(path.as_ptr()),
+        fd: 0,
+        flags: 0,
+    };
+    open(Command::ObjGet, &mut attributes)
+}
+
+/// CPUs that the kernel may ever have: for each of them a per-CPU map has a value.
+///
+/// # Errors
+/// That they cannot be read.
+pub(crate) fn possible_cpus() -> io::Result<usize> {
+    static KNOWN: OnceLock<usize> = OnceLock::new();
+    if let Some(known) = KNOWN.get() {
+        return Ok(*known);
+    }
+    // Of the kernel that runs, also where /sys is read from elsewhere.
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    let count = count_cpus(&text).ok_or(io::ErrorKind::InvalidData)?;
+    Ok(*KNOWN.get_or_init(|| count))
+}
+
+/// How many CPUs are in a list such as `0-3,8`.
+fn count_cpus(list: &str) -> Option<usize> {
+    let ranges = list.trim().split(',').map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        last.checked_sub(first)?.checked_add(1)
+    });
+    ranges.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::count_cpus;
+
+    #[test]
+    fn cpus_are_counted() {
+        for (list, count) in [("0\n", 1), ("0-3", 4), ("0-1,4,6-7\n", 5)] {
+            assert_eq!(count_cpus(list), Some(count), "{list:?}");
+        }
+        for list in ["", "3-1", "a", "0-"] {
+            assert_eq!(count_cpus(list), None, "{list:?}");
+        }
     }
 }

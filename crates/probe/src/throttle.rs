@@ -7,7 +7,7 @@ use virtlens_model::throttle::{HitFact, ThrottlingFacts};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::maps::Maps;
-use crate::sys::Batch;
+use crate::sys::map::Batch;
 use crate::{Error, decode};
 
 /// Reads and writes those maps.

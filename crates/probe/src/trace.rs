@@ -3,11 +3,10 @@
 
 mod decode;
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::OwnedFd;
 
-use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, RingBuffer, RingBufferBuilder};
 use virtlens_abi::trace::{TRACED_WORDS, TraceEvent, Traced};
 use virtlens_model::facts::CgroupId;
 use virtlens_model::timeline::Event;
@@ -15,7 +14,12 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 pub use self::decode::event;
 use crate::facts::KernelFacts;
-use crate::{Error, load, plan};
+use crate::load::Programs;
+use crate::loader::{Loader, Wanted};
+use crate::object::Compiled;
+use crate::sys::map::Map;
+use crate::sys::ring::Ring;
+use crate::{Error, plan};
 
 /// The compiled object.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o"));
@@ -35,17 +39,21 @@ const EXIT: [&str; 2] = ["trace_exit_of_3", "trace_exit_of_2"];
 /// When quotas run out.
 const THROTTLE: [&str; 2] = ["trace_throttle", "trace_unthrottl"];
 
+/// The map that events arrive in.
+const EVENTS: &str = "trace_events";
+
 /// The most events that are taken at once, so that a call ends while more come.
 const AT_ONCE: usize = 1 << 19;
 
 /// The programs, as long as they are there.
 pub struct Tracer {
-    // Links go before the object that they hold on to.
-    links: Vec<Link>,
-    ring: RingBuffer<'static>,
-    object: Object,
-    arrived: Rc<RefCell<Vec<TraceEvent>>>,
+    links: Vec<OwnedFd>,
+    ring: Ring,
+    programs: Programs,
+    maps: BTreeMap<String, Map>,
     tells_throttle: bool,
+    /// What lacks where a tracepoint does not tell why a guest was left.
+    reasons: Option<Lack>,
     lacks: Vec<Lack>,
 }
 
@@ -59,35 +67,35 @@ pub struct Lack {
 }
 
 impl Tracer {
-    /// Loads the programs; none runs before [`Tracer::attach`].
+    /// Has `loader` load the programs; none runs before [`Tracer::attach`].
     ///
     /// # Errors
     /// [`Error::Impossible`] where the kernel lacks what they need, else what it
     /// said as it refused them.
-    pub fn load(kernel: &KernelFacts) -> Result<Self, Error> {
+    pub fn load(loader: Loader, kernel: &KernelFacts) -> Result<Self, Error> {
         if let Some(reason) = plan::obstacle(kernel) {
             return Err(Error::Impossible(reason.to_owned()));
         }
         let obstacle = plan::throttle_obstacle(kernel);
         let mut lacks: Vec<Lack> = obstacle.into_iter().map(no_throttle).collect();
         let mut tells_throttle = obstacle.is_none();
-        load::listen_to_libbpf();
-        let object = match open(tells_throttle) {
+        let loaded = match load(loader, tells_throttle) {
             Err(cause) if tells_throttle => {
                 lacks.push(no_throttle(&cause.to_string()));
                 tells_throttle = false;
-                open(false).map_err(Error::Load)?
+                load(loader, false)?
             }
-            other => other.map_err(Error::Load)?,
+            other => other?,
         };
-        let arrived = Rc::new(RefCell::new(Vec::new()));
-        let ring = ring(&object, &arrived)?;
+        let (programs, maps) = loaded;
+        let events = maps.get(EVENTS).ok_or(Error::Missing(EVENTS))?;
         Ok(Self {
             links: Vec::new(),
-            ring,
-            object,
-            arrived,
+            ring: Ring::of(events).map_err(failed(EVENTS))?,
+            programs,
+            maps,
             tells_throttle,
+            reasons: no_reasons(loader, kernel),
             lacks,
         })
     }
@@ -138,18 +146,11 @@ impl Tracer {
     }
 
     /// Shows what has happened since the last call.
-    ///
-    /// # Errors
-    /// When the kernel's buffer cannot be read.
-    pub fn drain(&mut self, each: impl FnMut(Event)) -> Result<(), Error> {
-        let consumed = self.ring.consume_raw_n(AT_ONCE);
-        if consumed < 0 {
-            let cause = std::io::Error::from_raw_os_error(-consumed);
-            return Err(failed("trace_events")(cause.into()));
-        }
-        let mut arrived = self.arrived.borrow_mut();
-        arrived.drain(..).filter_map(event).for_each(each);
-        Ok(())
+    pub fn drain(&mut self, mut each: impl FnMut(Event)) {
+        self.ring.drain(AT_ONCE, |bytes| {
+            let arrived = TraceEvent::read_from_bytes(bytes).ok();
+            arrived.and_then(event).into_iter().for_each(&mut each);
+        });
     }
 
     /// Ends: nothing happens any more.
@@ -160,65 +161,65 @@ impl Tracer {
     /// How many events were lost: the buffer was full, or vCPUs entered and left
     /// their guest more often than is told.
     pub fn lost(&self) -> u64 {
-        let map = self.object.maps().find(|map| map.name() == "trace_lost");
-        let counts = map.and_then(|map| map.lookup_percpu(&[0; 4], MapFlags::ANY).ok().flatten());
-        let counts = counts.unwrap_or_default();
-        counts
-            .iter()
-            .filter_map(|bytes| u64::read_from_bytes(bytes).ok())
-            .sum()
+        let map = self.maps.get("trace_lost");
+        map.and_then(|map| map.sum(&[0; 4]).ok()).unwrap_or(0)
     }
 
-    fn attach_guest(&mut self) -> Result<(), libbpf_rs::Error> {
+    fn attach_guest(&mut self) -> io::Result<()> {
         let [of_3, of_2] = EXIT.map(|name| [name]);
-        self.attach_all(&of_3).or_else(|_| self.attach_all(&of_2))?;
+        if self.attach_all(&of_3).is_err() {
+            self.attach_all(&of_2)?;
+            self.lacks.extend(self.reasons.take());
+        }
         self.attach_all(&GUEST)
     }
 
-    fn attach_all(&mut self, names: &[&str]) -> Result<(), libbpf_rs::Error> {
-        let links: Result<Vec<Link>, _> = names
-            .iter()
-            .map(|name| load::attach(&self.object, name))
-            .collect();
-        self.links.extend(links?);
+    fn attach_all(&mut self, names: &[&str]) -> io::Result<()> {
+        let links = names.iter().map(|name| self.programs.attach(name));
+        let links: Vec<OwnedFd> = links.collect::<io::Result<_>>()?;
+        self.links.extend(links);
         Ok(())
     }
 
     fn update(&self, name: &'static str, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        let map = self.object.maps().find(|map| map.name() == name);
-        map.ok_or(Error::Missing(name))?
-            .update(key, value, MapFlags::ANY)
-            .map_err(failed(name))
+        let map = self.maps.get(name).ok_or(Error::Missing(name))?;
+        map.update(key, value).map_err(failed(name))
     }
 }
 
-fn open(with_throttle: bool) -> Result<Object, libbpf_rs::Error> {
-    let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
-    for mut program in open.progs_mut() {
-        let is_throttle = THROTTLE.iter().any(|name| program.name() == *name);
-        program.set_autoload(with_throttle || !is_throttle);
-    }
-    open.load()
+fn load(loader: Loader, with_throttle: bool) -> Result<(Programs, BTreeMap<String, Map>), Error> {
+    let compiled = Compiled::read(OBJECT)?;
+    let throttle = with_throttle.then_some(THROTTLE).into_iter().flatten();
+    let programs: BTreeSet<&str> = STATES
+        .into_iter()
+        .chain(GUEST)
+        .chain(EXIT)
+        .chain(throttle)
+        .collect();
+    let loaded = loader.load(&Wanted {
+        object: OBJECT,
+        constant: None,
+        unused_maps: &[],
+        max_entries: None,
+        pinned: &BTreeMap::new(),
+        programs: &programs,
+    });
+    let loaded = loaded.map_err(Error::Load)?;
+    let maps = loaded
+        .maps
+        .into_iter()
+        .map(|(name, map)| Ok((name, Map::of(map)?)));
+    let maps = maps.collect::<io::Result<_>>().map_err(Error::Load)?;
+    Ok((Programs::new(compiled, loaded.programs), maps))
 }
 
-fn ring(
-    object: &Object,
-    arrived: &Rc<RefCell<Vec<TraceEvent>>>,
-) -> Result<RingBuffer<'static>, Error> {
-    const NAME: &str = "trace_events";
-    let map = object.maps().find(|map| map.name() == NAME);
-    let map = map.ok_or(Error::Missing(NAME))?;
-    let arrived = Rc::clone(arrived);
-    let mut builder = RingBufferBuilder::new();
-    builder
-        .add(&map, move |bytes| {
-            if let Ok(event) = TraceEvent::read_from_bytes(bytes) {
-                arrived.borrow_mut().push(event);
-            }
-            0
-        })
-        .map_err(failed(NAME))?;
-    builder.build().map_err(failed(NAME))
+/// From v6.1 on a reason is read from what KVM's module for the CPU's maker keeps.
+fn no_reasons(loader: Loader, kernel: &KernelFacts) -> Option<Lack> {
+    let readable = loader.reads_modules() || kernel.kvm_built_in;
+    (!readable).then(|| Lack {
+        what: "why vCPUs left their guest",
+        reason: format!("{loader} does not know the types of modules, as KVM is one here"),
+    })
 }
 
 fn no_throttle(reason: &str) -> Lack {
@@ -228,6 +229,6 @@ fn no_throttle(reason: &str) -> Lack {
     }
 }
 
-fn failed(map: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {
+fn failed(map: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |cause| Error::Map { map, cause }
 }

@@ -205,7 +205,7 @@ fn vcpus_ns(guest: &Minivm) -> u64 {
 fn open(root: &Path) -> Result<Collector, String> {
     Collector::open(&Options {
         root: root.to_owned(),
-        ..Options::default()
+        ..reader::options()
     })
     .map_err(|error| format!("{error:#}"))
 }

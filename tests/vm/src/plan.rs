@@ -20,6 +20,8 @@ pub struct Plan {
     pub suites: Vec<Suite>,
     /// Where the suites find programs: `PATH` of who started the machine.
     pub path: String,
+    /// Who loads the BPF programs: `VIRTLENS_LOADER` of who started the machine.
+    pub loader: Option<String>,
     /// Hand the console to a shell instead of running tests.
     pub shell: bool,
 }

@@ -10,8 +10,9 @@ use zerocopy::IntoBytes;
 
 use super::TaskPass;
 use crate::Error;
+use crate::load::not_pinned;
 use crate::pins::Pins;
-use crate::sys::Batch;
+use crate::sys::map::Batch;
 
 /// Readings after which threads that end all the time are let be.
 const SETTLE: usize = 5;
@@ -73,22 +74,19 @@ impl TaskPass {
     /// Has these programs count, and removes what no agent of this kind needs.
     /// `maps` are the places of those in use.
     pub(super) fn take_over(&mut self, maps: Vec<PathBuf>) -> Result<(), Error> {
-        let (zero, programs) = (0u32, self.programs);
+        let (zero, which) = (0u32, self.which);
         self.maps
-            .update("active", zero.as_bytes(), programs.as_bytes())?;
+            .update("active", zero.as_bytes(), which.as_bytes())?;
         let Some(pins) = &self.pins else {
             return Ok(());
         };
         // What is left out this time would count on for nobody.
         let features = &self.plan.features;
         let names = || features.iter().flat_map(|feature| feature.programs());
-        let links = names().map(|name| pins.link(name, programs));
-        let loaded = names().map(|name| pins.program(name, programs));
+        let links = names().map(|name| pins.link(name, which));
+        let loaded = names().map(|name| pins.program(name, which));
         let kept: BTreeSet<PathBuf> = maps.into_iter().chain(links).chain(loaded).collect();
-        let gone = pins.keep_only(&kept).map_err(|cause| Error::Pin {
-            place: pins.dir().to_owned(),
-            cause: cause.into(),
-        })?;
+        let gone = pins.keep_only(&kept).map_err(not_pinned(pins.dir()))?;
         let dropped: Vec<_> = Pins::maps_of(&gone)
             .filter_map(|path| path.file_name())
             .collect();

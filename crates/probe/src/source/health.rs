@@ -5,7 +5,7 @@ use virtlens_model::snapshot::{Dropped, MapFill, ProgramCost};
 use zerocopy::IntoBytes;
 
 use super::TaskPass;
-use super::hooks::cost_of;
+use crate::sys;
 
 /// What was lost in the kernel, in the order of `enum drop_reason`.
 const DROP_REASONS: [&str; abi::DROP_REASONS as usize] = [
@@ -84,7 +84,7 @@ impl TaskPass {
                 let mut hooks = self.hooks.iter().chain(&self.memory_hooks);
                 let (runs, run_ns) = match hooks.find(|hook| hook.name == *name) {
                     Some(hook) => hook.cost().ok()?,
-                    None => cost_of(&self.object, name)?,
+                    None => sys::program_cost(self.programs.get(name)?).ok()?,
                 };
                 Some(ProgramCost {
                     program: name,

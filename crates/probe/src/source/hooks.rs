@@ -2,18 +2,17 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 
-use libbpf_rs::{Link, Object};
-
+use crate::load::{Programs, not_pinned};
 use crate::pins::Pins;
-use crate::{Error, load, sys};
+use crate::{Error, sys};
 
 /// An attached program.
 pub(super) struct Hook {
     pub(super) name: &'static str,
     /// Attached as long as this lives, and longer where it is pinned.
-    _link: Link,
+    _link: OwnedFd,
     program: OwnedFd,
 }
 
@@ -21,33 +20,29 @@ impl Hook {
     /// Attaches a program, unless an agent has left it attached. With `pins` it is
     /// left for the next one.
     pub(super) fn attach(
-        object: &Object,
+        programs: &Programs,
         name: &'static str,
         pins: Option<&Pins>,
-        programs: u64,
+        which: u64,
     ) -> Result<Self, Error> {
-        if let Some(left) = pins.and_then(|pins| Self::open(pins, name, programs)) {
+        if let Some(left) = pins.and_then(|pins| Self::open(pins, name, which)) {
             return Ok(left);
         }
-        let mut link = load::attach(object, name).map_err(Error::Load)?;
-        let program = object.progs_mut().find(|program| program.name() == name);
-        let mut program = program.ok_or(Error::Missing(name))?;
-        let copy = program.as_fd().try_clone_to_owned();
-        let copy = copy.map_err(|cause| Error::Load(cause.into()))?;
+        let program = programs.get(name).ok_or(Error::Missing(name))?;
+        let program = program.try_clone_to_owned().map_err(Error::Load)?;
+        let link = programs.attach(name).map_err(Error::Load)?;
         if let Some(pins) = pins {
-            let place = pins.program(name, programs);
+            let place = pins.program(name, which);
             // Of an agent that ended before its link was there.
             drop(fs::remove_file(&place));
-            let pinned = program.pin(&place);
-            pinned.map_err(|cause| Error::Pin { place, cause })?;
-            let place = pins.link(name, programs);
-            let pinned = link.pin(&place);
-            pinned.map_err(|cause| Error::Pin { place, cause })?;
+            sys::pin(program.as_fd(), &place).map_err(not_pinned(&place))?;
+            let place = pins.link(name, which);
+            sys::pin(link.as_fd(), &place).map_err(not_pinned(&place))?;
         }
         Ok(Self {
             name,
             _link: link,
-            program: copy,
+            program,
         })
     }
 
@@ -55,15 +50,15 @@ impl Hook {
     pub(super) fn left(
         pins: &Pins,
         names: &'static [&'static str],
-        programs: u64,
+        which: u64,
     ) -> impl Iterator<Item = Self> {
         let names = names.iter();
-        names.filter_map(move |name| Self::open(pins, name, programs))
+        names.filter_map(move |name| Self::open(pins, name, which))
     }
 
-    fn open(pins: &Pins, name: &'static str, programs: u64) -> Option<Self> {
-        let link = Link::open(pins.link(name, programs)).ok()?;
-        let program = sys::pinned_program(&pins.program(name, programs)).ok()?;
+    fn open(pins: &Pins, name: &'static str, which: u64) -> Option<Self> {
+        let link = sys::pinned(&pins.link(name, which)).ok()?;
+        let program = sys::pinned(&pins.program(name, which)).ok()?;
         Some(Self {
             name,
             _link: link,
@@ -75,11 +70,4 @@ impl Hook {
     pub(super) fn cost(&self) -> io::Result<(u64, u64)> {
         sys::program_cost(self.program.as_fd())
     }
-}
-
-/// The program of the object that has this name.
-pub(super) fn cost_of(object: &Object, name: &str) -> Option<(u64, u64)> {
-    let program = object.progs().find(|program| program.name() == name)?;
-    let program: BorrowedFd<'_> = program.as_fd();
-    sys::program_cost(program).ok()
 }

@@ -63,6 +63,7 @@ fn execute(suite: &Suite, plan: &Plan) -> anyhow::Result<(String, Result<(), Str
         // Of a panic, and not once more of each error in its message.
         .env("RUST_LIB_BACKTRACE", "0")
         .env("HOME", "/tmp")
+        .envs(plan.loader.iter().map(|loader| ("VIRTLENS_LOADER", loader)))
         .current_dir(&suite.directory)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -148,6 +149,7 @@ mod tests {
             teller: None,
             suites: Vec::new(),
             path: "/bin".into(),
+            loader: None,
             shell: false,
         };
         let (_, end) = execute(&suite, &plan).expect("sleep starts");

@@ -206,6 +206,7 @@ impl Workshop {
             teller: provision.guest.as_ref().map(teller).transpose()?,
             suites: suites.to_vec(),
             path: std::env::var("PATH").context("PATH is no text")?,
+            loader: std::env::var("VIRTLENS_LOADER").ok(),
             shell,
         };
         let initrd = dir.join("initrd");

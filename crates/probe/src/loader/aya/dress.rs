@@ -1,0 +1,222 @@
+//! What aya cannot load is taken out of an object beforehand, byte by byte: what is put
+//! in its place is as long.
+//!
+//! aya 0.14 knows no functions of the kernel's (`__ksym`); 0.16 does, and wants a newer
+//! compiler than this project's. Ours are weak and asked for before they are called, so
+//! that a kernel without them has no use for the call: neither has an object without.
+//! And aya creates all maps, also one of a kind that this kernel does not have.
+
+use std::io;
+
+use object::read::elf::ElfFile64;
+use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget};
+
+use crate::btf::{Btf, Index, Kind, Member, Type};
+
+/// `BPF_JMP | BPF_CALL`, `include/uapi/linux/bpf.h`.
+const CALL: u8 = 0x85;
+/// A call of no helper: the verifier never comes to it.
+const NO_HELPER: i32 = i32::MAX;
+/// `BPF_MAP_TYPE_HASH`, which every kernel has.
+const HASH: u32 = 1;
+/// Where the section is whose variables are the kernel's.
+const KERNEL_SYMBOLS: &str = ".ksyms";
+
+/// A copy of `object` for aya, in which `unused_maps` are of a kind that can be created.
+pub(super) fn dress(object: &[u8], unused_maps: &[&str]) -> io::Result<Vec<u8>> {
+    let mut dressed = object.to_vec();
+    let elf = ElfFile64::<Endianness>::parse(object).map_err(io::Error::other)?;
+    drop_calls(&elf, &mut dressed)?;
+    let section = elf.section_by_name(".BTF").ok_or_else(broken)?;
+    let (begin, _) = section.file_range().ok_or_else(broken)?;
+    let types = section.data().map_err(io::Error::other)?;
+    let mut types = Types {
+        begin: usize::try_from(begin).map_err(io::Error::other)?,
+        btf: Btf::parse(types).ok_or_else(broken)?,
+        dressed: &mut dressed,
+    };
+    types.drop_kernel_symbols()?;
+    for map in unused_maps {
+        types.make_hash(map)?;
+    }
+    Ok(dressed)
+}
+
+/// Calls of the kernel's functions become calls of nothing. Their addresses are read as
+/// 0, which aya leaves as they are.
+fn drop_calls(elf: &ElfFile64<'_, Endianness>, dressed: &mut [u8]) -> io::Result<()> {
+    for section in elf.sections() {
+        let Some((begin, _)) = section.file_range() else {
+            continue;
+        };
+        for (offset, relocation) in section.relocations() {
+            let RelocationTarget::Symbol(symbol) = relocation.target() else {
+                continue;
+            };
+            let symbol = elf.symbol_by_index(symbol).map_err(io::Error::other)?;
+            if !symbol.is_undefined() {
+                continue;
+            }
+            let name = symbol.name().unwrap_or_default();
+            if !symbol.is_weak() {
+                let why = format!("it needs {name} of the kernel, which aya does not know");
+                return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+            }
+            let place = usize::try_from(begin + offset).map_err(io::Error::other)?;
+            let instruction = dressed
+                .get_mut(place..)
+                .and_then(<[u8]>::first_chunk_mut::<8>);
+            let instruction = instruction.ok_or_else(broken)?;
+            if instruction[0] == CALL {
+                let [a, b, c, d] = NO_HELPER.to_ne_bytes();
+                *instruction = [CALL, 0, 0, 0, a, b, c, d];
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The object's type information, and where it is.
+struct Types<'d> {
+    begin: usize,
+    btf: Btf<'d>,
+    dressed: &'d mut [u8],
+}
+
+impl Types<'_> {
+    /// The kernel takes sections with variables only, and functions that are not there
+    /// under no other word than that they are its own: the section becomes a structure
+    /// with an integer, its functions become static ones.
+    fn drop_kernel_symbols(&mut self) -> io::Result<()> {
+        let Some(section) = self.btf.find(Kind::DataSec, KERNEL_SYMBOLS) else {
+            return Ok(());
+        };
+        let mut types = self.btf.types();
+        let integer = types.find(|one| one.is(Kind::Int) && one.size_or_id == 4);
+        let integer = integer.ok_or_else(broken)?;
+        let symbols: Vec<u32> = section.variables().collect();
+        let functions = self.btf.types().filter(|one| symbols.contains(&one.id));
+        for function in functions.collect::<Vec<_>>() {
+            self.put(&function, 1, info(Kind::Func, 0))?;
+        }
+        // Its name begins with a dot, as no structure's may.
+        self.put(&section, 0, 0)?;
+        self.put(&section, 1, info(Kind::Struct, symbols.len()))?;
+        self.put(&section, 2, integer.size_or_id)?;
+        for entry in 0..symbols.len() {
+            for (word, value) in [0, integer.id, 0].into_iter().enumerate() {
+                self.put(&section, 3 + 3 * entry + word, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A map's kind is the length of an array that its definition points to.
+    fn make_hash(&mut self, map: &str) -> io::Result<()> {
+        let types = Index::of(&self.btf);
+        let variable = self.btf.find(Kind::Var, map).ok_or_else(broken)?;
+        let definition = types.skip_names(variable.size_or_id).ok_or_else(broken)?;
+        let mut members = definition.members();
+        let kind = members.find(|member| member.name == "type");
+        let array = kind.and_then(|kind| types.pointed(kind.type_id));
+        let array = array
+            .filter(|array| array.is(Kind::Array))
+            .ok_or_else(broken)?;
+        // Maps of one kind share their array. Where another is of this kind, which is
+        // needed, the kernel has it.
+        let section = self.btf.find(Kind::DataSec, ".maps").ok_or_else(broken)?;
+        let mut others = section.variables().filter(|other| *other != variable.id);
+        let is_shared = others.any(|other| {
+            let definition = types
+                .get(other)
+                .and_then(|map| types.skip_names(map.size_or_id));
+            let of_array = |member: Member<'_>| types.pointed(member.type_id).map(|one| one.id);
+            definition.is_some_and(|of| of.members().any(|one| of_array(one) == Some(array.id)))
+        });
+        if is_shared {
+            return Ok(());
+        }
+        self.put(&array, 5, HASH)
+    }
+
+    /// Writes one of the words of a type.
+    fn put(&mut self, one: &Type<'_>, word: usize, value: u32) -> io::Result<()> {
+        let place = self.begin + self.btf.begin() + one.offset + 4 * word;
+        let bytes = self
+            .dressed
+            .get_mut(place..)
+            .and_then(<[u8]>::first_chunk_mut);
+        *bytes.ok_or_else(broken)? = value.to_ne_bytes();
+        Ok(())
+    }
+}
+
+/// `struct btf_type.info`: a kind, and how many entries it has.
+fn info(kind: Kind, entries: usize) -> u32 {
+    (kind as u32) << 24 | u32::try_from(entries).unwrap_or(0)
+}
+
+fn broken() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the object is broken")
+}
+
+#[cfg(test)]
+mod tests {
+    use object::read::elf::ElfFile64;
+    use object::{Endianness, Object as _, ObjectSection as _};
+
+    use super::{Btf, HASH, Kind, dress};
+    use crate::OBJECT;
+    use crate::object::Compiled;
+
+    fn section<'d>(object: &'d [u8], name: &str) -> &'d [u8] {
+        let elf = ElfFile64::<Endianness>::parse(object).expect("an object");
+        let section = elf.section_by_name(name).expect("it is there");
+        section.data().expect("it has data")
+    }
+
+    #[test]
+    fn nothing_of_the_kernels_is_left() {
+        let types = Btf::parse(section(OBJECT, ".BTF")).expect("types");
+        assert!(
+            types.find(Kind::DataSec, ".ksyms").is_some(),
+            "it was there"
+        );
+        let dressed = dress(OBJECT, &[]).expect("it can be");
+        assert_eq!(dressed.len(), OBJECT.len());
+        let types = Btf::parse(section(&dressed, ".BTF")).expect("types");
+        assert!(types.find(Kind::DataSec, ".ksyms").is_none());
+        // BTF_FUNC_EXTERN, the third linkage
+        let functions = types.types().filter(|one| one.is(Kind::Func));
+        assert!(functions.into_iter().all(|one| one.vlen() < 2));
+        let (words, _) = dressed.as_chunks::<8>();
+        let dropped = words
+            .iter()
+            .filter(|code| **code == *b"\x85\0\0\0\xff\xff\xff\x7f");
+        assert!(dropped.count() > 10);
+    }
+
+    #[test]
+    fn a_map_that_is_not_used_becomes_a_hash_and_no_other_changes() {
+        let dressed = dress(OBJECT, &["marks"]).expect("it can be");
+        let before = Compiled::read(OBJECT).expect("an object").maps;
+        let after = Compiled::read(&dressed).expect("an object").maps;
+        assert_ne!(before["marks"].kind, HASH);
+        assert_eq!(after["marks"].kind, HASH);
+        let changed = before.iter().filter(|(name, map)| after[*name] != **map);
+        assert_eq!(changed.map(|(name, _)| name).collect::<Vec<_>>(), ["marks"]);
+    }
+
+    #[test]
+    fn a_kind_that_another_map_has_stays() {
+        let dressed = dress(OBJECT, &["marks_hash"]).expect("it can be");
+        let before = Compiled::read(OBJECT).expect("an object").maps;
+        assert_eq!(Compiled::read(&dressed).expect("an object").maps, before);
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        assert!(dress(b"no object", &[]).is_err());
+        assert!(dress(OBJECT, &["no such map"]).is_err());
+    }
+}

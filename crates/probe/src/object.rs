@@ -1,0 +1,173 @@
+//! What stands in a compiled object, whoever loads it: its maps and its programs.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+
+use object::read::elf::ElfFile64;
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
+
+use crate::Error;
+use crate::btf::{Btf, Index, Kind, Type};
+use crate::sys::AttachPoint;
+
+/// A compiled object.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    /// The maps that have entries of their own, by name.
+    pub(crate) maps: BTreeMap<String, MapDefinition>,
+    /// The programs by name.
+    pub(crate) programs: BTreeMap<String, Program>,
+}
+
+/// What a map is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MapDefinition {
+    /// `enum bpf_map_type`.
+    pub(crate) kind: u32,
+    pub(crate) key_size: u32,
+    pub(crate) value_size: u32,
+    pub(crate) max_entries: u32,
+    pub(crate) flags: u32,
+    /// Key and value: all fields with their names, places and types, down to integers.
+    /// A field whose meaning changes is to be renamed, and then this differs.
+    pub(crate) layout: String,
+}
+
+/// Where a program belongs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Program {
+    /// What it is for: the word before the `/` of its section.
+    pub(crate) kind: String,
+    /// To what it is attached: the word behind it.
+    pub(crate) target: String,
+}
+
+impl Compiled {
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] where it lacks what each object has.
+    pub(crate) fn read(object: &[u8]) -> Result<Self, Error> {
+        let elf = ElfFile64::<object::Endianness>::parse(object);
+        let elf = elf.map_err(|_| Error::Missing("ELF header"))?;
+        let programs = elf.symbols().filter_map(|symbol| {
+            let section = elf.section_by_index(symbol.section_index()?).ok()?;
+            let (kind, target) = section.name().ok()?.split_once('/')?;
+            let is_program = symbol.kind() == SymbolKind::Text && symbol.is_global();
+            is_program.then_some(())?;
+            let program = Program {
+                kind: kind.to_owned(),
+                target: target.to_owned(),
+            };
+            Some((symbol.name().ok()?.to_owned(), program))
+        });
+        let types = elf.section_by_name(".BTF");
+        let types = types.and_then(|section| section.data().ok());
+        let btf = types.and_then(Btf::parse);
+        let btf = btf.ok_or(Error::Missing("type information"))?;
+        let section = btf.find(Kind::DataSec, ".maps");
+        let section = section.ok_or(Error::Missing(".maps"))?;
+        let types = Index::of(&btf);
+        let maps = section.variables().filter_map(|variable| {
+            let map = types.get(variable)?;
+            let definition = types.skip_names(map.size_or_id)?;
+            Some((map.name().to_owned(), map_of(&types, definition)?))
+        });
+        Ok(Self {
+            programs: programs.collect(),
+            maps: maps.collect(),
+        })
+    }
+}
+
+impl Program {
+    /// How it is attached.
+    pub(crate) fn attach_point(&self) -> AttachPoint {
+        match self.kind.as_str() {
+            "iter" => AttachPoint::Iterator,
+            "raw_tp" => AttachPoint::Raw(CString::new(self.target.as_str()).unwrap_or_default()),
+            _ => AttachPoint::Typed,
+        }
+    }
+}
+
+/// A map's definition tells its numbers as lengths of arrays that it points to
+/// (`__uint`, `tools/lib/bpf/bpf_helpers.h`), and its key and value as what it points to
+/// (`__type`).
+fn map_of(types: &Index<'_>, definition: Type<'_>) -> Option<MapDefinition> {
+    let member = |name| {
+        let mut members = definition.members();
+        let member = members.find(|member| member.name == name)?;
+        types.pointed(member.type_id)
+    };
+    let number = |name| member(name)?.array().map(|(_, number)| number);
+    let size = |name| member(name).and_then(|one| types.size(one));
+    let described = |name| {
+        let described = member(name).map(|one| types.describe(one));
+        described.map_or_else(String::new, |words| format!("{name}:{words};"))
+    };
+    Some(MapDefinition {
+        kind: number("type")?,
+        key_size: size("key").or_else(|| number("key_size")).unwrap_or(0),
+        value_size: size("value").or_else(|| number("value_size")).unwrap_or(0),
+        max_entries: number("max_entries").unwrap_or(0),
+        flags: number("map_flags").unwrap_or(0),
+        layout: ["key", "value"].map(described).concat(),
+    })
+}
+
+/// A number for a text (FNV-1a): the same in every build.
+pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(PRIME);
+    bytes.iter().fold(OFFSET, step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Compiled, fingerprint};
+    use crate::OBJECT;
+
+    #[test]
+    fn each_map_has_the_layout_of_its_types() {
+        let maps = Compiled::read(OBJECT).expect("it is one").maps;
+        assert_eq!(
+            maps["vm_mms"].layout,
+            "key:u64;value:{id@0:u64,tgid@64:u32,pad@96:u32,}16;"
+        );
+        assert_eq!(maps["drops"].layout, "key:u32;value:u64;");
+        let layout = &maps["retired"].layout;
+        assert!(layout.contains("leader_comm@"), "{layout}");
+        assert!(maps["ram"].layout.contains("[16]"), "{maps:#?}");
+        assert!(maps.values().all(|map| map.layout.len() > 10), "{maps:#?}");
+    }
+
+    #[test]
+    fn each_map_has_its_numbers() {
+        let maps = Compiled::read(OBJECT).expect("it is one").maps;
+        let drops = &maps["drops"];
+        // BPF_MAP_TYPE_PERCPU_ARRAY
+        assert_eq!((drops.kind, drops.key_size, drops.value_size), (6, 4, 8));
+        assert_eq!(drops.max_entries, virtlens_abi::DROP_REASONS);
+        // BPF_MAP_TYPE_TASK_STORAGE, BPF_F_NO_PREALLOC
+        assert_eq!((maps["marks"].kind, maps["marks"].flags), (29, 1));
+    }
+
+    #[test]
+    fn each_program_has_its_place() {
+        let programs = Compiled::read(OBJECT).expect("it is one").programs;
+        let place = |name: &str| (programs[name].kind.as_str(), programs[name].target.as_str());
+        assert_eq!(place("sample_tasks"), ("iter", "task"));
+        assert_eq!(place("on_exit"), ("tp_btf", "sched_process_exit"));
+        assert_eq!(place("on_falloc_ret"), ("fexit", "vfs_fallocate"));
+        assert!(!programs.contains_key("bpf_rdonly_cast"));
+    }
+
+    #[test]
+    fn a_fingerprint_tells_texts_apart() {
+        // The two vectors are of the algorithm's authors.
+        assert_eq!(fingerprint(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fingerprint(b"a"), 0xaf63_dc4c_8601_ec8c);
+    }
+}

@@ -1,0 +1,126 @@
+//! Ring buffers that programs write to (`BPF_MAP_TYPE_RINGBUF`, since v5.8).
+
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::map::Map;
+
+/// What stands before each record (`kernel/bpf/ringbuf.c`): its length and these.
+const HEADER: u64 = 8;
+const BUSY: u32 = 1 << 31;
+const DISCARDED: u32 = 1 << 30;
+
+/// The reading end. The kernel maps a page with the reader's place, one with the
+/// writer's, and then all data twice, so that no record is torn at the end.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    reader: Mapping,
+    writer: Mapping,
+    page: usize,
+    size: u64,
+}
+
+impl Ring {
+    /// Maps the buffer of such a map.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(crate) fn of(map: &Map) -> io::Result<Self> {
+        // SAFETY: a plain number.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        let page = usize::try_from(page).map_err(|_| io::Error::last_os_error())?;
+        let size = map.info().max_entries;
+        let fd = map.fd();
+        let both = page + 2 * size as usize;
+        Ok(Self {
+            reader: Mapping::of(fd, page, libc::PROT_READ | libc::PROT_WRITE, 0)?,
+            writer: Mapping::of(fd, both, libc::PROT_READ, page)?,
+            page,
+            size: size.into(),
+        })
+    }
+
+    /// Shows what has been written since, `most` records of it. A record of another
+    /// length than the reader expects is shown as it is.
+    pub(crate) fn drain(&mut self, most: usize, mut each: impl FnMut(&[u8])) {
+        // SAFETY: both words stand at the beginning of their pages, which stay mapped as
+        // long as `self` is.
+        let (read, written) = unsafe {
+            let read = self.reader.at(0).cast::<AtomicU64>();
+            (
+                read.as_ref(),
+                self.writer.at(0).cast::<AtomicU64>().as_ref(),
+            )
+        };
+        let end = written.load(Ordering::Acquire);
+        let mut place = read.load(Ordering::Relaxed);
+        for _ in 0..most {
+            if place >= end {
+                break;
+            }
+            let at = self.page + usize::try_from(place & (self.size - 1)).unwrap_or(0);
+            // SAFETY: `at` is within the first copy of the data and aligned to 8, as all
+            // records are; the second copy is behind it.
+            let header = unsafe { self.writer.at(at).cast::<AtomicU32>().as_ref() };
+            let header = header.load(Ordering::Acquire);
+            if header & BUSY != 0 {
+                break;
+            }
+            let len = u64::from(header & !(BUSY | DISCARDED));
+            if header & DISCARDED == 0 && len <= self.size {
+                let from = self.writer.at(at + 8).cast::<u8>().as_ptr();
+                let len = usize::try_from(len).unwrap_or(0);
+                // SAFETY: the record lies within the two copies, and the kernel leaves it
+                // as it is until the reader's place is behind it.
+                each(unsafe { std::slice::from_raw_parts(from, len) });
+            }
+            place += (HEADER + len).next_multiple_of(8);
+            read.store(place, Ordering::Release);
+        }
+    }
+}
+
+/// Memory that is shared with the kernel.
+#[derive(Debug)]
+struct Mapping {
+    begin: NonNull<libc::c_void>,
+    len: usize,
+}
+
+impl Mapping {
+    fn of(fd: BorrowedFd<'_>, len: usize, protection: i32, offset: usize) -> io::Result<Self> {
+        let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+        // SAFETY: the kernel chooses where; nothing that is mapped is replaced.
+        let begin = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                protection,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                offset,
+            )
+        };
+        if begin == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let begin = NonNull::new(begin).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { begin, len })
+    }
+
+    /// The address of what stands `offset` bytes behind the beginning.
+    fn at(&self, offset: usize) -> NonNull<libc::c_void> {
+        debug_assert!(offset < self.len);
+        // SAFETY: within the mapping.
+        unsafe { self.begin.byte_add(offset) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `of`, with this length; nothing of it is borrowed any more.
+        unsafe { libc::munmap(self.begin.as_ptr(), self.len) };
+    }
+}

@@ -1,0 +1,130 @@
+//! Each loader makes the same of the same VMs: two agents at the same time, one asked
+//! before and after the other.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use virtlens_probe::loader::Loader;
+use virtlens_tests::{Agent, Minivm, TestCgroup, binary, cgroupfs_pod_path, need, unique_pod_uid};
+
+#[path = "../pins/scraped.rs"]
+#[allow(dead_code, reason = "the suite of pins asks for more")]
+mod scraped;
+
+use scraped::{Counters, counters};
+
+/// By how much the two may differ. Seconds are told to the nanosecond, of which a double
+/// has less when they are many. And where programs measure a time by themselves, the one
+/// behind the other reads a later clock.
+fn tolerance(series: &str) -> f64 {
+    let measured = [
+        "throttled_wall_seconds",
+        "throttle_duration_seconds_sum",
+        "release_seconds",
+    ];
+    if measured.iter().any(|name| series.contains(name)) {
+        1e-3
+    } else {
+        1e-6
+    }
+}
+
+fn agent(loader: Loader) -> Agent {
+    let mut command = std::process::Command::new(binary("virtlens"));
+    command.args(["run", "--no-pin", "--min-age", "1ms"]);
+    command.args(["--listen", "127.0.0.1:0", "--loader", loader.name()]);
+    Agent::start(command)
+}
+
+/// What was counted since: of what was not there, all.
+fn since(now: &Counters, series: &str, before: &Counters) -> f64 {
+    now.get(series).unwrap_or(&0.0) - before.get(series).unwrap_or(&0.0)
+}
+
+/// Asks both in turn; then each counter of the one lies between those of the other
+/// before and after it.
+struct Twins {
+    agents: [Agent; 2],
+    /// What each had counted as it began: the first of them before the second, and after.
+    begin: [Counters; 3],
+}
+
+impl Twins {
+    fn start() -> Self {
+        let [first, second] = Loader::ALL else {
+            panic!("this build has both loaders: {:?}", Loader::ALL);
+        };
+        Self {
+            agents: [agent(*first), agent(*second)],
+            begin: Default::default(),
+        }
+    }
+
+    /// From now on what is counted is compared. Of a VM each agent knows a vCPU from when
+    /// it has first seen it in its guest, and follows it from then on.
+    fn begin(&mut self) {
+        let [one, other] = &self.agents;
+        for _ in 0..20 {
+            sleep(Duration::from_millis(50));
+            counters(one);
+            counters(other);
+        }
+        self.begin = [one, other, one].map(counters);
+    }
+
+    /// How many counters had counted something. A thread that ends while a reading is
+    /// taken is missing from that one, and from no later one.
+    fn compare(&self) -> usize {
+        let mut compared = self.compare_once();
+        for _ in 0..5 {
+            if compared.is_ok() {
+                break;
+            }
+            sleep(Duration::from_millis(300));
+            compared = self.compare_once();
+        }
+        compared.unwrap_or_else(|off| panic!("{off}"))
+    }
+
+    fn compare_once(&self) -> Result<usize, String> {
+        let [one, other] = &self.agents;
+        let [before, between, after] = [one, other, one].map(counters);
+        let mut counted = 0;
+        for series in before.keys().chain(between.keys()).chain(after.keys()) {
+            let least = since(&before, series, &self.begin[2]);
+            let found = since(&between, series, &self.begin[1]);
+            let most = since(&after, series, &self.begin[0]);
+            let within = tolerance(series);
+            if !(least - within..=most + within).contains(&found) {
+                return Err(format!("{series}: {found}, not from {least} to {most}"));
+            }
+            counted += usize::from(found > 0.0);
+        }
+        Ok(counted)
+    }
+}
+
+#[test]
+fn both_loaders_tell_the_same_at_the_same_time() {
+    let test = "both_loaders";
+    let needs = [need::root(), need::kvm(), need::bpf(), need::cpu_cgroup()];
+    if !need::all(test, needs) {
+        return;
+    }
+    let mut twins = Twins::start();
+    let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
+    pod.set_quota(Some(30_000), 100_000);
+    let args = [
+        "--vcpus", "2", "--mem", "64M", "--start", "spin", "--name", "capped",
+    ];
+    let _capped = Minivm::start_launch(Minivm::launch().args(args).cgroup(&pod));
+    let mut at_ease = Minivm::start(["--vcpus", "2", "--start", "duty:20", "--name", "at-ease"]);
+    twins.begin();
+    for round in 0..5 {
+        at_ease.spawn(4, 5, "passing");
+        sleep(Duration::from_millis(300));
+        let counted = twins.compare();
+        assert!(counted > 20, "{counted} counters counted in round {round}");
+        println!("{counted} counters have counted, and each lies between");
+    }
+}

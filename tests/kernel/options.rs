@@ -1,0 +1,13 @@
+//! What collectors in this process are told where a test does not care.
+
+use virtlens::collect::Options;
+
+/// With the loader of `VIRTLENS_LOADER`, as the programs that tests start have it.
+pub(crate) fn options() -> Options {
+    let named = std::env::var("VIRTLENS_LOADER").ok();
+    let loader = named.map(|name| name.parse().expect("VIRTLENS_LOADER is a loader's name"));
+    Options {
+        loader: loader.unwrap_or_default(),
+        ..Options::default()
+    }
+}

@@ -1,0 +1,67 @@
+//! Who takes up what another loader's agent has left.
+
+use std::time::Duration;
+
+use virtlens::collect::{Collector, Options};
+use virtlens_model::snapshot::Snapshot;
+use virtlens_probe::loader::Loader;
+use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
+
+use crate::reader::{self, MS, all_ns, assert_close, vm};
+use crate::root::Root;
+
+fn pinned(root: &Root, loader: Loader) -> Collector {
+    let options = Options {
+        root: root.path().to_owned(),
+        pin: true,
+        linger: Duration::ZERO,
+        loader,
+        ..Options::default()
+    };
+    Collector::open(&options).expect("the host can be read")
+}
+
+fn dropped(snapshot: &Snapshot, reason: &str) -> u64 {
+    let found = snapshot.dropped.iter().find(|one| one.reason == reason);
+    found.expect("it is always told").count
+}
+
+/// From one to the other and back, while threads come and go that no agent saw.
+#[test]
+fn what_one_loader_left_the_other_takes_up() {
+    let test = "what_one_loader_left";
+    if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
+        return;
+    }
+    let [one, other] = Loader::ALL else {
+        panic!("this build has both loaders: {:?}", Loader::ALL);
+    };
+    for first in [[one, other, one], [other, one, other]] {
+        let root = Root::new();
+        let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
+        let launch = Minivm::launch().args(["--vcpus", "2", "--name", "handed-on"]);
+        let mut guest = Minivm::start_launch(launch.cgroup(&pod));
+        let mut seen = None;
+        for loader in first {
+            let mut collector = pinned(&root, *loader);
+            let mut snapshot = collector.collect();
+            // A VM that is new shows its vCPUs in the second reading.
+            if seen.is_none() {
+                snapshot = collector.collect();
+            }
+            assert_eq!(dropped(&snapshot, "map_layout"), 0, "{loader}");
+            let told_ns = all_ns(vm(&snapshot, guest.pid()));
+            let used_ns = pod.usage_ns();
+            if let Some((told_before_ns, used_before_ns)) = seen {
+                let told: u64 = told_ns - told_before_ns;
+                let used: u64 = used_ns - used_before_ns;
+                assert!(used > 40 * MS, "it worked meanwhile: {used} ns");
+                assert_close(loader.name(), told, used, (used / 200).max(20 * MS));
+            }
+            seen = Some((told_ns, used_ns));
+            drop(collector);
+            // Four threads that no agent sees, of 20 ms each.
+            guest.spawn(4, 20, "unseen");
+        }
+    }
+}
