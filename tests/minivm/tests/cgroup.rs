@@ -26,7 +26,9 @@ fn a_vm_in_a_pod_is_charged_and_throttled_there_and_nothing_is_left() {
         let throttled = eventually("throttling", || {
             Some(pod.throttling()).filter(|now| now.throttled_periods >= 3 && now.throttled_ns > 0)
         });
-        assert!(throttled.periods >= throttled.throttled_periods);
+        // The kernel shows the two one after the other while a period may begin
+        // (`cpu_cfs_stat_show`, kernel/sched/core.c).
+        assert!(throttled.periods + 1 >= throttled.throttled_periods);
         assert_eq!(
             container.throttling().throttled_periods,
             0,
