@@ -23,6 +23,14 @@ pub(crate) struct MapInfo {
     flags: u32,
 }
 
+impl MapInfo {
+    /// Whether each value is one for each CPU: `BPF_MAP_TYPE_PERCPU_HASH`,
+    /// `…_PERCPU_ARRAY`, `…_LRU_PERCPU_HASH`, `…_PERCPU_CGROUP_STORAGE`.
+    fn is_per_cpu(self) -> bool {
+        [5, 6, 10, 21].contains(&self.kind)
+    }
+}
+
 #[repr(C)]
 #[derive(Default)]
 struct Element {
@@ -46,8 +54,9 @@ struct Elements {
     flags: u64,
 }
 
-/// A map. What is asked of it with a key or value of another size than its own is
-/// refused with [`io::ErrorKind::InvalidInput`].
+/// A map. What is asked of it with a key or value of another size than its own, or with
+/// one value where it has one for each CPU, is refused with
+/// [`io::ErrorKind::InvalidInput`].
 #[derive(Debug)]
 pub(crate) struct Map {
     fd: OwnedFd,
@@ -79,6 +88,9 @@ impl Map {
     /// # Errors
     /// What the kernel said.
     pub(crate) fn get<V: FromBytes>(&self, key: &[u8]) -> io::Result<Option<V>> {
+        if self.info.is_per_cpu() {
+            return Err(wrong_size());
+        }
         let mut value = vec![0; self.info.value_size as usize];
         let found = self.lookup(key, &mut value)?;
         let read = |value: &Vec<u8>| V::read_from_bytes(value).map_err(|_| wrong_size());
@@ -90,7 +102,7 @@ impl Map {
     /// # Errors
     /// What the kernel said.
     pub(crate) fn sum(&self, key: &[u8]) -> io::Result<u64> {
-        if self.info.value_size as usize != size_of::<u64>() {
+        if !self.info.is_per_cpu() || self.info.value_size as usize != size_of::<u64>() {
             return Err(wrong_size());
         }
         let mut values = vec![0; possible_cpus()? * size_of::<u64>()];
@@ -114,7 +126,7 @@ impl Map {
     /// # Errors
     /// What the kernel said.
     pub(crate) fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
-        if value.len() != self.info.value_size as usize {
+        if self.info.is_per_cpu() || value.len() != self.info.value_size as usize {
             return Err(wrong_size());
         }
         let mut attributes = self.element(key)?;
@@ -185,7 +197,7 @@ where
         mut each: impl FnMut(&K, &V),
     ) -> io::Result<()> {
         let sizes = (map.info.key_size as usize, map.info.value_size as usize);
-        if sizes != (size_of::<K>(), size_of::<V>()) {
+        if map.info.is_per_cpu() || sizes != (size_of::<K>(), size_of::<V>()) {
             return Err(wrong_size());
         }
         let mut left = limit;
