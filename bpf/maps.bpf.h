@@ -7,6 +7,7 @@
 #define VIRTLENS_MAPS_BPF_H
 
 #include "compat.bpf.h"
+#include "memory_abi.h"
 
 const volatile struct config cfg = {};
 

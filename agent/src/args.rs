@@ -8,11 +8,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use virtlens_probe::loader::Loader;
 
 use crate::config::{Listen, LogFormat, LogLevel, Span, WebAuth};
 use crate::metadata::Metadata;
 use crate::{catalogue, doctor, snapshot, trace};
-use virtlens_probe::loader::Loader;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Common options")]
@@ -53,7 +53,7 @@ pub(crate) struct Common {
     #[arg(long, global = true)]
     pub(crate) pcpu_series: bool,
     /// Who loads the BPF programs: libbpf or aya, as far as they are built in
-    /// [default: libbpf] [env: VIRTLENS_LOADER]
+    /// [default: the first of these] [env: VIRTLENS_LOADER]
     #[arg(long, global = true, value_name = "LOADER")]
     pub(crate) loader: Option<Loader>,
     /// Form of the log: logfmt or json [default: logfmt] [env:

@@ -23,7 +23,8 @@ impl Backend {
     /// The best that this host allows; with `pins` it goes on with what is there.
     pub(crate) fn open(
         root: &HostRoot,
-        (kernel, loader): (&KernelFacts, Loader),
+        loader: Loader,
+        kernel: &KernelFacts,
         cgroups: &Result<Cgroups, String>,
         version: CgroupVersion,
         pins: Option<Result<Pins, String>>,

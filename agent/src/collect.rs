@@ -87,7 +87,7 @@ impl Collector {
         let version = virtlens_host::cgroup_version(&root);
         let kernel = KernelFacts::probe(&options.root);
         let pins = options.pin.then(|| take_pins(&options.root)).transpose()?;
-        let backend = Backend::open(&root, (&kernel, options.loader), &cgroups, version, pins);
+        let backend = Backend::open(&root, options.loader, &kernel, &cgroups, version, pins);
         names.iter().for_each(PodNames::settle);
         Ok(Self {
             node: Node {

@@ -1,25 +1,12 @@
 //! Who takes up what another loader's agent has left.
 
-use std::time::Duration;
-
-use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::Snapshot;
 use virtlens_probe::loader::Loader;
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
 
+use crate::pinned_by;
 use crate::reader::{self, MS, all_ns, assert_close, vm};
 use crate::root::Root;
-
-fn pinned(root: &Root, loader: Loader) -> Collector {
-    let options = Options {
-        root: root.path().to_owned(),
-        pin: true,
-        linger: Duration::ZERO,
-        loader,
-        ..Options::default()
-    };
-    Collector::open(&options).expect("the host can be read")
-}
 
 fn dropped(snapshot: &Snapshot, reason: &str) -> u64 {
     let found = snapshot.dropped.iter().find(|one| one.reason == reason);
@@ -43,7 +30,7 @@ fn what_one_loader_left_the_other_takes_up() {
         let mut guest = Minivm::start_launch(launch.cgroup(&pod));
         let mut seen = None;
         for loader in first {
-            let mut collector = pinned(&root, *loader);
+            let mut collector = pinned_by(&root, *loader);
             let mut snapshot = collector.collect();
             // A VM that is new shows its vCPUs in the second reading.
             if seen.is_none() {

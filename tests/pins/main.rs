@@ -24,17 +24,23 @@ use std::time::Duration;
 
 use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::{Role, Snapshot};
+use virtlens_probe::loader::Loader;
 use virtlens_tests::{Agent, Minivm, TestCgroup, binary, cgroupfs_pod_path, need, unique_pod_uid};
 
 use reader::{MS, all_ns, assert_close, cpu_ns, vm};
 use root::Root;
 
 fn pinned(root: &Root) -> Collector {
+    pinned_by(root, reader::options().loader)
+}
+
+fn pinned_by(root: &Root, loader: Loader) -> Collector {
     let options = Options {
         root: root.path().to_owned(),
         pin: true,
         linger: Duration::ZERO,
-        ..reader::options()
+        loader,
+        ..Options::default()
     };
     Collector::open(&options).expect("the host can be read")
 }

@@ -1,4 +1,5 @@
-//! `bpf/abi.h` and `bpf/trace_abi.h` and their mirrors in crates/abi say the same.
+//! `bpf/abi.h`, `bpf/memory_abi.h`, `bpf/trace_abi.h` and their mirrors in crates/abi
+//! say the same.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,11 +16,16 @@ struct Contract {
     enumerators: &'static [(&'static str, u32)],
 }
 
-const CONTRACTS: [Contract; 2] = [
+const CONTRACTS: [Contract; 3] = [
     Contract {
         header: "abi.h",
         structs: virtlens_abi::STRUCTS,
         enumerators: virtlens_abi::ENUMERATORS,
+    },
+    Contract {
+        header: "memory_abi.h",
+        structs: virtlens_abi::memory::STRUCTS,
+        enumerators: virtlens_abi::memory::ENUMERATORS,
     },
     Contract {
         header: "trace_abi.h",

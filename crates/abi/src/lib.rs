@@ -2,7 +2,7 @@
 //! the agent. What each field means stands there; here are the same names in
 //! the same order.
 //!
-//! [`trace`] mirrors `bpf/trace_abi.h` in the same way.
+//! [`memory`] mirrors `bpf/memory_abi.h` in the same way, [`trace`] `bpf/trace_abi.h`.
 //!
 //! [`STRUCTS`] and [`ENUMERATORS`] say what this mirror believes; a test
 //! compares them with the type information of the compiled object.
@@ -21,15 +21,6 @@ pub const MASK_WORDS_MAX: usize = 32;
 pub const CPUID_LEAVES_MAX: usize = 256;
 /// How many durations of a throttling are told apart.
 pub const THROTTLE_DURATIONS: usize = 9;
-/// The most memslots of a VM that are told.
-pub const MEMSLOTS_MAX: usize = 128;
-/// The most pieces of host memory that are followed as a guest's RAM.
-pub const RAM_RANGES_MAX: usize = 16;
-/// The most VMs whose RAM is followed.
-pub const RAM_MAX: u32 = 4096;
-/// The most of them whose VMMs' tgids are alike modulo [`RAM_MAX`].
-pub const RAM_WAYS: usize = 4;
-
 /// Bytes in a page of what is kept for the next agent.
 pub const BOOK_PAGE_LEN: usize = 1016;
 
@@ -83,6 +74,7 @@ macro_rules! enumerators {
     };
 }
 
+pub mod memory;
 pub mod trace;
 
 mirror! {
@@ -262,69 +254,6 @@ mirror! {
         len: u32,
         bytes: [u8; BOOK_PAGE_LEN],
     }
-    /// `struct memory_record`.
-    memory_record => MemoryRecord {
-        head: RecordHead,
-        owner: Owner,
-        resident_bytes: u64,
-        peak_bytes: u64,
-        hugetlb_bytes: u64,
-        refault_bytes: u64,
-    }
-    /// `struct memslot`.
-    memslot => Memslot {
-        start: u64,
-        bytes: u64,
-        flags: u32,
-        pad: u32,
-    }
-    /// `struct memslots_record`: a VM's memslots; [`Memslot`]s follow.
-    memslots_record => MemslotsRecord {
-        head: RecordHead,
-        owner: Owner,
-    }
-    /// `struct ram_range`.
-    ram_range => RamRange {
-        start: u64,
-        end: u64,
-        inode: u64,
-        offset: u64,
-        device: u32,
-        pad: u32,
-    }
-    /// `struct ram_bucket`: value of array `ram_buckets`.
-    ram_bucket => RamBucket {
-        tgid: [u32; RAM_WAYS],
-        ram: [u32; RAM_WAYS],
-    }
-    /// `struct ram`: value of array `ram`.
-    ram => Ram {
-        start_ns: u64,
-        other_min_bytes: u64,
-        report_min_bytes: u64,
-        discards: u32,
-        backing: u32,
-        ranges: u32,
-        pad: u32,
-        range: [RamRange; RAM_RANGES_MAX],
-    }
-    /// `struct discards`: value of array `discards`.
-    discards => Discards {
-        events: [u64; DISCARDS as usize],
-        bytes: [u64; DISCARDS as usize],
-        ns: [u64; DISCARDS as usize],
-        refault_bytes: u64,
-        released_bytes: u64,
-        other_bytes: u64,
-        resident_bytes: u64,
-        taken_bytes: u64,
-        call_began_ns: u64,
-        call_resident_bytes: u64,
-        page_began_ns: u64,
-        page_sleeps: u64,
-        call_tid: u32,
-        page_tid: u32,
-    }
 }
 
 enumerators! {
@@ -350,9 +279,9 @@ enumerators! {
     RECORD_VCPU_FD = 4,
     /// A [`CpuidRecord`].
     RECORD_CPUID = 5,
-    /// A [`MemoryRecord`].
+    /// A [`memory::MemoryRecord`].
     RECORD_MEMORY = 6,
-    /// A [`MemslotsRecord`].
+    /// A [`memory::MemslotsRecord`].
     RECORD_MEMSLOTS = 7,
     /// A [`VcpuRecord`] follows.
     THREAD_VCPU = 1,
@@ -388,20 +317,4 @@ enumerators! {
     DROP_ENDED_VCPUS_FULL = 10,
     /// How many reasons there are.
     DROP_REASONS = 11,
-    /// A file on a disk, or not known: all resident memory may be RAM.
-    RAM_OF_ANY = 0,
-    /// No file: anonymous memory may be RAM, with the VMM's own.
-    RAM_ANONYMOUS = 1,
-    /// A memfd, tmpfs or hugetlbfs: shared memory and huge pages are RAM.
-    RAM_SHARED = 2,
-    /// The balloon took it.
-    DISCARD_INFLATE = 0,
-    /// The balloon gave it back.
-    DISCARD_DEFLATE = 1,
-    /// The guest told that it is free.
-    DISCARD_REPORT = 2,
-    /// Something else.
-    DISCARD_OTHER = 3,
-    /// How many kinds there are.
-    DISCARDS = 4,
 }

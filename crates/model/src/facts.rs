@@ -243,7 +243,9 @@ pub struct Exits {
 impl Exits {
     /// The classes in the order of [`crate::snapshot::ExitCounts::KINDS`], the
     /// rest last. The counters are not read at one instant, so the classes can
-    /// be ahead of the total.
+    /// be ahead of the total. And KVM counts an exit before its class
+    /// (`vcpu_enter_guest`, `arch/x86/kvm/x86.c`): one that is under way is of the
+    /// rest.
     pub fn by_class(&self) -> [u64; 7] {
         let known = [
             self.io,

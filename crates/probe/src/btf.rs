@@ -1,8 +1,6 @@
 //! Type information, of the kernel and of objects: as much of it as is asked for here
 //! (`Documentation/bpf/btf.rst`).
 
-use std::collections::BTreeMap;
-
 /// `BTF_MAGIC`, `include/uapi/linux/btf.h`.
 const MAGIC: u16 = 0xeb9f;
 
@@ -207,16 +205,16 @@ impl<'b> Type<'b> {
     }
 }
 
-/// Types by their numbers.
-pub(crate) struct Index<'b>(BTreeMap<u32, Type<'b>>);
+/// Types by their numbers, which begin with 1.
+pub(crate) struct Index<'b>(Vec<Type<'b>>);
 
 impl<'b> Index<'b> {
     pub(crate) fn of(btf: &Btf<'b>) -> Self {
-        Self(btf.types().map(|one| (one.id, one)).collect())
+        Self(btf.types().collect())
     }
 
     pub(crate) fn get(&self, id: u32) -> Option<Type<'b>> {
-        self.0.get(&id).copied()
+        self.0.get(id.checked_sub(1)? as usize).copied()
     }
 
     /// What a type is behind its names and qualifiers.

@@ -67,7 +67,7 @@ pub(crate) fn object(
     loop {
         let places = pins.map_or_else(BTreeMap::new, |pins| places(&compiled, plan, pins));
         let pinned = left(&compiled, plan, &places)?;
-        match load_object(loader, plan, cgroup_v1, pins, &pinned) {
+        match load_object(loader, &compiled, plan, cgroup_v1, pins, &pinned) {
             Ok((which, loaded)) => {
                 pin(&loaded.maps, &places, &pinned)?;
                 return Ok(Loaded {
@@ -85,6 +85,7 @@ pub(crate) fn object(
 /// Loads the object as `plan` has it. Also tells which programs they are.
 fn load_object(
     loader: Loader,
+    compiled: &Compiled,
     plan: &Plan,
     cgroup_v1: bool,
     pins: Option<&Pins>,
@@ -104,13 +105,14 @@ fn load_object(
     };
     let features = plan.features.iter();
     let programs = features.flat_map(|feature| feature.programs()).copied();
+    let programs = compiled.named(programs.filter(|name| !is_attached(name)))?;
     let loaded = loader.load(&Wanted {
         object: OBJECT,
         constant: Some(("cfg", config.as_bytes())),
         unused_maps: &[unused(plan)],
         max_entries: Some(RESIDENCY).map(|name| (name, plan.residency_entries)),
         pinned,
-        programs: &programs.filter(|name| !is_attached(name)).collect(),
+        programs: &programs,
     })?;
     Ok((config.programs, loaded))
 }
@@ -142,7 +144,7 @@ fn places(compiled: &Compiled, plan: &Plan, pins: &Pins) -> BTreeMap<String, Pat
     let maps = compiled.maps.iter();
     maps.filter(|(name, _)| *name != unused(plan))
         .map(|(name, definition)| {
-            let whole = format!("{:?}", wanted(name, definition, plan));
+            let whole = wanted(name, definition, plan).to_string();
             let place = pins.map(name, fingerprint(whole.as_bytes()));
             (name.clone(), place)
         })

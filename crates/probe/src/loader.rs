@@ -9,12 +9,14 @@ mod aya;
 #[cfg(feature = "libbpf")]
 mod libbpf;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::str::FromStr;
+
+use crate::object::Program;
 
 #[cfg(not(any(feature = "aya", feature = "libbpf")))]
 compile_error!("no loader: build with the feature libbpf, aya or both");
@@ -118,8 +120,8 @@ pub(crate) struct Wanted<'w> {
     pub(crate) max_entries: Option<(&'static str, u32)>,
     /// Maps that are there already, by name.
     pub(crate) pinned: &'w BTreeMap<String, PathBuf>,
-    /// The programs to load.
-    pub(crate) programs: &'w BTreeSet<&'static str>,
+    /// The programs to load, by name.
+    pub(crate) programs: &'w BTreeMap<&'static str, &'w Program>,
 }
 
 /// What is loaded.

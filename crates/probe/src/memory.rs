@@ -18,7 +18,7 @@ use places::{Naming, Places};
 /// Reads and writes those maps.
 #[derive(Default)]
 pub(crate) struct Memory {
-    discards: Batch<u32, abi::Discards>,
+    discards: Batch<u32, abi::memory::Discards>,
     told: FxHashMap<VmKey, Told>,
     places: Places,
     /// Pieces of RAM of VMs that are gone which found no room.
@@ -40,20 +40,20 @@ impl Memory {
     /// Takes up what an agent had told the programs. They are told anew, but what was
     /// discarded stays where it is.
     pub(crate) fn adopt(&mut self, maps: &Maps) -> Result<(), Error> {
-        let entries = abi::RAM_MAX as usize;
+        let entries = abi::memory::RAM_MAX as usize;
         let mut buckets = Vec::new();
         maps.first(
             "ram_buckets",
             entries,
             &mut Batch::default(),
             |at, bucket| {
-                let bucket: &abi::RamBucket = bucket;
-                if bucket.tgid != [0; abi::RAM_WAYS] {
+                let bucket: &abi::memory::RamBucket = bucket;
+                if bucket.tgid != [0; abi::memory::RAM_WAYS] {
                     buckets.push((*at, *bucket));
                 }
             },
         )?;
-        let ram_of = |place: u32| -> Option<abi::Ram> { maps.get("ram", place.as_bytes()) };
+        let ram_of = |place: u32| -> Option<abi::memory::Ram> { maps.get("ram", place.as_bytes()) };
         for (vm, ram) in self.places.adopt(buckets, ram_of) {
             let told = Told {
                 thresholds: Thresholds::of(&Features::default(), false),
@@ -110,11 +110,11 @@ impl Memory {
 
     /// Writes what is told to an entry of `ram` that nobody reads, and then has the
     /// VMM's process find it; the entry.
-    fn write(&mut self, maps: &Maps, vm: VmKey, mut ram: abi::Ram) -> Result<u32, Error> {
+    fn write(&mut self, maps: &Maps, vm: VmKey, mut ram: abi::memory::Ram) -> Result<u32, Error> {
         let given = self.places.discards_of(vm);
         let (discards, is_new) = given.ok_or_else(|| Maps::is_full("discards"))?;
         if is_new {
-            let none = abi::Discards::new_zeroed();
+            let none = abi::memory::Discards::new_zeroed();
             maps.update("discards", discards.as_bytes(), none.as_bytes())
                 .inspect_err(|_| self.places.forget(vm))?;
         }
@@ -191,20 +191,20 @@ fn backing(pieces: &[RamPiece]) -> u32 {
         .iter()
         .max_by_key(|one| one.piece.end - one.piece.start);
     match largest.map(|one| one.file) {
-        Some(None) => abi::RAM_ANONYMOUS,
-        Some(Some(file)) if file.in_memory => abi::RAM_SHARED,
-        _ => abi::RAM_OF_ANY,
+        Some(None) => abi::memory::RAM_ANONYMOUS,
+        Some(Some(file)) if file.in_memory => abi::memory::RAM_SHARED,
+        _ => abi::memory::RAM_OF_ANY,
     }
 }
 
 /// As the programs read it, and how many pieces have no room in it: those that
 /// are kept are the largest.
-fn ram(vm: VmKey, thresholds: Thresholds, pieces: &[RamPiece]) -> (abi::Ram, u64) {
+fn ram(vm: VmKey, thresholds: Thresholds, pieces: &[RamPiece]) -> (abi::memory::Ram, u64) {
     let mut kept: Vec<&RamPiece> = pieces.iter().collect();
     kept.sort_by_key(|one| std::cmp::Reverse(one.piece.end - one.piece.start));
-    let lost = kept.len().saturating_sub(abi::RAM_RANGES_MAX) as u64;
-    kept.truncate(abi::RAM_RANGES_MAX);
-    let mut ram = abi::Ram::new_zeroed();
+    let lost = kept.len().saturating_sub(abi::memory::RAM_RANGES_MAX) as u64;
+    kept.truncate(abi::memory::RAM_RANGES_MAX);
+    let mut ram = abi::memory::Ram::new_zeroed();
     ram.start_ns = vm.start_ns;
     ram.other_min_bytes = thresholds.other_min;
     ram.report_min_bytes = thresholds.report_min;
@@ -245,13 +245,13 @@ mod tests {
         };
         let video = piece(16, None);
         for (file, expected) in [
-            (None, abi::RAM_ANONYMOUS),
-            (file(true), abi::RAM_SHARED),
-            (file(false), abi::RAM_OF_ANY),
+            (None, abi::memory::RAM_ANONYMOUS),
+            (file(true), abi::memory::RAM_SHARED),
+            (file(false), abi::memory::RAM_OF_ANY),
         ] {
             assert_eq!(backing(&[video, piece(1024, file)]), expected);
         }
-        assert_eq!(backing(&[]), abi::RAM_OF_ANY);
+        assert_eq!(backing(&[]), abi::memory::RAM_OF_ANY);
     }
 
     #[test]

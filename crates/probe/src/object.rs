@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::fmt;
+use std::io;
 
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
@@ -78,6 +80,40 @@ impl Compiled {
             maps: maps.collect(),
         })
     }
+
+    /// The programs of these names.
+    ///
+    /// # Errors
+    /// One is not there.
+    pub(crate) fn named(
+        &self,
+        names: impl Iterator<Item = &'static str>,
+    ) -> io::Result<BTreeMap<&'static str, &Program>> {
+        let found = names.map(|name| {
+            let program = self.programs.get(name);
+            let program = program.ok_or_else(|| format!("the object has no program {name}"));
+            Ok((name, program.map_err(io::Error::other)?))
+        });
+        found.collect()
+    }
+}
+
+/// All that makes it this map and no other, in words that no other build says otherwise.
+impl fmt::Display for MapDefinition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            kind,
+            key_size,
+            value_size,
+            max_entries,
+            flags,
+            layout,
+        } = self;
+        write!(
+            f,
+            "kind:{kind};key:{key_size};value:{value_size};entries:{max_entries};flags:{flags};{layout}"
+        )
+    }
 }
 
 impl Program {
@@ -152,6 +188,10 @@ mod tests {
         assert_eq!(drops.max_entries, virtlens_abi::DROP_REASONS);
         // BPF_MAP_TYPE_TASK_STORAGE, BPF_F_NO_PREALLOC
         assert_eq!((maps["marks"].kind, maps["marks"].flags), (29, 1));
+        assert_eq!(
+            drops.to_string(),
+            "kind:6;key:4;value:8;entries:11;flags:0;key:u32;value:u64;"
+        );
     }
 
     #[test]

@@ -4,10 +4,9 @@ mod adopt;
 mod beside;
 mod health;
 mod hooks;
+mod passes;
 
-use std::fs::File;
-use std::io::{ErrorKind, Read as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustc_hash::FxHashSet;
 use virtlens_abi as abi;
@@ -18,7 +17,7 @@ use virtlens_model::topology::host::HostTopology;
 use zerocopy::{FromZeros as _, IntoBytes};
 
 use crate::book::Book;
-use crate::decode::{self, Buffer, Decoder, VcpuFds};
+use crate::decode::{self, Buffer, Decoder};
 use crate::load::{Loaded, Programs};
 use crate::loader::Loader;
 use crate::maps::Maps;
@@ -29,16 +28,8 @@ use crate::plan::{Feature, Plan};
 use crate::retired::Retired;
 use crate::sys::map::Batch;
 use crate::throttle::Throttle;
-use crate::{Error, load, sys};
+use crate::{Error, load};
 use hooks::Hook;
-
-/// The kernel's buffer of a task iterator is 8 pages (`bpf_seq_read`,
-/// `kernel/bpf/bpf_iter.c`): with room for more a read gives whole records.
-const READ_SIZE: usize = 64 * 1024;
-
-/// A VM that is found changes what a pass sees, and its helpers' cgroups may
-/// be new: three passes see it all. More only where VMs start all the time.
-const REPEATS: usize = 3;
 
 /// The loaded programs and all that is needed to read them.
 pub struct TaskPass {
@@ -79,10 +70,11 @@ pub struct TaskPass {
 }
 
 impl TaskPass {
-    /// Has `loader` load what `plan` says, and attaches it. `cgroup_v1`: the cpu controller is
-    /// in a v1 hierarchy. With `pins` it goes on counting where the agent before
-    /// left off, and leaves all behind for the next one. Features that the kernel refuses are left out, with
-    /// the reason, as long as the task pass itself can be had.
+    /// Has `loader` load what `plan` says, and attaches it. `cgroup_v1`: the cpu
+    /// controller is in a v1 hierarchy. With `pins` it goes on counting where the agent
+    /// before left off, and leaves all behind for the next one. Features that the kernel
+    /// refuses are left out, with the reason, as long as the task pass itself can be
+    /// had.
     ///
     /// # Errors
     /// [`Error::Impossible`] where the plan has no task pass, [`Error::Load`]
@@ -251,21 +243,6 @@ impl TaskPass {
             .tell(&self.maps, vm, (thresholds, generation), pieces);
     }
 
-    /// Looks for VMs whose vCPUs are not running, by the open files of the
-    /// whole host. Some 0.5 µs a file: for the start and now and then.
-    ///
-    /// # Errors
-    /// [`Error::Stream`] or [`Error::Record`].
-    pub fn find_paused(&mut self) -> Result<(), Error> {
-        let Some(link) = &self.files else {
-            return Ok(());
-        };
-        let mut found = VcpuFds::default();
-        read_each(link, &mut self.stream, |part| found.feed(part))
-            .map(|()| self.by_fds = found.vms())
-            .inspect_err(|_| self.file_pass_errors += 1)
-    }
-
     /// Sets which cgroups are read wholly. True if that is a change, so that
     /// another reading sees more.
     ///
@@ -353,41 +330,6 @@ impl TaskPass {
         }
     }
 
-    /// A pass, and again while it shows VMs that were not known.
-    fn pass_over_all(&mut self) -> Result<Facts, Error> {
-        let mut facts = self.pass()?;
-        for _ in 1..REPEATS {
-            let vms = vm_keys(&facts);
-            if vms.is_subset(&self.known) {
-                break;
-            }
-            self.known.extend(vms);
-            facts = self.pass()?;
-        }
-        Ok(facts)
-    }
-
-    fn pass(&mut self) -> Result<Facts, Error> {
-        let mut facts = Facts::default();
-        for _ in 0..2 {
-            self.control.pass += 1;
-            self.maps
-                .update("control", 0u32.as_bytes(), self.control.as_bytes())?;
-            let (decoder, mask_words) = (&mut self.decoder, self.plan.mask_words);
-            decoder.begin();
-            read_each(&self.tasks, &mut self.stream, |part| {
-                decoder.feed(part, mask_words)
-            })?;
-            let nameless;
-            (facts, nameless) = self.decoder.end();
-            if nameless == 0 {
-                break;
-            }
-            self.control.session += 1;
-        }
-        Ok(facts)
-    }
-
     fn forget_vm(&self, vm: VmKey) -> Result<(), Error> {
         let known: Option<abi::Vm> = self.maps.get("vms", vm.tgid.as_bytes());
         // The pid may be another VM's by now.
@@ -413,45 +355,4 @@ impl TaskPass {
 fn not_attached(plan: &Plan, feature: Feature, cause: &dyn std::fmt::Display) -> Plan {
     let reason = format!("cannot be attached: {cause}");
     plan.clone().without(feature, reason)
-}
-
-/// The VMs that have living threads in `facts`.
-fn vm_keys(facts: &Facts) -> FxHashSet<VmKey> {
-    let owners = facts.runs().map(|run| run[0].owner);
-    owners
-        .filter_map(|owner| {
-            if let Owner::Vm(vm) = owner {
-                Some(vm)
-            } else {
-                None
-            }
-        })
-        .collect()
-}
-
-/// Runs an iterator to its end. Each read gives whole records, as it has room for
-/// all that the kernel's buffer holds.
-fn read_each(
-    link: &OwnedFd,
-    buffer: &mut Buffer,
-    mut each: impl FnMut(&[u8]) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let pass = sys::iterate(link.as_fd()).map_err(|cause| {
-        Error::Stream(std::io::Error::other(format!("cannot start it: {cause}")))
-    })?;
-    let mut pass = File::from(pass);
-    loop {
-        buffer.clear();
-        match pass.read(buffer.room(READ_SIZE)) {
-            Ok(0) => return Ok(()),
-            Ok(bytes) => {
-                buffer.fill(bytes);
-                each(buffer.bytes())?;
-            }
-            Err(error) if matches!(error.kind(), ErrorKind::Interrupted) => {}
-            // The kernel showed a million tasks without one record.
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock) => {}
-            Err(error) => return Err(Error::Stream(error)),
-        }
-    }
 }

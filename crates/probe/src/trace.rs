@@ -3,7 +3,7 @@
 
 mod decode;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -190,12 +190,8 @@ impl Tracer {
 fn load(loader: Loader, with_throttle: bool) -> Result<(Programs, BTreeMap<String, Map>), Error> {
     let compiled = Compiled::read(OBJECT)?;
     let throttle = with_throttle.then_some(THROTTLE).into_iter().flatten();
-    let programs: BTreeSet<&str> = STATES
-        .into_iter()
-        .chain(GUEST)
-        .chain(EXIT)
-        .chain(throttle)
-        .collect();
+    let programs = STATES.into_iter().chain(GUEST).chain(EXIT).chain(throttle);
+    let programs = compiled.named(programs).map_err(Error::Load)?;
     let loaded = loader.load(&Wanted {
         object: OBJECT,
         constant: None,

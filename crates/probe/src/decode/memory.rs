@@ -31,8 +31,8 @@ pub(super) struct Memories(FxHashMap<VmKey, SlotsOf>);
 impl Memories {
     /// Keeps a VM's memslots.
     pub(super) fn learn(&mut self, record: &Record<'_>) -> Result<(), Error> {
-        let (slots, rest) = record.of::<abi::MemslotsRecord>()?;
-        let slot_records = <[abi::Memslot]>::ref_from_bytes(rest)
+        let (slots, rest) = record.of::<abi::memory::MemslotsRecord>()?;
+        let slot_records = <[abi::memory::Memslot]>::ref_from_bytes(rest)
             .map_err(|_| record.broken("a memslot is cut short"))?;
         let memslots: Vec<Memslot> = slot_records
             .iter()
@@ -65,7 +65,7 @@ impl Memories {
 }
 
 /// What a VM's process holds.
-pub(super) fn memory(record: &abi::MemoryRecord) -> (VmKey, MemoryFact) {
+pub(super) fn memory(record: &abi::memory::MemoryRecord) -> (VmKey, MemoryFact) {
     let fact = MemoryFact {
         guest_bytes: None,
         resident_bytes: known(record.resident_bytes),
@@ -86,7 +86,7 @@ fn vm_of(owner: abi::Owner) -> VmKey {
 
 /// One entry of the map `discards`.
 #[expect(clippy::indexing_slicing, reason = "constants, one for each sum")]
-pub fn discards(sums: &abi::Discards) -> DiscardsFact {
+pub fn discards(sums: &abi::memory::Discards) -> DiscardsFact {
     let of = |kind: u32| {
         let at = kind as usize;
         DiscardSum {
@@ -97,10 +97,10 @@ pub fn discards(sums: &abi::Discards) -> DiscardsFact {
     };
     DiscardsFact {
         sums: [
-            of(abi::DISCARD_INFLATE),
-            of(abi::DISCARD_DEFLATE),
-            of(abi::DISCARD_REPORT),
-            of(abi::DISCARD_OTHER),
+            of(abi::memory::DISCARD_INFLATE),
+            of(abi::memory::DISCARD_DEFLATE),
+            of(abi::memory::DISCARD_REPORT),
+            of(abi::memory::DISCARD_OTHER),
         ],
     }
 }

@@ -12,11 +12,9 @@ use aya::programs::{Program, ProgramError};
 use aya::{Btf, Ebpf, EbpfLoader};
 
 use super::{Loaded, Wanted};
-use crate::object::Compiled;
 
 /// Loads what is wanted. aya keeps nothing of it: descriptors are the caller's own.
 pub(super) fn load(wanted: &Wanted<'_>) -> io::Result<Loaded> {
-    let compiled = Compiled::read(wanted.object).map_err(io::Error::other)?;
     let object = dress::dress(wanted.object, wanted.unused_maps)?;
     let types = Btf::from_sys_fs().map_err(said)?;
     let mut loader = EbpfLoader::new();
@@ -39,12 +37,8 @@ pub(super) fn load(wanted: &Wanted<'_>) -> io::Result<Loaded> {
         maps: BTreeMap::new(),
         programs: BTreeMap::new(),
     };
-    for name in wanted.programs {
-        let target = compiled
-            .programs
-            .get(*name)
-            .map(|program| program.target.as_str());
-        let program = load_one(&mut ebpf, name, target.unwrap_or_default(), &types)?;
+    for (name, program) in wanted.programs {
+        let program = load_one(&mut ebpf, name, &program.target, &types)?;
         loaded.programs.insert((*name).to_owned(), program);
     }
     for (name, map) in ebpf.maps() {

@@ -30,7 +30,7 @@ pub(super) fn load(wanted: &Wanted<'_>) -> io::Result<Loaded> {
             map.reuse_pinned_map(place).map_err(|error| said(&error))?;
         }
     }
-    let is_wanted = |name: &str| wanted.programs.contains(name);
+    let is_wanted = |name: &str| wanted.programs.contains_key(name);
     for mut program in open.progs_mut() {
         program.set_autoload(is_wanted(&program.name().to_string_lossy()));
     }

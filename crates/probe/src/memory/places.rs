@@ -13,7 +13,7 @@ use virtlens_model::facts::VmKey;
 /// again. An entry tells whose it is, by the start of its VMM.
 pub(super) struct Places {
     free: VecDeque<u32>,
-    buckets: FxHashMap<u32, abi::RamBucket>,
+    buckets: FxHashMap<u32, abi::memory::RamBucket>,
     /// Whose each entry of `discards` is.
     discards: Vec<Option<VmKey>>,
 }
@@ -21,7 +21,7 @@ pub(super) struct Places {
 impl Default for Places {
     fn default() -> Self {
         Self {
-            free: (0..abi::RAM_MAX).collect(),
+            free: (0..abi::memory::RAM_MAX).collect(),
             buckets: FxHashMap::default(),
             discards: Vec::new(),
         }
@@ -33,14 +33,15 @@ impl Places {
     /// names. Returns the VMs with their entries of that.
     pub(super) fn adopt(
         &mut self,
-        buckets: Vec<(u32, abi::RamBucket)>,
-        ram_of: impl Fn(u32) -> Option<abi::Ram>,
+        buckets: Vec<(u32, abi::memory::RamBucket)>,
+        ram_of: impl Fn(u32) -> Option<abi::memory::Ram>,
     ) -> Vec<(VmKey, u32)> {
         let mut vms = Vec::new();
         for (index, bucket) in buckets {
             let ways = bucket.tgid.into_iter().zip(bucket.ram);
             for (tgid, place) in ways.filter(|(tgid, _)| *tgid != 0) {
-                let Some(ram) = ram_of(place).filter(|ram| ram.discards < abi::RAM_MAX) else {
+                let Some(ram) = ram_of(place).filter(|ram| ram.discards < abi::memory::RAM_MAX)
+                else {
                     continue;
                 };
                 let vm = VmKey {
@@ -67,7 +68,7 @@ impl Places {
             return Some((index(own), false));
         }
         let free = find(None).unwrap_or(self.discards.len());
-        if index(free) >= abi::RAM_MAX {
+        if index(free) >= abi::memory::RAM_MAX {
             return None;
         }
         self.discards
@@ -94,7 +95,7 @@ impl Places {
     /// The bucket of a process, and its index, with `ram` as its entry; and the
     /// entry that it had. `None` if the bucket is full.
     pub(super) fn named(&self, tgid: u32, ram: u32) -> Option<Naming> {
-        let index = tgid % abi::RAM_MAX;
+        let index = tgid % abi::memory::RAM_MAX;
         let mut bucket = self.bucket(index);
         let way_of = |wanted: u32| bucket.tgid.iter().position(|one| *one == wanted);
         let (way, before) = match way_of(tgid) {
@@ -112,7 +113,7 @@ impl Places {
     /// The bucket of a process, and its index, without the process; `None` if `ram`
     /// is not its entry.
     pub(super) fn unnamed(&self, tgid: u32, ram: u32) -> Option<Naming> {
-        let index = tgid % abi::RAM_MAX;
+        let index = tgid % abi::memory::RAM_MAX;
         let mut bucket = self.bucket(index);
         let mut ways = bucket.tgid.iter().zip(bucket.ram);
         let way = ways.position(|one| one == (&tgid, ram))?;
@@ -126,7 +127,7 @@ impl Places {
 
     /// A bucket has been written.
     pub(super) fn keep(&mut self, naming: &Naming) {
-        if naming.bucket.tgid == [0; abi::RAM_WAYS] {
+        if naming.bucket.tgid == [0; abi::memory::RAM_WAYS] {
             self.buckets.remove(&naming.index);
         } else {
             self.buckets.insert(naming.index, naming.bucket);
@@ -141,10 +142,10 @@ impl Places {
         }
     }
 
-    fn bucket(&self, index: u32) -> abi::RamBucket {
-        let none = abi::RamBucket {
-            tgid: [0; abi::RAM_WAYS],
-            ram: [0; abi::RAM_WAYS],
+    fn bucket(&self, index: u32) -> abi::memory::RamBucket {
+        let none = abi::memory::RamBucket {
+            tgid: [0; abi::memory::RAM_WAYS],
+            ram: [0; abi::memory::RAM_WAYS],
         };
         self.buckets.get(&index).copied().unwrap_or(none)
     }
@@ -153,7 +154,7 @@ impl Places {
 /// A bucket as it is to be.
 pub(super) struct Naming {
     pub(super) index: u32,
-    pub(super) bucket: abi::RamBucket,
+    pub(super) bucket: abi::memory::RamBucket,
     /// The entry of `ram` that is free as soon as the bucket is written.
     before: Option<u32>,
 }
@@ -177,7 +178,7 @@ mod tests {
     }
 
     fn entry_of(places: &Places, tgid: u32) -> Option<u32> {
-        let bucket = places.buckets.get(&(tgid % abi::RAM_MAX))?;
+        let bucket = places.buckets.get(&(tgid % abi::memory::RAM_MAX))?;
         let way = bucket.tgid.iter().position(|one| *one == tgid)?;
         Some(bucket.ram[way])
     }
@@ -191,22 +192,22 @@ mod tests {
         assert_eq!(entry_of(&places, 7), second);
         assert_eq!(places.free.back().copied(), first);
         let all = places.free.len() + 1;
-        assert_eq!(all, abi::RAM_MAX as usize, "one is in use");
+        assert_eq!(all, abi::memory::RAM_MAX as usize, "one is in use");
     }
 
     #[test]
     fn a_bucket_has_room_for_some_and_for_one_more_when_one_is_gone() {
         let mut places = Places::default();
-        let tgids = (0..5).map(|round| 9 + round * abi::RAM_MAX);
+        let tgids = (0..5).map(|round| 9 + round * abi::memory::RAM_MAX);
         let entries: Vec<Option<u32>> = tgids.map(|tgid| name(&mut places, tgid)).collect();
-        assert!(entries[..abi::RAM_WAYS].iter().all(Option::is_some));
-        assert_eq!(entries[abi::RAM_WAYS], None, "it is full");
+        assert!(entries[..abi::memory::RAM_WAYS].iter().all(Option::is_some));
+        assert_eq!(entries[abi::memory::RAM_WAYS], None, "it is full");
         let of_first = entries[0].expect("it had room");
         let gone = places.unnamed(9, of_first).expect("it is named");
         places.keep(&gone);
         assert_eq!(entry_of(&places, 9), None);
-        assert!(name(&mut places, 9 + 7 * abi::RAM_MAX).is_some());
-        let second = 9 + abi::RAM_MAX;
+        assert!(name(&mut places, 9 + 7 * abi::memory::RAM_MAX).is_some());
+        let second = 9 + abi::memory::RAM_MAX;
         assert_eq!(entry_of(&places, second), entries[1], "others stay");
     }
 
@@ -230,6 +231,6 @@ mod tests {
         assert_eq!(places.owners(), [None, Some(vm(2))]);
         assert_eq!(places.discards_of(vm(3)), Some((0, true)));
         let all = (4..).take_while(|tgid| places.discards_of(vm(*tgid)).is_some());
-        assert_eq!(all.count(), abi::RAM_MAX as usize - 2);
+        assert_eq!(all.count(), abi::memory::RAM_MAX as usize - 2);
     }
 }

@@ -5,7 +5,8 @@ use virtlens_model::facts::{Facts, ResidencyFact, VmKey};
 use virtlens_model::memory::DiscardsFact;
 use virtlens_model::throttle::ThrottlingFacts;
 
-use super::{TaskPass, vm_keys};
+use super::TaskPass;
+use super::passes::vm_keys;
 use crate::Error;
 use crate::plan::Feature;
 
