@@ -9,7 +9,7 @@ use virtlens_model::snapshot::{Snapshot, Topology, Vm};
 use virtlens_tests::process::set_affinity;
 use virtlens_tests::{Launch, Minivm, eventually};
 
-use crate::options::options;
+use crate::reader::options;
 
 /// The agent's collector, with BPF at work.
 pub(crate) fn agent() -> Collector {

@@ -1,0 +1,119 @@
+//! The wall clock is set, as a time service does it whose host was wrong: counters and
+//! durations are of clocks that nobody sets. Here because it is a machine of its own.
+
+#![expect(unsafe_code, reason = "the calls that set a clock")]
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use virtlens_model::snapshot::{Role, Snapshot};
+use virtlens_tests::Minivm;
+use virtlens_tests::process::Schedstat;
+
+use crate::seats::{agent, vm_of};
+
+const HOUR_S: i64 = 3600;
+
+/// The wall clock, some seconds off; right again when this is dropped.
+struct Wrong {
+    began: Instant,
+    right: libc::timespec,
+}
+
+impl Wrong {
+    fn by(seconds: i64) -> Self {
+        let mut right = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: a live, writable timespec.
+        let failed = unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut right) };
+        assert_eq!(failed, 0, "there is a clock");
+        let wrong = Self {
+            began: Instant::now(),
+            right,
+        };
+        set(libc::timespec {
+            tv_sec: right.tv_sec + seconds,
+            ..right
+        });
+        wrong
+    }
+}
+
+impl Drop for Wrong {
+    fn drop(&mut self) {
+        let began = Duration::new(
+            self.right.tv_sec.unsigned_abs(),
+            u32::try_from(self.right.tv_nsec).expect("below a second"),
+        );
+        let now = began + self.began.elapsed();
+        set(libc::timespec {
+            tv_sec: i64::try_from(now.as_secs()).expect("far from its end"),
+            tv_nsec: now.subsec_nanos().into(),
+        });
+    }
+}
+
+fn set(time: libc::timespec) {
+    // SAFETY: a live timespec.
+    let failed = unsafe { libc::clock_settime(libc::CLOCK_REALTIME, &raw const time) };
+    assert_eq!(failed, 0, "root may set it: {}", io::Error::last_os_error());
+}
+
+fn vcpu_ns(snapshot: &Snapshot, pid: u32) -> u64 {
+    let mut roles = vm_of(snapshot, pid).roles.iter();
+    roles
+        .find(|one| one.role == Role::Vcpu)
+        .expect("it has one")
+        .cpu_ns
+}
+
+#[test]
+fn a_wall_clock_that_is_set_changes_no_number() {
+    let mut vm = Minivm::start(["--vcpus", "2", "--name", "timeless"]);
+    let mut agent = agent();
+    let mut last = agent.collect_judged();
+    for seconds in [HOUR_S, -HOUR_S, HOUR_S] {
+        vm.burn_vcpus("all", 11);
+        let began = Instant::now();
+        let wrong = Wrong::by(seconds);
+        let low: u64 = truth_ns(&vm);
+        let now = agent.collect_judged();
+        let told = low..=truth_ns(&vm);
+        drop(wrong);
+        let back = agent.collect_judged();
+        let took = u64::try_from(began.elapsed().as_nanos()).expect("some seconds");
+
+        let used = vcpu_ns(&now, vm.pid());
+        assert!(told.contains(&used), "{used} is not in {told:?}");
+        for (before, after) in [(&last, &now), (&now, &back)] {
+            assert!(
+                after.clock_ns > before.clock_ns,
+                "the agent's own clock goes on"
+            );
+            let own = vm_of(after, vm.pid());
+            assert!(own.running && &*own.vm == "timeless", "{own:?}");
+            let read_ns = after.sources.iter().filter_map(|one| one.duration_ns).max();
+            assert!(
+                read_ns.is_some_and(|ns| ns <= took),
+                "{read_ns:?} in {took}"
+            );
+        }
+        assert!(back.clock_ns - now.clock_ns <= took);
+        assert_ne!(
+            now.time[..13],
+            back.time[..13],
+            "what the wall says is told: {}",
+            now.time
+        );
+        last = back;
+    }
+}
+
+/// What the kernel keeps for its vCPUs, ns.
+fn truth_ns(vm: &Minivm) -> u64 {
+    let tids = vm.ready.vcpus.iter().map(|vcpu| vcpu.tid);
+    tids.map(|tid| Schedstat::read(vm.pid(), tid).expect("it lives").cpu_ns)
+        .sum()
+}
