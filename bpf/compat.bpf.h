@@ -248,7 +248,7 @@ static __always_inline struct kvm_memory_slot *memslot_of_node(struct hlist_node
 /* arch/x86/include/asm/page_64_types.h: without KASAN. */
 #define THREAD_SIZE (16 << 10)
 
-/* The first three arguments of the system call whose function was entered with
+/* The first three arguments of the system call whose function `task` entered with
  * `ctx`. Its argument is typed in the kernel's BTF, but on 5.10, which declares
  * the type only: there registers are found where entry_SYSCALL_64 puts them, at
  * the top of the stack. What tells these kernels apart came with v5.15:
@@ -258,9 +258,9 @@ struct syscall_args {
 	__u64 second;
 	__u64 first;
 };
-static __always_inline bool read_syscall_args(const __u64 *ctx, struct syscall_args *args)
+static __always_inline bool read_syscall_args(const __u64 *ctx, struct task_struct *task,
+					      struct syscall_args *args)
 {
-	struct task_struct *task;
 	struct pt_regs *regs;
 
 	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_task_pt_regs)) {
@@ -270,7 +270,6 @@ static __always_inline bool read_syscall_args(const __u64 *ctx, struct syscall_a
 		args->first = regs->di;
 		return true;
 	}
-	task = (void *)bpf_get_current_task();
 	regs = BPF_CORE_READ(task, stack) + THREAD_SIZE - bpf_core_type_size(struct pt_regs);
 	return !bpf_core_read(args, sizeof(*args), &regs->dx);
 }

@@ -26,17 +26,23 @@ static __always_inline struct task_struct *get_self(void)
 /* The RAM of the VM whose VMM this is. */
 static __always_inline struct ram *own_ram(struct task_struct *self)
 {
-	return ram_of(cfg.task_storage ? self->tgid : BPF_CORE_READ(self, tgid));
+	return ram_of(cfg.task_storage ? self->tgid : bpf_get_current_pid_tgid() >> 32);
 }
 
 /* Whether this process is the VMM that `ram` is of, and not one that was given
- * its pid. */
+ * its pid. Mostly the thread that it began with moves the balloon: where it takes
+ * a probe to read, that thread needs one less. */
 static __always_inline bool is_own(struct task_struct *self, const struct ram *ram)
 {
-	__u64 start_ns = cfg.task_storage ? self->group_leader->start_boottime :
-					    BPF_CORE_READ(self, group_leader, start_boottime);
+	struct task_struct *leader = self;
+	__u64 ids;
 
-	return start_ns == ram->start_ns;
+	if (cfg.task_storage)
+		return self->group_leader->start_boottime == ram->start_ns;
+	ids = bpf_get_current_pid_tgid();
+	if ((__u32)ids != ids >> 32)
+		leader = BPF_CORE_READ(self, group_leader);
+	return BPF_CORE_READ(leader, start_boottime) == ram->start_ns;
 }
 
 /* How often this thread has slept. */
@@ -233,12 +239,13 @@ static __always_inline bool may_discard(const struct syscall_args *args)
 SEC("fentry/__x64_sys_madvise")
 int on_madvise(__u64 *ctx)
 {
+	struct task_struct *self = get_self();
 	struct syscall_args args;
 	struct ram *ram;
 
-	if (!read_syscall_args(ctx, &args) || args.second < LARGE_BYTES || !may_discard(&args))
+	if (!read_syscall_args(ctx, self, &args) || args.second < LARGE_BYTES || !may_discard(&args))
 		return 0;
-	ram = own_ram(get_self());
+	ram = own_ram(self);
 	if (ram && is_active() && range_at(ram, args.first))
 		begin_call(ram, args.second);
 	return 0;
@@ -250,16 +257,15 @@ int on_madvise(__u64 *ctx)
 SEC("fexit/__x64_sys_madvise")
 int on_madvise_ret(__u64 *ctx)
 {
+	struct task_struct *self = get_self();
 	__u32 discard = DISCARDS;
-	struct task_struct *self;
 	struct syscall_args args;
 	struct ram_range *range;
 	bool counts = true;
 	struct ram *ram;
 
-	if (!read_syscall_args(ctx, &args) || !may_discard(&args))
+	if (!read_syscall_args(ctx, self, &args) || !may_discard(&args))
 		return 0;
-	self = get_self();
 	ram = own_ram(self);
 	if (!ram || !is_active())
 		return 0;
