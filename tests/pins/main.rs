@@ -16,6 +16,7 @@ mod root;
 mod scene;
 mod scraped;
 mod starved;
+mod swapped;
 mod upgraded;
 
 use std::fs;

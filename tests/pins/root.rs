@@ -39,6 +39,29 @@ impl Root {
         root
     }
 
+    /// A kernel that says the same of itself but for this word, or says it again.
+    pub(super) fn set_knows(&self, word: &str, knows: bool) {
+        const TYPES: &str = "sys/kernel/btf/vmlinux";
+        let kernel = self.path().join("sys/kernel");
+        if kernel.is_symlink() {
+            fs::remove_file(&kernel).expect("it is a link");
+            fs::create_dir_all(kernel.join("btf")).expect("a folder");
+            for entry in fs::read_dir("/sys/kernel").expect("it is there").flatten() {
+                if entry.file_name() != "btf" {
+                    let link = kernel.join(entry.file_name());
+                    symlink(entry.path(), link).expect("a link can be made");
+                }
+            }
+        }
+        let mut types = fs::read(Path::new("/").join(TYPES)).expect("it has types");
+        let mut windows = types.windows(word.len());
+        let at = windows.position(|bytes| bytes == word.as_bytes());
+        if let (Some(at), false) = (at, knows) {
+            types[at] = b'_';
+        }
+        fs::write(self.path().join(TYPES), types).expect("a file");
+    }
+
     pub(super) fn path(&self) -> &Path {
         self.folder.path()
     }

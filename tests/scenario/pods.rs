@@ -137,7 +137,12 @@ impl Reader {
     /// sits elsewhere.
     pub(crate) fn usage_ns(&self, pod: &Pod) -> u64 {
         let vhost = Self::vhost_outside(pod).map_or(0, |tid| times(&[(tid, tid.cast_signed())])[0]);
-        self.stat(pod, "usage_usec") * 1000 + vhost
+        self.limited_ns(pod) + vhost
+    }
+
+    /// What the kernel charged to the pod.
+    pub(crate) fn limited_ns(&self, pod: &Pod) -> u64 {
+        self.stat(pod, "usage_usec") * 1000
     }
 
     pub(crate) fn cpu_stat(&self, pod: &Pod) -> CpuStat {
@@ -213,6 +218,15 @@ pub(crate) fn role(vm: &Vm, role: Role) -> Option<&RoleUse> {
 /// CPU time of all roles and of what has none, ns.
 pub(crate) fn all_ns(vm: &Vm) -> u64 {
     vm.roles.iter().map(|role| role.cpu_ns).sum::<u64>() + vm.unattributed_cpu_ns
+}
+
+/// For how long its quota had run out on any CPU, ns.
+pub(crate) fn throttled_wall_ns(snapshot: &Snapshot, pod: &Pod) -> u64 {
+    let path = pod.pod_cgroup.to_string_lossy();
+    let vm = vm(snapshot, pod);
+    let level = vm.quota.iter().find(|one| one.cgroup.ends_with(&*path));
+    let seen = level.and_then(|level| level.throttle.as_ref());
+    seen.expect("throttling is followed").wall_ns
 }
 
 /// Milliseconds, for people.

@@ -50,15 +50,6 @@ fn exits(snapshot: &Snapshot, pod: &Pod) -> u64 {
     counts.flat_map(|exits| exits.0).sum()
 }
 
-/// For how long its quota had run out on any CPU, ns.
-fn throttled_wall_ns(snapshot: &Snapshot, pod: &Pod) -> u64 {
-    let path = pod.pod_cgroup.to_string_lossy();
-    let vm = pods::vm(snapshot, pod);
-    let level = vm.quota.iter().find(|one| one.cgroup.ends_with(&*path));
-    let seen = level.and_then(|level| level.throttle.as_ref());
-    seen.expect("throttling is followed").wall_ns
-}
-
 /// The exits among the slices of a vCPU's guest, and those for an interrupt of the
 /// host.
 fn count(slices: &[&Slice], has_reasons: bool) -> (u64, u64) {
@@ -182,7 +173,8 @@ fn a_trace_tells_what_the_kernel_counted() {
         );
     }
 
-    let wall = throttled_wall_ns(&after.snapshot, &pod) - throttled_wall_ns(&before.snapshot, &pod);
+    let wall = pods::throttled_wall_ns(&after.snapshot, &pod)
+        - pods::throttled_wall_ns(&before.snapshot, &pod);
     let quota = trace.on(|track| track.name.starts_with("quota pod"));
     let quota = took_ns(&quota, "throttled");
     println!(

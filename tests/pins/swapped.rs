@@ -1,0 +1,87 @@
+//! Programs of another version take over the same maps, while threads end all the time.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
+
+use crate::pinned;
+use crate::reader::{self, MS, all_ns, assert_close, vm};
+use crate::root::Root;
+
+/// What is attached, and of which programs.
+fn links(root: &Root) -> BTreeSet<String> {
+    let files = fs::read_dir(root.pins().join("links")).expect("it is there");
+    let names = files.flatten().map(|file| file.file_name());
+    names
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect()
+}
+
+/// By it an agent decides where the programs keep their marks.
+const TASK_STORAGE: &str = "BPF_MAP_TYPE_TASK_STORAGE";
+
+fn task_storage() -> Result<(), need::Missing> {
+    let types = fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();
+    let mut windows = types.windows(TASK_STORAGE.len());
+    let has = windows.any(|bytes| bytes == TASK_STORAGE.as_bytes());
+    need::that("task_storage", has, "the kernel is older than v5.11")
+}
+
+/// Programs that keep marks elsewhere are others; all other maps are the same.
+#[test]
+fn programs_of_another_version_count_on_in_the_same_maps() {
+    let test = "other_programs";
+    if !reader::ready(test) || !need::all(test, [need::cpu_cgroup(), task_storage()]) {
+        return;
+    }
+    let root = Root::new();
+    let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
+    let args = ["--vcpus", "1", "--thread", "io=1", "--name", "swapped"];
+    let mut guest = Minivm::start_launch(Minivm::launch().args(args).cgroup(&pod));
+    let pid = guest.pid();
+    let mut agent = pinned(&root);
+    agent.collect();
+    let told_before_ns = all_ns(vm(&agent.collect(), pid));
+    let mut collector = Some(agent);
+    let used_before_ns = pod.usage_ns();
+    let mut attached = links(&root);
+    assert!(!attached.is_empty(), "its hooks are pinned");
+
+    let is_over = AtomicBool::new(false);
+    let spawned_ns: u64 = thread::scope(|scope| {
+        let passing = scope.spawn(|| {
+            let mut burned_ns = 0;
+            // Not for ever, if the other side fails.
+            for _ in 0..1000 {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                burned_ns += guest.spawn(3, 2, "passing");
+            }
+            burned_ns
+        });
+        for round in 1..=6 {
+            root.set_knows(TASK_STORAGE, round % 2 == 0);
+            // Its programs stay until those of the next one are there.
+            drop(collector.take());
+            collector.insert(pinned(&root)).collect();
+            let now = links(&root);
+            assert_eq!(now.len(), attached.len(), "one of each: {now:?}");
+            assert!(now.is_disjoint(&attached), "the others are gone: {now:?}");
+            attached = now;
+        }
+        is_over.store(true, Ordering::Relaxed);
+        passing.join().expect("its threads end")
+    });
+    let last = collector.expect("there is one").collect();
+    let told_ns = all_ns(vm(&last, pid)) - told_before_ns;
+    let used_ns = pod.usage_ns() - used_before_ns;
+    assert!(
+        used_ns >= spawned_ns && spawned_ns > 20 * MS,
+        "{spawned_ns}"
+    );
+    assert_close("the pod", told_ns, used_ns, (used_ns / 200).max(10 * MS));
+}
