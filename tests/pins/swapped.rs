@@ -67,7 +67,13 @@ fn programs_of_another_version_count_on_in_the_same_maps() {
             root.set_knows(TASK_STORAGE, round % 2 == 0);
             // Its programs stay until those of the next one are there.
             drop(collector.take());
-            collector.insert(pinned(&root)).collect();
+            let agent = collector.insert(pinned(&root));
+            agent.collect();
+            let snapshot = agent.collect_judged();
+            let mut maps = snapshot.maps.iter();
+            let marks = maps.find(|fill| fill.map == "marks_hash");
+            let marked = marks.map(|fill| fill.entries > Some(0));
+            assert_eq!(marked, (round % 2 == 1).then_some(true), "{marks:?}");
             let now = links(&root);
             assert_eq!(now.len(), attached.len(), "one of each: {now:?}");
             assert!(now.is_disjoint(&attached), "the others are gone: {now:?}");

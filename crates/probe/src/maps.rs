@@ -30,6 +30,9 @@ const NAMES: [&str; 17] = [
     "discards",
 ];
 
+/// The one that is only there where the kernel has no task storage.
+pub(crate) const MARKS: &str = "marks_hash";
+
 /// Those maps. An operation that fails names its map.
 pub(crate) struct Maps(HashMap<&'static str, Map>);
 
@@ -40,13 +43,25 @@ impl Maps {
             let map = loaded.remove(name).ok_or(Error::Missing(name))?;
             Map::of(map).map_err(failed(name))
         };
-        let pairs = NAMES.into_iter().map(|name| Ok((name, take(name)?)));
-        Ok(Self(pairs.collect::<Result<_, Error>>()?))
+        let mut maps = HashMap::new();
+        for name in NAMES {
+            maps.insert(name, take(name)?);
+        }
+        if let Ok(marks) = take(MARKS) {
+            maps.insert(MARKS, marks);
+        }
+        Ok(Self(maps))
     }
 
     /// How many entries a map can hold.
     pub(crate) fn max_entries(&self, map: &'static str) -> u32 {
         self.0[map].info().max_entries
+    }
+
+    /// How many entries a hash has, if it is there.
+    pub(crate) fn count(&self, map: &'static str) -> Option<u64> {
+        let count = self.0.get(map)?.count();
+        count.ok().map(u64::from)
     }
 
     /// The error of a map that has no more room, as the kernel would tell it of a

@@ -20,7 +20,7 @@ use crate::book::Book;
 use crate::decode::{self, Buffer, Decoder};
 use crate::load::{Loaded, Programs};
 use crate::loader::Loader;
-use crate::maps::Maps;
+use crate::maps::{MARKS, Maps};
 use crate::memory::Memory;
 use crate::pins::Pins;
 use crate::placement::Placement;
@@ -60,6 +60,9 @@ pub struct TaskPass {
     memory: Memory,
     book: Book,
     wants_residency: bool,
+    /// Entries of the map of marks, as of the reading before that wanted to know where
+    /// vCPUs ran.
+    marks: Option<u64>,
     control: abi::Control,
     watched: FxHashSet<WatchedCgroup>,
     known: FxHashSet<VmKey>,
@@ -163,6 +166,7 @@ impl TaskPass {
             memory: Memory::default(),
             book: Book::default(),
             wants_residency: false,
+            marks: None,
             control: abi::Control::new_zeroed(),
             watched: FxHashSet::default(),
             known: FxHashSet::default(),
@@ -187,6 +191,9 @@ impl TaskPass {
         // this reading rather than counted twice, and the ledger never falls.
         let retired = self.retired.read(&self.maps)?;
         let ended_vcpus = self.retired.vcpus(&self.maps)?;
+        if self.wants_residency {
+            self.marks = self.maps.count(MARKS);
+        }
         let residency = self.read_residency()?;
         let throttling = self.read_throttling()?;
         let discards = self.read_discards()?;

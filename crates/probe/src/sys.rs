@@ -20,6 +20,7 @@ enum Command {
     MapLookup = 1,
     MapUpdate = 2,
     MapDelete = 3,
+    MapNextKey = 4,
     ProgLoad = 5,
     ObjPin = 6,
     ObjGet = 7,

@@ -5,6 +5,7 @@ use virtlens_model::snapshot::{Dropped, MapFill, ProgramCost};
 use zerocopy::IntoBytes;
 
 use super::TaskPass;
+use crate::maps::MARKS;
 use crate::sys;
 
 /// What was lost in the kernel, in the order of `enum drop_reason`.
@@ -52,14 +53,16 @@ impl TaskPass {
             .collect()
     }
 
-    /// The maps that can fill up, and how full they are.
+    /// The maps that can fill up, and how full they are. `walls` has as much room as
+    /// `levels` and no other entries.
     pub fn maps(&self) -> Vec<MapFill> {
         let fill = |map: &'static str, entries: Option<u64>| MapFill {
             map,
             entries,
             max_entries: u64::from(self.maps.max_entries(map)),
         };
-        vec![
+        let marks = (!self.plan.task_storage).then(|| fill(MARKS, self.marks));
+        let others = [
             fill("retired", Some(self.retired.entries)),
             fill("residency", self.placement.residency_entries),
             fill("vms", Some(self.known.len() as u64)),
@@ -69,7 +72,8 @@ impl TaskPass {
             fill("discards", Some(self.memory.entries())),
             fill("ended_vcpus", Some(self.retired.vcpu_entries)),
             fill("book", Some(self.book.pages())),
-        ]
+        ];
+        others.into_iter().chain(marks).collect()
     }
 
     /// The loaded programs and their cost, where the kernel keeps count.

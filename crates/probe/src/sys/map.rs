@@ -146,6 +146,31 @@ impl Map {
         }
     }
 
+    /// How many elements a hash has, by their keys alone. What comes and goes meanwhile
+    /// may be missing or counted again.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(crate) fn count(&self) -> io::Result<u32> {
+        let mut key = vec![0; self.info.key_size as usize];
+        // The kernel copies it after it has read the one before.
+        let place = address(key.as_mut_ptr());
+        // Behind a key that was just deleted it begins anew.
+        for count in 0..self.info.max_entries {
+            let mut attributes = Element {
+                map: number(self.fd.as_fd()),
+                key: if count == 0 { 0 } else { place },
+                value: place,
+                ..Element::default()
+            };
+            match bpf(Command::MapNextKey, &mut attributes) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(count),
+                other => drop(other?),
+            }
+        }
+        Ok(self.info.max_entries)
+    }
+
     fn element(&self, key: &[u8]) -> io::Result<Element> {
         if key.len() != self.info.key_size as usize {
             return Err(wrong_size());
