@@ -63,7 +63,7 @@ fn programs_of_another_version_count_on_in_the_same_maps() {
             }
             burned_ns
         });
-        for round in 1..=6 {
+        for round in 1..=4 {
             root.set_knows(TASK_STORAGE, round % 2 == 0);
             // Its programs stay until those of the next one are there.
             drop(collector.take());
