@@ -15,6 +15,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 static SKIPPED: AtomicUsize = AtomicUsize::new(0);
 
@@ -35,6 +36,14 @@ pub fn all<const N: usize>(test: &str, needs: [Result<(), Missing>; N]) -> bool 
     };
     SKIPPED.fetch_add(1, Ordering::Relaxed);
     let Missing { need, cause } = missing;
+    // Inside tests/vm its runner judges, by what kernels.toml lists for the test's name,
+    // which is its thread's.
+    if env::var_os("VIRTLENS_VM").is_some() {
+        let thread = thread::current();
+        let name = thread.name().unwrap_or(test);
+        println!("VMTEST SKIP {name} needs {need}: {cause}");
+        return false;
+    }
     // Not eprintln: the test harness would keep it from a passing test's reader.
     let line = format!("SKIPPED: {test}: needs {need}: {cause}\n");
     std::io::stderr()
