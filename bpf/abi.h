@@ -171,6 +171,7 @@ struct vcpu_record {
 	__u64 halt_poll_success_ns;
 	__u64 halt_poll_fail_ns;
 	__u64 halt_wait_ns;
+	/* With as many of no kind as were ever told: see keep_other_exits. */
 	__u64 exits;
 	__u64 io_exits;
 	__u64 mmio_exits;

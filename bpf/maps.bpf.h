@@ -24,6 +24,8 @@ struct mark {
 	__u32 pad;
 	/* Its CPU time that `residency` holds, or that nobody saw the place of. */
 	__u64 placed_ns;
+	/* Its exits of no kind as they were told at most. */
+	__u64 other_exits;
 	/* When its guest's leaves were told. */
 	__u64 cpuid_session;
 	__u64 cpuid_pass;

@@ -59,6 +59,7 @@ static __always_inline struct mark *mark_vcpu(struct task_struct *task, struct m
 		charge_pcpu(task, mark);
 		mark->placed_ns = task->se.sum_exec_runtime;
 		mark->cpuid_session = 0;
+		mark->other_exits = 0;
 		mark->vcpu_id = READ_OR(~0U, vcpu->vcpu_id);
 		mark->vcpu_idx = READ_OR(~0U, vcpu->vcpu_idx);
 		mark->vcpu = (__u64)vcpu;
@@ -86,7 +87,7 @@ static __always_inline __u32 is_preempted(struct task_struct *task, struct kvm_v
 }
 
 static __always_inline void fill_vcpu(struct vcpu_record *record, struct task_struct *task,
-				      const struct mark *mark, bool is_alive, __u64 *span,
+				      struct mark *mark, bool is_alive, __u64 *span,
 				      struct neighbour *last)
 {
 	struct kvm_vcpu *vcpu = (struct kvm_vcpu *)mark->vcpu;
@@ -100,6 +101,7 @@ static __always_inline void fill_vcpu(struct vcpu_record *record, struct task_st
 	if (!is_alive)
 		return;
 	fill_counters(record, vcpu, span);
+	keep_other_exits(record, mark);
 	record->preempted = is_preempted(task, vcpu);
 	record->online_vcpus = new_online_vcpus(task, vcpu, last);
 }
@@ -253,7 +255,7 @@ static __always_inline void fill_thread(struct thread_record *thread, struct tas
 }
 
 static __always_inline void tell_thread(struct seq_file *seq, struct task_struct *task,
-					const struct mark *mark, bool is_alive,
+					struct mark *mark, bool is_alive,
 					const struct owner *owner, const struct control *control,
 					struct neighbour *last)
 {

@@ -56,10 +56,30 @@ static __always_inline void fill_counters(struct vcpu_record *record, struct kvm
 		record->pf_taken = STAT(span, start, vcpu, pf_taken);
 }
 
+/* KVM counts an exit before its kind (vcpu_enter_guest, arch/x86/kvm/x86.c), and where
+ * the host's tick takes the CPU from a vCPU it stands in between. Whoever reads it then
+ * has an exit of no kind too many. What was told once is told on, also by the next agent:
+ * it is one for each vCPU at most, and the next exit of no kind makes up for it. */
+static __always_inline void keep_other_exits(struct vcpu_record *record, struct mark *mark)
+{
+	const __u64 counts[] = { record->io_exits,	   record->mmio_exits,
+				 record->halt_exits,	   record->irq_exits,
+				 record->irq_window_exits, record->hypercalls };
+	__u64 kinds = 0;
+
+	if (record->exits == UNKNOWN)
+		return;
+	for (int kind = 0; kind < 6; kind++)
+		kinds += counts[kind] == UNKNOWN ? 0 : counts[kind];
+	if (record->exits > kinds && record->exits - kinds > mark->other_exits)
+		mark->other_exits = record->exits - kinds;
+	record->exits = kinds + mark->other_exits;
+}
+
 /* Keeps what was counted of the vCPU that `task` ran, as the thread ends: with the
  * VM's last one KVM forgets it. The VM is still there, since the thread has not yet
  * closed its files (do_exit, kernel/exit.c). */
-static __always_inline void keep_counters(struct task_struct *task, const struct mark *mark)
+static __always_inline void keep_counters(struct task_struct *task, struct mark *mark)
 {
 	struct vcpu_key key = { .owner = mark->owner, .vcpu_id = mark->vcpu_id };
 	struct kvm_vcpu *vcpu = (struct kvm_vcpu *)mark->vcpu;
@@ -74,6 +94,7 @@ static __always_inline void keep_counters(struct task_struct *task, const struct
 	buffer->record.id = mark->vcpu_id;
 	buffer->record.instance = mark->vcpu;
 	fill_counters(&buffer->record, vcpu, buffer->span);
+	keep_other_exits(&buffer->record, mark);
 	if (bpf_map_update_elem(&ended_vcpus, &key, &buffer->record, BPF_ANY))
 		count_drop(DROP_ENDED_VCPUS_FULL);
 }

@@ -75,7 +75,9 @@ fn programs_of_another_version_count_on_in_the_same_maps() {
             let marked = marks.map(|fill| fill.entries > Some(0));
             assert_eq!(marked, (round % 2 == 1).then_some(true), "{marks:?}");
             let now = links(&root);
-            assert_eq!(now.len(), attached.len(), "one of each: {now:?}");
+            // Not as many: what reads memory needs a kernel with neither or with both.
+            let exits = now.iter().filter(|name| name.starts_with("on_exit-"));
+            assert_eq!(exits.count(), 1, "one of each: {now:?}");
             assert!(now.is_disjoint(&attached), "the others are gone: {now:?}");
             attached = now;
         }

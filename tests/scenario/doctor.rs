@@ -68,7 +68,7 @@ impl Truth {
         let used = share(self.used_ns, since.used_ns) / limit;
         let throttled = share(self.throttled_ns, since.throttled_ns);
         println!("by the kernel: {used:.3} of its limit used, throttled for {throttled:.3}");
-        used > 0.93 && throttled > 0.3
+        used > 0.93 && throttled > 0.27
     }
 
     /// Holds what was found against what there was since: of each check that is decided
