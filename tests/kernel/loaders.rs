@@ -13,6 +13,12 @@ mod scraped;
 
 use scraped::{Counters, counters};
 
+/// Of each of the VMs.
+const VCPUS: u32 = 2;
+
+/// For how long an agent tells the same again: the shortest that it can be told.
+const MIN_AGE: Duration = Duration::from_millis(1);
+
 /// By how much the two may differ. Seconds are told to the nanosecond, of which a double
 /// has less when they are many. And where programs measure a time by themselves, the one
 /// behind the other reads a later clock. KVM counts an exit before its kind: who reads
@@ -26,7 +32,7 @@ fn tolerance(series: &str) -> f64 {
     if measured.iter().any(|name| series.contains(name)) {
         1e-3
     } else if series.contains("kvm_exits_total") && series.contains(r#"kind="other""#) {
-        2.0
+        f64::from(VCPUS)
     } else {
         1e-6
     }
@@ -34,9 +40,16 @@ fn tolerance(series: &str) -> f64 {
 
 fn agent(loader: Loader) -> Agent {
     let mut command = std::process::Command::new(binary("virtlens"));
-    command.args(["run", "--no-pin", "--min-age", "1ms"]);
+    let min_age = format!("{}ms", MIN_AGE.as_millis());
+    command.args(["run", "--no-pin", "--min-age", &min_age]);
     command.args(["--listen", "127.0.0.1:0", "--loader", loader.name()]);
     Agent::start(command)
+}
+
+/// Of a reading of its own: what was read just before, an agent tells again.
+fn read_now(agent: &Agent) -> Counters {
+    sleep(2 * MIN_AGE);
+    counters(agent)
 }
 
 /// What was counted since: of what was not there, all.
@@ -69,10 +82,10 @@ impl Twins {
         let [one, other] = &self.agents;
         for _ in 0..20 {
             sleep(Duration::from_millis(50));
-            counters(one);
-            counters(other);
+            read_now(one);
+            read_now(other);
         }
-        self.begin = [one, other, one].map(counters);
+        self.begin = [one, other, one].map(read_now);
     }
 
     /// How many counters had counted something. A thread that ends while a reading is
@@ -91,7 +104,7 @@ impl Twins {
 
     fn compare_once(&self) -> Result<usize, String> {
         let [one, other] = &self.agents;
-        let [before, between, after] = [one, other, one].map(counters);
+        let [before, between, after] = [one, other, one].map(read_now);
         let mut counted = 0;
         for series in before.keys().chain(between.keys()).chain(after.keys()) {
             let least = since(&before, series, &self.begin[2]);
@@ -117,11 +130,12 @@ fn both_loaders_tell_the_same_at_the_same_time() {
     let mut twins = Twins::start();
     let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
     pod.set_quota(Some(30_000), 100_000);
-    let args = [
-        "--vcpus", "2", "--mem", "64M", "--start", "spin", "--name", "capped",
-    ];
-    let _capped = Minivm::start_launch(Minivm::launch().args(args).cgroup(&pod));
-    let mut at_ease = Minivm::start(["--vcpus", "2", "--start", "duty:20", "--name", "at-ease"]);
+    let vcpus = VCPUS.to_string();
+    let args = ["--mem", "64M", "--start", "spin", "--name", "capped"];
+    let launch = Minivm::launch().args(["--vcpus", &vcpus]).args(args);
+    let _capped = Minivm::start_launch(launch.cgroup(&pod));
+    let args = ["--start", "duty:20", "--name", "at-ease"];
+    let mut at_ease = Minivm::start(["--vcpus", &vcpus].into_iter().chain(args));
     twins.begin();
     for round in 0..5 {
         at_ease.spawn(4, 5, "passing");
@@ -130,4 +144,33 @@ fn both_loaders_tell_the_same_at_the_same_time() {
         assert!(counted > 20, "{counted} counters counted in round {round}");
         println!("{counted} counters have counted, and each lies between");
     }
+}
+
+/// Of what a process holds for itself, KiB (`RssAnon`, `proc_pid_status(5)`).
+fn anonymous_kib(agent: &Agent) -> u64 {
+    let path = format!("/proc/{}/status", agent.pid());
+    let status = std::fs::read_to_string(path).expect("it lives");
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"));
+    let value = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    value.expect("it has some").parse().expect("a number")
+}
+
+/// aya reads all types of the kernel, some 30 MiB of small pieces, into the heap.
+#[test]
+fn neither_loader_leaves_behind_what_loading_took() {
+    let test = "loaders_memory";
+    if !need::all(test, [need::root(), need::bpf()]) {
+        return;
+    }
+    let twins = Twins::start();
+    twins.agents.iter().for_each(|agent| drop(read_now(agent)));
+    let held_kib = twins.agents.each_ref().map(anonymous_kib);
+    println!("{held_kib:?} KiB");
+    let [least, most] = [held_kib.iter().min(), held_kib.iter().max()];
+    assert!(
+        most <= least.map(|least| 3 * least).as_ref(),
+        "{held_kib:?} KiB"
+    );
 }

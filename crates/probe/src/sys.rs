@@ -268,6 +268,18 @@ pub(crate) fn possible_cpus() -> io::Result<usize> {
     Ok(*KNOWN.get_or_init(|| count))
 }
 
+/// Gives the pages of what was freed back to the kernel: an allocator keeps what lies
+/// below anything that lives on.
+#[cfg(feature = "aya")]
+pub(crate) fn give_back_heap() {
+    // SAFETY: it takes no memory that is in use (malloc_trim(3); since glibc 2.8 also
+    // in the middle of a heap).
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// How many CPUs are in a list such as `0-3,8`.
 fn count_cpus(list: &str) -> Option<usize> {
     let ranges = list.trim().split(',').map(|range| {
