@@ -223,7 +223,8 @@ pub struct VcpuStats {
 /// is "other" (EPT faults, MSRs, CPUID …).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exits {
-    /// All exits (`exits`).
+    /// All exits (`exits`), with as many of the rest as were ever told: see
+    /// [`Exits::by_class`].
     pub total: u64,
     /// Port I/O (`io_exits`).
     pub io: u64,
@@ -245,7 +246,8 @@ impl Exits {
     /// rest last. The counters are not read at one instant, so the classes can
     /// be ahead of the total. And KVM counts an exit before its class
     /// (`vcpu_enter_guest`, `arch/x86/kvm/x86.c`): one that is under way is of the
-    /// rest.
+    /// rest, where the programs keep it (`keep_other_exits`, `bpf/vcpu.bpf.h`) until
+    /// another one takes its place.
     pub fn by_class(&self) -> [u64; 7] {
         let known = [
             self.io,

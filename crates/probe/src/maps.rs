@@ -47,8 +47,9 @@ impl Maps {
         for name in NAMES {
             maps.insert(name, take(name)?);
         }
-        if let Ok(marks) = take(MARKS) {
-            maps.insert(MARKS, marks);
+        match take(MARKS) {
+            Err(Error::Missing(_)) => {}
+            marks => drop(maps.insert(MARKS, marks?)),
         }
         Ok(Self(maps))
     }

@@ -98,7 +98,8 @@ impl Compiled {
     }
 }
 
-/// All that makes it this map and no other, in words that no other build says otherwise.
+/// All that makes it this map and no other. Places on bpffs are named by it, so that every
+/// build has to write it alike.
 impl fmt::Display for MapDefinition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {

@@ -20,7 +20,7 @@ use crate::book::Book;
 use crate::decode::{self, Buffer, Decoder};
 use crate::load::{Loaded, Programs};
 use crate::loader::Loader;
-use crate::maps::{MARKS, Maps};
+use crate::maps::Maps;
 use crate::memory::Memory;
 use crate::pins::Pins;
 use crate::placement::Placement;
@@ -191,9 +191,6 @@ impl TaskPass {
         // this reading rather than counted twice, and the ledger never falls.
         let retired = self.retired.read(&self.maps)?;
         let ended_vcpus = self.retired.vcpus(&self.maps)?;
-        if self.wants_residency {
-            self.marks = self.maps.count(MARKS);
-        }
         let residency = self.read_residency()?;
         let throttling = self.read_throttling()?;
         let discards = self.read_discards()?;

@@ -8,14 +8,19 @@ use virtlens_model::throttle::ThrottlingFacts;
 use super::TaskPass;
 use super::passes::vm_keys;
 use crate::Error;
+use crate::maps::MARKS;
 use crate::plan::Feature;
 
 impl TaskPass {
     /// Before the pass, like what retired: a vCPU that moves meanwhile is
-    /// short of what it used since, and has nothing twice.
+    /// short of what it used since, and has nothing twice. The marks are counted with
+    /// it, since that is slow, too: a call of the kernel for each.
     pub(super) fn read_residency(&mut self) -> Result<Option<Vec<ResidencyFact>>, Error> {
         if !std::mem::take(&mut self.wants_residency) {
             return Ok(None);
+        }
+        if !self.plan.task_storage {
+            self.marks = self.maps.count(MARKS);
         }
         self.placement.residency(&self.maps).map(Some)
     }

@@ -146,16 +146,19 @@ impl Map {
         }
     }
 
-    /// How many elements a hash has, by their keys alone. What comes and goes meanwhile
-    /// may be missing or counted again.
+    /// How many elements a hash has, by their keys alone, each by a call of its own:
+    /// those of task marks are some 10 000 at most, and values would be more to copy.
+    /// What comes and goes meanwhile may be missing or counted again.
     ///
     /// # Errors
     /// What the kernel said.
     pub(crate) fn count(&self) -> io::Result<u32> {
         let mut key = vec![0; self.info.key_size as usize];
-        // The kernel copies it after it has read the one before.
+        // One place for both: the kernel reads the key before it writes the next one
+        // (map_get_next_key, kernel/bpf/syscall.c).
         let place = address(key.as_mut_ptr());
-        // Behind a key that was just deleted it begins anew.
+        // Behind a key that was just deleted it begins anew (htab_map_get_next_key,
+        // kernel/bpf/hashtab.c), so never more than there is room for.
         for count in 0..self.info.max_entries {
             let mut attributes = Element {
                 map: number(self.fd.as_fd()),
