@@ -245,23 +245,34 @@ static __always_inline struct kvm_memory_slot *memslot_of_node(struct hlist_node
 	       (node_idx & 1) * (bpf_core_field_size(struct kvm_memory_slot, id_node) / 2);
 }
 
-/* arch/x86/include/asm/page_64_types.h: without KASAN. */
+/* arch/x86/include/asm/page_64_types.h: without KASAN. Stacks are aligned to it. */
 #define THREAD_SIZE (16 << 10)
 
-/* The first three arguments of the system call whose function `task` entered with
+/* Where something is, as a number, which the verifier makes of a pointer that is
+ * negated (check_alu_op, kernel/bpf/verifier.c). */
+static __always_inline __u64 address_of(const void *pointer)
+{
+	__u64 address = (__u64)pointer;
+
+	asm volatile("%0 = -%0; %0 = -%0" : "+r"(address));
+	return address;
+}
+
+/* The first three arguments of the system call whose function was entered with
  * `ctx`. Its argument is typed in the kernel's BTF, but on 5.10, which declares
  * the type only: there registers are found where entry_SYSCALL_64 puts them, at
- * the top of the stack. What tells these kernels apart came with v5.15:
+ * the top of the stack, on which `ctx` is, too (arch_prepare_bpf_trampoline,
+ * arch/x86/net/bpf_jit_comp.c). What tells these kernels apart came with v5.15:
  * dd6e10fbd9fb ("bpf: Add bpf_task_pt_regs() helper"). */
 struct syscall_args {
 	__u64 third;
 	__u64 second;
 	__u64 first;
 };
-static __always_inline bool read_syscall_args(const __u64 *ctx, struct task_struct *task,
-					      struct syscall_args *args)
+static __always_inline bool read_syscall_args(const __u64 *ctx, struct syscall_args *args)
 {
 	struct pt_regs *regs;
+	__u64 top;
 
 	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_task_pt_regs)) {
 		regs = (struct pt_regs *)*(const volatile __u64 *)ctx;
@@ -270,7 +281,8 @@ static __always_inline bool read_syscall_args(const __u64 *ctx, struct task_stru
 		args->first = regs->di;
 		return true;
 	}
-	regs = BPF_CORE_READ(task, stack) + THREAD_SIZE - bpf_core_type_size(struct pt_regs);
+	top = (address_of(ctx) | (THREAD_SIZE - 1)) + 1;
+	regs = (struct pt_regs *)(top - bpf_core_type_size(struct pt_regs));
 	return !bpf_core_read(args, sizeof(*args), &regs->dx);
 }
 

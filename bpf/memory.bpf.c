@@ -18,30 +18,43 @@
 
 /* This thread. What it points to is typed where the kernel gives it so (since
  * v5.11), as it then has task storage too; else it is read by probe. */
-static __always_inline struct task_struct *get_self(void)
+static __always_inline struct task_struct *get_task(void)
 {
 	return cfg.task_storage ? bpf_get_current_task_btf() : (void *)bpf_get_current_task();
 }
 
-/* The RAM of the VM whose VMM this is. */
-static __always_inline struct ram *own_ram(struct task_struct *self)
+struct self {
+	struct task_struct *task;
+	__u32 tgid;
+	/* Whether it is the thread that its process began with, if that is known. */
+	bool is_leader;
+};
+static __always_inline struct self get_self(void)
 {
-	return ram_of(cfg.task_storage ? self->tgid : bpf_get_current_pid_tgid() >> 32);
+	struct self self = { .task = get_task() };
+	__u64 ids;
+
+	if (cfg.task_storage) {
+		self.tgid = self.task->tgid;
+	} else {
+		ids = bpf_get_current_pid_tgid();
+		self.tgid = ids >> 32;
+		self.is_leader = (__u32)ids == self.tgid;
+	}
+	return self;
 }
 
 /* Whether this process is the VMM that `ram` is of, and not one that was given
  * its pid. Mostly the thread that it began with moves the balloon: where it takes
  * a probe to read, that thread needs one less. */
-static __always_inline bool is_own(struct task_struct *self, const struct ram *ram)
+static __always_inline bool is_own(const struct self *self, const struct ram *ram)
 {
-	struct task_struct *leader = self;
-	__u64 ids;
+	struct task_struct *leader = self->task;
 
 	if (cfg.task_storage)
-		return self->group_leader->start_boottime == ram->start_ns;
-	ids = bpf_get_current_pid_tgid();
-	if ((__u32)ids != ids >> 32)
-		leader = BPF_CORE_READ(self, group_leader);
+		return leader->group_leader->start_boottime == ram->start_ns;
+	if (!self->is_leader)
+		leader = BPF_CORE_READ(leader, group_leader);
 	return BPF_CORE_READ(leader, start_boottime) == ram->start_ns;
 }
 
@@ -84,7 +97,7 @@ static __always_inline bool is_next_timed(__u64 start)
 static __noinline void begin_page(struct discards *sums)
 {
 	sums->page_tid = (__u32)bpf_get_current_pid_tgid();
-	sums->page_sleeps = own_sleeps(get_self());
+	sums->page_sleeps = own_sleeps(get_task());
 	sums->page_began_ns = bpf_ktime_get_ns();
 }
 
@@ -97,7 +110,7 @@ static __noinline void end_page(struct discards *sums, __u64 began_ns, __u32 dis
 	if (discard >= DISCARDS)
 		return;
 	if (ns > PAGE_MAX_NS || sums->page_tid != (__u32)bpf_get_current_pid_tgid() ||
-	    sums->page_sleeps != own_sleeps(get_self())) {
+	    sums->page_sleeps != own_sleeps(get_task())) {
 		begin_page(sums);
 		return;
 	}
@@ -109,11 +122,11 @@ static __noinline void end_page(struct discards *sums, __u64 began_ns, __u32 dis
 static __noinline void begin_call(const struct ram *ram, __u64 bytes)
 {
 	__u32 tid = (__u32)bpf_get_current_pid_tgid();
-	struct task_struct *self = get_self();
+	struct self self = get_self();
 	struct discards *sums;
 
 	/* The same on every node, whatever other VMs need. */
-	if (ram->other_min_bytes != ~0ULL || !is_own(self, ram))
+	if (ram->other_min_bytes != ~0ULL || !is_own(&self, ram))
 		return;
 	sums = discards_of(ram);
 	if (!sums)
@@ -122,7 +135,7 @@ static __noinline void begin_call(const struct ram *ram, __u64 bytes)
 		count_drop(DROP_DISCARDS_AT_ONCE);
 	*(volatile __u32 *)&sums->call_tid = tid;
 	if (bytes >= ram->report_min_bytes)
-		sums->call_resident_bytes = own_ram_bytes(self, ram);
+		sums->call_resident_bytes = own_ram_bytes(self.task, ram);
 	*(volatile __u64 *)&sums->call_began_ns = bpf_ktime_get_ns();
 }
 
@@ -143,7 +156,7 @@ static __noinline void end_call(const struct ram *ram, struct discards *sums, __
 		before = sums->call_resident_bytes;
 		settle_resident(sums, before);
 		/* What other threads took meanwhile is missing from both sums. */
-		after = own_ram_bytes(get_self(), ram);
+		after = own_ram_bytes(get_task(), ram);
 		if (before > after) {
 			sums->released_bytes += before - after;
 			sums->resident_bytes = after;
@@ -166,7 +179,7 @@ static __always_inline __u32 discard_of(const struct ram *ram, const struct ram_
 
 /* A call is done. Where it is a discard it may count, or another call for the
  * same range does. */
-static __always_inline void count_call(struct task_struct *self, const struct ram *ram,
+static __always_inline void count_call(const struct self *self, const struct ram *ram,
 				       __u32 discard, __u64 start, __u64 bytes, bool counts)
 {
 	struct discards *sums;
@@ -239,13 +252,12 @@ static __always_inline bool may_discard(const struct syscall_args *args)
 SEC("fentry/__x64_sys_madvise")
 int on_madvise(__u64 *ctx)
 {
-	struct task_struct *self = get_self();
 	struct syscall_args args;
 	struct ram *ram;
 
-	if (!read_syscall_args(ctx, self, &args) || args.second < LARGE_BYTES || !may_discard(&args))
+	if (!read_syscall_args(ctx, &args) || args.second < LARGE_BYTES || !may_discard(&args))
 		return 0;
-	ram = own_ram(self);
+	ram = ram_of(get_self().tgid);
 	if (ram && is_active() && range_at(ram, args.first))
 		begin_call(ram, args.second);
 	return 0;
@@ -257,16 +269,17 @@ int on_madvise(__u64 *ctx)
 SEC("fexit/__x64_sys_madvise")
 int on_madvise_ret(__u64 *ctx)
 {
-	struct task_struct *self = get_self();
 	__u32 discard = DISCARDS;
 	struct syscall_args args;
 	struct ram_range *range;
 	bool counts = true;
+	struct self self;
 	struct ram *ram;
 
-	if (!read_syscall_args(ctx, self, &args) || !may_discard(&args))
+	if (!read_syscall_args(ctx, &args) || !may_discard(&args))
 		return 0;
-	ram = own_ram(self);
+	self = get_self();
+	ram = ram_of(self.tgid);
 	if (!ram || !is_active())
 		return 0;
 	range = range_at(ram, args.first);
@@ -277,7 +290,7 @@ int on_madvise_ret(__u64 *ctx)
 		discard = discard_of(ram, range, args.first, args.second);
 		counts = !range->inode;
 	}
-	count_call(self, ram, discard, args.first, args.second, counts);
+	count_call(&self, ram, discard, args.first, args.second, counts);
 	return 0;
 }
 
@@ -288,7 +301,7 @@ int BPF_PROG(on_fallocate, struct file *file, int mode, __s64 offset, __s64 byte
 
 	if (mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) || (__u64)bytes < LARGE_BYTES)
 		return 0;
-	ram = own_ram(get_self());
+	ram = ram_of(get_self().tgid);
 	if (ram && is_active() && range_in(ram, file, offset))
 		begin_call(ram, bytes);
 	return 0;
@@ -298,19 +311,19 @@ SEC("fexit/vfs_fallocate")
 int BPF_PROG(on_falloc_ret, struct file *file, int mode, __s64 offset, __s64 bytes, int result)
 {
 	__u32 discard = DISCARDS;
-	struct task_struct *self;
 	struct ram_range *range;
+	struct self self;
 	struct ram *ram;
 
 	if (mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE))
 		return 0;
 	self = get_self();
-	ram = own_ram(self);
+	ram = ram_of(self.tgid);
 	if (!ram || !is_active())
 		return 0;
 	range = range_in(ram, file, offset);
 	if (range && !result)
 		discard = discard_of(ram, range, range->start + offset - range->offset, bytes);
-	count_call(self, ram, discard, offset, bytes, true);
+	count_call(&self, ram, discard, offset, bytes, true);
 	return 0;
 }
