@@ -29,9 +29,36 @@ struct config {
 	__u32 mask_words;
 	/* Marks live in task storage (since v5.11), not in a hash. */
 	__u32 task_storage;
-	__u32 pad;
+	/* A pass walks by itself, and tells in map `stream`. */
+	__u32 walks;
 	/* Which programs these are: they count while the map `active` says so. */
 	__u64 programs;
+};
+
+/* A pass that walks by itself (program `walk_tasks`): where it goes on, and what it
+ * changes it to. */
+struct walk {
+	/* Its next thread, and that one's process; 0: from the beginning, or at the end. */
+	__u32 tgid;
+	__u32 tid;
+	/* When they began, ns since boot: they may have ended when it goes on. */
+	__u64 process_start_ns;
+	__u64 start_ns;
+};
+
+/* No record is longer. */
+#define RECORD_MAX (16 << 10)
+
+/* Of as many bytes some 1300 threads are told at once. */
+#define STREAM_BYTES (512 << 10)
+
+/* What such a pass tells (map `stream`, one entry). */
+struct stream {
+	__u32 used;
+	/* Tasks that this run has been at. */
+	__u32 seen;
+	/* Room for one more record, whatever a verifier believes. */
+	__u8 bytes[STREAM_BYTES + RECORD_MAX];
 };
 
 /* Told before each pass (map `control`, one entry). */

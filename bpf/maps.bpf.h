@@ -271,20 +271,6 @@ struct {
 	__type(value, __u64);
 } drops SEC(".maps");
 
-/* A thread on its way to the stream: one write of what lies one behind the
- * other costs less than three. Without a vCPU the mask takes its place. */
-struct thread_buffer {
-	struct thread_record thread;
-	struct vcpu_record vcpu;
-	__u64 mask[MASK_WORDS_MAX];
-};
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct thread_buffer);
-} thread_buffer SEC(".maps");
-
 /* What the pass has found of the threads just before: neighbours mostly share
  * a process and sit in the same cgroup. With the thread for which something was
  * told: see `told`. */

@@ -5,7 +5,7 @@
 #ifndef VIRTLENS_MEMORY_BPF_H
 #define VIRTLENS_MEMORY_BPF_H
 
-#include "maps.bpf.h"
+#include "stream.bpf.h"
 
 /* 128 buckets, as many slots and one too many. */
 #define MEMSLOT_STEPS 257
@@ -136,7 +136,7 @@ static __always_inline __u64 read_refault(const struct mark *mark, struct mm_str
 }
 
 /* What its process holds. Asked of one vCPU for all. */
-static __noinline void tell_memory(struct seq_file *seq, struct task_struct *task,
+static __noinline void tell_memory(void *out, struct task_struct *task,
 				   const struct mark *mark)
 {
 	struct mm_struct *mm = task->mm;
@@ -163,7 +163,7 @@ static __noinline void tell_memory(struct seq_file *seq, struct task_struct *tas
 		if (record->peak_bytes < record->resident_bytes)
 			record->peak_bytes = record->resident_bytes;
 	}
-	bpf_seq_write(seq, record, sizeof(*record));
+	tell(out, record, sizeof(*record));
 }
 
 /* A probe read whose failure is 0, as the kernel leaves it: no branch for the
@@ -232,7 +232,7 @@ static __noinline void copy_hash(struct memory_buffer *buffer, struct kvm_memslo
 /* Tells of a VM's memslots where they have changed. KVM frees them when they
  * change (virt/kvm/kvm_main.c), so they are believed only if they still are the
  * same ones when they have been copied. */
-static __noinline void tell_memslots(struct seq_file *seq, struct mark *mark,
+static __noinline void tell_memslots(void *out, struct mark *mark,
 				     const struct control *control)
 {
 	struct kvm_vcpu *vcpu = (struct kvm_vcpu *)mark->vcpu;
@@ -266,7 +266,7 @@ static __noinline void tell_memslots(struct seq_file *seq, struct mark *mark,
 	buffer->record.head.kind = RECORD_MEMSLOTS;
 	buffer->record.head.size = size;
 	buffer->record.owner = mark->owner;
-	bpf_seq_write(seq, &buffer->record, size);
+	tell(out, &buffer->record, size);
 	mark->slots_generation = generation;
 	mark->slots_session = control->session;
 	mark->slots_pass = control->pass;

@@ -6,7 +6,7 @@
 #ifndef VIRTLENS_PLACEMENT_BPF_H
 #define VIRTLENS_PLACEMENT_BPF_H
 
-#include "maps.bpf.h"
+#include "stream.bpf.h"
 
 /* Charges the pCPU that `task` is on with what it used since the last charge.
  * One thread's charges never overlap: it is being moved, is ending, or has
@@ -32,7 +32,7 @@ static __always_inline void charge_pcpu(struct task_struct *task, struct mark *m
  * vcpu_id. KVM may replace the leaves without RCU (kvm_set_cpuid,
  * arch/x86/kvm/cpuid.c), though not once the vCPU has run: the agent judges
  * whether what was copied makes sense. */
-static __always_inline void tell_cpuid(struct seq_file *seq, struct mark *mark,
+static __always_inline void tell_cpuid(void *out, struct mark *mark,
 				       const struct control *control)
 {
 	struct kvm_vcpu *vcpu = (struct kvm_vcpu *)mark->vcpu;
@@ -58,7 +58,7 @@ static __always_inline void tell_cpuid(struct seq_file *seq, struct mark *mark,
 	buffer->record.head.kind = RECORD_CPUID;
 	buffer->record.head.size = size;
 	buffer->record.owner = mark->owner;
-	bpf_seq_write(seq, buffer, size);
+	tell(out, buffer, size);
 	mark->cpuid_session = control->session;
 	mark->cpuid_pass = control->pass;
 }

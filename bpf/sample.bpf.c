@@ -129,7 +129,7 @@ static __always_inline void fill_cgroup_memory(struct cgroup_record *record,
 }
 
 /* Tells of one cgroup; false if it was told before in this pass. */
-static __noinline bool tell_cgroup(struct seq_file *seq, struct cgroup *cgroup,
+static __noinline bool tell_cgroup(void *out, struct cgroup *cgroup,
 				   struct task_group *group, __u32 tid,
 				   const struct control *control)
 {
@@ -154,7 +154,7 @@ static __noinline bool tell_cgroup(struct seq_file *seq, struct cgroup *cgroup,
 		record.throttled_ns = group->cfs_bandwidth.throttled_time;
 	}
 	fill_cgroup_memory(&record, cgroup);
-	bpf_seq_write(seq, &record, sizeof(record));
+	tell(out, &record, sizeof(record));
 
 	fresh.named_pass = told ? told->named_pass : 0;
 	if (!told || told->session != control->session || told->named_pass == control->pass) {
@@ -166,7 +166,7 @@ static __noinline bool tell_cgroup(struct seq_file *seq, struct cgroup *cgroup,
 		name->id = record.id;
 		text = cgroup->kn->name;
 		bpf_probe_read_kernel_str(name->name, sizeof(name->name), text);
-		bpf_seq_write(seq, name, sizeof(*name));
+		tell(out, name, sizeof(*name));
 		fresh.named_pass = control->pass;
 	}
 	if (told)
@@ -178,7 +178,7 @@ static __noinline bool tell_cgroup(struct seq_file *seq, struct cgroup *cgroup,
 
 /* Tells of the cgroups from the task's own up to the root. Where one was told
  * before, so were those above it. */
-static __always_inline void tell_cgroups(struct seq_file *seq, struct task_struct *task,
+static __always_inline void tell_cgroups(void *out, struct task_struct *task,
 					 struct cgroup *cgroup, const struct control *control)
 {
 	struct task_group *group = task->sched_task_group, *own;
@@ -192,7 +192,7 @@ static __always_inline void tell_cgroups(struct seq_file *seq, struct task_struc
 			own = group;
 			group = group->parent;
 		}
-		if (!tell_cgroup(seq, cgroup, own, task->pid, control))
+		if (!tell_cgroup(out, cgroup, own, task->pid, control))
 			return;
 		cgroup = cgroup_parent(cgroup);
 	}
@@ -202,7 +202,7 @@ static __always_inline void tell_cgroups(struct seq_file *seq, struct task_struc
 
 /* Tells of the task's cgroups if its neighbour's were others; the id of its
  * own. */
-static __always_inline __u64 tell_own_cgroups(struct seq_file *seq, struct task_struct *task,
+static __always_inline __u64 tell_own_cgroups(void *out, struct task_struct *task,
 					      struct neighbour *last,
 					      const struct control *control)
 {
@@ -212,7 +212,7 @@ static __always_inline __u64 tell_own_cgroups(struct seq_file *seq, struct task_
 		last->cgroup = (__u64)cgroup;
 		last->cgroup_id = cgroup_id(cgroup);
 		last->cgroup_tid = task->pid;
-		tell_cgroups(seq, task, cgroup, control);
+		tell_cgroups(out, task, cgroup, control);
 	}
 	return last->cgroup_id;
 }
@@ -254,18 +254,19 @@ static __always_inline void fill_thread(struct thread_record *thread, struct tas
 	}
 }
 
-static __always_inline void tell_thread(struct seq_file *seq, struct task_struct *task,
+static __always_inline void tell_thread(void *out, struct task_struct *task,
 					struct mark *mark, bool is_alive,
 					const struct owner *owner, const struct control *control,
 					struct neighbour *last)
 {
-	__u32 mask_size = cfg.mask_words * 8, size = sizeof(struct thread_record), zero = 0;
-	struct thread_buffer *buffer = bpf_map_lookup_elem(&thread_buffer, &zero);
+	__u32 mask_size = cfg.mask_words * 8, size = sizeof(struct thread_record);
+	__u64 cgroup = tell_own_cgroups(out, task, last, control);
+	struct thread_buffer *buffer = thread_room(out);
 	void *mask;
 
 	if (!buffer || mask_size > sizeof(buffer->mask))
 		return;
-	buffer->thread.cgroup = tell_own_cgroups(seq, task, last, control);
+	buffer->thread.cgroup = cgroup;
 	fill_thread(&buffer->thread, task, mark, owner);
 	mask = &buffer->vcpu;
 	if (mark && mark->vcpu) {
@@ -279,32 +280,22 @@ static __always_inline void tell_thread(struct seq_file *seq, struct task_struct
 		bpf_core_read(mask, mask_size, &task->cpus_mask);
 	size += mask_size;
 	buffer->thread.head.size = size;
-	bpf_seq_write(seq, buffer, size);
+	tell_thread_in(out, buffer, size);
 }
 
-SEC("iter/task")
-int sample_tasks(struct bpf_iter__task *ctx)
+/* What a pass does at each task. */
+static __always_inline void sample(void *out, struct task_struct *task,
+				   const struct control *control, struct neighbour *last)
 {
-	struct task_struct *task = ctx->task;
-	struct control *control = get_control();
-	struct neighbour *last;
-	struct kvm_vcpu *vcpu;
+	struct mark *mark = mark_of(task);
+	struct kvm_vcpu *vcpu = loaded_vcpu(task);
+	bool is_alive = runs_vcpu(task, vcpu);
 	struct owner owner = {};
-	struct mark *mark;
-	bool is_alive;
 
-	if (!task || !control)
-		return 0;
-	last = get_neighbour(control);
-	if (!last)
-		return 0;
-	mark = mark_of(task);
-	vcpu = loaded_vcpu(task);
-	is_alive = runs_vcpu(task, vcpu);
 	if (is_alive)
 		mark = mark_vcpu(task, mark, vcpu);
 	if (!owner_of(task, mark, control, last, &owner))
-		return 0;
+		return;
 	read_ahead(task);
 	if (!mark && task->flags & PF_KTHREAD) {
 		/* Also the pod's: those of KVM leave its cgroup just before they end
@@ -319,13 +310,27 @@ int sample_tasks(struct bpf_iter__task *ctx)
 	if (mark && !is_alive)
 		is_alive = runs_vcpu(task, (struct kvm_vcpu *)mark->vcpu);
 	if (mark && is_alive)
-		tell_cpuid(ctx->meta->seq, mark, control);
+		tell_cpuid(out, mark, control);
 	if (mark && mark->vcpu && !mark->vcpu_idx) {
-		tell_memory(ctx->meta->seq, task, mark);
+		tell_memory(out, task, mark);
 		if (is_alive)
-			tell_memslots(ctx->meta->seq, mark, control);
+			tell_memslots(out, mark, control);
 	}
-	tell_thread(ctx->meta->seq, task, mark, is_alive, &owner, control, last);
+	tell_thread(out, task, mark, is_alive, &owner, control, last);
+}
+
+SEC("iter/task")
+int sample_tasks(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct control *control = get_control();
+	struct neighbour *last;
+
+	if (!task || !control)
+		return 0;
+	last = get_neighbour(control);
+	if (last)
+		sample(ctx->meta->seq, task, control, last);
 	return 0;
 }
 

@@ -4,6 +4,7 @@
  * program is loaded only if the plan has it.
  */
 #include "sample.bpf.c"
+#include "walk.bpf.c"
 #include "lifetime.bpf.c"
 #include "placement.bpf.c"
 #include "throttle.bpf.c"

@@ -24,7 +24,7 @@ pub fn rows(kernel: &KernelFacts, loader: Loader, sources: &[Source]) -> Vec<Che
         .collect()
 }
 
-fn kernel_rows(kernel: &KernelFacts, loader: Loader) -> [CheckRow; 8] {
+fn kernel_rows(kernel: &KernelFacts, loader: Loader) -> [CheckRow; 9] {
     let row = |feature, there: bool, without, detail: &str| CheckRow {
         feature,
         state: if there { "on" } else { without },
@@ -94,6 +94,14 @@ fn kernel_rows(kernel: &KernelFacts, loader: Loader) -> [CheckRow; 8] {
             loader
                 .lacks()
                 .unwrap_or_else(|| typed("needs Linux 6.2; each pass takes longer")),
+        ),
+        row(
+            "task_walk",
+            kernel.task_walk && loader.lacks().is_none(),
+            "degraded",
+            loader
+                .lacks()
+                .unwrap_or_else(|| typed("needs Linux 6.9; each pass takes longer")),
         ),
     ]
 }

@@ -26,3 +26,6 @@ mod shapes;
 mod times;
 mod top;
 mod trace;
+mod walk;
+
+use reader::options;

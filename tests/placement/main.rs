@@ -27,3 +27,7 @@ mod residency;
 mod seats;
 mod study;
 mod verdicts;
+#[path = "../kernel/walk.rs"]
+mod walk;
+
+use reader::options;

@@ -17,10 +17,13 @@ mod options;
 mod pods;
 mod throttle;
 mod trace;
+#[path = "../kernel/walk.rs"]
+mod walk;
 
 use std::thread::sleep;
 use std::time::Duration;
 
+use options::options;
 use pods::{Reader, accounted, burned, millis};
 use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::Role;

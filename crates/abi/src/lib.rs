@@ -21,6 +21,8 @@ pub const MASK_WORDS_MAX: usize = 32;
 pub const CPUID_LEAVES_MAX: usize = 256;
 /// How many durations of a throttling are told apart.
 pub const THROTTLE_DURATIONS: usize = 9;
+/// Bytes that a pass which walks by itself tells at once.
+pub const STREAM_BYTES: usize = 512 << 10;
 /// Bytes in a page of what is kept for the next agent.
 pub const BOOK_PAGE_LEN: usize = 1016;
 
@@ -83,8 +85,15 @@ mirror! {
         cgroup_v1: u32,
         mask_words: u32,
         task_storage: u32,
-        pad: u32,
+        walks: u32,
         programs: u64,
+    }
+    /// `struct walk`: where a pass that walks by itself goes on.
+    walk => Walk {
+        tgid: u32,
+        tid: u32,
+        process_start_ns: u64,
+        start_ns: u64,
     }
     /// `struct control`: told before each pass.
     control => Control {

@@ -43,6 +43,10 @@ pub struct KernelFacts {
     pub fentry: bool,
     /// Programs may read ahead: the kernel has `bpf_rdonly_cast` (v6.2).
     pub read_ahead: bool,
+    /// Programs may go from task to task by themselves: the kernel has
+    /// `bpf_iter_task_new` (v6.7), and functions of programs may be given tasks (v6.9,
+    /// of which types tell by a kind of map that came with it, arenas: 317460317a02).
+    pub task_walk: bool,
     /// The scheduler's throttling is in functions of its own, as it is
     /// wherever `CONFIG_CFS_BANDWIDTH` is on.
     pub throttle_functions: bool,
@@ -73,6 +77,8 @@ impl KernelFacts {
                 .iter()
                 .all(|name| btf.find(Kind::Func, name).is_some());
             facts.read_ahead = btf.find(Kind::Func, "bpf_rdonly_cast").is_some();
+            facts.task_walk = btf.find(Kind::Func, "bpf_iter_task_new").is_some()
+                && has_value(&btf, "bpf_map_type", "BPF_MAP_TYPE_ARENA");
             let any = btf.find(Kind::Func, ANY_FUNCTION);
             facts.fentry = any.is_some_and(|any| sys::takes_fentry(any.id).is_ok());
         }

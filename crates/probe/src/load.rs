@@ -95,7 +95,7 @@ fn load_object(
         cgroup_v1: cgroup_v1.into(),
         mask_words: u32::try_from(plan.mask_words).unwrap_or(0),
         task_storage: plan.task_storage.into(),
-        pad: 0,
+        walks: plan.walks.into(),
         programs: 0,
     };
     config.programs = fingerprint(&[OBJECT, config.as_bytes()].concat());
@@ -103,13 +103,12 @@ fn load_object(
         let link = pins.map(|pins| pins.link(name, config.programs));
         link.is_some_and(|link| link.exists())
     };
-    let features = plan.features.iter();
-    let programs = features.flat_map(|feature| feature.programs()).copied();
-    let programs = compiled.named(programs.filter(|name| !is_attached(name)))?;
+    let programs = plan.programs().filter(|name| !is_attached(name));
+    let programs = compiled.named(programs)?;
     let loaded = loader.load(&Wanted {
         object: OBJECT,
         constant: Some(("cfg", config.as_bytes())),
-        unused_maps: &[unused(plan)],
+        unused_maps: &unused(plan),
         max_entries: Some(RESIDENCY).map(|name| (name, plan.residency_entries)),
         pinned,
         programs: &programs,
@@ -120,13 +119,18 @@ fn load_object(
 /// The map whose entries are as many as the host has room for.
 const RESIDENCY: &str = "residency";
 
-/// Of the two maps of marks the one that is not used.
-fn unused(plan: &Plan) -> &'static str {
-    if plan.task_storage {
+/// What a walk tells in: nobody needs it later.
+pub(crate) const STREAM: &str = "stream";
+
+/// Of the two maps of marks the one that is not used, and what no pass tells in.
+fn unused(plan: &Plan) -> Vec<&'static str> {
+    let marks = if plan.task_storage {
         "marks_hash"
     } else {
         "marks"
-    }
+    };
+    let stream = (!plan.walks).then_some(STREAM);
+    std::iter::once(marks).chain(stream).collect()
 }
 
 /// The map as it is to be here.
@@ -139,10 +143,12 @@ fn wanted(name: &str, definition: &MapDefinition, plan: &Plan) -> MapDefinition 
 }
 
 /// Where each map is, or is to be, pinned. The constants of the programs are of no use
-/// to others.
+/// to others, nor is what a walk has told.
 fn places(compiled: &Compiled, plan: &Plan, pins: &Pins) -> BTreeMap<String, PathBuf> {
     let maps = compiled.maps.iter();
-    maps.filter(|(name, _)| *name != unused(plan))
+    let unused = unused(plan);
+    let is_kept = |name: &str| name != STREAM && !unused.contains(&name);
+    maps.filter(|(name, _)| is_kept(name))
         .map(|(name, definition)| {
             let whole = wanted(name, definition, plan).to_string();
             let place = pins.map(name, fingerprint(whole.as_bytes()));
@@ -204,6 +210,11 @@ pub(crate) fn not_pinned(place: &Path) -> impl FnOnce(io::Error) -> Error {
 
 /// After a refusal: less, in the order of what is least missed.
 fn retreat(mut plan: Plan, cause: io::Error) -> Result<Plan, Error> {
+    if plan.walks {
+        tracing::warn!(%cause, "the kernel refuses a pass that walks by itself: passes take longer");
+        plan.walks = false;
+        return Ok(plan);
+    }
     let features = plan.features.clone();
     let first_of = |optional: &[Feature]| {
         let mut optional = optional.iter().copied();

@@ -40,7 +40,7 @@ pub(crate) struct MapDefinition {
 pub(crate) struct Program {
     /// What it is for: the word before the `/` of its section.
     pub(crate) kind: String,
-    /// To what it is attached: the word behind it.
+    /// To what it is attached: the word behind it; empty where it is run as it is.
     pub(crate) target: String,
 }
 
@@ -54,8 +54,11 @@ impl Compiled {
         let elf = elf.map_err(|_| Error::Missing("ELF header"))?;
         let programs = elf.symbols().filter_map(|symbol| {
             let section = elf.section_by_index(symbol.section_index()?).ok()?;
-            let (kind, target) = section.name().ok()?.split_once('/')?;
-            let is_program = symbol.kind() == SymbolKind::Text && symbol.is_global();
+            let section = section.name().ok()?;
+            let (kind, target) = section.split_once('/').unwrap_or((section, ""));
+            // In `.text` are functions of programs.
+            let is_program =
+                symbol.kind() == SymbolKind::Text && symbol.is_global() && section != ".text";
             is_program.then_some(())?;
             let program = Program {
                 kind: kind.to_owned(),
@@ -200,9 +203,11 @@ mod tests {
         let programs = Compiled::read(OBJECT).expect("it is one").programs;
         let place = |name: &str| (programs[name].kind.as_str(), programs[name].target.as_str());
         assert_eq!(place("sample_tasks"), ("iter", "task"));
+        assert_eq!(place("walk_tasks"), ("syscall", ""));
         assert_eq!(place("on_exit"), ("tp_btf", "sched_process_exit"));
         assert_eq!(place("on_falloc_ret"), ("fexit", "vfs_fallocate"));
-        assert!(!programs.contains_key("bpf_rdonly_cast"));
+        let others = ["bpf_rdonly_cast", "sample_next"];
+        assert!(others.iter().all(|name| !programs.contains_key(*name)));
     }
 
     #[test]

@@ -42,8 +42,8 @@ impl Feature {
         }
     }
 
-    /// The names of its programs in the object.
-    pub const fn programs(self) -> &'static [&'static str] {
+    /// The names of its programs in the object: of the task pass, that of an iterator.
+    const fn programs(self) -> &'static [&'static str] {
         match self {
             Self::TaskPass => &["sample_tasks"],
             Self::FilePass => &["sample_files"],
@@ -95,6 +95,8 @@ pub struct Plan {
     pub features: Vec<Feature>,
     /// Marks live in task storage.
     pub task_storage: bool,
+    /// The task pass goes from task to task by itself.
+    pub walks: bool,
     /// 64-bit words of an affinity mask; 0 where masks are too long.
     pub mask_words: usize,
     /// Entries of the map `residency`.
@@ -104,6 +106,22 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The names of all programs of a feature in the object.
+    pub fn programs_of(&self, feature: Feature) -> &'static [&'static str] {
+        match feature {
+            Feature::TaskPass if self.walks => &["walk_tasks"],
+            _ => feature.programs(),
+        }
+    }
+
+    /// The names of all programs to load.
+    pub fn programs(&self) -> impl Iterator<Item = &'static str> {
+        let features = self.features.iter();
+        features
+            .flat_map(|feature| self.programs_of(*feature))
+            .copied()
+    }
+
     /// The same plan without `feature`, because of `reason`.
     #[must_use]
     pub fn without(mut self, feature: Feature, reason: String) -> Self {
@@ -132,6 +150,7 @@ pub fn plan(facts: &KernelFacts) -> Plan {
     let plan = Plan {
         features: Feature::ALL.to_vec(),
         task_storage: facts.task_storage,
+        walks: facts.task_walk && facts.task_storage,
         mask_words: if words > virtlens_abi::MASK_WORDS_MAX {
             0
         } else {
@@ -215,6 +234,7 @@ mod tests {
             possible_cpus: 2,
             fentry: true,
             read_ahead: true,
+            task_walk: true,
             throttle_functions: true,
         }
     }
@@ -223,7 +243,9 @@ mod tests {
     fn a_kernel_with_everything_loads_everything() {
         let plan = plan(&good());
         assert_eq!(plan.features, Feature::ALL);
-        assert!(plan.left_out.is_empty() && plan.task_storage);
+        assert!(plan.left_out.is_empty() && plan.task_storage && plan.walks);
+        let programs: Vec<_> = plan.programs().collect();
+        assert!(programs.contains(&"walk_tasks") && !programs.contains(&"sample_tasks"));
         assert_eq!(plan.mask_words, 1);
     }
 
@@ -235,6 +257,17 @@ mod tests {
         });
         assert_eq!(plan.features, Feature::ALL);
         assert!(!plan.task_storage);
+    }
+
+    #[test]
+    fn where_no_program_can_walk_an_iterator_does() {
+        let plan = plan(&KernelFacts {
+            task_walk: false,
+            ..good()
+        });
+        assert_eq!(plan.features, Feature::ALL);
+        let programs: Vec<_> = plan.programs().collect();
+        assert!(!programs.contains(&"walk_tasks") && programs.contains(&"sample_tasks"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod beside;
 mod health;
 mod hooks;
 mod passes;
+mod walk;
 
 use std::os::fd::OwnedFd;
 
@@ -30,10 +31,11 @@ use crate::sys::map::Batch;
 use crate::throttle::Throttle;
 use crate::{Error, load};
 use hooks::Hook;
+use passes::Tasks;
 
 /// The loaded programs and all that is needed to read them.
 pub struct TaskPass {
-    tasks: OwnedFd,
+    tasks: Tasks,
     files: Option<OwnedFd>,
     hooks: Vec<Hook>,
     memory_hooks: Vec<Hook>,
@@ -92,6 +94,7 @@ impl TaskPass {
             let reason = plan.left_out.first().map_or("", |(_, reason)| reason);
             return Err(Error::Impossible(reason.to_owned()));
         }
+        plan.walks &= loader.lacks().is_none();
         let mut loaded = load::object(loader, &mut plan, cgroup_v1, pins.as_ref())?;
         let places = std::mem::take(&mut loaded.places);
         let mut pass = Self::attach(loaded, plan, pins)?;
@@ -103,11 +106,11 @@ impl TaskPass {
     fn attach(loaded: Loaded, mut plan: Plan, pins: Option<Pins>) -> Result<Self, Error> {
         let Loaded {
             programs,
-            maps,
+            mut maps,
             which,
             ..
         } = loaded;
-        let tasks = programs.attach("sample_tasks").map_err(Error::Load)?;
+        let tasks = Tasks::of(&programs, &plan, &mut maps)?;
         let files = plan.features.contains(&Feature::FilePass);
         let files = files.then(|| programs.attach("sample_files"));
         let files = files.transpose().unwrap_or_else(|cause| {
@@ -118,8 +121,8 @@ impl TaskPass {
             if !plan.features.contains(&feature) {
                 return Vec::new();
             }
-            let hooks: Result<Vec<_>, _> = feature
-                .programs()
+            let hooks: Result<Vec<_>, _> = plan
+                .programs_of(feature)
                 .iter()
                 .filter(|name| !feature.attached_at_need().contains(name))
                 .map(|name| Hook::attach(&programs, name, pins.as_ref(), which))

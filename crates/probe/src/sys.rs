@@ -5,7 +5,9 @@
 //! kernel takes what is shorter than its union for followed by zeroes.
 
 pub(crate) mod map;
+pub(crate) mod mapping;
 pub(crate) mod ring;
+pub(crate) mod stream;
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -13,6 +15,8 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::OnceLock;
+
+use zerocopy::{FromBytes, IntoBytes};
 
 /// `enum bpf_cmd`.
 #[derive(Clone, Copy)]
@@ -24,6 +28,7 @@ enum Command {
     ProgLoad = 5,
     ObjPin = 6,
     ObjGet = 7,
+    ProgRun = 10,
     ObjInfo = 15,
     RawTracepointOpen = 17,
     MapLookupBatch = 24,
@@ -73,6 +78,21 @@ struct LinkCreate {
     target: u32,
     kind: u32,
     flags: u32,
+}
+
+/// Its beginning; more is for other kinds of program.
+#[repr(C)]
+#[derive(Default)]
+struct ProgRun {
+    program: u32,
+    result: u32,
+    data_sizes: [u32; 2],
+    data: [u64; 2],
+    repeat: u32,
+    duration: u32,
+    context_size: u32,
+    context_size_out: u32,
+    context: u64,
 }
 
 #[repr(C)]
@@ -223,6 +243,23 @@ pub(crate) fn iterate(link: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         flags: 0,
     };
     open(Command::IterCreate, &mut attributes)
+}
+
+/// Runs a program that is no hook (`syscall`, since v5.14: 79a7f8bdb159), which reads and writes `context`.
+///
+/// # Errors
+/// What the kernel said.
+pub(crate) fn run<C: IntoBytes + FromBytes>(
+    program: BorrowedFd<'_>,
+    context: &mut C,
+) -> io::Result<()> {
+    let mut attributes = ProgRun {
+        program: number(program),
+        context_size: u32::try_from(size_of::<C>()).unwrap_or(0),
+        context: address(std::ptr::from_mut(context)),
+        ..ProgRun::default()
+    };
+    bpf(Command::ProgRun, &mut attributes).map(drop)
 }
 
 /// Pins a map, program or link.

@@ -81,8 +81,7 @@ impl TaskPass {
             return Ok(());
         };
         // What is left out this time would count on for nobody.
-        let features = &self.plan.features;
-        let names = || features.iter().flat_map(|feature| feature.programs());
+        let names = || self.plan.programs();
         let links = names().map(|name| pins.link(name, which));
         let loaded = names().map(|name| pins.program(name, which));
         let kept: BTreeSet<PathBuf> = maps.into_iter().chain(links).chain(loaded).collect();

@@ -78,15 +78,11 @@ impl TaskPass {
 
     /// The loaded programs and their cost, where the kernel keeps count.
     pub fn programs(&self) -> Vec<ProgramCost> {
-        let loaded = self
-            .plan
-            .features
-            .iter()
-            .flat_map(|feature| feature.programs());
+        let loaded = self.plan.programs();
         loaded
             .filter_map(|name| {
                 let mut hooks = self.hooks.iter().chain(&self.memory_hooks);
-                let (runs, run_ns) = match hooks.find(|hook| hook.name == *name) {
+                let (runs, run_ns) = match hooks.find(|hook| hook.name == name) {
                     Some(hook) => hook.cost().ok()?,
                     None => sys::program_cost(self.programs.get(name)?).ok()?,
                 };

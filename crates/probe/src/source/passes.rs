@@ -1,5 +1,6 @@
 //! Passes over the tasks and the open files of the host.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -9,7 +10,10 @@ use virtlens_model::facts::{Facts, Owner, VmKey};
 use zerocopy::IntoBytes as _;
 
 use super::TaskPass;
+use super::walk::Walk;
 use crate::decode::{Buffer, VcpuFds};
+use crate::load::Programs;
+use crate::plan::Plan;
 use crate::{Error, sys};
 
 /// The kernel's buffer of a task iterator is 8 pages (`bpf_seq_read`,
@@ -19,6 +23,28 @@ const READ_SIZE: usize = 64 * 1024;
 /// A VM that is found changes what a pass sees, and its helpers' cgroups may
 /// be new: three passes see it all. More only where VMs start all the time.
 const REPEATS: usize = 3;
+
+/// How the pass over the tasks is run.
+pub(super) enum Tasks {
+    /// By the kernel's iterator.
+    Iterator(OwnedFd),
+    /// By itself.
+    Walk(Walk),
+}
+
+impl Tasks {
+    pub(super) fn of(
+        programs: &Programs,
+        plan: &Plan,
+        maps: &mut BTreeMap<String, OwnedFd>,
+    ) -> Result<Self, Error> {
+        if plan.walks {
+            return Walk::of(programs, maps).map(Self::Walk);
+        }
+        let link = programs.attach("sample_tasks").map_err(Error::Load)?;
+        Ok(Self::Iterator(link))
+    }
+}
 
 impl TaskPass {
     /// Looks for VMs whose vCPUs are not running, by the open files of the
@@ -58,9 +84,11 @@ impl TaskPass {
                 .update("control", 0u32.as_bytes(), self.control.as_bytes())?;
             let (decoder, mask_words) = (&mut self.decoder, self.plan.mask_words);
             decoder.begin();
-            read_each(&self.tasks, &mut self.stream, |part| {
-                decoder.feed(part, mask_words)
-            })?;
+            let feed = |part: &[u8]| decoder.feed(part, mask_words);
+            match &self.tasks {
+                Tasks::Walk(walk) => walk.read_each(feed)?,
+                Tasks::Iterator(link) => read_each(link, &mut self.stream, feed)?,
+            }
             let nameless;
             (facts, nameless) = self.decoder.end();
             if nameless == 0 {

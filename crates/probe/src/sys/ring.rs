@@ -1,11 +1,10 @@
 //! Ring buffers that programs write to (`BPF_MAP_TYPE_RINGBUF`, since v5.8).
 
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::map::Map;
+use super::mapping::Mapping;
 
 /// What stands before each record (`kernel/bpf/ringbuf.c`): its length and these.
 const HEADER: u64 = 8;
@@ -79,48 +78,5 @@ impl Ring {
             place += (HEADER + len).next_multiple_of(8);
             read.store(place, Ordering::Release);
         }
-    }
-}
-
-/// Memory that is shared with the kernel.
-#[derive(Debug)]
-struct Mapping {
-    begin: NonNull<libc::c_void>,
-    len: usize,
-}
-
-impl Mapping {
-    fn of(fd: BorrowedFd<'_>, len: usize, protection: i32, offset: usize) -> io::Result<Self> {
-        let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
-        // SAFETY: the kernel chooses where; nothing that is mapped is replaced.
-        let begin = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                protection,
-                libc::MAP_SHARED,
-                fd.as_raw_fd(),
-                offset,
-            )
-        };
-        if begin == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let begin = NonNull::new(begin).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Self { begin, len })
-    }
-
-    /// The address of what stands `offset` bytes behind the beginning.
-    fn at(&self, offset: usize) -> NonNull<libc::c_void> {
-        debug_assert!(offset < self.len);
-        // SAFETY: within the mapping.
-        unsafe { self.begin.byte_add(offset) }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `of`, with this length; nothing of it is borrowed any more.
-        unsafe { libc::munmap(self.begin.as_ptr(), self.len) };
     }
 }

@@ -27,6 +27,7 @@ pub(super) fn dress(object: &[u8], unused_maps: &[&str]) -> io::Result<Vec<u8>> 
     let mut dressed = object.to_vec();
     let elf = ElfFile64::<Endianness>::parse(object).map_err(io::Error::other)?;
     drop_calls(&elf, &mut dressed)?;
+    rename(&mut dressed);
     let section = elf.section_by_name(".BTF").ok_or_else(broken)?;
     let (begin, _) = section.file_range().ok_or_else(broken)?;
     let types = section.data().map_err(io::Error::other)?;
@@ -74,6 +75,21 @@ fn drop_calls(elf: &ElfFile64<'_, Endianness>, dressed: &mut [u8]) -> io::Result
         }
     }
     Ok(())
+}
+
+/// aya knows no programs that are run by a call, and refuses an object with a section of
+/// a kind that it does not know. It is not asked to load them as what they are then.
+fn rename(dressed: &mut [u8]) {
+    const SECTION: &[u8] = b"syscall\0";
+    const KNOWN: &[u8] = b"iter/no\0";
+    // Of the section, of its relocations behind ".rel", and in its type information.
+    for at in 0..dressed.len().saturating_sub(SECTION.len()) {
+        if let Some(name) = dressed.get_mut(at..at + SECTION.len())
+            && name == SECTION
+        {
+            name.copy_from_slice(KNOWN);
+        }
+    }
 }
 
 /// The object's type information, and where it is.
@@ -186,6 +202,9 @@ mod tests {
         assert_eq!(dressed.len(), OBJECT.len());
         let types = Btf::parse(section(&dressed, ".BTF")).expect("types");
         assert!(types.find(Kind::DataSec, ".ksyms").is_none());
+        assert!(ElfFile64::<Endianness>::parse(&*dressed).is_ok_and(|elf| {
+            elf.section_by_name("syscall").is_none() && elf.section_by_name("iter/no").is_some()
+        }));
         // BTF_FUNC_EXTERN, the third linkage
         let functions = types.types().filter(|one| one.is(Kind::Func));
         assert!(functions.into_iter().all(|one| one.vlen() < 2));

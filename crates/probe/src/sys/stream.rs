@@ -1,0 +1,39 @@
+//! What a program tells in a map (`struct stream`, `bpf/abi.h`).
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use virtlens_abi::STREAM_BYTES;
+
+use super::mapping::Mapping;
+
+/// What stands before the bytes: how many they are.
+const HEAD: usize = 8;
+
+/// Such a map.
+#[derive(Debug)]
+pub(crate) struct Stream(Mapping);
+
+impl Stream {
+    /// Maps it.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(crate) fn of(map: BorrowedFd<'_>) -> io::Result<Self> {
+        Mapping::of(map, HEAD + STREAM_BYTES, libc::PROT_READ, 0).map(Self)
+    }
+
+    /// What the last run told. The program must not run meanwhile: it does only where
+    /// who holds this has it run.
+    pub(crate) fn told(&self) -> &[u8] {
+        // SAFETY: it stands at the beginning of a page, which stays mapped as long as
+        // `self` is.
+        let used = unsafe { self.0.at(0).cast::<AtomicU32>().as_ref() };
+        let used = used.load(Ordering::Acquire) as usize;
+        let bytes = self.0.at(HEAD).cast::<u8>().as_ptr();
+        // SAFETY: as many bytes are mapped behind the head, and nobody writes to them
+        // until the program runs again.
+        unsafe { std::slice::from_raw_parts(bytes, used.min(STREAM_BYTES)) }
+    }
+}

@@ -1,0 +1,121 @@
+//! A pass over more tasks than one run of its program tells.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, Builder};
+
+use virtlens::collect::Collector;
+use virtlens_model::snapshot::Snapshot;
+use virtlens_probe::facts::KernelFacts;
+use virtlens_tests::{Minivm, need, process};
+
+use crate::options;
+
+fn ready(test: &str) -> bool {
+    need::all(test, [need::root(), need::kvm(), need::bpf()])
+}
+
+/// The threads that a VM is told to have, each as often as it is told.
+fn told(snapshot: &Snapshot, pid: u32) -> Vec<u32> {
+    let vm = snapshot.vms.iter().find(|vm| vm.pid == pid);
+    let threads = &vm.expect("it is found").threads;
+    threads.iter().map(|thread| thread.tid).collect()
+}
+
+/// All of `threads` are told, and nothing twice.
+#[track_caller]
+fn assert_told(snapshot: &Snapshot, pid: u32, threads: &BTreeSet<u32>) {
+    let told = told(snapshot, pid);
+    let once: BTreeSet<u32> = told.iter().copied().collect();
+    assert_eq!(once.len(), told.len(), "each is told once");
+    let missing: Vec<_> = threads.difference(&once).collect();
+    assert!(missing.is_empty(), "of pid {pid}: {missing:?}");
+}
+
+fn threads(vm: &Minivm) -> BTreeSet<u32> {
+    let tids = process::tids(vm.pid());
+    tids.into_iter().map(i32::cast_unsigned).collect()
+}
+
+/// Where the kernel allows it the pass walks by itself, and not by an iterator.
+#[test]
+fn a_pass_walks_where_the_kernel_allows_it() {
+    if !ready("pass_walks") {
+        return;
+    }
+    let options = options();
+    let mut collector = Collector::open(&options).expect("the host can be read");
+    let snapshot = collector.collect_judged();
+    let programs = &snapshot.programs;
+    let walks = programs.iter().any(|one| one.program == "walk_tasks");
+    let facts = KernelFacts::probe(Path::new("/"));
+    let may_walk = facts.task_walk && options.loader.lacks().is_none();
+    println!("walks: {walks}");
+    assert_eq!(walks, may_walk);
+    assert_ne!(
+        walks,
+        programs.iter().any(|one| one.program == "sample_tasks")
+    );
+}
+
+/// One process has more threads than a run tells, and threads of it end all the time:
+/// also those with which the next run would go on.
+#[test]
+fn a_vm_of_many_threads_is_told_whole() {
+    if !ready("many_threads") {
+        return;
+    }
+    let mut many = Minivm::start(["--vcpus", "2", "--thread", "pool=7000"]);
+    let behind = Minivm::start(["--vcpus", "1"]);
+    let (pid, stay) = (many.pid(), threads(&many));
+    assert!(stay.len() > 7000);
+    let mut collector = Collector::open(&options()).expect("the host can be read");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // Not for ever, if the other side fails.
+            for _ in 0..500 {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                many.spawn(20, 1, "passing");
+            }
+        });
+        for _ in 0..20 {
+            let snapshot = collector.collect();
+            assert_told(&snapshot, pid, &stay);
+            assert_told(&snapshot, behind.pid(), &threads(&behind));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+const OTHERS: usize = 9000;
+
+/// Between two VMs are more tasks of nobody than a run goes by.
+#[test]
+fn a_vm_behind_many_other_tasks_is_told_whole() {
+    if !ready("many_tasks") {
+        return;
+    }
+    let first = Minivm::start(["--vcpus", "2"]);
+    let end = Barrier::new(OTHERS + 1);
+    thread::scope(|scope| {
+        for _ in 0..OTHERS {
+            let idle = Builder::new().stack_size(16 << 10);
+            idle.spawn_scoped(scope, || end.wait())
+                .expect("as many threads can be had");
+        }
+        let last = Minivm::start(["--vcpus", "2"]);
+        let mut collector = Collector::open(&options()).expect("the host can be read");
+        for _ in 0..5 {
+            let snapshot = collector.collect();
+            for vm in [&first, &last] {
+                assert_told(&snapshot, vm.pid(), &threads(vm));
+            }
+        }
+        end.wait();
+    });
+}
