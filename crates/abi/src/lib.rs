@@ -23,6 +23,8 @@ pub const CPUID_LEAVES_MAX: usize = 256;
 pub const THROTTLE_DURATIONS: usize = 9;
 /// Bytes that a pass which walks by itself tells at once.
 pub const STREAM_BYTES: usize = 512 << 10;
+/// No record of a stream is longer.
+pub const RECORD_MAX: usize = 16 << 10;
 /// Bytes in a page of what is kept for the next agent.
 pub const BOOK_PAGE_LEN: usize = 1016;
 
@@ -94,6 +96,12 @@ mirror! {
         tid: u32,
         process_start_ns: u64,
         start_ns: u64,
+    }
+    /// `struct stream`: what such a pass tells.
+    stream => Stream {
+        used: u32,
+        seen: u32,
+        bytes: [u8; STREAM_BYTES + RECORD_MAX],
     }
     /// `struct control`: told before each pass.
     control => Control {

@@ -1,15 +1,16 @@
 //! What a program tells in a map (`struct stream`, `bpf/abi.h`).
 
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use virtlens_abi::STREAM_BYTES;
+use virtlens_abi::{STREAM_BYTES, Stream as Layout};
 
 use super::mapping::Mapping;
 
-/// What stands before the bytes: how many they are.
-const HEAD: usize = 8;
+/// What stands before the bytes: first how many they are.
+const HEAD: usize = offset_of!(Layout, bytes);
 
 /// Such a map.
 #[derive(Debug)]
