@@ -38,25 +38,25 @@ struct config {
 /* A pass that walks by itself (program `walk_tasks`): where it goes on, and what it
  * changes it to. */
 struct walk {
-	/* Its next thread, and that one's process; 0: from the beginning, or at the end. */
+	/* The process of its next thread; 0: from the beginning, or at the end. */
 	__u32 tgid;
 	__u32 tid;
-	/* When they began, ns since boot: they may have ended when it goes on. */
-	__u64 process_start_ns;
+	/* When that thread began, ns since boot. */
 	__u64 start_ns;
+	/* Tasks that this run has been at. Without one, and not at the end: the thread with
+	 * which it should go on has ended. */
+	__u64 seen;
 };
 
 /* No record is longer. */
 #define RECORD_MAX (16 << 10)
 
-/* Of as many bytes some 1300 threads are told at once. */
+/* Of as many bytes 1300 threads with vCPUs are told at once, or 3000 others. */
 #define STREAM_BYTES (512 << 10)
 
 /* What such a pass tells (map `stream`, one entry). */
 struct stream {
-	__u32 used;
-	/* Tasks that this run has been at. */
-	__u32 seen;
+	__u64 used;
 	/* Room for one more record, whatever a verifier believes. */
 	__u8 bytes[STREAM_BYTES + RECORD_MAX];
 };

@@ -5,10 +5,10 @@
  * task, and runs its program anew; this follows the lists of processes and threads.
  *
  * A walk stops where the stream is full or many tasks were seen, since nothing else
- * gets that CPU meanwhile where the kernel is not preemptible. It goes on in the next
- * run. Both lists are in the order in which tasks began, but for those that began at
- * the same time on different CPUs (copy_process, kernel/fork.c): so where the next
- * task has ended meanwhile, it goes on with the first that began later.
+ * gets that CPU meanwhile where the kernel is not preemptible. The next run goes on with
+ * the task that is named, and with no other: the lists are only nearly in the order in
+ * which tasks began (copy_process, kernel/fork.c), so if that one has ended meanwhile,
+ * nothing tells where its place was, and the agent begins the pass anew.
  */
 
 /* Since v6.7: c68a78ffe2cb ("bpf: Introduce task open coded iterator kfuncs"). */
@@ -31,12 +31,10 @@ extern void bpf_rcu_read_unlock(void) __ksym __weak;
 /* Tasks of a run. */
 #define TASKS_MAX 8192
 
-/* Whether a walk that goes on with the task `tid`, which began at `start_ns`, has been
- * at `task` before. */
-static __always_inline bool was_there(struct task_struct *task, __u32 tid, __u64 start_ns)
+/* Whether a walk is to go on with `task`. */
+static __always_inline bool is_next(struct task_struct *task, const struct walk *walk)
 {
-	return task->start_boottime < start_ns ||
-	       (task->start_boottime == start_ns && (__u32)task->pid != tid);
+	return (__u32)task->pid == walk->tid && task->start_boottime == walk->start_ns;
 }
 
 /* Since v6.9: e2b3c4ff5d18 ("bpf: add __arg_trusted global func arg tag"). */
@@ -76,31 +74,27 @@ int walk_tasks(struct walk *walk)
 	if (!to)
 		return 0;
 	to->used = 0;
-	to->seen = 0;
+	walk->seen = 0;
 	bpf_rcu_read_lock();
 	bpf_iter_task_new(&processes, NULL, ALL_PROCESSES);
 	while ((leader = bpf_iter_task_next(&processes))) {
-		if (walk->tgid && was_there(leader, walk->tgid, walk->process_start_ns))
+		if (walk->tgid && (__u32)leader->tgid != walk->tgid)
 			continue;
-		if (walk->tgid != (__u32)leader->tgid)
-			walk->tid = 0;
-		walk->tgid = 0;
 		process = bpf_task_acquire(leader);
 		if (!process)
 			continue;
 		bpf_iter_task_new(&threads, process, THREADS_OF_PROCESS);
 		while ((task = bpf_iter_task_next(&threads))) {
-			if (walk->tid && was_there(task, walk->tid, walk->start_ns))
+			if (walk->tgid && !is_next(task, walk))
 				continue;
-			walk->tid = 0;
-			if (to->seen >= TASKS_MAX || to->used > STREAM_BYTES - TASK_TELLS_MAX) {
+			walk->tgid = 0;
+			if (walk->seen >= TASKS_MAX || to->used > STREAM_BYTES - TASK_TELLS_MAX) {
 				walk->tgid = task->tgid;
 				walk->tid = task->pid;
-				walk->process_start_ns = process->start_boottime;
 				walk->start_ns = task->start_boottime;
 				break;
 			}
-			to->seen += 1;
+			walk->seen += 1;
 			sample_next(task);
 		}
 		bpf_iter_task_destroy(&threads);

@@ -1,12 +1,16 @@
 //! A pass over more tasks than one run of its program tells.
 
 use std::collections::BTreeSet;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Builder};
 
+use libbpf_rs::query::ProgInfoIter;
+use libbpf_rs::{Program, libbpf_sys};
 use virtlens::collect::Collector;
+use virtlens_abi::Walk;
 use virtlens_model::snapshot::Snapshot;
 use virtlens_probe::facts::KernelFacts;
 use virtlens_tests::{Minivm, need, process};
@@ -118,4 +122,79 @@ fn a_vm_behind_many_other_tasks_is_told_whole() {
         }
         end.wait();
     });
+}
+
+/// One run of the program, as the agent has it run.
+fn run(program: BorrowedFd<'_>, walk: &mut Walk) {
+    let mut how = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+        ctx_in: std::ptr::from_mut(walk).cast(),
+        ctx_size_in: u32::try_from(size_of_val(walk)).expect("it is small"),
+        ..Default::default()
+    };
+    // SAFETY: the program reads and writes `walk`, which lives as long as the call.
+    let error = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut how) };
+    assert_eq!(error, 0);
+}
+
+/// Where the thread that a run named has ended, the next one is at no task: it does not
+/// go on with another, behind which there might be some that were told already.
+#[test]
+fn a_walk_goes_on_with_the_task_it_named_or_not_at_all() {
+    if !ready("walk_goes_on") {
+        return;
+    }
+    let options = options();
+    let facts = KernelFacts::probe(Path::new("/"));
+    if !facts.task_walk || options.loader.lacks().is_some() {
+        return println!("no pass walks by itself here");
+    }
+    let many = Minivm::start(["--vcpus", "2", "--thread", "pool=7000"]);
+    let mut collector = Collector::open(&options).expect("the host can be read");
+    collector.collect();
+    let all = ProgInfoIter::default();
+    let walks = all.filter(|program| program.name == "walk_tasks");
+    let newest = walks.max_by_key(|program| program.id);
+    let program = Program::fd_from_id(newest.expect("it is loaded").id).expect("it is there");
+    let program = program.as_fd();
+
+    let mut first = Walk {
+        tgid: 0,
+        tid: 0,
+        start_ns: 0,
+        seen: 0,
+    };
+    run(program, &mut first);
+    assert_eq!(
+        first.tgid,
+        many.pid(),
+        "the first run stops among its threads"
+    );
+    assert!(threads(&many).contains(&first.tid) && first.seen > 0);
+
+    let mut second = first;
+    run(program, &mut second);
+    assert!(second.seen > 0);
+    assert_ne!((second.tgid, second.tid), (first.tgid, first.tid));
+
+    for gone in [
+        Walk {
+            tid: u32::MAX,
+            ..first
+        },
+        Walk {
+            tgid: u32::MAX,
+            ..first
+        },
+        Walk {
+            start_ns: first.start_ns + 1,
+            ..first
+        },
+    ] {
+        let mut walk = gone;
+        run(program, &mut walk);
+        assert_eq!((walk.tgid, walk.seen), (gone.tgid, 0));
+    }
+    // The agent's own passes are as before.
+    assert_told(&collector.collect(), many.pid(), &threads(&many));
 }

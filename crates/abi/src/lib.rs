@@ -94,13 +94,12 @@ mirror! {
     walk => Walk {
         tgid: u32,
         tid: u32,
-        process_start_ns: u64,
         start_ns: u64,
+        seen: u64,
     }
     /// `struct stream`: what such a pass tells.
     stream => Stream {
-        used: u32,
-        seen: u32,
+        used: u64,
         bytes: [u8; STREAM_BYTES + RECORD_MAX],
     }
     /// `struct control`: told before each pass.

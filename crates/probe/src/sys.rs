@@ -245,7 +245,8 @@ pub(crate) fn iterate(link: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     open(Command::IterCreate, &mut attributes)
 }
 
-/// Runs a program that is no hook (`syscall`, since v5.14: 79a7f8bdb159), which reads and writes `context`.
+/// Runs a program that is no hook (`syscall`, since v5.14: 79a7f8bdb159), which reads and
+/// writes `context`.
 ///
 /// # Errors
 /// What the kernel said.

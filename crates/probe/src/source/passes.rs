@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{ErrorKind, Read as _};
+use std::io::{self, ErrorKind, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustc_hash::FxHashSet;
@@ -23,6 +23,10 @@ const READ_SIZE: usize = 64 * 1024;
 /// A VM that is found changes what a pass sees, and its helpers' cgroups may
 /// be new: three passes see it all. More only where VMs start all the time.
 const REPEATS: usize = 3;
+
+/// A pass that goes on in another run begins anew if the thread to go on with has ended
+/// meanwhile, within a millisecond: more of them in turn only where hardly any lives longer.
+const ATTEMPTS: usize = 8;
 
 /// How the pass over the tasks is run.
 pub(super) enum Tasks {
@@ -77,26 +81,39 @@ impl TaskPass {
     }
 
     fn pass(&mut self) -> Result<Facts, Error> {
-        let mut facts = Facts::default();
-        for _ in 0..2 {
+        let (facts, nameless) = self.whole_pass()?;
+        if nameless == 0 {
+            return Ok(facts);
+        }
+        self.control.session += 1;
+        let (facts, _) = self.whole_pass()?;
+        Ok(facts)
+    }
+
+    /// What a pass told, and how many of its cgroups have no name here.
+    fn whole_pass(&mut self) -> Result<(Facts, usize), Error> {
+        for _ in 0..ATTEMPTS {
             self.control.pass += 1;
             self.maps
                 .update("control", 0u32.as_bytes(), self.control.as_bytes())?;
             let (decoder, mask_words) = (&mut self.decoder, self.plan.mask_words);
             decoder.begin();
             let feed = |part: &[u8]| decoder.feed(part, mask_words);
-            match &self.tasks {
+            let is_whole = match &self.tasks {
                 Tasks::Walk(walk) => walk.read_each(feed)?,
-                Tasks::Iterator(link) => read_each(link, &mut self.stream, feed)?,
+                Tasks::Iterator(link) => {
+                    read_each(link, &mut self.stream, feed)?;
+                    true
+                }
+            };
+            if is_whole {
+                return Ok(self.decoder.end());
             }
-            let nameless;
-            (facts, nameless) = self.decoder.end();
-            if nameless == 0 {
-                break;
-            }
-            self.control.session += 1;
         }
-        Ok(facts)
+        Err(Error::Stream(io::Error::other(format!(
+            "in {ATTEMPTS} passes threads ended just where a pass was to go on: \
+             it succeeds when fewer begin and end"
+        ))))
     }
 }
 
@@ -121,9 +138,8 @@ fn read_each(
     buffer: &mut Buffer,
     mut each: impl FnMut(&[u8]) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let pass = sys::iterate(link.as_fd()).map_err(|cause| {
-        Error::Stream(std::io::Error::other(format!("cannot start it: {cause}")))
-    })?;
+    let pass = sys::iterate(link.as_fd())
+        .map_err(|cause| Error::Stream(io::Error::other(format!("cannot start it: {cause}"))))?;
     let mut pass = File::from(pass);
     loop {
         buffer.clear();

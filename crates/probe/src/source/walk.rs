@@ -36,21 +36,70 @@ impl Walk {
         })
     }
 
-    /// Walks over all tasks, and shows what is told in whole records.
+    /// Walks over all tasks, and shows what is told in whole records. `false` where that is
+    /// not all: a thread with which it should have gone on had ended.
     pub(super) fn read_each(
         &self,
         mut each: impl FnMut(&[u8]) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let mut walk = abi::Walk::new_zeroed();
-        for _ in 0..RUNS_MAX {
-            sys::run(self.program.as_fd(), &mut walk).map_err(Error::Stream)?;
-            each(self.stream.told())?;
-            if walk.tgid == 0 {
-                return Ok(());
-            }
+    ) -> Result<bool, Error> {
+        to_its_end(|walk| {
+            sys::run(self.program.as_fd(), walk).map_err(Error::Stream)?;
+            each(self.stream.told())
+        })
+    }
+}
+
+/// Runs from the first task to the last; `false` if it did not get there.
+fn to_its_end(mut run: impl FnMut(&mut abi::Walk) -> Result<(), Error>) -> Result<bool, Error> {
+    let mut walk = abi::Walk::new_zeroed();
+    for _ in 0..RUNS_MAX {
+        run(&mut walk)?;
+        if walk.tgid == 0 || walk.seen == 0 {
+            return Ok(walk.tgid == 0);
         }
-        Err(Error::Stream(io::Error::other(
-            "a pass over all tasks does not end",
-        )))
+    }
+    Err(Error::Stream(io::Error::other(
+        "a pass over all tasks does not end",
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A walk whose runs stop with `threads`; a run is at no task where its thread ended.
+    fn walk(threads: impl IntoIterator<Item = (u32, u64)>) -> (Result<bool, Error>, Vec<u32>) {
+        let mut threads = threads.into_iter();
+        let mut begun = Vec::new();
+        let is_whole = to_its_end(|walk| {
+            begun.push(walk.tgid);
+            (walk.tgid, walk.seen) = threads.next().expect("no run is behind the last");
+            Ok(())
+        });
+        (is_whole, begun)
+    }
+
+    #[test]
+    fn runs_go_on_to_the_last_task() {
+        let (is_whole, begun) = walk([(7, 10), (8, 10), (0, 3)]);
+        assert!(is_whole.expect("it ends"));
+        assert_eq!(begun, [0, 7, 8]);
+        // The last task may have been the last of a run.
+        let (is_whole, _) = walk([(7, 10), (0, 1)]);
+        assert!(is_whole.expect("it ends"));
+    }
+
+    #[test]
+    fn a_thread_that_ended_between_two_runs_breaks_a_pass_off() {
+        let (is_whole, begun) = walk([(7, 10), (7, 0)]);
+        assert!(!is_whole.expect("it ends"));
+        assert_eq!(begun, [0, 7]);
+    }
+
+    #[test]
+    fn no_pass_is_endless() {
+        let (is_whole, begun) = walk(std::iter::repeat((7, 10)));
+        assert!(is_whole.is_err());
+        assert_eq!(begun.len(), RUNS_MAX);
     }
 }

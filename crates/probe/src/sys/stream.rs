@@ -3,7 +3,7 @@
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use virtlens_abi::{STREAM_BYTES, Stream as Layout};
 
@@ -30,8 +30,8 @@ impl Stream {
     pub(crate) fn told(&self) -> &[u8] {
         // SAFETY: it stands at the beginning of a page, which stays mapped as long as
         // `self` is.
-        let used = unsafe { self.0.at(0).cast::<AtomicU32>().as_ref() };
-        let used = used.load(Ordering::Acquire) as usize;
+        let used = unsafe { self.0.at(0).cast::<AtomicU64>().as_ref() };
+        let used = usize::try_from(used.load(Ordering::Acquire)).unwrap_or(usize::MAX);
         let bytes = self.0.at(HEAD).cast::<u8>().as_ptr();
         // SAFETY: as many bytes are mapped behind the head, and nobody writes to them
         // until the program runs again.
