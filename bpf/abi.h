@@ -38,9 +38,9 @@ struct config {
 /* A pass that walks by itself (program `walk_tasks`): where it goes on, and what it
  * changes it to. */
 struct walk {
-	/* The process of its next thread; 0: from the beginning, or at the end. */
-	__u32 tgid;
+	/* Its next thread; 0: from the beginning, or at the end. */
 	__u32 tid;
+	__u32 pad;
 	/* When that thread began, ns since boot. */
 	__u64 start_ns;
 	/* Tasks that this run has been at. Without one, and not at the end: the thread with

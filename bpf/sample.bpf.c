@@ -254,6 +254,25 @@ static __always_inline void fill_thread(struct thread_record *thread, struct tas
 	}
 }
 
+/* Words that are copied by themselves: a call costs more. */
+#define FEW_WORDS 4
+
+static __always_inline void copy_mask(__u64 *mask, struct task_struct *task)
+{
+	__u64 offset = bpf_core_field_offset(struct task_struct, cpus_mask);
+	const __u64 *words;
+
+	/* Or the compiler reads a word as if it were the field, whose size is another. */
+	barrier_var(offset);
+	words = (void *)task + offset;
+	if (cfg.mask_words > FEW_WORDS) {
+		bpf_probe_read_kernel(mask, cfg.mask_words * 8, words);
+		return;
+	}
+	for (__u32 word = 0; word < FEW_WORDS && word < cfg.mask_words; word++)
+		mask[word] = words[word];
+}
+
 static __always_inline void tell_thread(void *out, struct task_struct *task,
 					struct mark *mark, bool is_alive,
 					const struct owner *owner, const struct control *control,
@@ -276,15 +295,14 @@ static __always_inline void tell_thread(void *out, struct task_struct *task,
 		size += sizeof(buffer->vcpu);
 		mask = &buffer->mask;
 	}
-	if (mask_size)
-		bpf_core_read(mask, mask_size, &task->cpus_mask);
+	copy_mask(mask, task);
 	size += mask_size;
 	buffer->thread.head.size = size;
 	tell_thread_in(out, buffer, size);
 }
 
-/* What a pass does at each task. */
-static __always_inline void sample(void *out, struct task_struct *task,
+/* What a pass does at each task; false if it is nobody's. */
+static __always_inline bool sample(void *out, struct task_struct *task,
 				   const struct control *control, struct neighbour *last)
 {
 	struct mark *mark = mark_of(task);
@@ -295,8 +313,9 @@ static __always_inline void sample(void *out, struct task_struct *task,
 	if (is_alive)
 		mark = mark_vcpu(task, mark, vcpu);
 	if (!owner_of(task, mark, control, last, &owner))
-		return;
-	read_ahead(task);
+		return false;
+	if (!cfg.walks)
+		read_ahead(task);
 	if (!mark && task->flags & PF_KTHREAD) {
 		/* Also the pod's: those of KVM leave its cgroup just before they end
 		 * (virt/kvm/kvm_main.c: kvm_vm_worker_thread, since v5.18). */
@@ -317,6 +336,7 @@ static __always_inline void sample(void *out, struct task_struct *task,
 			tell_memslots(out, mark, control);
 	}
 	tell_thread(out, task, mark, is_alive, &owner, control, last);
+	return true;
 }
 
 SEC("iter/task")

@@ -13,17 +13,24 @@ static __always_inline bool runs_vcpu(struct task_struct *task, struct kvm_vcpu 
 {
 	struct pid *pid = NULL;
 
-	return vcpu && !bpf_core_read(&pid, sizeof(pid), &vcpu->pid) && pid &&
-	       pid == task->thread_pid;
+	if (!vcpu)
+		return false;
+	if (bpf_rdonly_cast)
+		pid = WORD(vcpu, kvm_vcpu, pid);
+	else
+		bpf_core_read(&pid, sizeof(pid), &vcpu->pid);
+	return pid && pid == task->thread_pid;
 }
 
 /* The counters of x86 stand together (struct kvm_vcpu_stat, behind the generic
- * ones): they are read at once, from the first to beyond the last. */
+ * ones): where each has to be read by a call, they are read at once, from the first to
+ * beyond the last. */
 #define STAT_OFFSET(field) bpf_core_field_offset(struct kvm_vcpu, stat.field)
 
 /* One counter out of the span, or by itself where a kernel keeps it elsewhere. */
 #define STAT(span, start, vcpu, field)                                         \
-	(STAT_OFFSET(field) >= (start) && STAT_OFFSET(field) - (start) <= STAT_SPAN - 8 ? \
+	(bpf_rdonly_cast ? (__u64)WORD(vcpu, kvm_vcpu, stat.field) :           \
+	 STAT_OFFSET(field) >= (start) && STAT_OFFSET(field) - (start) <= STAT_SPAN - 8 ? \
 		 *(__u64 *)((void *)(span) + (STAT_OFFSET(field) - (start))) : \
 		 READ_OR(UNKNOWN, (vcpu)->stat.field))
 
@@ -37,7 +44,7 @@ static __always_inline void fill_counters(struct vcpu_record *record, struct kvm
 	struct halt_times halt;
 
 	record->exits = UNKNOWN;
-	if (bpf_probe_read_kernel(span, STAT_SPAN, (void *)vcpu + start))
+	if (!bpf_rdonly_cast && bpf_probe_read_kernel(span, STAT_SPAN, (void *)vcpu + start))
 		return;
 	read_halt_times(&halt, vcpu);
 	record->halt_poll_success_ns = halt.poll_success_ns;

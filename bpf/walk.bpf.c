@@ -2,7 +2,8 @@
 /*
  * The task pass where programs can go from task to task by themselves: as an
  * iterator's, but for how it walks. An iterator asks for each pid in turn, holds the
- * task, and runs its program anew; this follows the lists of processes and threads.
+ * task, and runs its program anew; this follows the lists of processes and threads. It
+ * is two tasks ahead of the one that it tells of, and reads ahead without guessing.
  *
  * A walk stops where the stream is full or many tasks were seen, since nothing else
  * gets that CPU meanwhile where the kernel is not preemptible. The next run goes on with
@@ -16,15 +17,12 @@ struct bpf_iter_task {
 	__u64 opaque[3];
 };
 enum {
-	ALL_PROCESSES = 0,
-	THREADS_OF_PROCESS = 2,
+	ALL_THREADS = 1,
 };
 extern int bpf_iter_task_new(struct bpf_iter_task *walk, struct task_struct *process,
 			     unsigned int what) __ksym __weak;
 extern struct task_struct *bpf_iter_task_next(struct bpf_iter_task *walk) __ksym __weak;
 extern void bpf_iter_task_destroy(struct bpf_iter_task *walk) __ksym __weak;
-extern struct task_struct *bpf_task_acquire(struct task_struct *task) __ksym __weak;
-extern void bpf_task_release(struct task_struct *task) __ksym __weak;
 extern void bpf_rcu_read_lock(void) __ksym __weak;
 extern void bpf_rcu_read_unlock(void) __ksym __weak;
 
@@ -42,31 +40,76 @@ static __always_inline bool is_next(struct task_struct *task, const struct walk 
 
 /* A global function, which the verifier follows once by itself, and not along each way
  * on which the walk may come there. So it does not know of the walk's lock either, and
- * would have marks made by an allocation that may sleep. */
-__noinline int sample_next(struct task_struct *task TRUSTED)
+ * would have marks made by an allocation that may sleep. False if the task is nobody's. */
+__noinline bool sample_next(struct task_struct *task TRUSTED)
 {
 	struct control *control = get_control();
 	struct neighbour *last;
 	struct stream *to;
 	__u32 zero = 0;
+	bool is_told;
 
 	to = bpf_map_lookup_elem(&stream, &zero);
 	if (!control || !to)
-		return 0;
+		return false;
 	last = get_neighbour(control);
 	if (!last)
-		return 0;
+		return false;
 	bpf_rcu_read_lock();
-	sample(to, task, control, last);
+	is_told = sample(to, task, control, last);
 	bpf_rcu_read_unlock();
-	return 0;
+	return is_told;
+}
+
+#define SEE(task, field) ((void)*(volatile typeof((task)->field) *)&(task)->field)
+
+/* As touch_task, of a task that is trusted: a read is one instruction, so that more of
+ * them are under way at once. */
+static __always_inline void see_task(const struct task_struct *task)
+{
+	SEE(task, flags);
+	SEE(task, se.sum_exec_runtime);
+	SEE(task, preempt_notifiers.first);
+	SEE(task, sched_info.run_delay);
+	SEE(task, pid);
+	SEE(task, group_leader);
+	SEE(task, thread_pid);
+	SEE(task, gtime);
+	SEE(task, start_boottime);
+	SEE(task, comm[0]);
+	SEE(task, cgroups);
+	SEE(task, bpf_storage);
+}
+
+/* How far a walk came. */
+enum progress {
+	AT_NOBODYS,
+	AT_SOMEBODYS,
+	STOPPED,
+};
+
+/* Is at a task: tells of it, or stops there. */
+static __always_inline enum progress visit(struct task_struct *task, struct walk *walk,
+					   struct stream *to)
+{
+	if (walk->tid && !is_next(task, walk))
+		return AT_NOBODYS;
+	walk->tid = 0;
+	if (walk->seen >= TASKS_MAX || to->used > STREAM_BYTES - TASK_TELLS_MAX) {
+		walk->tid = task->pid;
+		walk->start_ns = task->start_boottime;
+		return STOPPED;
+	}
+	walk->seen += 1;
+	return sample_next(task) ? AT_SOMEBODYS : AT_NOBODYS;
 }
 
 SEC("syscall")
 int walk_tasks(struct walk *walk)
 {
-	struct task_struct *leader, *process, *task;
-	struct bpf_iter_task processes, threads;
+	struct task_struct *task = NULL, *next = NULL, *ahead;
+	enum progress progress = AT_NOBODYS;
+	struct bpf_iter_task tasks;
 	struct stream *to;
 	__u32 zero = 0;
 
@@ -76,33 +119,26 @@ int walk_tasks(struct walk *walk)
 	to->used = 0;
 	walk->seen = 0;
 	bpf_rcu_read_lock();
-	bpf_iter_task_new(&processes, NULL, ALL_PROCESSES);
-	while ((leader = bpf_iter_task_next(&processes))) {
-		if (walk->tgid && (__u32)leader->tgid != walk->tgid)
-			continue;
-		process = bpf_task_acquire(leader);
-		if (!process)
-			continue;
-		bpf_iter_task_new(&threads, process, THREADS_OF_PROCESS);
-		while ((task = bpf_iter_task_next(&threads))) {
-			if (walk->tgid && !is_next(task, walk))
-				continue;
-			walk->tgid = 0;
-			if (walk->seen >= TASKS_MAX || to->used > STREAM_BYTES - TASK_TELLS_MAX) {
-				walk->tgid = task->tgid;
-				walk->tid = task->pid;
-				walk->start_ns = task->start_boottime;
-				break;
-			}
-			walk->seen += 1;
-			sample_next(task);
+	bpf_iter_task_new(&tasks, NULL, ALL_THREADS);
+	while ((ahead = bpf_iter_task_next(&tasks))) {
+		/* Of nobody's tasks little is read: mostly those behind one are nobody's. */
+		if (progress == AT_SOMEBODYS) {
+			see_task(ahead);
+			if (next)
+				touch_belongings(next);
 		}
-		bpf_iter_task_destroy(&threads);
-		bpf_task_release(process);
-		if (walk->tgid)
+		if (task)
+			progress = visit(task, walk, to);
+		if (progress == STOPPED)
 			break;
+		task = next;
+		next = ahead;
 	}
-	bpf_iter_task_destroy(&processes);
+	bpf_iter_task_destroy(&tasks);
+	if (task && progress != STOPPED)
+		progress = visit(task, walk, to);
+	if (next && progress != STOPPED)
+		visit(next, walk, to);
 	bpf_rcu_read_unlock();
 	return 0;
 }

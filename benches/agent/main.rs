@@ -152,9 +152,9 @@ fn full_node(table: &mut Table) {
     table.tell("… the same back to back", format!("{}", full.warm_ms));
     let what = "… with placement and findings judged, as once in 10 s";
     table.tell(what, format!("{}", full.judged_ms));
-    let walk = collection::walk_ms();
-    let what = "… of it the kernel's walk from task to task, which are only counted";
-    table.tell(what, format!("{walk}"));
+    let iterator = collection::iterator_ms();
+    let what = "… beside it, an iterator of the kernel over the same tasks, which only counts them";
+    table.tell(what, format!("{iterator}"));
     table.judge(
         "… encode",
         "≤ 3",

@@ -92,8 +92,8 @@ mirror! {
     }
     /// `struct walk`: where a pass that walks by itself goes on.
     walk => Walk {
-        tgid: u32,
         tid: u32,
+        pad: u32,
         start_ns: u64,
         seen: u64,
     }

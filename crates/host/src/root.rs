@@ -72,7 +72,7 @@ impl HostRoot {
 /// The first `limit` bytes of a file, and whether there were more.
 pub(crate) fn read_start(path: &Path, limit: usize) -> Result<(Vec<u8>, bool), Error> {
     let failed = |source| Error::io(path, source);
-    let mut bytes = Vec::with_capacity(limit.min(2048));
+    let mut bytes = Vec::with_capacity(limit.min(512));
     File::open(path)
         .map_err(failed)?
         .take(limit as u64 + 1)

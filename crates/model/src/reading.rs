@@ -23,8 +23,12 @@ use crate::topology::guest::GuestTopology;
 pub struct Reading<'a> {
     /// vCPUs that KVM holds, if the source tells.
     pub online_vcpus: Option<u32>,
-    /// Living threads with their roles and the paths of their cgroups.
-    threads: Vec<(&'a ThreadFact, Option<Role>, Option<&'a str>)>,
+    /// Living threads with their roles.
+    threads: Vec<(&'a ThreadFact, Option<Role>)>,
+    /// How many of them sit in no cgroup of the VM's pod, by [`sum_index`].
+    outside_pod: [u32; SUMS],
+    /// How many of these are the VMM's own.
+    own_outside_pod: u32,
     /// By [`sum_index`]: of the VMM's process, and of the rest of its pod.
     own: [Times; SUMS],
     pod: [Times; SUMS],
@@ -49,21 +53,22 @@ pub struct Reading<'a> {
 
 /// Where a thread sits.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Seat<'a> {
+pub struct Seat {
     /// Its cgroup.
     pub cgroup: Option<CgroupId>,
-    /// The path of that, if it was told.
-    pub path: Option<&'a str>,
+    /// That is none of the VM's pod. One whose path was not told may be anywhere.
+    pub is_outside_pod: bool,
     /// The first cgroup from there upwards that can have a limit.
     pub level: Option<CgroupId>,
 }
 
-impl<'a> Seat<'a> {
+impl Seat {
     /// The seat of a thread of `member`, or of its pod, in `cgroup`.
-    pub fn of(cgroup: CgroupId, member: &Member, cgroups: &Cgroups<'a>) -> Self {
+    pub fn of(cgroup: CgroupId, member: &Member, cgroups: &Cgroups<'_>) -> Self {
+        let both = member.place.as_ref().zip(cgroups.get(&cgroup));
         Self {
             cgroup: Some(cgroup),
-            path: cgroups.get(&cgroup).map(|fact| &*fact.path),
+            is_outside_pod: both.is_some_and(|(place, fact)| !place.holds(&fact.path)),
             level: member.level_of(cgroup, cgroups),
         }
     }
@@ -97,8 +102,12 @@ impl VcpuSums<'_> {
 
 impl<'a> Reading<'a> {
     /// Adds a living thread.
-    pub fn living(&mut self, thread: &'a ThreadFact, role: Option<Role>, seat: Seat<'a>) {
-        self.threads.push((thread, role, seat.path));
+    pub fn living(&mut self, thread: &'a ThreadFact, role: Option<Role>, seat: Seat) {
+        self.threads.push((thread, role));
+        if seat.is_outside_pod {
+            self.outside_pod[sum_index(role)] += 1;
+            self.own_outside_pod += u32::from(matches!(thread.owner, Owner::Vm(_)));
+        }
         self.charges
             .add(seat.level, thread.owner, role, thread.cpu_ns);
         self.wait_unknown |= thread.wait_ns.is_none();
@@ -202,7 +211,7 @@ impl<'a> Reading<'a> {
             threads: self
                 .threads
                 .iter()
-                .map(|(fact, role, _)| thread(fact, *role))
+                .map(|(fact, role)| thread(fact, *role))
                 .collect(),
             vcpus,
             workers,
@@ -218,7 +227,7 @@ impl<'a> Reading<'a> {
 
     fn roles(&self, ledger: &mut Ledger, outside: Option<[u32; SUMS]>) -> Vec<RoleUse> {
         let mut threads = [0u32; SUMS];
-        for (_, role, _) in &self.threads {
+        for (_, role) in &self.threads {
             threads[sum_index(*role)] += 1;
         }
         Role::ALL
@@ -280,8 +289,8 @@ impl<'a> Reading<'a> {
             let mut living: Vec<(WorkerId, u64)> = self
                 .threads
                 .iter()
-                .filter(|(_, its, _)| *its == Some(role))
-                .map(|(fact, ..)| {
+                .filter(|(_, its)| *its == Some(role))
+                .map(|(fact, _)| {
                     (
                         WorkerId {
                             start_ns: fact.start_ns,
@@ -308,16 +317,10 @@ impl<'a> Reading<'a> {
     }
 
     /// Threads that sit in no cgroup of the VM's pod, by [`sum_index`]; `None`
-    /// where the VM is no pod's. Threads whose cgroup has no path are none of
-    /// them: they may be anywhere.
+    /// where the VM is no pod's.
     fn outside_pod(&self, member: &Member) -> Option<[u32; SUMS]> {
-        let place = member.place.as_ref()?;
-        place.root?;
-        let mut outside = [0; SUMS];
-        for (_, role, path) in &self.threads {
-            outside[sum_index(*role)] += u32::from(path.is_some_and(|path| !place.holds(path)));
-        }
-        Some(outside)
+        member.place.as_ref()?.root?;
+        Some(self.outside_pod)
     }
 
     /// How the VM's own threads are spread over cgroups.
@@ -326,14 +329,7 @@ impl<'a> Reading<'a> {
         if place.location.uid.is_none() && place.location.runtime != Some("kata") {
             return Some("machine");
         }
-        let own = self
-            .threads
-            .iter()
-            .filter(|(fact, ..)| matches!(fact.owner, Owner::Vm(_)));
-        let outside = own
-            .filter_map(|(.., path)| *path)
-            .any(|path| !place.holds(path));
-        Some(if outside || !member.overhead.is_empty() {
+        Some(if self.own_outside_pod > 0 || !member.overhead.is_empty() {
             "split"
         } else {
             "pod"

@@ -54,8 +54,8 @@ fn to_its_end(mut run: impl FnMut(&mut abi::Walk) -> Result<(), Error>) -> Resul
     let mut walk = abi::Walk::new_zeroed();
     for _ in 0..RUNS_MAX {
         run(&mut walk)?;
-        if walk.tgid == 0 || walk.seen == 0 {
-            return Ok(walk.tgid == 0);
+        if walk.tid == 0 || walk.seen == 0 {
+            return Ok(walk.tid == 0);
         }
     }
     Err(Error::Stream(io::Error::other(
@@ -72,8 +72,8 @@ mod tests {
         let mut threads = threads.into_iter();
         let mut begun = Vec::new();
         let is_whole = to_its_end(|walk| {
-            begun.push(walk.tgid);
-            (walk.tgid, walk.seen) = threads.next().expect("no run is behind the last");
+            begun.push(walk.tid);
+            (walk.tid, walk.seen) = threads.next().expect("no run is behind the last");
             Ok(())
         });
         (is_whole, begun)

@@ -14,7 +14,7 @@ struct {
 } seen SEC(".maps");
 
 SEC("iter/task")
-int walk(struct bpf_iter__task *ctx)
+int count(struct bpf_iter__task *ctx)
 {
 	__u32 zero = 0;
 	__u64 *tasks = bpf_map_lookup_elem(&seen, &zero);
