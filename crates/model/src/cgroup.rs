@@ -18,6 +18,8 @@
 //! and `src/runtime-rs/crates/resource/src/cgroups`, libvirt 11.3
 //! `src/util/{vircgroup,virsystemd}.c`.
 
+use std::sync::Arc;
+
 use crate::snapshot::Scope;
 
 /// What a path tells about whom its threads belong to.
@@ -25,7 +27,7 @@ use crate::snapshot::Scope;
 pub struct Location {
     /// The pod's uid with dashes, or the 32 hex digits that the kubelet gives
     /// a static pod.
-    pub uid: Option<String>,
+    pub uid: Option<Arc<str>>,
     /// The path of the cgroup that holds the whole VM: the pod's, libvirt's
     /// scope, or Kata's sandbox where no pod encloses it. `None` where the
     /// path tells no such thing, and for overhead cgroups.
@@ -82,7 +84,7 @@ pub fn locate(path: &str) -> Location {
             let below = || components(below).map(|(_, name)| name);
             let kata = below().next().and_then(kata_id);
             Location {
-                uid: Some(uid.replace('_', "-")),
+                uid: Some(uid.replace('_', "-").into()),
                 root,
                 sandbox_id: kata.or_else(|| below().find_map(cri_id)).map(str::to_owned),
                 runtime: kata.map(|_| "kata"),
@@ -90,7 +92,7 @@ pub fn locate(path: &str) -> Location {
             }
         }
         Kind::Unmade { uid, id, top } => Location {
-            uid: Some(uid.replace('_', "-")),
+            uid: Some(uid.replace('_', "-").into()),
             root,
             sandbox_id: Some(id.to_owned()),
             // Kata puts it at the top (cgroups.go, NewSandboxResourceController).

@@ -38,7 +38,7 @@ pub struct Reading<'a> {
     hits: PodSums,
     /// Throttling, if it is followed.
     pub throttling: Option<&'a ThrottlingFacts>,
-    vcpus: BTreeMap<u32, VcpuSums<'a>>,
+    vcpus: Vcpus<'a>,
     /// Some thread has no run delay.
     wait_unknown: bool,
     guest_ns: u64,
@@ -86,6 +86,30 @@ struct VcpuSums<'a> {
     pcpus: BTreeMap<u32, u64>,
 }
 
+/// The vCPUs of a VM by their ids. They mostly come in order, and not as many as a tree
+/// is for.
+#[derive(Debug, Default)]
+struct Vcpus<'a>(Vec<(u32, VcpuSums<'a>)>);
+
+impl<'a> Vcpus<'a> {
+    fn of(&mut self, id: u32) -> &mut VcpuSums<'a> {
+        let at = self.at(id).unwrap_or_else(|at| {
+            self.0.insert(at, (id, VcpuSums::default()));
+            at
+        });
+        &mut self.0[at].1
+    }
+
+    fn get(&self, id: u32) -> Option<&VcpuSums<'a>> {
+        Some(&self.0[self.at(id).ok()?].1)
+    }
+
+    /// Where one is, or would be.
+    fn at(&self, id: u32) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&id, |(id, _)| *id)
+    }
+}
+
 impl VcpuSums<'_> {
     /// Adds what was used since the last move to the pCPU where it was.
     fn settle_pcpus(&mut self) {
@@ -101,6 +125,12 @@ impl VcpuSums<'_> {
 }
 
 impl<'a> Reading<'a> {
+    /// Makes room for so many more living threads and vCPUs.
+    pub fn reserve(&mut self, threads: usize, vcpus: usize) {
+        self.threads.reserve(threads);
+        self.vcpus.0.reserve(vcpus);
+    }
+
     /// Adds a living thread.
     pub fn living(&mut self, thread: &'a ThreadFact, role: Option<Role>, seat: Seat) {
         self.threads.push((thread, role));
@@ -114,7 +144,7 @@ impl<'a> Reading<'a> {
         let wait_ns = thread.wait_ns.unwrap_or(0);
         self.sum(thread.owner, role).add(thread.cpu_ns, wait_ns);
         if let Some(vcpu) = &thread.vcpu {
-            let sums = self.vcpus.entry(vcpu.id).or_default();
+            let sums = self.vcpus.of(vcpu.id);
             sums.times.add(thread.cpu_ns, wait_ns);
             let guest_ns = thread.guest_ns.unwrap_or(0);
             sums.guest_ns = sums.guest_ns.saturating_add(guest_ns);
@@ -130,7 +160,7 @@ impl<'a> Reading<'a> {
         self.charges.add(level, owner, role, retired.cpu_ns);
         self.sum(owner, role).add(retired.cpu_ns, retired.wait_ns);
         if let Some(id) = retired.class.vcpu_id {
-            let sums = self.vcpus.entry(id).or_default();
+            let sums = self.vcpus.of(id);
             sums.times.add(retired.cpu_ns, retired.wait_ns);
             sums.guest_ns = sums.guest_ns.saturating_add(retired.guest_ns);
             self.guest_ns = self.guest_ns.saturating_add(retired.guest_ns);
@@ -139,7 +169,7 @@ impl<'a> Reading<'a> {
 
     /// Adds what KVM had counted of a vCPU whose thread has ended.
     pub fn ended_vcpu(&mut self, fact: &'a EndedVcpuFact) {
-        self.vcpus.entry(fact.id).or_default().ended = Some(&fact.stats);
+        self.vcpus.of(fact.id).ended = Some(&fact.stats);
     }
 
     /// Adds how often threads ran when a quota ran out.
@@ -149,7 +179,7 @@ impl<'a> Reading<'a> {
 
     /// Adds what a vCPU used on one pCPU.
     pub fn residency(&mut self, fact: &ResidencyFact) {
-        let sums = self.vcpus.entry(fact.vcpu_id).or_default();
+        let sums = self.vcpus.of(fact.vcpu_id);
         let sum = sums.pcpus.entry(fact.pcpu).or_default();
         *sum = sum.saturating_add(fact.run_ns);
     }
@@ -179,12 +209,11 @@ impl<'a> Reading<'a> {
         let memory = memory::read(member, self.memory, cgroups, &vcpus);
         let place = member.place.as_ref();
         let location = place.map(|place| &place.location);
-        let text = |text: &Option<String>| text.as_deref().map(Arc::from);
         Vm {
             namespace: member.pod.as_ref().map(|pod| Arc::clone(&pod.namespace)),
             pod: member.pod.as_ref().map(|pod| Arc::clone(&pod.name)),
             pod_spec: member.pod.as_ref().map(|pod| Arc::clone(&pod.spec)),
-            uid: location.and_then(|location| text(&location.uid)),
+            uid: location.and_then(|location| location.uid.clone()),
             vm: Arc::clone(&member.name),
             vmm: member.identity.vmm.name(),
             runtime: member
@@ -203,8 +232,9 @@ impl<'a> Reading<'a> {
                 online: self.online_vcpus,
                 seen: count(
                     self.vcpus
-                        .values()
-                        .filter(|sums| sums.living.is_some())
+                        .0
+                        .iter()
+                        .filter(|(_, sums)| sums.living.is_some())
                         .count(),
                 ),
             },
@@ -251,7 +281,7 @@ impl<'a> Reading<'a> {
     }
 
     fn settle_vcpus(&mut self, ledger: &mut Ledger) -> Vec<Vcpu> {
-        for (id, sums) in &mut self.vcpus {
+        for (id, sums) in &mut self.vcpus.0 {
             let meter = ledger.vcpus.entry(*id).or_default();
             meter.cpu.read(sums.times.cpu_ns);
             meter.wait.read(sums.times.wait_ns);
@@ -277,7 +307,7 @@ impl<'a> Reading<'a> {
             .vcpus
             .iter()
             .map(|(id, meter)| {
-                let living = self.vcpus.get(id).and_then(|sums| sums.living);
+                let living = self.vcpus.get(*id).and_then(|sums| sums.living);
                 vcpu(*id, meter, living, &known)
             })
             .collect()

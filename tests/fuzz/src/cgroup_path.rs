@@ -14,7 +14,7 @@ pub fn cgroup_path(data: &[u8]) {
     }
     if let Some(uid) = &location.uid {
         assert!(matches!(uid.len(), 32 | 36), "{uid:?}");
-        assert!(path.contains(uid.as_str()) || path.contains(&uid.replace('-', "_")));
+        assert!(path.contains(&**uid) || path.contains(&uid.replace('-', "_")));
     }
     if let Some(id) = &location.sandbox_id {
         assert!(path.contains(id.as_str()), "{id:?} is in the path");

@@ -41,6 +41,7 @@ impl Fleet {
             let (Some(member), Some(reading)) = (self.vms.get(&vm), readings.get_mut(&vm)) else {
                 continue;
             };
+            reading.reserve(run.len(), member.ledger.vcpus.len());
             let mut seat = Seat::default();
             for thread in run {
                 if seat.cgroup != Some(thread.cgroup) {
