@@ -16,6 +16,7 @@
 #define VIRTLENS_AHEAD_BPF_H
 
 #include "maps.bpf.h"
+#include "owner.bpf.h"
 
 /* The thread behind `task` in its process's list; behind the last one is no
  * task. */
@@ -45,7 +46,6 @@ static __always_inline void touch_task(const void *task)
 /* What a pass reads of a vCPU. */
 static __always_inline void touch_vcpu(const void *vcpu)
 {
-	WORD(vcpu, kvm_vcpu, pid);
 	WORD(vcpu, kvm_vcpu, stat.generic.halt_poll_success_ns);
 	WORD(vcpu, kvm_vcpu, stat.pf_fixed);
 	WORD(vcpu, kvm_vcpu, stat.exits);
@@ -66,6 +66,15 @@ static __always_inline void touch_belongings(const struct task_struct *task)
 	if (link)
 		touch_vcpu(link - bpf_core_field_offset(struct kvm_vcpu, preempt_notifier) -
 			   bpf_core_field_offset(struct preempt_notifier, link));
+}
+
+/* Touches the cgroup that a task is in. */
+static __always_inline void touch_cgroup(struct task_struct *task)
+{
+	struct cgroup *cgroup = task_cgroup(task);
+
+	if (cgroup)
+		WORD(cgroup->kn, kernfs_node, id);
 }
 
 /* Touches what the threads behind `task` will need. */

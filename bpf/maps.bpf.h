@@ -285,6 +285,8 @@ struct neighbour {
 	/* A process that is no VM's, and a cgroup that is in no watched one. */
 	__u32 other_tgid;
 	__u64 other_cgroup;
+	/* The VM of a process. */
+	struct owner vm;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -112,16 +112,22 @@ static __always_inline bool borrows_vm(struct task_struct *task, struct owner *o
 }
 
 /* Whether `task` belongs to a known VM's process. */
-static __always_inline bool in_vm(struct task_struct *task, struct owner *owner)
+static __always_inline bool in_vm(struct task_struct *task, struct neighbour *last,
+				  struct owner *owner)
 {
 	__u32 tgid = task->tgid;
-	struct vm *vm = bpf_map_lookup_elem(&vms, &tgid);
+	struct vm *vm;
 
-	if (!vm)
-		return false;
 	vm_owner(task, owner);
+	if (last && last->vm.tgid == tgid && last->vm.id == owner->id)
+		return true;
+	vm = bpf_map_lookup_elem(&vms, &tgid);
 	/* The pid of a VM that is gone, reused. */
-	return vm->start_ns == owner->id;
+	if (!vm || vm->start_ns != owner->id)
+		return false;
+	if (last)
+		last->vm = *owner;
+	return true;
 }
 
 /* Fills `owner` and returns true if the task is anybody's. `last` is the pass's
@@ -145,7 +151,7 @@ static __always_inline bool owner_of(struct task_struct *task, struct mark *mark
 		if (borrows_vm(task, owner))
 			return true;
 	} else if (!last || last->other_tgid != (__u32)task->tgid) {
-		if (in_vm(task, owner))
+		if (in_vm(task, last, owner))
 			return true;
 		if (last)
 			last->other_tgid = task->tgid;

@@ -307,7 +307,8 @@ static __always_inline bool sample(void *out, struct task_struct *task,
 {
 	struct mark *mark = mark_of(task);
 	struct kvm_vcpu *vcpu = loaded_vcpu(task);
-	bool is_alive = runs_vcpu(task, vcpu);
+	/* What ran it before and has it loaded need not be asked again. */
+	bool is_alive = vcpu && ((mark && mark->vcpu == (__u64)vcpu) || runs_vcpu(task, vcpu));
 	struct owner owner = {};
 
 	if (is_alive)

@@ -126,6 +126,8 @@ int walk_tasks(struct walk *walk)
 			see_task(ahead);
 			if (next)
 				touch_belongings(next);
+			if (next && task && next->cgroups != task->cgroups)
+				touch_cgroup(next);
 		}
 		if (task)
 			progress = visit(task, walk, to);
