@@ -51,7 +51,8 @@ struct walk {
 /* No record is longer. */
 #define RECORD_MAX (16 << 10)
 
-/* Of as many bytes 1300 threads with vCPUs are told at once, or 3000 others. */
+/* Of as many bytes some 1800 threads with vCPUs are told at once, or 3800 others, where
+ * an affinity mask is one word. */
 #define STREAM_BYTES (512 << 10)
 
 /* What such a pass tells (map `stream`, one entry). */

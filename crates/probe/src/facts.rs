@@ -41,7 +41,8 @@ pub struct KernelFacts {
     /// Programs may be put at the kernel's functions (`fentry`): it has the
     /// trampolines for it (v5.5 on x86) and nothing forbids it.
     pub fentry: bool,
-    /// Programs may read ahead: the kernel has `bpf_rdonly_cast` (v6.2).
+    /// Programs may read ahead, and a vCPU's counters without calls: the kernel has
+    /// `bpf_rdonly_cast` (v6.2).
     pub read_ahead: bool,
     /// Programs may go from task to task by themselves: the kernel has
     /// `bpf_iter_task_new` (v6.7), and functions of programs may be given tasks (v6.9,
