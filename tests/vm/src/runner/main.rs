@@ -284,7 +284,8 @@ fn exec(cli: &Cli) -> anyhow::Result<Option<Suite>> {
         program: std::fs::canonicalize(program).with_context(|| program.to_owned())?,
         directory: PathBuf::from("/"),
         args: args.to_vec(),
-        deadline_s: 420,
+        // It is named by hand, and may measure for long.
+        deadline_s: 1200,
     }))
 }
 
