@@ -72,6 +72,10 @@ struct control {
 	__u32 epoch;
 	/* How many cgroups are watched. */
 	__u32 watched;
+	/* A pass over open files was since the last whole pass: it may have found vCPUs
+	 * that this one marks. */
+	__u32 after_files;
+	__u32 pad;
 };
 
 /*

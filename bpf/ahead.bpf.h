@@ -27,26 +27,30 @@ static __always_inline void *thread_behind(const void *task)
 }
 
 /* What a pass reads of a task_struct, each from another cache line. */
+#define EACH_LINE_OF_A_TASK(of)                                                \
+	of(flags);                                                             \
+	of(se.sum_exec_runtime);                                               \
+	of(preempt_notifiers.first);                                           \
+	of(sched_info.run_delay);                                              \
+	of(pid);                                                               \
+	of(group_leader);                                                      \
+	of(gtime);                                                             \
+	of(start_boottime);                                                    \
+	of(comm[0]);                                                           \
+	of(cgroups);                                                           \
+	of(bpf_storage)
+
 static __always_inline void touch_task(const void *task)
 {
-	WORD(task, task_struct, flags);
-	WORD(task, task_struct, se.sum_exec_runtime);
-	WORD(task, task_struct, preempt_notifiers);
-	WORD(task, task_struct, sched_info.run_delay);
-	WORD(task, task_struct, pid);
-	WORD(task, task_struct, thread_pid);
-	WORD(task, task_struct, gtime);
-	WORD(task, task_struct, start_boottime);
-	WORD(task, task_struct, comm);
-	WORD(task, task_struct, cgroups);
-	if (cfg.task_storage)
-		WORD(task, task_struct, bpf_storage);
+#define TOUCH(field) WORD(task, task_struct, field)
+	EACH_LINE_OF_A_TASK(TOUCH);
 }
 
 /* What a pass reads of a vCPU. */
 static __always_inline void touch_vcpu(const void *vcpu)
 {
 	WORD(vcpu, kvm_vcpu, stat.generic.halt_poll_success_ns);
+	WORD(vcpu, kvm_vcpu, stat.generic.halt_wait_ns);
 	WORD(vcpu, kvm_vcpu, stat.pf_fixed);
 	WORD(vcpu, kvm_vcpu, stat.exits);
 	WORD(vcpu, kvm_vcpu, stat.halt_exits);
@@ -88,7 +92,6 @@ static __always_inline void read_ahead(struct task_struct *task)
 	touch_task(thread_behind(next));
 	if (next->tgid != task->tgid)
 		return;
-	word_at(next->thread_pid);
 	touch_belongings(next);
 }
 

@@ -126,6 +126,15 @@ static __always_inline bool is_user_worker(unsigned int task_flags)
 			(typeof(source))(missing) : __value;                   \
 	})
 
+/* The same with nothing, which the kernel leaves there, as 0: no branch for the verifier
+ * to follow. */
+#define READ_0(source)                                                         \
+	({                                                                     \
+		typeof(source) __value;                                        \
+		bpf_core_read(&__value, sizeof(__value), &(source));           \
+		__value;                                                       \
+	})
+
 /* Since v6.2: a35b9af4ec2c ("bpf: Add a kfunc for generic type cast"). With it a read is
  * no call where the verifier does not know the type either: a tenth of what a probe read
  * costs. */
@@ -143,6 +152,21 @@ static __always_inline void *word_at(const void *address)
 
 #define WORD(address, type, field)                                             \
 	word_at((const void *)(address) + bpf_core_field_offset(struct type, field))
+
+/* Where something is, as a number, which the verifier makes of a pointer that is
+ * negated (check_alu_op, kernel/bpf/verifier.c). */
+static __always_inline __u64 address_of(const void *pointer)
+{
+	__u64 address = (__u64)pointer;
+
+	asm volatile("%0 = -%0; %0 = -%0" : "+r"(address));
+	return address;
+}
+
+/* A word, or the lower half of one, that is read by an instruction where that can be had,
+ * and as a number; 0 where there is no memory. */
+#define PEEK(source)                                                           \
+	(bpf_rdonly_cast ? (typeof(source))address_of(word_at(&(source))) : READ_0(source))
 
 /* What a vCPU spent halted. */
 struct halt_times {
@@ -270,16 +294,6 @@ static __always_inline struct kvm_memory_slot *memslot_of_node(struct hlist_node
 
 /* arch/x86/include/asm/page_64_types.h: without KASAN. Stacks are aligned to it. */
 #define THREAD_SIZE (16 << 10)
-
-/* Where something is, as a number, which the verifier makes of a pointer that is
- * negated (check_alu_op, kernel/bpf/verifier.c). */
-static __always_inline __u64 address_of(const void *pointer)
-{
-	__u64 address = (__u64)pointer;
-
-	asm volatile("%0 = -%0; %0 = -%0" : "+r"(address));
-	return address;
-}
 
 /* The first three arguments of the system call whose function was entered with
  * `ctx`. Its argument is typed in the kernel's BTF, but on 5.10, which declares

@@ -90,8 +90,7 @@ static __always_inline struct discards *discards_of(const struct ram *ram)
 
 static __always_inline __s64 huge_pages(struct mm_struct *mm)
 {
-	return bpf_core_field_exists(mm->hugetlb_usage) ?
-		       READ_OR(0, mm->hugetlb_usage.counter) : 0;
+	return bpf_core_field_exists(mm->hugetlb_usage) ? PEEK(mm->hugetlb_usage.counter) : 0;
 }
 
 /* What of resident memory may be RAM, bytes. */
@@ -166,15 +165,6 @@ static __noinline void tell_memory(void *out, struct task_struct *task,
 	tell(out, record, sizeof(*record));
 }
 
-/* A probe read whose failure is 0, as the kernel leaves it: no branch for the
- * verifier to follow. */
-#define READ_0(source)                                                         \
-	({                                                                     \
-		typeof(source) __value;                                        \
-		bpf_core_read(&__value, sizeof(__value), &(source));           \
-		__value;                                                       \
-	})
-
 /* Copies a memslot; false if there is no room. The agent leaves out one that
  * could not be read. */
 static __always_inline bool copy_memslot(struct memory_buffer *buffer,
@@ -236,14 +226,14 @@ static __noinline void tell_memslots(void *out, struct mark *mark,
 				     const struct control *control)
 {
 	struct kvm_vcpu *vcpu = (struct kvm_vcpu *)mark->vcpu;
-	struct kvm *kvm = READ_0(vcpu->kvm);
-	struct kvm_memslots *slots = READ_0(kvm->memslots[0]);
-	__u64 generation = READ_OR(MEMSLOTS_CHANGE, slots->generation);
+	struct kvm *kvm = PEEK(vcpu->kvm);
+	struct kvm_memslots *slots = PEEK(kvm->memslots[0]);
+	__u64 generation = PEEK(slots->generation);
 	struct memory_buffer *buffer;
 	__u32 zero = 0, size;
 
 	/* What this pass told is told again where the kernel dropped it. */
-	if (generation & MEMSLOTS_CHANGE ||
+	if (!slots || generation & MEMSLOTS_CHANGE ||
 	    (mark->slots_generation == generation && mark->slots_session == control->session &&
 	     mark->slots_pass != control->pass))
 		return;
@@ -255,8 +245,8 @@ static __noinline void tell_memslots(void *out, struct mark *mark,
 		copy_array(buffer, slots);
 	else
 		copy_hash(buffer, slots);
-	if (READ_0(kvm->memslots[0]) != slots ||
-	    READ_OR(MEMSLOTS_CHANGE, slots->generation) != generation)
+	if (PEEK(kvm->memslots[0]) != slots ||
+	    PEEK(slots->generation) != generation)
 		return;
 	size = buffer->count * sizeof(struct memslot) + sizeof(buffer->record);
 	/* 5.10 and 6.1 know the bounds of a register, not of its copy on the stack. */

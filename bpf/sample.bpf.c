@@ -72,11 +72,14 @@ static __always_inline struct mark *mark_vcpu(struct task_struct *task, struct m
 static __always_inline __u32 new_online_vcpus(struct task_struct *task, struct kvm_vcpu *vcpu,
 					      struct neighbour *last)
 {
+	struct kvm *kvm;
+
 	if (last->vm_tgid == (__u32)task->tgid && last->vm_tid != (__u32)task->pid)
 		return 0;
 	last->vm_tgid = task->tgid;
 	last->vm_tid = task->pid;
-	return BPF_CORE_READ(vcpu, kvm, online_vcpus.counter);
+	kvm = PEEK(vcpu->kvm);
+	return PEEK(kvm->online_vcpus.counter);
 }
 
 /* Whether the thread was preempted inside the guest: then it would run, so of
@@ -321,7 +324,7 @@ static __always_inline bool sample(void *out, struct task_struct *task,
 		/* Also the pod's: those of KVM leave its cgroup just before they end
 		 * (virt/kvm/kvm_main.c: kvm_vm_worker_thread, since v5.18). */
 		mark = make_mark(task, &owner);
-	} else if (!mark && owner.tgid) {
+	} else if (!mark && owner.tgid && control->after_files) {
 		vcpu = found_vcpu(task);
 		is_alive = runs_vcpu(task, vcpu);
 		if (is_alive)

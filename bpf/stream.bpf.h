@@ -56,6 +56,7 @@ static __always_inline void tell(void *out, const void *record, __u32 size)
 		bpf_seq_write(out, record, size);
 		return;
 	}
+	/* A call: single words are verified on each way that leads here. */
 	bpf_probe_read_kernel(next_place(to), size, record);
 	to->used += size;
 }

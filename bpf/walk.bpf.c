@@ -61,24 +61,12 @@ __noinline bool sample_next(struct task_struct *task TRUSTED)
 	return is_told;
 }
 
-#define SEE(task, field) ((void)*(volatile typeof((task)->field) *)&(task)->field)
-
 /* As touch_task, of a task that is trusted: a read is one instruction, so that more of
  * them are under way at once. */
 static __always_inline void see_task(const struct task_struct *task)
 {
-	SEE(task, flags);
-	SEE(task, se.sum_exec_runtime);
-	SEE(task, preempt_notifiers.first);
-	SEE(task, sched_info.run_delay);
-	SEE(task, pid);
-	SEE(task, group_leader);
-	SEE(task, thread_pid);
-	SEE(task, gtime);
-	SEE(task, start_boottime);
-	SEE(task, comm[0]);
-	SEE(task, cgroups);
-	SEE(task, bpf_storage);
+#define SEE(field) ((void)*(volatile typeof(task->field) *)&task->field)
+	EACH_LINE_OF_A_TASK(SEE);
 }
 
 /* How far a walk came. */

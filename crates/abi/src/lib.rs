@@ -108,6 +108,8 @@ mirror! {
         pass: u64,
         epoch: u32,
         watched: u32,
+        after_files: u32,
+        pad: u32,
     }
     /// `struct owner`: whose a thread is.
     owner => Owner {

@@ -409,8 +409,16 @@ impl Facts {
     /// The living threads in runs of one owner, none of them empty. A process's
     /// threads mostly follow each other, so what depends on the owner alone
     /// need not be asked for each.
-    pub fn runs(&self) -> impl Iterator<Item = &[ThreadFact]> {
+    pub fn runs(&self) -> impl Iterator<Item = &[ThreadFact]> + Clone {
         self.threads.chunk_by(|one, next| one.owner == next.owner)
+    }
+
+    /// The VMs that have living threads; one may come more than once.
+    pub fn alive(&self) -> impl Iterator<Item = VmKey> {
+        self.runs().filter_map(|run| match run.first()?.owner {
+            Owner::Vm(vm) => Some(vm),
+            Owner::Pod(_) => None,
+        })
     }
 }
 

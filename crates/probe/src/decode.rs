@@ -36,8 +36,6 @@ const MASKS_KEPT: usize = 4096;
 pub struct Decoder {
     names: Names,
     masks: FxHashMap<Box<[u64]>, Arc<CpuSet>>,
-    /// vCPUs that KVM holds, by VM.
-    online: FxHashMap<VmKey, u32>,
     /// What guests are told of their topology: it comes once a session.
     guests: FxHashMap<VmKey, GuestTopology>,
     /// The pass that is being decoded.
@@ -62,8 +60,8 @@ impl Decoder {
     pub fn begin(&mut self) {
         self.facts.threads.clear();
         self.facts.memory.clear();
+        self.facts.vms.clear();
         self.cgroups.clear();
-        self.online.clear();
     }
 
     /// Decodes a part of a pass, of whole records. `mask_words` is what the
@@ -100,11 +98,6 @@ impl Decoder {
         self.memories.add_guest_bytes(&mut facts.memory);
         let nameless;
         (facts.cgroups, nameless) = self.names.facts(&mut self.cgroups);
-        facts.vms = self
-            .online
-            .drain()
-            .map(|(vm, vcpus)| VmFact { vm, vcpus })
-            .collect();
         (facts, nameless)
     }
 
@@ -113,6 +106,7 @@ impl Decoder {
     pub fn recycle(&mut self, facts: Facts) {
         self.facts.threads = facts.threads;
         self.facts.memory = facts.memory;
+        self.facts.vms = facts.vms;
     }
 
     fn thread(&mut self, record: &Record<'_>, mask_words: usize) -> Result<ThreadFact, Error> {
@@ -124,8 +118,8 @@ impl Decoder {
                 .map_err(|_| record.broken("a vCPU is cut short"))?;
             rest = tail;
             vcpu = Some(vcpu_fact(found));
-            if let (Owner::Vm(vm), 1..) = (owner, found.online_vcpus) {
-                self.online.insert(vm, found.online_vcpus);
+            if let (Owner::Vm(vm), vcpus @ 1..) = (owner, found.online_vcpus) {
+                self.facts.vms.push(VmFact { vm, vcpus });
             }
         }
         let words = <[u64]>::ref_from_bytes(rest)

@@ -45,7 +45,6 @@ pub mod pins;
 mod placement;
 pub mod plan;
 mod retired;
-#[expect(clippy::indexing_slicing, reason = "runs of threads are never empty")]
 pub mod source;
 #[expect(unsafe_code, reason = "bpf(2)")]
 mod sys;

@@ -1,6 +1,7 @@
 //! Cgroups as the stream tells of them: numbers in each pass, a name once in
 //! a session.
 
+use std::cell::LazyCell;
 use std::sync::Arc;
 
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
@@ -14,6 +15,9 @@ use super::known;
 const NAMES_KEPT: usize = 16_384;
 /// Deeper than the walk in sample.bpf.c goes.
 const MAX_DEPTH: usize = 32;
+
+/// The parent of each cgroup of a pass.
+type Parents<F> = LazyCell<FxHashMap<u64, u64>, F>;
 
 /// The names of cgroups, and the paths that they make.
 #[derive(Debug, Default)]
@@ -40,10 +44,11 @@ impl Names {
 
     /// The cgroups of one pass, each once, and how many have no name here.
     pub(super) fn facts(&mut self, told: &mut Vec<abi::CgroupRecord>) -> (Vec<CgroupFact>, usize) {
-        let parents: FxHashMap<u64, u64> = told.iter().map(|one| (one.id, one.parent)).collect();
         // A cgroup told twice (an entry of `told_cgroups` lost) is one fact.
         let mut seen = FxHashSet::with_capacity_and_hasher(told.len(), FxBuildHasher);
         told.retain(|one| seen.insert(one.id));
+        // Only for those whose path is not known yet.
+        let parents = Parents::new(|| told.iter().map(|one| (one.id, one.parent)).collect());
         let facts: Vec<CgroupFact> = told
             .iter()
             .filter_map(|record| self.fact(record, &parents))
@@ -56,7 +61,7 @@ impl Names {
     fn fact(
         &mut self,
         record: &abi::CgroupRecord,
-        parents: &FxHashMap<u64, u64>,
+        parents: &Parents<impl FnOnce() -> FxHashMap<u64, u64>>,
     ) -> Option<CgroupFact> {
         let path = if let Some(path) = self.paths.get(&record.id) {
             Arc::clone(path)
@@ -74,7 +79,11 @@ impl Names {
         })
     }
 
-    fn path(&self, id: u64, parents: &FxHashMap<u64, u64>) -> Option<String> {
+    fn path(
+        &self,
+        id: u64,
+        parents: &Parents<impl FnOnce() -> FxHashMap<u64, u64>>,
+    ) -> Option<String> {
         let mut parts: Vec<&str> = Vec::new();
         let mut at = id;
         for _ in 0..MAX_DEPTH {
@@ -102,7 +111,7 @@ impl Names {
 
     /// Forgets the names of cgroups that this pass did not tell of, once they
     /// are many. The source must then renew the session.
-    fn bound(&mut self, told: &FxHashMap<u64, u64>) {
+    fn bound(&mut self, told: &Parents<impl FnOnce() -> FxHashMap<u64, u64>>) {
         if self.names.len() > NAMES_KEPT {
             self.names.retain(|id, _| told.contains_key(id));
             self.paths.retain(|id, _| told.contains_key(id));

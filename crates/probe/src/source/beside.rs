@@ -6,7 +6,6 @@ use virtlens_model::memory::DiscardsFact;
 use virtlens_model::throttle::ThrottlingFacts;
 
 use super::TaskPass;
-use super::passes::vm_keys;
 use crate::Error;
 use crate::maps::MARKS;
 use crate::plan::Feature;
@@ -66,11 +65,14 @@ impl TaskPass {
 
     /// Adds what only the pass over files knows: vCPUs that never ran.
     pub(super) fn add_by_fds(&self, facts: &mut Facts) {
-        let alive = vm_keys(facts);
         let told: FxHashSet<VmKey> = facts.vms.iter().map(|one| one.vm).collect();
-        let silent = self.by_fds.iter().filter(|one| alive.contains(&one.vm));
-        facts
-            .vms
-            .extend(silent.filter(|one| !told.contains(&one.vm)));
+        let by_fds = self.by_fds.iter();
+        let silent: Vec<_> = by_fds.filter(|one| !told.contains(&one.vm)).collect();
+        if silent.is_empty() {
+            return;
+        }
+        let alive: FxHashSet<VmKey> = facts.alive().collect();
+        let silent = silent.into_iter().filter(|one| alive.contains(&one.vm));
+        facts.vms.extend(silent);
     }
 }

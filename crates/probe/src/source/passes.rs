@@ -5,8 +5,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use rustc_hash::FxHashSet;
-use virtlens_model::facts::{Facts, Owner, VmKey};
+use virtlens_model::facts::Facts;
 use zerocopy::IntoBytes as _;
 
 use super::TaskPass;
@@ -60,6 +59,7 @@ impl TaskPass {
         let Some(link) = &self.files else {
             return Ok(());
         };
+        self.control.after_files = 1;
         let mut found = VcpuFds::default();
         read_each(link, &mut self.stream, |part| found.feed(part))
             .map(|()| self.by_fds = found.vms())
@@ -70,11 +70,10 @@ impl TaskPass {
     pub(super) fn pass_over_all(&mut self) -> Result<Facts, Error> {
         let mut facts = self.pass()?;
         for _ in 1..REPEATS {
-            let vms = vm_keys(&facts);
-            if vms.is_subset(&self.known) {
+            if facts.alive().all(|vm| self.known.contains(&vm)) {
                 break;
             }
-            self.known.extend(vms);
+            self.known.extend(facts.alive());
             facts = self.pass()?;
         }
         Ok(facts)
@@ -107,6 +106,7 @@ impl TaskPass {
                 }
             };
             if is_whole {
+                self.control.after_files = 0;
                 return Ok(self.decoder.end());
             }
         }
@@ -115,20 +115,6 @@ impl TaskPass {
              it succeeds when fewer begin and end"
         ))))
     }
-}
-
-/// The VMs that have living threads in `facts`.
-pub(super) fn vm_keys(facts: &Facts) -> FxHashSet<VmKey> {
-    let owners = facts.runs().map(|run| run[0].owner);
-    owners
-        .filter_map(|owner| {
-            if let Owner::Vm(vm) = owner {
-                Some(vm)
-            } else {
-                None
-            }
-        })
-        .collect()
 }
 
 /// Runs an iterator to its end. Each read gives whole records, as it has room for
