@@ -54,8 +54,8 @@ pub struct Collector {
     names: Option<PodNames>,
     placement: Placement,
     watch: Watch,
-    /// The changes of the fleet after which its levels were last set.
-    levels_of: Option<u64>,
+    /// The changes of the fleet that the backend was last told of.
+    told_of: Option<u64>,
     pcpu_series: bool,
     started: Instant,
     files_walked: Option<Instant>,
@@ -110,7 +110,7 @@ impl Collector {
             names,
             placement: Placement::default(),
             watch: Watch::new(options.bounds),
-            levels_of: None,
+            told_of: None,
             pcpu_series: options.pcpu_series,
             started: Instant::now(),
             files_walked: None,
@@ -160,7 +160,10 @@ impl Collector {
         if is_judged {
             self.watch.begin(&snapshot);
         }
-        self.last = Some(Arc::clone(&snapshot));
+        let before = self.last.replace(Arc::clone(&snapshot));
+        if let Some(Ok(before)) = before.map(Arc::try_unwrap) {
+            self.fleet.recycle(before.vms);
+        }
         snapshot
     }
 
@@ -238,12 +241,15 @@ impl Collector {
                 self.fleet.admit(vm, &process, &facts);
             }
             let cgroups = self.cgroups.as_ref().ok();
-            let watched = self.fleet.watched(&facts, |path| cgroups?.id_of(path));
-            if self.levels_of != Some(self.fleet.changes()) {
-                self.backend.set_levels(self.fleet.levels())?;
-                self.levels_of = Some(self.fleet.changes());
+            self.fleet.follow(&facts, |path| cgroups?.id_of(path));
+            let changes = Some(self.fleet.changes());
+            if self.told_of == changes {
+                break;
             }
-            if !self.backend.watch(&watched)? {
+            self.backend.set_levels(self.fleet.levels())?;
+            let sees_more = self.backend.watch(&self.fleet.watched())?;
+            self.told_of = changes;
+            if !sees_more {
                 break;
             }
             at_ns = nanos(self.started.elapsed());

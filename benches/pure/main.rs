@@ -83,12 +83,13 @@ fn fleet(facts: &Facts) -> Fleet {
     for vm in fleet.strangers(facts) {
         fleet.admit(vm, &process(vm), facts);
     }
+    let watched = fleet.watched();
+    assert_eq!(watched.len(), VMS as usize, "each pod is watched");
     fleet
 }
 
 fn account(fleet: &mut Fleet, facts: &Facts) -> Vec<Vm> {
-    let watched = fleet.watched(facts, |_| None);
-    assert_eq!(watched.len(), VMS as usize, "each pod is watched");
+    fleet.follow(facts, |_| None);
     fleet.account(facts, 1).0
 }
 

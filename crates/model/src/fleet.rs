@@ -18,13 +18,14 @@ pub use self::recall::Kept;
 
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use crate::facts::{CgroupId, Facts, Owner, ProcessFact, ThreadFact, VmKey, WatchedCgroup};
 use crate::features::Features;
 use crate::ledger::Ledger;
 use crate::place::{Cgroups, Place, ancestors};
 use crate::pod::{Pod, Pods};
+use crate::reading::Room;
 use crate::snapshot::{Quota, Vm};
 use crate::vmm::{self, Identity};
 use crate::{cgroup, features};
@@ -34,6 +35,10 @@ use crate::{cgroup, features};
 pub struct Fleet {
     linger_ns: u64,
     vms: FxHashMap<VmKey, Member>,
+    /// Their order, in which they are shown, and as of how many changes it is.
+    order: (Option<u64>, Vec<VmKey>),
+    /// Room that former readings had.
+    rooms: std::vec::IntoIter<Room>,
     /// VMs whose counters others carry on, since the last reading.
     succeeded: Vec<VmKey>,
     /// How often VMs came, went or moved.
@@ -105,6 +110,8 @@ impl Fleet {
         Self {
             linger_ns,
             vms: FxHashMap::default(),
+            order: (None, Vec::new()),
+            rooms: Vec::new().into_iter(),
             succeeded: Vec::new(),
             changes: 0,
             pods: Arc::default(),
@@ -121,7 +128,8 @@ impl Fleet {
     /// VMs in `facts` that are not known yet: [`Fleet::admit`] them before
     /// [`Fleet::account`].
     pub fn strangers(&self, facts: &Facts) -> FxHashSet<VmKey> {
-        vms_of(facts)
+        facts
+            .alive()
             .filter(|vm| !self.vms.contains_key(vm))
             .collect()
     }
@@ -181,35 +189,29 @@ impl Fleet {
 
     /// Notes what VMs that have ended had used to their end.
     fn read_last(&mut self, ended: &[VmKey], facts: &Facts) {
-        let cgroups = by_id(facts);
-        let mut readings = self.readings(facts, &cgroups);
+        let mut ends = Vec::with_capacity(ended.len());
         for vm in ended {
-            let reading = readings.remove(vm).unwrap_or_default();
+            let member = self.vms.get_mut(vm);
+            ends.push(member.and_then(|member| member.ended_ns.take()));
+        }
+        self.settle(ended, facts, &by_id(facts));
+        for (vm, ended_ns) in ended.iter().zip(ends) {
             if let Some(member) = self.vms.get_mut(vm) {
-                let ended_ns = member.ended_ns.take();
-                reading.settle(*vm, member, &cgroups);
                 member.ended_ns = ended_ns;
             }
         }
     }
 
-    /// Which cgroups are to be read wholly: the pods of all VMs, and the
-    /// overhead cgroups of their sandboxes. `id_of` looks a cgroup up by its
-    /// path. To be called after each reading, before [`Fleet::account`]; where
-    /// the answer changes, the reading is to be repeated.
-    pub fn watched(
-        &mut self,
-        facts: &Facts,
-        id_of: impl Fn(&str) -> Option<CgroupId>,
-    ) -> FxHashSet<WatchedCgroup> {
+    /// Notes which VMs have moved to another cgroup. `id_of` looks a cgroup up by its
+    /// path. To be called after each reading, before [`Fleet::account`].
+    pub fn follow(&mut self, facts: &Facts, id_of: impl Fn(&str) -> Option<CgroupId>) {
         let moved = self.moved(facts);
+        // Mostly nobody has, and then nobody asks for them.
+        if moved.is_empty() {
+            return;
+        }
         self.changes += moved.len() as u64;
-        // Mostly nobody has moved, and then nobody asks for them.
-        let cgroups = if moved.is_empty() {
-            Cgroups::default()
-        } else {
-            by_id(facts)
-        };
+        let cgroups = by_id(facts);
         for (vm, at) in moved {
             let member = self.vms.get_mut(&vm).expect("moved tells of members");
             let before = member.place.as_ref().map(|place| place.cgroup);
@@ -223,6 +225,17 @@ impl Fleet {
             let paths = cgroup::overhead_paths(sandbox);
             member.overhead = paths.iter().filter_map(|path| id_of(path)).collect();
         }
+    }
+
+    /// A number that changes whenever [`Fleet::watched`] or [`Fleet::levels`] may.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Which cgroups are to be read wholly: the pods of all VMs, and the
+    /// overhead cgroups of their sandboxes. Where the answer changes, the reading is to
+    /// be repeated.
+    pub fn watched(&self) -> FxHashSet<WatchedCgroup> {
         self.vms
             .values()
             .filter_map(|member| Some((member, member.place.as_ref()?.watched()?)))
@@ -235,11 +248,6 @@ impl Fleet {
                 overhead.chain([root])
             })
             .collect()
-    }
-
-    /// A number that changes whenever [`Fleet::levels`] may.
-    pub fn changes(&self) -> u64 {
-        self.changes
     }
 
     /// The cgroups of all VMs that can have a limit.
@@ -262,45 +270,53 @@ impl Fleet {
     /// Accounts one reading taken at `now_ns` on a clock that never falls.
     /// Returns the VMs, and the owners that are gone for good.
     pub fn account(&mut self, facts: &Facts, now_ns: u64) -> (Vec<Vm>, FxHashSet<Owner>) {
-        let alive: FxHashSet<VmKey> = vms_of(facts).collect();
+        let mut alive = FxHashSet::with_capacity_and_hasher(self.vms.len(), FxBuildHasher);
+        alive.extend(facts.alive());
         for (vm, member) in &mut self.vms {
             member.ended_ns = if alive.contains(vm) {
                 None
             } else {
                 member.ended_ns.or(Some(now_ns))
             };
+            member.learn_pod(&self.pods);
         }
         let mut gone = self.forget(now_ns);
         gone.extend(self.succeeded.drain(..).map(Owner::Vm));
-        let cgroups = by_id(facts);
-        let mut readings = self.readings(facts, &cgroups);
-        let mut members: Vec<(&VmKey, &mut Member)> = self.vms.iter_mut().collect();
-        for (_, member) in &mut members {
-            member.learn_pod(&self.pods);
-        }
-        // Before they are settled: a VM is much larger than its key.
-        members.sort_unstable_by(|(_, a), (_, b)| a.rank().cmp(&b.rank()));
-        let vms = members
-            .into_iter()
-            .map(|(vm, member)| {
-                let reading = readings.remove(vm).unwrap_or_default();
-                reading.settle(*vm, member, &cgroups)
-            })
-            .collect();
+        self.put_in_order();
+        let (as_of, order) = std::mem::take(&mut self.order);
+        let vms = self.settle(&order, facts, &by_id(facts));
+        self.order = (as_of, order);
         (vms, gone)
     }
 
+    /// Takes back VMs that nobody shows any more: the next reading fills the room that
+    /// they have.
+    pub fn recycle(&mut self, vms: Vec<Vm>) {
+        let rooms: Vec<Room> = vms.into_iter().map(Room::from).collect();
+        self.rooms = rooms.into_iter();
+    }
+
+    /// Puts the VMs in the order in which they are shown, if they may have changed.
+    fn put_in_order(&mut self) {
+        if self.order.0 == Some(self.changes) {
+            return;
+        }
+        let mut members: Vec<_> = self.vms.iter().collect();
+        members.sort_unstable_by(|(_, a), (_, b)| a.rank().cmp(&b.rank()));
+        let order = members.into_iter().map(|(vm, _)| *vm).collect();
+        self.order = (Some(self.changes), order);
+    }
+
     /// Whose the other processes of each pod are: the VM that runs; of several
-    /// the oldest.
-    fn pods(&self) -> FxHashMap<CgroupId, VmKey> {
-        let mut pods: FxHashMap<CgroupId, VmKey> = FxHashMap::default();
-        let rank = |vm: &VmKey| (self.vms[vm].ended_ns.is_some(), *vm);
+    /// the oldest. With each VM whether it has ended.
+    fn pods(&self) -> FxHashMap<CgroupId, (bool, VmKey)> {
+        let mut pods: FxHashMap<CgroupId, (bool, VmKey)> =
+            FxHashMap::with_capacity_and_hasher(self.vms.len(), FxBuildHasher);
         for (vm, member) in &self.vms {
             if let Some(root) = member.place.as_ref().and_then(|place| place.root) {
-                let best = pods.entry(root).or_insert(*vm);
-                if rank(vm) < rank(best) {
-                    *best = *vm;
-                }
+                let rank = (member.ended_ns.is_some(), *vm);
+                let best = pods.entry(root).or_insert(rank);
+                *best = rank.min(*best);
             }
         }
         pods
@@ -321,6 +337,9 @@ impl Fleet {
             .filter(|(_, member)| over(member))
             .map(|(vm, member)| (*vm, member.place.as_ref().and_then(|place| place.root)))
             .collect();
+        if gone.is_empty() {
+            return FxHashSet::default();
+        }
         self.changes += gone.len() as u64;
         for (vm, _) in &gone {
             self.vms.remove(vm);
@@ -336,26 +355,34 @@ impl Fleet {
 
     /// Members whose vCPU threads sit elsewhere than before, and where.
     fn moved(&self, facts: &Facts) -> Vec<(VmKey, CgroupId)> {
+        let has_moved = |vm: &VmKey, thread: &ThreadFact| {
+            self.vms.get(vm).is_some_and(|member| {
+                let place = member.place.as_ref();
+                place.is_none_or(|place| place.cgroup != thread.cgroup || place.is_new)
+            })
+        };
+        // The first vCPU of each run, or else its first thread.
+        let seats = facts.runs().filter_map(|run| match run[0].owner {
+            Owner::Vm(vm) => {
+                let vcpu = run.iter().find(|thread| thread.vcpu.is_some());
+                Some((vm, vcpu.unwrap_or(&run[0])))
+            }
+            Owner::Pod(_) => None,
+        });
+        let odd = seats.clone().filter(|(vm, seat)| has_moved(vm, seat));
+        let odd: FxHashSet<VmKey> = odd.map(|(vm, _)| vm).collect();
+        if odd.is_empty() {
+            return Vec::new();
+        }
         let mut at: FxHashMap<VmKey, &ThreadFact> = FxHashMap::default();
-        for run in facts.runs() {
-            if let Owner::Vm(vm) = run[0].owner {
-                let thread = run
-                    .iter()
-                    .find(|thread| thread.vcpu.is_some())
-                    .unwrap_or(&run[0]);
-                let best = at.entry(vm).or_insert(thread);
-                if best.vcpu.is_none() && thread.vcpu.is_some() {
-                    *best = thread;
-                }
+        for (vm, seat) in seats.filter(|(vm, _)| odd.contains(vm)) {
+            let best = at.entry(vm).or_insert(seat);
+            if best.vcpu.is_none() && seat.vcpu.is_some() {
+                *best = seat;
             }
         }
-        let place_of = |vm: &VmKey| self.vms.get(vm).map(|member| member.place.as_ref());
         at.into_iter()
-            .filter(|(vm, thread)| {
-                place_of(vm).is_some_and(|place| {
-                    place.is_none_or(|place| place.cgroup != thread.cgroup || place.is_new)
-                })
-            })
+            .filter(|(vm, thread)| has_moved(vm, thread))
             .map(|(vm, thread)| (vm, thread.cgroup))
             .collect()
     }
@@ -363,14 +390,6 @@ impl Fleet {
 
 fn by_id(facts: &Facts) -> Cgroups<'_> {
     facts.cgroups.iter().map(|fact| (fact.id, fact)).collect()
-}
-
-/// The VMs that have threads; one may come more than once.
-fn vms_of(facts: &Facts) -> impl Iterator<Item = VmKey> + '_ {
-    facts.runs().filter_map(|run| match run[0].owner {
-        Owner::Vm(vm) => Some(vm),
-        Owner::Pod(_) => None,
-    })
 }
 
 /// Where most of a VM's vCPUs sit; of a VM without any, its threads.

@@ -7,16 +7,17 @@
 //! anew, a VM is started again under the same name. A [`Meter`] shows the
 //! highest value so far until the sum has caught up.
 
+mod by_path;
 mod known;
 mod meter;
 mod vcpu;
 mod worker;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::by_path::ByPath;
 pub use self::known::Known;
 pub use self::meter::{Meter, PodMeter, Times, TimesMeter};
 pub use self::vcpu::{StatsMeter, VcpuMeter};
@@ -32,12 +33,7 @@ pub const SUMS: usize = Role::ALL.len() + 1;
 
 /// The index of a role's sum; `None` is unattributed.
 pub fn sum_index(role: Option<Role>) -> usize {
-    role.map_or(SUMS - 1, |role| {
-        Role::ALL
-            .iter()
-            .position(|one| *one == role)
-            .expect("ALL has every role")
-    })
+    role.map_or(SUMS - 1, |role| role as usize)
 }
 
 /// All counters of one VM.
@@ -55,7 +51,7 @@ pub struct Ledger {
     /// How often each role ran when a quota ran out, by [`sum_index`].
     pub hits: [PodMeter; SUMS],
     /// By cgroup path.
-    pub quotas: BTreeMap<Arc<str>, QuotaMeter>,
+    pub quotas: ByPath,
     /// Of the tightest level of each scope.
     pub limits: BTreeMap<Scope, QuotaMeter>,
     /// The highest guest-mode time so far.
@@ -122,7 +118,7 @@ impl Ledger {
         let mut kept = self.clone();
         kept.vcpus.retain(|_, vcpu| !vcpu.is_plain());
         kept.vcpus.values_mut().for_each(VcpuMeter::drop_plain);
-        kept.quotas.retain(|_, quota| !quota.is_plain());
+        kept.quotas.retain(|quota| !quota.is_plain());
         kept
     }
 
@@ -138,9 +134,22 @@ impl Ledger {
     /// known to its end, and begins anew; `is_left` tells whether a cgroup is still there.
     pub fn end_unseen(&mut self, is_left: impl Fn(CgroupId) -> bool) {
         let has_cgroup = |quota: &QuotaMeter| quota.cgroup().is_some_and(&is_left);
-        self.quotas.retain(|_, quota| has_cgroup(quota));
+        self.quotas.retain(has_cgroup);
         self.limits.retain(|_, quota| has_cgroup(quota));
         self.workers.values_mut().for_each(Workers::end_unseen);
         self.memory.end_unseen();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SUMS, sum_index};
+    use crate::snapshot::Role;
+
+    #[test]
+    fn sums_are_in_the_order_of_the_roles() {
+        let indices = Role::ALL.map(|role| sum_index(Some(role)));
+        assert!(indices.into_iter().eq(0..SUMS - 1));
+        assert_eq!(sum_index(None), SUMS - 1);
     }
 }

@@ -64,11 +64,15 @@ impl Place {
         })
     }
 
-    /// Whether `path` lies inside the VM's root.
-    pub fn holds(&self, path: &str) -> bool {
+    /// Whether a cgroup lies inside the VM's root.
+    pub fn holds(&self, cgroup: &CgroupFact) -> bool {
         self.location.root.as_deref().is_some_and(|root| {
-            path.strip_prefix(root)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            // It is mostly the very cgroup whose path tells the root.
+            cgroup.id == self.cgroup
+                || cgroup
+                    .path
+                    .strip_prefix(root)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })
     }
 }

@@ -173,13 +173,7 @@ pub fn read(
     let ledger = &mut member.ledger;
     member.quota.clear();
     for level in &levels {
-        let path = &level.fact.path;
-        if !ledger.quotas.contains_key(&**path) {
-            let fresh = QuotaMeter::default();
-            ledger.quotas.insert(Arc::clone(path), fresh);
-        }
-        let meter = ledger.quotas.get_mut(&**path);
-        let meter = meter.expect("it was just put there");
+        let meter = ledger.quotas.of(&level.fact.path);
         ledger.changes += u64::from(meter.read_level(level));
         member.quota.push(meter.show(level));
     }
@@ -189,7 +183,9 @@ pub fn read(
             .iter()
             .filter(|level| level.scope == scope && level.counts());
         if let Some(level) = of_scope.min_by(|a, b| a.limit().total_cmp(&b.limit())) {
-            let its = &ledger.quotas[&level.fact.path];
+            let Some(its) = ledger.quotas.get(&level.fact.path) else {
+                continue;
+            };
             let meter = ledger.limits.entry(scope).or_default();
             ledger.changes += u64::from(meter.read_tightest(level, its));
             member.limits.push(meter.show(level));

@@ -1,31 +1,39 @@
 //! One reading of one VM: its threads gathered, then settled against its
 //! ledger into what is shown.
 
-use std::collections::BTreeMap;
+mod room;
+mod vcpus;
+
 use std::sync::Arc;
 
+pub use self::room::Room;
+use self::room::{copied, fitting};
+use self::vcpus::{Known, Vcpus};
 use crate::charge::{Charges, PodSums};
 use crate::facts::{
-    CgroupId, EndedVcpuFact, Owner, ResidencyFact, RetiredFact, ThreadFact, VcpuFact, VcpuStats,
-    VmKey, VmPlacementFact,
+    CgroupId, EndedVcpuFact, Facts, Owner, ResidencyFact, RetiredFact, ThreadFact, VmKey,
+    VmPlacementFact,
 };
 use crate::fleet::Member;
-use crate::ledger::{Ledger, SUMS, StatsMeter, Times, VcpuMeter, WorkerId, Workers, sum_index};
+use crate::ledger::{Ledger, SUMS, Times, WorkerId, Workers, sum_index};
 use crate::memory::{self, MemoryFact};
 use crate::place::Cgroups;
 use crate::quota;
 use crate::snapshot::{Role, RoleUse, Thread, Vcpu, VcpuCount, Vm, Worker};
 use crate::throttle::{HitFact, ThrottlingFacts};
-use crate::topology::guest::GuestTopology;
 
 /// What one reading said of one VM.
 #[derive(Debug, Default)]
 pub struct Reading<'a> {
     /// vCPUs that KVM holds, if the source tells.
     pub online_vcpus: Option<u32>,
-    /// Living threads with their roles.
-    threads: Vec<(&'a ThreadFact, Option<Role>)>,
-    /// How many of them sit in no cgroup of the VM's pod, by [`sum_index`].
+    /// Where the rest of what is shown goes.
+    room: Room,
+    /// Living threads.
+    threads: Vec<Thread>,
+    /// How many of them there are, by [`sum_index`].
+    counts: [u32; SUMS],
+    /// How many of them sit in no cgroup of the VM's pod, likewise.
     outside_pod: [u32; SUMS],
     /// How many of these are the VMM's own.
     own_outside_pod: u32,
@@ -37,19 +45,24 @@ pub struct Reading<'a> {
     /// How often its threads ran when a quota ran out.
     hits: PodSums,
     /// Throttling, if it is followed.
-    pub throttling: Option<&'a ThrottlingFacts>,
+    throttling: Option<&'a ThrottlingFacts>,
     vcpus: Vcpus<'a>,
+    /// CPU time of the threads that are shown alone.
+    workers: Vec<(Role, WorkerId, u64)>,
     /// Some thread has no run delay.
     wait_unknown: bool,
     guest_ns: u64,
     guest_known: bool,
     /// Topology and moves.
-    pub placement: VmPlacementFact,
+    placement: VmPlacementFact,
     /// Where the vCPUs ran was read.
-    pub residency_known: bool,
+    residency_known: bool,
     /// Its memory, if that was read.
-    pub memory: Option<&'a MemoryFact>,
+    memory: Option<&'a MemoryFact>,
 }
+
+/// Roles whose threads are shown one by one.
+const WORKERS: [Role; 3] = [Role::Vhost, Role::Virtiofsd, Role::Iothread];
 
 /// Where a thread sits.
 #[derive(Debug, Clone, Copy, Default)]
@@ -68,72 +81,39 @@ impl Seat {
         let both = member.place.as_ref().zip(cgroups.get(&cgroup));
         Self {
             cgroup: Some(cgroup),
-            is_outside_pod: both.is_some_and(|(place, fact)| !place.holds(&fact.path)),
+            is_outside_pod: both.is_some_and(|(place, fact)| !place.holds(fact)),
             level: member.level_of(cgroup, cgroups),
         }
     }
 }
 
-/// What all threads of one vCPU used.
-#[derive(Debug, Default)]
-struct VcpuSums<'a> {
-    times: Times,
-    guest_ns: u64,
-    living: Option<(&'a ThreadFact, &'a VcpuFact)>,
-    /// KVM's counters when a thread of it ended.
-    ended: Option<&'a VcpuStats>,
-    /// CPU time by pCPU up to the last move, ns, if it was read.
-    pcpus: BTreeMap<u32, u64>,
-}
-
-/// The vCPUs of a VM by their ids. They mostly come in order, and not as many as a tree
-/// is for.
-#[derive(Debug, Default)]
-struct Vcpus<'a>(Vec<(u32, VcpuSums<'a>)>);
-
-impl<'a> Vcpus<'a> {
-    fn of(&mut self, id: u32) -> &mut VcpuSums<'a> {
-        let at = self.at(id).unwrap_or_else(|at| {
-            self.0.insert(at, (id, VcpuSums::default()));
-            at
-        });
-        &mut self.0[at].1
-    }
-
-    fn get(&self, id: u32) -> Option<&VcpuSums<'a>> {
-        Some(&self.0[self.at(id).ok()?].1)
-    }
-
-    /// Where one is, or would be.
-    fn at(&self, id: u32) -> Result<usize, usize> {
-        self.0.binary_search_by_key(&id, |(id, _)| *id)
-    }
-}
-
-impl VcpuSums<'_> {
-    /// Adds what was used since the last move to the pCPU where it was.
-    fn settle_pcpus(&mut self) {
-        let Some((thread, vcpu)) = self.living else {
-            return;
-        };
-        if let (Some(pcpu), Some(placed_ns)) = (thread.pcpu, vcpu.placed_ns) {
-            let since_ns = thread.cpu_ns.saturating_sub(placed_ns);
-            let sum = self.pcpus.entry(pcpu).or_default();
-            *sum = sum.saturating_add(since_ns);
-        }
-    }
-}
-
 impl<'a> Reading<'a> {
-    /// Makes room for so many more living threads and vCPUs.
-    pub fn reserve(&mut self, threads: usize, vcpus: usize) {
-        self.threads.reserve(threads);
-        self.vcpus.0.reserve(vcpus);
+    /// Of the VM `vm`, which has `count` living threads and had
+    /// `vcpus` vCPUs.
+    pub fn of(vm: VmKey, facts: &'a Facts, mut room: Room, count: usize, vcpus: usize) -> Self {
+        Self {
+            threads: fitting(&mut room.threads, count),
+            room,
+            vcpus: Vcpus(Vec::with_capacity(vcpus)),
+            placement: facts.placements.get(&vm).copied().unwrap_or_default(),
+            residency_known: facts.residency.is_some(),
+            throttling: facts.throttling.as_ref(),
+            memory: facts.memory.get(&vm),
+            ..Self::default()
+        }
     }
 
     /// Adds a living thread.
     pub fn living(&mut self, thread: &'a ThreadFact, role: Option<Role>, seat: Seat) {
-        self.threads.push((thread, role));
+        self.threads.push(shown(thread, role));
+        self.counts[sum_index(role)] += 1;
+        if let Some(role) = role.filter(|role| WORKERS.contains(role)) {
+            let id = WorkerId {
+                start_ns: thread.start_ns,
+                tid: thread.tid,
+            };
+            self.workers.push((role, id, thread.cpu_ns));
+        }
         if seat.is_outside_pod {
             self.outside_pod[sum_index(role)] += 1;
             self.own_outside_pod += u32::from(matches!(thread.owner, Owner::Vm(_)));
@@ -238,15 +218,11 @@ impl<'a> Reading<'a> {
                         .count(),
                 ),
             },
-            threads: self
-                .threads
-                .iter()
-                .map(|(fact, role)| thread(fact, *role))
-                .collect(),
+            threads: self.threads,
             vcpus,
             workers,
-            quota: member.quota.clone(),
-            limits: member.limits.clone(),
+            quota: copied(self.room.quota, &member.quota),
+            limits: copied(self.room.limits, &member.limits),
             guest_nodes: member.identity.guest_nodes,
             moves,
             topology: None,
@@ -255,29 +231,24 @@ impl<'a> Reading<'a> {
         }
     }
 
-    fn roles(&self, ledger: &mut Ledger, outside: Option<[u32; SUMS]>) -> Vec<RoleUse> {
-        let mut threads = [0u32; SUMS];
-        for (_, role) in &self.threads {
-            threads[sum_index(*role)] += 1;
-        }
-        Role::ALL
-            .into_iter()
-            .filter_map(|role| {
-                let index = sum_index(Some(role));
-                let times = ledger.roles[index].read(self.own[index], self.pod[index]);
-                let there = threads[index] > 0 || times != Times::default();
-                there.then_some(RoleUse {
-                    role,
-                    threads: threads[index],
-                    cpu_ns: times.cpu_ns,
-                    wait_ns: (!self.wait_unknown).then_some(times.wait_ns),
-                    outside_pod: outside.map(|outside| outside[index]),
-                    throttle_hits: self.throttling.map(|_| {
-                        ledger.hits[index].read(self.hits.own[index], self.hits.pod[index])
-                    }),
-                })
+    fn roles(&mut self, ledger: &mut Ledger, outside: Option<[u32; SUMS]>) -> Vec<RoleUse> {
+        let mut shown = fitting(&mut self.room.roles, Role::ALL.len());
+        shown.extend(Role::ALL.into_iter().filter_map(|role| {
+            let index = sum_index(Some(role));
+            let times = ledger.roles[index].read(self.own[index], self.pod[index]);
+            let there = self.counts[index] > 0 || times != Times::default();
+            there.then_some(RoleUse {
+                role,
+                threads: self.counts[index],
+                cpu_ns: times.cpu_ns,
+                wait_ns: (!self.wait_unknown).then_some(times.wait_ns),
+                outside_pod: outside.map(|outside| outside[index]),
+                throttle_hits: self
+                    .throttling
+                    .map(|_| ledger.hits[index].read(self.hits.own[index], self.hits.pod[index])),
             })
-            .collect()
+        }));
+        shown
     }
 
     fn settle_vcpus(&mut self, ledger: &mut Ledger) -> Vec<Vcpu> {
@@ -303,34 +274,20 @@ impl<'a> Reading<'a> {
             topology: self.placement.guest,
             residency: self.residency_known,
         };
-        ledger
-            .vcpus
-            .iter()
-            .map(|(id, meter)| {
-                let living = self.vcpus.get(*id).and_then(|sums| sums.living);
-                vcpu(*id, meter, living, &known)
-            })
-            .collect()
+        let mut shown = fitting(&mut self.room.vcpus, ledger.vcpus.len());
+        shown.extend(ledger.vcpus.iter().map(|(id, meter)| {
+            let living = self.vcpus.get(*id).and_then(|sums| sums.living);
+            vcpus::shown(*id, meter, living, &known)
+        }));
+        shown
     }
 
-    fn workers(&self, ledger: &mut Ledger) -> Vec<Worker> {
+    fn workers(&mut self, ledger: &mut Ledger) -> Vec<Worker> {
         let mut workers = Vec::new();
-        for role in [Role::Vhost, Role::Virtiofsd, Role::Iothread] {
-            let mut living: Vec<(WorkerId, u64)> = self
-                .threads
-                .iter()
-                .filter(|(_, its)| *its == Some(role))
-                .map(|(fact, _)| {
-                    (
-                        WorkerId {
-                            start_ns: fact.start_ns,
-                            tid: fact.tid,
-                        },
-                        fact.cpu_ns,
-                    )
-                })
-                .collect();
-            living.sort_unstable();
+        self.workers.sort_unstable();
+        for role in WORKERS {
+            let of_role = self.workers.iter().filter(|(its, ..)| *its == role);
+            let living: Vec<_> = of_role.map(|(_, id, cpu_ns)| (*id, *cpu_ns)).collect();
             if !living.is_empty() || ledger.workers.contains_key(&role) {
                 ledger.workers(role, &living);
             }
@@ -367,7 +324,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-fn thread(fact: &ThreadFact, role: Option<Role>) -> Thread {
+fn shown(fact: &ThreadFact, role: Option<Role>) -> Thread {
     Thread {
         tid: fact.tid,
         role,
@@ -376,47 +333,6 @@ fn thread(fact: &ThreadFact, role: Option<Role>) -> Thread {
         wait_ns: fact.wait_ns,
         pcpu: fact.pcpu,
         affinity: fact.affinity.clone(),
-    }
-}
-
-/// What this reading tells of every vCPU of a VM.
-struct Known {
-    wait: bool,
-    guest_time: bool,
-    topology: Option<GuestTopology>,
-    residency: bool,
-}
-
-fn vcpu(
-    id: u32,
-    meter: &VcpuMeter,
-    living: Option<(&ThreadFact, &VcpuFact)>,
-    known: &Known,
-) -> Vcpu {
-    let thread = living.map(|(thread, _)| thread);
-    let stats = meter.stats.get();
-    Vcpu {
-        id,
-        index: living.and_then(|(_, vcpu)| vcpu.index),
-        tid: thread.map(|thread| thread.tid),
-        cpu_ns: meter.cpu.total(),
-        wait_ns: known.wait.then(|| meter.wait.total()),
-        guest_ns: (known.guest_time || meter.guest.total() > 0).then(|| meter.guest.total()),
-        halt_poll_ns: stats.map(StatsMeter::halt_poll),
-        halt_wait_ns: stats.and_then(StatsMeter::halt_wait_ns),
-        exits: stats.map(StatsMeter::exits),
-        pf_fixed: stats.map(|stats| stats.page_faults().0),
-        pf_taken: stats.and_then(|stats| stats.page_faults().1),
-        preempted: living.and_then(|(_, vcpu)| Some(vcpu.stats?.preempted)),
-        pcpu: thread.and_then(|thread| thread.pcpu),
-        affinity: thread.and_then(|thread| thread.affinity.clone()),
-        guest: known.topology.map(|guest| guest.place(id)),
-        host: None,
-        residency_ns: if known.residency {
-            meter.residency_ns()
-        } else {
-            BTreeMap::new()
-        },
     }
 }
 

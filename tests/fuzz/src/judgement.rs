@@ -79,7 +79,7 @@ impl Judge {
         for vm in self.fleet.strangers(facts) {
             self.fleet.admit(vm, &process, facts);
         }
-        let _ = self.fleet.watched(facts, |_| None);
+        self.fleet.follow(facts, |_| None);
         let (mut vms, _) = self.fleet.account(facts, self.now_ns);
         let bounds = |_: &Vm| window::Bounds::default();
         let date = |ns: u64| ns.to_string();

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashSet;
 
-use super::{Fleet, Kept, Member, vms_of};
+use super::{Fleet, Kept, Member};
 use crate::cgroup;
 use crate::facts::{Facts, ProcessFact, VmKey};
 use crate::place::Place;
@@ -48,7 +48,7 @@ impl Fleet {
             *member.name == *name && its_uid == uid
         });
         let (vm, member) = called_so?;
-        let has_ended = || member.ended_ns.is_some() || vms_of(facts).all(|alive| alive != *vm);
+        let has_ended = || member.ended_ns.is_some() || facts.alive().all(|alive| alive != *vm);
         has_ended().then_some(*vm)
     }
 

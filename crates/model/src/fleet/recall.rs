@@ -15,7 +15,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 
-use super::{Fleet, Member, by_id, vms_of};
+use super::{Fleet, Member, by_id};
 use crate::cgroup;
 use crate::facts::{CgroupId, Facts, VmKey};
 use crate::features::Features;
@@ -136,7 +136,7 @@ impl Fleet {
     /// Takes up what an agent before this one knew, at the first reading and before
     /// any VM is admitted.
     pub fn recall(&mut self, kept: Vec<(VmKey, Kept)>, facts: &Facts, now_ns: u64) {
-        let alive: FxHashSet<VmKey> = vms_of(facts).collect();
+        let alive: FxHashSet<VmKey> = facts.alive().collect();
         let (running, mut ended): (Vec<_>, Vec<_>) =
             kept.into_iter().partition(|(vm, _)| alive.contains(vm));
         self.recalled = running.into_iter().collect();

@@ -133,7 +133,7 @@ fn read(fleet: &mut Fleet, facts: &Facts, name: &str, now_ns: u64) -> (Vec<Vm>, 
     for vm in fleet.strangers(facts) {
         fleet.admit(vm, &qemu(name), facts);
     }
-    fleet.watched(facts, |_| None);
+    fleet.follow(facts, |_| None);
     fleet.account(facts, now_ns)
 }
 
@@ -226,9 +226,8 @@ fn the_pod_is_watched_wherever_the_vm_sits_in_it() {
     for vm in fleet.strangers(&facts) {
         fleet.admit(vm, &qemu("a"), &facts);
     }
-    let watched = fleet.watched(&facts, |_| None);
     assert_eq!(
-        watched,
+        fleet.watched(),
         FxHashSet::from_iter([WatchedCgroup {
             cgroup: POD,
             pod: POD
@@ -263,12 +262,12 @@ fn a_kata_overhead_cgroup_is_watched_for_its_pod() {
     for vm in fleet.strangers(&facts) {
         fleet.admit(vm, &qemu("sandbox"), &facts);
     }
-    let watched = fleet.watched(&facts, |path| {
+    fleet.follow(&facts, |path| {
         (path == format!("/kata_overhead/{id}")).then_some(CgroupId(50))
     });
     let expected = [(POD, POD), (CgroupId(50), POD)];
     let expected = expected.map(|(cgroup, pod)| WatchedCgroup { cgroup, pod });
-    assert_eq!(watched, FxHashSet::from_iter(expected));
+    assert_eq!(fleet.watched(), FxHashSet::from_iter(expected));
     let (vms, _) = fleet.account(&facts, 0);
     assert_eq!(
         (vms[0].cgroup_layout, vms[0].runtime),
@@ -284,6 +283,28 @@ fn a_kata_overhead_cgroup_is_watched_for_its_pod() {
         [(Role::Vcpu, Some(0)), (Role::Emulator, Some(2))],
         "what lies in the overhead cgroup is outside of the pod's"
     );
+}
+
+#[test]
+fn what_is_shown_is_the_same_in_the_room_of_another_reading() {
+    let large: Vec<_> = (0..64).map(|id| vcpu(vm(100), 101 + id, id, 7)).collect();
+    let small = vec![
+        vcpu(vm(100), 101, 0, 9),
+        thread(Owner::Vm(vm(100)), 100, "", 1),
+    ];
+    let (large, small) = (facts(large, vec![]), facts(small, vec![]));
+    let shown = |is_recycled: bool| {
+        let mut fleet = Fleet::new(0);
+        [&large, &small, &large].map(|facts| {
+            let (vms, _) = read(&mut fleet, facts, "a", 1);
+            let text = serde_json::to_string(&vms).expect("it is plain data");
+            if is_recycled {
+                fleet.recycle(vms);
+            }
+            text
+        })
+    };
+    assert_eq!(shown(true), shown(false));
 }
 
 #[test]

@@ -2,91 +2,120 @@
 
 use rustc_hash::FxHashMap;
 
-use super::Fleet;
-use crate::facts::{Facts, Owner, ThreadClass, ThreadFact, VmKey};
+use super::{Fleet, Member};
+use crate::facts::{
+    EndedVcpuFact, Facts, Owner, ResidencyFact, RetiredFact, ThreadClass, ThreadFact, VmKey,
+};
 use crate::place::Cgroups;
-use crate::reading::{Reading, Seat};
+use crate::reading::{Reading, Room, Seat};
 use crate::roles;
-use crate::snapshot::Role;
+use crate::snapshot::{Role, Vm};
+use crate::throttle::HitFact;
 use crate::vmm::Identity;
 
+/// What facts tell of one VM.
+enum Belonging<'a> {
+    /// Threads that follow each other.
+    Living(&'a [ThreadFact]),
+    Retired(&'a RetiredFact),
+    EndedVcpu(&'a EndedVcpuFact),
+    Hit(&'a HitFact),
+    Residency(&'a ResidencyFact),
+    /// vCPUs that KVM holds.
+    Online(u32),
+}
+
 impl Fleet {
-    /// Gives each thread, living or ended, to its VM.
-    pub(super) fn readings<'a>(
-        &self,
-        facts: &'a Facts,
-        cgroups: &Cgroups<'a>,
-    ) -> FxHashMap<VmKey, Reading<'a>> {
-        let pods = self.pods();
-        let vm_of = |owner: Owner| match owner {
-            Owner::Vm(vm) => Some(vm),
-            Owner::Pod(pod) => pods.get(&pod).copied(),
+    /// Settles `vms` in their order. All of one is read before anything of the next:
+    /// it is more than the caches hold.
+    pub(super) fn settle(
+        &mut self,
+        vms: &[VmKey],
+        facts: &Facts,
+        cgroups: &Cgroups<'_>,
+    ) -> Vec<Vm> {
+        let belongings = self.belongings(vms, facts);
+        let mut rest = belongings.as_slice();
+        let settle = |(index, vm): (usize, &VmKey)| {
+            let count = rest.partition_point(|(of, _)| *of == index);
+            let its;
+            (its, rest) = rest.split_at(count);
+            let member = self.vms.get_mut(vm)?;
+            let room = self.rooms.next().unwrap_or_default();
+            let reading = reading(*vm, member, its, facts, cgroups, room);
+            Some(reading.settle(*vm, member, cgroups))
         };
-        let mut readings: FxHashMap<VmKey, Reading<'a>> = self
-            .vms
-            .keys()
-            .map(|vm| {
-                let mut reading = Reading::default();
-                reading.placement = facts.placements.get(vm).copied().unwrap_or_default();
-                reading.residency_known = facts.residency.is_some();
-                reading.throttling = facts.throttling.as_ref();
-                reading.memory = facts.memory.get(vm);
-                (*vm, reading)
-            })
-            .collect();
-        for run in facts.runs() {
-            let Some(vm) = vm_of(run[0].owner) else {
-                continue;
-            };
-            let (Some(member), Some(reading)) = (self.vms.get(&vm), readings.get_mut(&vm)) else {
-                continue;
-            };
-            reading.reserve(run.len(), member.ledger.vcpus.len());
-            let mut seat = Seat::default();
-            for thread in run {
-                if seat.cgroup != Some(thread.cgroup) {
-                    seat = Seat::of(thread.cgroup, member, cgroups);
-                }
-                reading.living(thread, role_of_living(thread, &member.identity), seat);
-            }
-        }
-        for retired in &facts.retired {
-            if let Some(vm) = vm_of(retired.class.owner)
-                && let (Some(member), Some(reading)) = (self.vms.get(&vm), readings.get_mut(&vm))
-            {
-                let level = retired.class.cgroup;
-                let level = level.and_then(|cgroup| member.level_of(cgroup, cgroups));
-                reading.retired(
-                    retired,
-                    role_of_class(&retired.class, &member.identity),
-                    level,
-                );
-            }
-        }
-        for ended in &facts.ended_vcpus {
-            if let Some(reading) = readings.get_mut(&ended.vm) {
-                reading.ended_vcpu(ended);
-            }
-        }
-        for hit in facts.throttling.iter().flat_map(|seen| &seen.hits) {
-            if let Some(vm) = vm_of(hit.class.owner)
-                && let (Some(member), Some(reading)) = (self.vms.get(&vm), readings.get_mut(&vm))
-            {
-                reading.hit(hit, role_of_class(&hit.class, &member.identity));
-            }
-        }
-        for fact in facts.residency.iter().flatten() {
-            if let Some(reading) = readings.get_mut(&fact.vm) {
-                reading.residency(fact);
-            }
-        }
-        for vm in &facts.vms {
-            if let Some(reading) = readings.get_mut(&vm.vm) {
-                reading.online_vcpus = Some(vm.vcpus);
-            }
-        }
-        readings
+        vms.iter().enumerate().filter_map(settle).collect()
     }
+
+    /// What there is of `vms`, each with the place of its VM among them, in that order.
+    fn belongings<'a>(&self, vms: &[VmKey], facts: &'a Facts) -> Vec<(usize, Belonging<'a>)> {
+        let pods = self.pods();
+        let places: FxHashMap<VmKey, usize> = vms.iter().copied().zip(0..).collect();
+        let of_vm = |vm: VmKey| places.get(&vm).copied();
+        let of = |owner: Owner| match owner {
+            Owner::Vm(vm) => of_vm(vm),
+            Owner::Pod(pod) => of_vm(pods.get(&pod)?.1),
+        };
+        let living = facts
+            .runs()
+            .map(|run| (of(run[0].owner), Belonging::Living(run)));
+        let retired = facts.retired.iter();
+        let retired = retired.map(|fact| (of(fact.class.owner), Belonging::Retired(fact)));
+        let ended = facts.ended_vcpus.iter();
+        let ended = ended.map(|fact| (of_vm(fact.vm), Belonging::EndedVcpu(fact)));
+        let hits = facts.throttling.iter().flat_map(|seen| &seen.hits);
+        let hits = hits.map(|fact| (of(fact.class.owner), Belonging::Hit(fact)));
+        let residency = facts.residency.iter().flatten();
+        let residency = residency.map(|fact| (of_vm(fact.vm), Belonging::Residency(fact)));
+        let online = facts.vms.iter();
+        let online = online.map(|fact| (of_vm(fact.vm), Belonging::Online(fact.vcpus)));
+        let all = living.chain(retired).chain(ended).chain(hits);
+        let all = all.chain(residency).chain(online);
+        let mut belongings: Vec<_> = all.filter_map(|(of, one)| Some((of?, one))).collect();
+        belongings.sort_by_key(|(of, _)| *of);
+        belongings
+    }
+}
+
+fn reading<'a>(
+    vm: VmKey,
+    member: &Member,
+    belongings: &[(usize, Belonging<'a>)],
+    facts: &'a Facts,
+    cgroups: &Cgroups<'_>,
+    room: Room,
+) -> Reading<'a> {
+    let living = belongings.iter().map(|(_, one)| match one {
+        Belonging::Living(run) => run.len(),
+        _ => 0,
+    });
+    let mut reading = Reading::of(vm, facts, room, living.sum(), member.ledger.vcpus.len());
+    for (_, belonging) in belongings {
+        match belonging {
+            Belonging::Living(run) => {
+                let mut seat = Seat::default();
+                for thread in *run {
+                    if seat.cgroup != Some(thread.cgroup) {
+                        seat = Seat::of(thread.cgroup, member, cgroups);
+                    }
+                    reading.living(thread, role_of_living(thread, &member.identity), seat);
+                }
+            }
+            Belonging::Retired(fact) => {
+                let level = fact.class.cgroup;
+                let level = level.and_then(|cgroup| member.level_of(cgroup, cgroups));
+                reading.retired(fact, role_of_class(&fact.class, &member.identity), level);
+            }
+            Belonging::EndedVcpu(fact) => reading.ended_vcpu(fact),
+            Belonging::Hit(fact) => {
+                reading.hit(fact, role_of_class(&fact.class, &member.identity));
+            }
+            Belonging::Residency(fact) => reading.residency(fact),
+            Belonging::Online(vcpus) => reading.online_vcpus = Some(*vcpus),
+        }
+    }
+    reading
 }
 
 /// The role under which a living thread counts.

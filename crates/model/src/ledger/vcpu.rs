@@ -164,33 +164,35 @@ impl StatsMeter {
         })
     }
 
-    /// Time spent polling in a HLT.
-    pub fn halt_poll(&self) -> HaltPoll {
+    /// All of them, as last read.
+    pub fn shown(&self) -> Stats {
         let total = self.total();
-        HaltPoll {
-            success: total.poll_success,
-            fail: total.poll_fail,
+        Stats {
+            halt_poll_ns: HaltPoll {
+                success: total.poll_success,
+                fail: total.poll_fail,
+            },
+            halt_wait_ns: self.halt_wait_known.then_some(total.halt_wait),
+            exits: ExitCounts(total.exits),
+            pf_fixed: total.pf_fixed,
+            pf_taken: self.pf_taken_known.then_some(total.pf_taken),
         }
     }
+}
 
+/// KVM's counters of one vCPU, as they are shown.
+#[derive(Debug, Clone, Copy)]
+pub struct Stats {
+    /// Time spent polling in a HLT.
+    pub halt_poll_ns: HaltPoll,
     /// Time blocked in a HLT, ns.
-    pub fn halt_wait_ns(&self) -> Option<u64> {
-        self.halt_wait_known.then(|| self.total().halt_wait)
-    }
-
-    /// Page faults fixed, and taken.
-    pub fn page_faults(&self) -> (u64, Option<u64>) {
-        let total = self.total();
-        (
-            total.pf_fixed,
-            self.pf_taken_known.then_some(total.pf_taken),
-        )
-    }
-
+    pub halt_wait_ns: Option<u64>,
     /// Exits by class.
-    pub fn exits(&self) -> ExitCounts {
-        ExitCounts(self.total().exits)
-    }
+    pub exits: ExitCounts,
+    /// Page faults that KVM fixed.
+    pub pf_fixed: u64,
+    /// Page faults taken.
+    pub pf_taken: Option<u64>,
 }
 
 #[cfg(test)]
@@ -212,12 +214,13 @@ mod tests {
         };
         meter.read_stats(&stats(1, 50));
         meter.read_stats(&stats(2, 3));
-        let read = meter.stats.get().expect("was read");
-        assert_eq!((read.exits().other(), read.page_faults()), (53, (53, None)));
+        let read = meter.stats.get().expect("was read").shown();
+        assert_eq!((read.exits.other(), read.pf_fixed), (53, 53));
+        let unknown = (read.pf_taken, read.halt_wait_ns);
         assert_eq!(
-            read.halt_wait_ns(),
-            None,
-            "what the kernel does not tell stays unknown"
+            unknown,
+            (None, None),
+            "what the kernel does not tell stays so"
         );
     }
 }

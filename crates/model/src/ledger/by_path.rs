@@ -1,0 +1,83 @@
+//! The meters of cgroups, by their paths.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::quota::QuotaMeter;
+
+/// The few levels of one VM. A cgroup's path is mostly the very text that it was at the
+/// last reading, so that it need not be read.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(
+    into = "BTreeMap<Arc<str>, QuotaMeter>",
+    from = "BTreeMap<Arc<str>, QuotaMeter>"
+)]
+pub struct ByPath(Vec<(Arc<str>, QuotaMeter)>);
+
+impl ByPath {
+    /// The meter of the cgroup at `path`, made if there was none.
+    pub fn of(&mut self, path: &Arc<str>) -> &mut QuotaMeter {
+        let at = self.at(path).unwrap_or_else(|| {
+            self.0.push((Arc::clone(path), QuotaMeter::default()));
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
+    }
+
+    /// The meter of the cgroup at `path`.
+    pub fn get(&self, path: &Arc<str>) -> Option<&QuotaMeter> {
+        Some(&self.0[self.at(path)?].1)
+    }
+
+    /// All meters.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut QuotaMeter> {
+        self.0.iter_mut().map(|(_, meter)| meter)
+    }
+
+    /// Drops the meters that are not to be kept.
+    pub fn retain(&mut self, is_kept: impl Fn(&QuotaMeter) -> bool) {
+        self.0.retain(|(_, meter)| is_kept(meter));
+    }
+
+    fn at(&self, path: &Arc<str>) -> Option<usize> {
+        let mut known = self.0.iter().map(|(path, _)| path);
+        let same = known.clone().position(|one| Arc::ptr_eq(one, path));
+        same.or_else(|| known.position(|one| one == path))
+    }
+}
+
+impl From<ByPath> for BTreeMap<Arc<str>, QuotaMeter> {
+    fn from(meters: ByPath) -> Self {
+        meters.0.into_iter().collect()
+    }
+}
+
+impl From<BTreeMap<Arc<str>, QuotaMeter>> for ByPath {
+    fn from(meters: BTreeMap<Arc<str>, QuotaMeter>) -> Self {
+        Self(meters.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::ByPath;
+    use crate::facts::CgroupId;
+
+    #[test]
+    fn a_path_told_anew_is_the_same_path() {
+        let mut meters = ByPath::default();
+        for path in ["/a", "/a/b"].map(Arc::from) {
+            meters.of(&path);
+        }
+        assert!(meters.get(&"/a/b".into()).is_some());
+        assert!(meters.get(&"/b".into()).is_none());
+        meters.of(&"/a".into());
+        assert_eq!(meters.values_mut().count(), 2);
+        meters.retain(|meter| meter.cgroup() == Some(CgroupId(1)));
+        assert_eq!(meters.values_mut().count(), 0);
+    }
+}
