@@ -105,6 +105,7 @@ enum Command {
 /// Runs the program with the arguments and environment of the process.
 pub fn main() -> ExitCode {
     process::started();
+    process::keep_to_small_pages();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if wants_to_know(error.kind()) => {
