@@ -72,8 +72,8 @@ struct control {
 	__u32 epoch;
 	/* How many cgroups are watched. */
 	__u32 watched;
-	/* A pass over open files was since the last whole pass: it may have found vCPUs
-	 * that this one marks. */
+	/* A pass over open files was just before: it may have found vCPUs that this one
+	 * marks. */
 	__u32 after_files;
 	__u32 pad;
 };
@@ -323,8 +323,8 @@ struct retired {
 enum drop_reason {
 	/* A thread ended and `retired` had no room, not even for its owner. */
 	DROP_RETIRED_FULL = 0,
-	/* A thread's mark could not be made: what it used after it began to
-	 * exit is not counted. */
+	/* A thread's mark could not be made: a vCPU is then one of the emulator's threads,
+	 * and one that exits is missing until it is freed. */
 	DROP_MARK_FULL = 1,
 	/* A VM could not be remembered: its other threads are not found. */
 	DROP_VM_FULL = 2,

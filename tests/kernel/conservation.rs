@@ -63,6 +63,46 @@ fn the_roles_are_what_the_pods_cgroup_used() {
     );
 }
 
+/// A process had exited before there was an agent, and is reaped later: it is told while
+/// it is a zombie, and not lost when it is none any more.
+#[test]
+fn a_process_that_exited_unseen_is_counted_when_it_is_freed() {
+    if !reader::ready("exited_unseen") || !need::all("exited_unseen", [need::cpu_cgroup()]) {
+        return;
+    }
+    let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
+    let (main, side) = (pod.child(&"ab".repeat(32)), pod.child(&"cd".repeat(32)));
+    let guest = Minivm::start_launch(Minivm::launch().args(["--vcpus", "1"]).cgroup(&main));
+    let burn = || {
+        let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        let burn = Launch::new("sh").args(["-c", script]).cgroup(&side).spawn();
+        while !has_exited(burn.id()) {
+            sleep(Duration::from_millis(20));
+        }
+        burn
+    };
+    let mut unseen = burn();
+    let mut collector = reader::collector();
+    let first = collector.collect();
+    unseen.wait().expect("it is reaped");
+    burn().wait().expect("it is reaped");
+    // Until the kernel has let go of both.
+    sleep(Duration::from_millis(500));
+    let last = collector.collect();
+
+    let [first, last] = [&first, &last].map(|one| cpu_ns(vm(one, guest.pid()), Role::Helper));
+    println!("{first} ns, then {last} ns");
+    assert!(first > 100 * MS, "it is told while it is a zombie");
+    assert_close("both", last, side.usage_ns(), 20 * MS);
+}
+
+/// Whether a process is a zombie (`proc_pid_stat(5)`).
+fn has_exited(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("nobody reaps it");
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| rest.starts_with('Z'))
+}
+
 /// Quota and throttling of every level are those of the cgroup's files.
 #[test]
 fn quota_and_throttling_are_those_of_the_files() {

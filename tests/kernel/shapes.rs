@@ -1,5 +1,8 @@
 //! VMs of every shape: growing, paused, halted, large, many.
 
+use std::thread::sleep;
+use std::time::Duration;
+
 use virtlens_model::snapshot::Role;
 use virtlens_tests::{Minivm, Qemu, need};
 
@@ -25,7 +28,7 @@ fn a_vcpu_can_come_and_go_and_come_back() {
     assert_eq!(with.vcpus[2].tid, Some(plugged.tid.unsigned_abs()));
 
     let used = guest.unplug(2);
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    sleep(Duration::from_millis(300));
     let snapshot = collector.collect();
     let without = vm(&snapshot, guest.pid());
     assert_eq!(
@@ -61,6 +64,29 @@ fn a_vm_that_never_ran_is_found() {
         assert_eq!(vm.vcpu_count.online, Some(vcpus), "{vm:?}");
         assert!(vm.threads.len() >= vcpus as usize, "its threads are read");
     }
+}
+
+/// What it has used is a vCPU's from the first reading on, which would else be the
+/// emulator's for good.
+#[test]
+fn a_vcpu_that_is_in_user_space_as_its_vm_is_met_is_one() {
+    if !reader::ready("met_in_user_space") {
+        return;
+    }
+    // It has looked through the open files before there is the VM.
+    let mut collector = reader::collector();
+    let mut guest = Minivm::start(["--vcpus", "2", "--start", "spin"]);
+    sleep(Duration::from_millis(300));
+    guest.command("pause 1");
+    let snapshot = collector.collect();
+    let met = vm(&snapshot, guest.pid());
+    assert_eq!(threads(met, Role::Vcpu), 2);
+    let used_ns: Vec<_> = met.vcpus.iter().map(|vcpu| vcpu.cpu_ns).collect();
+    assert!(
+        cpu_ns(met, Role::Vcpu) >= used_ns.iter().sum(),
+        "{used_ns:?}"
+    );
+    assert!(cpu_ns(met, Role::Emulator) < used_ns[1], "{used_ns:?}");
 }
 
 #[test]

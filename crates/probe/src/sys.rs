@@ -42,13 +42,14 @@ const TRACING: u32 = 26;
 const TRACE_FENTRY: u32 = 24;
 const TRACE_ITER: u32 = 28;
 
-/// What a program has cost (`struct bpf_prog_info`, its end as of v5.1).
+/// What a program has cost (`struct bpf_prog_info`, its end as of v5.12).
 #[repr(C)]
 #[derive(Default)]
 struct ProgInfo {
     before: [u64; 24],
     run_time_ns: u64,
     run_cnt: u64,
+    recursion_misses: u64,
 }
 
 #[repr(C)]
@@ -174,6 +175,13 @@ pub(crate) fn program_cost(program: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     let mut cost = ProgInfo::default();
     info(program, &mut cost)?;
     Ok((cost.run_cnt, cost.run_time_ns))
+}
+
+/// How often a program was left out since it was interrupted on the same CPU
+/// (`recursion_misses`, v5.12: 9ed9e9ba2337); 0 where the kernel does not tell.
+pub(crate) fn program_misses(program: BorrowedFd<'_>) -> u64 {
+    let mut cost = ProgInfo::default();
+    info(program, &mut cost).map_or(0, |()| cost.recursion_misses)
 }
 
 /// Whether the kernel takes a program at the entry of the function with this id in its

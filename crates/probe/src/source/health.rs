@@ -5,6 +5,7 @@ use virtlens_model::snapshot::{Dropped, MapFill, ProgramCost};
 use zerocopy::IntoBytes;
 
 use super::TaskPass;
+use super::hooks::Hook;
 use crate::maps::MARKS;
 use crate::sys;
 
@@ -49,8 +50,20 @@ impl TaskPass {
                     reason: "map_layout",
                     count: self.dropped_maps,
                 },
+                Dropped {
+                    reason: "interrupted",
+                    count: self.missed(),
+                },
             ])
             .collect()
+    }
+
+    /// How often a program was left out as it was interrupted. What `on_exit` misses
+    /// `on_free` makes up for.
+    fn missed(&self) -> u64 {
+        let hooks = self.hooks.iter().chain(&self.memory_hooks);
+        let lossy = hooks.filter(|hook| hook.name != "on_exit");
+        lossy.map(Hook::misses).sum()
     }
 
     /// The maps that can fill up, and how full they are. `walls` has as much room as

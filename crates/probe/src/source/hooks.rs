@@ -70,4 +70,9 @@ impl Hook {
     pub(super) fn cost(&self) -> io::Result<(u64, u64)> {
         sys::program_cost(self.program.as_fd())
     }
+
+    /// How often it was left out.
+    pub(super) fn misses(&self) -> u64 {
+        sys::program_misses(self.program.as_fd())
+    }
 }

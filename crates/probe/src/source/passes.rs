@@ -66,7 +66,9 @@ impl TaskPass {
             .inspect_err(|_| self.file_pass_errors += 1)
     }
 
-    /// A pass, and again while it shows VMs that were not known.
+    /// A pass, and again while it shows VMs that were not known. Of those it also looks
+    /// for vCPUs that are in user space just now: what such a thread has used would be
+    /// the emulator's, and no counter falls.
     pub(super) fn pass_over_all(&mut self) -> Result<Facts, Error> {
         let mut facts = self.pass()?;
         for _ in 1..REPEATS {
@@ -74,8 +76,13 @@ impl TaskPass {
                 break;
             }
             self.known.extend(facts.alive());
+            if self.control.after_files == 0 {
+                // It is counted; the next one may find them.
+                self.find_paused().ok();
+            }
             facts = self.pass()?;
         }
+        self.control.after_files = 0;
         Ok(facts)
     }
 
@@ -106,7 +113,6 @@ impl TaskPass {
                 }
             };
             if is_whole {
-                self.control.after_files = 0;
                 return Ok(self.decoder.end());
             }
         }
