@@ -94,6 +94,9 @@ fn scheduling(table: &mut Table) {
         }
         None => table.miss(what, one_cpu),
     }
+    if let Some(empty) = scheduling::migration_with_an_empty_program() {
+        table.tell_added("… beside it, by a program there that does nothing", &empty);
+    }
     let what = "added to a migration of a vCPU, ns";
     if let Err(missing) = need::kvm() {
         table.miss(what, &missing.cause);

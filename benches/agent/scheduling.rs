@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use libbpf_rs::{ObjectBuilder, OpenObject};
 use virtlens::collect::Collector;
 use virtlens_probe::facts::KernelFacts;
 use virtlens_probe::loader::Loader;
@@ -16,6 +17,7 @@ use virtlens_probe::trace::Tracer;
 use virtlens_tests::Minivm;
 use virtlens_tests::process::set_affinity;
 
+use crate::bpf;
 use crate::clock;
 use crate::stats::{Compared, Spread, compare, real};
 
@@ -59,7 +61,11 @@ pub(crate) fn tracer(tids: &[u32]) -> Tracer {
 /// moved from one busy CPU to the other. So no CPU has to be woken up or
 /// stopped for it, which takes twenty times as long and scatters by more than
 /// what is looked for. `None` on a host of one CPU.
-pub(crate) fn migration(agent: impl FnMut() -> Collector) -> Option<Migration> {
+pub(crate) fn migration(mut agent: impl FnMut() -> Collector) -> Option<Migration> {
+    of_a_spinning_thread(|tid| moved_and_hook(tid, &mut agent))
+}
+
+fn of_a_spinning_thread<T>(measure: impl FnOnce(i32) -> T) -> Option<T> {
     has_two_cpus().then(|| {
         let is_over = AtomicBool::new(false);
         let (tell, told) = mpsc::sync_channel(1);
@@ -71,18 +77,35 @@ pub(crate) fn migration(agent: impl FnMut() -> Collector) -> Option<Migration> {
                     spin_loop();
                 }
             });
-            let compared = moved(told.recv().expect("it tells its id"), agent);
+            let measured = measure(told.recv().expect("it tells its id"));
             is_over.store(true, Ordering::Relaxed);
-            compared
+            measured
+        })
+    })
+}
+
+/// The same with a program at each migration that does nothing, in place of the agent:
+/// less than this none can add.
+pub(crate) fn migration_with_an_empty_program() -> Option<Compared> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("agent/empty.bpf.c");
+    let object = ObjectBuilder::default()
+        .open_memory(&bpf::compile(&source))
+        .and_then(OpenObject::load)
+        .expect("the kernel takes it");
+    of_a_spinning_thread(|tid| {
+        moved(tid, || {
+            let mut programs = object.progs_mut();
+            let program = programs.next().expect("it has one");
+            program.attach().expect("it can be attached")
         })
     })
 }
 
 /// The same of a vCPU that spins, which the agent follows.
-pub(crate) fn vcpu_migration(agent: impl FnMut() -> Collector) -> Option<Migration> {
+pub(crate) fn vcpu_migration(mut agent: impl FnMut() -> Collector) -> Option<Migration> {
     has_two_cpus().then(|| {
         let vm = Minivm::start(["--vcpus", "1", "--start", "spin"]);
-        moved(vm.ready.vcpus[0].tid, agent)
+        moved_and_hook(vm.ready.vcpus[0].tid, &mut agent)
     })
 }
 
@@ -90,7 +113,23 @@ fn has_two_cpus() -> bool {
     thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1)
 }
 
-fn moved(tid: i32, mut agent: impl FnMut() -> Collector) -> Migration {
+fn moved_and_hook(tid: i32, agent: &mut impl FnMut() -> Collector) -> Migration {
+    let compared = moved(tid, &mut *agent);
+    let hook_ns = to_and_fro(tid, |carry| hook_ns(&mut agent(), carry));
+    Migration { compared, hook_ns }
+}
+
+fn moved<A>(tid: i32, mut agent: impl FnMut() -> A) -> Compared {
+    to_and_fro(tid, |carry| {
+        compare(|with| {
+            let _agent = with.then(&mut agent);
+            carry()
+        })
+    })
+}
+
+/// Gives `measure` what moves a thread between two busy CPUs.
+fn to_and_fro<T>(tid: i32, measure: impl FnOnce(&dyn Fn() -> f64) -> T) -> T {
     wait_for_turn(tid);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -99,13 +138,9 @@ fn moved(tid: i32, mut agent: impl FnMut() -> Collector) -> Migration {
             let mover = scope.spawn(move || carry(tid));
             mover.join().expect("a thread may be moved")
         };
-        let compared = compare(|with| {
-            let _agent = with.then(&mut agent);
-            carry()
-        });
-        let hook_ns = hook_ns(&mut agent(), carry);
+        let measured = measure(&carry);
         is_over.store(true, Ordering::Relaxed);
-        Migration { compared, hook_ns }
+        measured
     })
 }
 
