@@ -31,6 +31,10 @@ struct config {
 	__u32 task_storage;
 	/* A pass walks by itself, and tells in map `stream`. */
 	__u32 walks;
+	/* Each thread in `retired` that is not freed yet has its mark: one without is not in
+	 * there. Not so where other programs kept their marks elsewhere. */
+	__u32 marks_all;
+	__u32 pad;
 	/* Which programs these are: they count while the map `active` says so. */
 	__u64 programs;
 };

@@ -105,16 +105,18 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	if (!mark)
 		mark = make_mark(task, &owner);
 	/* What cannot be marked is left to on_free, too. */
-	if (!mark || mark->is_retired)
+	if (mark ? mark->is_retired : cfg.marks_all)
 		return 0;
 	read_times(task, &times);
 	level = find_level(task_cgroup(task));
-	charge_pcpu(task, mark);
-	keep_counters(task, mark);
-	mark->retired = times;
-	mark->retired_level = level;
-	mark->is_retired = 1;
-	retire(task, &owner, mark->vcpu_id, level, &times);
+	if (mark) {
+		charge_pcpu(task, mark);
+		keep_counters(task, mark);
+		mark->retired = times;
+		mark->retired_level = level;
+		mark->is_retired = 1;
+	}
+	retire(task, &owner, mark ? mark->vcpu_id : ~0U, level, &times);
 	return 0;
 }
 
@@ -127,7 +129,8 @@ int BPF_PROG(on_free, struct task_struct *task)
 	struct owner owner = {};
 	__u64 level;
 
-	if (!control || !is_active() || !owner_of(task, mark, control, NULL, &owner))
+	if (!control || !is_active() || ((!mark || !mark->is_retired) && !cfg.marks_all) ||
+	    !owner_of(task, mark, control, NULL, &owner))
 		return 0;
 	read_times(task, &times);
 	if (mark && mark->is_retired) {

@@ -88,6 +88,8 @@ mirror! {
         mask_words: u32,
         task_storage: u32,
         walks: u32,
+        marks_all: u32,
+        pad: u32,
         programs: u64,
     }
     /// `struct walk`: where a pass that walks by itself goes on.

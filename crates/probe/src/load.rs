@@ -10,6 +10,7 @@ use virtlens_abi as abi;
 use zerocopy::IntoBytes;
 
 use crate::loader::{Loader, Wanted};
+use crate::maps::MARKS;
 use crate::object::{Compiled, MapDefinition, Program, fingerprint};
 use crate::pins::Pins;
 use crate::plan::{Feature, Plan};
@@ -96,6 +97,8 @@ fn load_object(
         mask_words: u32::try_from(plan.mask_words).unwrap_or(0),
         task_storage: plan.task_storage.into(),
         walks: plan.walks.into(),
+        marks_all: marks_all(plan, pinned).into(),
+        pad: 0,
         programs: 0,
     };
     config.programs = fingerprint(&[OBJECT, config.as_bytes()].concat());
@@ -122,15 +125,26 @@ const RESIDENCY: &str = "residency";
 /// What a walk tells in: nobody needs it later.
 pub(crate) const STREAM: &str = "stream";
 
+/// The map of marks that is used, and the one that is not.
+fn marks(plan: &Plan) -> (&'static str, &'static str) {
+    if plan.task_storage {
+        ("marks", MARKS)
+    } else {
+        (MARKS, "marks")
+    }
+}
+
 /// Of the two maps of marks the one that is not used, and what no pass tells in.
 fn unused(plan: &Plan) -> Vec<&'static str> {
-    let marks = if plan.task_storage {
-        "marks_hash"
-    } else {
-        "marks"
-    };
+    let (_, marks) = marks(plan);
     let stream = (!plan.walks).then_some(STREAM);
     std::iter::once(marks).chain(stream).collect()
+}
+
+/// Whether what has retired into a map that is taken over was marked in one that is.
+fn marks_all(plan: &Plan, pinned: &BTreeMap<String, PathBuf>) -> bool {
+    let (marks, _) = marks(plan);
+    pinned.contains_key(marks) || !pinned.contains_key("retired")
 }
 
 /// The map as it is to be here.
