@@ -350,7 +350,10 @@ enum drop_reason {
 	DROP_DISCARDS_AT_ONCE = 9,
 	/* What KVM had counted of a vCPU that ended found no room in `ended_vcpus`. */
 	DROP_ENDED_VCPUS_FULL = 10,
-	DROP_REASONS = 11,
+	/* A vCPU's thread exited while the program for it was interrupted: what KVM had
+	 * counted since it was last told is lost. */
+	DROP_ENDED_VCPUS_MISSED = 11,
+	DROP_REASONS = 12,
 };
 
 /* Key of map `book`: a page of what the agent keeps of a VM for the next one. */

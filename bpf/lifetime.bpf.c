@@ -125,15 +125,17 @@ int BPF_PROG(on_free, struct task_struct *task)
 {
 	struct control *control = get_control();
 	struct mark *mark = mark_of(task);
+	bool is_retired = mark && mark->is_retired;
 	struct retired times = {};
 	struct owner owner = {};
 	__u64 level;
 
-	if (!control || !is_active() || ((!mark || !mark->is_retired) && !cfg.marks_all) ||
-	    !owner_of(task, mark, control, NULL, &owner))
+	if (!control || !is_active() || (!is_retired && !cfg.marks_all))
+		return 0;
+	if (!owner_of(task, mark, control, NULL, &owner))
 		return 0;
 	read_times(task, &times);
-	if (mark && mark->is_retired) {
+	if (is_retired) {
 		times.run_ns -= mark->retired.run_ns;
 		times.wait_ns -= mark->retired.wait_ns;
 		times.guest_ns -= mark->retired.guest_ns;
@@ -144,6 +146,9 @@ int BPF_PROG(on_free, struct task_struct *task)
 	}
 	if (mark)
 		charge_pcpu(task, mark);
+	/* By now KVM may have given back what it counted in. */
+	if (mark && mark->vcpu && !is_retired)
+		count_drop(DROP_ENDED_VCPUS_MISSED);
 	if (times.threads || times.run_ns || times.wait_ns)
 		retire(task, &owner, mark ? mark->vcpu_id : ~0U, level, &times);
 	forget_mark(task);

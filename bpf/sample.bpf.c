@@ -358,7 +358,7 @@ int sample_tasks(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* The pass over open files, at start and now and then: VMs whose vCPUs are in
+/* The pass over open files, at start, when a VM is met and now and then: VMs whose vCPUs are in
  * user space, or were never run. Users cannot name anonymous inodes, so the
  * name with the file system's magic is proof (kvm_main.c: create_vcpu_fd). */
 SEC("iter/task_file")

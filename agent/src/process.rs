@@ -33,7 +33,7 @@ pub fn started() {
 /// 4 KiB that are used. Where the kernel refuses it, the agent is larger and as right.
 pub fn keep_to_small_pages() {
     // prctl(2), since Linux 3.15.
-    let _is_larger = rustix::thread::disable_transparent_huge_pages(true);
+    rustix::thread::disable_transparent_huge_pages(true).ok();
 }
 
 /// What the agent says of itself after a collection that took `collection_ns`.

@@ -3,9 +3,20 @@
 use std::path::Path;
 use std::process::Command;
 
+use libbpf_rs::{Object, ObjectBuilder, OpenObject};
+
+/// Loads a BPF source of this folder. Panics where the kernel refuses it.
+pub(crate) fn load(source: &str) -> Object {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("agent");
+    ObjectBuilder::default()
+        .open_memory(&compile(&folder.join(source)))
+        .and_then(OpenObject::load)
+        .expect("the kernel takes it")
+}
+
 /// Compiles a BPF source against the kernel types of `bpf/`; what
 /// comes out is an object file. Panics where clang is missing or refuses it.
-pub(crate) fn compile(source: &Path) -> Vec<u8> {
+fn compile(source: &Path) -> Vec<u8> {
     let folder = tempfile::tempdir().expect("there is room for a folder");
     let object = folder.path().join("oracle.bpf.o");
     let status = Command::new("clang")

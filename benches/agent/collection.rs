@@ -1,14 +1,13 @@
 //! What one collection costs, by the clock of the thread that does it.
 
 use std::io::{Read as _, Write as _};
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use libbpf_rs::{Iter, MapCore as _, MapFlags, ObjectBuilder, OpenObject};
+use libbpf_rs::{Iter, MapCore as _, MapFlags};
 use virtlens::collect::{Collector, Options};
 use virtlens_export::{Format, Reading, encode};
 use virtlens_model::snapshot::Snapshot;
@@ -139,11 +138,7 @@ pub(crate) fn cost(collector: &mut Collector) -> Cost {
 /// An iterator over the same tasks that only counts them: below this no pass goes that
 /// does not walk by itself, ms CPU.
 pub(crate) fn iterator_ms() -> Spread {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("agent/iterator.bpf.c");
-    let object = ObjectBuilder::default()
-        .open_memory(&bpf::compile(&source))
-        .and_then(OpenObject::load)
-        .expect("the kernel takes it");
+    let object = bpf::load("iterator.bpf.c");
     let mut programs = object.progs_mut();
     let program = programs.next().expect("it has one");
     let link = program.attach().expect("an iterator can be attached");

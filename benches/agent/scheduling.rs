@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use libbpf_rs::{ObjectBuilder, OpenObject};
 use virtlens::collect::Collector;
 use virtlens_probe::facts::KernelFacts;
 use virtlens_probe::loader::Loader;
@@ -87,11 +86,7 @@ fn of_a_spinning_thread<T>(measure: impl FnOnce(i32) -> T) -> Option<T> {
 /// The same with a program at each migration that does nothing, in place of the agent:
 /// less than this none can add.
 pub(crate) fn migration_with_an_empty_program() -> Option<Compared> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("agent/empty.bpf.c");
-    let object = ObjectBuilder::default()
-        .open_memory(&bpf::compile(&source))
-        .and_then(OpenObject::load)
-        .expect("the kernel takes it");
+    let object = bpf::load("empty.bpf.c");
     of_a_spinning_thread(|tid| {
         moved(tid, || {
             let mut programs = object.progs_mut();

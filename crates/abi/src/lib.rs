@@ -335,6 +335,8 @@ enumerators! {
     DROP_DISCARDS_AT_ONCE = 9,
     /// What KVM had counted of a vCPU is lost.
     DROP_ENDED_VCPUS_FULL = 10,
+    /// What KVM had counted of a vCPU that exited unseen is lost.
+    DROP_ENDED_VCPUS_MISSED = 11,
     /// How many reasons there are.
-    DROP_REASONS = 11,
+    DROP_REASONS = 12,
 }

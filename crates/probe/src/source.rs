@@ -72,6 +72,8 @@ pub struct TaskPass {
     by_fds: Vec<VmFact>,
     /// Passes over open files that failed.
     file_pass_errors: u64,
+    /// How often programs were left out that are attached no more.
+    missed_before: u64,
 }
 
 impl TaskPass {
@@ -175,6 +177,7 @@ impl TaskPass {
             known: FxHashSet::default(),
             by_fds: Vec::new(),
             file_pass_errors: 0,
+            missed_before: 0,
         })
     }
 
@@ -331,6 +334,7 @@ impl TaskPass {
         match hooks {
             Ok(hooks) => self.memory_hooks.extend(hooks),
             Err(cause) => {
+                self.missed_before += health::missed(&self.memory_hooks);
                 self.memory_hooks.clear();
                 self.plan = not_attached(&self.plan, Feature::Memory, &cause);
             }

@@ -42,14 +42,18 @@ const TRACING: u32 = 26;
 const TRACE_FENTRY: u32 = 24;
 const TRACE_ITER: u32 = 28;
 
-/// What a program has cost (`struct bpf_prog_info`, its end as of v5.12).
+/// What the kernel counts of a program (`struct bpf_prog_info`, its end as of v5.12).
 #[repr(C)]
 #[derive(Default)]
-struct ProgInfo {
+pub(crate) struct ProgramRuns {
     before: [u64; 24],
-    run_time_ns: u64,
-    run_cnt: u64,
-    recursion_misses: u64,
+    /// How long it ran, ns: kept only while `kernel.bpf_stats_enabled` is 1.
+    pub(crate) run_ns: u64,
+    /// How often, likewise.
+    pub(crate) runs: u64,
+    /// How often it was left out, since it was interrupted on the same CPU: 9ed9e9ba2337
+    /// ("bpf: Count the number of times recursion was prevented", v5.12).
+    pub(crate) misses: u64,
 }
 
 #[repr(C)]
@@ -166,22 +170,14 @@ fn info<I>(fd: BorrowedFd<'_>, told: &mut I) -> io::Result<()> {
     bpf(Command::ObjInfo, &mut attributes).map(drop)
 }
 
-/// How often a program ran and for how long, ns: kept by the kernel only
-/// while `kernel.bpf_stats_enabled` is 1.
+/// How often a program ran, for how long, and how often it was left out.
 ///
 /// # Errors
 /// What the kernel said.
-pub(crate) fn program_cost(program: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
-    let mut cost = ProgInfo::default();
-    info(program, &mut cost)?;
-    Ok((cost.run_cnt, cost.run_time_ns))
-}
-
-/// How often a program was left out since it was interrupted on the same CPU
-/// (`recursion_misses`, v5.12: 9ed9e9ba2337); 0 where the kernel does not tell.
-pub(crate) fn program_misses(program: BorrowedFd<'_>) -> u64 {
-    let mut cost = ProgInfo::default();
-    info(program, &mut cost).map_or(0, |()| cost.recursion_misses)
+pub(crate) fn program_runs(program: BorrowedFd<'_>) -> io::Result<ProgramRuns> {
+    let mut runs = ProgramRuns::default();
+    info(program, &mut runs)?;
+    Ok(runs)
 }
 
 /// Whether the kernel takes a program at the entry of the function with this id in its

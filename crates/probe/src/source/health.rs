@@ -22,7 +22,18 @@ const DROP_REASONS: [&str; abi::DROP_REASONS as usize] = [
     "memslots",
     "discards_at_once",
     "ended_vcpus_full",
+    "ended_vcpus_missed",
 ];
+
+/// How often programs were left out as they were interrupted. What `on_exit` misses
+/// `on_free` makes up for.
+pub(super) fn missed(hooks: &[Hook]) -> u64 {
+    hooks
+        .iter()
+        .filter(|hook| hook.name != "on_exit")
+        .filter_map(|hook| Some(hook.runs().ok()?.misses))
+        .sum()
+}
 
 impl TaskPass {
     /// What was lost in the kernel since the programs were loaded.
@@ -52,18 +63,10 @@ impl TaskPass {
                 },
                 Dropped {
                     reason: "interrupted",
-                    count: self.missed(),
+                    count: self.missed_before + missed(&self.hooks) + missed(&self.memory_hooks),
                 },
             ])
             .collect()
-    }
-
-    /// How often a program was left out as it was interrupted. What `on_exit` misses
-    /// `on_free` makes up for.
-    fn missed(&self) -> u64 {
-        let hooks = self.hooks.iter().chain(&self.memory_hooks);
-        let lossy = hooks.filter(|hook| hook.name != "on_exit");
-        lossy.map(Hook::misses).sum()
     }
 
     /// The maps that can fill up, and how full they are. `walls` has as much room as
@@ -95,14 +98,14 @@ impl TaskPass {
         loaded
             .filter_map(|name| {
                 let mut hooks = self.hooks.iter().chain(&self.memory_hooks);
-                let (runs, run_ns) = match hooks.find(|hook| hook.name == name) {
-                    Some(hook) => hook.cost().ok()?,
-                    None => sys::program_cost(self.programs.get(name)?).ok()?,
+                let counted = match hooks.find(|hook| hook.name == name) {
+                    Some(hook) => hook.runs().ok()?,
+                    None => sys::program_runs(self.programs.get(name)?).ok()?,
                 };
                 Some(ProgramCost {
                     program: name,
-                    runs,
-                    run_ns,
+                    runs: counted.runs,
+                    run_ns: counted.run_ns,
                 })
             })
             .collect()

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use crate::load::{Programs, not_pinned};
 use crate::pins::Pins;
+use crate::sys::ProgramRuns;
 use crate::{Error, sys};
 
 /// An attached program.
@@ -66,13 +67,8 @@ impl Hook {
         })
     }
 
-    /// How often it ran and for how long, ns.
-    pub(super) fn cost(&self) -> io::Result<(u64, u64)> {
-        sys::program_cost(self.program.as_fd())
-    }
-
-    /// How often it was left out.
-    pub(super) fn misses(&self) -> u64 {
-        sys::program_misses(self.program.as_fd())
+    /// How often it ran, and was left out.
+    pub(super) fn runs(&self) -> io::Result<ProgramRuns> {
+        sys::program_runs(self.program.as_fd())
     }
 }

@@ -51,7 +51,7 @@ impl Tasks {
 
 impl TaskPass {
     /// Looks for VMs whose vCPUs are not running, by the open files of the
-    /// whole host. Some 0.5 µs a file: for the start and now and then.
+    /// whole host. Some 0.5 µs a file: for the start, when a VM is met, and now and then.
     ///
     /// # Errors
     /// [`Error::Stream`] or [`Error::Record`].
