@@ -27,6 +27,11 @@ impl Schedstat {
         })
     }
 
+    /// Of the main thread of a process that is there.
+    pub fn of_main(pid: u32) -> Self {
+        Self::read(pid, pid.cast_signed()).expect("the process is there")
+    }
+
     /// Of all living threads of a process, summed.
     pub fn sum(pid: u32) -> Self {
         let none = Self {
