@@ -145,6 +145,7 @@ impl Collector {
             }
         };
         self.read_ns = Some(nanos(began.elapsed()));
+        let programs = self.bpf().map_or_else(Vec::new, TaskPass::programs);
         let snapshot = Arc::new(Snapshot {
             api_version: API_VERSION,
             kind: "Snapshot",
@@ -152,9 +153,9 @@ impl Collector {
             clock_ns: self.at_ns,
             node: self.node.clone(),
             sources: self.sources(),
-            dropped: self.dropped(),
+            dropped: self.dropped(&programs),
             maps: self.bpf().map_or_else(Vec::new, TaskPass::maps),
-            programs: self.bpf().map_or_else(Vec::new, TaskPass::programs),
+            programs,
             vms,
         });
         if is_judged {

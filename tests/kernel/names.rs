@@ -10,7 +10,7 @@ use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::{Snapshot, Source};
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, eventually, need, unique_pod_uid};
 
-use crate::reader::{self, vm};
+use crate::reader::{self, dropped, vm};
 
 fn source(snapshot: &Snapshot) -> &Source {
     let mut sources = snapshot.sources.iter();
@@ -94,8 +94,7 @@ fn a_vm_is_called_what_its_pod_is() {
     sleep(Duration::from_millis(50));
     let older = collector.collect();
     assert!(source(&older).age_ns > Some(age_ns), "the age grows");
-    let lost = older.dropped.iter().find(|one| one.reason == "pods_unread");
-    assert!(lost.expect("it is always told").count > 0);
+    assert!(dropped(&older, "pods_unread") > 0);
 
     // Nor does a pod that is gone, while its VM is there.
     fs::write(&file, r#"{"items": []}"#).expect("a file can be written");

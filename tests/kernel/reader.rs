@@ -79,6 +79,12 @@ pub(crate) fn all_ns(vm: &Vm) -> u64 {
     vm.roles.iter().map(|role| role.cpu_ns).sum::<u64>() + vm.unattributed_cpu_ns
 }
 
+/// How often something was lost for this reason.
+pub(crate) fn dropped(snapshot: &Snapshot, reason: &str) -> u64 {
+    let found = snapshot.dropped.iter().find(|one| one.reason == reason);
+    found.expect("it is always told").count
+}
+
 /// Fails unless the two differ by less than `within_ns`.
 #[track_caller]
 pub(crate) fn assert_close(what: &str, found_ns: u64, expected_ns: u64, within_ns: u64) {

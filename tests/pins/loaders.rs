@@ -1,17 +1,11 @@
 //! Who takes up what another loader's agent has left.
 
-use virtlens_model::snapshot::Snapshot;
 use virtlens_probe::loader::Loader;
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
 
 use crate::pinned_by;
-use crate::reader::{self, MS, all_ns, assert_close, vm};
+use crate::reader::{self, MS, all_ns, assert_close, dropped, vm};
 use crate::root::Root;
-
-fn dropped(snapshot: &Snapshot, reason: &str) -> u64 {
-    let found = snapshot.dropped.iter().find(|one| one.reason == reason);
-    found.expect("it is always told").count
-}
 
 /// From one to the other and back, while threads come and go that no agent saw.
 #[test]

@@ -9,6 +9,7 @@ mod again;
 mod calls;
 mod killed;
 mod loaders;
+mod missed;
 #[path = "../kernel/reader.rs"]
 #[allow(dead_code, reason = "the kernel suite asks for more")]
 mod reader;
@@ -28,7 +29,7 @@ use virtlens_model::snapshot::{Role, Snapshot};
 use virtlens_probe::loader::Loader;
 use virtlens_tests::{Agent, Minivm, TestCgroup, binary, cgroupfs_pod_path, need, unique_pod_uid};
 
-use reader::{MS, all_ns, assert_close, cpu_ns, vm};
+use reader::{MS, all_ns, assert_close, cpu_ns, dropped, vm};
 use root::Root;
 
 fn pinned(root: &Root) -> Collector {
@@ -247,11 +248,7 @@ fn what_another_version_left_is_dropped_and_named() {
 
     let mut collector = pinned(&root);
     let snapshot = collector.collect();
-    let dropped = snapshot
-        .dropped
-        .iter()
-        .find(|one| one.reason == "map_layout");
-    assert_eq!(dropped.map(|one| one.count), Some(2));
+    assert_eq!(dropped(&snapshot, "map_layout"), 2);
     for dir in [&maps, &links] {
         let mut files = fs::read_dir(dir).expect("it is there").flatten();
         let old = files.find(|file| {

@@ -1,6 +1,6 @@
 //! What the collector tells of itself: which sources it has, and what was lost.
 
-use virtlens_model::snapshot::{Dropped, Source};
+use virtlens_model::snapshot::{Dropped, ProgramCost, Source};
 use virtlens_probe::plan::Feature;
 use virtlens_probe::source::TaskPass;
 
@@ -9,9 +9,9 @@ use crate::backend::Backend;
 use crate::metadata::PodNames;
 
 impl Collector {
-    pub(super) fn dropped(&self) -> Vec<Dropped> {
+    pub(super) fn dropped(&self, programs: &[ProgramCost]) -> Vec<Dropped> {
         let mut dropped = match &self.backend {
-            Backend::Bpf(pass, _) => pass.drops(),
+            Backend::Bpf(pass, _) => pass.drops(programs),
             Backend::Proc(proc, _) => {
                 let losses = proc.losses();
                 vec![

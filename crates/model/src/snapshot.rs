@@ -74,8 +74,8 @@ pub struct MapFill {
     pub max_entries: u64,
 }
 
-/// A BPF program and what it cost. The kernel counts only while
-/// `kernel.bpf_stats_enabled` is 1.
+/// A BPF program, what it cost and what it missed. The kernel counts the cost only
+/// while `kernel.bpf_stats_enabled` is 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ProgramCost {
     /// Its name.
@@ -84,6 +84,9 @@ pub struct ProgramCost {
     pub runs: u64,
     /// How long it ran, ns, over all runs.
     pub run_ns: u64,
+    /// How often the kernel left it out, since it was interrupted on the same CPU;
+    /// 0 before v5.12, which leaves none out.
+    pub missed: u64,
 }
 
 /// The node that was read.

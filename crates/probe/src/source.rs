@@ -73,7 +73,7 @@ pub struct TaskPass {
     /// Passes over open files that failed.
     file_pass_errors: u64,
     /// How often programs were left out that are attached no more.
-    missed_before: u64,
+    interrupted_before: u64,
 }
 
 impl TaskPass {
@@ -177,7 +177,7 @@ impl TaskPass {
             known: FxHashSet::default(),
             by_fds: Vec::new(),
             file_pass_errors: 0,
-            missed_before: 0,
+            interrupted_before: 0,
         })
     }
 
@@ -334,9 +334,11 @@ impl TaskPass {
         match hooks {
             Ok(hooks) => self.memory_hooks.extend(hooks),
             Err(cause) => {
-                self.missed_before += health::missed(&self.memory_hooks);
+                let before = health::interrupted(&self.programs());
                 self.memory_hooks.clear();
                 self.plan = not_attached(&self.plan, Feature::Memory, &cause);
+                let after = health::interrupted(&self.programs());
+                self.interrupted_before += before.saturating_sub(after);
             }
         }
     }

@@ -5,7 +5,6 @@ use virtlens_model::snapshot::{Dropped, MapFill, ProgramCost};
 use zerocopy::IntoBytes;
 
 use super::TaskPass;
-use super::hooks::Hook;
 use crate::maps::MARKS;
 use crate::sys;
 
@@ -25,19 +24,17 @@ const DROP_REASONS: [&str; abi::DROP_REASONS as usize] = [
     "ended_vcpus_missed",
 ];
 
-/// How often programs were left out as they were interrupted. What `on_exit` misses
-/// `on_free` makes up for.
-pub(super) fn missed(hooks: &[Hook]) -> u64 {
-    hooks
-        .iter()
-        .filter(|hook| hook.name != "on_exit")
-        .filter_map(|hook| Some(hook.runs().ok()?.misses))
-        .sum()
+/// What was lost as programs were left out. What `on_exit` misses `on_free` makes up
+/// for.
+pub(super) fn interrupted(programs: &[ProgramCost]) -> u64 {
+    let counted = programs.iter().filter(|one| one.program != "on_exit");
+    counted.map(|one| one.missed).sum()
 }
 
 impl TaskPass {
-    /// What was lost in the kernel since the programs were loaded.
-    pub fn drops(&self) -> Vec<Dropped> {
+    /// What was lost in the kernel since the programs were loaded; `programs` is what
+    /// [`programs`](Self::programs) told of them.
+    pub fn drops(&self, programs: &[ProgramCost]) -> Vec<Dropped> {
         (0u32..)
             .zip(DROP_REASONS)
             .map(|(index, reason)| Dropped {
@@ -63,7 +60,7 @@ impl TaskPass {
                 },
                 Dropped {
                     reason: "interrupted",
-                    count: self.missed_before + missed(&self.hooks) + missed(&self.memory_hooks),
+                    count: self.interrupted_before + interrupted(programs),
                 },
             ])
             .collect()
@@ -92,7 +89,8 @@ impl TaskPass {
         others.into_iter().chain(marks).collect()
     }
 
-    /// The loaded programs and their cost, where the kernel keeps count.
+    /// The loaded programs, their cost, where the kernel keeps count, and what they
+    /// missed.
     pub fn programs(&self) -> Vec<ProgramCost> {
         let loaded = self.plan.programs();
         loaded
@@ -106,8 +104,27 @@ impl TaskPass {
                     program: name,
                     runs: counted.runs,
                     run_ns: counted.run_ns,
+                    missed: counted.misses,
                 })
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_on_exit_missed_is_not_lost() {
+        let programs = [("on_exit", 5), ("on_free", 2), ("on_madvise", 3)];
+        let programs = programs.map(|(program, missed)| ProgramCost {
+            program,
+            runs: 0,
+            run_ns: 0,
+            missed,
+        });
+        assert_eq!(interrupted(&programs), 5);
+        assert_eq!(interrupted(&programs[..1]), 0);
     }
 }

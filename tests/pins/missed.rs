@@ -1,0 +1,47 @@
+//! A thread ends while the program that counts ends is not run for it.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::Duration;
+
+use virtlens_tests::Minivm;
+
+use crate::pinned;
+use crate::reader::{self, MS, dropped, vm};
+use crate::root::Root;
+
+const REASON: &str = "ended_vcpus_missed";
+
+/// Its time is told when it is freed. What KVM had counted in it is gone by then, and
+/// that is counted.
+#[test]
+fn a_vcpu_whose_end_was_missed_is_told_and_counted() {
+    if !reader::ready("whose_end_was_missed") {
+        return;
+    }
+    let root = Root::new();
+    let mut guest = Minivm::start(["--vcpus", "2", "--name", "missed"]);
+    let mut collector = pinned(&root);
+    collector.collect();
+    let first = collector.collect();
+    drop(collector);
+
+    // As where the kernel leaves it out: the others count on.
+    let links = fs::read_dir(root.pins().join("links")).expect("it is there");
+    let mut links = links.map(|link| link.expect("it can be read"));
+    let on_exit = links.find(|link| link.file_name().to_string_lossy().starts_with("on_exit-"));
+    fs::remove_file(on_exit.expect("it is pinned").path()).expect("it is detached");
+    guest.burn_vcpus("1", 53);
+    let used_ns = guest.unplug(1);
+    // Until the kernel has let go of it.
+    sleep(Duration::from_millis(500));
+    let last = pinned(&root).collect();
+
+    assert_eq!((dropped(&first, REASON), dropped(&last, REASON)), (0, 1));
+    let mut vcpus = vm(&last, guest.pid()).vcpus.iter();
+    let ended = vcpus.find(|one| one.id == 1).expect("its time stays");
+    assert_eq!(ended.tid, None, "it has ended");
+    // And what its end took.
+    let told = used_ns..used_ns + 20 * MS;
+    assert!(told.contains(&ended.cpu_ns), "{} in {told:?}", ended.cpu_ns);
+}
