@@ -10,14 +10,19 @@
 //! VMTEST SKIP kernel::balloon_report reason to the end of the line
 //! VMTEST FEATURE task_storage
 //! VMTEST DONE kernel
+//! VMTEST ALIVE
 //! VMTEST END
 //! ```
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 /// The word that starts every line of the report.
 pub const MARK: &str = "VMTEST";
+
+/// How often a machine says that it is [alive](Line::Alive).
+pub const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// One line of the report.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +38,8 @@ pub enum Line {
     Feature(String),
     /// Every test of this suite has been reported.
     Done(String),
+    /// A thread has run on each CPU since the one before.
+    Alive,
     /// Everything in the plan has been done; without it the VM died midway.
     End,
 }
@@ -69,6 +76,7 @@ impl fmt::Display for Line {
             }
             Self::Feature(name) => write!(out, "{MARK} FEATURE {name}"),
             Self::Done(suite) => write!(out, "{MARK} DONE {suite}"),
+            Self::Alive => write!(out, "{MARK} ALIVE"),
             Self::End => write!(out, "{MARK} END"),
         }
     }
@@ -99,6 +107,7 @@ pub fn parse_line(text: &str) -> Option<Line> {
         "SKIP" => test(Outcome::Skip(why())),
         "FEATURE" => Some(Line::Feature(name?.to_owned())),
         "DONE" => Some(Line::Done(name?.to_owned())),
+        "ALIVE" => Some(Line::Alive),
         "END" => Some(Line::End),
         _ => None,
     }
@@ -182,6 +191,7 @@ mod tests {
             test(Outcome::Skip("no fentry".into())),
             Line::Feature("task_storage".into()),
             Line::Done("kernel".into()),
+            Line::Alive,
             Line::End,
         ];
         for line in lines {

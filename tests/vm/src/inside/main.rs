@@ -8,6 +8,7 @@
 
 mod cgroup;
 mod checks;
+mod heartbeat;
 mod loads;
 mod pod;
 mod procfs;
@@ -50,6 +51,9 @@ fn run(plan: &Plan) -> anyhow::Result<()> {
     Command::new("/run/busybox")
         .args(["hostname", &plan.kernel])
         .status()?;
+    if !plan.shell {
+        heartbeat::start()?;
+    }
     checks::features();
     let mut staged = stage(plan);
     println!("{}", Line::Done("rig".to_owned()));

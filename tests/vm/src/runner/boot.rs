@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use virtlens_vmtest::report::{Line, MARK, Outcome, parse_line};
+use virtlens_vmtest::report::{HEARTBEAT, Line, MARK, Outcome, parse_line};
 
 use crate::hardware::Hardware;
 
@@ -42,6 +42,10 @@ pub(crate) struct Machine<'a> {
 /// A suite that is ended at its deadline has this long to say so.
 const GRACE: Duration = Duration::from_secs(15);
 
+/// A CPU that has run no thread for so long runs none any more: threads wait a second
+/// or two at most, however slow the host.
+const LOST: Duration = Duration::from_secs(18 * HEARTBEAT.as_secs());
+
 /// What a boot left behind.
 #[derive(Debug)]
 pub(crate) struct Ran {
@@ -64,6 +68,11 @@ fn failure_of_rig(line: &Line) -> Option<String> {
         } if name.starts_with("rig::") => Some(format!("{name}: {why}")),
         _ => None,
     }
+}
+
+/// Whether the machine, which beat last at this time, beats no more.
+fn has_lost_a_cpu(beaten: Option<Instant>, now: Instant) -> bool {
+    beaten.is_some_and(|beaten| now.saturating_duration_since(beaten) > LOST)
 }
 
 impl Machine<'_> {
@@ -111,7 +120,12 @@ impl Machine<'_> {
     ) -> anyhow::Result<Option<String>> {
         let mut fatal: Option<(String, Instant)> = None;
         let mut end = began + self.rig_deadline;
+        let mut beaten: Option<Instant> = None;
         loop {
+            if fatal.is_none() && has_lost_a_cpu(beaten, Instant::now()) {
+                let seconds = LOST.as_secs();
+                return Ok(Some(format!("a CPU has run no thread for {seconds} s")));
+            }
             let limit = match &fatal {
                 // The rest of the oops is worth having in the log.
                 Some((_, seen)) => *seen + Duration::from_secs(2),
@@ -136,9 +150,14 @@ impl Machine<'_> {
                     return Ok(Some(fatal.map_or_else(why, |(text, _)| text)));
                 }
             };
+            let line = parse_line(&text);
+            if line == Some(Line::Alive) {
+                beaten = Some(Instant::now());
+                continue;
+            }
             let seconds = began.elapsed().as_secs_f64();
             writeln!(log, "{seconds:7.2} {text}")?;
-            if let Some(line) = parse_line(&text) {
+            if let Some(line) = line {
                 println!("{}: {seconds:6.1} s {line}", self.name);
                 if line == Line::Done("rig".to_owned()) {
                     end = Instant::now() + self.suites_deadline + GRACE;
@@ -244,11 +263,19 @@ fn follow(stdout: impl std::io::Read + Send + 'static) -> Receiver<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::Pulse;
+    use super::*;
+
+    #[test]
+    fn a_cpu_is_lost_when_the_machine_beats_no_more() {
+        let now = Instant::now();
+        assert!(!has_lost_a_cpu(None, now), "it still boots");
+        assert!(!has_lost_a_cpu(Some(now), now + LOST));
+        assert!(has_lost_a_cpu(Some(now), now + LOST + HEARTBEAT));
+    }
 
     #[test]
     fn a_process_that_sleeps_has_no_pulse() {
-        let mut child = std::process::Command::new("/bin/sleep")
+        let mut child = Command::new("/bin/sleep")
             .arg("60")
             .spawn()
             .expect("sleep starts");

@@ -91,7 +91,7 @@ pub(crate) fn judge(entry: &Entry, suites: &[&str], lines: &[Line]) -> Verdict {
             Line::Test { name, outcome } => judge_test(entry, name, outcome, &mut verdict),
             Line::Feature(name) => drop(pending.insert(name.clone())),
             Line::Done(suite) => drop(reported.insert(suite, std::mem::take(&mut pending))),
-            Line::End => {}
+            Line::Alive | Line::End => {}
         }
     }
     for suite in suites {
