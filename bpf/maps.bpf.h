@@ -47,10 +47,11 @@ struct {
 } marks SEC(".maps");
 
 /* The same before v5.11, where there is no task storage. 512 VMs of 64
- * vCPUs. The start time tells a reused tid. */
+ * vCPUs. By the task's address, since a thread that execs takes its leader's tid
+ * (de_thread, fs/exec.c); the start time tells an address that is used again. */
 struct mark_key {
 	__u64 start_ns;
-	__u64 tid;
+	__u64 task;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -392,7 +393,7 @@ static __always_inline struct mark *mark_of(struct task_struct *task)
 		return bpf_task_storage_get(&marks, task, NULL, 0);
 	}
 	key.start_ns = task->start_boottime;
-	key.tid = task->pid;
+	key.task = (__u64)task;
 	return bpf_map_lookup_elem(&marks_hash, &key);
 }
 
@@ -408,7 +409,7 @@ static __always_inline struct mark *make_mark(struct task_struct *task, const st
 		mark = bpf_task_storage_get(&marks, task, &fresh, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	} else {
 		key.start_ns = task->start_boottime;
-		key.tid = task->pid;
+		key.task = (__u64)task;
 		bpf_map_update_elem(&marks_hash, &key, &fresh, BPF_NOEXIST);
 		mark = bpf_map_lookup_elem(&marks_hash, &key);
 	}
@@ -425,7 +426,7 @@ static __always_inline void forget_mark(struct task_struct *task)
 	if (cfg.task_storage)
 		return;
 	key.start_ns = task->start_boottime;
-	key.tid = task->pid;
+	key.task = (__u64)task;
 	bpf_map_delete_elem(&marks_hash, &key);
 }
 

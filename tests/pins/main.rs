@@ -7,6 +7,7 @@ mod again;
 #[path = "../memory/calls.rs"]
 #[allow(dead_code, reason = "the suite of memory asks for more")]
 mod calls;
+mod exec;
 mod killed;
 mod loaders;
 mod missed;

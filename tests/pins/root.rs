@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use virtlens_tests::Bpffs;
 
+/// By it an agent decides where the programs keep their marks.
+pub(crate) const TASK_STORAGE: &str = "BPF_MAP_TYPE_TASK_STORAGE";
+
 /// Goes with all that is pinned there.
 pub(super) struct Root {
     // Before the folder in which it is mounted.

@@ -9,7 +9,7 @@ use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid
 
 use crate::pinned;
 use crate::reader::{self, MS, all_ns, assert_close, vm};
-use crate::root::Root;
+use crate::root::{Root, TASK_STORAGE};
 
 /// What is attached, and of which programs.
 fn links(root: &Root) -> BTreeSet<String> {
@@ -19,9 +19,6 @@ fn links(root: &Root) -> BTreeSet<String> {
         .map(|name| name.to_string_lossy().into_owned())
         .collect()
 }
-
-/// By it an agent decides where the programs keep their marks.
-const TASK_STORAGE: &str = "BPF_MAP_TYPE_TASK_STORAGE";
 
 fn task_storage() -> Result<(), need::Missing> {
     let types = fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();

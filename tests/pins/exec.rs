@@ -1,0 +1,64 @@
+//! A thread that execs goes on as the leader of its process.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::Duration;
+
+use virtlens_model::snapshot::Role;
+use virtlens_tests::{
+    Launch, Minivm, TestCgroup, cgroupfs_pod_path, eventually, need, unique_pod_uid,
+};
+
+use crate::pinned;
+use crate::reader::{self, MS, assert_close, cpu_ns, vm};
+use crate::root::{Root, TASK_STORAGE};
+
+/// Its leader burns, then another thread becomes a program that rests.
+const SCRIPT: &str = "
+import os, threading, time
+def burn(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end: pass
+def other():
+    burn(0.02)
+    os.execv('/bin/sleep', ['sleep', '2'])
+burn(0.25)
+threading.Thread(target=other).start()
+time.sleep(60)
+";
+
+/// It takes its leader's tid and birth, and its leader ends (`de_thread`, `fs/exec.c`).
+/// What each has used is told once, wherever marks are kept.
+#[test]
+fn a_thread_that_execs_and_its_leader_are_counted_once() {
+    let test = "a_thread_that_execs";
+    if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
+        return;
+    }
+    for knows_task_storage in [true, false] {
+        let root = Root::new();
+        root.set_knows(TASK_STORAGE, knows_task_storage);
+        let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
+        let (main, side) = (pod.child(&"ab".repeat(32)), pod.child(&"cd".repeat(32)));
+        let launch = Minivm::launch().args(["--vcpus", "1"]);
+        let guest = Minivm::start_launch(launch.cgroup(&main));
+        let mut collector = pinned(&root);
+        collector.collect();
+        let helper = Launch::new("python3").args(["-c", SCRIPT]).cgroup(&side);
+        let mut helper = helper.spawn();
+        let comm = format!("/proc/{}/comm", helper.id());
+        eventually("it execs", || {
+            collector.collect();
+            let name = fs::read_to_string(&comm).expect("it runs");
+            (name == "sleep\n").then_some(())
+        });
+        // Until the kernel has let go of its leader.
+        sleep(Duration::from_millis(500));
+        collector.collect();
+        helper.wait().expect("it ends");
+        sleep(Duration::from_millis(500));
+        let told = cpu_ns(vm(&collector.collect(), guest.pid()), Role::Helper);
+        let what = format!("with task storage: {knows_task_storage}");
+        assert_close(&what, told, side.usage_ns(), 20 * MS);
+    }
+}
