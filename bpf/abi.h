@@ -351,9 +351,12 @@ enum drop_reason {
 	/* What KVM had counted of a vCPU that ended found no room in `ended_vcpus`. */
 	DROP_ENDED_VCPUS_FULL = 10,
 	/* A vCPU's thread exited while the program for it was interrupted: what KVM had
-	 * counted since it was last told is lost. */
+	 * counted since it was last told may be lost. */
 	DROP_ENDED_VCPUS_MISSED = 11,
-	DROP_REASONS = 12,
+	/* A thread was freed and its mark could not be read: what it used after its exit
+	 * is lost, or all of it if it had not retired then. */
+	DROP_MARK_UNREAD = 12,
+	DROP_REASONS = 13,
 };
 
 /* Key of map `book`: a page of what the agent keeps of a VM for the next one. */

@@ -168,6 +168,16 @@ static __always_inline __u64 address_of(const void *pointer)
 #define PEEK(source)                                                           \
 	(bpf_rdonly_cast ? (typeof(source))address_of(word_at(&(source))) : READ_0(source))
 
+/* Whether what is stored at a task is found even on a CPU that is just about another
+ * task's: since e8b02296a6b8 ("bpf: Avoid taking spinlock in bpf_task_storage_get if
+ * potential deadlock is detected", v6.2), of which types tell by a helper that came with
+ * it: c4bcfb38a95e ("bpf: Implement cgroup storage available to non-cgroup-attached bpf
+ * progs"). */
+static __always_inline bool always_finds_storage(void)
+{
+	return bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_cgrp_storage_get);
+}
+
 /* What a vCPU spent halted. */
 struct halt_times {
 	__u64 poll_success_ns;

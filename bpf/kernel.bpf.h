@@ -49,6 +49,7 @@ struct bpf_spin_lock {
 /* The same; only that it is there matters. */
 enum bpf_func_id {
 	BPF_FUNC_task_pt_regs = 175,
+	BPF_FUNC_cgrp_storage_get = 210,
 };
 
 /* The same: what a raw tracepoint is called with. */

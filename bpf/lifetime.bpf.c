@@ -134,6 +134,10 @@ int BPF_PROG(on_free, struct task_struct *task)
 		return 0;
 	if (!owner_of(task, mark, control, NULL, &owner))
 		return 0;
+	if (!mark && may_have_mark(task)) {
+		count_drop(DROP_MARK_UNREAD);
+		return 0;
+	}
 	read_times(task, &times);
 	if (is_retired) {
 		times.run_ns -= mark->retired.run_ns;

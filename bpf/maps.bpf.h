@@ -362,8 +362,9 @@ static __always_inline void count_drop(__u32 reason)
 {
 	__u64 *count = bpf_map_lookup_elem(&drops, &reason);
 
+	/* A program of the same CPU may come in between. */
 	if (count)
-		*count += 1;
+		__sync_fetch_and_add(count, 1);
 }
 
 static __always_inline struct control *get_control(void)
@@ -395,6 +396,12 @@ static __always_inline struct mark *mark_of(struct task_struct *task)
 	key.start_ns = task->start_boottime;
 	key.task = (__u64)task;
 	return bpf_map_lookup_elem(&marks_hash, &key);
+}
+
+/* Whether a task of which no mark was found may have one. */
+static __always_inline bool may_have_mark(struct task_struct *task)
+{
+	return cfg.task_storage && !always_finds_storage() && task->bpf_storage;
 }
 
 /* The mark of `task`, made anew if it has none; NULL (counted) if it cannot

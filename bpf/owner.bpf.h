@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Whose a thread is: a VM's, a watched pod's, or nobody's. Asked for every
- * task of the host in each pass and at each exit, so the answer "nobody's"
+ * task of the host in each pass and at each end, so the answer "nobody's"
  * must be cheap: two lookups at most.
  */
 #ifndef VIRTLENS_OWNER_BPF_H

@@ -335,8 +335,10 @@ enumerators! {
     DROP_DISCARDS_AT_ONCE = 9,
     /// What KVM had counted of a vCPU is lost.
     DROP_ENDED_VCPUS_FULL = 10,
-    /// What KVM had counted of a vCPU that exited unseen is lost.
+    /// What KVM had counted of a vCPU that exited unseen may be lost.
     DROP_ENDED_VCPUS_MISSED = 11,
+    /// What a thread used after it began to exit is lost, or all of it.
+    DROP_MARK_UNREAD = 12,
     /// How many reasons there are.
-    DROP_REASONS = 12,
+    DROP_REASONS = 13,
 }

@@ -24,6 +24,8 @@ pub(crate) struct Loaded {
     pub(crate) maps: BTreeMap<String, OwnedFd>,
     /// Which programs these are: see `config.programs` in `bpf/abi.h`.
     pub(crate) which: u64,
+    /// See `config.marks_all` there.
+    pub(crate) marks_all: bool,
     /// The maps' places on bpffs, if they have some.
     pub(crate) places: Vec<PathBuf>,
 }
@@ -68,6 +70,7 @@ pub(crate) fn object(
     loop {
         let places = pins.map_or_else(BTreeMap::new, |pins| places(&compiled, plan, pins));
         let pinned = left(&compiled, plan, &places)?;
+        let marks_all = marks_all(plan, &pinned);
         match load_object(loader, &compiled, plan, cgroup_v1, pins, &pinned) {
             Ok((which, loaded)) => {
                 pin(&loaded.maps, &places, &pinned)?;
@@ -75,6 +78,7 @@ pub(crate) fn object(
                     programs: Programs::new(compiled, loaded.programs),
                     maps: loaded.maps,
                     which,
+                    marks_all,
                     places: places.into_values().collect(),
                 });
             }

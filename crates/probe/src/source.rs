@@ -44,6 +44,8 @@ pub struct TaskPass {
     programs: Programs,
     /// Which programs these are.
     which: u64,
+    /// Whether a thread without a mark has not retired: see `config` in `bpf/abi.h`.
+    marks_all: bool,
     maps: Maps,
     /// Where maps and links stay without this agent.
     pins: Option<Pins>,
@@ -110,6 +112,7 @@ impl TaskPass {
             programs,
             mut maps,
             which,
+            marks_all,
             ..
         } = loaded;
         let tasks = Tasks::of(&programs, &plan, &mut maps)?;
@@ -157,6 +160,7 @@ impl TaskPass {
             memory_hooks,
             programs,
             which,
+            marks_all,
             maps,
             dropped_maps: 0,
             left: FxHashSet::default(),
@@ -334,10 +338,10 @@ impl TaskPass {
         match hooks {
             Ok(hooks) => self.memory_hooks.extend(hooks),
             Err(cause) => {
-                let before = health::interrupted(&self.programs());
+                let before = self.interrupted(&self.programs());
                 self.memory_hooks.clear();
                 self.plan = not_attached(&self.plan, Feature::Memory, &cause);
-                let after = health::interrupted(&self.programs());
+                let after = self.interrupted(&self.programs());
                 self.interrupted_before += before.saturating_sub(after);
             }
         }

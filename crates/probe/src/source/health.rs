@@ -22,16 +22,23 @@ const DROP_REASONS: [&str; abi::DROP_REASONS as usize] = [
     "discards_at_once",
     "ended_vcpus_full",
     "ended_vcpus_missed",
+    "mark_unread",
 ];
 
 /// What was lost as programs were left out. What `on_exit` misses `on_free` makes up
-/// for.
-pub(super) fn interrupted(programs: &[ProgramCost]) -> u64 {
-    let counted = programs.iter().filter(|one| one.program != "on_exit");
-    counted.map(|one| one.missed).sum()
+/// for, where it can tell that it was missed (`marks_all`).
+fn interrupted(programs: &[ProgramCost], marks_all: bool) -> u64 {
+    let is_lost = |one: &&ProgramCost| !(marks_all && one.program == "on_exit");
+    programs.iter().filter(is_lost).map(|one| one.missed).sum()
 }
 
 impl TaskPass {
+    /// How often programs were left out that are attached now, and nothing makes up
+    /// for it.
+    pub(super) fn interrupted(&self, programs: &[ProgramCost]) -> u64 {
+        interrupted(programs, self.marks_all)
+    }
+
     /// What was lost in the kernel since the programs were loaded; `programs` is what
     /// [`programs`](Self::programs) told of them.
     pub fn drops(&self, programs: &[ProgramCost]) -> Vec<Dropped> {
@@ -60,7 +67,7 @@ impl TaskPass {
                 },
                 Dropped {
                     reason: "interrupted",
-                    count: self.interrupted_before + interrupted(programs),
+                    count: self.interrupted_before + self.interrupted(programs),
                 },
             ])
             .collect()
@@ -116,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_on_exit_missed_is_not_lost() {
+    fn what_on_exit_missed_is_lost_where_nothing_makes_up_for_it() {
         let programs = [("on_exit", 5), ("on_free", 2), ("on_madvise", 3)];
         let programs = programs.map(|(program, missed)| ProgramCost {
             program,
@@ -124,7 +131,8 @@ mod tests {
             run_ns: 0,
             missed,
         });
-        assert_eq!(interrupted(&programs), 5);
-        assert_eq!(interrupted(&programs[..1]), 0);
+        assert_eq!(interrupted(&programs, true), 5);
+        assert_eq!(interrupted(&programs[..1], true), 0);
+        assert_eq!(interrupted(&programs, false), 10);
     }
 }
