@@ -33,7 +33,7 @@ pub use crate::options::Options;
 use crate::placement::Placement;
 
 /// How often the open files of the whole host are walked for VMs whose vCPUs
-/// do not run. It costs some milliseconds on a full node.
+/// do not run, beside the walk as one is met. It costs some milliseconds on a full node.
 const FILE_PASS_EVERY: Duration = Duration::from_mins(1);
 
 /// New VMs change what is watched, and what is watched shows more threads:

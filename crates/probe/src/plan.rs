@@ -71,7 +71,10 @@ impl Feature {
     pub const fn without(self) -> &'static str {
         match self {
             Self::TaskPass => "VMs are found by /proc, vCPUs by their threads' names",
-            Self::FilePass => "a VM whose vCPUs have not run yet is not seen",
+            Self::FilePass => {
+                "a VM whose vCPUs have not run yet is not seen, and a vCPU that is in user space \
+                 as its VM is met counts as the emulator's"
+            }
             Self::Lifetime => "what a thread used after the last reading before its end is lost",
             Self::Placement => {
                 "where vCPUs ran is not known: VMs that are not pinned are not judged by topology"

@@ -70,19 +70,26 @@ impl TaskPass {
     /// for vCPUs that are in user space just now: what such a thread has used would be
     /// the emulator's, and no counter falls.
     pub(super) fn pass_over_all(&mut self) -> Result<Facts, Error> {
+        let facts = self.passes();
+        self.control.after_files = 0;
+        facts
+    }
+
+    fn passes(&mut self) -> Result<Facts, Error> {
         let mut facts = self.pass()?;
+        let mut has_looked = false;
         for _ in 1..REPEATS {
             if facts.alive().all(|vm| self.known.contains(&vm)) {
                 break;
             }
             self.known.extend(facts.alive());
-            if self.control.after_files == 0 {
+            if !has_looked {
                 // It is counted; the next one may find them.
                 self.find_paused().ok();
+                has_looked = true;
             }
             facts = self.pass()?;
         }
-        self.control.after_files = 0;
         Ok(facts)
     }
 
