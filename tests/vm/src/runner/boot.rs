@@ -122,10 +122,6 @@ impl Machine<'_> {
         let mut end = began + self.rig_deadline;
         let mut beaten: Option<Instant> = None;
         loop {
-            if fatal.is_none() && has_lost_a_cpu(beaten, Instant::now()) {
-                let seconds = LOST.as_secs();
-                return Ok(Some(format!("a CPU has run no thread for {seconds} s")));
-            }
             let limit = match &fatal {
                 // The rest of the oops is worth having in the log.
                 Some((_, seen)) => *seen + Duration::from_secs(2),
@@ -137,6 +133,10 @@ impl Machine<'_> {
                 Err(RecvTimeoutError::Timeout) if Instant::now() < limit => {
                     if pulse.has_stopped() {
                         return Ok(Some("its CPUs sleep and nothing wakes them".to_owned()));
+                    }
+                    if fatal.is_none() && has_lost_a_cpu(beaten, Instant::now()) {
+                        let seconds = LOST.as_secs();
+                        return Ok(Some(format!("a CPU has run no thread for {seconds} s")));
                     }
                     continue;
                 }
