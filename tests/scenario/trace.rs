@@ -14,8 +14,8 @@ use crate::pods::{self, Reader, burned, millis};
 
 const FILE: &str = "/tmp/pod.pftrace";
 
-/// Less than two vCPUs want, µs in 100 ms.
-const QUOTA_US: u64 = 125_000;
+/// Less than two vCPUs get where their emulated host is slow, µs in 100 ms.
+const QUOTA_US: u64 = 90_000;
 
 /// A trace of the VM of a process, which has begun.
 pub(crate) fn start(pid: u32) -> Child {
