@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use virtlens_model::facts::Facts;
+use virtlens_model::facts::{Facts, VmKey};
 use zerocopy::IntoBytes as _;
 
 use super::TaskPass;
@@ -77,20 +77,27 @@ impl TaskPass {
 
     fn passes(&mut self) -> Result<Facts, Error> {
         let mut facts = self.pass()?;
-        let mut has_looked = false;
         for _ in 1..REPEATS {
-            if facts.alive().all(|vm| self.known.contains(&vm)) {
+            let met: Vec<_> = facts
+                .alive()
+                .filter(|vm| !self.known.contains(vm))
+                .collect();
+            if met.is_empty() {
                 break;
             }
-            self.known.extend(facts.alive());
-            if !has_looked {
+            if !met.iter().all(|vm| self.is_looked_through(*vm)) {
                 // It is counted; the next one may find them.
                 self.find_paused().ok();
-                has_looked = true;
             }
+            self.known.extend(met);
             facts = self.pass()?;
         }
         Ok(facts)
+    }
+
+    /// Whether the files of this VM were looked through for this reading.
+    fn is_looked_through(&self, vm: VmKey) -> bool {
+        self.control.after_files == 1 && self.by_fds.iter().any(|one| one.vm == vm)
     }
 
     fn pass(&mut self) -> Result<Facts, Error> {
