@@ -383,9 +383,14 @@ static __always_inline bool is_active(void)
 	return programs && *programs == cfg.programs;
 }
 
+static __always_inline struct mark_key key_of(struct task_struct *task)
+{
+	return (struct mark_key){ .start_ns = task->start_boottime, .task = (__u64)task };
+}
+
 static __always_inline struct mark *mark_of(struct task_struct *task)
 {
-	struct mark_key key = {};
+	struct mark_key key;
 
 	if (cfg.task_storage) {
 		/* Of most tasks of a host nobody remembers anything. */
@@ -393,8 +398,7 @@ static __always_inline struct mark *mark_of(struct task_struct *task)
 			return NULL;
 		return bpf_task_storage_get(&marks, task, NULL, 0);
 	}
-	key.start_ns = task->start_boottime;
-	key.task = (__u64)task;
+	key = key_of(task);
 	return bpf_map_lookup_elem(&marks_hash, &key);
 }
 
@@ -409,14 +413,13 @@ static __always_inline bool may_have_mark(struct task_struct *task)
 static __always_inline struct mark *make_mark(struct task_struct *task, const struct owner *owner)
 {
 	struct mark fresh = { .owner = *owner, .vcpu_id = ~0U };
-	struct mark_key key = {};
+	struct mark_key key;
 	struct mark *mark;
 
 	if (cfg.task_storage) {
 		mark = bpf_task_storage_get(&marks, task, &fresh, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	} else {
-		key.start_ns = task->start_boottime;
-		key.task = (__u64)task;
+		key = key_of(task);
 		bpf_map_update_elem(&marks_hash, &key, &fresh, BPF_NOEXIST);
 		mark = bpf_map_lookup_elem(&marks_hash, &key);
 	}
@@ -427,13 +430,12 @@ static __always_inline struct mark *make_mark(struct task_struct *task, const st
 
 static __always_inline void forget_mark(struct task_struct *task)
 {
-	struct mark_key key = {};
+	struct mark_key key;
 
 	/* Task storage ends with its task. */
 	if (cfg.task_storage)
 		return;
-	key.start_ns = task->start_boottime;
-	key.task = (__u64)task;
+	key = key_of(task);
 	bpf_map_delete_elem(&marks_hash, &key);
 }
 
