@@ -13,6 +13,10 @@ use virtlens_vmtest::scenario::{Pod, Scenario};
 
 use crate::options::options;
 
+/// A quota of less than a pod of two busy vCPUs uses where its emulated host is slow,
+/// 1.1 cores; µs in 100 ms.
+pub(crate) const CAPPED_US: u64 = 90_000;
+
 /// The agent's collector, and the pods it looks at.
 pub(crate) struct Reader {
     pub(crate) scenario: Scenario,

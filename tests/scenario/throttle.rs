@@ -13,10 +13,7 @@ use virtlens_model::snapshot::{Quota, Role, RoleUse, Scope, Snapshot};
 use virtlens_model::throttle::Throttle;
 use virtlens_vmtest::scenario::Pod;
 
-use crate::pods::{self, Reader, burned, millis};
-
-/// Less than the pod uses where its emulated host is slow, 1.1 cores; µs in 100 ms.
-const QUOTA_US: u64 = 90_000;
+use crate::pods::{self, CAPPED_US, Reader, burned, millis};
 
 /// What the oracle saw; its order is that of `struct event`.
 #[derive(Debug, Clone, Copy)]
@@ -214,7 +211,7 @@ fn a_capped_pod_tells_who_ate_its_quota_and_how_long_it_stood() {
     for load in ["vhost", "virtiofs", "cpu"] {
         reader.scenario.start(load).expect("the load starts");
     }
-    reader.with_quota(&pod, QUOTA_US, |_| sleep(Duration::from_secs(3)));
+    reader.with_quota(&pod, CAPPED_US, |_| sleep(Duration::from_secs(3)));
     for load in ["cpu", "virtiofs", "vhost"] {
         reader.scenario.stop(load).expect("the load stops");
     }

@@ -10,12 +10,9 @@ use virtlens_tests::perfetto::{Slice, Trace, assert_seamless, took_ns};
 use virtlens_tests::{binary, eventually};
 use virtlens_vmtest::scenario::Pod;
 
-use crate::pods::{self, Reader, burned, millis};
+use crate::pods::{self, CAPPED_US, Reader, burned, millis};
 
 const FILE: &str = "/tmp/pod.pftrace";
-
-/// Less than two vCPUs get where their emulated host is slow, µs in 100 ms.
-const QUOTA_US: u64 = 90_000;
 
 /// A trace of the VM of a process, which has begun.
 pub(crate) fn start(pid: u32) -> Child {
@@ -99,7 +96,7 @@ fn a_trace_tells_what_the_kernel_counted() {
     let child = start(pod.vmm_pid);
     let before = reader.at_rest(&tids);
     reader.scenario.start("cpu").expect("the load starts");
-    reader.with_quota(&pod, QUOTA_US, |_| sleep(Duration::from_secs(3)));
+    reader.with_quota(&pod, CAPPED_US, |_| sleep(Duration::from_secs(3)));
     reader.scenario.stop("cpu").expect("the load stops");
     let after = reader.at_rest(&tids);
     let summary = stop(child);

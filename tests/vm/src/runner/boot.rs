@@ -42,8 +42,7 @@ pub(crate) struct Machine<'a> {
 /// A suite that is ended at its deadline has this long to say so.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// A CPU that has run no thread for so long runs none any more: threads wait a second
-/// or two at most, however slow the host.
+/// A CPU that has run no thread for so long is taken to run none any more.
 const LOST: Duration = Duration::from_secs(18 * HEARTBEAT.as_secs());
 
 /// What a boot left behind.
