@@ -13,6 +13,7 @@ mod degraded;
 mod doctor;
 mod exposed;
 mod identity;
+mod levels;
 mod lifecycle;
 mod loaders;
 mod mounts;

@@ -35,7 +35,7 @@ impl Row {
 
     pub(super) fn of(over: &Interval) -> Self {
         let vm = over.now;
-        let limit = over.tightest();
+        let limit = over.binding();
         Self {
             name: name_of(vm),
             running: vm.running,
@@ -43,7 +43,7 @@ impl Row {
             roles: Role::ALL.map(|role| over.role(role).map(|role| over.cores(role.cpu_ns))),
             unattributed: Some(over.cores(over.unattributed_cpu_ns())),
             wait: over.wait_ns().map(|ns| over.cores(ns)),
-            quota_cores: limit.map(|limit| limit.cores),
+            quota_cores: vm.limit_cores,
             throttled_percent: limit.and_then(|limit| throttled_percent(&limit)),
         }
     }

@@ -72,10 +72,7 @@ impl Sort {
 
 impl<'s> Row<'s> {
     fn of(vm: &'s Vm, over: Option<&Interval>) -> Self {
-        let limit = over.and_then(Interval::tightest);
-        let quota_cores = Interval::since_began(vm)
-            .tightest()
-            .map(|limit| limit.cores);
+        let limit = over.and_then(Interval::binding);
         let worker = over.and_then(|over| {
             let workers = over.workers();
             let most = workers.max_by_key(|worker| worker.cpu_ns)?;
@@ -85,7 +82,7 @@ impl<'s> Row<'s> {
             vm,
             name: name_of(vm),
             cores: over.map(|over| over.cores(over.cpu_ns())),
-            quota_cores,
+            quota_cores: vm.limit_cores,
             used: over
                 .zip(limit)
                 .map(|(over, limit)| over.cores(limit.total_ns()) / limit.cores),

@@ -112,7 +112,7 @@ impl Screen<'_> {
     fn roles(&self, lines: &mut Vec<Line>, over: &Interval) {
         let text = " ROLE       THR  CORES  QUOTA   WAIT  RAN OUT  CORES SO FAR";
         lines.push(Line::styled(text, self.theme.head()));
-        let limit = over.tightest();
+        let limit = over.binding();
         let back = self.top.back();
         let all = |over: &Interval| Some(over.cores(over.cpu_ns()));
         let most = self.top.history.series(&self.vm.vm, back, 60, all);

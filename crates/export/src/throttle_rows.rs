@@ -1,8 +1,7 @@
 //! The families that tell of throttling beyond what the kernel counts: who ate
 //! the quota, and for how long the pod stood.
 
-use virtlens_model::snapshot::{Quota, Vm};
-use virtlens_model::throttle::{BOUNDS_MS, Durations};
+use virtlens_model::throttle::BOUNDS_MS;
 
 use crate::family::{Family, Kind, Rows};
 use crate::samples::known;
@@ -43,11 +42,11 @@ pub(crate) const THROTTLE_FAMILIES: &[Family] = &[
         name: "virtlens_throttle_duration_seconds",
         kind: Kind::Histogram,
         unit: Some("seconds"),
-        help: "How long the run queue of one CPU stood before it was set free, in all cgroups of \
-               the VM; only of VMs that were throttled.",
+        help: "How long the run queue of one CPU was throttled, in all cgroups of the VM, those \
+               that are gone included; only of VMs that were throttled.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
-            known(durations(vm), |durations| {
+            known(vm.throttle_durations, |durations| {
                 let bounds_ns = BOUNDS_MS.map(|ms| ms * 1_000_000);
                 rows.histogram(&[], durations.sum_ns, &bounds_ns, &durations.counts)
             })
@@ -61,7 +60,7 @@ pub(crate) const THROTTLE_FAMILIES: &[Family] = &[
                of VMs that were throttled.",
         own_labels: &["role"],
         rows: Rows::Vm(|vm, rows| {
-            known(durations(vm), |_| {
+            known(vm.throttle_durations, |_| {
                 vm.roles.iter().try_for_each(|role| {
                     known(role.throttle_hits, |hits| {
                         rows.count(&[role.role.name().into()], hits)
@@ -71,15 +70,3 @@ pub(crate) const THROTTLE_FAMILIES: &[Family] = &[
         }),
     },
 ];
-
-/// How long run queues stood on all levels; `None` of a VM that never was
-/// throttled.
-fn durations(vm: &Vm) -> Option<Durations> {
-    let seen = |quota: &Quota| quota.throttle.filter(|seen| seen.throttles > 0);
-    let durations = vm
-        .quota
-        .iter()
-        .filter_map(seen)
-        .map(|seen| seen.unthrottles);
-    durations.reduce(|sum, more| sum.plus(&more))
-}

@@ -193,8 +193,10 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         name: "virtlens_cfs_quota_cores",
         kind: Kind::Gauge,
         unit: Some("cores"),
-        help: "CPU limit of the tightest cgroup of the scope: pod, sandbox (Kata's inside the \
-               pod's), container, overhead (Kata's outside of it), machine (no pod's).",
+        help: "CPU limit of the cgroup of the scope that binds (the one throttled in most periods \
+               of late): pod, sandbox (Kata's inside the pod's), container, overhead (outside of \
+               the pod's or the machine's), machine (no pod's), and libvirt's vcpu, emulator and \
+               iothread in it.",
         own_labels: &["scope"],
         rows: Rows::Vm(|vm, rows| {
             each_quota(vm, |quota| {

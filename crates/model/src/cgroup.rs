@@ -141,13 +141,40 @@ pub fn levels(path: &str) -> Vec<(usize, Scope)> {
         Kind::Machine => (Scope::Machine, Scope::Machine),
     };
     let in_pod = matches!(kind, Kind::Pod { .. });
+    let in_machine = matches!(kind, Kind::Machine);
     let rest = components(below)
         .enumerate()
         .map(|(depth, (length, name))| {
             let sandbox = in_pod && depth == 0 && kata_id(name).is_some();
-            (end + length, if sandbox { Scope::Sandbox } else { further })
+            let scope = match machine_part(name) {
+                Some(part) if in_machine => part,
+                _ if sandbox => Scope::Sandbox,
+                _ => further,
+            };
+            (end + length, scope)
         });
     std::iter::once((end, first)).chain(rest).collect()
+}
+
+/// What libvirt's cgroup of a part of a VM holds: `vcpu<n>`, `emulator` or
+/// `iothread<n>` (`virCgroupNewThread`, `src/util/vircgroup.c`, 11.3).
+fn machine_part(name: &str) -> Option<Scope> {
+    let numbered = |prefix: &str| {
+        let number = name.strip_prefix(prefix)?;
+        (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())).then_some(())
+    };
+    match name {
+        "emulator" => Some(Scope::Emulator),
+        _ if numbered("vcpu").is_some() => Some(Scope::Vcpu),
+        _ if numbered("iothread").is_some() => Some(Scope::Iothread),
+        _ => None,
+    }
+}
+
+/// Whether the cgroup at `path` is the one at `outer`, or lies below it.
+pub fn is_within(path: &str, outer: &str) -> bool {
+    path.strip_prefix(outer.trim_end_matches('/'))
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Where Kata may have put what is no vCPU of a sandbox, as paths from the

@@ -3,6 +3,7 @@
 
 use crate::facts::{CgroupId, Owner};
 use crate::ledger::{SUMS, sum_index};
+use crate::levels::Levels;
 use crate::snapshot::Role;
 
 /// A number for each role, of the VMM's process and of the rest of its pod.
@@ -37,45 +38,92 @@ impl PodSums {
 
 /// CPU time of one VM's pod by the cgroup that its threads sit in, ns.
 #[derive(Debug, Clone, Default)]
-pub struct Charges(Vec<(CgroupId, PodSums)>);
+pub struct Charges(Vec<Charge>);
+
+#[derive(Debug, Clone)]
+struct Charge {
+    level: CgroupId,
+    used: PodSums,
+    /// Living threads that sit there: those that run no vCPU, and those that do.
+    threads: [u32; 2],
+}
 
 impl Charges {
     /// Adds a thread's. `level` is the first cgroup from its own upwards that
-    /// can have a limit; what sits in none is charged to none.
+    /// can have a limit; threads that sit in none are charged to none.
     pub fn add(&mut self, level: Option<CgroupId>, owner: Owner, role: Option<Role>, cpu_ns: u64) {
-        let Some(level) = level else {
-            return;
-        };
-        let known = self.0.iter().position(|(id, _)| *id == level);
-        let index = known.unwrap_or_else(|| {
-            self.0.push((level, PodSums::default()));
-            self.0.len() - 1
-        });
-        self.0[index].1.add(owner, role, cpu_ns);
+        if let Some(level) = level {
+            self.of(level).used.add(owner, role, cpu_ns);
+        }
     }
 
-    /// What sits in any of `levels`.
-    pub fn within(&self, levels: impl Iterator<Item = CgroupId>) -> PodSums {
+    /// Notes that a living thread sits there.
+    pub fn seat(&mut self, level: Option<CgroupId>, is_vcpu: bool) {
+        if let Some(level) = level {
+            self.of(level).threads[usize::from(is_vcpu)] += 1;
+        }
+    }
+
+    /// The levels with the living threads that sit there: those that run no vCPU, and
+    /// those that do.
+    pub fn seats(&self) -> impl Iterator<Item = (CgroupId, [u32; 2])> + '_ {
+        self.0.iter().map(|charge| (charge.level, charge.threads))
+    }
+
+    /// What is charged to the level at this place of `levels`: its own, and that of the
+    /// levels below.
+    pub fn within(&self, at: usize, levels: &Levels) -> PodSums {
         let mut all = PodSums::default();
-        for level in levels {
-            if let Some((_, sums)) = self.0.iter().find(|(id, _)| *id == level) {
-                all.merge(sums);
+        for charge in &self.0 {
+            let level = levels.at(charge.level).and_then(|at| levels.all().get(at));
+            if level.is_some_and(|level| level.charged.contains(&at)) {
+                all.merge(&charge.used);
             }
         }
         all
+    }
+
+    fn of(&mut self, level: CgroupId) -> &mut Charge {
+        let known = self.0.iter().position(|charge| charge.level == level);
+        let index = known.unwrap_or_else(|| {
+            self.0.push(Charge {
+                level,
+                used: PodSums::default(),
+                threads: [0; 2],
+            });
+            self.0.len() - 1
+        });
+        &mut self.0[index]
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::Charges;
-    use crate::facts::{CgroupId, Owner, VmKey};
+    use crate::facts::{CgroupFact, CgroupId, Owner, VmKey};
     use crate::ledger::sum_index;
+    use crate::levels::Levels;
+    use crate::place::Cgroups;
     use crate::snapshot::Role;
 
     #[test]
-    fn what_sits_below_is_charged_above_too() {
+    fn threads_of_an_inner_level_are_charged_to_the_outer_one_too() {
         let (pod, container) = (CgroupId(1), CgroupId(2));
+        let root = "/kubepods/pod0d2aeb12-7a42-4a2b-9c3e-1f2d3c4b5a69";
+        let fact = |id, parent, path: String| CgroupFact {
+            id,
+            parent,
+            path: path.into(),
+            bandwidth: None,
+            memory: None,
+        };
+        let facts = [
+            fact(pod, None, root.to_owned()),
+            fact(container, Some(pod), format!("{root}/c")),
+        ];
+        let cgroups: Cgroups<'_> = facts.iter().map(|fact| (fact.id, fact)).collect();
+        let mut levels = Levels::default();
+        levels.hold(&[pod, container], Some(root), &cgroups);
         let vm = Owner::Vm(VmKey {
             start_ns: 1,
             tgid: 1,
@@ -87,9 +135,10 @@ mod tests {
         charges.add(None, vm, Some(Role::Vhost), 7);
         let vcpu = sum_index(Some(Role::Vcpu));
         let virtiofsd = sum_index(Some(Role::Virtiofsd));
-        let all = charges.within([pod, container].into_iter());
+        let of = |id| charges.within(levels.at(id).expect("a level"), &levels);
+        let all = of(pod);
         assert_eq!((all.own[vcpu], all.pod[virtiofsd]), (101, 20));
-        let inner = charges.within([container].into_iter());
+        let inner = of(container);
         assert_eq!((inner.own[vcpu], inner.pod[virtiofsd]), (101, 0));
         assert_eq!(all.own[sum_index(Some(Role::Vhost))], 0);
     }

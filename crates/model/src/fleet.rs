@@ -23,8 +23,10 @@ use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use crate::facts::{CgroupId, Facts, Owner, ProcessFact, ThreadFact, VmKey, WatchedCgroup};
 use crate::features::Features;
 use crate::ledger::Ledger;
-use crate::place::{Cgroups, Place, ancestors};
+use crate::levels::Levels;
+use crate::place::{Cgroups, Place};
 use crate::pod::{Pod, Pods};
+use crate::quota::Allowed;
 use crate::reading::Room;
 use crate::snapshot::{Quota, Vm};
 use crate::vmm::{self, Identity};
@@ -61,10 +63,14 @@ pub struct Member {
     pub place: Option<Place>,
     /// Overhead cgroups of its sandbox.
     pub overhead: Vec<CgroupId>,
+    /// The cgroups that can limit its threads.
+    pub levels: Levels,
     /// Its bandwidth control as last seen: it ends before the VM's last values.
     pub quota: Vec<Quota>,
-    /// The tightest level of each scope, likewise.
+    /// The level of each scope that binds, likewise.
     pub limits: Vec<Quota>,
+    /// What all its limits allow together, likewise.
+    pub allowed: Allowed,
     /// Its counters.
     pub ledger: Ledger,
     /// When it was first missing, ns on the clock of [`Fleet::account`].
@@ -85,22 +91,6 @@ impl Member {
         let place = self.place.as_ref();
         let uid = place.and_then(|place| place.location.uid.as_deref());
         (uid, &self.name)
-    }
-
-    /// Its cgroups that can have a limit.
-    pub fn levels(&self) -> impl Iterator<Item = CgroupId> + '_ {
-        let place = self.place.iter().flat_map(|place| &place.levels);
-        let overhead = self.overhead.iter().copied();
-        place.map(|(id, _)| *id).chain(overhead)
-    }
-
-    /// The first of its levels from `cgroup` upwards.
-    pub fn level_of(&self, cgroup: CgroupId, cgroups: &Cgroups<'_>) -> Option<CgroupId> {
-        let is_level = |id: &CgroupId| self.levels().any(|level| level == *id);
-        let above = || ancestors(cgroup, cgroups).map(|fact| fact.id);
-        Some(cgroup)
-            .filter(is_level)
-            .or_else(|| above().find(is_level))
     }
 }
 
@@ -150,12 +140,13 @@ impl Fleet {
         let saved = known
             .as_ref()
             .and_then(|kept| kept.saved_at(place.as_ref()));
-        let (name, ledger) = if let Some(kept) = known {
+        let (name, levels, ledger) = if let Some(kept) = known {
             kept.taken_up()
         } else if let Some(former) = self.predecessor(&wanted, uid, facts) {
             self.take_over(former, facts)
         } else {
-            (self.free_name(wanted, vm).into(), Ledger::default())
+            let name = self.free_name(wanted, vm).into();
+            (name, Levels::default(), Ledger::default())
         };
         self.vms.insert(
             vm,
@@ -164,8 +155,10 @@ impl Fleet {
                 name,
                 place,
                 overhead: Vec::new(),
+                levels,
                 quota: Vec::new(),
                 limits: Vec::new(),
+                allowed: Allowed::default(),
                 ledger,
                 ended_ns: None,
                 features,
@@ -175,8 +168,8 @@ impl Fleet {
         );
     }
 
-    /// Name and counters of a VM that has ended, for the one that was started again.
-    fn take_over(&mut self, former: VmKey, facts: &Facts) -> (Arc<str>, Ledger) {
+    /// Name, levels and counters of a VM that has ended, for the one that was started again.
+    fn take_over(&mut self, former: VmKey, facts: &Facts) -> (Arc<str>, Levels, Ledger) {
         if self.vms[&former].ended_ns.is_none() {
             // It ended since the last reading.
             self.read_last(&[former], facts);
@@ -184,7 +177,13 @@ impl Fleet {
         let mut former_member = self.vms.remove(&former).expect("it was just there");
         former_member.ledger.succeed();
         self.succeeded.push(former);
-        (former_member.name, former_member.ledger)
+        let Member {
+            name,
+            levels,
+            ledger,
+            ..
+        } = former_member;
+        (name, levels, ledger)
     }
 
     /// Notes what VMs that have ended had used to their end.
@@ -202,9 +201,15 @@ impl Fleet {
         }
     }
 
-    /// Notes which VMs have moved to another cgroup. `id_of` looks a cgroup up by its
-    /// path. To be called after each reading, before [`Fleet::account`].
+    /// Notes which VMs have moved to another cgroup, and which cgroups hold their threads.
+    /// `id_of` looks a cgroup up by its path. To be called after each reading, before
+    /// [`Fleet::account`].
     pub fn follow(&mut self, facts: &Facts, id_of: impl Fn(&str) -> Option<CgroupId>) {
+        self.follow_places(facts, id_of);
+        self.follow_levels(facts);
+    }
+
+    fn follow_places(&mut self, facts: &Facts, id_of: impl Fn(&str) -> Option<CgroupId>) {
         let moved = self.moved(facts);
         // Mostly nobody has, and then nobody asks for them.
         if moved.is_empty() {
@@ -225,6 +230,56 @@ impl Fleet {
             let paths = cgroup::overhead_paths(sandbox);
             member.overhead = paths.iter().filter_map(|path| id_of(path)).collect();
         }
+    }
+
+    fn follow_levels(&mut self, facts: &Facts) {
+        let held = self.held(facts);
+        let is_new = |(vm, held): &(VmKey, Vec<CgroupId>)| {
+            let member = self.vms.get(vm);
+            member.is_some_and(|member| !member.levels.are_held_by(held))
+        };
+        let held: Vec<_> = held.into_iter().filter(is_new).collect();
+        // Mostly every thread sits where it did.
+        if held.is_empty() {
+            return;
+        }
+        let cgroups = by_id(facts);
+        for (vm, held) in held {
+            let Some(member) = self.vms.get_mut(&vm) else {
+                continue;
+            };
+            let place = member.place.as_ref();
+            let root = place.and_then(|place| place.location.root.as_deref());
+            if member.levels.hold(&held, root, &cgroups) {
+                self.changes += 1;
+            }
+            let levels = &member.levels;
+            member.ledger.forget_levels(|path| levels.has(path));
+            member.ledger.changes += 1;
+        }
+    }
+
+    /// The cgroups in which the threads of each VM and of its pod sit, by id.
+    fn held(&self, facts: &Facts) -> FxHashMap<VmKey, Vec<CgroupId>> {
+        let pods = self.pods();
+        let mut held: FxHashMap<VmKey, Vec<CgroupId>> =
+            FxHashMap::with_capacity_and_hasher(self.vms.len(), FxBuildHasher);
+        for run in facts.runs() {
+            let vm = match run[0].owner {
+                Owner::Vm(vm) => Some(vm),
+                Owner::Pod(pod) => pods.get(&pod).map(|(_, vm)| *vm),
+            };
+            let Some(vm) = vm else {
+                continue;
+            };
+            let cgroups = held.entry(vm).or_default();
+            for run in run.chunk_by(|one, next| one.cgroup == next.cgroup) {
+                if let Err(at) = cgroups.binary_search(&run[0].cgroup) {
+                    cgroups.insert(at, run[0].cgroup);
+                }
+            }
+        }
+        held
     }
 
     /// A number that changes whenever [`Fleet::watched`] or [`Fleet::levels`] may.
@@ -252,7 +307,8 @@ impl Fleet {
 
     /// The cgroups of all VMs that can have a limit.
     pub fn levels(&self) -> FxHashSet<CgroupId> {
-        self.vms.values().flat_map(Member::levels).collect()
+        let levels = self.vms.values().flat_map(|member| member.levels.all());
+        levels.map(|level| level.id).collect()
     }
 
     /// All whose threads are somebody's: the VMs, and their pods.

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::cgroup::is_within;
 use crate::memory::{DiscardSum, Discards};
 use crate::snapshot::{ExitCounts, HaltPoll, Quota, Role, RoleUse, Vcpu, Vm, Worker};
 
@@ -194,27 +195,41 @@ impl<'a> Interval<'a> {
         })
     }
 
-    /// What was used of each limit, the tightest of each scope; of one that was
-    /// set or changed meanwhile that cannot be told.
+    /// What was used of each limit, of every level that has one; of one that was
+    /// set or changed meanwhile that is not known.
     pub fn limits(&self) -> impl Iterator<Item = LimitUse<'a>> + use<'a> {
-        let (now, before) = (self.now, self.before);
-        now.limits.iter().filter_map(move |limit| {
-            let cores = limit.cores?;
+        let before = self.before;
+        self.now.quota.iter().filter_map(move |now| {
+            let cores = now.cores?;
             let Some(before) = before else {
-                return Some(limit_since(limit, cores, None));
+                return Some(limit_since(now, cores, None));
             };
-            // The counters of the level: those of its scope go on from the level
-            // that was the tightest before.
-            let level = |vm: &'a Vm| vm.quota.iter().find(|one| one.cgroup == limit.cgroup);
-            let (now, then) = (level(now)?, level(before)?);
+            let then = before.quota.iter().find(|one| one.cgroup == now.cgroup)?;
             let is_same = (now.cores, now.period_ns) == (then.cores, then.period_ns);
             is_same.then(|| limit_since(now, cores, Some(then)))
         })
     }
 
-    /// What was used of the limit that allows least.
-    pub fn tightest(&self) -> Option<LimitUse<'a>> {
-        self.limits().min_by(|a, b| a.cores.total_cmp(&b.cores))
+    /// What was used of the limit that binds: the one that was throttled for longest;
+    /// where none was, the lowest.
+    pub fn binding(&self) -> Option<LimitUse<'a>> {
+        self.limits().min_by(|a, b| {
+            let throttled = self.throttled_ns(b).cmp(&self.throttled_ns(a));
+            throttled.then(a.cores.total_cmp(&b.cores))
+        })
+    }
+
+    /// For how long limits above a vCPU's thread were throttled, at most.
+    pub fn vcpu_throttled_ns(&self, id: u32) -> u64 {
+        let mut vcpus = self.now.vcpus.iter();
+        let cgroup = vcpus
+            .find(|vcpu| vcpu.id == id)
+            .and_then(|vcpu| vcpu.cgroup.as_deref());
+        let above = self
+            .limits()
+            .filter(|limit| cgroup.is_some_and(|at| is_within(at, &limit.now.cgroup)));
+        let throttled = above.map(|limit| self.throttled_ns(&limit));
+        throttled.fold(0, u64::saturating_add).min(self.length_ns)
     }
 
     /// For how long a limit was throttled: by the clock where that is followed,

@@ -24,8 +24,9 @@ pub use self::vcpu::{StatsMeter, VcpuMeter};
 pub use self::worker::{WorkerId, Workers};
 use crate::facts::{CgroupId, Moves};
 use crate::memory::MemoryMeter;
-use crate::quota::QuotaMeter;
+use crate::quota::{BindingMeter, QuotaMeter};
 use crate::snapshot::{Role, Scope};
+use crate::throttle::{Durations, ThrottleFact, ThrottleMeter};
 use crate::topology::host::Distance;
 
 /// Which of a VM's sums a [`Ledger`] keeps by role: a role, or none.
@@ -52,8 +53,10 @@ pub struct Ledger {
     pub hits: [PodMeter; SUMS],
     /// By cgroup path.
     pub quotas: ByPath,
-    /// Of the tightest level of each scope.
-    pub limits: BTreeMap<Scope, QuotaMeter>,
+    /// Throttling of levels that are forgotten.
+    pub forgotten: Known<ThrottleMeter>,
+    /// Of the level of each scope that binds.
+    pub limits: BTreeMap<Scope, BindingMeter>,
     /// The highest guest-mode time so far.
     pub guest: Meter,
     /// Moves of its vCPUs, if they are followed: by distance, unknown last.
@@ -112,12 +115,45 @@ impl Ledger {
         self.changes += u64::from(slots.read(workers));
     }
 
-    /// What another agent could not read from the host, for it to go on.
+    /// How long run queues of the VM's cgroups were throttled, of all that there were;
+    /// `None` where that is not followed, or none ever was throttled.
+    pub fn throttle_durations(&self) -> Option<Durations> {
+        let is_followed = self.quotas.values().any(|quota| quota.throttle().is_some());
+        let forgotten = self.forgotten.any().map(ThrottleMeter::show);
+        let seen = self.quotas.values().filter_map(QuotaMeter::any_throttle);
+        let seen = seen.chain(forgotten).filter(|seen| seen.throttles > 0);
+        let durations = seen.map(|seen| seen.unthrottles);
+        let sum = durations.reduce(|sum, more| sum.plus(&more));
+        sum.filter(|_| is_followed)
+    }
+
+    /// Drops the meters of levels that are no longer known, but for how long they were
+    /// throttled.
+    pub fn forget_levels(&mut self, is_known: impl Fn(&str) -> bool) {
+        for quota in self.quotas.take_if(|path| !is_known(path)) {
+            let Some(seen) = quota.any_throttle() else {
+                continue;
+            };
+            let sum = self.forgotten.any().map(ThrottleMeter::show);
+            let sum = sum.map_or_else(ThrottleFact::default, ThrottleFact::from);
+            self.forgotten.now().read(&sum.plus(&seen.into()));
+            self.changes += 1;
+        }
+    }
+
+    /// What another agent could not read from the host, for it to go on. `is_held` says
+    /// whether a thread of the VM sits in the cgroup at a path or below: of others the
+    /// cgroup may be gone.
     #[must_use]
-    pub fn kept(&self) -> Self {
+    pub fn kept(&self, is_held: impl Fn(&str) -> bool) -> Self {
         let mut kept = self.clone();
         kept.vcpus.retain(|_, vcpu| !vcpu.is_plain());
         kept.vcpus.values_mut().for_each(VcpuMeter::drop_plain);
+        for (path, quota) in kept.quotas.iter_mut() {
+            if !is_held(path) {
+                quota.detach();
+            }
+        }
         kept.quotas.retain(|quota| !quota.is_plain());
         kept
     }
@@ -133,9 +169,9 @@ impl Ledger {
     /// The VM has ended while no agent looked. What was told only while it lived is not
     /// known to its end, and begins anew; `is_left` tells whether a cgroup is still there.
     pub fn end_unseen(&mut self, is_left: impl Fn(CgroupId) -> bool) {
-        let has_cgroup = |quota: &QuotaMeter| quota.cgroup().is_some_and(&is_left);
-        self.quotas.retain(has_cgroup);
-        self.limits.retain(|_, quota| has_cgroup(quota));
+        let has_cgroup = |cgroup: Option<CgroupId>| cgroup.is_some_and(&is_left);
+        self.quotas.retain(|quota| has_cgroup(quota.cgroup()));
+        self.limits.retain(|_, limit| has_cgroup(limit.cgroup()));
         self.workers.values_mut().for_each(Workers::end_unseen);
         self.memory.end_unseen();
     }

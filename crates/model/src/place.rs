@@ -68,11 +68,7 @@ impl Place {
     pub fn holds(&self, cgroup: &CgroupFact) -> bool {
         self.location.root.as_deref().is_some_and(|root| {
             // It is mostly the very cgroup whose path tells the root.
-            cgroup.id == self.cgroup
-                || cgroup
-                    .path
-                    .strip_prefix(root)
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            cgroup.id == self.cgroup || cgroup::is_within(&cgroup.path, root)
         })
     }
 }

@@ -82,7 +82,7 @@ impl Seat {
         Self {
             cgroup: Some(cgroup),
             is_outside_pod: both.is_some_and(|(place, fact)| !place.holds(fact)),
-            level: member.level_of(cgroup, cgroups),
+            level: member.levels.of(cgroup, cgroups),
         }
     }
 }
@@ -120,6 +120,7 @@ impl<'a> Reading<'a> {
         }
         self.charges
             .add(seat.level, thread.owner, role, thread.cpu_ns);
+        self.charges.seat(seat.level, thread.vcpu.is_some());
         self.wait_unknown |= thread.wait_ns.is_none();
         let wait_ns = thread.wait_ns.unwrap_or(0);
         self.sum(thread.owner, role).add(thread.cpu_ns, wait_ns);
@@ -181,12 +182,13 @@ impl<'a> Reading<'a> {
         let roles = self.roles(ledger, outside);
         let unattributed = ledger.roles[sum_index(None)]
             .read(self.own[sum_index(None)], self.pod[sum_index(None)]);
-        let vcpus = self.settle_vcpus(ledger);
+        let mut vcpus = self.settle_vcpus(ledger);
         let moves = ledger.moves(self.placement.moves);
         let guest = ledger.guest.read(self.guest_ns);
         let workers = self.workers(ledger);
         quota::read(member, cgroups, &self.charges, self.throttling);
         let memory = memory::read(member, self.memory, cgroups, &vcpus);
+        self.seat_vcpus(&mut vcpus, member, cgroups);
         let place = member.place.as_ref();
         let location = place.map(|place| &place.location);
         Vm {
@@ -223,6 +225,9 @@ impl<'a> Reading<'a> {
             workers,
             quota: copied(self.room.quota, &member.quota),
             limits: copied(self.room.limits, &member.limits),
+            limit_cores: member.allowed.all,
+            vcpu_limit_cores: member.allowed.vcpus,
+            throttle_durations: member.ledger.throttle_durations(),
             guest_nodes: member.identity.guest_nodes,
             moves,
             topology: None,
@@ -280,6 +285,20 @@ impl<'a> Reading<'a> {
             vcpus::shown(*id, meter, living, &known)
         }));
         shown
+    }
+
+    /// Notes in which cgroup each vCPU's thread sits: mostly the VM's.
+    fn seat_vcpus(&self, shown: &mut [Vcpu], member: &Member, cgroups: &Cgroups<'_>) {
+        let place = member.place.as_ref();
+        for vcpu in shown {
+            let living = self.vcpus.get(vcpu.id).and_then(|sums| sums.living);
+            vcpu.cgroup = living.and_then(|(thread, _)| {
+                if let Some(place) = place.filter(|place| place.cgroup == thread.cgroup) {
+                    return Some(Arc::clone(&place.path));
+                }
+                Some(Arc::clone(&cgroups.get(&thread.cgroup)?.path))
+            });
+        }
     }
 
     fn workers(&mut self, ledger: &mut Ledger) -> Vec<Worker> {

@@ -15,7 +15,7 @@ use crate::finding::Findings;
 use crate::memory::Memory;
 use crate::placement::{Mismatch, MismatchKind, Pairs, Unjudged};
 use crate::pod::PodSpec;
-use crate::throttle::Throttle;
+use crate::throttle::{Durations, Throttle};
 use crate::topology::guest::GuestShape;
 
 mod vcpu;
@@ -172,21 +172,32 @@ pub enum Scope {
     Sandbox,
     /// A container's cgroup, or one below it.
     Container,
-    /// Kata's cgroup for everything but vCPUs, outside of the pod's.
+    /// A cgroup outside of the pod's or the machine's that holds threads of the VM: Kata's
+    /// overhead cgroup, or the service of a manager that keeps a virtiofsd.
     Overhead,
     /// The cgroup of a VM that is no pod's: libvirt's machine scope, a
     /// systemd unit, or whatever the VMM was started in.
     Machine,
+    /// libvirt's cgroup of one vCPU (`vcpu_quota`).
+    Vcpu,
+    /// libvirt's cgroup of the VMM's other threads and its vhost workers
+    /// (`emulator_quota`).
+    Emulator,
+    /// libvirt's cgroup of one iothread (`iothread_quota`).
+    Iothread,
 }
 
 impl Scope {
     /// All scopes, in the order in which they are shown.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 8] = [
         Self::Pod,
         Self::Sandbox,
         Self::Container,
         Self::Overhead,
         Self::Machine,
+        Self::Vcpu,
+        Self::Emulator,
+        Self::Iothread,
     ];
 
     /// The name in labels and JSON.
@@ -197,6 +208,9 @@ impl Scope {
             Self::Container => "container",
             Self::Overhead => "overhead",
             Self::Machine => "machine",
+            Self::Vcpu => "vcpu",
+            Self::Emulator => "emulator",
+            Self::Iothread => "iothread",
         }
     }
 }
@@ -241,10 +255,20 @@ pub struct Vm {
     pub vcpu_count: VcpuCount,
     /// I/O workers alone: vhost workers, iothreads, virtiofsd threads.
     pub workers: Vec<Worker>,
-    /// CPU bandwidth control of every level of its cgroup path that has it.
+    /// CPU bandwidth control of its cgroups: of every level of its vCPUs' path that has
+    /// it, and of every other cgroup that holds a thread of it and has or had a limit.
     pub quota: Vec<Quota>,
-    /// The tightest level of each scope that has a limit, or had one.
+    /// Of each scope that has or had a limit the level that binds: the one that was
+    /// throttled in most periods since the reading before.
     pub limits: Vec<Quota>,
+    /// CPU time a second that the limits of all its cgroups allow together to the threads
+    /// in them, cores; `None` where no thread has a limit.
+    pub limit_cores: Option<f64>,
+    /// The same of its vCPUs alone.
+    pub vcpu_limit_cores: Option<f64>,
+    /// How long run queues of its cgroups were throttled, those of cgroups that are gone
+    /// included; `None` where that is not followed, or never was throttled.
+    pub throttle_durations: Option<Durations>,
     /// NUMA nodes that the guest was told of, where that is known.
     pub guest_nodes: Option<u32>,
     /// How often its vCPUs moved from one pCPU to another.

@@ -62,6 +62,34 @@ pub struct ThrottleFact {
     pub durations: Durations,
 }
 
+impl ThrottleFact {
+    /// What was seen of two cgroups together; of their wall times the sum.
+    #[must_use]
+    pub fn plus(mut self, more: &Self) -> Self {
+        self.throttles = self.throttles.saturating_add(more.throttles);
+        self.wall_ns = self.wall_ns.saturating_add(more.wall_ns);
+        self.durations = self.durations.plus(&more.durations);
+        self
+    }
+
+    /// All that it says, in the order of [`ThrottleMeter`].
+    fn values(&self) -> impl Iterator<Item = u64> {
+        [self.wall_ns, self.throttles, self.durations.sum_ns]
+            .into_iter()
+            .chain(self.durations.counts)
+    }
+}
+
+impl From<Throttle> for ThrottleFact {
+    fn from(shown: Throttle) -> Self {
+        Self {
+            throttles: shown.throttles,
+            wall_ns: shown.wall_ns,
+            durations: shown.unthrottles,
+        }
+    }
+}
+
 /// Who ran when a quota ran out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HitFact {
@@ -98,24 +126,23 @@ pub struct Throttle {
 pub struct ThrottleMeter([Meter; DURATIONS + 3]);
 
 impl ThrottleMeter {
-    /// Reads; where the cgroup is another one than before, `change` is told of
-    /// each value first.
-    pub fn read(&mut self, fact: &ThrottleFact, change: Option<fn(&mut Meter, u64)>) {
-        let [wall, throttles, sum, counts @ ..] = &mut self.0;
-        let whole = [
-            (wall, fact.wall_ns),
-            (throttles, fact.throttles),
-            (sum, fact.durations.sum_ns),
-        ];
-        for (meter, value) in whole
-            .into_iter()
-            .chain(counts.iter_mut().zip(fact.durations.counts))
-        {
-            if let Some(change) = change {
-                change(meter, value);
-            }
+    /// The source says `fact` now.
+    pub fn read(&mut self, fact: &ThrottleFact) {
+        for (meter, value) in self.0.iter_mut().zip(fact.values()) {
             meter.read(value);
         }
+    }
+
+    /// From now on another source is read, which says `fact` now.
+    pub fn turn_to(&mut self, fact: &ThrottleFact) {
+        for (meter, value) in self.0.iter_mut().zip(fact.values()) {
+            meter.turn_to(value);
+        }
+    }
+
+    /// Changes each of its meters.
+    pub fn each(&mut self, change: impl FnMut(&mut Meter)) {
+        self.0.iter_mut().for_each(change);
     }
 
     /// The totals.
@@ -152,7 +179,7 @@ mod tests {
     #[test]
     fn what_is_read_is_shown() {
         let mut meter = ThrottleMeter::default();
-        meter.read(&fact(3), None);
+        meter.read(&fact(3));
         let shown = meter.show();
         assert_eq!((shown.wall_ns, shown.throttles), (30, 3));
         assert_eq!(shown.unthrottles, fact(3).durations);
@@ -162,11 +189,12 @@ mod tests {
     #[test]
     fn another_cgroup_counts_on_from_where_it_is() {
         let mut meter = ThrottleMeter::default();
-        meter.read(&fact(3), None);
-        meter.read(&fact(100), Some(Meter::turn_to));
-        meter.read(&fact(101), None);
+        meter.read(&fact(3));
+        meter.turn_to(&fact(100));
+        meter.read(&fact(101));
         assert_eq!(meter.show().wall_ns, 40);
-        meter.read(&fact(1), Some(|meter, _| meter.renew()));
+        meter.each(Meter::renew);
+        meter.read(&fact(1));
         assert_eq!(meter.show().wall_ns, 50);
     }
 }

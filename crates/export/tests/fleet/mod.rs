@@ -116,6 +116,9 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
                 throttle: Some(Throttle::default()),
             })
             .to_vec(),
+        limit_cores: None,
+        vcpu_limit_cores: None,
+        throttle_durations: None,
         guest_nodes: None,
         moves: Some(Moves {
             by_distance: [(); 4].map(|()| ns.next() >> 16),
@@ -192,6 +195,7 @@ fn vcpu(id: u32, ns: &mut Numbers) -> Vcpu {
         pf_fixed: None,
         pf_taken: None,
         preempted: None,
+        cgroup: None,
         pcpu: None,
         affinity: None,
         guest: None,

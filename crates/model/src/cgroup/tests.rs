@@ -283,14 +283,15 @@ fn libvirt_scopes_hold_the_machine() {
     let scope = r"/machine.slice/machine-qemu\x2d12\x2dweb\x2d01.scope";
     let manual = "/machine/qemu-3-db.libvirt-qemu";
     let partition = "/machine/prod.partition/qemu-3-db.libvirt-qemu";
-    for (root, below, name) in [
-        (scope, "/libvirt/emulator", "web-01"),
-        (scope, "/libvirt/vcpu0", "web-01"),
-        (scope, "/libvirt/iothread1", "web-01"),
-        (scope, "/vcpu11", "web-01"),
-        (scope, "", "web-01"),
-        (manual, "/emulator", "db"),
-        (partition, "/vcpu0", "db"),
+    for (root, below, innermost, name) in [
+        (scope, "/libvirt/emulator", Scope::Emulator, "web-01"),
+        (scope, "/libvirt/vcpu0", Scope::Vcpu, "web-01"),
+        (scope, "/libvirt/iothread1", Scope::Iothread, "web-01"),
+        (scope, "/libvirt/vcpus", Machine, "web-01"),
+        (scope, "/vcpu11", Scope::Vcpu, "web-01"),
+        (scope, "", Machine, "web-01"),
+        (manual, "/emulator", Scope::Emulator, "db"),
+        (partition, "/vcpu0", Scope::Vcpu, "db"),
     ] {
         let path = format!("{root}{below}");
         let location = locate(&path);
@@ -299,7 +300,7 @@ fn libvirt_scopes_hold_the_machine() {
         assert_eq!((location.uid, location.sandbox_id), (None, None));
         let levels = named_levels(&path);
         assert_eq!(levels[0], (root.to_owned(), Machine));
-        assert_eq!(levels[levels.len() - 1], (path.clone(), Machine));
+        assert_eq!(levels[levels.len() - 1], (path.clone(), innermost));
         assert_eq!(levels.len(), 1 + below.matches('/').count());
         assert_eq!(machine_name(&path).as_deref(), Some(name));
     }

@@ -94,6 +94,9 @@ fn place_of(scope: Scope) -> &'static str {
         Scope::Container => "container",
         Scope::Overhead => "overhead cgroup",
         Scope::Machine => "machine's cgroup",
+        Scope::Vcpu => "vCPU's cgroup",
+        Scope::Emulator => "emulator's cgroup",
+        Scope::Iothread => "iothread's cgroup",
     }
 }
 
@@ -143,17 +146,14 @@ fn io_throttled(over: &Interval, bounds: &Bounds) -> Option<Finding> {
 
 fn too_many_vcpus(over: &Interval, bounds: &Bounds) -> Option<Finding> {
     let vcpus = over.now.vcpu_count.online?;
-    let limit = over
-        .limits()
-        .filter(|limit| limit.of(Role::Vcpu).is_some())
-        .min_by(|a, b| a.cores.total_cmp(&b.cores))?;
-    let ratio = f64::from(vcpus) / limit.cores;
-    let is_throttled = limit.throttled_periods > 0;
+    let cores = over.now.vcpu_limit_cores?;
+    let mut limits = over.limits();
+    let is_throttled =
+        limits.any(|limit| limit.of(Role::Vcpu).is_some() && limit.throttled_periods > 0);
+    let ratio = f64::from(vcpus) / cores;
     (ratio >= bounds.vcpus_per_quota && vcpus > 1 && is_throttled).then(|| {
-        let evidence = format!(
-            "{vcpus} vCPUs under a limit of {:.2} cores: {ratio:.1} vCPUs a core",
-            limit.cores
-        );
+        let evidence =
+            format!("{vcpus} vCPUs under a limit of {cores:.2} cores: {ratio:.1} vCPUs a core");
         Finding::new(
             Check::VcpusExceedQuota,
             evidence,
@@ -168,7 +168,7 @@ fn too_many_vcpus(over: &Interval, bounds: &Bounds) -> Option<Finding> {
 /// them all, so there it cannot be told.
 fn both_ways(over: &Interval) -> Option<Finding> {
     let count = over.now.vcpu_count;
-    let limit = over.tightest()?;
+    let limit = over.binding()?;
     let spec = over.now.pod_spec.as_ref();
     if let Some(vcpus) = spec.and_then(|spec| spec.default_vcpus)
         && vcpus > 1.0

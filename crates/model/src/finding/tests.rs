@@ -104,6 +104,11 @@ fn limit(vm: &mut Vm, cores: f64) {
         used_ns: [(Role::Vcpu, 0), (Role::Vhost, 0)].into(),
         throttle: Some(Throttle::default()),
     }];
+    vm.limit_cores = Some(cores);
+    vm.vcpu_limit_cores = Some(cores);
+    for vcpu in &mut vm.vcpus {
+        vcpu.cgroup = Some("/pod".into());
+    }
 }
 
 /// A role, and each of its workers, uses so much of the time, in thousandths.

@@ -95,12 +95,10 @@ fn all_busy(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Findi
 
 fn starved(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Finding> {
     // Run delay holds throttling too, where threads stay queued while throttled.
-    let throttled = over
-        .limits()
-        .filter(|limit| limit.of(Role::Vcpu).is_some())
-        .map(|limit| over.throttled_ns(&limit));
-    let throttled_ns = throttled.sum::<u64>().min(over.length_ns());
-    let waits = |vcpu: &VcpuUse| vcpu.wait_ns.unwrap_or(0).saturating_sub(throttled_ns);
+    let waits = |vcpu: &VcpuUse| {
+        let throttled_ns = over.vcpu_throttled_ns(vcpu.id);
+        vcpu.wait_ns.unwrap_or(0).saturating_sub(throttled_ns)
+    };
     let mut starved: Vec<(u32, u64)> = vcpus
         .iter()
         .map(|vcpu| (vcpu.id, waits(vcpu)))

@@ -20,7 +20,9 @@ use crate::cgroup;
 use crate::facts::{CgroupId, Facts, VmKey};
 use crate::features::Features;
 use crate::ledger::Ledger;
+use crate::levels::Levels;
 use crate::place::Place;
+use crate::quota::Allowed;
 use crate::snapshot::Scope;
 use crate::vmm::{Identity, RUNTIMES, Vmm};
 
@@ -31,6 +33,8 @@ pub struct Kept {
     vmm: Vmm,
     runtime: Option<String>,
     place: Option<KeptPlace>,
+    #[serde(default)]
+    levels: Levels,
     ledger: Ledger,
 }
 
@@ -72,7 +76,8 @@ impl Kept {
             vmm: member.identity.vmm,
             runtime: member.identity.runtime.map(str::to_owned),
             place: member.place.as_ref().map(KeptPlace::of),
-            ledger: member.ledger.kept(),
+            levels: member.levels.clone(),
+            ledger: member.ledger.kept(|path| member.levels.is_held(path)),
         }
     }
 
@@ -87,9 +92,9 @@ impl Kept {
         (before == place.map(|place| place.cgroup)).then_some(self.ledger.changes)
     }
 
-    /// Name and counters of the VM, which still runs.
-    pub(super) fn taken_up(self) -> (Arc<str>, Ledger) {
-        (self.name, self.ledger.recalled())
+    /// Name, levels and counters of the VM, which still runs.
+    pub(super) fn taken_up(self) -> (Arc<str>, Levels, Ledger) {
+        (self.name, self.levels, self.ledger.recalled())
     }
 
     /// The VM as one that has ended; `is_left` tells whether a cgroup is still there.
@@ -108,8 +113,10 @@ impl Kept {
             name: self.name,
             place: self.place.map(KeptPlace::place),
             overhead: Vec::new(),
+            levels: self.levels,
             quota: Vec::new(),
             limits: Vec::new(),
+            allowed: Allowed::default(),
             ledger,
             ended_ns: Some(now_ns),
             features: Features::default(),

@@ -1,4 +1,5 @@
 mod law;
+mod levels;
 mod names;
 mod quota;
 mod recall;

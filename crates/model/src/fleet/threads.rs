@@ -104,7 +104,7 @@ fn reading<'a>(
             }
             Belonging::Retired(fact) => {
                 let level = fact.class.cgroup;
-                let level = level.and_then(|cgroup| member.level_of(cgroup, cgroups));
+                let level = level.and_then(|cgroup| member.levels.of(cgroup, cgroups));
                 reading.retired(fact, role_of_class(&fact.class, &member.identity), level);
             }
             Belonging::EndedVcpu(fact) => reading.ended_vcpu(fact),

@@ -121,7 +121,7 @@ fn limits_are_compared_by_their_cgroup() {
         quota("/moved-here", Some(1.0), 99, 99),
         quota("/no-limit", None, 4, 3),
     ]);
-    // The counters of the scope go on from those of another level.
+    // The counters of a scope go on from those of another level.
     now.limits[0].periods = 1000;
     let over = Interval::between(&before, &now, SECOND);
     let limits: Vec<_> = over.limits().collect();
@@ -129,7 +129,7 @@ fn limits_are_compared_by_their_cgroup() {
     assert_eq!((limits[0].periods, limits[0].throttled_periods), (6, 3));
     assert_eq!(limits[0].of(Role::Vhost), Some(4));
     assert_eq!(limits[0].of(Role::Vcpu), None);
-    assert_eq!(&*over.tightest().expect("one").now.cgroup, "/a");
+    assert_eq!(&*over.binding().expect("one").now.cgroup, "/a");
     assert_eq!(Interval::since_began(&now).limits().count(), 4);
 }
 

@@ -36,6 +36,22 @@ impl ByPath {
         self.0.iter_mut().map(|(_, meter)| meter)
     }
 
+    /// All meters.
+    pub fn values(&self) -> impl Iterator<Item = &QuotaMeter> {
+        self.0.iter().map(|(_, meter)| meter)
+    }
+
+    /// All meters, with their paths.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut QuotaMeter)> {
+        self.0.iter_mut().map(|(path, meter)| (&**path, meter))
+    }
+
+    /// Takes the meters out whose path is such a one.
+    pub fn take_if(&mut self, is_one: impl Fn(&str) -> bool) -> Vec<QuotaMeter> {
+        let taken = self.0.extract_if(.., |(path, _)| is_one(path));
+        taken.map(|(_, meter)| meter).collect()
+    }
+
     /// Drops the meters that are not to be kept.
     pub fn retain(&mut self, is_kept: impl Fn(&QuotaMeter) -> bool) {
         self.0.retain(|(_, meter)| is_kept(meter));

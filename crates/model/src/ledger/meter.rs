@@ -39,6 +39,12 @@ impl Meter {
         self.shown
     }
 
+    /// The highest value that its source has said, as far as that counts.
+    pub fn value(&self) -> u64 {
+        self.skipped
+            .saturating_add(self.shown.saturating_sub(self.base))
+    }
+
     /// Whether it is all that its source has counted, and nothing else.
     pub fn is_plain(&self) -> bool {
         self.base == 0 && self.skipped == 0

@@ -86,6 +86,7 @@ pub(super) fn shown(
         pf_fixed: stats.map(|stats| stats.pf_fixed),
         pf_taken: stats.and_then(|stats| stats.pf_taken),
         preempted: living.and_then(|(_, vcpu)| Some(vcpu.stats?.preempted)),
+        cgroup: None,
         pcpu: thread.and_then(|thread| thread.pcpu),
         affinity: thread.and_then(|thread| thread.affinity.clone()),
         guest: known.topology.map(|guest| guest.place(id)),

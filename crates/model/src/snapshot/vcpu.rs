@@ -47,6 +47,8 @@ pub struct Vcpu {
     pub pf_taken: Option<u64>,
     /// Whether it was preempted inside the guest when it was read.
     pub preempted: Option<bool>,
+    /// The path of the cgroup that its thread sits in.
+    pub cgroup: Option<Arc<str>>,
     /// The CPU it runs on, or ran on last.
     pub pcpu: Option<u32>,
     /// The CPUs it may run on, as a list.

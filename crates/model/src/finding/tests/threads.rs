@@ -3,7 +3,7 @@
 use super::{found, fresh, limited, names, part, raises, throttle, use_cpu};
 use crate::facts::Comm;
 use crate::finding::Check;
-use crate::snapshot::{HaltPoll, Role, Thread, Vm, Worker};
+use crate::snapshot::{HaltPoll, Role, Scope, Thread, Vm, Worker};
 
 #[test]
 fn each_kind_of_worker_has_an_end() {
@@ -67,6 +67,23 @@ fn a_vcpu_that_waits() {
         throttle(vm, 240);
     });
     assert_eq!(names(&throttled), [] as [&str; 0]);
+}
+
+/// libvirt throttles one vCPU's cgroup; that vCPU is not starved, the other one is.
+#[test]
+fn throttling_is_taken_off_the_wait_of_the_vcpus_below_the_limit_alone() {
+    let mut of_one = limited();
+    of_one.limits[0].scope = Scope::Vcpu;
+    of_one.limits[0].cgroup = "/machine/vcpu1".into();
+    of_one.vcpus[1].cgroup = Some("/machine/vcpu1".into());
+    let waits = |vcpu: usize| {
+        found(&of_one, |vm: &mut Vm| {
+            vm.vcpus[vcpu].wait_ns = Some(part(300));
+            throttle(vm, 240);
+        })
+    };
+    assert_eq!(names(&waits(1)), [] as [&str; 0]);
+    assert_eq!(names(&waits(0)), ["vcpu_starved"]);
 }
 
 #[test]
