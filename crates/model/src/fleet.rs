@@ -115,13 +115,14 @@ impl Fleet {
         self.pods = pods;
     }
 
-    /// VMs in `facts` that are not known yet: [`Fleet::admit`] them before
-    /// [`Fleet::account`].
-    pub fn strangers(&self, facts: &Facts) -> FxHashSet<VmKey> {
-        facts
-            .alive()
-            .filter(|vm| !self.vms.contains_key(vm))
-            .collect()
+    /// VMs in `facts` that are not known yet, the oldest first: [`Fleet::admit`] them in
+    /// this order before [`Fleet::account`]. Of two with one name the first keeps it plain.
+    pub fn strangers(&self, facts: &Facts) -> Vec<VmKey> {
+        let unknown = facts.alive().filter(|vm| !self.vms.contains_key(vm));
+        let mut unknown: Vec<VmKey> = unknown.collect();
+        unknown.sort_unstable();
+        unknown.dedup();
+        unknown
     }
 
     /// Takes up a VM. `process` is what its process said of itself.

@@ -37,3 +37,18 @@ fn a_pid_that_comes_again_is_not_the_same_name() {
     let names: BTreeSet<&str> = vms.iter().map(|vm| &*vm.vm).collect();
     assert_eq!(names, BTreeSet::from(["web", "web-200", "web-200-2"]));
 }
+
+/// Chance would let the oldest of 32 come first in 1 of 32 runs.
+#[test]
+fn vms_of_one_name_met_at_once_oldest_keeps_plain_name() {
+    let mut pids: Vec<u32> = (1..=32).map(|number| number * 100).collect();
+    pids.rotate_left(7);
+    let (vms, _) = read(&mut Fleet::new(0), &running(&pids), "web", 0);
+    for vm in vms {
+        let expected = match vm.pid {
+            100 => "web".to_owned(),
+            later => format!("web-{later}"),
+        };
+        assert_eq!(*vm.vm, *expected);
+    }
+}
