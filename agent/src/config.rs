@@ -15,6 +15,7 @@ use serde::{Deserialize, Deserializer};
 use virtlens_model::finding::Bounds;
 use virtlens_probe::loader::Loader;
 
+use crate::keys::Known;
 use crate::metadata::Metadata;
 
 mod values;
@@ -209,10 +210,9 @@ impl Settings {
     /// When it holds anything that is not known, naming the line.
     pub fn from_yaml(text: &str) -> Result<Self, String> {
         // A file of comments alone is a null document.
-        let settings: Result<Option<Self>, _> = serde_norway::from_str(text);
-        Ok(settings
-            .map_err(|error| error.to_string())?
-            .unwrap_or_default())
+        let settings: Result<Option<Known<Self>>, _> = serde_norway::from_str(text);
+        let settings = settings.map_err(|error| error.to_string())?;
+        Ok(settings.map_or_else(Self::default, |known| known.0))
     }
 
     /// These settings, and where they say nothing those of `below`.

@@ -22,6 +22,11 @@ mod commands;
 pub mod config;
 pub mod doctor;
 mod handover;
+#[cfg_attr(
+    not(test),
+    warn(clippy::indexing_slicing, clippy::panic, clippy::string_slice)
+)]
+mod keys;
 pub mod log;
 pub mod memory;
 #[cfg_attr(
@@ -29,6 +34,7 @@ pub mod memory;
     warn(clippy::indexing_slicing, clippy::panic, clippy::string_slice)
 )]
 pub mod metadata;
+mod nearest;
 pub mod offers;
 mod options;
 #[cfg_attr(

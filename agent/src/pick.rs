@@ -2,6 +2,7 @@
 
 use virtlens_model::snapshot::Vm;
 
+use crate::nearest::nearest;
 use crate::paint::printable;
 
 /// What people call the VM: its pod's NAMESPACE/NAME, where that is known.
@@ -43,12 +44,6 @@ impl NoSuchVm {
     }
 }
 
-/// How many names are offered instead of one that is not there.
-const OFFERED: usize = 3;
-
-/// From how alike on a name is offered, 0 to 1.
-const ALIKE: f64 = 0.6;
-
 /// Those of `vms` that are called `wanted`; all if nothing is wanted.
 ///
 /// # Errors
@@ -62,25 +57,19 @@ pub fn pick<'v>(vms: &'v [Vm], wanted: Option<&str>) -> Result<Vec<&'v Vm>, NoSu
     if picked.is_empty() {
         return Err(NoSuchVm {
             wanted: printable(wanted),
-            nearest: nearest(vms, wanted),
+            nearest: nearest(wanted, vms.iter().flat_map(spellings)),
         });
     }
     Ok(picked)
 }
 
-fn nearest(vms: &[Vm], wanted: &str) -> Vec<String> {
-    let alike = |name: &str| strsim::jaro_winkler(&name.to_lowercase(), &wanted.to_lowercase());
-    let mut names: Vec<(f64, String)> = vms
-        .iter()
-        .map(|vm| {
-            // A pod may be called without its namespace.
-            let names = [Some(&*vm.vm), vm.pod.as_deref(), Some(&name_of(vm))];
-            let best = names.into_iter().flatten().map(alike).fold(0.0, f64::max);
-            (best, name_of(vm))
-        })
-        .filter(|(alike, _)| *alike >= ALIKE)
-        .collect();
-    names.sort_by(|(a, one), (b, other)| b.total_cmp(a).then_with(|| one.cmp(other)));
-    names.truncate(OFFERED);
-    names.into_iter().map(|(_, name)| name).collect()
+/// How a VM may be called, a pod without its namespace too, each with the name to offer.
+fn spellings(vm: &Vm) -> impl Iterator<Item = (String, String)> {
+    let name = name_of(vm);
+    let spellings = [
+        Some(vm.vm.to_string()),
+        vm.pod.as_deref().map(str::to_owned),
+    ];
+    let spellings = spellings.into_iter().flatten().chain([name.clone()]);
+    spellings.map(move |spelling| (spelling, name.clone()))
 }

@@ -9,6 +9,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use virtlens_tests::need;
 
+use crate::examples::assert_agent_accepts;
 use crate::golden_file::assert_golden;
 
 /// The Kubernetes that is rendered for, whatever the helm.
@@ -20,7 +21,7 @@ const VALUES: [&str; 4] = ["all-on", "kubelet", "none", "openshift"];
 /// Written by generators of their own, and long.
 const GENERATED: [&str; 2] = ["dashboards.yaml", "prometheusrule.yaml"];
 
-fn deploy(path: &str) -> PathBuf {
+pub(crate) fn deploy(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../deploy")
         .join(path)
@@ -46,6 +47,7 @@ fn render(flags: &[&str]) -> Vec<(String, String)> {
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).expect("helm writes UTF-8");
     let documents = text.strip_prefix("---\n").expect("a document has a head");
+    assert_agent_accepts(&format!("{flags:?}"), documents.split("\n---\n"));
     documents
         .split("\n---\n")
         .map(|document| {
@@ -67,7 +69,7 @@ fn join<'d>(documents: impl IntoIterator<Item = &'d str>) -> String {
     text
 }
 
-fn parse(document: &str) -> Value {
+pub(crate) fn parse(document: &str) -> Value {
     serde_norway::from_str(document).unwrap_or_else(|error| panic!("{error}: {document}"))
 }
 
@@ -141,6 +143,7 @@ fn values_that_the_chart_does_not_know_are_refused() {
         "web.tls=true,web.existingSecret=certificate",
         "serviceAccount.create=false,serviceAccount.name=virtlens",
         "serviceAccount.create=false,rbac.create=false",
+        "config.thresholds.pool_threads=16,config.pcpu_series=true",
     ] {
         assert!(renders(right), "{right}");
     }
@@ -148,6 +151,9 @@ fn values_that_the_chart_does_not_know_are_refused() {
         "web.prot=9000",
         "web.port=0",
         "metadata.source=magic",
+        "config.minage=2s",
+        "config.thresholds.steal_ratio=1",
+        "config.thresholds.vcpu_wait=0",
         "resources=1",
         // A probe that speaks TLS to an agent that does not.
         "web.tls=true",

@@ -2,6 +2,7 @@
 
 mod abi;
 mod chart;
+mod examples;
 // Of the first who needed one.
 #[path = "../../crates/export/tests/golden_file/mod.rs"]
 mod golden_file;

@@ -1,12 +1,15 @@
 //! What single settings can be, and how they are written.
 
-use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::de::{Error, MapAccess, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer};
 use virtlens_model::finding::Bounds;
+
+use crate::keys::KnownKey;
 
 /// An address to listen on: "0.0.0.0:9877", "[::]:9877", or ":9877" for all
 /// IPv4 addresses.
@@ -53,27 +56,75 @@ impl FromStr for Span {
 }
 
 /// Thresholds of findings, by name; those that are not named stay.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(try_from = "BTreeMap<String, f64>")]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Thresholds(pub Bounds);
 
-impl TryFrom<BTreeMap<String, f64>> for Thresholds {
-    type Error = String;
+impl<'de> Deserialize<'de> for Thresholds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ThresholdsVisitor)
+    }
+}
 
-    fn try_from(values: BTreeMap<String, f64>) -> Result<Self, String> {
+struct ThresholdsVisitor;
+
+impl<'de> Visitor<'de> for ThresholdsVisitor {
+    type Value = Thresholds;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("thresholds by name")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Thresholds, M::Error> {
+        let known: Vec<&str> = Bounds::TABLE.iter().map(|bound| bound.name).collect();
+        let key = || KnownKey {
+            what: "threshold",
+            known: &known,
+        };
         let mut bounds = Bounds::default();
-        for (name, value) in values {
-            let bound = bounds.get_mut(&name).ok_or_else(|| {
-                format!("{name:?} is no threshold (`virtlens doctor --checks` lists them)")
-            })?;
-            if !(value > 0.0 && value.is_finite()) {
-                return Err(format!(
-                    "{name}: {value} is no threshold (expected more than 0)"
-                ));
+        while let Some(name) = map.next_key_seed(key())? {
+            let value = map.next_value::<Threshold>()?.0;
+            if let Some(bound) = bounds.get_mut(&name) {
+                *bound = value;
             }
-            *bound = value;
         }
-        Ok(Self(bounds))
+        Ok(Thresholds(bounds))
+    }
+}
+
+/// The value of a threshold, as the deserializer knows its line.
+struct Threshold(f64);
+
+impl<'de> Deserialize<'de> for Threshold {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_f64(ThresholdVisitor)
+    }
+}
+
+struct ThresholdVisitor;
+
+impl Visitor<'_> for ThresholdVisitor {
+    type Value = Threshold;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number above 0")
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Threshold, E> {
+        if value > 0.0 && value.is_finite() {
+            Ok(Threshold(value))
+        } else {
+            Err(E::invalid_value(Unexpected::Float(value), &self))
+        }
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Threshold, E> {
+        #[expect(clippy::cast_precision_loss, reason = "no threshold is so large")]
+        self.visit_f64(value as f64)
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Threshold, E> {
+        #[expect(clippy::cast_precision_loss, reason = "no threshold is so large")]
+        self.visit_f64(value as f64)
     }
 }
 

@@ -15,6 +15,7 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::tls::{self, TlsSection};
 use super::watched::Watched;
+use crate::keys::{Known, known};
 
 /// The headers that the format lets one set, with the values it allows.
 const HEADERS: [(&str, &[&str]); 5] = [
@@ -28,7 +29,9 @@ const HEADERS: [(&str, &[&str]); 5] = [
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct File {
+    #[serde(deserialize_with = "known")]
     tls_server_config: Option<TlsSection>,
+    #[serde(deserialize_with = "known")]
     http_server_config: Option<HttpSection>,
     basic_auth_users: Option<BTreeMap<String, String>>,
     rate_limit: Option<IgnoredAny>,
@@ -78,8 +81,9 @@ impl WebConfig {
     /// `read` reads the files that it names.
     fn parse(text: &str, base: &Path, read: ReadText<'_>) -> Result<Self, String> {
         // A file of comments alone is a null document.
-        let file: Option<File> = serde_norway::from_str(text).map_err(|error| error.to_string())?;
-        let file = file.unwrap_or_default();
+        let file: Result<Option<Known<File>>, _> = serde_norway::from_str(text);
+        let file = file.map_err(|error| error.to_string())?;
+        let file = file.map_or_else(File::default, |known| known.0);
         if file.rate_limit.is_some() {
             return Err(
                 "rate_limit is not supported: one client could use up what all may ask; take it \

@@ -153,12 +153,45 @@ fn thresholds_are_set_by_name() {
     let usual = bounds("linger: 1s\n").expect("good");
     assert_eq!(set.get("quota_used"), usual.get("quota_used"));
     for (text, reason) in [
-        ("thresholds: {vhost: 1}\n", "\"vhost\" is no threshold"),
-        ("thresholds: {vhost_busy: 0}\n", "expected more than 0"),
-        ("thresholds: {vhost_busy: .nan}\n", "expected more than 0"),
+        ("thresholds: {vhost_busy: 0}\n", "a number above 0"),
+        ("thresholds: {vhost_busy: -1}\n", "a number above 0"),
+        ("thresholds: {vhost_busy: .nan}\n", "a number above 0"),
         ("thresholds: {vhost_busy: high}\n", "high"),
     ] {
         let error = bounds(text).expect_err("bad");
         assert!(error.contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn unknown_key_is_answered_with_the_nearest_known_and_its_line() {
+    for (text, expected) in [
+        (
+            "linger: 1m\nminage: 2s\n",
+            "unknown key \"minage\"; nearest known keys: min_age, linger at line 2 column 1",
+        ),
+        (
+            "linger: 1m\nthresholds:\n  quota_used: 0.8\n  vhost: 1\n",
+            "thresholds: unknown threshold \"vhost\"; nearest known thresholds: vhost_busy, \
+             virtiofsd_busy at line 4 column 3",
+        ),
+    ] {
+        let error = from_yaml(text).expect_err(text);
+        assert!(error.ends_with(expected), "{error}\n{expected}");
+    }
+}
+
+/// Nothing is like it: all are offered.
+#[test]
+fn unknown_key_without_a_near_one_is_answered_with_all() {
+    for (text, known) in [
+        ("zzzz: 2s\n", ["listen, web_config", ", root"]),
+        (
+            "thresholds: {zzzz: 1}\n",
+            ["quota_used, quota_throttled", ", pool_threads"],
+        ),
+    ] {
+        let error = from_yaml(text).expect_err(text);
+        assert!(known.iter().all(|known| error.contains(known)), "{error}");
     }
 }

@@ -52,7 +52,7 @@ const SECTIONS: [(&str, &[&str]); 15] = [
 ];
 
 /// Other files.
-const FILES: [(&str, &[&str]); 6] = [
+const FILES: [(&str, &[&str]); 7] = [
     (
         "tls_server_config: {cert_file: web.key, key_file: web.key}\n",
         &["web.key", "no certificate"],
@@ -64,6 +64,10 @@ const FILES: [(&str, &[&str]); 6] = [
     (
         "http_server_config: {headers: {X-Own: a}}\n",
         &["X-Own", "X-Frame-Options"],
+    ),
+    (
+        "http_server_config: {header: {}}\n",
+        &["unknown key \"header\"", "nearest known keys: headers"],
     ),
     (
         "http_server_config: {headers: {X-Frame-Options: all}}\n",
