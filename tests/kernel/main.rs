@@ -23,6 +23,7 @@ mod placement;
 mod prometheus;
 mod reader;
 mod reborn;
+mod refused;
 mod shapes;
 mod times;
 mod top;

@@ -44,6 +44,7 @@ mod object;
 pub mod pins;
 mod placement;
 pub mod plan;
+mod refusal;
 mod retired;
 pub mod source;
 #[expect(unsafe_code, reason = "bpf(2)")]

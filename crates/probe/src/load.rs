@@ -13,9 +13,9 @@ use crate::loader::{Loader, Wanted};
 use crate::maps::MARKS;
 use crate::object::{Compiled, MapDefinition, Program, fingerprint};
 use crate::pins::Pins;
-use crate::plan::{Feature, Plan};
+use crate::plan::Plan;
 use crate::sys::map::Map;
-use crate::{Error, OBJECT, sys};
+use crate::{Error, refusal, sys};
 
 /// What is loaded.
 pub(crate) struct Loaded {
@@ -56,48 +56,65 @@ impl Programs {
     }
 }
 
+/// Where and how an object is loaded.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'t> {
+    pub(crate) object: &'t [u8],
+    pub(crate) loader: Loader,
+    /// The cpu controller is in a v1 hierarchy.
+    pub(crate) cgroup_v1: bool,
+    /// With these the maps are those that an agent left there, as far as they are the
+    /// same; and programs that are attached already are not loaded again.
+    pub(crate) pins: Option<&'t Pins>,
+}
+
+/// What is loaded, and where its maps are pinned.
+struct Placed {
+    which: u64,
+    loaded: crate::loader::Loaded,
+    places: BTreeMap<String, PathBuf>,
+    pinned: BTreeMap<String, PathBuf>,
+}
+
 /// Loads what `plan` says, and takes out of it what the kernel refuses.
-/// `cgroup_v1`: the cpu controller is in a v1 hierarchy. With `pins` the maps are
-/// those that an agent left there, as far as they are the same; and programs that
-/// are attached already are not loaded again.
-pub(crate) fn object(
-    loader: Loader,
-    plan: &mut Plan,
-    cgroup_v1: bool,
-    pins: Option<&Pins>,
-) -> Result<Loaded, Error> {
-    let compiled = Compiled::read(OBJECT)?;
-    loop {
-        let places = pins.map_or_else(BTreeMap::new, |pins| places(&compiled, plan, pins));
-        let pinned = left(&compiled, plan, &places)?;
-        let marks_all = marks_all(plan, &pinned);
-        match load_object(loader, &compiled, plan, cgroup_v1, pins, &pinned) {
-            Ok((which, loaded)) => {
-                pin(&loaded.maps, &places, &pinned)?;
-                return Ok(Loaded {
-                    programs: Programs::new(compiled, loaded.programs),
-                    maps: loaded.maps,
-                    which,
-                    marks_all,
-                    places: places.into_values().collect(),
-                });
-            }
-            Err(cause) => *plan = retreat(plan.clone(), cause)?,
-        }
-    }
+pub(crate) fn object(target: &Target<'_>, plan: &mut Plan) -> Result<Loaded, Error> {
+    let compiled = Compiled::read(target.object)?;
+    let (settled, placed) = refusal::settle(plan, |plan| place(target, &compiled, plan))?;
+    *plan = settled;
+    let marks_all = marks_all(plan, &placed.pinned);
+    pin(&placed.loaded.maps, &placed.places, &placed.pinned)?;
+    Ok(Loaded {
+        programs: Programs::new(compiled, placed.loaded.programs),
+        maps: placed.loaded.maps,
+        which: placed.which,
+        marks_all,
+        places: placed.places.into_values().collect(),
+    })
+}
+
+/// Loads the object as `plan` has it; pins nothing.
+fn place(target: &Target<'_>, compiled: &Compiled, plan: &Plan) -> Result<Placed, Error> {
+    let pins = target.pins;
+    let places = pins.map_or_else(BTreeMap::new, |pins| places(compiled, plan, pins));
+    let pinned = left(compiled, plan, &places)?;
+    let (which, loaded) = load(target, compiled, plan, &pinned).map_err(Error::Load)?;
+    Ok(Placed {
+        which,
+        loaded,
+        places,
+        pinned,
+    })
 }
 
 /// Loads the object as `plan` has it. Also tells which programs they are.
-fn load_object(
-    loader: Loader,
+fn load(
+    target: &Target<'_>,
     compiled: &Compiled,
     plan: &Plan,
-    cgroup_v1: bool,
-    pins: Option<&Pins>,
     pinned: &BTreeMap<String, PathBuf>,
 ) -> io::Result<(u64, crate::loader::Loaded)> {
     let mut config = abi::Config {
-        cgroup_v1: cgroup_v1.into(),
+        cgroup_v1: target.cgroup_v1.into(),
         mask_words: u32::try_from(plan.mask_words).unwrap_or(0),
         task_storage: plan.task_storage.into(),
         walks: plan.walks.into(),
@@ -105,15 +122,15 @@ fn load_object(
         pad: 0,
         programs: 0,
     };
-    config.programs = fingerprint(&[OBJECT, config.as_bytes()].concat());
+    config.programs = fingerprint(&[target.object, config.as_bytes()].concat());
     let is_attached = |name: &&str| {
-        let link = pins.map(|pins| pins.link(name, config.programs));
+        let link = target.pins.map(|pins| pins.link(name, config.programs));
         link.is_some_and(|link| link.exists())
     };
     let programs = plan.programs().filter(|name| !is_attached(name));
     let programs = compiled.named(programs)?;
-    let loaded = loader.load(&Wanted {
-        object: OBJECT,
+    let loaded = target.loader.load(&Wanted {
+        object: target.object,
         constant: Some(("cfg", config.as_bytes())),
         unused_maps: &unused(plan),
         max_entries: Some(RESIDENCY).map(|name| (name, plan.residency_entries)),
@@ -224,28 +241,4 @@ fn pin(
 pub(crate) fn not_pinned(place: &Path) -> impl FnOnce(io::Error) -> Error {
     let place = place.to_owned();
     move |cause| Error::Pin { place, cause }
-}
-
-/// After a refusal: less, in the order of what is least missed.
-fn retreat(mut plan: Plan, cause: io::Error) -> Result<Plan, Error> {
-    if plan.walks {
-        tracing::warn!(%cause, "the kernel refuses a pass that walks by itself: passes take longer");
-        plan.walks = false;
-        return Ok(plan);
-    }
-    let features = plan.features.clone();
-    let first_of = |optional: &[Feature]| {
-        let mut optional = optional.iter().copied();
-        optional.find(|feature| features.contains(feature))
-    };
-    let least_missed = first_of(&[Feature::Memory, Feature::Throttle]);
-    if least_missed.is_none() && plan.task_storage {
-        plan.task_storage = false;
-        return Ok(plan);
-    }
-    let optional = [Feature::Placement, Feature::FilePass, Feature::Lifetime];
-    match least_missed.or_else(|| first_of(&optional)) {
-        Some(feature) => Ok(plan.without(feature, format!("refused by the kernel: {cause}"))),
-        None => Err(Error::Load(cause)),
-    }
 }

@@ -111,7 +111,7 @@ impl FromStr for Loader {
 
 /// What is wanted of an object.
 pub(crate) struct Wanted<'w> {
-    pub(crate) object: &'static [u8],
+    pub(crate) object: &'w [u8],
     /// A constant of its programs by the name of its symbol, and all of its value.
     pub(crate) constant: Option<(&'static str, &'w [u8])>,
     /// Maps that none of the programs needs as they are told to be.
@@ -124,8 +124,33 @@ pub(crate) struct Wanted<'w> {
     pub(crate) programs: &'w BTreeMap<&'static str, &'w Program>,
 }
 
+/// The last line of the verifier before what it has cost
+/// (`print_verification_stats`, `kernel/bpf/verifier.c`).
+fn reason(log: &str) -> Option<&str> {
+    const COSTS: [&str; 3] = ["verification time ", "stack depth ", "processed "];
+    let is_cost = |line: &str| COSTS.iter().any(|cost| line.starts_with(cost));
+    log.lines().rfind(|line| !is_cost(line))
+}
+
 /// What is loaded.
 pub(crate) struct Loaded {
     pub(crate) maps: BTreeMap<String, OwnedFd>,
     pub(crate) programs: BTreeMap<String, OwnedFd>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reason;
+
+    #[test]
+    fn reason_is_the_line_before_the_costs() {
+        let refused = "5: (85) call pc+6\nR1 type=scalar expected=fp\n";
+        let cost = "verification time 49 usec\nstack depth 40+8\n\
+                    processed 9 insns (limit 1000000) max_states_per_insn 0";
+        let said = Some("R1 type=scalar expected=fp");
+        assert_eq!(reason(&format!("{refused}{cost}")), said);
+        assert_eq!(reason(refused), said);
+        assert_eq!(reason(cost), None);
+        assert_eq!(reason(""), None);
+    }
 }

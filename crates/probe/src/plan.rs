@@ -125,6 +125,15 @@ impl Plan {
             .copied()
     }
 
+    /// The same plan with these features alone.
+    #[must_use]
+    pub(crate) fn only(&self, features: &[Feature]) -> Self {
+        Self {
+            features: features.to_vec(),
+            ..self.clone()
+        }
+    }
+
     /// The same plan without `feature`, because of `reason`.
     #[must_use]
     pub fn without(mut self, feature: Feature, reason: String) -> Self {
@@ -219,176 +228,4 @@ pub(crate) fn obstacle(facts: &KernelFacts) -> Option<&'static str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Feature, plan};
-    use crate::facts::KernelFacts;
-
-    fn good() -> KernelFacts {
-        KernelFacts {
-            may_load: true,
-            btf: true,
-            lockdown: "none".to_owned(),
-            preempt_notifiers: true,
-            kvm_types: true,
-            kvm_built_in: true,
-            task_iter: true,
-            task_storage: true,
-            host_pids: true,
-            possible_cpus: 2,
-            fentry: true,
-            read_ahead: true,
-            task_walk: true,
-            throttle_functions: true,
-        }
-    }
-
-    #[test]
-    fn a_kernel_with_everything_loads_everything() {
-        let plan = plan(&good());
-        assert_eq!(plan.features, Feature::ALL);
-        assert!(plan.left_out.is_empty() && plan.task_storage && plan.walks);
-        let programs: Vec<_> = plan.programs().collect();
-        assert!(programs.contains(&"walk_tasks") && !programs.contains(&"sample_tasks"));
-        assert_eq!(plan.mask_words, 1);
-    }
-
-    #[test]
-    fn an_old_kernel_keeps_marks_in_a_hash() {
-        let plan = plan(&KernelFacts {
-            task_storage: false,
-            ..good()
-        });
-        assert_eq!(plan.features, Feature::ALL);
-        assert!(!plan.task_storage);
-    }
-
-    #[test]
-    fn where_no_program_can_walk_an_iterator_does() {
-        let plan = plan(&KernelFacts {
-            task_walk: false,
-            ..good()
-        });
-        assert_eq!(plan.features, Feature::ALL);
-        let programs: Vec<_> = plan.programs().collect();
-        assert!(!programs.contains(&"walk_tasks") && programs.contains(&"sample_tasks"));
-    }
-
-    #[test]
-    fn masks_grow_with_the_host_and_end_at_the_bound() {
-        for (cpus, words) in [(0, 0), (64, 1), (65, 2), (2048, 32), (2049, 0)] {
-            assert_eq!(
-                plan(&KernelFacts {
-                    possible_cpus: cpus,
-                    ..good()
-                })
-                .mask_words,
-                words
-            );
-        }
-    }
-
-    #[test]
-    fn residency_grows_with_the_host_and_ends_at_the_bound() {
-        for (cpus, entries) in [(0, 4096), (2, 8192), (32, 131_072), (512, 131_072)] {
-            let facts = KernelFacts {
-                possible_cpus: cpus,
-                ..good()
-            };
-            assert_eq!(plan(&facts).residency_entries, entries);
-        }
-    }
-
-    #[test]
-    fn each_obstacle_is_named_with_its_remedy() {
-        let cases = [
-            (
-                KernelFacts {
-                    may_load: false,
-                    ..good()
-                },
-                "CAP_BPF",
-            ),
-            (
-                KernelFacts {
-                    btf: false,
-                    ..good()
-                },
-                "CONFIG_DEBUG_INFO_BTF",
-            ),
-            (
-                KernelFacts {
-                    lockdown: "confidentiality".to_owned(),
-                    ..good()
-                },
-                "lockdown",
-            ),
-            (
-                KernelFacts {
-                    host_pids: false,
-                    ..good()
-                },
-                "hostPID",
-            ),
-            (
-                KernelFacts {
-                    task_iter: false,
-                    ..good()
-                },
-                "5.8",
-            ),
-            (
-                KernelFacts {
-                    kvm_types: false,
-                    ..good()
-                },
-                "KVM",
-            ),
-        ];
-        for (facts, word) in cases {
-            let plan = plan(&facts);
-            assert!(plan.features.is_empty(), "{word}");
-            assert!(
-                plan.left_out
-                    .iter()
-                    .all(|(_, reason)| reason.contains(word)),
-                "{word}"
-            );
-            assert_eq!(plan.left_out.len(), Feature::ALL.len());
-        }
-    }
-
-    #[test]
-    fn without_fentry_only_what_needs_it_is_left_out() {
-        let left_out = |facts: KernelFacts, word: &str| -> Vec<Feature> {
-            let plan = plan(&facts);
-            let reasons = plan.left_out.iter().map(|(_, reason)| reason);
-            assert!(reasons.into_iter().all(|reason| reason.contains(word)));
-            plan.left_out.iter().map(|(feature, _)| *feature).collect()
-        };
-        let without_fentry = KernelFacts {
-            fentry: false,
-            ..good()
-        };
-        assert_eq!(
-            left_out(without_fentry, "fentry"),
-            [Feature::Throttle, Feature::Memory]
-        );
-        let without_limits = KernelFacts {
-            throttle_functions: false,
-            ..good()
-        };
-        assert_eq!(
-            left_out(without_limits, "CONFIG_CFS_BANDWIDTH"),
-            [Feature::Throttle]
-        );
-    }
-
-    #[test]
-    fn integrity_lockdown_hinders_nothing() {
-        let facts = KernelFacts {
-            lockdown: "integrity".to_owned(),
-            ..good()
-        };
-        assert_eq!(plan(&facts).features, Feature::ALL);
-    }
-}
+mod tests;

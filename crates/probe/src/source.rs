@@ -19,7 +19,7 @@ use zerocopy::{FromZeros as _, IntoBytes};
 
 use crate::book::Book;
 use crate::decode::{self, Buffer, Decoder};
-use crate::load::{Loaded, Programs};
+use crate::load::{Loaded, Programs, Target};
 use crate::loader::Loader;
 use crate::maps::Maps;
 use crate::memory::Memory;
@@ -29,7 +29,7 @@ use crate::plan::{Feature, Plan};
 use crate::retired::Retired;
 use crate::sys::map::Batch;
 use crate::throttle::Throttle;
-use crate::{Error, load};
+use crate::{Error, OBJECT, load};
 use hooks::Hook;
 use passes::Tasks;
 
@@ -90,6 +90,20 @@ impl TaskPass {
     /// where the kernel refuses it, [`Error::Pin`] where `pins` cannot be used.
     pub fn load(
         loader: Loader,
+        plan: Plan,
+        cgroup_v1: bool,
+        pins: Option<Pins>,
+    ) -> Result<Self, Error> {
+        Self::load_object(OBJECT, loader, plan, cgroup_v1, pins)
+    }
+
+    /// The same with another build of [`OBJECT`].
+    ///
+    /// # Errors
+    /// As [`TaskPass::load`].
+    pub fn load_object(
+        object: &[u8],
+        loader: Loader,
         mut plan: Plan,
         cgroup_v1: bool,
         pins: Option<Pins>,
@@ -99,7 +113,13 @@ impl TaskPass {
             return Err(Error::Impossible(reason.to_owned()));
         }
         plan.walks &= loader.lacks().is_none();
-        let mut loaded = load::object(loader, &mut plan, cgroup_v1, pins.as_ref())?;
+        let target = Target {
+            object,
+            loader,
+            cgroup_v1,
+            pins: pins.as_ref(),
+        };
+        let mut loaded = load::object(&target, &mut plan)?;
         let places = std::mem::take(&mut loaded.places);
         let mut pass = Self::attach(loaded, plan, pins)?;
         pass.adopt()?;

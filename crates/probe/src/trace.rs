@@ -17,27 +17,31 @@ use crate::facts::KernelFacts;
 use crate::load::Programs;
 use crate::loader::{Loader, Wanted};
 use crate::object::Compiled;
+use crate::refusal::{Settled, add_each};
 use crate::sys::map::Map;
 use crate::sys::ring::Ring;
 use crate::{Error, plan};
 
 /// The compiled object.
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o"));
+pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o"));
 
 /// What threads do on their CPUs: without these there is nothing to trace.
-const STATES: [&str; 4] = [
+const STATES: Part = &[
     "trace_switch",
     "trace_wakeup",
     "trace_wakeup_new",
     "trace_migrate",
 ];
 /// What vCPUs do.
-const GUEST: [&str; 3] = ["trace_entry", "trace_to_vmm", "trace_halt_end"];
+const GUEST: Part = &["trace_entry", "trace_to_vmm", "trace_halt_end"];
 /// The same, by how many arguments the tracepoint has: of the first that the kernel
 /// takes.
-const EXIT: [&str; 2] = ["trace_exit_of_3", "trace_exit_of_2"];
+const EXIT: [Part; 2] = [&["trace_exit_of_3"], &["trace_exit_of_2"]];
 /// When quotas run out.
-const THROTTLE: [&str; 2] = ["trace_throttle", "trace_unthrottl"];
+const THROTTLE: Part = &["trace_throttle", "trace_unthrottl"];
+
+/// Programs that are loaded, or refused, together.
+type Part = &'static [&'static str];
 
 /// The map that events arrive in.
 const EVENTS: &str = "trace_events";
@@ -52,6 +56,7 @@ pub struct Tracer {
     programs: Programs,
     maps: BTreeMap<String, Map>,
     tells_throttle: bool,
+    tells_guest: bool,
     /// What lacks where a tracepoint does not tell why a guest was left.
     reasons: Option<Lack>,
     lacks: Vec<Lack>,
@@ -67,7 +72,8 @@ pub struct Lack {
 }
 
 impl Tracer {
-    /// Has `loader` load the programs; none runs before [`Tracer::attach`].
+    /// Has `loader` load the programs; none runs before [`Tracer::attach`]. What the
+    /// kernel refuses is left out, as long as [`STATES`] are taken.
     ///
     /// # Errors
     /// [`Error::Impossible`] where the kernel lacks what they need, else what it
@@ -78,16 +84,20 @@ impl Tracer {
         }
         let obstacle = plan::throttle_obstacle(kernel);
         let mut lacks: Vec<Lack> = obstacle.into_iter().map(no_throttle).collect();
-        let mut tells_throttle = obstacle.is_none();
-        let loaded = match load(loader, tells_throttle) {
-            Err(cause) if tells_throttle => {
-                lacks.push(no_throttle(&cause.to_string()));
-                tells_throttle = false;
-                load(loader, false)?
-            }
-            other => other?,
+        let settled = settle(object, loader, obstacle.is_none())?;
+        let (programs, maps) = settled.loaded;
+        let cause = |of: &[Part]| {
+            let mut refused = settled.refused.iter();
+            let (_, cause) = refused.find(|(part, _)| of.contains(part))?;
+            Some(format!("refused by the kernel: {cause}"))
         };
-        let (programs, maps) = loaded;
+        let no_throttle = cause(&[THROTTLE]).map(|cause| no_throttle(&cause));
+        let tells_throttle = obstacle.is_none() && no_throttle.is_none();
+        let tells_exits = EXIT.iter().any(|exit| settled.taken.contains(exit));
+        let tells_guest = settled.taken.contains(&GUEST) && tells_exits;
+        let no_guest = cause(&[GUEST, EXIT[0], EXIT[1]]).filter(|_| !tells_guest);
+        lacks.extend(no_throttle);
+        lacks.extend(no_guest.map(no_guest_times));
         let events = maps.get(EVENTS).ok_or(Error::Missing(EVENTS))?;
         Ok(Self {
             links: Vec::new(),
@@ -95,6 +105,7 @@ impl Tracer {
             programs,
             maps,
             tells_throttle,
+            tells_guest,
             reasons: no_reasons(loader, kernel),
             lacks,
         })
@@ -127,17 +138,17 @@ impl Tracer {
     /// refuses is told by [`Tracer::lacks`].
     pub fn attach(&mut self) -> Result<(), Error> {
         if self.tells_throttle
-            && let Err(cause) = self.attach_all(&THROTTLE)
+            && let Err(cause) = self.attach_all(THROTTLE)
         {
             self.lacks.push(no_throttle(&cause.to_string()));
         }
-        if let Err(cause) = self.attach_guest() {
-            self.lacks.push(Lack {
-                what: "when vCPUs are in their guest",
-                reason: format!("KVM's tracepoints cannot be followed: {cause:#}"),
-            });
+        if self.tells_guest
+            && let Err(cause) = self.attach_guest()
+        {
+            let reason = format!("KVM's tracepoints cannot be followed: {cause:#}");
+            self.lacks.push(no_guest_times(reason));
         }
-        self.attach_all(&STATES).map_err(Error::Load)
+        self.attach_all(STATES).map_err(Error::Load)
     }
 
     /// What this kernel does not tell.
@@ -166,12 +177,12 @@ impl Tracer {
     }
 
     fn attach_guest(&mut self) -> io::Result<()> {
-        let [of_3, of_2] = EXIT.map(|name| [name]);
-        if self.attach_all(&of_3).is_err() {
-            self.attach_all(&of_2)?;
+        let [of_3, of_2] = EXIT;
+        if self.attach_all(of_3).is_err() {
+            self.attach_all(of_2)?;
             self.lacks.extend(self.reasons.take());
         }
-        self.attach_all(&GUEST)
+        self.attach_all(GUEST)
     }
 
     fn attach_all(&mut self, names: &[&str]) -> io::Result<()> {
@@ -187,13 +198,39 @@ impl Tracer {
     }
 }
 
-fn load(loader: Loader, with_throttle: bool) -> Result<(Programs, BTreeMap<String, Map>), Error> {
-    let compiled = Compiled::read(OBJECT)?;
-    let throttle = with_throttle.then_some(THROTTLE).into_iter().flatten();
-    let programs = STATES.into_iter().chain(GUEST).chain(EXIT).chain(throttle);
+type Loaded = (Programs, BTreeMap<String, Map>);
+
+/// Loads what the kernel takes.
+fn settle(
+    object: &[u8],
+    loader: Loader,
+    with_throttle: bool,
+) -> Result<Settled<Part, Loaded>, Error> {
+    let throttle = with_throttle.then_some(THROTTLE);
+    let others = [GUEST].into_iter().chain(EXIT).chain(throttle);
+    let others: Vec<Part> = others.collect();
+    let whole: Vec<Part> = [STATES].into_iter().chain(others.iter().copied()).collect();
+    if let Ok(loaded) = load(object, loader, &whole) {
+        return Ok(Settled {
+            loaded,
+            taken: whole,
+            refused: Vec::new(),
+        });
+    }
+    let settled = Settled {
+        loaded: load(object, loader, &[STATES])?,
+        taken: vec![STATES],
+        refused: Vec::new(),
+    };
+    add_each(settled, &others, |parts| load(object, loader, parts))
+}
+
+fn load(object: &[u8], loader: Loader, parts: &[Part]) -> Result<Loaded, Error> {
+    let compiled = Compiled::read(object)?;
+    let programs = parts.iter().flat_map(|part| part.iter().copied());
     let programs = compiled.named(programs).map_err(Error::Load)?;
     let loaded = loader.load(&Wanted {
-        object: OBJECT,
+        object,
         constant: None,
         unused_maps: &[],
         max_entries: None,
@@ -216,6 +253,13 @@ fn no_reasons(loader: Loader, kernel: &KernelFacts) -> Option<Lack> {
         what: "why vCPUs left their guest",
         reason: format!("{loader} does not know the types of modules, as KVM is one here"),
     })
+}
+
+fn no_guest_times(reason: String) -> Lack {
+    Lack {
+        what: "when vCPUs are in their guest",
+        reason,
+    }
 }
 
 fn no_throttle(reason: &str) -> Lack {

@@ -11,7 +11,7 @@ use aya::maps::Map;
 use aya::programs::{Program, ProgramError};
 use aya::{Btf, Ebpf, EbpfLoader};
 
-use super::{Loaded, Wanted};
+use super::{Loaded, Wanted, reason};
 use crate::sys;
 
 /// Loads what is wanted. aya keeps nothing of it: descriptors are the caller's own.
@@ -106,14 +106,6 @@ fn refused(name: &str, error: ProgramError) -> io::Error {
     io::Error::new(io_error.kind(), format!("{name}: {io_error}{reason}"))
 }
 
-/// The last that the verifier says before what it has cost
-/// (`print_verification_stats`, `kernel/bpf/verifier.c`).
-fn reason(log: &str) -> Option<&str> {
-    const COSTS: [&str; 3] = ["verification time ", "stack depth ", "processed "];
-    let is_cost = |line: &str| COSTS.iter().any(|cost| line.starts_with(cost));
-    log.lines().rfind(|line| !is_cost(line))
-}
-
 /// aya's error in words, as the kernel's if that is its cause.
 fn said(error: impl Error + 'static) -> io::Error {
     let mut text = error.to_string();
@@ -128,21 +120,4 @@ fn said(error: impl Error + 'static) -> io::Error {
         cause = error.source();
     }
     io::Error::new(kind, text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::reason;
-
-    #[test]
-    fn what_the_verifier_refuses_stands_before_what_it_has_cost() {
-        let refused = "5: (85) call pc+6\nR1 type=scalar expected=fp\n";
-        let cost = "verification time 49 usec\nstack depth 40+8\n\
-                    processed 9 insns (limit 1000000) max_states_per_insn 0";
-        let said = Some("R1 type=scalar expected=fp");
-        assert_eq!(reason(&format!("{refused}{cost}")), said);
-        assert_eq!(reason(refused), said);
-        assert_eq!(reason(cost), None);
-        assert_eq!(reason(""), None);
-    }
 }

@@ -1,12 +1,18 @@
 //! Loading with libbpf.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd as _;
 
 use libbpf_rs::{ErrorKind, MapCore as _, ObjectBuilder, PrintLevel};
 
-use super::{Loaded, Wanted};
+use super::{Loaded, Wanted, reason};
+
+thread_local! {
+    /// The program that was refused last, and why: libbpf says so in its log alone.
+    static REFUSED: RefCell<Option<String>> = const { RefCell::new(None) };
+}
 
 /// Loads what is wanted. libbpf keeps nothing of it: descriptors are the caller's own.
 pub(super) fn load(wanted: &Wanted<'_>) -> io::Result<Loaded> {
@@ -34,7 +40,8 @@ pub(super) fn load(wanted: &Wanted<'_>) -> io::Result<Loaded> {
     for mut program in open.progs_mut() {
         program.set_autoload(is_wanted(&program.name().to_string_lossy()));
     }
-    let object = open.load().map_err(|error| said(&error))?;
+    REFUSED.take();
+    let object = open.load().map_err(|error| refused(&error))?;
     let mut loaded = Loaded {
         maps: BTreeMap::new(),
         programs: BTreeMap::new(),
@@ -56,6 +63,15 @@ pub(super) fn load(wanted: &Wanted<'_>) -> io::Result<Loaded> {
     Ok(loaded)
 }
 
+/// The error of a load, with the program and the verifier's reason if libbpf named them.
+fn refused(error: &libbpf_rs::Error) -> io::Error {
+    let error = said(error);
+    match REFUSED.take() {
+        Some(refusal) => io::Error::new(error.kind(), refusal),
+        None => error,
+    }
+}
+
 fn said(error: &libbpf_rs::Error) -> io::Error {
     let kind = match error.kind() {
         ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
@@ -71,4 +87,48 @@ fn said(error: &libbpf_rs::Error) -> io::Error {
 )]
 fn print(_: PrintLevel, text: String) {
     tracing::debug!(target: "libbpf", "{}", text.trim_end());
+    REFUSED.with_borrow_mut(|refused| note(refused, &text));
+}
+
+/// Notes what a message says of a program that is refused (`bpf_object_load_prog`,
+/// `tools/lib/bpf/libbpf.c`): first the error, then the verifier's log.
+fn note(refused: &mut Option<String>, message: &str) {
+    const BEGIN: &str = "-- BEGIN PROG LOAD LOG --";
+    const END: &str = "-- END PROG LOAD LOG --";
+    let program = message.strip_prefix("libbpf: prog '");
+    let Some((program, text)) = program.and_then(|text| text.split_once("': ")) else {
+        return;
+    };
+    if let Some(error) = text.strip_prefix("BPF program load failed: ") {
+        *refused = Some(format!("{program}: {}", error.trim_end()));
+    } else if let Some(log) = text.strip_prefix(BEGIN) {
+        let log = log.trim_end().trim_end_matches(END);
+        if let (Some(refused), Some(reason)) = (refused, reason(log)) {
+            *refused = format!("{refused}: {reason}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::note;
+
+    #[test]
+    fn refusal_names_the_program_the_error_and_the_reason() {
+        let mut refused = None;
+        note(&mut refused, "libbpf: elf: skipping section(3) .text\n");
+        assert_eq!(refused, None);
+        note(
+            &mut refused,
+            "libbpf: prog 'on_free': BPF program load failed: -EINVAL\n",
+        );
+        note(
+            &mut refused,
+            "libbpf: prog 'on_free': -- BEGIN PROG LOAD LOG --\n0: (95) exit\n\
+             BPF_EXIT uses reserved fields\nprocessed 1 insns (limit 1000000)\n\
+             -- END PROG LOAD LOG --\n",
+        );
+        let expected = "on_free: -EINVAL: BPF_EXIT uses reserved fields";
+        assert_eq!(refused.as_deref(), Some(expected));
+    }
 }
