@@ -207,6 +207,8 @@ struct wall {
 	__u64 until_ns;
 	struct wall_gap gaps[WALL_GAPS];
 };
+/* The agent makes the entry of a level before that level's own: the programs run with a
+ * run queue locked, where none may be allocated, and preallocated they are 9 MiB. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -214,18 +216,6 @@ struct {
 	__type(key, __u64);
 	__type(value, struct wall);
 } walls SEC(".maps");
-
-/* An empty one to begin with: too large for the stack. Its type has no lock, as
- * none may be read as data. */
-struct no_wall {
-	__u64 zeros[sizeof(struct wall) / 8];
-};
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct no_wall);
-} no_wall SEC(".maps");
 
 /* A run queue that is just being set free by this CPU. */
 struct unthrottling {

@@ -7,7 +7,9 @@
  *   unthrottle_cfs_rq ─► it is set free: how long it stood, by the kernel's own
  *                       clock, and how much of that no other CPU stood too
  *
- * Both run with the run queue locked, once a CPU and period at most.
+ * Both run with the run queue locked, once a CPU and period at most. So they write to
+ * no map that allocates its elements: before v6.1 that may wake a thread or, on
+ * PREEMPT_RT, sleep.
  *
  * Since v6.18 ("sched/fair: Switch to task based throttle model") a thread goes
  * on in the kernel and stands still only on its way back to user space, and
@@ -115,14 +117,7 @@ static __always_inline void count_wall(struct cfs_rq *queue, __u64 id, __u64 sto
 {
 	struct wall *wall = bpf_map_lookup_elem(&walls, &id);
 	__u64 now_ns = bpf_ktime_get_ns(), new_ns;
-	__u32 zero = 0;
-	void *empty;
 
-	empty = wall ? NULL : bpf_map_lookup_elem(&no_wall, &zero);
-	if (empty) {
-		bpf_map_update_elem(&walls, &id, empty, BPF_NOEXIST);
-		wall = bpf_map_lookup_elem(&walls, &id);
-	}
 	if (!wall) {
 		count_drop(DROP_WALLS_FULL);
 		return;

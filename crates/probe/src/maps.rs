@@ -76,6 +76,11 @@ impl Maps {
         self.0[map].update(key, value).map_err(failed(map))
     }
 
+    /// Makes one entry of zeros, unless it is there.
+    pub(crate) fn insert_zeros(&self, map: &'static str, key: &[u8]) -> Result<(), Error> {
+        self.0[map].insert_zeros(key).map_err(failed(map))
+    }
+
     /// Deletes one entry, if it is there.
     pub(crate) fn delete(&self, map: &'static str, key: &[u8]) -> Result<(), Error> {
         self.0[map].delete(key).map_err(failed(map))

@@ -166,6 +166,11 @@ pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use object::read::elf::ElfFile64;
+    use object::{
+        Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget, SectionKind,
+    };
+
     use super::{Compiled, fingerprint};
     use crate::OBJECT;
 
@@ -208,6 +213,42 @@ mod tests {
         assert_eq!(place("on_falloc_ret"), ("fexit", "vfs_fallocate"));
         let others = ["bpf_rdonly_cast", "sample_next"];
         assert!(others.iter().all(|name| !programs.contains_key(*name)));
+    }
+
+    /// Of a map that is not preallocated each new element is an allocation, which no
+    /// program may make that runs with a run queue locked.
+    #[test]
+    fn maps_that_allocate_are_only_read_by_programs() {
+        // BPF_F_NO_PREALLOC, BPF_MAP_TYPE_HASH, BPF_FUNC_map_update_elem
+        const NO_PREALLOC: u32 = 1;
+        const HASH: u32 = 1;
+        const UPDATE: [u8; 8] = [0x85, 0, 0, 0, 2, 0, 0, 0];
+        let maps = Compiled::read(OBJECT).expect("it is one").maps;
+        let allocates = |name: &str| {
+            let map = maps.get(name);
+            map.is_some_and(|map| map.kind == HASH && map.flags & NO_PREALLOC != 0)
+        };
+        assert!(allocates("walls") && allocates("book"));
+        let elf = ElfFile64::<object::Endianness>::parse(OBJECT).expect("an object");
+        let mut uses = 0;
+        for section in elf.sections().filter(|one| one.kind() == SectionKind::Text) {
+            let code = section.data().expect("code");
+            for (offset, relocation) in section.relocations() {
+                let RelocationTarget::Symbol(symbol) = relocation.target() else {
+                    continue;
+                };
+                let map = elf.symbol_by_index(symbol).expect("a symbol");
+                let map = map.name().expect("a name");
+                if allocates(map) {
+                    uses += 1;
+                    let rest = &code[usize::try_from(offset).expect("a place")..];
+                    // BPF_JMP | BPF_CALL
+                    let call = rest.chunks_exact(8).find(|one| one[0] == 0x85);
+                    assert_ne!(call.expect("a helper takes it"), UPDATE, "{map}");
+                }
+            }
+        }
+        assert!(uses > 0, "a program looks up walls");
     }
 
     #[test]

@@ -26,12 +26,15 @@ impl Throttle {
         self.levels.len() as u64
     }
 
-    /// Takes up what an agent had set.
+    /// Takes up what an agent had set. One of an older version left it to the programs to
+    /// make the entry of `walls`.
     pub(crate) fn adopt(&mut self, maps: &Maps) -> Result<(), Error> {
         let levels = &mut self.levels;
         maps.each("levels", &mut self.level_batch, |id, _| {
             levels.insert(CgroupId(*id));
-        })
+        })?;
+        let mut levels = self.levels.iter();
+        levels.try_for_each(|level| maps.insert_zeros("walls", level.0.as_bytes()))
     }
 
     /// Sets which cgroups are followed. What is counted of one begins when it
@@ -46,14 +49,13 @@ impl Throttle {
             maps.delete("walls", gone.0.as_bytes())?;
         }
         for new in levels.difference(&self.levels) {
-            let fresh = abi::Level::new_zeroed();
-            maps.update("levels", new.0.as_bytes(), fresh.as_bytes())?;
+            begin_level(maps, *new)?;
         }
         self.levels = levels;
         Ok(())
     }
 
-    /// All that was seen.
+    /// All that was counted.
     pub(crate) fn read(&mut self, maps: &Maps) -> Result<ThrottlingFacts, Error> {
         let mut facts = ThrottlingFacts::default();
         maps.each("levels", &mut self.level_batch, |id, level| {
@@ -80,4 +82,16 @@ impl Throttle {
         let delete = |key: &abi::ThreadClass| maps.delete("throttle_hits", key.as_bytes());
         keys.iter().try_for_each(delete)
     }
+}
+
+/// The entry of `walls` is there first: a program that finds the level finds it, too.
+fn begin_level(maps: &Maps, level: CgroupId) -> Result<(), Error> {
+    let (key, fresh) = (level.0, abi::Level::new_zeroed());
+    maps.insert_zeros("walls", key.as_bytes())?;
+    let begun = maps.update("levels", key.as_bytes(), fresh.as_bytes());
+    if begun.is_err() {
+        // Or nobody would ever delete it.
+        maps.delete("walls", key.as_bytes())?;
+    }
+    begun
 }

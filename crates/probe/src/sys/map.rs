@@ -134,6 +134,26 @@ impl Map {
         bpf(Command::MapUpdate, &mut attributes).map(drop)
     }
 
+    /// Makes an element of zeros, unless it is there.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(crate) fn insert_zeros(&self, key: &[u8]) -> io::Result<()> {
+        // BPF_NOEXIST, include/uapi/linux/bpf.h
+        const NO_EXIST: u64 = 1;
+        if self.info.is_per_cpu() {
+            return Err(wrong_size());
+        }
+        let value = vec![0u8; self.info.value_size as usize];
+        let mut attributes = self.element(key)?;
+        attributes.value = address(value.as_ptr());
+        attributes.flags = NO_EXIST;
+        match bpf(Command::MapUpdate, &mut attributes) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Deletes an element, if it is there.
     ///
     /// # Errors
