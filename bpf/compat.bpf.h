@@ -233,6 +233,19 @@ static __always_inline bool is_queue_throttled(struct cfs_rq *queue)
 	return BPF_CORE_READ_BITFIELD(queue, throttled);
 }
 
+/* The group by which the task's CPU time is shared out; none without
+ * CONFIG_CGROUP_SCHED. */
+static __always_inline struct task_group *task_group(struct task_struct *task)
+{
+	if (bpf_core_field_exists(task->sched_task_group))
+		return task->sched_task_group;
+	return NULL;
+}
+
+/* Whether groups can have limits: without CONFIG_CFS_BANDWIDTH the structure is empty
+ * (kernel/sched/sched.h). */
+#define HAS_LIMITS(group) bpf_core_field_exists((group)->cfs_bandwidth.quota)
+
 /* Since v5.14: f4183717b370 ("sched/fair: Introduce the burstable CFS
  * controller"). */
 static __always_inline __u64 burst_ns(struct task_group *group)

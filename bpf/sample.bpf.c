@@ -148,7 +148,7 @@ static __noinline bool tell_cgroup(void *out, struct cgroup *cgroup,
 	if (told && told->pass == control->pass && told->tid != tid)
 		return false;
 	record.parent = cgroup_id(cgroup_parent(cgroup));
-	if (group) {
+	if (group && HAS_LIMITS(group)) {
 		record.quota_ns = group->cfs_bandwidth.quota;
 		record.period_ns = group->cfs_bandwidth.period;
 		record.burst_ns = burst_ns(group);
@@ -184,7 +184,7 @@ static __noinline bool tell_cgroup(void *out, struct cgroup *cgroup,
 static __always_inline void tell_cgroups(void *out, struct task_struct *task,
 					 struct cgroup *cgroup, const struct control *control)
 {
-	struct task_group *group = task->sched_task_group, *own;
+	struct task_group *group = task_group(task), *own;
 
 	for (int depth = 0; depth < MAX_CGROUP_DEPTH; depth++) {
 		if (!cgroup)

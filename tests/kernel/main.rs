@@ -28,6 +28,7 @@ mod shapes;
 mod times;
 mod top;
 mod trace;
+mod typeless;
 mod walk;
 
 use reader::options;

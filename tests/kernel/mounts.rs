@@ -25,7 +25,7 @@ fn done(result: libc::c_int) -> io::Result<()> {
 
 /// The program, whose mounts `change` changes for it alone; it dies with the
 /// thread that starts it. `change` may only make system calls.
-fn with_mounts(
+pub(crate) fn with_mounts(
     args: &[&str],
     change: impl Fn() -> io::Result<()> + Send + Sync + 'static,
 ) -> Command {
@@ -64,6 +64,20 @@ fn without(kinds: &[&str], args: &[&str]) -> Command {
     })
 }
 
+/// Has one file in the place of another.
+pub(crate) fn bind(from: &CStr, to: &CStr) -> io::Result<()> {
+    // SAFETY: the strings are live.
+    done(unsafe {
+        libc::mount(
+            from.as_ptr(),
+            to.as_ptr(),
+            ptr::null(),
+            libc::MS_BIND,
+            ptr::null(),
+        )
+    })
+}
+
 fn unmount(point: &CStr) -> libc::c_int {
     // SAFETY: the string is live.
     unsafe { libc::umount2(point.as_ptr(), libc::MNT_DETACH) }
@@ -92,7 +106,7 @@ fn without_cgroups(args: &[&str]) -> Command {
     without(&["cgroup", "cgroup2"], args)
 }
 
-fn output(mut command: Command) -> Output {
+pub(crate) fn output(mut command: Command) -> Output {
     command.output().expect("root may change its mounts")
 }
 
@@ -109,7 +123,7 @@ fn vcpus_ns(guest: &Minivm) -> u64 {
 
 /// A member of a JSON list, by one of its keys.
 #[track_caller]
-fn by<'v>(list: &'v Value, key: &str, value: impl Into<Value>) -> &'v Value {
+pub(crate) fn by<'v>(list: &'v Value, key: &str, value: impl Into<Value>) -> &'v Value {
     let value = value.into();
     let mut all = list.as_array().expect("a list").iter();
     all.find(|one| one[key] == value)
