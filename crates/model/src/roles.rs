@@ -65,6 +65,14 @@ fn in_vmm(kind: ThreadKind, vmm: Vmm, name: &[u8]) -> Role {
     if io { Role::Iothread } else { Role::Emulator }
 }
 
+/// Whether it is KVM's worker that recovers huge pages, by its name
+/// `kvm-nx-lpage-recovery` (`arch/x86/kvm/mmu/mmu.c`). It is a thread of the VMM since
+/// v6.12 and a copy of the vCPU thread that ran first, with its mask and its cgroup:
+/// nobody placed it, and no pin of emulator threads reaches it.
+pub fn is_nx_recovery(name: Comm) -> bool {
+    name.as_bytes() == b"kvm-nx-lpage-re"
+}
+
 /// The role of a thread of the pod that is not the VMM's.
 fn in_pod(kind: ThreadKind, name: &[u8], process: &[u8]) -> Option<Role> {
     match kind {
@@ -102,9 +110,10 @@ fn does_io(vmm: Vmm, name: &[u8]) -> bool {
                     .iter()
                     .any(|id| numbered(name, id))
         }
-        // dbs_virtio_devices/src/block/device.rs: "blk_iothread_q{n}" (Kata
-        // 4.1). Its other devices run in vmm_master.
-        Vmm::Dragonball => queue(name, b"_q"),
+        // dbs_virtio_devices/src (Kata 4.1): block/device.rs "blk_iothread_q{n}";
+        // fs/handler.rs "virtiofs-thread", the worker of inline virtio-fs, which
+        // needs no virtiofsd. Its other devices run in vmm_master.
+        Vmm::Dragonball => queue(name, b"_q") || name == b"virtiofs-thread",
         // virtio/blk.c, virtio/net.c, disk/aio.c (2024). Not ioeventfd-worker
         // and threadpool-worker, which serve every device.
         Vmm::Kvmtool => matches!(

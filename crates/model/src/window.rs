@@ -9,7 +9,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cpuset::CpuSet;
 use crate::placement::{self, HelperPlacement, Judgement, Tracker, VcpuPlacement, VmPlacement};
-use crate::snapshot::{Misplaced, Role, Topology, Vcpu, Vm};
+use crate::roles;
+use crate::snapshot::{Misplaced, Role, Thread, Topology, Vcpu, Vm};
 use crate::topology::guest::GuestShape;
 use crate::topology::host::HostTopology;
 
@@ -107,7 +108,8 @@ impl Window {
     fn placement(&self, vm: &Vm, memory: Option<MemoryByNode>, window_ns: u64) -> VmPlacement {
         let before = self.vms.get(&vm.vm);
         let there = vm.vcpus.iter().filter(|vcpu| vcpu.tid.is_some());
-        let helpers = vm.threads.iter().filter_map(|thread| {
+        let placed = |thread: &&Thread| !roles::is_nx_recovery(thread.name);
+        let helpers = vm.threads.iter().filter(placed).filter_map(|thread| {
             Some(HelperPlacement {
                 role: thread.role.filter(|role| *role != Role::Vcpu)?,
                 tid: thread.tid,
@@ -180,5 +182,75 @@ fn topology(
         unknown: judgement.pairs.err(),
         mismatches: judgement.mismatches.into_iter().map(misplaced).collect(),
         misplaced_ns: tracker.misplaced_ns().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{Bounds, Window};
+    use crate::facts::Comm;
+    use crate::placement::MismatchKind;
+    use crate::snapshot::{Role, Thread, Vcpu, Vm};
+    use crate::topology::synthetic::{Machine, Siblings};
+
+    const HOST: Machine = Machine {
+        packages: 1,
+        dies: 1,
+        llcs: 1,
+        cores: 4,
+        threads: 1,
+        siblings: Siblings::Adjacent,
+    };
+
+    fn mask(cpu: u32) -> Option<Arc<crate::cpuset::CpuSet>> {
+        Some(Arc::new([cpu].into_iter().collect()))
+    }
+
+    fn thread(tid: u32, role: Role, name: &str, cpu: u32) -> Thread {
+        Thread {
+            tid,
+            role: Some(role),
+            name: Comm::new(name),
+            cpu_ns: 0,
+            wait_ns: None,
+            pcpu: None,
+            affinity: mask(cpu),
+        }
+    }
+
+    /// vCPU 0 pinned to CPU 0 and the emulator to CPU 1, as `virsh vcpupin` and
+    /// `virsh emulatorpin` do, with `worker` beside them.
+    fn found_with(worker: Thread) -> Vec<MismatchKind> {
+        let mut vms = [Vm {
+            vm: "db-01".into(),
+            running: true,
+            vcpus: vec![Vcpu {
+                tid: Some(10),
+                affinity: mask(0),
+                ..Vcpu::default()
+            }],
+            threads: vec![
+                thread(10, Role::Vcpu, "CPU 0/KVM", 0),
+                thread(9, Role::Emulator, "qemu-system-x86", 1),
+                worker,
+            ],
+            ..Vm::default()
+        }];
+        let (mut window, host) = (Window::default(), HOST.host());
+        window.judge(&host, &vms, |_| Bounds::default(), 0, |_| String::new());
+        window.show(&host, &mut vms);
+        let topology = vms[0].topology.as_ref().expect("it was judged");
+        let kinds = topology.mismatches.iter().map(|one| one.mismatch.kind);
+        kinds.collect()
+    }
+
+    #[test]
+    fn nx_recovery_thread_on_vcpu_cpu_raises_nothing() {
+        let worker = thread(11, Role::Emulator, "kvm-nx-lpage-recovery", 0);
+        assert_eq!(found_with(worker), []);
+        let worker = thread(11, Role::Emulator, "worker", 0);
+        assert_eq!(found_with(worker), [MismatchKind::HelperOnVcpu]);
     }
 }

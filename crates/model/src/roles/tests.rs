@@ -49,7 +49,7 @@ const NAMES: [(Vmm, &str, &str); 8] = [
     ),
     (
         Vmm::Dragonball,
-        "blk_iothread_q0|drive_q3",
+        "blk_iothread_q0|drive_q3|virtiofs-thread",
         "vmm_master|tokio-runtime-w|containerd-shim|_net1_qp0",
     ),
     (Vmm::StratoVirt, "", "iothread1|stratovirt|thread-pool"),
