@@ -119,7 +119,15 @@ impl Placement {
             self.cpusets_of_ns = now_ns;
         }
         for vm in vms.iter().filter(|vm| vm.running) {
-            let read = || cgroups.and_then(|cgroups| cgroups.cpuset(vm.pid));
+            let read = || {
+                let vcpus: Vec<u32> = vm.vcpus.iter().filter_map(|vcpu| vcpu.tid).collect();
+                let known = if vcpus.is_empty() {
+                    vec![vm.pid]
+                } else {
+                    vcpus
+                };
+                cgroups.and_then(|cgroups| cgroups.cpuset(&known))
+            };
             self.cpusets.entry(vm.pid).or_insert_with(read);
         }
         // Of one start for all, so that a finding's date stays as it was told.

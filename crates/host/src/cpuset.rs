@@ -11,16 +11,43 @@ use crate::root::read_as;
 const EFFECTIVE: [&str; 2] = ["cpuset.cpus.effective", "cpuset.effective_cpus"];
 
 impl Cgroups {
-    /// The CPUs that the cgroup of a process allows to its threads; of the
-    /// nearest above it that has the cpuset controller. `None` where that is
-    /// not told, or the process is gone.
-    pub fn cpuset(&self, pid: u32) -> Option<CpuSet> {
-        let mount = self.cpusets.as_ref()?;
-        let file = self.root.proc_of(pid, "cpuset");
+    /// The CPUs that the cgroups of these threads allow them, together; of the nearest
+    /// above each that has the cpuset controller. Threads that are gone are left out.
+    /// `None` where that is known of none.
+    ///
+    /// libvirt gives each vCPU a cgroup of its own, others one to all: where the first
+    /// thread and the last share one, the others are not asked.
+    pub fn cpuset(&self, tids: &[u32]) -> Option<CpuSet> {
+        let (first, rest) = tids.split_first()?;
+        let mut paths: Vec<String> = self.cpuset_path(*first).into_iter().collect();
+        if let Some((last, between)) = rest.split_last() {
+            let last = self.cpuset_path(*last);
+            if last != paths.first().cloned() {
+                paths.extend(last);
+                paths.extend(between.iter().filter_map(|tid| self.cpuset_path(*tid)));
+            }
+        }
+        paths.sort_unstable();
+        paths.dedup();
+        let sets = paths.iter().filter_map(|path| self.cpuset_at(path));
+        sets.reduce(|mut all, more| {
+            all.extend(more.iter());
+            all
+        })
+    }
+
+    /// The cgroup of a thread in the cpuset controller's hierarchy.
+    fn cpuset_path(&self, tid: u32) -> Option<String> {
+        let file = self.root.proc_of(tid, "cpuset");
         let path = read_as(&file, "a path", |bytes| {
             Some(std::str::from_utf8(bytes).ok()?.trim_end().to_owned())
         });
-        Path::new(&path.ok()?).ancestors().find_map(|level| {
+        path.ok()
+    }
+
+    fn cpuset_at(&self, path: &str) -> Option<CpuSet> {
+        let mount = self.cpusets.as_ref()?;
+        Path::new(path).ancestors().find_map(|level| {
             let dir = self.dir(mount, level.to_str()?).ok()?;
             let mut files = EFFECTIVE.iter().map(|name| dir.join(name));
             files.find_map(|file| read_as(&file, "a CPU list like 0-3,8", parse).ok())

@@ -295,11 +295,28 @@ fn a_process_has_the_cpuset_of_the_nearest_cgroup_that_has_one() {
         tree.write(&format!("{mount}{pod}/{file}"), "2-3,8\n");
         tree.mkdir(&format!("{mount}{pod}/container"));
         tree.write("proc/7/cpuset", format!("{pod}/container\n"));
-        let cpuset = tree.cgroups().cpuset(7).expect("the pod has one");
+        let cpuset = tree.cgroups().cpuset(&[7]).expect("the pod has one");
         assert_eq!(cpuset.to_string(), "2-3,8");
-        assert_eq!(tree.cgroups().cpuset(8), None, "no such process");
+        assert_eq!(tree.cgroups().cpuset(&[8]), None, "no such process");
         tree.write(&format!("{mount}{pod}/container/{file}"), "8\n");
-        let cpuset = tree.cgroups().cpuset(7).expect("the container has one");
+        let cpuset = tree.cgroups().cpuset(&[7]).expect("the container has one");
         assert_eq!(cpuset.to_string(), "8");
     }
+}
+
+/// libvirt: a cgroup for each vCPU, pinned, and one for the emulator.
+#[test]
+fn cpuset_of_vcpus_in_cgroups_of_their_own_is_the_union() {
+    let tree = Tree::v2();
+    let vm = "/machine.slice/vm.scope/libvirt";
+    for (tid, name, cpus) in [(7, "vcpu0", "0"), (8, "vcpu1", "2"), (9, "vcpu2", "4-5")] {
+        tree.write(&format!("proc/{tid}/cpuset"), format!("{vm}/{name}\n"));
+        let file = format!("sys/fs/cgroup{vm}/{name}/cpuset.cpus.effective");
+        tree.write(&file, format!("{cpus}\n"));
+    }
+    let cpuset = |tids: &[u32]| tree.cgroups().cpuset(tids).map(|set| set.to_string());
+    assert_eq!(cpuset(&[7, 8, 9]).as_deref(), Some("0,2,4-5"));
+    assert_eq!(cpuset(&[7, 1000]).as_deref(), Some("0"), "one is gone");
+    assert_eq!(cpuset(&[1000, 9]).as_deref(), Some("4-5"));
+    assert_eq!(cpuset(&[]), None);
 }
