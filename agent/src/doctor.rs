@@ -10,7 +10,7 @@ use virtlens_model::finding::{Bounds, Check, Finding, Severity};
 use virtlens_model::snapshot::{API_VERSION, Snapshot, Source, Vm};
 
 use crate::paint::{Paint, Style, printable};
-use crate::pick::name_of;
+use crate::pick::{name_of, whole_name_of};
 use crate::shortfall::shortfalls;
 
 /// The shape in which findings are shown.
@@ -91,7 +91,7 @@ impl<'s> Diagnosis<'s> {
             node: &snapshot.node.name,
             window_ns: u64::try_from(window.as_nanos()).unwrap_or(u64::MAX),
             judged_vms: vms.iter().filter(|vm| vm.findings.is_some()).count(),
-            unjudged_vms: unjudged.map(|vm| name_of(vm)).collect(),
+            unjudged_vms: unjudged.map(|vm| whole_name_of(vm)).collect(),
             findings,
             missing: snapshot
                 .sources

@@ -11,6 +11,7 @@ use virtlens_model::snapshot::{Snapshot, Topology, Vcpu, Vm};
 use virtlens_model::topology::host::{HostPlace, HostTopology};
 
 use crate::paint::{Paint, Style, printable};
+use crate::pick::name_of;
 
 /// How the tree is drawn.
 #[derive(Debug, Clone, Copy, Default)]
@@ -265,11 +266,7 @@ impl Canvas {
 
     fn vm(&self, out: &mut String, one: &Tagged<'_>) {
         let Tagged { tag, vm } = one;
-        let pod = vm.namespace.as_deref().zip(vm.pod.as_deref());
-        let name = pod.map_or_else(
-            || printable(&vm.vm),
-            |(namespace, pod)| printable(&format!("{namespace}/{pod}")),
-        );
+        let name = name_of(vm);
         let topology = vm.topology.as_deref();
         let said = topology.map_or("not judged yet".to_owned(), |it| self.summary(vm, it));
         let head = format!("{tag}  {name}: {said}");
