@@ -115,9 +115,12 @@ enum distance {
 	DISTANCES = 5,
 };
 
-/* Value of map `vms`, key: tgid. */
+/* Value of map `vms`, key: tgid. Beside VMs there are processes whose parents belong to
+ * a pod, and that sit in no watched cgroup themselves. */
 struct vm {
 	__u64 start_ns;
+	/* 0: it is a VM. Else such a process; the cgroup id of its parent's pod. */
+	__u64 pod;
 	/* Names under which threads of this VM have retired. */
 	__u32 names;
 	__u32 pad;

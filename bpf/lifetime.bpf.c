@@ -100,7 +100,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	struct owner owner = {};
 	__u64 level;
 
-	if (!control || !is_active() || !owner_of(task, mark, control, NULL, &owner))
+	if (!control || !is_active() || !owner_of(task, mark, control, NULL, true, &owner))
 		return 0;
 	if (!mark)
 		mark = make_mark(task, &owner);
@@ -132,8 +132,11 @@ int BPF_PROG(on_free, struct task_struct *task)
 
 	if (!control || !is_active() || (!is_retired && !cfg.marks_all))
 		return 0;
-	if (!owner_of(task, mark, control, NULL, &owner))
+	/* Its parent may be gone. */
+	if (!owner_of(task, mark, control, NULL, false, &owner))
 		return 0;
+	if (!owner.tgid)
+		forget_child(task);
 	if (!mark && may_have_mark(task)) {
 		count_drop(DROP_MARK_UNREAD);
 		return 0;

@@ -60,7 +60,9 @@ struct {
 	__type(value, struct mark);
 } marks_hash SEC(".maps");
 
-/* 4096 VMs: some ten times the pods that a kubelet admits (110 to 500). */
+/* 4096 VMs: some ten times the pods that a kubelet admits (110 to 500). With them the
+ * processes that a pod's have started and that sit elsewhere: mostly there is none, and
+ * of libvirt's VMs one for each virtiofs share. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -276,6 +278,8 @@ struct neighbour {
 	/* A process that is no VM's, and a cgroup that is in no watched one. */
 	__u32 other_tgid;
 	__u64 other_cgroup;
+	/* A task whose children are nobody's by their parent. */
+	__u64 other_parent;
 	/* The VM of a process. */
 	struct owner vm;
 };

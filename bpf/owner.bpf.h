@@ -2,7 +2,13 @@
 /*
  * Whose a thread is: a VM's, a watched pod's, or nobody's. Asked for every
  * task of the host in each pass and at each end, so the answer "nobody's"
- * must be cheap: two lookups at most.
+ * must be cheap: two lookups at most, and two more for a process whose parent is
+ * neither init nor that of the process before it.
+ *
+ *   by its process, by the memory it runs on       a VM's
+ *   by its cgroup                                  a pod's
+ *   by its parent, as long as that one lives       its parent's pod's, and from
+ *                                                  then on by its process
  */
 #ifndef VIRTLENS_OWNER_BPF_H
 #define VIRTLENS_OWNER_BPF_H
@@ -111,12 +117,29 @@ static __always_inline bool borrows_vm(struct task_struct *task, struct owner *o
 	return by_mm != NULL;
 }
 
-/* Whether `task` belongs to a known VM's process. */
-static __always_inline bool in_vm(struct task_struct *task, struct neighbour *last,
-				  struct owner *owner)
+static __always_inline void pod_owner(__u64 pod, struct owner *owner)
+{
+	owner->id = pod;
+	owner->tgid = 0;
+	owner->pad = 0;
+}
+
+/* The pod of a process that `vms` has for its parent's sake, 0 where it is not
+ * watched any more. */
+static __always_inline __u64 pod_of_child(const struct vm *child)
+{
+	__u64 pod = child->pod;
+
+	return pod && bpf_map_lookup_elem(&watched, &pod) ? pod : 0;
+}
+
+/* Whether the process of `task` is a known VM, or one that a pod's has started. */
+static __always_inline bool by_process(struct task_struct *task, struct neighbour *last,
+				       struct owner *owner)
 {
 	__u32 tgid = task->tgid;
 	struct vm *vm;
+	__u64 pod;
 
 	vm_owner(task, owner);
 	if (last && last->vm.tgid == tgid && last->vm.id == owner->id)
@@ -125,20 +148,93 @@ static __always_inline bool in_vm(struct task_struct *task, struct neighbour *la
 	/* The pid of a VM that is gone, reused. */
 	if (!vm || vm->start_ns != owner->id)
 		return false;
+	if (vm->pod) {
+		pod = pod_of_child(vm);
+		pod_owner(pod, owner);
+		return pod != 0;
+	}
 	if (last)
 		last->vm = *owner;
 	return true;
 }
 
+/* init, which has all orphans, and kthreadd. */
+#define LAST_OF_NOBODYS 2
+
+/* The pod of the process whose child `task` is, or 0. A manager may put children of a
+ * VM's helpers elsewhere: libvirt moves the virtiofsd that it has started to its VM, and
+ * that one's child, which does all the work, stays in libvirt's own service. Managers
+ * themselves sit in no VM's cgroup, so what else they start is nobody's. */
+static __always_inline __u64 pod_of_parent(struct task_struct *task, struct task_struct *parent,
+					   const struct control *control)
+{
+	__u32 tgid = parent->tgid;
+	struct vm *known;
+
+	if (tgid <= LAST_OF_NOBODYS)
+		return 0;
+	known = bpf_map_lookup_elem(&vms, &tgid);
+	if (known && known->pod && known->start_ns == parent->group_leader->start_boottime)
+		return pod_of_child(known);
+	/* The same cgroups, which are nobody's. */
+	if (parent->cgroups == task->cgroups)
+		return 0;
+	return pod_of(task_cgroup(parent), control);
+}
+
+/* Whether the process of `task`, which is nobody's by its cgroup, is the child of a
+ * pod's. That is remembered, as a process whose parent ends is given to another. */
+static __noinline bool by_parent(struct task_struct *task, const struct control *control,
+				 struct neighbour *last, struct owner *owner)
+{
+	struct task_struct *parent = task->real_parent;
+	struct vm fresh = {}, *known;
+	__u32 tgid = task->tgid;
+	__u64 pod;
+
+	if (!parent || (last && last->other_parent == (__u64)parent))
+		return false;
+	pod = pod_of_parent(task, parent, control);
+	if (!pod) {
+		if (last)
+			last->other_parent = (__u64)parent;
+		return false;
+	}
+	fresh.start_ns = task->group_leader->start_boottime;
+	fresh.pod = pod;
+	known = bpf_map_lookup_elem(&vms, &tgid);
+	/* A VM that has ended is the agent's to forget. */
+	if ((!known || known->pod) && bpf_map_update_elem(&vms, &tgid, &fresh, BPF_ANY))
+		count_drop(DROP_VM_FULL);
+	pod_owner(pod, owner);
+	return true;
+}
+
+/* Forgets a process that was remembered for its parent's sake, as its first thread is
+ * freed: that is its last. */
+static __always_inline void forget_child(struct task_struct *task)
+{
+	__u32 tgid = task->tgid;
+	struct vm *known;
+
+	if ((__u32)task->pid != tgid)
+		return;
+	known = bpf_map_lookup_elem(&vms, &tgid);
+	if (known && known->pod && known->start_ns == task->start_boottime)
+		bpf_map_delete_elem(&vms, &tgid);
+}
+
 /* Fills `owner` and returns true if the task is anybody's. `last` is the pass's
  * own, and spares it lookups: of a process or cgroup that has just been found
- * to be nobody's they need not be made again. */
+ * to be nobody's they need not be made again. `has_parent`: its parent is still one,
+ * and may be asked about. */
 static __always_inline bool owner_of(struct task_struct *task, struct mark *mark,
 				     const struct control *control, struct neighbour *last,
-				     struct owner *owner)
+				     bool has_parent, struct owner *owner)
 {
+	bool may_be_child = false;
 	struct cgroup *cgroup;
-	__u64 pod;
+	__u64 pod = 0;
 
 	if (mark) {
 		*owner = mark->owner;
@@ -151,23 +247,24 @@ static __always_inline bool owner_of(struct task_struct *task, struct mark *mark
 		if (borrows_vm(task, owner))
 			return true;
 	} else if (!last || last->other_tgid != (__u32)task->tgid) {
-		if (in_vm(task, last, owner))
+		if (by_process(task, last, owner))
 			return true;
 		if (last)
 			last->other_tgid = task->tgid;
+		may_be_child = has_parent;
 	}
 	if (!control->watched)
 		return false;
 	cgroup = task_cgroup(task);
-	if (last && last->other_cgroup == (__u64)cgroup)
-		return false;
-	pod = pod_of(cgroup, control);
-	if (last && !pod)
-		last->other_cgroup = (__u64)cgroup;
-	owner->id = pod;
-	owner->tgid = 0;
-	owner->pad = 0;
-	return pod != 0;
+	if (!last || last->other_cgroup != (__u64)cgroup)
+		pod = pod_of(cgroup, control);
+	if (!pod) {
+		if (last)
+			last->other_cgroup = (__u64)cgroup;
+		return may_be_child && by_parent(task, control, last, owner);
+	}
+	pod_owner(pod, owner);
+	return true;
 }
 
 /* Remembers the VM whose vCPU `task` runs. */
@@ -178,7 +275,7 @@ static __always_inline void learn_vm(struct task_struct *task, const struct owne
 	__u32 tgid = owner->tgid;
 
 	known = bpf_map_lookup_elem(&vms, &tgid);
-	if (known && known->start_ns == owner->id)
+	if (known && known->start_ns == owner->id && !known->pod)
 		return;
 	if (bpf_map_update_elem(&vms, &tgid, &fresh, BPF_ANY) ||
 	    (mm && bpf_map_update_elem(&vm_mms, &mm, owner, BPF_ANY)))

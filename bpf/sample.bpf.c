@@ -316,7 +316,7 @@ static __always_inline bool sample(void *out, struct task_struct *task,
 
 	if (is_alive)
 		mark = mark_vcpu(task, mark, vcpu);
-	if (!owner_of(task, mark, control, last, &owner))
+	if (!owner_of(task, mark, control, last, true, &owner))
 		return false;
 	if (!cfg.walks)
 		read_ahead(task);

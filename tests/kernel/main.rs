@@ -8,6 +8,7 @@
 
 mod broken;
 mod capabilities;
+mod children;
 mod conservation;
 mod degraded;
 mod doctor;

@@ -128,6 +128,7 @@ mirror! {
     /// `struct vm`: value of map `vms`.
     vm => Vm {
         start_ns: u64,
+        pod: u64,
         names: u32,
         pad: u32,
         moves: [u64; DISTANCES as usize],

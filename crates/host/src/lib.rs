@@ -53,7 +53,7 @@ pub use cgroupfs::{
     CgroupVersion, Cgroups, Members, cgroup_version, parse_process_cgroup, parse_threads,
 };
 pub use error::{Error, Losses};
-pub use fallback::{ProcSource, vcpu_number};
+pub use fallback::{ProcSource, parse_children, vcpu_number};
 pub use fds::{KvmLink, VmFds, VmScan, parse_kvm_link, vcpu_fds, vm_fds, vm_processes};
 pub use memory::parse_numa_stat;
 pub use mounts::{CgroupMount, parse_mountinfo};

@@ -39,7 +39,8 @@ pub enum Owner {
     /// its memory.
     Vm(VmKey),
     /// A thread of another process inside a watched cgroup (the pod's, or one
-    /// that belongs to the pod); the id names the pod, see [`WatchedCgroup`].
+    /// that belongs to the pod), or of one that such a process has started and that sits
+    /// in no watched cgroup; the id names the pod, see [`WatchedCgroup`].
     Pod(CgroupId),
 }
 

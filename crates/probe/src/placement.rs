@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashSet;
 use virtlens_abi as abi;
-use virtlens_model::facts::{Moves, Owner, ResidencyFact, VmKey};
+use virtlens_model::facts::{CgroupId, Moves, Owner, ResidencyFact, VmKey};
 use virtlens_model::topology::host::{HostPlace, HostTopology};
 use zerocopy::IntoBytes;
 
@@ -17,6 +17,8 @@ pub(crate) struct Placement {
     vms: Batch<u32, abi::Vm>,
     /// Entries of the map `residency` when it was last read.
     pub(crate) residency_entries: Option<u64>,
+    /// Entries of the map `vms` when it was last read.
+    pub(crate) vms_entries: Option<u64>,
     /// The CPUs below this number have a place in the map.
     placed: u32,
 }
@@ -48,14 +50,37 @@ impl Placement {
     /// How often the vCPUs of each VM moved.
     pub(crate) fn moves(&mut self, maps: &Maps) -> Result<Vec<(VmKey, Moves)>, Error> {
         let mut moves = Vec::new();
+        let mut entries = 0;
         maps.each("vms", &mut self.vms, |tgid, vm| {
+            entries += 1;
+            if vm.pod != 0 {
+                return;
+            }
             let key = VmKey {
                 start_ns: vm.start_ns,
                 tgid: *tgid,
             };
             moves.push((key, decode::moves(&vm.moves)));
         })?;
+        self.vms_entries = Some(entries);
         Ok(moves)
+    }
+
+    /// Drops the processes that those of pods which are gone had started: of one that
+    /// ended while no program was there to see it nobody else does.
+    pub(crate) fn forget_children(
+        &mut self,
+        maps: &Maps,
+        gone: &FxHashSet<Owner>,
+    ) -> Result<(), Error> {
+        let mut tgids = Vec::new();
+        maps.each("vms", &mut self.vms, |tgid, vm| {
+            if vm.pod != 0 && gone.contains(&Owner::Pod(CgroupId(vm.pod))) {
+                tgids.push(*tgid);
+            }
+        })?;
+        let delete = |tgid: &u32| maps.delete("vms", tgid.as_bytes());
+        tgids.iter().try_for_each(delete)
     }
 
     /// Drops where the vCPUs of VMs that are gone ran.

@@ -323,6 +323,7 @@ impl TaskPass {
         }
         self.retired.forget(&self.maps, owners)?;
         self.throttle.forget(&self.maps, owners)?;
+        self.placement.forget_children(&self.maps, owners)?;
         let gone: FxHashSet<VmKey> = owners
             .iter()
             .filter_map(|owner| {

@@ -1,8 +1,8 @@
 //! Files of /proc that are of no one thread.
 
 use virtlens_host::{
-    CgroupVersion, KvmLink, parse_boot_time, parse_clock_ticks, parse_kvm_link, parse_mountinfo,
-    parse_process_cgroup,
+    CgroupVersion, KvmLink, parse_boot_time, parse_children, parse_clock_ticks, parse_kvm_link,
+    parse_mountinfo, parse_process_cgroup,
 };
 
 /// `data` is any of them.
@@ -25,4 +25,5 @@ pub fn proc_files(data: &[u8]) {
         assert!((1..=1_000_000).contains(&ticks));
     }
     let _ = parse_boot_time(data);
+    assert!(parse_children(data).len() <= data.len() / 2);
 }

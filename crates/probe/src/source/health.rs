@@ -85,7 +85,7 @@ impl TaskPass {
         let others = [
             fill("retired", Some(self.retired.entries)),
             fill("residency", self.placement.residency_entries),
-            fill("vms", Some(self.known.len() as u64)),
+            fill("vms", self.placement.vms_entries),
             fill("watched", Some(self.watched.len() as u64)),
             fill("levels", Some(self.throttle.levels())),
             fill("throttle_hits", Some(self.throttle.hit_entries)),
