@@ -11,6 +11,7 @@
 //! a reading needs none before it; see [`crate::ledger`] for what is kept.
 
 mod naming;
+mod pods;
 mod recall;
 mod threads;
 
@@ -43,8 +44,10 @@ pub struct Fleet {
     rooms: std::vec::IntoIter<Room>,
     /// VMs whose counters others carry on, since the last reading.
     succeeded: Vec<VmKey>,
-    /// How often VMs came, went or moved.
+    /// How often VMs came, went, ended or moved.
     changes: u64,
+    /// As of how many of them each pod has its VM.
+    pods_as_of: Option<u64>,
     /// The node's pods, as last told.
     pods: Arc<Pods>,
     /// VMs that an agent before this one knew and that still run, until they are
@@ -104,6 +107,7 @@ impl Fleet {
             rooms: Vec::new().into_iter(),
             succeeded: Vec::new(),
             changes: 0,
+            pods_as_of: None,
             pods: Arc::default(),
             recalled: FxHashMap::default(),
         }
@@ -234,6 +238,7 @@ impl Fleet {
     }
 
     fn follow_levels(&mut self, facts: &Facts) {
+        self.assign_pods();
         let held = self.held(facts);
         let is_new = |(vm, held): &(VmKey, Vec<CgroupId>)| {
             let member = self.vms.get(vm);
@@ -262,13 +267,13 @@ impl Fleet {
 
     /// The cgroups in which the threads of each VM and of its pod sit, by id.
     fn held(&self, facts: &Facts) -> FxHashMap<VmKey, Vec<CgroupId>> {
-        let pods = self.pods();
+        let pods = self.pod_vms();
         let mut held: FxHashMap<VmKey, Vec<CgroupId>> =
             FxHashMap::with_capacity_and_hasher(self.vms.len(), FxBuildHasher);
         for run in facts.runs() {
             let vm = match run[0].owner {
                 Owner::Vm(vm) => Some(vm),
-                Owner::Pod(pod) => pods.get(&pod).map(|(_, vm)| *vm),
+                Owner::Pod(pod) => pods.get(&pod).copied(),
             };
             let Some(vm) = vm else {
                 continue;
@@ -314,9 +319,9 @@ impl Fleet {
 
     /// All whose threads are somebody's: the VMs, and their pods.
     pub fn owners(&self) -> FxHashSet<Owner> {
-        let pod = |member: &Member| Some(Owner::Pod(member.place.as_ref()?.root?));
-        let owners = |(vm, member): (&VmKey, _)| [Some(Owner::Vm(*vm)), pod(member)];
-        self.vms.iter().flat_map(owners).flatten().collect()
+        let pods = |member: &Member| member.pods().map(Owner::Pod).collect::<Vec<_>>();
+        let owners = |(vm, member): (&VmKey, _)| pods(member).into_iter().chain([Owner::Vm(*vm)]);
+        self.vms.iter().flat_map(owners).collect()
     }
 
     /// A VM that is known.
@@ -330,13 +335,16 @@ impl Fleet {
         let mut alive = FxHashSet::with_capacity_and_hasher(self.vms.len(), FxBuildHasher);
         alive.extend(facts.alive());
         for (vm, member) in &mut self.vms {
-            member.ended_ns = if alive.contains(vm) {
+            let is_alive = alive.contains(vm);
+            self.changes += u64::from(is_alive == member.ended_ns.is_some());
+            member.ended_ns = if is_alive {
                 None
             } else {
                 member.ended_ns.or(Some(now_ns))
             };
             member.learn_pod(&self.pods);
         }
+        self.assign_pods();
         let mut gone = self.forget(now_ns);
         gone.extend(self.succeeded.drain(..).map(Owner::Vm));
         self.put_in_order();
@@ -364,21 +372,6 @@ impl Fleet {
         self.order = (Some(self.changes), order);
     }
 
-    /// Whose the other processes of each pod are: the VM that runs; of several
-    /// the oldest. With each VM whether it has ended.
-    fn pods(&self) -> FxHashMap<CgroupId, (bool, VmKey)> {
-        let mut pods: FxHashMap<CgroupId, (bool, VmKey)> =
-            FxHashMap::with_capacity_and_hasher(self.vms.len(), FxBuildHasher);
-        for (vm, member) in &self.vms {
-            if let Some(root) = member.place.as_ref().and_then(|place| place.root) {
-                let rank = (member.ended_ns.is_some(), *vm);
-                let best = pods.entry(root).or_insert(rank);
-                *best = rank.min(*best);
-            }
-        }
-        pods
-    }
-
     /// Drops the VMs whose time is over; returns what they owned, as far as no
     /// other VM owns it.
     fn forget(&mut self, now_ns: u64) -> FxHashSet<Owner> {
@@ -388,11 +381,11 @@ impl Fleet {
                 .ended_ns
                 .is_some_and(|ended| now_ns.saturating_sub(ended) > linger_ns)
         };
-        let gone: Vec<(VmKey, Option<CgroupId>)> = self
+        let gone: Vec<(VmKey, Vec<CgroupId>)> = self
             .vms
             .iter()
             .filter(|(_, member)| over(member))
-            .map(|(vm, member)| (*vm, member.place.as_ref().and_then(|place| place.root)))
+            .map(|(vm, member)| (*vm, member.pods().collect()))
             .collect();
         if gone.is_empty() {
             return FxHashSet::default();
@@ -401,11 +394,12 @@ impl Fleet {
         for (vm, _) in &gone {
             self.vms.remove(vm);
         }
-        let pods = self.pods();
+        let left: FxHashSet<CgroupId> = self.vms.values().flat_map(Member::pods).collect();
         gone.into_iter()
-            .flat_map(|(vm, root)| {
-                let pod = root.filter(|root| !pods.contains_key(root)).map(Owner::Pod);
-                pod.into_iter().chain([Owner::Vm(vm)])
+            .flat_map(|(vm, pods)| {
+                let pods = pods.into_iter().filter(|pod| !left.contains(pod));
+                let owners: Vec<Owner> = pods.map(Owner::Pod).collect();
+                owners.into_iter().chain([Owner::Vm(vm)])
             })
             .collect()
     }

@@ -45,6 +45,8 @@ pub fn sum_index(role: Option<Role>) -> usize {
 pub struct Ledger {
     /// By [`sum_index`].
     pub roles: [TimesMeter; SUMS],
+    /// The pod whose other processes' time is this VM's: see `fleet/pods.rs`.
+    pub pod: Option<CgroupId>,
     /// By `vcpu_id`.
     pub vcpus: BTreeMap<u32, VcpuMeter>,
     /// The numbers of each role's workers.
@@ -83,6 +85,30 @@ impl Ledger {
             .change(|moves| moves.iter_mut().for_each(Meter::renew));
         self.memory.renew();
         self.workers.values_mut().for_each(Workers::free);
+    }
+
+    /// From now on the time of the other processes of `pod` is this VM's, from where
+    /// `former` had counted it.
+    pub fn take_pod(&mut self, pod: CgroupId, former: Option<&Self>) {
+        self.pod = Some(pod);
+        self.changes += 1;
+        for (index, meter) in self.roles.iter_mut().enumerate() {
+            meter.take_pod(former.map(|former| &former.roles[index]));
+        }
+        for (index, meter) in self.hits.iter_mut().enumerate() {
+            meter.take_pod(former.map(|former| &former.hits[index]));
+        }
+        if former.is_some() {
+            self.quotas.values_mut().for_each(QuotaMeter::take_pod);
+        }
+    }
+
+    /// The time of the pod's other processes is another VM's from now on.
+    pub fn leave_pod(&mut self) {
+        self.pod = None;
+        self.changes += 1;
+        self.roles.iter_mut().for_each(TimesMeter::leave_pod);
+        self.hits.iter_mut().for_each(PodMeter::leave_pod);
     }
 
     /// Notes how often the VM's vCPUs moved, if that was read. Returns the

@@ -1,6 +1,7 @@
 mod law;
 mod levels;
 mod names;
+mod pods;
 mod quota;
 mod recall;
 

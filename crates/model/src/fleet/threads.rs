@@ -50,12 +50,12 @@ impl Fleet {
 
     /// What there is of `vms`, each with the place of its VM among them, in that order.
     fn belongings<'a>(&self, vms: &[VmKey], facts: &'a Facts) -> Vec<(usize, Belonging<'a>)> {
-        let pods = self.pods();
+        let pods = self.pod_vms();
         let places: FxHashMap<VmKey, usize> = vms.iter().copied().zip(0..).collect();
         let of_vm = |vm: VmKey| places.get(&vm).copied();
         let of = |owner: Owner| match owner {
             Owner::Vm(vm) => of_vm(vm),
-            Owner::Pod(pod) => of_vm(pods.get(&pod)?.1),
+            Owner::Pod(pod) => of_vm(*pods.get(&pod)?),
         };
         let living = facts
             .runs()

@@ -39,10 +39,10 @@ impl Meter {
         self.shown
     }
 
-    /// The highest value that its source has said, as far as that counts.
-    pub fn value(&self) -> u64 {
-        self.skipped
-            .saturating_add(self.shown.saturating_sub(self.base))
+    /// How much of its source's count it holds, or has skipped.
+    pub fn counted(&self) -> u64 {
+        let counted = self.shown.saturating_sub(self.base);
+        self.skipped.saturating_add(counted)
     }
 
     /// Whether it is all that its source has counted, and nothing else.
@@ -85,55 +85,76 @@ impl Times {
     }
 }
 
-/// A total of a VM's pod: a part of it comes from the VMM's own process.
+/// A total of a VM: what its VMM process counted, and what the other processes of its
+/// pod counted while their time was this VM's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "(Meter, u64)", from = "(Meter, u64)")]
 pub struct PodMeter {
-    meter: Meter,
-    /// The most that came from the VMM's own process.
-    own: u64,
-    /// What came from VMM processes of this VM before the present one.
-    former: u64,
+    /// Of the VMM processes of this VM, one after another.
+    own: Meter,
+    /// Of the other processes of its pod.
+    pod: Meter,
+    /// Only what the pod's processes count after the next reading is this VM's.
+    skips_pod: bool,
 }
 
 impl PodMeter {
-    /// `own` is of the VMM's process, `pod` of the other processes of its pod.
+    /// `own` is of the VMM's process, `pod` of the other processes of its pod; 0 where
+    /// their time is another VM's.
     pub fn read(&mut self, own: u64, pod: u64) -> u64 {
-        self.own = self.own.max(own);
-        let total = self.former.saturating_add(self.own).saturating_add(pod);
-        self.meter.read(total)
+        if std::mem::take(&mut self.skips_pod) {
+            self.pod.turn_to(pod);
+        }
+        self.own.read(own).saturating_add(self.pod.read(pod))
     }
 
     /// The VMM's process is replaced by another; the pod's other processes
     /// go on.
     pub fn succeed(&mut self) {
-        self.former = self.former.saturating_add(self.own);
-        self.own = 0;
+        self.own.renew();
+    }
+
+    /// From now on the time of the pod's other processes is this VM's, from where
+    /// `former` had counted it; all of it where no VM had.
+    pub fn take_pod(&mut self, former: Option<&Self>) {
+        self.pod
+            .turn_to(former.map_or(0, |former| former.pod.counted()));
+    }
+
+    /// The time of the pod's other processes is another VM's from now on.
+    pub fn leave_pod(&mut self) {
+        self.pod.turn_to(self.pod.counted());
+    }
+
+    /// As [`PodMeter::take_pod`] where it is not known how far another VM had counted it.
+    pub fn take_pod_from_next(&mut self) {
+        self.skips_pod = true;
     }
 
     /// The total as last read.
     pub fn total(&self) -> u64 {
-        self.meter.total()
+        self.own.total().saturating_add(self.pod.total())
     }
 
     /// See [`Meter::is_plain`].
     pub fn is_plain(&self) -> bool {
-        self.meter.is_plain() && self.former == 0
+        self.own.is_plain() && self.pod.is_plain()
     }
 }
 
+/// A VMM process is counted from its beginning: nothing of it is ever skipped.
 impl From<PodMeter> for (Meter, u64) {
     fn from(meter: PodMeter) -> Self {
-        (meter.meter, meter.former)
+        (meter.pod, meter.own.base)
     }
 }
 
 impl From<(Meter, u64)> for PodMeter {
-    fn from((meter, former): (Meter, u64)) -> Self {
+    fn from((pod, former): (Meter, u64)) -> Self {
         Self {
-            meter,
-            own: 0,
-            former,
+            own: Meter::from([former, 0]),
+            pod,
+            skips_pod: false,
         }
     }
 }
@@ -159,6 +180,18 @@ impl TimesMeter {
     pub fn succeed(&mut self) {
         self.cpu.succeed();
         self.wait.succeed();
+    }
+
+    /// See [`PodMeter::take_pod`].
+    pub fn take_pod(&mut self, former: Option<&Self>) {
+        self.cpu.take_pod(former.map(|former| &former.cpu));
+        self.wait.take_pod(former.map(|former| &former.wait));
+    }
+
+    /// See [`PodMeter::leave_pod`].
+    pub fn leave_pod(&mut self) {
+        self.cpu.leave_pod();
+        self.wait.leave_pod();
     }
 }
 

@@ -46,10 +46,16 @@ impl QuotaMeter {
         used.for_each(PodMeter::succeed);
     }
 
+    /// The time of the pod's other processes is this VM's from the next reading on.
+    pub fn take_pod(&mut self) {
+        let used = self.used.iter_mut().flat_map(|used| used.iter_mut());
+        used.for_each(PodMeter::take_pod_from_next);
+    }
+
     /// Its cgroup may be gone, so that no source tells what it counted: all of that is
     /// kept. Where the cgroup is still there it counts on.
     pub fn detach(&mut self) {
-        let keep = |meter: &mut Meter| meter.turn_to(meter.value());
+        let keep = |meter: &mut Meter| meter.turn_to(meter.counted());
         keep(&mut self.periods);
         keep(&mut self.throttled_periods);
         keep(&mut self.throttled);
@@ -70,7 +76,7 @@ impl QuotaMeter {
     /// level that was not read before that is not known.
     pub(super) fn throttled_since(&self, bandwidth: &Bandwidth) -> Option<(u64, u64)> {
         self.cgroup?;
-        let since = |now: u64, meter: &Meter| now.saturating_sub(meter.value());
+        let since = |now: u64, meter: &Meter| now.saturating_sub(meter.counted());
         Some((
             since(bandwidth.throttled_periods, &self.throttled_periods),
             since(bandwidth.throttled_ns, &self.throttled),
