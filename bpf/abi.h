@@ -359,7 +359,10 @@ enum drop_reason {
 	/* A thread was freed and its mark could not be read: what it used after its exit
 	 * is lost, or all of it if it had not retired then. */
 	DROP_MARK_UNREAD = 12,
-	DROP_REASONS = 13,
+	/* A thread of a VM has a mark that the kernel did not look up: a vCPU's move is then
+	 * not counted, a hit is the emulator's, or a pass takes it for the emulator's. */
+	DROP_MARK_BUSY = 13,
+	DROP_REASONS = 14,
 };
 
 /* Key of map `book`: a page of what the agent keeps of a VM for the next one. */

@@ -95,7 +95,14 @@ struct hlist_head {
 	struct hlist_node *first;
 };
 
-struct bpf_local_storage;
+/* include/linux/bpf_local_storage.h */
+#define STORAGE_CACHE 16
+struct bpf_local_storage_data {
+	__u8 data[0];
+};
+struct bpf_local_storage {
+	struct bpf_local_storage_data *cache[STORAGE_CACHE];
+};
 struct kernfs_node {
 	const char *name;
 	__u64 id;

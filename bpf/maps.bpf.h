@@ -402,6 +402,39 @@ static __always_inline bool may_have_mark(struct task_struct *task)
 	return cfg.task_storage && !always_finds_storage() && task->bpf_storage;
 }
 
+/* Whether a thread of a VM has a mark, as told by what the kernel found lately of what is
+ * stored at it: others may store something there, too. */
+static __noinline bool has_mark(struct task_struct *task)
+{
+	const void *cache, *data;
+	struct owner owner;
+
+	cache = (void *)task->bpf_storage + bpf_core_field_offset(struct bpf_local_storage, cache);
+	for (int at = 0; at < STORAGE_CACHE; at++) {
+		if (bpf_probe_read_kernel(&data, sizeof(data), cache + at * sizeof(data)) || !data)
+			continue;
+		data += bpf_core_field_offset(struct bpf_local_storage_data, data);
+		/* A mark begins with it. */
+		if (!bpf_probe_read_kernel(&owner, sizeof(owner), data) &&
+		    owner.tgid == (__u32)task->tgid &&
+		    owner.id == task->group_leader->start_boottime)
+			return true;
+	}
+	return false;
+}
+
+/* The mark of `task`. Counts where a thread of a VM has one and the kernel did not look:
+ * before v6.2 it does not while this CPU is about any other task storage
+ * (bpf_task_storage_trylock, kernel/bpf/bpf_task_storage.c). */
+static __always_inline struct mark *mark_or_miss(struct task_struct *task)
+{
+	struct mark *mark = mark_of(task);
+
+	if (!mark && may_have_mark(task) && has_mark(task))
+		count_drop(DROP_MARK_BUSY);
+	return mark;
+}
+
 /* The mark of `task`, made anew if it has none; NULL (counted) if it cannot
  * be made. */
 static __always_inline struct mark *make_mark(struct task_struct *task, const struct owner *owner)

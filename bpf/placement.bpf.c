@@ -30,7 +30,7 @@ static __always_inline __u32 distance(__u32 from, __u32 to)
 SEC("tp_btf/sched_migrate_task")
 int BPF_PROG(on_migrate, struct task_struct *task, int dest_cpu)
 {
-	struct mark *mark = mark_of(task);
+	struct mark *mark = mark_or_miss(task);
 	struct vm *vm;
 	__u32 tgid, class;
 

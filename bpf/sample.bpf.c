@@ -308,7 +308,7 @@ static __always_inline void tell_thread(void *out, struct task_struct *task,
 static __always_inline bool sample(void *out, struct task_struct *task,
 				   const struct control *control, struct neighbour *last)
 {
-	struct mark *mark = mark_of(task);
+	struct mark *mark = mark_or_miss(task);
 	struct kvm_vcpu *vcpu = loaded_vcpu(task);
 	/* What ran it before and has it loaded need not be asked again. */
 	bool is_alive = vcpu && ((mark && mark->vcpu == (__u64)vcpu) || runs_vcpu(task, vcpu));

@@ -66,7 +66,7 @@ static __always_inline void count_hit(struct cfs_rq *queue, __u64 level)
 
 	if (!task || !control || !is_charged(task, queue->tg))
 		return;
-	mark = mark_of(task);
+	mark = mark_or_miss(task);
 	if (!owner_of(task, mark, control, NULL, false, &owner))
 		return;
 	classify(task, &owner, mark ? mark->vcpu_id : ~0U, level, &class);

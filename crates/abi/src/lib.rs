@@ -340,6 +340,8 @@ enumerators! {
     DROP_ENDED_VCPUS_MISSED = 11,
     /// What a thread used after it began to exit is lost, or all of it.
     DROP_MARK_UNREAD = 12,
+    /// A mark was not looked up.
+    DROP_MARK_BUSY = 13,
     /// How many reasons there are.
-    DROP_REASONS = 13,
+    DROP_REASONS = 14,
 }

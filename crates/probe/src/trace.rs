@@ -79,6 +79,14 @@ impl Tracer {
     /// [`Error::Impossible`] where the kernel lacks what they need, else what it
     /// said as it refused them.
     pub fn load(loader: Loader, kernel: &KernelFacts) -> Result<Self, Error> {
+        Self::load_object(OBJECT, loader, kernel)
+    }
+
+    /// The same with another build of [`OBJECT`].
+    ///
+    /// # Errors
+    /// As [`Tracer::load`].
+    pub fn load_object(object: &[u8], loader: Loader, kernel: &KernelFacts) -> Result<Self, Error> {
         if let Some(reason) = plan::obstacle(kernel) {
             return Err(Error::Impossible(reason.to_owned()));
         }

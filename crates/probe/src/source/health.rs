@@ -23,6 +23,7 @@ const DROP_REASONS: [&str; abi::DROP_REASONS as usize] = [
     "ended_vcpus_full",
     "ended_vcpus_missed",
     "mark_unread",
+    "mark_busy",
 ];
 
 /// What was lost as programs were left out. What `on_exit` misses `on_free` makes up
