@@ -35,6 +35,9 @@ struct config {
 	 * there. Not so where other programs kept their marks elsewhere. */
 	__u32 marks_all;
 	__u32 pad;
+	/* By how much a process's resident memory may be off where each CPU keeps some of
+	 * it aside (since v6.2). */
+	__u64 rss_error_bytes;
 	/* Which programs these are: they count while the map `active` says so. */
 	__u64 programs;
 };

@@ -256,8 +256,7 @@ static __always_inline __u64 burst_ns(struct task_group *group)
 }
 
 /* Whether resident memory is kept in a way that is known here. Both ways keep
- * a little aside: some 64 pages a thread before v6.2; since then 32 pages a
- * CPU, or on hosts of many CPUs twice their number (lib/percpu_counter.c). */
+ * some of it aside: see rss_error_bytes in memory.bpf.h. */
 #define RSS_IS_ATOMIC(mm)                                                      \
 	bpf_core_field_exists(((struct mm_struct___atomic *)(mm))->rss_stat.count)
 #define RSS_IS_PERCPU(mm) bpf_core_field_exists((mm)->rss_stat[0].count)

@@ -168,6 +168,9 @@ struct percpu_counter {
 	__s64 count;
 };
 struct mm_struct {
+	struct {
+		int counter;
+	} mm_users;
 	long map_count;
 	unsigned long hiwater_rss;
 	struct percpu_counter rss_stat[4];

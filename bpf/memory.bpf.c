@@ -64,10 +64,15 @@ static __always_inline __u64 own_sleeps(struct task_struct *self)
 	return cfg.task_storage ? self->nvcsw : BPF_CORE_READ(self, nvcsw);
 }
 
+static __always_inline struct mm_struct *own_mm(struct task_struct *self)
+{
+	return cfg.task_storage ? self->mm : BPF_CORE_READ(self, mm);
+}
+
 /* What of this process's memory may be RAM. */
 static __always_inline __u64 own_ram_bytes(struct task_struct *self, const struct ram *ram)
 {
-	struct mm_struct *mm = cfg.task_storage ? self->mm : BPF_CORE_READ(self, mm);
+	struct mm_struct *mm = own_mm(self);
 	struct resident pages = {};
 
 	if (!mm || !RSS_IS_KNOWN(mm))
@@ -143,7 +148,8 @@ static __noinline void begin_call(const struct ram *ram, __u64 bytes)
 static __noinline void end_call(const struct ram *ram, struct discards *sums, __u32 discard,
 				bool counts)
 {
-	__u64 before, after, began_ns;
+	struct mm_struct *mm;
+	__u64 began_ns;
 
 	/* First: a call that begins just now writes its thread before its time. */
 	began_ns = *(volatile __u64 *)&sums->call_began_ns;
@@ -153,14 +159,10 @@ static __noinline void end_call(const struct ram *ram, struct discards *sums, __
 	if (discard < DISCARDS)
 		__sync_fetch_and_add(&sums->ns[discard], bpf_ktime_get_ns() - began_ns);
 	if (counts && discard == DISCARD_REPORT) {
-		before = sums->call_resident_bytes;
-		settle_resident(sums, before);
+		mm = own_mm(get_task());
+		settle_resident(sums, sums->call_resident_bytes, mm ? rss_error_bytes(mm) : 0);
 		/* What other threads took meanwhile is missing from both sums. */
-		after = own_ram_bytes(get_task(), ram);
-		if (before > after) {
-			sums->released_bytes += before - after;
-			sums->resident_bytes = after;
-		}
+		note_report(sums, own_ram_bytes(get_task(), ram));
 	}
 	sums->call_tid = 0;
 }

@@ -6,6 +6,7 @@
 #define VIRTLENS_MEMORY_BPF_H
 
 #include "stream.bpf.h"
+#include "refault.h"
 
 /* 128 buckets, as many slots and one too many. */
 #define MEMSLOT_STEPS 257
@@ -18,49 +19,17 @@ static __always_inline __u64 bytes_of(__s64 pages)
 	return pages > 0 ? (__u64)pages * PAGE_SIZE : 0;
 }
 
-/* How much resident RAM may fall for no reason that is known here, and be
- * made up for: the kernel keeps some of it aside, now more and now less. What a
- * VMM frees of its own is mostly more than this. */
-#define UNKNOWN_FALL (1ULL << 20)
+/* Before v6.2 a thread keeps as many pages aside (mm/memory.c: TASK_RSS_EVENTS_THRESH). */
+#define RSS_PAGES_OF_THREAD 64
 
-/* Resident RAM has fallen, and by no report: what grows next is what the
- * balloon took and not what was reported. */
-static __always_inline void note_fall(struct discards *sums, __u64 bytes)
+/* By how much the resident memory of `mm` may be off. Since v6.2 a CPU keeps up to 32
+ * pages aside, or twice the number of CPUs if that is more (lib/percpu_counter.c:
+ * compute_batch_value): 32 MiB on 64 CPUs. */
+static __always_inline __u64 rss_error_bytes(struct mm_struct *mm)
 {
-	__u64 taken = sums->bytes[DISCARD_INFLATE] + sums->bytes[DISCARD_OTHER];
-	__u64 room = taken - sums->taken_bytes;
-
-	if (sums->other_bytes < UNKNOWN_FALL)
-		room += UNKNOWN_FALL - sums->other_bytes;
-	sums->other_bytes += bytes < room ? bytes : room;
-}
-
-/* What the guest has taken again of what reports released: what has grown, up to
- * that, after what the balloon took was made up for. */
-static __always_inline __u64 taken_again(const struct discards *sums, __u64 resident)
-{
-	__u64 grown = resident > sums->resident_bytes ? resident - sums->resident_bytes : 0;
-
-	grown = grown > sums->other_bytes ? grown - sums->other_bytes : 0;
-	return grown < sums->released_bytes ? grown : sums->released_bytes;
-}
-
-/* Resident RAM is `resident` now, before a report or in a pass. VMMs report from
- * one thread at a time, so that nothing is lost but by a pass that comes in
- * between, and then at most UNKNOWN_FALL. */
-static __always_inline void settle_resident(struct discards *sums, __u64 resident)
-{
-	__u64 grown = 0, part = taken_again(sums, resident);
-
-	sums->released_bytes -= part;
-	sums->refault_bytes += part;
-	if (resident > sums->resident_bytes)
-		grown = resident - sums->resident_bytes;
-	else
-		note_fall(sums, sums->resident_bytes - resident);
-	sums->other_bytes -= grown < sums->other_bytes ? grown : sums->other_bytes;
-	sums->resident_bytes = resident;
-	sums->taken_bytes = sums->bytes[DISCARD_INFLATE] + sums->bytes[DISCARD_OTHER];
+	if (RSS_IS_PERCPU(mm))
+		return cfg.rss_error_bytes;
+	return bytes_of(PEEK(mm->mm_users.counter) * RSS_PAGES_OF_THREAD);
 }
 
 /* The RAM of the VM whose VMM is the process `tgid`. */
@@ -130,7 +99,7 @@ static __always_inline __u64 read_refault(const struct mark *mark, struct mm_str
 		return before.refault_bytes;
 	bytes = ram_bytes_of(known->backing, pages, mm);
 	if (bytes < before.resident_bytes)
-		settle_resident(sums, bytes);
+		settle_resident(sums, bytes, rss_error_bytes(mm));
 	return before.refault_bytes + taken_again(&before, bytes);
 }
 

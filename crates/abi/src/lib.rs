@@ -90,6 +90,7 @@ mirror! {
         walks: u32,
         marks_all: u32,
         pad: u32,
+        rss_error_bytes: u64,
         programs: u64,
     }
     /// `struct walk`: where a pass that walks by itself goes on.

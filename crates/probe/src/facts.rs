@@ -38,6 +38,8 @@ pub struct KernelFacts {
     /// CPUs that the kernel may ever have (`possible`), for the length of an
     /// affinity mask.
     pub possible_cpus: usize,
+    /// Those that are online.
+    pub online_cpus: usize,
     /// Programs may be put at the kernel's functions (`fentry`): it has the
     /// trampolines for it (v5.5 on x86) and nothing forbids it.
     pub fentry: bool,
@@ -61,6 +63,7 @@ impl KernelFacts {
             lockdown: lockdown(root),
             host_pids: host_pids(root),
             possible_cpus: sys::possible_cpus().unwrap_or(0),
+            online_cpus: sys::online_cpus().unwrap_or(0),
             ..Self::default()
         };
         let types = std::fs::read(root.join("sys/kernel/btf/vmlinux"));

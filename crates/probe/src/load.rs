@@ -120,6 +120,7 @@ fn load(
         walks: plan.walks.into(),
         marks_all: marks_all(plan, pinned).into(),
         pad: 0,
+        rss_error_bytes: plan.rss_error_bytes,
         programs: 0,
     };
     config.programs = fingerprint(&[target.object, config.as_bytes()].concat());

@@ -104,6 +104,9 @@ pub struct Plan {
     pub mask_words: usize,
     /// Entries of the map `residency`.
     pub residency_entries: u32,
+    /// By how much a process's resident memory may be off where each CPU keeps some of it
+    /// aside.
+    pub rss_error_bytes: u64,
     /// Features that are left out, and why.
     pub left_out: Vec<(Feature, String)>,
 }
@@ -156,6 +159,16 @@ fn residency_entries(cpus: usize) -> u32 {
     u32::try_from(entries).unwrap_or(u32::MAX)
 }
 
+/// What the CPUs that are online may keep aside of a process's resident memory since
+/// v6.2: each up to 32 pages, or twice their number if that is more
+/// (`compute_batch_value`, `lib/percpu_counter.c`).
+fn rss_error_bytes(online_cpus: usize) -> u64 {
+    const PAGE_BYTES: u64 = 4096;
+    let cpus = online_cpus as u64;
+    let pages = cpus.saturating_mul(2).max(32);
+    pages.saturating_mul(cpus).saturating_mul(PAGE_BYTES)
+}
+
 /// Decides from the facts.
 pub fn plan(facts: &KernelFacts) -> Plan {
     let words = facts.possible_cpus.div_ceil(64);
@@ -169,6 +182,7 @@ pub fn plan(facts: &KernelFacts) -> Plan {
             words
         },
         residency_entries: residency_entries(facts.possible_cpus),
+        rss_error_bytes: rss_error_bytes(facts.online_cpus),
         left_out: Vec::new(),
     };
     let obstacles = |feature| match feature {

@@ -310,6 +310,15 @@ pub(crate) fn possible_cpus() -> io::Result<usize> {
     Ok(*KNOWN.get_or_init(|| count))
 }
 
+/// CPUs that are online.
+///
+/// # Errors
+/// That they cannot be read.
+pub(crate) fn online_cpus() -> io::Result<usize> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
+    count_cpus(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
 /// Gives the pages of what was freed back to the kernel: an allocator keeps what lies
 /// below anything that lives on.
 #[cfg(feature = "aya")]

@@ -13,6 +13,7 @@ fn good() -> KernelFacts {
         task_storage: true,
         host_pids: true,
         possible_cpus: 2,
+        online_cpus: 2,
         fentry: true,
         read_ahead: true,
         task_walk: true,
@@ -73,6 +74,24 @@ fn residency_grows_with_the_host_and_ends_at_the_bound() {
             ..good()
         };
         assert_eq!(plan(&facts).residency_entries, entries);
+    }
+}
+
+#[test]
+fn rss_error_grows_with_the_square_of_many_cpus() {
+    const MIB: u64 = 1 << 20;
+    let expected = [
+        (2, MIB / 4),
+        (16, 2 * MIB),
+        (64, 32 * MIB),
+        (256, 512 * MIB),
+    ];
+    for (online_cpus, bytes) in expected {
+        let facts = KernelFacts {
+            online_cpus,
+            ..good()
+        };
+        assert_eq!(plan(&facts).rss_error_bytes, bytes, "{online_cpus} CPUs");
     }
 }
 
