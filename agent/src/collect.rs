@@ -278,6 +278,7 @@ impl Collector {
             self.placement.judge(&vms, cgroups, at_ns);
         }
         self.placement.show(&mut vms);
+        crate::stray::show_limits(&mut vms, self.cgroups.as_ref().ok());
         if due {
             self.watch.judge(&vms, at_ns);
         }

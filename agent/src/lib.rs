@@ -56,6 +56,7 @@ pub mod run;
 pub mod serve;
 pub mod shortfall;
 pub mod snapshot;
+mod stray;
 pub mod table;
 pub mod top;
 pub mod topology;

@@ -223,7 +223,7 @@ fn the_program_tells_by_its_exit_status() {
     let well = doctor(&["rests"]);
     assert_eq!(well.status.code(), Some(0), "{well:?}");
     let text = String::from_utf8(well.stdout).expect("text");
-    assert!(text.contains("nothing found: 1 VM, 22 checks"), "{text}");
+    assert!(text.contains("nothing found: 1 VM, 23 checks"), "{text}");
     let unknown = doctor(&["rest"]);
     assert_eq!(unknown.status.code(), Some(1));
     let error = String::from_utf8(unknown.stderr).expect("text");

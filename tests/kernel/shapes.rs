@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use virtlens_model::snapshot::Role;
+use virtlens_model::snapshot::{Role, Vm};
 use virtlens_tests::{Minivm, Qemu, need};
 
 use crate::reader::{self, MS, assert_close, cpu_ns, threads, vm};
@@ -37,11 +37,27 @@ fn a_vcpu_can_come_and_go_and_come_back() {
         "its time stays"
     );
     assert_close("an unplugged vCPU", without.vcpus[2].cpu_ns, used, MS);
+    let held = |vm: &Vm| {
+        (
+            vm.vcpu_count.online,
+            vm.vcpu_count.parked,
+            vm.vcpu_count.usable(),
+        )
+    };
+    assert_eq!(held(without), (Some(3), Some(1), 2), "KVM holds it on");
+    let snapshot = reader::collector().collect();
+    let late = vm(&snapshot, guest.pid());
+    assert_eq!(
+        held(late),
+        (Some(3), Some(1), 2),
+        "an agent that starts later"
+    );
 
     guest.plug("halt");
     let again = guest.burn_vcpus("2", 37)[0];
     let snapshot = collector.collect();
     let back = vm(&snapshot, guest.pid());
+    assert_eq!(held(back), (Some(3), Some(0), 3));
     assert_eq!(back.vcpus[2].tid, Some(again.tid.unsigned_abs()));
     assert_close(
         "a vCPU that came back",
@@ -62,6 +78,7 @@ fn a_vm_that_never_ran_is_found() {
     for (pid, vcpus) in [(paused.pid(), 3), (qemu.pid(), 2)] {
         let vm = vm(&snapshot, pid);
         assert_eq!(vm.vcpu_count.online, Some(vcpus), "{vm:?}");
+        assert_eq!(vm.vcpu_count.usable(), vcpus, "none of them is parked");
         assert!(vm.threads.len() >= vcpus as usize, "its threads are read");
     }
 }

@@ -39,7 +39,7 @@ impl Row {
         Self {
             name: name_of(vm),
             running: vm.running,
-            vcpus: vm.vcpu_count.online.unwrap_or(vm.vcpu_count.seen),
+            vcpus: vm.vcpu_count.usable(),
             roles: Role::ALL.map(|role| over.role(role).map(|role| over.cores(role.cpu_ns))),
             unattributed: Some(over.cores(over.unattributed_cpu_ns())),
             wait: over.wait_ns().map(|ns| over.cores(ns)),

@@ -189,8 +189,7 @@ fn line<'a>(row: &Row, columns: &[&Column], name_width: usize, theme: Theme) -> 
 
 fn vcpus(row: &Row) -> String {
     if row.vm.running {
-        let count = row.vm.vcpu_count;
-        count.online.unwrap_or(count.seen).to_string()
+        row.vm.vcpu_count.usable().to_string()
     } else {
         "gone".to_owned()
     }

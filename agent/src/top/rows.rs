@@ -143,6 +143,7 @@ pub const FLAGS: [(char, &str); 8] = [
 fn flag(check: Check) -> char {
     match check {
         Check::QuotaCapped
+        | Check::LimitWithoutVm
         | Check::IoThrottled
         | Check::VcpusExceedQuota
         | Check::DefaultVcpusWithLimit => 'Q',

@@ -13,8 +13,9 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         kind: Kind::Info,
         unit: None,
         help: "What the VM is: the uid of its pod, its VMM, who runs it, whether its threads lie \
-               in one cgroup (pod, machine) or some in an overhead cgroup (split), and of a pod \
-               whose name is known its runtime class and its VirtualMachineInstance.",
+               in one cgroup (pod, machine), some in an overhead cgroup (split) or all outside of \
+               their pod's (stray), and of a pod whose name is known its runtime class and its \
+               VirtualMachineInstance.",
         own_labels: &[
             "uid",
             "vmm",
@@ -172,11 +173,16 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         name: "virtlens_vcpus",
         kind: Kind::Gauge,
         unit: None,
-        help: "vCPUs of the VM: those that KVM holds (online), those that were seen to run (seen).",
+        help: "vCPUs of the VM: those that KVM holds (online), those of them that were unplugged and have no thread (parked), those that were seen to run (seen).",
         own_labels: &["kind"],
         rows: Rows::Vm(|vm, rows| {
             known(vm.vcpu_count.online, |online| {
                 rows.count(&["online".into()], online.into())
+            })?;
+            // Few VMs ever have one, and a series costs the others as much.
+            let parked = vm.vcpu_count.parked.filter(|parked| *parked > 0);
+            known(parked, |parked| {
+                rows.count(&["parked".into()], parked.into())
             })?;
             rows.count(&["seen".into()], vm.vcpu_count.seen.into())
         }),

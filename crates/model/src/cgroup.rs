@@ -38,6 +38,8 @@ pub struct Location {
     pub runtime: Option<&'static str>,
     /// Whether this is a Kata overhead cgroup; `sandbox_id` says whose.
     pub overhead: bool,
+    /// Whether it lies outside of the pod whose VM it holds, and of its limits.
+    pub is_stray: bool,
 }
 
 /// The first level of a path that is known, and what it is.
@@ -88,7 +90,7 @@ pub fn locate(path: &str) -> Location {
                 root,
                 sandbox_id: kata.or_else(|| below().find_map(cri_id)).map(str::to_owned),
                 runtime: kata.map(|_| "kata"),
-                overhead: false,
+                ..Location::default()
             }
         }
         Kind::Unmade { uid, id, top } => Location {
@@ -99,6 +101,7 @@ pub fn locate(path: &str) -> Location {
             // A runc whose driver is misconfigured puts it below its own cgroup.
             runtime: top.then_some("kata"),
             overhead: false,
+            is_stray: top,
         },
         Kind::Sandbox { id } => Location {
             root,
@@ -191,6 +194,22 @@ pub fn overhead_paths(sandbox_id: &str) -> Vec<String> {
         format!("/kata-overhead.slice/runtime-rs-{sandbox_id}.scope"),
         format!("/kata-overhead.slice:runtime-rs:{sandbox_id}"),
     ]
+}
+
+/// The cgroup of the pod whose VM strayed into `path`, a directory at the top with the
+/// name of a unit (`<slice>:<prefix>:<id>`): systemd nests a slice at each dash
+/// (systemd.slice(5)), and the kubelet sets the pod's limit there.
+pub fn pod_of_stray(path: &str) -> Option<String> {
+    let name = path.strip_prefix('/')?.split('/').next()?;
+    if !matches!(unmade(name, true)?, Kind::Unmade { .. }) {
+        return None;
+    }
+    let (slice, _) = name.split_once(':')?;
+    let stem = slice.strip_suffix(".slice")?;
+    let dashes = stem.match_indices('-').map(|(at, _)| at);
+    let levels = dashes.chain([stem.len()]);
+    let nested = levels.filter_map(|end| Some(format!("/{}.slice", stem.get(..end)?)));
+    Some(nested.collect())
 }
 
 /// The name that libvirt gave the VM of a path below its scope.

@@ -369,6 +369,9 @@ pub struct Facts {
     /// VMs that are there, seen by their vCPUs or file descriptors. A VM that
     /// has threads in `threads` may be missing here.
     pub vms: Vec<VmFact>,
+    /// vCPUs, by id, that some thread ran, also before the source first looked; as far
+    /// as it knows. Those that no living thread runs are parked.
+    pub has_run: Arc<FxHashMap<VmKey, Vec<u32>>>,
     /// Living threads of VMs and of watched cgroups.
     pub threads: Vec<ThreadFact>,
     /// The cgroups of those threads and all their ancestors.

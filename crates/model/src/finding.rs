@@ -9,6 +9,7 @@
 //! [`Check`] says of each what its rule is and what to do. A check is raised once
 //! for a VM: what it is raised for stands in the evidence.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use self::remedy::Setup;
 use crate::interval::Interval;
 
 mod bounds;
@@ -23,6 +25,7 @@ mod check;
 mod memory;
 mod place;
 mod quota;
+mod remedy;
 mod threads;
 mod watch;
 
@@ -39,8 +42,8 @@ pub struct Finding {
     pub severity: Severity,
     /// What was measured, as a sentence.
     pub evidence: String,
-    /// What to do about it.
-    pub remedy: &'static str,
+    /// What to do about it, by what is seen of the VM's runtime.
+    pub remedy: Cow<'static, str>,
     /// How far beyond its threshold it is: 1 is just there.
     pub excess: f64,
 }
@@ -53,9 +56,15 @@ impl Finding {
             check,
             severity: about.severity,
             evidence,
-            remedy: about.remedy,
+            remedy: about.remedy.into(),
             excess,
         }
+    }
+
+    /// With another remedy than its check's.
+    #[must_use]
+    fn with(self, remedy: Cow<'static, str>) -> Self {
+        Self { remedy, ..self }
     }
 
     /// Warnings first, and of one severity what is furthest beyond its threshold.
@@ -68,11 +77,16 @@ impl Finding {
 /// The findings of a VM, as they are shared between readings.
 pub type Findings = Arc<[Finding]>;
 
-/// Judges a VM over a time; what is found comes [by rank](Finding::by_rank).
-pub fn judge(over: &Interval, bounds: &Bounds) -> Vec<Finding> {
+/// Judges a VM over a time; what is found comes [by rank](Finding::by_rank). `cgroup`
+/// is where the host's cpu controller is ([`Node::cgroup`](crate::snapshot::Node)).
+pub fn judge(over: &Interval, bounds: &Bounds, cgroup: &str) -> Vec<Finding> {
     let mut found = Vec::new();
-    found.extend(quota::judge(over, bounds));
-    found.extend(threads::judge(over, bounds));
+    let setup = Setup::of(over.now, cgroup);
+    found.extend(quota::judge(over, bounds, &setup));
+    // At its limit a VM needs a higher one: more vCPUs would only share it.
+    let is_capped = found.iter().any(|one| one.check == Check::QuotaCapped);
+    let threads = threads::judge(over, bounds, &setup);
+    found.extend(threads.filter(|one| !is_capped || one.check != Check::VcpusSaturated));
     found.extend(place::judge(over));
     found.extend(memory::judge(over, bounds));
     found.sort_by(Finding::by_rank);

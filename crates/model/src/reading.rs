@@ -27,6 +27,8 @@ use crate::throttle::{HitFact, ThrottlingFacts};
 pub struct Reading<'a> {
     /// vCPUs that KVM holds, if the source tells.
     pub online_vcpus: Option<u32>,
+    /// vCPUs that ran, as the open files told.
+    has_run: &'a [u32],
     /// Where the rest of what is shown goes.
     room: Room,
     /// Living threads.
@@ -81,7 +83,8 @@ impl Seat {
         let both = member.place.as_ref().zip(cgroups.get(&cgroup));
         Self {
             cgroup: Some(cgroup),
-            is_outside_pod: both.is_some_and(|(place, fact)| !place.holds(fact)),
+            is_outside_pod: both
+                .is_some_and(|(place, fact)| place.location.is_stray || !place.holds(fact)),
             level: member.levels.of(cgroup, cgroups),
         }
     }
@@ -95,6 +98,7 @@ impl<'a> Reading<'a> {
             threads: fitting(&mut room.threads, count),
             room,
             vcpus: Vcpus(Vec::with_capacity(vcpus)),
+            has_run: facts.has_run.get(&vm).map_or(&[], Vec::as_slice),
             placement: facts.placements.get(&vm).copied().unwrap_or_default(),
             residency_known: facts.residency.is_some(),
             throttling: facts.throttling.as_ref(),
@@ -142,6 +146,7 @@ impl<'a> Reading<'a> {
         self.sum(owner, role).add(retired.cpu_ns, retired.wait_ns);
         if let Some(id) = retired.class.vcpu_id {
             let sums = self.vcpus.of(id);
+            sums.has_ended = true;
             sums.times.add(retired.cpu_ns, retired.wait_ns);
             sums.guest_ns = sums.guest_ns.saturating_add(retired.guest_ns);
             self.guest_ns = self.guest_ns.saturating_add(retired.guest_ns);
@@ -150,7 +155,9 @@ impl<'a> Reading<'a> {
 
     /// Adds what KVM had counted of a vCPU whose thread has ended.
     pub fn ended_vcpu(&mut self, fact: &'a EndedVcpuFact) {
-        self.vcpus.of(fact.id).ended = Some(&fact.stats);
+        let sums = self.vcpus.of(fact.id);
+        sums.has_ended = true;
+        sums.ended = Some(&fact.stats);
     }
 
     /// Adds how often threads ran when a quota ran out.
@@ -212,6 +219,9 @@ impl<'a> Reading<'a> {
             vcpu_count: VcpuCount {
                 boot: member.identity.boot_vcpus,
                 online: self.online_vcpus,
+                parked: self
+                    .online_vcpus
+                    .map(|_| count(self.vcpus.parked(self.has_run))),
                 seen: count(
                     self.vcpus
                         .0
@@ -228,6 +238,7 @@ impl<'a> Reading<'a> {
             limit_cores: member.allowed.all,
             vcpu_limit_cores: member.allowed.vcpus,
             throttle_durations: member.ledger.throttle_durations(),
+            unapplied_limit: None,
             guest_nodes: member.identity.guest_nodes,
             moves,
             topology: None,
@@ -334,6 +345,9 @@ impl<'a> Reading<'a> {
         let place = member.place.as_ref()?;
         if place.location.uid.is_none() && place.location.runtime != Some("kata") {
             return Some("machine");
+        }
+        if place.location.is_stray {
+            return Some("stray");
         }
         Some(if self.own_outside_pod > 0 || !member.overhead.is_empty() {
             "split"

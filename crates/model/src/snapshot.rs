@@ -233,7 +233,8 @@ pub struct Vm {
     /// Who runs it ("kata", "kubevirt", "libvirt"), where it is known.
     pub runtime: Option<&'static str>,
     /// How its threads are laid out over cgroups: "pod" (all inside the
-    /// pod's), "split" (some in an overhead cgroup), "machine", or `None`.
+    /// pod's), "split" (some in an overhead cgroup), "stray" (all outside of the
+    /// pod's), "machine", or `None`.
     pub cgroup_layout: Option<&'static str>,
     /// The VMM's process id.
     pub pid: u32,
@@ -269,6 +270,9 @@ pub struct Vm {
     /// How long run queues of its cgroups were throttled, those of cgroups that are gone
     /// included; `None` where that is not followed, or never was throttled.
     pub throttle_durations: Option<Durations>,
+    /// The limit of its pod, where all of its threads sit outside of the cgroup that
+    /// has it.
+    pub unapplied_limit: Option<UnappliedLimit>,
     /// NUMA nodes that the guest was told of, where that is known.
     pub guest_nodes: Option<u32>,
     /// How often its vCPUs moved from one pCPU to another.
@@ -281,13 +285,23 @@ pub struct Vm {
     pub findings: Option<Findings>,
 }
 
+/// A CPU limit that holds no thread of the VM which it is meant for.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct UnappliedLimit {
+    /// The cgroup that has it.
+    pub cgroup: Arc<str>,
+    /// CPU time a second, in cores.
+    pub cores: f64,
+}
+
 /// How a VM sits on the host's CPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Topology {
     /// What the guest was told, as far as its vCPUs are there.
     pub guest: Option<GuestShape>,
-    /// The CPUs that the cgroup of its VMM allows, as a list.
+    /// The CPUs that the cgroups of its vCPU threads allow together, as a list; of its
+    /// VMM where no vCPU was seen.
     pub cpuset: Option<CpuSet>,
     /// vCPUs that are pinned.
     pub pinned_vcpus: u32,

@@ -190,6 +190,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::{Bounds, Window};
+    use crate::cpuset::CpuSet;
     use crate::facts::Comm;
     use crate::placement::MismatchKind;
     use crate::snapshot::{Role, Thread, Vcpu, Vm};
@@ -204,8 +205,8 @@ mod tests {
         siblings: Siblings::Adjacent,
     };
 
-    fn mask(cpu: u32) -> Option<Arc<crate::cpuset::CpuSet>> {
-        Some(Arc::new([cpu].into_iter().collect()))
+    fn mask(cpu: u32) -> Arc<CpuSet> {
+        Arc::new([cpu].into_iter().collect())
     }
 
     fn thread(tid: u32, role: Role, name: &str, cpu: u32) -> Thread {
@@ -216,7 +217,7 @@ mod tests {
             cpu_ns: 0,
             wait_ns: None,
             pcpu: None,
-            affinity: mask(cpu),
+            affinity: Some(mask(cpu)),
         }
     }
 
@@ -228,7 +229,7 @@ mod tests {
             running: true,
             vcpus: vec![Vcpu {
                 tid: Some(10),
-                affinity: mask(0),
+                affinity: Some(mask(0)),
                 ..Vcpu::default()
             }],
             threads: vec![

@@ -9,7 +9,7 @@ mod stream;
 
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use virtlens_abi as abi;
 use virtlens_model::cpuset::CpuSet;
 use virtlens_model::facts::{
@@ -187,9 +187,19 @@ impl Decoder {
     }
 }
 
-/// The pass over open files: the VMs that it finds, with their vCPUs.
+/// The pass over open files: the VMs that it finds, with their vCPUs. Of each its
+/// id, if a thread ever ran it.
 #[derive(Debug, Default)]
-pub struct VcpuFds(FxHashMap<VmKey, FxHashSet<u64>>);
+pub struct VcpuFds(FxHashMap<VmKey, FxHashMap<u64, Option<u32>>>);
+
+/// What the pass over open files found.
+#[derive(Debug, Default)]
+pub struct FoundVms {
+    /// The VMs, and how many vCPUs their processes hold.
+    pub vms: Vec<VmFact>,
+    /// Those of the vCPUs, by id, that some thread ran: it may have ended since.
+    pub has_run: FxHashMap<VmKey, Vec<u32>>,
+}
 
 impl VcpuFds {
     /// Decodes a part of it, of whole records.
@@ -204,20 +214,26 @@ impl VcpuFds {
             }
             let (fd, _) = record.of::<abi::VcpuFdRecord>()?;
             if let Owner::Vm(vm) = owner(fd.owner) {
-                self.0.entry(vm).or_default().insert(fd.instance);
+                // KVM keeps the last thread that ran it, also when that has ended.
+                let has_run = (fd.tid != 0).then_some(fd.vcpu_id);
+                self.0.entry(vm).or_default().insert(fd.instance, has_run);
             }
         }
         Ok(())
     }
 
     /// What it found.
-    pub fn vms(self) -> Vec<VmFact> {
-        let count = |vcpus: FxHashSet<u64>| u32::try_from(vcpus.len()).unwrap_or(u32::MAX);
-        let facts = self.0.into_iter().map(|(vm, vcpus)| VmFact {
-            vm,
-            vcpus: count(vcpus),
-        });
-        facts.collect()
+    pub fn found(self) -> FoundVms {
+        let mut found = FoundVms::default();
+        for (vm, vcpus) in self.0 {
+            found.vms.push(VmFact {
+                vm,
+                vcpus: u32::try_from(vcpus.len()).unwrap_or(u32::MAX),
+            });
+            let has_run = vcpus.into_values().flatten().collect();
+            found.has_run.insert(vm, has_run);
+        }
+        found
     }
 }
 

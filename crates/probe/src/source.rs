@@ -8,8 +8,9 @@ mod passes;
 mod walk;
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use virtlens_abi as abi;
 use virtlens_model::facts::{CgroupId, Facts, Owner, VmFact, VmKey, WatchedCgroup};
 use virtlens_model::features::Thresholds;
@@ -72,6 +73,8 @@ pub struct TaskPass {
     known: FxHashSet<VmKey>,
     /// VMs that the pass over open files found.
     by_fds: Vec<VmFact>,
+    /// The vCPUs among them that some thread ran.
+    has_run: Arc<FxHashMap<VmKey, Vec<u32>>>,
     /// Passes over open files that failed.
     file_pass_errors: u64,
     /// How often programs were left out that are attached no more.
@@ -200,6 +203,7 @@ impl TaskPass {
             watched: FxHashSet::default(),
             known: FxHashSet::default(),
             by_fds: Vec::new(),
+            has_run: Arc::default(),
             file_pass_errors: 0,
             interrupted_before: 0,
         })

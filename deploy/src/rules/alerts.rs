@@ -12,9 +12,15 @@ pub const VM_ALERTS: &[Alert] = &[
     Alert {
         name: "VirtlensCPUQuotaSaturated",
         severity: Warning,
-        query: "vm_scope:virtlens_throttled:ratio_rate5m > 0.25\n\
+        query: "vm_scope:virtlens_throttled:ratio_rate5m\n\
                 and on (@vm, scope)\n\
-                vm_scope:virtlens_quota_used:ratio_rate5m > 0.90",
+                vm_scope:virtlens_quota_used:ratio_rate5m > 0.90\n\
+                and on (@vm, scope)\n\
+                (\n  \
+                  vm_scope:virtlens_throttled:ratio_rate5m > 0.25\n  \
+                  or on (@vm, scope)\n  \
+                  vm_scope:virtlens_throttled_periods:ratio_rate5m > 0.25\n\
+                )",
         hold: "15m",
         keep: Some("5m"),
         summary: "A VM is capped by its CPU limit.",

@@ -37,6 +37,12 @@ pub const RECORDINGS: &[Recording] = &[
                 or\n\
                 clamp_max(max by (@vm, scope) (rate(virtlens_cfs_throttled_seconds_total[5m])), 1)",
     },
+    // One vCPU is throttled for no longer than what the limit leaves of each period.
+    Recording {
+        name: "vm_scope:virtlens_throttled_periods:ratio_rate5m",
+        query: "max by (@vm, scope) (rate(virtlens_cfs_throttled_periods_total[5m]))\n\
+                / (max by (@vm, scope) (rate(virtlens_cfs_periods_total[5m])) > 0)",
+    },
     Recording {
         name: "vm_scope:virtlens_quota_used:ratio_rate5m",
         query: "sum by (@vm, scope) (rate(virtlens_cfs_quota_used_seconds_total[5m]))\n\
@@ -54,7 +60,7 @@ pub const RECORDINGS: &[Recording] = &[
         query: "sum by (@vm) (rate(virtlens_halt_poll_seconds_total[5m]))\n\
                 / (sum by (@vm) (vm_role:virtlens_cpu_seconds:rate5m{role=\"vcpu\"}) > 0)",
     },
-    // Polling is no work, where it is known.
+    // Polling is no work, where it is known; a vCPU that was unplugged cannot run.
     Recording {
         name: "vm:virtlens_vcpus_busy:ratio_rate5m",
         query: "(\n  \
@@ -64,7 +70,13 @@ pub const RECORDINGS: &[Recording] = &[
                     or 0 * sum by (@vm) (vm_role:virtlens_cpu_seconds:rate5m{role=\"vcpu\"})\n  \
                   )\n\
                 )\n\
-                / (max by (@vm) (virtlens_vcpus{kind=\"online\"}) > 0)",
+                / (\n  \
+                  (\n    \
+                    max by (@vm) (virtlens_vcpus{kind=\"online\"})\n    \
+                    - (max by (@vm) (virtlens_vcpus{kind=\"parked\"})\n    \
+                    or 0 * max by (@vm) (virtlens_vcpus{kind=\"online\"}))\n  \
+                  ) > 0\n\
+                )",
     },
     // Of the vCPU that waits most. Waiting holds throttling, which is taken off;
     // the overhead cgroup has no vCPUs.

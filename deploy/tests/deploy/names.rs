@@ -129,7 +129,7 @@ fn unknown_values(selector: &Selector) -> impl Iterator<Item = String> {
             ("kind", "virtlens_topology_mismatch") => {
                 MismatchKind::ALL.map(MismatchKind::name).to_vec()
             }
-            ("kind", "virtlens_vcpus") => vec!["online", "seen"],
+            ("kind", "virtlens_vcpus") => vec!["online", "parked", "seen"],
             ("operation", _) => vec!["inflate", "deflate", "other"],
             _ => return Vec::new(),
         };

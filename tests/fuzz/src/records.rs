@@ -41,7 +41,7 @@ pub fn records(data: &[u8]) {
 
     let mut fds = VcpuFds::default();
     if fds.feed(whole.bytes()).is_ok() {
-        let found = fds.vms();
+        let found = fds.found().vms;
         assert!(found.iter().all(|vm| vm.vcpus > 0));
     }
 }

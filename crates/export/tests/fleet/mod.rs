@@ -91,6 +91,7 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
         vcpu_count: VcpuCount {
             boot: Some(vcpus),
             online: Some(vcpus),
+            parked: Some(0),
             seen: vcpus,
         },
         workers: workers
@@ -119,6 +120,7 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
         limit_cores: None,
         vcpu_limit_cores: None,
         throttle_durations: None,
+        unapplied_limit: None,
         guest_nodes: None,
         moves: Some(Moves {
             by_distance: [(); 4].map(|()| ns.next() >> 16),

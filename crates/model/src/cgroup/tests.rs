@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::{levels, locate, machine_name, overhead_paths};
+use super::{levels, locate, machine_name, overhead_paths, pod_of_stray};
 use crate::snapshot::Scope::{self, Container, Machine, Overhead, Pod, Sandbox};
 
 const UID: &str = "0c9bd2a1-7a4e-4f53-9c1b-2f6d1f0e8a77";
@@ -234,10 +234,42 @@ fn a_unit_name_made_a_directory_is_the_sandbox() {
         assert_eq!(location.root.as_deref(), Some(path.as_str()));
         assert_eq!(location.sandbox_id.as_deref(), Some(ID));
         assert_eq!(location.runtime, runtime, "{path}");
+        assert_eq!(location.is_stray, runtime.is_some(), "{path}");
         assert_eq!(named_levels(&path), [(path.clone(), Sandbox)]);
     }
     let crio = fill("/kubepods-pod{static}.slice:crio:{id}");
     assert_eq!(locate(&crio).uid.as_deref(), Some(STATIC));
+}
+
+#[test]
+fn pod_of_stray_is_nested_at_each_dash() {
+    for (stray, pod) in [
+        (
+            "/kubepods-burstable-pod{u_id}.slice:cri-containerd:{id}",
+            Some("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{u_id}.slice"),
+        ),
+        (
+            "/kubepods-pod{static}.slice:crio:{id}/below",
+            Some("/kubepods.slice/kubepods-pod{static}.slice"),
+        ),
+        (
+            "/kubelet-kubepods-pod{u_id}.slice:cri-containerd:{id}",
+            Some("/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{u_id}.slice"),
+        ),
+        ("/kata-overhead.slice:runtime-rs:{id}", None),
+        (
+            "/system.slice/kubepods-pod{u_id}.slice:cri-containerd:{id}",
+            None,
+        ),
+        (
+            "/kubepods.slice/kubepods-pod{u_id}.slice/cri-containerd-{id}.scope",
+            None,
+        ),
+        ("/", None),
+        ("", None),
+    ] {
+        assert_eq!(pod_of_stray(&fill(stray)), pod.map(fill), "{stray}");
+    }
 }
 
 #[test]
@@ -407,4 +439,5 @@ fn check(path: &str) {
     assert!(levels.iter().all(|(end, _)| path.is_char_boundary(*end)));
     assert!(levels.len() <= path.matches('/').count() + 1);
     let _ = machine_name(path);
+    let _ = pod_of_stray(path);
 }

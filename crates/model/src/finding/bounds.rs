@@ -82,8 +82,8 @@ macro_rules! bounds {
 
 bounds! {
     quota_used = 0.90 Share, "Share of a CPU limit that is used, from which the VM is at its limit";
-    quota_throttled = 0.25 Share, "Share of the time throttled, from which a limit caps the VM";
-    io_throttled = 0.10 Share, "Share of the time in which a throttled I/O thread could run but did not";
+    quota_throttled = 0.25 Share, "Share of its periods or of the time throttled, from which a limit caps the VM";
+    io_throttled = 0.10 Share, "Share of the time in which a throttled I/O thread could run but did not, or in which more vCPUs than the limit runs were throttled";
     vcpus_per_quota = 1.5 Ratio, "vCPUs for each core that the CPU limit allows";
     vhost_busy = 0.85 Cores, "CPU time of one vhost worker, from which it is saturated";
     virtiofsd_busy = 0.85 Cores, "CPU time of one virtiofsd thread, from which it is saturated";

@@ -30,6 +30,8 @@ impl Severity {
 pub enum Check {
     /// A CPU limit caps the VM.
     QuotaCapped,
+    /// A CPU limit of the pod applies to no thread of its VM.
+    LimitWithoutVm,
     /// I/O threads stand still because of a limit.
     IoThrottled,
     /// A vhost worker is at the end of its core.
@@ -71,7 +73,8 @@ pub struct About {
     pub severity: Severity,
     /// When it is raised; thresholds stand in it by name, in braces.
     pub rule: &'static str,
-    /// What to do. A misplacement tells its own.
+    /// What to do, where nothing is known of the VM: a finding has its own where that
+    /// depends on the runtime, the cgroup driver or the cgroup version.
     pub remedy: &'static str,
     /// What to look at next.
     pub next: &'static str,
@@ -85,8 +88,9 @@ const PICTURE: &str = "virtlens topology VM: the host's CPUs, and who sits where
 
 impl Check {
     /// All of them, those that explain most first.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::QuotaCapped,
+        Self::LimitWithoutVm,
         Self::IoThrottled,
         Self::VhostSaturated,
         Self::VirtiofsdSaturated,
@@ -131,15 +135,22 @@ impl Check {
             Self::QuotaCapped => About {
                 name: "quota_capped",
                 severity: WARNING,
-                rule: "at least {quota_used} of a CPU limit is used, and it is throttled for at least {quota_throttled} of the time (for up to that, where only the kernel's counters tell)",
-                remedy: "raise the limit; or drop it and size the VM by its vCPUs; where vhost and virtiofsd eat it, raise the RuntimeClass overhead, which is added to the limit",
+                rule: "at least {quota_used} of a CPU limit is used, and it is throttled in at least {quota_throttled} of its periods, or of the time (up to that, where only the kernel's counters tell)",
+                remedy: "raise the limit: resources.limits.cpu of the pod; overhead.podFixed.cpu of the RuntimeClass, which is added to it, where vhost and virtiofsd use it up; virsh schedinfo for libvirt",
                 next: "virtlens trace VM: who ran when the limit was used up, and who then stood for how long; virtlens_throttle_duration_seconds: how long each throttle is",
+            },
+            Self::LimitWithoutVm => About {
+                name: "limit_without_vm",
+                severity: WARNING,
+                rule: "the pod has a CPU limit, and all threads of its VM sit outside of the cgroup that it is set on: Kata's Go runtime with the systemd cgroup driver and sandbox_cgroup_only=false makes a cgroup at the top, named as the unit that it should be",
+                remedy: "set sandbox_cgroup_only=true in Kata's configuration.toml, and make the pod anew",
+                next: "virtlens snapshot -o json: cgroup, unapplied_limit; the pod can use more than it may, and kubelet's CPU metrics miss it",
             },
             Self::IoThrottled => About {
                 name: "io_throttled",
                 severity: WARNING,
                 rule: "the threads of vhost, of virtiofsd or the iothreads could together run but did not for at least {io_throttled} of the time, under a limit that is throttled as long",
-                remedy: "raise the limit or the RuntimeClass overhead; or let the runtime put I/O threads into a cgroup of their own (Kata: sandbox_cgroup_only=false), where no limit holds them",
+                remedy: "raise the limit: overhead.podFixed.cpu of the RuntimeClass or resources.limits.cpu of the pod; virsh schedinfo with emulator_quota or iothread_quota for libvirt",
                 next: "virtlens trace VM: when each worker stood still; guest I/O takes up to a period (100 ms) longer",
             },
             Self::VhostSaturated => About {
@@ -194,15 +205,15 @@ impl Check {
             Self::VcpusExceedQuota => About {
                 name: "vcpus_exceed_quota",
                 severity: INFO,
-                rule: "there are at least {vcpus_per_quota} as many vCPUs as cores in the CPU limit, and it is throttled",
-                remedy: "give the VM fewer vCPUs or a higher limit: more vCPUs than the limit can run make each throttle hit more of them",
+                rule: "there are at least {vcpus_per_quota} as many vCPUs as cores in the CPU limit, and it is throttled for at least {io_throttled} of the time",
+                remedy: "lower default_vcpus of Kata's configuration.toml, which may be a fraction, or raise the limit: more vCPUs than the limit can run make each throttle hit more of them",
                 next: "the annotations and the configuration of the runtime: default_vcpus",
             },
             Self::DefaultVcpusWithLimit => About {
                 name: "default_vcpus_with_limit",
                 severity: INFO,
                 rule: "there is a CPU limit, and the pod's annotation default_vcpus is above 1, or a Kata VM was booted with more than one vCPU and got more for the limit",
-                remedy: "use one of the two: with a limit leave default_vcpus at 1, without one set default_vcpus",
+                remedy: "use one of the two: with a limit leave default_vcpus at 1 or less, without one set default_vcpus",
                 next: "virtlens snapshot -o json: vcpu_count, pod_spec",
             },
             Self::Place(kind) => place(kind),
@@ -210,7 +221,7 @@ impl Check {
                 name: "threads_outside_pod",
                 severity: INFO,
                 rule: "threads that sit outside of the pod's cgroup use at least {outside_cores}",
-                remedy: "the pod's limit and its accounting miss them: count them as overhead of the node, or put them back (Kata: sandbox_cgroup_only=true)",
+                remedy: "add what they use to systemReserved.cpu of the kubelet: the pod's limit and its accounting miss them",
                 next: "virtlens_threads_outside_pod by role",
             },
             Self::ReportingChurn => About {
@@ -258,7 +269,17 @@ const fn place(kind: MismatchKind) -> About {
             _ => WARNING,
         },
         rule,
-        remedy: "place the vCPUs as the guest believes them to be",
+        remedy: match kind {
+            MismatchKind::HelperOnVcpu => {
+                "isolateEmulatorThread: true (KubeVirt); virsh emulatorpin and iothreadpin (libvirt)"
+            }
+            MismatchKind::RemoteMemory => {
+                "memoryManagerPolicy: Static of the kubelet; virsh numatune (libvirt)"
+            }
+            _ => {
+                "dedicatedCpuPlacement: true with the kubelet option full-pcpus-only (KubeVirt); virsh vcpupin (libvirt); each finding says which"
+            }
+        },
         next: PICTURE,
     }
 }

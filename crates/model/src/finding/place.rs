@@ -29,7 +29,7 @@ pub(super) fn judge(over: &Interval) -> impl Iterator<Item = Finding> {
             evidence.push(format!("and {} more", of_kind.len() - TOLD));
         }
         Some(Finding {
-            remedy: first.mismatch.remedy,
+            remedy: first.mismatch.remedy.into(),
             ..Finding::new(Check::Place(kind), evidence.join("; "), 1.0)
         })
     })

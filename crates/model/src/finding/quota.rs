@@ -1,30 +1,52 @@
 //! CPU limits: whether they cap the VM, who suffers, and whether they fit it.
 
+use super::remedy::Setup;
 use super::{Bounds, Check, Finding, listed, percent, time};
 use crate::interval::{Interval, LimitUse};
-use crate::snapshot::{Role, RoleUse, Scope};
+use crate::snapshot::{Quota, Role, RoleUse, Scope};
 
 /// Roles of which guest I/O waits.
 const IO: [Role; 3] = [Role::Vhost, Role::Virtiofsd, Role::Iothread];
 
-pub(super) fn judge(over: &Interval, bounds: &Bounds) -> impl Iterator<Item = Finding> {
+pub(super) fn judge(
+    over: &Interval,
+    bounds: &Bounds,
+    setup: &Setup,
+) -> impl Iterator<Item = Finding> {
+    let unapplied = unapplied(over);
+    // That all threads are outside says it too.
+    let outside = match unapplied {
+        Some(_) => None,
+        None => outside(over, bounds, setup),
+    };
     [
-        capped(over, bounds),
-        io_throttled(over, bounds),
-        too_many_vcpus(over, bounds),
+        capped(over, bounds, setup),
+        unapplied,
+        io_throttled(over, bounds, setup),
+        too_many_vcpus(over, bounds, setup),
         both_ways(over),
-        outside(over, bounds),
+        outside,
     ]
     .into_iter()
     .flatten()
 }
 
-fn capped(over: &Interval, bounds: &Bounds) -> Option<Finding> {
+/// How much a limit was throttled: the share of its periods, or of the time where that
+/// is more. A vCPU that has nobody beside it is throttled for no longer than what the
+/// limit leaves of each period, 5 % of the time below a limit of 0.95 cores, and that
+/// in each of them: the time alone does not tell whether it wanted more.
+#[expect(clippy::cast_precision_loss, reason = "a share")]
+fn throttled_share(over: &Interval, limit: &LimitUse) -> f64 {
+    let of_periods = limit.throttled_periods as f64 / limit.periods.max(1) as f64;
+    over.cores(over.throttled_ns(limit)).max(of_periods)
+}
+
+fn capped(over: &Interval, bounds: &Bounds, setup: &Setup) -> Option<Finding> {
     let worst = over
         .limits()
         .map(|limit| {
             let used = over.cores(limit.total_ns()) / limit.cores;
-            (used, over.cores(over.throttled_ns(&limit)), limit)
+            (used, throttled_share(over, &limit), limit)
         })
         .filter(|(used, throttled, _)| {
             *used >= bounds.quota_used && *throttled >= bounds.quota_throttled
@@ -57,11 +79,36 @@ fn capped(over: &Interval, bounds: &Bounds) -> Option<Finding> {
         limit.throttled_periods,
         limit.periods,
     ) + &made_of(over, &limit);
-    Some(Finding::new(
-        Check::QuotaCapped,
-        evidence,
-        throttled / bounds.quota_throttled,
-    ))
+    let of_vcpus = limit.of(Role::Vcpu).unwrap_or(0);
+    let beside_ns = limit.total_ns().saturating_sub(of_vcpus);
+    let overhead_is_high = over.cores(beside_ns) >= 0.1 * limit.cores;
+    let remedy = setup.raise(limit.now.scope, &limit.now.cgroup, overhead_is_high);
+    let excess = throttled / bounds.quota_throttled;
+    Some(Finding::new(Check::QuotaCapped, evidence, excess).with(remedy))
+}
+
+/// A pod's limit on a cgroup that holds no thread of it.
+fn unapplied(over: &Interval) -> Option<Finding> {
+    let vm = over.now;
+    if vm.cgroup_layout != Some("stray") {
+        return None;
+    }
+    let spec = vm.pod_spec.as_ref();
+    let (cores, of) = match &vm.unapplied_limit {
+        Some(limit) => (limit.cores, format!("the empty {}", limit.cgroup)),
+        None => (
+            thousandths(spec?.quota_millis()?),
+            "the pod's spec".to_owned(),
+        ),
+    };
+    let used = over.cores(over.cpu_ns());
+    let evidence = format!(
+        "the pod's limit of {cores:.2} cores ({of}) applies to no thread of its VM, which used \
+         {used:.2} cores in {}",
+        vm.cgroup.as_deref().unwrap_or("another cgroup")
+    );
+    let excess = (used / cores).max(1.0);
+    Some(Finding::new(Check::LimitWithoutVm, evidence, excess))
 }
 
 /// What kubelet made the pod's limit of, where that explains it.
@@ -74,7 +121,7 @@ fn made_of(over: &Interval, limit: &LimitUse) -> String {
     let Some((spec, quota)) = spec.and_then(|spec| Some((spec, spec.quota_millis()?))) else {
         return String::new();
     };
-    let cores = |millis: u64| format!("{:.2}", millis as f64 / 1000.0);
+    let cores = |millis: u64| format!("{:.2}", thousandths(millis));
     let is_this =
         limit.now.scope == Scope::Pod && (limit.cores * 1000.0 - quota as f64).abs() < 1.0;
     match (is_this, spec.cpu_overhead_millis, spec.cpu_limit_millis) {
@@ -100,10 +147,18 @@ fn place_of(scope: Scope) -> &'static str {
     }
 }
 
-fn io_throttled(over: &Interval, bounds: &Bounds) -> Option<Finding> {
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "thousandths of the cores of a host"
+)]
+pub(super) fn thousandths(millis: u64) -> f64 {
+    millis as f64 / 1000.0
+}
+
+fn io_throttled(over: &Interval, bounds: &Bounds, setup: &Setup) -> Option<Finding> {
     let is_throttled =
         |limit: &LimitUse| over.cores(over.throttled_ns(limit)) >= bounds.io_throttled;
-    let mut held: Vec<(RoleUse, u64)> = over
+    let mut held: Vec<(RoleUse, u64, &Quota)> = over
         .limits()
         .filter(is_throttled)
         .flat_map(|limit| {
@@ -114,15 +169,17 @@ fn io_throttled(over: &Interval, bounds: &Bounds) -> Option<Finding> {
             charged.filter_map(move |role| {
                 let threads = u64::from(role.threads.max(1));
                 let stood_ns = role.wait_ns?.min(throttled_ns.saturating_mul(threads));
-                Some((role, stood_ns))
+                Some((role, stood_ns, limit.now))
             })
         })
-        .filter(|(_, stood_ns)| over.cores(*stood_ns) >= bounds.io_throttled)
+        .filter(|(_, stood_ns, _)| over.cores(*stood_ns) >= bounds.io_throttled)
         .collect();
-    held.sort_by_key(|(role, stood_ns)| (role.role, std::cmp::Reverse(*stood_ns)));
-    held.dedup_by_key(|(role, _)| role.role);
-    let worst_ns = held.iter().map(|(_, stood_ns)| *stood_ns).max()?;
-    let evidence = held.iter().map(|(role, stood_ns)| {
+    held.sort_by_key(|(role, stood_ns, _)| (role.role, std::cmp::Reverse(*stood_ns)));
+    held.dedup_by_key(|(role, ..)| role.role);
+    let (_, worst_ns, limit) = *held.iter().max_by_key(|(_, stood_ns, _)| *stood_ns)?;
+    let roles: Vec<Role> = held.iter().map(|(role, ..)| role.role).collect();
+    let remedy = setup.free_io(limit.scope, &limit.cgroup, &roles);
+    let evidence = held.iter().map(|(role, stood_ns, _)| {
         let hits = match role.throttle_hits {
             Some(hits) if hits > 0 => format!(", and ran {hits} times when the limit was used up"),
             _ => String::new(),
@@ -137,28 +194,30 @@ fn io_throttled(over: &Interval, bounds: &Bounds) -> Option<Finding> {
             time(over.length_ns())
         )
     });
-    Some(Finding::new(
-        Check::IoThrottled,
-        listed(evidence),
-        over.cores(worst_ns) / bounds.io_throttled,
-    ))
+    let excess = over.cores(worst_ns) / bounds.io_throttled;
+    Some(Finding::new(Check::IoThrottled, listed(evidence), excess).with(remedy))
 }
 
-fn too_many_vcpus(over: &Interval, bounds: &Bounds) -> Option<Finding> {
-    let vcpus = over.now.vcpu_count.online?;
+/// Where it hurts: Kata's Go runtime gives two vCPUs to each pod of less than a core
+/// and some, and most of them never notice.
+fn too_many_vcpus(over: &Interval, bounds: &Bounds, setup: &Setup) -> Option<Finding> {
+    let counts = over.now.vcpu_count;
+    let vcpus = counts.online.map(|_| counts.usable())?;
     let cores = over.now.vcpu_limit_cores?;
-    let mut limits = over.limits();
-    let is_throttled =
-        limits.any(|limit| limit.of(Role::Vcpu).is_some() && limit.throttled_periods > 0);
+    let of_vcpus = over.limits().filter(|limit| limit.of(Role::Vcpu).is_some());
+    let throttled_ns = of_vcpus.map(|limit| over.throttled_ns(&limit)).max()?;
     let ratio = f64::from(vcpus) / cores;
-    (ratio >= bounds.vcpus_per_quota && vcpus > 1 && is_throttled).then(|| {
-        let evidence =
-            format!("{vcpus} vCPUs under a limit of {cores:.2} cores: {ratio:.1} vCPUs a core");
-        Finding::new(
-            Check::VcpusExceedQuota,
-            evidence,
-            ratio / bounds.vcpus_per_quota,
-        )
+    let hurts = over.cores(throttled_ns) >= bounds.io_throttled;
+    (ratio >= bounds.vcpus_per_quota && vcpus > 1 && hurts).then(|| {
+        let evidence = format!(
+            "{vcpus} vCPUs under a limit of {cores:.2} cores: {ratio:.1} vCPUs a core; throttled \
+             for {} of {}",
+            time(throttled_ns),
+            time(over.length_ns())
+        );
+        let excess = ratio / bounds.vcpus_per_quota;
+        let remedy = setup.fewer_vcpus(cores);
+        Finding::new(Check::VcpusExceedQuota, evidence, excess).with(remedy)
     })
 }
 
@@ -179,7 +238,7 @@ fn both_ways(over: &Interval) -> Option<Finding> {
         );
         return Some(Finding::new(Check::DefaultVcpusWithLimit, evidence, 1.0));
     }
-    let (boot, online) = count.boot.zip(count.online)?;
+    let (boot, online) = count.boot.zip(count.online.map(|_| count.usable()))?;
     let is_both = over.now.runtime == Some("kata") && boot > 1 && online > boot;
     is_both.then(|| {
         let evidence = format!(
@@ -190,7 +249,7 @@ fn both_ways(over: &Interval) -> Option<Finding> {
     })
 }
 
-fn outside(over: &Interval, bounds: &Bounds) -> Option<Finding> {
+fn outside(over: &Interval, bounds: &Bounds, setup: &Setup) -> Option<Finding> {
     let pod = over.limits().find(|limit| limit.now.scope == Scope::Pod);
     let outside: Vec<(RoleUse, u64)> = over
         .roles()
@@ -217,10 +276,7 @@ fn outside(over: &Interval, bounds: &Bounds) -> Option<Finding> {
             format!("{threads} {name} thread{plural} with {cores:.2} cores")
         });
         let evidence = format!("outside of the pod's cgroup: {}", listed(parts));
-        Finding::new(
-            Check::ThreadsOutsidePod,
-            evidence,
-            cores / bounds.outside_cores,
-        )
+        let excess = cores / bounds.outside_cores;
+        Finding::new(Check::ThreadsOutsidePod, evidence, excess).with(setup.take_in(cores))
     })
 }

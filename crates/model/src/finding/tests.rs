@@ -1,5 +1,6 @@
 //! Each check on a VM that must raise it, and on one that is just short of it.
 
+mod kata;
 mod memory;
 mod place;
 mod quota;
@@ -63,6 +64,7 @@ fn fresh() -> Vm {
         vcpu_count: VcpuCount {
             boot: Some(1),
             online: Some(2),
+            parked: Some(0),
             seen: 2,
         },
         workers: vec![
@@ -150,7 +152,8 @@ fn found(before: &Vm, change: impl FnOnce(&mut Vm)) -> Vec<Finding> {
     let mut now = before.clone();
     change(&mut now);
     now.quota.clone_from(&now.limits);
-    judge(&Interval::between(before, &now, WINDOW), &Bounds::default())
+    let over = Interval::between(before, &now, WINDOW);
+    judge(&over, &Bounds::default(), "v2")
 }
 
 fn names(findings: &[Finding]) -> Vec<&'static str> {
@@ -208,6 +211,6 @@ fn thresholds_are_as_they_are_set() {
     use_cpu(&mut now, Role::Vhost, 510);
     use_cpu(&mut now, Role::Vcpu, 1000);
     let before = fresh();
-    let found = judge(&Interval::between(&before, &now, WINDOW), &bounds);
+    let found = judge(&Interval::between(&before, &now, WINDOW), &bounds, "v2");
     assert_eq!(names(&found), ["vhost_saturated"]);
 }

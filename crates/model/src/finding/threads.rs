@@ -1,11 +1,16 @@
 //! Threads that have no more to give, or not what they want: workers, vCPUs.
 
+use super::remedy::Setup;
 use super::{Bounds, Check, Finding, listed, percent, time};
 use crate::facts::Comm;
 use crate::interval::{Interval, VcpuUse};
 use crate::snapshot::{Role, Thread, Worker};
 
-pub(super) fn judge(over: &Interval, bounds: &Bounds) -> impl Iterator<Item = Finding> {
+pub(super) fn judge(
+    over: &Interval,
+    bounds: &Bounds,
+    setup: &Setup,
+) -> impl Iterator<Item = Finding> {
     let saturated = [
         (Check::VhostSaturated, Role::Vhost, bounds.vhost_busy),
         (
@@ -24,7 +29,7 @@ pub(super) fn judge(over: &Interval, bounds: &Bounds) -> impl Iterator<Item = Fi
     saturated
         .into_iter()
         .chain([
-            all_busy(over, &vcpus, bounds),
+            all_busy(over, &vcpus, bounds).map(|found| found.with(setup.more_vcpus())),
             starved(over, &vcpus, bounds),
             spinning(over, &vcpus, bounds),
             overhead(over, bounds),
@@ -74,12 +79,9 @@ fn count<T>(things: &[T]) -> f64 {
 
 fn all_busy(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Finding> {
     let share = busy(over, vcpus);
-    let count = u32::try_from(vcpus.len()).ok();
-    let are_all = over
-        .now
-        .vcpu_count
-        .online
-        .is_none_or(|online| Some(online) == count);
+    let counts = over.now.vcpu_count;
+    // What was not yet seen to run may be idle; what is parked cannot run.
+    let are_all = counts.online.is_none() || usize::try_from(counts.usable()) == Ok(vcpus.len());
     (share >= bounds.vcpus_busy && !vcpus.is_empty() && are_all).then(|| {
         let evidence = match vcpus {
             [_] => format!("its only vCPU ran for {} of the time", percent(share)),

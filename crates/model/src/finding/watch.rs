@@ -40,12 +40,14 @@ impl Watch {
             return;
         };
         let length_ns = now_ns.saturating_sub(before.clock_ns);
+        let cgroup = before.node.cgroup;
         let none: Findings = Arc::from([]);
         let before: FxHashMap<&str, &Vm> = before.vms.iter().map(|vm| (&*vm.vm, vm)).collect();
         let running = vms.iter().filter(|vm| vm.running);
         let judged = running.filter_map(|vm| {
             let then = before.get(&*vm.vm).filter(|then| is_same(then, vm))?;
-            let found = judge(&Interval::between(then, vm, length_ns), &self.bounds);
+            let over = Interval::between(then, vm, length_ns);
+            let found = judge(&over, &self.bounds, cgroup);
             let found = if found.is_empty() {
                 Arc::clone(&none)
             } else {

@@ -1,9 +1,11 @@
 mod law;
 mod levels;
 mod names;
+mod parked;
 mod pods;
 mod quota;
 mod recall;
+mod stray;
 
 use std::sync::Arc;
 

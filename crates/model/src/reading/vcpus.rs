@@ -13,6 +13,8 @@ pub(super) struct VcpuSums<'a> {
     pub(super) times: Times,
     pub(super) guest_ns: u64,
     pub(super) living: Option<(&'a ThreadFact, &'a VcpuFact)>,
+    /// A thread of this VM that ran it has ended.
+    pub(super) has_ended: bool,
     /// KVM's counters when a thread of it ended.
     pub(super) ended: Option<&'a VcpuStats>,
     /// CPU time by pCPU up to the last move, ns, if it was read.
@@ -35,6 +37,18 @@ impl<'a> Vcpus<'a> {
 
     pub(super) fn get(&self, id: u32) -> Option<&VcpuSums<'a>> {
         Some(&self.0[self.at(id).ok()?].1)
+    }
+
+    /// How many ran on a thread that has ended, and have no other: by what this reading
+    /// said, and those of `has_run`. What never ran is not parked.
+    pub(super) fn parked(&self, has_run: &[u32]) -> usize {
+        let lives = |id: u32| self.get(id).is_some_and(|sums| sums.living.is_some());
+        let ended = self.0.iter().filter(|(_, sums)| sums.has_ended);
+        let ran = ended.map(|(id, _)| *id).chain(has_run.iter().copied());
+        let mut parked: Vec<u32> = ran.filter(|id| !lives(*id)).collect();
+        parked.sort_unstable();
+        parked.dedup();
+        parked.len()
     }
 
     /// Where one is, or would be.

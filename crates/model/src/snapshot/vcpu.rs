@@ -16,8 +16,22 @@ pub struct VcpuCount {
     pub boot: Option<u32>,
     /// vCPUs that KVM holds, if that is known.
     pub online: Option<u32>,
+    /// Those of them whose thread has ended: KVM holds a vCPU until its VM ends, and
+    /// VMMs keep what is unplugged until it is plugged in again (QEMU
+    /// `accel/kvm/kvm-all.c`: `kvm_park_vcpu`). Known where `online` is.
+    pub parked: Option<u32>,
     /// vCPUs that have a thread which was seen to run them.
     pub seen: u32,
+}
+
+impl VcpuCount {
+    /// vCPUs that the guest can use: all that KVM holds, without the parked ones, also
+    /// where they never ran; of a VM of which that is not known those that were seen.
+    pub fn usable(&self) -> u32 {
+        let parked = self.parked.unwrap_or(0);
+        self.online
+            .map_or(self.seen, |online| online.saturating_sub(parked))
+    }
 }
 
 /// One vCPU of a VM.

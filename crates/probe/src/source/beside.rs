@@ -1,5 +1,7 @@
 //! What is told beside the task pass, as far as the plan has it.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashSet;
 use virtlens_model::facts::{Facts, ResidencyFact, VmKey};
 use virtlens_model::memory::DiscardsFact;
@@ -63,8 +65,10 @@ impl TaskPass {
         }
     }
 
-    /// Adds what only the pass over files knows: vCPUs that never ran.
+    /// Adds what only the pass over files knows: vCPUs that never ran, and those that
+    /// ran before this agent looked.
     pub(super) fn add_by_fds(&self, facts: &mut Facts) {
+        facts.has_run = Arc::clone(&self.has_run);
         let told: FxHashSet<VmKey> = facts.vms.iter().map(|one| one.vm).collect();
         let by_fds = self.by_fds.iter();
         let silent: Vec<_> = by_fds.filter(|one| !told.contains(&one.vm)).collect();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 
 use virtlens_model::facts::{Facts, VmKey};
 use zerocopy::IntoBytes as _;
@@ -62,8 +63,11 @@ impl TaskPass {
         self.control.after_files = 1;
         let mut found = VcpuFds::default();
         read_each(link, &mut self.stream, |part| found.feed(part))
-            .map(|()| self.by_fds = found.vms())
-            .inspect_err(|_| self.file_pass_errors += 1)
+            .inspect_err(|_| self.file_pass_errors += 1)?;
+        let found = found.found();
+        self.by_fds = found.vms;
+        self.has_run = Arc::new(found.has_run);
+        Ok(())
     }
 
     /// A pass, and again while it shows VMs that were not known. Of those it also looks

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{WINDOW, found, fresh, limit, limited, names, part, raises, throttle, use_cpu};
-use crate::finding::{Bounds, Check, judge};
-use crate::interval::Interval;
+use super::{found, fresh, limit, limited, names, part, raises, throttle, use_cpu};
+use crate::finding::Check;
 use crate::pod::PodSpec;
 use crate::snapshot::{Role, Vm};
 
@@ -133,28 +132,59 @@ fn io_threads_that_stand_under_a_throttled_limit() {
     assert_eq!(names(&found(&outside, stands(200, 150))), [] as [&str; 0]);
 }
 
+/// One vCPU wants a whole core: it is throttled for no longer than what the limit
+/// leaves, and that in every period.
+#[test]
+fn only_vcpu_at_its_limit_is_capped_whatever_the_limit() {
+    for permille in [550_u32, 750, 800, 950] {
+        let mut vm = fresh();
+        vm.vcpus.truncate(1);
+        (vm.roles[0].threads, vm.vcpu_count.online) = (1, Some(1));
+        vm.vcpu_count.seen = 1;
+        limit(&mut vm, f64::from(permille) / 1000.0);
+        let permille = u64::from(permille);
+        let uses = |used: u64, stood: u64, periods: u64| {
+            move |vm: &mut Vm| {
+                use_cpu(vm, Role::Vcpu, used);
+                throttle(vm, stood);
+                vm.limits[0].throttled_periods = periods;
+            }
+        };
+        let left = 1000 - permille;
+        for periods in [33, 99] {
+            let found = found(&vm, uses(permille, left, periods));
+            assert_eq!(names(&found), ["quota_capped"], "{permille}: {periods}");
+        }
+        // It wants a little less than that: some periods end early.
+        let less = permille * 97 / 100;
+        assert_eq!(
+            names(&found(&vm, uses(less, left / 5, 20))),
+            [] as [&str; 0]
+        );
+        // Bursts: throttled in most of its few periods, far from the limit.
+        let bursts = uses(permille / 5, left / 5, 80);
+        assert_eq!(names(&found(&vm, bursts)), [] as [&str; 0]);
+    }
+}
+
 #[test]
 fn more_vcpus_than_the_limit_runs() {
-    let mut tight = fresh();
-    limit(&mut tight, 1.25);
-    let mut wide = fresh();
-    limit(&mut wide, 1.5);
-    let found = |vm| found(vm, |vm| throttle(vm, 10));
-    assert_eq!(
-        names(&judge(
-            &Interval::between(&tight, &tight, WINDOW),
-            &Bounds::default()
-        )),
-        [] as [&str; 0],
-        "it is at rest"
-    );
-    let tight = found(&tight);
+    let of = |cores, throttled| {
+        let mut vm = fresh();
+        limit(&mut vm, cores);
+        found(&vm, |vm| {
+            use_cpu(vm, Role::Vcpu, 300);
+            throttle(vm, throttled);
+        })
+    };
+    let tight = of(1.25, 110);
     assert_eq!(names(&tight), ["vcpus_exceed_quota"]);
     assert_eq!(
         tight[0].evidence,
-        "2 vCPUs under a limit of 1.25 cores: 1.6 vCPUs a core"
+        "2 vCPUs under a limit of 1.25 cores: 1.6 vCPUs a core; throttled for 1.1 s of 10.0 s"
     );
-    assert_eq!(names(&found(&wide)), [] as [&str; 0]);
+    assert_eq!(names(&of(1.25, 90)), [] as [&str; 0], "it hardly hurts");
+    assert_eq!(names(&of(1.5, 110)), [] as [&str; 0], "it is wide enough");
 }
 
 #[test]

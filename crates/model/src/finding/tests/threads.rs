@@ -50,6 +50,19 @@ fn vcpus_that_are_all_busy() {
     assert_eq!(evidence, "its 2 vCPUs ran for 97 % of the time on average");
 }
 
+/// QEMU parks a vCPU that is unplugged, and KVM holds it on.
+#[test]
+fn vcpus_saturated_is_raised_beside_a_parked_vcpu() {
+    let mut vm = fresh();
+    vm.vcpu_count.online = Some(3);
+    let busy = |vm: &mut Vm| use_cpu(vm, Role::Vcpu, 1940);
+    // The third was never seen to run: it may be idle.
+    vm.vcpu_count.parked = Some(0);
+    assert_eq!(names(&found(&vm, busy)), [] as [&str; 0]);
+    vm.vcpu_count.parked = Some(1);
+    assert_eq!(names(&found(&vm, busy)), ["vcpus_saturated"]);
+}
+
 #[test]
 fn a_vcpu_that_waits() {
     let waits = |permille| move |vm: &mut Vm| vm.vcpus[1].wait_ns = Some(part(permille));

@@ -1,0 +1,30 @@
+//! The pod's limit of VMs that sit outside of their pod's cgroup.
+
+use std::sync::Arc;
+
+use virtlens_host::Cgroups;
+use virtlens_model::cgroup::pod_of_stray;
+use virtlens_model::snapshot::{UnappliedLimit, Vm};
+
+/// Adds to each VM whose cgroup strayed the limit that it should have had: three
+/// files for each, and there are none where Kata is set up well.
+pub(crate) fn show_limits(vms: &mut [Vm], cgroups: Option<&Cgroups>) {
+    for vm in vms.iter_mut().filter(|vm| vm.running) {
+        let pod = vm.cgroup.as_deref().and_then(pod_of_stray);
+        vm.unapplied_limit = pod.and_then(|pod| limit_of(&pod, cgroups?));
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "quotas are far below 2^53 ns (104 days)"
+)]
+fn limit_of(pod: &str, cgroups: &Cgroups) -> Option<UnappliedLimit> {
+    // A pod without a limit has none to miss; one that is gone is no error.
+    let bandwidth = cgroups.bandwidth(pod).ok()??;
+    let cores = bandwidth.quota_ns? as f64 / bandwidth.period_ns.max(1) as f64;
+    Some(UnappliedLimit {
+        cgroup: Arc::from(pod),
+        cores,
+    })
+}
