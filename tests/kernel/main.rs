@@ -14,6 +14,7 @@ mod degraded;
 mod doctor;
 mod exposed;
 mod identity;
+mod kata;
 mod levels;
 mod lifecycle;
 mod loaders;
