@@ -183,6 +183,9 @@ struct pid {
 	} numbers[1];
 };
 
+struct signal_struct {
+	int nr_threads;
+};
 struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
@@ -197,6 +200,7 @@ struct task_struct {
 	int tgid;
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
+	struct signal_struct *signal;
 	struct pid *thread_pid;
 	struct list_head thread_node;
 	void *stack;

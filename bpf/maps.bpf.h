@@ -19,8 +19,11 @@ struct mark {
 	__u64 vcpu;
 	__u32 vcpu_id;
 	__u32 vcpu_idx;
-	/* Its times that `retired` holds already. */
-	__u32 is_retired;
+	/* It has begun to exit, and `retired` has counted it. */
+	__u32 has_exited;
+	/* How often its class changed, and the low bits of the pass since which it last did. */
+	__u32 class_changes;
+	__u32 changed_pass;
 	__u32 pad;
 	/* Its CPU time that `residency` holds, or that nobody saw the place of. */
 	__u64 placed_ns;
@@ -29,7 +32,9 @@ struct mark {
 	/* When its guest's leaves were told. */
 	__u64 cpuid_session;
 	__u64 cpuid_pass;
+	/* Its times that `retired` holds already. */
 	struct retired retired;
+	/* The level at which it exited. */
 	__u64 retired_level;
 	/* Which memslots of its VM were told, and when. */
 	__u64 slots_generation;
@@ -37,8 +42,8 @@ struct mark {
 	__u64 slots_pass;
 };
 
-/* Only vCPU threads, kernel threads and threads of VMs that are just exiting are
- * marked. */
+/* Only vCPU threads, kernel threads, threads whose class has changed and those that are
+ * just exiting are marked. */
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -280,8 +285,10 @@ struct neighbour {
 	__u64 other_cgroup;
 	/* A task whose children are nobody's by their parent. */
 	__u64 other_parent;
-	/* The VM of a process. */
+	/* The VM of a process, and the first pass that sees all of its threads. */
 	struct owner vm;
+	__u32 vm_since_pass;
+	__u32 pad;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

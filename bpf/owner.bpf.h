@@ -117,6 +117,12 @@ static __always_inline bool borrows_vm(struct task_struct *task, struct owner *o
 	return by_mm != NULL;
 }
 
+/* Whether the last reading was of pass `since`, or of one after it. */
+static __always_inline bool was_shown(__u32 since, const struct control *control)
+{
+	return control->shown_ns && (__s32)(control->shown_pass - since) >= 0;
+}
+
 static __always_inline void pod_owner(__u64 pod, struct owner *owner)
 {
 	owner->id = pod;
@@ -153,8 +159,10 @@ static __always_inline bool by_process(struct task_struct *task, struct neighbou
 		pod_owner(pod, owner);
 		return pod != 0;
 	}
-	if (last)
+	if (last) {
 		last->vm = *owner;
+		last->vm_since_pass = vm->since_pass;
+	}
 	return true;
 }
 
@@ -224,7 +232,23 @@ static __always_inline void forget_child(struct task_struct *task)
 		bpf_map_delete_elem(&vms, &tgid);
 }
 
-/* Fills `owner` and returns true if the task is anybody's. `last` is the pass's
+/* Whether a marked thread of a pod is a VM's by now. A vhost thread may be met before its
+ * VM, and a process is the pod's until it makes its VM. */
+static __always_inline bool became_vms(struct task_struct *task, struct neighbour *last,
+				       struct owner *owner)
+{
+	struct owner found = {};
+
+	if (task->flags & PF_KTHREAD ? !borrows_vm(task, &found) : !by_process(task, last, &found))
+		return false;
+	if (!found.tgid)
+		return false;
+	*owner = found;
+	return true;
+}
+
+/* Fills `owner` and returns true if the task is anybody's. A mark may still have another
+ * owner: see follow_owner. `last` is the pass's
  * own, and spares it lookups: of a process or cgroup that has just been found
  * to be nobody's they need not be made again. `has_parent`: its parent is still one,
  * and may be asked about. */
@@ -238,9 +262,8 @@ static __always_inline bool owner_of(struct task_struct *task, struct mark *mark
 
 	if (mark) {
 		*owner = mark->owner;
-		/* A vhost thread may be met before its VM: as one of the pod's. */
-		if (!owner->tgid && task->flags & PF_KTHREAD && borrows_vm(task, owner))
-			mark->owner = *owner;
+		if (!owner->tgid)
+			became_vms(task, last, owner);
 		return true;
 	}
 	if (task->flags & PF_KTHREAD) {
@@ -268,9 +291,11 @@ static __always_inline bool owner_of(struct task_struct *task, struct mark *mark
 }
 
 /* Remembers the VM whose vCPU `task` runs. */
-static __always_inline void learn_vm(struct task_struct *task, const struct owner *owner)
+static __always_inline void learn_vm(struct task_struct *task, const struct owner *owner,
+				     const struct control *control)
 {
-	struct vm fresh = { .start_ns = owner->id }, *known;
+	/* The pass that is under way has gone by some of its threads. */
+	struct vm fresh = { .start_ns = owner->id, .since_pass = control->pass + 1 }, *known;
 	__u64 mm = (__u64)task->mm;
 	__u32 tgid = owner->tgid;
 

@@ -26,6 +26,7 @@ mod prometheus;
 mod reader;
 mod reborn;
 mod refused;
+mod roles;
 mod shapes;
 mod times;
 mod top;

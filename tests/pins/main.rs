@@ -14,6 +14,7 @@ mod missed;
 #[path = "../kernel/reader.rs"]
 #[allow(dead_code, reason = "the kernel suite asks for more")]
 mod reader;
+mod renamed;
 mod root;
 mod scene;
 mod scraped;

@@ -136,6 +136,17 @@ impl Minivm {
         self.burn(&format!("burn thread {list} {ms}"))
     }
 
+    /// Lets a vCPU's thread use CPU in user space; it is paused then.
+    pub fn burn_in_user_space(&mut self, index: u32, ms: u32) -> Receipt {
+        let receipts = self.burn(&format!("burn user {index} {ms}"));
+        receipts.into_iter().next().expect("of this vCPU")
+    }
+
+    /// Gives a helper thread another name.
+    pub fn rename_thread(&mut self, index: u32, name: &str) {
+        self.command(&format!("rename thread {index} {name}"));
+    }
+
     /// Adds a vCPU in a mode (`halt`, `spin`, `pause`, `duty:PERCENT`).
     pub fn plug(&mut self, mode: &str) -> Vcpu {
         let mut reply = self.command(&format!("plug {mode}"));

@@ -3,9 +3,9 @@
 //! The kernel's totals are cumulative, so a total is what is alive plus what
 //! has retired; nothing is summed up here from reading to reading. Yet a sum
 //! can fall: a thread that is being freed is for a moment neither alive nor
-//! retired, a thread changes its name and with it its role, a vCPU is made
-//! anew, a VM is started again under the same name. A [`Meter`] shows the
-//! highest value so far until the sum has caught up.
+//! retired, a vCPU is made anew, a VM is started again under the same name. A [`Meter`]
+//! shows the highest value so far until the sum has caught up. What a thread used in a role
+//! that it has no more its source tells apart: see [`crate::facts::ThreadFact`].
 
 mod by_path;
 mod known;

@@ -115,6 +115,7 @@ impl<'a> Reading<'a> {
             let id = WorkerId {
                 start_ns: thread.start_ns,
                 tid: thread.tid,
+                class_changes: thread.class_changes,
             };
             self.workers.push((role, id, thread.cpu_ns));
         }

@@ -11,6 +11,8 @@ pub enum Feature {
     FilePass,
     /// What threads that ended had used.
     Lifetime,
+    /// What threads had used before they changed their name.
+    Rename,
     /// On which pCPUs vCPUs ran, and how often they moved.
     Placement,
     /// When quotas ran out, for how long, and who ran then.
@@ -21,10 +23,11 @@ pub enum Feature {
 
 impl Feature {
     /// All features, in the order in which they are shown.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::TaskPass,
         Self::FilePass,
         Self::Lifetime,
+        Self::Rename,
         Self::Placement,
         Self::Throttle,
         Self::Memory,
@@ -36,6 +39,7 @@ impl Feature {
             Self::TaskPass => "task_pass",
             Self::FilePass => "file_pass",
             Self::Lifetime => "lifetime",
+            Self::Rename => "rename",
             Self::Placement => "placement",
             Self::Throttle => "throttle",
             Self::Memory => "memory",
@@ -48,6 +52,7 @@ impl Feature {
             Self::TaskPass => &["sample_tasks"],
             Self::FilePass => &["sample_files"],
             Self::Lifetime => &["on_exit", "on_free"],
+            Self::Rename => &["on_rename"],
             Self::Placement => &["on_migrate"],
             Self::Throttle => &["on_throttle", "pre_unthrottle", "on_unthrottle"],
             Self::Memory => &[
@@ -76,6 +81,9 @@ impl Feature {
                  as its VM is met counts as the emulator's"
             }
             Self::Lifetime => "what a thread used after the last reading before its end is lost",
+            Self::Rename => {
+                "what a thread used before it changed its name moves to the role that it has then"
+            }
             Self::Placement => {
                 "where vCPUs ran is not known: VMs that are not pinned are not judged by topology"
             }

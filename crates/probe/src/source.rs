@@ -124,8 +124,9 @@ impl TaskPass {
         };
         let mut loaded = load::object(&target, &mut plan)?;
         let places = std::mem::take(&mut loaded.places);
+        let marks_left = loaded.marks_left;
         let mut pass = Self::attach(loaded, plan, pins)?;
-        pass.adopt()?;
+        pass.adopt(marks_left)?;
         pass.take_over(places)?;
         Ok(pass)
     }
@@ -161,6 +162,7 @@ impl TaskPass {
             })
         };
         let mut hooks = optional(Feature::Lifetime);
+        hooks.extend(optional(Feature::Rename));
         hooks.extend(optional(Feature::Placement));
         hooks.extend(optional(Feature::Throttle));
         let mut memory_hooks = optional(Feature::Memory);
@@ -223,12 +225,19 @@ impl TaskPass {
     pub fn read(&mut self) -> Result<Facts, Error> {
         // Before the pass: a thread that ends meanwhile is then missing from
         // this reading rather than counted twice, and the ledger never falls.
-        let retired = self.retired.read(&self.maps)?;
-        let ended_vcpus = self.retired.vcpus(&self.maps)?;
+        let mut retired = self.retired.read(&self.maps)?;
+        let mut ended_vcpus = self.retired.vcpus(&self.maps)?;
         let residency = self.read_residency()?;
         let throttling = self.read_throttling()?;
         let discards = self.read_discards()?;
+        self.decoder.take_change();
         let mut facts = self.pass_over_all()?;
+        if self.decoder.take_change() {
+            // What such a thread had used before is in neither.
+            retired = self.retired.read(&self.maps)?;
+            ended_vcpus = self.retired.vcpus(&self.maps)?;
+            facts = self.pass_over_all()?;
+        }
         facts.retired = retired;
         facts.ended_vcpus = ended_vcpus;
         self.settle(&mut facts)?;
@@ -237,6 +246,9 @@ impl TaskPass {
         self.add_placements(&mut facts)?;
         self.add_discards(&mut facts, discards);
         self.add_by_fds(&mut facts);
+        // The programs learn it with the next pass.
+        self.control.shown_pass = low_bits(self.control.pass);
+        self.control.shown_ns = self.control.begun_ns;
         Ok(facts)
     }
 
@@ -297,7 +309,7 @@ impl TaskPass {
             let watch = abi::Watch {
                 pod: new.pod.0,
                 names: 0,
-                pad: 0,
+                since_pass: low_bits(self.control.pass),
             };
             let cgroup = new.cgroup.0.as_bytes();
             self.maps.update("watched", cgroup, watch.as_bytes())?;
@@ -392,6 +404,15 @@ impl TaskPass {
         let delete = |mm: &u64| self.maps.delete("vm_mms", mm.as_bytes());
         keys.iter().try_for_each(delete)
     }
+}
+
+/// The bits of a pass's number that the programs compare.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "which of two passes that are near each other came first is known all the same"
+)]
+fn low_bits(pass: u64) -> u32 {
+    pass as u32
 }
 
 fn not_attached(plan: &Plan, feature: Feature, cause: &dyn std::fmt::Display) -> Plan {

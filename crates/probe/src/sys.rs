@@ -36,6 +36,20 @@ enum Command {
     IterCreate = 33,
 }
 
+/// The time since boot, ns, as the kernel notes when a task began.
+pub(crate) fn boot_ns() -> io::Result<u64> {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel writes the time to `now`, which lives through the call.
+    if unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let part = |value: i64| u64::try_from(value).unwrap_or(0);
+    Ok(part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec))
+}
+
 /// `BPF_PROG_TYPE_TRACING`, `enum bpf_prog_type`.
 const TRACING: u32 = 26;
 /// `enum bpf_attach_type`.

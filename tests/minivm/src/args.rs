@@ -93,6 +93,8 @@ Commands, one per line on stdin; each is answered by one JSON object on stdout,
   burn vcpu LIST MS                    spin until the thread's CPU clock went on by MS,
                                        then halt; reply: exact ns of each, at rest
   burn thread LIST MS                  the same in helper threads, in user space
+  burn user INDEX MS                   the same of a vCPU in user space, which is then paused
+  rename thread INDEX NAME             give a helper thread another name
   plug [MODE]                          one more vCPU, or an unplugged one in a new thread
   unplug INDEX                         end a vCPU's thread; its kvm file stays, as in QEMU
   spawn COUNT MS NAME                  threads that burn MS each and end; reply: the sum

@@ -162,7 +162,7 @@ impl ProcSource {
         let paths = self.watched.values().filter_map(|one| one.path.as_ref());
         let cgroups = reader.cgroup_facts(paths);
         self.losses.add(reader.losses);
-        self.retire(&reading);
+        self.retire(&mut reading);
         Ok(Facts {
             vms: reading.vms,
             threads: reading.threads,
@@ -172,14 +172,16 @@ impl ProcSource {
         })
     }
 
-    /// Retires the threads that this reading misses.
-    fn retire(&mut self, reading: &Reading) {
+    /// Retires the threads that this reading misses, and former classes of the others.
+    fn retire(&mut self, reading: &mut Reading) {
         let vms = reading.vms.iter().map(|vm| Owner::Vm(vm.vm));
         let pods = self.watched.keys().map(|one| Owner::Pod(one.pod));
         let present: HashSet<Owner> = vms.chain(pods).collect();
         let has_ended =
             |tid, start_ns| threads::has_ended(&self.root, self.ticks_per_s, tid, start_ns);
-        let dropped = self.retired.settle(&reading.threads, &present, has_ended);
+        let dropped = self
+            .retired
+            .settle(&mut reading.threads, &present, has_ended);
         self.losses.over_limit += dropped;
     }
 

@@ -81,6 +81,7 @@ impl<'a> ThreadReader<'a> {
             pcpu: stat.pcpu,
             affinity: status.affinity.map(|cpus| self.shared(cpus)),
             vcpu: None,
+            class_changes: 0,
         })
     }
 

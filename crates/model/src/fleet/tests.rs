@@ -72,6 +72,7 @@ fn thread(owner: Owner, tid: u32, comm: &str, cpu_ns: u64) -> ThreadFact {
         pcpu: Some(1),
         affinity: None,
         vcpu: None,
+        class_changes: 0,
     }
 }
 

@@ -48,11 +48,16 @@ impl TaskPass {
     }
 
     /// Takes up what is in the maps; they are empty where no agent was before.
-    pub(super) fn adopt(&mut self) -> Result<(), Error> {
+    /// `marks_left`: also what is remembered of single threads.
+    pub(super) fn adopt(&mut self, marks_left: bool) -> Result<(), Error> {
         let zero = 0u32;
         let before: Option<abi::Control> = self.maps.get("control", zero.as_bytes());
         if let Some(before) = before {
             self.control = before;
+        }
+        if !marks_left {
+            // Or vCPUs whose marks are lost would be taken for others that became vCPUs.
+            self.control.shown_ns = 0;
         }
         // What the programs have told, they told another agent.
         self.control.session += 1;

@@ -24,6 +24,7 @@ const DROP_REASONS: [&str; abi::DROP_REASONS as usize] = [
     "ended_vcpus_missed",
     "mark_unread",
     "mark_busy",
+    "process_renamed",
 ];
 
 /// What was lost as programs were left out. What `on_exit` misses `on_free` makes up
