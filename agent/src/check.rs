@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
+use virtlens_model::cpuset::CpuSet;
 use virtlens_model::snapshot::Node;
 use virtlens_probe::loader::Loader;
 use virtlens_probe::pins::Pins;
@@ -27,6 +28,18 @@ pub fn report(node: &Node, loader: Loader, features: &[CheckRow]) -> String {
         line(row.feature, row.state, &row.detail);
     }
     out
+}
+
+/// What the report adds where CPUs run without a tick (`sched_tick_remote`,
+/// kernel/sched/core.c, since v4.17).
+pub fn note_of_ticks(nohz_full: &CpuSet) -> String {
+    if nohz_full.is_empty() {
+        return String::new();
+    }
+    format!(
+        "\nnohz_full CPUs {nohz_full}: the CPU time of a thread that runs there lags by up to 1 s; \
+         read rates over 30 s or more\n"
+    )
 }
 
 /// Whether nothing is off and nothing degraded.

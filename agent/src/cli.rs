@@ -12,6 +12,8 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
+use virtlens_host::{HostRoot, nohz_full};
+
 use crate::args::{
     CheckArgs, Common, CompletionArgs, DoctorArgs, MetricsArgs, RunArgs, SnapshotArgs, TopArgs,
     TopologyArgs, TraceArgs,
@@ -159,7 +161,9 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
             let mut collector = open(&config)?;
             let snapshot = collector.collect();
             let features = collector.check();
-            let code = print(&check::report(&snapshot.node, config.loader, &features))?;
+            let report = check::report(&snapshot.node, config.loader, &features);
+            let ticks = check::note_of_ticks(&nohz_full(&HostRoot::new(&config.root)));
+            let code = print(&(report + &ticks))?;
             Ok(if check::all_on(&features) {
                 code
             } else {

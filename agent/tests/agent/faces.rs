@@ -6,6 +6,7 @@ use virtlens::collect::CheckRow;
 use virtlens::page;
 use virtlens::paint::Style;
 use virtlens::table::render;
+use virtlens_model::cpuset::CpuSet;
 use virtlens_model::snapshot::Snapshot;
 use virtlens_probe::loader::Loader;
 
@@ -144,6 +145,13 @@ fn the_check_of_a_kernel() {
         &check::report(&fixture::snapshot().node, Loader::default(), &rows),
     );
     assert!(check::all_on(&rows[..1]) && !check::all_on(&rows[..2]));
+}
+
+#[test]
+fn check_names_cpus_without_a_tick_where_there_are_some() {
+    let note = check::note_of_ticks(&"2-5".parse().expect("a list"));
+    assert!(note.contains("nohz_full CPUs 2-5: "), "{note}");
+    assert_eq!(check::note_of_ticks(&CpuSet::default()), "");
 }
 
 #[test]

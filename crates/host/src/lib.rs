@@ -57,7 +57,7 @@ pub use fallback::{ProcSource, parse_children, vcpu_number};
 pub use fds::{KvmLink, VmFds, VmScan, parse_kvm_link, vcpu_fds, vm_fds, vm_processes};
 pub use memory::parse_numa_stat;
 pub use mounts::{CgroupMount, parse_mountinfo};
-pub use node::{NodeFacts, node, parse_boot_time, parse_clock_ticks};
+pub use node::{NodeFacts, node, nohz_full, parse_boot_time, parse_clock_ticks, parse_nohz_full};
 pub use process::{parse_cmdline, process};
 pub use root::HostRoot;
 pub use task::{

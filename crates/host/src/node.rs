@@ -49,6 +49,21 @@ pub fn node(root: &HostRoot) -> Result<NodeFacts, Error> {
     })
 }
 
+/// The CPUs that do without a tick while one thread runs there (`nohz_full`), none if
+/// that is not known.
+pub fn nohz_full(root: &HostRoot) -> CpuSet {
+    let list = root.sys("devices/system/cpu/nohz_full");
+    let bytes = read(&list, SMALL_FILE).unwrap_or_default();
+    parse_nohz_full(&bytes)
+}
+
+/// Kernels write `(null)` where there is no such list (`print_cpus_nohz_full`,
+/// drivers/base/cpu.c).
+pub fn parse_nohz_full(bytes: &[u8]) -> CpuSet {
+    let list = std::str::from_utf8(bytes).unwrap_or_default();
+    list.trim().parse().unwrap_or_default()
+}
+
 /// Clock ticks in a second, from the auxiliary vector of this process; the
 /// value of every kernel met so far where it cannot be read.
 pub(crate) fn ticks_per_s(root: &HostRoot) -> u64 {
@@ -86,7 +101,15 @@ pub fn parse_boot_time(stat: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{parse_boot_time, parse_clock_ticks};
+    use super::{parse_boot_time, parse_clock_ticks, parse_nohz_full};
+
+    #[test]
+    fn nohz_full_is_a_list_or_nothing() {
+        assert_eq!(parse_nohz_full(b"1-3,7\n").to_string(), "1-3,7");
+        for none in [&b"\n"[..], b"  (null)\n", b""] {
+            assert!(parse_nohz_full(none).is_empty(), "{none:?}");
+        }
+    }
 
     #[test]
     fn clock_ticks_are_found_in_an_auxiliary_vector() {

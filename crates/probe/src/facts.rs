@@ -53,6 +53,9 @@ pub struct KernelFacts {
     /// The scheduler's throttling is in functions of its own, as it is
     /// wherever `CONFIG_CFS_BANDWIDTH` is on.
     pub throttle_functions: bool,
+    /// A program that writes to a ring buffer may sleep (`PREEMPT_RT` without
+    /// 8b62645b09f8, "bpf: Use raw_spinlock_t in ringbuf").
+    pub ring_sleeps: bool,
 }
 
 impl KernelFacts {
@@ -80,6 +83,7 @@ impl KernelFacts {
             facts.throttle_functions = ["throttle_cfs_rq", "unthrottle_cfs_rq"]
                 .iter()
                 .all(|name| btf.find(Kind::Func, name).is_some());
+            facts.ring_sleeps = ring_sleeps(&btf);
             facts.read_ahead = btf.find(Kind::Func, "bpf_rdonly_cast").is_some();
             facts.task_walk = btf.find(Kind::Func, "bpf_iter_task_new").is_some()
                 && has_value(&btf, "bpf_map_type", "BPF_MAP_TYPE_ARENA");
@@ -96,6 +100,19 @@ const ANY_FUNCTION: &str = "vfs_fallocate";
 fn has_member(btf: &Btf<'_>, name: &str, member: &str) -> bool {
     let found = btf.find(Kind::Struct, name);
     found.is_some_and(|found| found.members().any(|field| field.name == member))
+}
+
+/// Whether ring buffers have a lock that sleeps (`struct bpf_ringbuf`,
+/// kernel/bpf/ringbuf.c): a `spinlock_t`, which with `PREEMPT_RT` is an `rt_mutex` by the
+/// name of `lock`, else a union without a name (include/linux/spinlock_types.h).
+fn ring_sleeps(btf: &Btf<'_>) -> bool {
+    let lock = btf.find(Kind::Typedef, "spinlock_t").map(|lock| lock.id);
+    let ring = btf.find(Kind::Struct, "bpf_ringbuf");
+    let has_lock = ring.is_some_and(|ring| {
+        let mut members = ring.members();
+        members.any(|field| field.name == "spinlock" && Some(field.type_id) == lock)
+    });
+    has_lock && has_member(btf, "spinlock", "lock")
 }
 
 fn has_value(btf: &Btf<'_>, name: &str, value: &str) -> bool {
@@ -147,7 +164,64 @@ fn host_pids(root: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{parse_capabilities, parse_lockdown};
+    use super::{parse_capabilities, parse_lockdown, ring_sleeps};
+    use crate::btf::{Btf, Kind};
+
+    /// Type information of kernels that differ in these two: the name of what is in a
+    /// `spinlock_t`, and the lock of a ring buffer.
+    fn types(in_lock: &str, lock_of_ring: &str) -> Vec<u8> {
+        let mut names = vec![0];
+        let mut name = |text: &str| {
+            let at = u32::try_from(names.len()).expect("few");
+            names.extend(text.bytes().chain([0]));
+            at
+        };
+        let info = |kind: Kind, entries: u32| (kind as u32) << 24 | entries;
+        let of_ring = if lock_of_ring == "spinlock_t" { 3 } else { 4 };
+        let words = [
+            [name("rt_mutex_base"), info(Kind::Struct, 0), 8].to_vec(),
+            [
+                name("spinlock"),
+                info(Kind::Struct, 1),
+                8,
+                name(in_lock),
+                1,
+                0,
+            ]
+            .to_vec(),
+            [name("spinlock_t"), info(Kind::Typedef, 0), 2].to_vec(),
+            [name("raw_spinlock_t"), info(Kind::Typedef, 0), 1].to_vec(),
+            [
+                name("bpf_ringbuf"),
+                info(Kind::Struct, 1),
+                8,
+                name("spinlock"),
+                of_ring,
+                0,
+            ]
+            .to_vec(),
+        ];
+        let bytes = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let words: Vec<u8> = bytes(&words.concat());
+        let lengths = [words.len(), names.len()].map(|len| u32::try_from(len).expect("few"));
+        let magic = u32::from(0xeb9f_u16) | 1 << 16;
+        let header: Vec<u8> = bytes(&[magic, 24, 0, lengths[0], lengths[0], lengths[1]]);
+        [header, words, names].concat()
+    }
+
+    #[test]
+    fn ring_sleeps_where_its_lock_is_an_rt_mutex() {
+        let cases = [
+            ("lock", "spinlock_t", true),
+            ("lock", "raw_spinlock_t", false),
+            ("", "spinlock_t", false),
+        ];
+        for (in_lock, of_ring, sleeps) in cases {
+            let types = types(in_lock, of_ring);
+            let btf = Btf::parse(&types).expect("types");
+            assert_eq!(ring_sleeps(&btf), sleeps, "{in_lock:?}, {of_ring}");
+        }
+    }
 
     #[test]
     fn capabilities_are_read_from_status() {

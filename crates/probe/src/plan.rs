@@ -221,6 +221,17 @@ pub(crate) fn throttle_obstacle(facts: &KernelFacts) -> Option<&'static str> {
     }
 }
 
+/// What stands in the way of a trace, whose programs write to a ring buffer from the
+/// scheduler.
+pub(crate) fn trace_obstacle(facts: &KernelFacts) -> Option<&'static str> {
+    let sleeps = facts.ring_sleeps.then_some(
+        "this PREEMPT_RT kernel takes a sleeping lock in BPF ring buffers, which a trace writes \
+         to with run queues locked (CVE-2024-50138): use Linux 6.12 or later, or a stable kernel \
+         with the fix",
+    );
+    obstacle(facts).or(sleeps)
+}
+
 /// Why programs at the kernel's functions are left out.
 const NO_FENTRY: &str = "the kernel refuses programs at its functions (fentry)";
 

@@ -87,7 +87,7 @@ impl Tracer {
     /// # Errors
     /// As [`Tracer::load`].
     pub fn load_object(object: &[u8], loader: Loader, kernel: &KernelFacts) -> Result<Self, Error> {
-        if let Some(reason) = plan::obstacle(kernel) {
+        if let Some(reason) = plan::trace_obstacle(kernel) {
             return Err(Error::Impossible(reason.to_owned()));
         }
         let obstacle = plan::throttle_obstacle(kernel);

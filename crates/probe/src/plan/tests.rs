@@ -1,4 +1,4 @@
-use super::{Feature, plan};
+use super::{Feature, plan, trace_obstacle};
 use crate::facts::KernelFacts;
 
 fn good() -> KernelFacts {
@@ -18,6 +18,7 @@ fn good() -> KernelFacts {
         read_ahead: true,
         task_walk: true,
         throttle_functions: true,
+        ring_sleeps: false,
     }
 }
 
@@ -178,6 +179,18 @@ fn without_fentry_only_what_needs_it_is_left_out() {
         left_out(without_limits, "CONFIG_CFS_BANDWIDTH"),
         [Feature::Throttle]
     );
+}
+
+#[test]
+fn sleeping_ring_buffer_refuses_a_trace_and_nothing_else() {
+    let facts = KernelFacts {
+        ring_sleeps: true,
+        ..good()
+    };
+    let reason = trace_obstacle(&facts).expect("no trace");
+    assert!(reason.contains("CVE-2024-50138"), "{reason}");
+    assert_eq!(plan(&facts).features, Feature::ALL);
+    assert_eq!(trace_obstacle(&good()), None);
 }
 
 #[test]
