@@ -31,7 +31,7 @@ pub fn report(node: &Node, loader: Loader, features: &[CheckRow]) -> String {
 }
 
 /// What the report adds where CPUs run without a tick (`sched_tick_remote`,
-/// kernel/sched/core.c, since v4.17).
+/// `kernel/sched/core.c`, since v4.17).
 pub fn note_of_ticks(nohz_full: &CpuSet) -> String {
     if nohz_full.is_empty() {
         return String::new();

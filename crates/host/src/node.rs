@@ -58,7 +58,7 @@ pub fn nohz_full(root: &HostRoot) -> CpuSet {
 }
 
 /// Kernels write `(null)` where there is no such list (`print_cpus_nohz_full`,
-/// drivers/base/cpu.c).
+/// `drivers/base/cpu.c`).
 pub fn parse_nohz_full(bytes: &[u8]) -> CpuSet {
     let list = std::str::from_utf8(bytes).unwrap_or_default();
     list.trim().parse().unwrap_or_default()

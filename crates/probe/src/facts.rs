@@ -54,7 +54,7 @@ pub struct KernelFacts {
     /// wherever `CONFIG_CFS_BANDWIDTH` is on.
     pub throttle_functions: bool,
     /// A program that writes to a ring buffer may sleep (`PREEMPT_RT` without
-    /// 8b62645b09f8, "bpf: Use raw_spinlock_t in ringbuf").
+    /// 8b62645b09f8, "bpf: Use `raw_spinlock_t` in ringbuf").
     pub ring_sleeps: bool,
 }
 
@@ -103,8 +103,8 @@ fn has_member(btf: &Btf<'_>, name: &str, member: &str) -> bool {
 }
 
 /// Whether ring buffers have a lock that sleeps (`struct bpf_ringbuf`,
-/// kernel/bpf/ringbuf.c): a `spinlock_t`, which with `PREEMPT_RT` is an `rt_mutex` by the
-/// name of `lock`, else a union without a name (include/linux/spinlock_types.h).
+/// `kernel/bpf/ringbuf.c`): a `spinlock_t`, which with `PREEMPT_RT` is an `rt_mutex` by the
+/// name of `lock`, else a union without a name (`include/linux/spinlock_types.h`).
 fn ring_sleeps(btf: &Btf<'_>) -> bool {
     let lock = btf.find(Kind::Typedef, "spinlock_t").map(|lock| lock.id);
     let ring = btf.find(Kind::Struct, "bpf_ringbuf");

@@ -2,7 +2,7 @@
 
 use virtlens_host::{
     CgroupVersion, KvmLink, parse_boot_time, parse_children, parse_clock_ticks, parse_kvm_link,
-    parse_mountinfo, parse_process_cgroup,
+    parse_mountinfo, parse_nohz_full, parse_process_cgroup,
 };
 
 /// `data` is any of them.
@@ -26,4 +26,5 @@ pub fn proc_files(data: &[u8]) {
     }
     let _ = parse_boot_time(data);
     assert!(parse_children(data).len() <= data.len() / 2);
+    let _ = parse_nohz_full(data);
 }
