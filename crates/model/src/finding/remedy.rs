@@ -10,7 +10,8 @@
 //! | Kata with Dragonball | nothing: it is one process |
 //!
 //! Kata 4.1: `src/runtime/virtcontainers/sandbox.go`, `src/runtime/pkg/resourcecontrol`,
-//! `src/runtime-rs/crates/resource/src/cgroups`; each row was seen on a node.
+//! `src/runtime-rs/crates/resource/src/cgroups`. All rows but that of v1 were seen on a
+//! node; that one is how Kata documents it (`docs/design/host-cgroups.md`).
 
 use std::borrow::Cow;
 
