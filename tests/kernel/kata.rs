@@ -261,9 +261,7 @@ fn go_systemd_split_strays_from_its_limit() {
         shape.pod,
         SCOPE.replace("{id}", &shape.id)
     ));
-    for process in [pod.vmm.pid()] {
-        scope.add_process(process);
-    }
+    scope.add_process(pod.vmm.pid());
     let snapshot = pod.collector.collect();
     let moved = reader::vm(&snapshot, pod.vmm.pid());
     assert_eq!(limits(moved), POD_LIMIT);

@@ -9,7 +9,7 @@ use libbpf_rs::query::ProgInfoIter;
 use virtlens::collect::Collector;
 use virtlens_tests::{Minivm, eventually};
 
-use crate::options::options;
+use crate::options;
 use crate::pods;
 use crate::trace::{start, stop};
 

@@ -10,11 +10,14 @@
 mod capabilities;
 mod cost;
 mod doctor;
+#[path = "../kernel/kata.rs"]
+mod kata;
 #[path = "../kernel/loaders.rs"]
 mod loaders;
-#[path = "../kernel/options.rs"]
-mod options;
 mod pods;
+#[path = "../kernel/reader.rs"]
+#[allow(dead_code, reason = "the kernel suite needs more of it")]
+mod reader;
 mod throttle;
 mod trace;
 #[path = "../kernel/walk.rs"]
@@ -23,8 +26,8 @@ mod walk;
 use std::thread::sleep;
 use std::time::Duration;
 
-use options::options;
 use pods::{Reader, accounted, burned, millis};
+use reader::options;
 use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::Role;
 use virtlens_probe::loader::Loader;

@@ -11,7 +11,7 @@ use virtlens_model::snapshot::{Role, RoleUse, Snapshot, Vm};
 use virtlens_tests::process::Schedstat;
 use virtlens_vmtest::scenario::{Pod, Scenario};
 
-use crate::options::options;
+use crate::options;
 
 /// A quota of less than a pod of two busy vCPUs uses where its emulated host is slow,
 /// 1.1 cores; µs in 100 ms.
