@@ -34,7 +34,8 @@ struct config {
 	/* Each thread in `retired` that is not freed yet has its mark: one without is not in
 	 * there. Not so where other programs kept their marks elsewhere. */
 	__u32 marks_all;
-	__u32 pad;
+	/* Where struct kvm_pit has its worker, bytes; 0: not known. */
+	__u32 pit_worker;
 	/* By how much a process's resident memory may be off where each CPU keeps some of
 	 * it aside (since v6.2). */
 	__u64 rss_error_bytes;

@@ -32,6 +32,8 @@ struct mark {
 	/* When its guest's leaves were told. */
 	__u64 cpuid_session;
 	__u64 cpuid_pass;
+	/* The task_struct of its VM's timer, once that was learned by it. */
+	__u64 pit;
 	/* Its times that `retired` holds already. */
 	struct retired retired;
 	/* The level at which it exited. */
@@ -75,10 +77,11 @@ struct {
 	__type(value, struct vm);
 } vms SEC(".maps");
 
-/* The same VMs by mm_struct: a vhost kernel thread runs on its VMM's. */
+/* The same VMs by mm_struct: a vhost kernel thread runs on its VMM's. And by the
+ * task_struct of the kernel thread that is the VM's timer. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 8192);
 	__type(key, __u64);
 	__type(value, struct owner);
 } vm_mms SEC(".maps");

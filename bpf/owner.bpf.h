@@ -5,7 +5,8 @@
  * must be cheap: two lookups at most, and two more for a process whose parent is
  * neither init nor that of the process before it.
  *
- *   by its process, by the memory it runs on       a VM's
+ *   by its process, by the memory it runs on,
+ *   by KVM's structures                            a VM's
  *   by its cgroup                                  a pod's
  *   by its parent, as long as that one lives       its parent's pod's, and from
  *                                                  then on by its process
@@ -103,18 +104,58 @@ static __always_inline void vm_owner(struct task_struct *task, struct owner *own
 	owner->pad = 0;
 }
 
-/* Whether a kernel thread is on the memory of a known VM. */
-static __always_inline bool borrows_vm(struct task_struct *task, struct owner *owner)
-{
-	__u64 mm = (__u64)task->mm;
-	struct owner *by_mm;
+/* What begins the name of the kernel thread that is a VM's timer: "kvm-pit/%d" of the
+ * process's pid (kvm_create_pit, arch/x86/kvm/i8254.c). No user can make a kernel
+ * thread. */
+#define PIT_NAME_LEN 8
+union pit_name {
+	char text[COMM_LEN];
+	__u64 first8;
+};
 
-	if (!mm)
+/* The VM of such a thread by the number in its name, where the kernel does not tell how
+ * its structures lie: the pid is that of the VMM's own pid namespace, so this finds those
+ * that share the host's. */
+static __always_inline bool pit_by_name(struct task_struct *task, const union pit_name *name,
+					struct owner *owner)
+{
+	__u32 tgid = 0;
+	struct vm *vm;
+
+#pragma unroll
+	for (int at = PIT_NAME_LEN; at < COMM_LEN - 1; at++) {
+		if (name->text[at] < '0' || name->text[at] > '9')
+			break;
+		tgid = tgid * 10 + (name->text[at] - '0');
+	}
+	vm = bpf_map_lookup_elem(&vms, &tgid);
+	if (!vm || vm->pod || vm->start_ns > task->start_boottime)
 		return false;
-	by_mm = bpf_map_lookup_elem(&vm_mms, &mm);
-	if (by_mm)
-		*owner = *by_mm;
-	return by_mm != NULL;
+	owner->id = vm->start_ns;
+	owner->tgid = tgid;
+	owner->pad = 0;
+	return true;
+}
+
+/* Whether a kernel thread works for a known VM: it is on its memory, or is its timer. */
+static __always_inline bool works_for_vm(struct task_struct *task, struct owner *owner)
+{
+	union pit_name name, pit = { .text = "kvm-pit/" };
+	__u64 key = (__u64)task->mm;
+	struct owner *known;
+
+	if (!key) {
+		__builtin_memcpy(name.text, task->comm, COMM_LEN);
+		if (name.first8 != pit.first8)
+			return false;
+		if (!cfg.pit_worker)
+			return pit_by_name(task, &name, owner);
+		key = (__u64)task;
+	}
+	known = bpf_map_lookup_elem(&vm_mms, &key);
+	if (known)
+		*owner = *known;
+	return known != NULL;
 }
 
 /* Whether the last reading was of pass `since`, or of one after it. */
@@ -239,7 +280,7 @@ static __always_inline bool became_vms(struct task_struct *task, struct neighbou
 {
 	struct owner found = {};
 
-	if (task->flags & PF_KTHREAD ? !borrows_vm(task, &found) : !by_process(task, last, &found))
+	if (task->flags & PF_KTHREAD ? !works_for_vm(task, &found) : !by_process(task, last, &found))
 		return false;
 	if (!found.tgid)
 		return false;
@@ -267,7 +308,7 @@ static __always_inline bool owner_of(struct task_struct *task, struct mark *mark
 		return true;
 	}
 	if (task->flags & PF_KTHREAD) {
-		if (borrows_vm(task, owner))
+		if (works_for_vm(task, owner))
 			return true;
 	} else if (!last || last->other_tgid != (__u32)task->tgid) {
 		if (by_process(task, last, owner))
@@ -304,6 +345,30 @@ static __always_inline void learn_vm(struct task_struct *task, const struct owne
 		return;
 	if (bpf_map_update_elem(&vms, &tgid, &fresh, BPF_ANY) ||
 	    (mm && bpf_map_update_elem(&vm_mms, &mm, owner, BPF_ANY)))
+		count_drop(DROP_VM_FULL);
+}
+
+/* Remembers the kernel thread that is the timer of the VM whose vCPU is at `vcpu`: it
+ * sits in the root cgroup, and its name has a pid of the VMM's own namespace. A VMM makes
+ * its timer before its vCPUs run. */
+static __always_inline void learn_pit(struct mark *mark, struct kvm_vcpu *vcpu)
+{
+	struct kthread_worker *worker = NULL;
+	struct owner owner = mark->owner;
+	struct kvm *kvm = NULL;
+	void *pit;
+	__u64 task = 0;
+
+	if (mark->pit || !cfg.pit_worker || !HAS_PIT(kvm))
+		return;
+	kvm = PEEK(vcpu->kvm);
+	pit = PEEK(kvm->arch.vpit);
+	if (!pit || bpf_probe_read_kernel(&worker, sizeof(worker), pit + cfg.pit_worker) || !worker)
+		return;
+	if (bpf_core_read(&task, sizeof(task), &worker->task) || !task)
+		return;
+	mark->pit = task;
+	if (bpf_map_update_elem(&vm_mms, &task, &owner, BPF_ANY))
 		count_drop(DROP_VM_FULL);
 }
 

@@ -72,6 +72,7 @@ static __always_inline struct mark *mark_vcpu(struct task_struct *task, struct m
 		mark->placed_ns = task->se.sum_exec_runtime;
 		mark->cpuid_session = 0;
 		mark->other_exits = 0;
+		mark->pit = 0;
 		mark->vcpu_id = vcpu_id;
 		mark->vcpu_idx = READ_OR(~0U, vcpu->vcpu_idx);
 		mark->vcpu = (__u64)vcpu;
@@ -366,8 +367,10 @@ static __always_inline bool sample(void *out, struct task_struct *task,
 		tell_cpuid(out, mark, control);
 	if (mark && mark->vcpu && !mark->vcpu_idx) {
 		tell_memory(out, task, mark);
-		if (is_alive)
+		if (is_alive) {
+			learn_pit(mark, (struct kvm_vcpu *)mark->vcpu);
 			tell_memslots(out, mark, control);
+		}
 	}
 	tell_thread(out, task, mark, is_alive, &owner, control, last);
 	return true;

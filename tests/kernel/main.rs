@@ -28,6 +28,7 @@ mod reborn;
 mod refused;
 mod roles;
 mod shapes;
+mod timer;
 mod times;
 mod top;
 mod trace;

@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use virtlens::collect::Collector;
+use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::{Role, Snapshot, Vm};
 use virtlens_tests::need;
 
@@ -28,6 +28,17 @@ pub(crate) fn collector() -> Collector {
     let pass = pass.expect("it is always told of");
     assert!(pass.up, "the task pass is off: {}", pass.reason);
     collector
+}
+
+/// An agent with BPF, and one without.
+pub(crate) fn collectors() -> (Vec<Collector>, tempfile::TempDir) {
+    let without_btf = host_with(&["sys/devices", "sys/fs/cgroup"]);
+    let without_bpf = Collector::open(&Options {
+        root: without_btf.path().to_owned(),
+        ..options()
+    });
+    let both = vec![collector(), without_bpf.expect("/proc is there")];
+    (both, without_btf)
 }
 
 /// A tree with the host's /proc, and of /sys only what is named.

@@ -89,7 +89,7 @@ mirror! {
         task_storage: u32,
         walks: u32,
         marks_all: u32,
-        pad: u32,
+        pit_worker: u32,
         rss_error_bytes: u64,
         programs: u64,
     }

@@ -11,8 +11,8 @@ use self::room::{copied, fitting};
 use self::vcpus::{Known, Vcpus};
 use crate::charge::{Charges, PodSums};
 use crate::facts::{
-    CgroupId, EndedVcpuFact, Facts, Owner, ResidencyFact, RetiredFact, ThreadFact, VmKey,
-    VmPlacementFact,
+    CgroupId, EndedVcpuFact, Facts, Owner, ResidencyFact, RetiredFact, ThreadFact, ThreadKind,
+    VmKey, VmPlacementFact,
 };
 use crate::fleet::Member;
 use crate::ledger::{Ledger, SUMS, Times, WorkerId, Workers, sum_index};
@@ -121,7 +121,11 @@ impl<'a> Reading<'a> {
         }
         if seat.is_outside_pod {
             self.outside_pod[sum_index(role)] += 1;
-            self.own_outside_pod += u32::from(matches!(thread.owner, Owner::Vm(_)));
+            // A VM's timer is in the root cgroup, wherever its VMM is (kvm-pit, a kernel
+            // thread).
+            let is_timer = thread.kind == ThreadKind::Kthread && role == Some(Role::Emulator);
+            let is_own = matches!(thread.owner, Owner::Vm(_)) && !is_timer;
+            self.own_outside_pod += u32::from(is_own);
         }
         self.charges
             .add(seat.level, thread.owner, role, thread.cpu_ns);

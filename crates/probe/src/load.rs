@@ -122,7 +122,7 @@ fn load(
         task_storage: plan.task_storage.into(),
         walks: plan.walks.into(),
         marks_all: marks_all(plan, pinned).into(),
-        pad: 0,
+        pit_worker: plan.pit_worker,
         rss_error_bytes: plan.rss_error_bytes,
         programs: 0,
     };

@@ -110,6 +110,8 @@ pub struct Plan {
     pub walks: bool,
     /// 64-bit words of an affinity mask; 0 where masks are too long.
     pub mask_words: usize,
+    /// Where `struct kvm_pit` has its worker, bytes; 0 where that is not known.
+    pub pit_worker: u32,
     /// Entries of the map `residency`.
     pub residency_entries: u32,
     /// By how much a process's resident memory may be off where each CPU keeps some of it
@@ -189,6 +191,7 @@ pub fn plan(facts: &KernelFacts) -> Plan {
         } else {
             words
         },
+        pit_worker: facts.pit_worker.unwrap_or(0),
         residency_entries: residency_entries(facts.possible_cpus),
         rss_error_bytes: rss_error_bytes(facts.online_cpus),
         left_out: Vec::new(),

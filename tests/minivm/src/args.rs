@@ -51,6 +51,10 @@ pub(crate) struct Args {
     #[arg(long = "thread", value_name = "NAME=COUNT")]
     pub(crate) threads: Vec<Helpers>,
 
+    /// The kernel's timer chip (PIT), which interrupts the guest 5000 times a second
+    #[arg(long)]
+    pub(crate) pit: bool,
+
     /// Guest memory, with K, M or G
     #[arg(long, value_name = "BYTES", default_value = "64K", value_parser = parse_bytes)]
     pub(crate) mem: u64,

@@ -92,6 +92,13 @@ impl<'a> ThreadReader<'a> {
         Ok((!stat.has_ended).then(|| ns(stat.start_ticks, self.ticks_per_s)))
     }
 
+    /// A process's id in its own pid namespace.
+    pub(super) fn own_pid(&self, pid: u32) -> Result<u32, Error> {
+        let status = self.root.proc_of(pid, "status");
+        let status = read_as(&status, "Tgid: and Cpus_allowed_list:", parse_status)?;
+        Ok(status.own_tgid.unwrap_or(pid))
+    }
+
     fn cgroup(&mut self, file: &Path) -> Result<CgroupId, Error> {
         let path = match self.cgroups.path_in(file) {
             Err(error) if error.is_gone() => return Err(error),

@@ -17,6 +17,7 @@ fn good() -> KernelFacts {
         fentry: true,
         read_ahead: true,
         task_walk: true,
+        pit_worker: Some(600),
         throttle_functions: true,
         ring_sleeps: false,
     }
