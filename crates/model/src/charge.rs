@@ -102,7 +102,7 @@ mod tests {
     use super::Charges;
     use crate::facts::{CgroupFact, CgroupId, Owner, VmKey};
     use crate::ledger::sum_index;
-    use crate::levels::Levels;
+    use crate::levels::{Levels, Whole};
     use crate::place::Cgroups;
     use crate::snapshot::Role;
 
@@ -123,7 +123,11 @@ mod tests {
         ];
         let cgroups: Cgroups<'_> = facts.iter().map(|fact| (fact.id, fact)).collect();
         let mut levels = Levels::default();
-        levels.hold(&[pod, container], Some(root), &cgroups);
+        let whole = Whole {
+            root: Some(root),
+            ..Whole::default()
+        };
+        levels.hold(&[pod, container], whole, &cgroups);
         let vm = Owner::Vm(VmKey {
             start_ns: 1,
             tgid: 1,

@@ -24,7 +24,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use crate::facts::{CgroupId, Facts, Owner, ProcessFact, ThreadFact, VmKey, WatchedCgroup};
 use crate::features::Features;
 use crate::ledger::Ledger;
-use crate::levels::Levels;
+use crate::levels::{Levels, Whole};
 use crate::place::{Cgroups, Place};
 use crate::pod::{Pod, Pods};
 use crate::quota::Allowed;
@@ -132,9 +132,9 @@ impl Fleet {
     /// Takes up a VM. `process` is what its process said of itself.
     pub fn admit(&mut self, vm: VmKey, process: &ProcessFact, facts: &Facts) {
         let cgroups = by_id(facts);
-        let place = place_of(vm, facts, &cgroups);
-        self.changes += 1;
         let identity = vmm::identify(process);
+        let place = place_of(vm, facts, &cgroups, identity.sandbox_id.as_deref());
+        self.changes += 1;
         let args = process.args.get(1..).unwrap_or_default();
         let features = features::of_arguments(identity.vmm, args);
         let wanted = naming::wanted(&identity, place.as_ref(), process, vm);
@@ -226,13 +226,14 @@ impl Fleet {
             let member = self.vms.get_mut(&vm).expect("moved tells of members");
             let before = member.place.as_ref().map(|place| place.cgroup);
             member.ledger.changes += u64::from(before != Some(at));
-            member.place = Place::of(at, &cgroups).or(member.place.take());
+            let sandbox_id = member.identity.sandbox_id.as_deref();
+            member.place = Place::of(at, &cgroups, sandbox_id).or(member.place.take());
             let Some(place) = &mut member.place else {
                 continue;
             };
             place.is_new = false;
-            let sandbox = place.location.sandbox_id.as_deref().unwrap_or_default();
-            let paths = cgroup::overhead_paths(sandbox);
+            let sandbox_id = sandbox_id.or(place.location.sandbox_id.as_deref());
+            let paths = cgroup::overhead_paths(sandbox_id.unwrap_or_default());
             member.overhead = paths.iter().filter_map(|path| id_of(path)).collect();
         }
     }
@@ -255,8 +256,11 @@ impl Fleet {
                 continue;
             };
             let place = member.place.as_ref();
-            let root = place.and_then(|place| place.location.root.as_deref());
-            if member.levels.hold(&held, root, &cgroups) {
+            let whole = Whole {
+                root: place.and_then(|place| place.location.root.as_deref()),
+                sandbox_id: member.identity.sandbox_id.as_deref(),
+            };
+            if member.levels.hold(&held, whole, &cgroups) {
                 self.changes += 1;
             }
             let levels = &member.levels;
@@ -444,7 +448,12 @@ fn by_id(facts: &Facts) -> Cgroups<'_> {
 }
 
 /// Where most of a VM's vCPUs sit; of a VM without any, its threads.
-fn place_of(vm: VmKey, facts: &Facts, cgroups: &Cgroups<'_>) -> Option<Place> {
+fn place_of(
+    vm: VmKey,
+    facts: &Facts,
+    cgroups: &Cgroups<'_>,
+    sandbox_id: Option<&str>,
+) -> Option<Place> {
     let own = || {
         facts
             .threads
@@ -454,7 +463,7 @@ fn place_of(vm: VmKey, facts: &Facts, cgroups: &Cgroups<'_>) -> Option<Place> {
     let thread = own()
         .find(|thread| thread.vcpu.is_some())
         .or_else(|| own().next())?;
-    Place::of(thread.cgroup, cgroups)
+    Place::of(thread.cgroup, cgroups, sandbox_id)
 }
 
 #[cfg(test)]

@@ -45,6 +45,8 @@ struct KeptPlace {
     path: Arc<str>,
     root: Option<CgroupId>,
     levels: Vec<(CgroupId, Scope)>,
+    #[serde(default)]
+    sandbox_id: Option<String>,
 }
 
 impl KeptPlace {
@@ -54,13 +56,14 @@ impl KeptPlace {
             path: Arc::clone(&place.path),
             root: place.root,
             levels: place.levels.clone(),
+            sandbox_id: place.location.sandbox_id.clone(),
         }
     }
 
     fn place(self) -> Place {
         Place {
             cgroup: self.cgroup,
-            location: cgroup::locate(&self.path),
+            location: cgroup::locate(&self.path, self.sandbox_id.as_deref()),
             path: self.path,
             root: self.root,
             levels: self.levels,
@@ -109,6 +112,7 @@ impl Kept {
                 runtime: RUNTIMES.into_iter().find(|one| Some(*one) == runtime),
                 guest_nodes: None,
                 boot_vcpus: None,
+                sandbox_id: None,
             },
             name: self.name,
             place: self.place.map(KeptPlace::place),
