@@ -131,6 +131,8 @@ struct vm {
 	__u64 start_ns;
 	/* 0: it is a VM. Else such a process; the cgroup id of its parent's pod. */
 	__u64 pod;
+	/* Its address space, as `vm_mms` has it: a VMM may become another program. */
+	__u64 mm;
 	/* Names under which threads of this VM have retired. */
 	__u32 names;
 	/* The low bits of the first pass that sees all of its threads. */

@@ -48,9 +48,10 @@ int BPF_PROG(on_exit, struct task_struct *task)
 		subtract(&times, &mark->retired);
 		mark->retired = now;
 		mark->retired_level = level;
+		__builtin_memcpy(mark->leader_comm, task->group_leader->comm, COMM_LEN);
 		mark->has_exited = 1;
 	}
-	retire(task, &owner, mark ? mark->vcpu_id : ~0U, level, &times);
+	retire(task, mark, &owner, level, &times);
 	return 0;
 }
 
@@ -90,7 +91,7 @@ int BPF_PROG(on_free, struct task_struct *task)
 	if (mark && mark->vcpu && !has_exited)
 		count_drop(DROP_ENDED_VCPUS_MISSED);
 	if (times.threads || times.run_ns || times.wait_ns)
-		retire(task, &owner, mark ? mark->vcpu_id : ~0U, level, &times);
+		retire(task, mark, &owner, level, &times);
 	forget_mark(task);
 	return 0;
 }

@@ -27,8 +27,9 @@ struct mark {
 	__u32 pad;
 	/* Its CPU time that `residency` holds, or that nobody saw the place of. */
 	__u64 placed_ns;
-	/* Its exits of no kind as they were told at most. */
+	/* Its exits of no kind as they were told at most, and those of all kinds. */
 	__u64 other_exits;
+	__u64 kinds;
 	/* When its guest's leaves were told. */
 	__u64 cpuid_session;
 	__u64 cpuid_pass;
@@ -38,6 +39,8 @@ struct mark {
 	struct retired retired;
 	/* The level at which it exited. */
 	__u64 retired_level;
+	/* What its process was called then: the first thread may be freed before this one. */
+	char leader_comm[COMM_LEN];
 	/* Which memslots of its VM were told, and when. */
 	__u64 slots_generation;
 	__u64 slots_session;

@@ -335,16 +335,25 @@ static __always_inline bool owner_of(struct task_struct *task, struct mark *mark
 static __always_inline void learn_vm(struct task_struct *task, const struct owner *owner,
 				     const struct control *control)
 {
+	__u64 mm = (__u64)task->mm, former;
 	/* The pass that is under way has gone by some of its threads. */
-	struct vm fresh = { .start_ns = owner->id, .since_pass = control->pass + 1 }, *known;
-	__u64 mm = (__u64)task->mm;
+	struct vm fresh = { .start_ns = owner->id, .since_pass = control->pass + 1, .mm = mm };
+	struct vm *known;
 	__u32 tgid = owner->tgid;
 
 	known = bpf_map_lookup_elem(&vms, &tgid);
-	if (known && known->start_ns == owner->id && !known->pod)
+	if (known && known->start_ns == owner->id && !known->pod) {
+		former = known->mm;
+		if (!mm || mm == former)
+			return;
+		/* It has become another program (exec_mmap, fs/exec.c). */
+		bpf_map_delete_elem(&vm_mms, &former);
+		known->mm = mm;
+	} else if (bpf_map_update_elem(&vms, &tgid, &fresh, BPF_ANY)) {
+		count_drop(DROP_VM_FULL);
 		return;
-	if (bpf_map_update_elem(&vms, &tgid, &fresh, BPF_ANY) ||
-	    (mm && bpf_map_update_elem(&vm_mms, &mm, owner, BPF_ANY)))
+	}
+	if (mm && bpf_map_update_elem(&vm_mms, &mm, owner, BPF_ANY))
 		count_drop(DROP_VM_FULL);
 }
 
@@ -382,18 +391,32 @@ static __always_inline __u32 thread_flags(struct task_struct *task)
 	       (is_user_worker(flags) ? THREAD_USER_WORKER : 0);
 }
 
-/* What a thread counts as; its names are judged by the agent. */
-static __always_inline void classify(struct task_struct *task, const struct owner *owner,
-				     __u32 vcpu_id, __u64 level, struct thread_class *class)
+/* Whether the thread that `task`'s process began with is still there: each is freed
+ * after a grace period of its own, so the first one may be before `task` is
+ * (release_task, kernel/exit.c). */
+static __always_inline bool has_leader(struct task_struct *task)
 {
+	return task->group_leader->pid == task->tgid;
+}
+
+/* What a thread counts as; its names are judged by the agent. */
+static __always_inline void classify(struct task_struct *task, const struct mark *mark,
+				     const struct owner *owner, __u64 level,
+				     struct thread_class *class)
+{
+	const char *leader_comm = task->comm;
+
+	if (has_leader(task))
+		leader_comm = task->group_leader->comm;
+	else if (mark && mark->has_exited)
+		leader_comm = mark->leader_comm;
 	__builtin_memset(class, 0, sizeof(*class));
 	class->owner = *owner;
 	class->level = level;
-	class->vcpu_id = vcpu_id;
+	class->vcpu_id = mark ? mark->vcpu_id : ~0U;
 	class->flags = thread_flags(task);
 	bpf_probe_read_kernel_str(class->comm, sizeof(class->comm), task->comm);
-	bpf_probe_read_kernel_str(class->leader_comm, sizeof(class->leader_comm),
-				  task->group_leader->comm);
+	bpf_probe_read_kernel_str(class->leader_comm, sizeof(class->leader_comm), leader_comm);
 }
 
 #endif

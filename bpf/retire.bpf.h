@@ -78,12 +78,12 @@ static __always_inline bool make_retired(const struct thread_class *key, const s
 	return !bpf_map_update_elem(&retired, key, times, BPF_NOEXIST) || add_retired(key, times);
 }
 
-static __noinline void retire(struct task_struct *task, const struct owner *owner, __u32 vcpu_id,
-			      __u64 level, const struct retired *times)
+static __noinline void retire(struct task_struct *task, const struct mark *mark,
+			      const struct owner *owner, __u64 level, const struct retired *times)
 {
 	struct thread_class key;
 
-	classify(task, owner, vcpu_id, level, &key);
+	classify(task, mark, owner, level, &key);
 	if (add_retired(&key, times))
 		return;
 	if (take_name(owner) && make_retired(&key, times))
@@ -111,7 +111,7 @@ static __noinline void retire_class(struct task_struct *task, struct mark *mark,
 	mark->retired = now;
 	mark->class_changes += 1;
 	mark->changed_pass = control->pass;
-	retire(task, owner, mark->vcpu_id, find_level(task_cgroup(task)), &times);
+	retire(task, mark, owner, find_level(task_cgroup(task)), &times);
 }
 
 /* A marked thread has become somebody else's. */

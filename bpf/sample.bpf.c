@@ -72,6 +72,7 @@ static __always_inline struct mark *mark_vcpu(struct task_struct *task, struct m
 		mark->placed_ns = task->se.sum_exec_runtime;
 		mark->cpuid_session = 0;
 		mark->other_exits = 0;
+		mark->kinds = 0;
 		mark->pit = 0;
 		mark->vcpu_id = vcpu_id;
 		mark->vcpu_idx = READ_OR(~0U, vcpu->vcpu_idx);
@@ -119,7 +120,7 @@ static __always_inline void fill_vcpu(struct vcpu_record *record, struct task_st
 	if (!is_alive)
 		return;
 	fill_counters(record, vcpu, span);
-	keep_other_exits(record, mark);
+	keep_other_exits(record, mark, vcpu);
 	record->preempted = is_preempted(task, vcpu);
 	record->online_vcpus = new_online_vcpus(task, vcpu, last);
 }
@@ -253,6 +254,8 @@ static __always_inline void fill_thread(struct thread_record *thread, struct tas
 					const struct mark *mark, const struct owner *owner,
 					const struct control *control)
 {
+	struct task_struct *leader;
+
 	thread->head.kind = RECORD_THREAD;
 	thread->owner = *owner;
 	thread->tid = task->pid;
@@ -264,7 +267,14 @@ static __always_inline void fill_thread(struct thread_record *thread, struct tas
 	thread->pcpu = task_pcpu(task);
 	thread->flags = thread_flags(task);
 	__builtin_memcpy(thread->comm, task->comm, COMM_LEN);
-	__builtin_memcpy(thread->leader_comm, task->group_leader->comm, COMM_LEN);
+	leader = task->group_leader;
+	if (has_leader(task)) {
+		/* Or the compiler reads one name through a pointer of two types. */
+		barrier_var(leader);
+		__builtin_memcpy(thread->leader_comm, leader->comm, COMM_LEN);
+	} else {
+		__builtin_memcpy(thread->leader_comm, task->comm, COMM_LEN);
+	}
 	thread->class_changes = 0;
 	thread->pad = 0;
 	if (!mark)

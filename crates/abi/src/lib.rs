@@ -132,6 +132,7 @@ mirror! {
     vm => Vm {
         start_ns: u64,
         pod: u64,
+        mm: u64,
         names: u32,
         since_pass: u32,
         moves: [u64; DISTANCES as usize],

@@ -373,21 +373,22 @@ pub(crate) fn ended_vcpu(key: &abi::VcpuKey, record: &abi::VcpuRecord) -> Option
 }
 
 fn vcpu_stats(record: &abi::VcpuRecord) -> Option<VcpuStats> {
-    known(record.exits).map(|exits| VcpuStats {
+    // Every kernel has these, so one that cannot be read is of a structure that is gone.
+    Some(VcpuStats {
         instance: record.instance,
-        halt_poll_success_ns: known(record.halt_poll_success_ns).unwrap_or(0),
-        halt_poll_fail_ns: known(record.halt_poll_fail_ns).unwrap_or(0),
+        halt_poll_success_ns: known(record.halt_poll_success_ns)?,
+        halt_poll_fail_ns: known(record.halt_poll_fail_ns)?,
         halt_wait_ns: known(record.halt_wait_ns),
         exits: Exits {
-            total: exits,
-            io: known(record.io_exits).unwrap_or(0),
-            mmio: known(record.mmio_exits).unwrap_or(0),
-            halt: known(record.halt_exits).unwrap_or(0),
-            interrupt: known(record.irq_exits).unwrap_or(0),
-            interrupt_window: known(record.irq_window_exits).unwrap_or(0),
-            hypercall: known(record.hypercalls).unwrap_or(0),
+            total: known(record.exits)?,
+            io: known(record.io_exits)?,
+            mmio: known(record.mmio_exits)?,
+            halt: known(record.halt_exits)?,
+            interrupt: known(record.irq_exits)?,
+            interrupt_window: known(record.irq_window_exits)?,
+            hypercall: known(record.hypercalls)?,
         },
-        pf_fixed: known(record.pf_fixed).unwrap_or(0),
+        pf_fixed: known(record.pf_fixed)?,
         pf_taken: known(record.pf_taken),
         preempted: record.preempted != 0,
     })

@@ -35,11 +35,13 @@ pub struct KernelFacts {
     /// namespace of their opener (`kernel/bpf/task_iter.c`,
     /// `bpf_iter_attach_task`/`init_seq_pidns`).
     pub host_pids: bool,
-    /// CPUs that the kernel may ever have (`possible`), for the length of an
-    /// affinity mask.
+    /// CPUs that the kernel may ever have (`possible`).
     pub possible_cpus: usize,
     /// Those that are online.
     pub online_cpus: usize,
+    /// The number behind that of the last of them, for the length of an affinity mask:
+    /// some hosts leave numbers out.
+    pub cpu_numbers: usize,
     /// Programs may be put at the kernel's functions (`fentry`): it has the
     /// trampolines for it (v5.5 on x86) and nothing forbids it.
     pub fentry: bool,
@@ -71,6 +73,7 @@ impl KernelFacts {
             host_pids: host_pids(root),
             possible_cpus: sys::possible_cpus().unwrap_or(0),
             online_cpus: sys::online_cpus().unwrap_or(0),
+            cpu_numbers: sys::cpu_numbers().unwrap_or(0),
             ..Self::default()
         };
         let types = std::fs::read(root.join("sys/kernel/btf/vmlinux"));

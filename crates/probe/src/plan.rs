@@ -181,7 +181,7 @@ fn rss_error_bytes(online_cpus: usize) -> u64 {
 
 /// Decides from the facts.
 pub fn plan(facts: &KernelFacts) -> Plan {
-    let words = facts.possible_cpus.div_ceil(64);
+    let words = facts.cpu_numbers.div_ceil(64);
     let plan = Plan {
         features: Feature::ALL.to_vec(),
         task_storage: facts.task_storage,

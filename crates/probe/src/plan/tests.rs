@@ -13,6 +13,7 @@ fn good() -> KernelFacts {
         task_storage: true,
         host_pids: true,
         possible_cpus: 2,
+        cpu_numbers: 2,
         online_cpus: 2,
         fentry: true,
         read_ahead: true,
@@ -59,7 +60,7 @@ fn masks_grow_with_the_host_and_end_at_the_bound() {
     for (cpus, words) in [(0, 0), (64, 1), (65, 2), (2048, 32), (2049, 0)] {
         assert_eq!(
             plan(&KernelFacts {
-                possible_cpus: cpus,
+                cpu_numbers: cpus,
                 ..good()
             })
             .mask_words,
