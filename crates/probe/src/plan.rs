@@ -160,13 +160,24 @@ impl Plan {
 /// been everywhere.
 const VCPUS_KEPT: usize = 4096;
 
-/// No more pairs of a vCPU and a pCPU than these (10 MiB of the kernel's
-/// memory); what finds no room is counted.
-const RESIDENCY_MAX: usize = 131_072;
+/// Pairs of a vCPU and a pCPU that take 10 MiB of the kernel's memory.
+const RESIDENCY_USUAL: usize = 131_072;
 
+/// On large hosts as many vCPUs a pCPU may have been everywhere.
+const VCPUS_A_CPU: usize = 4;
+
+/// No more pairs than these, 40 MiB: an agent may be given 128. What finds no room is
+/// counted.
+const RESIDENCY_MAX: usize = 524_288;
+
+/// Single pCPUs, since vCPUs that float are judged by cores (`smt_*`): caches would be
+/// too coarse, and cores save half of it at most. No room can be made when a vCPU moves,
+/// as that is with a run queue locked.
 fn residency_entries(cpus: usize) -> u32 {
-    let entries = cpus.max(1).saturating_mul(VCPUS_KEPT).min(RESIDENCY_MAX);
-    u32::try_from(entries).unwrap_or(u32::MAX)
+    let cpus = cpus.max(1);
+    let usual = cpus.saturating_mul(VCPUS_KEPT).min(RESIDENCY_USUAL);
+    let large = cpus.saturating_mul(cpus).saturating_mul(VCPUS_A_CPU);
+    u32::try_from(usual.max(large).min(RESIDENCY_MAX)).unwrap_or(u32::MAX)
 }
 
 /// What the CPUs that are online may keep aside of a process's resident memory since

@@ -343,7 +343,8 @@ fn cpus() -> io::Result<(usize, usize)> {
 /// That they cannot be read.
 pub(crate) fn online_cpus() -> io::Result<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
-    count_cpus(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    let counted = count_cpus(&text).map(|(count, _)| count);
+    counted.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Gives the pages of what was freed back to the kernel: an allocator keeps what lies

@@ -71,7 +71,15 @@ fn masks_grow_with_the_host_and_end_at_the_bound() {
 
 #[test]
 fn residency_grows_with_the_host_and_ends_at_the_bound() {
-    for (cpus, entries) in [(0, 4096), (2, 8192), (32, 131_072), (512, 131_072)] {
+    for (cpus, entries) in [
+        (0, 4096),
+        (2, 8192),
+        (32, 131_072),
+        (128, 131_072),
+        (256, 262_144),
+        (512, 524_288),
+        (usize::MAX, 524_288),
+    ] {
         let facts = KernelFacts {
             possible_cpus: cpus,
             ..good()
