@@ -18,9 +18,13 @@
 //! and `src/runtime-rs/crates/resource/src/cgroups`, libvirt 11.3
 //! `src/util/{vircgroup,virsystemd}.c`.
 
+mod unit;
+
 use std::sync::Arc;
 
 use crate::snapshot::Scope;
+
+pub use unit::unit_name;
 
 /// What a path tells about whom its threads belong to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Paths of cgroups, in which tenants choose some of the names.
 
-use virtlens_model::cgroup::{levels, locate, machine_name, overhead_paths};
+use virtlens_model::cgroup::{levels, locate, machine_name, overhead_paths, unit_name};
 
 /// `data` is a path.
 pub fn cgroup_path(data: &[u8]) {
@@ -36,6 +36,9 @@ fn check(path: &str, sandbox_id: Option<&str>) {
         assert!(matches!(path.as_bytes().get(end), None | Some(b'/')));
         assert!(path.is_char_boundary(end));
         above = end;
+    }
+    if let Some(name) = unit_name(path) {
+        assert!(!name.is_empty() && !name.chars().any(char::is_control));
     }
     if let Some(name) = machine_name(path) {
         assert!(!name.is_empty());

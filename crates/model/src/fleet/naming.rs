@@ -20,6 +20,7 @@ pub(super) fn wanted(
         .name
         .clone()
         .or_else(|| place.and_then(|place| cgroup::machine_name(&place.path)))
+        .or_else(|| place.and_then(|place| cgroup::unit_name(&place.path)))
         .unwrap_or_else(|| format!("{}-{}", process.comm, vm.tgid))
 }
 
