@@ -429,6 +429,17 @@ impl Facts {
             Owner::Pod(_) => None,
         })
     }
+
+    /// VMs that KVM holds: a thread runs a vCPU of theirs, or their vCPUs were counted. A
+    /// VMM may outlive its VM: Cloud Hypervisor does after `vm.shutdown`, and waits for
+    /// the next `vm.boot` (seen with v54).
+    pub fn held(&self) -> impl Iterator<Item = VmKey> {
+        let by_threads = self.runs().filter_map(|run| match run.first()?.owner {
+            Owner::Vm(vm) if run.iter().any(|thread| thread.vcpu.is_some()) => Some(vm),
+            _ => None,
+        });
+        by_threads.chain(self.vms.iter().map(|fact| fact.vm))
+    }
 }
 
 /// What a process said of itself when it was started.

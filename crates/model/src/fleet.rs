@@ -1,7 +1,7 @@
 //! Which VMs there are, what belongs to each, and what they used.
 //!
 //! ```text
-//!            first seen            all its threads gone        linger over
+//!            first seen          KVM holds it no more          linger over
 //!   stranger ──────────► running ───────────────────► ended ──────────────► forgotten
 //!                           ▲                           │
 //!                           └── a VM of the same name ◄─┘  (its counters go on)
@@ -122,7 +122,7 @@ impl Fleet {
     /// VMs in `facts` that are not known yet, the oldest first: [`Fleet::admit`] them in
     /// this order before [`Fleet::account`]. Of two with one name the first keeps it plain.
     pub fn strangers(&self, facts: &Facts) -> Vec<VmKey> {
-        let unknown = facts.alive().filter(|vm| !self.vms.contains_key(vm));
+        let unknown = facts.held().filter(|vm| !self.vms.contains_key(vm));
         let mut unknown: Vec<VmKey> = unknown.collect();
         unknown.sort_unstable();
         unknown.dedup();
@@ -336,10 +336,10 @@ impl Fleet {
     /// Accounts one reading taken at `now_ns` on a clock that never falls.
     /// Returns the VMs, and the owners that are gone for good.
     pub fn account(&mut self, facts: &Facts, now_ns: u64) -> (Vec<Vm>, FxHashSet<Owner>) {
-        let mut alive = FxHashSet::with_capacity_and_hasher(self.vms.len(), FxBuildHasher);
-        alive.extend(facts.alive());
+        let mut held = FxHashSet::with_capacity_and_hasher(self.vms.len(), FxBuildHasher);
+        held.extend(facts.held());
         for (vm, member) in &mut self.vms {
-            let is_alive = alive.contains(vm);
+            let is_alive = held.contains(vm);
             self.changes += u64::from(is_alive == member.ended_ns.is_some());
             member.ended_ns = if is_alive {
                 None

@@ -49,7 +49,7 @@ impl Fleet {
             *member.name == *name && its_uid == uid
         });
         let (vm, member) = called_so?;
-        let has_ended = || member.ended_ns.is_some() || facts.alive().all(|alive| alive != *vm);
+        let has_ended = || member.ended_ns.is_some() || facts.held().all(|held| held != *vm);
         has_ended().then_some(*vm)
     }
 

@@ -147,9 +147,9 @@ impl Fleet {
     /// Takes up what an agent before this one knew, at the first reading and before
     /// any VM is admitted.
     pub fn recall(&mut self, kept: Vec<(VmKey, Kept)>, facts: &Facts, now_ns: u64) {
-        let alive: FxHashSet<VmKey> = facts.alive().collect();
+        let held: FxHashSet<VmKey> = facts.held().collect();
         let (running, mut ended): (Vec<_>, Vec<_>) =
-            kept.into_iter().partition(|(vm, _)| alive.contains(vm));
+            kept.into_iter().partition(|(vm, _)| held.contains(vm));
         self.recalled = running.into_iter().collect();
         // Two of one name: the newer one took the counters of the other over.
         ended.sort_unstable_by_key(|(vm, _)| std::cmp::Reverse(*vm));

@@ -1,3 +1,4 @@
+mod ends;
 mod law;
 mod levels;
 mod names;
