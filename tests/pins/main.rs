@@ -8,6 +8,7 @@ mod again;
 #[allow(dead_code, reason = "the suite of memory asks for more")]
 mod calls;
 mod exec;
+mod faults;
 mod killed;
 mod loaders;
 mod missed;

@@ -31,6 +31,7 @@ use crate::retired::Retired;
 use crate::sys::map::Batch;
 use crate::throttle::Throttle;
 use crate::{Error, OBJECT, load};
+use health::Lost;
 use hooks::Hook;
 use passes::Tasks;
 
@@ -54,7 +55,7 @@ pub struct TaskPass {
     dropped_maps: u64,
     /// Whom an agent before this one had counted.
     left: FxHashSet<Owner>,
-    /// Whether what retired is known as of one moment.
+    /// Whether a reading of one moment was accounted: see [`TaskPass::accounted`].
     is_settled: bool,
     plan: Plan,
     decoder: Decoder,
@@ -79,6 +80,8 @@ pub struct TaskPass {
     file_pass_errors: u64,
     /// How often programs were left out that are attached no more.
     interrupted_before: u64,
+    /// Losses as last read: a counter that cannot be read now has not fallen.
+    lost: Lost,
 }
 
 impl TaskPass {
@@ -208,6 +211,7 @@ impl TaskPass {
             has_run: Arc::default(),
             file_pass_errors: 0,
             interrupted_before: 0,
+            lost: Lost::default(),
         })
     }
 
@@ -297,15 +301,20 @@ impl TaskPass {
     /// another reading sees more.
     ///
     /// # Errors
-    /// [`Error::Map`]: what is watched is then as before, or part of it.
+    /// [`Error::Map`]: part of it is done then, and the next call does the rest.
     pub fn watch(&mut self, cgroups: &FxHashSet<WatchedCgroup>) -> Result<bool, Error> {
         if *cgroups == self.watched {
             return Ok(false);
         }
-        for gone in self.watched.difference(cgroups) {
+        // Before the map changes, of which a part may where this fails.
+        self.control.epoch = self.control.epoch.wrapping_add(1);
+        let gone: Vec<WatchedCgroup> = self.watched.difference(cgroups).copied().collect();
+        for gone in gone {
             self.maps.delete("watched", gone.cgroup.0.as_bytes())?;
+            self.watched.remove(&gone);
         }
-        for new in cgroups.difference(&self.watched) {
+        let new: Vec<WatchedCgroup> = cgroups.difference(&self.watched).copied().collect();
+        for new in new {
             let watch = abi::Watch {
                 pod: new.pod.0,
                 names: 0,
@@ -313,26 +322,30 @@ impl TaskPass {
             };
             let cgroup = new.cgroup.0.as_bytes();
             self.maps.update("watched", cgroup, watch.as_bytes())?;
+            self.watched.insert(new);
+            self.control.watched = u32::try_from(self.watched.len()).unwrap_or(u32::MAX);
         }
-        self.watched.clone_from(cgroups);
-        self.control.epoch = self.control.epoch.wrapping_add(1);
-        self.control.watched = u32::try_from(cgroups.len()).unwrap_or(u32::MAX);
+        self.control.watched = u32::try_from(self.watched.len()).unwrap_or(u32::MAX);
         Ok(true)
     }
 
-    /// Sets which cgroups can have a limit: what ends in them is told by them,
-    /// and their throttling is followed.
+    /// Sets which cgroups can have a limit: what ends in them is charged to them, and
+    /// their throttling is followed. True if that begins for some, so that another reading
+    /// has their counts: what follows has a difference only to what was known before.
     ///
     /// # Errors
-    /// [`Error::Map`]: what is followed is then as before, or part of it.
-    pub fn set_levels(&mut self, levels: FxHashSet<CgroupId>) -> Result<(), Error> {
-        self.throttle.set_levels(&self.maps, levels)
+    /// [`Error::Map`]: part of it is done then, and the next call does the rest.
+    pub fn set_levels(&mut self, levels: FxHashSet<CgroupId>) -> Result<bool, Error> {
+        let is_followed = self.plan.features.contains(&Feature::Throttle);
+        let sees_more = self.throttle.set_levels(&self.maps, levels)?;
+        Ok(is_followed && sees_more)
     }
 
     /// Drops all that is kept of owners that are gone for good.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// [`Error::Map`]: part of it is dropped then; a call with the same owners drops the
+    /// rest.
     pub fn forget(&mut self, owners: &FxHashSet<Owner>) -> Result<(), Error> {
         if owners.is_empty() {
             return Ok(());
@@ -385,7 +398,7 @@ impl TaskPass {
     }
 
     fn forget_vm(&self, vm: VmKey) -> Result<(), Error> {
-        let known: Option<abi::Vm> = self.maps.get("vms", vm.tgid.as_bytes());
+        let known: Option<abi::Vm> = self.maps.get("vms", vm.tgid.as_bytes())?;
         // The pid may be another VM's by now.
         if known.is_some_and(|known| known.start_ns == vm.start_ns) {
             self.maps.delete("vms", vm.tgid.as_bytes())?;

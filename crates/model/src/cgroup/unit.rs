@@ -22,7 +22,7 @@ const HOSTS_OF_VMS: [&str; 9] = [
 /// other VMs too, and for the names that systemd-run makes up (`run-u7`, `run-r<hex>`,
 /// `run-p<pid>-i<id>`: src/run/run.c).
 pub fn unit_name(path: &str) -> Option<String> {
-    if anchor(path).is_some() {
+    if anchor(path, None).is_some() {
         return None;
     }
     let services = components(path).filter_map(|(_, name)| name.strip_suffix(".service"));

@@ -133,15 +133,19 @@ impl Kept {
 impl Fleet {
     /// What the next agent is to find and would not yet. To be asked after each
     /// [`Fleet::account`], and kept before what that returned as gone is forgotten: a
-    /// VM that took another's counters over has them from there.
-    pub fn unsaved(&mut self) -> Vec<(VmKey, Kept)> {
+    /// VM that took another's counters over has them from there. What was written is
+    /// [`Fleet::saved`].
+    pub fn unsaved(&self) -> Vec<(VmKey, Kept)> {
         let is_new = |member: &Member| member.saved != Some(member.ledger.changes);
-        let new = self.vms.iter_mut().filter(|(_, member)| is_new(member));
-        new.map(|(vm, member)| {
-            member.saved = Some(member.ledger.changes);
-            (*vm, Kept::of(member))
-        })
-        .collect()
+        let new = self.vms.iter().filter(|(_, member)| is_new(member));
+        new.map(|(vm, member)| (*vm, Kept::of(member))).collect()
+    }
+
+    /// The next agent will find this of the VM.
+    pub fn saved(&mut self, vm: VmKey, kept: &Kept) {
+        if let Some(member) = self.vms.get_mut(&vm) {
+            member.saved = Some(kept.ledger.changes);
+        }
     }
 
     /// Takes up what an agent before this one knew, at the first reading and before

@@ -93,8 +93,8 @@ impl TaskPass {
                 // It is counted; the next one may find them.
                 self.find_paused().ok();
             }
-            self.known.extend(met);
             facts = self.pass()?;
+            self.known.extend(met);
         }
         Ok(facts)
     }
@@ -105,7 +105,10 @@ impl TaskPass {
     }
 
     fn pass(&mut self) -> Result<Facts, Error> {
-        let (facts, nameless) = self.whole_pass()?;
+        let (facts, nameless) = self.whole_pass().inspect_err(|_| {
+            // What the programs emit once a session may have been in the part that is lost.
+            self.control.session += 1;
+        })?;
         if nameless == 0 {
             return Ok(facts);
         }
