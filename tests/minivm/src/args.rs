@@ -101,6 +101,7 @@ Commands, one per line on stdin; each is answered by one JSON object on stdout,
   rename thread INDEX NAME             give a helper thread another name
   plug [MODE]                          one more vCPU, or an unplugged one in a new thread
   unplug INDEX                         end a vCPU's thread; its kvm file stays, as in QEMU
+  release                              end all vCPUs and close their files; the process stays
   spawn COUNT MS NAME                  threads that burn MS each and end; reply: the sum
   touch OFFSET LEN                     write each page of a range of guest memory
   madvise ADVICE OFFSET LEN COUNT      COUNT calls on ranges in a row; ADVICE: dontneed,

@@ -73,6 +73,10 @@ fn obey(machine: &mut Machine<'_>, words: &[&str]) -> anyhow::Result<Value> {
         ["plug"] => Ok(json!({ "vcpu": machine.plug(Mode::Halt)? })),
         ["plug", mode] => Ok(json!({ "vcpu": machine.plug(mode.parse()?)? })),
         ["unplug", index] => Ok(json!({ "cpu_ns": machine.unplug(parse_number(index)?)? })),
+        ["release"] => {
+            machine.release()?;
+            Ok(json!({}))
+        }
         ["spawn", count, ms, name] => {
             let count = parse_number(count)?;
             ensure!(
