@@ -2,7 +2,8 @@
 //! after it is as if it had not.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 
 use virtlens::collect::{Collector, Options};
 use virtlens_export::{Agent, Format, Process, Reading, encode};
@@ -67,17 +68,24 @@ fn reading_with_a_failed_call_loses_and_leaks_nothing() {
     let root = Root::new();
     let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
     pod.set_quota(Some(80_000), 100_000);
-    let args = ["--vcpus", "2", "--thread", "io=1", "--name", "steady"];
+    let args = [
+        "--vcpus",
+        "2",
+        "--thread",
+        "io=1",
+        "--name",
+        "walked-steady",
+    ];
     let mut guest = Minivm::start_launch(Minivm::launch().args(args).cgroup(&pod));
     guest.burn_vcpus("all", 20);
     let pid = guest.pid();
     // Threads that inherit nothing of the walk start the VMs.
-    let (ask, asked) = std::sync::mpsc::channel::<()>();
-    let (give, given) = std::sync::mpsc::channel::<Minivm>();
-    std::thread::scope(|scope| {
+    let (ask, asked) = mpsc::channel::<()>();
+    let (give, given) = mpsc::channel::<Minivm>();
+    thread::scope(|scope| {
         scope.spawn(move || {
             for () in asked {
-                let mut passing = Minivm::start(["--vcpus", "1", "--name", "passing"]);
+                let mut passing = Minivm::start(["--vcpus", "1", "--name", "walked-passing"]);
                 passing.spawn(2, 1, "gone");
                 if give.send(passing).is_err() {
                     break;
@@ -85,53 +93,61 @@ fn reading_with_a_failed_call_loses_and_leaks_nothing() {
             }
         });
         Refusal::scope(&[BPF, libc::SYS_read, libc::SYS_openat], move |refusal| {
-            let mut collector = pinned(&root);
-            let mut least_ns = 0;
-            read_well(&mut collector, pid, &mut least_ns, "nothing");
-            let before = entries(&collector.collect());
-            let mut failures = 0;
-            for number in (0..).step_by(stride()) {
+            let start = || {
                 ask.send(()).expect("it starts VMs");
-                let passing = given.recv().expect("it starts VMs");
-                refusal.set(number, 1);
-                let snapshot = collector.collect_judged();
-                let failed = refusal.heal();
-                failures += u64::from(failure(&snapshot).is_some());
-                let after = format!("call {number}");
-                if let Some(found) = find(&snapshot, pid) {
-                    assert!(
-                        all_ns(found) >= least_ns,
-                        "{} of {least_ns} ns with {after}",
-                        all_ns(found)
-                    );
-                }
-                let found = read_well(&mut collector, pid, &mut least_ns, &after);
-                assert_eq!(&*found.vm, "steady", "after {after}");
-                let found = collector.collect();
-                assert_eq!(&*vm(&found, passing.pid()).vm, "passing", "after {after}");
-                drop(passing);
-                // It has ended, and the next one takes its counters over.
-                read_well(&mut collector, pid, &mut least_ns, &after);
-                if failed == 0 {
-                    println!("{number} calls, {failures} readings failed");
-                    break;
-                }
-            }
-            assert!(failures > 4 / stride() as u64, "{failures} readings failed");
-            collector.collect();
-            let snapshot = collector.collect();
-            for (map, entries) in entries(&snapshot) {
-                // This machine's own processes come and go in them.
-                if !["retired", "residency"].contains(&map) {
-                    assert!(
-                        entries <= before[map],
-                        "{map}: {entries} of {}",
-                        before[map]
-                    );
-                }
-            }
+                given.recv().expect("it starts VMs")
+            };
+            walk_reading(refusal, &mut pinned(&root), pid, start);
         });
     });
+}
+
+fn walk_reading(
+    refusal: &Refusal,
+    collector: &mut Collector,
+    pid: u32,
+    start: impl Fn() -> Minivm,
+) {
+    let mut least_ns = 0;
+    read_well(collector, pid, &mut least_ns, "nothing");
+    let before = entries(&collector.collect());
+    let mut failures = 0;
+    for number in (0..).step_by(stride()) {
+        let passing = start();
+        refusal.set(number, 1);
+        let snapshot = collector.collect_judged();
+        let failed = refusal.heal();
+        failures += u64::from(failure(&snapshot).is_some());
+        let after = format!("call {number}");
+        if let Some(found) = find(&snapshot, pid) {
+            let ns = all_ns(found);
+            assert!(ns >= least_ns, "{ns} of {least_ns} ns with {after}");
+        }
+        let found = read_well(collector, pid, &mut least_ns, &after);
+        assert_eq!(&*found.vm, "walked-steady", "after {after}");
+        let found = collector.collect();
+        assert_eq!(
+            &*vm(&found, passing.pid()).vm,
+            "walked-passing",
+            "after {after}"
+        );
+        drop(passing);
+        // It has ended, and the next one takes its counters over.
+        read_well(collector, pid, &mut least_ns, &after);
+        if failed == 0 {
+            println!("{number} calls, {failures} readings failed");
+            break;
+        }
+    }
+    assert!(failures > 0, "no reading failed");
+    collector.collect();
+    for (map, entries) in entries(&collector.collect()) {
+        // This machine's own processes come and go in them.
+        if !["retired", "residency"].contains(&map) {
+            let most = before[map];
+            assert!(entries <= most, "{map}: {entries} of {most}");
+        }
+    }
 }
 
 /// A VM that was started again has its counters from the one before, and only the agent
@@ -142,7 +158,7 @@ fn handover_with_a_failed_call_loses_no_counter() {
         return;
     }
     let root = Root::new();
-    let args = ["--vcpus", "1", "--name", "phoenix"];
+    let args = ["--vcpus", "1", "--name", "walked-phoenix"];
     let mut first = Minivm::start(args);
     first.burn_vcpus("all", 50);
     let mut collector = pinned(&root);
@@ -162,7 +178,7 @@ fn handover_with_a_failed_call_loses_no_counter() {
             let failed = refusal.heal();
             let after = format!("call {number}, which made {:?}", failure(&snapshot));
             let found = read_well(next, pid, &mut least_ns, &after);
-            assert_eq!(&*found.vm, "phoenix", "after {after}");
+            assert_eq!(&*found.vm, "walked-phoenix", "after {after}");
             if failed == 0 {
                 println!("{number} calls");
                 break;
@@ -178,7 +194,7 @@ fn readings_that_keep_failing_end_the_series_until_one_works() {
         return;
     }
     let root = Root::new();
-    let mut guest = Minivm::start(["--vcpus", "1", "--name", "shown"]);
+    let mut guest = Minivm::start(["--vcpus", "1", "--name", "walked-shown"]);
     guest.burn_vcpus("all", 20);
     let pid = guest.pid();
     let encoded = |snapshot: &Arc<Snapshot>| {
@@ -237,7 +253,7 @@ fn load_with_a_failed_call_leaves_the_next_agent_whole() {
         return;
     }
     let root = Root::new();
-    let mut guest = Minivm::start(["--vcpus", "1", "--name", "loaded"]);
+    let mut guest = Minivm::start(["--vcpus", "1", "--name", "walked-loaded"]);
     guest.burn_vcpus("all", 20);
     let pid = guest.pid();
     let mut least_ns = 0;
@@ -256,7 +272,7 @@ fn load_with_a_failed_call_leaves_the_next_agent_whole() {
             if let Ok(mut collector) = opened {
                 let snapshot = collector.collect();
                 // From /proc there is less of it, but nothing else.
-                assert_eq!(&*vm(&snapshot, pid).vm, "loaded", "after {after}");
+                assert_eq!(&*vm(&snapshot, pid).vm, "walked-loaded", "after {after}");
             }
             read_well(&mut pinned(&root), pid, &mut least_ns, &after);
             if failed == 0 {
