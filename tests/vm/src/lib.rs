@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod flood;
 pub mod plan;
 pub mod report;
 pub mod scenario;

@@ -18,6 +18,9 @@ pub struct Plan {
     pub teller: Option<Guest>,
     /// The suites to run, in this order, after the rig's own self-tests.
     pub suites: Vec<Suite>,
+    /// For how long to put load on the guests without any agent, s: a control, in a
+    /// boot that has no suites.
+    pub control_s: Option<u64>,
     /// Where the suites find programs: `PATH` of who started the machine.
     pub path: String,
     /// Who loads the BPF programs: `VIRTLENS_LOADER` of who started the machine.
@@ -31,6 +34,8 @@ pub struct Plan {
 pub enum Pods {
     /// Made of these files, and tested before any suite runs.
     Start(Stage),
+    /// None, but a suite starts guests of its own from these files.
+    Files(Stage),
     /// The kernel cannot host a nested KVM guest: reported as a skip.
     Impossible,
     /// Nobody asked for them, nor for the rig's self-tests.
@@ -68,6 +73,8 @@ pub struct Suite {
     pub name: String,
     /// The program, by its path on the host.
     pub program: PathBuf,
+    /// Directories of programs of its own, before those of [`Plan::path`].
+    pub paths: Vec<PathBuf>,
     /// The directory it runs in; cargo's tests run in their package's.
     pub directory: PathBuf,
     /// Its arguments.

@@ -21,6 +21,9 @@ use std::time::Duration;
 /// The word that starts every line of the report.
 pub const MARK: &str = "VMTEST";
 
+/// The suite of a boot without any agent, in which a machine that broke is looked at.
+pub const CONTROL: &str = "control";
+
 /// How often a machine says that it is [alive](Line::Alive).
 pub const HEARTBEAT: Duration = Duration::from_secs(5);
 

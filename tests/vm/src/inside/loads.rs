@@ -7,16 +7,15 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::net::UdpSocket;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{JoinHandle, sleep, spawn};
+use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 
+use virtlens_vmtest::flood::Flood;
 use virtlens_vmtest::scenario::{MAX_LOAD, SILENT_GUEST};
 
 use crate::pod::TAP;
@@ -81,7 +80,7 @@ impl Loads {
         match (verb, self.running.contains_key(load)) {
             ("start", false) => {
                 if load == FLOOD {
-                    self.flood = Some(Flood::start()?);
+                    self.flood = Some(Flood::start(TAP.1, TAP.2)?);
                 } else {
                     self.ask_guest(order)?;
                 }
@@ -163,43 +162,4 @@ fn answer(stream: &UnixStream, loads: &Mutex<Loads>) -> anyhow::Result<()> {
         Err(error) => writeln!(stream, "error {error:#}")?,
     }
     Ok(())
-}
-
-/// UDP packets to the guest, which the vhost worker must copy to it.
-struct Flood {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Flood {
-    fn start() -> anyhow::Result<Self> {
-        let socket = UdpSocket::bind((TAP.1, 0))?;
-        // Port 9 discards; the guest's kernel does, nobody listens there.
-        socket.connect((TAP.2, 9))?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = spawn(move || {
-            let packet = [0; 1200];
-            while !stopped.load(Ordering::Relaxed) {
-                // At most 16 packets a millisecond, so that the sender leaves
-                // the emulated CPUs to those who are to be measured. Refused
-                // and dropped packets are as good as others.
-                for _ in 0..16 {
-                    let _ = socket.send(&packet);
-                }
-                sleep(Duration::from_millis(1));
-            }
-        });
-        Ok(Self {
-            stop,
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for Flood {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
 }

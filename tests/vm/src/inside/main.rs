@@ -8,6 +8,7 @@
 
 mod cgroup;
 mod checks;
+mod control;
 mod heartbeat;
 mod loads;
 mod pod;
@@ -24,7 +25,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 
 use virtlens_vmtest::plan::{PLAN_PATH, Plan, Pods, Stage};
-use virtlens_vmtest::report::{Line, Outcome};
+use virtlens_vmtest::report::{CONTROL, Line, Outcome};
 use virtlens_vmtest::scenario::{DEAD_POD, SCENARIO_PATH, Scenario};
 
 use crate::checks::{Checks, check};
@@ -66,6 +67,13 @@ fn run(plan: &Plan) -> anyhow::Result<()> {
                 staged.report_dead(&suite.name);
             }
         }
+        if let Some(seconds) = plan.control_s {
+            let length = Duration::from_secs(seconds);
+            control::run(plan, staged.as_ref().map(|staged| &staged.loads), length);
+            if let Some(staged) = &mut staged {
+                staged.report_dead(CONTROL);
+            }
+        }
     }
     println!("{}", Line::End);
     if let Some(staged) = staged {
@@ -82,7 +90,7 @@ fn stage(plan: &Plan) -> Option<Staged> {
             report_no_pods();
             return None;
         }
-        Pods::Unwanted => return None,
+        Pods::Files(_) | Pods::Unwanted => return None,
     };
     match Staged::start(plan, stage) {
         Ok(staged) => {

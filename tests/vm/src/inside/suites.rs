@@ -1,6 +1,7 @@
 //! Runs the planned test programs and turns what they print into a report.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -50,6 +51,13 @@ fn outcomes(output: &str, end: Result<(), String>) -> BTreeMap<String, Outcome> 
     outcomes
 }
 
+/// The suite's own programs come first.
+fn search_path(suite: &Suite, plan: &Plan) -> anyhow::Result<OsString> {
+    let usual = std::env::split_paths(&plan.path);
+    let all = suite.paths.iter().cloned().chain(usual);
+    std::env::join_paths(all).context("a directory of programs has a colon in its name")
+}
+
 /// Runs the program to its end or its deadline: what it printed, and how it
 /// ended.
 fn execute(suite: &Suite, plan: &Plan) -> anyhow::Result<(String, Result<(), String>)> {
@@ -58,7 +66,7 @@ fn execute(suite: &Suite, plan: &Plan) -> anyhow::Result<(String, Result<(), Str
         .arg(&suite.program)
         .args(&suite.args)
         .env("VIRTLENS_VM", &plan.kernel)
-        .env("PATH", &plan.path)
+        .env("PATH", search_path(suite, plan)?)
         .env("RUST_BACKTRACE", "1")
         // Of a panic, and not once more of each error in its message.
         .env("RUST_LIB_BACKTRACE", "0")
@@ -140,6 +148,7 @@ mod tests {
             name: "x".into(),
             program: "/bin/sleep".into(),
             args: vec!["600".into()],
+            paths: Vec::new(),
             directory: "/".into(),
             deadline_s: 0,
         };
@@ -148,6 +157,7 @@ mod tests {
             pods: Pods::Unwanted,
             teller: None,
             suites: Vec::new(),
+            control_s: None,
             path: "/bin".into(),
             loader: None,
             shell: false,

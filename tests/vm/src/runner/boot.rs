@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use virtlens_vmtest::report::{HEARTBEAT, Line, MARK, Outcome, parse_line};
+use virtlens_vmtest::report::{HEARTBEAT, Line, Outcome, parse_line};
 
 use crate::hardware::Hardware;
+use crate::oops::is_fatal;
 
 /// The program that emulates the machine, and where its own files are.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ pub(crate) struct Emulator {
 }
 
 /// One machine to boot.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Machine<'a> {
     pub(crate) name: &'a str,
     pub(crate) emulator: &'a Emulator,
@@ -53,10 +54,9 @@ pub(crate) struct Ran {
     /// Why the machine was killed or died, if it did not end by itself.
     pub(crate) death: Option<String>,
     pub(crate) took: Duration,
+    /// Of that, the time since the rig's own tests ended: that of the suites.
+    pub(crate) suites_took: Duration,
 }
-
-/// Substrings of the console that mean the kernel is lost.
-const FATAL: [&str; 3] = ["Kernel panic", "Oops:", "BUG: "];
 
 /// Why the machine is of no use, if the line says that a self-test failed.
 fn failure_of_rig(line: &Line) -> Option<String> {
@@ -89,8 +89,14 @@ impl Machine<'_> {
         let stdout = child.stdout.take().expect("stdout is piped");
         let console = follow(stdout);
         let mut lines = Vec::new();
+        let mut tested = None;
         let pulse = Pulse::of(child.id());
-        let result = self.watch(&console, pulse, began, &mut log, &mut lines);
+        let result = self.watch(&console, pulse, began, &mut log, |line| {
+            if line == Line::Done("rig".to_owned()) {
+                tested = Some(Instant::now());
+            }
+            lines.push(line);
+        });
         // Ends the process in every case; it may already be gone.
         let _ = child.kill();
         child.wait()?;
@@ -99,6 +105,7 @@ impl Machine<'_> {
             lines,
             death,
             took: began.elapsed(),
+            suites_took: tested.map_or(Duration::ZERO, |tested| tested.elapsed()),
         })
     }
 
@@ -115,11 +122,12 @@ impl Machine<'_> {
         mut pulse: Pulse,
         began: Instant,
         log: &mut File,
-        lines: &mut Vec<Line>,
+        mut report: impl FnMut(Line),
     ) -> anyhow::Result<Option<String>> {
         let mut fatal: Option<(String, Instant)> = None;
         let mut end = began + self.rig_deadline;
         let mut beaten: Option<Instant> = None;
+        let mut is_complete = false;
         loop {
             let limit = match &fatal {
                 // The rest of the oops is worth having in the log.
@@ -140,9 +148,9 @@ impl Machine<'_> {
                     continue;
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    let early = !lines.contains(&Line::End);
                     let why = || "QEMU ended before the report was complete".to_owned();
-                    return Ok(fatal.map(|(text, _)| text).or_else(|| early.then(why)));
+                    let early = (!is_complete).then(why);
+                    return Ok(fatal.map(|(text, _)| text).or(early));
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let why = || format!("not done after {} s", began.elapsed().as_secs());
@@ -161,12 +169,14 @@ impl Machine<'_> {
                 if line == Line::Done("rig".to_owned()) {
                     end = Instant::now() + self.suites_deadline + GRACE;
                 }
-                lines.push(line);
+                is_complete |= line == Line::End;
+                let failure = failure_of_rig(&line);
+                report(line);
                 // A guest that hangs would make all that follows wait for it.
-                if let Some(why) = lines.last().and_then(failure_of_rig) {
-                    return Ok(Some(why));
+                if failure.is_some() {
+                    return Ok(failure);
                 }
-            } else if !text.contains(MARK) && FATAL.iter().any(|word| text.contains(word)) {
+            } else if is_fatal(&text) {
                 fatal.get_or_insert((text, Instant::now()));
             }
         }

@@ -46,6 +46,9 @@ pub(crate) struct Entry {
     /// The machine to boot it on; absent is [`Hardware::default`].
     #[serde(default)]
     pub(crate) machine: Option<String>,
+    /// Modules that it loads beside those of every machine.
+    #[serde(default)]
+    pub(crate) modules: Vec<String>,
     /// Whether KVM works in it, so that the pods can be started.
     pub(crate) nested_kvm: bool,
     /// The suites of tests to run, by name. [`RIG`] stands for the pods and
@@ -73,6 +76,12 @@ pub(crate) struct SuiteEntry {
     #[serde(default)]
     pub(crate) args: Vec<String>,
     pub(crate) deadline_s: u64,
+    /// A group of `packages.debian`, which is unpacked for it into the cache.
+    #[serde(default)]
+    pub(crate) packages: Option<String>,
+    /// It starts guests of its own from the files that pods are made of.
+    #[serde(default)]
+    pub(crate) own_guests: bool,
     /// It runs only where it is asked for by its name.
     #[serde(default)]
     pub(crate) by_name: bool,

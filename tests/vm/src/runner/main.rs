@@ -9,10 +9,13 @@
 
 mod apt;
 mod boot;
+mod boots;
 mod hardware;
 mod initramfs;
 mod kernel;
+mod oops;
 mod provision;
+mod record;
 mod verdict;
 
 use std::path::{Path, PathBuf};
@@ -25,9 +28,10 @@ use clap::Parser;
 use virtlens_vmtest::plan::Suite;
 
 use crate::boot::Machine;
+use crate::boots::{Booted, Boots};
 use crate::kernel::{Catalogue, Entry, RIG, SuiteEntry};
-use crate::provision::{Wants, Workshop};
-use crate::verdict::{Break, Verdict};
+use crate::provision::{Wants, Work, Workshop};
+use crate::record::Record;
 
 /// Boots Debian kernels in QEMU and runs the suites in them.
 #[derive(Debug, Parser)]
@@ -74,9 +78,6 @@ struct Cli {
 /// Boot, pods and self-tests of the rig; suites bring their own deadlines.
 const RIG_DEADLINE: Duration = Duration::from_secs(150);
 
-/// How often a machine that breaks is booted.
-const BOOTS: usize = 3;
-
 /// Once the kernels have taken so long, a machine that breaks is not booted
 /// again: the whole must end within what a CI run may take.
 const PATIENCE: Duration = Duration::from_mins(13);
@@ -110,7 +111,7 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
     let patience = Instant::now() + PATIENCE;
     let mut rows = Vec::new();
     for entry in entries {
-        let wants = wants(cli, entry);
+        let wants = wants(cli, &catalogue, entry);
         let provision = workshop.provide(&catalogue, entry, wants)?;
         if cli.fetch_only {
             continue;
@@ -119,7 +120,12 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
             .iter()
             .filter(|suite| entry.suites.contains(&suite.name));
         let suites: Vec<Suite> = listed.chain(&exec).cloned().collect();
-        let job = workshop.assemble(entry, &provision, &suites, cli.shell)?;
+        let work = if cli.shell {
+            Work::Shell
+        } else {
+            Work::Suites(&suites)
+        };
+        let job = workshop.assemble(entry, &provision, &work)?;
         let suites_s: u64 = suites.iter().map(|suite| suite.deadline_s).sum();
         let machine = Machine {
             name: &entry.name,
@@ -140,7 +146,16 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
             .into_iter()
             .chain(suites.iter().map(|suite| suite.name.as_str()))
             .collect();
-        let booted = boot(&machine, entry, &names, patience)?;
+        let boots = Boots {
+            machine,
+            entry,
+            suites: &names,
+            patience,
+        };
+        let booted = boots.run(|length| {
+            let job = workshop.assemble(entry, &provision, &Work::Control(length))?;
+            Ok((job.initrd, job.log))
+        })?;
         rows.push(Row {
             entry,
             release: provision.kernel.release,
@@ -152,11 +167,14 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
     Ok(rows.is_empty() || all_sound(&rows))
 }
 
-fn wants(cli: &Cli, entry: &Entry) -> Wants {
+fn wants(cli: &Cli, catalogue: &Catalogue, entry: &Entry) -> Wants {
+    let mut suites = catalogue.suites.iter();
+    let has_guests = |suite: &SuiteEntry| suite.own_guests && entry.suites.contains(&suite.name);
     Wants {
         newest: cli.newest,
         guests: !cli.bare,
         pods: !cli.bare && entry.suites.contains(RIG),
+        files: !cli.bare && suites.any(has_guests),
     }
 }
 
@@ -168,51 +186,6 @@ fn all_sound(rows: &[Row<'_>]) -> bool {
     }
     let sound = |row: &Row<'_>| row.booted.verdict.failures.is_empty();
     held && rows.iter().all(sound)
-}
-
-/// Boots until the machine holds, at most [`BOOTS`] times and not again once
-/// `patience` is over: under software emulation a host of nested guests crashes
-/// or stops now and then, with and without the suites (a fault on the way out
-/// of the guest, a lost interrupt). What a suite found in a machine that held
-/// is final. The console of a boot that broke is kept beside the last one's.
-fn boot(
-    machine: &Machine<'_>,
-    entry: &Entry,
-    suites: &[&str],
-    patience: Instant,
-) -> anyhow::Result<Booted> {
-    let mut breaks = Vec::new();
-    loop {
-        let ran = machine.run()?;
-        let mut verdict = verdict::judge(entry, suites, &ran.lines);
-        let broken = Break::of(&ran, &verdict);
-        let boots = breaks.len() + 1;
-        if let Some(broken) = broken {
-            let again = boots < BOOTS && Instant::now() < patience;
-            let next = if again { "; it is booted again" } else { "" };
-            println!("{}: {broken}{next}", entry.name);
-            breaks.push(broken);
-            if again {
-                let kept = machine.log.with_extension(format!("{boots}.log"));
-                std::fs::rename(machine.log, kept)?;
-                continue;
-            }
-            verdict = verdict::never_held(&breaks, BOOTS);
-        }
-        return Ok(Booted {
-            verdict,
-            took: ran.took,
-            boots,
-        });
-    }
-}
-
-/// What became of one kernel.
-struct Booted {
-    verdict: Verdict,
-    /// The last boot alone.
-    took: Duration,
-    boots: usize,
 }
 
 /// `VIRTLENS_CACHE`, or the usual place of a user's caches.
@@ -282,6 +255,7 @@ fn exec(cli: &Cli) -> anyhow::Result<Option<Suite>> {
     Ok(Some(Suite {
         name: name.to_owned(),
         program: std::fs::canonicalize(program).with_context(|| program.to_owned())?,
+        paths: Vec::new(),
         directory: PathBuf::from("/"),
         args: args.to_vec(),
         // It is named by hand, and may measure for long.
@@ -334,5 +308,11 @@ fn print_table(rows: &[Row<'_>]) {
         for failure in &verdict.failures {
             println!("  {failure}");
         }
+        if row.booted.record.broke() {
+            println!("{} broke: {}", row.entry.name, row.booted.record);
+        }
     }
+    let records = rows.iter().map(|row| row.booted.record);
+    let all = records.fold(Record::default(), Record::plus);
+    println!("emulated machines that broke: {all}");
 }

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 
@@ -62,6 +63,8 @@ pub(crate) struct Provision {
     guest: Option<Kernel>,
     /// What pods want beside it; `None` where none are wanted.
     virtiofsd: Option<PathBuf>,
+    /// Pods are started, and not only what they are made of is brought.
+    pods: bool,
 }
 
 /// Which of its parts a boot wants.
@@ -73,6 +76,19 @@ pub(crate) struct Wants {
     pub(crate) guests: bool,
     /// Pods, which are such guests.
     pub(crate) pods: bool,
+    /// The files of pods, for a suite that starts guests of its own.
+    pub(crate) files: bool,
+}
+
+/// What a boot is for.
+#[derive(Debug)]
+pub(crate) enum Work<'a> {
+    /// To run these.
+    Suites(&'a [Suite]),
+    /// For somebody at the terminal.
+    Shell,
+    /// To put load on the guests for so long, without any agent.
+    Control(Duration),
 }
 
 /// The files of one boot.
@@ -124,7 +140,10 @@ impl Workshop {
             kernel: entry.kernel(&self.cache, wants.newest)?,
             busybox: busybox.join("bin/busybox"),
             guest: wants.guests.then(guest_kernel).transpose()?,
-            virtiofsd: wants.pods.then(|| self.virtiofsd()).transpose()?,
+            virtiofsd: (wants.pods || wants.files)
+                .then(|| self.virtiofsd())
+                .transpose()?,
+            pods: wants.pods,
             emulator: self.emulator(catalogue.emulator_suite.as_deref())?,
         })
     }
@@ -180,21 +199,31 @@ impl Workshop {
         &self,
         entry: &Entry,
         provision: &Provision,
-        suites: &[Suite],
-        shell: bool,
+        work: &Work<'_>,
     ) -> anyhow::Result<Job> {
         let dir = self.out.join(&entry.name);
         fs::create_dir_all(&dir)?;
+        let (suites, control_s, log): (&[Suite], _, _) = match work {
+            Work::Suites(suites) => (suites, None, "console"),
+            Work::Shell => (&[], None, "console"),
+            Work::Control(length) => (&[], Some(length.as_secs()), "control"),
+        };
         // Consoles of an earlier run.
         for boot in 1.. {
-            if fs::remove_file(dir.join(format!("console.{boot}.log"))).is_err() {
+            if fs::remove_file(dir.join(format!("{log}.{boot}.log"))).is_err() {
                 break;
             }
         }
         let busybox = &provision.busybox;
         let pods = match (&provision.guest, &provision.virtiofsd) {
             (Some(guest), Some(virtiofsd)) if entry.nested_kvm => {
-                Pods::Start(stage(guest, virtiofsd, busybox, &dir)?)
+                let stage = stage(guest, virtiofsd, busybox, &dir)?;
+                let kind = if provision.pods {
+                    Pods::Start
+                } else {
+                    Pods::Files
+                };
+                kind(stage)
             }
             (_, Some(_)) => Pods::Impossible,
             (_, None) => Pods::Unwanted,
@@ -205,20 +234,23 @@ impl Workshop {
             pods,
             teller: provision.guest.as_ref().map(teller).transpose()?,
             suites: suites.to_vec(),
+            control_s,
             path: std::env::var("PATH").context("PATH is no text")?,
             loader: std::env::var("VIRTLENS_LOADER").ok(),
-            shell,
+            shell: matches!(work, Work::Shell),
         };
-        let initrd = dir.join("initrd");
+        let initrd = dir.join(format!("{log}-initrd"));
         let mut cpio = initramfs::base(busybox, INIT)?;
-        initramfs::add_modules(&mut cpio, &provision.kernel, &HOST_MODULES)?;
+        let own = entry.modules.iter().map(String::as_str);
+        let modules: Vec<&str> = HOST_MODULES.into_iter().chain(own).collect();
+        initramfs::add_modules(&mut cpio, &provision.kernel, &modules)?;
         cpio.file("plan.json", &serde_json::to_vec_pretty(&plan)?);
         cpio.file("inside", self.inside.as_os_str().as_encoded_bytes());
         cpio.file("keep", self.hidden().join("\n").as_bytes());
         fs::write(&initrd, cpio.finish())?;
         Ok(Job {
             initrd,
-            log: dir.join("console.log"),
+            log: dir.join(format!("{log}.log")),
         })
     }
 }
@@ -307,8 +339,20 @@ pub(crate) fn build_suite(entry: &SuiteEntry) -> anyhow::Result<Suite> {
     Ok(Suite {
         name: entry.name.clone(),
         program,
+        paths: unpacked(entry.packages.as_deref())?,
         directory,
         args: args.into_iter().chain(entry.args.clone()).collect(),
         deadline_s: entry.deadline_s,
     })
+}
+
+/// Where the programs of a group of `packages.debian` lie, once it is in the cache.
+fn unpacked(group: Option<&str>) -> anyhow::Result<Vec<PathBuf>> {
+    let Some(group) = group else {
+        return Ok(Vec::new());
+    };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/unpack-packages");
+    let paths = output(Command::new(script).arg(group))
+        .with_context(|| format!("cannot unpack the packages of [{group}]"))?;
+    Ok(std::env::split_paths(paths.trim()).collect())
 }

@@ -27,7 +27,7 @@ pub(crate) struct Verdict {
 pub(crate) struct Break {
     why: String,
     /// It broke before any suite, and with it the agent, ran in it.
-    alone: bool,
+    pub(crate) alone: bool,
 }
 
 impl Break {
@@ -43,10 +43,9 @@ impl Break {
             .death
             .as_ref()
             .or_else(|| verdict.failures.iter().find(of_rig))?;
-        let tested = |line: &Line| *line == Line::Done("rig".to_owned());
         Some(Self {
             why: why.clone(),
-            alone: why.starts_with("rig::") || !ran.lines.iter().any(tested),
+            alone: why.starts_with("rig::") || !has_passed_rig(ran),
         })
     }
 }
@@ -62,23 +61,8 @@ impl fmt::Display for Break {
     }
 }
 
-/// Judges a machine that broke in every boot. Where it did so without a suite
-/// too, or there was no time for all `boots`, it is no witness against what ran
-/// in it.
-pub(crate) fn never_held(breaks: &[Break], boots: usize) -> Verdict {
-    let mut verdict = Verdict::default();
-    let alone = breaks.iter().find(|one| one.alone);
-    let hasty = breaks.first().filter(|_| breaks.len() < boots);
-    if let Some(one) = alone.or(hasty) {
-        verdict.skipped = 1;
-        let times = breaks.len();
-        verdict.not_run = Some(format!("in {times} of {times} boots, once so: {one}"));
-    } else {
-        verdict
-            .failures
-            .extend(breaks.iter().map(ToString::to_string));
-    }
-    verdict
+pub(crate) fn has_passed_rig(ran: &Ran) -> bool {
+    ran.lines.contains(&Line::Done("rig".to_owned()))
 }
 
 /// Judges the report of a boot in which `suites` were to run.
@@ -139,12 +123,12 @@ fn judge_features(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::time::Duration;
 
     use super::*;
 
-    fn entry() -> Entry {
+    pub(crate) fn entry() -> Entry {
         toml::from_str(
             "name = 'k'\nsuite = 's'\nseries = '6.1'\nnested_kvm = true\n\
              suites = ['rig']\n[features]\nrig = ['btf']\n[skips]\n'a::old' = 'the reason'\n",
@@ -159,7 +143,7 @@ mod tests {
         }
     }
 
-    fn complete(tests: &[Line]) -> Vec<Line> {
+    pub(crate) fn complete(tests: &[Line]) -> Vec<Line> {
         let mut lines = tests.to_vec();
         lines.extend([
             Line::Feature("btf".into()),
@@ -199,17 +183,18 @@ mod tests {
         assert_eq!(failures(&complete(&[test("a::old", Outcome::Ok)])).len(), 1);
     }
 
+    pub(crate) fn ran(lines: Vec<Line>, death: Option<&str>) -> Ran {
+        Ran {
+            lines,
+            death: death.map(str::to_owned),
+            took: Duration::ZERO,
+            suites_took: Duration::ZERO,
+        }
+    }
+
     fn broke(lines: Vec<Line>, death: Option<&str>) -> Option<Break> {
         let verdict = judge(&entry(), &["rig"], &lines);
-        let death = death.map(str::to_owned);
-        Break::of(
-            &Ran {
-                lines,
-                death,
-                took: Duration::ZERO,
-            },
-            &verdict,
-        )
+        Break::of(&ran(lines, death), &verdict)
     }
 
     fn failed(name: &str, why: &str) -> Line {
@@ -232,19 +217,6 @@ mod tests {
         let alone = |lines| broke(lines, Some("Kernel panic")).map(|one| one.alone);
         assert_eq!(alone(Vec::new()), Some(true));
         assert_eq!(alone(vec![Line::Done("rig".into())]), Some(false));
-    }
-
-    #[test]
-    fn a_machine_that_breaks_only_under_the_suites_is_a_failure() {
-        let alone = || broke(Vec::new(), Some("Oops")).expect("it died");
-        let beside = || broke(complete(&[]), Some("Oops")).expect("it died");
-        let verdict = never_held(&[beside(), alone(), beside()], 3);
-        assert_eq!((verdict.skipped, verdict.failures.len()), (1, 0));
-        assert!(verdict.not_run.is_some_and(|why| why.contains("Oops")));
-        let verdict = never_held(&[beside(), beside(), beside()], 3);
-        assert_eq!((verdict.skipped, verdict.failures.len()), (0, 3));
-        let verdict = never_held(&[beside()], 3);
-        assert_eq!((verdict.skipped, verdict.failures.len()), (1, 0));
     }
 
     #[test]

@@ -1,0 +1,145 @@
+//! Boots a machine until it holds, and, where it broke beside the agent, as often
+//! again without it.
+//!
+//! ```text
+//! boot ── holds ──────────────────────────────────────────► verdict
+//!   └─ breaks ─► boot again, three times at most ─┐            ▲
+//!                                                 ▼            │
+//!                    under a suite? ─► boots with the same load and no agent
+//! ```
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use virtlens_vmtest::report::CONTROL;
+
+use crate::boot::{Machine, Ran};
+use crate::kernel::{Entry, RIG};
+use crate::oops;
+use crate::record::{Record, weigh};
+use crate::verdict::{Break, Verdict, judge};
+
+/// How often a machine that breaks is booted.
+const BOOTS: usize = 3;
+
+/// A control takes as long as the suites did, up to this: what the suites of one
+/// machine take.
+const CONTROL_LENGTH: Duration = Duration::from_mins(5);
+
+/// A load may take so long to stop, and a guest to boot.
+const CONTROL_SLACK: Duration = Duration::from_secs(90);
+
+/// No further control begins after this.
+const CONTROL_PATIENCE: Duration = Duration::from_mins(10);
+
+/// What became of one kernel.
+pub(crate) struct Booted {
+    pub(crate) verdict: Verdict,
+    /// The last boot with the suites alone.
+    pub(crate) took: Duration,
+    /// How often it was booted for the suites.
+    pub(crate) boots: usize,
+    pub(crate) record: Record,
+}
+
+/// One kernel, ready to be booted.
+pub(crate) struct Boots<'a> {
+    pub(crate) machine: Machine<'a>,
+    pub(crate) entry: &'a Entry,
+    /// The suites that are to report.
+    pub(crate) suites: &'a [&'a str],
+    /// Once it is over, a machine that broke is not booted again.
+    pub(crate) patience: Instant,
+}
+
+impl Boots<'_> {
+    /// Boots until the machine holds, at most [`BOOTS`] times: under software emulation a
+    /// host of nested guests crashes or stops now and then, with and without the suites
+    /// (a fault on the way out of the guest, a lost interrupt). What a suite found in a
+    /// machine that held is final. `control` makes the initramfs and names the log of a
+    /// boot without any agent; it is asked for only if a machine broke beside one.
+    pub(crate) fn run(
+        &self,
+        control: impl FnOnce(Duration) -> anyhow::Result<(PathBuf, PathBuf)>,
+    ) -> anyhow::Result<Booted> {
+        let mut breaks = Vec::new();
+        let mut record = Record::default();
+        let mut beside = Duration::ZERO;
+        loop {
+            let ran = self.machine.run()?;
+            let verdict = judge(self.entry, self.suites, &ran.lines);
+            let broken = Break::of(&ran, &verdict);
+            record.add(&ran, broken.as_ref());
+            beside = beside.max(ran.suites_took);
+            let boots = breaks.len() + 1;
+            let held = broken.is_none().then_some(verdict);
+            if let Some(broken) = broken {
+                let again = boots < BOOTS && Instant::now() < self.patience;
+                self.report(&broken, again)?;
+                breaks.push(broken);
+                if again {
+                    keep_log(&self.machine, boots)?;
+                    continue;
+                }
+            }
+            if record.broke_beside() {
+                let length = beside.min(CONTROL_LENGTH);
+                let (initrd, log) = control(length)?;
+                let machine = Machine {
+                    initrd: &initrd,
+                    log: &log,
+                    suites_deadline: length + CONTROL_SLACK,
+                    ..self.machine
+                };
+                self.control(&machine, &mut record)?;
+            }
+            return Ok(Booted {
+                verdict: weigh(held, &breaks, &record),
+                took: ran.took,
+                boots,
+                record,
+            });
+        }
+    }
+
+    fn report(&self, broken: &Break, again: bool) -> anyhow::Result<()> {
+        let next = if again { "; it is booted again" } else { "" };
+        println!("{}: {broken}{next}", self.entry.name);
+        oops::keep(self.machine.log)?;
+        Ok(())
+    }
+
+    /// Boots without the agent as often as with it, unless it breaks as often before.
+    fn control(&self, machine: &Machine<'_>, record: &mut Record) -> anyhow::Result<()> {
+        let patience = Instant::now() + CONTROL_PATIENCE;
+        let mut boots = 0;
+        while record.needs_control() && Instant::now() < patience {
+            boots += 1;
+            println!("{}: control {boots}, without the agent", self.entry.name);
+            if boots > 1 {
+                keep_log(machine, boots - 1)?;
+            }
+            let ran = machine.run()?;
+            let broken = self.break_of_control(&ran);
+            record.add_control(broken.as_ref());
+            if let Some(broken) = broken {
+                println!("{}: control {boots}: {broken}", self.entry.name);
+                oops::keep(machine.log)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn break_of_control(&self, ran: &Ran) -> Option<Break> {
+        let rig = self.suites.iter().copied().filter(|suite| *suite == RIG);
+        let suites: Vec<&str> = rig.chain([CONTROL]).collect();
+        Break::of(ran, &judge(self.entry, &suites, &ran.lines))
+    }
+}
+
+/// Keeps the console of a boot beside that of the next.
+fn keep_log(machine: &Machine<'_>, boot: usize) -> anyhow::Result<()> {
+    let kept = machine.log.with_extension(format!("{boot}.log"));
+    Ok(fs::rename(machine.log, kept)?)
+}

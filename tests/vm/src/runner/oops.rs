@@ -1,0 +1,74 @@
+//! What a kernel says when it is lost, out of the console of a machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::Context;
+
+use virtlens_vmtest::report::MARK;
+
+/// Substrings of the console that mean the kernel is lost.
+const FATAL: [&str; 3] = ["Kernel panic", "Oops:", "BUG: "];
+
+/// What comes before it may say what went on.
+const LINES_BEFORE: usize = 5;
+
+/// A panic in an oops with all registers and the stack is 120 lines.
+const LINES_BEHIND: usize = 200;
+
+/// As much of it as is shown at once.
+const LINES_SHOWN: usize = 40;
+
+/// Whether the kernel is lost that says this.
+pub(crate) fn is_fatal(line: &str) -> bool {
+    !line.contains(MARK) && FATAL.iter().any(|word| line.contains(word))
+}
+
+/// Shows the oops in a machine's log, if there is one, and keeps it beside the log
+/// under a name of its own: the next run makes the log anew.
+pub(crate) fn keep(log: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let text = fs::read(log).with_context(|| log.display().to_string())?;
+    let Some(oops) = extract(&String::from_utf8_lossy(&text)) else {
+        return Ok(None);
+    };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+    let kept = log.with_file_name(format!("oops-{}.log", now.as_secs()));
+    fs::write(&kept, &oops)?;
+    for line in oops.lines().take(LINES_SHOWN) {
+        println!("  {line}");
+    }
+    println!("  the whole is kept in {}", kept.display());
+    Ok(Some(kept))
+}
+
+/// The lines about the first line that is fatal.
+fn extract(console: &str) -> Option<String> {
+    let lines: Vec<&str> = console.lines().collect();
+    let at = lines.iter().position(|line| is_fatal(line))?;
+    let (from, to) = (at.saturating_sub(LINES_BEFORE), at + LINES_BEHIND);
+    let about = lines.get(from..to.min(lines.len()))?;
+    Some(about.iter().map(|line| format!("{line}\n")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn console_without_oops_has_none() {
+        let console = "1.0 VMTEST FAIL a::b said BUG: in a test\n2.0 all is well\n";
+        assert_eq!(extract(console), None);
+    }
+
+    #[test]
+    fn oops_is_extracted_with_what_came_before_and_behind() {
+        let before: String = (0..9).map(|line| format!("line {line}\n")).collect();
+        let panic = "Kernel panic - not syncing: corrupted stack end detected inside scheduler\n";
+        let console = format!("{before}{panic}CPU: 1\nCall Trace:\n");
+        let oops = extract(&console).expect("it panicked");
+        assert!(oops.starts_with("line 4\n"), "{oops}");
+        assert!(oops.ends_with("CPU: 1\nCall Trace:\n"), "{oops}");
+        assert!(oops.contains(panic));
+    }
+}
