@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # Init of the nested guest: puts its devices to use and takes orders from the
 # rig on its second serial port, one a line: "start LOAD" or "stop LOAD", "fill
-# MIB" or "empty it". Every order is answered with a line.
+# MIB", "empty it" or "online all". Every order is answered with a line.
 /bin/busybox --install -s /bin
 export PATH=/bin
 mount -t proc proc /proc
@@ -25,6 +25,9 @@ spin() { while [ -e /tmp/cpu ]; do i=0; while [ $i -lt 500 ]; do i=$((i + 1)); d
 load() {
     case $1 in
     cpu) spin & spin; wait ;;
+    cpu1)
+        # On its second CPU alone.
+        taskset 2 sh -c 'while [ -e /tmp/cpu1 ]; do i=0; while [ $i -lt 500 ]; do i=$((i + 1)); done; done' ;;
     virtiofs)
         while [ -e /tmp/virtiofs ]; do
             dd if=/dev/zero of=/share/blob bs=64k count=64 conv=fsync
@@ -47,16 +50,21 @@ load() {
 
 order() {
     case "$1 $2" in
-    "start cpu" | "start virtiofs" | "start disk" | "start memory")
+    "start cpu" | "start cpu1" | "start virtiofs" | "start disk" | "start memory")
         touch "/tmp/$2"
         load "$2" >/dev/null 2>&1 &
         eval "$2=$!"
         echo ok ;;
-    "stop cpu" | "stop virtiofs" | "stop disk" | "stop memory")
+    "stop cpu" | "stop cpu1" | "stop virtiofs" | "stop disk" | "stop memory")
         rm -f "/tmp/$2"
         eval "wait \${$2:-}"
         echo ok ;;
     "fill $2") dd if=/dev/zero of=/ballast/fill bs=2M count=$(($2 / 2)) >/dev/null 2>&1 && echo ok ;;
+    "online all")
+        # Nothing else does it to a CPU that was plugged in.
+        for cpu in /sys/devices/system/cpu/cpu[1-9]*/online; do
+            [ "$(cat "$cpu")" = 1 ] || echo 1 >"$cpu"
+        done && echo ok ;;
     "empty it") rm -f /ballast/fill && echo ok ;;
     *) echo "error unknown order $1 $2" ;;
     esac
