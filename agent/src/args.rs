@@ -159,8 +159,9 @@ pub(crate) struct TraceArgs {
     /// For how long, 100ms to 10m; Ctrl-C ends it before
     #[arg(long = "for", value_name = "TIME", default_value = "10s")]
     pub(crate) window: Span,
-    /// Where to; "-" is stdout, with the summary on stderr [default: the VM's
-    /// name, in this directory]
+    /// Where to; an existing file is replaced, a symbolic link to a file refused;
+    /// "-" is stdout, with the summary on stderr [default: a new file in this
+    /// directory, named after the VM]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Format of the file

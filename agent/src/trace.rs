@@ -92,7 +92,6 @@ pub fn run(collector: &mut Collector, order: &Order) -> anyhow::Result<Told> {
     let tracer = Tracer::load(collector.loader(), collector.kernel());
     let mut tracer = tracer.context("cannot trace on this host")?;
     let name = name_of(vm);
-    let mut output = Output::create(order, &name)?;
 
     let mut cast = Cast::of(vm, collector);
     // A thread that is born between the list and the programs would be missed.
@@ -104,6 +103,8 @@ pub fn run(collector: &mut Collector, order: &Order) -> anyhow::Result<Told> {
         }
         tracer.detach();
     }
+    // After what can fail, so that no empty file stays and no older one is lost.
+    let mut output = Output::create(order, &name)?;
     let before = collector.collect();
     let began = clocks();
     let then_ns = cast.cpu_ns(collector);
@@ -137,6 +138,7 @@ pub fn run(collector: &mut Collector, order: &Order) -> anyhow::Result<Told> {
         counted_ns,
         summary,
         lacks: tracer.lacks().to_vec(),
+        knows_throttle: tracer.tells_throttle(),
         end: end.text(order),
         bytes: output.written,
         file: output.name.clone(),

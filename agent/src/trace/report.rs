@@ -21,6 +21,8 @@ pub struct Told {
     /// by their ids, ns.
     pub(super) counted_ns: FxHashMap<u32, u64>,
     pub(super) lacks: Vec<Lack>,
+    /// Whether it is known when a quota held a thread back.
+    pub(super) knows_throttle: bool,
     /// Why it ended early.
     pub(super) end: Option<String>,
     pub(super) bytes: u64,
@@ -119,6 +121,7 @@ impl Told {
                     "?".clone_into(&mut cells[at]);
                 }
             }
+            self.mark_throttled(&mut cells[4]);
             table.row(&thread.actor.title(), cells);
         }
         page.table(&table);
@@ -145,12 +148,21 @@ impl Told {
                 split.unknown_ns,
             ];
             let title = format!("{} ({})", thread.actor.title(), thread.actor.tid);
-            table.row(&title, shares(&parts, split.wall_ns()));
+            let mut cells = shares(&parts, split.wall_ns());
+            self.mark_throttled(&mut cells[2]);
+            table.row(&title, cells);
         }
         page.table(&table);
         let more = threads.len().saturating_sub(ROWS) as u64 + self.summary.more_threads;
         if more > 0 {
             page.line(&format!("  and {more} more"));
+        }
+    }
+
+    /// In the column of throttling, where nothing is known of it.
+    fn mark_throttled(&self, cell: &mut String) {
+        if !self.knows_throttle {
+            "?".clone_into(cell);
         }
     }
 
@@ -312,6 +324,7 @@ mod tests {
             summary: timeline.end(10_000_000_000, 0, |_| false, &mut pieces),
             counted_ns: FxHashMap::from_iter([(1, 250_000_000), (2, 2_500_000_000)]),
             lacks: Vec::new(),
+            knows_throttle: true,
             end: None,
             bytes: 2048,
             file: "web.pftrace".to_owned(),
@@ -342,5 +355,20 @@ against the kernel's own counters
   exits 1 of 1
 ";
         assert_eq!(told().text(Style::default()), expected);
+    }
+
+    #[test]
+    fn throttling_that_is_not_followed_is_shown_as_unknown() {
+        let told = Told {
+            knows_throttle: false,
+            ..told()
+        };
+        let text = told.text(Style::default());
+        for row in [
+            "  CPU 0/KVM            10.0  15.0   0.0   0.0          ?  75.0\n",
+            "  qemu (1)                          2.5   2.5          ?   95.0\n",
+        ] {
+            assert!(text.contains(row), "{text}");
+        }
     }
 }

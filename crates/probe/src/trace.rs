@@ -149,6 +149,7 @@ impl Tracer {
             && let Err(cause) = self.attach_all(THROTTLE)
         {
             self.lacks.push(no_throttle(&cause.to_string()));
+            self.tells_throttle = false;
         }
         if self.tells_guest
             && let Err(cause) = self.attach_guest()
@@ -157,6 +158,12 @@ impl Tracer {
             self.lacks.push(no_guest_times(reason));
         }
         self.attach_all(STATES).map_err(Error::Load)
+    }
+
+    /// Whether it is known when quotas hold threads back; without it such a thread is
+    /// runnable.
+    pub fn tells_throttle(&self) -> bool {
+        self.tells_throttle
     }
 
     /// What this kernel does not tell.
