@@ -68,8 +68,9 @@ pub(crate) struct Common {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Address to serve on; port 0 takes a free one and logs it [default:
-    /// 0.0.0.0:9877] [env: VIRTLENS_LISTEN]
+    /// Address to serve on; without one, as in :9877, every address of the host,
+    /// IPv6 and IPv4; port 0 takes a free one and logs it [default: :9877] [env:
+    /// VIRTLENS_LISTEN]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<Listen>,
     /// YAML file with TLS and users, in the format of Prometheus'

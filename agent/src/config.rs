@@ -5,7 +5,6 @@
 
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -22,9 +21,9 @@ mod values;
 
 pub use values::{Listen, LogFormat, LogLevel, Span, Thresholds, WebAuth};
 
-/// Where the agent listens unless told otherwise: a port that none of the
-/// agents beside it on a node uses.
-pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9877);
+/// Where the agent listens by default: a port that none of the agents beside it on a
+/// node uses.
+pub const DEFAULT_LISTEN: Listen = Listen::Every(9877);
 
 /// Why the agent cannot be told this.
 #[derive(Debug, thiserror::Error)]
@@ -120,7 +119,7 @@ pub struct Settings {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The address to serve on.
-    pub listen: SocketAddr,
+    pub listen: Listen,
     /// The file with TLS and users; `None` is neither.
     pub web_config: Option<PathBuf>,
     /// Who says who may ask, beside the web configuration.
@@ -243,7 +242,7 @@ impl Settings {
 impl From<Settings> for Config {
     fn from(settings: Settings) -> Self {
         Self {
-            listen: settings.listen.map_or(DEFAULT_LISTEN, |listen| listen.0),
+            listen: settings.listen.unwrap_or(DEFAULT_LISTEN),
             web_config: settings.web_config,
             web_auth: settings.web_auth.unwrap_or_default(),
             min_age: settings

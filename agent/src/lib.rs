@@ -27,6 +27,7 @@ mod handover;
     warn(clippy::indexing_slicing, clippy::panic, clippy::string_slice)
 )]
 mod keys;
+mod listen;
 pub mod log;
 pub mod memory;
 #[cfg_attr(

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use virtlens_model::snapshot::Snapshot;
 
 use crate::cli::{print, table_style};
 use crate::collect::{Collector, Options};
 use crate::config::{Config, WebAuth};
+use crate::listen::listen;
 use crate::readings::Readings;
 use crate::serve::{Web, serve};
 use crate::shortfall::{Shortfall, shortfalls};
@@ -43,7 +43,11 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
                 "tokens come over the wire unencrypted; set a certificate with --web-config"
             );
         }
-        let listener = listen(config).await?;
+        let hint = || {
+            let address = config.listen;
+            format!("cannot listen on {address}; choose another address with --listen")
+        };
+        let listener = listen(config.listen).await.with_context(hint)?;
         let address = listener.local_addr().context("cannot listen")?;
         let mut collector = Collector::open(&Options {
             pin: !config.no_pin,
@@ -71,15 +75,6 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
         }
         tracing::info!("stopped");
         Ok(())
-    })
-}
-
-async fn listen(config: &Config) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(config.listen).await.with_context(|| {
-        format!(
-            "cannot listen on {}; choose another address with --listen",
-            config.listen
-        )
     })
 }
 

@@ -11,19 +11,45 @@ use virtlens_model::finding::Bounds;
 
 use crate::keys::KnownKey;
 
-/// An address to listen on: "0.0.0.0:9877", "[::]:9877", or ":9877" for all
-/// IPv4 addresses.
+/// An address to listen on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Listen(pub SocketAddr);
+pub enum Listen {
+    /// Every address of the host, IPv6 and IPv4: ":9877".
+    Every(u16),
+    /// This one: "127.0.0.1:9877", "0.0.0.0:9877", "[::]:9877".
+    At(SocketAddr),
+}
+
+impl Listen {
+    /// Its port; 0 is any that is free.
+    pub fn port(self) -> u16 {
+        match self {
+            Self::Every(port) => port,
+            Self::At(address) => address.port(),
+        }
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Every(port) => write!(f, ":{port}"),
+            Self::At(address) => address.fmt(f),
+        }
+    }
+}
 
 impl FromStr for Listen {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let all = text.strip_prefix(':').map(|port| format!("0.0.0.0:{port}"));
-        let address = all.as_deref().unwrap_or(text).parse();
-        address.map(Self).map_err(|_| {
-            format!("{text:?} is no address to listen on (expected a form like 0.0.0.0:9877)")
+        let port = text.strip_prefix(':').and_then(|port| port.parse().ok());
+        let address = || text.parse().ok().map(Self::At);
+        port.map(Self::Every).or_else(address).ok_or_else(|| {
+            format!(
+                "{text:?} is no address to listen on (expected a form like :9877, 0.0.0.0:9877 \
+                 or [::1]:9877)"
+            )
         })
     }
 }

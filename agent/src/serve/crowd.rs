@@ -6,7 +6,7 @@
 //! the oldest of the address that has the most.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
@@ -31,7 +31,7 @@ struct Seats {
 
 struct Seat {
     number: u64,
-    peer: IpAddr,
+    origin: IpAddr,
     admitted: bool,
     /// Dropped with the seat, which ends the connection.
     _stay: oneshot::Sender<Infallible>,
@@ -58,7 +58,7 @@ impl Crowd {
         seats.next += 1;
         seats.taken.push(Seat {
             number,
-            peer,
+            origin: origin(peer),
             admitted: false,
             _stay: stay,
         });
@@ -68,6 +68,18 @@ impl Crowd {
 
     fn lock(&self) -> MutexGuard<'_, Seats> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The one whom an address stands for: of IPv6 its network of 64 bits, since every host
+/// has that many addresses to come from (RFC 4291, 2.5.1).
+pub(super) fn origin(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = address.to_bits() & !u128::from(u64::MAX);
+            IpAddr::V6(Ipv6Addr::from_bits(network))
+        }
+        ipv4 => ipv4,
     }
 }
 
@@ -108,13 +120,13 @@ impl Seats {
         let mut counts = FxHashMap::<IpAddr, usize>::default();
         let among = |seat: &&Seat| seat.admitted == admitted;
         for seat in self.taken.iter().filter(among) {
-            *counts.entry(seat.peer).or_default() += 1;
+            *counts.entry(seat.origin).or_default() += 1;
         }
         let most = counts.values().copied().max();
         let victim = self
             .taken
             .iter()
-            .position(|seat| among(&seat) && counts.get(&seat.peer).copied() == most);
+            .position(|seat| among(&seat) && counts.get(&seat.origin).copied() == most);
         if let Some(victim) = victim {
             self.taken.remove(victim);
         }
@@ -167,6 +179,28 @@ mod tests {
         let mut flood = enter(&crowd, HERE, 5 * MAX_CONNECTIONS);
         assert_eq!(gone(&mut scraper), NOBODY);
         assert_eq!(gone(&mut flood).len(), 4 * MAX_CONNECTIONS + 2);
+    }
+
+    #[test]
+    fn flood_from_many_addresses_of_one_ipv6_network_evicts_itself() {
+        let crowd = Arc::<Crowd>::default();
+        let mut scraper = enter(&crowd, HERE, 2);
+        let flood = (0..2 * MAX_CONNECTIONS).map(|number| {
+            let address = format!("2001:db8::{number:x}").parse().expect("an address");
+            crowd.enter(address)
+        });
+        let mut flood: Vec<_> = flood.collect();
+        assert_eq!(gone(&mut scraper), NOBODY);
+        assert_eq!(gone(&mut flood).len(), MAX_CONNECTIONS + 2);
+    }
+
+    #[test]
+    fn mapped_ipv4_address_is_the_ipv4_client() {
+        let mapped: IpAddr = "::ffff:10.0.0.1".parse().expect("an address");
+        assert_eq!(super::origin(mapped), HERE);
+        let [one, other]: [IpAddr; 2] =
+            ["2001:db8::1:0:0:1", "2001:db8:0:1::1"].map(|text| text.parse().expect("an address"));
+        assert_ne!(super::origin(one), super::origin(other));
     }
 
     #[test]

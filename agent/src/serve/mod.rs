@@ -107,7 +107,8 @@ pub async fn serve(
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, address)) => {
-                    let peer = address.ip();
+                    // An IPv4 client of a socket for both families comes as ::ffff:a.b.c.d.
+                    let peer = address.ip().to_canonical();
                     let (place, leave) = crowd.enter(peer);
                     let client = Client { peer, config: web.current(), place };
                     let server = Arc::clone(&server);

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::crowd::origin;
+
 /// How many may wait: about a second's worth.
 const MAX_WAITING: usize = 16;
 /// Of these from one address, so that a flood of guesses leaves room for others.
@@ -27,6 +29,7 @@ impl Queue {
 
     /// A place to wait for `peer`; none where too many wait.
     pub(super) fn wait(&self, peer: IpAddr) -> Option<Waiting<'_>> {
+        let peer = origin(peer);
         let mut waiting = lock(&self.waiting);
         let of_one = waiting.iter().filter(|one| **one == peer).count();
         if waiting.len() >= MAX_WAITING || of_one >= MAX_WAITING_OF_ONE {

@@ -111,15 +111,20 @@ fn a_broken_file_names_the_line() {
 fn addresses_and_times_read_as_people_write_them() {
     for (text, address) in [
         ("127.0.0.1:80", Some("127.0.0.1:80")),
-        (":80", Some("0.0.0.0:80")),
+        (":80", Some(":80")),
+        ("0.0.0.0:80", Some("0.0.0.0:80")),
+        ("[::]:80", Some("[::]:80")),
         ("[::1]:80", Some("[::1]:80")),
+        (":", None),
+        (":65536", None),
+        ("::", None),
         ("80", None),
         ("localhost:80", None),
         ("", None),
     ] {
         let read: Option<Listen> = text.parse().ok();
         assert_eq!(
-            read.map(|listen| listen.0.to_string()).as_deref(),
+            read.map(|listen| listen.to_string()).as_deref(),
             address,
             "{text:?}"
         );

@@ -1,6 +1,6 @@
 //! The agent's faces: whole outputs, and the real program from outside.
 
-#![expect(unsafe_code, reason = "kill(2) and setrlimit(2)")]
+#![expect(unsafe_code, reason = "kill(2), prctl(2) and setrlimit(2)")]
 
 mod config;
 mod doctor;
@@ -11,6 +11,7 @@ mod fixture;
 #[path = "../../../crates/export/tests/golden_file/mod.rs"]
 mod golden_file;
 mod http;
+mod listening;
 mod pick;
 mod program;
 mod readings;

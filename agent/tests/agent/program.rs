@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -32,13 +32,21 @@ pub(crate) struct Agent {
     pub(crate) address: SocketAddr,
     /// Locked, so that several threads may ask one agent.
     log: Mutex<Receiver<String>>,
+    stdout: Option<BufReader<ChildStdout>>,
 }
 
 impl Agent {
     pub(crate) fn start(args: &[&str]) -> Self {
-        let mut child = virtlens()
-            .args(["run", "--listen", "127.0.0.1:0", "--no-pin"])
-            .args(args)
+        Self::run(
+            virtlens()
+                .args(["run", "--listen", "127.0.0.1:0", "--no-pin"])
+                .args(args),
+        )
+    }
+
+    /// The same with arguments and environment of the test's own.
+    pub(crate) fn run(command: &mut Command) -> Self {
+        let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -62,6 +70,7 @@ impl Agent {
             seen.push(line);
         };
         Self {
+            stdout: child.stdout.take().map(BufReader::new),
             child,
             address,
             log: Mutex::new(log),
@@ -74,10 +83,15 @@ impl Agent {
 
     /// The first line on stdout.
     pub(crate) fn first_line(&mut self) -> String {
-        let stdout = self.child.stdout.take().expect("asked for once");
+        let stdout = self.stdout.as_mut().expect("it is open");
         let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line).expect("text");
+        stdout.read_line(&mut line).expect("text");
         line
+    }
+
+    /// From now on nobody reads stdout.
+    pub(crate) fn close_stdout(&mut self) {
+        self.stdout = None;
     }
 
     /// Calls `ask` until a line of the log holds these words.
@@ -95,12 +109,18 @@ impl Agent {
         panic!("the log does not say {words:?}; it says: {seen:#?}");
     }
 
+    pub(crate) fn signal(&self, signal: i32) {
+        send(&self.child, signal);
+    }
+
     /// Sends SIGTERM; returns the exit code and the rest of the log.
-    pub(crate) fn stop(mut self) -> (Option<i32>, Vec<String>) {
-        let pid = libc::pid_t::try_from(self.child.id()).expect("a pid");
-        // SAFETY: kill takes no pointers; the child is not reaped yet, so its
-        // pid is still its own.
-        unsafe { libc::kill(pid, libc::SIGTERM) };
+    pub(crate) fn stop(self) -> (Option<i32>, Vec<String>) {
+        self.signal(libc::SIGTERM);
+        self.end()
+    }
+
+    /// Waits until it has ended; returns the exit code and the rest of the log.
+    pub(crate) fn end(mut self) -> (Option<i32>, Vec<String>) {
         let status = self.child.wait().expect("it is our child");
         let log = self.log.lock().expect("no test panicked with it");
         (status.code(), log.iter().collect())
@@ -147,6 +167,13 @@ impl Drop for Agent {
         drop(self.child.kill());
         drop(self.child.wait());
     }
+}
+
+pub(crate) fn send(child: &Child, signal: i32) {
+    let pid = libc::pid_t::try_from(child.id()).expect("a pid");
+    // SAFETY: kill takes no pointers; the child is not reaped yet, so its pid is still
+    // its own.
+    unsafe { libc::kill(pid, signal) };
 }
 
 fn listen_of(line: &str) -> Option<SocketAddr> {

@@ -74,11 +74,7 @@ impl Site {
     /// Starts an agent that sees a host of one CPU and nothing else: it needs no
     /// privilege, and it is there at once.
     fn start(&self) -> Agent {
-        for (file, line) in HOST {
-            let path = self.path(file);
-            fs::create_dir_all(path.parent().expect("a directory")).expect("created");
-            self.write(file, line);
-        }
+        write_host(self.dir.path());
         let (web_config, root) = (self.path("web.yaml"), self.path("host"));
         Agent::start(&["--web-config", text(&web_config), "--root", text(&root)])
     }
@@ -102,6 +98,15 @@ impl Site {
             exit: output.status.code(),
             error: String::from_utf8_lossy(&output.stderr).into_owned(),
         }
+    }
+}
+
+/// Writes the least of a host below `dir`, as `host`.
+pub(crate) fn write_host(dir: &Path) {
+    for (file, line) in HOST {
+        let path = dir.join(file);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("created");
+        fs::write(path, line).expect("written");
     }
 }
 
