@@ -185,8 +185,9 @@ async fn answer(request: Request<Incoming>, client: &Client, server: &Server) ->
         }
         Err(refusal) => routes::refuse(refusal, server.gate.schemes(&client.config)),
     };
-    answer
-        .headers_mut()
-        .extend(client.config.headers.iter().cloned());
+    // `extend` would add them to those that the answer has by itself.
+    for (name, value) in &client.config.headers {
+        answer.headers_mut().insert(name, value.clone());
+    }
     answer
 }

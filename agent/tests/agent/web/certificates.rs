@@ -70,8 +70,17 @@ fn the_example_serves_as_it_is() {
     }
     let site = Site::new(include_str!("../../../../deploy/web-config.example.yaml"));
     site.certify("tls", "127.0.0.1");
-    let got = site.curl(&site.start(), "/metrics", &[]);
-    assert_eq!(got.status, Some(200), "{got:?}");
+    let agent = site.start();
+    for path in ["/metrics", "/healthz"] {
+        let got = site.curl(&agent, path, &[]);
+        assert_eq!(got.status, Some(200), "{got:?}");
+        let head = got.said.to_lowercase();
+        // Answers in plain text have the second by themselves.
+        for name in ["x-frame-options", "x-content-type-options"] {
+            let sent = head.matches(&format!("\r\n{name}: ")).count();
+            assert_eq!(sent, 1, "{name} of {path}: {got:?}");
+        }
+    }
 }
 
 #[test]
