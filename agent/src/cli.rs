@@ -253,13 +253,24 @@ pub fn table_style() -> Style {
 ///
 /// When stdout takes no more for another reason, as a full disk.
 pub fn print(text: &str) -> anyhow::Result<ExitCode> {
+    print_while_read(text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The same; false once nobody reads stdout any more.
+///
+/// # Errors
+///
+/// As of [`print`].
+pub fn print_while_read(text: &str) -> anyhow::Result<bool> {
     let mut stdout = std::io::stdout().lock();
     match stdout
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush())
     {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(ExitCode::SUCCESS),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -58,6 +58,7 @@ pub mod serve;
 pub mod shortfall;
 pub mod snapshot;
 mod stray;
+mod stop;
 pub mod table;
 pub mod top;
 pub mod topology;

@@ -2,26 +2,28 @@
 
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::signal::unix::{SignalKind, signal};
 use virtlens_model::snapshot::Snapshot;
 
-use crate::cli::{print, table_style};
+use crate::cli::{print_while_read, table_style};
 use crate::collect::{Collector, Options};
 use crate::config::{Config, WebAuth};
 use crate::listen::listen;
-use crate::readings::Readings;
+use crate::readings::{Readings, Unavailable};
 use crate::serve::{Web, serve};
 use crate::shortfall::{Shortfall, shortfalls};
+use crate::stop::Stop;
 use crate::table::render;
 use crate::{metadata, process};
 
 /// How often the table is drawn.
 const TABLE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Serves until SIGTERM or SIGINT; with `table` also draws a table on stdout.
+/// Serves until SIGTERM or SIGINT; with `table` also draws a table on stdout, and ends
+/// when nobody reads it any more.
 ///
 /// # Errors
 ///
@@ -35,7 +37,7 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
     runtime.block_on(async {
         // Before anything that takes time, so that no signal is missed, and
         // a port that is taken is known before BPF is loaded.
-        let stop = stop_signal()?;
+        let stop = Stop::prepare()?;
         let web = Web::open(config.web_config.as_deref())?;
         let scheme = if web.is_tls() { "https" } else { "http" };
         if config.web_auth == WebAuth::Kubernetes && !web.is_tls() {
@@ -54,39 +56,29 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
             ..Options::named(config)?
         })?;
         // The first reading, from which counts go on.
-        log_start(&collector.collect(), address);
+        let first = collector.collect();
+        let stop = stop.while_serving();
+        log_start(&first, address);
+        drop(first);
         let readings = Readings::start(move || collector.collect(), config.min_age)
             .context("cannot start the collector's thread")?;
-        let serving = serve(
-            listener,
-            web,
-            metadata::reviewer(config),
-            readings.clone(),
-            stop,
-        );
+        let mut drawn = Ok(());
+        let reviewer = metadata::reviewer(config);
         if table {
-            tokio::select! {
-                () = serving => {}
-                result = draw(readings, scheme, address) => result?,
-            }
+            let drawing = draw(readings.clone(), scheme, address);
+            let stop = async {
+                tokio::select! {
+                    () = stop => {}
+                    result = drawing => drawn = result,
+                }
+            };
+            serve(listener, web, reviewer, readings, stop).await;
         } else {
-            drop(readings);
-            serving.await;
+            serve(listener, web, reviewer, readings, stop).await;
         }
+        drawn?;
         tracing::info!("stopped");
         Ok(())
-    })
-}
-
-/// Ends with the first SIGTERM or SIGINT.
-fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
     })
 }
 
@@ -126,22 +118,32 @@ fn log_start(snapshot: &Snapshot, address: SocketAddr) {
     }
 }
 
-/// Draws the table again and again, in place on a terminal.
+/// Draws the table again and again, in place on a terminal, until nobody reads it.
 async fn draw(readings: Readings, scheme: &str, address: SocketAddr) -> anyhow::Result<()> {
     let in_place = std::io::stdout().is_terminal();
-    let mut before = readings.snapshot().await?;
+    let mut before: Option<Arc<Snapshot>> = None;
     let mut first = scroll_away();
     loop {
-        tokio::time::sleep(TABLE_INTERVAL).await;
-        let now = readings.snapshot().await?;
-        let table = render(&now, Some(&before), table_style());
-        let frame = if in_place {
-            std::mem::take(&mut first) + &repaint(&table, &way_out(scheme, address))
-        } else {
-            format!("{table}\n")
+        let now = match readings.snapshot().await {
+            Ok(now) => Some(now),
+            // Scrapers come first; the next frame has its own chance.
+            Err(Unavailable::Busy) => None,
+            Err(gone @ Unavailable::Stopping) => return Err(gone.into()),
         };
-        print(&frame)?;
-        before = now;
+        if let (Some(before), Some(now)) = (&before, &now) {
+            let table = render(now, Some(before), table_style());
+            let frame = if in_place {
+                std::mem::take(&mut first) + &repaint(&table, &way_out(scheme, address))
+            } else {
+                format!("{table}\n")
+            };
+            if !print_while_read(&frame)? {
+                tracing::info!("nobody reads the table any more");
+                return Ok(());
+            }
+        }
+        before = now.or(before);
+        tokio::time::sleep(TABLE_INTERVAL).await;
     }
 }
 

@@ -16,6 +16,7 @@ mod pick;
 mod program;
 mod readings;
 mod serving;
+mod stopping;
 mod top;
 mod topology;
 mod web;
