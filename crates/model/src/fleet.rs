@@ -24,6 +24,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use crate::facts::{CgroupId, Facts, Owner, ProcessFact, ThreadFact, VmKey, WatchedCgroup};
 use crate::features::Features;
 use crate::ledger::Ledger;
+use crate::level_moves::LastCharged;
 use crate::levels::{Levels, Whole};
 use crate::place::{Cgroups, Place};
 use crate::pod::{Pod, Pods};
@@ -76,6 +77,8 @@ pub struct Member {
     pub allowed: Allowed,
     /// Its counters.
     pub ledger: Ledger,
+    /// Where its threads were charged.
+    pub charged: LastCharged,
     /// When it was first missing, ns on the clock of [`Fleet::account`].
     pub ended_ns: Option<u64>,
     /// What it has to give memory back, as its arguments tell.
@@ -165,6 +168,7 @@ impl Fleet {
                 limits: Vec::new(),
                 allowed: Allowed::default(),
                 ledger,
+                charged: LastCharged::default(),
                 ended_ns: None,
                 features,
                 pod: None,

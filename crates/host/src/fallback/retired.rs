@@ -41,6 +41,7 @@ struct Seen {
 
 /// Times that rows hold already.
 #[derive(Debug, Clone, Copy, Default)]
+#[expect(clippy::struct_field_names, reason = "names carry units")]
 struct Held {
     cpu_ns: u64,
     wait_ns: u64,

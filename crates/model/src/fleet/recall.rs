@@ -20,6 +20,7 @@ use crate::cgroup;
 use crate::facts::{CgroupId, Facts, VmKey};
 use crate::features::Features;
 use crate::ledger::Ledger;
+use crate::level_moves::LastCharged;
 use crate::levels::Levels;
 use crate::place::Place;
 use crate::quota::Allowed;
@@ -122,6 +123,7 @@ impl Kept {
             limits: Vec::new(),
             allowed: Allowed::default(),
             ledger,
+            charged: LastCharged::default(),
             ended_ns: Some(now_ns),
             features: Features::default(),
             pod: None,
