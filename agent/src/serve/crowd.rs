@@ -79,7 +79,7 @@ pub(super) fn origin(peer: IpAddr) -> IpAddr {
             let network = address.to_bits() & !u128::from(u64::MAX);
             IpAddr::V6(Ipv6Addr::from_bits(network))
         }
-        ipv4 => ipv4,
+        ipv4 @ IpAddr::V4(_) => ipv4,
     }
 }
 

@@ -193,8 +193,7 @@ mod tests {
             }
             moves.apply(&mut charges);
         }
-        let of = |level| charges.within([CgroupId(level)].into_iter());
-        [1, 2, 3].map(|level| of(level).own[sum_index(Some(Role::Vcpu))])
+        [1, 2, 3].map(|level| charges.of(CgroupId(level)).own[sum_index(Some(Role::Vcpu))])
     }
 
     #[test]
