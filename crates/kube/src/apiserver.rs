@@ -9,8 +9,8 @@
 //!     └──────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! kube-runtime's watcher does as much, but keeps bookmarks to itself, and a node on
-//! which nothing changes tells by them alone that its names are still true.
+//! kube-runtime's watcher does as much, but keeps bookmarks to itself, which prove on a
+//! node without changes that the names are still true.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -35,8 +35,11 @@ const PAGE: u32 = 500;
 /// not.
 const MAX_PAGES: usize = 2 * MAX_PODS / PAGE as usize;
 /// API servers send a bookmark each minute (`bookmarkFrequency`,
-/// `k8s.io/apiserver/pkg/storage/cacher/cacher.go`); one that has sent nothing for that
-/// long is taken for gone.
+/// `k8s.io/apiserver/pkg/storage/cacher/cacher.go`), but promise none ("clients shouldn't
+/// assume bookmarks are returned at any specific interval", `WatchOptions`,
+/// `k8s.io/apimachinery/pkg/apis/meta/v1/types.go`). After that long without a word the
+/// changes are followed on another connection, which shows whether the server is there;
+/// a request that has no answer for that long has failed.
 const SILENCE: Duration = Duration::from_secs(150);
 /// The bookmark behind the pods that there were (KEP-3157).
 const ALL_TOLD: &str = "k8s.io/initial-events-end";
@@ -54,8 +57,13 @@ const NO_STREAMS_INSIDE: [u16; 3] = [400, 422, 500];
 
 /// Never ends: tries again, ever more slowly.
 pub(crate) async fn follow(cluster: &Cluster, node: &str, store: &Store) {
+    follow_with(cluster, node, store, SILENCE).await;
+}
+
+async fn follow_with(cluster: &Cluster, node: &str, store: &Store, silence: Duration) {
     let mut follower = Follower {
         store,
+        silence,
         selector: format!("spec.nodeName={node}"),
         version: None,
         expired: false,
@@ -68,9 +76,17 @@ pub(crate) async fn follow(cluster: &Cluster, node: &str, store: &Store) {
             Ok(client) => match follower.session(&client).await {
                 Ok(()) => {}
                 Err(Trouble::Expired) => {
+                    if follower.expired && follower.version.is_none() {
+                        // It is told to list anew, and does already.
+                        store.fail("the API server's lists of pods expire unread".to_owned());
+                    }
                     follower.version = None;
                     follower.expired = true;
                 }
+                Err(Trouble::Silent) => store.fail(format!(
+                    "the API server has been silent for {} s",
+                    silence.as_secs()
+                )),
                 Err(Trouble::NoStreams(why)) => {
                     tracing::info!(why, "streaming lists are refused; pods are listed in pages");
                     follower.streams = false;
@@ -86,6 +102,8 @@ pub(crate) async fn follow(cluster: &Cluster, node: &str, store: &Store) {
 
 struct Follower<'s> {
     store: &'s Store,
+    /// How long a server may be silent.
+    silence: Duration,
     selector: String,
     /// Up to where the changes are known; `None` before all pods were told.
     version: Option<String>,
@@ -106,6 +124,8 @@ enum Trouble {
     Refused { code: u16, why: String },
     /// It says more than is listened to.
     Endless(String),
+    /// It does not answer.
+    Silent,
     /// There is no talking to it.
     Broken(String),
 }
@@ -118,15 +138,18 @@ impl Follower<'_> {
             self.list(client).await?;
         }
         let Some(version) = self.version.clone() else {
-            let request = Request::new(PODS).watch(&params.initial_events(), "0");
+            // Any version out of the server's memory; once one has expired the latest, or
+            // a server that lags would bring back what was gone.
+            let version = if self.expired { "" } else { "0" };
+            let request = Request::new(PODS).watch(&params.initial_events(), version);
             let refused = |trouble| no_streams(trouble, &NO_STREAMS);
-            let mut events = pin!(open(client, request).await.map_err(refused)?);
+            let mut events = pin!(self.open(client, request).await.map_err(refused)?);
             let refused = |trouble| no_streams(trouble, &NO_STREAMS_INSIDE);
             self.initial(&mut events).await.map_err(refused)?;
             return self.changes(&mut events).await;
         };
         let request = Request::new(PODS).watch(&params, &version);
-        let mut events = pin!(open(client, request).await?);
+        let mut events = pin!(self.open(client, request).await?);
         self.store.confirm();
         self.changes(&mut events).await
     }
@@ -142,8 +165,8 @@ impl Follower<'_> {
         for _ in 0..MAX_PAGES {
             let request = Request::new(PODS).list(&params);
             let request = request.map_err(|error| Trouble::Broken(chain(&error)))?;
-            let answer = tokio::time::timeout(SILENCE, client.request::<WirePods>(request));
-            let answer = answer.await.map_err(|_| silent())??;
+            let answer = tokio::time::timeout(self.silence, client.request::<WirePods>(request));
+            let answer = answer.await.map_err(|_| Trouble::Silent)??;
             pods.extend(answer.items.iter().map(WirePod::keep));
             if answer.metadata.next.is_empty() {
                 self.store.replace(pods);
@@ -164,12 +187,13 @@ impl Follower<'_> {
     ) -> Result<(), Trouble> {
         let mut pods: Vec<(Arc<str>, Pod)> = Vec::new();
         loop {
-            match next(events).await? {
+            match self.next(events).await? {
                 Some(WatchEvent::Added(pod) | WatchEvent::Modified(pod)) => pods.push(pod.keep()),
                 Some(WatchEvent::Bookmark(mark))
                     if mark.metadata.annotations.contains_key(ALL_TOLD) =>
                 {
                     self.version = Some(mark.metadata.resource_version);
+                    self.expired = false;
                     self.store.replace(pods);
                     return Ok(());
                 }
@@ -192,11 +216,13 @@ impl Follower<'_> {
     ) -> Result<(), Trouble> {
         let mut heard = false;
         loop {
-            let event = match next(events).await {
+            let event = match self.next(events).await {
                 Ok(Some(event)) => event,
-                Ok(None) => return Ok(()),
                 // A long stream and no long event: it goes on in another.
                 Err(Trouble::Endless(_)) if heard => return Ok(()),
+                // The server ended the stream; or nothing changed, or the connection is
+                // dead, and another one shows which.
+                Ok(None) | Err(Trouble::Silent) => return Ok(()),
                 Err(trouble) => return Err(trouble),
             };
             heard = true;
@@ -218,35 +244,30 @@ impl Follower<'_> {
             });
         }
     }
-}
 
-type Event = kube::Result<WatchEvent<WirePod>>;
+    async fn open(
+        &self,
+        client: &Client,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<impl Stream<Item = Event> + use<>, Trouble> {
+        let request = request.map_err(|error| Trouble::Broken(chain(&error)))?;
+        let answer = tokio::time::timeout(self.silence, client.request_events::<WirePod>(request));
+        Ok(Box::pin(answer.await.map_err(|_| Trouble::Silent)??))
+    }
 
-async fn open(
-    client: &Client,
-    request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
-) -> Result<impl Stream<Item = Event> + use<>, Trouble> {
-    let request = request.map_err(|error| Trouble::Broken(chain(&error)))?;
-    let answer = tokio::time::timeout(SILENCE, client.request_events::<WirePod>(request));
-    Ok(Box::pin(answer.await.map_err(|_| silent())??))
-}
-
-async fn next(
-    events: &mut (impl Stream<Item = Event> + Unpin),
-) -> Result<Option<WatchEvent<WirePod>>, Trouble> {
-    let event = tokio::time::timeout(SILENCE, events.next()).await;
-    match event.map_err(|_| silent())?.transpose()? {
-        Some(WatchEvent::Error(status)) => Err(refusal(&status)),
-        event => Ok(event),
+    async fn next(
+        &self,
+        events: &mut (impl Stream<Item = Event> + Unpin),
+    ) -> Result<Option<WatchEvent<WirePod>>, Trouble> {
+        let event = tokio::time::timeout(self.silence, events.next()).await;
+        match event.map_err(|_| Trouble::Silent)?.transpose()? {
+            Some(WatchEvent::Error(status)) => Err(refusal(&status)),
+            event => Ok(event),
+        }
     }
 }
 
-fn silent() -> Trouble {
-    Trouble::Broken(format!(
-        "the API server has been silent for {} s",
-        SILENCE.as_secs()
-    ))
-}
+type Event = kube::Result<WatchEvent<WirePod>>;
 
 impl From<kube::Error> for Trouble {
     fn from(error: kube::Error) -> Self {
@@ -283,3 +304,6 @@ fn no_streams(trouble: Trouble, codes: &[u16]) -> Trouble {
         other => other,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! An API server of a test's own, that says no more than it has to.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use std::{fs, thread};
+
+use super::{Cluster, Store, follow_with};
+
+const STREAM: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n";
+
+const LISTED: &str = concat!(
+    r#"{"type": "ADDED", "object": {"metadata": {"uid": "1", "resourceVersion": "6"}}}"#,
+    "\n",
+    r#"{"type": "BOOKMARK", "object": {"apiVersion": "v1", "kind": "Pod", "metadata": "#,
+    r#"{"resourceVersion": "7", "annotations": {"k8s.io/initial-events-end": "true"}}}}"#,
+    "\n",
+);
+
+const EXPIRED: &str = concat!(
+    r#"{"type": "ERROR", "object": {"kind": "Status", "apiVersion": "v1", "#,
+    r#""status": "Failure", "message": "too old", "reason": "Expired", "code": 410}}"#,
+    "\n",
+);
+
+/// What is said to the request of a line; the connection stays open for what is true.
+type Answer = fn(&str) -> (&'static str, bool);
+
+/// Follows a server until it has been asked `times` times; returns what it was asked and
+/// how often it was found to fail.
+fn asked(times: usize, answer: Answer) -> (Vec<String>, u64) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&lines);
+    // It ends with the process of the test.
+    thread::spawn(move || {
+        let mut open: Vec<TcpStream> = Vec::new();
+        for mut client in listener.incoming().flatten() {
+            let mut head = BufReader::new(client.try_clone().expect("a copy")).lines();
+            let line = head.next().and_then(Result::ok).unwrap_or_default();
+            let rest = head.map_while(Result::ok);
+            rest.take_while(|line| !line.is_empty()).for_each(drop);
+            kept.lock().expect("nobody panicked").push(line.clone());
+            let (text, stays) = answer(&line);
+            drop(client.write_all(format!("{STREAM}{text}").as_bytes()));
+            open.extend(stays.then_some(client));
+        }
+    });
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("kubeconfig");
+    let config = format!(
+        "{{apiVersion: v1, kind: Config, current-context: c, users: [], \
+         clusters: [{{name: c, cluster: {{server: 'http://{address}'}}}}], \
+         contexts: [{{name: c, context: {{cluster: c, user: ''}}}}]}}"
+    );
+    fs::write(&path, config).expect("written");
+    let store = Store::default();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let cluster = Cluster::Kubeconfig(path);
+    let enough = async {
+        while lines.lock().expect("nobody panicked").len() < times {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let silence = Duration::from_millis(200);
+    runtime.block_on(async {
+        tokio::select! {
+            () = follow_with(&cluster, "a", &store, silence) => {}
+            _ = tokio::time::timeout(Duration::from_mins(1), enough) => {}
+        }
+    });
+    let lines = lines.lock().expect("nobody panicked").clone();
+    assert!(lines.len() >= times, "{lines:?}");
+    (lines, store.read().failures)
+}
+
+#[test]
+fn watch_without_bookmarks_is_followed_anew_and_no_failure() {
+    let (asked, failures) = asked(3, |line| {
+        let is_list = line.contains("sendInitialEvents");
+        (if is_list { LISTED } else { "" }, true)
+    });
+    assert!(asked[0].contains("sendInitialEvents"), "{asked:?}");
+    for again in &asked[1..3] {
+        assert!(again.contains("resourceVersion=7 "), "{asked:?}");
+    }
+    assert_eq!(failures, 0);
+}
+
+#[test]
+fn streaming_list_after_an_expired_version_asks_for_the_latest() {
+    let (asked, failures) = asked(3, |line| match line {
+        list if list.contains("sendInitialEvents") => (LISTED, false),
+        _ => (EXPIRED, false),
+    });
+    let versions: Vec<_> = asked
+        .iter()
+        .filter_map(|line| line.rsplit("resourceVersion=").next())
+        .filter_map(|rest| rest.split_once(' '))
+        .map(|(version, _)| version)
+        .collect();
+    assert_eq!(versions[..3], ["0", "7", ""], "{asked:?}");
+    assert_eq!(failures, 0);
+}
+
+#[test]
+fn list_without_an_end_in_time_is_a_failure() {
+    let (_, failures) = asked(2, |_| ("", true));
+    assert!(failures > 0);
+}
