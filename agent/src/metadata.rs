@@ -100,9 +100,15 @@ pub fn source(
     })
 }
 
-/// Who says who may read the agent's metrics, where somebody does.
-pub fn reviewer(config: &Config) -> Option<Reviewer> {
-    (config.web_auth == WebAuth::Kubernetes).then(|| Reviewer::new(cluster(config)))
+/// The reviewer of clients' tokens, where they are to be reviewed.
+///
+/// # Errors
+///
+/// When there can be no thread for it.
+pub fn reviewer(config: &Config) -> std::io::Result<Option<Reviewer>> {
+    (config.web_auth == WebAuth::Kubernetes)
+        .then(|| Reviewer::start(cluster(config)))
+        .transpose()
 }
 
 fn cluster(config: &Config) -> Cluster {

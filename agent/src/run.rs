@@ -63,7 +63,7 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
         let readings = Readings::start(move || collector.collect(), config.min_age)
             .context("cannot start the collector's thread")?;
         let mut drawn = Ok(());
-        let reviewer = metadata::reviewer(config);
+        let reviewer = metadata::reviewer(config).context("cannot start the reviewer's thread")?;
         if table {
             let drawing = draw(readings.clone(), scheme, address);
             let stop = async {

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -43,7 +44,42 @@ pub struct Kubelet {
 #[error("{0}")]
 pub(crate) struct Unreachable(String);
 
+/// What of a file changes when it is replaced or written: its device, inode, size, and
+/// times in s and ns. Links are followed, as Kubernetes swaps one above a file.
+pub(crate) type Stamp = (PathBuf, Option<(u64, u64, u64, [i64; 4])>);
+
+fn stamp(path: PathBuf) -> Stamp {
+    let seen = std::fs::metadata(&path).ok().map(|meta| {
+        let times = [
+            meta.mtime(),
+            meta.mtime_nsec(),
+            meta.ctime(),
+            meta.ctime_nsec(),
+        ];
+        (meta.dev(), meta.ino(), meta.size(), times)
+    });
+    (path, seen)
+}
+
 impl Cluster {
+    /// The files that a client is made of, as they are now. A token in a file is read
+    /// anew by the client itself, once a minute.
+    pub(crate) fn stamps(&self) -> Vec<Stamp> {
+        let files = match self {
+            Self::Inside => vec![Path::new(SERVICE_ACCOUNT).join("ca.crt")],
+            Self::Kubeconfig(path) => {
+                let read = Kubeconfig::read_from(path).unwrap_or_default();
+                let clusters = read.clusters.into_iter().filter_map(|one| one.cluster);
+                let authorities = clusters.filter_map(|one| one.certificate_authority);
+                let users = read.auth_infos.into_iter().filter_map(|one| one.auth_info);
+                let users = users.flat_map(|one| [one.client_certificate, one.client_key]);
+                let named = authorities.chain(users.flatten()).map(PathBuf::from);
+                [path.clone()].into_iter().chain(named).collect()
+            }
+        };
+        files.into_iter().map(stamp).collect()
+    }
+
     /// A client that reads its files anew: certificates and addresses change.
     pub(crate) async fn client(&self) -> Result<Client, Unreachable> {
         let config = match self {

@@ -1,12 +1,16 @@
 //! Whose a token is, and whether they may.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use std::{io, thread};
 
 use kube::Client;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
 
-use crate::cluster::{Cluster, chain};
+use crate::cluster::{Cluster, Stamp, chain};
 
 /// A scrape waits for it: less than Prometheus' own 10 s.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -22,11 +26,24 @@ pub enum Review {
     Unknown,
 }
 
+/// Reviews that wait for the thread: more than an agent has connections.
+const MAX_WAITING: usize = 512;
+
 /// Asks the API server about those who ask the agent (`TokenReview`, then
 /// `SubjectAccessReview` of a non-resource URL, as kube-rbac-proxy does).
+///
+/// A thread of its own does so, with one client as long as its files stay as they are: to
+/// make one reads certificates and may run a program, for which no scrape waits.
 #[derive(Debug, Clone)]
 pub struct Reviewer {
-    cluster: Cluster,
+    asked: mpsc::Sender<Question>,
+}
+
+#[derive(Debug)]
+struct Question {
+    token: String,
+    path: String,
+    answer: oneshot::Sender<Result<Review, String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -57,9 +74,24 @@ struct Access {
 }
 
 impl Reviewer {
-    /// Asks `cluster`, at each review anew.
-    pub fn new(cluster: Cluster) -> Self {
-        Self { cluster }
+    /// Starts the thread, which asks `cluster` and ends with the last clone of this.
+    ///
+    /// # Errors
+    ///
+    /// When there can be no thread for it.
+    pub fn start(cluster: Cluster) -> io::Result<Self> {
+        let (asked, questions) = mpsc::channel(MAX_WAITING);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build()?;
+        thread::Builder::new()
+            .name("token-review".to_owned())
+            .spawn(move || {
+                runtime.block_on(answer_all(cluster, questions));
+                runtime.shutdown_background();
+            })?;
+        Ok(Self { asked })
     }
 
     /// Whether the one with this token may get `path`.
@@ -68,29 +100,17 @@ impl Reviewer {
     ///
     /// When the API server cannot be asked, or may not be by the agent: why.
     pub async fn may_get(&self, token: &str, path: &str) -> Result<Review, String> {
+        let (answer, answered) = oneshot::channel();
+        let question = Question {
+            token: token.to_owned(),
+            path: path.to_owned(),
+            answer,
+        };
         let review = async {
-            let client = self.cluster.client().await;
-            let client = client.map_err(|error| error.to_string())?;
-            let spec = json!({"token": token});
-            let group = "authentication.k8s.io/v1";
-            let known: Token = create(&client, group, "TokenReview", "tokenreviews", spec).await?;
-            if !known.authenticated {
-                return Ok(Review::Unknown);
-            }
-            let spec = json!({
-                "user": known.user.username,
-                "uid": known.user.uid,
-                "groups": known.user.groups,
-                "extra": known.user.extra,
-                "nonResourceAttributes": {"path": path, "verb": "get"},
-            });
-            let (group, kind) = ("authorization.k8s.io/v1", "SubjectAccessReview");
-            let access: Access = create(&client, group, kind, "subjectaccessreviews", spec).await?;
-            Ok(if access.allowed {
-                Review::Allowed
-            } else {
-                Review::Forbidden
-            })
+            let stopped = || "the agent is stopping".to_owned();
+            let sent = self.asked.send(question).await;
+            sent.map_err(|_| stopped())?;
+            answered.await.map_err(|_| stopped())?
         };
         tokio::time::timeout(TIMEOUT, review)
             .await
@@ -99,6 +119,71 @@ impl Reviewer {
                 Err(format!("the API server has not answered in {seconds} s"))
             })
     }
+}
+
+/// Answers as long as somebody can ask.
+async fn answer_all(cluster: Cluster, mut questions: mpsc::Receiver<Question>) {
+    let mut kept: Option<(Client, Vec<Stamp>)> = None;
+    // Set by a review that failed: what a client was made of may be old, as an address.
+    let is_doubted = Arc::new(AtomicBool::new(false));
+    while let Some(question) = questions.recv().await {
+        // One that has given up meanwhile.
+        if question.answer.is_closed() {
+            continue;
+        }
+        let files = cluster.stamps();
+        let doubted = is_doubted.swap(false, Ordering::Relaxed);
+        let usable = kept.take().filter(|(_, seen)| !doubted && *seen == files);
+        let client = match usable {
+            Some((client, _)) => client,
+            None => match cluster.client().await {
+                Ok(client) => client,
+                Err(error) => {
+                    drop(question.answer.send(Err(error.to_string())));
+                    continue;
+                }
+            },
+        };
+        kept = Some((client.clone(), files));
+        let is_doubted = Arc::clone(&is_doubted);
+        tokio::spawn(async move {
+            let Question {
+                token,
+                path,
+                mut answer,
+            } = question;
+            tokio::select! {
+                () = answer.closed() => is_doubted.store(true, Ordering::Relaxed),
+                reviewed = review(&client, &token, &path) => {
+                    is_doubted.fetch_or(reviewed.is_err(), Ordering::Relaxed);
+                    drop(answer.send(reviewed));
+                }
+            }
+        });
+    }
+}
+
+async fn review(client: &Client, token: &str, path: &str) -> Result<Review, String> {
+    let spec = json!({"token": token});
+    let group = "authentication.k8s.io/v1";
+    let known: Token = create(client, group, "TokenReview", "tokenreviews", spec).await?;
+    if !known.authenticated {
+        return Ok(Review::Unknown);
+    }
+    let spec = json!({
+        "user": known.user.username,
+        "uid": known.user.uid,
+        "groups": known.user.groups,
+        "extra": known.user.extra,
+        "nonResourceAttributes": {"path": path, "verb": "get"},
+    });
+    let (group, kind) = ("authorization.k8s.io/v1", "SubjectAccessReview");
+    let access: Access = create(client, group, kind, "subjectaccessreviews", spec).await?;
+    Ok(if access.allowed {
+        Review::Allowed
+    } else {
+        Review::Forbidden
+    })
 }
 
 async fn create<S: for<'de> Deserialize<'de>>(
