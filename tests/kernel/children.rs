@@ -142,10 +142,7 @@ impl Scene {
         let low = used();
         let snapshot = collector.collect();
         let high = used();
-        let role = self
-            .virtiofsd(&snapshot)
-            .expect("there is such a role")
-            .clone();
+        let role = *self.virtiofsd(&snapshot).expect("there is such a role");
         let truth = low..=high + 5 * MS;
         assert!(truth.contains(&role.cpu_ns), "{role:?} is not in {truth:?}");
         role
@@ -200,7 +197,7 @@ fn child_whose_parent_ended_first_stays_a_helper() {
         assert_eq!(role.threads, 2, "{role:?}");
         family.end();
         let role = eventually("the end of all", || {
-            let role = scene.virtiofsd(&collector.collect()).cloned();
+            let role = scene.virtiofsd(&collector.collect()).copied();
             role.filter(|role| role.threads == 0)
         });
         let used_ns = scene.helpers.usage_ns() + scene.elsewhere.usage_ns();

@@ -18,7 +18,7 @@ const EXIT: u8 = 0x95;
 const INSTRUCTION: usize = 8;
 
 /// The object with a program that every verifier refuses: an exit with a number, for
-/// which that instruction has no use ("BPF_EXIT uses reserved fields").
+/// which that instruction has no use (`BPF_EXIT uses reserved fields`).
 fn without(object: &[u8], program: &str) -> Vec<u8> {
     let elf = ElfFile64::<Endianness>::parse(object).expect("an object");
     let symbol = elf.symbol_by_name(program).expect(program);

@@ -80,6 +80,10 @@ fn address_without_host_whose_port_is_taken_on_ipv4_is_refused() {
 }
 
 /// From now on this process gets no socket of IPv6, as on a host without it.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a filter's codes have 16 bits"
+)]
 fn without_ipv6() -> io::Result<()> {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;

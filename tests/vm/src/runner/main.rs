@@ -30,7 +30,7 @@ use virtlens_vmtest::plan::Suite;
 use crate::boot::Machine;
 use crate::boots::{Booted, Boots};
 use crate::kernel::{Catalogue, Entry, RIG, SuiteEntry};
-use crate::provision::{Wants, Work, Workshop};
+use crate::provision::{Guests, Wants, Work, Workshop};
 use crate::record::Record;
 
 /// Boots Debian kernels in QEMU and runs the suites in them.
@@ -141,7 +141,7 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
             machine.shell()?;
             continue;
         }
-        let rig = wants.pods.then_some(RIG);
+        let rig = (wants.guests == Guests::Pods).then_some(RIG);
         let names: Vec<_> = rig
             .into_iter()
             .chain(suites.iter().map(|suite| suite.name.as_str()))
@@ -170,11 +170,18 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
 fn wants(cli: &Cli, catalogue: &Catalogue, entry: &Entry) -> Wants {
     let mut suites = catalogue.suites.iter();
     let has_guests = |suite: &SuiteEntry| suite.own_guests && entry.suites.contains(&suite.name);
+    let guests = if cli.bare {
+        Guests::None
+    } else if entry.suites.contains(RIG) {
+        Guests::Pods
+    } else if suites.any(has_guests) {
+        Guests::Files
+    } else {
+        Guests::Kernel
+    };
     Wants {
         newest: cli.newest,
-        guests: !cli.bare,
-        pods: !cli.bare && entry.suites.contains(RIG),
-        files: !cli.bare && suites.any(has_guests),
+        guests,
     }
 }
 

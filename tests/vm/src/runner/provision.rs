@@ -72,12 +72,21 @@ pub(crate) struct Provision {
 pub(crate) struct Wants {
     /// The newest kernel of the suite, whatever the cache has.
     pub(crate) newest: bool,
-    /// A kernel for nested guests.
-    pub(crate) guests: bool,
-    /// Pods, which are such guests.
-    pub(crate) pods: bool,
+    /// What nested guests need; each has what is before it.
+    pub(crate) guests: Guests,
+}
+
+/// What a boot brings for nested guests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Guests {
+    /// Nothing.
+    None,
+    /// A kernel.
+    Kernel,
     /// The files of pods, for a suite that starts guests of its own.
-    pub(crate) files: bool,
+    Files,
+    /// Pods, which are started.
+    Pods,
 }
 
 /// What a boot is for.
@@ -139,11 +148,13 @@ impl Workshop {
         Ok(Provision {
             kernel: entry.kernel(&self.cache, wants.newest)?,
             busybox: busybox.join("bin/busybox"),
-            guest: wants.guests.then(guest_kernel).transpose()?,
-            virtiofsd: (wants.pods || wants.files)
+            guest: (wants.guests > Guests::None)
+                .then(guest_kernel)
+                .transpose()?,
+            virtiofsd: (wants.guests >= Guests::Files)
                 .then(|| self.virtiofsd())
                 .transpose()?,
-            pods: wants.pods,
+            pods: wants.guests == Guests::Pods,
             emulator: self.emulator(catalogue.emulator_suite.as_deref())?,
         })
     }
