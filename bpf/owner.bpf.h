@@ -138,7 +138,7 @@ static __always_inline bool pit_by_name(struct task_struct *task, const union pi
 }
 
 /* Whether a kernel thread works for a known VM: it is on its memory, or is its timer. */
-static __always_inline bool works_for_vm(struct task_struct *task, struct owner *owner)
+static __noinline bool works_for_vm(struct task_struct *task, struct owner *owner)
 {
 	union pit_name name, pit = { .text = "kvm-pit/" };
 	__u64 key = (__u64)task->mm;
@@ -231,32 +231,36 @@ static __always_inline __u64 pod_of_parent(struct task_struct *task, struct task
 	return pod_of(task_cgroup(parent), control);
 }
 
-/* Whether the process of `task`, which is nobody's by its cgroup, is the child of a
- * pod's. That is remembered, as a process whose parent ends is given to another. */
-static __noinline bool by_parent(struct task_struct *task, const struct control *control,
-				 struct neighbour *last, struct owner *owner)
+/* The pod of the process of `task`, which is in no watched cgroup, by its parent; 0 if
+ * that is in none either. */
+static __noinline __u64 pod_by_parent(struct task_struct *task, const struct control *control,
+				      struct neighbour *last)
 {
 	struct task_struct *parent = task->real_parent;
-	struct vm fresh = {}, *known;
-	__u32 tgid = task->tgid;
 	__u64 pod;
 
 	if (!parent || (last && last->other_parent == (__u64)parent))
-		return false;
+		return 0;
 	pod = pod_of_parent(task, parent, control);
-	if (!pod) {
-		if (last)
-			last->other_parent = (__u64)parent;
-		return false;
-	}
+	if (!pod && last)
+		last->other_parent = (__u64)parent;
+	return pod;
+}
+
+/* Remembers that the process of `task` is the child of one of the pod's, since a process
+ * whose parent ends is given to another. A function beside pod_by_parent: called from it,
+ * both would take more stack than a pass has left. */
+static __noinline void remember_child(struct task_struct *task, __u64 pod)
+{
+	struct vm fresh = {}, *known;
+	__u32 tgid = task->tgid;
+
 	fresh.start_ns = task->group_leader->start_boottime;
 	fresh.pod = pod;
 	known = bpf_map_lookup_elem(&vms, &tgid);
 	/* A VM that has ended is the agent's to forget. */
 	if ((!known || known->pod) && bpf_map_update_elem(&vms, &tgid, &fresh, BPF_ANY))
 		count_drop(DROP_VM_FULL);
-	pod_owner(pod, owner);
-	return true;
 }
 
 /* Forgets a process that was remembered for its parent's sake, as its first thread is
@@ -325,14 +329,19 @@ static __always_inline bool owner_of(struct task_struct *task, struct mark *mark
 	if (!pod) {
 		if (last)
 			last->other_cgroup = (__u64)cgroup;
-		return may_be_child && by_parent(task, control, last, owner);
+		if (may_be_child)
+			pod = pod_by_parent(task, control, last);
+		if (!pod)
+			return false;
+		remember_child(task, pod);
 	}
 	pod_owner(pod, owner);
 	return true;
 }
 
-/* Remembers the VM whose vCPU `task` runs. */
-static __always_inline void learn_vm(struct task_struct *task, const struct owner *owner,
+/* Remembers the VM whose vCPU `task` runs. A function of its own, for the room on the
+ * stack: with by_parent below it a pass may take 512 bytes. */
+static __noinline void learn_vm(struct task_struct *task, const struct owner *owner,
 				     const struct control *control)
 {
 	__u64 mm = (__u64)task->mm, former;
@@ -360,7 +369,7 @@ static __always_inline void learn_vm(struct task_struct *task, const struct owne
 /* Remembers the kernel thread that is the timer of the VM whose vCPU is at `vcpu`: it
  * sits in the root cgroup, and its name has a pid of the VMM's own namespace. A VMM makes
  * its timer before its vCPUs run. */
-static __always_inline void learn_pit(struct mark *mark, struct kvm_vcpu *vcpu)
+static __noinline void learn_pit(struct mark *mark, struct kvm_vcpu *vcpu)
 {
 	struct kthread_worker *worker = NULL;
 	struct owner owner = mark->owner;
