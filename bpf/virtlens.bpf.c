@@ -6,7 +6,6 @@
 #include "sample.bpf.c"
 #include "walk.bpf.c"
 #include "lifetime.bpf.c"
-#include "rename.bpf.c"
 #include "placement.bpf.c"
 #include "throttle.bpf.c"
 #include "memory.bpf.c"

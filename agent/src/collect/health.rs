@@ -1,4 +1,4 @@
-//! The state of the collector: which sources it has, and what was lost.
+//! What the collector tells of itself: which sources it has, and what was lost.
 
 use virtlens_model::snapshot::{Dropped, ProgramCost, Source};
 use virtlens_probe::plan::Feature;
@@ -9,8 +9,8 @@ use crate::backend::Backend;
 use crate::metadata::PodNames;
 
 impl Collector {
-    pub(super) fn dropped(&mut self, programs: &[ProgramCost]) -> Vec<Dropped> {
-        let mut dropped = match &mut self.backend {
+    pub(super) fn dropped(&self, programs: &[ProgramCost]) -> Vec<Dropped> {
+        let mut dropped = match &self.backend {
             Backend::Bpf(pass, _) => pass.drops(programs),
             Backend::Proc(proc, _) => {
                 let losses = proc.losses();
@@ -50,11 +50,7 @@ impl Collector {
             },
             Dropped {
                 reason: "failed_readings",
-                count: self.failing.total(),
-            },
-            Dropped {
-                reason: "failed_upkeep",
-                count: self.upkeep.total(),
+                count: self.failures,
             },
         ]);
         dropped.extend(self.names.as_ref().map(|names| Dropped {
@@ -78,13 +74,13 @@ impl Collector {
                 rows
             }
             Backend::Proc(_, why) => {
-                let reason = if self.failing.is_failing() {
-                    self.failing.reason()
-                } else {
+                let reason = if self.failure.is_empty() {
                     "without BPF: vCPUs by their threads' names, no exits, no halt polling"
+                } else {
+                    &self.failure
                 };
                 let mut rows = off(why);
-                rows.push(source("proc", !self.failing.is_failing(), "files", reason));
+                rows.push(source("proc", self.failure.is_empty(), "files", reason));
                 rows
             }
             Backend::Nothing(why) => off(why),
@@ -118,9 +114,9 @@ impl Collector {
                     }
                     None if feature == Feature::TaskPass => source(
                         feature.name(),
-                        !self.failing.is_failing(),
+                        self.failure.is_empty(),
                         "bpf",
-                        self.failing.reason(),
+                        &self.failure,
                     ),
                     None => source(feature.name(), true, "bpf", ""),
                 }

@@ -26,8 +26,6 @@ pub(crate) struct Loaded {
     pub(crate) which: u64,
     /// See `config.marks_all` there.
     pub(crate) marks_all: bool,
-    /// Whether marks are those that an agent left.
-    pub(crate) marks_left: bool,
     /// The maps' places on bpffs, if they have some.
     pub(crate) places: Vec<PathBuf>,
 }
@@ -90,7 +88,6 @@ pub(crate) fn object(target: &Target<'_>, plan: &mut Plan) -> Result<Loaded, Err
         maps: placed.loaded.maps,
         which: placed.which,
         marks_all,
-        marks_left: placed.pinned.contains_key(marks(plan).0),
         places: placed.places.into_values().collect(),
     })
 }
@@ -122,7 +119,7 @@ fn load(
         task_storage: plan.task_storage.into(),
         walks: plan.walks.into(),
         marks_all: marks_all(plan, pinned).into(),
-        pit_worker: plan.pit_worker,
+        pad: 0,
         rss_error_bytes: plan.rss_error_bytes,
         programs: 0,
     };

@@ -48,16 +48,11 @@ impl TaskPass {
     }
 
     /// Takes up what is in the maps; they are empty where no agent was before.
-    /// `marks_left`: also what is remembered of single threads.
-    pub(super) fn adopt(&mut self, marks_left: bool) -> Result<(), Error> {
+    pub(super) fn adopt(&mut self) -> Result<(), Error> {
         let zero = 0u32;
-        let before: Option<abi::Control> = self.maps.get("control", zero.as_bytes())?;
+        let before: Option<abi::Control> = self.maps.get("control", zero.as_bytes());
         if let Some(before) = before {
             self.control = before;
-        }
-        if !marks_left {
-            // Or vCPUs whose marks are lost would be taken for others that became vCPUs.
-            self.control.shown_ns = 0;
         }
         // What the programs have told, they told another agent.
         self.control.session += 1;
@@ -105,28 +100,24 @@ impl TaskPass {
         Ok(())
     }
 
-    /// Makes a reading one of a single moment, until the first one was accounted. A
-    /// thread that ends while it is taken is for that reading neither alive nor retired;
-    /// readings after the first make up for that by those before.
+    /// Makes the first reading one of a single moment. A thread that ends while it is
+    /// taken is for that reading neither alive nor retired; readings after it make
+    /// up for that by those before.
     pub(super) fn settle(&mut self, facts: &mut Facts) -> Result<(), Error> {
-        if self.is_settled {
-            return Ok(());
-        }
         for _ in 0..SETTLE {
-            let retired = self.retired.read(&self.maps)?;
-            if sum(&retired) == sum(&facts.retired) {
+            if self.is_settled {
                 break;
             }
-            *facts = self.pass_over_all()?;
-            facts.retired = retired;
-            facts.ended_vcpus = self.retired.vcpus(&self.maps)?;
+            let retired = self.retired.read(&self.maps)?;
+            self.is_settled = sum(&retired) == sum(&facts.retired);
+            if !self.is_settled {
+                *facts = self.pass_over_all()?;
+                facts.retired = retired;
+                facts.ended_vcpus = self.retired.vcpus(&self.maps)?;
+            }
         }
-        Ok(())
-    }
-
-    /// The last reading was accounted: those that follow need not be of one moment.
-    pub fn accounted(&mut self) {
         self.is_settled = true;
+        Ok(())
     }
 
     /// All that maps hold something of.
