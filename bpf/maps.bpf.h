@@ -278,7 +278,7 @@ struct neighbour {
 	/* A process that is no VM's, and a cgroup that is in no watched one. */
 	__u32 other_tgid;
 	__u64 other_cgroup;
-	/* A task whose children are nobody's by their parent. */
+	/* A task that is in no watched pod: its children get no owner by it. */
 	__u64 other_parent;
 	/* The VM of a process. */
 	struct owner vm;
@@ -402,7 +402,7 @@ static __always_inline bool may_have_mark(struct task_struct *task)
 	return cfg.task_storage && !always_finds_storage() && task->bpf_storage;
 }
 
-/* Whether a thread of a VM has a mark, as told by what the kernel found lately of what is
+/* Whether a thread of a VM has a mark, by the kernel's cache of what is
  * stored at it: others may store something there, too. */
 static __noinline bool has_mark(struct task_struct *task)
 {

@@ -20,7 +20,7 @@ pub(crate) fn show_limits(vms: &mut [Vm], cgroups: Option<&Cgroups>) {
     reason = "quotas are far below 2^53 ns (104 days)"
 )]
 fn limit_of(pod: &str, cgroups: &Cgroups) -> Option<UnappliedLimit> {
-    // A pod without a limit has none to miss; one that is gone is no error.
+    // A pod that has no limit, or has gone, raises nothing.
     let bandwidth = cgroups.bandwidth(pod).ok()??;
     let cores = bandwidth.quota_ns? as f64 / bandwidth.period_ns.max(1) as f64;
     Some(UnappliedLimit {
