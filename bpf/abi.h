@@ -34,7 +34,8 @@ struct config {
 	/* Each thread in `retired` that is not freed yet has its mark: one without is not in
 	 * there. Not so where other programs kept their marks elsewhere. */
 	__u32 marks_all;
-	__u32 pad;
+	/* Where struct kvm_pit has its worker, bytes; 0: not known. */
+	__u32 pit_worker;
 	/* By how much a process's resident memory may be off where each CPU keeps some of
 	 * it aside (since v6.2). */
 	__u64 rss_error_bytes;
@@ -82,7 +83,12 @@ struct control {
 	/* A pass over open files was just before: it may have found vCPUs that this one
 	 * marks. */
 	__u32 after_files;
-	__u32 pad;
+	/* The low bits of `pass` of the last reading, and when it began, ns since boot: of
+	 * a thread that began later nothing was shown. 0: nothing was shown yet. */
+	__u32 shown_pass;
+	__u64 shown_ns;
+	/* When the newest pass began, ns since boot. */
+	__u64 begun_ns;
 };
 
 /*
@@ -101,7 +107,8 @@ struct watch {
 	__u64 pod;
 	/* Names under which threads of this pod have retired. */
 	__u32 names;
-	__u32 pad;
+	/* The low bits of the pass after which it was watched. */
+	__u32 since_pass;
 };
 
 /* How far apart two CPUs are: index into vm.moves. */
@@ -124,9 +131,12 @@ struct vm {
 	__u64 start_ns;
 	/* 0: it is a VM. Else such a process; the cgroup id of its parent's pod. */
 	__u64 pod;
+	/* Its address space, as `vm_mms` has it: a VMM may become another program. */
+	__u64 mm;
 	/* Names under which threads of this VM have retired. */
 	__u32 names;
-	__u32 pad;
+	/* The low bits of the first pass that sees all of its threads. */
+	__u32 since_pass;
 	/* Moves of its vCPUs from one pCPU to another, by enum distance. */
 	__u64 moves[DISTANCES];
 };
@@ -179,12 +189,16 @@ enum thread_flag {
 	THREAD_KTHREAD = 2,
 	THREAD_USER_WORKER = 4,
 	THREAD_IO_WORKER = 8,
-	/* It has begun to exit: its times are what `retired` does not hold. */
+	/* It has begun to exit. */
 	THREAD_RETIRED = 16,
+	/* Its class changed since this pass began: what was read of `retired` before may be
+	 * without what it used until then. */
+	THREAD_CHANGED = 32,
 };
 
 /*
- * A living thread of a VM or a watched cgroup. Behind it: a vcpu_record if
+ * A living thread of a VM or a watched cgroup. Its times are what `retired` does not hold
+ * of them: what it used since its class changed, or since it began to exit. Behind it: a vcpu_record if
  * THREAD_VCPU, then config.mask_words words of affinity.
  */
 struct thread_record {
@@ -199,6 +213,9 @@ struct thread_record {
 	__u64 cgroup;
 	__u32 pcpu;
 	__u32 flags;
+	/* How often its class changed: see bpf/retire.bpf.h. */
+	__u32 class_changes;
+	__u32 pad;
 	char comm[COMM_LEN];
 	char leader_comm[COMM_LEN];
 };
@@ -321,8 +338,10 @@ struct thread_class {
 	char leader_comm[COMM_LEN];
 };
 
-/* Value of map `retired`: what they had used, summed. */
+/* Value of map `retired`: what they had used, summed, as they ended or as their class
+ * changed. */
 struct retired {
+	/* That ended. */
 	__u64 threads;
 	__u64 run_ns;
 	__u64 wait_ns;
@@ -365,7 +384,10 @@ enum drop_reason {
 	/* A thread of a VM has a mark that the kernel did not look up: a vCPU's move is then
 	 * not counted, a hit is the emulator's, or a pass takes it for the emulator's. */
 	DROP_MARK_BUSY = 13,
-	DROP_REASONS = 14,
+	/* A process of a pod that has several threads was renamed: what the others had used
+	 * moves to the role that they have now. */
+	DROP_PROCESS_RENAMED = 14,
+	DROP_REASONS = 15,
 };
 
 /* Key of map `book`: a page of what the agent keeps of a VM for the next one. */

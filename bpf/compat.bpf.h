@@ -178,6 +178,10 @@ static __always_inline bool always_finds_storage(void)
 	return bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_cgrp_storage_get);
 }
 
+/* Since v6.17 kernels may have none: 628a27731e3f ("KVM: x86: Add CONFIG_KVM_IOAPIC to
+ * allow disabling in-kernel I/O APIC"). */
+#define HAS_PIT(kvm) bpf_core_field_exists((kvm)->arch.vpit)
+
 /* What a vCPU spent halted. */
 struct halt_times {
 	__u64 poll_success_ns;

@@ -176,6 +176,9 @@ struct mm_struct {
 	struct percpu_counter rss_stat[4];
 	atomic_long_t hugetlb_usage;
 };
+struct kthread_worker {
+	struct task_struct *task;
+};
 struct pid {
 	int level;
 	struct upid {
@@ -183,6 +186,9 @@ struct pid {
 	} numbers[1];
 };
 
+struct signal_struct {
+	int nr_threads;
+};
 struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
@@ -197,6 +203,7 @@ struct task_struct {
 	int tgid;
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
+	struct signal_struct *signal;
 	struct pid *thread_pid;
 	struct list_head thread_node;
 	void *stack;
@@ -234,12 +241,17 @@ struct kvm_memslots {
 	struct hlist_head id_hash[128];
 	int node_idx;
 };
+struct kvm_arch {
+	/* Of a type that only KVM's own part knows. */
+	void *vpit;
+};
 struct kvm {
 	struct mm_struct *mm;
 	struct {
 		int counter;
 	} online_vcpus;
 	struct kvm_memslots *memslots[1];
+	struct kvm_arch arch;
 };
 struct preempt_notifier {
 	struct hlist_node link;

@@ -19,26 +19,36 @@ struct mark {
 	__u64 vcpu;
 	__u32 vcpu_id;
 	__u32 vcpu_idx;
-	/* Its times that `retired` holds already. */
-	__u32 is_retired;
+	/* It has begun to exit, and `retired` has counted it. */
+	__u32 has_exited;
+	/* How often its class changed, and the low bits of the pass since which it last did. */
+	__u32 class_changes;
+	__u32 changed_pass;
 	__u32 pad;
 	/* Its CPU time that `residency` holds, or that nobody saw the place of. */
 	__u64 placed_ns;
-	/* Its exits of no kind as they were told at most. */
+	/* Its exits of no kind as they were told at most, and those of all kinds. */
 	__u64 other_exits;
+	__u64 kinds;
 	/* When its guest's leaves were told. */
 	__u64 cpuid_session;
 	__u64 cpuid_pass;
+	/* The task_struct of its VM's timer, once that was learned by it. */
+	__u64 pit;
+	/* Its times that `retired` holds already. */
 	struct retired retired;
+	/* The level at which it exited. */
 	__u64 retired_level;
+	/* What its process was called then: the first thread may be freed before this one. */
+	char leader_comm[COMM_LEN];
 	/* Which memslots of its VM were told, and when. */
 	__u64 slots_generation;
 	__u64 slots_session;
 	__u64 slots_pass;
 };
 
-/* Only vCPU threads, kernel threads and threads of VMs that are just exiting are
- * marked. */
+/* Only vCPU threads, kernel threads, threads whose class has changed and those that are
+ * just exiting are marked. */
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -70,10 +80,11 @@ struct {
 	__type(value, struct vm);
 } vms SEC(".maps");
 
-/* The same VMs by mm_struct: a vhost kernel thread runs on its VMM's. */
+/* The same VMs by mm_struct: a vhost kernel thread runs on its VMM's. And by the
+ * task_struct of the kernel thread that is the VM's timer. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 8192);
 	__type(key, __u64);
 	__type(value, struct owner);
 } vm_mms SEC(".maps");
@@ -280,8 +291,10 @@ struct neighbour {
 	__u64 other_cgroup;
 	/* A task that is in no watched pod: its children get no owner by it. */
 	__u64 other_parent;
-	/* The VM of a process. */
+	/* The VM of a process, and the first pass that sees all of its threads. */
 	struct owner vm;
+	__u32 vm_since_pass;
+	__u32 pad;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -5,7 +5,8 @@
  * must be cheap: two lookups at most, and two more for a process whose parent is
  * neither init nor that of the process before it.
  *
- *   by its process, by the memory it runs on       a VM's
+ *   by its process, by the memory it runs on,
+ *   by KVM's structures                            a VM's
  *   by its cgroup                                  a pod's
  *   by its parent, as long as that one lives       its parent's pod's, and from
  *                                                  then on by its process
@@ -103,18 +104,64 @@ static __always_inline void vm_owner(struct task_struct *task, struct owner *own
 	owner->pad = 0;
 }
 
-/* Whether a kernel thread is on the memory of a known VM. */
-static __always_inline bool borrows_vm(struct task_struct *task, struct owner *owner)
-{
-	__u64 mm = (__u64)task->mm;
-	struct owner *by_mm;
+/* What begins the name of the kernel thread that is a VM's timer: "kvm-pit/%d" of the
+ * process's pid (kvm_create_pit, arch/x86/kvm/i8254.c). No user can make a kernel
+ * thread. */
+#define PIT_NAME_LEN 8
+union pit_name {
+	char text[COMM_LEN];
+	__u64 first8;
+};
 
-	if (!mm)
+/* The VM of such a thread by the number in its name, where the kernel does not tell how
+ * its structures lie: the pid is that of the VMM's own pid namespace, so this finds those
+ * that share the host's. */
+static __always_inline bool pit_by_name(struct task_struct *task, const union pit_name *name,
+					struct owner *owner)
+{
+	__u32 tgid = 0;
+	struct vm *vm;
+
+#pragma unroll
+	for (int at = PIT_NAME_LEN; at < COMM_LEN - 1; at++) {
+		if (name->text[at] < '0' || name->text[at] > '9')
+			break;
+		tgid = tgid * 10 + (name->text[at] - '0');
+	}
+	vm = bpf_map_lookup_elem(&vms, &tgid);
+	if (!vm || vm->pod || vm->start_ns > task->start_boottime)
 		return false;
-	by_mm = bpf_map_lookup_elem(&vm_mms, &mm);
-	if (by_mm)
-		*owner = *by_mm;
-	return by_mm != NULL;
+	owner->id = vm->start_ns;
+	owner->tgid = tgid;
+	owner->pad = 0;
+	return true;
+}
+
+/* Whether a kernel thread works for a known VM: it is on its memory, or is its timer. */
+static __noinline bool works_for_vm(struct task_struct *task, struct owner *owner)
+{
+	union pit_name name, pit = { .text = "kvm-pit/" };
+	__u64 key = (__u64)task->mm;
+	struct owner *known;
+
+	if (!key) {
+		__builtin_memcpy(name.text, task->comm, COMM_LEN);
+		if (name.first8 != pit.first8)
+			return false;
+		if (!cfg.pit_worker)
+			return pit_by_name(task, &name, owner);
+		key = (__u64)task;
+	}
+	known = bpf_map_lookup_elem(&vm_mms, &key);
+	if (known)
+		*owner = *known;
+	return known != NULL;
+}
+
+/* Whether the last reading was of pass `since`, or of one after it. */
+static __always_inline bool was_shown(__u32 since, const struct control *control)
+{
+	return control->shown_ns && (__s32)(control->shown_pass - since) >= 0;
 }
 
 static __always_inline void pod_owner(__u64 pod, struct owner *owner)
@@ -153,8 +200,10 @@ static __always_inline bool by_process(struct task_struct *task, struct neighbou
 		pod_owner(pod, owner);
 		return pod != 0;
 	}
-	if (last)
+	if (last) {
 		last->vm = *owner;
+		last->vm_since_pass = vm->since_pass;
+	}
 	return true;
 }
 
@@ -200,7 +249,7 @@ static __noinline __u64 pod_by_parent(struct task_struct *task, const struct con
 
 /* Remembers that the process of `task` is the child of one of the pod's, since a process
  * whose parent ends is given to another. A function beside pod_by_parent: called from it,
- * the stacks of both would add up. */
+ * both would take more stack than a pass has left. */
 static __noinline void remember_child(struct task_struct *task, __u64 pod)
 {
 	struct vm fresh = {}, *known;
@@ -228,7 +277,23 @@ static __always_inline void forget_child(struct task_struct *task)
 		bpf_map_delete_elem(&vms, &tgid);
 }
 
-/* Fills `owner` and returns true if the task is anybody's. `last` is the pass's
+/* Whether a marked thread of a pod is a VM's by now. A vhost thread may be met before its
+ * VM, and a process is the pod's until it makes its VM. */
+static __always_inline bool became_vms(struct task_struct *task, struct neighbour *last,
+				       struct owner *owner)
+{
+	struct owner found = {};
+
+	if (task->flags & PF_KTHREAD ? !works_for_vm(task, &found) : !by_process(task, last, &found))
+		return false;
+	if (!found.tgid)
+		return false;
+	*owner = found;
+	return true;
+}
+
+/* Fills `owner` and returns true if the task is anybody's. A mark may still have another
+ * owner: see follow_owner. `last` is the pass's
  * own, and spares it lookups: of a process or cgroup that has just been found
  * to be nobody's they need not be made again. `has_parent`: its parent is still one,
  * and may be asked about. */
@@ -242,13 +307,12 @@ static __always_inline bool owner_of(struct task_struct *task, struct mark *mark
 
 	if (mark) {
 		*owner = mark->owner;
-		/* A vhost thread may be met before its VM: as one of the pod's. */
-		if (!owner->tgid && task->flags & PF_KTHREAD && borrows_vm(task, owner))
-			mark->owner = *owner;
+		if (!owner->tgid)
+			became_vms(task, last, owner);
 		return true;
 	}
 	if (task->flags & PF_KTHREAD) {
-		if (borrows_vm(task, owner))
+		if (works_for_vm(task, owner))
 			return true;
 	} else if (!last || last->other_tgid != (__u32)task->tgid) {
 		if (by_process(task, last, owner))
@@ -275,18 +339,54 @@ static __always_inline bool owner_of(struct task_struct *task, struct mark *mark
 	return true;
 }
 
-/* Remembers the VM whose vCPU `task` runs. */
-static __always_inline void learn_vm(struct task_struct *task, const struct owner *owner)
+/* Remembers the VM whose vCPU `task` runs. A function of its own, for the room on the
+ * stack: with by_parent below it a pass may take 512 bytes. */
+static __noinline void learn_vm(struct task_struct *task, const struct owner *owner,
+				     const struct control *control)
 {
-	struct vm fresh = { .start_ns = owner->id }, *known;
-	__u64 mm = (__u64)task->mm;
+	__u64 mm = (__u64)task->mm, former;
+	/* The pass that is under way has gone by some of its threads. */
+	struct vm fresh = { .start_ns = owner->id, .since_pass = control->pass + 1, .mm = mm };
+	struct vm *known;
 	__u32 tgid = owner->tgid;
 
 	known = bpf_map_lookup_elem(&vms, &tgid);
-	if (known && known->start_ns == owner->id && !known->pod)
+	if (known && known->start_ns == owner->id && !known->pod) {
+		former = known->mm;
+		if (!mm || mm == former)
+			return;
+		/* It has become another program (exec_mmap, fs/exec.c). */
+		bpf_map_delete_elem(&vm_mms, &former);
+		known->mm = mm;
+	} else if (bpf_map_update_elem(&vms, &tgid, &fresh, BPF_ANY)) {
+		count_drop(DROP_VM_FULL);
 		return;
-	if (bpf_map_update_elem(&vms, &tgid, &fresh, BPF_ANY) ||
-	    (mm && bpf_map_update_elem(&vm_mms, &mm, owner, BPF_ANY)))
+	}
+	if (mm && bpf_map_update_elem(&vm_mms, &mm, owner, BPF_ANY))
+		count_drop(DROP_VM_FULL);
+}
+
+/* Remembers the kernel thread that is the timer of the VM whose vCPU is at `vcpu`: it
+ * sits in the root cgroup, and its name has a pid of the VMM's own namespace. A VMM makes
+ * its timer before its vCPUs run. */
+static __noinline void learn_pit(struct mark *mark, struct kvm_vcpu *vcpu)
+{
+	struct kthread_worker *worker = NULL;
+	struct owner owner = mark->owner;
+	struct kvm *kvm = NULL;
+	void *pit;
+	__u64 task = 0;
+
+	if (mark->pit || !cfg.pit_worker || !HAS_PIT(kvm))
+		return;
+	kvm = PEEK(vcpu->kvm);
+	pit = PEEK(kvm->arch.vpit);
+	if (!pit || bpf_probe_read_kernel(&worker, sizeof(worker), pit + cfg.pit_worker) || !worker)
+		return;
+	if (bpf_core_read(&task, sizeof(task), &worker->task) || !task)
+		return;
+	mark->pit = task;
+	if (bpf_map_update_elem(&vm_mms, &task, &owner, BPF_ANY))
 		count_drop(DROP_VM_FULL);
 }
 
@@ -300,18 +400,32 @@ static __always_inline __u32 thread_flags(struct task_struct *task)
 	       (is_user_worker(flags) ? THREAD_USER_WORKER : 0);
 }
 
-/* What a thread counts as; its names are judged by the agent. */
-static __always_inline void classify(struct task_struct *task, const struct owner *owner,
-				     __u32 vcpu_id, __u64 level, struct thread_class *class)
+/* Whether the thread that `task`'s process began with is still there: each is freed
+ * after a grace period of its own, so the first one may be before `task` is
+ * (release_task, kernel/exit.c). */
+static __always_inline bool has_leader(struct task_struct *task)
 {
+	return task->group_leader->pid == task->tgid;
+}
+
+/* What a thread counts as; its names are judged by the agent. */
+static __always_inline void classify(struct task_struct *task, const struct mark *mark,
+				     const struct owner *owner, __u64 level,
+				     struct thread_class *class)
+{
+	const char *leader_comm = task->comm;
+
+	if (has_leader(task))
+		leader_comm = task->group_leader->comm;
+	else if (mark && mark->has_exited)
+		leader_comm = mark->leader_comm;
 	__builtin_memset(class, 0, sizeof(*class));
 	class->owner = *owner;
 	class->level = level;
-	class->vcpu_id = vcpu_id;
+	class->vcpu_id = mark ? mark->vcpu_id : ~0U;
 	class->flags = thread_flags(task);
 	bpf_probe_read_kernel_str(class->comm, sizeof(class->comm), task->comm);
-	bpf_probe_read_kernel_str(class->leader_comm, sizeof(class->leader_comm),
-				  task->group_leader->comm);
+	bpf_probe_read_kernel_str(class->leader_comm, sizeof(class->leader_comm), leader_comm);
 }
 
 #endif

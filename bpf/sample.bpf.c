@@ -16,7 +16,7 @@
  * telling must be repeatable.
  */
 #include "ahead.bpf.h"
-#include "owner.bpf.h"
+#include "retire.bpf.h"
 #include "placement.bpf.h"
 #include "memory.bpf.h"
 #include "vcpu.bpf.h"
@@ -43,24 +43,38 @@ static __always_inline struct kvm_vcpu *found_vcpu(struct task_struct *task)
 	return vcpu ? (struct kvm_vcpu *)*vcpu : NULL;
 }
 
+/* Marks `task` as the thread of `vcpu`. Where a reading has shown it otherwise, what it
+ * used until now stays with that: it may be hot-plugged, or its VM was met while it was in
+ * user space. */
 static __always_inline struct mark *mark_vcpu(struct task_struct *task, struct mark *mark,
-					      struct kvm_vcpu *vcpu)
+					      struct kvm_vcpu *vcpu,
+					      const struct control *control)
 {
-	struct owner owner;
+	struct owner owner, before;
+	bool is_new = !mark;
+	__u32 vcpu_id;
 
 	if (mark && mark->vcpu == (__u64)vcpu)
 		return mark;
 	vm_owner(task, &owner);
-	learn_vm(task, &owner);
+	learn_vm(task, &owner, control);
 	if (!mark)
 		mark = make_mark(task, &owner);
 	if (mark && mark->vcpu != (__u64)vcpu) {
 		/* Its threads can run one vCPU after another. */
 		charge_pcpu(task, mark);
+		vcpu_id = READ_OR(~0U, vcpu->vcpu_id);
+		before = mark->owner;
+		if (is_new ? shown_owner(task, &before, control) :
+			     mark->vcpu_id != vcpu_id && task->start_boottime < control->shown_ns)
+			retire_class(task, mark, &before, control);
+		mark->owner = owner;
 		mark->placed_ns = task->se.sum_exec_runtime;
 		mark->cpuid_session = 0;
 		mark->other_exits = 0;
-		mark->vcpu_id = READ_OR(~0U, vcpu->vcpu_id);
+		mark->kinds = 0;
+		mark->pit = 0;
+		mark->vcpu_id = vcpu_id;
 		mark->vcpu_idx = READ_OR(~0U, vcpu->vcpu_idx);
 		mark->vcpu = (__u64)vcpu;
 	}
@@ -99,12 +113,14 @@ static __always_inline void fill_vcpu(struct vcpu_record *record, struct task_st
 	record->id = mark->vcpu_id;
 	record->index = mark->vcpu_idx;
 	record->instance = mark->vcpu;
-	record->placed_ns = mark->placed_ns;
+	/* Of the times of its present class, as those of its thread's record. */
+	if (mark->placed_ns > mark->retired.run_ns)
+		record->placed_ns = mark->placed_ns - mark->retired.run_ns;
 	record->exits = UNKNOWN;
 	if (!is_alive)
 		return;
 	fill_counters(record, vcpu, span);
-	keep_other_exits(record, mark);
+	keep_other_exits(record, mark, vcpu);
 	record->preempted = is_preempted(task, vcpu);
 	record->online_vcpus = new_online_vcpus(task, vcpu, last);
 }
@@ -235,8 +251,11 @@ static __always_inline struct neighbour *get_neighbour(const struct control *con
 }
 
 static __always_inline void fill_thread(struct thread_record *thread, struct task_struct *task,
-					const struct mark *mark, const struct owner *owner)
+					const struct mark *mark, const struct owner *owner,
+					const struct control *control)
 {
+	struct task_struct *leader;
+
 	thread->head.kind = RECORD_THREAD;
 	thread->owner = *owner;
 	thread->tid = task->pid;
@@ -248,13 +267,26 @@ static __always_inline void fill_thread(struct thread_record *thread, struct tas
 	thread->pcpu = task_pcpu(task);
 	thread->flags = thread_flags(task);
 	__builtin_memcpy(thread->comm, task->comm, COMM_LEN);
-	__builtin_memcpy(thread->leader_comm, task->group_leader->comm, COMM_LEN);
-	if (mark && mark->is_retired) {
-		thread->flags |= THREAD_RETIRED;
-		thread->run_ns -= mark->retired.run_ns;
-		thread->wait_ns -= mark->retired.wait_ns;
-		thread->guest_ns -= mark->retired.guest_ns;
+	leader = task->group_leader;
+	if (has_leader(task)) {
+		/* Or the compiler reads one name through a pointer of two types. */
+		barrier_var(leader);
+		__builtin_memcpy(thread->leader_comm, leader->comm, COMM_LEN);
+	} else {
+		__builtin_memcpy(thread->leader_comm, task->comm, COMM_LEN);
 	}
+	thread->class_changes = 0;
+	thread->pad = 0;
+	if (!mark)
+		return;
+	if (mark->has_exited)
+		thread->flags |= THREAD_RETIRED;
+	if (mark->class_changes && mark->changed_pass == (__u32)control->pass)
+		thread->flags |= THREAD_CHANGED;
+	thread->class_changes = mark->class_changes;
+	thread->run_ns -= mark->retired.run_ns;
+	thread->wait_ns -= mark->retired.wait_ns;
+	thread->guest_ns -= mark->retired.guest_ns;
 }
 
 /* Words that are copied by themselves: a call costs more. */
@@ -289,7 +321,7 @@ static __always_inline void tell_thread(void *out, struct task_struct *task,
 	if (!buffer || mask_size > sizeof(buffer->mask))
 		return;
 	buffer->thread.cgroup = cgroup;
-	fill_thread(&buffer->thread, task, mark, owner);
+	fill_thread(&buffer->thread, task, mark, owner, control);
 	mask = &buffer->vcpu;
 	if (mark && mark->vcpu) {
 		buffer->thread.flags |= THREAD_VCPU;
@@ -312,23 +344,32 @@ static __always_inline bool sample(void *out, struct task_struct *task,
 	struct kvm_vcpu *vcpu = loaded_vcpu(task);
 	/* What ran it before and has it loaded need not be asked again. */
 	bool is_alive = vcpu && ((mark && mark->vcpu == (__u64)vcpu) || runs_vcpu(task, vcpu));
-	struct owner owner = {};
+	struct owner owner = {}, before;
 
 	if (is_alive)
-		mark = mark_vcpu(task, mark, vcpu);
+		mark = mark_vcpu(task, mark, vcpu, control);
 	if (!owner_of(task, mark, control, last, true, &owner))
 		return false;
+	if (mark) {
+		follow_owner(task, mark, &owner, control);
+	} else if (owner.tgid && !(task->flags & PF_KTHREAD) &&
+		   !was_shown(last->vm_since_pass, control) && shown_owner(task, &before, control)) {
+		/* Its process was the pod's before it made its VM. */
+		mark = make_mark(task, &owner);
+		if (mark)
+			retire_class(task, mark, &before, control);
+	}
 	if (!cfg.walks)
 		read_ahead(task);
 	if (!mark && task->flags & PF_KTHREAD) {
 		/* Also the pod's: those of KVM leave its cgroup just before they end
 		 * (virt/kvm/kvm_main.c: kvm_vm_worker_thread, since v5.18). */
 		mark = make_mark(task, &owner);
-	} else if (!mark && owner.tgid && control->after_files) {
+	} else if (owner.tgid && control->after_files && (!mark || !mark->vcpu)) {
 		vcpu = found_vcpu(task);
 		is_alive = runs_vcpu(task, vcpu);
 		if (is_alive)
-			mark = mark_vcpu(task, mark, vcpu);
+			mark = mark_vcpu(task, mark, vcpu, control);
 	}
 	if (mark && !is_alive)
 		is_alive = runs_vcpu(task, (struct kvm_vcpu *)mark->vcpu);
@@ -336,8 +377,10 @@ static __always_inline bool sample(void *out, struct task_struct *task,
 		tell_cpuid(out, mark, control);
 	if (mark && mark->vcpu && !mark->vcpu_idx) {
 		tell_memory(out, task, mark);
-		if (is_alive)
+		if (is_alive) {
+			learn_pit(mark, (struct kvm_vcpu *)mark->vcpu);
 			tell_memslots(out, mark, control);
+		}
 	}
 	tell_thread(out, task, mark, is_alive, &owner, control, last);
 	return true;
@@ -368,6 +411,7 @@ int sample_files(struct bpf_iter__task_file *ctx)
 	struct task_struct *task = ctx->task;
 	struct file *file = ctx->file;
 	struct kvm_vcpu *vcpu;
+	struct control *control;
 	struct pid *pid = NULL;
 	union {
 		char text[16];
@@ -388,7 +432,9 @@ int sample_files(struct bpf_iter__task_file *ctx)
 		return 0;
 	instance = (__u64)vcpu;
 	vm_owner(task, &record.owner);
-	learn_vm(task, &record.owner);
+	control = get_control();
+	if (control)
+		learn_vm(task, &record.owner, control);
 	record.instance = instance;
 	record.vcpu_id = READ_OR(~0U, vcpu->vcpu_id);
 	bpf_core_read(&pid, sizeof(pid), &vcpu->pid);

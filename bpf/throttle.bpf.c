@@ -69,7 +69,7 @@ static __always_inline void count_hit(struct cfs_rq *queue, __u64 level)
 	mark = mark_or_miss(task);
 	if (!owner_of(task, mark, control, NULL, false, &owner))
 		return;
-	classify(task, &owner, mark ? mark->vcpu_id : ~0U, level, &class);
+	classify(task, mark, &owner, level, &class);
 	hits = bpf_map_lookup_elem(&throttle_hits, &class);
 	if (!hits && !bpf_map_update_elem(&throttle_hits, &class, &one, BPF_NOEXIST))
 		return;

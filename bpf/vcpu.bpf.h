@@ -63,11 +63,24 @@ static __always_inline void fill_counters(struct vcpu_record *record, struct kvm
 		record->pf_taken = STAT(span, start, vcpu, pf_taken);
 }
 
+/* The thread runs a vCPU that lies where its former one did: the VM was made anew, and
+ * KVM counts from zero. */
+static __always_inline void meet_anew(struct mark *mark, struct kvm_vcpu *vcpu)
+{
+	mark->other_exits = 0;
+	mark->cpuid_session = 0;
+	mark->slots_session = 0;
+	mark->pit = 0;
+	mark->vcpu_id = READ_OR(~0U, vcpu->vcpu_id);
+	mark->vcpu_idx = READ_OR(~0U, vcpu->vcpu_idx);
+}
+
 /* KVM counts an exit before its kind (vcpu_enter_guest, arch/x86/kvm/x86.c), and where
  * the host's tick takes the CPU from a vCPU it stands in between. Whoever reads it then
  * has an exit of no kind too many. What was told once is told on, also by the next agent:
  * it is one for each vCPU at most, and the next exit of no kind makes up for it. */
-static __always_inline void keep_other_exits(struct vcpu_record *record, struct mark *mark)
+static __always_inline void keep_other_exits(struct vcpu_record *record, struct mark *mark,
+					     struct kvm_vcpu *vcpu)
 {
 	const __u64 counts[] = { record->io_exits,	   record->mmio_exits,
 				 record->halt_exits,	   record->irq_exits,
@@ -76,8 +89,16 @@ static __always_inline void keep_other_exits(struct vcpu_record *record, struct 
 
 	if (record->exits == UNKNOWN)
 		return;
-	for (int kind = 0; kind < 6; kind++)
-		kinds += counts[kind] == UNKNOWN ? 0 : counts[kind];
+	for (int kind = 0; kind < 6; kind++) {
+		if (counts[kind] == UNKNOWN) {
+			record->exits = UNKNOWN;
+			return;
+		}
+		kinds += counts[kind];
+	}
+	if (kinds < mark->kinds)
+		meet_anew(mark, vcpu);
+	mark->kinds = kinds;
 	if (record->exits > kinds && record->exits - kinds > mark->other_exits)
 		mark->other_exits = record->exits - kinds;
 	record->exits = kinds + mark->other_exits;
@@ -101,7 +122,7 @@ static __always_inline void keep_counters(struct task_struct *task, struct mark 
 	buffer->record.id = mark->vcpu_id;
 	buffer->record.instance = mark->vcpu;
 	fill_counters(&buffer->record, vcpu, buffer->span);
-	keep_other_exits(&buffer->record, mark);
+	keep_other_exits(&buffer->record, mark, vcpu);
 	if (bpf_map_update_elem(&ended_vcpus, &key, &buffer->record, BPF_ANY))
 		count_drop(DROP_ENDED_VCPUS_FULL);
 }

@@ -6,6 +6,7 @@
 #include "sample.bpf.c"
 #include "walk.bpf.c"
 #include "lifetime.bpf.c"
+#include "rename.bpf.c"
 #include "placement.bpf.c"
 #include "throttle.bpf.c"
 #include "memory.bpf.c"

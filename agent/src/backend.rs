@@ -89,11 +89,11 @@ impl Backend {
         }
     }
 
-    /// Sets which cgroups can have a limit.
-    pub(crate) fn set_levels(&mut self, levels: FxHashSet<CgroupId>) -> anyhow::Result<()> {
+    /// Sets which cgroups can have a limit. True if that changes what a reading sees.
+    pub(crate) fn set_levels(&mut self, levels: FxHashSet<CgroupId>) -> anyhow::Result<bool> {
         match self {
             Self::Bpf(pass, _) => Ok(pass.set_levels(levels)?),
-            Self::Proc(..) | Self::Nothing(_) => Ok(()),
+            Self::Proc(..) | Self::Nothing(_) => Ok(false),
         }
     }
 

@@ -45,11 +45,12 @@ enum Command {
     Run(RunArgs),
     /// Show the VMs of this host once
     ///
-    /// The table shows CPU seconds since each VM began, or with --interval the
-    /// cores in use: by role, the time spent waiting for a CPU (WAIT), the cores
-    /// that all CPU limits allow together (QUOTA), and in which share of its
-    /// periods the limit that binds was used up (THR%). "-" is what does not exist or is not known, "gone"
-    /// a VM that has ended.
+    /// The table shows the CPU seconds of all threads that live, or with
+    /// --interval the cores in use: by role, the time spent waiting for a CPU
+    /// (WAIT), the tightest CPU limit in cores (QUOTA), and in which share of
+    /// its periods it was used up (THR%). "-" is what does not exist or is not
+    /// known, "gone" a VM that has ended. What ended threads used only an agent
+    /// counts.
     #[command(after_help = "Example: virtlens snapshot --interval 1s -o json")]
     Snapshot(SnapshotArgs),
     /// Watch the VMs live: all of them, or one in depth

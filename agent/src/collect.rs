@@ -1,23 +1,20 @@
 //! Reads the host whenever it is asked to: source, fleet, snapshot.
-//!
-//! ```text
-//! source.read ─► strangers? ask /proc who they are, admit ─► cgroups to watch
-//!      ▲                                                     changed? ──┐
-//!      └──────────────────── again, with them ◄─────────────────────────┘
-//! ```
 
+mod failing;
 mod health;
+mod reading;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use rustc_hash::{FxHashMap, FxHashSet};
 use virtlens_host::{CgroupVersion, Cgroups, HostRoot};
-use virtlens_model::facts::{Facts, Owner, ProcessFact, VmKey};
+use virtlens_model::facts::{Owner, VmKey};
 use virtlens_model::finding::{Bounds, Watch};
 use virtlens_model::fleet::Fleet;
-use virtlens_model::snapshot::{API_VERSION, Node, Snapshot, Vm};
+use virtlens_model::snapshot::{API_VERSION, Node, Snapshot};
 use virtlens_model::topology::host::HostTopology;
 use virtlens_probe::facts::KernelFacts;
 use virtlens_probe::loader::Loader;
@@ -26,19 +23,11 @@ use virtlens_probe::source::TaskPass;
 
 use crate::backend::Backend;
 use crate::check::pinned_under;
-use crate::handover;
 use crate::metadata::PodNames;
 pub use crate::offers::CheckRow;
 pub use crate::options::Options;
 use crate::placement::Placement;
-
-/// How often the open files of the whole host are walked for VMs whose vCPUs
-/// do not run, beside the walk as one is met. It costs some milliseconds on a full node.
-const FILE_PASS_EVERY: Duration = Duration::from_mins(1);
-
-/// New VMs change what is watched, and what is watched shows more threads:
-/// twice settles it, once more where VMs start all the time.
-const ROUNDS: usize = 3;
+use failing::Failing;
 
 /// Reads the host whenever it is asked to.
 pub struct Collector {
@@ -51,26 +40,33 @@ pub struct Collector {
     fleet: Fleet,
     /// What the agent before kept is read.
     has_taken_over: bool,
+    /// Owners that are gone, until the backend has dropped what it keeps of them.
+    gone: FxHashSet<Owner>,
     names: Option<PodNames>,
     placement: Placement,
+    /// The backend does not have the host's topology as last read.
+    is_host_new: bool,
     watch: Watch,
-    /// The changes of the fleet that the backend was last told of.
-    told_of: Option<u64>,
+    /// The changes of the fleet as of which the backend watches cgroups.
+    watched_as_of: Option<u64>,
     pcpu_series: bool,
     started: Instant,
     files_walked: Option<Instant>,
-    /// The last snapshot: its VMs stay where a reading fails.
+    walk_files_every: Duration,
+    /// The last snapshot: its VMs stay where a reading fails by chance.
     last: Option<Arc<Snapshot>>,
-    /// Why the last reading failed; empty if it did not.
-    failure: String,
-    failures: u64,
+    failing: Failing,
+    /// What comes after a reading: what is left to the next agent, and dropped.
+    upkeep: Failing,
     /// How often a VM's RAM could not be found.
     ram_unread: u64,
     /// How often a VM's process could not be asked what it is.
     process_unread: u64,
+    /// How often that was, of processes that are not admitted yet.
+    unread_in_row: FxHashMap<VmKey, u32>,
     read_ns: Option<u64>,
     /// When the last reading that worked was taken, ns since the start.
-    at_ns: u64,
+    at_ns: Option<u64>,
 }
 
 impl Collector {
@@ -107,40 +103,42 @@ impl Collector {
             backend,
             fleet: Fleet::new(u64::try_from(options.linger.as_nanos()).unwrap_or(u64::MAX)),
             has_taken_over: false,
+            gone: FxHashSet::default(),
             names,
             placement: Placement::default(),
+            is_host_new: false,
             watch: Watch::new(options.bounds),
-            told_of: None,
+            watched_as_of: None,
             pcpu_series: options.pcpu_series,
             started: Instant::now(),
             files_walked: None,
+            walk_files_every: reading::FILE_PASS_EVERY,
             last: None,
-            failure: String::new(),
-            failures: 0,
+            failing: Failing::default(),
+            upkeep: Failing::default(),
             ram_unread: 0,
             process_unread: 0,
+            unread_in_row: FxHashMap::default(),
             read_ns: None,
-            at_ns: 0,
+            at_ns: None,
         })
     }
 
-    /// Reads the host. A source that fails is data in the snapshot: the VMs
-    /// are then those of the last reading that worked.
+    /// Reads the host. A source that fails is data in the snapshot: the VMs are then
+    /// those of the last reading that worked, and after some failures in a row none.
     pub fn collect(&mut self) -> Arc<Snapshot> {
         let began = Instant::now();
         let (vms, is_judged) = match self.read() {
             Ok(read) => {
-                self.failure.clear();
+                self.failing.worked();
                 read
             }
             Err(error) => {
-                self.failures += 1;
-                let text = format!("{error:#}");
-                if self.failure != text {
-                    tracing::warn!(error = %text, "reading the host failed; the last values stay");
+                if let Some(reason) = self.failing.failed(&error) {
+                    tracing::warn!(error = %reason, "cannot read the host");
                 }
-                self.failure = text;
                 let last = self.last.as_ref();
+                let last = last.filter(|_| self.failing.shows_last());
                 (last.map_or_else(Vec::new, |last| last.vms.clone()), false)
             }
         };
@@ -150,7 +148,8 @@ impl Collector {
             api_version: API_VERSION,
             kind: "Snapshot",
             time: jiff::Timestamp::now().to_string(),
-            clock_ns: self.at_ns,
+            clock_ns: self.at_ns.unwrap_or(0),
+            reading_age_ns: self.reading_age_ns(),
             node: self.node.clone(),
             sources: self.sources(),
             dropped: self.dropped(&programs),
@@ -210,102 +209,14 @@ impl Collector {
         self.watch.bounds()
     }
 
-    /// Reads the VMs; true if they were judged as well.
-    fn read(&mut self) -> anyhow::Result<(Vec<Vm>, bool)> {
-        let walk = self
-            .files_walked
-            .is_none_or(|last| last.elapsed() >= FILE_PASS_EVERY);
-        if let (Backend::Bpf(pass, _), true) = (&mut self.backend, walk) {
-            self.files_walked = Some(Instant::now());
-            if let Err(error) = pass.find_paused() {
-                tracing::debug!(%error, "the pass over open files failed");
-            }
-        }
-        if self.placement.look(&self.root) {
-            let host = self.placement.host();
-            self.node.cpus = u32::try_from(host.online().len()).unwrap_or(u32::MAX);
-            self.backend.set_host(host)?;
-            self.placement.hasten();
-        }
-        let due = self.placement.is_due(nanos(self.started.elapsed()));
-        let with_residency = due || self.pcpu_series;
-        let mut at_ns = nanos(self.started.elapsed());
-        let mut facts = self.backend.read(with_residency)?;
-        if let Backend::Bpf(pass, _) = &mut self.backend
-            && !std::mem::replace(&mut self.has_taken_over, true)
-        {
-            handover::take(pass, &mut self.fleet, &facts, at_ns)?;
-        }
-        for _ in 0..ROUNDS {
-            for vm in self.fleet.strangers(&facts) {
-                let process = self.who_is(vm, &facts);
-                self.fleet.admit(vm, &process, &facts);
-            }
-            let cgroups = self.cgroups.as_ref().ok();
-            self.fleet.follow(&facts, |path| cgroups?.id_of(path));
-            let changes = Some(self.fleet.changes());
-            if self.told_of == changes {
-                break;
-            }
-            self.backend.set_levels(self.fleet.levels())?;
-            let sees_more = self.backend.watch(&self.fleet.watched())?;
-            self.told_of = changes;
-            if !sees_more {
-                break;
-            }
-            at_ns = nanos(self.started.elapsed());
-            facts = self.backend.read(with_residency)?;
-        }
-        if let Backend::Bpf(pass, _) = &mut self.backend {
-            self.ram_unread += crate::memory::follow(pass, &self.fleet, &self.root, &mut facts);
-        }
-        if let Some(names) = &mut self.names {
-            names.tell(&mut self.fleet);
-        }
-        let (mut vms, mut gone) = self.fleet.account(&facts, at_ns);
-        if let Backend::Bpf(pass, _) = &mut self.backend {
-            // Before those are forgotten whose counters another VM carries on.
-            handover::keep(pass, &mut self.fleet)?;
-            pass.recycle(facts);
-            let left = pass.left();
-            if !left.is_empty() {
-                gone.extend(left.difference(&self.fleet.owners()));
-            }
-        }
-        self.backend.forget(&gone)?;
-        if due {
-            let cgroups = self.cgroups.as_ref().ok();
-            self.placement.judge(&vms, cgroups, at_ns);
-        }
-        self.placement.show(&mut vms);
-        crate::stray::show_limits(&mut vms, self.cgroups.as_ref().ok());
-        if due {
-            self.watch.judge(&vms, at_ns);
-        }
-        self.watch.show(&mut vms);
-        if due && !self.pcpu_series {
-            let vcpus = vms.iter_mut().flat_map(|vm| &mut vm.vcpus);
-            vcpus.for_each(|vcpu| vcpu.residency_ns.clear());
-        }
-        self.at_ns = at_ns;
-        Ok((vms, due))
-    }
-
-    /// What a VM's process said of itself; where it is gone already, what is
-    /// known from its threads.
-    fn who_is(&mut self, vm: VmKey, facts: &Facts) -> ProcessFact {
-        virtlens_host::process(&self.root, vm.tgid).unwrap_or_else(|error| {
-            self.process_unread += 1;
-            tracing::debug!(pid = vm.tgid, %error, "a VM's process cannot be asked");
-            let own = facts
-                .threads
-                .iter()
-                .find(|thread| thread.owner == Owner::Vm(vm));
-            let comm = own.map(|thread| thread.process_comm).unwrap_or_default();
-            ProcessFact {
-                comm,
-                ..ProcessFact::default()
-            }
+    /// How old the VMs' values are, ns: 0 unless the reading failed.
+    fn reading_age_ns(&self) -> Option<u64> {
+        let at_ns = self.at_ns?;
+        let age_ns = || nanos(self.started.elapsed()).saturating_sub(at_ns);
+        Some(if self.failing.is_failing() {
+            age_ns()
+        } else {
+            0
         })
     }
 

@@ -33,14 +33,19 @@ pub(crate) fn take(
     Ok(())
 }
 
-/// Keeps what has changed for the next one.
+/// Keeps what has changed for the next one; what fails is tried again the next time.
 pub(crate) fn keep(pass: &mut TaskPass, fleet: &mut Fleet) -> Result<(), Error> {
     if !pass.is_pinned() {
         return Ok(());
     }
+    let mut kept_all = Ok(());
     for (vm, kept) in fleet.unsaved() {
         let bytes = serde_json::to_vec(&kept).expect("it is plain data");
-        pass.keep(vm, &bytes)?;
+        match pass.keep(vm, &bytes) {
+            Ok(()) => fleet.saved(vm, &kept),
+            // The others are kept all the same.
+            failed => kept_all = failed,
+        }
     }
-    Ok(())
+    kept_all
 }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use virtlens_model::snapshot::{Snapshot, Source};
 
 use crate::process::{REVISION, VERSION};
+use crate::shortfall::running_vms;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark}\
@@ -17,7 +18,7 @@ th,td{text-align:left;vertical-align:top;padding:.3rem .8rem .3rem 0;border-bott
 /// The page for one reading.
 pub fn html(snapshot: &Snapshot) -> String {
     let node = &snapshot.node;
-    let running = snapshot.vms.iter().filter(|vm| vm.running).count();
+    let vms = running_vms(snapshot).map_or("unknown".to_owned(), |vms| vms.to_string());
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n\
@@ -25,7 +26,7 @@ pub fn html(snapshot: &Snapshot) -> String {
          <h1>virtlens</h1>\n\
          <p>What VM-isolated pods really cost and suffer on their host.</p>\n\
          <p>Node <strong>{name}</strong>, Linux {kernel}, cgroup {cgroup}: \
-         {running} VMs on {cpus} CPUs. Version {VERSION}{revision}.</p>\n\
+         {vms} VMs on {cpus} CPUs. Version {VERSION}{revision}.</p>\n\
          <ul>\n<li><a href=\"/metrics\">Metrics</a></li>\n\
          <li><a href=\"/healthz\">Health</a></li>\n\
          <li><a href=\"/readyz\">Readiness</a></li>\n</ul>\n",

@@ -30,6 +30,12 @@ pub fn is_read(snapshot: &Snapshot) -> bool {
     snapshot.sources.iter().any(reads)
 }
 
+/// How many VMs run; `None` where that is not known.
+pub fn running_vms(snapshot: &Snapshot) -> Option<usize> {
+    let running = snapshot.vms.iter().filter(|vm| vm.running);
+    snapshot.knows_vms().then(|| running.count())
+}
+
 /// What is off or limited. Sources with the same reason stand together: one
 /// cause is told once.
 pub fn shortfalls(snapshot: &Snapshot) -> Vec<Shortfall<'_>> {
@@ -75,6 +81,7 @@ mod tests {
             kind: "Snapshot",
             time: String::new(),
             clock_ns: 0,
+            reading_age_ns: Some(0),
             node: Node {
                 name: String::new(),
                 kernel: String::new(),

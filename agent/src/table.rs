@@ -18,14 +18,14 @@ pub(crate) use self::columns::shorten;
 use self::columns::{Column, GAP, fit, lines_width};
 use self::row::Row;
 use crate::paint::{Paint, Style, printable};
-use crate::shortfall::shortfalls;
+use crate::shortfall::{running_vms, shortfalls};
 
 /// The readable table of `snapshot`: rates since the reading `before`, or
-/// without one the totals since each VM began.
+/// without one the totals of its threads.
 pub fn render(snapshot: &Snapshot, before: Option<&Snapshot>, style: Style) -> String {
-    let elapsed_ns = before.map_or(0, |before| {
-        snapshot.clock_ns.saturating_sub(before.clock_ns)
-    });
+    // After a failed reading no time lies between the two, and no rate is known.
+    let before = before.filter(|before| snapshot.clock_ns > before.clock_ns);
+    let elapsed_ns = before.map_or(0, |before| snapshot.clock_ns - before.clock_ns);
     let row = |vm| match before {
         Some(before) => Row::since(vm, before, elapsed_ns),
         None => Row::of(&Interval::since_began(vm)),
@@ -41,8 +41,7 @@ pub fn render(snapshot: &Snapshot, before: Option<&Snapshot>, style: Style) -> S
     let paint = Paint(style.color);
     writeln!(out, "{}", caption(snapshot, before.map(|_| elapsed_ns))).expect(INFALLIBLE);
     if rows.is_empty() {
-        let reads = snapshot.sources.iter().any(|source| source.up);
-        out.push_str(if reads {
+        out.push_str(if snapshot.knows_vms() {
             "No KVM virtual machine is seen here.\n"
         } else {
             "Nothing here can be read, so no virtual machine can be seen.\n"
@@ -60,14 +59,17 @@ const INFALLIBLE: &str = "a String takes everything";
 
 fn caption(snapshot: &Snapshot, elapsed_ns: Option<u64>) -> String {
     let node = &snapshot.node;
-    let meaning = elapsed_ns.map_or("CPU seconds since each VM began".to_owned(), |ns| {
+    let meaning = elapsed_ns.map_or("CPU seconds of all threads that live".to_owned(), |ns| {
         let secs = Duration::from_nanos(ns).as_secs_f64();
         format!("cores used in the last {secs:.1} s")
     });
-    let vms = snapshot.vms.iter().filter(|vm| vm.running).count();
-    let plural = if vms == 1 { "" } else { "s" };
+    let vms = match running_vms(snapshot) {
+        None => "unknown VMs".to_owned(),
+        Some(1) => "1 VM".to_owned(),
+        Some(vms) => format!("{vms} VMs"),
+    };
     let (name, cpus) = (printable(&node.name), node.cpus);
-    format!("{name}: {vms} VM{plural} on {cpus} CPUs, {meaning}")
+    format!("{name}: {vms} on {cpus} CPUs, {meaning}")
 }
 
 /// No name is cut shorter than this.

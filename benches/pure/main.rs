@@ -115,6 +115,7 @@ fn reading(mut vms: Vec<Vm>) -> Arc<Reading> {
             kind: "Snapshot",
             time: "2026-01-01T00:00:00Z".to_owned(),
             clock_ns: 0,
+            reading_age_ns: Some(0),
             node: Node {
                 name: "node-1".to_owned(),
                 kernel: "6.18.0".to_owned(),

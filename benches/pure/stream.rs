@@ -98,6 +98,8 @@ impl Stream {
             cgroup: 1001 + u64::from(vm) * 2,
             pcpu: nth % 96,
             flags: vcpu.map_or(0, |_| abi::THREAD_VCPU),
+            class_changes: 0,
+            pad: 0,
             comm: padded(comm),
             leader_comm: padded(OTHERS[0]),
         };

@@ -253,6 +253,7 @@ fn the_image_with_what_the_chart_gives_it_finds_a_vm_of_the_host() {
         "task_pass",
         "file_pass",
         "lifetime",
+        "rename",
         "placement",
         "cgroups",
         "topology",

@@ -7,12 +7,12 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use virtlens::collect::{Collector, Options};
+use virtlens::collect::Collector;
 use virtlens_model::snapshot::{Role, RoleUse, Snapshot};
 use virtlens_tests::process::Schedstat;
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, eventually, need, unique_pod_uid};
 
-use crate::reader::{self, MS, assert_close, cpu_ns, host_with, vm};
+use crate::reader::{self, MS, assert_close, cpu_ns, vm};
 
 /// A process that starts a child, which obeys: it burns, forks, and ends.
 struct Family {
@@ -153,17 +153,6 @@ fn ready(test: &str) -> bool {
     reader::ready(test) && need::all(test, [need::cpu_cgroup()])
 }
 
-/// An agent with BPF, and one without.
-fn collectors() -> (Vec<Collector>, tempfile::TempDir) {
-    let without_btf = host_with(&["sys/devices", "sys/fs/cgroup"]);
-    let without_bpf = Collector::open(&Options {
-        root: without_btf.path().to_owned(),
-        ..reader::options()
-    });
-    let both = vec![reader::collector(), without_bpf.expect("/proc is there")];
-    (both, without_btf)
-}
-
 #[test]
 fn child_of_a_helper_in_another_cgroup_counts_as_helper() {
     if !ready("child_of_a_helper") {
@@ -172,7 +161,7 @@ fn child_of_a_helper_in_another_cgroup_counts_as_helper() {
     let scene = Scene::new();
     let mut family = scene.family();
     let mut stranger = Family::start("virtiofsd", &scene.elsewhere, &scene.elsewhere);
-    for collector in &mut collectors().0 {
+    for collector in &mut reader::collectors().0 {
         family.burn();
         stranger.burn();
         let pids = [family.parent.id(), family.worker];
@@ -190,7 +179,7 @@ fn child_whose_parent_ended_first_stays_a_helper() {
     if !ready("child_whose_parent_ended") {
         return;
     }
-    for collector in &mut collectors().0 {
+    for collector in &mut reader::collectors().0 {
         let scene = Scene::new();
         let mut family = scene.family();
         family.burn();

@@ -3,9 +3,10 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use virtlens_model::snapshot::Role;
+use virtlens_model::snapshot::{Role, Snapshot};
 use virtlens_tests::{
-    Launch, Minivm, TestCgroup, cgroupfs_pod_path, need, systemd_pod_path, unique_pod_uid,
+    Launch, Minivm, TestCgroup, cgroupfs_pod_path, eventually, need, systemd_pod_path,
+    unique_pod_uid,
 };
 
 use crate::reader::{self, MS, all_ns, assert_close, cpu_ns, vm};
@@ -76,9 +77,7 @@ fn a_process_that_exited_unseen_is_counted_when_it_is_freed() {
     let burn = || {
         let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
         let burn = Launch::new("sh").args(["-c", script]).cgroup(&side).spawn();
-        while !has_exited(burn.id()) {
-            sleep(Duration::from_millis(20));
-        }
+        eventually("it exits", || has_exited(burn.id()).then_some(()));
         burn
     };
     let mut unseen = burn();
@@ -87,14 +86,9 @@ fn a_process_that_exited_unseen_is_counted_when_it_is_freed() {
     let first = collector.collect();
     unseen.wait().expect("it is reaped");
     burn().wait().expect("it is reaped");
-    // Until the kernel has let go of both.
-    sleep(Duration::from_millis(500));
-    let last = collector.collect();
-
-    let [first, last] = [&first, &last].map(|one| cpu_ns(vm(one, guest.pid()), Role::Helper));
-    println!("{first} ns, then {last} ns");
-    assert_close("a zombie", first, unseen_ns, 20 * MS);
-    assert_close("both", last, side.usage_ns(), 20 * MS);
+    let helpers = |one: &Snapshot| cpu_ns(vm(one, guest.pid()), Role::Helper);
+    assert_close("a zombie", helpers(&first), unseen_ns, 20 * MS);
+    reader::assert_settles(&mut collector, "both", side.usage_ns(), 20 * MS, helpers);
 }
 
 /// Whether a process is a zombie (`proc_pid_stat(5)`).
@@ -117,7 +111,11 @@ fn quota_and_throttling_are_those_of_the_files() {
     let args = ["--vcpus", "2", "--start", "spin"];
     let guest = Minivm::start_launch(Minivm::launch().args(args).cgroup(&container));
     let mut collector = reader::collector();
-    sleep(Duration::from_secs(1));
+    eventually("both are throttled", || {
+        let levels = [pod.throttling(), container.throttling()];
+        let all = levels.iter().all(|level| level.throttled_periods > 3);
+        all.then_some(())
+    });
     let before = [pod.throttling(), container.throttling()];
     let snapshot = collector.collect();
     let after = [pod.throttling(), container.throttling()];

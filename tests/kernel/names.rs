@@ -91,9 +91,9 @@ fn a_vm_is_called_what_its_pod_is() {
     let name = &vm(&broken, guest.pid()).pod;
     assert_eq!(name.as_deref(), Some("web-0-renamed"));
     let age_ns = source(&broken).age_ns.expect("it was there once");
-    sleep(Duration::from_millis(50));
-    let older = collector.collect();
-    assert!(source(&older).age_ns > Some(age_ns), "the age grows");
+    let older = until(&mut collector, "the age grows", |snapshot| {
+        source(snapshot).age_ns > Some(age_ns)
+    });
     assert!(dropped(&older, "pods_unread") > 0);
 
     // Nor does a pod that is gone, while its VM is there.

@@ -122,11 +122,18 @@ fn residency_is_exact_over_ten_thousand_moves() {
     let truth = since(&truth_after, &truth_before);
     let used_ns = after.cpu_ns - before.cpu_ns;
     println!("told {told:?}, truth {truth:?}, used {used_ns} ns");
-    assert_close("the pCPUs together", told.values().sum(), used_ns, MS);
+    // A charge for each move that was missed or made twice would be far more.
+    let within_ns = (used_ns / 100).max(2 * MS);
+    assert_close(
+        "the pCPUs together",
+        told.values().sum(),
+        used_ns,
+        within_ns,
+    );
     assert!(truth.len() >= 2, "it ran on both CPUs: {truth:?}");
     for (pcpu, ns) in &truth {
         let told_ns = told.get(pcpu).copied().unwrap_or(0);
-        assert_close(&format!("pCPU {pcpu}"), told_ns, *ns, MS);
+        assert_close(&format!("pCPU {pcpu}"), told_ns, *ns, within_ns);
     }
 }
 
@@ -167,11 +174,12 @@ fn vcpus_pinned_to_one_pcpu_are_found_and_lose_the_verdict_when_moved() {
         (&[0, 1][..], "0".to_owned())
     );
 
-    std::thread::sleep(Duration::from_millis(300));
-    let second = topology(&collector.collect_judged(), &vm);
-    assert_eq!(second.mismatches[0].since, found.mismatches[0].since);
-    let misplaced_ns = second.misplaced_ns[&MismatchKind::VcpuOverlap];
-    assert!(misplaced_ns > 0, "their time under it counts: {second:?}");
+    let misplaced_ns = eventually("their time under it counts", || {
+        let second = topology(&collector.collect_judged(), &vm);
+        assert_eq!(second.mismatches[0].since, found.mismatches[0].since);
+        let misplaced_ns = second.misplaced_ns[&MismatchKind::VcpuOverlap];
+        (misplaced_ns > 0).then_some(misplaced_ns)
+    });
 
     set_affinity(tids[1], &[1]);
     let third = topology(&collector.collect_judged(), &vm);

@@ -2,10 +2,11 @@
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::Arc;
 
-use virtlens::collect::Collector;
+use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::{Role, Snapshot, Vm};
-use virtlens_tests::need;
+use virtlens_tests::{eventually, need};
 
 #[path = "options.rs"]
 mod options;
@@ -28,6 +29,17 @@ pub(crate) fn collector() -> Collector {
     let pass = pass.expect("it is always told of");
     assert!(pass.up, "the task pass is off: {}", pass.reason);
     collector
+}
+
+/// An agent with BPF, and one without.
+pub(crate) fn collectors() -> (Vec<Collector>, tempfile::TempDir) {
+    let without_btf = host_with(&["sys/devices", "sys/fs/cgroup"]);
+    let without_bpf = Collector::open(&Options {
+        root: without_btf.path().to_owned(),
+        ..options()
+    });
+    let both = vec![collector(), without_bpf.expect("/proc is there")];
+    (both, without_btf)
 }
 
 /// A tree with the host's /proc, and of /sys only what is named.
@@ -93,6 +105,31 @@ pub(crate) fn assert_close(what: &str, found_ns: u64, expected_ns: u64, within_n
         off <= within_ns,
         "{what}: {found_ns} ns instead of {expected_ns} ns, off by {off} ns (allowed {within_ns})"
     );
+}
+
+/// Reads until `told` of a snapshot has come to what is expected, and fails where it is
+/// more. What a thread used last is final once it is freed, which is after its end.
+#[track_caller]
+pub(crate) fn assert_settles(
+    collector: &mut Collector,
+    what: &str,
+    expected_ns: u64,
+    within_ns: u64,
+    told: impl Fn(&Snapshot) -> u64,
+) -> Arc<Snapshot> {
+    let least_ns = expected_ns.saturating_sub(within_ns);
+    let snapshot = eventually(what, || {
+        let snapshot = collector.collect();
+        (told(&snapshot) >= least_ns).then_some(snapshot)
+    });
+    assert_close(what, told(&snapshot), expected_ns, within_ns);
+    snapshot
+}
+
+/// What a thread may use beside a burn of this length, to begin and to end it. Some µs, but
+/// on a shared machine the host charges interrupts and its own work to it.
+pub(crate) fn beside(burned_ns: u64) -> u64 {
+    (burned_ns / 20).max(5 * MS)
 }
 
 /// One millisecond.

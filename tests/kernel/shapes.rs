@@ -1,8 +1,5 @@
 //! VMs of every shape: growing, paused, halted, large, many.
 
-use std::thread::sleep;
-use std::time::Duration;
-
 use virtlens_model::snapshot::{Role, Vm};
 use virtlens_tests::{Minivm, Qemu, need};
 
@@ -28,15 +25,17 @@ fn a_vcpu_can_come_and_go_and_come_back() {
     assert_eq!(with.vcpus[2].tid, Some(plugged.tid.unsigned_abs()));
 
     let used = guest.unplug(2);
-    sleep(Duration::from_millis(300));
-    let snapshot = collector.collect();
-    let without = vm(&snapshot, guest.pid());
+    let (pid, within) = (guest.pid(), reader::beside(used));
+    let what = "an unplugged vCPU";
+    let snapshot = reader::assert_settles(&mut collector, what, used, within, |now| {
+        vm(now, pid).vcpus[2].cpu_ns
+    });
+    let without = vm(&snapshot, pid);
     assert_eq!(
         (without.vcpus.len(), without.vcpus[2].tid),
         (3, None),
         "its time stays"
     );
-    assert_close("an unplugged vCPU", without.vcpus[2].cpu_ns, used, MS);
     let held = |vm: &Vm| {
         (
             vm.vcpu_count.online,
@@ -63,7 +62,7 @@ fn a_vcpu_can_come_and_go_and_come_back() {
         "a vCPU that came back",
         back.vcpus[2].cpu_ns,
         used + again.cpu_ns,
-        2 * MS,
+        reader::beside(used + again.cpu_ns),
     );
 }
 
@@ -93,7 +92,7 @@ fn a_vcpu_that_is_in_user_space_as_its_vm_is_met_is_one() {
     // It has looked through the open files before there is the VM.
     let mut collector = reader::collector();
     let mut guest = Minivm::start(["--vcpus", "2", "--start", "spin"]);
-    sleep(Duration::from_millis(300));
+    guest.wait_for_cpu(&[0, 1], 50);
     guest.command("pause 1");
     let snapshot = collector.collect();
     let met = vm(&snapshot, guest.pid());

@@ -8,12 +8,14 @@ mod again;
 #[allow(dead_code, reason = "the suite of memory asks for more")]
 mod calls;
 mod exec;
+mod faults;
 mod killed;
 mod loaders;
 mod missed;
 #[path = "../kernel/reader.rs"]
 #[allow(dead_code, reason = "the kernel suite asks for more")]
 mod reader;
+mod renamed;
 mod root;
 mod scene;
 mod scraped;

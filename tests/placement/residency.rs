@@ -69,7 +69,7 @@ fn moves_count_by_distance_and_the_pcpus_add_up_to_the_cpu_time() {
     println!("used {used_ns} ns, by pCPU {ran:?}");
     let told_ns: u64 = ran.values().sum();
     assert!(
-        told_ns.abs_diff(used_ns) <= MS,
+        told_ns.abs_diff(used_ns) <= (used_ns / 100).max(MS),
         "told {told_ns} ns, used {used_ns} ns"
     );
     for pcpu in FAR {

@@ -1,9 +1,6 @@
 //! Four vCPUs in the ways that a study of `KubeVirt` against plain libvirt
 //! compared, made right; and as `KubeVirt` makes them.
 
-use std::thread::sleep;
-use std::time::Duration;
-
 use virtlens_model::placement::MismatchKind::{SmtShared, SmtSplit};
 use virtlens_model::snapshot::Topology;
 use virtlens_tests::Minivm;
@@ -28,7 +25,7 @@ fn default_floats_and_nothing_is_wrong() {
     let vm = Minivm::start(["--topology", "sockets=2", "--start", "spin"]);
     let mut agent = agent();
     assert_found(&judged(&mut agent, &vm), &[]);
-    sleep(Duration::from_millis(500));
+    vm.wait_for_cpu(&[0, 1], 300);
     let measured = topology(&agent.collect_judged(), vm.pid());
     assert_found(&measured, &[]);
     assert_eq!(measured.pinned_vcpus, 0);
@@ -53,7 +50,7 @@ fn confined_as_a_whole_without_topology_is_right() {
     let mut agent = agent();
     assert_found(&judged(&mut agent, &vm), &[]);
     vm.command("spin 0-1");
-    sleep(Duration::from_millis(500));
+    vm.wait_for_cpu(&[0, 1], 300);
     let found = topology(&agent.collect_judged(), vm.pid());
     assert_found(&found, &[]);
     assert_eq!((found.pinned_vcpus, pairs(&found)), (0, (0, 0, 0)));

@@ -1,9 +1,6 @@
 //! Each kind of verdict on a VM that deserves it, and none on its twin that
 //! was seated well.
 
-use std::thread::sleep;
-use std::time::Duration;
-
 use virtlens_model::placement::MismatchKind::{
     HelperOnVcpu, LlcSplit, NumaSplit, RemoteMemory, SmtShared, SmtSplit, VcpuOverlap,
 };
@@ -161,7 +158,7 @@ fn floating_vcpus_are_judged_by_where_they_ran() {
     let mut ran_on = |pcpus: [usize; 2]| {
         pin(&vm, &pcpus);
         judged(&mut agent, &vm);
-        sleep(Duration::from_millis(600));
+        vm.wait_for_cpu(&[0, 1], 250);
         for vcpu in &vm.ready.vcpus {
             set_affinity(vcpu.tid, &all);
         }

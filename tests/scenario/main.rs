@@ -32,6 +32,7 @@ use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::Role;
 use virtlens_probe::loader::Loader;
 use virtlens_probe::plan::Feature;
+use virtlens_tests::eventually;
 use virtlens_tests::process::Schedstat;
 
 /// Which features this kernel gave; `kernels.toml` says which it must.
@@ -206,7 +207,9 @@ fn quota_and_throttling_are_those_of_the_pods_files() {
     // Taken off again before the guest is asked to stop: with so little CPU
     // time an emulated guest takes long to answer.
     let (before, snapshot, after) = reader.with_quota(&pod, 30_000, |reader| {
-        sleep(Duration::from_secs(2));
+        eventually("the pod is throttled", || {
+            (reader.cpu_stat(&pod).throttled > 5).then_some(())
+        });
         (reader.cpu_stat(&pod), reader.read(), reader.cpu_stat(&pod))
     });
     reader.scenario.stop("cpu").expect("the load stops");

@@ -5,7 +5,8 @@
 //! - things to observe: a [`Minivm`] that does what it is told, a real
 //!   [`Qemu`], cgroups with a quota ([`TestCgroup`]);
 //! - a [`Bpffs`] on which an agent is alone;
-//! - a [`FaultyHost`], whose files fail when they are told to;
+//! - a [`FaultyHost`], whose files fail when they are told to, and a [`Refusal`] of
+//!   system calls;
 //! - a cluster's API server without the rest of it ([`ApiServer`]);
 //! - oracles to compare with: [`process`] reads what the kernel shows in /proc;
 //! - a judge of expositions ([`promtool`]) and a reader of traces ([`perfetto`]);
@@ -34,6 +35,7 @@ pub mod process;
 pub mod prometheus;
 pub mod promtool;
 mod qemu;
+mod refusal;
 
 pub use agent::Agent;
 pub use api_server::ApiServer;
@@ -44,6 +46,7 @@ pub use faulty::{Fault, FaultyHost};
 pub use launch::Launch;
 pub use minivm::{Minivm, Receipt, Status, Thread, Vcpu};
 pub use qemu::Qemu;
+pub use refusal::Refusal;
 
 use std::time::{Duration, Instant};
 

@@ -6,7 +6,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{Launch, binary};
+use crate::process::Schedstat;
+use crate::{Launch, binary, eventually};
 
 /// A running minivm; killed when dropped. `minivm --help` tells its arguments
 /// and commands.
@@ -136,6 +137,17 @@ impl Minivm {
         self.burn(&format!("burn thread {list} {ms}"))
     }
 
+    /// Lets a vCPU's thread use CPU in user space; it is paused then.
+    pub fn burn_in_user_space(&mut self, index: u32, ms: u32) -> Receipt {
+        let receipts = self.burn(&format!("burn user {index} {ms}"));
+        receipts.into_iter().next().expect("of this vCPU")
+    }
+
+    /// Gives a helper thread another name.
+    pub fn rename_thread(&mut self, index: u32, name: &str) {
+        self.command(&format!("rename thread {index} {name}"));
+    }
+
     /// Adds a vCPU in a mode (`halt`, `spin`, `pause`, `duty:PERCENT`).
     pub fn plug(&mut self, mode: &str) -> Vcpu {
         let mut reply = self.command(&format!("plug {mode}"));
@@ -145,6 +157,27 @@ impl Minivm {
     /// Ends a vCPU's thread; its CPU time, ns.
     pub fn unplug(&mut self, index: u32) -> u64 {
         number(&self.command(&format!("unplug {index}")), "cpu_ns")
+    }
+
+    /// Waits until each of these vCPUs has used so much CPU time more.
+    pub fn wait_for_cpu(&self, vcpus: &[usize], ms: u64) {
+        let used_ns = |vcpu: usize| {
+            let times = Schedstat::read(self.pid(), self.ready.vcpus[vcpu].tid);
+            times.expect("no vCPU ends here").cpu_ns
+        };
+        let ends = vcpus
+            .iter()
+            .map(|vcpu| (*vcpu, used_ns(*vcpu) + ms * 1_000_000));
+        let ends: Vec<_> = ends.collect();
+        eventually("the vCPUs run", || {
+            let have_run = ends.iter().all(|(vcpu, end)| used_ns(*vcpu) >= *end);
+            have_run.then_some(())
+        });
+    }
+
+    /// Ends all vCPUs and closes their files: the VMM lives, its VM does not.
+    pub fn release(&mut self) {
+        self.command("release");
     }
 
     /// Starts threads that burn and end, and waits for their ends; what they

@@ -9,7 +9,7 @@ use std::path::Path;
 fn every_attached_program_asks_whether_it_counts() {
     let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bpf");
     let mut found = 0;
-    for feature in ["lifetime", "placement", "throttle", "memory"] {
+    for feature in ["lifetime", "rename", "placement", "throttle", "memory"] {
         let file = bpf.join(format!("{feature}.bpf.c"));
         let text = fs::read_to_string(&file).expect("it is there");
         for program in text.split("\nSEC(\"").skip(1) {
@@ -19,5 +19,5 @@ fn every_attached_program_asks_whether_it_counts() {
             found += 1;
         }
     }
-    assert_eq!(found, 10, "programs of the features that hook something");
+    assert_eq!(found, 11, "programs of the features that hook something");
 }

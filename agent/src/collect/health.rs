@@ -1,4 +1,4 @@
-//! What the collector tells of itself: which sources it has, and what was lost.
+//! The state of the collector: which sources it has, and what was lost.
 
 use virtlens_model::snapshot::{Dropped, ProgramCost, Source};
 use virtlens_probe::plan::Feature;
@@ -9,8 +9,8 @@ use crate::backend::Backend;
 use crate::metadata::PodNames;
 
 impl Collector {
-    pub(super) fn dropped(&self, programs: &[ProgramCost]) -> Vec<Dropped> {
-        let mut dropped = match &self.backend {
+    pub(super) fn dropped(&mut self, programs: &[ProgramCost]) -> Vec<Dropped> {
+        let mut dropped = match &mut self.backend {
             Backend::Bpf(pass, _) => pass.drops(programs),
             Backend::Proc(proc, _) => {
                 let losses = proc.losses();
@@ -50,7 +50,11 @@ impl Collector {
             },
             Dropped {
                 reason: "failed_readings",
-                count: self.failures,
+                count: self.failing.total(),
+            },
+            Dropped {
+                reason: "failed_upkeep",
+                count: self.upkeep.total(),
             },
         ]);
         dropped.extend(self.names.as_ref().map(|names| Dropped {
@@ -74,13 +78,13 @@ impl Collector {
                 rows
             }
             Backend::Proc(_, why) => {
-                let reason = if self.failure.is_empty() {
-                    "without BPF: vCPUs by their threads' names, no exits, no halt polling"
+                let reason = if self.failing.is_failing() {
+                    self.failing.reason()
                 } else {
-                    &self.failure
+                    "without BPF: vCPUs by their threads' names, no exits, no halt polling"
                 };
                 let mut rows = off(why);
-                rows.push(source("proc", self.failure.is_empty(), "files", reason));
+                rows.push(source("proc", !self.failing.is_failing(), "files", reason));
                 rows
             }
             Backend::Nothing(why) => off(why),
@@ -114,9 +118,9 @@ impl Collector {
                     }
                     None if feature == Feature::TaskPass => source(
                         feature.name(),
-                        self.failure.is_empty(),
+                        !self.failing.is_failing(),
                         "bpf",
-                        &self.failure,
+                        self.failing.reason(),
                     ),
                     None => source(feature.name(), true, "bpf", ""),
                 }

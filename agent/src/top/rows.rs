@@ -17,9 +17,9 @@ pub struct Row<'s> {
     pub name: String,
     /// CPU time of all its threads, cores.
     pub cores: Option<f64>,
-    /// What all its limits allow together, cores.
+    /// Its tightest limit, cores.
     pub quota_cores: Option<f64>,
-    /// The share that is used of the limit that binds.
+    /// The share of that limit that is used.
     pub used: Option<f64>,
     /// The share of the time in which that limit was throttled.
     pub throttled: Option<f64>,

@@ -37,7 +37,8 @@ impl Readings {
     /// more.
     pub(super) fn add(&mut self, snapshot: &Snapshot, time_ns: u64, out: &mut Vec<Piece>) -> bool {
         let Some(vm) = snapshot.vms.iter().find(|one| one.vm == self.vm) else {
-            return false;
+            // After failed readings nothing is known of it.
+            return !snapshot.knows_vms();
         };
         let mut count = |counter, value| {
             out.push(Piece::Count {

@@ -89,7 +89,7 @@ mirror! {
         task_storage: u32,
         walks: u32,
         marks_all: u32,
-        pad: u32,
+        pit_worker: u32,
         rss_error_bytes: u64,
         programs: u64,
     }
@@ -112,7 +112,9 @@ mirror! {
         epoch: u32,
         watched: u32,
         after_files: u32,
-        pad: u32,
+        shown_pass: u32,
+        shown_ns: u64,
+        begun_ns: u64,
     }
     /// `struct owner`: whose a thread is.
     owner => Owner {
@@ -124,14 +126,15 @@ mirror! {
     watch => Watch {
         pod: u64,
         names: u32,
-        pad: u32,
+        since_pass: u32,
     }
     /// `struct vm`: value of map `vms`.
     vm => Vm {
         start_ns: u64,
         pod: u64,
+        mm: u64,
         names: u32,
-        pad: u32,
+        since_pass: u32,
         moves: [u64; DISTANCES as usize],
     }
     /// `struct cpu_place`: value of array `places`.
@@ -171,6 +174,8 @@ mirror! {
         cgroup: u64,
         pcpu: u32,
         flags: u32,
+        class_changes: u32,
+        pad: u32,
         comm: [u8; COMM_LEN],
         leader_comm: [u8; COMM_LEN],
     }
@@ -313,8 +318,10 @@ enumerators! {
     THREAD_USER_WORKER = 4,
     /// An `io_uring` worker.
     THREAD_IO_WORKER = 8,
-    /// Its times are what `retired` does not hold.
+    /// It has begun to exit.
     THREAD_RETIRED = 16,
+    /// Its class changed since this pass began.
+    THREAD_CHANGED = 32,
     /// An ended thread's time is lost: `retired` is full.
     DROP_RETIRED_FULL = 0,
     /// What a thread used after it began to exit is lost.
@@ -343,6 +350,8 @@ enumerators! {
     DROP_MARK_UNREAD = 12,
     /// A mark was not looked up.
     DROP_MARK_BUSY = 13,
+    /// What threads of a renamed process had used moves to another role.
+    DROP_PROCESS_RENAMED = 14,
     /// How many reasons there are.
-    DROP_REASONS = 14,
+    DROP_REASONS = 15,
 }

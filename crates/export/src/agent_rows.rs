@@ -8,11 +8,26 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
         name: "virtlens_vms",
         kind: Kind::Gauge,
         unit: None,
-        help: "VMs that run on the node.",
+        help: "VMs that run on the node; absent where that cannot be read.",
         own_labels: &[],
         rows: Rows::Agent(|reading, rows| {
             let running = reading.snapshot.vms.iter().filter(|vm| vm.running).count();
-            rows.count(&[], running as u64)
+            let is_known = reading.snapshot.knows_vms();
+            known(is_known.then_some(running), |vms| {
+                rows.count(&[], vms as u64)
+            })
+        }),
+    },
+    Family {
+        name: "virtlens_reading_age_seconds",
+        kind: Kind::Gauge,
+        unit: Some("seconds"),
+        help: "Age of the values of the VMs: 0 while the host can be read. After a failed reading \
+               they are those of the last one that worked; from the third failure in a row on \
+               they are absent until a reading works.",
+        own_labels: &[],
+        rows: Rows::Agent(|reading, rows| {
+            known(reading.snapshot.reading_age_ns, |ns| rows.seconds(&[], ns))
         }),
     },
     Family {

@@ -58,8 +58,8 @@ impl VmFds {
 pub struct VmScan {
     /// Processes that hold a VM or vCPUs, by process id.
     pub vms: Vec<(u32, VmFds)>,
-    /// Kernel threads named `vhost-N`.
-    pub vhost_kthreads: Vec<u32>,
+    /// Kernel threads named `vhost-N` and `kvm-pit/N`.
+    pub kthreads: Vec<u32>,
     /// Processes that live, and could not be looked at.
     pub unread: BTreeSet<u32>,
     /// What could not be looked at.
@@ -109,7 +109,7 @@ pub fn vm_processes(root: &HostRoot) -> Result<VmScan, Error> {
     for pid in pids {
         match look_at(root, pid) {
             Ok(Found::Vm(fds)) => scan.vms.push((pid, fds)),
-            Ok(Found::VhostKthread) => scan.vhost_kthreads.push(pid),
+            Ok(Found::Kthread) => scan.kthreads.push(pid),
             Ok(Found::Nothing) => {}
             Ok(Found::TooMany) => scan.losses.over_limit += 1,
             Err(error) => {
@@ -125,7 +125,7 @@ pub fn vm_processes(root: &HostRoot) -> Result<VmScan, Error> {
 
 enum Found {
     Vm(VmFds),
-    VhostKthread,
+    Kthread,
     Nothing,
     /// Nothing among the descriptors that were looked at.
     TooMany,
@@ -136,9 +136,10 @@ fn look_at(root: &HostRoot, pid: u32) -> Result<Found, Error> {
     if numbers.is_empty() {
         // As every kernel thread; few user processes have none.
         let comm = process::comm(root, pid)?;
-        let is_vhost = comm.as_bytes().starts_with(b"vhost-");
-        return Ok(if is_vhost {
-            Found::VhostKthread
+        let names = [&b"vhost-"[..], b"kvm-pit/"];
+        let is_vms = names.iter().any(|name| comm.as_bytes().starts_with(name));
+        return Ok(if is_vms {
+            Found::Kthread
         } else {
             Found::Nothing
         });

@@ -92,6 +92,8 @@ pub fn parse_schedstat(bytes: &[u8]) -> Option<Schedstat> {
 pub struct TaskStatus {
     /// The process that the thread belongs to.
     pub tgid: u32,
+    /// That process's id in its own pid namespace, `None` if not told.
+    pub own_tgid: Option<u32>,
     /// The CPUs that it may run on, `None` if not told.
     pub affinity: Option<CpuSet>,
 }
@@ -107,6 +109,8 @@ pub fn parse_status(bytes: &[u8]) -> Option<TaskStatus> {
     };
     Some(TaskStatus {
         tgid: line(b"Tgid:")?.parse().ok()?,
+        own_tgid: line(b"NStgid:")
+            .and_then(|ids| ids.split_ascii_whitespace().next_back()?.parse().ok()),
         affinity: line(b"Cpus_allowed_list:")
             .filter(|list| !list.is_empty())
             .and_then(|list| list.parse().ok()),
@@ -180,10 +184,12 @@ mod tests {
     fn status_gives_process_and_affinity() {
         let text = b"Name:\tx\\nTgid:\t9\nTgid:\t42\nPid:\t43\nCpus_allowed_list:\t0-3,8\n";
         let parsed = parse_status(text).expect("a status file");
-        assert_eq!(parsed.tgid, 42);
+        assert_eq!((parsed.tgid, parsed.own_tgid), (42, None));
         assert_eq!(parsed.affinity.expect("a list").to_string(), "0-3,8");
         let bare = parse_status(b"Tgid:\t42\nCpus_allowed_list:\t?\n").expect("a tgid");
         assert_eq!(bare.affinity, None);
+        let within = parse_status(b"Tgid:\t42\nNStgid:\t42\t7\t1\n").expect("a tgid");
+        assert_eq!(within.own_tgid, Some(1));
         assert_eq!(parse_status(b"Name:\tx\n"), None);
     }
 

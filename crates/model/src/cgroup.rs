@@ -18,9 +18,13 @@
 //! and `src/runtime-rs/crates/resource/src/cgroups`, libvirt 11.3
 //! `src/util/{vircgroup,virsystemd}.c`.
 
+mod unit;
+
 use std::sync::Arc;
 
 use crate::snapshot::Scope;
+
+pub use unit::unit_name;
 
 /// What a path tells about whom its threads belong to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -69,9 +73,11 @@ enum Kind<'a> {
     Machine,
 }
 
-/// What the path tells.
-pub fn locate(path: &str) -> Location {
-    let Some(Anchor { root, below, kind }) = anchor(path) else {
+/// What the path tells. `sandbox_id` is that of the VM whose path it is, where its VMM
+/// was told one: outside of a pod a name of a tenant's choice may look like Kata's, and so
+/// may an id that was given by hand.
+pub fn locate(path: &str, sandbox_id: Option<&str>) -> Location {
+    let Some(Anchor { root, below, kind }) = anchor(path, sandbox_id) else {
         return Location {
             sandbox_id: components(path)
                 .filter_map(|(_, name)| cri_id(name))
@@ -127,9 +133,9 @@ pub fn locate(path: &str) -> Location {
 /// bytes of the path lead to the level, and what the level is.
 ///
 /// Of a path that is of no known form it is the innermost level alone, as
-/// [`Scope::Machine`]; of "/" it is none.
-pub fn levels(path: &str) -> Vec<(usize, Scope)> {
-    let Some(Anchor { root, below, kind }) = anchor(path) else {
+/// [`Scope::Machine`]; of "/" it is none. `sandbox_id`: see [`locate`].
+pub fn levels(path: &str, sandbox_id: Option<&str>) -> Vec<(usize, Scope)> {
+    let Some(Anchor { root, below, kind }) = anchor(path, sandbox_id) else {
         let innermost = components(path).last();
         return innermost
             .map(|(end, _)| (end, Scope::Machine))
@@ -237,7 +243,7 @@ fn components(path: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// The outermost level that is of a known form.
-fn anchor(path: &str) -> Option<Anchor<'_>> {
+fn anchor<'p>(path: &'p str, sandbox_id: Option<&str>) -> Option<Anchor<'p>> {
     let (mut grandparent, mut parent) = ("", "");
     components(path).find_map(|(end, name)| {
         let found = cgroupfs_pod(grandparent, parent, name)
@@ -245,8 +251,9 @@ fn anchor(path: &str) -> Option<Anchor<'_>> {
             .or_else(|| unmade(name, parent.is_empty()))
             .or_else(|| overhead(parent, name).map(|id| Kind::Overhead { id }))
             .or_else(|| {
-                let id = name.strip_prefix("kata_").filter(|id| is_cri_id(id))?;
-                Some(Kind::Sandbox { id })
+                let id = name.strip_prefix("kata_")?;
+                let is_its = is_cri_id(id) || (is_id(id) && sandbox_id == Some(id));
+                is_its.then_some(Kind::Sandbox { id })
             })
             .or_else(|| machine(name).map(|_| Kind::Machine));
         (grandparent, parent) = (parent, name);

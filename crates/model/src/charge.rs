@@ -18,13 +18,14 @@ pub struct PodSums {
 impl PodSums {
     /// Adds what is `owner`'s.
     pub fn add(&mut self, owner: Owner, role: Option<Role>, value: u64) {
-        let sums = if matches!(owner, Owner::Vm(_)) {
-            &mut self.own
-        } else {
-            &mut self.pod
-        };
-        let sum = &mut sums[sum_index(role)];
+        let sum = self.sum(matches!(owner, Owner::Vm(_)), role);
         *sum = sum.saturating_add(value);
+    }
+
+    /// The number of one role, of the VMM's process or of the rest of its pod.
+    pub fn sum(&mut self, is_own: bool, role: Option<Role>) -> &mut u64 {
+        let sums = if is_own { &mut self.own } else { &mut self.pod };
+        &mut sums[sum_index(role)]
     }
 
     fn merge(&mut self, more: &Self) {
@@ -53,14 +54,19 @@ impl Charges {
     /// can have a limit; threads that sit in none are charged to none.
     pub fn add(&mut self, level: Option<CgroupId>, owner: Owner, role: Option<Role>, cpu_ns: u64) {
         if let Some(level) = level {
-            self.of(level).used.add(owner, role, cpu_ns);
+            self.charge(level).used.add(owner, role, cpu_ns);
         }
+    }
+
+    /// What sits in `level`, and in none below it.
+    pub fn of(&mut self, level: CgroupId) -> &mut PodSums {
+        &mut self.charge(level).used
     }
 
     /// Notes that a living thread sits there.
     pub fn seat(&mut self, level: Option<CgroupId>, is_vcpu: bool) {
         if let Some(level) = level {
-            self.of(level).threads[usize::from(is_vcpu)] += 1;
+            self.charge(level).threads[usize::from(is_vcpu)] += 1;
         }
     }
 
@@ -83,7 +89,7 @@ impl Charges {
         all
     }
 
-    fn of(&mut self, level: CgroupId) -> &mut Charge {
+    fn charge(&mut self, level: CgroupId) -> &mut Charge {
         let known = self.0.iter().position(|charge| charge.level == level);
         let index = known.unwrap_or_else(|| {
             self.0.push(Charge {
@@ -102,7 +108,7 @@ mod tests {
     use super::Charges;
     use crate::facts::{CgroupFact, CgroupId, Owner, VmKey};
     use crate::ledger::sum_index;
-    use crate::levels::Levels;
+    use crate::levels::{Levels, Whole};
     use crate::place::Cgroups;
     use crate::snapshot::Role;
 
@@ -123,7 +129,11 @@ mod tests {
         ];
         let cgroups: Cgroups<'_> = facts.iter().map(|fact| (fact.id, fact)).collect();
         let mut levels = Levels::default();
-        levels.hold(&[pod, container], Some(root), &cgroups);
+        let whole = Whole {
+            root: Some(root),
+            ..Whole::default()
+        };
+        levels.hold(&[pod, container], whole, &cgroups);
         let vm = Owner::Vm(VmKey {
             start_ns: 1,
             tgid: 1,

@@ -133,8 +133,10 @@ pub struct ThreadFact {
     pub comm: Comm,
     /// The name of its process's first thread.
     pub process_comm: Comm,
-    /// CPU time used, ns (`se.sum_exec_runtime`; lags a running thread by at
-    /// most a tick), less what [`RetiredFact`] already holds of it.
+    /// CPU time used in its present class, ns (`se.sum_exec_runtime`; lags a running
+    /// thread by at most a tick): what it used before its class changed, or before it
+    /// began to exit, [`RetiredFact`] holds. The class is all that its role depends on:
+    /// its owner, kind, names and vCPU. So are the two times below.
     pub cpu_ns: u64,
     /// Time runnable but not running, ns (`sched_info.run_delay`; holds
     /// throttled time too).
@@ -149,6 +151,9 @@ pub struct ThreadFact {
     pub affinity: Option<Arc<CpuSet>>,
     /// The vCPU that it runs, if it does.
     pub vcpu: Option<VcpuFact>,
+    /// How often its class has changed since it was first shown: with each change its
+    /// times began anew.
+    pub class_changes: u32,
 }
 
 /// A vCPU, as KVM keeps it.
@@ -338,12 +343,12 @@ pub struct EndedVcpuFact {
     pub stats: VcpuStats,
 }
 
-/// What threads that have ended had used.
+/// What threads had used that have ended, or that count in another class by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetiredFact {
-    /// Which threads; the names are those at their end.
+    /// Which threads; the names are those at the end of what they used.
     pub class: ThreadClass,
-    /// How many threads.
+    /// How many threads have ended.
     pub threads: u64,
     /// CPU time, ns, with what they used after they began to exit.
     pub cpu_ns: u64,
@@ -423,6 +428,17 @@ impl Facts {
             Owner::Vm(vm) => Some(vm),
             Owner::Pod(_) => None,
         })
+    }
+
+    /// VMs that KVM holds: a thread runs a vCPU of theirs, or their vCPUs were counted. A
+    /// VMM may outlive its VM: Cloud Hypervisor does after `vm.shutdown`, and waits for
+    /// the next `vm.boot` (seen with v54).
+    pub fn held(&self) -> impl Iterator<Item = VmKey> {
+        let by_threads = self.runs().filter_map(|run| match run.first()?.owner {
+            Owner::Vm(vm) if run.iter().any(|thread| thread.vcpu.is_some()) => Some(vm),
+            _ => None,
+        });
+        by_threads.chain(self.vms.iter().map(|fact| fact.vm))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which VMs there are, what belongs to each, and what they used.
 //!
 //! ```text
-//!            first seen            all its threads gone        linger over
+//!            first seen          KVM holds it no more          linger over
 //!   stranger ──────────► running ───────────────────► ended ──────────────► forgotten
 //!                           ▲                           │
 //!                           └── a VM of the same name ◄─┘  (its counters go on)
@@ -24,7 +24,8 @@ use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use crate::facts::{CgroupId, Facts, Owner, ProcessFact, ThreadFact, VmKey, WatchedCgroup};
 use crate::features::Features;
 use crate::ledger::Ledger;
-use crate::levels::Levels;
+use crate::level_moves::LastCharged;
+use crate::levels::{Levels, Whole};
 use crate::place::{Cgroups, Place};
 use crate::pod::{Pod, Pods};
 use crate::quota::Allowed;
@@ -76,6 +77,8 @@ pub struct Member {
     pub allowed: Allowed,
     /// Its counters.
     pub ledger: Ledger,
+    /// Where its threads were charged.
+    pub charged: LastCharged,
     /// When it was first missing, ns on the clock of [`Fleet::account`].
     pub ended_ns: Option<u64>,
     /// What it has to give memory back, as its arguments tell.
@@ -122,7 +125,7 @@ impl Fleet {
     /// VMs in `facts` that are not known yet, the oldest first: [`Fleet::admit`] them in
     /// this order before [`Fleet::account`]. Of two with one name the first keeps it plain.
     pub fn strangers(&self, facts: &Facts) -> Vec<VmKey> {
-        let unknown = facts.alive().filter(|vm| !self.vms.contains_key(vm));
+        let unknown = facts.held().filter(|vm| !self.vms.contains_key(vm));
         let mut unknown: Vec<VmKey> = unknown.collect();
         unknown.sort_unstable();
         unknown.dedup();
@@ -132,9 +135,9 @@ impl Fleet {
     /// Takes up a VM. `process` is what its process said of itself.
     pub fn admit(&mut self, vm: VmKey, process: &ProcessFact, facts: &Facts) {
         let cgroups = by_id(facts);
-        let place = place_of(vm, facts, &cgroups);
-        self.changes += 1;
         let identity = vmm::identify(process);
+        let place = place_of(vm, facts, &cgroups, identity.sandbox_id.as_deref());
+        self.changes += 1;
         let args = process.args.get(1..).unwrap_or_default();
         let features = features::of_arguments(identity.vmm, args);
         let wanted = naming::wanted(&identity, place.as_ref(), process, vm);
@@ -165,6 +168,7 @@ impl Fleet {
                 limits: Vec::new(),
                 allowed: Allowed::default(),
                 ledger,
+                charged: LastCharged::default(),
                 ended_ns: None,
                 features,
                 pod: None,
@@ -226,13 +230,14 @@ impl Fleet {
             let member = self.vms.get_mut(&vm).expect("moved tells of members");
             let before = member.place.as_ref().map(|place| place.cgroup);
             member.ledger.changes += u64::from(before != Some(at));
-            member.place = Place::of(at, &cgroups).or(member.place.take());
+            let sandbox_id = member.identity.sandbox_id.as_deref();
+            member.place = Place::of(at, &cgroups, sandbox_id).or(member.place.take());
             let Some(place) = &mut member.place else {
                 continue;
             };
             place.is_new = false;
-            let sandbox = place.location.sandbox_id.as_deref().unwrap_or_default();
-            let paths = cgroup::overhead_paths(sandbox);
+            let sandbox_id = sandbox_id.or(place.location.sandbox_id.as_deref());
+            let paths = cgroup::overhead_paths(sandbox_id.unwrap_or_default());
             member.overhead = paths.iter().filter_map(|path| id_of(path)).collect();
         }
     }
@@ -255,8 +260,11 @@ impl Fleet {
                 continue;
             };
             let place = member.place.as_ref();
-            let root = place.and_then(|place| place.location.root.as_deref());
-            if member.levels.hold(&held, root, &cgroups) {
+            let whole = Whole {
+                root: place.and_then(|place| place.location.root.as_deref()),
+                sandbox_id: member.identity.sandbox_id.as_deref(),
+            };
+            if member.levels.hold(&held, whole, &cgroups) {
                 self.changes += 1;
             }
             let levels = &member.levels;
@@ -332,10 +340,10 @@ impl Fleet {
     /// Accounts one reading taken at `now_ns` on a clock that never falls.
     /// Returns the VMs, and the owners that are gone for good.
     pub fn account(&mut self, facts: &Facts, now_ns: u64) -> (Vec<Vm>, FxHashSet<Owner>) {
-        let mut alive = FxHashSet::with_capacity_and_hasher(self.vms.len(), FxBuildHasher);
-        alive.extend(facts.alive());
+        let mut held = FxHashSet::with_capacity_and_hasher(self.vms.len(), FxBuildHasher);
+        held.extend(facts.held());
         for (vm, member) in &mut self.vms {
-            let is_alive = alive.contains(vm);
+            let is_alive = held.contains(vm);
             self.changes += u64::from(is_alive == member.ended_ns.is_some());
             member.ended_ns = if is_alive {
                 None
@@ -444,7 +452,12 @@ fn by_id(facts: &Facts) -> Cgroups<'_> {
 }
 
 /// Where most of a VM's vCPUs sit; of a VM without any, its threads.
-fn place_of(vm: VmKey, facts: &Facts, cgroups: &Cgroups<'_>) -> Option<Place> {
+fn place_of(
+    vm: VmKey,
+    facts: &Facts,
+    cgroups: &Cgroups<'_>,
+    sandbox_id: Option<&str>,
+) -> Option<Place> {
     let own = || {
         facts
             .threads
@@ -454,7 +467,7 @@ fn place_of(vm: VmKey, facts: &Facts, cgroups: &Cgroups<'_>) -> Option<Place> {
     let thread = own()
         .find(|thread| thread.vcpu.is_some())
         .or_else(|| own().next())?;
-    Place::of(thread.cgroup, cgroups)
+    Place::of(thread.cgroup, cgroups, sandbox_id)
 }
 
 #[cfg(test)]

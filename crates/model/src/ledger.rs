@@ -3,9 +3,9 @@
 //! The kernel's totals are cumulative, so a total is what is alive plus what
 //! has retired; nothing is summed up here from reading to reading. Yet a sum
 //! can fall: a thread that is being freed is for a moment neither alive nor
-//! retired, a thread changes its name and with it its role, a vCPU is made
-//! anew, a VM is started again under the same name. A [`Meter`] shows the
-//! highest value so far until the sum has caught up.
+//! retired, a vCPU is made anew, a VM is started again under the same name. A [`Meter`]
+//! shows the highest value so far until the sum has caught up. What a thread used in a role
+//! that it has no more its source tells apart: see [`crate::facts::ThreadFact`].
 
 mod by_path;
 mod known;
@@ -23,6 +23,7 @@ pub use self::meter::{Meter, PodMeter, Times, TimesMeter};
 pub use self::vcpu::{StatsMeter, VcpuMeter};
 pub use self::worker::{WorkerId, Workers};
 use crate::facts::{CgroupId, Moves};
+use crate::level_moves::LevelMoves;
 use crate::memory::MemoryMeter;
 use crate::quota::{BindingMeter, QuotaMeter};
 use crate::snapshot::{Role, Scope};
@@ -59,6 +60,8 @@ pub struct Ledger {
     pub forgotten: Known<ThrottleMeter>,
     /// Of the level of each scope that binds.
     pub limits: BTreeMap<Scope, BindingMeter>,
+    /// What threads had used that moved between levels.
+    pub level_moves: LevelMoves,
     /// The highest guest-mode time so far.
     pub guest: Meter,
     /// Moves of its vCPUs, if they are followed: by distance, unknown last.
@@ -79,6 +82,7 @@ impl Ledger {
         self.roles.iter_mut().for_each(TimesMeter::succeed);
         self.hits.iter_mut().for_each(PodMeter::succeed);
         self.quotas.values_mut().for_each(QuotaMeter::succeed);
+        self.level_moves.succeed();
         self.vcpus.values_mut().for_each(VcpuMeter::renew);
         self.guest.renew();
         self.moves
@@ -92,6 +96,7 @@ impl Ledger {
     pub fn take_pod(&mut self, pod: CgroupId, former: Option<&Self>) {
         self.pod = Some(pod);
         self.changes += 1;
+        self.level_moves.drop_pod();
         for (index, meter) in self.roles.iter_mut().enumerate() {
             meter.take_pod(former.map(|former| &former.roles[index]));
         }

@@ -44,6 +44,15 @@ struct Held {
     level: Option<CgroupId>,
 }
 
+/// What holds all of a VM, as far as that is known.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Whole<'a> {
+    /// The path of its pod's or machine's cgroup.
+    pub root: Option<&'a str>,
+    /// The id of its sandbox.
+    pub sandbox_id: Option<&'a str>,
+}
+
 /// The levels of one VM.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(into = "Vec<Level>", from = "Vec<Level>")]
@@ -67,14 +76,13 @@ impl Levels {
         self.held.iter().map(|held| &held.cgroup).eq(cgroups)
     }
 
-    /// Learns that threads sit in the cgroups `held`, sorted by id, and in no others.
-    /// `root` is the path of the cgroup that holds the whole VM, if there is one. Returns
+    /// Learns that threads sit in the cgroups `held`, sorted by id, and in no others. Returns
     /// true if there is a new level.
-    pub fn hold(&mut self, held: &[CgroupId], root: Option<&str>, cgroups: &Cgroups<'_>) -> bool {
+    pub fn hold(&mut self, held: &[CgroupId], whole: Whole<'_>, cgroups: &Cgroups<'_>) -> bool {
         self.all.iter_mut().for_each(|level| level.is_held = false);
         let mut is_new = false;
         for cgroup in held {
-            for (id, scope, path) in found(*cgroup, root, cgroups) {
+            for (id, scope, path) in found(*cgroup, whole, cgroups) {
                 if let Some(known) = self.all.iter_mut().find(|level| level.id == id) {
                     known.is_held = true;
                 } else {
@@ -184,14 +192,15 @@ impl Levels {
 /// The levels above a cgroup in which a thread sits: id, scope and path.
 fn found(
     cgroup: CgroupId,
-    root: Option<&str>,
+    whole: Whole<'_>,
     cgroups: &Cgroups<'_>,
 ) -> Vec<(CgroupId, Scope, Arc<str>)> {
     let Some(fact) = cgroups.get(&cgroup) else {
         return Vec::new();
     };
+    let root = whole.root;
     let is_outside = root.is_some_and(|root| !cgroup::is_within(&fact.path, root));
-    let levels = cgroup::levels(&fact.path).into_iter();
+    let levels = cgroup::levels(&fact.path, whole.sandbox_id).into_iter();
     let levels = levels.filter_map(|(length, scope)| {
         let fact = ancestors(cgroup, cgroups).find(|fact| fact.path.len() == length)?;
         let scope = if is_outside { Scope::Overhead } else { scope };
@@ -219,7 +228,7 @@ impl From<Vec<Level>> for Levels {
 
 #[cfg(test)]
 mod tests {
-    use super::{EMPTY_LEVELS_MAX, Levels};
+    use super::{EMPTY_LEVELS_MAX, Levels, Whole};
     use crate::facts::{CgroupFact, CgroupId};
     use crate::place::Cgroups;
     use crate::snapshot::Scope;
@@ -255,7 +264,11 @@ mod tests {
     fn held(levels: &mut Levels, facts: &[CgroupFact], ids: &[u64]) -> bool {
         let cgroups: Cgroups<'_> = facts.iter().map(|fact| (fact.id, fact)).collect();
         let ids: Vec<CgroupId> = ids.iter().map(|id| CgroupId(*id)).collect();
-        let is_new = levels.hold(&ids, Some(SCOPE), &cgroups);
+        let whole = Whole {
+            root: Some(SCOPE),
+            ..Whole::default()
+        };
+        let is_new = levels.hold(&ids, whole, &cgroups);
         assert!(levels.are_held_by(&ids));
         is_new
     }

@@ -43,6 +43,8 @@ pub mod fleet;
 pub mod interval;
 #[expect(clippy::indexing_slicing, reason = "places that were just looked for")]
 pub mod ledger;
+#[expect(clippy::indexing_slicing, reason = "places that were just looked for")]
+pub mod level_moves;
 #[expect(clippy::indexing_slicing, reason = "places in a list that it keeps")]
 pub mod levels;
 pub mod memory;

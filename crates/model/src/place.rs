@@ -31,11 +31,11 @@ pub struct Place {
 }
 
 impl Place {
-    /// Judges the cgroup `id`; `None` if it was not told.
-    pub fn of(id: CgroupId, cgroups: &Cgroups<'_>) -> Option<Self> {
+    /// Judges the cgroup `id`, where a VM of this sandbox sits; `None` if it was not told.
+    pub fn of(id: CgroupId, cgroups: &Cgroups<'_>, sandbox_id: Option<&str>) -> Option<Self> {
         let fact = cgroups.get(&id)?;
-        let location = cgroup::locate(&fact.path);
-        let scopes = cgroup::levels(&fact.path);
+        let location = cgroup::locate(&fact.path, sandbox_id);
+        let scopes = cgroup::levels(&fact.path, sandbox_id);
         let by_length: HashMap<usize, CgroupId> = ancestors(id, cgroups)
             .map(|fact| (fact.path.len(), fact.id))
             .collect();

@@ -11,11 +11,12 @@ use self::room::{copied, fitting};
 use self::vcpus::{Known, Vcpus};
 use crate::charge::{Charges, PodSums};
 use crate::facts::{
-    CgroupId, EndedVcpuFact, Facts, Owner, ResidencyFact, RetiredFact, ThreadFact, VmKey,
-    VmPlacementFact,
+    CgroupId, EndedVcpuFact, Facts, Owner, ResidencyFact, RetiredFact, ThreadFact, ThreadKind,
+    VmKey, VmPlacementFact,
 };
 use crate::fleet::Member;
 use crate::ledger::{Ledger, SUMS, Times, WorkerId, Workers, sum_index};
+use crate::level_moves::Charged;
 use crate::memory::{self, MemoryFact};
 use crate::place::Cgroups;
 use crate::quota;
@@ -29,6 +30,8 @@ pub struct Reading<'a> {
     pub online_vcpus: Option<u32>,
     /// vCPUs that ran, as the open files told.
     has_run: &'a [u32],
+    /// Where living threads are charged.
+    pub charged: Vec<Charged>,
     /// Where the rest of what is shown goes.
     room: Room,
     /// Living threads.
@@ -115,16 +118,30 @@ impl<'a> Reading<'a> {
             let id = WorkerId {
                 start_ns: thread.start_ns,
                 tid: thread.tid,
+                class_changes: thread.class_changes,
             };
             self.workers.push((role, id, thread.cpu_ns));
         }
         if seat.is_outside_pod {
             self.outside_pod[sum_index(role)] += 1;
-            self.own_outside_pod += u32::from(matches!(thread.owner, Owner::Vm(_)));
+            // A VM's timer is in the root cgroup, wherever its VMM is (kvm-pit, a kernel
+            // thread).
+            let is_timer = thread.kind == ThreadKind::Kthread && role == Some(Role::Emulator);
+            let is_own = matches!(thread.owner, Owner::Vm(_)) && !is_timer;
+            self.own_outside_pod += u32::from(is_own);
         }
         self.charges
             .add(seat.level, thread.owner, role, thread.cpu_ns);
         self.charges.seat(seat.level, thread.vcpu.is_some());
+        self.charged.push(Charged {
+            tid: thread.tid,
+            start_ns: thread.start_ns,
+            class_changes: thread.class_changes,
+            is_own: matches!(thread.owner, Owner::Vm(_)),
+            role,
+            level: seat.level,
+            cpu_ns: thread.cpu_ns,
+        });
         self.wait_unknown |= thread.wait_ns.is_none();
         let wait_ns = thread.wait_ns.unwrap_or(0);
         self.sum(thread.owner, role).add(thread.cpu_ns, wait_ns);
@@ -158,6 +175,15 @@ impl<'a> Reading<'a> {
         let sums = self.vcpus.of(fact.id);
         sums.has_ended = true;
         sums.ended = Some(&fact.stats);
+    }
+
+    /// Leaves what threads used that have moved to where they were charged for it.
+    pub fn follow_moves(&mut self, member: &mut Member) {
+        let now = std::mem::take(&mut self.charged);
+        let ledger = &mut member.ledger;
+        let has_moved = member.charged.follow(now, &mut ledger.level_moves);
+        ledger.changes += u64::from(has_moved);
+        ledger.level_moves.apply(&mut self.charges);
     }
 
     /// Adds how often threads ran when a quota ran out.

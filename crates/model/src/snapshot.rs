@@ -39,6 +39,11 @@ pub struct Snapshot {
     /// readings of one agent differ by is the time between them.
     #[serde(skip)]
     pub clock_ns: u64,
+    /// How old the values of the VMs are, ns: 0 unless this reading failed; `None` where
+    /// none has worked. After some failures in a row there are no VMs, and then it is not
+    /// known which there are.
+    #[serde(rename = "reading_age_ns")]
+    pub reading_age_ns: Option<u64>,
     /// The node.
     pub node: Node,
     /// What was read, and what could not be.
@@ -52,6 +57,13 @@ pub struct Snapshot {
     pub programs: Vec<ProgramCost>,
     /// The VMs, in the order of their pods' uids, then of their names.
     pub vms: Vec<Vm>,
+}
+
+impl Snapshot {
+    /// Whether the VMs are all that there are, or were when a reading last worked.
+    pub fn knows_vms(&self) -> bool {
+        self.reading_age_ns == Some(0) || !self.vms.is_empty()
+    }
 }
 
 /// One way in which something was lost.

@@ -83,6 +83,9 @@ pub struct Identity {
     /// NUMA nodes that its guest was told of, which CPUID does not tell. Known
     /// of QEMU only (`-numa node`, hw/core/numa.c), where it sets them all.
     pub guest_nodes: Option<u32>,
+    /// The id of the sandbox that it was started for, where Kata started it: of any
+    /// form, as `ctr run` takes it from its user.
+    pub sandbox_id: Option<String>,
     /// vCPUs that it was booted with; more may have been plugged in. Known of
     /// QEMU only (`-smp`, hw/core/machine-smp.c).
     pub boot_vcpus: Option<u32>,
@@ -103,11 +106,16 @@ pub fn identify(process: &ProcessFact) -> Identity {
         Vmm::Kvmtool | Vmm::Crosvm => owned(option(args, &["--name"])),
         Vmm::Other => owned(option(args, &["--name", "-name"]).or_else(|| option(args, &["--id"]))),
     };
+    let runtime = runtime_of(vmm, args, name.as_deref());
     Identity {
         vmm,
+        sandbox_id: (runtime == Some("kata"))
+            .then(|| sandbox_id(vmm, args, name.as_deref()))
+            .flatten()
+            .map(str::to_owned),
+        runtime,
         guest_nodes: (vmm == Vmm::Qemu && !args.is_empty()).then(|| qemu_nodes(args)),
         boot_vcpus: (vmm == Vmm::Qemu).then(|| qemu_boot_vcpus(args)).flatten(),
-        runtime: runtime(vmm, args, name.as_deref()),
         name: name.and_then(|name| clean(&name)),
     }
 }
@@ -257,8 +265,18 @@ fn kata_id(args: &[String]) -> Option<&str> {
     })
 }
 
+/// The id of Kata's sandbox. QEMU's name holds it; in paths it may stand beside others,
+/// such as that of a template (`/run/vc/vm/template/`, factory/template).
+fn sandbox_id<'a>(vmm: Vmm, args: &'a [String], name: Option<&'a str>) -> Option<&'a str> {
+    match vmm {
+        Vmm::Qemu => name?.strip_prefix("sandbox-"),
+        Vmm::Dragonball => name,
+        _ => kata_id(args),
+    }
+}
+
 /// Who runs the VMM, where the arguments tell.
-fn runtime(vmm: Vmm, args: &[String], name: Option<&str>) -> Option<&'static str> {
+fn runtime_of(vmm: Vmm, args: &[String], name: Option<&str>) -> Option<&'static str> {
     let any = |marks: &[&str]| {
         args.iter()
             .any(|arg| marks.iter().any(|mark| arg.contains(mark)))

@@ -22,7 +22,9 @@ const MAX_PAGES: usize = 256;
 /// The pages that this agent has written, or has found.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
-    editions: FxHashMap<VmKey, Edition>,
+    /// Of each VM those that may have pages in the map, the newest last. One that is
+    /// deleted leaves only once it is.
+    editions: FxHashMap<VmKey, Vec<Edition>>,
     /// VMs that found no room.
     lost: u64,
 }
@@ -66,7 +68,7 @@ impl Book {
                 }
             }
             if let Some((edition, bytes)) = newest {
-                self.editions.insert(vm, edition);
+                self.editions.insert(vm, vec![edition]);
                 kept.push((vm, bytes));
             }
         }
@@ -75,44 +77,57 @@ impl Book {
 
     /// Keeps `bytes` of `vm` in place of what was kept of it. Where there is no room
     /// nothing is kept, and the loss counted: what is outdated would be wrong.
+    ///
+    /// # Errors
+    /// [`Error::Map`]: to be tried again. Until then nothing is kept, or what was.
     pub(crate) fn write(&mut self, maps: &Maps, vm: VmKey, bytes: &[u8]) -> Result<(), Error> {
-        let before = self.editions.remove(&vm);
-        let number = before.map_or(0, |before| before.number.wrapping_add(1));
         let chunks: Vec<&[u8]> = bytes.chunks(abi::BOOK_PAGE_LEN).collect();
+        let editions = self.editions.entry(vm).or_default();
         let edition = Edition {
-            number,
+            number: editions.last().map_or(0, |one| one.number.wrapping_add(1)),
             pages: count(chunks.len()),
         };
         let written = if chunks.len() > MAX_PAGES {
             Err(Maps::is_full("book"))
         } else {
+            editions.push(edition);
             let mut pages = (0u32..).zip(chunks).collect::<Vec<_>>().into_iter().rev();
             pages.try_for_each(|(at, chunk)| {
-                let key = key(vm, number, at);
+                let key = key(vm, edition.number, at);
                 maps.update("book", key.as_bytes(), page(edition, chunk).as_bytes())
             })
         };
-        match written {
-            Ok(()) => {
-                self.editions.insert(vm, edition);
-            }
-            Err(error) => {
-                tracing::debug!(pid = vm.tgid, %error, "a VM finds no room in the book");
-                self.lost += 1;
-                delete(maps, vm, edition)?;
-            }
+        let Err(error) = written else {
+            return self.keep_only(maps, vm, Some(edition));
+        };
+        tracing::debug!(pid = vm.tgid, %error, "cannot write a VM to the handover map");
+        if error.is_full() {
+            self.lost += 1;
+            return self.keep_only(maps, vm, None);
         }
-        before.map_or(Ok(()), |before| delete(maps, vm, before))
+        self.keep_only(maps, vm, None).and(Err(error))
+    }
+
+    /// Deletes all editions of a VM but one.
+    fn keep_only(&mut self, maps: &Maps, vm: VmKey, kept: Option<Edition>) -> Result<(), Error> {
+        let Some(editions) = self.editions.get_mut(&vm) else {
+            return Ok(());
+        };
+        let is_kept = |one: &Edition| Some(*one) == kept;
+        while let Some(old) = editions.iter().copied().find(|one| !is_kept(one)) {
+            delete(maps, vm, old)?;
+            editions.retain(|one| *one != old);
+        }
+        if editions.is_empty() {
+            self.editions.remove(&vm);
+        }
+        Ok(())
     }
 
     /// Drops what is kept of VMs that are gone.
     pub(crate) fn forget(&mut self, maps: &Maps, gone: &FxHashSet<VmKey>) -> Result<(), Error> {
-        for vm in gone {
-            if let Some(edition) = self.editions.remove(vm) {
-                delete(maps, *vm, edition)?;
-            }
-        }
-        Ok(())
+        gone.iter()
+            .try_for_each(|vm| self.keep_only(maps, *vm, None))
     }
 
     /// The VMs of which something is kept.
@@ -122,8 +137,8 @@ impl Book {
 
     /// Pages in use.
     pub(crate) fn pages(&self) -> u64 {
-        let pages = self.editions.values().map(|one| u64::from(one.pages));
-        pages.sum()
+        let editions = self.editions.values().flatten();
+        editions.map(|one| u64::from(one.pages)).sum()
     }
 
     /// How often a VM found no room.

@@ -50,7 +50,24 @@ pub(crate) struct Btf<'b> {
     #[cfg(feature = "aya")]
     begin: usize,
     types: &'b [u8],
-    strings: &'b [u8],
+    strings: Strings<'b>,
+}
+
+/// Names. A module's go on where the kernel's end.
+#[derive(Debug, Clone, Copy)]
+struct Strings<'b> {
+    base: &'b [u8],
+    own: &'b [u8],
+}
+
+impl<'b> Strings<'b> {
+    fn text(self, at: u32) -> &'b str {
+        let at = at as usize;
+        match at.checked_sub(self.base.len()) {
+            Some(at) => text(self.own, at),
+            None => text(self.base, at),
+        }
+    }
 }
 
 /// A type.
@@ -66,7 +83,7 @@ pub(crate) struct Type<'b> {
     #[cfg(feature = "aya")]
     pub(crate) offset: usize,
     entries: &'b [u8],
-    strings: &'b [u8],
+    strings: Strings<'b>,
 }
 
 /// One of the entries of a structure or section.
@@ -96,8 +113,20 @@ impl<'b> Btf<'b> {
             #[cfg(feature = "aya")]
             begin: (word(bytes, 4)? + word(bytes, 8)?) as usize,
             types: part(8)?,
-            strings: part(16)?,
+            strings: Strings {
+                base: &[],
+                own: part(16)?,
+            },
         })
+    }
+
+    /// A module's, whose names and types go on where those of the kernel, `base`, end
+    /// (`btf_parse_module`, `kernel/bpf/btf.c`). The numbers of its types are not
+    /// followed.
+    pub(crate) fn parse_module(bytes: &'b [u8], base: &Self) -> Option<Self> {
+        let mut module = Self::parse(bytes)?;
+        module.strings.base = base.strings.own;
+        Some(module)
     }
 
     /// Where the types begin, in bytes from the header on.
@@ -154,7 +183,7 @@ impl<'b> Type<'b> {
 
     /// Empty where it has none.
     pub(crate) fn name(&self) -> &'b str {
-        text(self.strings, self.name)
+        self.strings.text(self.name)
     }
 
     /// The fields of a structure or union.
@@ -166,7 +195,7 @@ impl<'b> Type<'b> {
             .filter_map(|entry| Some((entry, word(entry, 0)?)));
         entries.filter_map(move |(entry, name)| {
             Some(Member {
-                name: text(strings, name),
+                name: strings.text(name),
                 type_id: word(entry, 4)?,
                 offset_bits: word(entry, 8)?,
             })
@@ -184,7 +213,7 @@ impl<'b> Type<'b> {
         let strings = self.strings;
         let (entries, _) = self.entries.as_chunks::<8>();
         let names = entries.iter().filter_map(|entry| word(entry, 0));
-        names.map(move |name| text(strings, name))
+        names.map(move |name| strings.text(name))
     }
 
     /// The type of an array's elements, and how many there are.
@@ -268,8 +297,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes))
 }
 
-fn text(strings: &[u8], at: u32) -> &str {
-    let bytes = strings.get(at as usize..).unwrap_or_default();
+fn text(strings: &[u8], at: usize) -> &str {
+    let bytes = strings.get(at..).unwrap_or_default();
     let end = bytes.iter().position(|byte| *byte == 0);
     let bytes = bytes.get(..end.unwrap_or(0)).unwrap_or_default();
     std::str::from_utf8(bytes).unwrap_or_default()

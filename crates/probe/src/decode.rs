@@ -43,6 +43,8 @@ pub struct Decoder {
     cgroups: Vec<abi::CgroupRecord>,
     /// Where the RAM of VMs lies: it comes when it has changed.
     memories: Memories,
+    /// The class of a thread has changed while a pass ran.
+    has_changed: bool,
 }
 
 impl Decoder {
@@ -101,6 +103,12 @@ impl Decoder {
         (facts, nameless)
     }
 
+    /// Whether the class of a thread has changed while passes ran, since this was asked
+    /// last.
+    pub fn take_change(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
+    }
+
     /// Takes back facts that nobody needs any more: the next pass fills the room
     /// that they have.
     pub fn recycle(&mut self, facts: Facts) {
@@ -112,6 +120,7 @@ impl Decoder {
     fn thread(&mut self, record: &Record<'_>, mask_words: usize) -> Result<ThreadFact, Error> {
         let (thread, mut rest) = record.of::<abi::ThreadRecord>()?;
         let owner = owner(thread.owner);
+        self.has_changed |= thread.flags & abi::THREAD_CHANGED != 0;
         let mut vcpu = None;
         if thread.flags & abi::THREAD_VCPU != 0 {
             let (found, tail) = abi::VcpuRecord::ref_from_prefix(rest)
@@ -141,6 +150,7 @@ impl Decoder {
             pcpu: Some(thread.pcpu),
             affinity: (mask_words > 0).then(|| self.mask(words)),
             vcpu,
+            class_changes: thread.class_changes,
         })
     }
 
@@ -363,21 +373,22 @@ pub(crate) fn ended_vcpu(key: &abi::VcpuKey, record: &abi::VcpuRecord) -> Option
 }
 
 fn vcpu_stats(record: &abi::VcpuRecord) -> Option<VcpuStats> {
-    known(record.exits).map(|exits| VcpuStats {
+    // Every kernel has these, so one that cannot be read is of a structure that is gone.
+    Some(VcpuStats {
         instance: record.instance,
-        halt_poll_success_ns: known(record.halt_poll_success_ns).unwrap_or(0),
-        halt_poll_fail_ns: known(record.halt_poll_fail_ns).unwrap_or(0),
+        halt_poll_success_ns: known(record.halt_poll_success_ns)?,
+        halt_poll_fail_ns: known(record.halt_poll_fail_ns)?,
         halt_wait_ns: known(record.halt_wait_ns),
         exits: Exits {
-            total: exits,
-            io: known(record.io_exits).unwrap_or(0),
-            mmio: known(record.mmio_exits).unwrap_or(0),
-            halt: known(record.halt_exits).unwrap_or(0),
-            interrupt: known(record.irq_exits).unwrap_or(0),
-            interrupt_window: known(record.irq_window_exits).unwrap_or(0),
-            hypercall: known(record.hypercalls).unwrap_or(0),
+            total: known(record.exits)?,
+            io: known(record.io_exits)?,
+            mmio: known(record.mmio_exits)?,
+            halt: known(record.halt_exits)?,
+            interrupt: known(record.irq_exits)?,
+            interrupt_window: known(record.irq_window_exits)?,
+            hypercall: known(record.hypercalls)?,
         },
-        pf_fixed: known(record.pf_fixed).unwrap_or(0),
+        pf_fixed: known(record.pf_fixed)?,
         pf_taken: known(record.pf_taken),
         preempted: record.preempted != 0,
     })

@@ -35,11 +35,13 @@ pub struct KernelFacts {
     /// namespace of their opener (`kernel/bpf/task_iter.c`,
     /// `bpf_iter_attach_task`/`init_seq_pidns`).
     pub host_pids: bool,
-    /// CPUs that the kernel may ever have (`possible`), for the length of an
-    /// affinity mask.
+    /// CPUs that the kernel may ever have (`possible`).
     pub possible_cpus: usize,
     /// Those that are online.
     pub online_cpus: usize,
+    /// The number behind that of the last of them, for the length of an affinity mask:
+    /// some hosts leave numbers out.
+    pub cpu_numbers: usize,
     /// Programs may be put at the kernel's functions (`fentry`): it has the
     /// trampolines for it (v5.5 on x86) and nothing forbids it.
     pub fentry: bool,
@@ -50,6 +52,10 @@ pub struct KernelFacts {
     /// `bpf_iter_task_new` (v6.7), and functions of programs may be given tasks (v6.9,
     /// of which types tell by a kind of map that came with it, arenas: 317460317a02).
     pub task_walk: bool,
+    /// Where `struct kvm_pit` has its worker, bytes: the kernel thread that is a VM's
+    /// timer. `None` where neither the kernel's type information nor that of KVM's module
+    /// tells.
+    pub pit_worker: Option<u32>,
     /// The scheduler's throttling is in functions of its own, as it is
     /// wherever `CONFIG_CFS_BANDWIDTH` is on.
     pub throttle_functions: bool,
@@ -67,6 +73,7 @@ impl KernelFacts {
             host_pids: host_pids(root),
             possible_cpus: sys::possible_cpus().unwrap_or(0),
             online_cpus: sys::online_cpus().unwrap_or(0),
+            cpu_numbers: sys::cpu_numbers().unwrap_or(0),
             ..Self::default()
         };
         let types = std::fs::read(root.join("sys/kernel/btf/vmlinux"));
@@ -78,6 +85,11 @@ impl KernelFacts {
             facts.kvm_built_in = of_makers
                 .iter()
                 .any(|name| btf.find(Kind::Struct, name).is_some());
+            let module = std::fs::read(root.join("sys/kernel/btf/kvm"));
+            let module = module.as_deref().ok();
+            let module = module.and_then(|bytes| Btf::parse_module(bytes, &btf));
+            let of_kvm = std::iter::once(&btf).chain(&module);
+            facts.pit_worker = of_kvm.into_iter().find_map(pit_worker);
             facts.task_iter = btf.find(Kind::Struct, "bpf_iter__task").is_some();
             facts.task_storage = has_value(&btf, "bpf_map_type", "BPF_MAP_TYPE_TASK_STORAGE");
             facts.throttle_functions = ["throttle_cfs_rq", "unthrottle_cfs_rq"]
@@ -100,6 +112,12 @@ const ANY_FUNCTION: &str = "vfs_fallocate";
 fn has_member(btf: &Btf<'_>, name: &str, member: &str) -> bool {
     let found = btf.find(Kind::Struct, name);
     found.is_some_and(|found| found.members().any(|field| field.name == member))
+}
+
+fn pit_worker(btf: &Btf<'_>) -> Option<u32> {
+    let pit = btf.find(Kind::Struct, "kvm_pit")?;
+    let worker = pit.members().find(|field| field.name == "worker")?;
+    Some(worker.offset_bits / 8)
 }
 
 /// Whether ring buffers have a lock that sleeps (`struct bpf_ringbuf`,

@@ -96,6 +96,13 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether a map has no more room, so that another try is in vain.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Self::Map { cause, .. } if cause.raw_os_error() == Some(libc::E2BIG))
+    }
+}
+
 /// What to do about a refusal, where that is known.
 fn hint(error: &std::io::Error) -> &'static str {
     match error.kind() {

@@ -26,6 +26,8 @@ pub(crate) struct Loaded {
     pub(crate) which: u64,
     /// See `config.marks_all` there.
     pub(crate) marks_all: bool,
+    /// Whether marks are those that an agent left.
+    pub(crate) marks_left: bool,
     /// The maps' places on bpffs, if they have some.
     pub(crate) places: Vec<PathBuf>,
 }
@@ -88,6 +90,7 @@ pub(crate) fn object(target: &Target<'_>, plan: &mut Plan) -> Result<Loaded, Err
         maps: placed.loaded.maps,
         which: placed.which,
         marks_all,
+        marks_left: placed.pinned.contains_key(marks(plan).0),
         places: placed.places.into_values().collect(),
     })
 }
@@ -119,7 +122,7 @@ fn load(
         task_storage: plan.task_storage.into(),
         walks: plan.walks.into(),
         marks_all: marks_all(plan, pinned).into(),
-        pad: 0,
+        pit_worker: plan.pit_worker,
         rss_error_bytes: plan.rss_error_bytes,
         programs: 0,
     };

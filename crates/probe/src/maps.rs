@@ -87,13 +87,17 @@ impl Maps {
     }
 
     /// One entry, if it is there.
-    pub(crate) fn get<V: FromBytes>(&self, map: &'static str, key: &[u8]) -> Option<V> {
-        self.0[map].get(key).ok().flatten()
+    pub(crate) fn get<V: FromBytes>(
+        &self,
+        map: &'static str,
+        key: &[u8],
+    ) -> Result<Option<V>, Error> {
+        self.0[map].get(key).map_err(failed(map))
     }
 
-    /// One counter of an array, over all CPUs.
-    pub(crate) fn sum(&self, map: &'static str, key: &[u8]) -> u64 {
-        self.0[map].sum(key).unwrap_or(0)
+    /// One counter of an array, over all CPUs; `None` if it cannot be read.
+    pub(crate) fn sum(&self, map: &'static str, key: &[u8]) -> Option<u64> {
+        self.0[map].sum(key).ok()
     }
 
     /// Shows every entry of a hash map.

@@ -25,6 +25,9 @@ pub(crate) struct Memory {
     lost: u64,
 }
 
+/// The generation of memslots that the programs do not have yet.
+const NOT_WRITTEN: u64 = u64::MAX;
+
 /// What the programs were told of a VM.
 struct Told {
     thresholds: Thresholds,
@@ -53,11 +56,18 @@ impl Memory {
                 }
             },
         )?;
-        let ram_of = |place: u32| -> Option<abi::memory::Ram> { maps.get("ram", place.as_bytes()) };
+        let mut rams = FxHashMap::default();
+        for (_, bucket) in &buckets {
+            for place in bucket.ram {
+                let ram: Option<abi::memory::Ram> = maps.get("ram", place.as_bytes())?;
+                rams.extend(ram.map(|ram| (place, ram)));
+            }
+        }
+        let ram_of = |place: u32| rams.get(&place).copied();
         for (vm, ram) in self.places.adopt(buckets, ram_of) {
             let told = Told {
                 thresholds: Thresholds::of(&Features::default(), false),
-                generation: u64::MAX,
+                generation: NOT_WRITTEN,
                 ram: Some(ram),
                 lost: 0,
             };
@@ -91,11 +101,17 @@ impl Memory {
         let (ram, beyond) = ram(vm, thresholds, pieces);
         let before = self.told.get(&vm).map(|told| (told.ram, told.lost));
         let (ram_before, lost_before) = before.unwrap_or_default();
-        let (ram, lost) = match self.write(maps, vm, ram) {
-            Ok(ram) => (Some(ram), beyond),
+        let (ram, lost, generation) = match self.write(maps, vm, ram) {
+            Ok(ram) => (Some(ram), beyond, generation),
             Err(error) => {
-                tracing::debug!(pid = vm.tgid, %error, "a VM's RAM cannot be followed");
-                (ram_before, pieces.len() as u64)
+                tracing::debug!(pid = vm.tgid, %error, "cannot follow the RAM of a VM");
+                // Where there is no room the next reading finds none either.
+                let known = if error.is_full() {
+                    generation
+                } else {
+                    NOT_WRITTEN
+                };
+                (ram_before, pieces.len() as u64, known)
             }
         };
         let told = Told {
@@ -159,17 +175,18 @@ impl Memory {
     /// Drops what is kept of VMs that are gone.
     pub(crate) fn forget(&mut self, maps: &Maps, gone: &FxHashSet<VmKey>) -> Result<(), Error> {
         for vm in gone {
-            let Some(told) = self.told.remove(vm) else {
+            let Some(told) = self.told.get(vm) else {
                 continue;
             };
-            self.lost += told.lost;
-            self.places.forget(*vm);
             // The pid may be another VM's by now, and its entry with it.
             let naming = told.ram.and_then(|ram| self.places.unnamed(vm.tgid, ram));
             if let Some(naming) = naming {
                 write_bucket(maps, &naming)?;
                 self.places.keep(&naming);
             }
+            self.lost += told.lost;
+            self.places.forget(*vm);
+            self.told.remove(vm);
         }
         Ok(())
     }

@@ -199,7 +199,7 @@ mod tests {
         assert_eq!((maps["marks"].kind, maps["marks"].flags), (29, 1));
         assert_eq!(
             drops.to_string(),
-            "kind:6;key:4;value:8;entries:14;flags:0;key:u32;value:u64;"
+            "kind:6;key:4;value:8;entries:15;flags:0;key:u32;value:u64;"
         );
     }
 

@@ -29,11 +29,12 @@ impl Placement {
         let end = host.online().iter().last().map_or(0, |cpu| cpu + 1);
         // A CPU that is gone has no place any more.
         let end = end.max(self.placed).min(maps.max_entries("places"));
+        // Before they are written: some may have a place where this fails.
+        self.placed = end;
         for cpu in 0..end {
             let place = place(host.place(cpu));
             maps.update("places", cpu.as_bytes(), place.as_bytes())?;
         }
-        self.placed = end;
         Ok(())
     }
 

@@ -11,6 +11,8 @@ pub enum Feature {
     FilePass,
     /// What threads that ended had used.
     Lifetime,
+    /// What threads had used before they changed their name.
+    Rename,
     /// On which pCPUs vCPUs ran, and how often they moved.
     Placement,
     /// When quotas ran out, for how long, and who ran then.
@@ -21,10 +23,11 @@ pub enum Feature {
 
 impl Feature {
     /// All features, in the order in which they are shown.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::TaskPass,
         Self::FilePass,
         Self::Lifetime,
+        Self::Rename,
         Self::Placement,
         Self::Throttle,
         Self::Memory,
@@ -36,6 +39,7 @@ impl Feature {
             Self::TaskPass => "task_pass",
             Self::FilePass => "file_pass",
             Self::Lifetime => "lifetime",
+            Self::Rename => "rename",
             Self::Placement => "placement",
             Self::Throttle => "throttle",
             Self::Memory => "memory",
@@ -48,6 +52,7 @@ impl Feature {
             Self::TaskPass => &["sample_tasks"],
             Self::FilePass => &["sample_files"],
             Self::Lifetime => &["on_exit", "on_free"],
+            Self::Rename => &["on_rename"],
             Self::Placement => &["on_migrate"],
             Self::Throttle => &["on_throttle", "pre_unthrottle", "on_unthrottle"],
             Self::Memory => &[
@@ -76,6 +81,9 @@ impl Feature {
                  as its VM is met counts as the emulator's"
             }
             Self::Lifetime => "what a thread used after the last reading before its end is lost",
+            Self::Rename => {
+                "what a thread used before it changed its name moves to the role that it has then"
+            }
             Self::Placement => {
                 "where vCPUs ran is not known: VMs that are not pinned are not judged by topology"
             }
@@ -102,6 +110,8 @@ pub struct Plan {
     pub walks: bool,
     /// 64-bit words of an affinity mask; 0 where masks are too long.
     pub mask_words: usize,
+    /// Where `struct kvm_pit` has its worker, bytes; 0 where that is not known.
+    pub pit_worker: u32,
     /// Entries of the map `residency`.
     pub residency_entries: u32,
     /// By how much a process's resident memory may be off where each CPU keeps some of it
@@ -150,13 +160,24 @@ impl Plan {
 /// been everywhere.
 const VCPUS_KEPT: usize = 4096;
 
-/// No more pairs of a vCPU and a pCPU than these (10 MiB of the kernel's
-/// memory); what finds no room is counted.
-const RESIDENCY_MAX: usize = 131_072;
+/// Pairs of a vCPU and a pCPU that take 10 MiB of the kernel's memory.
+const RESIDENCY_USUAL: usize = 131_072;
 
+/// On large hosts as many vCPUs a pCPU may have been everywhere.
+const VCPUS_A_CPU: usize = 4;
+
+/// No more pairs than these, 40 MiB: an agent may be given 128. What finds no room is
+/// counted.
+const RESIDENCY_MAX: usize = 524_288;
+
+/// Single pCPUs, since vCPUs that float are judged by cores (`smt_*`): caches would be
+/// too coarse, and cores save half of it at most. No room can be made when a vCPU moves,
+/// as that is with a run queue locked.
 fn residency_entries(cpus: usize) -> u32 {
-    let entries = cpus.max(1).saturating_mul(VCPUS_KEPT).min(RESIDENCY_MAX);
-    u32::try_from(entries).unwrap_or(u32::MAX)
+    let cpus = cpus.max(1);
+    let usual = cpus.saturating_mul(VCPUS_KEPT).min(RESIDENCY_USUAL);
+    let large = cpus.saturating_mul(cpus).saturating_mul(VCPUS_A_CPU);
+    u32::try_from(usual.max(large).min(RESIDENCY_MAX)).unwrap_or(u32::MAX)
 }
 
 /// What the CPUs that are online may keep aside of a process's resident memory since
@@ -171,7 +192,7 @@ fn rss_error_bytes(online_cpus: usize) -> u64 {
 
 /// Decides from the facts.
 pub fn plan(facts: &KernelFacts) -> Plan {
-    let words = facts.possible_cpus.div_ceil(64);
+    let words = facts.cpu_numbers.div_ceil(64);
     let plan = Plan {
         features: Feature::ALL.to_vec(),
         task_storage: facts.task_storage,
@@ -181,6 +202,7 @@ pub fn plan(facts: &KernelFacts) -> Plan {
         } else {
             words
         },
+        pit_worker: facts.pit_worker.unwrap_or(0),
         residency_entries: residency_entries(facts.possible_cpus),
         rss_error_bytes: rss_error_bytes(facts.online_cpus),
         left_out: Vec::new(),

@@ -53,6 +53,9 @@ impl Retired {
 
     /// Drops what threads of owners that are gone had used.
     pub(crate) fn forget(&mut self, maps: &Maps, gone: &FxHashSet<Owner>) -> Result<(), Error> {
+        // First: of the threads that have ended there are fewer from here on, also where
+        // this fails, and then their number says nothing of the vCPUs.
+        self.vcpus_as_of = u64::MAX;
         let mut keys = Vec::new();
         maps.each("retired", &mut self.batch, |key, _| {
             if gone.contains(&decode::owner(key.owner)) {
@@ -76,7 +79,6 @@ impl Retired {
         self.ended_vcpus
             .retain(|fact| !gone.contains(&Owner::Vm(fact.vm)));
         self.vcpu_entries = self.ended_vcpus.len() as u64;
-        self.vcpus_as_of = u64::MAX;
         Ok(())
     }
 }

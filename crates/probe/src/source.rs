@@ -31,6 +31,7 @@ use crate::retired::Retired;
 use crate::sys::map::Batch;
 use crate::throttle::Throttle;
 use crate::{Error, OBJECT, load};
+use health::Lost;
 use hooks::Hook;
 use passes::Tasks;
 
@@ -54,7 +55,7 @@ pub struct TaskPass {
     dropped_maps: u64,
     /// Whom an agent before this one had counted.
     left: FxHashSet<Owner>,
-    /// Whether what retired is known as of one moment.
+    /// Whether a reading of one moment was accounted: see [`TaskPass::accounted`].
     is_settled: bool,
     plan: Plan,
     decoder: Decoder,
@@ -79,6 +80,8 @@ pub struct TaskPass {
     file_pass_errors: u64,
     /// How often programs were left out that are attached no more.
     interrupted_before: u64,
+    /// Losses as last read: a counter that cannot be read now has not fallen.
+    lost: Lost,
 }
 
 impl TaskPass {
@@ -124,8 +127,9 @@ impl TaskPass {
         };
         let mut loaded = load::object(&target, &mut plan)?;
         let places = std::mem::take(&mut loaded.places);
+        let marks_left = loaded.marks_left;
         let mut pass = Self::attach(loaded, plan, pins)?;
-        pass.adopt()?;
+        pass.adopt(marks_left)?;
         pass.take_over(places)?;
         Ok(pass)
     }
@@ -161,6 +165,7 @@ impl TaskPass {
             })
         };
         let mut hooks = optional(Feature::Lifetime);
+        hooks.extend(optional(Feature::Rename));
         hooks.extend(optional(Feature::Placement));
         hooks.extend(optional(Feature::Throttle));
         let mut memory_hooks = optional(Feature::Memory);
@@ -206,6 +211,7 @@ impl TaskPass {
             has_run: Arc::default(),
             file_pass_errors: 0,
             interrupted_before: 0,
+            lost: Lost::default(),
         })
     }
 
@@ -223,12 +229,19 @@ impl TaskPass {
     pub fn read(&mut self) -> Result<Facts, Error> {
         // Before the pass: a thread that ends meanwhile is then missing from
         // this reading rather than counted twice, and the ledger never falls.
-        let retired = self.retired.read(&self.maps)?;
-        let ended_vcpus = self.retired.vcpus(&self.maps)?;
+        let mut retired = self.retired.read(&self.maps)?;
+        let mut ended_vcpus = self.retired.vcpus(&self.maps)?;
         let residency = self.read_residency()?;
         let throttling = self.read_throttling()?;
         let discards = self.read_discards()?;
+        self.decoder.take_change();
         let mut facts = self.pass_over_all()?;
+        if self.decoder.take_change() {
+            // What such a thread had used before is in neither.
+            retired = self.retired.read(&self.maps)?;
+            ended_vcpus = self.retired.vcpus(&self.maps)?;
+            facts = self.pass_over_all()?;
+        }
         facts.retired = retired;
         facts.ended_vcpus = ended_vcpus;
         self.settle(&mut facts)?;
@@ -237,6 +250,9 @@ impl TaskPass {
         self.add_placements(&mut facts)?;
         self.add_discards(&mut facts, discards);
         self.add_by_fds(&mut facts);
+        // The programs learn it with the next pass.
+        self.control.shown_pass = low_bits(self.control.pass);
+        self.control.shown_ns = self.control.begun_ns;
         Ok(facts)
     }
 
@@ -285,42 +301,51 @@ impl TaskPass {
     /// another reading sees more.
     ///
     /// # Errors
-    /// [`Error::Map`]: what is watched is then as before, or part of it.
+    /// [`Error::Map`]: part of it is done then, and the next call does the rest.
     pub fn watch(&mut self, cgroups: &FxHashSet<WatchedCgroup>) -> Result<bool, Error> {
         if *cgroups == self.watched {
             return Ok(false);
         }
-        for gone in self.watched.difference(cgroups) {
+        // Before the map changes, of which a part may where this fails.
+        self.control.epoch = self.control.epoch.wrapping_add(1);
+        let gone: Vec<WatchedCgroup> = self.watched.difference(cgroups).copied().collect();
+        for gone in gone {
             self.maps.delete("watched", gone.cgroup.0.as_bytes())?;
+            self.watched.remove(&gone);
         }
-        for new in cgroups.difference(&self.watched) {
+        let new: Vec<WatchedCgroup> = cgroups.difference(&self.watched).copied().collect();
+        for new in new {
             let watch = abi::Watch {
                 pod: new.pod.0,
                 names: 0,
-                pad: 0,
+                since_pass: low_bits(self.control.pass),
             };
             let cgroup = new.cgroup.0.as_bytes();
             self.maps.update("watched", cgroup, watch.as_bytes())?;
+            self.watched.insert(new);
+            self.control.watched = u32::try_from(self.watched.len()).unwrap_or(u32::MAX);
         }
-        self.watched.clone_from(cgroups);
-        self.control.epoch = self.control.epoch.wrapping_add(1);
-        self.control.watched = u32::try_from(cgroups.len()).unwrap_or(u32::MAX);
+        self.control.watched = u32::try_from(self.watched.len()).unwrap_or(u32::MAX);
         Ok(true)
     }
 
-    /// Sets which cgroups can have a limit: what ends in them is told by them,
-    /// and their throttling is followed.
+    /// Sets which cgroups can have a limit: what ends in them is charged to them, and
+    /// their throttling is followed. True if that begins for some, so that another reading
+    /// has their counts: what follows has a difference only to what was known before.
     ///
     /// # Errors
-    /// [`Error::Map`]: what is followed is then as before, or part of it.
-    pub fn set_levels(&mut self, levels: FxHashSet<CgroupId>) -> Result<(), Error> {
-        self.throttle.set_levels(&self.maps, levels)
+    /// [`Error::Map`]: part of it is done then, and the next call does the rest.
+    pub fn set_levels(&mut self, levels: FxHashSet<CgroupId>) -> Result<bool, Error> {
+        let is_followed = self.plan.features.contains(&Feature::Throttle);
+        let sees_more = self.throttle.set_levels(&self.maps, levels)?;
+        Ok(is_followed && sees_more)
     }
 
     /// Drops all that is kept of owners that are gone for good.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// [`Error::Map`]: part of it is dropped then; a call with the same owners drops the
+    /// rest.
     pub fn forget(&mut self, owners: &FxHashSet<Owner>) -> Result<(), Error> {
         if owners.is_empty() {
             return Ok(());
@@ -373,7 +398,7 @@ impl TaskPass {
     }
 
     fn forget_vm(&self, vm: VmKey) -> Result<(), Error> {
-        let known: Option<abi::Vm> = self.maps.get("vms", vm.tgid.as_bytes());
+        let known: Option<abi::Vm> = self.maps.get("vms", vm.tgid.as_bytes())?;
         // The pid may be another VM's by now.
         if known.is_some_and(|known| known.start_ns == vm.start_ns) {
             self.maps.delete("vms", vm.tgid.as_bytes())?;
@@ -392,6 +417,15 @@ impl TaskPass {
         let delete = |mm: &u64| self.maps.delete("vm_mms", mm.as_bytes());
         keys.iter().try_for_each(delete)
     }
+}
+
+/// The bits of a pass's number that the programs compare.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "which of two passes that are near each other came first is known all the same"
+)]
+fn low_bits(pass: u64) -> u32 {
+    pass as u32
 }
 
 fn not_attached(plan: &Plan, feature: Feature, cause: &dyn std::fmt::Display) -> Plan {

@@ -36,6 +36,20 @@ enum Command {
     IterCreate = 33,
 }
 
+/// The time since boot, ns, as the kernel notes when a task began.
+pub(crate) fn boot_ns() -> io::Result<u64> {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel writes the time to `now`, which lives through the call.
+    if unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let part = |value: i64| u64::try_from(value).unwrap_or(0);
+    Ok(part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec))
+}
+
 /// `BPF_PROG_TYPE_TRACING`, `enum bpf_prog_type`.
 const TRACING: u32 = 26;
 /// `enum bpf_attach_type`.
@@ -300,14 +314,27 @@ pub(crate) fn pinned(place: &Path) -> io::Result<OwnedFd> {
 /// # Errors
 /// That they cannot be read.
 pub(crate) fn possible_cpus() -> io::Result<usize> {
-    static KNOWN: OnceLock<usize> = OnceLock::new();
+    Ok(cpus()?.0)
+}
+
+/// The number behind that of the last of them: some hosts leave numbers out.
+///
+/// # Errors
+/// That they cannot be read.
+pub(crate) fn cpu_numbers() -> io::Result<usize> {
+    Ok(cpus()?.1)
+}
+
+/// How many there are, and the number behind the last.
+fn cpus() -> io::Result<(usize, usize)> {
+    static KNOWN: OnceLock<(usize, usize)> = OnceLock::new();
     if let Some(known) = KNOWN.get() {
         return Ok(*known);
     }
     // Of the kernel that runs, also where /sys is read from elsewhere.
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
-    let count = count_cpus(&text).ok_or(io::ErrorKind::InvalidData)?;
-    Ok(*KNOWN.get_or_init(|| count))
+    let cpus = count_cpus(&text).ok_or(io::ErrorKind::InvalidData)?;
+    Ok(*KNOWN.get_or_init(|| cpus))
 }
 
 /// CPUs that are online.
@@ -316,7 +343,8 @@ pub(crate) fn possible_cpus() -> io::Result<usize> {
 /// That they cannot be read.
 pub(crate) fn online_cpus() -> io::Result<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
-    count_cpus(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    let counted = count_cpus(&text).map(|(count, _)| count);
+    counted.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Gives the pages of what was freed back to the kernel: an allocator keeps what lies
@@ -331,14 +359,17 @@ pub(crate) fn give_back_heap() {
     }
 }
 
-/// How many CPUs are in a list such as `0-3,8`.
-fn count_cpus(list: &str) -> Option<usize> {
-    let ranges = list.trim().split(',').map(|range| {
+/// How many CPUs are in a list such as `0-3,8`, and the number behind the last.
+fn count_cpus(list: &str) -> Option<(usize, usize)> {
+    let mut ranges = list.trim().split(',').map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        last.checked_sub(first)?.checked_add(1)
+        Some((last.checked_sub(first)?.checked_add(1)?, last + 1))
     });
-    ranges.sum()
+    ranges.try_fold((0usize, 0), |(count, end), range| {
+        let (more, its_end) = range?;
+        Some((count.checked_add(more)?, its_end.max(end)))
+    })
 }
 
 #[cfg(test)]
@@ -347,8 +378,13 @@ mod tests {
 
     #[test]
     fn cpus_are_counted() {
-        for (list, count) in [("0\n", 1), ("0-3", 4), ("0-1,4,6-7\n", 5)] {
-            assert_eq!(count_cpus(list), Some(count), "{list:?}");
+        for (list, counted) in [
+            ("0\n", (1, 1)),
+            ("0-3", (4, 4)),
+            ("0-1,4,6-7\n", (5, 8)),
+            ("0,64-127\n", (65, 128)),
+        ] {
+            assert_eq!(count_cpus(list), Some(counted), "{list:?}");
         }
         for list in ["", "3-1", "a", "0-"] {
             assert_eq!(count_cpus(list), None, "{list:?}");

@@ -16,6 +16,8 @@ pub(crate) struct Throttle {
     levels: FxHashSet<CgroupId>,
     level_batch: Batch<u64, abi::Level>,
     hit_batch: Batch<abi::ThreadClass, u64>,
+    /// How often a level found no room in the map.
+    lost: u64,
     /// Entries of `throttle_hits` when it was last read.
     pub(crate) hit_entries: u64,
 }
@@ -24,6 +26,11 @@ impl Throttle {
     /// How many cgroups are followed.
     pub(crate) fn levels(&self) -> u64 {
         self.levels.len() as u64
+    }
+
+    /// How often a level found no room in the map, so that its throttling was not followed.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost
     }
 
     /// Takes up what an agent had set. One of an older version left it to the programs to
@@ -37,22 +44,38 @@ impl Throttle {
         levels.try_for_each(|level| maps.insert_zeros("walls", level.0.as_bytes()))
     }
 
-    /// Sets which cgroups are followed. What is counted of one begins when it
-    /// is first set.
+    /// Sets which cgroups are followed; true if some are new. What is counted of one
+    /// begins when it is first set.
     pub(crate) fn set_levels(
         &mut self,
         maps: &Maps,
         levels: FxHashSet<CgroupId>,
-    ) -> Result<(), Error> {
-        for gone in self.levels.difference(&levels) {
+    ) -> Result<bool, Error> {
+        // One by one: a level whose counting began is not begun anew where another fails.
+        let gone: Vec<CgroupId> = self.levels.difference(&levels).copied().collect();
+        for gone in gone {
             maps.delete("levels", gone.0.as_bytes())?;
             maps.delete("walls", gone.0.as_bytes())?;
+            self.levels.remove(&gone);
         }
-        for new in levels.difference(&self.levels) {
-            begin_level(maps, *new)?;
+        let mut has_new = false;
+        for new in levels {
+            if self.levels.contains(&new) {
+                continue;
+            }
+            match begin_level(maps, new) {
+                Ok(()) => {}
+                // The others are followed all the same.
+                Err(error) if error.is_full() => {
+                    self.lost += 1;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            self.levels.insert(new);
+            has_new = true;
         }
-        self.levels = levels;
-        Ok(())
+        Ok(has_new)
     }
 
     /// All that was counted.

@@ -162,6 +162,7 @@ fn snapshot(vms: Vec<Vm>, clock_ns: u64) -> Snapshot {
         kind: "Snapshot",
         time: "2026-01-01T00:00:00Z".to_owned(),
         clock_ns,
+        reading_age_ns: Some(0),
         node: Node {
             name: "a".to_owned(),
             kernel: "6.12".to_owned(),

@@ -51,6 +51,10 @@ pub(crate) struct Args {
     #[arg(long = "thread", value_name = "NAME=COUNT")]
     pub(crate) threads: Vec<Helpers>,
 
+    /// The kernel's timer chip (PIT), which interrupts the guest 5000 times a second
+    #[arg(long)]
+    pub(crate) pit: bool,
+
     /// Guest memory, with K, M or G
     #[arg(long, value_name = "BYTES", default_value = "64K", value_parser = parse_bytes)]
     pub(crate) mem: u64,
@@ -93,8 +97,11 @@ Commands, one per line on stdin; each is answered by one JSON object on stdout,
   burn vcpu LIST MS                    spin until the thread's CPU clock went on by MS,
                                        then halt; reply: exact ns of each, at rest
   burn thread LIST MS                  the same in helper threads, in user space
+  burn user INDEX MS                   the same of a vCPU in user space, which is then paused
+  rename thread INDEX NAME             give a helper thread another name
   plug [MODE]                          one more vCPU, or an unplugged one in a new thread
   unplug INDEX                         end a vCPU's thread; its kvm file stays, as in QEMU
+  release                              end all vCPUs and close their files; the process stays
   spawn COUNT MS NAME                  threads that burn MS each and end; reply: the sum
   touch OFFSET LEN                     write each page of a range of guest memory
   madvise ADVICE OFFSET LEN COUNT      COUNT calls on ranges in a row; ADVICE: dontneed,

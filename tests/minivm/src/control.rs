@@ -62,9 +62,21 @@ fn obey(machine: &mut Machine<'_>, words: &[&str]) -> anyhow::Result<Value> {
             let threads = choose(list, &machine.helper_indexes())?;
             Ok(json!({ "burned": machine.burn_helpers(&threads, parse_ms(ms)?)? }))
         }
+        ["burn", "user", index, ms] => {
+            let burned = machine.burn_in_user_space(parse_number(index)?, parse_ms(ms)?)?;
+            Ok(json!({ "burned": [burned] }))
+        }
+        ["rename", "thread", index, ref name @ ..] => {
+            machine.rename_helper(parse_number(index)?, &name.join(" "))?;
+            Ok(json!({}))
+        }
         ["plug"] => Ok(json!({ "vcpu": machine.plug(Mode::Halt)? })),
         ["plug", mode] => Ok(json!({ "vcpu": machine.plug(mode.parse()?)? })),
         ["unplug", index] => Ok(json!({ "cpu_ns": machine.unplug(parse_number(index)?)? })),
+        ["release"] => {
+            machine.release()?;
+            Ok(json!({}))
+        }
         ["spawn", count, ms, name] => {
             let count = parse_number(count)?;
             ensure!(

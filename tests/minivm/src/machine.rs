@@ -178,6 +178,35 @@ impl<'a> Machine<'a> {
         burn(&mut self.helpers, indexes, cpu)
     }
 
+    /// Lets a vCPU's thread burn in user space; it is paused then.
+    pub(crate) fn burn_in_user_space(
+        &mut self,
+        index: u32,
+        cpu: Duration,
+    ) -> anyhow::Result<Receipt> {
+        let vcpu = self.vcpu(index)?;
+        let before_ns = thread_cpu_ns(vcpu.tid);
+        vcpu.burn_in_user_space(cpu)?;
+        vcpu.settle()?;
+        let cpu_ns = thread_cpu_ns(vcpu.tid);
+        Ok(Receipt {
+            index,
+            tid: vcpu.tid,
+            burned_ns: cpu_ns - before_ns,
+            cpu_ns,
+        })
+    }
+
+    /// Gives a helper thread another name, of which the kernel keeps 15 bytes.
+    pub(crate) fn rename_helper(&mut self, index: u32, name: &str) -> anyhow::Result<()> {
+        let helper = self.helpers.get_mut(&index);
+        let helper = helper.with_context(|| format!("no thread {index}"))?;
+        let comm = format!("/proc/self/task/{}/comm", helper.tid);
+        std::fs::write(&comm, name).with_context(|| format!("cannot write {comm}"))?;
+        name.clone_into(&mut helper.name);
+        Ok(())
+    }
+
     /// Adds a vCPU: the first parked one, else the next index.
     pub(crate) fn plug(&mut self, mode: Mode) -> anyhow::Result<VcpuStatus> {
         let parked = self.parked.keys().next().copied();
@@ -197,6 +226,15 @@ impl<'a> Machine<'a> {
         let (fd, cpu_ns) = vcpu.end()?;
         self.parked.insert(index, fd);
         Ok(cpu_ns)
+    }
+
+    /// Ends all vCPUs and closes their files, as Cloud Hypervisor does on `vm.shutdown`.
+    pub(crate) fn release(&mut self) -> anyhow::Result<()> {
+        for index in self.vcpu_indexes() {
+            self.unplug(index)?;
+        }
+        self.parked.clear();
+        Ok(())
     }
 
     /// A vCPU in a new thread, waiting in user space.

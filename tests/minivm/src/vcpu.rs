@@ -16,7 +16,7 @@ use anyhow::Context;
 use kvm_ioctls::VcpuFd;
 
 use crate::args::Mode;
-use crate::clock::{KickTimer, ns_of, own_cpu_ns, thread_cpu_ns};
+use crate::clock::{KickTimer, burn_own, ns_of, own_cpu_ns, thread_cpu_ns};
 use crate::helper::{STACK_BYTES, named};
 use crate::kick::{Kickable, kick};
 use crate::machine::Worker;
@@ -29,6 +29,7 @@ const DUTY_PERIOD: Duration = Duration::from_millis(10);
 enum Task {
     Enter(Mode),
     Burn(Duration),
+    BurnInUserSpace(Duration),
     End,
 }
 
@@ -85,6 +86,12 @@ impl Vcpu {
     pub(crate) fn enter(&mut self, mode: Mode) -> anyhow::Result<()> {
         self.mode = mode;
         self.order(Task::Enter(mode))
+    }
+
+    /// Orders the thread to use CPU in user space, then to pause.
+    pub(crate) fn burn_in_user_space(&mut self, cpu: Duration) -> anyhow::Result<()> {
+        self.mode = Mode::Pause;
+        self.order(Task::BurnInUserSpace(cpu))
     }
 
     /// Ends the thread; gives its file to park and its CPU time, ns.
@@ -163,6 +170,10 @@ impl Runner {
                 Task::Burn(cpu) => {
                     self.burn(cpu)?;
                     Mode::Halt
+                }
+                Task::BurnInUserSpace(cpu) => {
+                    burn_own(cpu);
+                    Mode::Pause
                 }
             };
             // Nobody waits for an order when the machine goes away.

@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use virtlens_tests::eventually;
+
 use super::{Site, TLS, curl_is_here};
 use crate::program::Agent;
 
@@ -119,11 +121,9 @@ fn versions_and_suites_are_those_that_are_named() {
 
 /// Asks until the agent has taken note of its files.
 fn until_served(site: &Site, agent: &Agent) {
-    let tries = (0..100).find_map(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(100));
+    eventually("the new certificate is served", || {
         (site.curl(agent, "/healthz", &[]).status == Some(200)).then_some(())
     });
-    assert!(tries.is_some(), "the new certificate is not served");
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn who_has_a_password_comes_in() {
             let asks = got.said.contains("\r\nwww-authenticate: Basic ");
             assert_eq!(asks, code == 401, "{got:?}");
             assert_eq!(
-                got.said.contains("virtlens_vms"),
+                got.said.contains("virtlens_build_info"),
                 code == 200 && path == "/metrics"
             );
         }

@@ -56,7 +56,7 @@ pub struct ProcSource {
     scanned: Option<Instant>,
     /// Processes that hold KVM's descriptors, by pid.
     vmms: BTreeMap<u32, Vmm>,
-    vhost_kthreads: Vec<u32>,
+    kthreads: Vec<u32>,
     watched: HashMap<WatchedCgroup, Watched>,
     children: Children,
     retired: Retired,
@@ -72,7 +72,7 @@ impl ProcSource {
             cgroups,
             scanned: None,
             vmms: BTreeMap::new(),
-            vhost_kthreads: Vec::new(),
+            kthreads: Vec::new(),
             watched: HashMap::new(),
             children: Children::default(),
             retired: Retired::default(),
@@ -140,8 +140,8 @@ impl ProcSource {
             }
             lives
         });
-        for tid in &self.vhost_kthreads {
-            reading.read_vhost_kthread(&self.root, &mut reader, *tid);
+        for tid in &self.kthreads {
+            reading.read_kthread(&self.root, &mut reader, *tid);
         }
         let mut parents = Vec::new();
         for (watched, place) in &mut self.watched {
@@ -162,7 +162,7 @@ impl ProcSource {
         let paths = self.watched.values().filter_map(|one| one.path.as_ref());
         let cgroups = reader.cgroup_facts(paths);
         self.losses.add(reader.losses);
-        self.retire(&reading);
+        self.retire(&mut reading);
         Ok(Facts {
             vms: reading.vms,
             threads: reading.threads,
@@ -172,18 +172,20 @@ impl ProcSource {
         })
     }
 
-    /// Retires the threads that this reading misses.
-    fn retire(&mut self, reading: &Reading) {
+    /// Retires the threads that this reading misses, and former classes of the others.
+    fn retire(&mut self, reading: &mut Reading) {
         let vms = reading.vms.iter().map(|vm| Owner::Vm(vm.vm));
         let pods = self.watched.keys().map(|one| Owner::Pod(one.pod));
         let present: HashSet<Owner> = vms.chain(pods).collect();
         let has_ended =
             |tid, start_ns| threads::has_ended(&self.root, self.ticks_per_s, tid, start_ns);
-        let dropped = self.retired.settle(&reading.threads, &present, has_ended);
+        let dropped = self
+            .retired
+            .settle(&mut reading.threads, &present, has_ended);
         self.losses.over_limit += dropped;
     }
 
-    /// Brings the lists of VMMs and vhost kernel threads up to date, if they
+    /// Brings the lists of VMMs and kernel threads up to date, if they
     /// are old.
     fn find_vmms(&mut self) -> Result<(), Error> {
         if self.scanned.is_some_and(|at| at.elapsed() < SCAN_EVERY) {
@@ -197,7 +199,7 @@ impl ProcSource {
         self.vmms = known;
         self.vmms
             .extend(found.map(|(pid, fds)| (pid, Vmm::new(fds))));
-        self.vhost_kthreads = scan.vhost_kthreads;
+        self.kthreads = scan.kthreads;
         self.scanned = Some(Instant::now());
         Ok(())
     }
@@ -253,6 +255,8 @@ struct Reading {
     threads: Vec<ThreadFact>,
     /// The threads read so far, and whose they are.
     owners: HashMap<u32, Owner>,
+    /// The VMs, each with its process's id in its own pid namespace.
+    own_pids: Vec<(u32, VmKey)>,
 }
 
 impl Reading {
@@ -271,6 +275,9 @@ impl Reading {
             vm,
             vcpus: vmm.fds.vcpus(),
         });
+        let own_pid = reader.own_pid(pid);
+        let own_pid = reader.losses.keep(own_pid);
+        self.own_pids.extend(own_pid.map(|own_pid| (own_pid, vm)));
         let first = self.threads.len();
         let tasks = numbered(&root.proc_of(pid, "task"), MAX_THREADS);
         let Some((tids, is_cut)) = reader.losses.keep(tasks) else {
@@ -284,10 +291,13 @@ impl Reading {
         vcpus::name_vcpus(new, &vmm.fds.vcpu_ids);
     }
 
-    /// Reads a `vhost-N` kernel thread, if N is a thread of a VM.
-    fn read_vhost_kthread(&mut self, root: &HostRoot, reader: &mut ThreadReader, tid: u32) {
+    /// Reads a kernel thread that is named after a VM's.
+    fn read_kthread(&mut self, root: &HostRoot, reader: &mut ThreadReader, tid: u32) {
         let comm = reader.losses.keep(process::comm(root, tid));
-        if let Some(owner) = comm.and_then(|comm| self.vhost_owner(comm)) {
+        let Some(comm) = comm else { return };
+        let owner = self.vhost_owner(comm);
+        let timer_of = || Some(Owner::Vm(self.timer_owner(reader, comm, tid)?));
+        if let Some(owner) = owner.or_else(timer_of) {
             self.push(reader, owner, tid);
         }
     }
@@ -329,6 +339,18 @@ impl Reading {
         }
         self.owners.insert(tid, thread.owner);
         self.threads.push(thread);
+    }
+
+    /// The VM whose timer a kernel thread is: named by the process that made it, as that
+    /// one sees itself (arch/x86/kvm/i8254.c, `"kvm-pit/%d"` of `pid_vnr`). None where
+    /// several VMs that began before it call themselves so.
+    fn timer_owner(&self, reader: &ThreadReader, comm: Comm, tid: u32) -> Option<VmKey> {
+        let number: u32 = comm.as_str()?.strip_prefix("kvm-pit/")?.parse().ok()?;
+        let start_ns = reader.started(tid).ok()??;
+        let its = |(own_pid, vm): &&(u32, VmKey)| *own_pid == number && vm.start_ns <= start_ns;
+        let mut vms = self.own_pids.iter().filter(its).map(|(_, vm)| *vm);
+        let first = vms.next()?;
+        vms.next().is_none().then_some(first)
     }
 
     /// The VM that a vhost kernel thread works for, as kernels before v6.4 have

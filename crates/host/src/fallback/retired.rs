@@ -1,7 +1,9 @@
-//! What ended threads had used, remembered from reading to reading.
+//! What threads had used that ended, or whose class changed, remembered from reading to
+//! reading.
 //!
 //! Without BPF nobody counts a thread's last moments, so the last values that
-//! a reading saw stand for it: a lower bound.
+//! a reading saw stand for it: a lower bound. What a thread used between two readings
+//! counts in the class that it has at the second.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
@@ -19,11 +21,52 @@ const MAX_OWNERS: usize = 4096;
 /// A thread, beyond the reuse of its id: tid and start.
 type ThreadKey = (u32, u64);
 
-/// The sums of ended threads, and the living as the last reading saw them.
+/// The sums of ended threads and former classes, and the living as the last reading saw
+/// them.
 #[derive(Debug, Default)]
 pub(super) struct Retired {
-    last: HashMap<ThreadKey, RetiredFact>,
+    last: HashMap<ThreadKey, Seen>,
     owners: HashMap<Owner, Rows>,
+}
+
+/// A living thread.
+#[derive(Debug)]
+struct Seen {
+    /// Its row, should it be missing from the next reading.
+    row: RetiredFact,
+    /// What it had used in former classes.
+    held: Held,
+    class_changes: u32,
+}
+
+/// Times that rows hold already.
+#[derive(Debug, Clone, Copy, Default)]
+#[expect(clippy::struct_field_names, reason = "names carry units")]
+struct Held {
+    cpu_ns: u64,
+    wait_ns: u64,
+    guest_ns: u64,
+}
+
+impl Held {
+    fn add(&mut self, row: &RetiredFact) {
+        self.cpu_ns = self.cpu_ns.saturating_add(row.cpu_ns);
+        self.wait_ns = self.wait_ns.saturating_add(row.wait_ns);
+        self.guest_ns = self.guest_ns.saturating_add(row.guest_ns);
+    }
+
+    fn take_off(&self, thread: &mut ThreadFact) {
+        let less = |time: &mut u64, held: u64| *time = time.saturating_sub(held);
+        less(&mut thread.cpu_ns, self.cpu_ns);
+        thread
+            .wait_ns
+            .iter_mut()
+            .for_each(|ns| less(ns, self.wait_ns));
+        thread
+            .guest_ns
+            .iter_mut()
+            .for_each(|ns| less(ns, self.guest_ns));
+    }
 }
 
 #[derive(Debug, Default)]
@@ -34,22 +77,24 @@ struct Rows {
 }
 
 impl Retired {
-    /// Takes in a reading: threads of the last one that are missing and
-    /// `has_ended(tid, start_ns)` retire. Owners that are `present` are never
+    /// Takes in a reading, whose threads have all times since their birth: what they used
+    /// in former classes retires and is taken off. Threads of the last reading that are
+    /// missing and `has_ended(tid, start_ns)` retire. Owners that are `present` are never
     /// dropped; of too many others, those gone longest are. Returns how many.
     pub(super) fn settle(
         &mut self,
-        threads: &[ThreadFact],
+        threads: &mut [ThreadFact],
         present: &HashSet<Owner>,
         has_ended: impl Fn(u32, u64) -> bool,
     ) -> u64 {
-        let now: HashMap<ThreadKey, RetiredFact> = threads
-            .iter()
-            .map(|thread| ((thread.tid, thread.start_ns), as_if_ended(thread)))
-            .collect();
+        let mut now = HashMap::with_capacity(threads.len());
+        for thread in threads {
+            let key = (thread.tid, thread.start_ns);
+            now.insert(key, self.follow(key, thread));
+        }
         for (key, seen) in std::mem::replace(&mut self.last, now) {
             if !self.last.contains_key(&key) && has_ended(key.0, key.1) {
-                self.owners.entry(seen.class.owner).or_default().add(seen);
+                self.add(seen.row);
             }
         }
         for (owner, rows) in &mut self.owners {
@@ -57,6 +102,34 @@ impl Retired {
             rows.gone_for = if is_present { 0 } else { rows.gone_for + 1 };
         }
         self.drop_longest_gone()
+    }
+
+    /// A thread as it is now; what it used in another class that it had at the last
+    /// reading retires.
+    fn follow(&mut self, key: ThreadKey, thread: &mut ThreadFact) -> Seen {
+        let before = self.last.get(&key);
+        let mut held = before.map_or_else(Held::default, |before| before.held);
+        let mut class_changes = before.map_or(0, |before| before.class_changes);
+        let is_other = |before: &&Seen| !has_class(&before.row.class, thread);
+        if let Some(former) = before.filter(is_other).map(|before| before.row) {
+            held.add(&former);
+            class_changes += 1;
+            self.add(RetiredFact {
+                threads: 0,
+                ..former
+            });
+        }
+        held.take_off(thread);
+        thread.class_changes = class_changes;
+        Seen {
+            row: as_if_ended(thread),
+            held,
+            class_changes,
+        }
+    }
+
+    fn add(&mut self, row: RetiredFact) {
+        self.owners.entry(row.class.owner).or_default().add(row);
     }
 
     fn drop_longest_gone(&mut self) -> u64 {
@@ -103,6 +176,16 @@ impl Rows {
     }
 }
 
+/// Whether a thread counts in a class, wherever it sits.
+fn has_class(class: &ThreadClass, thread: &ThreadFact) -> bool {
+    let now = as_if_ended(thread).class;
+    *class
+        == ThreadClass {
+            cgroup: class.cgroup,
+            ..now
+        }
+}
+
 /// A thread's row, should it be missing from the next reading.
 fn as_if_ended(thread: &ThreadFact) -> RetiredFact {
     RetiredFact {
@@ -147,6 +230,7 @@ mod tests {
             pcpu: None,
             affinity: None,
             vcpu: None,
+            class_changes: 0,
         }
     }
 
@@ -154,9 +238,9 @@ mod tests {
     fn names_beyond_the_limit_share_a_row() {
         let mut retired = Retired::default();
         let many = u32::try_from(MAX_NAMES).expect("a small number") + 50;
-        let threads: Vec<ThreadFact> = (0..many).map(|tid| thread(1, tid, 10)).collect();
-        retired.settle(&threads, &HashSet::new(), |_, _| true);
-        retired.settle(&[], &HashSet::new(), |_, _| true);
+        let mut threads: Vec<ThreadFact> = (0..many).map(|tid| thread(1, tid, 10)).collect();
+        retired.settle(&mut threads, &HashSet::new(), |_, _| true);
+        retired.settle(&mut [], &HashSet::new(), |_, _| true);
         let rows = retired.facts();
         assert_eq!(rows.len(), MAX_NAMES + 1);
         assert_eq!(
@@ -172,8 +256,8 @@ mod tests {
         let mut retired = Retired::default();
         let present = HashSet::from([Owner::Pod(CgroupId(0))]);
         let end = |retired: &mut Retired, owner: u64| {
-            retired.settle(&[thread(owner, 5, 10)], &present, |_, _| true);
-            retired.settle(&[], &present, |_, _| true)
+            retired.settle(&mut [thread(owner, 5, 10)], &present, |_, _| true);
+            retired.settle(&mut [], &present, |_, _| true)
         };
         for owner in 0..MAX_OWNERS as u64 {
             assert_eq!(end(&mut retired, owner), 0);
@@ -187,19 +271,49 @@ mod tests {
         assert!(retired.facts().is_empty());
     }
 
+    #[test]
+    fn renamed_thread_leaves_its_time_to_its_former_name() {
+        let mut retired = Retired::default();
+        let mut read = |name: &str, cpu_ns| {
+            let mut threads = [ThreadFact {
+                comm: Comm::new(name),
+                ..thread(1, 5, cpu_ns)
+            }];
+            retired.settle(&mut threads, &HashSet::new(), |_, _| true);
+            let mut rows = retired.facts();
+            rows.sort_by_key(|row| row.class.comm);
+            let rows = rows.iter().map(|row| (row.cpu_ns, row.threads));
+            (
+                threads[0].cpu_ns,
+                threads[0].class_changes,
+                rows.collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(read("a", 100), (100, 0, vec![]));
+        assert_eq!(read("b", 130), (30, 1, vec![(100, 0)]));
+        assert_eq!(read("b", 150), (50, 1, vec![(100, 0)]));
+        assert_eq!(read("a", 155), (5, 2, vec![(100, 0), (50, 0)]));
+        assert_eq!(read("c", 160), (5, 3, vec![(105, 0), (50, 0)]));
+    }
+
     proptest! {
-        /// Threads come, run and end in any order: living and retired together
-        /// are all that was ever seen, and never fall.
+        /// Threads come, run, change their names and end in any order: living and retired
+        /// together are all that was ever seen, and never fall.
         #[test]
         fn nothing_seen_is_lost(steps in proptest::collection::vec((0u32..6, 0u64..100), 1..40)) {
             let present = HashSet::from([Owner::Pod(CgroupId(1))]);
             let mut retired = Retired::default();
             let mut living: Vec<ThreadFact> = Vec::new();
+            let mut names = 0;
             let mut total = 0;
             for (tid, ran_ns) in steps {
                 match living.iter().position(|thread| thread.tid == tid) {
                     // Every third one ends, unseen since the last reading.
                     Some(at) if ran_ns % 3 == 0 => drop(living.remove(at)),
+                    Some(at) if ran_ns % 5 == 0 => {
+                        names += 1;
+                        living[at].comm = Comm::new(format!("{names}"));
+                    }
                     Some(at) => {
                         living[at].cpu_ns += ran_ns;
                         total += ran_ns;
@@ -211,8 +325,9 @@ mod tests {
                         total += ran_ns;
                     }
                 }
-                retired.settle(&living, &present, |_, _| true);
-                let alive: u64 = living.iter().map(|thread| thread.cpu_ns).sum();
+                let mut seen = living.clone();
+                retired.settle(&mut seen, &present, |_, _| true);
+                let alive: u64 = seen.iter().map(|thread| thread.cpu_ns).sum();
                 let ended: u64 = retired.facts().iter().map(|row| row.cpu_ns).sum();
                 prop_assert_eq!(alive + ended, total);
             }

@@ -81,6 +81,7 @@ impl<'a> ThreadReader<'a> {
             pcpu: stat.pcpu,
             affinity: status.affinity.map(|cpus| self.shared(cpus)),
             vcpu: None,
+            class_changes: 0,
         })
     }
 
@@ -89,6 +90,13 @@ impl<'a> ThreadReader<'a> {
     pub(super) fn started(&self, pid: u32) -> Result<Option<u64>, Error> {
         let stat = read_stat(self.root, pid)?;
         Ok((!stat.has_ended).then(|| ns(stat.start_ticks, self.ticks_per_s)))
+    }
+
+    /// A process's id in its own pid namespace.
+    pub(super) fn own_pid(&self, pid: u32) -> Result<u32, Error> {
+        let status = self.root.proc_of(pid, "status");
+        let status = read_as(&status, "Tgid: and Cpus_allowed_list:", parse_status)?;
+        Ok(status.own_tgid.unwrap_or(pid))
     }
 
     fn cgroup(&mut self, file: &Path) -> Result<CgroupId, Error> {

@@ -55,7 +55,7 @@ fn the_search_finds_vms_and_vhost_kernel_threads() {
         [20]
     );
     assert_eq!(scan.vms[0].1.vcpus(), 1);
-    assert_eq!(scan.vhost_kthreads, [30]);
+    assert_eq!(scan.kthreads, [30]);
     assert_eq!(scan.losses.races, 1);
 }
 

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::{levels, locate, machine_name, overhead_paths, pod_of_stray};
+use super::{Location, machine_name, overhead_paths, pod_of_stray};
 use crate::snapshot::Scope::{self, Container, Machine, Overhead, Pod, Sandbox};
 
 const UID: &str = "0c9bd2a1-7a4e-4f53-9c1b-2f6d1f0e8a77";
@@ -8,6 +8,38 @@ const UNDERSCORED: &str = "0c9bd2a1_7a4e_4f53_9c1b_2f6d1f0e8a77";
 const STATIC: &str = "9f1c3a5e7b2d4c6f8a0b1d3e5f7a9c2b";
 const ID: &str = "d7dfb4a21fe1703a8537e60d5af248af729315d187b24a538102d14874c8117d";
 const OTHER_ID: &str = "a09bc17f5aa29b0dbdec9ede5f46cf1396d2405917ab02e6f1eb1019f388396e";
+
+fn locate(path: &str) -> Location {
+    super::locate(path, None)
+}
+
+fn levels(path: &str) -> Vec<(usize, Scope)> {
+    super::levels(path, None)
+}
+
+#[test]
+fn sandbox_named_by_hand_is_known_by_its_vmms_id() {
+    for (path, id, root) in [
+        (
+            "/default/kata_demo1",
+            Some("demo1"),
+            Some("/default/kata_demo1"),
+        ),
+        (
+            "/default/kata_demo1/x",
+            Some("demo1"),
+            Some("/default/kata_demo1"),
+        ),
+        ("/default/kata_demo2", Some("demo1"), None),
+        ("/default/kata_demo1", None, None),
+        ("/default/kata_../x", Some("../x"), None),
+    ] {
+        let location = super::locate(path, id);
+        assert_eq!(location.root.as_deref(), root, "{path} {id:?}");
+        let is_sandbox = super::levels(path, id)[0].1 == Sandbox;
+        assert_eq!(is_sandbox, root.is_some(), "{path} {id:?}");
+    }
+}
 
 /// Writes out the names above where a path says `{uid}` and so on.
 fn fill(path: &str) -> String {
@@ -357,7 +389,7 @@ fn plain_cgroups_are_their_own_machine() {
         "/user.slice/user-1000.slice/session-2.scope",
         "/vms/a",
     ] {
-        assert_eq!(locate(path), super::Location::default(), "{path}");
+        assert_eq!(locate(path), Location::default(), "{path}");
         assert_eq!(named_levels(path), [(path.to_owned(), Machine)]);
     }
     let docker = fill("/system.slice/docker-{id}.scope");
@@ -366,7 +398,7 @@ fn plain_cgroups_are_their_own_machine() {
     assert_eq!(named_levels("/a//b/"), [("/a//b".to_owned(), Machine)]);
     for nothing in ["/", "", "//"] {
         assert!(levels(nothing).is_empty());
-        assert_eq!(locate(nothing), super::Location::default());
+        assert_eq!(locate(nothing), Location::default());
     }
 }
 

@@ -20,6 +20,7 @@ pub(super) fn wanted(
         .name
         .clone()
         .or_else(|| place.and_then(|place| cgroup::machine_name(&place.path)))
+        .or_else(|| place.and_then(|place| cgroup::unit_name(&place.path)))
         .unwrap_or_else(|| format!("{}-{}", process.comm, vm.tgid))
 }
 
@@ -48,7 +49,7 @@ impl Fleet {
             *member.name == *name && its_uid == uid
         });
         let (vm, member) = called_so?;
-        let has_ended = || member.ended_ns.is_some() || facts.alive().all(|alive| alive != *vm);
+        let has_ended = || member.ended_ns.is_some() || facts.held().all(|held| held != *vm);
         has_ended().then_some(*vm)
     }
 

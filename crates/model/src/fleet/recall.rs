@@ -20,6 +20,7 @@ use crate::cgroup;
 use crate::facts::{CgroupId, Facts, VmKey};
 use crate::features::Features;
 use crate::ledger::Ledger;
+use crate::level_moves::LastCharged;
 use crate::levels::Levels;
 use crate::place::Place;
 use crate::quota::Allowed;
@@ -45,6 +46,8 @@ struct KeptPlace {
     path: Arc<str>,
     root: Option<CgroupId>,
     levels: Vec<(CgroupId, Scope)>,
+    #[serde(default)]
+    sandbox_id: Option<String>,
 }
 
 impl KeptPlace {
@@ -54,13 +57,14 @@ impl KeptPlace {
             path: Arc::clone(&place.path),
             root: place.root,
             levels: place.levels.clone(),
+            sandbox_id: place.location.sandbox_id.clone(),
         }
     }
 
     fn place(self) -> Place {
         Place {
             cgroup: self.cgroup,
-            location: cgroup::locate(&self.path),
+            location: cgroup::locate(&self.path, self.sandbox_id.as_deref()),
             path: self.path,
             root: self.root,
             levels: self.levels,
@@ -109,6 +113,7 @@ impl Kept {
                 runtime: RUNTIMES.into_iter().find(|one| Some(*one) == runtime),
                 guest_nodes: None,
                 boot_vcpus: None,
+                sandbox_id: None,
             },
             name: self.name,
             place: self.place.map(KeptPlace::place),
@@ -118,6 +123,7 @@ impl Kept {
             limits: Vec::new(),
             allowed: Allowed::default(),
             ledger,
+            charged: LastCharged::default(),
             ended_ns: Some(now_ns),
             features: Features::default(),
             pod: None,
@@ -129,23 +135,27 @@ impl Kept {
 impl Fleet {
     /// What the next agent is to find and would not yet. To be asked after each
     /// [`Fleet::account`], and kept before what that returned as gone is forgotten: a
-    /// VM that took another's counters over has them from there.
-    pub fn unsaved(&mut self) -> Vec<(VmKey, Kept)> {
+    /// VM that took another's counters over has them from there. What was written is
+    /// [`Fleet::saved`].
+    pub fn unsaved(&self) -> Vec<(VmKey, Kept)> {
         let is_new = |member: &Member| member.saved != Some(member.ledger.changes);
-        let new = self.vms.iter_mut().filter(|(_, member)| is_new(member));
-        new.map(|(vm, member)| {
-            member.saved = Some(member.ledger.changes);
-            (*vm, Kept::of(member))
-        })
-        .collect()
+        let new = self.vms.iter().filter(|(_, member)| is_new(member));
+        new.map(|(vm, member)| (*vm, Kept::of(member))).collect()
+    }
+
+    /// The next agent will find this of the VM.
+    pub fn saved(&mut self, vm: VmKey, kept: &Kept) {
+        if let Some(member) = self.vms.get_mut(&vm) {
+            member.saved = Some(kept.ledger.changes);
+        }
     }
 
     /// Takes up what an agent before this one knew, at the first reading and before
     /// any VM is admitted.
     pub fn recall(&mut self, kept: Vec<(VmKey, Kept)>, facts: &Facts, now_ns: u64) {
-        let alive: FxHashSet<VmKey> = facts.alive().collect();
+        let held: FxHashSet<VmKey> = facts.held().collect();
         let (running, mut ended): (Vec<_>, Vec<_>) =
-            kept.into_iter().partition(|(vm, _)| alive.contains(vm));
+            kept.into_iter().partition(|(vm, _)| held.contains(vm));
         self.recalled = running.into_iter().collect();
         // Two of one name: the newer one took the counters of the other over.
         ended.sort_unstable_by_key(|(vm, _)| std::cmp::Reverse(*vm));

@@ -1,3 +1,4 @@
+mod ends;
 mod law;
 mod levels;
 mod names;
@@ -72,6 +73,7 @@ fn thread(owner: Owner, tid: u32, comm: &str, cpu_ns: u64) -> ThreadFact {
         pcpu: Some(1),
         affinity: None,
         vcpu: None,
+        class_changes: 0,
     }
 }
 
@@ -287,6 +289,50 @@ fn a_kata_overhead_cgroup_is_watched_for_its_pod() {
         [(Role::Vcpu, Some(0)), (Role::Emulator, Some(2))],
         "what lies in the overhead cgroup is outside of the pod's"
     );
+}
+
+/// As `ctr run … demo1` makes it with `sandbox_cgroup_only=false`.
+#[test]
+fn sandbox_named_by_hand_has_its_overhead_cgroup() {
+    let cgroup = |id, path: &str| CgroupFact {
+        id: CgroupId(id),
+        parent: Some(CgroupId(1)),
+        path: path.into(),
+        bandwidth: None,
+        memory: None,
+    };
+    let mut qemu = vcpu(vm(100), 101, 0, 5);
+    qemu.cgroup = CgroupId(60);
+    let mut virtiofsd = thread(Owner::Pod(CgroupId(60)), 200, "virtiofsd", 7);
+    virtiofsd.cgroup = CgroupId(61);
+    virtiofsd.process_comm = Comm::new("virtiofsd");
+    let mut facts = facts(vec![qemu, virtiofsd], vec![]);
+    facts.cgroups.push(cgroup(60, "/default/kata_demo1"));
+    facts.cgroups.push(cgroup(61, "/kata_overhead/demo1"));
+    let args = [
+        "qemu-system-x86_64",
+        "-name",
+        "sandbox-demo1",
+        "-qmp",
+        "unix:/run/vc/vm/demo1/qmp.sock",
+    ];
+    let process = ProcessFact {
+        args: args.map(str::to_owned).to_vec(),
+        ..ProcessFact::default()
+    };
+    let mut fleet = Fleet::new(0);
+    fleet.admit(vm(100), &process, &facts);
+    fleet.follow(&facts, |path| {
+        (path == "/kata_overhead/demo1").then_some(CgroupId(61))
+    });
+    let expected = [60, 61].map(|cgroup| WatchedCgroup {
+        cgroup: CgroupId(cgroup),
+        pod: CgroupId(60),
+    });
+    assert_eq!(fleet.watched(), FxHashSet::from_iter(expected));
+    let (vms, _) = fleet.account(&facts, 0);
+    assert_eq!(cpu_ns(&vms[0], Role::Virtiofsd), 7);
+    assert_eq!(vms[0].cgroup_layout, Some("split"));
 }
 
 #[test]

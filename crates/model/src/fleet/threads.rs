@@ -6,6 +6,7 @@ use super::{Fleet, Member};
 use crate::facts::{
     EndedVcpuFact, Facts, Owner, ResidencyFact, RetiredFact, ThreadClass, ThreadFact, VmKey,
 };
+use crate::level_moves::Charged;
 use crate::place::Cgroups;
 use crate::reading::{Reading, Room, Seat};
 use crate::roles;
@@ -42,7 +43,9 @@ impl Fleet {
             (its, rest) = rest.split_at(count);
             let member = self.vms.get_mut(vm)?;
             let room = self.rooms.next().unwrap_or_default();
-            let reading = reading(*vm, member, its, facts, cgroups, room);
+            let charged = member.charged.room();
+            let mut reading = reading(*vm, member, its, facts, cgroups, room, charged);
+            reading.follow_moves(member);
             Some(reading.settle(*vm, member, cgroups))
         };
         vms.iter().enumerate().filter_map(settle).collect()
@@ -85,12 +88,14 @@ fn reading<'a>(
     facts: &'a Facts,
     cgroups: &Cgroups<'_>,
     room: Room,
+    charged: Vec<Charged>,
 ) -> Reading<'a> {
     let living = belongings.iter().map(|(_, one)| match one {
         Belonging::Living(run) => run.len(),
         _ => 0,
     });
     let mut reading = Reading::of(vm, facts, room, living.sum(), member.ledger.vcpus.len());
+    reading.charged = charged;
     for (_, belonging) in belongings {
         match belonging {
             Belonging::Living(run) => {

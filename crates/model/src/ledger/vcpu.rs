@@ -51,7 +51,7 @@ impl VcpuMeter {
     /// Drops what a source tells.
     pub(super) fn drop_plain(&mut self) {
         self.pcpus.retain(|_, meter| !meter.is_plain());
-        self.stats.change(|stats| stats.present = Counts::default());
+        self.stats.change(StatsMeter::drop_plain);
     }
 
     /// CPU time by pCPU as it is now, ns.
@@ -72,7 +72,7 @@ impl VcpuMeter {
     pub fn read_ended(&mut self, stats: &VcpuStats) {
         let read = self.stats.any().map_or(0, |read| read.instance);
         if read == 0 || read == stats.instance {
-            self.stats.now().read(stats);
+            self.stats.now().read_ended(stats);
         }
     }
 
@@ -92,12 +92,18 @@ pub struct StatsMeter {
     former: Option<Box<Counts>>,
     /// The highest so far of the present one.
     present: Counts,
+    /// What was told last as the end of a thread that ran it.
+    #[serde(default)]
+    ended: Option<Box<Counts>>,
+    /// That is the end of a former one, which lay where the present one lies.
+    #[serde(default)]
+    ended_before: bool,
     halt_wait_known: bool,
     pf_taken_known: bool,
 }
 
 /// Counters of one or more instances.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Counts {
     poll_success: u64,
     poll_fail: u64,
@@ -117,6 +123,18 @@ impl Counts {
             pf_taken: stats.pf_taken.unwrap_or(0),
             exits: stats.exits.by_class(),
         }
+    }
+
+    /// Whether one of them is lower than in `other`: KVM's never fall. Exits of no kind
+    /// are left out, as they follow from others.
+    fn fell_from(&self, other: &Self) -> bool {
+        let all = |counts: &Self| {
+            let [kinds @ .., _] = counts.exits;
+            let times = [counts.poll_success, counts.poll_fail, counts.halt_wait];
+            let faults = [counts.pf_fixed, counts.pf_taken];
+            kinds.into_iter().chain(times).chain(faults)
+        };
+        all(self).zip(all(other)).any(|(now, before)| now < before)
     }
 
     /// One by one with `other`.
@@ -143,19 +161,54 @@ impl StatsMeter {
         self.former = Some(Box::new(self.total()));
         self.present = Counts::default();
         self.instance = 0;
+        (self.ended, self.ended_before) = (None, false);
     }
 
+    /// Drops what a source tells.
+    fn drop_plain(&mut self) {
+        self.present = Counts::default();
+        if !self.ended_before {
+            self.ended = None;
+        }
+    }
+
+    /// The counters of a vCPU that lives. True if it is another one than before: it lies
+    /// elsewhere, or counts from zero, as one does of a VM that was made where the former
+    /// one was.
     fn read(&mut self, stats: &VcpuStats) -> bool {
-        let is_another = self.instance != stats.instance && self.instance != 0;
+        let counts = Counts::of(stats);
+        let is_elsewhere = self.instance != stats.instance;
+        let is_another = self.instance != 0 && (is_elsewhere || counts.fell_from(&self.present));
         if is_another {
             self.former = Some(Box::new(self.total()));
             self.present = Counts::default();
+            self.ended_before = !is_elsewhere;
         }
+        if is_elsewhere {
+            self.ended = None;
+        }
+        self.take(stats, &counts);
+        is_another
+    }
+
+    /// The counters of a vCPU as a thread that ran it ended; told again in each reading.
+    fn read_ended(&mut self, stats: &VcpuStats) {
+        let counts = Counts::of(stats);
+        let is_new = self.ended.as_deref() != Some(&counts);
+        if is_new {
+            self.ended = Some(Box::new(counts));
+            self.ended_before = false;
+        }
+        if !self.ended_before {
+            self.take(stats, &counts);
+        }
+    }
+
+    fn take(&mut self, stats: &VcpuStats, counts: &Counts) {
         self.instance = stats.instance;
         self.halt_wait_known |= stats.halt_wait_ns.is_some();
         self.pf_taken_known |= stats.pf_taken.is_some();
-        self.present = self.present.with(&Counts::of(stats), u64::max);
-        is_another
+        self.present = self.present.with(counts, u64::max);
     }
 
     fn total(&self) -> Counts {
@@ -200,18 +253,47 @@ mod tests {
     use super::VcpuMeter;
     use crate::facts::VcpuStats;
 
+    fn stats(instance: u64, total: u64) -> VcpuStats {
+        let mut stats = VcpuStats {
+            instance,
+            pf_fixed: total,
+            ..VcpuStats::default()
+        };
+        stats.exits.total = total;
+        stats
+    }
+
+    #[test]
+    fn vcpu_made_anew_at_the_same_address_counts_on() {
+        let mut meter = VcpuMeter::default();
+        let total = |meter: &VcpuMeter| meter.stats.get().expect("was read").shown().pf_fixed;
+        assert!(!meter.read_stats(&stats(1, 50)));
+        assert!(meter.read_stats(&stats(1, 3)), "KVM's counters never fall");
+        assert!(!meter.read_stats(&stats(1, 4)));
+        assert_eq!(total(&meter), 54);
+        // Its thread ended, and that is told again beside the next one's.
+        for now in [2, 5, 6] {
+            meter.read_ended(&stats(1, 7));
+            meter.read_stats(&stats(1, now));
+        }
+        assert_eq!(total(&meter), 50 + 7 + 6);
+        meter.read_ended(&stats(1, 9));
+        assert_eq!(total(&meter), 50 + 7 + 9);
+    }
+
+    #[test]
+    fn vcpu_that_comes_back_in_another_thread_counts_once() {
+        let mut meter = VcpuMeter::default();
+        for (ended, now) in [(5, 5), (5, 8), (9, 9), (9, 12)] {
+            meter.read_ended(&stats(1, ended));
+            assert!(!meter.read_stats(&stats(1, now)));
+        }
+        assert_eq!(meter.stats.get().expect("was read").shown().pf_fixed, 12);
+    }
+
     #[test]
     fn a_vcpu_made_anew_counts_on() {
         let mut meter = VcpuMeter::default();
-        let stats = |instance, total| {
-            let mut stats = VcpuStats {
-                instance,
-                pf_fixed: total,
-                ..VcpuStats::default()
-            };
-            stats.exits.total = total;
-            stats
-        };
         meter.read_stats(&stats(1, 50));
         meter.read_stats(&stats(2, 3));
         let read = meter.stats.get().expect("was read").shown();

@@ -19,6 +19,9 @@ pub struct WorkerId {
     pub start_ns: u64,
     /// Its thread id.
     pub tid: u32,
+    /// With another class its times begin anew.
+    #[serde(default)]
+    pub class_changes: u32,
 }
 
 /// The workers of one role, by number.
@@ -144,6 +147,7 @@ mod tests {
         WorkerId {
             start_ns: u64::from(tid) * 10,
             tid,
+            class_changes: 0,
         }
     }
 

@@ -95,7 +95,7 @@ mod tests {
     use super::{Allowed, allowed};
     use crate::charge::Charges;
     use crate::facts::{Bandwidth, CgroupFact, CgroupId};
-    use crate::levels::Levels;
+    use crate::levels::{Levels, Whole};
     use crate::place::Cgroups;
 
     const SCOPE: &str = r"/machine/qemu-1-db.libvirt-qemu";
@@ -121,7 +121,11 @@ mod tests {
         ];
         let cgroups: Cgroups<'_> = facts.iter().map(|fact| (fact.id, fact)).collect();
         let mut levels = Levels::default();
-        levels.hold(&[4, 5, 6].map(CgroupId), Some(SCOPE), &cgroups);
+        let whole = Whole {
+            root: Some(SCOPE),
+            ..Whole::default()
+        };
+        levels.hold(&[4, 5, 6].map(CgroupId), whole, &cgroups);
         let mut charges = Charges::default();
         for (id, is_vcpu) in [(4, true), (5, true), (6, false)] {
             charges.seat(Some(CgroupId(id)), is_vcpu);

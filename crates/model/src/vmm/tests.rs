@@ -119,3 +119,24 @@ fn a_vm_booted_with_the_vcpus_that_qemu_was_told_of() {
     }
     assert_eq!(boot("/usr/bin/firecracker", "fc -smp 2"), None);
 }
+
+#[test]
+fn sandbox_id_is_what_kata_told_its_vmm() {
+    let id = |exe, command: &str| identify(&process(exe, command)).sandbox_id;
+    let qemu = "/opt/kata/bin/qemu-system-x86_64";
+    let named = "qemu -mem-path /run/vc/vm/template/memory -name sandbox-demo1,debug-threads=on \
+                 -qmp unix:/run/vc/vm/demo1/qmp.sock,server=on";
+    assert_eq!(id(qemu, named).as_deref(), Some("demo1"));
+    // A name that anyone may give.
+    assert_eq!(id(qemu, "qemu -name sandbox-demo1"), None);
+    let hypervisor = "ch --api-socket /run/vc/vm/demo1/clh-api.sock";
+    assert_eq!(
+        id("/usr/bin/cloud-hypervisor", hypervisor).as_deref(),
+        Some("demo1")
+    );
+    let shim = "containerd-shim-kata-v2 -namespace default -id demo1";
+    assert_eq!(
+        id("/usr/local/bin/containerd-shim-kata-v2", shim).as_deref(),
+        Some("demo1")
+    );
+}

@@ -119,11 +119,16 @@ fn a_vcpu_thread_comes_out_as_it_went_in() {
 fn a_vcpu_that_cannot_be_believed_has_no_counters() {
     let mut stream = Stream::default();
     stream.thread(abi::THREAD_VCPU, &[], Some(vcpu(abi::UNKNOWN)));
+    let mut half = vcpu(7);
+    half.pf_fixed = abi::UNKNOWN;
+    stream.thread(abi::THREAD_VCPU, &[], Some(half));
     let (facts, _) = Decoder::default()
         .pass(stream.0.bytes(), 0)
         .expect("it is whole");
-    assert_eq!(facts.threads[0].vcpu.expect("it is one").stats, None);
-    assert_eq!(facts.threads[0].affinity, None);
+    for thread in &facts.threads {
+        assert_eq!(thread.vcpu.expect("it is one").stats, None);
+        assert_eq!(thread.affinity, None);
+    }
 }
 
 #[test]

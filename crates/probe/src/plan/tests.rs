@@ -13,10 +13,12 @@ fn good() -> KernelFacts {
         task_storage: true,
         host_pids: true,
         possible_cpus: 2,
+        cpu_numbers: 2,
         online_cpus: 2,
         fentry: true,
         read_ahead: true,
         task_walk: true,
+        pit_worker: Some(600),
         throttle_functions: true,
         ring_sleeps: false,
     }
@@ -58,7 +60,7 @@ fn masks_grow_with_the_host_and_end_at_the_bound() {
     for (cpus, words) in [(0, 0), (64, 1), (65, 2), (2048, 32), (2049, 0)] {
         assert_eq!(
             plan(&KernelFacts {
-                possible_cpus: cpus,
+                cpu_numbers: cpus,
                 ..good()
             })
             .mask_words,
@@ -69,7 +71,15 @@ fn masks_grow_with_the_host_and_end_at_the_bound() {
 
 #[test]
 fn residency_grows_with_the_host_and_ends_at_the_bound() {
-    for (cpus, entries) in [(0, 4096), (2, 8192), (32, 131_072), (512, 131_072)] {
+    for (cpus, entries) in [
+        (0, 4096),
+        (2, 8192),
+        (32, 131_072),
+        (128, 131_072),
+        (256, 262_144),
+        (512, 524_288),
+        (usize::MAX, 524_288),
+    ] {
         let facts = KernelFacts {
             possible_cpus: cpus,
             ..good()

@@ -48,11 +48,16 @@ impl TaskPass {
     }
 
     /// Takes up what is in the maps; they are empty where no agent was before.
-    pub(super) fn adopt(&mut self) -> Result<(), Error> {
+    /// `marks_left`: also what is remembered of single threads.
+    pub(super) fn adopt(&mut self, marks_left: bool) -> Result<(), Error> {
         let zero = 0u32;
-        let before: Option<abi::Control> = self.maps.get("control", zero.as_bytes());
+        let before: Option<abi::Control> = self.maps.get("control", zero.as_bytes())?;
         if let Some(before) = before {
             self.control = before;
+        }
+        if !marks_left {
+            // Or vCPUs whose marks are lost would be taken for others that became vCPUs.
+            self.control.shown_ns = 0;
         }
         // What the programs have told, they told another agent.
         self.control.session += 1;
@@ -100,24 +105,28 @@ impl TaskPass {
         Ok(())
     }
 
-    /// Makes the first reading one of a single moment. A thread that ends while it is
-    /// taken is for that reading neither alive nor retired; readings after it make
-    /// up for that by those before.
+    /// Makes a reading one of a single moment, until the first one was accounted. A
+    /// thread that ends while it is taken is for that reading neither alive nor retired;
+    /// readings after the first make up for that by those before.
     pub(super) fn settle(&mut self, facts: &mut Facts) -> Result<(), Error> {
+        if self.is_settled {
+            return Ok(());
+        }
         for _ in 0..SETTLE {
-            if self.is_settled {
+            let retired = self.retired.read(&self.maps)?;
+            if sum(&retired) == sum(&facts.retired) {
                 break;
             }
-            let retired = self.retired.read(&self.maps)?;
-            self.is_settled = sum(&retired) == sum(&facts.retired);
-            if !self.is_settled {
-                *facts = self.pass_over_all()?;
-                facts.retired = retired;
-                facts.ended_vcpus = self.retired.vcpus(&self.maps)?;
-            }
+            *facts = self.pass_over_all()?;
+            facts.retired = retired;
+            facts.ended_vcpus = self.retired.vcpus(&self.maps)?;
         }
-        self.is_settled = true;
         Ok(())
+    }
+
+    /// The last reading was accounted: those that follow need not be of one moment.
+    pub fn accounted(&mut self) {
+        self.is_settled = true;
     }
 
     /// All that maps hold something of.

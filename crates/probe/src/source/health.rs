@@ -24,7 +24,16 @@ const DROP_REASONS: [&str; abi::DROP_REASONS as usize] = [
     "ended_vcpus_missed",
     "mark_unread",
     "mark_busy",
+    "process_renamed",
 ];
+
+/// What was lost, as last read.
+#[derive(Debug, Default)]
+pub(super) struct Lost {
+    /// By reason, as [`DROP_REASONS`].
+    in_kernel: [u64; abi::DROP_REASONS as usize],
+    interrupted: u64,
+}
 
 /// What was lost as programs were left out. What `on_exit` misses `on_free` makes up
 /// for, where it can tell that it was missed (`marks_all`).
@@ -42,13 +51,15 @@ impl TaskPass {
 
     /// What was lost in the kernel since the programs were loaded; `programs` is what
     /// [`programs`](Self::programs) told of them.
-    pub fn drops(&self, programs: &[ProgramCost]) -> Vec<Dropped> {
-        (0u32..)
-            .zip(DROP_REASONS)
-            .map(|(index, reason)| Dropped {
-                reason,
-                count: self.maps.sum("drops", index.as_bytes()),
-            })
+    pub fn drops(&mut self, programs: &[ProgramCost]) -> Vec<Dropped> {
+        let interrupted = self.interrupted_before + self.interrupted(programs);
+        self.lost.interrupted = self.lost.interrupted.max(interrupted);
+        for (index, count) in (0u32..).zip(&mut self.lost.in_kernel) {
+            *count = self.maps.sum("drops", index.as_bytes()).unwrap_or(*count);
+        }
+        let in_kernel = DROP_REASONS.into_iter().zip(self.lost.in_kernel);
+        in_kernel
+            .map(|(reason, count)| Dropped { reason, count })
             .chain([
                 Dropped {
                     reason: "file_pass",
@@ -57,6 +68,10 @@ impl TaskPass {
                 Dropped {
                     reason: "ram_pieces",
                     count: self.memory.lost(),
+                },
+                Dropped {
+                    reason: "levels_full",
+                    count: self.throttle.lost(),
                 },
                 Dropped {
                     reason: "book_full",
@@ -68,7 +83,7 @@ impl TaskPass {
                 },
                 Dropped {
                     reason: "interrupted",
-                    count: self.interrupted_before + self.interrupted(programs),
+                    count: self.lost.interrupted,
                 },
             ])
             .collect()

@@ -93,8 +93,8 @@ impl TaskPass {
                 // It is counted; the next one may find them.
                 self.find_paused().ok();
             }
-            self.known.extend(met);
             facts = self.pass()?;
+            self.known.extend(met);
         }
         Ok(facts)
     }
@@ -105,7 +105,10 @@ impl TaskPass {
     }
 
     fn pass(&mut self) -> Result<Facts, Error> {
-        let (facts, nameless) = self.whole_pass()?;
+        let (facts, nameless) = self.whole_pass().inspect_err(|_| {
+            // What the programs emit once a session may have been in the part that is lost.
+            self.control.session += 1;
+        })?;
         if nameless == 0 {
             return Ok(facts);
         }
@@ -118,6 +121,7 @@ impl TaskPass {
     fn whole_pass(&mut self) -> Result<(Facts, usize), Error> {
         for _ in 0..ATTEMPTS {
             self.control.pass += 1;
+            self.control.begun_ns = sys::boot_ns().map_err(Error::Stream)?;
             self.maps
                 .update("control", 0u32.as_bytes(), self.control.as_bytes())?;
             let (decoder, mask_words) = (&mut self.decoder, self.plan.mask_words);

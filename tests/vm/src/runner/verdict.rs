@@ -31,13 +31,6 @@ pub(crate) struct Break {
 }
 
 impl Break {
-    /// Whether the emulation stood still, with no oops of its kernel.
-    pub(crate) fn is_standstill(&self) -> bool {
-        ["has run no thread", SILENT_GUEST, DEAD_POD]
-            .iter()
-            .any(|why| self.why.contains(why))
-    }
-
     /// How a boot broke, if it did: the machine died or hung, one of the rig's
     /// self-tests failed, which know nothing of the agent, or a guest went
     /// silent or died under a suite.

@@ -12,6 +12,7 @@ fn reading(clock_ns: u64, vms: Vec<Vm>) -> Arc<Snapshot> {
         kind: "Snapshot",
         time: String::new(),
         clock_ns,
+        reading_age_ns: Some(0),
         node: Node {
             name: String::new(),
             kernel: String::new(),

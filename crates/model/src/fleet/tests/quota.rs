@@ -2,7 +2,7 @@
 
 use super::{CONTAINER, POD, facts, read, retired, thread, vcpu, vm};
 use crate::facts::{CgroupId, Comm, Facts, Owner, RetiredFact, ThreadClass, ThreadFact};
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, Kept};
 use crate::snapshot::{Quota, Role, Scope};
 use crate::throttle::{Durations, HitFact, ThrottleFact, ThrottlingFacts};
 
@@ -106,4 +106,44 @@ fn throttling_is_shown_where_it_is_followed() {
     let seen = seen.expect("it is followed");
     assert_eq!((seen.wall_ns, seen.throttles, hits), (10, 3, Some(3)));
     assert_eq!(seen.unthrottles.count(), 2);
+}
+
+/// The emulator's time by the pod's and the container's level, with a worker in `cgroup`.
+fn read_at(fleet: &mut Fleet, cgroup: CgroupId, cpu_ns: u64) -> [u64; 2] {
+    let (vms, _) = read(fleet, &worker_at(cgroup, cpu_ns), "web", 0);
+    [Scope::Pod, Scope::Container].map(|scope| used(&vms[0].quota, scope)[4])
+}
+
+fn worker_at(cgroup: CgroupId, cpu_ns: u64) -> Facts {
+    let worker = ThreadFact {
+        cgroup,
+        ..thread(Owner::Vm(vm(100)), 102, "worker", cpu_ns)
+    };
+    facts(vec![vcpu(vm(100), 101, 0, 1000), worker], Vec::new())
+}
+
+/// What a thread used in a cgroup stays with that cgroup as it moves.
+#[test]
+fn thread_that_moves_leaves_its_time_to_the_level_that_was_charged() {
+    let mut fleet = Fleet::new(u64::MAX);
+    assert_eq!(read_at(&mut fleet, CONTAINER, 100), [100, 100]);
+    assert_eq!(read_at(&mut fleet, CgroupId(10), 150), [100, 100]);
+    assert_eq!(read_at(&mut fleet, POD, 160), [110, 100]);
+    assert_eq!(read_at(&mut fleet, CONTAINER, 170), [120, 110]);
+}
+
+#[test]
+fn next_agent_leaves_the_time_of_moved_threads_where_it_was_charged() {
+    let mut fleet = Fleet::new(u64::MAX);
+    read_at(&mut fleet, CONTAINER, 100);
+    assert_eq!(read_at(&mut fleet, POD, 160), [160, 100]);
+    let kept = fleet.unsaved().into_iter().map(|(vm, kept)| {
+        let text = serde_json::to_string(&kept).expect("it is plain data");
+        let kept: Kept = serde_json::from_str(&text).expect("it was written");
+        (vm, kept)
+    });
+    let mut next = Fleet::new(u64::MAX);
+    next.recall(kept.collect(), &worker_at(POD, 160), 0);
+    assert_eq!(read_at(&mut next, POD, 170), [170, 100]);
+    assert_eq!(read_at(&mut next, CONTAINER, 180), [180, 110]);
 }

@@ -181,6 +181,7 @@ impl Agents {
         for (vm, kept) in self.fleet.unsaved() {
             let text = serde_json::to_string(&kept).expect("it is plain data");
             self.kept.insert(vm, text);
+            self.fleet.saved(vm, &kept);
         }
         for owner in gone {
             host.ended.retain(|sum| sum.class.owner != owner);

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Threads that change their name: by prctl(PR_SET_NAME), /proc/PID/comm or execve. The
+ * tracepoint comes before the new name is written (__set_task_comm, fs/exec.c, v5.10 to
+ * v7.2; include/trace/events/task.h).
+ */
+#include "retire.bpf.h"
+
+SEC("tp_btf/task_rename")
+int BPF_PROG(on_rename, struct task_struct *task)
+{
+	struct control *control = get_control();
+	struct owner owner = {};
+	struct mark *mark;
+
+	/* Mostly a thread names itself as it begins, before anybody has seen it. */
+	if (!control || task->start_boottime >= control->begun_ns || !is_active())
+		return 0;
+	mark = mark_of(task);
+	/* A vCPU is one by any name. */
+	if (mark && (mark->vcpu || mark->has_exited))
+		return 0;
+	if (!owner_of(task, mark, control, NULL, true, &owner))
+		return 0;
+	/* The roles of a pod's threads depend on their process's name as well. */
+	if (!owner.tgid && task->pid == task->tgid && task->signal->nr_threads > 1)
+		count_drop(DROP_PROCESS_RENAMED);
+	if (!mark)
+		mark = make_mark(task, &owner);
+	if (!mark)
+		return 0;
+	follow_owner(task, mark, &owner, control);
+	retire_class(task, mark, &owner, control);
+	return 0;
+}

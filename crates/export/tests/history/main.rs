@@ -1,0 +1,113 @@
+//! What Prometheus sees of a host over any history of it: no counter falls, and the roles
+//! and what is unattributed are what the pods used.
+//!
+//! `VIRTLENS_HISTORIES` is how many histories are tried. A history that fails is kept in
+//! `proptest-regressions`, and is tried first from then on.
+
+mod agent;
+mod host;
+mod scrape;
+
+use proptest::prelude::{Just, ProptestConfig, Strategy, prop_oneof, proptest};
+use proptest::test_runner::TestCaseError;
+
+use agent::Agents;
+use host::Host;
+
+/// A few seconds without optimisation.
+const HISTORIES: u32 = 1000;
+
+/// What happens on the host. Numbers choose among what is there.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    /// A thread uses CPU time.
+    Run(usize, u64),
+    /// A thread is born in a VMM.
+    Born(usize),
+    /// A process is born in a pod.
+    Helper(usize),
+    /// A thread ends. Where `true` it is for a moment neither alive nor ended.
+    Ends(usize, bool),
+    Renamed(usize, usize),
+    /// A thread of a VMM that is no vCPU becomes one.
+    BecomesVcpu(usize),
+    /// A thread moves to another cgroup.
+    Moves(usize, usize),
+    /// A whole process moves.
+    ProcessMoves(usize, usize),
+    /// A VM ends, and its process with it.
+    VmEnds(usize),
+    /// It starts, if it does not run.
+    VmStarts(usize),
+    /// It starts with its first vCPU not yet in the guest: for now it is no VM.
+    ProcessStarts(usize),
+    /// An empty cgroup is removed and made again.
+    Replaced(usize),
+    /// A cgroup gets another limit, or none.
+    Limited(usize, Option<u64>),
+    /// Periods of a limit pass.
+    Periods(usize, u64),
+    Reading,
+    /// A reading that is taken, and fails before anybody sees it.
+    FailedReading,
+    AnotherAgent,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let many = 0usize..64;
+    let step = prop_oneof![
+        12 => (many.clone(), 1u64..1_000_000).prop_map(|(who, ns)| Step::Run(who, ns)),
+        3 => many.clone().prop_map(Step::Born),
+        2 => many.clone().prop_map(Step::Helper),
+        3 => (many.clone(), proptest::bool::ANY).prop_map(|(who, late)| Step::Ends(who, late)),
+        3 => (many.clone(), many.clone()).prop_map(|(who, name)| Step::Renamed(who, name)),
+        2 => many.clone().prop_map(Step::BecomesVcpu),
+        2 => (many.clone(), many.clone()).prop_map(|(who, to)| Step::Moves(who, to)),
+        2 => (many.clone(), many.clone()).prop_map(|(who, to)| Step::ProcessMoves(who, to)),
+        1 => many.clone().prop_map(Step::VmEnds),
+        3 => many.clone().prop_map(Step::VmStarts),
+        1 => many.clone().prop_map(Step::ProcessStarts),
+        1 => many.clone().prop_map(Step::Replaced),
+        1 => (many.clone(), proptest::option::of(1u64..500_000_000))
+            .prop_map(|(what, quota)| Step::Limited(what, quota)),
+        2 => (many.clone(), 1u64..50).prop_map(|(what, count)| Step::Periods(what, count)),
+        8 => Just(Step::Reading),
+        1 => Just(Step::FailedReading),
+        2 => Just(Step::AnotherAgent),
+    ];
+    proptest::collection::vec(step, 1..120)
+}
+
+fn live(steps: Vec<Step>, linger_ns: u64) -> Result<(), TestCaseError> {
+    let (mut host, mut agents) = (Host::new(), Agents::new(linger_ns));
+    for step in steps {
+        match step {
+            Step::Reading => agents.read(&mut host)?,
+            Step::FailedReading => drop(host.facts()),
+            Step::AnotherAgent => agents.replace(),
+            step => host.obey(&step),
+        }
+    }
+    agents.read(&mut host)
+}
+
+fn histories() -> ProptestConfig {
+    let cases = std::env::var("VIRTLENS_HISTORIES");
+    let cases = cases.map_or(HISTORIES, |cases| cases.parse().expect("a number"));
+    ProptestConfig::with_cases(cases)
+}
+
+proptest! {
+    #![proptest_config(histories())]
+
+    /// VMs that ended keep their last values, so that all that was ever used is shown.
+    #[test]
+    fn lingering_vms_no_counter_falls_and_roles_are_what_pods_used(steps in steps()) {
+        live(steps, u64::MAX)?;
+    }
+
+    #[test]
+    fn forgotten_vms_no_counter_falls(steps in steps()) {
+        live(steps, 2)?;
+    }
+}

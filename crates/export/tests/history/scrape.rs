@@ -1,0 +1,86 @@
+//! An exposition as Prometheus takes it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use virtlens_export::{Agent, Format, Process, Reading, encode};
+use virtlens_model::snapshot::{API_VERSION, Node, Snapshot, Vm};
+
+/// Samples of counters by their series, as it stands in the exposition.
+pub(crate) type Counters = BTreeMap<String, f64>;
+
+/// The counters of `vms`.
+pub(crate) fn counters(vms: Vec<Vm>) -> Counters {
+    let reading = Reading {
+        snapshot: Arc::new(Snapshot {
+            api_version: API_VERSION,
+            kind: "Snapshot",
+            time: "2026-01-01T00:00:00Z".to_owned(),
+            clock_ns: 0,
+            reading_age_ns: Some(0),
+            node: Node {
+                name: "node-a".to_owned(),
+                kernel: "6.18.0".to_owned(),
+                cpus: 8,
+                cgroup: "v2",
+            },
+            sources: Vec::new(),
+            dropped: Vec::new(),
+            maps: Vec::new(),
+            programs: Vec::new(),
+            vms,
+        }),
+        agent: Agent {
+            version: "0",
+            revision: "",
+            rustversion: "",
+            collection_ns: 0,
+            process: Process::default(),
+        },
+    };
+    let mut text = String::new();
+    encode(&Arc::new(reading), Format::Text, &mut text);
+    parse(&text)
+}
+
+/// Samples of the families of type counter and histogram.
+fn parse(text: &str) -> Counters {
+    let mut counters = Counters::new();
+    let mut is_counter = false;
+    for line in text.lines() {
+        if let Some(family) = line.strip_prefix("# TYPE ") {
+            is_counter = family.ends_with(" counter") || family.ends_with(" histogram");
+        } else if is_counter && !line.starts_with('#') {
+            let (series, value) = line.rsplit_once(' ').expect("a sample has a value");
+            let value = value.parse().expect("it is a number");
+            let is_twice = counters.insert(series.to_owned(), value).is_some();
+            assert!(!is_twice, "{series} is there twice");
+        }
+    }
+    counters
+}
+
+/// The value of a label of a series.
+pub(crate) fn label<'a>(series: &'a str, name: &str) -> Option<&'a str> {
+    let (_, labels) = series.split_once('{')?;
+    let parts = labels.split(['{', ',', '}']);
+    let mut values = parts.filter_map(|part| part.strip_prefix(name)?.strip_prefix("=\""));
+    values.next()?.strip_suffix('"')
+}
+
+/// The sum of a family's samples of one VM, ns.
+pub(crate) fn sum_ns(counters: &Counters, family: &str, vm: &str) -> u64 {
+    let is_meant =
+        |series: &str| series.split('{').next() == Some(family) && label(series, "vm") == Some(vm);
+    let samples = counters.iter().filter(|(series, _)| is_meant(series));
+    samples.map(|(_, seconds)| to_ns(*seconds)).sum()
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "some seconds, and no counter is below 0"
+)]
+pub(crate) fn to_ns(seconds: f64) -> u64 {
+    (seconds * 1e9).round() as u64
+}

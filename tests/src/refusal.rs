@@ -1,0 +1,196 @@
+//! System calls that fail when they are to: those of one thread are shown to another one
+//! first (seccomp's user notification), which lets them pass or answers with an error in
+//! the kernel's place. Nothing of the code under test knows of it.
+
+use std::io;
+use std::mem::zeroed;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+/// How the system calls of one thread fail.
+#[derive(Debug, Clone, Default)]
+pub struct Refusal(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// How many calls pass before those that fail; `u64::MAX`: none fails.
+    passing: AtomicU64,
+    /// How many fail then.
+    failing: AtomicU64,
+    /// How many failed.
+    failed: AtomicU64,
+}
+
+impl Refusal {
+    /// Runs `walk` in a thread of its own, of whose system calls these can fail. What else
+    /// it starts inherits that, so it starts nothing.
+    ///
+    /// # Panics
+    /// Where the kernel has no user notification (before 5.5), and where `walk` panics.
+    pub fn scope<T: Send>(calls: &[libc::c_long], walk: impl FnOnce(&Self) -> T + Send) -> T {
+        let refusal = Self::default();
+        refusal.0.passing.store(u64::MAX, Ordering::SeqCst);
+        let (give, taken) = mpsc::channel();
+        thread::scope(|scope| {
+            let walking = scope.spawn(|| {
+                give.send(listen(calls)).expect("the other side waits");
+                walk(&refusal)
+            });
+            let listener = taken.recv().expect("the other side gives it");
+            refusal.answer_until(&listener, || walking.is_finished());
+            match walking.join() {
+                Ok(told) => told,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
+    }
+
+    /// Lets `passing` calls from now on pass, and then `failing` fail with EIO.
+    pub fn set(&self, passing: u64, failing: u64) {
+        self.0.failed.store(0, Ordering::SeqCst);
+        self.0.failing.store(failing, Ordering::SeqCst);
+        self.0.passing.store(passing, Ordering::SeqCst);
+    }
+
+    /// From now on all pass; how many failed since they were to.
+    pub fn heal(&self) -> u64 {
+        self.0.passing.store(u64::MAX, Ordering::SeqCst);
+        self.0.failed.load(Ordering::SeqCst)
+    }
+
+    fn fails(&self) -> bool {
+        let passing = self.0.passing.load(Ordering::SeqCst);
+        if passing == u64::MAX {
+            return false;
+        }
+        if passing > 0 {
+            self.0.passing.store(passing - 1, Ordering::SeqCst);
+            return false;
+        }
+        let failing = self.0.failing.load(Ordering::SeqCst);
+        if failing == 0 {
+            return false;
+        }
+        self.0.failing.store(failing - 1, Ordering::SeqCst);
+        self.0.failed.fetch_add(1, Ordering::SeqCst);
+        true
+    }
+
+    fn answer_until(&self, listener: &OwnedFd, is_over: impl Fn() -> bool) {
+        while !is_over() {
+            let mut ready = libc::pollfd {
+                fd: listener.as_raw_fd(),
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            // SAFETY: one live pollfd.
+            let ready = unsafe { libc::poll(&raw mut ready, 1, 20) };
+            if ready > 0 {
+                self.answer(listener);
+            }
+        }
+    }
+
+    /// Answers one call, if there still is one.
+    fn answer(&self, listener: &OwnedFd) {
+        // SAFETY: plain numbers; the kernel wants zeroes.
+        let mut asked: libc::seccomp_notif = unsafe { zeroed() };
+        // SAFETY: the kernel writes within `asked`.
+        let got = unsafe {
+            libc::ioctl(
+                listener.as_raw_fd(),
+                libc::SECCOMP_IOCTL_NOTIF_RECV,
+                &raw mut asked,
+            )
+        };
+        if got < 0 {
+            return;
+        }
+        let fails = self.fails();
+        let mut answer = libc::seccomp_notif_resp {
+            id: asked.id,
+            val: 0,
+            error: if fails { -libc::EIO } else { 0 },
+            flags: if fails {
+                0
+            } else {
+                u32::try_from(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE).expect("one bit")
+            },
+        };
+        // SAFETY: the kernel reads `answer`. A thread that is gone needs none.
+        unsafe {
+            libc::ioctl(
+                listener.as_raw_fd(),
+                libc::SECCOMP_IOCTL_NOTIF_SEND,
+                &raw mut answer,
+            );
+        }
+    }
+}
+
+/// Has these calls of this thread shown to who holds what is returned.
+fn listen(calls: &[libc::c_long]) -> OwnedFd {
+    let code = |code: u32| u16::try_from(code).expect("a code of classic BPF");
+    let statement = |of: u32, k: u32| libc::sock_filter {
+        code: code(of),
+        jt: 0,
+        jf: 0,
+        k,
+    };
+    // The number of the call is the first word of `struct seccomp_data`.
+    let mut filter = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
+    for (at, call) in (0u8..).zip(calls) {
+        let left = u8::try_from(calls.len()).expect("few") - 1 - at;
+        filter.push(libc::sock_filter {
+            code: code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K),
+            jt: left + 1,
+            jf: 0,
+            k: u32::try_from(*call).expect("a number of a call"),
+        });
+    }
+    let give = libc::BPF_RET | libc::BPF_K;
+    filter.push(statement(give, libc::SECCOMP_RET_ALLOW));
+    filter.push(statement(give, libc::SECCOMP_RET_USER_NOTIF));
+    let program = libc::sock_fprog {
+        len: u16::try_from(filter.len()).expect("few"),
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: the kernel copies the live program; root needs no `no_new_privs`.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+            &raw const program,
+        )
+    };
+    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0);
+    let fd = fd.unwrap_or_else(|| panic!("seccomp: {}", io::Error::last_os_error()));
+    // SAFETY: the kernel gave this descriptor to nobody else.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::Refusal;
+    use crate::need;
+
+    #[test]
+    fn refused_call_fails_and_the_next_passes() {
+        if !need::all("refused_call", [need::root()]) {
+            return;
+        }
+        let read = || fs::read("/proc/self/comm").is_ok();
+        let (seen, failed) = Refusal::scope(&[libc::SYS_openat], |refusal| {
+            let before = read();
+            refusal.set(0, 1);
+            let seen = [before, read(), read()];
+            (seen, refusal.heal())
+        });
+        assert_eq!((seen, failed), ([true, false, true], 1));
+    }
+}
