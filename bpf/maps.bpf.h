@@ -294,7 +294,11 @@ struct neighbour {
 	/* The VM of a process, and the first pass that sees all of its threads. */
 	struct owner vm;
 	__u32 vm_since_pass;
-	__u32 pad;
+	/* Of the thread at hand: whether it runs the vCPU of its mark, and its owners. Here
+	 * and not on the stack, so that the verifier does not follow each way to them. */
+	__u32 is_alive;
+	struct owner owner;
+	struct owner before;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -449,8 +453,8 @@ static __always_inline struct mark *mark_or_miss(struct task_struct *task)
 }
 
 /* The mark of `task`, made anew if it has none; NULL (counted) if it cannot
- * be made. */
-static __always_inline struct mark *make_mark(struct task_struct *task, const struct owner *owner)
+ * be made. A function, for the room that a whole mark takes on the stack. */
+static __noinline struct mark *make_mark(struct task_struct *task, const struct owner *owner)
 {
 	struct mark fresh = { .owner = *owner, .vcpu_id = ~0U };
 	struct mark_key key;

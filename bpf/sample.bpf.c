@@ -48,27 +48,27 @@ static __always_inline struct kvm_vcpu *found_vcpu(struct task_struct *task)
  * user space. */
 static __always_inline struct mark *mark_vcpu(struct task_struct *task, struct mark *mark,
 					      struct kvm_vcpu *vcpu,
-					      const struct control *control)
+					      const struct control *control,
+					      struct neighbour *last)
 {
-	struct owner owner, before;
 	bool is_new = !mark;
 	__u32 vcpu_id;
 
 	if (mark && mark->vcpu == (__u64)vcpu)
 		return mark;
-	vm_owner(task, &owner);
-	learn_vm(task, &owner, control);
+	vm_owner(task, &last->owner);
+	learn_vm(task, &last->owner, control);
 	if (!mark)
-		mark = make_mark(task, &owner);
+		mark = make_mark(task, &last->owner);
 	if (mark && mark->vcpu != (__u64)vcpu) {
 		/* Its threads can run one vCPU after another. */
 		charge_pcpu(task, mark);
 		vcpu_id = READ_OR(~0U, vcpu->vcpu_id);
-		before = mark->owner;
-		if (is_new ? shown_owner(task, &before, control) :
+		last->before = mark->owner;
+		if (is_new ? shown_owner(task, &last->before, control) :
 			     mark->vcpu_id != vcpu_id && task->start_boottime < control->shown_ns)
-			retire_class(task, mark, &before, control);
-		mark->owner = owner;
+			retire_class(task, mark, &last->before, control);
+		mark->owner = last->owner;
 		mark->placed_ns = task->se.sum_exec_runtime;
 		mark->cpuid_session = 0;
 		mark->other_exits = 0;
@@ -336,53 +336,67 @@ static __always_inline void tell_thread(void *out, struct task_struct *task,
 	tell_thread_in(out, buffer, size);
 }
 
+/* Finds the owner of `task` and whether it is inside of KVM_RUN, both for `last`; marks
+ * it if it is a VM's vCPU, or changed its owner. False if it is nobody's. */
+static __always_inline bool identify(struct task_struct *task, struct mark **found,
+				     const struct control *control, struct neighbour *last)
+{
+	struct mark *mark = mark_or_miss(task);
+	struct kvm_vcpu *vcpu = loaded_vcpu(task);
+
+	/* What ran it before and has it loaded need not be asked again. */
+	last->is_alive = vcpu && ((mark && mark->vcpu == (__u64)vcpu) || runs_vcpu(task, vcpu));
+	if (last->is_alive)
+		mark = mark_vcpu(task, mark, vcpu, control, last);
+	if (!owner_of(task, mark, control, last, true, &last->owner))
+		return false;
+	if (mark) {
+		follow_owner(task, mark, &last->owner, control);
+	} else if (last->owner.tgid && !(task->flags & PF_KTHREAD) &&
+		   !was_shown(last->vm_since_pass, control) &&
+		   shown_owner(task, &last->before, control)) {
+		/* Its process was the pod's before it made its VM. */
+		mark = make_mark(task, &last->owner);
+		if (mark)
+			retire_class(task, mark, &last->before, control);
+	}
+	*found = mark;
+	return true;
+}
+
 /* What a pass does at each task; false if it is nobody's. */
 static __always_inline bool sample(void *out, struct task_struct *task,
 				   const struct control *control, struct neighbour *last)
 {
-	struct mark *mark = mark_or_miss(task);
-	struct kvm_vcpu *vcpu = loaded_vcpu(task);
-	/* What ran it before and has it loaded need not be asked again. */
-	bool is_alive = vcpu && ((mark && mark->vcpu == (__u64)vcpu) || runs_vcpu(task, vcpu));
-	struct owner owner = {}, before;
+	struct kvm_vcpu *vcpu;
+	struct mark *mark;
 
-	if (is_alive)
-		mark = mark_vcpu(task, mark, vcpu, control);
-	if (!owner_of(task, mark, control, last, true, &owner))
+	if (!identify(task, &mark, control, last))
 		return false;
-	if (mark) {
-		follow_owner(task, mark, &owner, control);
-	} else if (owner.tgid && !(task->flags & PF_KTHREAD) &&
-		   !was_shown(last->vm_since_pass, control) && shown_owner(task, &before, control)) {
-		/* Its process was the pod's before it made its VM. */
-		mark = make_mark(task, &owner);
-		if (mark)
-			retire_class(task, mark, &before, control);
-	}
 	if (!cfg.walks)
 		read_ahead(task);
 	if (!mark && task->flags & PF_KTHREAD) {
 		/* Also the pod's: those of KVM leave its cgroup just before they end
 		 * (virt/kvm/kvm_main.c: kvm_vm_worker_thread, since v5.18). */
-		mark = make_mark(task, &owner);
-	} else if (owner.tgid && control->after_files && (!mark || !mark->vcpu)) {
+		mark = make_mark(task, &last->owner);
+	} else if (last->owner.tgid && control->after_files && (!mark || !mark->vcpu)) {
 		vcpu = found_vcpu(task);
-		is_alive = runs_vcpu(task, vcpu);
-		if (is_alive)
-			mark = mark_vcpu(task, mark, vcpu, control);
+		last->is_alive = runs_vcpu(task, vcpu);
+		if (last->is_alive)
+			mark = mark_vcpu(task, mark, vcpu, control, last);
 	}
-	if (mark && !is_alive)
-		is_alive = runs_vcpu(task, (struct kvm_vcpu *)mark->vcpu);
-	if (mark && is_alive)
+	if (mark && !last->is_alive)
+		last->is_alive = runs_vcpu(task, (struct kvm_vcpu *)mark->vcpu);
+	if (mark && last->is_alive)
 		tell_cpuid(out, mark, control);
 	if (mark && mark->vcpu && !mark->vcpu_idx) {
 		tell_memory(out, task, mark);
-		if (is_alive) {
+		if (last->is_alive) {
 			learn_pit(mark, (struct kvm_vcpu *)mark->vcpu);
 			tell_memslots(out, mark, control);
 		}
 	}
-	tell_thread(out, task, mark, is_alive, &owner, control, last);
+	tell_thread(out, task, mark, last->is_alive, &last->owner, control, last);
 	return true;
 }
 
