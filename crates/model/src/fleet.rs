@@ -179,10 +179,8 @@ impl Fleet {
 
     /// Name, levels and counters of a VM that has ended, for the one that was started again.
     fn take_over(&mut self, former: VmKey, facts: &Facts) -> (Arc<str>, Levels, Ledger) {
-        if self.vms[&former].ended_ns.is_none() {
-            // It ended since the last reading.
-            self.read_last(&[former], facts);
-        }
+        // It may have ended since the last reading, and a VMM can live on without a VM.
+        self.read_last(&[former], facts);
         let mut former_member = self.vms.remove(&former).expect("it was just there");
         former_member.ledger.succeed();
         self.succeeded.push(former);

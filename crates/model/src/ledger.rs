@@ -194,6 +194,7 @@ impl Ledger {
     pub fn recalled(mut self) -> Self {
         let workers = std::mem::take(&mut self.workers).into_iter();
         self.workers = workers.map(|(role, of)| (role, of.recalled())).collect();
+        self.limits.values_mut().for_each(BindingMeter::recall);
         self
     }
 
@@ -202,7 +203,7 @@ impl Ledger {
     pub fn end_unseen(&mut self, is_left: impl Fn(CgroupId) -> bool) {
         let has_cgroup = |cgroup: Option<CgroupId>| cgroup.is_some_and(&is_left);
         self.quotas.retain(|quota| has_cgroup(quota.cgroup()));
-        self.limits.retain(|_, limit| has_cgroup(limit.cgroup()));
+        self.limits.retain(|_, limit| limit.can_go_on(&is_left));
         self.workers.values_mut().for_each(Workers::end_unseen);
         self.memory.end_unseen();
     }

@@ -12,6 +12,7 @@ use crate::charge::{Charges, PodSums};
 use crate::facts::{Bandwidth, CgroupFact};
 use crate::fleet::Member;
 use crate::ledger::Ledger;
+use crate::levels::Levels;
 use crate::place::Cgroups;
 use crate::snapshot::Scope;
 use crate::throttle::{ThrottleFact, ThrottlingFacts};
@@ -25,10 +26,29 @@ struct Level<'a> {
     used: PodSums,
 }
 
-impl Level<'_> {
+impl<'a> Level<'a> {
+    /// Reads the level at this place of `levels`; `None` where its cgroup is gone.
+    fn read(
+        at: usize,
+        levels: &Levels,
+        cgroups: &Cgroups<'a>,
+        charges: &Charges,
+        throttling: Option<&'a ThrottlingFacts>,
+    ) -> Option<Self> {
+        let level = levels.all().get(at)?;
+        let fact = *cgroups.get(&level.id)?;
+        Some(Self {
+            scope: level.scope,
+            fact,
+            bandwidth: fact.bandwidth?,
+            throttle: throttling.and_then(|seen| seen.cgroups.get(&level.id)),
+            used: charges.within(at, levels),
+        })
+    }
+
     /// Whether it has a limit, or had one.
     fn counts(&self) -> bool {
-        counts(&self.bandwidth)
+        self.bandwidth.quota_ns.is_some() || self.bandwidth.periods > 0
     }
 
     /// The limit in cores, if there is one.
@@ -46,12 +66,38 @@ pub fn read(
     throttling: Option<&ThrottlingFacts>,
 ) {
     if member.ended_ns.is_some() {
+        let ledger = &mut member.ledger;
+        let binding = ledger.limits.values_mut();
+        for meter in binding.filter(|meter| meter.cgroup().is_some()) {
+            meter.detach();
+            ledger.changes += 1;
+        }
         return;
     }
     let levels = levels(member, cgroups, charges, throttling);
     member.allowed = allowed(&member.levels, charges, cgroups);
     let ledger = &mut member.ledger;
     let binding = binding(&levels, ledger);
+    for (scope, meter) in &mut ledger.limits {
+        let now = binding.get(scope).map(|at| &levels[*at].fact.path);
+        let Some(cgroup) = meter.cgroup().filter(|_| meter.path() != now) else {
+            continue;
+        };
+        // Another level began to bind while no agent ran, or none does any more.
+        if meter.is_recalled() {
+            let at = member.levels.at(cgroup);
+            let level = |at| Level::read(at, &member.levels, cgroups, charges, throttling);
+            let its = meter.path().and_then(|path| ledger.quotas.get(path));
+            meter.read_last(
+                at.and_then(level).as_ref(),
+                its.cloned().unwrap_or_default(),
+            );
+        }
+        if now.is_none() {
+            meter.detach();
+            ledger.changes += 1;
+        }
+    }
     let unread = turn(&binding, &levels, ledger);
     member.quota.clear();
     for level in &levels {
@@ -84,6 +130,8 @@ fn binding(levels: &[Level<'_>], ledger: &Ledger) -> BTreeMap<Scope, usize> {
         let known = ledger.limits.get(&level.scope);
         let bound_before = known.is_some_and(|meter| meter.path() == Some(&level.fact.path));
         let since = match ledger.quotas.get(&level.fact.path) {
+            // How far another agent had read each level is not known.
+            _ if known.is_some_and(BindingMeter::is_recalled) => None,
             Some(meter) => meter.throttled_since(&level.bandwidth),
             // Of the first level of its scope all counts.
             None if known.is_none() => Some((
@@ -119,9 +167,9 @@ fn turn(binding: &BTreeMap<Scope, usize>, levels: &[Level<'_>], ledger: &mut Led
         };
         match (meter.path(), ledger.quotas.get(path)) {
             (None, _) => {}
-            (Some(before), _) if before == path => {}
-            (Some(_), Some(its)) => meter.turn_to(its),
-            (Some(_), None) => unread.push(*scope),
+            (Some(before), _) if before == path && meter.cgroup().is_some() => {}
+            (Some(_), Some(its)) if !meter.is_recalled() => meter.turn_to(its),
+            (Some(_), _) => unread.push(*scope),
         }
     }
     unread
@@ -139,24 +187,11 @@ fn levels<'a>(
     let path = path.map_or(&[][..], |place| place.levels.as_slice());
     let held = member.levels.all().iter().enumerate();
     let held = held.filter(|(_, level)| level.is_held);
-    held.filter_map(|(at, level)| {
-        let fact = *cgroups.get(&level.id)?;
-        let bandwidth = fact.bandwidth?;
-        let is_on_path = path.iter().any(|(id, _)| *id == level.id);
-        (is_on_path || counts(&bandwidth)).then(|| Level {
-            scope: level.scope,
-            fact,
-            bandwidth,
-            throttle: throttling.and_then(|seen| seen.cgroups.get(&level.id)),
-            used: charges.within(at, &member.levels),
-        })
-    })
-    .collect()
-}
-
-/// Whether there is a limit, or was one.
-fn counts(bandwidth: &Bandwidth) -> bool {
-    bandwidth.quota_ns.is_some() || bandwidth.periods > 0
+    let matters =
+        |level: &Level<'_>| path.iter().any(|(id, _)| *id == level.fact.id) || level.counts();
+    held.filter_map(|(at, _)| Level::read(at, &member.levels, cgroups, charges, throttling))
+        .filter(matters)
+        .collect()
 }
 
 /// The limit in cores, if there is one.

@@ -58,7 +58,7 @@ impl Agents {
                 self.fleet.admit(vm, &qemu(host.admit(vm)), &facts);
             }
             self.fleet.follow(&facts, |_| None);
-            if !host.watch(self.fleet.watched()) {
+            if !host.watch(self.fleet.watched(), self.fleet.levels()) {
                 break;
             }
             facts = host.facts();
@@ -85,7 +85,7 @@ impl Agents {
 
     fn look(
         &mut self,
-        host: &Host,
+        host: &mut Host,
         vms: Vec<Vm>,
         is_first: bool,
         is_settled: bool,
@@ -96,12 +96,11 @@ impl Agents {
             let vm = label(series, "vm");
             vm.is_some_and(|vm| names.iter().any(|name| name == vm))
         };
-        // A VM that is forgotten is another one when it starts again. Limits of cgroups that
-        // a VM left while no agent ran are not known to the end: they begin anew.
-        self.seen.retain(|series, _| {
-            let begins_anew = is_first && series.starts_with("virtlens_cfs_");
-            is_there(series) && !begins_anew
-        });
+        // A VM that is forgotten is another one when it starts again.
+        let removed = std::mem::take(&mut host.cgroup_removed);
+        let begins_anew = |series: &str| is_first && may_begin_anew(series, removed);
+        self.seen
+            .retain(|series, _| is_there(series) && !begins_anew(series));
         for (series, value) in counters.clone() {
             let before = self.seen.insert(series.clone(), value).unwrap_or(0.0);
             prop_assert!(value >= before, "{series} fell from {before} to {value}");
@@ -113,6 +112,14 @@ impl Agents {
         }
         Ok(())
     }
+}
+
+/// Whether a counter may begin at 0 with the first reading of an agent: those of a limit
+/// whose cgroup was `removed` since the agent before it read it, and CPU time by role below
+/// a limit, since a thread that moves takes its time along.
+fn may_begin_anew(series: &str, removed: bool) -> bool {
+    removed && series.starts_with("virtlens_cfs_")
+        || series.starts_with("virtlens_cfs_quota_used_seconds_total")
 }
 
 /// The roles and what is unattributed are what the pod used.

@@ -81,6 +81,10 @@ pub(crate) struct Host {
     admitted: BTreeMap<VmKey, usize>,
     /// What VMs had used whose counters others carry on, by pod.
     carried_ns: [u64; 2],
+    /// Cgroups to which what a thread used is charged as it retires.
+    levels: FxHashSet<CgroupId>,
+    /// Whether a cgroup was removed since the last reading, and its counters with it.
+    pub(crate) cgroup_removed: bool,
 }
 
 impl Host {
@@ -96,6 +100,8 @@ impl Host {
             next: 100,
             admitted: BTreeMap::new(),
             carried_ns: [0; 2],
+            levels: FxHashSet::default(),
+            cgroup_removed: false,
         };
         let slice = "/kubepods.slice".to_owned();
         host.make(0, "/".to_owned(), None);
@@ -231,12 +237,22 @@ impl Host {
         if thread.vm.is_some() && self.known.contains(&(vm.tgid, vm.start_ns)) {
             return Some(Owner::Vm(vm));
         }
-        let above = std::iter::successors(Some(thread.cgroup), |at| {
-            (*at > 0).then(|| self.cgroups[*at].parent)
-        });
-        let mut ids = above.map(|at| CgroupId(self.cgroups[at].id));
+        let mut ids = self.above(thread.cgroup);
         let watched = ids.find_map(|id| self.watched.iter().find(|one| one.cgroup == id));
         watched.map(|one| Owner::Pod(one.pod))
+    }
+
+    /// A cgroup and those above it.
+    fn above(&self, cgroup: usize) -> impl Iterator<Item = CgroupId> + '_ {
+        let above = std::iter::successors(Some(cgroup), |at| {
+            (*at > 0).then(|| self.cgroups[*at].parent)
+        });
+        above.map(|at| CgroupId(self.cgroups[at].id))
+    }
+
+    /// What a thread that retires in a cgroup is charged to.
+    fn level(&self, cgroup: usize) -> Option<CgroupId> {
+        self.above(cgroup).find(|id| self.levels.contains(id))
     }
 
     fn class(&self, thread: &Thread, owner: Owner) -> ThreadClass {
@@ -268,8 +284,9 @@ impl Host {
         let used_ns = thread.cpu_ns - thread.held_ns;
         thread.held_ns = thread.cpu_ns;
         thread.class_changes += 1;
+        let cgroup = thread.cgroup;
         let class = ThreadClass {
-            cgroup: Some(CgroupId(self.cgroups[thread.cgroup].id)),
+            cgroup: self.level(cgroup),
             ..class
         };
         self.retire(RetiredFact {
@@ -286,16 +303,13 @@ impl Host {
         let Some(owner) = self.owner(&thread) else {
             return;
         };
-        let class = match thread.shown {
-            // As a vCPU or as a VM's it was not seen yet.
-            Some(shown) => ThreadClass {
-                cgroup: self.class(&thread, owner).cgroup,
-                ..shown
-            },
-            None => self.class(&thread, owner),
-        };
+        // As a vCPU or as a VM's it may not have been seen yet.
+        let class = thread.shown.unwrap_or_else(|| self.class(&thread, owner));
         let fact = RetiredFact {
-            class,
+            class: ThreadClass {
+                cgroup: self.level(thread.cgroup),
+                ..class
+            },
             threads: 1,
             cpu_ns: thread.cpu_ns - thread.held_ns,
             wait_ns: 0,
@@ -357,6 +371,7 @@ impl Host {
         if !is_used && !is_above {
             self.cgroups[which].id = 1000 + u64::from(self.next);
             self.cgroups[which].periods = 0;
+            self.cgroup_removed = true;
             self.next += 1;
         }
     }
@@ -370,10 +385,15 @@ impl Host {
         thread.vm.expect("it is a VM's")
     }
 
-    /// Sets what is watched; true if that is a change.
-    pub(crate) fn watch(&mut self, watched: FxHashSet<WatchedCgroup>) -> bool {
-        let is_new = watched != self.watched;
+    /// Sets what is watched and what are levels; true if that is a change.
+    pub(crate) fn watch(
+        &mut self,
+        watched: FxHashSet<WatchedCgroup>,
+        levels: FxHashSet<CgroupId>,
+    ) -> bool {
+        let is_new = watched != self.watched || levels != self.levels;
         self.watched = watched;
+        self.levels = levels;
         is_new
     }
 

@@ -141,10 +141,13 @@ pub struct BindingMeter {
     throttled: Meter,
     throttle: Known<ThrottleMeter>,
     tightest_used: Option<Box<[Meter; ROLES]>>,
+    /// Another agent filled it, and this one has not read it yet.
+    #[serde(skip)]
+    is_recalled: bool,
 }
 
 impl BindingMeter {
-    /// The cgroup that was the last to bind.
+    /// The cgroup that binds; `None` while none does.
     pub fn cgroup(&self) -> Option<CgroupId> {
         self.cgroup
     }
@@ -152,6 +155,51 @@ impl BindingMeter {
     /// The path of the level that was the last to bind.
     pub(super) fn path(&self) -> Option<&Arc<str>> {
         self.path.as_ref()
+    }
+
+    /// No level of the scope binds any more: all that was counted is kept, as the cgroup may
+    /// go. Whichever binds next is turned to.
+    pub(super) fn detach(&mut self) {
+        let keep = |meter: &mut Meter| meter.turn_to(meter.counted());
+        keep(&mut self.periods);
+        keep(&mut self.throttled_periods);
+        keep(&mut self.throttled);
+        self.throttle.change(|meter| meter.each(keep));
+        let used = self.tightest_used.iter_mut();
+        used.flat_map(|used| used.iter_mut()).for_each(keep);
+        self.cgroup = None;
+        self.is_recalled = false;
+    }
+
+    /// Whether the cgroup whose counters it needs is there, if it needs any.
+    pub fn can_go_on(&self, is_left: impl Fn(CgroupId) -> bool) -> bool {
+        self.cgroup.is_none_or(is_left)
+    }
+
+    /// As the next agent takes it up.
+    pub fn recall(&mut self) {
+        self.is_recalled = true;
+    }
+
+    /// Whether another agent filled it, and this one has not read it yet.
+    pub(super) fn is_recalled(&self) -> bool {
+        self.is_recalled
+    }
+
+    /// Reads the level that bound before, which `its` counts, a last time. If its cgroup is
+    /// gone nobody knows how far it had counted: all begins at 0.
+    pub(super) fn read_last(&mut self, level: Option<&Level<'_>>, mut its: QuotaMeter) {
+        if let Some(level) = level {
+            its.read(level);
+            self.read(level, &its);
+        } else {
+            *self = Self {
+                cgroup: self.cgroup,
+                path: self.path.take(),
+                ..Self::default()
+            };
+        }
+        self.is_recalled = true;
     }
 
     /// From now on the level that `its` counts binds: of that only what comes counts.
@@ -183,6 +231,7 @@ impl BindingMeter {
         let is_another = self.path.as_ref() != Some(&level.fact.path);
         self.cgroup = its.cgroup;
         self.path = Some(Arc::clone(&level.fact.path));
+        self.is_recalled = false;
         self.periods.read(its.periods.total());
         self.throttled_periods.read(its.throttled_periods.total());
         self.throttled.read(its.throttled.total());

@@ -102,8 +102,13 @@ impl Host {
                 used_ns[pod] += fact.cpu_ns;
             }
         }
-        for thread in self.threads.iter().filter(|one| one.shown.is_some()) {
-            used_ns[thread.pod] += thread.cpu_ns - thread.held_ns;
+        for thread in &self.threads {
+            if thread
+                .shown
+                .is_some_and(|class| pod_of(class.owner).is_some())
+            {
+                used_ns[thread.pod] += thread.cpu_ns - thread.held_ns;
+            }
         }
         used_ns
     }
