@@ -111,10 +111,9 @@ fn quota_and_throttling_are_those_of_the_files() {
     let args = ["--vcpus", "2", "--start", "spin"];
     let guest = Minivm::start_launch(Minivm::launch().args(args).cgroup(&container));
     let mut collector = reader::collector();
-    eventually("both are throttled", || {
-        let levels = [pod.throttling(), container.throttling()];
-        let all = levels.iter().all(|level| level.throttled_periods > 3);
-        all.then_some(())
+    // The pod's limit is the higher one, so only the container's need be used up.
+    eventually("the container is throttled", || {
+        (container.throttling().throttled_periods > 3).then_some(())
     });
     let before = [pod.throttling(), container.throttling()];
     let snapshot = collector.collect();

@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 
-use virtlens_model::facts::{Comm, Owner, RetiredFact, ThreadClass, ThreadFact};
+use virtlens_model::facts::{Comm, Owner, RetiredFact, ThreadClass, ThreadFact, VcpuFact};
 
 /// Rows with names of one owner; further ones of a kind and vCPU share a row
 /// without names. A VM has fewer, unless someone names threads by a counter.
@@ -21,8 +21,7 @@ const MAX_OWNERS: usize = 4096;
 /// A thread, beyond the reuse of its id: tid and start.
 type ThreadKey = (u32, u64);
 
-/// The sums of ended threads and former classes, and the living as the last reading saw
-/// them.
+/// The sums of ended threads and former classes, and the living as a reading saw them last.
 #[derive(Debug, Default)]
 pub(super) struct Retired {
     last: HashMap<ThreadKey, Seen>,
@@ -93,8 +92,14 @@ impl Retired {
             now.insert(key, self.follow(key, thread));
         }
         for (key, seen) in std::mem::replace(&mut self.last, now) {
-            if !self.last.contains_key(&key) && has_ended(key.0, key.1) {
+            if self.last.contains_key(&key) {
+                continue;
+            }
+            if has_ended(key.0, key.1) {
                 self.add(seen.row);
+            } else if seen.class_changes > 0 {
+                // It could not be read: what its former classes hold stays theirs.
+                self.last.insert(key, seen);
             }
         }
         for (owner, rows) in &mut self.owners {
@@ -108,6 +113,18 @@ impl Retired {
     /// reading retires.
     fn follow(&mut self, key: ThreadKey, thread: &mut ThreadFact) -> Seen {
         let before = self.last.get(&key);
+        // What ran a vCPU is one as long as it lives, whatever a file says of it.
+        if let (Some(before), None) = (before, thread.vcpu)
+            && let Some(id) = before.row.class.vcpu_id
+        {
+            thread.owner = before.row.class.owner;
+            thread.vcpu = Some(VcpuFact {
+                id,
+                index: None,
+                stats: None,
+                placed_ns: None,
+            });
+        }
         let mut held = before.map_or_else(Held::default, |before| before.held);
         let mut class_changes = before.map_or(0, |before| before.class_changes);
         let is_other = |before: &&Seen| !has_class(&before.row.class, thread);
@@ -294,6 +311,21 @@ mod tests {
         assert_eq!(read("b", 150), (50, 1, vec![(100, 0)]));
         assert_eq!(read("a", 155), (5, 2, vec![(100, 0), (50, 0)]));
         assert_eq!(read("c", 160), (5, 3, vec![(105, 0), (50, 0)]));
+    }
+
+    #[test]
+    fn thread_that_could_not_be_read_counts_once() {
+        let mut retired = Retired::default();
+        let mut read = |threads: &mut [ThreadFact]| {
+            retired.settle(threads, &HashSet::new(), |_, _| false);
+            let living: u64 = threads.iter().map(|thread| thread.cpu_ns).sum();
+            let rows = retired.facts();
+            (living, rows.iter().map(|row| row.cpu_ns).sum::<u64>())
+        };
+        assert_eq!(read(&mut [thread(1, 5, 100)]), (100, 0));
+        assert_eq!(read(&mut [thread(2, 5, 130)]), (30, 100));
+        assert_eq!(read(&mut []), (0, 100));
+        assert_eq!(read(&mut [thread(2, 5, 150)]), (50, 100));
     }
 
     proptest! {
