@@ -81,7 +81,7 @@ impl Collector {
         let facts = virtlens_host::node(&root).context("cannot read what machine this is")?;
         let cgroups = Cgroups::find(&root).map_err(|error| error.to_string());
         let version = virtlens_host::cgroup_version(&root);
-        let kernel = KernelFacts::probe(&options.root);
+        let kernel = KernelFacts::probe(&options.root).seen_by(options.loader);
         let pins = options.pin.then(|| take_pins(&options.root)).transpose()?;
         let backend = Backend::open(&root, options.loader, &kernel, &cgroups, version, pins);
         names.iter().for_each(PodNames::settle);

@@ -79,7 +79,11 @@ fn kernel_rows(kernel: &KernelFacts, loader: Loader) -> [CheckRow; 9] {
             "kvm_types",
             kvm,
             "off",
-            typed("the kernel was built without KVM"),
+            typed(if kernel.kvm_types_in_module {
+                "only the module kvm has them: needs libbpf and CAP_SYS_ADMIN"
+            } else {
+                "the kernel was built without KVM, or the module kvm was not loaded at start"
+            }),
         ),
         row(
             "task_storage",

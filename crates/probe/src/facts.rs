@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use crate::btf::{Btf, Kind};
+use crate::loader::Loader;
 use crate::sys;
 
 /// What this kernel offers.
@@ -21,9 +22,14 @@ pub struct KernelFacts {
     /// `task_struct.preempt_notifiers` (`CONFIG_PREEMPT_NOTIFIERS`, which KVM
     /// selects).
     pub preempt_notifiers: bool,
-    /// `struct kvm_vcpu` stands in the kernel's own type information, also
-    /// where KVM is a module.
+    /// Type information has `struct kvm_vcpu`: the kernel's own, which on most kernels has
+    /// it where KVM is a module too, or that of the module.
     pub kvm_types: bool,
+    /// Only that of the module has it (`/sys/kernel/btf/kvm`).
+    pub kvm_types_in_module: bool,
+    /// This process may read type information of modules: libbpf finds it by the number
+    /// (`bpf_btf_get_next_id`), for which the kernel demands `CAP_SYS_ADMIN`.
+    pub may_read_modules: bool,
     /// KVM's part for this CPU's maker is in the kernel itself and no module: `struct
     /// vcpu_svm` or `struct vcpu_vmx` stands there.
     pub kvm_built_in: bool,
@@ -68,7 +74,8 @@ impl KernelFacts {
     /// Asks the running kernel. `root` is where /proc and /sys are found.
     pub fn probe(root: &Path) -> Self {
         let mut facts = Self {
-            may_load: may_load(root),
+            may_load: has_capabilities(root, may_load),
+            may_read_modules: has_capabilities(root, |set| has(set, CAP_SYS_ADMIN)),
             lockdown: lockdown(root),
             host_pids: host_pids(root),
             possible_cpus: sys::possible_cpus().unwrap_or(0),
@@ -80,7 +87,6 @@ impl KernelFacts {
         if let Some(btf) = types.as_deref().ok().and_then(Btf::parse) {
             facts.btf = true;
             facts.preempt_notifiers = has_member(&btf, "task_struct", "preempt_notifiers");
-            facts.kvm_types = has_member(&btf, "kvm_vcpu", "preempt_notifier");
             let of_makers = ["vcpu_svm", "vcpu_vmx"];
             facts.kvm_built_in = of_makers
                 .iter()
@@ -88,8 +94,7 @@ impl KernelFacts {
             let module = std::fs::read(root.join("sys/kernel/btf/kvm"));
             let module = module.as_deref().ok();
             let module = module.and_then(|bytes| Btf::parse_module(bytes, &btf));
-            let of_kvm = std::iter::once(&btf).chain(&module);
-            facts.pit_worker = of_kvm.into_iter().find_map(pit_worker);
+            facts.find_kvm(&btf, module.as_ref());
             facts.task_iter = btf.find(Kind::Struct, "bpf_iter__task").is_some();
             facts.task_storage = has_value(&btf, "bpf_map_type", "BPF_MAP_TYPE_TASK_STORAGE");
             facts.throttle_functions = ["throttle_cfs_rq", "unthrottle_cfs_rq"]
@@ -103,6 +108,26 @@ impl KernelFacts {
             facts.fentry = any.is_some_and(|any| sys::takes_fentry(any.id).is_ok());
         }
         facts
+    }
+
+    /// Looks for KVM's types in those of the kernel, then in those of KVM's module.
+    fn find_kvm(&mut self, kernel: &Btf<'_>, module: Option<&Btf<'_>>) {
+        let has_vcpu = |btf| has_member(btf, "kvm_vcpu", "preempt_notifier");
+        let in_kernel = has_vcpu(kernel);
+        self.kvm_types_in_module = !in_kernel && module.is_some_and(has_vcpu);
+        self.kvm_types = in_kernel || self.kvm_types_in_module;
+        let mut both = std::iter::once(kernel).chain(module);
+        self.pit_worker = both.find_map(pit_worker);
+    }
+
+    /// What of this the programs have that `loader` loads: without the types of KVM where
+    /// only the module has them and they cannot be read.
+    #[must_use]
+    pub fn seen_by(mut self, loader: Loader) -> Self {
+        if self.kvm_types_in_module && !(loader.reads_modules() && self.may_read_modules) {
+            self.kvm_types = false;
+        }
+        self
     }
 }
 
@@ -143,12 +168,17 @@ const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;
 const CAP_BPF: u32 = 39;
 
-fn may_load(root: &Path) -> bool {
+fn has(set: u64, capability: u32) -> bool {
+    set >> capability & 1 == 1
+}
+
+fn may_load(set: u64) -> bool {
+    has(set, CAP_SYS_ADMIN) || has(set, CAP_BPF) && has(set, CAP_PERFMON)
+}
+
+fn has_capabilities(root: &Path, enough: impl FnOnce(u64) -> bool) -> bool {
     let status = std::fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
-    parse_capabilities(&status).is_some_and(|set| {
-        let has = |cap: u32| set >> cap & 1 == 1;
-        has(CAP_SYS_ADMIN) || has(CAP_BPF) && has(CAP_PERFMON)
-    })
+    parse_capabilities(&status).is_some_and(enough)
 }
 
 /// The effective capabilities in a `/proc/PID/status`.
@@ -182,8 +212,9 @@ fn host_pids(root: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{parse_capabilities, parse_lockdown, ring_sleeps};
+    use super::{KernelFacts, parse_capabilities, parse_lockdown, ring_sleeps};
     use crate::btf::{Btf, Kind};
+    use crate::loader::Loader;
 
     /// Type information of kernels that differ in these two: the name of what is in a
     /// `spinlock_t`, and the lock of a ring buffer.
@@ -219,12 +250,68 @@ mod tests {
             ]
             .to_vec(),
         ];
+        type_information(&words.concat(), names)
+    }
+
+    /// Types with their names, as `/sys/kernel/btf` has them.
+    fn type_information(words: &[u32], names: Vec<u8>) -> Vec<u8> {
         let bytes = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let words: Vec<u8> = bytes(&words.concat());
+        let words: Vec<u8> = bytes(words);
         let lengths = [words.len(), names.len()].map(|len| u32::try_from(len).expect("few"));
         let magic = u32::from(0xeb9f_u16) | 1 << 16;
         let header: Vec<u8> = bytes(&[magic, 24, 0, lengths[0], lengths[0], lengths[1]]);
         [header, words, names].concat()
+    }
+
+    /// A structure with one field, whose names begin at `names` and at `names` plus the
+    /// length of its own.
+    fn structure(names: usize, name: &str) -> [u32; 6] {
+        let at = |offset| u32::try_from(names + offset).expect("few");
+        let info = (Kind::Struct as u32) << 24 | 1;
+        [at(0), info, 8, at(name.len() + 1), 1, 64]
+    }
+
+    /// As where KVM is a module and nothing in the kernel itself speaks of a vCPU.
+    #[test]
+    fn kvm_types_in_the_module_alone_are_found_for_loaders_that_read_modules() {
+        let kernel = type_information(&structure(1, "task_struct"), b"\0task_struct\0x\0".into());
+        let kernel = Btf::parse(&kernel).expect("types");
+        // The module's names go on where those of the kernel end.
+        let base = b"\0task_struct\0x\0".len();
+        let names = b"kvm_vcpu\0preempt_notifier\0".to_vec();
+        let module = type_information(&structure(base, "kvm_vcpu"), names);
+        let module = Btf::parse_module(&module, &kernel).expect("types");
+
+        let mut facts = KernelFacts {
+            may_read_modules: true,
+            ..KernelFacts::default()
+        };
+        facts.find_kvm(&kernel, None);
+        assert!(!facts.kvm_types, "KVM is not loaded");
+        facts.find_kvm(&kernel, Some(&module));
+        assert!(facts.kvm_types && facts.kvm_types_in_module);
+        for loader in Loader::ALL {
+            let seen = facts.clone().seen_by(*loader).kvm_types;
+            assert_eq!(seen, loader.reads_modules(), "{loader}");
+            let facts = KernelFacts {
+                may_read_modules: false,
+                ..facts.clone()
+            };
+            assert!(!facts.seen_by(*loader).kvm_types, "{loader}");
+        }
+    }
+
+    #[test]
+    fn kvm_types_of_the_kernel_are_seen_by_every_loader() {
+        let names = b"\0kvm_vcpu\0preempt_notifier\0".to_vec();
+        let kernel = type_information(&structure(1, "kvm_vcpu"), names);
+        let kernel = Btf::parse(&kernel).expect("types");
+        let mut facts = KernelFacts::default();
+        facts.find_kvm(&kernel, None);
+        assert!(!facts.kvm_types_in_module);
+        for loader in Loader::ALL {
+            assert!(facts.clone().seen_by(*loader).kvm_types, "{loader}");
+        }
     }
 
     #[test]

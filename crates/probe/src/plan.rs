@@ -267,8 +267,16 @@ pub(crate) fn obstacle(facts: &KernelFacts) -> Option<&'static str> {
         )
     } else if !facts.task_iter {
         Some("the kernel has no task iterators (needs 5.8 or later)")
+    } else if facts.kvm_types_in_module && !facts.kvm_types {
+        Some(
+            "only the module kvm has KVM's types: they need libbpf (--loader libbpf) and \
+             CAP_SYS_ADMIN",
+        )
     } else if !(facts.preempt_notifiers && facts.kvm_types) {
-        Some("the kernel was built without KVM, or without its types")
+        Some(
+            "the kernel was built without KVM or its types, or the module kvm was not loaded when \
+             virtlens started and has them alone: load it and restart virtlens",
+        )
     } else {
         None
     }

@@ -8,6 +8,8 @@ fn good() -> KernelFacts {
         lockdown: "none".to_owned(),
         preempt_notifiers: true,
         kvm_types: true,
+        kvm_types_in_module: false,
+        may_read_modules: true,
         kvm_built_in: true,
         task_iter: true,
         task_storage: true,
@@ -150,6 +152,14 @@ fn each_obstacle_is_named_with_its_remedy() {
                 ..good()
             },
             "KVM",
+        ),
+        (
+            KernelFacts {
+                kvm_types: false,
+                kvm_types_in_module: true,
+                ..good()
+            },
+            "libbpf",
         ),
     ];
     for (facts, word) in cases {
