@@ -10,6 +10,7 @@ mod cgroup;
 mod checks;
 mod control;
 mod heartbeat;
+mod kmsg;
 mod loads;
 mod pod;
 mod procfs;
@@ -29,6 +30,7 @@ use virtlens_vmtest::report::{CONTROL, Line, Outcome};
 use virtlens_vmtest::scenario::{DEAD_POD, SCENARIO_PATH, Scenario};
 
 use crate::checks::{Checks, check};
+use crate::kmsg::KernelLog;
 use crate::loads::Loads;
 use crate::pod::{Running, TAP};
 
@@ -55,14 +57,16 @@ fn run(plan: &Plan) -> anyhow::Result<()> {
     if !plan.shell {
         heartbeat::start()?;
     }
+    let mut log = KernelLog::open()?;
     checks::features();
     let mut staged = stage(plan);
+    log.report("rig");
     println!("{}", Line::Done("rig".to_owned()));
     if plan.shell {
         shell()?;
     } else {
         for suite in &plan.suites {
-            suites::run(suite, plan);
+            suites::run(suite, plan, &mut log);
             if let Some(staged) = &mut staged {
                 staged.report_dead(&suite.name);
             }

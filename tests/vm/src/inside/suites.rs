@@ -12,8 +12,10 @@ use anyhow::Context;
 use virtlens_vmtest::plan::{Plan, Suite};
 use virtlens_vmtest::report::{Line, MARK, Outcome, parse_libtest, parse_line};
 
+use crate::kmsg::KernelLog;
+
 /// Runs a suite and reports it, whatever becomes of it.
-pub(crate) fn run(suite: &Suite, plan: &Plan) {
+pub(crate) fn run(suite: &Suite, plan: &Plan, log: &mut KernelLog) {
     let (output, end) = match execute(suite, plan) {
         Ok(ran) => ran,
         Err(error) => (String::new(), Err(format!("{error:#}"))),
@@ -32,6 +34,7 @@ pub(crate) fn run(suite: &Suite, plan: &Plan) {
             }
         );
     }
+    log.report(&suite.name);
     println!("{}", Line::Done(suite.name.clone()));
 }
 
