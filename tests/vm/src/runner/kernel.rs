@@ -43,6 +43,9 @@ pub(crate) struct Entry {
     pub(crate) suite: String,
     /// `6.1` takes the newest `linux-image-6.1…-amd64` of the suite.
     pub(crate) series: String,
+    /// `rt` takes the newest `linux-image-6.1…-rt-amd64`; absent is the plain flavour.
+    #[serde(default)]
+    pub(crate) flavour: Option<String>,
     /// The machine to boot it on; absent is [`Hardware::default`].
     #[serde(default)]
     pub(crate) machine: Option<String>,
@@ -171,18 +174,27 @@ impl Entry {
         whole.then_some(kernel)
     }
 
+    /// `-rt`, or nothing for the plain flavour.
+    fn suffix(&self) -> String {
+        let flavour = self.flavour.as_ref();
+        flavour.map_or_else(String::new, |flavour| format!("-{flavour}"))
+    }
+
     fn record(&self, cache: &Path) -> PathBuf {
+        let (suite, series) = (&self.suite, &self.series);
+        let flavour = self.suffix();
         cache
             .join("kernels")
-            .join(format!("{}_{}.json", self.suite, self.series))
+            .join(format!("{suite}_{series}{flavour}.json"))
     }
 
     fn fetch(&self, cache: &Path) -> anyhow::Result<Kernel> {
         let apt = Apt::new(cache, &self.suite);
         apt.update()?;
         let prefix = format!("linux-image-{}", self.series);
-        let image = newest_image(&apt.names(&prefix)?, &self.series)
-            .with_context(|| format!("suite {} has no {prefix}…-amd64", self.suite))?;
+        let suffix = self.suffix() + "-amd64";
+        let image = newest_image(&apt.names(&prefix)?, &self.series, &suffix)
+            .with_context(|| format!("suite {} has no {prefix}…{suffix}", self.suite))?;
         let (version, depends) = apt.show(&image)?;
         let release = image.trim_start_matches("linux-image-").to_owned();
         let mut roots = vec![apt.unpack(&image, &version)?];
@@ -223,14 +235,14 @@ impl Entry {
     }
 }
 
-/// The newest plain amd64 image of a series: no cloud, realtime, unsigned or
-/// debug flavour.
-fn newest_image(names: &[String], series: &str) -> Option<String> {
+/// The newest image of a series whose name ends with `suffix`. With `-amd64` this is the
+/// plain flavour: no cloud, realtime, unsigned or debug image.
+fn newest_image(names: &[String], series: &str, suffix: &str) -> Option<String> {
     let rest = |name: &str| {
         let rest = name.strip_prefix("linux-image-")?.strip_prefix(series)?;
-        rest.strip_suffix("-amd64").map(str::to_owned)
+        rest.strip_suffix(suffix).map(str::to_owned)
     };
-    let plain = |name: &&String| {
+    let is_of_flavour = |name: &&String| {
         rest(name).is_some_and(|rest| {
             rest.starts_with(['.', '-', '+'])
                 && rest.contains(|c: char| c.is_ascii_digit())
@@ -244,7 +256,11 @@ fn newest_image(names: &[String], series: &str) -> Option<String> {
             .filter_map(|part| part.parse().ok())
             .collect()
     };
-    names.iter().filter(plain).max_by_key(numbers).cloned()
+    names
+        .iter()
+        .filter(is_of_flavour)
+        .max_by_key(numbers)
+        .cloned()
 }
 
 /// Writes `modules.dep`, which Debian makes at installation.
@@ -273,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_plain_image_is_taken_by_number_not_by_letter() {
+    fn newest_image_of_a_flavour_is_taken_by_number_not_by_letter() {
         let names: Vec<String> = [
             "linux-image-6.1-amd64",
             "linux-image-6.1.0-9-amd64",
@@ -283,16 +299,29 @@ mod tests {
             "linux-image-6.1.0-53-amd64-dbg",
             "linux-image-6.1.0-54-amd64-unsigned",
             "linux-image-6.12.107+deb13-amd64",
+            "linux-image-6.12.107+deb13-rt-amd64",
+            "linux-image-6.12.117+deb13-rt-amd64",
+            "linux-image-6.12.118+deb13-rt-amd64-unsigned",
+            "linux-image-6.12.119+deb13-cloud-amd64",
         ]
         .map(str::to_owned)
         .into();
         assert_eq!(
-            newest_image(&names, "6.1").as_deref(),
+            newest_image(&names, "6.1", "-amd64").as_deref(),
             Some("linux-image-6.1.0-50-amd64")
         );
-        let newest = newest_image(&names, "6.12");
+        let newest = newest_image(&names, "6.12", "-amd64");
         assert_eq!(newest.as_deref(), Some("linux-image-6.12.107+deb13-amd64"));
-        assert_eq!(newest_image(&names, "6.18"), None);
+        let realtime = |series| newest_image(&names, series, "-rt-amd64");
+        assert_eq!(
+            realtime("6.1").as_deref(),
+            Some("linux-image-6.1.0-52-rt-amd64")
+        );
+        assert_eq!(
+            realtime("6.12").as_deref(),
+            Some("linux-image-6.12.117+deb13-rt-amd64")
+        );
+        assert_eq!(newest_image(&names, "6.18", "-amd64"), None);
     }
 
     #[test]
