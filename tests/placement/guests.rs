@@ -13,8 +13,8 @@ use virtlens_tests::Qemu;
 use virtlens_vmtest::plan::{Guest, PLAN_PATH, Plan};
 use virtlens_vmtest::scenario::SILENT_GUEST;
 
-use crate::host::list;
 use crate::seats::{agent, vm_of};
+use crate::sysfs::list;
 
 /// Longer than a guest of six vCPUs takes under two layers of emulation.
 const PATIENCE: Duration = Duration::from_mins(1);

@@ -7,8 +7,8 @@ use virtlens_model::placement::Unjudged;
 use virtlens_model::snapshot::{Snapshot, Topology};
 use virtlens_tests::process::set_affinity;
 
-use crate::host::assert_is_sysfs;
 use crate::seats::{agent, assert_found, judged, pin, pinned, topology, vm_of};
+use crate::sysfs::assert_is_sysfs;
 
 /// A file of /sys/devices/system/cpu, written now and, to undo that, when
 /// this is dropped.

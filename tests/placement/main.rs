@@ -26,6 +26,7 @@ mod reader;
 mod residency;
 mod seats;
 mod study;
+mod sysfs;
 mod verdicts;
 #[path = "../kernel/walk.rs"]
 mod walk;

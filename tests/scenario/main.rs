@@ -10,6 +10,7 @@
 mod capabilities;
 mod cost;
 mod doctor;
+mod features;
 #[path = "../kernel/kata.rs"]
 mod kata;
 #[path = "../kernel/loaders.rs"]
@@ -28,34 +29,9 @@ use std::time::Duration;
 
 use pods::{Reader, accounted, burned, millis};
 use reader::options;
-use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::Role;
-use virtlens_probe::loader::Loader;
-use virtlens_probe::plan::Feature;
 use virtlens_tests::eventually;
 use virtlens_tests::process::Schedstat;
-
-/// Which features this kernel gave; `kernels.toml` says which it must.
-#[test]
-fn features_are_reported() {
-    for loader in Loader::ALL {
-        let options = Options {
-            loader: *loader,
-            ..Options::default()
-        };
-        let mut collector = Collector::open(&options).expect("the host can be read");
-        collector.collect();
-        for row in collector.check() {
-            println!("{loader} {}: {} {}", row.feature, row.state, row.detail);
-            let is_loaded = Feature::ALL.iter().any(|one| one.name() == row.feature);
-            match (row.state, *loader == Loader::default()) {
-                ("on", true) => println!("VMTEST FEATURE {}", row.feature),
-                ("on", false) if is_loaded => println!("VMTEST FEATURE {loader}_{}", row.feature),
-                _ => {}
-            }
-        }
-    }
-}
 
 #[test]
 fn every_thread_has_the_role_that_the_rig_gave_it() {
