@@ -1,7 +1,7 @@
 # `make run` shows this host's VMs, `make test` tests all. `make help` lists the rest.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo release test test-unit test-kernel test-vm test-memory test-pins test-placement test-libvirt soak cluster-test fuzz deny bench vm draw generate fmt clean
+.PHONY: help run demo release test test-unit test-kernel test-vm test-memory test-pins test-placement test-libvirt test-rt test-wide soak cluster-test fuzz deny bench vm draw generate fmt clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,12 @@ test-placement: ## where vCPUs sit, on a machine of sockets, cores, threads and 
 
 test-libvirt: ## domains of Debian's libvirt, with limits and pins that change, on Debian's 6.12 in QEMU (root)
 	@scripts/test libvirt
+
+test-rt: ## the agent beside real pods on Debian's PREEMPT_RT kernel in QEMU (root)
+	@scripts/test rt
+
+test-wide: ## masks, residency and bounds on a machine of 64 CPUs in QEMU (root)
+	@scripts/test wide
 
 soak: ## ten thousand VMs come and go, then an hour (SOAK_SECONDS) of scrapes (root)
 	@scripts/test soak

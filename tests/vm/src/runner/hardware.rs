@@ -1,5 +1,7 @@
 //! The machine that QEMU emulates: how many CPUs, and how they lie.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 
 /// Memory of a machine, over all of its nodes.
@@ -20,6 +22,17 @@ pub(crate) struct Hardware {
     /// machine without nodes.
     #[serde(default)]
     nodes: Vec<String>,
+    /// Further arguments of QEMU.
+    #[serde(default)]
+    args: Vec<String>,
+    /// Time to boot, to start pods and to test the rig, s.
+    #[serde(default = "usual_boot_s")]
+    boot_s: u64,
+}
+
+/// For a machine of few CPUs.
+fn usual_boot_s() -> u64 {
+    150
 }
 
 impl Default for Hardware {
@@ -29,11 +42,18 @@ impl Default for Hardware {
             smp: "2".to_owned(),
             cpu: Vec::new(),
             nodes: Vec::new(),
+            args: Vec::new(),
+            boot_s: usual_boot_s(),
         }
     }
 }
 
 impl Hardware {
+    /// Boot, pods and self-tests of the rig; suites bring their own deadlines.
+    pub(crate) fn rig_deadline(&self) -> Duration {
+        Duration::from_secs(self.boot_s)
+    }
+
     /// What tells QEMU of it.
     pub(crate) fn args(&self) -> Vec<String> {
         // Without five-level page tables, on which nested paging is emulated
@@ -53,6 +73,7 @@ impl Hardware {
                 format!("node,nodeid={node},cpus={cpus},memdev=ram{node}"),
             ]);
         }
+        args.extend(self.args.iter().cloned());
         args
     }
 }

@@ -75,9 +75,6 @@ struct Cli {
     verb: Option<String>,
 }
 
-/// Boot, pods and self-tests of the rig; suites bring their own deadlines.
-const RIG_DEADLINE: Duration = Duration::from_secs(150);
-
 /// Once the kernels have taken so long, a machine that breaks is not booted
 /// again: the whole must end within what a CI run may take.
 const PATIENCE: Duration = Duration::from_mins(13);
@@ -127,14 +124,15 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
         };
         let job = workshop.assemble(entry, &provision, &work)?;
         let suites_s: u64 = suites.iter().map(|suite| suite.deadline_s).sum();
+        let hardware = catalogue.hardware(entry)?;
         let machine = Machine {
             name: &entry.name,
             emulator: &provision.emulator,
-            hardware: catalogue.hardware(entry)?,
+            hardware,
             kernel: &provision.kernel.image,
             initrd: &job.initrd,
             log: &job.log,
-            rig_deadline: RIG_DEADLINE,
+            rig_deadline: hardware.rig_deadline(),
             suites_deadline: Duration::from_secs(suites_s),
         };
         if cli.shell {

@@ -1,0 +1,41 @@
+//! Hosts of many CPUs, inside the machine `cpus64` of tests/vm.
+//!
+//! Kernel masks have a bit for each possible CPU, so every test asks sysfs how many there
+//! are. The guests are minivms, which need only /dev/kvm.
+
+#[path = "../scenario/features.rs"]
+mod features;
+mod masks;
+#[path = "../kernel/reader.rs"]
+#[allow(dead_code, reason = "the kernel suite needs more of it")]
+mod reader;
+mod residency;
+#[path = "../placement/seats.rs"]
+#[allow(dead_code, reason = "the placement suite needs more of it")]
+mod seats;
+#[path = "../placement/sysfs.rs"]
+mod sysfs;
+
+use std::collections::BTreeSet;
+
+/// The online CPUs.
+fn online() -> BTreeSet<u32> {
+    sysfs::list(&sysfs::read("cpu/online"))
+}
+
+/// The CPUs that the kernel has masks and per-CPU values for.
+fn possible() -> BTreeSet<u32> {
+    sysfs::list(&sysfs::read("cpu/possible"))
+}
+
+/// The last `count` online CPUs, lowest first.
+fn last_online(count: usize) -> Vec<usize> {
+    let mut cpus: Vec<usize> = online()
+        .into_iter()
+        .rev()
+        .take(count)
+        .map(|cpu| cpu as usize)
+        .collect();
+    cpus.reverse();
+    cpus
+}
