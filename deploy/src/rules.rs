@@ -12,8 +12,9 @@ pub use recording::RECORDINGS;
 
 use crate::tokens;
 
-/// Where runbooks are read. One place, for whoever publishes them elsewhere.
-pub const RUNBOOKS: &str = "https://virtlens.invalid/docs/runbooks";
+/// Where the runbooks are in this repository. The chart puts the URL before it under which
+/// a user publishes them.
+pub const RUNBOOKS: &str = "docs/runbooks";
 
 /// A rule that keeps a value.
 #[derive(Debug)]
@@ -150,7 +151,7 @@ fn alert(alert: &Alert, dashboard: &str) -> Rule {
         annotations: BTreeMap::from([
             ("summary", alert.summary.to_owned()),
             ("description", tokens::text(alert.description)),
-            ("runbook_url", format!("{RUNBOOKS}/{}.md", alert.name)),
+            ("runbook", format!("{RUNBOOKS}/{}.md", alert.name)),
             ("dashboard_url", dashboard.to_owned()),
         ]),
         ..Rule::default()

@@ -144,6 +144,7 @@ fn values_that_the_chart_does_not_know_are_refused() {
         "serviceAccount.create=false,serviceAccount.name=virtlens",
         "serviceAccount.create=false,rbac.create=false",
         "config.thresholds.pool_threads=16,config.pcpu_series=true",
+        "prometheusRule.enabled=true,prometheusRule.runbooks=https://wiki.example.com/virtlens",
     ] {
         assert!(renders(right), "{right}");
     }
@@ -157,6 +158,9 @@ fn values_that_the_chart_does_not_know_are_refused() {
         "resources=1",
         // A probe that speaks TLS to an agent that does not.
         "web.tls=true",
+        // Alerts that would lead nowhere.
+        "prometheusRule.enabled=true",
+        "prometheusRule.enabled=true,prometheusRule.runbooks=docs/runbooks",
         // The rights of every pod of the namespace.
         "serviceAccount.create=false",
     ] {
@@ -202,6 +206,41 @@ fn rules_and_dashboards_in_the_chart_are_all_deployed() {
         })
         .sum();
     assert_eq!(groups, written);
+}
+
+/// The URL of the values, and a file that is published there.
+#[test]
+fn each_alert_of_the_chart_links_to_its_runbook() {
+    if !need::all("each_alert_links", [need::helm()]) {
+        return;
+    }
+    let base = "https://wiki.example.com/virtlens";
+    let set = format!("prometheusRule.enabled=true,prometheusRule.runbooks={base}/");
+    let documents = render(&["--set", &set]);
+    let rules = documents
+        .iter()
+        .filter(|(template, _)| template == "prometheusrule.yaml");
+    let mut alerts = 0;
+    for (_, body) in rules {
+        let document = parse(body);
+        let groups = document["spec"]["groups"].as_array().expect("groups");
+        for rule in groups
+            .iter()
+            .flat_map(|group| group["rules"].as_array().expect("rules"))
+        {
+            let Some(alert) = rule["alert"].as_str() else {
+                continue;
+            };
+            alerts += 1;
+            let annotations = &rule["annotations"];
+            let url = annotations["runbook_url"].as_str().expect("a URL");
+            assert_eq!(url, format!("{base}/{alert}.md"));
+            assert_eq!(annotations["runbook"], Value::Null, "{alert}");
+            let file = deploy("../docs/runbooks").join(format!("{alert}.md"));
+            assert!(file.is_file(), "{}", file.display());
+        }
+    }
+    assert!(alerts > 0, "there are alerts");
 }
 
 /// Names in a folder of the chart's files; none where there is no folder.
