@@ -27,10 +27,10 @@ struct mark {
 	__u32 pad;
 	/* Its CPU time that `residency` holds, or that nobody saw the place of. */
 	__u64 placed_ns;
-	/* Its exits of no kind as they were told at most, and those of all kinds. */
+	/* The most exits of no kind that were emitted, and the exits of all kinds. */
 	__u64 other_exits;
 	__u64 kinds;
-	/* When its guest's leaves were told. */
+	/* The session and the pass that emitted its guest's CPUID leaves. */
 	__u64 cpuid_session;
 	__u64 cpuid_pass;
 	/* The task_struct of its VM's timer, once that was learned by it. */
@@ -39,7 +39,7 @@ struct mark {
 	struct retired retired;
 	/* The level at which it exited. */
 	__u64 retired_level;
-	/* What its process was called then: the first thread may be freed before this one. */
+	/* The name of its process at its exit: the first thread may be freed before this one. */
 	char leader_comm[COMM_LEN];
 	/* Which memslots of its VM were told, and when. */
 	__u64 slots_generation;

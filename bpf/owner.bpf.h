@@ -113,9 +113,9 @@ union pit_name {
 	__u64 first8;
 };
 
-/* The VM of such a thread by the number in its name, where the kernel does not tell how
- * its structures lie: the pid is that of the VMM's own pid namespace, so this finds those
- * that share the host's. */
+/* Finds the VM of a timer thread by the number in its name. Used where no type information
+ * has the offset of KVM's pointer to the thread. The number is a pid in the VMM's own pid
+ * namespace, so this finds only VMMs that share the host's. */
 static __always_inline bool pit_by_name(struct task_struct *task, const union pit_name *name,
 					struct owner *owner)
 {

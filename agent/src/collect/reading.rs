@@ -1,13 +1,13 @@
 //! One reading, from the source to the VMs that are shown.
 //!
 //! ```text
-//! source.read ─► strangers? ask /proc who they are, admit ─► cgroups to watch
-//!      ▲                                                     changed? ──┐
-//!      └──────────────────── again, with them ◄─────────────────────────┘
+//! source.read ─► unknown VMs? read /proc, admit them ─► cgroups to watch
+//!      ▲                                                changed? ──┐
+//!      └──────────────── again, with them ◄────────────────────────┘
 //! ```
 //!
-//! Each call of the backend can fail, and then the reading does. What says that something
-//! is done changes only behind the call that does it, so that the next reading does it.
+//! Each call of the backend can fail, and then the reading fails. State changes only after
+//! the call that can fail, so the next reading repeats what this one did not finish.
 
 use std::time::{Duration, Instant};
 
@@ -84,7 +84,7 @@ impl Collector {
         } else {
             FILE_PASS_EVERY
         };
-        // Where there is no source nothing was read.
+        // Without a source there was no reading.
         self.at_ns = (!matches!(self.backend, Backend::Nothing(_))).then_some(at_ns);
         Ok((vms, due))
     }
