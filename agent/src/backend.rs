@@ -2,8 +2,9 @@
 
 use rustc_hash::FxHashSet;
 use virtlens_host::{CgroupVersion, Cgroups, HostRoot, ProcSource};
-use virtlens_model::facts::{CgroupId, Facts, Owner, WatchedCgroup};
-use virtlens_model::topology::host::HostTopology;
+use virtlens_model::facts::{Facts, WatchedCgroup};
+use virtlens_model::vocab::topology::host::HostTopology;
+use virtlens_model::vocab::{CgroupId, Owner};
 use virtlens_probe::facts::KernelFacts;
 use virtlens_probe::loader::Loader;
 use virtlens_probe::pins::Pins;

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
-use virtlens_model::cpuset::CpuSet;
 use virtlens_model::snapshot::Node;
+use virtlens_model::vocab::CpuSet;
 use virtlens_probe::loader::Loader;
 use virtlens_probe::pins::Pins;
 

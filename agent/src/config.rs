@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
-use virtlens_model::finding::Bounds;
+use virtlens_model::judge::findings::Bounds;
 use virtlens_probe::loader::Loader;
 
 use crate::keys::Known;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use textwrap::Options;
-use virtlens_model::finding::{Bounds, Check, Finding, Severity};
-use virtlens_model::snapshot::{API_VERSION, Snapshot, Source, Vm};
+use virtlens_model::judge::findings::Bounds;
+use virtlens_model::snapshot::{API_VERSION, Check, Finding, Severity, Snapshot, Source, Vm};
 
 use crate::paint::{Paint, Style, printable};
 use crate::pick::{name_of, whole_name_of};
@@ -77,7 +77,7 @@ impl<'s> Diagnosis<'s> {
                 vm: &vm.vm,
                 pid: vm.pid,
                 finding,
-                rule: finding.check.rule(bounds),
+                rule: bounds.rule_of(finding.check),
                 next: next(finding.check, &name_of(vm)),
                 of: vm,
             })
@@ -161,7 +161,7 @@ pub fn catalogue(bounds: &Bounds, style: Style) -> String {
     for check in Check::ALL {
         let about = check.about();
         page.title(&mut out, about.severity, about.name);
-        page.line(&mut out, "    ", &check.rule(bounds));
+        page.line(&mut out, "    ", &bounds.rule_of(check));
         page.line(&mut out, "    ", &format!("do: {}", about.remedy));
     }
     out.push_str("\nThresholds, to be set under `thresholds:` in the configuration file\n");

@@ -1,8 +1,9 @@
 //! Tells the programs where the RAM of VMs lies, whenever it has moved.
 
 use virtlens_host::HostRoot;
-use virtlens_model::facts::{Facts, VmKey};
+use virtlens_model::facts::Facts;
 use virtlens_model::fleet::Fleet;
+use virtlens_model::vocab::VmKey;
 use virtlens_probe::source::TaskPass;
 
 /// Follows the RAM of the VMs in `facts`; how many could not be. Such a VM is asked

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use virtlens_host::HostRoot;
-use virtlens_model::finding::Bounds;
+use virtlens_model::judge::findings::Bounds;
 use virtlens_probe::loader::Loader;
 
 use crate::config::{Config, Settings};

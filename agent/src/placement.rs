@@ -6,10 +6,10 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use rustc_hash::FxHashMap;
 use virtlens_host::{Cgroups, HostRoot, Losses, TopologyMark};
-use virtlens_model::cpuset::CpuSet;
+use virtlens_model::judge::window::{CgroupBounds, Window};
 use virtlens_model::snapshot::Vm;
-use virtlens_model::topology::host::HostTopology;
-use virtlens_model::window::{Bounds, Window};
+use virtlens_model::vocab::CpuSet;
+use virtlens_model::vocab::topology::host::HostTopology;
 
 /// How often where vCPUs ran is read and judged: on a host of many CPUs it is
 /// much to read, and a shorter time says little of a thread that floats.
@@ -139,7 +139,7 @@ impl Placement {
         let has_nodes = self.host.nodes().count() > 1;
         let bounds = |vm: &Vm| {
             let cgroup = vm.cgroup.as_deref().filter(|_| has_nodes);
-            Bounds {
+            CgroupBounds {
                 memory_by_node: cgroup.and_then(|path| cgroups?.memory_by_node(path)),
                 cpuset: self.cpusets.get(&vm.pid).cloned().flatten(),
             }

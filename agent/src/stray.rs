@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use virtlens_host::Cgroups;
-use virtlens_model::cgroup::pod_of_stray;
+use virtlens_model::identify::cgroup::pod_of_stray;
 use virtlens_model::snapshot::{UnappliedLimit, Vm};
 
 /// Adds to each VM whose cgroup strayed the limit that it should have had: three

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use unicode_width::UnicodeWidthStr;
-use virtlens_model::interval::Interval;
+use virtlens_model::judge::interval::Interval;
 use virtlens_model::snapshot::Snapshot;
 
 pub(crate) use self::columns::shorten;

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use textwrap::Options;
-use virtlens_model::cpuset::CpuSet;
-use virtlens_model::placement::Unjudged;
-use virtlens_model::snapshot::{Snapshot, Topology, Vcpu, Vm};
-use virtlens_model::topology::host::{HostPlace, HostTopology};
+use virtlens_model::snapshot::{Snapshot, Topology, Unjudged, Vcpu, Vm};
+use virtlens_model::vocab::CpuSet;
+use virtlens_model::vocab::topology::host::{HostPlace, HostTopology};
 
 use crate::paint::{Paint, Style, printable};
 use crate::pick::name_of;

@@ -16,9 +16,10 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use virtlens_export::{Format, Reading, encode};
-use virtlens_model::facts::{Comm, Facts, ProcessFact, VmKey};
+use virtlens_model::facts::{Facts, ProcessFact};
 use virtlens_model::fleet::Fleet;
 use virtlens_model::snapshot::{API_VERSION, Node, Snapshot, Vm};
+use virtlens_model::vocab::{Comm, VmKey};
 use virtlens_probe::decode::Decoder;
 
 /// The node of the design's budget.

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use virtlens::collect::Collector;
-use virtlens_model::snapshot::{Role, RoleUse, Snapshot};
+use virtlens_model::snapshot::{RoleUse, Snapshot};
+use virtlens_model::vocab::Role;
 use virtlens_tests::process::Schedstat;
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, eventually, need, unique_pod_uid};
 

@@ -3,7 +3,8 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use virtlens_model::snapshot::{Role, Snapshot};
+use virtlens_model::snapshot::Snapshot;
+use virtlens_model::vocab::Role;
 use virtlens_tests::{
     Launch, Minivm, TestCgroup, cgroupfs_pod_path, eventually, need, systemd_pod_path,
     unique_pod_uid,

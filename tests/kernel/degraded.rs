@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use virtlens::collect::{Collector, Options};
-use virtlens_model::snapshot::{Quota, Role, Snapshot};
+use virtlens_model::snapshot::{Quota, Snapshot};
+use virtlens_model::vocab::Role;
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
 
 use crate::reader::{self, cpu_ns, host_with, threads, vm};

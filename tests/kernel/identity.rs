@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 
-use virtlens_model::snapshot::{Role, Thread};
+use virtlens_model::snapshot::Thread;
+use virtlens_model::vocab::Role;
 use virtlens_tests::process::{Schedstat, tids};
 use virtlens_tests::{
     Launch, Minivm, Qemu, TestCgroup, binary, cgroupfs_pod_path, eventually, need, unique_pod_uid,

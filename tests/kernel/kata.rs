@@ -17,8 +17,8 @@
 use std::time::{Duration, Instant};
 
 use virtlens::collect::Collector;
-use virtlens_model::finding::Finding;
-use virtlens_model::snapshot::{Role, Scope, Vm};
+use virtlens_model::snapshot::{Finding, Vm};
+use virtlens_model::vocab::{Role, Scope};
 use virtlens_tests::{
     Minivm, TestCgroup, cgroupfs_pod_path, eventually, need, systemd_pod_path, unique_pod_uid,
 };

@@ -1,8 +1,9 @@
 //! Limits on parts of a VM, in the cgroups that libvirt makes for each: every one is read
 //! with what its own files count, and the one that binds is found.
 
-use virtlens_model::interval::Interval;
-use virtlens_model::snapshot::{Quota, Role, Scope, Vm};
+use virtlens_model::judge::interval::Interval;
+use virtlens_model::snapshot::{Quota, Vm};
+use virtlens_model::vocab::{Role, Scope};
 use virtlens_tests::{Minivm, TestCgroup, Throttling, eventually, need};
 
 use crate::reader::{self, vm};

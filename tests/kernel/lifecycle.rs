@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use virtlens::collect::{Collector, Options};
-use virtlens_model::snapshot::Role;
+use virtlens_model::vocab::Role;
 use virtlens_tests::{Minivm, eventually, need};
 
 use crate::exposed::Counters;

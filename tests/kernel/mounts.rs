@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::ptr;
 
 use serde_json::Value;
-use virtlens_model::snapshot::Role;
+use virtlens_model::vocab::Role;
 use virtlens_tests::process::Schedstat;
 use virtlens_tests::{Agent, Minivm, TestCgroup, binary, cgroupfs_pod_path, need, unique_pod_uid};
 

@@ -5,7 +5,8 @@ use std::fs;
 use std::sync::Arc;
 
 use virtlens::collect::{Collector, Options};
-use virtlens_model::snapshot::{Role, Snapshot, Vm};
+use virtlens_model::snapshot::{Snapshot, Vm};
+use virtlens_model::vocab::Role;
 use virtlens_tests::process::Schedstat;
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder};
 use virtlens::collect::{Collector, Options};
-use virtlens_model::placement::MismatchKind;
 use virtlens_model::snapshot::{Snapshot, Topology};
+use virtlens_model::vocab::MismatchKind;
 use virtlens_tests::process::{is_halted, set_affinity};
 use virtlens_tests::{Minivm, Qemu, eventually, need};
 

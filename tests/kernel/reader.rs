@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use virtlens::collect::{Collector, Options};
-use virtlens_model::snapshot::{Role, Snapshot, Vm};
+use virtlens_model::snapshot::{Snapshot, Vm};
+use virtlens_model::vocab::Role;
 use virtlens_tests::{eventually, need};
 
 #[path = "options.rs"]

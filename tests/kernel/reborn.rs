@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use virtlens_model::snapshot::Role;
+use virtlens_model::vocab::Role;
 use virtlens_tests::{Minivm, eventually, need};
 
 use crate::exposed::Counters;

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use virtlens_model::snapshot::{Role, Vm};
+use virtlens_model::snapshot::Vm;
+use virtlens_model::vocab::Role;
 use virtlens_tests::process::Schedstat;
 use virtlens_tests::{
     Launch, Minivm, TestCgroup, binary, cgroupfs_pod_path, eventually, need, unique_pod_uid,

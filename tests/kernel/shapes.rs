@@ -1,6 +1,7 @@
 //! VMs of every shape: growing, paused, halted, large, many.
 
-use virtlens_model::snapshot::{Role, Vm};
+use virtlens_model::snapshot::Vm;
+use virtlens_model::vocab::Role;
 use virtlens_tests::{Minivm, Qemu, need};
 
 use crate::reader::{self, MS, assert_close, cpu_ns, threads, vm};

@@ -2,7 +2,7 @@
 //! and is named by the VMM's pid in its own pid namespace.
 
 use virtlens::collect::Collector;
-use virtlens_model::snapshot::Role;
+use virtlens_model::vocab::Role;
 use virtlens_tests::process::{Schedstat, comm};
 use virtlens_tests::{
     Launch, Minivm, TestCgroup, binary, cgroupfs_pod_path, eventually, need, unique_pod_uid,

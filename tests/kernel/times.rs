@@ -1,6 +1,7 @@
 //! Each thread's time is the kernel's, to the nanosecond.
 
-use virtlens_model::snapshot::{Role, Vm};
+use virtlens_model::snapshot::Vm;
+use virtlens_model::vocab::Role;
 use virtlens_tests::process::Schedstat;
 use virtlens_tests::{Minivm, Qemu, need};
 

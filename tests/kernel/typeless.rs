@@ -6,7 +6,7 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
 
 use serde_json::Value;
-use virtlens_model::snapshot::Role;
+use virtlens_model::vocab::Role;
 use virtlens_probe::loader::Loader;
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use virtlens::collect::{Collector, Options};
 use virtlens_export::{Format, Process, Reading, encode};
-use virtlens_model::finding::Bounds;
-use virtlens_model::snapshot::{Role, Snapshot, Vm};
+use virtlens_model::judge::findings::Bounds;
+use virtlens_model::snapshot::{Snapshot, Vm};
+use virtlens_model::vocab::Role;
 use virtlens_tests::eventually;
 
 use crate::options::options;

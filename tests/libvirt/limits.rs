@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::Duration;
 
-use virtlens_model::interval::Interval;
+use virtlens_model::judge::interval::Interval;
 use virtlens_model::snapshot::Quota;
 
 use crate::agent::vm;

@@ -1,6 +1,6 @@
 //! Names and roles.
 
-use virtlens_model::snapshot::Role;
+use virtlens_model::vocab::Role;
 use virtlens_tests::process::tids;
 
 use crate::agent::{tids_of, vm};

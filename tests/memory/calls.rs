@@ -3,7 +3,7 @@
 use std::fs;
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder};
-use virtlens_model::memory::DiscardSum;
+use virtlens_model::vocab::DiscardSum;
 
 const NR_MADVISE: u32 = 28;
 const NR_FALLOCATE: u32 = 285;

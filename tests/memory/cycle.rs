@@ -5,7 +5,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
-use virtlens_model::memory::Memory;
+use virtlens_model::snapshot::Memory;
 use virtlens_tests::eventually;
 
 use crate::calls::pair;

@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use calls::Calls;
 use options::options;
 use virtlens::collect::Collector;
-use virtlens_model::memory::{Discards, Memory};
-use virtlens_model::snapshot::{Snapshot, Vm};
+use virtlens_model::snapshot::{Memory, Snapshot, Vm};
+use virtlens_model::vocab::Discards;
 
 const MIB: u64 = 1 << 20;
 

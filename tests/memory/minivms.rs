@@ -67,7 +67,7 @@ fn reports_release_memory_that_comes_back_as_refault() {
         assert_eq!(pair(discards.report), (16, 64 * MIB), "memfd: {memfd}");
         assert_eq!(discards.inflate.events + discards.other.events, 0);
         assert!(discards.report.ns > 0);
-        let resident = |memory: &virtlens_model::memory::Memory| {
+        let resident = |memory: &virtlens_model::snapshot::Memory| {
             memory.resident_bytes.expect("this kernel tells")
         };
         let grown = resident(&filled) - resident(&before);

@@ -4,7 +4,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
-use virtlens_model::snapshot::Role;
+use virtlens_model::vocab::Role;
 use virtlens_tests::{
     Launch, Minivm, TestCgroup, cgroupfs_pod_path, eventually, need, unique_pod_uid,
 };

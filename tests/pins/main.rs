@@ -28,7 +28,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use virtlens::collect::{Collector, Options};
-use virtlens_model::snapshot::{Role, Snapshot};
+use virtlens_model::snapshot::Snapshot;
+use virtlens_model::vocab::Role;
 use virtlens_probe::loader::Loader;
 use virtlens_tests::{Agent, Minivm, TestCgroup, binary, cgroupfs_pod_path, need, unique_pod_uid};
 

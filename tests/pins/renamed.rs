@@ -1,6 +1,7 @@
 //! Threads that change their role while no agent runs.
 
-use virtlens_model::snapshot::{Role, Vm};
+use virtlens_model::snapshot::Vm;
+use virtlens_model::vocab::Role;
 use virtlens_tests::process::{Schedstat, tids};
 use virtlens_tests::{Launch, Minivm, binary};
 

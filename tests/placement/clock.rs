@@ -6,7 +6,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use virtlens_model::snapshot::{Role, Snapshot};
+use virtlens_model::snapshot::Snapshot;
+use virtlens_model::vocab::Role;
 use virtlens_tests::Minivm;
 use virtlens_tests::process::Schedstat;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use virtlens::collect::Collector;
-use virtlens_model::topology::guest::GuestPlace;
+use virtlens_model::vocab::topology::guest::GuestPlace;
 use virtlens_tests::Qemu;
 use virtlens_vmtest::plan::{Guest, PLAN_PATH, Plan};
 use virtlens_vmtest::scenario::SILENT_GUEST;

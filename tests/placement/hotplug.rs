@@ -2,9 +2,8 @@
 
 use std::fs;
 
-use virtlens_model::placement::MismatchKind::SmtShared;
-use virtlens_model::placement::Unjudged;
-use virtlens_model::snapshot::{Snapshot, Topology};
+use virtlens_model::snapshot::{Snapshot, Topology, Unjudged};
+use virtlens_model::vocab::MismatchKind::SmtShared;
 use virtlens_tests::process::set_affinity;
 
 use crate::seats::{agent, assert_found, judged, pin, pinned, topology, vm_of};

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use virtlens::collect::{Collector, Options};
-use virtlens_model::placement::MismatchKind;
 use virtlens_model::snapshot::{Snapshot, Topology, Vm};
+use virtlens_model::vocab::MismatchKind;
 use virtlens_tests::process::set_affinity;
 use virtlens_tests::{Launch, Minivm, eventually};
 

@@ -1,8 +1,8 @@
 //! Four vCPUs in the ways that a study of `KubeVirt` against plain libvirt
 //! compared, made right; and as `KubeVirt` makes them.
 
-use virtlens_model::placement::MismatchKind::{SmtShared, SmtSplit};
 use virtlens_model::snapshot::Topology;
+use virtlens_model::vocab::MismatchKind::{SmtShared, SmtSplit};
 use virtlens_tests::Minivm;
 use virtlens_tests::process::{set_affinity, tids};
 

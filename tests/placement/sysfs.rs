@@ -28,7 +28,7 @@ pub(crate) fn listed(cpu: u32, file: &str) -> BTreeSet<u32> {
 
 /// Holds the agent's host against sysfs as it is now, CPU by CPU.
 #[track_caller]
-pub(crate) fn assert_is_sysfs(host: &virtlens_model::topology::host::HostTopology) {
+pub(crate) fn assert_is_sysfs(host: &virtlens_model::vocab::topology::host::HostTopology) {
     let online = list(&read("cpu/online"));
     let told: BTreeSet<u32> = host.online().iter().collect();
     assert_eq!(told, online, "online CPUs");

@@ -1,7 +1,7 @@
 //! Each kind of verdict on a VM that deserves it, and none on its twin that
 //! was seated well.
 
-use virtlens_model::placement::MismatchKind::{
+use virtlens_model::vocab::MismatchKind::{
     HelperOnVcpu, LlcSplit, NumaSplit, RemoteMemory, SmtShared, SmtSplit, VcpuOverlap,
 };
 use virtlens_tests::process::set_affinity;

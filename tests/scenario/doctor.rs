@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use virtlens_model::finding::Bounds;
+use virtlens_model::judge::findings::Bounds;
 use virtlens_tests::process::Schedstat;
 use virtlens_tests::{Minivm, TestCgroup, process, systemd_pod_path, unique_pod_uid};
 use virtlens_vmtest::scenario::Pod;

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use pods::{Reader, accounted, burned, millis};
 use reader::options;
-use virtlens_model::snapshot::Role;
+use virtlens_model::vocab::Role;
 use virtlens_tests::eventually;
 use virtlens_tests::process::Schedstat;
 

@@ -7,7 +7,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use virtlens::collect::Collector;
-use virtlens_model::snapshot::{Role, RoleUse, Snapshot, Vm};
+use virtlens_model::snapshot::{RoleUse, Snapshot, Vm};
+use virtlens_model::vocab::Role;
 use virtlens_tests::process::Schedstat;
 use virtlens_vmtest::scenario::{Pod, Scenario};
 

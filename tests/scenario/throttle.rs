@@ -9,8 +9,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{Link, MapCore as _, Object, ObjectBuilder, RingBufferBuilder};
-use virtlens_model::snapshot::{Quota, Role, RoleUse, Scope, Snapshot};
-use virtlens_model::throttle::Throttle;
+use virtlens_model::snapshot::{Quota, RoleUse, Snapshot, Throttle};
+use virtlens_model::vocab::{Role, Scope};
 use virtlens_vmtest::scenario::Pod;
 
 use crate::pods::{self, CAPPED_US, Reader, burned, millis};

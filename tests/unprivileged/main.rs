@@ -6,5 +6,6 @@ mod examples;
 // Of the first who needed one.
 #[path = "../../crates/export/tests/golden_file/mod.rs"]
 mod golden_file;
+mod layers;
 mod packages;
 mod programs;

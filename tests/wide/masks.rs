@@ -117,6 +117,6 @@ fn vcpus_pinned_to_the_last_cpus_are_seated_there() {
     let last = *pcpus.last().expect("four CPUs");
     let twice = pinned("cores=2", &[last, last]);
     let found = judged(&mut agent, &twice);
-    let overlap = virtlens_model::placement::MismatchKind::VcpuOverlap;
+    let overlap = virtlens_model::vocab::MismatchKind::VcpuOverlap;
     assert_found(&found, &[(overlap, &[0, 1], &last.to_string())]);
 }

@@ -11,8 +11,9 @@
 
 use std::time::{Duration, Instant};
 
-use virtlens_model::facts::{Facts, Owner, ProcessFact, VmKey};
+use virtlens_model::facts::{Facts, ProcessFact};
 use virtlens_model::snapshot::Vm;
+use virtlens_model::vocab::{Owner, VmKey};
 
 use super::{Collector, nanos};
 use crate::backend::Backend;

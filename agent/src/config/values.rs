@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::de::{Error, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
-use virtlens_model::finding::Bounds;
+use virtlens_model::judge::findings::Bounds;
 
 use crate::keys::KnownKey;
 

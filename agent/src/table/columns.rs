@@ -1,7 +1,7 @@
 //! Which columns the table has, and how wide they are.
 
 use unicode_width::UnicodeWidthStr;
-use virtlens_model::snapshot::Role;
+use virtlens_model::vocab::Role;
 
 use super::row::Row;
 

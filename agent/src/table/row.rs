@@ -1,7 +1,8 @@
 //! What one VM used, in numbers.
 
-use virtlens_model::interval::{Interval, LimitUse, is_same};
-use virtlens_model::snapshot::{Role, Snapshot, Vm};
+use virtlens_model::judge::interval::{Interval, LimitUse, is_same};
+use virtlens_model::snapshot::{Snapshot, Vm};
+use virtlens_model::vocab::Role;
 
 use crate::pick::name_of;
 

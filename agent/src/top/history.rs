@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use virtlens_model::interval::{Interval, is_same};
+use virtlens_model::judge::interval::{Interval, is_same};
 use virtlens_model::snapshot::{Snapshot, Vm};
 
 /// As many readings are kept as fit here, each VM of each counted; two at least.

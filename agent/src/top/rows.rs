@@ -2,9 +2,9 @@
 
 use std::cmp::Ordering;
 
-use virtlens_model::finding::{Check, Severity};
-use virtlens_model::interval::{Interval, is_same};
-use virtlens_model::snapshot::{Role, Snapshot, Vm};
+use virtlens_model::judge::interval::{Interval, is_same};
+use virtlens_model::snapshot::{Check, Severity, Snapshot, Vm};
+use virtlens_model::vocab::Role;
 
 use crate::pick::name_of;
 

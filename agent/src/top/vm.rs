@@ -4,11 +4,10 @@ use std::fmt::Write as _;
 
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
-use virtlens_model::finding::Severity;
-use virtlens_model::interval::{Interval, LimitUse, VcpuUse};
-use virtlens_model::snapshot::{Vcpu, Vm};
-use virtlens_model::topology::guest::GuestPlace;
-use virtlens_model::topology::host::HostPlace;
+use virtlens_model::judge::interval::{Interval, LimitUse, VcpuUse};
+use virtlens_model::snapshot::{Severity, Vcpu, Vm};
+use virtlens_model::vocab::topology::guest::GuestPlace;
+use virtlens_model::vocab::topology::host::HostPlace;
 
 use super::fleet::size;
 use super::history::find;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use virtlens_host::{HostRoot, parse_schedstat, parse_status};
-use virtlens_model::facts::{CgroupId, Comm};
 use virtlens_model::snapshot::Vm;
 use virtlens_model::timeline::Actor;
+use virtlens_model::vocab::{CgroupId, Comm};
 
 use crate::collect::Collector;
 

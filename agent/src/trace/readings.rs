@@ -4,10 +4,9 @@
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use virtlens_model::facts::CgroupId;
-use virtlens_model::memory::DiscardSum;
 use virtlens_model::snapshot::{Quota, Snapshot, Vm};
 use virtlens_model::timeline::{Counter, Piece};
+use virtlens_model::vocab::{CgroupId, DiscardSum};
 
 use super::text::bytes;
 

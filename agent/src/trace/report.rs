@@ -260,8 +260,8 @@ mod tests {
     use std::sync::Arc;
 
     use rustc_hash::FxHashMap;
-    use virtlens_model::facts::Comm;
     use virtlens_model::timeline::{Actor, Event, ExitReason, Lost, Off, Peer, Timeline, What};
+    use virtlens_model::vocab::Comm;
 
     use super::Told;
     use crate::paint::Style;

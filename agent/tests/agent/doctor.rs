@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use virtlens::doctor::{Diagnosis, catalogue};
 use virtlens::paint::Style;
-use virtlens_model::finding::{Bounds, Check, Finding};
-use virtlens_model::placement::MismatchKind;
-use virtlens_model::snapshot::{Snapshot, Vm};
+use virtlens_model::judge::findings::Bounds;
+use virtlens_model::snapshot::{Check, Finding, Snapshot, Vm};
+use virtlens_model::vocab::MismatchKind;
 
 use crate::golden_file::assert_golden;
 use crate::program::output;

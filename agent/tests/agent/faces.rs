@@ -6,8 +6,8 @@ use virtlens::collect::CheckRow;
 use virtlens::page;
 use virtlens::paint::Style;
 use virtlens::table::render;
-use virtlens_model::cpuset::CpuSet;
 use virtlens_model::snapshot::Snapshot;
+use virtlens_model::vocab::CpuSet;
 use virtlens_probe::loader::Loader;
 
 use crate::golden_file::assert_golden;

@@ -8,8 +8,7 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use virtlens::top::state::{Action, Top, View};
 use virtlens::top::theme::Theme;
-use virtlens_model::finding::{Check, Finding};
-use virtlens_model::snapshot::{Snapshot, Vm};
+use virtlens_model::snapshot::{Check, Finding, Snapshot, Vm};
 
 use crate::golden_file::assert_golden;
 use crate::{fixture, golden};

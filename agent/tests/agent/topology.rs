@@ -3,9 +3,9 @@
 use virtlens::paint::Style;
 use virtlens::pick::is_called;
 use virtlens::topology::{View, render};
-use virtlens_model::cpuset::CpuSet;
 use virtlens_model::snapshot::Snapshot;
-use virtlens_model::topology::host::{CpuFact, HostTopology};
+use virtlens_model::vocab::CpuSet;
+use virtlens_model::vocab::topology::host::{CpuFact, HostTopology};
 
 use crate::golden_file::assert_golden;
 use crate::{fixture, golden};

@@ -1,6 +1,7 @@
 //! The families that the agent has once: itself and its sources.
 
-use crate::family::{Family, Kind, Rows};
+use crate::family::{Family, Rows};
+use crate::kind::Kind;
 use crate::samples::known;
 
 pub(crate) const AGENT_FAMILIES: &[Family] = &[

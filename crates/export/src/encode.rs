@@ -13,9 +13,12 @@ use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::family::{Family, Kind, Rows, families};
+use crate::families::families;
+use crate::family::{Family, Rows};
+use crate::format::Format;
+use crate::kind::Kind;
+use crate::reading::Reading;
 use crate::samples::Samples;
-use crate::{Format, Reading};
 
 /// Writes all families of `reading` to the end of `out`.
 ///
@@ -114,7 +117,9 @@ impl Collector for FamilyOfReading {
             metric_type,
         )?;
         let mut samples = Samples {
-            family,
+            name: family.name,
+            kind: family.kind,
+            own_labels: family.own_labels,
             metric,
             vm: None,
         };

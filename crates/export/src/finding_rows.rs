@@ -1,6 +1,7 @@
 //! The family of what is wrong with VMs.
 
-use crate::family::{Family, Kind, Rows};
+use crate::family::{Family, Rows};
+use crate::kind::Kind;
 
 pub(crate) const FINDING_FAMILIES: &[Family] = &[Family {
     name: "virtlens_finding",

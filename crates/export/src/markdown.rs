@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::family::families;
+use crate::families::families;
 
 /// All families as a Markdown table.
 pub fn markdown() -> String {

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use virtlens_model::memory::{Discard, DiscardSum, Memory};
+use virtlens_model::snapshot::Memory;
+use virtlens_model::vocab::{Discard, DiscardSum};
 
-use crate::family::{Family, Kind, Rows};
+use crate::family::{Family, Rows};
+use crate::kind::Kind;
 use crate::samples::{Samples, known};
 
 pub(crate) const MEMORY_FAMILIES: &[Family] = &[

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use virtlens_model::placement::{MismatchKind, Pairs};
-use virtlens_model::snapshot::Topology;
+use virtlens_model::snapshot::{Pairs, Topology};
+use virtlens_model::vocab::MismatchKind;
 
-use crate::family::{Family, Kind, Rows};
+use crate::family::{Family, Rows};
+use crate::kind::Kind;
 use crate::samples::known;
 
 pub(crate) const PLACEMENT_FAMILIES: &[Family] = &[

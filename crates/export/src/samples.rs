@@ -9,8 +9,11 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::exemplar::Exemplar;
 use virtlens_model::snapshot::Vm;
 
-use crate::family::{Family, IDENTITY_LABELS, Kind};
+use crate::kind::Kind;
 use crate::seconds::seconds;
+
+/// The labels that every series of a VM carries, before its own.
+pub(crate) const IDENTITY_LABELS: [&str; 3] = ["namespace", "pod", "vm"];
 
 /// The value of a label.
 #[derive(Debug, Clone, Copy)]
@@ -40,13 +43,17 @@ impl From<u32> for Label<'_> {
 
 /// Takes the series of one family, and of one VM where it is a VM's.
 pub(crate) struct Samples<'m, 'v> {
-    pub(crate) family: &'static Family,
+    /// The name of the family.
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    /// The names of its own labels.
+    pub(crate) own_labels: &'static [&'static str],
     pub(crate) metric: MetricEncoder<'m>,
     /// The VM whose labels the series carry first.
     pub(crate) vm: Option<&'v Vm>,
 }
 
-impl Samples<'_, '_> {
+impl<'v> Samples<'_, 'v> {
     /// A series whose value is a number of things.
     pub(crate) fn count(&mut self, labels: &[Label], count: u64) -> fmt::Result {
         self.series(labels, &count)
@@ -64,8 +71,8 @@ impl Samples<'_, '_> {
 
     /// The series of an info.
     pub(crate) fn info(&mut self, labels: &[Label]) -> fmt::Result {
-        self.metric
-            .encode_info(&Labels::new(self.vm, self.family, labels))
+        let set = self.labels(labels);
+        self.metric.encode_info(&set)
     }
 
     /// The series of a histogram of times: `counts` by upper bound, and one more.
@@ -79,7 +86,7 @@ impl Samples<'_, '_> {
         let bounds = bounds_ns.iter().map(|ns| seconds(*ns));
         let bounds = bounds.chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = bounds.zip(counts.iter().copied()).collect();
-        let set = Labels::new(self.vm, self.family, labels);
+        let set = self.labels(labels);
         let count = counts
             .iter()
             .fold(0u64, |sum, one| sum.saturating_add(*one));
@@ -88,19 +95,28 @@ impl Samples<'_, '_> {
             .encode_histogram::<NoLabelSet>(seconds(sum_ns), count, &buckets, None)
     }
 
+    fn labels<'a>(&self, values: &'a [Label<'a>]) -> Labels<'a>
+    where
+        'v: 'a,
+    {
+        let names = self.own_labels;
+        debug_assert_eq!(values.len(), names.len(), "{}", self.name);
+        Labels {
+            vm: self.vm,
+            names,
+            values,
+        }
+    }
+
     fn series<V>(&mut self, labels: &[Label], value: &V) -> fmt::Result
     where
         V: EncodeCounterValue + EncodeGaugeValue,
     {
-        let set = Labels::new(self.vm, self.family, labels);
+        let set = self.labels(labels);
         if set.is_empty() {
-            return encode_value(self.family.kind, &mut self.metric, value);
+            return encode_value(self.kind, &mut self.metric, value);
         }
-        encode_value(
-            self.family.kind,
-            &mut self.metric.encode_family(&set)?,
-            value,
-        )
+        encode_value(self.kind, &mut self.metric.encode_family(&set)?, value)
     }
 }
 
@@ -128,13 +144,7 @@ struct Labels<'a> {
     values: &'a [Label<'a>],
 }
 
-impl<'a> Labels<'a> {
-    fn new(vm: Option<&'a Vm>, family: &'static Family, values: &'a [Label<'a>]) -> Self {
-        let names = family.own_labels;
-        debug_assert_eq!(values.len(), names.len(), "{}", family.name);
-        Self { vm, names, values }
-    }
-
+impl Labels<'_> {
     fn is_empty(&self) -> bool {
         self.vm.is_none() && self.names.is_empty()
     }

@@ -1,9 +1,10 @@
 //! The families that tell of throttling beyond what the kernel counts: who ate
 //! the quota, and for how long the pod stood.
 
-use virtlens_model::throttle::BOUNDS_MS;
+use virtlens_model::vocab::BOUNDS_MS;
 
-use crate::family::{Family, Kind, Rows};
+use crate::family::{Family, Rows};
+use crate::kind::Kind;
 use crate::samples::known;
 
 pub(crate) const THROTTLE_FAMILIES: &[Family] = &[

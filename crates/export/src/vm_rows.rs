@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use virtlens_model::snapshot::{ExitCounts, HaltPoll, Quota, Vm};
+use virtlens_model::snapshot::{Quota, Vm};
+use virtlens_model::vocab::{ExitCounts, HaltPoll};
 
-use crate::family::{Family, Kind, Rows};
+use crate::family::{Family, Rows};
+use crate::kind::Kind;
 use crate::samples::known;
 
 pub(crate) const VM_FAMILIES: &[Family] = &[

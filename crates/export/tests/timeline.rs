@@ -5,9 +5,8 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 use virtlens_export::timeline::{Clocks, Format, Title, Writer};
-use virtlens_model::facts::{CgroupId, Comm};
-use virtlens_model::snapshot::Role;
 use virtlens_model::timeline::{Actor, Counter, Doing, Peer, Piece, Slice, Track};
+use virtlens_model::vocab::{CgroupId, Comm, Role};
 use virtlens_tests::need;
 use virtlens_tests::perfetto::{self, Trace};
 

@@ -1,6 +1,6 @@
 //! What is behind pieces of a process's address space.
 
-use virtlens_model::memory::{Backing, Piece, RamPiece};
+use virtlens_model::facts::{Backing, Piece, RamPiece};
 
 use crate::error::Error;
 use crate::root::{HostRoot, read};
@@ -100,7 +100,7 @@ fn parse_line(line: &str) -> Option<RamPiece> {
 
 #[cfg(test)]
 mod tests {
-    use virtlens_model::memory::{Backing, Piece, RamPiece};
+    use virtlens_model::facts::{Backing, Piece, RamPiece};
 
     use super::{parse_line, split};
 

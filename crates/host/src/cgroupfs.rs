@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
-use virtlens_model::facts::CgroupId;
+use virtlens_model::vocab::CgroupId;
 
 use crate::error::{Error, Losses};
 use crate::mounts::{CgroupMount, parse_mountinfo};

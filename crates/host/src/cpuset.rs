@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use virtlens_model::cpuset::CpuSet;
+use virtlens_model::vocab::CpuSet;
 
 use crate::cgroupfs::Cgroups;
 use crate::root::read_as;

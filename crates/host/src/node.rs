@@ -1,6 +1,6 @@
 //! What machine this is.
 
-use virtlens_model::cpuset::CpuSet;
+use virtlens_model::vocab::CpuSet;
 
 use crate::error::Error;
 use crate::root::{HostRoot, SMALL_FILE, read, read_as};

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use virtlens_model::facts::{Comm, ProcessFact};
+use virtlens_model::facts::ProcessFact;
+use virtlens_model::vocab::Comm;
 
 use crate::error::Error;
 use crate::root::{HostRoot, SMALL_FILE, read_as, read_start};

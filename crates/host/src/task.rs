@@ -1,7 +1,7 @@
 //! The formats of /proc/PID/task/TID/{stat,schedstat,status}.
 
-use virtlens_model::cpuset::CpuSet;
-use virtlens_model::facts::{Comm, ThreadKind};
+use virtlens_model::facts::ThreadKind;
+use virtlens_model::vocab::{Comm, CpuSet};
 
 /// The fields of a `stat` file that are used here (fs/proc/array.c,
 /// `do_task_stat`; numbered as in proc(5)).

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use virtlens_model::cpuset::CpuSet;
-use virtlens_model::topology::host::{CpuFact, HostTopology};
+use virtlens_model::vocab::CpuSet;
+use virtlens_model::vocab::topology::host::{CpuFact, HostTopology};
 
 use crate::error::{Error, Losses};
 use crate::root::{HostRoot, SMALL_FILE, read, read_as};

@@ -21,7 +21,7 @@ use kube::Client;
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::core::request::Request;
 use kube::core::response::Status;
-use virtlens_model::pod::Pod;
+use virtlens_model::vocab::Pod;
 
 use crate::backoff::Backoff;
 use crate::cluster::{Cluster, chain, is_too_long, too_long};

@@ -12,7 +12,7 @@
 //!
 //! What was told stays when its source falls silent; how old it is, and why, is told
 //! with it. Nothing is kept of pods on other nodes, and of a pod only what
-//! [`virtlens_model::pod`] has room for: no environment, no secrets' names.
+//! [`virtlens_model::vocab::pod`] has room for: no environment, no secrets' names.
 
 #![forbid(unsafe_code)]
 // Nothing that is read may be able to end the agent.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::Notify;
-use virtlens_model::pod::Pod;
+use virtlens_model::vocab::Pod;
 
 use crate::backoff::Backoff;
 use crate::cluster::{Kubelet, MAX_ANSWER_BYTES, chain, is_too_long, too_long};

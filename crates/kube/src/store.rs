@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use virtlens_model::pod::{Pod, Pods};
+use virtlens_model::vocab::{Pod, Pods};
 
 /// Kubelet takes 110 by default and 500 on the largest nodes that are known; more are
 /// not kept.

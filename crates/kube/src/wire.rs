@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use virtlens_model::pod::{Pod, PodSpec};
+use virtlens_model::vocab::{Pod, PodSpec};
 
 /// Who made a static pod has no API server to give it a uid: its cgroup is named by
 /// this hash, and the API's copy of it carries it (`ConfigMirrorAnnotationKey`,

@@ -27,10 +27,9 @@ pub use self::event::{Event, Lost, Off, Peer, What};
 pub use self::exits::ExitReason;
 pub use self::piece::{Actor, Counter, Doing, Piece, Slice, Track};
 pub use self::summary::{ExitUse, GuestSplit, Split, Summary, ThreadUse};
-
-use self::line::Line;
-use self::summary::Longest;
-use crate::facts::{CgroupId, Comm};
+use crate::timeline::line::Line;
+use crate::timeline::summary::Longest;
+use crate::vocab::{CgroupId, Comm};
 
 /// Threads that are kept once others have their ids.
 const ENDED_MAX: usize = 4096;

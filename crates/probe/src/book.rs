@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use virtlens_abi as abi;
-use virtlens_model::facts::VmKey;
+use virtlens_model::vocab::VmKey;
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use crate::Error;

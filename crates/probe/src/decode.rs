@@ -11,14 +11,13 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use virtlens_abi as abi;
-use virtlens_model::cpuset::CpuSet;
 use virtlens_model::facts::{
-    CgroupId, Comm, EndedVcpuFact, Exits, Facts, Moves, Owner, ResidencyFact, RetiredFact,
-    ThreadClass, ThreadFact, ThreadKind, VcpuFact, VcpuStats, VmFact, VmKey,
+    EndedVcpuFact, Exits, Facts, ResidencyFact, RetiredFact, ThreadClass, ThreadFact, ThreadKind,
+    ThrottleFact, VcpuFact, VcpuStats, VmFact,
 };
-use virtlens_model::throttle::{Durations, ThrottleFact};
-use virtlens_model::topology::guest::{CpuidEntry, GuestTopology};
-use virtlens_model::topology::host::Distance;
+use virtlens_model::vocab::topology::guest::{CpuidEntry, GuestTopology};
+use virtlens_model::vocab::topology::host::Distance;
+use virtlens_model::vocab::{CgroupId, Comm, CpuSet, Durations, Moves, Owner, VmKey};
 use zerocopy::FromBytes;
 
 use self::cgroups::Names;

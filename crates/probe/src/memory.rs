@@ -5,9 +5,9 @@ mod places;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use virtlens_abi as abi;
-use virtlens_model::facts::VmKey;
-use virtlens_model::features::{Features, Thresholds};
-use virtlens_model::memory::{DiscardsFact, RamPiece};
+use virtlens_model::facts::{DiscardsFact, RamPiece};
+use virtlens_model::identify::features::Thresholds;
+use virtlens_model::vocab::{Features, VmKey};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::maps::Maps;
@@ -240,9 +240,9 @@ fn ram(vm: VmKey, thresholds: Thresholds, pieces: &[RamPiece]) -> (abi::memory::
 #[cfg(test)]
 mod tests {
     use virtlens_abi as abi;
-    use virtlens_model::facts::VmKey;
-    use virtlens_model::features::{Features, Thresholds};
-    use virtlens_model::memory::{Backing, Piece, RamPiece};
+    use virtlens_model::facts::{Backing, Piece, RamPiece};
+    use virtlens_model::identify::features::Thresholds;
+    use virtlens_model::vocab::{Features, VmKey};
 
     use super::{backing, ram};
 

@@ -2,8 +2,9 @@
 
 use rustc_hash::FxHashSet;
 use virtlens_abi as abi;
-use virtlens_model::facts::{CgroupId, Moves, Owner, ResidencyFact, VmKey};
-use virtlens_model::topology::host::{HostPlace, HostTopology};
+use virtlens_model::facts::ResidencyFact;
+use virtlens_model::vocab::topology::host::{HostPlace, HostTopology};
+use virtlens_model::vocab::{CgroupId, Moves, Owner, VmKey};
 use zerocopy::IntoBytes;
 
 use crate::maps::Maps;

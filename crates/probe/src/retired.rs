@@ -3,7 +3,8 @@
 
 use rustc_hash::FxHashSet;
 use virtlens_abi as abi;
-use virtlens_model::facts::{EndedVcpuFact, Owner, RetiredFact};
+use virtlens_model::facts::{EndedVcpuFact, RetiredFact};
+use virtlens_model::vocab::Owner;
 use zerocopy::IntoBytes;
 
 use crate::maps::Maps;

@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use virtlens_abi as abi;
-use virtlens_model::facts::{CgroupId, Facts, Owner, VmFact, VmKey, WatchedCgroup};
-use virtlens_model::features::Thresholds;
-use virtlens_model::memory::{Piece, RamPiece};
-use virtlens_model::topology::host::HostTopology;
+use virtlens_model::facts::{Facts, Piece, RamPiece, VmFact, WatchedCgroup};
+use virtlens_model::identify::features::Thresholds;
+use virtlens_model::vocab::topology::host::HostTopology;
+use virtlens_model::vocab::{CgroupId, Owner, VmKey};
 use zerocopy::{FromZeros as _, IntoBytes};
 
 use crate::book::Book;

@@ -2,8 +2,8 @@
 
 use rustc_hash::FxHashSet;
 use virtlens_abi as abi;
-use virtlens_model::facts::{CgroupId, Owner};
-use virtlens_model::throttle::{HitFact, ThrottlingFacts};
+use virtlens_model::facts::{HitFact, ThrottlingFacts};
+use virtlens_model::vocab::{CgroupId, Owner};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::maps::Maps;

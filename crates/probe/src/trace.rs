@@ -8,8 +8,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use virtlens_abi::trace::{TRACED_WORDS, TraceEvent, Traced};
-use virtlens_model::facts::CgroupId;
 use virtlens_model::timeline::Event;
+use virtlens_model::vocab::CgroupId;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 pub use self::decode::event;

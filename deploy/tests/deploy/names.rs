@@ -8,9 +8,8 @@ use virtlens_deploy::dashboard::Dashboard;
 use virtlens_deploy::promql::{self, Selector};
 use virtlens_deploy::{DASHBOARDS, rules, tokens};
 use virtlens_export::{Kind, families};
-use virtlens_model::finding::Check;
-use virtlens_model::placement::MismatchKind;
-use virtlens_model::snapshot::{Role, Scope};
+use virtlens_model::snapshot::Check;
+use virtlens_model::vocab::{MismatchKind, Role, Scope};
 
 use crate::shape::runbook;
 

@@ -1,6 +1,6 @@
 //! Paths of cgroups, in which tenants choose some of the names.
 
-use virtlens_model::cgroup::{levels, locate, machine_name, overhead_paths, unit_name};
+use virtlens_model::identify::cgroup::{levels, locate, machine_name, overhead_paths, unit_name};
 
 /// `data` is a path.
 pub fn cgroup_path(data: &[u8]) {

@@ -1,11 +1,11 @@
 //! How a VMM was started, and the names of its threads.
 
 use virtlens_host::{parse_cmdline, vcpu_number};
-use virtlens_model::facts::{Comm, ProcessFact, ThreadKind};
-use virtlens_model::features::of_arguments;
-use virtlens_model::roles::{Traits, role_of};
-use virtlens_model::snapshot::Role;
-use virtlens_model::vmm::{Vmm, identify};
+use virtlens_model::facts::{ProcessFact, ThreadKind};
+use virtlens_model::identify::features::of_arguments;
+use virtlens_model::identify::roles::{Traits, role_of};
+use virtlens_model::identify::vmm::{Vmm, identify};
+use virtlens_model::vocab::{Comm, Role};
 
 /// `data` is the `cmdline` of a process, whose file is its first argument.
 pub fn command_line(data: &[u8]) {

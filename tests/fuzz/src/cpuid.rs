@@ -1,7 +1,7 @@
 //! What a VMM tells a guest of its CPUs.
 
 use virtlens_abi::CpuidLeaf;
-use virtlens_model::topology::guest::{CpuidEntry, GuestShape, GuestTopology};
+use virtlens_model::vocab::topology::guest::{CpuidEntry, GuestShape, GuestTopology};
 use zerocopy::FromBytes;
 
 /// `data` is `kvm_cpuid_entry2`s, as KVM holds them.

@@ -1,7 +1,8 @@
 //! Lists of CPUs, and where sysfs says that they are.
 
-use virtlens_model::cpuset::{CpuSet, MAX_CPU};
-use virtlens_model::topology::host::{CpuFact, HostTopology};
+use virtlens_model::vocab::CpuSet;
+use virtlens_model::vocab::cpuset::MAX_CPU;
+use virtlens_model::vocab::topology::host::{CpuFact, HostTopology};
 
 /// `data` is lists, one a line: the online CPUs, then those that share a core, a
 /// cache, a die, a node with CPU 0, 1, 2 …

@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use virtlens_abi as abi;
 use virtlens_export::{Agent, Format, Process, Reading, encode};
-use virtlens_model::cpuset::CpuSet;
 use virtlens_model::facts::{
-    Facts, Owner, ProcessFact, ResidencyFact, RetiredFact, ThreadClass, ThreadFact, VmPlacementFact,
+    Facts, ProcessFact, ResidencyFact, RetiredFact, ThreadClass, ThreadFact, VmPlacementFact,
 };
-use virtlens_model::finding::{Bounds, Watch};
 use virtlens_model::fleet::Fleet;
+use virtlens_model::judge::findings::{Bounds, Watch};
+use virtlens_model::judge::window;
+use virtlens_model::judge::window::Window;
 use virtlens_model::snapshot::{API_VERSION, Node, Snapshot, Vm};
-use virtlens_model::topology::host::{CpuFact, HostTopology};
-use virtlens_model::window::{self, Window};
+use virtlens_model::vocab::topology::host::{CpuFact, HostTopology};
+use virtlens_model::vocab::{CpuSet, Owner};
 use virtlens_probe::decode::{Buffer, Decoder};
 
 use crate::records::cut_near;
@@ -81,7 +82,7 @@ impl Judge {
         }
         self.fleet.follow(facts, |_| None);
         let (mut vms, _) = self.fleet.account(facts, self.now_ns);
-        let bounds = |_: &Vm| window::Bounds::default();
+        let bounds = |_: &Vm| window::CgroupBounds::default();
         let date = |ns: u64| ns.to_string();
         self.window
             .judge(&self.host, &vms, bounds, self.now_ns, date);

@@ -1,7 +1,7 @@
 //! What is behind the memory of a process.
 
 use virtlens_host::parse_backing;
-use virtlens_model::memory::Piece;
+use virtlens_model::facts::Piece;
 
 /// `data` is a `maps` file.
 pub fn maps(data: &[u8]) {

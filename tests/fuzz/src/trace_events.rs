@@ -5,9 +5,8 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use virtlens_abi::trace::TraceEvent;
 use virtlens_export::timeline::{Clocks, Format, Title, Writer};
-use virtlens_model::facts::{CgroupId, Comm};
-use virtlens_model::snapshot::Role;
 use virtlens_model::timeline::{Actor, Piece, Summary, Timeline};
+use virtlens_model::vocab::{CgroupId, Comm, Role};
 use virtlens_probe::trace::event;
 use zerocopy::FromBytes;
 

@@ -11,7 +11,8 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 
 use virtlens::collect::{Collector, Options};
-use virtlens_model::snapshot::{Role, Snapshot, Vm};
+use virtlens_model::snapshot::{Snapshot, Vm};
+use virtlens_model::vocab::Role;
 use virtlens_tests::process::Schedstat;
 use virtlens_tests::{
     Fault, FaultyHost, Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid,

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use virtlens_model::timeline::{Actor, Doing, Piece, Slice, Track};
 
-use super::Title;
+use super::title::Title;
 
 /// The processes that are none: the host's CPUs, and the VM's own tracks.
 const PCPUS: u32 = u32::MAX;

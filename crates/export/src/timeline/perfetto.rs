@@ -5,7 +5,7 @@ use prost::Message;
 use rustc_hash::{FxHashMap, FxHashSet};
 use virtlens_model::timeline::{Actor, Counter, Doing, Peer, Piece, Slice, Track};
 
-use super::Title;
+use super::title::Title;
 
 /// One packet of a trace.
 #[derive(Clone, PartialEq, Message)]

@@ -4,16 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use virtlens_export::{Agent, Process, Reading};
-use virtlens_model::facts::Moves;
-use virtlens_model::features::{Feature, Features};
-use virtlens_model::memory::{Discards, Memory};
-use virtlens_model::placement::{MismatchKind, Pairs};
 use virtlens_model::snapshot::{
-    API_VERSION, ExitCounts, HaltPoll, Node, Quota, Role, RoleUse, Scope, Snapshot, Topology, Vcpu,
+    API_VERSION, Memory, Node, Pairs, Quota, RoleUse, Snapshot, Throttle, Topology, Vcpu,
     VcpuCount, Vm, Worker,
 };
-use virtlens_model::throttle::Throttle;
-use virtlens_model::topology::guest::GuestShape;
+use virtlens_model::vocab::topology::guest::GuestShape;
+use virtlens_model::vocab::{
+    Discards, ExitCounts, Feature, Features, HaltPoll, MismatchKind, Moves, Role, Scope,
+};
 
 /// Kata pods that all differ in every number, none of them round.
 pub(crate) fn reading(vms: u32, vcpus: u32) -> Arc<Reading> {

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::prop_assert;
 use proptest::test_runner::TestCaseError;
-use virtlens_model::facts::{Facts, Owner, ProcessFact, VmKey};
+use virtlens_model::facts::{Facts, ProcessFact};
 use virtlens_model::fleet::{Fleet, Kept};
 use virtlens_model::snapshot::Vm;
+use virtlens_model::vocab::{Owner, VmKey};
 
 use crate::host::{Host, VM_PODS};
 use crate::scrape::{self, Counters, label, sum_ns};

@@ -5,9 +5,8 @@ mod shown;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashSet;
-use virtlens_model::facts::{
-    CgroupId, Comm, Owner, RetiredFact, ThreadClass, ThreadKind, VmKey, WatchedCgroup,
-};
+use virtlens_model::facts::{RetiredFact, ThreadClass, ThreadKind, WatchedCgroup};
+use virtlens_model::vocab::{CgroupId, Comm, Owner, VmKey};
 
 use crate::Step;
 

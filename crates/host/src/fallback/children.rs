@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use virtlens_model::facts::CgroupId;
+use virtlens_model::vocab::CgroupId;
 
 use super::threads::ThreadReader;
 use super::{MAX_THREADS, Owner, Reading};

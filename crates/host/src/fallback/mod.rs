@@ -22,9 +22,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
-use virtlens_model::facts::{
-    CgroupId, Comm, Facts, Owner, ThreadFact, ThreadKind, VmFact, VmKey, WatchedCgroup,
-};
+use virtlens_model::facts::{Facts, ThreadFact, ThreadKind, VmFact, WatchedCgroup};
+use virtlens_model::vocab::{CgroupId, Comm, Owner, VmKey};
 
 use self::children::Children;
 use self::retired::Retired;

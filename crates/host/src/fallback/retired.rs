@@ -8,7 +8,8 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 
-use virtlens_model::facts::{Comm, Owner, RetiredFact, ThreadClass, ThreadFact, VcpuFact};
+use virtlens_model::facts::{RetiredFact, ThreadClass, ThreadFact, VcpuFact};
+use virtlens_model::vocab::{Comm, Owner};
 
 /// Rows with names of one owner; further ones of a kind and vCPU share a row
 /// without names. A VM has fewer, unless someone names threads by a counter.
@@ -227,7 +228,8 @@ mod tests {
     use std::collections::HashSet;
 
     use proptest::prelude::*;
-    use virtlens_model::facts::{CgroupId, Comm, Owner, ThreadFact, ThreadKind};
+    use virtlens_model::facts::{ThreadFact, ThreadKind};
+    use virtlens_model::vocab::{CgroupId, Comm, Owner};
 
     use super::{MAX_NAMES, MAX_OWNERS, Retired};
 

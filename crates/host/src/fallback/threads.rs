@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use virtlens_model::cpuset::CpuSet;
-use virtlens_model::facts::{CgroupFact, CgroupId, Comm, Owner, ThreadFact};
+use virtlens_model::facts::{CgroupFact, ThreadFact};
+use virtlens_model::vocab::{CgroupId, Comm, CpuSet, Owner};
 
 use crate::cgroupfs::Cgroups;
 use crate::error::{Error, Losses};

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use virtlens_model::facts::{Owner, RetiredFact, ThreadClass, ThreadKind};
+use virtlens_model::facts::{RetiredFact, ThreadClass, ThreadKind};
+use virtlens_model::vocab::Owner;
 
 use crate::source::{
     POD, VCPU_0, VCPU_1, VIRTIOFSD, VM, VMM, read, source, thread, watching, with_pod,

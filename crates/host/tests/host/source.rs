@@ -1,7 +1,8 @@
 //! [`ProcSource`] on made hosts.
 
 use virtlens_host::ProcSource;
-use virtlens_model::facts::{Facts, Owner, ThreadFact, ThreadKind, VmKey, WatchedCgroup};
+use virtlens_model::facts::{Facts, ThreadFact, ThreadKind, WatchedCgroup};
+use virtlens_model::vocab::{Owner, VmKey};
 
 use crate::tree::{THREAD, Thread, Tree};
 

@@ -4,7 +4,8 @@
 use std::fs;
 
 use virtlens_host::{Cgroups, HostRoot, ProcSource, node, process, vcpu_fds};
-use virtlens_model::facts::{Owner, ThreadKind, WatchedCgroup};
+use virtlens_model::facts::{ThreadKind, WatchedCgroup};
+use virtlens_model::vocab::Owner;
 
 /// CPU time of the calling thread, ns.
 fn own_run_ns() -> u64 {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use virtlens_host::{HostRoot, Losses, topology, topology_mark};
-use virtlens_model::topology::host::{Distance, HostTopology};
+use virtlens_model::vocab::topology::host::{Distance, HostTopology};
 
 use crate::tree::Tree;
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use tempfile::TempDir;
 use virtlens_host::{CgroupVersion, Cgroups, HostRoot};
-use virtlens_model::facts::CgroupId;
+use virtlens_model::vocab::CgroupId;
 
 const V1_MOUNTS: &str = "\
 31 23 0:28 / /sys/fs/cgroup ro - tmpfs tmpfs ro,mode=755

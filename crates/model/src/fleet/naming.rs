@@ -2,27 +2,11 @@
 
 use rustc_hash::FxHashSet;
 
-use super::{Fleet, Kept, Member};
-use crate::cgroup;
-use crate::facts::{Facts, ProcessFact, VmKey};
-use crate::place::Place;
-use crate::pod::Pods;
-use crate::vmm::Identity;
-
-/// The name that a VM should have, were no other called so.
-pub(super) fn wanted(
-    identity: &Identity,
-    place: Option<&Place>,
-    process: &ProcessFact,
-    vm: VmKey,
-) -> String {
-    identity
-        .name
-        .clone()
-        .or_else(|| place.and_then(|place| cgroup::machine_name(&place.path)))
-        .or_else(|| place.and_then(|place| cgroup::unit_name(&place.path)))
-        .unwrap_or_else(|| format!("{}-{}", process.comm, vm.tgid))
-}
+use crate::facts::Facts;
+use crate::fleet::kept::Kept;
+use crate::fleet::member::Member;
+use crate::fleet::registry::Fleet;
+use crate::vocab::{Pods, VmKey};
 
 impl Member {
     /// Looks its pod up by the uid in its cgroup's path.

@@ -6,10 +6,10 @@
 
 use std::cmp::Reverse;
 
+use crate::fleet::member::Member;
+use crate::fleet::registry::Fleet;
+use crate::vocab::{CgroupId, VmKey};
 use rustc_hash::{FxBuildHasher, FxHashMap};
-
-use super::{Fleet, Member};
-use crate::facts::{CgroupId, VmKey};
 
 impl Member {
     /// The pods of which something may be kept for it.

@@ -10,127 +10,14 @@
 //!                                                      of its name takes over
 //! ```
 
-use std::sync::Arc;
-
 use rustc_hash::FxHashSet;
-use serde::{Deserialize, Serialize};
 
-use super::{Fleet, Member, by_id};
-use crate::cgroup;
-use crate::facts::{CgroupId, Facts, VmKey};
-use crate::features::Features;
-use crate::ledger::Ledger;
-use crate::level_moves::LastCharged;
-use crate::levels::Levels;
-use crate::place::Place;
-use crate::quota::Allowed;
-use crate::snapshot::Scope;
-use crate::vmm::{Identity, RUNTIMES, Vmm};
-
-/// What is kept of a VM for the next agent.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Kept {
-    name: Arc<str>,
-    vmm: Vmm,
-    runtime: Option<String>,
-    place: Option<KeptPlace>,
-    #[serde(default)]
-    levels: Levels,
-    ledger: Ledger,
-}
-
-/// Of a [`Place`] what its path does not tell.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct KeptPlace {
-    cgroup: CgroupId,
-    path: Arc<str>,
-    root: Option<CgroupId>,
-    levels: Vec<(CgroupId, Scope)>,
-    #[serde(default)]
-    sandbox_id: Option<String>,
-}
-
-impl KeptPlace {
-    fn of(place: &Place) -> Self {
-        Self {
-            cgroup: place.cgroup,
-            path: Arc::clone(&place.path),
-            root: place.root,
-            levels: place.levels.clone(),
-            sandbox_id: place.location.sandbox_id.clone(),
-        }
-    }
-
-    fn place(self) -> Place {
-        Place {
-            cgroup: self.cgroup,
-            location: cgroup::locate(&self.path, self.sandbox_id.as_deref()),
-            path: self.path,
-            root: self.root,
-            levels: self.levels,
-            is_new: false,
-        }
-    }
-}
-
-impl Kept {
-    fn of(member: &Member) -> Self {
-        Self {
-            name: Arc::clone(&member.name),
-            vmm: member.identity.vmm,
-            runtime: member.identity.runtime.map(str::to_owned),
-            place: member.place.as_ref().map(KeptPlace::of),
-            levels: member.levels.clone(),
-            ledger: member.ledger.kept(|path| member.levels.is_held(path)),
-        }
-    }
-
-    /// What the VM is called on its node.
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// What [`Member::saved`] is of the VM that still runs, at `place`.
-    pub(super) fn saved_at(&self, place: Option<&Place>) -> Option<u64> {
-        let before = self.place.as_ref().map(|place| place.cgroup);
-        (before == place.map(|place| place.cgroup)).then_some(self.ledger.changes)
-    }
-
-    /// Name, levels and counters of the VM, which still runs.
-    pub(super) fn taken_up(self) -> (Arc<str>, Levels, Ledger) {
-        (self.name, self.levels, self.ledger.recalled())
-    }
-
-    /// The VM as one that has ended; `is_left` tells whether a cgroup is still there.
-    fn ended(self, now_ns: u64, is_left: impl Fn(CgroupId) -> bool) -> Member {
-        let mut ledger = self.ledger.recalled();
-        ledger.end_unseen(is_left);
-        let runtime = self.runtime.as_deref();
-        Member {
-            identity: Identity {
-                vmm: self.vmm,
-                name: None,
-                runtime: RUNTIMES.into_iter().find(|one| Some(*one) == runtime),
-                guest_nodes: None,
-                boot_vcpus: None,
-                sandbox_id: None,
-            },
-            name: self.name,
-            place: self.place.map(KeptPlace::place),
-            overhead: Vec::new(),
-            levels: self.levels,
-            quota: Vec::new(),
-            limits: Vec::new(),
-            allowed: Allowed::default(),
-            ledger,
-            charged: LastCharged::default(),
-            ended_ns: Some(now_ns),
-            features: Features::default(),
-            pod: None,
-            saved: Some(0),
-        }
-    }
-}
+use crate::facts::Facts;
+use crate::fleet::kept::Kept;
+use crate::fleet::member::Member;
+use crate::fleet::registry::Fleet;
+use crate::identify::place::by_id;
+use crate::vocab::VmKey;
 
 impl Fleet {
     /// What the next agent is to find and would not yet. To be asked after each

@@ -10,13 +10,13 @@ mod stray;
 
 use std::sync::Arc;
 
-use super::Fleet;
 use crate::facts::{
-    Bandwidth, CgroupFact, CgroupId, Comm, Facts, Owner, ProcessFact, RetiredFact, ThreadClass,
-    ThreadFact, ThreadKind, VcpuFact, VcpuStats, VmKey, WatchedCgroup,
+    Bandwidth, CgroupFact, Facts, ProcessFact, RetiredFact, ThreadClass, ThreadFact, ThreadKind,
+    VcpuFact, VcpuStats, WatchedCgroup,
 };
-use crate::pod::{Pod, Pods};
-use crate::snapshot::{Role, Scope, Vm};
+use crate::fleet::registry::Fleet;
+use crate::snapshot::Vm;
+use crate::vocab::{CgroupId, Comm, Owner, Pod, Pods, Role, Scope, VmKey};
 use rustc_hash::FxHashSet;
 
 const UID: &str = "0d2aeb12-7a42-4a2b-9c3e-1f2d3c4b5a69";

@@ -2,17 +2,19 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{Fleet, Member};
+use crate::account::level_moves::Charged;
 use crate::facts::{
-    EndedVcpuFact, Facts, Owner, ResidencyFact, RetiredFact, ThreadClass, ThreadFact, VmKey,
+    EndedVcpuFact, Facts, HitFact, ResidencyFact, RetiredFact, ThreadClass, ThreadFact,
 };
-use crate::level_moves::Charged;
-use crate::place::Cgroups;
-use crate::reading::{Reading, Room, Seat};
-use crate::roles;
-use crate::snapshot::{Role, Vm};
-use crate::throttle::HitFact;
-use crate::vmm::Identity;
+use crate::fleet::member::Member;
+use crate::fleet::reading::{Reading, Seat};
+use crate::fleet::registry::Fleet;
+use crate::fleet::room::Room;
+use crate::identify::place::Cgroups;
+use crate::identify::roles;
+use crate::identify::vmm::Identity;
+use crate::snapshot::Vm;
+use crate::vocab::{Owner, Role, VmKey};
 
 /// What facts tell of one VM.
 enum Belonging<'a> {

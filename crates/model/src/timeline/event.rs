@@ -1,7 +1,7 @@
 //! What the threads of one VM do, one event at a time.
 
-use crate::facts::{CgroupId, Comm};
-use crate::timeline::ExitReason;
+use crate::timeline::exits::ExitReason;
+use crate::vocab::{CgroupId, Comm};
 
 /// Something that happened. A thread's events come in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

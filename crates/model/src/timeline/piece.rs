@@ -1,11 +1,10 @@
 //! What a timeline is made of, for whoever draws it or writes it down.
 
+use crate::timeline::event::Peer;
+use crate::timeline::exits::ExitReason;
+use crate::vocab::{CgroupId, Comm, Role};
 use std::borrow::Cow;
 use std::sync::Arc;
-
-use crate::facts::{CgroupId, Comm};
-use crate::snapshot::Role;
-use crate::timeline::{ExitReason, Peer};
 
 /// A part of a timeline. Parts come in the order of their ends.
 #[derive(Debug, Clone, PartialEq)]

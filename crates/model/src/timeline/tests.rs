@@ -6,8 +6,12 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::*;
-use crate::facts::Comm;
+use super::{Timeline, *};
+use crate::timeline::event::{Event, Lost, Off, Peer, What};
+use crate::timeline::exits::ExitReason;
+use crate::timeline::piece::{Actor, Doing, Piece, Track};
+use crate::timeline::summary::Summary;
+use crate::vocab::{CgroupId, Comm};
 
 const POD: CgroupId = CgroupId(7);
 const HLT: ExitReason = ExitReason {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use virtlens_abi as abi;
-use virtlens_model::facts::{Bandwidth, CgroupFact, CgroupId, CgroupMemory};
+use virtlens_model::facts::{Bandwidth, CgroupFact, CgroupMemory};
+use virtlens_model::vocab::CgroupId;
 
 use super::known;
 

@@ -2,10 +2,8 @@
 
 use rustc_hash::FxHashMap;
 use virtlens_abi as abi;
-use virtlens_model::facts::VmKey;
-use virtlens_model::memory::{
-    DiscardSum, DiscardsFact, MemoryFact, Memslot, Piece, bytes_in, ram_of,
-};
+use virtlens_model::facts::{DiscardsFact, MemoryFact, Memslot, Piece, bytes_in, ram_of};
+use virtlens_model::vocab::{DiscardSum, VmKey};
 use zerocopy::FromBytes;
 
 use super::known;

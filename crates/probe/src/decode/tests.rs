@@ -1,6 +1,7 @@
 use proptest::prelude::{any, proptest};
 use virtlens_abi as abi;
-use virtlens_model::facts::{CgroupId, Comm, Owner, ThreadKind, VmKey};
+use virtlens_model::facts::ThreadKind;
+use virtlens_model::vocab::{CgroupId, Comm, Owner, VmKey};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Buffer, Decoder, VcpuFds};

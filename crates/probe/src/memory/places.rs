@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 use virtlens_abi as abi;
-use virtlens_model::facts::VmKey;
+use virtlens_model::vocab::VmKey;
 
 /// Gives out entries of `ram` and `discards`, and keeps the buckets.
 ///
@@ -166,7 +166,7 @@ fn index(place: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use virtlens_abi as abi;
-    use virtlens_model::facts::VmKey;
+    use virtlens_model::vocab::VmKey;
 
     use super::Places;
 

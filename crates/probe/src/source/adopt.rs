@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use rustc_hash::FxHashSet;
 use virtlens_abi as abi;
-use virtlens_model::facts::{CgroupId, Facts, Owner, RetiredFact, VmKey, WatchedCgroup};
+use virtlens_model::facts::{Facts, RetiredFact, WatchedCgroup};
+use virtlens_model::vocab::{CgroupId, Owner, VmKey};
 use zerocopy::IntoBytes;
 
 use super::TaskPass;

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
-use virtlens_model::facts::{Facts, ResidencyFact, VmKey};
-use virtlens_model::memory::DiscardsFact;
-use virtlens_model::throttle::ThrottlingFacts;
+use virtlens_model::facts::{DiscardsFact, Facts, ResidencyFact, ThrottlingFacts};
+use virtlens_model::vocab::VmKey;
 
 use super::TaskPass;
 use crate::Error;

@@ -6,7 +6,8 @@ use std::io::{self, ErrorKind, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-use virtlens_model::facts::{Facts, VmKey};
+use virtlens_model::facts::Facts;
+use virtlens_model::vocab::VmKey;
 use zerocopy::IntoBytes as _;
 
 use super::TaskPass;

@@ -1,8 +1,8 @@
 //! What the programs told, as the model has it.
 
 use virtlens_abi::trace::{self as abi, TraceEvent};
-use virtlens_model::facts::{CgroupId, Comm};
 use virtlens_model::timeline::{Event, ExitReason, Lost, Off, Peer, What};
+use virtlens_model::vocab::{CgroupId, Comm};
 
 /// An event of the programs; `None` of a kind that is not known here.
 #[allow(

@@ -1,8 +1,7 @@
 //! What a reading shows of the host, and what it should show.
 
-use virtlens_model::facts::{
-    Bandwidth, CgroupFact, CgroupId, Facts, Owner, ThreadClass, ThreadFact, VcpuFact,
-};
+use virtlens_model::facts::{Bandwidth, CgroupFact, Facts, ThreadClass, ThreadFact, VcpuFact};
+use virtlens_model::vocab::{CgroupId, Owner};
 
 use super::{Host, Thread};
 

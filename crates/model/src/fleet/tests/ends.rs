@@ -1,9 +1,10 @@
 //! VMs whose VMM outlives them.
 
 use super::{cpu_ns, facts, read, thread, vcpu, vm};
-use crate::facts::{Facts, Owner, VmFact};
-use crate::fleet::Fleet;
-use crate::snapshot::{Role, Vm};
+use crate::facts::{Facts, VmFact};
+use crate::fleet::registry::Fleet;
+use crate::snapshot::Vm;
+use crate::vocab::{Owner, Role};
 
 /// A VMM with so many vCPU threads and one other.
 fn vmm(vcpus: u32) -> Facts {

@@ -2,8 +2,9 @@
 //! `crates/export/tests/history`.
 
 use super::{facts, read, retired, vcpu, vm};
-use crate::facts::{Facts, Owner, ResidencyFact, ThreadFact};
-use crate::fleet::Fleet;
+use crate::facts::{Facts, ResidencyFact, ThreadFact};
+use crate::fleet::registry::Fleet;
+use crate::vocab::Owner;
 
 /// Counters as large as they can be: sums of them end there too.
 #[test]

@@ -1,11 +1,13 @@
 //! Limits on cgroups that hold a part of a VM's threads each, as libvirt makes them.
 
 use super::{read, thread, vcpu, vm};
-use crate::facts::{Bandwidth, CgroupFact, CgroupId, Facts, Owner, ThreadFact, ThreadKind};
-use crate::fleet::Fleet;
-use crate::interval::Interval;
-use crate::snapshot::{Quota, Role, Scope, Vm};
-use crate::throttle::{Durations, ThrottleFact, ThrottlingFacts};
+use crate::facts::{
+    Bandwidth, CgroupFact, Facts, ThreadFact, ThreadKind, ThrottleFact, ThrottlingFacts,
+};
+use crate::fleet::registry::Fleet;
+use crate::judge::interval::Interval;
+use crate::snapshot::{Quota, Vm};
+use crate::vocab::{CgroupId, Durations, Owner, Role, Scope};
 
 const SCOPE: &str = r"/machine.slice/machine-qemu\x2d1\x2ddb.scope";
 const GLOBAL: u64 = 4;

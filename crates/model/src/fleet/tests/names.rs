@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::{facts, read, vcpu, vm};
-use crate::facts::{Facts, Owner};
-use crate::fleet::Fleet;
+use crate::facts::Facts;
+use crate::fleet::registry::Fleet;
+use crate::vocab::Owner;
 
 fn running(tgids: &[u32]) -> Facts {
     let threads = tgids.iter().map(|tgid| vcpu(vm(*tgid), tgid + 1, 0, 1));

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::{facts, read, retired, vcpu, vm};
-use crate::facts::{Facts, Owner, RetiredFact, ThreadClass, VmFact};
-use crate::fleet::Fleet;
+use crate::facts::{Facts, RetiredFact, ThreadClass, VmFact};
+use crate::fleet::registry::Fleet;
 use crate::snapshot::VcpuCount;
+use crate::vocab::Owner;
 
 /// A VM of which KVM holds three vCPUs, and that runs those of `living`.
 fn held(living: &[u32], ended: Vec<RetiredFact>) -> Facts {

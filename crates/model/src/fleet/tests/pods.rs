@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::{POD, cpu_ns, facts, qemu, retired, thread, vcpu, vm};
-use crate::facts::{Facts, Owner, RetiredFact, VmKey};
-use crate::fleet::{Fleet, Kept};
-use crate::snapshot::{Role, Vm};
+use crate::facts::{Facts, RetiredFact};
+use crate::fleet::kept::Kept;
+use crate::fleet::registry::Fleet;
+use crate::snapshot::Vm;
+use crate::vocab::{Owner, Role, VmKey};
 
 /// VMs by pid with the time of their vCPU, the helper's time, and what ended.
 fn host(vms: &[(u32, u64)], helper_ns: u64, ended: &[RetiredFact]) -> Facts {

@@ -1,10 +1,13 @@
 //! Who ate the quota, and who ran when it ran out.
 
 use super::{CONTAINER, POD, facts, read, retired, thread, vcpu, vm};
-use crate::facts::{CgroupId, Comm, Facts, Owner, RetiredFact, ThreadClass, ThreadFact};
-use crate::fleet::{Fleet, Kept};
-use crate::snapshot::{Quota, Role, Scope};
-use crate::throttle::{Durations, HitFact, ThrottleFact, ThrottlingFacts};
+use crate::facts::{
+    Facts, HitFact, RetiredFact, ThreadClass, ThreadFact, ThrottleFact, ThrottlingFacts,
+};
+use crate::fleet::kept::Kept;
+use crate::fleet::registry::Fleet;
+use crate::snapshot::Quota;
+use crate::vocab::{CgroupId, Comm, Durations, Owner, Role, Scope};
 
 fn level(levels: &[Quota], scope: Scope) -> &Quota {
     let level = levels.iter().find(|one| one.scope == scope);

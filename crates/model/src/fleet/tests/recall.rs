@@ -7,9 +7,11 @@ use proptest::prelude::{
 };
 
 use super::{POD, facts, read, retired, thread, vcpu, vm};
-use crate::facts::{EndedVcpuFact, Facts, Owner, RetiredFact, ThreadFact, VmKey};
-use crate::fleet::{Fleet, Kept};
+use crate::facts::{EndedVcpuFact, Facts, RetiredFact, ThreadFact};
+use crate::fleet::kept::Kept;
+use crate::fleet::registry::Fleet;
 use crate::snapshot::Vm;
+use crate::vocab::{Owner, VmKey};
 
 /// What happens on a host whose VM is always called the same.
 #[derive(Debug, Clone)]

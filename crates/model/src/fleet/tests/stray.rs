@@ -2,8 +2,9 @@
 //! `sandbox_cgroup_only=false`.
 
 use super::{UID, facts, thread, vcpu, vm};
-use crate::facts::{Bandwidth, CgroupFact, CgroupId, Owner};
-use crate::fleet::Fleet;
+use crate::facts::{Bandwidth, CgroupFact};
+use crate::fleet::registry::Fleet;
+use crate::vocab::{CgroupId, Owner};
 
 const STRAY: CgroupId = CgroupId(50);
 const OVERHEAD: CgroupId = CgroupId(60);

@@ -1,7 +1,8 @@
 //! Times that no clock tells: they may be wrong, and stop nothing.
 
-use super::{Off, What, event, exit, off, on, trace};
-use crate::facts::Comm;
+use super::{event, exit, off, on, trace};
+use crate::timeline::event::{Off, What};
+use crate::vocab::Comm;
 
 #[test]
 fn the_last_nanosecond_has_an_end() {

@@ -1,0 +1,98 @@
+//! The meters of cgroups, by their paths.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::account::quota::QuotaMeter;
+use serde::{Deserialize, Serialize};
+
+/// The few levels of one VM. A cgroup's path is mostly the very text that it was at the
+/// last reading, so that it need not be read.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(
+    into = "BTreeMap<Arc<str>, QuotaMeter>",
+    from = "BTreeMap<Arc<str>, QuotaMeter>"
+)]
+pub struct ByPath(Vec<(Arc<str>, QuotaMeter)>);
+
+impl ByPath {
+    /// The meter of the cgroup at `path`, made if there was none.
+    pub fn of(&mut self, path: &Arc<str>) -> &mut QuotaMeter {
+        let at = self.at(path).unwrap_or_else(|| {
+            self.0.push((Arc::clone(path), QuotaMeter::default()));
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
+    }
+
+    /// The meter of the cgroup at `path`.
+    pub fn get(&self, path: &Arc<str>) -> Option<&QuotaMeter> {
+        Some(&self.0[self.at(path)?].1)
+    }
+
+    /// All meters.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut QuotaMeter> {
+        self.0.iter_mut().map(|(_, meter)| meter)
+    }
+
+    /// All meters.
+    pub fn values(&self) -> impl Iterator<Item = &QuotaMeter> {
+        self.0.iter().map(|(_, meter)| meter)
+    }
+
+    /// All meters, with their paths.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut QuotaMeter)> {
+        self.0.iter_mut().map(|(path, meter)| (&**path, meter))
+    }
+
+    /// Takes the meters out whose path is such a one.
+    pub fn take_if(&mut self, is_one: impl Fn(&str) -> bool) -> Vec<QuotaMeter> {
+        let taken = self.0.extract_if(.., |(path, _)| is_one(path));
+        taken.map(|(_, meter)| meter).collect()
+    }
+
+    /// Drops the meters that are not to be kept.
+    pub fn retain(&mut self, is_kept: impl Fn(&QuotaMeter) -> bool) {
+        self.0.retain(|(_, meter)| is_kept(meter));
+    }
+
+    fn at(&self, path: &Arc<str>) -> Option<usize> {
+        let mut known = self.0.iter().map(|(path, _)| path);
+        let same = known.clone().position(|one| Arc::ptr_eq(one, path));
+        same.or_else(|| known.position(|one| one == path))
+    }
+}
+
+impl From<ByPath> for BTreeMap<Arc<str>, QuotaMeter> {
+    fn from(meters: ByPath) -> Self {
+        meters.0.into_iter().collect()
+    }
+}
+
+impl From<BTreeMap<Arc<str>, QuotaMeter>> for ByPath {
+    fn from(meters: BTreeMap<Arc<str>, QuotaMeter>) -> Self {
+        Self(meters.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ByPath;
+    use crate::vocab::CgroupId;
+
+    use std::sync::Arc;
+
+    #[test]
+    fn a_path_told_anew_is_the_same_path() {
+        let mut meters = ByPath::default();
+        for path in ["/a", "/a/b"].map(Arc::from) {
+            meters.of(&path);
+        }
+        assert!(meters.get(&"/a/b".into()).is_some());
+        assert!(meters.get(&"/b".into()).is_none());
+        meters.of(&"/a".into());
+        assert_eq!(meters.values_mut().count(), 2);
+        meters.retain(|meter| meter.cgroup() == Some(CgroupId(1)));
+        assert_eq!(meters.values_mut().count(), 0);
+    }
+}

@@ -1,0 +1,231 @@
+//! Threads that move from one level to another: what a thread had used stays with the
+//! level that was charged for it.
+//!
+//! A thread's time is one number since its birth, so where it sits now has all of it. What
+//! it had used at the reading before it moved is added to the level that it left, and
+//! taken off the one where it is. What it used between that reading and its move counts
+//! for where it is now.
+
+use crate::account::charge::Charges;
+use crate::vocab::{CgroupId, Role};
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+
+/// Where a thread was charged at one reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Charged {
+    /// Its thread id.
+    pub tid: u32,
+    /// When it started, ns since boot.
+    pub start_ns: u64,
+    /// With another class its times begin anew.
+    pub class_changes: u32,
+    /// The VMM's process has it, not another one of the pod.
+    pub is_own: bool,
+    /// Its role.
+    pub role: Option<Role>,
+    /// The first cgroup from its own upwards that can have a limit.
+    pub level: Option<CgroupId>,
+    /// CPU time in its class, ns.
+    pub cpu_ns: u64,
+}
+
+impl Charged {
+    fn is_same_as(&self, other: &Self) -> bool {
+        self.tid == other.tid && self.start_ns == other.start_ns
+    }
+}
+
+/// The threads of one VM as the last reading charged them.
+#[derive(Debug, Clone, Default)]
+pub struct LastCharged {
+    last: Vec<Charged>,
+    /// Room for the next reading.
+    spare: Vec<Charged>,
+}
+
+/// How far ahead a thread is looked for whose place in the order others had.
+const NEAR: usize = 8;
+
+impl LastCharged {
+    /// Room for what the next reading charges, for [`LastCharged::follow`].
+    pub fn room(&mut self) -> Vec<Charged> {
+        self.spare.clear();
+        std::mem::take(&mut self.spare)
+    }
+
+    /// Notes in `moves` which of the threads that are charged `now` were elsewhere. They
+    /// mostly come in the order of the last reading. True if any was.
+    pub fn follow(&mut self, now: Vec<Charged>, moves: &mut LevelMoves) -> bool {
+        let mut by_id: Option<FxHashMap<(u32, u64), usize>> = None;
+        let mut next = 0;
+        let mut has_moved = false;
+        for thread in &now {
+            let near = self.last.iter().skip(next).take(NEAR);
+            let near = near.clone().position(|one| one.is_same_as(thread));
+            let found = near.map(|near| next + near).or_else(|| {
+                let ids = self.last.iter().zip(0..);
+                let by_id = by_id.get_or_insert_with(|| {
+                    ids.map(|(one, at)| ((one.tid, one.start_ns), at)).collect()
+                });
+                by_id.get(&(thread.tid, thread.start_ns)).copied()
+            });
+            let Some((before, at)) = found.and_then(|at| Some((self.last.get(at)?, at))) else {
+                continue;
+            };
+            next = at + 1;
+            if before.level != thread.level && before.class_changes == thread.class_changes {
+                moves.note(before, thread.level);
+                has_moved = true;
+            }
+        }
+        self.spare = std::mem::replace(&mut self.last, now);
+        has_moved
+    }
+}
+
+/// What threads had used that moved, by level and role.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct LevelMoves(Vec<Moved>);
+
+/// Levels and roles of which moves are kept: more than Kata's cgroups and all roles. The
+/// oldest go first; where they were the level goes on with the time of who is there.
+const MOVES_MAX: usize = 64;
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Moved {
+    level: CgroupId,
+    is_own: bool,
+    role: Option<Role>,
+    /// Of threads that have left, ns.
+    left_ns: u64,
+    /// Of threads that have come, before that, ns.
+    brought_ns: u64,
+}
+
+impl LevelMoves {
+    fn note(&mut self, thread: &Charged, to: Option<CgroupId>) {
+        if let Some(moved) = thread.level.map(|from| self.of(from, thread)) {
+            moved.left_ns = moved.left_ns.saturating_add(thread.cpu_ns);
+        }
+        if let Some(moved) = to.map(|to| self.of(to, thread)) {
+            moved.brought_ns = moved.brought_ns.saturating_add(thread.cpu_ns);
+        }
+    }
+
+    fn of(&mut self, level: CgroupId, thread: &Charged) -> &mut Moved {
+        let is_it =
+            |one: &Moved| (one.level, one.is_own, one.role) == (level, thread.is_own, thread.role);
+        let at = self.0.iter().position(is_it).unwrap_or_else(|| {
+            if self.0.len() >= MOVES_MAX {
+                self.0.remove(0);
+            }
+            self.0.push(Moved {
+                level,
+                is_own: thread.is_own,
+                role: thread.role,
+                left_ns: 0,
+                brought_ns: 0,
+            });
+            self.0.len() - 1
+        });
+        &mut self.0[at]
+    }
+
+    /// Puts right what is charged to levels by where threads sit now.
+    pub fn apply(&self, charges: &mut Charges) {
+        for one in &self.0 {
+            let sums = charges.of(one.level);
+            let sum = sums.sum(one.is_own, one.role);
+            *sum = sum
+                .saturating_add(one.left_ns)
+                .saturating_sub(one.brought_ns);
+        }
+    }
+
+    /// The VMM's process is replaced by another, whose threads have moved nowhere yet.
+    pub fn succeed(&mut self) {
+        self.0.retain(|one| !one.is_own);
+    }
+
+    /// The time of the pod's other processes is another VM's, or was.
+    pub fn drop_pod(&mut self) {
+        self.0.retain(|one| one.is_own);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Charged, LastCharged, LevelMoves, MOVES_MAX};
+    use crate::account::charge::Charges;
+    use crate::account::sums::sum_index;
+    use crate::vocab::{CgroupId, Owner, Role, VmKey};
+
+    const VM: Owner = Owner::Vm(VmKey {
+        start_ns: 1,
+        tgid: 1,
+    });
+
+    fn at(tid: u32, level: u64, cpu_ns: u64) -> Charged {
+        Charged {
+            tid,
+            start_ns: 1,
+            class_changes: 0,
+            is_own: true,
+            role: Some(Role::Vcpu),
+            level: (level > 0).then_some(CgroupId(level)),
+            cpu_ns,
+        }
+    }
+
+    /// What each level is charged after readings of these threads.
+    fn charged(readings: &[&[Charged]]) -> [u64; 3] {
+        let (mut last, mut moves) = (LastCharged::default(), LevelMoves::default());
+        let mut charges = Charges::default();
+        for now in readings {
+            last.follow(now.to_vec(), &mut moves);
+            charges = Charges::default();
+            for one in *now {
+                charges.add(one.level, VM, one.role, one.cpu_ns);
+            }
+            moves.apply(&mut charges);
+        }
+        [1, 2, 3].map(|level| charges.of(CgroupId(level)).own[sum_index(Some(Role::Vcpu))])
+    }
+
+    #[test]
+    fn thread_that_moves_leaves_its_time_where_it_was_charged() {
+        let stays = at(7, 1, 5);
+        let before = [at(6, 1, 100), stays];
+        assert_eq!(charged(&[&before, &[at(6, 2, 130), stays]]), [105, 30, 0]);
+        let then = [at(6, 2, 130), stays];
+        let last = [at(6, 3, 170), stays];
+        assert_eq!(charged(&[&before, &then, &last]), [105, 30, 40]);
+        let back = [at(6, 1, 170), stays];
+        assert_eq!(charged(&[&before, &then, &back]), [145, 30, 0]);
+    }
+
+    #[test]
+    fn thread_outside_all_levels_brings_nothing() {
+        assert_eq!(charged(&[&[at(6, 0, 100)], &[at(6, 1, 110)]]), [10, 0, 0]);
+        assert_eq!(charged(&[&[at(6, 1, 100)], &[at(6, 0, 110)]]), [100, 0, 0]);
+    }
+
+    #[test]
+    fn thread_is_found_among_many_that_came_and_went() {
+        let before: Vec<_> = (0..50).map(|tid| at(tid, 1, 10)).collect();
+        let mut now: Vec<_> = (100..150).map(|tid| at(tid, 1, 0)).collect();
+        now.push(at(40, 2, 15));
+        now.push(at(3, 2, 12));
+        assert_eq!(charged(&[&before, &now]), [20, 7, 0]);
+    }
+
+    #[test]
+    fn moves_are_bounded() {
+        let (mut last, mut moves) = (LastCharged::default(), LevelMoves::default());
+        for level in 1..1000 {
+            last.follow(vec![at(1, level, level)], &mut moves);
+        }
+        assert_eq!(moves.0.len(), MOVES_MAX);
+    }
+}

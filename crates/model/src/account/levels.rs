@@ -1,0 +1,336 @@
+//! The cgroups that can limit a VM's CPU time: every one that holds a thread of it, and
+//! those above it that matter.
+//!
+//! libvirt gives each vCPU, the emulator and each iothread a cgroup with a quota of its
+//! own (`virDomainCgroupSetupVcpuProcessCgroup` and its siblings,
+//! `src/hypervisor/domain_cgroup.c`, 11.3); Kata splits a sandbox over two; `KubeVirt`
+//! keeps all in one. So where a thread sits is read, never assumed.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::identify::cgroup;
+use crate::identify::place::{Cgroups, ancestors};
+use crate::vocab::{CgroupId, Scope};
+
+/// Levels without a thread that are remembered, because ended threads are still charged
+/// to them: an owner retires under at most 128 keys (`NAMES_PER_OWNER`,
+/// `bpf/lifetime.bpf.c`).
+const EMPTY_LEVELS_MAX: usize = 128;
+
+/// One cgroup that can limit threads of a VM.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Level {
+    /// The cgroup.
+    pub id: CgroupId,
+    /// What it is to the VM.
+    pub scope: Scope,
+    /// Its path.
+    pub path: Arc<str>,
+    /// Whether a living thread sits in it or below.
+    pub is_held: bool,
+    /// The levels that its threads are charged to: this one and those above it, as places
+    /// in the list.
+    #[serde(skip)]
+    pub charged: Vec<usize>,
+}
+
+/// A cgroup in which threads sit, and the first level from there upwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Held {
+    cgroup: CgroupId,
+    level: Option<CgroupId>,
+}
+
+/// What holds all of a VM, as far as that is known.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Whole<'a> {
+    /// The path of its pod's or machine's cgroup.
+    pub root: Option<&'a str>,
+    /// The id of its sandbox.
+    pub sandbox_id: Option<&'a str>,
+}
+
+/// The levels of one VM.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(into = "Vec<Level>", from = "Vec<Level>")]
+pub struct Levels {
+    /// By scope, then by path: an outer level comes before an inner one.
+    all: Vec<Level>,
+    /// Places in `all`, by id.
+    by_id: Vec<(CgroupId, usize)>,
+    /// The cgroups in which threads sit, by id.
+    held: Vec<Held>,
+}
+
+impl Levels {
+    /// All levels: an outer level comes before an inner one of its scope.
+    pub fn all(&self) -> &[Level] {
+        &self.all
+    }
+
+    /// Whether threads sit in these cgroups, sorted by id, and in no others.
+    pub fn are_held_by(&self, cgroups: &[CgroupId]) -> bool {
+        self.held.iter().map(|held| &held.cgroup).eq(cgroups)
+    }
+
+    /// Learns that threads sit in the cgroups `held`, sorted by id, and in no others. Returns
+    /// true if there is a new level.
+    pub fn hold(&mut self, held: &[CgroupId], whole: Whole<'_>, cgroups: &Cgroups<'_>) -> bool {
+        self.all.iter_mut().for_each(|level| level.is_held = false);
+        let mut is_new = false;
+        for cgroup in held {
+            for (id, scope, path) in found(*cgroup, whole, cgroups) {
+                if let Some(known) = self.all.iter_mut().find(|level| level.id == id) {
+                    known.is_held = true;
+                } else {
+                    is_new = true;
+                    self.all.push(Level {
+                        id,
+                        scope,
+                        path,
+                        is_held: true,
+                        charged: Vec::new(),
+                    });
+                }
+            }
+        }
+        self.forget_empty();
+        self.arrange();
+        let level = |cgroup| self.search(cgroup, cgroups);
+        let held = held.iter().map(|cgroup| Held {
+            cgroup: *cgroup,
+            level: level(*cgroup),
+        });
+        self.held = held.collect();
+        is_new
+    }
+
+    /// The first level from `cgroup` upwards; `None` where no level is above it.
+    pub fn of(&self, cgroup: CgroupId, cgroups: &Cgroups<'_>) -> Option<CgroupId> {
+        match self.held.binary_search_by_key(&cgroup, |held| held.cgroup) {
+            Ok(at) => self.held[at].level,
+            Err(_) => self.search(cgroup, cgroups),
+        }
+    }
+
+    /// The place of a level in [`Levels::all`].
+    pub fn at(&self, id: CgroupId) -> Option<usize> {
+        let at = self.by_id.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some(self.by_id[at].1)
+    }
+
+    /// A number that is higher for an inner level than for those above it.
+    pub fn depth(&self, at: usize) -> usize {
+        self.all.get(at).map_or(0, |level| level.path.len())
+    }
+
+    /// The place of the nearest level above the one at this place.
+    pub fn parent(&self, at: usize) -> Option<usize> {
+        let level = self.all.get(at)?;
+        let above = level.charged.iter().copied();
+        let above = above.filter(|above| self.all[*above].path.len() < level.path.len());
+        above.max_by_key(|above| (self.all[*above].is_held, self.all[*above].path.len()))
+    }
+
+    /// Whether a living thread sits in the level at this path or below.
+    pub fn is_held(&self, path: &str) -> bool {
+        let mut all = self.all.iter();
+        all.any(|level| level.is_held && &*level.path == path)
+    }
+
+    /// Whether a level has this path.
+    pub fn has(&self, path: &str) -> bool {
+        self.all.iter().any(|level| &*level.path == path)
+    }
+
+    fn search(&self, cgroup: CgroupId, cgroups: &Cgroups<'_>) -> Option<CgroupId> {
+        let is_level = |id: &CgroupId| self.at(*id).is_some();
+        let above = || ancestors(cgroup, cgroups).map(|fact| fact.id);
+        Some(cgroup)
+            .filter(is_level)
+            .or_else(|| above().find(is_level))
+    }
+
+    /// Drops levels without a thread beyond [`EMPTY_LEVELS_MAX`], the oldest first: ids of
+    /// cgroups rise.
+    fn forget_empty(&mut self) {
+        let empty = self.all.iter().filter(|level| !level.is_held);
+        let mut ids: Vec<CgroupId> = empty.map(|level| level.id).collect();
+        let Some(excess) = ids.len().checked_sub(EMPTY_LEVELS_MAX) else {
+            return;
+        };
+        ids.sort_unstable();
+        ids.truncate(excess);
+        self.all
+            .retain(|level| ids.binary_search(&level.id).is_err());
+    }
+
+    /// Puts the levels in order, and works out what is charged to which. Cgroups of one
+    /// path are one level that was removed and made again: both are charged to both.
+    fn arrange(&mut self) {
+        let key = |level: &Level| (level.scope, Arc::clone(&level.path), level.id);
+        self.all.sort_by_cached_key(key);
+        let paths: Vec<Arc<str>> = self
+            .all
+            .iter()
+            .map(|level| Arc::clone(&level.path))
+            .collect();
+        for level in &mut self.all {
+            let above = paths.iter().enumerate();
+            let above = above.filter(|(_, path)| cgroup::is_within(&level.path, path));
+            level.charged = above.map(|(at, _)| at).collect();
+        }
+        let ids = self.all.iter().map(|level| level.id);
+        self.by_id = ids.zip(0..).collect();
+        self.by_id.sort_unstable();
+    }
+}
+
+/// The levels above a cgroup in which a thread sits: id, scope and path.
+fn found(
+    cgroup: CgroupId,
+    whole: Whole<'_>,
+    cgroups: &Cgroups<'_>,
+) -> Vec<(CgroupId, Scope, Arc<str>)> {
+    let Some(fact) = cgroups.get(&cgroup) else {
+        return Vec::new();
+    };
+    let root = whole.root;
+    let is_outside = root.is_some_and(|root| !cgroup::is_within(&fact.path, root));
+    let levels = cgroup::levels(&fact.path, whole.sandbox_id).into_iter();
+    let levels = levels.filter_map(|(length, scope)| {
+        let fact = ancestors(cgroup, cgroups).find(|fact| fact.path.len() == length)?;
+        let scope = if is_outside { Scope::Overhead } else { scope };
+        Some((fact.id, scope, Arc::clone(&fact.path)))
+    });
+    levels.collect()
+}
+
+impl From<Levels> for Vec<Level> {
+    fn from(levels: Levels) -> Self {
+        levels.all
+    }
+}
+
+impl From<Vec<Level>> for Levels {
+    fn from(all: Vec<Level>) -> Self {
+        let mut levels = Self {
+            all,
+            ..Self::default()
+        };
+        levels.arrange();
+        levels
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EMPTY_LEVELS_MAX, Levels, Whole};
+    use crate::facts::CgroupFact;
+    use crate::identify::place::Cgroups;
+    use crate::vocab::{CgroupId, Scope};
+
+    fn fact(id: u64, parent: u64, path: &str) -> CgroupFact {
+        CgroupFact {
+            id: CgroupId(id),
+            parent: (parent > 0).then_some(CgroupId(parent)),
+            path: path.into(),
+            bandwidth: None,
+            memory: None,
+        }
+    }
+
+    const SCOPE: &str = r"/machine.slice/machine-qemu\x2d1\x2ddb.scope";
+
+    fn libvirt() -> Vec<CgroupFact> {
+        let below = |id, parent, rest: &str| fact(id, parent, &format!("{SCOPE}{rest}"));
+        vec![
+            fact(1, 0, "/"),
+            fact(2, 1, "/machine.slice"),
+            below(3, 2, ""),
+            below(4, 3, "/libvirt"),
+            below(5, 4, "/libvirt/vcpu0"),
+            below(6, 4, "/libvirt/vcpu1"),
+            below(7, 4, "/libvirt/emulator"),
+            below(8, 4, "/libvirt/iothread1"),
+            fact(9, 1, "/system.slice"),
+            fact(10, 9, "/system.slice/libvirtd.service"),
+        ]
+    }
+
+    fn held(levels: &mut Levels, facts: &[CgroupFact], ids: &[u64]) -> bool {
+        let cgroups: Cgroups<'_> = facts.iter().map(|fact| (fact.id, fact)).collect();
+        let ids: Vec<CgroupId> = ids.iter().map(|id| CgroupId(*id)).collect();
+        let whole = Whole {
+            root: Some(SCOPE),
+            ..Whole::default()
+        };
+        let is_new = levels.hold(&ids, whole, &cgroups);
+        assert!(levels.are_held_by(&ids));
+        is_new
+    }
+
+    #[test]
+    fn every_cgroup_of_libvirt_that_holds_a_thread_is_a_level() {
+        let (mut levels, facts) = (Levels::default(), libvirt());
+        assert!(held(&mut levels, &facts, &[5, 6, 7, 8, 10]));
+        let shown = levels.all().iter();
+        let shown: Vec<_> = shown.map(|level| (level.id.0, level.scope)).collect();
+        assert_eq!(
+            shown,
+            [
+                (10, Scope::Overhead),
+                (3, Scope::Machine),
+                (4, Scope::Machine),
+                (5, Scope::Vcpu),
+                (6, Scope::Vcpu),
+                (7, Scope::Emulator),
+                (8, Scope::Iothread),
+            ]
+        );
+        let at = levels.at(CgroupId(6)).expect("it is a level");
+        let charged = levels.all()[at].charged.iter();
+        let charged: Vec<u64> = charged.map(|at| levels.all()[*at].id.0).collect();
+        assert_eq!(charged, [3, 4, 6], "itself and those above it");
+        assert!(!held(&mut levels, &facts, &[5, 7]), "none of them is new");
+    }
+
+    #[test]
+    fn level_removed_and_made_again_is_charged_with_the_threads_of_both() {
+        let (mut levels, mut facts) = (Levels::default(), libvirt());
+        held(&mut levels, &facts, &[5, 6]);
+        facts[5].id = CgroupId(66);
+        assert!(held(&mut levels, &facts, &[5, 66]));
+        let place = |id| levels.at(CgroupId(id)).expect("it is a level");
+        let (gone, made) = (place(6), place(66));
+        assert!(!levels.all()[gone].is_held && levels.all()[made].is_held);
+        assert!(levels.all()[gone].charged.contains(&made));
+        assert!(levels.all()[made].charged.contains(&gone));
+    }
+
+    #[test]
+    fn levels_without_a_thread_are_bounded() {
+        let (mut levels, mut facts) = (Levels::default(), libvirt());
+        for id in 100..400 {
+            facts[5].id = CgroupId(id);
+            held(&mut levels, &facts, &[5, id]);
+        }
+        let empty = levels.all().iter().filter(|level| !level.is_held).count();
+        assert_eq!(empty, EMPTY_LEVELS_MAX);
+        assert!(levels.at(CgroupId(399)).is_some() && levels.at(CgroupId(101)).is_none());
+    }
+
+    #[test]
+    fn thread_is_charged_to_the_first_level_above_it() {
+        let (mut levels, facts) = (Levels::default(), libvirt());
+        held(&mut levels, &facts, &[1, 5]);
+        let cgroups: Cgroups<'_> = facts.iter().map(|fact| (fact.id, fact)).collect();
+        let of = |id| levels.of(CgroupId(id), &cgroups).map(|id| id.0);
+        assert_eq!(
+            [of(5), of(6), of(1), of(99)],
+            [Some(5), Some(4), None, None]
+        );
+    }
+}

@@ -1,0 +1,101 @@
+//! Counters of memory.
+
+use crate::account::known::Known;
+use crate::account::meter::Meter;
+use crate::facts::DiscardsFact;
+use crate::vocab::{Discard, DiscardSum, Discards};
+use serde::{Deserialize, Serialize};
+
+/// The counters of one VM's memory.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemoryMeter {
+    /// By kind: events, bytes, ns.
+    sums: Known<[[Meter; 3]; Discard::ALL.len()]>,
+    refault: Meter,
+    #[serde(skip)]
+    peak_bytes: u64,
+}
+
+impl MemoryMeter {
+    /// The VM was started again by another VMM process.
+    pub fn renew(&mut self) {
+        let renew = |one: &mut [Meter; 3]| one.iter_mut().for_each(Meter::renew);
+        self.sums.change(|sums| sums.iter_mut().for_each(renew));
+        self.refault.renew();
+        self.peak_bytes = 0;
+    }
+
+    /// The VM has ended while nobody looked: what it took again last is not known.
+    pub fn end_unseen(&mut self) {
+        self.refault = Meter::default();
+    }
+
+    /// The highest resident memory so far, bytes, with `bytes` as it is now.
+    pub fn peak_bytes(&mut self, bytes: u64) -> u64 {
+        self.peak_bytes = self.peak_bytes.max(bytes);
+        self.peak_bytes
+    }
+
+    /// Reads reported memory that the guest has taken again, bytes.
+    pub fn read_refault(&mut self, bytes: u64) {
+        self.refault.read(bytes);
+    }
+
+    /// Reported memory that the guest has taken again, bytes.
+    pub fn refault_bytes(&self) -> u64 {
+        self.refault.total()
+    }
+
+    /// Reads what was discarded.
+    pub fn read(&mut self, fact: &DiscardsFact) {
+        for ([events, bytes, ns], sum) in self.sums.now().iter_mut().zip(fact.sums) {
+            events.read(sum.events);
+            bytes.read(sum.bytes);
+            ns.read(sum.ns);
+        }
+    }
+
+    /// What was discarded; `None` where that is not followed.
+    pub fn discards(&self) -> Option<Discards> {
+        let [inflate, deflate, report, other] =
+            self.sums.get()?.map(|[events, bytes, ns]| DiscardSum {
+                events: events.total(),
+                bytes: bytes.total(),
+                ns: ns.total(),
+            });
+        Some(Discards {
+            inflate,
+            deflate,
+            report,
+            other,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::MemoryMeter;
+    use crate::facts::DiscardsFact;
+    use crate::vocab::DiscardSum;
+
+    #[test]
+    fn a_vm_started_again_counts_on() {
+        let mut meter = MemoryMeter::default();
+        assert_eq!(meter.discards(), None, "what is not followed is absent");
+        let fact = |bytes| {
+            let mut fact = DiscardsFact::default();
+            fact.sums[2] = DiscardSum {
+                events: 1,
+                bytes,
+                ns: 7,
+            };
+            fact
+        };
+        meter.read(&fact(100));
+        meter.renew();
+        meter.read(&fact(30));
+        let report = meter.discards().expect("it was read").report;
+        assert_eq!((report.events, report.bytes, report.ns), (2, 130, 14));
+    }
+}

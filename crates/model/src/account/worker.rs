@@ -1,0 +1,189 @@
+//! The numbers of workers: threads of one role that are shown one by one.
+//!
+//! A number is handed on when its thread ends, and its counter goes on. What a thread
+//! used that ended while nobody looked is told of its role only: its number is then
+//! given to no other, since the counter would fall.
+
+use crate::account::meter::Meter;
+use serde::{Deserialize, Serialize};
+
+/// Workers of one role that are shown alone. More than the queues of any
+/// device in use; the rest counts in its role only.
+const MAX_WORKERS: usize = 64;
+
+/// A thread, by what no other thread has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct WorkerId {
+    /// When it started, ns since boot.
+    pub start_ns: u64,
+    /// Its thread id.
+    pub tid: u32,
+    /// With another class its times begin anew.
+    #[serde(default)]
+    pub class_changes: u32,
+}
+
+/// The workers of one role, by number.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Workers(Vec<Slot>);
+
+/// A worker's number: who has it, and what all that had it used.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Slot {
+    holder: Holder,
+    /// CPU time, ns.
+    cpu: Meter,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Holder {
+    /// Nobody: its next thread counts on.
+    Nobody,
+    /// This thread, which lives.
+    Thread(WorkerId),
+    /// This thread, when an agent before this one looked.
+    Recalled(WorkerId),
+    /// A thread that ended while nobody looked.
+    Unseen,
+}
+
+impl Workers {
+    /// Notes the CPU time of living workers, and gives those a number that have none:
+    /// the lowest that is free. `workers` must come in order of birth. True if a
+    /// number changed hands.
+    pub fn read(&mut self, workers: &[(WorkerId, u64)]) -> bool {
+        let mut has_changed = false;
+        let lives = |id: WorkerId| workers.iter().any(|(one, _)| *one == id);
+        for slot in &mut self.0 {
+            match slot.holder {
+                Holder::Thread(id) if !lives(id) => slot.free(),
+                Holder::Recalled(id) if !lives(id) => slot.holder = Holder::Unseen,
+                _ => continue,
+            }
+            has_changed = true;
+        }
+        for (id, cpu_ns) in workers {
+            let index = self.0.iter().position(|slot| slot.id() == Some(*id));
+            let free = || {
+                let mut slots = self.0.iter();
+                slots.position(|slot| slot.holder == Holder::Nobody)
+            };
+            let index = match index.or_else(free) {
+                Some(index) => index,
+                None if self.0.len() < MAX_WORKERS => {
+                    self.0.push(Slot {
+                        holder: Holder::Nobody,
+                        cpu: Meter::default(),
+                    });
+                    self.0.len() - 1
+                }
+                None => continue,
+            };
+            let slot = &mut self.0[index];
+            has_changed |= slot.id() != Some(*id);
+            slot.holder = Holder::Thread(*id);
+            slot.cpu.read(*cpu_ns);
+        }
+        has_changed
+    }
+
+    /// Each number with the tid of its living thread and the CPU time of all that had
+    /// it, ns.
+    pub fn shown(&self) -> impl Iterator<Item = (u32, Option<u32>, u64)> + '_ {
+        (0u32..)
+            .zip(&self.0)
+            .filter(|(_, slot)| slot.holder != Holder::Unseen)
+            .map(|(number, slot)| (number, slot.id().map(|id| id.tid), slot.cpu.total()))
+    }
+
+    /// All threads have ended.
+    pub fn free(&mut self) {
+        let held = |slot: &&mut Slot| matches!(slot.holder, Holder::Thread(_));
+        self.0.iter_mut().filter(held).for_each(Slot::free);
+        self.end_unseen();
+    }
+
+    /// Those of an agent before this one have ended while nobody looked.
+    pub fn end_unseen(&mut self) {
+        for slot in &mut self.0 {
+            if matches!(slot.holder, Holder::Recalled(_)) {
+                slot.holder = Holder::Unseen;
+            }
+        }
+    }
+
+    /// As another agent finds them.
+    #[must_use]
+    pub fn recalled(mut self) -> Self {
+        for slot in &mut self.0 {
+            if let Holder::Thread(id) = slot.holder {
+                slot.holder = Holder::Recalled(id);
+            }
+        }
+        self
+    }
+}
+
+impl Slot {
+    fn id(&self) -> Option<WorkerId> {
+        match self.holder {
+            Holder::Thread(id) | Holder::Recalled(id) => Some(id),
+            Holder::Nobody | Holder::Unseen => None,
+        }
+    }
+
+    fn free(&mut self) {
+        self.holder = Holder::Nobody;
+        self.cpu.renew();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_WORKERS, WorkerId, Workers};
+
+    fn worker(tid: u32) -> WorkerId {
+        WorkerId {
+            start_ns: u64::from(tid) * 10,
+            tid,
+            class_changes: 0,
+        }
+    }
+
+    fn shown(workers: &Workers) -> Vec<(u32, Option<u32>, u64)> {
+        workers.shown().collect()
+    }
+
+    #[test]
+    fn workers_keep_their_numbers_and_hand_them_on() {
+        let mut workers = Workers::default();
+        assert!(workers.read(&[(worker(7), 100), (worker(9), 200)]));
+        assert!(workers.read(&[(worker(9), 250)]), "7 has ended");
+        assert!(workers.read(&[(worker(9), 260), (worker(11), 5)]));
+        assert!(!workers.read(&[(worker(9), 260), (worker(11), 5)]));
+        let expected = [(0, Some(11), 105), (1, Some(9), 260)];
+        assert_eq!(shown(&workers), expected);
+    }
+
+    #[test]
+    fn the_number_of_a_worker_that_ended_unseen_is_never_given_again() {
+        let mut workers = Workers::default();
+        workers.read(&[(worker(7), 100), (worker(9), 200)]);
+        let mut workers = workers.recalled();
+        assert!(workers.read(&[(worker(9), 300), (worker(11), 5)]));
+        let expected = [(1, Some(9), 300), (2, Some(11), 5)];
+        assert_eq!(shown(&workers), expected);
+        workers.free();
+        workers.read(&[(worker(13), 1)]);
+        let expected = [(1, Some(13), 301), (2, None, 5)];
+        assert_eq!(shown(&workers), expected);
+    }
+
+    #[test]
+    fn workers_are_bounded() {
+        let mut workers = Workers::default();
+        let many: Vec<_> = (0..1000).map(|tid| (worker(tid), 1)).collect();
+        workers.read(&many);
+        assert_eq!(workers.shown().count(), MAX_WORKERS);
+    }
+}

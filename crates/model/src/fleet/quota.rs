@@ -1,0 +1,156 @@
+//! CPU limits on a VM: each level, the one of each scope that binds, and what all of
+//! them allow together.
+
+use std::collections::BTreeMap;
+
+use crate::account::allowed::allowed;
+use crate::account::charge::Charges;
+use crate::account::ledger::Ledger;
+use crate::account::level::LevelReading;
+use crate::account::quota::BindingMeter;
+use crate::facts::ThrottlingFacts;
+use crate::fleet::member::Member;
+use crate::identify::place::Cgroups;
+use crate::vocab::Scope;
+
+/// Reads the levels that hold threads of the VM. Once it has ended its cgroups are gone,
+/// and what they said last stays.
+pub(super) fn read(
+    member: &mut Member,
+    cgroups: &Cgroups<'_>,
+    charges: &Charges,
+    throttling: Option<&ThrottlingFacts>,
+) {
+    if member.ended_ns.is_some() {
+        let ledger = &mut member.ledger;
+        let binding = ledger.limits.values_mut();
+        for meter in binding.filter(|meter| meter.cgroup().is_some()) {
+            meter.detach();
+            ledger.changes += 1;
+        }
+        return;
+    }
+    let levels = levels(member, cgroups, charges, throttling);
+    member.allowed = allowed(&member.levels, charges, cgroups);
+    let ledger = &mut member.ledger;
+    let binding = binding(&levels, ledger);
+    for (scope, meter) in &mut ledger.limits {
+        let now = binding.get(scope).map(|at| &levels[*at].fact.path);
+        let Some(cgroup) = meter.cgroup().filter(|_| meter.path() != now) else {
+            continue;
+        };
+        // Another level began to bind while no agent ran, or none does any more.
+        if meter.is_recalled() {
+            let at = member.levels.at(cgroup);
+            let level = |at| LevelReading::read(at, &member.levels, cgroups, charges, throttling);
+            let its = meter.path().and_then(|path| ledger.quotas.get(path));
+            meter.read_last(
+                at.and_then(level).as_ref(),
+                its.cloned().unwrap_or_default(),
+            );
+        }
+        if now.is_none() {
+            meter.detach();
+            ledger.changes += 1;
+        }
+    }
+    let unread = turn(&binding, &levels, ledger);
+    member.quota.clear();
+    for level in &levels {
+        let meter = ledger.quotas.of(&level.fact.path);
+        ledger.changes += u64::from(meter.read(level));
+        member.quota.push(meter.show(level));
+    }
+    member.limits.clear();
+    for (scope, at) in binding {
+        let level = &levels[at];
+        let Some(its) = ledger.quotas.get(&level.fact.path) else {
+            continue;
+        };
+        let meter = ledger.limits.entry(scope).or_default();
+        if unread.contains(&scope) {
+            meter.turn_to(its);
+        }
+        ledger.changes += u64::from(meter.read(level, its));
+        member.limits.push(meter.show(level));
+    }
+}
+
+/// Of each scope the level that binds, as a place in `levels`: the one that was throttled
+/// in most periods since the last reading, then for longest. Where none was it is the one
+/// that bound before, or else the lowest limit.
+fn binding(levels: &[LevelReading<'_>], ledger: &Ledger) -> BTreeMap<Scope, usize> {
+    let mut binding: BTreeMap<Scope, usize> = BTreeMap::new();
+    let throttled = |at: usize| {
+        let level = &levels[at];
+        let known = ledger.limits.get(&level.scope);
+        let bound_before = known.is_some_and(|meter| meter.path() == Some(&level.fact.path));
+        let since = match ledger.quotas.get(&level.fact.path) {
+            // How far another agent had read each level is not known.
+            _ if known.is_some_and(BindingMeter::is_recalled) => None,
+            Some(meter) => meter.throttled_since(&level.bandwidth),
+            // Of the first level of its scope all counts.
+            None if known.is_none() => Some((
+                level.bandwidth.throttled_periods,
+                level.bandwidth.throttled_ns,
+            )),
+            None => None,
+        };
+        (since.unwrap_or_default(), bound_before)
+    };
+    for at in (0..levels.len()).filter(|at| levels[*at].counts()) {
+        let best = binding.entry(levels[at].scope).or_insert(at);
+        let limit = |at: usize| levels[at].cores().unwrap_or(f64::INFINITY);
+        let is_better = match throttled(at).cmp(&throttled(*best)) {
+            std::cmp::Ordering::Equal => limit(at) < limit(*best),
+            order => order.is_gt(),
+        };
+        if is_better {
+            *best = at;
+        }
+    }
+    binding
+}
+
+/// Turns the meters of scopes where another level binds than before. Returns the scopes
+/// whose level was not read before: these turn once it is.
+fn turn(
+    binding: &BTreeMap<Scope, usize>,
+    levels: &[LevelReading<'_>],
+    ledger: &mut Ledger,
+) -> Vec<Scope> {
+    let mut unread = Vec::new();
+    for (scope, at) in binding {
+        let path = &levels[*at].fact.path;
+        let Some(meter) = ledger.limits.get_mut(scope) else {
+            continue;
+        };
+        match (meter.path(), ledger.quotas.get(path)) {
+            (None, _) => {}
+            (Some(before), _) if before == path && meter.cgroup().is_some() => {}
+            (Some(_), Some(its)) if !meter.is_recalled() => meter.turn_to(its),
+            (Some(_), _) => unread.push(*scope),
+        }
+    }
+    unread
+}
+
+/// What this reading says of each level: of those on the path of the vCPUs, and of every
+/// other one that has or had a limit.
+fn levels<'a>(
+    member: &Member,
+    cgroups: &Cgroups<'a>,
+    charges: &Charges,
+    throttling: Option<&'a ThrottlingFacts>,
+) -> Vec<LevelReading<'a>> {
+    let path = member.place.as_ref();
+    let path = path.map_or(&[][..], |place| place.levels.as_slice());
+    let held = member.levels.all().iter().enumerate();
+    let held = held.filter(|(_, level)| level.is_held);
+    let matters = |level: &LevelReading<'_>| {
+        path.iter().any(|(id, _)| *id == level.fact.id) || level.counts()
+    };
+    held.filter_map(|(at, _)| LevelReading::read(at, &member.levels, cgroups, charges, throttling))
+        .filter(matters)
+        .collect()
+}

@@ -1,0 +1,421 @@
+//! The VMs of a host: admitted, followed, accounted, forgotten.
+
+use std::sync::Arc;
+
+use crate::identify::name;
+use crate::identify::place::by_id;
+
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
+
+use crate::account::allowed::Allowed;
+use crate::account::ledger::Ledger;
+use crate::account::level_moves::LastCharged;
+use crate::account::levels::{Levels, Whole};
+use crate::facts::{Facts, ProcessFact, ThreadFact, WatchedCgroup};
+use crate::fleet::kept::Kept;
+use crate::fleet::member::Member;
+use crate::fleet::room::Room;
+use crate::identify::features::Thresholds;
+use crate::identify::place::{Cgroups, Place};
+use crate::identify::{cgroup, features, vmm};
+use crate::snapshot::Vm;
+use crate::vocab::{CgroupId, Owner, Pods, VmKey};
+
+/// The VMs of a host.
+#[derive(Debug)]
+pub struct Fleet {
+    pub(super) linger_ns: u64,
+    pub(super) vms: FxHashMap<VmKey, Member>,
+    /// Their order, in which they are shown, and as of how many changes it is.
+    pub(super) order: (Option<u64>, Vec<VmKey>),
+    /// Room that former readings had.
+    pub(super) rooms: std::vec::IntoIter<Room>,
+    /// VMs whose counters others carry on, since the last reading.
+    pub(super) succeeded: Vec<VmKey>,
+    /// How often VMs came, went, ended or moved.
+    pub(super) changes: u64,
+    /// As of how many of them each pod has its VM.
+    pub(super) pods_as_of: Option<u64>,
+    /// The node's pods, as last told.
+    pub(super) pods: Arc<Pods>,
+    /// VMs that an agent before this one knew and that still run, until they are
+    /// admitted.
+    pub(super) recalled: FxHashMap<VmKey, Kept>,
+}
+
+impl Fleet {
+    /// `linger_ns`: how long a VM that ended keeps its last values.
+    pub fn new(linger_ns: u64) -> Self {
+        Self {
+            linger_ns,
+            vms: FxHashMap::default(),
+            order: (None, Vec::new()),
+            rooms: Vec::new().into_iter(),
+            succeeded: Vec::new(),
+            changes: 0,
+            pods_as_of: None,
+            pods: Arc::default(),
+            recalled: FxHashMap::default(),
+        }
+    }
+
+    /// Tells what Kubernetes calls the node's pods, from the next
+    /// [`Fleet::account`] on.
+    pub fn call(&mut self, pods: Arc<Pods>) {
+        self.pods = pods;
+    }
+
+    /// VMs in `facts` that are not known yet, the oldest first: [`Fleet::admit`] them in
+    /// this order before [`Fleet::account`]. Of two with one name the first keeps it plain.
+    pub fn strangers(&self, facts: &Facts) -> Vec<VmKey> {
+        let unknown = facts.held().filter(|vm| !self.vms.contains_key(vm));
+        let mut unknown: Vec<VmKey> = unknown.collect();
+        unknown.sort_unstable();
+        unknown.dedup();
+        unknown
+    }
+
+    /// Takes up a VM. `process` is what its process said of itself.
+    pub fn admit(&mut self, vm: VmKey, process: &ProcessFact, facts: &Facts) {
+        let cgroups = by_id(facts);
+        let identity = vmm::identify(process);
+        let place = place_of(vm, facts, &cgroups, identity.sandbox_id.as_deref());
+        self.changes += 1;
+        let args = process.args.get(1..).unwrap_or_default();
+        let features = features::of_arguments(identity.vmm, args);
+        let wanted = name::wanted(&identity, place.as_ref(), process, vm);
+        let uid = place
+            .as_ref()
+            .and_then(|place| place.location.uid.as_deref());
+        let known = self.recalled.remove(&vm);
+        let saved = known
+            .as_ref()
+            .and_then(|kept| kept.saved_at(place.as_ref()));
+        let (name, levels, ledger) = if let Some(kept) = known {
+            kept.taken_up()
+        } else if let Some(former) = self.predecessor(&wanted, uid, facts) {
+            self.take_over(former, facts)
+        } else {
+            let name = self.free_name(wanted, vm).into();
+            (name, Levels::default(), Ledger::default())
+        };
+        self.vms.insert(
+            vm,
+            Member {
+                identity,
+                name,
+                place,
+                overhead: Vec::new(),
+                levels,
+                quota: Vec::new(),
+                limits: Vec::new(),
+                allowed: Allowed::default(),
+                ledger,
+                charged: LastCharged::default(),
+                ended_ns: None,
+                features,
+                pod: None,
+                saved,
+            },
+        );
+    }
+
+    /// Name, levels and counters of a VM that has ended, for the one that was started again.
+    pub(super) fn take_over(&mut self, former: VmKey, facts: &Facts) -> (Arc<str>, Levels, Ledger) {
+        // It may have ended since the last reading, and a VMM can live on without a VM.
+        self.read_last(&[former], facts);
+        let mut former_member = self.vms.remove(&former).expect("it was just there");
+        former_member.ledger.succeed();
+        self.succeeded.push(former);
+        let Member {
+            name,
+            levels,
+            ledger,
+            ..
+        } = former_member;
+        (name, levels, ledger)
+    }
+
+    /// Notes what VMs that have ended had used to their end.
+    pub(super) fn read_last(&mut self, ended: &[VmKey], facts: &Facts) {
+        let mut ends = Vec::with_capacity(ended.len());
+        for vm in ended {
+            let member = self.vms.get_mut(vm);
+            ends.push(member.and_then(|member| member.ended_ns.take()));
+        }
+        self.settle(ended, facts, &by_id(facts));
+        for (vm, ended_ns) in ended.iter().zip(ends) {
+            if let Some(member) = self.vms.get_mut(vm) {
+                member.ended_ns = ended_ns;
+            }
+        }
+    }
+
+    /// Notes which VMs have moved to another cgroup, and which cgroups hold their threads.
+    /// `id_of` looks a cgroup up by its path. To be called after each reading, before
+    /// [`Fleet::account`].
+    pub fn follow(&mut self, facts: &Facts, id_of: impl Fn(&str) -> Option<CgroupId>) {
+        self.follow_places(facts, id_of);
+        self.follow_levels(facts);
+    }
+
+    pub(super) fn follow_places(
+        &mut self,
+        facts: &Facts,
+        id_of: impl Fn(&str) -> Option<CgroupId>,
+    ) {
+        let moved = self.moved(facts);
+        // Mostly nobody has, and then nobody asks for them.
+        if moved.is_empty() {
+            return;
+        }
+        self.changes += moved.len() as u64;
+        let cgroups = by_id(facts);
+        for (vm, at) in moved {
+            let member = self.vms.get_mut(&vm).expect("moved tells of members");
+            let before = member.place.as_ref().map(|place| place.cgroup);
+            member.ledger.changes += u64::from(before != Some(at));
+            let sandbox_id = member.identity.sandbox_id.as_deref();
+            member.place = Place::of(at, &cgroups, sandbox_id).or(member.place.take());
+            let Some(place) = &mut member.place else {
+                continue;
+            };
+            place.is_new = false;
+            let sandbox_id = sandbox_id.or(place.location.sandbox_id.as_deref());
+            let paths = cgroup::overhead_paths(sandbox_id.unwrap_or_default());
+            member.overhead = paths.iter().filter_map(|path| id_of(path)).collect();
+        }
+    }
+
+    pub(super) fn follow_levels(&mut self, facts: &Facts) {
+        self.assign_pods();
+        let held = self.held(facts);
+        let is_new = |(vm, held): &(VmKey, Vec<CgroupId>)| {
+            let member = self.vms.get(vm);
+            member.is_some_and(|member| !member.levels.are_held_by(held))
+        };
+        let held: Vec<_> = held.into_iter().filter(is_new).collect();
+        // Mostly every thread sits where it did.
+        if held.is_empty() {
+            return;
+        }
+        let cgroups = by_id(facts);
+        for (vm, held) in held {
+            let Some(member) = self.vms.get_mut(&vm) else {
+                continue;
+            };
+            let place = member.place.as_ref();
+            let whole = Whole {
+                root: place.and_then(|place| place.location.root.as_deref()),
+                sandbox_id: member.identity.sandbox_id.as_deref(),
+            };
+            if member.levels.hold(&held, whole, &cgroups) {
+                self.changes += 1;
+            }
+            let levels = &member.levels;
+            member.ledger.forget_levels(|path| levels.has(path));
+            member.ledger.changes += 1;
+        }
+    }
+
+    /// The cgroups in which the threads of each VM and of its pod sit, by id.
+    pub(super) fn held(&self, facts: &Facts) -> FxHashMap<VmKey, Vec<CgroupId>> {
+        let pods = self.pod_vms();
+        let mut held: FxHashMap<VmKey, Vec<CgroupId>> =
+            FxHashMap::with_capacity_and_hasher(self.vms.len(), FxBuildHasher);
+        for run in facts.runs() {
+            let vm = match run[0].owner {
+                Owner::Vm(vm) => Some(vm),
+                Owner::Pod(pod) => pods.get(&pod).copied(),
+            };
+            let Some(vm) = vm else {
+                continue;
+            };
+            let cgroups = held.entry(vm).or_default();
+            for run in run.chunk_by(|one, next| one.cgroup == next.cgroup) {
+                if let Err(at) = cgroups.binary_search(&run[0].cgroup) {
+                    cgroups.insert(at, run[0].cgroup);
+                }
+            }
+        }
+        held
+    }
+
+    /// A number that changes whenever [`Fleet::watched`] or [`Fleet::levels`] may.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Which cgroups are to be read wholly: the pods of all VMs, and the
+    /// overhead cgroups of their sandboxes. Where the answer changes, the reading is to
+    /// be repeated.
+    pub fn watched(&self) -> FxHashSet<WatchedCgroup> {
+        self.vms
+            .values()
+            .filter_map(|member| Some((member, member.place.as_ref()?.watched()?)))
+            .flat_map(|(member, root)| {
+                let overhead = member.overhead.iter();
+                let overhead = overhead.map(move |id| WatchedCgroup {
+                    cgroup: *id,
+                    pod: root.pod,
+                });
+                overhead.chain([root])
+            })
+            .collect()
+    }
+
+    /// The cgroups of all VMs that can have a limit.
+    pub fn levels(&self) -> FxHashSet<CgroupId> {
+        let levels = self.vms.values().flat_map(|member| member.levels.all());
+        levels.map(|level| level.id).collect()
+    }
+
+    /// All whose threads are somebody's: the VMs, and their pods.
+    pub fn owners(&self) -> FxHashSet<Owner> {
+        let pods = |member: &Member| member.pods().map(Owner::Pod).collect::<Vec<_>>();
+        let owners = |(vm, member): (&VmKey, _)| pods(member).into_iter().chain([Owner::Vm(*vm)]);
+        self.vms.iter().flat_map(owners).collect()
+    }
+
+    /// A VM that is known.
+    pub(crate) fn member(&self, vm: VmKey) -> Option<&Member> {
+        self.vms.get(&vm)
+    }
+
+    /// Accounts one reading taken at `now_ns` on a clock that never falls.
+    /// Returns the VMs, and the owners that are gone for good.
+    pub fn account(&mut self, facts: &Facts, now_ns: u64) -> (Vec<Vm>, FxHashSet<Owner>) {
+        let mut held = FxHashSet::with_capacity_and_hasher(self.vms.len(), FxBuildHasher);
+        held.extend(facts.held());
+        for (vm, member) in &mut self.vms {
+            let is_alive = held.contains(vm);
+            self.changes += u64::from(is_alive == member.ended_ns.is_some());
+            member.ended_ns = if is_alive {
+                None
+            } else {
+                member.ended_ns.or(Some(now_ns))
+            };
+            member.learn_pod(&self.pods);
+        }
+        self.assign_pods();
+        let mut gone = self.forget(now_ns);
+        gone.extend(self.succeeded.drain(..).map(Owner::Vm));
+        self.put_in_order();
+        let (as_of, order) = std::mem::take(&mut self.order);
+        let vms = self.settle(&order, facts, &by_id(facts));
+        self.order = (as_of, order);
+        (vms, gone)
+    }
+
+    /// Takes back VMs that nobody shows any more: the next reading fills the room that
+    /// they have.
+    pub fn recycle(&mut self, vms: Vec<Vm>) {
+        let rooms: Vec<Room> = vms.into_iter().map(Room::from).collect();
+        self.rooms = rooms.into_iter();
+    }
+
+    /// Puts the VMs in the order in which they are shown, if they may have changed.
+    pub(super) fn put_in_order(&mut self) {
+        if self.order.0 == Some(self.changes) {
+            return;
+        }
+        let mut members: Vec<_> = self.vms.iter().collect();
+        members.sort_unstable_by(|(_, a), (_, b)| a.rank().cmp(&b.rank()));
+        let order = members.into_iter().map(|(vm, _)| *vm).collect();
+        self.order = (Some(self.changes), order);
+    }
+
+    /// Drops the VMs whose time is over; returns what they owned, as far as no
+    /// other VM owns it.
+    pub(super) fn forget(&mut self, now_ns: u64) -> FxHashSet<Owner> {
+        let linger_ns = self.linger_ns;
+        let over = |member: &Member| {
+            member
+                .ended_ns
+                .is_some_and(|ended| now_ns.saturating_sub(ended) > linger_ns)
+        };
+        let gone: Vec<(VmKey, Vec<CgroupId>)> = self
+            .vms
+            .iter()
+            .filter(|(_, member)| over(member))
+            .map(|(vm, member)| (*vm, member.pods().collect()))
+            .collect();
+        if gone.is_empty() {
+            return FxHashSet::default();
+        }
+        self.changes += gone.len() as u64;
+        for (vm, _) in &gone {
+            self.vms.remove(vm);
+        }
+        let left: FxHashSet<CgroupId> = self.vms.values().flat_map(Member::pods).collect();
+        gone.into_iter()
+            .flat_map(|(vm, pods)| {
+                let pods = pods.into_iter().filter(|pod| !left.contains(pod));
+                let owners: Vec<Owner> = pods.map(Owner::Pod).collect();
+                owners.into_iter().chain([Owner::Vm(vm)])
+            })
+            .collect()
+    }
+
+    /// Members whose vCPU threads sit elsewhere than before, and where.
+    pub(super) fn moved(&self, facts: &Facts) -> Vec<(VmKey, CgroupId)> {
+        let has_moved = |vm: &VmKey, thread: &ThreadFact| {
+            self.vms.get(vm).is_some_and(|member| {
+                let place = member.place.as_ref();
+                place.is_none_or(|place| place.cgroup != thread.cgroup || place.is_new)
+            })
+        };
+        // The first vCPU of each run, or else its first thread.
+        let seats = facts.runs().filter_map(|run| match run[0].owner {
+            Owner::Vm(vm) => {
+                let vcpu = run.iter().find(|thread| thread.vcpu.is_some());
+                Some((vm, vcpu.unwrap_or(&run[0])))
+            }
+            Owner::Pod(_) => None,
+        });
+        let odd = seats.clone().filter(|(vm, seat)| has_moved(vm, seat));
+        let odd: FxHashSet<VmKey> = odd.map(|(vm, _)| vm).collect();
+        if odd.is_empty() {
+            return Vec::new();
+        }
+        let mut at: FxHashMap<VmKey, &ThreadFact> = FxHashMap::default();
+        for (vm, seat) in seats.filter(|(vm, _)| odd.contains(vm)) {
+            let best = at.entry(vm).or_insert(seat);
+            if best.vcpu.is_none() && seat.vcpu.is_some() {
+                *best = seat;
+            }
+        }
+        at.into_iter()
+            .filter(|(vm, thread)| has_moved(vm, thread))
+            .map(|(vm, thread)| (vm, thread.cgroup))
+            .collect()
+    }
+}
+
+/// Where most of a VM's vCPUs sit; of a VM without any, its threads.
+fn place_of(
+    vm: VmKey,
+    facts: &Facts,
+    cgroups: &Cgroups<'_>,
+    sandbox_id: Option<&str>,
+) -> Option<Place> {
+    let own = || {
+        facts
+            .threads
+            .iter()
+            .filter(|thread| thread.owner == Owner::Vm(vm))
+    };
+    let thread = own()
+        .find(|thread| thread.vcpu.is_some())
+        .or_else(|| own().next())?;
+    Place::of(thread.cgroup, cgroups, sandbox_id)
+}
+
+impl Fleet {
+    /// How discards of a VM's RAM are told apart; `None` of a VM that is not
+    /// known.
+    pub fn thresholds(&self, vm: VmKey, huge_pages: bool) -> Option<Thresholds> {
+        let member = self.member(vm)?;
+        Some(Thresholds::of(&member.features, huge_pages))
+    }
+}

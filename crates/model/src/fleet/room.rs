@@ -1,0 +1,59 @@
+//! Room for what is shown, handed on from reading to reading.
+
+use crate::snapshot::{Quota, RoleUse, Thread, Vcpu, Vm};
+
+/// Room for what is shown of one VM, which another reading had: to get it anew costs as
+/// much as to fill it.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    pub(super) threads: Vec<Thread>,
+    pub(super) vcpus: Vec<Vcpu>,
+    pub(super) roles: Vec<RoleUse>,
+    pub(super) quota: Vec<Quota>,
+    pub(super) limits: Vec<Quota>,
+}
+
+/// Empty, with room for `count` and not for many times as many: other VMs may have been
+/// larger.
+pub(super) fn fitting<T>(room: &mut Vec<T>, count: usize) -> Vec<T> {
+    let mut room = std::mem::take(room);
+    room.clear();
+    if room.capacity() > 2 * count {
+        room = Vec::new();
+    }
+    room.reserve_exact(count);
+    room
+}
+
+/// What `from` holds, in the room of what it held before.
+pub(super) fn copied<T: Clone>(mut room: Vec<T>, from: &[T]) -> Vec<T> {
+    room.clear();
+    room.extend_from_slice(from);
+    room
+}
+
+impl From<Vm> for Room {
+    fn from(vm: Vm) -> Self {
+        Self {
+            threads: vm.threads,
+            vcpus: vm.vcpus,
+            roles: vm.roles,
+            quota: vm.quota,
+            limits: vm.limits,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fitting;
+
+    #[test]
+    fn room_for_a_large_vm_is_not_kept_by_a_small_one() {
+        let mut room: Vec<u8> = vec![1; 64];
+        assert_eq!(fitting(&mut room, 40).capacity(), 64, "it is used again");
+        room = vec![1; 64];
+        let fits = fitting(&mut room, 8);
+        assert!(fits.is_empty() && fits.capacity() < 64);
+    }
+}

@@ -1,0 +1,114 @@
+//! The vCPUs of one VM: what their threads used, and how they are shown.
+
+use crate::account::meter::Times;
+use crate::account::vcpu::{StatsMeter, VcpuMeter};
+use crate::facts::{ThreadFact, VcpuFact, VcpuStats};
+use crate::snapshot::Vcpu;
+use crate::vocab::topology::guest::GuestTopology;
+use std::collections::BTreeMap;
+
+/// What all threads of one vCPU used.
+#[derive(Debug, Default)]
+pub(super) struct VcpuSums<'a> {
+    pub(super) times: Times,
+    pub(super) guest_ns: u64,
+    pub(super) living: Option<(&'a ThreadFact, &'a VcpuFact)>,
+    /// A thread of this VM that ran it has ended.
+    pub(super) has_ended: bool,
+    /// KVM's counters when a thread of it ended.
+    pub(super) ended: Option<&'a VcpuStats>,
+    /// CPU time by pCPU up to the last move, ns, if it was read.
+    pub(super) pcpus: BTreeMap<u32, u64>,
+}
+
+/// The vCPUs of a VM by their ids. They mostly come in order, and not as many as a tree
+/// is for.
+#[derive(Debug, Default)]
+pub(super) struct Vcpus<'a>(pub(super) Vec<(u32, VcpuSums<'a>)>);
+
+impl<'a> Vcpus<'a> {
+    pub(super) fn of(&mut self, id: u32) -> &mut VcpuSums<'a> {
+        let at = self.at(id).unwrap_or_else(|at| {
+            self.0.insert(at, (id, VcpuSums::default()));
+            at
+        });
+        &mut self.0[at].1
+    }
+
+    pub(super) fn get(&self, id: u32) -> Option<&VcpuSums<'a>> {
+        Some(&self.0[self.at(id).ok()?].1)
+    }
+
+    /// How many ran on a thread that has ended, and have no other: by what this reading
+    /// said, and those of `has_run`. What never ran is not parked.
+    pub(super) fn parked(&self, has_run: &[u32]) -> usize {
+        let lives = |id: u32| self.get(id).is_some_and(|sums| sums.living.is_some());
+        let ended = self.0.iter().filter(|(_, sums)| sums.has_ended);
+        let ran = ended.map(|(id, _)| *id).chain(has_run.iter().copied());
+        let mut parked: Vec<u32> = ran.filter(|id| !lives(*id)).collect();
+        parked.sort_unstable();
+        parked.dedup();
+        parked.len()
+    }
+
+    /// Where one is, or would be.
+    fn at(&self, id: u32) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&id, |(id, _)| *id)
+    }
+}
+
+impl VcpuSums<'_> {
+    /// Adds what was used since the last move to the pCPU where it was.
+    pub(super) fn settle_pcpus(&mut self) {
+        let Some((thread, vcpu)) = self.living else {
+            return;
+        };
+        if let (Some(pcpu), Some(placed_ns)) = (thread.pcpu, vcpu.placed_ns) {
+            let since_ns = thread.cpu_ns.saturating_sub(placed_ns);
+            let sum = self.pcpus.entry(pcpu).or_default();
+            *sum = sum.saturating_add(since_ns);
+        }
+    }
+}
+
+/// What this reading tells of every vCPU of a VM.
+pub(super) struct VcpusKnown {
+    pub(super) wait: bool,
+    pub(super) guest_time: bool,
+    pub(super) topology: Option<GuestTopology>,
+    pub(super) residency: bool,
+}
+
+pub(super) fn shown(
+    id: u32,
+    meter: &VcpuMeter,
+    living: Option<(&ThreadFact, &VcpuFact)>,
+    known: &VcpusKnown,
+) -> Vcpu {
+    let thread = living.map(|(thread, _)| thread);
+    let stats = meter.stats.get().map(StatsMeter::shown);
+    Vcpu {
+        id,
+        index: living.and_then(|(_, vcpu)| vcpu.index),
+        tid: thread.map(|thread| thread.tid),
+        cpu_ns: meter.cpu.total(),
+        wait_ns: known.wait.then(|| meter.wait.total()),
+        guest_ns: (known.guest_time || meter.guest.total() > 0).then(|| meter.guest.total()),
+        halt_poll_ns: stats.map(|stats| stats.halt_poll_ns),
+        halt_wait_ns: stats.and_then(|stats| stats.halt_wait_ns),
+        exits: stats.map(|stats| stats.exits),
+        pf_fixed: stats.map(|stats| stats.pf_fixed),
+        pf_taken: stats.and_then(|stats| stats.pf_taken),
+        preempted: living.and_then(|(_, vcpu)| Some(vcpu.stats?.preempted)),
+        cgroup: None,
+        pcpu: thread.and_then(|thread| thread.pcpu),
+        affinity: thread.and_then(|thread| thread.affinity.clone()),
+        guest: known.topology.map(|guest| guest.place(id)),
+        host: None,
+        residency_ns: if known.residency {
+            meter.residency_ns()
+        } else {
+            BTreeMap::new()
+        },
+    }
+}

@@ -1,0 +1,35 @@
+//! Where the VM sits, as it was judged last.
+
+use crate::judge::interval::Interval;
+use crate::snapshot::{Check, Finding, Misplaced};
+use crate::vocab::MismatchKind;
+
+/// At most so many of one kind are told; `virtlens topology` shows all.
+const TOLD: usize = 3;
+
+pub(super) fn judge(over: &Interval) -> impl Iterator<Item = Finding> {
+    let mismatches = over
+        .now
+        .topology
+        .as_deref()
+        .map_or_else(Default::default, |topology| topology.mismatches.as_slice());
+    MismatchKind::ALL.into_iter().filter_map(|kind| {
+        let of_kind: Vec<&Misplaced> = mismatches
+            .iter()
+            .filter(|one| one.mismatch.kind == kind)
+            .collect();
+        let first = of_kind.first()?;
+        let mut evidence: Vec<String> = of_kind
+            .iter()
+            .take(TOLD)
+            .map(|one| one.mismatch.evidence.clone())
+            .collect();
+        if of_kind.len() > TOLD {
+            evidence.push(format!("and {} more", of_kind.len() - TOLD));
+        }
+        Some(Finding {
+            remedy: first.mismatch.remedy.into(),
+            ..Finding::new(Check::Place(kind), evidence.join("; "), 1.0)
+        })
+    })
+}

@@ -1,0 +1,276 @@
+//! CPU limits: whether they cap the VM, who suffers, and whether they fit it.
+
+use crate::judge::findings::bounds::Bounds;
+use crate::judge::findings::remedy::Setup;
+use crate::judge::findings::text::{listed, percent, thousandths, time};
+use crate::judge::interval::{Interval, LimitUse};
+use crate::snapshot::{Check, Finding, Quota, RoleUse};
+use crate::vocab::{Role, Scope};
+
+/// Roles of which guest I/O waits.
+const IO: [Role; 3] = [Role::Vhost, Role::Virtiofsd, Role::Iothread];
+
+pub(super) fn judge(
+    over: &Interval,
+    bounds: &Bounds,
+    setup: &Setup,
+) -> impl Iterator<Item = Finding> {
+    let unapplied = unapplied(over);
+    // That all threads are outside says it too.
+    let outside = match unapplied {
+        Some(_) => None,
+        None => outside(over, bounds, setup),
+    };
+    [
+        capped(over, bounds, setup),
+        unapplied,
+        io_throttled(over, bounds, setup),
+        too_many_vcpus(over, bounds, setup),
+        both_ways(over),
+        outside,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// How much a limit was throttled: the share of its periods, or of the time where that
+/// is more. A vCPU that has nobody beside it is throttled for no longer than what the
+/// limit leaves of each period, 5 % of the time below a limit of 0.95 cores, and that
+/// in each of them: the time alone does not tell whether it wanted more.
+#[expect(clippy::cast_precision_loss, reason = "a share")]
+fn throttled_share(over: &Interval, limit: &LimitUse) -> f64 {
+    let of_periods = limit.throttled_periods as f64 / limit.periods.max(1) as f64;
+    over.cores(over.throttled_ns(limit)).max(of_periods)
+}
+
+fn capped(over: &Interval, bounds: &Bounds, setup: &Setup) -> Option<Finding> {
+    let worst = over
+        .limits()
+        .map(|limit| {
+            let used = over.cores(limit.total_ns()) / limit.cores;
+            (used, throttled_share(over, &limit), limit)
+        })
+        .filter(|(used, throttled, _)| {
+            *used >= bounds.quota_used && *throttled >= bounds.quota_throttled
+        })
+        .max_by(|(_, one, _), (_, other, _)| one.total_cmp(other));
+    let (used, throttled, limit) = worst?;
+    let mut eaters: Vec<(Role, u64)> = Role::ALL
+        .into_iter()
+        .filter_map(|role| Some((role, limit.of(role)?)))
+        .filter(|(_, ns)| over.cores(*ns) >= 0.005)
+        .collect();
+    eaters.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    let eaters = eaters
+        .iter()
+        .map(|(role, ns)| format!("{} {:.2}", role.name(), over.cores(*ns)));
+    let about = if limit.wall_ns.is_some() {
+        ""
+    } else {
+        "up to "
+    };
+    let evidence = format!(
+        "the {} used {:.2} of {:.2} cores ({}): {}; throttled for {about}{} of {}, in {} of {} periods",
+        place_of(limit.now.scope),
+        over.cores(limit.total_ns()),
+        limit.cores,
+        percent(used),
+        listed(eaters),
+        time(over.throttled_ns(&limit)),
+        time(over.length_ns()),
+        limit.throttled_periods,
+        limit.periods,
+    ) + &made_of(over, &limit);
+    let of_vcpus = limit.of(Role::Vcpu).unwrap_or(0);
+    let beside_ns = limit.total_ns().saturating_sub(of_vcpus);
+    let overhead_is_high = over.cores(beside_ns) >= 0.1 * limit.cores;
+    let remedy = setup.raise(limit.now.scope, &limit.now.cgroup, overhead_is_high);
+    let excess = throttled / bounds.quota_throttled;
+    Some(Finding::new(Check::QuotaCapped, evidence, excess).with(remedy))
+}
+
+/// A pod's limit on a cgroup that holds no thread of it.
+fn unapplied(over: &Interval) -> Option<Finding> {
+    let vm = over.now;
+    if vm.cgroup_layout != Some("stray") {
+        return None;
+    }
+    let spec = vm.pod_spec.as_ref();
+    let (cores, of) = match &vm.unapplied_limit {
+        Some(limit) => (limit.cores, format!("the empty {}", limit.cgroup)),
+        None => (
+            thousandths(spec?.quota_millis()?),
+            "the pod's spec".to_owned(),
+        ),
+    };
+    let used = over.cores(over.cpu_ns());
+    let evidence = format!(
+        "the pod's limit of {cores:.2} cores ({of}) applies to no thread of its VM, which used \
+         {used:.2} cores in {}",
+        vm.cgroup.as_deref().unwrap_or("another cgroup")
+    );
+    let excess = (used / cores).max(1.0);
+    Some(Finding::new(Check::LimitWithoutVm, evidence, excess))
+}
+
+/// What kubelet made the pod's limit of, where that explains it.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "thousandths of the cores of a host"
+)]
+fn made_of(over: &Interval, limit: &LimitUse) -> String {
+    let spec = over.now.pod_spec.as_ref();
+    let Some((spec, quota)) = spec.and_then(|spec| Some((spec, spec.quota_millis()?))) else {
+        return String::new();
+    };
+    let cores = |millis: u64| format!("{:.2}", thousandths(millis));
+    let is_this =
+        limit.now.scope == Scope::Pod && (limit.cores * 1000.0 - quota as f64).abs() < 1.0;
+    match (is_this, spec.cpu_overhead_millis, spec.cpu_limit_millis) {
+        (true, Some(overhead), Some(limit)) if overhead > 0 => format!(
+            "; the limit is {} of its containers and {} of its runtime class",
+            cores(limit),
+            cores(overhead)
+        ),
+        _ => String::new(),
+    }
+}
+
+fn place_of(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Pod => "pod",
+        Scope::Sandbox => "sandbox's cgroup",
+        Scope::Container => "container",
+        Scope::Overhead => "overhead cgroup",
+        Scope::Machine => "machine's cgroup",
+        Scope::Vcpu => "vCPU's cgroup",
+        Scope::Emulator => "emulator's cgroup",
+        Scope::Iothread => "iothread's cgroup",
+    }
+}
+
+fn io_throttled(over: &Interval, bounds: &Bounds, setup: &Setup) -> Option<Finding> {
+    let is_throttled =
+        |limit: &LimitUse| over.cores(over.throttled_ns(limit)) >= bounds.io_throttled;
+    let mut held: Vec<(RoleUse, u64, &Quota)> = over
+        .limits()
+        .filter(is_throttled)
+        .flat_map(|limit| {
+            let throttled_ns = over.throttled_ns(&limit);
+            let charged = over.roles().filter(move |role| {
+                IO.contains(&role.role) && limit.of(role.role).is_some_and(|ns| ns > 0)
+            });
+            charged.filter_map(move |role| {
+                let threads = u64::from(role.threads.max(1));
+                let stood_ns = role.wait_ns?.min(throttled_ns.saturating_mul(threads));
+                Some((role, stood_ns, limit.now))
+            })
+        })
+        .filter(|(_, stood_ns, _)| over.cores(*stood_ns) >= bounds.io_throttled)
+        .collect();
+    held.sort_by_key(|(role, stood_ns, _)| (role.role, std::cmp::Reverse(*stood_ns)));
+    held.dedup_by_key(|(role, ..)| role.role);
+    let (_, worst_ns, limit) = *held.iter().max_by_key(|(_, stood_ns, _)| *stood_ns)?;
+    let roles: Vec<Role> = held.iter().map(|(role, ..)| role.role).collect();
+    let remedy = setup.free_io(limit.scope, &limit.cgroup, &roles);
+    let evidence = held.iter().map(|(role, stood_ns, _)| {
+        let hits = match role.throttle_hits {
+            Some(hits) if hits > 0 => format!(", and ran {hits} times when the limit was used up"),
+            _ => String::new(),
+        };
+        let who = match role.threads {
+            0 | 1 => role.role.name().to_owned(),
+            more => format!("{more} threads of {} together", role.role.name()),
+        };
+        format!(
+            "{who} stood ready to run for {} in {} under a throttled limit{hits}",
+            time(*stood_ns),
+            time(over.length_ns())
+        )
+    });
+    let excess = over.cores(worst_ns) / bounds.io_throttled;
+    Some(Finding::new(Check::IoThrottled, listed(evidence), excess).with(remedy))
+}
+
+/// Where it hurts: Kata's Go runtime gives two vCPUs to each pod of less than a core
+/// and some, and most of them never notice.
+fn too_many_vcpus(over: &Interval, bounds: &Bounds, setup: &Setup) -> Option<Finding> {
+    let counts = over.now.vcpu_count;
+    let vcpus = counts.online.map(|_| counts.usable())?;
+    let cores = over.now.vcpu_limit_cores?;
+    let of_vcpus = over.limits().filter(|limit| limit.of(Role::Vcpu).is_some());
+    let throttled_ns = of_vcpus.map(|limit| over.throttled_ns(&limit)).max()?;
+    let ratio = f64::from(vcpus) / cores;
+    let hurts = over.cores(throttled_ns) >= bounds.io_throttled;
+    (ratio >= bounds.vcpus_per_quota && vcpus > 1 && hurts).then(|| {
+        let evidence = format!(
+            "{vcpus} vCPUs under a limit of {cores:.2} cores: {ratio:.1} vCPUs a core; throttled \
+             for {} of {}",
+            time(throttled_ns),
+            time(over.length_ns())
+        );
+        let excess = ratio / bounds.vcpus_per_quota;
+        let remedy = setup.fewer_vcpus(cores);
+        Finding::new(Check::VcpusExceedQuota, evidence, excess).with(remedy)
+    })
+}
+
+/// By the pod's annotation; where that is not known or not there, by what the VMM was
+/// told: Kata's Go runtime boots `default_vcpus` and plugs in more for the limit
+/// (`src/runtime/pkg/oci/utils.go`, `CalculateSandboxSizing`); runtime-rs boots
+/// them all, so there it cannot be told.
+fn both_ways(over: &Interval) -> Option<Finding> {
+    let count = over.now.vcpu_count;
+    let limit = over.binding()?;
+    let spec = over.now.pod_spec.as_ref();
+    if let Some(vcpus) = spec.and_then(|spec| spec.default_vcpus)
+        && vcpus > 1.0
+    {
+        let evidence = format!(
+            "its annotation default_vcpus says {vcpus}, and there is a limit of {:.2} cores",
+            limit.cores
+        );
+        return Some(Finding::new(Check::DefaultVcpusWithLimit, evidence, 1.0));
+    }
+    let (boot, online) = count.boot.zip(count.online.map(|_| count.usable()))?;
+    let is_both = over.now.runtime == Some("kata") && boot > 1 && online > boot;
+    is_both.then(|| {
+        let evidence = format!(
+            "booted with {boot} vCPUs, has {online}, and a limit of {:.2} cores",
+            limit.cores
+        );
+        Finding::new(Check::DefaultVcpusWithLimit, evidence, 1.0)
+    })
+}
+
+fn outside(over: &Interval, bounds: &Bounds, setup: &Setup) -> Option<Finding> {
+    let pod = over.limits().find(|limit| limit.now.scope == Scope::Pod);
+    let outside: Vec<(RoleUse, u64)> = over
+        .roles()
+        .filter_map(|role| {
+            let threads = role.outside_pod.filter(|threads| *threads > 0)?;
+            let outside_ns = match &pod {
+                Some(pod) => role.cpu_ns.saturating_sub(pod.of(role.role).unwrap_or(0)),
+                None if threads == role.threads => role.cpu_ns,
+                // Which of them used it is not told.
+                None => return None,
+            };
+            Some((role, outside_ns))
+        })
+        .collect();
+    let sum_ns = outside
+        .iter()
+        .fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
+    let cores = over.cores(sum_ns);
+    (cores >= bounds.outside_cores).then(|| {
+        let parts = outside.iter().map(|(role, ns)| {
+            let threads = role.outside_pod.unwrap_or(0);
+            let plural = if threads == 1 { "" } else { "s" };
+            let (name, cores) = (role.role.name(), over.cores(*ns));
+            format!("{threads} {name} thread{plural} with {cores:.2} cores")
+        });
+        let evidence = format!("outside of the pod's cgroup: {}", listed(parts));
+        let excess = cores / bounds.outside_cores;
+        Finding::new(Check::ThreadsOutsidePod, evidence, excess).with(setup.take_in(cores))
+    })
+}

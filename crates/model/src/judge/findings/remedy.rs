@@ -1,0 +1,269 @@
+//! What to do about a limit, by what is seen of who set it: a setting of one runtime
+//! does nothing in another, and Kata's do other things on cgroup v1 than on v2.
+//!
+//! | seen | `sandbox_cgroup_only=false` moves out of the pod's limit |
+//! |---|---|
+//! | Kata, cgroupfs, cgroup v1 | all but the vCPUs |
+//! | Kata, cgroupfs, cgroup v2 | the shim and virtiofsd: a tid in `cgroup.procs` moves its whole process, and vhost with it |
+//! | Kata's runtime-rs, systemd | the shim and virtiofsd |
+//! | Kata's Go runtime, systemd | all, and the limit then holds nobody |
+//! | Kata with Dragonball | nothing: it is one process |
+//!
+//! Kata 4.1: `src/runtime/virtcontainers/sandbox.go`, `src/runtime/pkg/resourcecontrol`,
+//! `src/runtime-rs/crates/resource/src/cgroups`. All rows but that of v1 were seen on a
+//! node; that one is how Kata documents it (`docs/design/host-cgroups.md`).
+
+use std::borrow::Cow;
+
+use super::text::thousandths;
+use crate::snapshot::{Check, Vm};
+use crate::vocab::{Comm, Role, Scope};
+
+/// Who runs a VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Runtime {
+    KataGo,
+    /// runtime-rs with a VMM of its own.
+    KataRs,
+    /// runtime-rs with its built-in VMM.
+    Dragonball,
+    /// Kata, of which no shim was seen.
+    Kata,
+    KubeVirt,
+    Libvirt,
+    Unknown,
+}
+
+/// Who makes the pods' cgroups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Driver {
+    Systemd,
+    Cgroupfs,
+    Unknown,
+}
+
+/// What is seen of how a VM was set up.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setup<'a> {
+    vm: &'a Vm,
+    runtime: Runtime,
+    driver: Driver,
+    is_v1: bool,
+}
+
+/// A remedy, as a finding has it.
+pub(super) type Remedy = Cow<'static, str>;
+
+impl<'a> Setup<'a> {
+    /// Of a VM on a host whose cpu controller is on `cgroup` ("v1" or "v2").
+    pub(super) fn of(vm: &'a Vm, cgroup: &str) -> Self {
+        let path = vm.cgroup.as_deref().unwrap_or_default();
+        let driver = if path.contains(".slice") {
+            Driver::Systemd
+        } else if path.contains("/kubepods/") || path.contains("/kata_") {
+            Driver::Cgroupfs
+        } else {
+            Driver::Unknown
+        };
+        Self {
+            vm,
+            runtime: runtime_of(vm),
+            driver,
+            is_v1: cgroup == "v1",
+        }
+    }
+
+    fn is_kata(&self) -> bool {
+        matches!(
+            self.runtime,
+            Runtime::KataGo | Runtime::KataRs | Runtime::Dragonball | Runtime::Kata
+        )
+    }
+
+    /// Against a limit that caps the VM: `cgroup` has it, and `overhead_is_high` where
+    /// more than the vCPUs use it up.
+    pub(super) fn raise(&self, scope: Scope, cgroup: &str, overhead_is_high: bool) -> Remedy {
+        if self.is_kata() && scope != Scope::Machine {
+            return if overhead_is_high {
+                "raise overhead.podFixed.cpu of the RuntimeClass, which kubelet adds to the limit, \
+                 or resources.limits.cpu of the pod's containers"
+                    .into()
+            } else {
+                "raise resources.limits.cpu of the pod's containers".into()
+            };
+        }
+        match self.runtime {
+            Runtime::KubeVirt => "raise resources.limits.cpu of the VirtualMachine's domain".into(),
+            Runtime::Libvirt if !is_shared(cgroup) => self.schedinfo(cgroup),
+            _ => match unit_of(cgroup).filter(|_| scope == Scope::Machine) {
+                Some(unit) => {
+                    let unit = quoted(unit);
+                    format!("raise the limit: systemctl set-property {unit} CPUQuota=PERCENT")
+                        .into()
+                }
+                None => Check::QuotaCapped.about().remedy.into(),
+            },
+        }
+    }
+
+    /// libvirt's parameter of a limit, by the cgroup that has it: of the domain's own
+    /// cgroup it is that of all its threads.
+    fn schedinfo(&self, cgroup: &str) -> Remedy {
+        let name = cgroup.rsplit('/').next().unwrap_or_default();
+        let parameter = if name.starts_with("vcpu") {
+            "vcpu_quota"
+        } else if name.starts_with("iothread") {
+            "iothread_quota"
+        } else if name == "emulator" {
+            "emulator_quota"
+        } else {
+            "global_quota"
+        };
+        let vm = quoted(&self.vm.vm);
+        format!("raise the limit, or remove it: virsh schedinfo {vm} --live --set {parameter}=-1")
+            .into()
+    }
+
+    /// Against I/O threads, of `roles`, that the limit of `cgroup` stops.
+    pub(super) fn free_io(&self, scope: Scope, cgroup: &str, roles: &[Role]) -> Remedy {
+        let raise = self.raise(scope, cgroup, true);
+        // In the pod's own cgroup alone: else they were moved already.
+        let is_inside = self.vm.cgroup_layout == Some("pod");
+        if !self.is_kata() || !is_inside || scope == Scope::Machine {
+            return raise;
+        }
+        let only_virtiofsd = roles.iter().all(|role| *role == Role::Virtiofsd);
+        let moves = match (self.runtime, self.driver, self.is_v1) {
+            (Runtime::KataGo, Driver::Cgroupfs, true) => Some("all threads but the vCPUs'"),
+            (Runtime::KataGo, Driver::Cgroupfs, false) | (Runtime::KataRs, Driver::Systemd, _)
+                if only_virtiofsd =>
+            {
+                Some("virtiofsd")
+            }
+            _ => None,
+        };
+        match moves {
+            Some(what) => format!(
+                "{raise}; or set sandbox_cgroup_only=false in Kata's configuration.toml, which \
+                 moves {what} out of the pod's limit and of its accounting"
+            )
+            .into(),
+            None => raise,
+        }
+    }
+
+    /// Against threads that use `cores` outside of the pod.
+    pub(super) fn take_in(&self, cores: f64) -> Remedy {
+        if self.is_kata() {
+            return format!(
+                "set sandbox_cgroup_only=true in Kata's configuration.toml, and add {cores:.2} \
+                 cores to overhead.podFixed.cpu of the RuntimeClass, since the pod's limit then \
+                 holds these threads too"
+            )
+            .into();
+        }
+        Check::ThreadsOutsidePod.about().remedy.into()
+    }
+
+    /// Against more vCPUs than a limit of `cores` runs.
+    pub(super) fn fewer_vcpus(&self, cores: f64) -> Remedy {
+        match self.runtime {
+            Runtime::KataGo => self.fractional_default(cores),
+            Runtime::KubeVirt => "lower cpu.cores of the VirtualMachine's domain, or raise its \
+                                  resources.limits.cpu"
+                .into(),
+            Runtime::Libvirt => {
+                let (vm, vcpus) = (quoted(&self.vm.vm), cores.ceil());
+                format!("virsh setvcpus {vm} {vcpus} --live, or raise the limit").into()
+            }
+            _ => Check::VcpusExceedQuota.about().remedy.into(),
+        }
+    }
+
+    /// Kata's Go runtime adds `default_vcpus` to the limit of the containers and rounds
+    /// the sum up (`src/runtime/pkg/oci/utils.go`, `CalculateSandboxSizing`;
+    /// `virtcontainers/sandbox.go`): a fraction that fits into what is left of the last
+    /// core adds no vCPU.
+    fn fractional_default(&self, cores: f64) -> Remedy {
+        let spec = self.vm.pod_spec.as_ref();
+        let millis = spec.and_then(|spec| spec.cpu_limit_millis);
+        let asked = millis.map_or(cores, thousandths);
+        let left = ((asked.ceil() - asked) * 10.0 + 1e-6).floor() / 10.0;
+        if left < 0.1 {
+            return "raise resources.limits.cpu of the pod's containers: Kata's Go runtime adds \
+                    default_vcpus to it for the number of vCPUs"
+                .into();
+        }
+        format!(
+            "set default_vcpus={left:.1} in Kata's configuration.toml, or by the pod's annotation \
+             io.katacontainers.config.hypervisor.default_vcpus: the Go runtime adds it to the \
+             limit and rounds up, so that 1 makes one vCPU too many"
+        )
+        .into()
+    }
+
+    /// Against vCPUs that are all busy.
+    pub(super) fn more_vcpus(&self) -> Remedy {
+        match self.runtime {
+            Runtime::KubeVirt => "raise cpu.sockets of the VirtualMachine's domain".into(),
+            Runtime::Libvirt => {
+                let (vm, vcpus) = (quoted(&self.vm.vm), self.vm.vcpu_count.usable() + 1);
+                format!("virsh setvcpus {vm} {vcpus} --live, up to the domain's maximum").into()
+            }
+            _ => Check::VcpusSaturated.about().remedy.into(),
+        }
+    }
+}
+
+fn runtime_of(vm: &Vm) -> Runtime {
+    match vm.runtime {
+        Some("kata") if vm.vmm == "dragonball" => Runtime::Dragonball,
+        Some("kata") => shim_of(vm),
+        Some("kubevirt") => Runtime::KubeVirt,
+        Some("libvirt") => Runtime::Libvirt,
+        _ => Runtime::Unknown,
+    }
+}
+
+/// Which of Kata's shims it has, by the names of its threads: those of runtime-rs are
+/// tokio's and slog's, all of the Go runtime's are named after the program (Kata 4.1).
+fn shim_of(vm: &Vm) -> Runtime {
+    let helpers = || {
+        vm.threads
+            .iter()
+            .filter(|thread| thread.role == Some(Role::Helper))
+    };
+    let is_named = |name: &str| helpers().any(|thread| thread.name == Comm::new(name));
+    if is_named("tokio-rt-worker") || is_named("slog-async-logg") {
+        Runtime::KataRs
+    } else if is_named("containerd-shim-kata-v2") {
+        Runtime::KataGo
+    } else {
+        Runtime::Kata
+    }
+}
+
+/// Whether other VMs can sit in it too, as in `machine.slice`: libvirt sets nothing there.
+fn is_shared(cgroup: &str) -> bool {
+    [".slice", ".service"]
+        .iter()
+        .any(|kind| cgroup.ends_with(kind))
+}
+
+/// The systemd unit of a cgroup: the innermost level that is one.
+fn unit_of(cgroup: &str) -> Option<&str> {
+    let is_unit = |name: &&str| {
+        let kinds = [".service", ".scope", ".slice"];
+        kinds.iter().any(|kind| name.ends_with(kind))
+    };
+    cgroup.rsplit('/').find(is_unit)
+}
+
+/// An argument as a shell takes it.
+fn quoted(text: &str) -> Cow<'_, str> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:@/+=".contains(&byte);
+    if !text.is_empty() && text.bytes().all(is_plain) {
+        return text.into();
+    }
+    format!("'{}'", text.replace('\'', r"'\''")).into()
+}

@@ -1,0 +1,175 @@
+//! Workers and vCPUs that are at their end, or wait.
+
+use super::{found, fresh, limited, names, part, raises, throttle, use_cpu};
+use crate::snapshot::{Check, Thread, Vm, Worker};
+use crate::vocab::{Comm, HaltPoll, Role, Scope};
+
+#[test]
+fn each_kind_of_worker_has_an_end() {
+    for (check, role) in [
+        (Check::VhostSaturated, Role::Vhost),
+        (Check::VirtiofsdSaturated, Role::Virtiofsd),
+        (Check::IothreadSaturated, Role::Iothread),
+    ] {
+        // The vCPUs have more to do than that.
+        let of = |permille| {
+            move |vm: &mut Vm| {
+                use_cpu(vm, role, permille);
+                use_cpu(vm, Role::Vcpu, 1500);
+            }
+        };
+        let evidence = raises(check, &fresh(), of(860), of(840));
+        let name = role.name();
+        assert_eq!(
+            evidence,
+            format!("{name} worker 0 (thread 20) used 0.86 of 1 core")
+        );
+    }
+}
+
+#[test]
+fn two_workers_at_half_are_not_one_at_its_end() {
+    let mut vm = fresh();
+    let other = Worker {
+        worker: 1,
+        ..vm.workers[0]
+    };
+    vm.workers.push(other);
+    let found = found(&vm, |vm| {
+        use_cpu(vm, Role::Vhost, 600);
+        use_cpu(vm, Role::Vcpu, 1500);
+    });
+    assert_eq!(names(&found), [] as [&str; 0]);
+}
+
+#[test]
+fn vcpus_that_are_all_busy() {
+    let of = |permille| move |vm: &mut Vm| use_cpu(vm, Role::Vcpu, permille);
+    let evidence = raises(Check::VcpusSaturated, &fresh(), of(1940), of(1880));
+    assert_eq!(evidence, "its 2 vCPUs ran for 97 % of the time on average");
+}
+
+/// QEMU parks a vCPU that is unplugged, and KVM holds it on.
+#[test]
+fn vcpus_saturated_is_raised_beside_a_parked_vcpu() {
+    let mut vm = fresh();
+    vm.vcpu_count.online = Some(3);
+    let busy = |vm: &mut Vm| use_cpu(vm, Role::Vcpu, 1940);
+    // The third was never seen to run: it may be idle.
+    vm.vcpu_count.parked = Some(0);
+    assert_eq!(names(&found(&vm, busy)), [] as [&str; 0]);
+    vm.vcpu_count.parked = Some(1);
+    assert_eq!(names(&found(&vm, busy)), ["vcpus_saturated"]);
+}
+
+#[test]
+fn a_vcpu_that_waits() {
+    let waits = |permille| move |vm: &mut Vm| vm.vcpus[1].wait_ns = Some(part(permille));
+    let evidence = raises(Check::VcpuStarved, &fresh(), waits(110), waits(90));
+    assert_eq!(evidence, "vCPU 1 waited for a CPU for 1.1 s of 10.0 s");
+    // A thread that is first seen to run a vCPU has a life behind it.
+    let new = found(&fresh(), |vm| {
+        waits(900)(vm);
+        vm.vcpus[1].tid = Some(99);
+    });
+    assert_eq!(names(&new), [] as [&str; 0]);
+    // What is throttled is not starved.
+    let throttled = found(&limited(), |vm| {
+        waits(300)(vm);
+        throttle(vm, 240);
+    });
+    assert_eq!(names(&throttled), [] as [&str; 0]);
+}
+
+/// libvirt throttles one vCPU's cgroup; that vCPU is not starved, the other one is.
+#[test]
+fn throttling_is_taken_off_the_wait_of_the_vcpus_below_the_limit_alone() {
+    let mut of_one = limited();
+    of_one.limits[0].scope = Scope::Vcpu;
+    of_one.limits[0].cgroup = "/machine/vcpu1".into();
+    of_one.vcpus[1].cgroup = Some("/machine/vcpu1".into());
+    let waits = |vcpu: usize| {
+        found(&of_one, |vm: &mut Vm| {
+            vm.vcpus[vcpu].wait_ns = Some(part(300));
+            throttle(vm, 240);
+        })
+    };
+    assert_eq!(names(&waits(1)), [] as [&str; 0]);
+    assert_eq!(names(&waits(0)), ["vcpu_starved"]);
+}
+
+#[test]
+fn vcpus_that_poll() {
+    let polls = |permille: u64| {
+        move |vm: &mut Vm| {
+            use_cpu(vm, Role::Vcpu, 1000);
+            vm.vcpus[0].halt_poll_ns = Some(HaltPoll {
+                success: part(permille / 4),
+                fail: part(permille - permille / 4),
+            });
+        }
+    };
+    let evidence = raises(Check::HaltPollSpin, &fresh(), polls(240), polls(190));
+    assert_eq!(
+        evidence,
+        "vCPUs polled with 0.24 of their 1.00 cores (24 %), 75 % of it in vain"
+    );
+    // Most of next to nothing.
+    let little = found(&fresh(), |vm| {
+        use_cpu(vm, Role::Vcpu, 100);
+        vm.vcpus[0].halt_poll_ns = Some(HaltPoll {
+            success: 0,
+            fail: part(90),
+        });
+    });
+    assert_eq!(names(&little), [] as [&str; 0]);
+}
+
+#[test]
+fn polling_is_no_work() {
+    let found = found(&fresh(), |vm| {
+        use_cpu(vm, Role::Vcpu, 2000);
+        for vcpu in &mut vm.vcpus {
+            vcpu.halt_poll_ns = Some(HaltPoll {
+                success: part(500),
+                fail: 0,
+            });
+        }
+    });
+    assert_eq!(names(&found), ["halt_poll_spin"]);
+}
+
+#[test]
+fn a_vm_whose_host_works_more_than_it() {
+    let of = |emulator| {
+        move |vm: &mut Vm| {
+            use_cpu(vm, Role::Vcpu, 300);
+            use_cpu(vm, Role::Emulator, emulator);
+        }
+    };
+    let evidence = raises(Check::OverheadHigh, &fresh(), of(310), of(290));
+    assert_eq!(
+        evidence,
+        "0.31 of 0.61 cores (51 %) beside the vCPUs: emulator 0.31"
+    );
+}
+
+#[test]
+fn a_pool_of_io_threads() {
+    let pool = |threads: usize| {
+        move |vm: &mut Vm| {
+            let worker = Thread {
+                tid: 30,
+                role: Some(Role::Emulator),
+                name: Comm::new("worker"),
+                cpu_ns: 0,
+                wait_ns: None,
+                pcpu: None,
+                affinity: None,
+            };
+            vm.threads = vec![worker; threads];
+        }
+    };
+    let evidence = raises(Check::ThreadPoolIo, &fresh(), pool(8), pool(7));
+    assert_eq!(evidence, "8 threads named worker");
+}

@@ -1,0 +1,67 @@
+//! What is found from one reading to the next.
+
+use std::sync::Arc;
+
+use super::{WINDOW, fresh, names, use_cpu};
+use crate::judge::findings::bounds::Bounds;
+use crate::judge::findings::watch::Watch;
+use crate::snapshot::{API_VERSION, Node, Snapshot, Vm};
+use crate::vocab::Role;
+
+fn reading(clock_ns: u64, vms: Vec<Vm>) -> Arc<Snapshot> {
+    Arc::new(Snapshot {
+        api_version: API_VERSION,
+        kind: "Snapshot",
+        time: String::new(),
+        clock_ns,
+        reading_age_ns: Some(0),
+        node: Node {
+            name: String::new(),
+            kernel: String::new(),
+            cpus: 1,
+            cgroup: "v2",
+        },
+        sources: Vec::new(),
+        dropped: Vec::new(),
+        maps: Vec::new(),
+        programs: Vec::new(),
+        vms,
+    })
+}
+
+#[test]
+fn a_watch_judges_from_one_reading_to_the_next() {
+    let mut watch = Watch::new(Bounds::default());
+    let shown = |watch: &Watch, vm: &Vm| {
+        let mut vms = [vm.clone()];
+        watch.show(&mut vms);
+        let [vm] = vms;
+        vm.findings.map(|found| names(&found))
+    };
+    let mut vm = fresh();
+    watch.judge(&[vm.clone()], 0);
+    assert_eq!(shown(&watch, &vm), None, "there is nothing to compare with");
+    watch.begin(&reading(0, vec![vm.clone()]));
+
+    use_cpu(&mut vm, Role::Vhost, 900);
+    use_cpu(&mut vm, Role::Vcpu, 1000);
+    watch.judge(&[vm.clone()], WINDOW);
+    assert_eq!(shown(&watch, &vm), Some(vec!["vhost_saturated"]));
+    watch.begin(&reading(WINDOW, vec![vm.clone()]));
+    watch.judge(&[vm.clone()], 2 * WINDOW);
+    assert_eq!(shown(&watch, &vm), Some(vec![]), "it has come to rest");
+
+    // Started again in place: its counters are another process's.
+    let again = Vm {
+        pid: 8,
+        ..vm.clone()
+    };
+    watch.judge(std::slice::from_ref(&again), 3 * WINDOW);
+    assert_eq!(shown(&watch, &again), None);
+    let gone = Vm {
+        running: false,
+        ..vm
+    };
+    watch.judge(std::slice::from_ref(&gone), 3 * WINDOW);
+    assert_eq!(shown(&watch, &gone), None);
+}

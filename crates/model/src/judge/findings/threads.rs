@@ -1,0 +1,181 @@
+//! Threads that have no more to give, or not what they want: workers, vCPUs.
+
+use crate::judge::findings::bounds::Bounds;
+use crate::judge::findings::remedy::Setup;
+use crate::judge::findings::text::{listed, percent, time};
+use crate::judge::interval::{Interval, VcpuUse};
+use crate::snapshot::{Check, Finding, Thread, Worker};
+use crate::vocab::{Comm, Role};
+
+pub(super) fn judge(
+    over: &Interval,
+    bounds: &Bounds,
+    setup: &Setup,
+) -> impl Iterator<Item = Finding> {
+    let saturated = [
+        (Check::VhostSaturated, Role::Vhost, bounds.vhost_busy),
+        (
+            Check::VirtiofsdSaturated,
+            Role::Virtiofsd,
+            bounds.virtiofsd_busy,
+        ),
+        (
+            Check::IothreadSaturated,
+            Role::Iothread,
+            bounds.iothread_busy,
+        ),
+    ]
+    .map(|(check, role, busy)| saturated(over, check, role, busy));
+    let vcpus: Vec<VcpuUse> = over.vcpus().collect();
+    saturated
+        .into_iter()
+        .chain([
+            all_busy(over, &vcpus, bounds).map(|found| found.with(setup.more_vcpus())),
+            starved(over, &vcpus, bounds),
+            spinning(over, &vcpus, bounds),
+            overhead(over, bounds),
+            pool(over, bounds),
+        ])
+        .flatten()
+}
+
+fn saturated(over: &Interval, check: Check, role: Role, busy: f64) -> Option<Finding> {
+    let mut workers: Vec<Worker> = over
+        .workers()
+        .filter(|worker| worker.role == role && over.cores(worker.cpu_ns) >= busy)
+        .collect();
+    workers.sort_by_key(|worker| std::cmp::Reverse(worker.cpu_ns));
+    let most = over.cores(workers.first()?.cpu_ns);
+    let parts = workers.iter().map(|worker| {
+        let thread = worker
+            .tid
+            .map_or(String::new(), |tid| format!(" (thread {tid})"));
+        format!(
+            "{} worker {}{thread} used {:.2} of 1 core",
+            role.name(),
+            worker.worker,
+            over.cores(worker.cpu_ns)
+        )
+    });
+    Some(Finding::new(check, listed(parts), most / busy))
+}
+
+fn poll_ns(vcpu: &VcpuUse) -> u64 {
+    vcpu.halt_poll_ns
+        .map_or(0, |poll| poll.success.saturating_add(poll.fail))
+}
+
+/// The share of the time in which the vCPUs did work.
+fn busy(over: &Interval, vcpus: &[VcpuUse]) -> f64 {
+    let busy = vcpus
+        .iter()
+        .map(|vcpu| over.cores(vcpu.cpu_ns.saturating_sub(poll_ns(vcpu))));
+    busy.sum::<f64>() / count(vcpus).max(1.0)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "there are a few")]
+fn count<T>(things: &[T]) -> f64 {
+    things.len() as f64
+}
+
+fn all_busy(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Finding> {
+    let share = busy(over, vcpus);
+    let counts = over.now.vcpu_count;
+    // What was not yet seen to run may be idle; what is parked cannot run.
+    let are_all = counts.online.is_none() || usize::try_from(counts.usable()) == Ok(vcpus.len());
+    (share >= bounds.vcpus_busy && !vcpus.is_empty() && are_all).then(|| {
+        let evidence = match vcpus {
+            [_] => format!("its only vCPU ran for {} of the time", percent(share)),
+            _ => format!(
+                "its {} vCPUs ran for {} of the time on average",
+                vcpus.len(),
+                percent(share)
+            ),
+        };
+        Finding::new(Check::VcpusSaturated, evidence, share / bounds.vcpus_busy)
+    })
+}
+
+fn starved(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Finding> {
+    // Run delay holds throttling too, where threads stay queued while throttled.
+    let waits = |vcpu: &VcpuUse| {
+        let throttled_ns = over.vcpu_throttled_ns(vcpu.id);
+        vcpu.wait_ns.unwrap_or(0).saturating_sub(throttled_ns)
+    };
+    let mut starved: Vec<(u32, u64)> = vcpus
+        .iter()
+        .map(|vcpu| (vcpu.id, waits(vcpu)))
+        .filter(|(_, ns)| over.cores(*ns) >= bounds.vcpu_wait)
+        .collect();
+    starved.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    let most = over.cores(starved.first()?.1);
+    let shown = starved.iter().take(4).map(|(id, ns)| {
+        format!(
+            "vCPU {id} waited for a CPU for {} of {}",
+            time(*ns),
+            time(over.length_ns())
+        )
+    });
+    let rest = starved.len().saturating_sub(4);
+    let rest = (rest > 0).then(|| format!("{rest} more did"));
+    let evidence = listed(shown.chain(rest));
+    Some(Finding::new(
+        Check::VcpuStarved,
+        evidence,
+        most / bounds.vcpu_wait,
+    ))
+}
+
+fn spinning(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Finding> {
+    let sum =
+        |part: fn(&VcpuUse) -> u64| over.cores(vcpus.iter().map(part).fold(0, u64::saturating_add));
+    let cpu = sum(|vcpu| vcpu.cpu_ns);
+    let polled = sum(poll_ns);
+    let in_vain = sum(|vcpu| vcpu.halt_poll_ns.map_or(0, |poll| poll.fail));
+    let share = polled / cpu;
+    (cpu > 0.0 && share >= bounds.halt_poll && polled >= bounds.halt_poll_cores).then(|| {
+        let evidence = format!(
+            "vCPUs polled with {polled:.2} of their {cpu:.2} cores ({}), {} of it in vain",
+            percent(share),
+            percent(in_vain / polled)
+        );
+        Finding::new(Check::HaltPollSpin, evidence, share / bounds.halt_poll)
+    })
+}
+
+fn overhead(over: &Interval, bounds: &Bounds) -> Option<Finding> {
+    let all = over.cores(over.cpu_ns());
+    let vcpus = over.role(Role::Vcpu)?;
+    let beside = all - over.cores(vcpus.cpu_ns);
+    let share = beside / all;
+    (all > 0.0 && share >= bounds.overhead && beside >= bounds.overhead_cores).then(|| {
+        let mut roles: Vec<_> = over
+            .roles()
+            .filter(|role| role.role != Role::Vcpu && over.cores(role.cpu_ns) >= 0.005)
+            .collect();
+        roles.sort_by_key(|role| std::cmp::Reverse(role.cpu_ns));
+        let roles = roles
+            .iter()
+            .map(|role| format!("{} {:.2}", role.role.name(), over.cores(role.cpu_ns)));
+        let evidence = format!(
+            "{beside:.2} of {all:.2} cores ({}) beside the vCPUs: {}",
+            percent(share),
+            listed(roles)
+        );
+        Finding::new(Check::OverheadHigh, evidence, share / bounds.overhead)
+    })
+}
+
+/// QEMU's threads for I/O that blocks have this name where its threads have names
+/// (`util/thread-pool.c`).
+fn pool(over: &Interval, bounds: &Bounds) -> Option<Finding> {
+    let name = Comm::new("worker");
+    let threads = over.now.threads.iter();
+    let is_pooled = |thread: &&Thread| thread.name == name && thread.role == Some(Role::Emulator);
+    let workers: Vec<_> = threads.filter(is_pooled).collect();
+    let share = count(&workers) / bounds.pool_threads;
+    (share >= 1.0 && over.now.vmm == "qemu").then(|| {
+        let evidence = format!("{} threads named worker", workers.len());
+        Finding::new(Check::ThreadPoolIo, evidence, share)
+    })
+}

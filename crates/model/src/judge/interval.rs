@@ -1,0 +1,322 @@
+//! What a VM used between two readings of it, or since it began.
+//!
+//! A view of both readings: nothing is copied before it is asked for. The table
+//! shows it as rates, [`crate::judge::findings`] judges it.
+
+use std::time::Duration;
+
+use crate::identify::cgroup::is_within;
+use crate::snapshot::{Quota, RoleUse, Vcpu, Vm, Worker};
+use crate::vocab::{DiscardSum, Discards, ExitCounts, HaltPoll, Role};
+
+/// A VM over a time.
+#[derive(Debug, Clone, Copy)]
+pub struct Interval<'a> {
+    /// The VM at its end.
+    pub now: &'a Vm,
+    before: Option<&'a Vm>,
+    length_ns: u64,
+}
+
+/// What one vCPU used in an interval.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VcpuUse {
+    /// `vcpu_id`.
+    pub id: u32,
+    /// CPU time, ns.
+    pub cpu_ns: u64,
+    /// Run delay, ns.
+    pub wait_ns: Option<u64>,
+    /// Guest-mode time, ns (an estimate).
+    pub guest_ns: Option<u64>,
+    /// Time spent polling in a HLT; part of the CPU time.
+    pub halt_poll_ns: Option<HaltPoll>,
+    /// Time blocked in a HLT, ns.
+    pub halt_wait_ns: Option<u64>,
+    /// Exits by class.
+    pub exits: Option<ExitCounts>,
+}
+
+/// What was used of one limit in an interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LimitUse<'a> {
+    /// The limit as it is now, with its totals.
+    pub now: &'a Quota,
+    /// What it allows, cores.
+    pub cores: f64,
+    /// CPU time charged to it, ns, in the order of [`Role::ALL`]; `None` for a
+    /// role without threads in it.
+    pub used_ns: [Option<u64>; Role::ALL.len()],
+    /// Periods that had something to run.
+    pub periods: u64,
+    /// Periods in which it was throttled.
+    pub throttled_periods: u64,
+    /// Time throttled, summed over CPUs, ns.
+    pub throttled_ns: u64,
+    /// Wall time in which it was throttled on at least one CPU, ns, where that is
+    /// followed.
+    pub wall_ns: Option<u64>,
+}
+
+impl LimitUse<'_> {
+    /// CPU time of a role charged to it, ns.
+    pub fn of(&self, role: Role) -> Option<u64> {
+        let mut roles = Role::ALL.iter().zip(self.used_ns);
+        roles.find(|(of, _)| **of == role).and_then(|(_, ns)| ns)
+    }
+
+    /// CPU time of all roles charged to it, ns.
+    pub fn total_ns(&self) -> u64 {
+        let known = self.used_ns.iter().flatten();
+        known.fold(0, |sum, ns| sum.saturating_add(*ns))
+    }
+}
+
+/// What was done with a VM's memory in an interval.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Page faults of the guest that KVM fixed.
+    pub faults: Option<u64>,
+    /// What was discarded; `None` where that is not followed.
+    pub discards: Option<Discards>,
+    /// Reported memory that the guest took again, bytes.
+    pub refault_bytes: Option<u64>,
+}
+
+/// Whether both are the same VM, run by the same process: only then can its
+/// counters be compared.
+pub fn is_same(one: &Vm, other: &Vm) -> bool {
+    one.vm == other.vm && one.pid == other.pid
+}
+
+impl<'a> Interval<'a> {
+    /// From `before` to `now`, two readings of one VM ([`is_same`]), `length_ns`
+    /// apart.
+    pub fn between(before: &'a Vm, now: &'a Vm, length_ns: u64) -> Self {
+        Self {
+            now,
+            before: Some(before),
+            length_ns: length_ns.max(1),
+        }
+    }
+
+    /// All that the VM used since it began, as if that had been in one second.
+    pub fn since_began(now: &'a Vm) -> Self {
+        Self {
+            now,
+            before: None,
+            length_ns: 1_000_000_000,
+        }
+    }
+
+    /// How long it is, ns; never 0.
+    pub fn length_ns(&self) -> u64 {
+        self.length_ns
+    }
+
+    /// CPU time in cores; a thread's time as a share of the interval.
+    pub fn cores(&self, ns: u64) -> f64 {
+        Duration::from_nanos(ns).div_duration_f64(Duration::from_nanos(self.length_ns))
+    }
+
+    /// What counted `count` in the interval, by the second.
+    #[expect(clippy::cast_precision_loss, reason = "a rate, beyond 2^53 as well")]
+    pub fn per_second(&self, count: u64) -> f64 {
+        count as f64 * 1e9 / self.length_ns as f64
+    }
+
+    /// What each role used.
+    pub fn roles(&self) -> impl Iterator<Item = RoleUse> + use<'a> {
+        let before = self.before;
+        self.now.roles.iter().map(move |now| {
+            let then = before.and_then(|vm| vm.roles.iter().find(|then| then.role == now.role));
+            RoleUse {
+                cpu_ns: since(now.cpu_ns, then.map(|then| then.cpu_ns)),
+                wait_ns: since_known(now, then, |of| of.wait_ns),
+                throttle_hits: since_known(now, then, |of| of.throttle_hits),
+                ..*now
+            }
+        })
+    }
+
+    /// What one role used; `None` where there is or was none of it.
+    pub fn role(&self, role: Role) -> Option<RoleUse> {
+        self.roles().find(|of| of.role == role)
+    }
+
+    /// CPU time of all roles, and of threads that have none, ns.
+    pub fn cpu_ns(&self) -> u64 {
+        let roles = self.roles().map(|role| role.cpu_ns);
+        roles.fold(self.unattributed_cpu_ns(), u64::saturating_add)
+    }
+
+    /// CPU time of threads that have no role, ns.
+    pub fn unattributed_cpu_ns(&self) -> u64 {
+        let then = self.before.map(|vm| vm.unattributed_cpu_ns);
+        since(self.now.unattributed_cpu_ns, then)
+    }
+
+    /// Run delay of all roles, ns, as far as it is known.
+    pub fn wait_ns(&self) -> Option<u64> {
+        let known = self.roles().filter_map(|role| role.wait_ns);
+        known.reduce(u64::saturating_add)
+    }
+
+    /// What each vCPU used that had the same thread at both ends: of one that was
+    /// first seen meanwhile it is not known when its time was used.
+    pub fn vcpus(&self) -> impl Iterator<Item = VcpuUse> + use<'a> {
+        let before = self.before;
+        let there = self.now.vcpus.iter().filter(|vcpu| vcpu.tid.is_some());
+        there.filter_map(move |now| {
+            let Some(before) = before else {
+                return Some(vcpu_since(now, None));
+            };
+            let mut vcpus = before.vcpus.iter();
+            let then = vcpus.find(|then| then.id == now.id && then.tid == now.tid)?;
+            Some(vcpu_since(now, Some(then)))
+        })
+    }
+
+    /// What each I/O worker used that was the same thread at both ends.
+    pub fn workers(&self) -> impl Iterator<Item = Worker> + use<'a> {
+        let before = self.before;
+        self.now.workers.iter().filter_map(move |now| {
+            let same = |then: &&Worker| {
+                (then.role, then.worker, then.tid) == (now.role, now.worker, now.tid)
+            };
+            let then = match before {
+                Some(before) => Some(before.workers.iter().find(same)?),
+                None => None,
+            };
+            Some(Worker {
+                cpu_ns: since(now.cpu_ns, then.map(|then| then.cpu_ns)),
+                ..*now
+            })
+        })
+    }
+
+    /// What was used of each limit, of every level that has one; of one that was
+    /// set or changed meanwhile that is not known.
+    pub fn limits(&self) -> impl Iterator<Item = LimitUse<'a>> + use<'a> {
+        let before = self.before;
+        self.now.quota.iter().filter_map(move |now| {
+            let cores = now.cores?;
+            let Some(before) = before else {
+                return Some(limit_since(now, cores, None));
+            };
+            let then = before.quota.iter().find(|one| one.cgroup == now.cgroup)?;
+            let is_same = (now.cores, now.period_ns) == (then.cores, then.period_ns);
+            is_same.then(|| limit_since(now, cores, Some(then)))
+        })
+    }
+
+    /// What was used of the limit that binds: the one that was throttled for longest;
+    /// where none was, the lowest.
+    pub fn binding(&self) -> Option<LimitUse<'a>> {
+        self.limits().min_by(|a, b| {
+            let throttled = self.throttled_ns(b).cmp(&self.throttled_ns(a));
+            throttled.then(a.cores.total_cmp(&b.cores))
+        })
+    }
+
+    /// For how long limits above a vCPU's thread were throttled, at most.
+    pub fn vcpu_throttled_ns(&self, id: u32) -> u64 {
+        let mut vcpus = self.now.vcpus.iter();
+        let cgroup = vcpus
+            .find(|vcpu| vcpu.id == id)
+            .and_then(|vcpu| vcpu.cgroup.as_deref());
+        let above = self
+            .limits()
+            .filter(|limit| cgroup.is_some_and(|at| is_within(at, &limit.now.cgroup)));
+        let throttled = above.map(|limit| self.throttled_ns(&limit));
+        throttled.fold(0, u64::saturating_add).min(self.length_ns)
+    }
+
+    /// For how long a limit was throttled: by the clock where that is followed,
+    /// else the longest that it can have been by the kernel's counters.
+    pub fn throttled_ns(&self, limit: &LimitUse) -> u64 {
+        let periods_ns = limit.throttled_periods.saturating_mul(limit.now.period_ns);
+        let most_ns = periods_ns.min(limit.throttled_ns);
+        limit.wall_ns.unwrap_or(most_ns).min(self.length_ns)
+    }
+
+    /// What was done with its memory.
+    pub fn memory(&self) -> MemoryUse {
+        let now = &self.now.memory;
+        let then = self.before.map(|vm| &vm.memory);
+        let nothing = Some(Discards::default());
+        let then_discards = then.map_or(nothing, |then| then.discards);
+        let discards = now.discards.zip(then_discards).map(|(now, then)| Discards {
+            inflate: sum_since(now.inflate, then.inflate),
+            deflate: sum_since(now.deflate, then.deflate),
+            report: sum_since(now.report, then.report),
+            other: sum_since(now.other, then.other),
+        });
+        MemoryUse {
+            faults: since_known(now, then, |of| of.faults),
+            discards,
+            refault_bytes: since_known(now, then, |of| of.refault_bytes),
+        }
+    }
+}
+
+/// What was added to a counter since `then`; all of it where it was not there.
+fn since(now: u64, then: Option<u64>) -> u64 {
+    now.saturating_sub(then.unwrap_or(0))
+}
+
+/// The same of a counter that may not be known: what was unknown `then` has no
+/// difference to now. Both are of one thing, or of what it was then.
+fn since_known<T>(now: &T, then: Option<&T>, counter: impl Fn(&T) -> Option<u64>) -> Option<u64> {
+    let then = then.map_or(Some(0), &counter);
+    Some(counter(now)?.saturating_sub(then?))
+}
+
+fn sum_since(now: DiscardSum, then: DiscardSum) -> DiscardSum {
+    DiscardSum {
+        events: now.events.saturating_sub(then.events),
+        bytes: now.bytes.saturating_sub(then.bytes),
+        ns: now.ns.saturating_sub(then.ns),
+    }
+}
+
+fn vcpu_since(now: &Vcpu, then: Option<&Vcpu>) -> VcpuUse {
+    let poll = |part: fn(HaltPoll) -> u64| since_known(now, then, |of| of.halt_poll_ns.map(part));
+    let halt_poll_ns = poll(|of| of.success).zip(poll(|of| of.fail));
+    let no_exits = Some(ExitCounts::default());
+    let exits = now.exits.zip(then.map_or(no_exits, |then| then.exits));
+    VcpuUse {
+        id: now.id,
+        cpu_ns: since(now.cpu_ns, then.map(|then| then.cpu_ns)),
+        wait_ns: since_known(now, then, |of| of.wait_ns),
+        guest_ns: since_known(now, then, |of| of.guest_ns),
+        halt_poll_ns: halt_poll_ns.map(|(success, fail)| HaltPoll { success, fail }),
+        halt_wait_ns: since_known(now, then, |of| of.halt_wait_ns),
+        exits: exits.map(|(now, then)| now.since(then)),
+    }
+}
+
+fn limit_since<'a>(now: &'a Quota, cores: f64, then: Option<&Quota>) -> LimitUse<'a> {
+    let used_ns = Role::ALL.map(|role| {
+        let now = *now.used_ns.get(&role)?;
+        Some(since(
+            now,
+            then.and_then(|then| then.used_ns.get(&role).copied()),
+        ))
+    });
+    LimitUse {
+        now,
+        cores,
+        used_ns,
+        periods: since(now.periods, then.map(|then| then.periods)),
+        throttled_periods: since(
+            now.throttled_periods,
+            then.map(|then| then.throttled_periods),
+        ),
+        throttled_ns: since(now.throttled_ns, then.map(|then| then.throttled_ns)),
+        wall_ns: since_known(now, then, |of| of.throttle.map(|throttle| throttle.wall_ns)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

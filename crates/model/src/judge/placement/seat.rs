@@ -1,0 +1,238 @@
+//! Where each vCPU sits, by its mask or by where it ran.
+
+use crate::judge::placement::types::{JUDGED_PERCENT, SITS_PERCENT, VcpuPlacement, VmPlacement};
+use crate::vocab::topology::host::{HostPlace, HostTopology};
+use crate::vocab::{CpuSet, Role};
+use std::collections::BTreeMap;
+
+/// A unit of the host that a vCPU sits on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sits {
+    /// Its number on the host.
+    pub(super) unit: u32,
+    /// Whether the mask leaves no other; else it was measured.
+    pub(super) held: bool,
+}
+
+/// One vCPU's seat.
+pub(super) struct Seat<'a> {
+    pub(super) vcpu: &'a VcpuPlacement,
+    /// The online CPUs that it may run on, if that is known.
+    pub(super) mask: Option<CpuSet>,
+    pub(super) pinned: bool,
+    pub(super) core: Option<Sits>,
+    pub(super) llc: Option<Sits>,
+    pub(super) node: Option<Sits>,
+    /// CPU time that it used, in thousandths of a CPU.
+    pub(super) used_milli: u64,
+}
+
+impl Seat<'_> {
+    /// The one CPU that it may run on.
+    pub(super) fn only_cpu(&self) -> Option<u32> {
+        let mask = self.mask.as_ref()?;
+        (mask.len() == 1).then(|| mask.iter().next()).flatten()
+    }
+
+    /// CPU time that it used on a core that it sits on, ns.
+    pub(super) fn ns_on_core(&self, cpus: &[u32]) -> u64 {
+        if self.core.is_some_and(|core| core.held) {
+            return self.vcpu.cpu_ns;
+        }
+        let there = self.vcpu.residency_ns.iter();
+        there
+            .filter(|(cpu, _)| cpus.contains(cpu))
+            .fold(0, |sum, (_, ns)| sum.saturating_add(*ns))
+    }
+}
+
+/// One VM and its seats.
+#[derive(Clone, Copy)]
+pub(super) struct SeatedVm<'a> {
+    pub(super) placement: &'a VmPlacement,
+    pub(super) seats: &'a [Seat<'a>],
+}
+
+impl SeatedVm<'_> {
+    pub(super) fn pinned(&self) -> u32 {
+        let pinned = self.seats.iter().filter(|seat| seat.pinned).count();
+        u32::try_from(pinned).unwrap_or(u32::MAX)
+    }
+
+    /// The CPUs that its vCPUs may run on; `None` if that is not known of all.
+    pub(super) fn allowed(&self) -> Option<CpuSet> {
+        let mut allowed = CpuSet::default();
+        let mut last: Option<&CpuSet> = None;
+        for seat in self.seats {
+            let mask = seat.mask.as_ref()?;
+            if last != Some(mask) {
+                allowed.extend(mask.iter());
+            }
+            last = Some(mask);
+        }
+        Some(allowed)
+    }
+}
+
+/// All VMs of the host, seated.
+pub(super) struct Seated<'a> {
+    pub(super) host: &'a HostTopology,
+    pub(super) vms: &'a [VmPlacement],
+    seats: Vec<Vec<Seat<'a>>>,
+    /// CPU time that vCPUs used on each node, in thousandths of a CPU.
+    node_milli: BTreeMap<u32, u64>,
+}
+
+impl<'a> Seated<'a> {
+    pub(super) fn of(host: &'a HostTopology, vms: &'a [VmPlacement]) -> Self {
+        let mut node_milli = BTreeMap::new();
+        for vm in vms {
+            for (cpu, ns) in vm.vcpus.iter().flat_map(|vcpu| &vcpu.residency_ns) {
+                if let Some(node) = host.place(*cpu).and_then(|place| place.node) {
+                    let sum: &mut u64 = node_milli.entry(node).or_default();
+                    *sum = sum.saturating_add(milli(*ns, vm.window_ns));
+                }
+            }
+        }
+        let seats = vms.iter().map(|vm| seats(host, vm)).collect();
+        Self {
+            host,
+            vms,
+            seats,
+            node_milli,
+        }
+    }
+
+    pub(super) fn vm(&self, index: usize) -> SeatedVm<'_> {
+        SeatedVm {
+            placement: &self.vms[index],
+            seats: &self.seats[index],
+        }
+    }
+
+    /// CPU time that the host's vCPUs used on a node, in thousandths of a CPU.
+    pub(super) fn milli_on_node(&self, node: u32) -> u64 {
+        self.node_milli.get(&node).copied().unwrap_or(0)
+    }
+
+    /// CPU time that those of the host's vCPUs used that may run on any of
+    /// `cpus`, in thousandths of a CPU.
+    pub(super) fn milli_wanting(&self, cpus: &CpuSet) -> u64 {
+        let seats = self.seats.iter().flatten();
+        let wanting = seats.filter(|seat| {
+            let mask = seat.mask.as_ref();
+            seat.used_milli > 0 && mask.is_none_or(|mask| mask.intersects(cpus))
+        });
+        wanting.fold(0, |sum, seat| sum.saturating_add(seat.used_milli))
+    }
+
+    /// The cores among `cpus`; CPUs where cores are not known.
+    pub(super) fn cores_among(&self, cpus: &CpuSet) -> usize {
+        if !self.host.knows_cores() {
+            return cpus.len();
+        }
+        let lowest = |cpu: &u32| {
+            let siblings = self.host.siblings(*cpu).iter();
+            siblings.copied().find(|cpu| cpus.contains(*cpu)) == Some(*cpu)
+        };
+        cpus.iter().filter(lowest).count()
+    }
+}
+
+fn seats<'a>(host: &HostTopology, vm: &'a VmPlacement) -> Vec<Seat<'a>> {
+    let confined = is_confined(vm);
+    let seat = |vcpu: &'a VcpuPlacement| {
+        let mask = vcpu.affinity.as_ref();
+        let mask = mask
+            .map(|mask| mask.intersection(host.online()))
+            .filter(|mask| !mask.is_empty());
+        let lowest = mask.as_ref().and_then(|mask| mask.iter().next());
+        let held = lowest.zip(mask.as_ref());
+        let ran = Ran::of(vcpu, vm.window_ns);
+        let core = held.and_then(|(cpu, mask)| held_by_core(host, cpu, mask));
+        let llc = held.and_then(|(cpu, mask)| {
+            let llc = host.place(cpu)?.llc?;
+            mask.is_subset(host.llc_cpus(llc)?).then_some(llc)
+        });
+        let node = held.and_then(|(cpu, mask)| {
+            let node = host.place(cpu)?.node?;
+            mask.is_subset(host.node_cpus(node)?).then_some(node)
+        });
+        let small = mask.as_ref().is_some_and(|mask| mask.len() == 1) || core.is_some();
+        let sits = |held: Option<u32>, level: fn(&HostPlace) -> Option<u32>| {
+            let measured = || ran.as_ref()?.mostly_in(host, level);
+            let sits = |held| move |unit| Sits { unit, held };
+            held.map(sits(true)).or_else(|| measured().map(sits(false)))
+        };
+        Seat {
+            vcpu,
+            pinned: small && !confined && mask.as_ref() != Some(host.online()),
+            core: sits(core, |place| place.core),
+            llc: sits(llc, |place| place.llc),
+            node: sits(node, |place| place.node),
+            mask,
+            used_milli: milli(vcpu.cpu_ns, vm.window_ns),
+        }
+    };
+    vm.vcpus.iter().map(seat).collect()
+}
+
+/// Whether every thread of the VMM has the same mask. One thread alone tells
+/// nothing: its mask counts as made for it.
+fn is_confined(vm: &VmPlacement) -> bool {
+    let own = |role| matches!(role, Role::Vhost | Role::Iothread | Role::Emulator);
+    let helpers = vm.helpers.iter().filter(|helper| own(helper.role));
+    let vcpus = vm.vcpus.iter().filter_map(|vcpu| vcpu.affinity.as_ref());
+    let mut masks = vcpus.chain(helpers.filter_map(|helper| helper.affinity.as_ref()));
+    let Some(first) = masks.next() else {
+        return false;
+    };
+    let mut others = masks.peekable();
+    others.peek().is_some() && others.all(|mask| mask == first)
+}
+
+fn held_by_core(host: &HostTopology, cpu: u32, mask: &CpuSet) -> Option<u32> {
+    let core = host.place(cpu)?.core?;
+    let siblings = host.core_cpus(core);
+    let inside = mask.iter().take(siblings.len() + 1);
+    let mut inside = inside.map(|cpu| siblings.contains(&cpu));
+    inside.all(|inside| inside).then_some(core)
+}
+
+/// What a vCPU ran, enough to be judged by.
+struct Ran<'a> {
+    vcpu: &'a VcpuPlacement,
+    /// Run time, ns, on known CPUs or not.
+    total_ns: u64,
+}
+
+impl<'a> Ran<'a> {
+    fn of(vcpu: &'a VcpuPlacement, window_ns: u64) -> Option<Self> {
+        let known = vcpu.residency_ns.iter();
+        let known = known.fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
+        let total_ns = known.max(vcpu.cpu_ns);
+        let enough = total_ns.saturating_mul(100) >= window_ns.saturating_mul(JUDGED_PERCENT);
+        (window_ns > 0 && total_ns > 0 && enough).then_some(Self { vcpu, total_ns })
+    }
+
+    /// The unit where it used [`SITS_PERCENT`] of its run time.
+    fn mostly_in(&self, host: &HostTopology, level: fn(&HostPlace) -> Option<u32>) -> Option<u32> {
+        let mut by_unit: BTreeMap<u32, u64> = BTreeMap::new();
+        for (cpu, ns) in &self.vcpu.residency_ns {
+            if let Some(unit) = host.place(*cpu).and_then(level) {
+                let sum = by_unit.entry(unit).or_default();
+                *sum = sum.saturating_add(*ns);
+            }
+        }
+        let needed = self.total_ns.saturating_mul(SITS_PERCENT);
+        let (unit, _) = by_unit
+            .into_iter()
+            .find(|(_, ns)| ns.saturating_mul(100) >= needed)?;
+        Some(unit)
+    }
+}
+
+/// CPU time of a window in thousandths of a CPU; 0 without a window.
+fn milli(ns: u64, window_ns: u64) -> u64 {
+    ns.saturating_mul(1000).checked_div(window_ns).unwrap_or(0)
+}

@@ -1,0 +1,86 @@
+//! Four virtual CPUs on two host cores with two threads each, in the ways that
+//! a study of `KubeVirt` against plain libvirt compared: nothing told and
+//! nothing pinned; pinned one to one, or as a whole, without topology; and
+//! pinned with the topology told. CPUs 1 and 17, and 2 and 18, are siblings.
+
+use super::{ONE_NODE, Told, floating, found, judge_one, pairs, vm};
+use crate::judge::placement::types::VmPlacement;
+use crate::snapshot::Pairs;
+use crate::vocab::MismatchKind::{SmtShared, SmtSplit};
+use crate::vocab::{MismatchKind, Role};
+
+/// What every one of them gets: the emulator on a CPU of its own.
+fn judged(vm: VmPlacement) -> (Pairs, u32, Vec<(MismatchKind, Vec<u32>)>) {
+    let judged = judge_one(&ONE_NODE.host(), vm.helper(Role::Emulator, "5"));
+    let pairs = judged.pairs.expect("host and guest are known");
+    (pairs, judged.pinned_vcpus, found(&judged))
+}
+
+const NOT_TOLD: Told = Told(4, 1, 1);
+const TOLD: Told = Told(1, 2, 2);
+
+#[test]
+fn default_floats_and_nothing_is_wrong() {
+    let vm = floating(ONE_NODE, "def", NOT_TOLD).ran_on(&[3, 8, 11, 30]);
+    assert_eq!(judged(vm), (pairs(0, 0, 0), 0, vec![]));
+}
+
+#[test]
+fn pinned_without_topology_shares_cores_that_the_guest_thinks_its_own() {
+    let vm = vm("pin", NOT_TOLD, &["1", "17", "2", "18"]);
+    let shared = vec![(SmtShared, vec![0, 1]), (SmtShared, vec![2, 3])];
+    assert_eq!(judged(vm), (pairs(0, 0, 2), 4, shared));
+}
+
+#[test]
+fn pinned_without_topology_to_a_core_each_is_right() {
+    let vm = vm("pin", NOT_TOLD, &["1", "2", "3", "20"]);
+    assert_eq!(judged(vm), (pairs(0, 0, 0), 4, vec![]));
+}
+
+#[test]
+fn confined_as_a_whole_without_topology_is_not_pinned() {
+    let masks = ["1-2,17-18"; 4];
+    // Two cores for four guest cores: some have to share.
+    let vm = vm("pin_def", NOT_TOLD, &masks).ran_on(&[1, 17, 2, 18]);
+    assert_eq!(judged(vm), (pairs(0, 0, 0), 0, vec![]));
+}
+
+#[test]
+fn siblings_on_siblings_are_right() {
+    let vm = vm("vtune", TOLD, &["1", "17", "2", "18"]);
+    assert_eq!(judged(vm), (pairs(2, 0, 0), 4, vec![]));
+}
+
+#[test]
+fn kubevirt_pins_in_the_order_of_cpu_numbers() {
+    let vm = vm("kubevirt", TOLD, &["1", "2", "17", "18"]);
+    let wrong = vec![
+        (SmtSplit, vec![0, 1]),
+        (SmtSplit, vec![2, 3]),
+        (SmtShared, vec![0, 2]),
+        (SmtShared, vec![1, 3]),
+    ];
+    assert_eq!(judged(vm), (pairs(0, 2, 2), 4, wrong));
+}
+
+#[test]
+fn evidence_names_who_is_where() {
+    let wrong = vm("kubevirt", TOLD, &["1", "2", "17", "18"]);
+    let judged = judge_one(&ONE_NODE.host(), wrong);
+    let [split, _, shared, _] = &judged.mismatches[..] else {
+        panic!("{judged:?}");
+    };
+    assert_eq!(split.pcpus.to_string(), "1-2");
+    assert_eq!(
+        split.evidence,
+        "vCPUs 0 and 1 are threads of one guest core, and are pinned to pCPUs 1-2 of host cores \
+         1 and 2"
+    );
+    assert_eq!(shared.pcpus.to_string(), "1,17");
+    assert_eq!(
+        shared.evidence,
+        "vCPUs 0 and 2 are cores of their own for the guest, and are pinned to the threads 1,17 \
+         of host core 1"
+    );
+}

@@ -1,0 +1,68 @@
+use super::{ONE_NODE, SECOND, Told, judge_one, vm};
+use crate::judge::placement::tracker::Tracker;
+use crate::judge::placement::types::VmPlacement;
+use crate::vocab::MismatchKind::{HelperOnVcpu, SmtShared, SmtSplit};
+use crate::vocab::{MismatchKind, Role};
+
+const TOLD: Told = Told(1, 2, 2);
+
+fn wrong() -> VmPlacement {
+    vm("a", TOLD, &["1", "2", "17", "18"]).ran_on(&[1, 2, 17, 18])
+}
+
+fn right() -> VmPlacement {
+    vm("a", TOLD, &["1", "17", "2", "18"]).ran_on(&[1, 17, 2, 18])
+}
+
+/// One vCPU of the wrong ones was put right.
+fn half() -> VmPlacement {
+    vm("a", TOLD, &["1", "17", "4", "18"]).ran_on(&[1, 17, 4, 18])
+}
+
+fn since(tracker: &mut Tracker, now_s: u64, vm: &VmPlacement) -> Vec<(MismatchKind, u64)> {
+    let judged = judge_one(&ONE_NODE.host(), vm.clone());
+    tracker.update(now_s * SECOND, vm, &judged);
+    let since = |found| tracker.since_ns(found).expect("it was just found") / SECOND;
+    let found = judged.mismatches.iter();
+    found.map(|found| (found.kind, since(found))).collect()
+}
+
+fn misplaced(tracker: &Tracker, kind: MismatchKind) -> u64 {
+    let mut by_kind = tracker.misplaced_ns();
+    by_kind.find(|(of, _)| *of == kind).expect("every kind").1
+}
+
+#[test]
+fn since_is_kept_while_it_holds_and_forgotten_after() {
+    let mut tracker = Tracker::default();
+    let first = since(&mut tracker, 10, &wrong());
+    assert_eq!(first.len(), 4);
+    assert!(first.iter().all(|(_, since)| *since == 10));
+    assert_eq!(since(&mut tracker, 20, &wrong()), first);
+    // vCPUs 2 and 3 are still split.
+    assert_eq!(since(&mut tracker, 30, &half()), [(SmtSplit, 10)]);
+    assert_eq!(since(&mut tracker, 40, &right()), []);
+    let again = since(&mut tracker, 50, &wrong());
+    assert!(again.iter().all(|(_, since)| *since == 50));
+}
+
+#[test]
+fn run_time_counts_once_a_kind_and_never_falls() {
+    let mut tracker = Tracker::default();
+    assert_eq!(tracker.misplaced_ns().count(), MismatchKind::ALL.len());
+    since(&mut tracker, 10, &wrong());
+    // Four vCPUs, ten seconds each.
+    assert_eq!(misplaced(&tracker, SmtSplit), 40 * SECOND);
+    assert_eq!(misplaced(&tracker, SmtShared), 40 * SECOND);
+    since(&mut tracker, 20, &half());
+    assert_eq!(misplaced(&tracker, SmtSplit), 60 * SECOND);
+    since(&mut tracker, 30, &right());
+    assert_eq!(misplaced(&tracker, SmtSplit), 60 * SECOND);
+    assert_eq!(misplaced(&tracker, SmtShared), 40 * SECOND);
+    // Two roles intrude on the same vCPUs: their time counts once.
+    let intruded = right()
+        .helper(Role::Vhost, "1-2")
+        .helper(Role::Emulator, "1-2");
+    since(&mut tracker, 40, &intruded);
+    assert_eq!(misplaced(&tracker, HelperOnVcpu), 20 * SECOND);
+}

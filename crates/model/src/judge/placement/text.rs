@@ -1,0 +1,70 @@
+//! Words of evidence.
+
+use crate::judge::placement::seat::Seat;
+use crate::vocab::CpuSet;
+use crate::vocab::topology::host::HostTopology;
+use std::fmt::{Display, Write};
+
+/// More in a sentence helps nobody: the whole list is beside it.
+const NAMED_MAX: usize = 8;
+
+/// "1, 2 and 5", "1, 2, … and 40 more".
+pub(super) fn list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
+    let mut items = items.into_iter();
+    let mut named: Vec<String> = items
+        .by_ref()
+        .take(NAMED_MAX)
+        .map(|item| item.to_string())
+        .collect();
+    let more = items.count();
+    let last = match more {
+        0 => named.pop(),
+        more => Some(format!("{more} more")),
+    };
+    let mut text = named.join(", ");
+    if let Some(last) = last {
+        let and = if text.is_empty() { "" } else { " and " };
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{and}{last}");
+    }
+    text
+}
+
+/// "vCPU 1", "vCPUs 1 and 2".
+pub(super) fn vcpus(ids: &[u32]) -> String {
+    let word = if ids.len() == 1 { "vCPU" } else { "vCPUs" };
+    format!("{word} {}", list(ids))
+}
+
+/// How it is known where these vCPUs are.
+pub(super) fn are_on(seats: &[&Seat<'_>]) -> &'static str {
+    if seats.iter().all(|seat| seat.pinned) {
+        "are pinned to"
+    } else {
+        "ran on"
+    }
+}
+
+/// The ids of vCPUs, lowest first.
+pub(super) fn ids(seats: &[&Seat<'_>]) -> Vec<u32> {
+    let mut ids: Vec<u32> = seats.iter().map(|seat| seat.vcpu.id).collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// The CPUs where vCPUs are: of their masks where they are pinned, of their
+/// cores where they sit on one, else those where they ran and that are online.
+pub(super) fn pcpus(host: &HostTopology, seats: &[&Seat<'_>]) -> CpuSet {
+    let mut pcpus = CpuSet::default();
+    for seat in seats {
+        match (seat.pinned, &seat.mask, seat.core) {
+            (true, Some(mask), _) => pcpus.extend(mask.iter()),
+            (_, _, Some(core)) => pcpus.extend(host.core_cpus(core.unit).iter().copied()),
+            _ => {
+                let ran = seat.vcpu.residency_ns.iter().map(|(cpu, _)| *cpu);
+                pcpus.extend(ran.filter(|cpu| host.online().contains(*cpu)));
+            }
+        }
+    }
+    pcpus
+}

@@ -1,0 +1,262 @@
+//! The window over which placements are judged: from one judgement to the
+//! next. Masks hold at an instant, where a vCPU ran only says something over
+//! a time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::identify::roles;
+use crate::judge::placement;
+use crate::judge::placement::{HelperPlacement, Judgement, Tracker, VcpuPlacement, VmPlacement};
+use crate::snapshot::{Misplaced, Thread, Topology, Vcpu, Vm};
+use crate::vocab::topology::guest::GuestShape;
+use crate::vocab::topology::host::HostTopology;
+use crate::vocab::{CpuSet, Role};
+
+/// What a VM's memory cgroup says: bytes by NUMA node.
+pub type MemoryByNode = Vec<(u32, u64)>;
+
+/// What a VM's cgroups say of where it may be, as far as it is known.
+#[derive(Debug, Clone, Default)]
+pub struct CgroupBounds {
+    /// Its memory by NUMA node.
+    pub memory_by_node: Option<MemoryByNode>,
+    /// The CPUs that it may have.
+    pub cpuset: Option<CpuSet>,
+}
+
+/// The last judgement of each VM, and what its vCPUs had used then.
+#[derive(Debug, Default)]
+pub struct Window {
+    began_ns: Option<u64>,
+    /// By the VM's name, which no other VM on the node has.
+    vms: FxHashMap<Arc<str>, Judged>,
+}
+
+/// A VM at the last judgement.
+#[derive(Debug, Default)]
+struct Judged {
+    /// By `vcpu_id`.
+    vcpus: FxHashMap<u32, Used>,
+    tracker: Tracker,
+    topology: Arc<Topology>,
+}
+
+/// What a vCPU had used.
+#[derive(Debug, Default)]
+struct Used {
+    cpu_ns: u64,
+    residency_ns: BTreeMap<u32, u64>,
+}
+
+impl Window {
+    /// How long the present window is at `now_ns`; `None` before the first.
+    pub fn age_ns(&self, now_ns: u64) -> Option<u64> {
+        Some(now_ns.saturating_sub(self.began_ns?))
+    }
+
+    /// Ends the window and judges it. `vms` are all of the host, with where
+    /// their vCPUs ran just read; `now_ns` is on a clock that never falls, of
+    /// which `time` makes a date. VMs that are gone are forgotten.
+    pub fn judge(
+        &mut self,
+        host: &HostTopology,
+        vms: &[Vm],
+        bounds: impl Fn(&Vm) -> CgroupBounds,
+        now_ns: u64,
+        time: impl Fn(u64) -> String,
+    ) {
+        let window_ns = self.age_ns(now_ns).unwrap_or(0);
+        self.began_ns = Some(now_ns);
+        let running: Vec<&Vm> = vms.iter().filter(|vm| vm.running).collect();
+        let (placements, cpusets): (Vec<VmPlacement>, Vec<Option<CpuSet>>) = running
+            .iter()
+            .map(|vm| {
+                let CgroupBounds {
+                    memory_by_node,
+                    cpuset,
+                } = bounds(vm);
+                (self.placement(vm, memory_by_node, window_ns), cpuset)
+            })
+            .unzip();
+        let judgements = placement::judge(host, &placements);
+        let names: FxHashSet<&str> = vms.iter().map(|vm| &*vm.vm).collect();
+        self.vms.retain(|name, _| names.contains(&**name));
+        let judged = placements.iter().zip(judgements).zip(cpusets);
+        for (vm, ((placement, judgement), cpuset)) in running.iter().zip(judged) {
+            let judged = self.vms.entry(Arc::clone(&vm.vm)).or_default();
+            judged.tracker.update(now_ns, placement, &judgement);
+            judged.vcpus = vm.vcpus.iter().map(|vcpu| (vcpu.id, used(vcpu))).collect();
+            judged.topology = Arc::new(Topology {
+                cpuset,
+                ..topology(vm, judgement, &judged.tracker, &time)
+            });
+        }
+    }
+
+    /// Adds to each VM its last judgement, and to each vCPU where its pCPU is.
+    pub fn show(&self, host: &HostTopology, vms: &mut [Vm]) {
+        for vm in vms {
+            vm.topology = self.vms.get(&vm.vm).map(|one| Arc::clone(&one.topology));
+            for vcpu in &mut vm.vcpus {
+                vcpu.host = vcpu.pcpu.and_then(|pcpu| host.place(pcpu)).copied();
+            }
+        }
+    }
+
+    fn placement(&self, vm: &Vm, memory: Option<MemoryByNode>, window_ns: u64) -> VmPlacement {
+        let before = self.vms.get(&vm.vm);
+        let there = vm.vcpus.iter().filter(|vcpu| vcpu.tid.is_some());
+        let placed = |thread: &&Thread| !roles::is_nx_recovery(thread.name);
+        let helpers = vm.threads.iter().filter(placed).filter_map(|thread| {
+            Some(HelperPlacement {
+                role: thread.role.filter(|role| *role != Role::Vcpu)?,
+                tid: thread.tid,
+                name: thread.name,
+                affinity: thread.affinity.clone(),
+            })
+        });
+        VmPlacement {
+            name: Arc::clone(&vm.vm),
+            vcpus: there
+                .map(|vcpu| seat(vcpu, before.and_then(|before| before.vcpus.get(&vcpu.id))))
+                .collect(),
+            helpers: helpers.collect(),
+            memory_by_node: memory,
+            guest_nodes: vm.guest_nodes,
+            // Of a VM that is new no window has passed.
+            window_ns: before.map_or(0, |_| window_ns),
+        }
+    }
+}
+
+fn used(vcpu: &Vcpu) -> Used {
+    Used {
+        cpu_ns: vcpu.cpu_ns,
+        residency_ns: vcpu.residency_ns.clone(),
+    }
+}
+
+/// What a vCPU used since the last judgement; nothing if there was none.
+fn seat(vcpu: &Vcpu, before: Option<&Used>) -> VcpuPlacement {
+    let since = |before: &Used| {
+        let by_pcpu = vcpu.residency_ns.iter().map(|(pcpu, ns)| {
+            let then = before.residency_ns.get(pcpu).copied().unwrap_or(0);
+            (*pcpu, ns.saturating_sub(then))
+        });
+        (
+            by_pcpu.filter(|(_, ns)| *ns > 0).collect(),
+            vcpu.cpu_ns.saturating_sub(before.cpu_ns),
+        )
+    };
+    let (residency_ns, cpu_ns) = before.map_or_else(Default::default, since);
+    VcpuPlacement {
+        id: vcpu.id,
+        guest: vcpu.guest,
+        affinity: vcpu.affinity.clone(),
+        residency_ns,
+        cpu_ns,
+    }
+}
+
+fn topology(
+    vm: &Vm,
+    judgement: Judgement,
+    tracker: &Tracker,
+    time: impl Fn(u64) -> String,
+) -> Topology {
+    let there = vm.vcpus.iter().filter(|vcpu| vcpu.tid.is_some());
+    let misplaced = |mismatch| {
+        let since_ns = tracker.since_ns(&mismatch).unwrap_or(0);
+        Misplaced {
+            mismatch,
+            since: time(since_ns),
+        }
+    };
+    Topology {
+        cpuset: None,
+        guest: GuestShape::of(there.filter_map(|vcpu| vcpu.guest)),
+        pinned_vcpus: judgement.pinned_vcpus,
+        pairs: judgement.pairs.ok(),
+        unknown: judgement.pairs.err(),
+        mismatches: judgement.mismatches.into_iter().map(misplaced).collect(),
+        misplaced_ns: tracker.misplaced_ns().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CgroupBounds, Window};
+    use crate::snapshot::{Thread, Vcpu, Vm};
+    use crate::vocab::topology::synthetic::{Machine, Siblings};
+    use crate::vocab::{Comm, CpuSet, MismatchKind, Role};
+
+    use std::sync::Arc;
+
+    const HOST: Machine = Machine {
+        packages: 1,
+        dies: 1,
+        llcs: 1,
+        cores: 4,
+        threads: 1,
+        siblings: Siblings::Adjacent,
+    };
+
+    fn mask(cpu: u32) -> Arc<CpuSet> {
+        Arc::new([cpu].into_iter().collect())
+    }
+
+    fn thread(tid: u32, role: Role, name: &str, cpu: u32) -> Thread {
+        Thread {
+            tid,
+            role: Some(role),
+            name: Comm::new(name),
+            cpu_ns: 0,
+            wait_ns: None,
+            pcpu: None,
+            affinity: Some(mask(cpu)),
+        }
+    }
+
+    /// vCPU 0 pinned to CPU 0 and the emulator to CPU 1, as `virsh vcpupin` and
+    /// `virsh emulatorpin` do, with `worker` beside them.
+    fn found_with(worker: Thread) -> Vec<MismatchKind> {
+        let mut vms = [Vm {
+            vm: "db-01".into(),
+            running: true,
+            vcpus: vec![Vcpu {
+                tid: Some(10),
+                affinity: Some(mask(0)),
+                ..Vcpu::default()
+            }],
+            threads: vec![
+                thread(10, Role::Vcpu, "CPU 0/KVM", 0),
+                thread(9, Role::Emulator, "qemu-system-x86", 1),
+                worker,
+            ],
+            ..Vm::default()
+        }];
+        let (mut window, host) = (Window::default(), HOST.host());
+        window.judge(
+            &host,
+            &vms,
+            |_| CgroupBounds::default(),
+            0,
+            |_| String::new(),
+        );
+        window.show(&host, &mut vms);
+        let topology = vms[0].topology.as_ref().expect("it was judged");
+        let kinds = topology.mismatches.iter().map(|one| one.mismatch.kind);
+        kinds.collect()
+    }
+
+    #[test]
+    fn nx_recovery_thread_on_vcpu_cpu_raises_nothing() {
+        let worker = thread(11, Role::Emulator, "kvm-nx-lpage-recovery", 0);
+        assert_eq!(found_with(worker), []);
+        let worker = thread(11, Role::Emulator, "worker", 0);
+        assert_eq!(found_with(worker), [MismatchKind::HelperOnVcpu]);
+    }
+}

@@ -1,0 +1,29 @@
+//! The words of the field as types: roles, scopes, exits, CPU sets, topology. Every other
+//! layer uses them; they use none.
+
+mod comm;
+pub mod cpuset;
+mod discard;
+mod durations;
+mod exits;
+mod features;
+mod ids;
+mod mismatch;
+mod moves;
+pub mod pod;
+mod role;
+mod scope;
+pub mod topology;
+
+pub use self::comm::Comm;
+pub use self::cpuset::CpuSet;
+pub use self::discard::{Discard, DiscardSum, Discards};
+pub use self::durations::{BOUNDS_MS, DURATIONS, Durations};
+pub use self::exits::{ExitCounts, HaltPoll};
+pub use self::features::{Feature, Features};
+pub use self::ids::{CgroupId, Owner, VmKey};
+pub use self::mismatch::MismatchKind;
+pub use self::moves::Moves;
+pub use self::pod::{Pod, PodSpec, Pods};
+pub use self::role::Role;
+pub use self::scope::Scope;

@@ -1,0 +1,54 @@
+//! The kinds of topology mismatches.
+
+use serde::{Serialize, Serializer};
+
+/// What is wrong with a placement: a closed set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MismatchKind {
+    /// Guest siblings on different host cores.
+    SmtSplit,
+    /// Two guest cores on one host core.
+    SmtShared,
+    /// More vCPUs pinned to pCPUs than there are pCPUs.
+    VcpuOverlap,
+    /// vCPUs on more NUMA nodes than they need.
+    NumaSplit,
+    /// vCPUs on more last-level caches than they need.
+    LlcSplit,
+    /// A helper thread is allowed on a pinned vCPU's pCPU.
+    HelperOnVcpu,
+    /// Memory on nodes where no vCPU sits.
+    RemoteMemory,
+}
+
+impl MismatchKind {
+    /// All kinds, in the order in which they are shown.
+    pub const ALL: [Self; 7] = [
+        Self::SmtSplit,
+        Self::SmtShared,
+        Self::VcpuOverlap,
+        Self::NumaSplit,
+        Self::LlcSplit,
+        Self::HelperOnVcpu,
+        Self::RemoteMemory,
+    ];
+
+    /// The name in labels and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SmtSplit => "smt_split",
+            Self::SmtShared => "smt_shared",
+            Self::VcpuOverlap => "vcpu_overlap",
+            Self::NumaSplit => "numa_split",
+            Self::LlcSplit => "llc_split",
+            Self::HelperOnVcpu => "helper_on_vcpu",
+            Self::RemoteMemory => "remote_memory",
+        }
+    }
+}
+
+impl Serialize for MismatchKind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}

@@ -1,0 +1,45 @@
+//! The roles of threads.
+
+use serde::{Deserialize, Serialize};
+
+/// Where a thread's time goes: the closed set of design section 3.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Runs a vCPU.
+    Vcpu,
+    /// A vhost worker in the kernel.
+    Vhost,
+    /// A thread of a virtiofsd process.
+    Virtiofsd,
+    /// A thread of the VMM that does I/O and little else.
+    Iothread,
+    /// Any other thread of the VMM.
+    Emulator,
+    /// A thread of another process of the pod.
+    Helper,
+}
+
+impl Role {
+    /// All roles, in the order in which they are shown.
+    pub const ALL: [Self; 6] = [
+        Self::Vcpu,
+        Self::Vhost,
+        Self::Virtiofsd,
+        Self::Iothread,
+        Self::Emulator,
+        Self::Helper,
+    ];
+
+    /// The name in labels and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Vcpu => "vcpu",
+            Self::Vhost => "vhost",
+            Self::Virtiofsd => "virtiofsd",
+            Self::Iothread => "iothread",
+            Self::Emulator => "emulator",
+            Self::Helper => "helper",
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The scopes of cgroups.
+
+use serde::{Deserialize, Serialize};
+
+/// What a level of the cgroup path is to the VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// The pod's cgroup.
+    Pod,
+    /// The cgroup that Kata makes for a sandbox inside the pod's.
+    Sandbox,
+    /// A container's cgroup, or one below it.
+    Container,
+    /// A cgroup outside of the pod's or the machine's that holds threads of the VM: Kata's
+    /// overhead cgroup, or the service of a manager that keeps a virtiofsd.
+    Overhead,
+    /// The cgroup of a VM that is no pod's: libvirt's machine scope, a
+    /// systemd unit, or whatever the VMM was started in.
+    Machine,
+    /// libvirt's cgroup of one vCPU (`vcpu_quota`).
+    Vcpu,
+    /// libvirt's cgroup of the VMM's other threads and its vhost workers
+    /// (`emulator_quota`).
+    Emulator,
+    /// libvirt's cgroup of one iothread (`iothread_quota`).
+    Iothread,
+}
+
+impl Scope {
+    /// All scopes, in the order in which they are shown.
+    pub const ALL: [Self; 8] = [
+        Self::Pod,
+        Self::Sandbox,
+        Self::Container,
+        Self::Overhead,
+        Self::Machine,
+        Self::Vcpu,
+        Self::Emulator,
+        Self::Iothread,
+    ];
+
+    /// The name in labels and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pod => "pod",
+            Self::Sandbox => "sandbox",
+            Self::Container => "container",
+            Self::Overhead => "overhead",
+            Self::Machine => "machine",
+            Self::Vcpu => "vcpu",
+            Self::Emulator => "emulator",
+            Self::Iothread => "iothread",
+        }
+    }
+}
