@@ -5,7 +5,13 @@
 //! environment, configuration file), 1 for everything else. `doctor` also ends
 //! with 2 when it has findings, and then has written them to stdout.
 
-use std::io::{IsTerminal as _, Write as _};
+mod args;
+mod live;
+pub mod log;
+pub mod run;
+mod stdout;
+mod stop;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -14,14 +20,15 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use virtlens_host::{HostRoot, nohz_full};
 
-use crate::args::{
+use self::stdout::{print, table_style};
+use crate::cli::args::{
     CheckArgs, Common, CompletionArgs, DoctorArgs, MetricsArgs, RunArgs, SnapshotArgs, TopArgs,
     TopologyArgs, TraceArgs,
 };
 use crate::collect::{Collector, Options};
 use crate::config::{Config, ConfigError, Settings};
-use crate::paint::Style;
-use crate::{catalogue, check, commands, doctor, log, process, run, snapshot};
+use crate::process;
+use crate::views::{catalogue, check, doctor, snapshot};
 
 /// Shows what VM-isolated pods really cost and suffer on their host
 #[derive(Debug, Parser)]
@@ -150,13 +157,13 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
                 table_style(),
             )?)
         }
-        Command::Top(args) => commands::watch(&mut open(&config)?, &args),
-        Command::Topology(args) => commands::show_topology(&mut open(&config)?, &args),
+        Command::Top(args) => live::watch(&mut open(&config)?, &args),
+        Command::Topology(args) => live::show_topology(&mut open(&config)?, &args),
         Command::Doctor(args) if args.checks => {
             print(&doctor::catalogue(&config.bounds, table_style()))
         }
-        Command::Doctor(args) => commands::diagnose(&mut open(&config)?, &args),
-        Command::Trace(args) => commands::follow(&mut open(&config)?, args),
+        Command::Doctor(args) => live::diagnose(&mut open(&config)?, &args),
+        Command::Trace(args) => live::follow(&mut open(&config)?, args),
         Command::Check(CheckArgs { clean: true }) => print(&check::clean(&config.root)?),
         Command::Check(_) => {
             let mut collector = open(&config)?;
@@ -234,44 +241,6 @@ fn open(config: &Config) -> anyhow::Result<Collector> {
         );
     }
     Collector::open(&Options::named(config)?)
-}
-
-/// How tables are drawn on stdout: coloured only on a terminal, and not where
-/// `NO_COLOR` is set to anything (no-color.org).
-pub fn table_style() -> Style {
-    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let stdout = std::io::stdout();
-    Style {
-        width: terminal_size::terminal_size_of(&stdout).map(|(width, _)| width.0.into()),
-        color: stdout.is_terminal() && !no_color,
-    }
-}
-
-/// Prints to stdout. A reader that has seen enough (`| head`) is no error.
-///
-/// # Errors
-///
-/// When stdout takes no more for another reason, as a full disk.
-pub fn print(text: &str) -> anyhow::Result<ExitCode> {
-    print_while_read(text)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// The same; false once nobody reads stdout any more.
-///
-/// # Errors
-///
-/// As of [`print`].
-pub fn print_while_read(text: &str) -> anyhow::Result<bool> {
-    let mut stdout = std::io::stdout().lock();
-    match stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-    {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(error.into()),
-    }
 }
 
 fn wants_to_know(kind: ErrorKind) -> bool {

@@ -14,12 +14,13 @@ use serde::{Deserialize, Deserializer};
 use virtlens_model::judge::findings::Bounds;
 use virtlens_probe::loader::Loader;
 
-use crate::keys::Known;
-use crate::metadata::Metadata;
-
+pub(crate) mod keys;
+mod metadata;
 mod values;
 
-pub use values::{Listen, LogFormat, LogLevel, Span, Thresholds, WebAuth};
+use self::keys::Known;
+pub use self::metadata::Metadata;
+pub use self::values::{Listen, LogFormat, LogLevel, Span, Thresholds, WebAuth};
 
 /// Where the agent listens by default: a port that none of the agents beside it on a
 /// node uses.

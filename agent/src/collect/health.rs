@@ -4,9 +4,9 @@ use virtlens_model::snapshot::{Dropped, ProgramCost, Source};
 use virtlens_probe::plan::Feature;
 use virtlens_probe::source::TaskPass;
 
-use super::Collector;
-use crate::backend::Backend;
-use crate::metadata::PodNames;
+use super::collector::Collector;
+use crate::collect::backend::Backend;
+use crate::kube::PodNames;
 
 impl Collector {
     pub(super) fn dropped(&mut self, programs: &[ProgramCost]) -> Vec<Dropped> {

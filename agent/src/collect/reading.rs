@@ -15,13 +15,9 @@ use virtlens_model::facts::{Facts, ProcessFact};
 use virtlens_model::snapshot::Vm;
 use virtlens_model::vocab::{Owner, VmKey};
 
-use super::{Collector, nanos};
-use crate::backend::Backend;
-use crate::handover;
-
-/// How often the open files of the whole host are walked for VMs whose vCPUs
-/// do not run, beside the walk as one is met. It costs some milliseconds on a full node.
-pub(super) const FILE_PASS_EVERY: Duration = Duration::from_mins(1);
+use super::collector::{Collector, FILE_PASS_EVERY, nanos};
+use crate::collect::backend::Backend;
+use crate::collect::handover;
 
 /// How often where all vCPU threads of a VM have ended while its process lives: its
 /// files say whether it still has vCPUs.
@@ -43,7 +39,8 @@ impl Collector {
         let due = self.placement.is_due(nanos(self.started.elapsed()));
         let (mut facts, at_ns) = self.settled_facts(due || self.pcpu_series)?;
         if let Backend::Bpf(pass, _) = &mut self.backend {
-            self.ram_unread += crate::memory::follow(pass, &self.fleet, &self.root, &mut facts);
+            self.ram_unread +=
+                crate::collect::memory::follow(pass, &self.fleet, &self.root, &mut facts);
         }
         if let Some(names) = &mut self.names {
             names.tell(&mut self.fleet);
@@ -67,7 +64,7 @@ impl Collector {
             self.placement.judge(&vms, cgroups, at_ns);
         }
         self.placement.show(&mut vms);
-        crate::stray::show_limits(&mut vms, self.cgroups.as_ref().ok());
+        crate::collect::unapplied_limit::show_limits(&mut vms, self.cgroups.as_ref().ok());
         if due {
             self.watch.judge(&vms, at_ns);
         }

@@ -9,7 +9,7 @@ use serde::de::{Error, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use virtlens_model::judge::findings::Bounds;
 
-use crate::keys::KnownKey;
+use crate::config::keys::KnownKey;
 
 /// An address to listen on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use virtlens::doctor::{Diagnosis, catalogue};
-use virtlens::paint::Style;
+use virtlens::term::Style;
+use virtlens::views::doctor::{Diagnosis, catalogue};
 use virtlens_model::judge::findings::Bounds;
 use virtlens_model::snapshot::{Check, Finding, Snapshot, Vm};
 use virtlens_model::vocab::MismatchKind;

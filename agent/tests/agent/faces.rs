@@ -1,11 +1,11 @@
 //! Whole outputs, compared with reviewed files.
 
-use virtlens::catalogue;
-use virtlens::check;
 use virtlens::collect::CheckRow;
-use virtlens::page;
-use virtlens::paint::Style;
-use virtlens::table::render;
+use virtlens::http::page;
+use virtlens::term::Style;
+use virtlens::views::catalogue;
+use virtlens::views::check;
+use virtlens::views::table::render;
 use virtlens_model::snapshot::Snapshot;
 use virtlens_model::vocab::CpuSet;
 use virtlens_probe::loader::Loader;

@@ -1,6 +1,6 @@
 //! Which VM is meant.
 
-use virtlens::pick::{is_called, name_of, pick};
+use virtlens::views::pick::{is_called, name_of, pick};
 
 use crate::fixture;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hyper::body::Bytes;
 use tokio::task::JoinSet;
-use virtlens::readings::{Encoding, Readings};
+use virtlens::collect::readings::{Encoding, Readings};
 use virtlens_export::Format;
 
 use crate::fixture;

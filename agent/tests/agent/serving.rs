@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
-use virtlens::serve::{Web, serve};
+use virtlens::http::{Web, serve};
 
 use crate::readings::slow_readings;
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use virtlens::top::state::{Action, Top, View};
-use virtlens::top::theme::Theme;
+use virtlens::views::top::state::{Action, Top, View};
+use virtlens::views::top::theme::Theme;
 use virtlens_model::snapshot::{Check, Finding, Snapshot, Vm};
 
 use crate::golden_file::assert_golden;
@@ -92,7 +92,7 @@ fn top() -> Top {
 fn screen(top: &mut Top, theme: Theme, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
     terminal
-        .draw(|frame| virtlens::top::draw(top, theme, frame))
+        .draw(|frame| virtlens::views::top::draw(top, theme, frame))
         .expect("it draws");
     let buffer = terminal.backend().buffer();
     let rows = buffer.content.chunks(usize::from(width));

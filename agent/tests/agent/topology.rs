@@ -1,8 +1,8 @@
 //! The drawing of a host's CPUs.
 
-use virtlens::paint::Style;
-use virtlens::pick::is_called;
-use virtlens::topology::{View, render};
+use virtlens::term::Style;
+use virtlens::views::pick::is_called;
+use virtlens::views::topology::{View, render};
 use virtlens_model::snapshot::Snapshot;
 use virtlens_model::vocab::CpuSet;
 use virtlens_model::vocab::topology::host::{CpuFact, HostTopology};

@@ -1,7 +1,7 @@
 //! What a client says that it takes: `Accept` and `Accept-Encoding`.
 
 use hyper::header::HeaderValue;
-use virtlens::serve::accepts_gzip;
+use virtlens::http::accepts_gzip;
 use virtlens_export::Format;
 
 /// `data` is the value of either header.

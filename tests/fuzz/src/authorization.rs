@@ -1,7 +1,7 @@
 //! The `Authorization` header of a client that nobody knows yet.
 
 use hyper::header::HeaderValue;
-use virtlens::serve::{bearer, credentials};
+use virtlens::http::{bearer, credentials};
 
 /// `data` is the header's value.
 pub fn authorization(data: &[u8]) {

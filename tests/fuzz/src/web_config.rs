@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use virtlens::serve::check_web_config;
+use virtlens::http::check_web_config;
 
 /// `data` is the file, and behind a NUL what each file holds that it names.
 pub fn web_config(data: &[u8]) {

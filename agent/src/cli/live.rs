@@ -1,0 +1,118 @@
+//! What the live commands do between their arguments and their text: they wait,
+//! read twice, and say what went wrong.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use virtlens_model::snapshot::Vm;
+
+use crate::cli::args::{DoctorArgs, TopArgs, TopologyArgs, TraceArgs};
+use crate::cli::stdout::{print, table_style};
+use crate::collect::Collector;
+use crate::config::ConfigError;
+use crate::process;
+use crate::term::Style;
+use crate::views::doctor::Diagnosis;
+use crate::views::shortfall::is_read;
+use crate::views::top::theme::Theme;
+use crate::views::topology::View;
+use crate::views::{doctor, pick, snapshot, top, topology, trace};
+
+pub(crate) fn watch(collector: &mut Collector, args: &TopArgs) -> anyhow::Result<ExitCode> {
+    let interval = args.interval.0;
+    let (shortest, longest) = (top::INTERVALS[0], top::INTERVALS[top::INTERVALS.len() - 1]);
+    if !(shortest..=longest).contains(&interval) {
+        let text = "--interval: expected 100ms to 10s (see virtlens top --help)";
+        return Err(ConfigError::Usage(text.to_owned()).into());
+    }
+    let style = table_style();
+    if !top::has_terminal() {
+        pick::pick(&collector.collect().vms, args.vm.as_deref())?;
+        let text = snapshot::text(collector, snapshot::Output::Table, Some(interval), style)?;
+        return print(&text);
+    }
+    let theme = Theme {
+        color: style.color,
+        ascii: args.ascii,
+    };
+    top::run(collector, args.vm.as_deref(), interval, theme)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn show_topology(
+    collector: &mut Collector,
+    args: &TopologyArgs,
+) -> anyhow::Result<ExitCode> {
+    collector.collect_judged();
+    std::thread::sleep(args.window.0);
+    let snapshot = collector.collect_judged();
+    let picked = pick::pick(&snapshot.vms, args.vm.as_deref())?;
+    let shows = |vm: &Vm| picked.iter().any(|one| std::ptr::eq(*one, vm));
+    let view = View {
+        style: table_style(),
+        ascii: args.ascii,
+    };
+    print(&topology::render(&snapshot, collector.host(), shows, view))
+}
+
+pub(crate) fn diagnose(collector: &mut Collector, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+    if args.window.0 < Duration::from_secs(1) {
+        let text = "--for: expected 1s or more: less says little (see virtlens doctor --help)";
+        return Err(ConfigError::Usage(text.to_owned()).into());
+    }
+    let first = collector.collect_judged();
+    if !is_read(&first) {
+        let reason = first.sources.first().map_or("", |source| &source.reason);
+        anyhow::bail!("nothing of this host can be read, so nothing can be judged: {reason}");
+    }
+    // Before the wait: a name that is wrong is told at once.
+    pick::pick(&first.vms, args.vm.as_deref())?;
+    std::thread::sleep(args.window.0);
+    let snapshot = collector.collect_judged();
+    anyhow::ensure!(
+        snapshot.clock_ns > first.clock_ns,
+        "the host could not be read a second time"
+    );
+    let window = Duration::from_nanos(snapshot.clock_ns - first.clock_ns);
+    let vms = pick::pick(&snapshot.vms, args.vm.as_deref())?;
+    anyhow::ensure!(
+        args.vm.is_none() || vms.iter().any(|vm| vm.findings.is_some()),
+        "the VM came or ended while it was watched, so it cannot be judged; try again"
+    );
+    anyhow::ensure!(
+        !vms.is_empty() || process::is_root(),
+        "no VM is seen, and without root not all can be; run as root"
+    );
+    let diagnosis = Diagnosis::new(&snapshot, &vms, window, collector.bounds());
+    let code = print(&match args.output {
+        doctor::Output::Text => diagnosis.text(&snapshot, table_style()),
+        doctor::Output::Json => serde_json::to_string_pretty(&diagnosis)? + "\n",
+    })?;
+    Ok(if diagnosis.has_findings() {
+        ExitCode::from(2)
+    } else {
+        code
+    })
+}
+
+pub(crate) fn follow(collector: &mut Collector, args: TraceArgs) -> anyhow::Result<ExitCode> {
+    if !(Duration::from_millis(100)..=Duration::from_mins(10)).contains(&args.window.0) {
+        let text = "--for: expected 100ms to 10m (see virtlens trace --help)";
+        return Err(ConfigError::Usage(text.to_owned()).into());
+    }
+    let to_stdout = args.output.as_deref() == Some(Path::new("-"));
+    let order = trace::Order {
+        vm: args.vm,
+        window: args.window.0,
+        file: args.output,
+        shape: args.format,
+        max_bytes: args.max_size << 20,
+    };
+    let told = trace::run(collector, &order)?;
+    if to_stdout {
+        eprint!("{}", told.text(Style::default()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    print(&told.text(table_style()))
+}

@@ -1,0 +1,192 @@
+//! `virtlens run`: the agent.
+
+use std::io::IsTerminal as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use virtlens_model::snapshot::Snapshot;
+
+use crate::cli::stdout::{print_while_read, table_style};
+use crate::cli::stop::Stop;
+use crate::collect::readings::{Readings, Unavailable};
+use crate::collect::{Collector, Options};
+use crate::config::{Config, WebAuth};
+use crate::http::listen::listen;
+use crate::http::{Web, serve};
+use crate::views::shortfall::{Shortfall, shortfalls};
+use crate::views::table::render;
+use crate::{kube, process};
+
+/// How often the table is drawn.
+const TABLE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Serves until SIGTERM or SIGINT; with `table` also draws a table on stdout, and ends
+/// when nobody reads it any more.
+///
+/// # Errors
+///
+/// When the address cannot be listened on or the host cannot be read.
+pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .context("cannot start")?;
+    runtime.block_on(async {
+        // Before anything that takes time, so that no signal is missed, and
+        // a port that is taken is known before BPF is loaded.
+        let stop = Stop::prepare()?;
+        let web = Web::open(config.web_config.as_deref())?;
+        let scheme = if web.is_tls() { "https" } else { "http" };
+        if config.web_auth == WebAuth::Kubernetes && !web.is_tls() {
+            tracing::warn!(
+                "tokens come over the wire unencrypted; set a certificate with --web-config"
+            );
+        }
+        let hint = || {
+            let address = config.listen;
+            format!("cannot listen on {address}; choose another address with --listen")
+        };
+        let listener = listen(config.listen).await.with_context(hint)?;
+        let address = listener.local_addr().context("cannot listen")?;
+        let mut collector = Collector::open(&Options {
+            pin: !config.no_pin,
+            ..Options::named(config)?
+        })?;
+        // The first reading, from which counts go on.
+        let first = collector.collect();
+        let stop = stop.while_serving();
+        log_start(&first, address);
+        drop(first);
+        let readings = Readings::start(move || collector.collect(), config.min_age)
+            .context("cannot start the collector's thread")?;
+        let mut drawn = Ok(());
+        let reviewer = kube::reviewer(config).context("cannot start the reviewer's thread")?;
+        if table {
+            let drawing = draw(readings.clone(), scheme, address);
+            let stop = async {
+                tokio::select! {
+                    () = stop => {}
+                    result = drawing => drawn = result,
+                }
+            };
+            serve(listener, web, reviewer, readings, stop).await;
+        } else {
+            serve(listener, web, reviewer, readings, stop).await;
+        }
+        drawn?;
+        tracing::info!("stopped");
+        Ok(())
+    })
+}
+
+fn log_start(snapshot: &Snapshot, address: SocketAddr) {
+    let sources: Vec<_> = snapshot
+        .sources
+        .iter()
+        .map(|source| format!("{}:{}", source.name, source.mode))
+        .collect();
+    tracing::info!(
+        version = process::VERSION,
+        kernel = snapshot.node.kernel,
+        node = snapshot.node.name,
+        cgroup = snapshot.node.cgroup,
+        sources = sources.join(","),
+        vms = snapshot.vms.len(),
+        listen = address.to_string(),
+        "started"
+    );
+    for Shortfall {
+        up,
+        sources,
+        reason,
+    } in shortfalls(snapshot)
+    {
+        let sources = sources.join(",");
+        if up {
+            tracing::warn!(sources, reason, "limited");
+        } else {
+            tracing::warn!(sources, reason, "off");
+        }
+    }
+    if !process::is_root() {
+        tracing::warn!(
+            "not root: only what this user may read is seen; run as root to see all VMs"
+        );
+    }
+}
+
+/// Draws the table again and again, in place on a terminal, until nobody reads it.
+async fn draw(readings: Readings, scheme: &str, address: SocketAddr) -> anyhow::Result<()> {
+    let in_place = std::io::stdout().is_terminal();
+    let mut before: Option<Arc<Snapshot>> = None;
+    let mut first = scroll_away();
+    loop {
+        let now = match readings.snapshot().await {
+            Ok(now) => Some(now),
+            // Scrapers come first; the next frame has its own chance.
+            Err(Unavailable::Busy) => None,
+            Err(gone @ Unavailable::Stopping) => return Err(gone.into()),
+        };
+        if let (Some(before), Some(now)) = (&before, &now) {
+            let table = render(now, Some(before), table_style());
+            let frame = if in_place {
+                std::mem::take(&mut first) + &repaint(&table, &way_out(scheme, address))
+            } else {
+                format!("{table}\n")
+            };
+            if !print_while_read(&frame)? {
+                tracing::info!("nobody reads the table any more");
+                return Ok(());
+            }
+        }
+        before = now.or(before);
+        tokio::time::sleep(TABLE_INTERVAL).await;
+    }
+}
+
+/// Moves all that stands on the terminal, the log's first lines among it, to
+/// where one can scroll back to: it is neither painted over nor lost.
+fn scroll_away() -> String {
+    let rows = terminal_size::terminal_size_of(std::io::stdout()).map_or(0, |(_, rows)| rows.0);
+    "\n".repeat(rows.into())
+}
+
+/// What a table on a terminal does not tell: where the rest is, and how it
+/// ends.
+fn way_out(scheme: &str, address: SocketAddr) -> String {
+    // A browser on this host cannot go to "any address".
+    let host = match address {
+        any if any.ip().is_unspecified() => format!("localhost:{}", any.port()),
+        one => one.to_string(),
+    };
+    format!("metrics: {scheme}://{host}/metrics   Ctrl-C ends it")
+}
+
+/// This frame instead of the one before, to be written at once. Wiped are the
+/// lines from the second on, then the first: tmux takes a wipe from the first
+/// on for a `clear`, and keeps each frame to scroll back to. A wipe behind each
+/// line takes, on some terminals, the last character of a full line with it.
+fn repaint(table: &str, last_line: &str) -> String {
+    format!("\x1b[2H\x1b[J\x1b[H\x1b[K{table}\n{last_line}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::way_out;
+
+    #[test]
+    fn the_address_of_a_frame_can_be_gone_to() {
+        for (listen, url) in [
+            ("0.0.0.0:9877", "http://localhost:9877/metrics"),
+            ("[::]:9877", "http://localhost:9877/metrics"),
+            ("127.0.0.1:1", "http://127.0.0.1:1/metrics"),
+            ("[::1]:1", "http://[::1]:1/metrics"),
+        ] {
+            let line = way_out("http", listen.parse().expect("an address"));
+            assert!(line.contains(&format!(" {url} ")), "{line}");
+        }
+    }
+}

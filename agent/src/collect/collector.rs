@@ -1,0 +1,243 @@
+//! The collector: a source, the fleet, and what they become.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use rustc_hash::{FxHashMap, FxHashSet};
+use virtlens_host::{CgroupVersion, Cgroups, HostRoot};
+use virtlens_model::fleet::Fleet;
+use virtlens_model::judge::findings::{Bounds, Watch};
+use virtlens_model::snapshot::{API_VERSION, Node, Snapshot};
+use virtlens_model::vocab::topology::host::HostTopology;
+use virtlens_model::vocab::{Owner, VmKey};
+use virtlens_probe::facts::KernelFacts;
+use virtlens_probe::loader::Loader;
+use virtlens_probe::pins::{Pins, Refusal};
+use virtlens_probe::source::TaskPass;
+
+use crate::collect::backend::Backend;
+use crate::collect::failing::Failing;
+use crate::collect::handover::pinned_under;
+use crate::collect::offers::CheckRow;
+use crate::collect::options::Options;
+use crate::collect::placement::Placement;
+use crate::kube::PodNames;
+
+/// How often the open files of the whole host are walked for VMs whose vCPUs
+/// do not run, beside the walk as one is met. It costs some milliseconds on a full node.
+pub(super) const FILE_PASS_EVERY: Duration = Duration::from_mins(1);
+
+/// Reads the host whenever it is asked to.
+pub struct Collector {
+    pub(super) root: HostRoot,
+    pub(super) node: Node,
+    pub(super) cgroups: Result<Cgroups, String>,
+    pub(super) kernel: KernelFacts,
+    pub(super) loader: Loader,
+    pub(super) backend: Backend,
+    pub(super) fleet: Fleet,
+    /// What the agent before kept is read.
+    pub(super) has_taken_over: bool,
+    /// Owners that are gone, until the backend has dropped what it keeps of them.
+    pub(super) gone: FxHashSet<Owner>,
+    pub(super) names: Option<PodNames>,
+    pub(super) placement: Placement,
+    /// The backend does not have the host's topology as last read.
+    pub(super) is_host_new: bool,
+    pub(super) watch: Watch,
+    /// The changes of the fleet as of which the backend watches cgroups.
+    pub(super) watched_as_of: Option<u64>,
+    pub(super) pcpu_series: bool,
+    pub(super) started: Instant,
+    pub(super) files_walked: Option<Instant>,
+    pub(super) walk_files_every: Duration,
+    /// The last snapshot: its VMs stay where a reading fails by chance.
+    pub(super) last: Option<Arc<Snapshot>>,
+    pub(super) failing: Failing,
+    /// What comes after a reading: what is left to the next agent, and dropped.
+    pub(super) upkeep: Failing,
+    /// How often a VM's RAM could not be found.
+    pub(super) ram_unread: u64,
+    /// How often a VM's process could not be asked what it is.
+    pub(super) process_unread: u64,
+    /// How often that was, of processes that are not admitted yet.
+    pub(super) unread_in_row: FxHashMap<VmKey, u32>,
+    pub(super) read_ns: Option<u64>,
+    /// When the last reading that worked was taken, ns since the start.
+    pub(super) at_ns: Option<u64>,
+}
+
+impl Collector {
+    /// Gets ready to read the host: loads the BPF programs, or else falls back
+    /// to /proc.
+    ///
+    /// # Errors
+    /// When /proc or /sys cannot be read at all, or another agent runs.
+    pub fn open(options: &Options) -> anyhow::Result<Self> {
+        let names = options.names.clone().map(PodNames::start).transpose()?;
+        let root = HostRoot::new(&options.root);
+        let facts = virtlens_host::node(&root).context("cannot read what machine this is")?;
+        let cgroups = Cgroups::find(&root).map_err(|error| error.to_string());
+        let version = virtlens_host::cgroup_version(&root);
+        let kernel = KernelFacts::probe(&options.root).seen_by(options.loader);
+        let pins = options.pin.then(|| take_pins(&options.root)).transpose()?;
+        let backend = Backend::open(&root, options.loader, &kernel, &cgroups, version, pins);
+        names.iter().for_each(PodNames::settle);
+        Ok(Self {
+            node: Node {
+                name: options.node_name.clone().unwrap_or(facts.hostname),
+                kernel: facts.kernel,
+                cpus: u32::try_from(facts.online.len()).unwrap_or(u32::MAX),
+                cgroup: if version == CgroupVersion::V1 {
+                    "v1"
+                } else {
+                    "v2"
+                },
+            },
+            root,
+            cgroups,
+            kernel,
+            loader: options.loader,
+            backend,
+            fleet: Fleet::new(u64::try_from(options.linger.as_nanos()).unwrap_or(u64::MAX)),
+            has_taken_over: false,
+            gone: FxHashSet::default(),
+            names,
+            placement: Placement::default(),
+            is_host_new: false,
+            watch: Watch::new(options.bounds),
+            watched_as_of: None,
+            pcpu_series: options.pcpu_series,
+            started: Instant::now(),
+            files_walked: None,
+            walk_files_every: FILE_PASS_EVERY,
+            last: None,
+            failing: Failing::default(),
+            upkeep: Failing::default(),
+            ram_unread: 0,
+            process_unread: 0,
+            unread_in_row: FxHashMap::default(),
+            read_ns: None,
+            at_ns: None,
+        })
+    }
+
+    /// Reads the host. A source that fails is data in the snapshot: the VMs are then
+    /// those of the last reading that worked, and after some failures in a row none.
+    pub fn collect(&mut self) -> Arc<Snapshot> {
+        let began = Instant::now();
+        let (vms, is_judged) = match self.read() {
+            Ok(read) => {
+                self.failing.worked();
+                read
+            }
+            Err(error) => {
+                if let Some(reason) = self.failing.failed(&error) {
+                    tracing::warn!(error = %reason, "cannot read the host");
+                }
+                let last = self.last.as_ref();
+                let last = last.filter(|_| self.failing.shows_last());
+                (last.map_or_else(Vec::new, |last| last.vms.clone()), false)
+            }
+        };
+        self.read_ns = Some(nanos(began.elapsed()));
+        let programs = self.bpf().map_or_else(Vec::new, TaskPass::programs);
+        let snapshot = Arc::new(Snapshot {
+            api_version: API_VERSION,
+            kind: "Snapshot",
+            time: jiff::Timestamp::now().to_string(),
+            clock_ns: self.at_ns.unwrap_or(0),
+            reading_age_ns: self.reading_age_ns(),
+            node: self.node.clone(),
+            sources: self.sources(),
+            dropped: self.dropped(&programs),
+            maps: self.bpf().map_or_else(Vec::new, TaskPass::maps),
+            programs,
+            vms,
+        });
+        if is_judged {
+            self.watch.begin(&snapshot);
+        }
+        let before = self.last.replace(Arc::clone(&snapshot));
+        if let Some(Ok(before)) = before.map(Arc::try_unwrap) {
+            self.fleet.recycle(before.vms);
+        }
+        snapshot
+    }
+
+    /// Reads the host and judges its VMs: where they sit, and what is wrong, by
+    /// what they did since the last judgement.
+    pub fn collect_judged(&mut self) -> Arc<Snapshot> {
+        self.placement.hasten();
+        self.collect()
+    }
+
+    /// Where the host's CPUs are, as last read.
+    pub fn host(&self) -> &HostTopology {
+        self.placement.host()
+    }
+
+    /// What this kernel offers to programs.
+    pub(crate) fn kernel(&self) -> &KernelFacts {
+        &self.kernel
+    }
+
+    /// Who loads programs.
+    pub(crate) fn loader(&self) -> Loader {
+        self.loader
+    }
+
+    /// The host's cgroups, where they can be found.
+    pub(crate) fn cgroups(&self) -> Option<&Cgroups> {
+        self.cgroups.as_ref().ok()
+    }
+
+    /// Where the host's /proc and /sys are.
+    pub(crate) fn root(&self) -> &HostRoot {
+        &self.root
+    }
+
+    /// What this kernel offers, and what is made of it.
+    pub fn check(&self) -> Vec<CheckRow> {
+        crate::collect::offers::rows(&self.kernel, self.loader, &self.sources())
+    }
+
+    /// The thresholds of findings.
+    pub fn bounds(&self) -> &Bounds {
+        self.watch.bounds()
+    }
+
+    /// How old the VMs' values are, ns: 0 unless the reading failed.
+    pub(super) fn reading_age_ns(&self) -> Option<u64> {
+        let at_ns = self.at_ns?;
+        let age_ns = || nanos(self.started.elapsed()).saturating_sub(at_ns);
+        Some(if self.failing.is_failing() {
+            age_ns()
+        } else {
+            0
+        })
+    }
+
+    pub(super) fn bpf(&self) -> Option<&TaskPass> {
+        if let Backend::Bpf(pass, _) = &self.backend {
+            Some(pass)
+        } else {
+            None
+        }
+    }
+}
+
+/// What the agent before left; `Err` within where there is no place for that.
+fn take_pins(root: &Path) -> anyhow::Result<Result<Pins, String>> {
+    match Pins::take(&pinned_under(root)) {
+        Ok(pins) => Ok(Ok(pins)),
+        Err(Refusal::Unavailable(why)) => Ok(Err(why)),
+        Err(busy @ Refusal::Busy(_)) => Err(busy.into()),
+    }
+}
+
+pub(super) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,58 @@
+//! What one agent tells the next of each VM: as JSON, so that either may be the
+//! newer one.
+
+use std::path::Path;
+
+use virtlens_model::facts::Facts;
+use virtlens_model::fleet::{Fleet, Kept};
+use virtlens_probe::Error;
+use virtlens_probe::source::TaskPass;
+
+/// Takes up what the agent before knew.
+pub(crate) fn take(
+    pass: &mut TaskPass,
+    fleet: &mut Fleet,
+    facts: &Facts,
+    now_ns: u64,
+) -> Result<(), Error> {
+    if !pass.is_pinned() {
+        return Ok(());
+    }
+    let kept = pass.kept()?.into_iter();
+    let kept = kept.filter_map(|(vm, bytes)| match serde_json::from_slice::<Kept>(&bytes) {
+        Ok(kept) => Some((vm, kept)),
+        Err(error) => {
+            tracing::warn!(
+                pid = vm.tgid,
+                %error,
+                "what another version knew of a VM is not understood: where the VM was started \
+                 again, its counters begin anew"
+            );
+            None
+        }
+    });
+    fleet.recall(kept.collect(), facts, now_ns);
+    Ok(())
+}
+
+/// Keeps what has changed for the next one; what fails is tried again the next time.
+pub(crate) fn keep(pass: &mut TaskPass, fleet: &mut Fleet) -> Result<(), Error> {
+    if !pass.is_pinned() {
+        return Ok(());
+    }
+    let mut kept_all = Ok(());
+    for (vm, kept) in fleet.unsaved() {
+        let bytes = serde_json::to_vec(&kept).expect("it is plain data");
+        match pass.keep(vm, &bytes) {
+            Ok(()) => fleet.saved(vm, &kept),
+            // The others are kept all the same.
+            failed => kept_all = failed,
+        }
+    }
+    kept_all
+}
+
+/// Where the BPF file system of the host below `root` is.
+pub(crate) fn pinned_under(root: &Path) -> std::path::PathBuf {
+    root.join("sys/fs/bpf")
+}

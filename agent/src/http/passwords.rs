@@ -1,0 +1,178 @@
+//! Passwords against bcrypt hashes.
+//!
+//! A check is slow on purpose, some 50 ms and more. So one is made at a time,
+//! on a thread that is there only for that; what came out is remembered; and
+//! few may wait, of one address fewer. Whose password was right before passes
+//! by them all.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::queue::Queue;
+use crate::http::verdict_cache::{Tag, VerdictCache};
+
+/// What came of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is the user's password.
+    Right,
+    /// It is not, or there is no such user.
+    Wrong,
+    /// Too many wait for theirs.
+    Busy,
+}
+
+/// Checks passwords and remembers what came of it.
+pub(super) struct Passwords {
+    memory: VerdictCache<Verdict>,
+    queue: Queue,
+}
+
+impl Passwords {
+    pub(super) fn new() -> Self {
+        Self {
+            memory: VerdictCache::new(),
+            queue: Queue::new(1),
+        }
+    }
+
+    /// Whether this is the password of that user, as a client at `peer` says.
+    pub(super) async fn check(
+        &self,
+        users: &BTreeMap<String, String>,
+        peer: IpAddr,
+        user: &str,
+        password: &[u8],
+    ) -> Verdict {
+        // For a user that there is not, another's hash is worked on: the time
+        // that takes does not tell who there is.
+        let known = users.get(user);
+        let Some(hash) = known.or_else(|| users.values().next()).cloned() else {
+            return Verdict::Wrong;
+        };
+        let tag = self.tag(known.is_some(), user, &hash, password);
+        if let Some(verdict) = self.recall(&tag) {
+            return verdict;
+        }
+        let Some(waiting) = self.queue.wait(peer) else {
+            return Verdict::Busy;
+        };
+        let Some(turn) = waiting.turn().await else {
+            return Verdict::Busy;
+        };
+        // Who came with the same before may have had it checked meanwhile.
+        if let Some(verdict) = self.recall(&tag) {
+            return verdict;
+        }
+        let password = password.to_owned();
+        let check = tokio::task::spawn_blocking(move || {
+            let matches = bcrypt::verify(password, &hash).unwrap_or(false);
+            // Kept to the end also when the client has gone away.
+            drop(turn);
+            matches
+        });
+        let right = check.await.unwrap_or(false) && known.is_some();
+        let verdict = if right {
+            Verdict::Right
+        } else {
+            Verdict::Wrong
+        };
+        self.memory.remember(tag, verdict);
+        verdict
+    }
+
+    /// Stands for a user, a hash and a password.
+    fn tag(&self, known: bool, user: &str, hash: &str, password: &[u8]) -> Tag {
+        let parts = [
+            &[u8::from(known)],
+            user.as_bytes(),
+            hash.as_bytes(),
+            password,
+        ];
+        self.memory.tag(&parts)
+    }
+
+    /// The hash is part of the tag: what was found holds as long as that.
+    fn recall(&self, tag: &Tag) -> Option<Verdict> {
+        self.memory.recall(tag, |_| Duration::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::queue::MAX_WAITING_OF_ONE;
+    use super::{BTreeMap, IpAddr, Passwords, Verdict};
+    use std::net::Ipv4Addr;
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+    const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+
+    fn users() -> BTreeMap<String, String> {
+        let hash = bcrypt::hash("secret", 4).expect("a hash");
+        [("prom".to_owned(), hash)].into()
+    }
+
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.expect("a runtime").block_on(future)
+    }
+
+    #[test]
+    fn only_the_users_own_password_is_right() {
+        block_on(async {
+            let (passwords, users) = (Passwords::new(), users());
+            for (user, password, verdict) in [
+                ("prom", "secret", Verdict::Right),
+                ("prom", "Secret", Verdict::Wrong),
+                ("prom", "", Verdict::Wrong),
+                ("", "secret", Verdict::Wrong),
+                // The hash that is worked on for who is not there is prom's.
+                ("nobody", "secret", Verdict::Wrong),
+            ] {
+                for time in ["first", "second"] {
+                    let said = passwords
+                        .check(&users, HERE, user, password.as_bytes())
+                        .await;
+                    assert_eq!(said, verdict, "{user}:{password}, {time} time");
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn a_new_hash_makes_the_old_password_wrong() {
+        block_on(async {
+            let (passwords, mut users) = (Passwords::new(), users());
+            let ask = async |users: &_| passwords.check(users, HERE, "prom", b"secret").await;
+            assert_eq!(ask(&users).await, Verdict::Right);
+            users.insert("prom".to_owned(), bcrypt::hash("other", 4).expect("a hash"));
+            assert_eq!(ask(&users).await, Verdict::Wrong);
+        });
+    }
+
+    #[test]
+    fn a_flood_of_one_leaves_room_for_another() {
+        block_on(async {
+            let (passwords, users) = (Passwords::new(), users());
+            assert_eq!(
+                passwords.check(&users, HERE, "prom", b"secret").await,
+                Verdict::Right
+            );
+            let turn = passwords.queue.turn.acquire().await.expect("free");
+            let guesses: Vec<_> = (0..MAX_WAITING_OF_ONE)
+                .map(|_| passwords.queue.wait(HERE).expect("a place"))
+                .collect();
+            let guess = passwords.check(&users, HERE, "prom", b"guess").await;
+            assert_eq!(guess, Verdict::Busy);
+            // Who was right before waits for nobody, wherever it comes from.
+            let known = passwords.check(&users, HERE, "prom", b"secret").await;
+            assert_eq!(known, Verdict::Right);
+            assert!(passwords.queue.wait(THERE).is_some(), "another may wait");
+            drop(guesses);
+            drop(turn);
+            let guess = passwords.check(&users, HERE, "prom", b"guess").await;
+            assert_eq!(guess, Verdict::Wrong);
+        });
+    }
+}

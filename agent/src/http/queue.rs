@@ -1,0 +1,64 @@
+//! A place in the queue for what is slow to find out: one turn at a time, few wait,
+//! and of one address fewer.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::http::connections::origin;
+
+/// How many may wait: about a second's worth.
+const MAX_WAITING: usize = 16;
+/// Of these from one address, so that a flood of guesses leaves room for others.
+pub(super) const MAX_WAITING_OF_ONE: usize = 4;
+
+pub(super) struct Queue {
+    waiting: Mutex<Vec<IpAddr>>,
+    pub(super) turn: Arc<Semaphore>,
+}
+
+impl Queue {
+    /// A queue in front of `at_once` counters.
+    pub(super) fn new(at_once: usize) -> Self {
+        Self {
+            waiting: Mutex::default(),
+            turn: Arc::new(Semaphore::new(at_once)),
+        }
+    }
+
+    /// A place to wait for `peer`; none where too many wait.
+    pub(super) fn wait(&self, peer: IpAddr) -> Option<Waiting<'_>> {
+        let peer = origin(peer);
+        let mut waiting = lock(&self.waiting);
+        let of_one = waiting.iter().filter(|one| **one == peer).count();
+        if waiting.len() >= MAX_WAITING || of_one >= MAX_WAITING_OF_ONE {
+            return None;
+        }
+        waiting.push(peer);
+        Some(Waiting(self, peer))
+    }
+}
+
+/// A place among those who wait, given up when dropped.
+pub(super) struct Waiting<'a>(&'a Queue, IpAddr);
+
+impl Waiting<'_> {
+    /// Whose turn it is, until this is dropped.
+    pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0.turn).acquire_owned().await.ok()
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut waiting = lock(&self.0.waiting);
+        if let Some(place) = waiting.iter().position(|peer| *peer == self.1) {
+            waiting.swap_remove(place);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,167 @@
+//! Accepts connections and serves one request on each.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use virtlens_kube::Reviewer;
+
+use crate::collect::readings::Readings;
+use crate::http::auth::Auth;
+use crate::http::connections::{Connections, Place};
+use crate::http::routes::{self, Answer};
+use crate::http::web::Web;
+use crate::http::web_config::WebConfig;
+
+/// A scraper sends its head at once; ten seconds are for the worst network.
+/// The TLS handshake before has as many.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Prometheus gives up after 10 s by default; three times that is for others.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
+/// Prometheus sends about 500 bytes.
+const MAX_HEAD_BYTES: usize = 16 << 10;
+/// How long scrapes may take to finish once the agent is told to stop; less
+/// than the 10 s that container runtimes give before they kill.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// After an error to accept, which is mostly a lack of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What all connections share.
+struct Server {
+    readings: Readings,
+    auth: Auth,
+}
+
+/// A client, as its connection began.
+struct Client {
+    peer: IpAddr,
+    config: Arc<WebConfig>,
+    place: Place,
+}
+
+/// A connection's bytes, encrypted or not. One type for both, so that the
+/// program holds the HTTP machine once.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Serves until `stop`, with a `reviewer` those whom the API server lets; then lets the requests that are there finish.
+pub async fn serve(
+    listener: TcpListener,
+    mut web: Web,
+    reviewer: Option<Reviewer>,
+    readings: Readings,
+    stop: impl Future<Output = ()>,
+) {
+    let auth = Auth::new(reviewer);
+    let server = Arc::new(Server { readings, auth });
+    let connections = Arc::<Connections>::default();
+    let mut stop = pin!(stop);
+    let mut tasks = JoinSet::new();
+    loop {
+        tokio::select! {
+            // Those that ended first, so that their memory goes before new comes.
+            biased;
+            () = &mut stop => break,
+            Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, address)) => {
+                    // An IPv4 client of a socket for both families comes as ::ffff:a.b.c.d.
+                    let peer = address.ip().to_canonical();
+                    let (place, leave) = connections.enter(peer);
+                    let client = Client { peer, config: web.current(), place };
+                    let server = Arc::clone(&server);
+                    tasks.spawn(async move {
+                        tokio::select! {
+                            () = connection(stream, &client, &server) => {}
+                            _ = leave => tracing::debug!(%peer, "dropped for a newer connection"),
+                        }
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    let drained = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
+        tracing::warn!("stopped with requests unanswered");
+    }
+}
+
+async fn connection(stream: TcpStream, client: &Client, server: &Server) {
+    let conversation = async {
+        let stream = encrypted(stream, &client.config).await?;
+        converse(stream, client, server).await
+    };
+    match tokio::time::timeout(CONNECTION_TIMEOUT, conversation).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(peer = %client.peer, error, "a client broke off"),
+        Err(_) => tracing::debug!(peer = %client.peer, "a client was too slow"),
+    }
+}
+
+async fn encrypted(stream: TcpStream, config: &WebConfig) -> Result<Box<dyn Stream>, BoxError> {
+    let Some(tls) = &config.tls else {
+        return Ok(Box::new(stream));
+    };
+    let handshake = TlsAcceptor::from(Arc::clone(tls)).accept(stream);
+    match tokio::time::timeout(HEAD_TIMEOUT, handshake).await {
+        Ok(stream) => Ok(Box::new(stream?)),
+        Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+    }
+}
+
+async fn converse(
+    stream: Box<dyn Stream>,
+    client: &Client,
+    server: &Server,
+) -> Result<(), BoxError> {
+    let service =
+        service_fn(async |request| Ok::<_, Infallible>(answer(request, client, server).await));
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_header_size(MAX_HEAD_BYTES)
+        // What a head is read into, whether it ever ends or not.
+        .max_buf_size(MAX_HEAD_BYTES)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service)
+        .await?;
+    Ok(())
+}
+
+async fn answer(request: Request<Incoming>, client: &Client, server: &Server) -> Answer {
+    let (head, body) = request.into_parts();
+    let admission = server.auth.admit(&client.config, client.peer, &head);
+    let mut answer = match admission.await {
+        Ok(()) => {
+            client.place.admitted();
+            routes::respond(&head, &body, &server.readings).await
+        }
+        Err(refusal) => routes::refuse(refusal, server.auth.schemes(&client.config)),
+    };
+    // `extend` would add them to those that the answer has by itself.
+    for (name, value) in &client.config.headers {
+        answer.headers_mut().insert(name, value.clone());
+    }
+    answer
+}

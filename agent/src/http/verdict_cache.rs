@@ -1,0 +1,121 @@
+//! What was found out of those who asked before, and holds for a while.
+//!
+//! It keeps no secret: what it remembers are tags, made with a key that only this
+//! process has, so neither they nor the time to compare them tells anything.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ring::hmac;
+use ring::rand::SystemRandom;
+
+/// What is remembered, of each verdict: enough for a few who ask, whose secrets
+/// change.
+pub(super) const MAX_REMEMBERED: usize = 128;
+
+/// Stands for what was asked.
+pub(super) type Tag = [u8; 32];
+
+/// What was asked under each verdict and when it was found, latest first.
+type Verdicts<V> = Vec<(V, VecDeque<(Tag, Instant)>)>;
+
+/// Verdicts of a few kinds, each with a memory of its own, so that no number of wrong
+/// ones drives out a right one.
+pub(super) struct VerdictCache<V> {
+    key: hmac::Key,
+    verdicts: Mutex<Verdicts<V>>,
+}
+
+impl<V: Copy + PartialEq> VerdictCache<V> {
+    pub(super) fn new() -> Self {
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
+        Self {
+            key: key.expect("the kernel has random numbers"),
+            verdicts: Mutex::default(),
+        }
+    }
+
+    /// The tag of these parts in this order.
+    pub(super) fn tag(&self, parts: &[&[u8]]) -> Tag {
+        let mut context = hmac::Context::with_key(&self.key);
+        for part in parts {
+            context.update(&part.len().to_le_bytes());
+            context.update(part);
+        }
+        let tag = context.sign();
+        tag.as_ref().try_into().expect("SHA-256 has 32 bytes")
+    }
+
+    /// What was found, if that holds: of each verdict `lifetime` says how long it does.
+    pub(super) fn recall(&self, tag: &Tag, lifetime: impl Fn(V) -> Duration) -> Option<V> {
+        let verdicts = self.lock();
+        verdicts.iter().find_map(|(verdict, tags)| {
+            let fresh =
+                |(one, at): &&(Tag, Instant)| one == tag && at.elapsed() < lifetime(*verdict);
+            tags.iter().find(fresh).map(|_| *verdict)
+        })
+    }
+
+    /// What was found now.
+    #[expect(clippy::indexing_slicing, reason = "a place that was just looked for")]
+    pub(super) fn remember(&self, tag: Tag, verdict: V) {
+        let mut verdicts = self.lock();
+        // What was found before of the same does not hold beside it.
+        for (_, tags) in verdicts.iter_mut() {
+            tags.retain(|(one, _)| *one != tag);
+        }
+        let place = verdicts.iter().position(|(one, _)| *one == verdict);
+        let place = place.unwrap_or_else(|| {
+            verdicts.push((verdict, VecDeque::new()));
+            verdicts.len() - 1
+        });
+        let tags = &mut verdicts[place].1;
+        tags.truncate(MAX_REMEMBERED - 1);
+        tags.push_front((tag, Instant::now()));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Verdicts<V>> {
+        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Duration, MAX_REMEMBERED, VerdictCache};
+
+    const LONG: Duration = Duration::from_hours(1);
+
+    #[test]
+    fn wrong_ones_drive_out_no_right_one() {
+        let memory = VerdictCache::new();
+        let tag = |number: usize| memory.tag(&[&number.to_le_bytes()]);
+        let recall = |number| memory.recall(&tag(number), |_| LONG);
+        memory.remember(tag(0), true);
+        (1..=2 * MAX_REMEMBERED).for_each(|number| memory.remember(tag(number), false));
+        assert_eq!(recall(0), Some(true));
+        assert_eq!(recall(1), None);
+        assert_eq!(recall(2 * MAX_REMEMBERED), Some(false));
+    }
+
+    #[test]
+    fn what_holds_no_longer_is_not_recalled() {
+        let memory = VerdictCache::new();
+        let tag = memory.tag(&[b"token"]);
+        memory.remember(tag, true);
+        let lifetime = |right| if right { Duration::ZERO } else { LONG };
+        assert_eq!(memory.recall(&tag, lifetime), None);
+        memory.remember(tag, false);
+        assert_eq!(memory.recall(&tag, lifetime), Some(false));
+    }
+
+    #[test]
+    fn parts_are_not_run_together() {
+        let memory = VerdictCache::<bool>::new();
+        assert_ne!(memory.tag(&[b"a", b"bc"]), memory.tag(&[b"ab", b"c"]));
+        assert_ne!(
+            memory.tag(&[b"a"]),
+            VerdictCache::<bool>::new().tag(&[b"a"])
+        );
+    }
+}

@@ -1,0 +1,176 @@
+//! The web configuration file: the format of Prometheus' exporter-toolkit
+//! (docs/web-configuration.md, as of v0.16), so that a file that serves its
+//! exporters serves here.
+//!
+//! What cannot be done as it is written there is an error, not left out.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use hyper::header::{HeaderName, HeaderValue};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use tokio_rustls::rustls::ServerConfig;
+
+use super::tls;
+use super::tls::TlsSection;
+use super::web_source::ReadText;
+use crate::config::keys::{Known, known};
+use crate::http::file_watch::FileWatch;
+
+/// The headers that the format lets one set, with the values it allows.
+const HEADERS: [(&str, &[&str]); 5] = [
+    ("Content-Security-Policy", &[]),
+    ("Strict-Transport-Security", &[]),
+    ("X-Content-Type-Options", &["nosniff"]),
+    ("X-Frame-Options", &["deny", "sameorigin"]),
+    ("X-XSS-Protection", &[]),
+];
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct File {
+    #[serde(deserialize_with = "known")]
+    tls_server_config: Option<TlsSection>,
+    #[serde(deserialize_with = "known")]
+    http_server_config: Option<HttpSection>,
+    basic_auth_users: Option<BTreeMap<String, String>>,
+    rate_limit: Option<IgnoredAny>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct HttpSection {
+    /// HTTP/1.1 is what is spoken, whatever stands here; the format's default
+    /// is true, so files have both.
+    #[serde(rename = "http2")]
+    _http2: Option<bool>,
+    headers: Option<BTreeMap<String, String>>,
+}
+
+/// What a web configuration asks of each connection.
+#[derive(Default)]
+pub(super) struct WebConfig {
+    /// How TLS is spoken; `None` is not at all.
+    pub(super) tls: Option<Arc<ServerConfig>>,
+    /// Whether a client must show a certificate of its own.
+    pub(super) client_certificates: bool,
+    /// Whether that has to be one of certain names.
+    pub(super) client_names: bool,
+    /// Who may ask, with their passwords' bcrypt hashes; empty is everyone.
+    pub(super) users: BTreeMap<String, String>,
+    /// Headers that each answer has besides.
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl WebConfig {
+    /// Reads the file and those it names, all of them through `files`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, in which key or file, and what to do.
+    pub(super) fn read(path: &Path, files: &mut FileWatch) -> Result<Self, String> {
+        let text = files.read_text(path)?;
+        let base = path.parent().unwrap_or(Path::new(""));
+        Self::parse(&text, base, &mut |path| files.read_text(path))
+    }
+
+    /// Understands the text of the file, whose paths are relative to `base`;
+    /// `read` reads the files that it names.
+    fn parse(text: &str, base: &Path, read: ReadText<'_>) -> Result<Self, String> {
+        // A file of comments alone is a null document.
+        let file: Result<Option<Known<File>>, _> = serde_norway::from_str(text);
+        let file = file.map_err(|error| error.to_string())?;
+        let file = file.map_or_else(File::default, |known| known.0);
+        if file.rate_limit.is_some() {
+            return Err(
+                "rate_limit is not supported: one client could use up what all may ask; take it \
+                 out (what clients can cost is bounded without it, see --min-age)"
+                    .to_owned(),
+            );
+        }
+        let (tls, client_certificates, client_names) = match file.tls_server_config {
+            Some(section) if section.is_enabled() => {
+                let certificates = section.wants_certificates();
+                let names = section.wants_names();
+                let tls = tls::server_config(&section, base, read);
+                let tls = tls.map_err(|reason| format!("tls_server_config: {reason}"))?;
+                (Some(Arc::new(tls)), certificates, names)
+            }
+            _ => (None, false, false),
+        };
+        let headers = file.http_server_config.and_then(|http| http.headers);
+        Ok(Self {
+            tls,
+            client_certificates,
+            client_names,
+            users: checked_users(file.basic_auth_users.unwrap_or_default())?,
+            headers: checked_headers(&headers.unwrap_or_default())?,
+        })
+    }
+
+    /// What these settings demand of a client, by name. A file that changes
+    /// may add to it: a file that is half written must not open the door.
+    pub(super) fn demands(&self) -> [(&'static str, bool); 4] {
+        [
+            ("TLS", self.tls.is_some()),
+            ("client certificates", self.client_certificates),
+            ("client_allowed_sans", self.client_names),
+            ("basic_auth_users", !self.users.is_empty()),
+        ]
+    }
+}
+
+/// Whether the text of a web configuration file can be used; `read` reads the files
+/// that it names.
+///
+/// # Errors
+///
+/// What is wrong, in which key or file, and what to do.
+pub fn check_web_config(text: &str, read: ReadText<'_>) -> Result<(), String> {
+    WebConfig::parse(text, Path::new(""), read).map(drop)
+}
+
+fn checked_users(users: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, String> {
+    for (user, hash) in &users {
+        let parts: Result<bcrypt::HashParts, _> = hash.parse();
+        // The hash itself stays out of the log.
+        if !parts.is_ok_and(|parts| (4..=31).contains(&parts.get_cost())) {
+            return Err(format!(
+                "basic_auth_users: what stands for {user:?} is no bcrypt hash; make one with: \
+                 htpasswd -nBC 10 \"\" | tr -d ':\\n'"
+            ));
+        }
+    }
+    Ok(users)
+}
+
+fn checked_headers(
+    headers: &BTreeMap<String, String>,
+) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+    let mut checked = Vec::new();
+    for (name, value) in headers {
+        let Some((_, allowed)) = HEADERS.iter().find(|(known, _)| known == name) else {
+            let known: Vec<_> = HEADERS.iter().map(|(known, _)| *known).collect();
+            return Err(format!(
+                "headers: {name:?} cannot be set (these can: {})",
+                known.join(", ")
+            ));
+        };
+        if !allowed.is_empty() && !allowed.contains(&value.as_str()) {
+            return Err(format!(
+                "headers: {name} cannot be {value:?} (expected {})",
+                allowed.join(" or ")
+            ));
+        }
+        let value = HeaderValue::from_str(value)
+            .map_err(|_| format!("headers: {name} cannot be {value:?}"))?;
+        // Blank is as not set.
+        if !value.is_empty() {
+            let name = HeaderName::from_bytes(name.as_bytes()).expect("one of the known");
+            checked.push((name, value));
+        }
+    }
+    Ok(checked)
+}

@@ -1,0 +1,245 @@
+//! What Kubernetes is asked: names of pods, how fresh they are, and who may read.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use virtlens_kube::{Cluster, Kubelet, Names, Reviewer, Told};
+use virtlens_model::fleet::Fleet;
+use virtlens_model::snapshot::Source;
+
+use crate::config::{Config, ConfigError, Metadata, WebAuth};
+
+const NAMELESS: &str = "say which node this is with --node-name, or in the manifest with NODE_NAME \
+                        from the field spec.nodeName";
+
+/// The name of this source in rows and labels.
+const SOURCE: &str = "pods";
+/// A command that ends soon, and the first reading of the agent, may have names if
+/// they come within this time.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// From where `config` wants names on the node called `node`; nothing where it says
+/// nothing and this is no pod (`in_pod`).
+///
+/// In a pod the host's name is the pod's, and a watch of a node that is not there finds
+/// nothing and does not fail: there the node's name has to be told.
+///
+/// # Errors
+///
+/// When it wants a kubelet and does not say which, or the API server's pods of a node
+/// that it does not name.
+pub fn source(
+    config: &Config,
+    node: &str,
+    in_pod: bool,
+) -> Result<Option<virtlens_kube::Source>, ConfigError> {
+    let cluster = cluster(config);
+    let is_reachable = in_pod || cluster != Cluster::Inside;
+    let is_nameless = in_pod && config.node_name.is_none();
+    Ok(match &config.metadata {
+        None if is_reachable && is_nameless => {
+            tracing::warn!("no names of pods: {NAMELESS}");
+            None
+        }
+        Some(Metadata::ApiServer) if is_nameless => {
+            return Err(ConfigError::Usage(format!(
+                "--metadata apiserver: {NAMELESS}"
+            )));
+        }
+        None if is_reachable => Some(api_server(cluster, node)),
+        Some(Metadata::ApiServer) => Some(api_server(cluster, node)),
+        Some(Metadata::Kubelet) => {
+            let url = config.kubelet_url.clone().ok_or_else(|| {
+                let text = "--metadata kubelet: say where it is with --kubelet-url, such as \
+                            https://10.0.0.7:10250";
+                ConfigError::Usage(text.to_owned())
+            })?;
+            Some(virtlens_kube::Source::Kubelet(Kubelet {
+                url,
+                ca_file: config.kubelet_ca.clone(),
+                token_file: None,
+            }))
+        }
+        Some(Metadata::File(path)) => Some(virtlens_kube::Source::File {
+            path: path.clone(),
+            node: node.to_owned(),
+        }),
+        None | Some(Metadata::None) => None,
+    })
+}
+
+/// The reviewer of clients' tokens, where they are to be reviewed.
+///
+/// # Errors
+///
+/// When there can be no thread for it.
+pub fn reviewer(config: &Config) -> std::io::Result<Option<Reviewer>> {
+    (config.web_auth == WebAuth::Kubernetes)
+        .then(|| Reviewer::start(cluster(config)))
+        .transpose()
+}
+
+fn cluster(config: &Config) -> Cluster {
+    let file = config.kubeconfig.clone();
+    file.map_or(Cluster::Inside, Cluster::Kubeconfig)
+}
+
+fn api_server(cluster: Cluster, node: &str) -> virtlens_kube::Source {
+    virtlens_kube::Source::ApiServer {
+        cluster,
+        node: node.to_owned(),
+    }
+}
+
+/// The names of the node's pods as they come in.
+#[derive(Debug)]
+pub(crate) struct PodNames {
+    names: Names,
+    mode: &'static str,
+    since: Instant,
+    told: Option<Told>,
+}
+
+impl PodNames {
+    pub(crate) fn start(source: virtlens_kube::Source) -> anyhow::Result<Self> {
+        Ok(Self {
+            mode: source.name(),
+            names: Names::start(source).context("cannot start the thread for names of pods")?,
+            since: Instant::now(),
+            told: None,
+        })
+    }
+
+    /// Waits for the first names, not for long.
+    pub(crate) fn settle(&self) {
+        self.names
+            .wait(PATIENCE.saturating_sub(self.since.elapsed()));
+    }
+
+    /// Tells the fleet what its pods are called now.
+    pub(crate) fn tell(&mut self, fleet: &mut Fleet) {
+        let told = self.names.read();
+        fleet.call(Arc::clone(&told.pods));
+        self.told = Some(told);
+    }
+
+    /// How the source fares, as last told.
+    pub(crate) fn row(&self) -> Source {
+        let told = self.told.as_ref();
+        let heard = told.and_then(|told| told.age);
+        let failure = told.map_or("", |told| &told.failure);
+        let reason = match (failure, heard) {
+            ("", None) => "there was no answer yet; VMs have no pods' names until there is",
+            (failure, _) => failure,
+        };
+        // Who never answered has been silent since it was asked first.
+        let age = heard.unwrap_or_else(|| self.since.elapsed());
+        Source {
+            name: SOURCE,
+            up: reason.is_empty(),
+            mode: self.mode,
+            reason: reason.to_owned(),
+            duration_ns: None,
+            age_ns: Some(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX)),
+        }
+    }
+
+    /// How often it failed.
+    pub(crate) fn failures(&self) -> u64 {
+        self.told.as_ref().map_or(0, |told| told.failures)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cluster, Config, source};
+    use crate::config::{Metadata, Settings};
+
+    fn config(settings: Settings) -> Config {
+        settings.into()
+    }
+
+    fn mode(mut settings: Settings, in_pod: bool) -> Option<&'static str> {
+        settings.node_name = Some("node-a".to_owned());
+        let source = source(&config(settings), "node-a", in_pod);
+        source.expect("it is complete").map(|source| source.name())
+    }
+
+    #[test]
+    fn names_come_from_where_they_can_without_being_told() {
+        assert_eq!(mode(Settings::default(), false), None);
+        assert_eq!(mode(Settings::default(), true), Some("apiserver"));
+        let kubeconfig = Settings {
+            kubeconfig: Some("/a".into()),
+            ..Settings::default()
+        };
+        assert_eq!(mode(kubeconfig, false), Some("apiserver"));
+    }
+
+    #[test]
+    fn they_come_from_where_one_says() {
+        for (text, expected) in [
+            ("none", None),
+            ("apiserver", Some("apiserver")),
+            ("file:/pods.json", Some("file")),
+        ] {
+            let settings = Settings {
+                metadata: Some(text.parse().expect("a source")),
+                ..Settings::default()
+            };
+            assert_eq!(mode(settings, true), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn in_a_pod_the_node_has_to_be_named() {
+        let with = |metadata| {
+            let settings = Settings {
+                metadata,
+                ..Settings::default()
+            };
+            source(&config(settings), "the-pod", true)
+        };
+        assert_eq!(with(None).expect("it goes without"), None);
+        let error = with(Some(Metadata::ApiServer)).expect_err("it is nameless");
+        assert!(error.to_string().contains("NODE_NAME"), "{error}");
+    }
+
+    #[test]
+    fn a_kubelet_needs_an_address() {
+        let settings = |url: Option<&str>| Settings {
+            metadata: Some(Metadata::Kubelet),
+            kubelet_url: url.map(str::to_owned),
+            ..Settings::default()
+        };
+        let error = source(&config(settings(None)), "a", true).expect_err("no address");
+        assert!(error.to_string().contains("--kubelet-url"), "{error}");
+        assert_eq!(
+            mode(settings(Some("https://a:10250")), false),
+            Some("kubelet")
+        );
+    }
+
+    #[test]
+    fn a_source_that_is_none_is_told() {
+        for text in ["", "file:", "cri", "APISERVER"] {
+            let error = text.parse::<Metadata>().expect_err(text);
+            assert!(error.contains("expected apiserver, kubelet"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_kubeconfig_is_used_also_inside_of_a_pod() {
+        let settings = Settings {
+            kubeconfig: Some("/a".into()),
+            node_name: Some("a".to_owned()),
+            ..Settings::default()
+        };
+        let found = source(&config(settings), "a", true).expect("it is complete");
+        let virtlens_kube::Source::ApiServer { cluster, node } = found.expect("a source") else {
+            panic!("another source");
+        };
+        assert_eq!((cluster, &*node), (Cluster::Kubeconfig("/a".into()), "a"));
+    }
+}

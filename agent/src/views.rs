@@ -1,0 +1,13 @@
+//! Snapshots as text, on a screen, and as files.
+
+pub mod catalogue;
+pub mod check;
+pub mod doctor;
+pub mod pick;
+pub mod shortfall;
+pub mod snapshot;
+pub mod table;
+pub mod top;
+pub mod topology;
+#[expect(unsafe_code, reason = "the clocks of the kernel")]
+pub mod trace;

@@ -1,0 +1,242 @@
+//! `virtlens doctor`: what is wrong over a time, by rank, with what was
+//! measured, the rule, and what to do about it.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde::Serialize;
+use textwrap::Options;
+use virtlens_model::judge::findings::Bounds;
+use virtlens_model::snapshot::{API_VERSION, Check, Finding, Severity, Snapshot, Source, Vm};
+
+use crate::term::{Paint, Style, printable};
+use crate::views::pick::{name_of, whole_name_of};
+use crate::views::shortfall::shortfalls;
+
+/// The shape in which findings are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    /// For people.
+    Text,
+    /// Versioned JSON for programs.
+    Json,
+}
+
+/// The findings of one time, of the VMs that were asked about.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Diagnosis<'s> {
+    api_version: &'static str,
+    kind: &'static str,
+    /// When the time ended, RFC 3339, UTC.
+    time: &'s str,
+    node: &'s str,
+    /// How long it was, ns.
+    window_ns: u64,
+    /// How many VMs were judged.
+    judged_vms: usize,
+    /// VMs that came or ended in the meantime.
+    unjudged_vms: Vec<String>,
+    findings: Vec<Found<'s>>,
+    /// Sources that do not work, or not fully: what they would tell is judged
+    /// without them, or not at all.
+    missing: Vec<&'s Source>,
+}
+
+/// A finding and whose it is.
+#[derive(Debug, Serialize)]
+struct Found<'s> {
+    namespace: Option<&'s str>,
+    pod: Option<&'s str>,
+    uid: Option<&'s str>,
+    vm: &'s str,
+    pid: u32,
+    #[serde(flatten)]
+    finding: &'s Finding,
+    rule: String,
+    next: String,
+    #[serde(skip)]
+    of: &'s Vm,
+}
+
+impl<'s> Diagnosis<'s> {
+    /// What was found of `vms`, over a time that ended with `snapshot`.
+    pub fn new(snapshot: &'s Snapshot, vms: &[&'s Vm], window: Duration, bounds: &Bounds) -> Self {
+        let mut findings: Vec<Found> = vms
+            .iter()
+            .flat_map(|vm| {
+                vm.findings
+                    .iter()
+                    .flat_map(|found| found.iter())
+                    .map(|one| (*vm, one))
+            })
+            .map(|(vm, finding)| Found {
+                namespace: vm.namespace.as_deref(),
+                pod: vm.pod.as_deref(),
+                uid: vm.uid.as_deref(),
+                vm: &vm.vm,
+                pid: vm.pid,
+                finding,
+                rule: bounds.rule_of(finding.check),
+                next: next(finding.check, &name_of(vm)),
+                of: vm,
+            })
+            .collect();
+        findings.sort_by(|a, b| a.finding.by_rank(b.finding));
+        let unjudged = vms.iter().filter(|vm| vm.findings.is_none());
+        Self {
+            api_version: API_VERSION,
+            kind: "Diagnosis",
+            time: &snapshot.time,
+            node: &snapshot.node.name,
+            window_ns: u64::try_from(window.as_nanos()).unwrap_or(u64::MAX),
+            judged_vms: vms.iter().filter(|vm| vm.findings.is_some()).count(),
+            unjudged_vms: unjudged.map(|vm| whole_name_of(vm)).collect(),
+            findings,
+            missing: snapshot
+                .sources
+                .iter()
+                .filter(|source| !source.up || !source.reason.is_empty())
+                .collect(),
+        }
+    }
+
+    /// Whether anything was found.
+    pub fn has_findings(&self) -> bool {
+        !self.findings.is_empty()
+    }
+
+    /// As a text: the VM with the worst finding first.
+    pub fn text(&self, snapshot: &Snapshot, style: Style) -> String {
+        let page = Page::new(style);
+        let mut out = String::new();
+        let seconds = Duration::from_nanos(self.window_ns).as_secs_f64();
+        let (vms, checks) = (self.judged_vms, Check::ALL.len());
+        let plural = if vms == 1 { "" } else { "s" };
+        let found = match self.findings.len() {
+            0 => "nothing found".to_owned(),
+            1 => "1 finding".to_owned(),
+            more => format!("{more} findings"),
+        };
+        let node = printable(self.node);
+        let head = format!("{node}: {found}: {vms} VM{plural}, {checks} checks, {seconds:.1} s");
+        page.line(&mut out, "", &page.paint.head(&head));
+        let mut shown: Vec<&Vm> = Vec::new();
+        for first in &self.findings {
+            if shown.iter().any(|vm| std::ptr::eq(*vm, first.of)) {
+                continue;
+            }
+            shown.push(first.of);
+            let of_vm = self
+                .findings
+                .iter()
+                .filter(|one| std::ptr::eq(one.of, first.of));
+            page.vm(&mut out, first.of, of_vm);
+        }
+        if !self.unjudged_vms.is_empty() {
+            out.push('\n');
+            let names = self.unjudged_vms.join(", ");
+            page.line(
+                &mut out,
+                "",
+                &format!("not judged, as it came or ended meanwhile: {names}"),
+            );
+        }
+        for lack in shortfalls(snapshot) {
+            page.line(&mut out, "", &page.paint.warning(&lack.line()));
+        }
+        out
+    }
+}
+
+/// Where to look next, for this VM.
+fn next(check: Check, name: &str) -> String {
+    check.about().next.replace(" VM:", &format!(" {name}:"))
+}
+
+/// The checks: name, rule, what to do; and their thresholds.
+pub fn catalogue(bounds: &Bounds, style: Style) -> String {
+    let page = Page::new(style);
+    let mut out = String::new();
+    for check in Check::ALL {
+        let about = check.about();
+        page.title(&mut out, about.severity, about.name);
+        page.line(&mut out, "    ", &bounds.rule_of(check));
+        page.line(&mut out, "    ", &format!("do: {}", about.remedy));
+    }
+    out.push_str("\nThresholds, to be set under `thresholds:` in the configuration file\n");
+    for bound in Bounds::TABLE {
+        let value = bounds.get(bound.name).unwrap_or(bound.default);
+        let (name, shown) = (bound.name, bound.show(value));
+        page.line(
+            &mut out,
+            "    ",
+            &format!("{name}: {value} ({shown}). {}", bound.meaning),
+        );
+    }
+    out
+}
+
+/// A text of a width.
+struct Page {
+    width: usize,
+    paint: Paint,
+}
+
+/// The width where the terminal tells none.
+const DEFAULT_WIDTH: usize = 80;
+
+/// Lines longer than this are hard to read.
+const MAX_WIDTH: usize = 110;
+
+impl Page {
+    fn new(style: Style) -> Self {
+        Self {
+            width: style.width.unwrap_or(DEFAULT_WIDTH).clamp(40, MAX_WIDTH),
+            paint: Paint(style.color),
+        }
+    }
+
+    fn vm<'f>(&self, out: &mut String, vm: &Vm, findings: impl Iterator<Item = &'f Found<'f>>) {
+        let by = vm
+            .runtime
+            .map_or(String::new(), |runtime| format!(" by {runtime}"));
+        let name = name_of(vm);
+        let head = format!("{name} ({}{by}, pid {})", vm.vmm, vm.pid);
+        out.push('\n');
+        self.line(out, "", &self.paint.head(&head));
+        for found in findings {
+            let finding = found.finding;
+            self.title(out, finding.severity, finding.check.name());
+            self.line(out, "    ", &printable(&finding.evidence));
+            self.line(
+                out,
+                "    ",
+                &self.paint.faint(&format!("rule: {}", found.rule)),
+            );
+            self.line(out, "    ", &format!("do: {}", finding.remedy));
+            self.line(out, "    ", &format!("next: {}", found.next));
+        }
+    }
+
+    fn title(&self, out: &mut String, severity: Severity, name: &str) {
+        let title = format!("{severity}: {name}");
+        let title = match severity {
+            Severity::Warning => self.paint.warning(&title),
+            Severity::Info => title,
+        };
+        writeln!(out, "  {title}").expect("a String takes everything");
+    }
+
+    /// A paragraph; what does not fit goes on below, further in.
+    fn line(&self, out: &mut String, indent: &str, text: &str) {
+        let hanging = format!("{indent}  ");
+        let options = Options::new(self.width)
+            .initial_indent(indent)
+            .subsequent_indent(&hanging)
+            .word_splitter(textwrap::WordSplitter::NoHyphenation)
+            .break_words(false);
+        out.push_str(&textwrap::fill(text, options));
+        out.push('\n');
+    }
+}

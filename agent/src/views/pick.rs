@@ -1,0 +1,151 @@
+//! Which VM is meant by a name.
+
+use std::borrow::Cow;
+
+use virtlens_model::snapshot::Vm;
+
+use crate::nearest::nearest;
+use crate::term::printable;
+
+/// What people call the VM: its pod's NAMESPACE/NAME, where that is known; else its
+/// name, with the start of an id in it.
+pub fn name_of(vm: &Vm) -> String {
+    pod_of(vm).unwrap_or_else(|| printable(&short(&vm.vm)))
+}
+
+/// The same for programs: ids are whole.
+pub fn whole_name_of(vm: &Vm) -> String {
+    pod_of(vm).unwrap_or_else(|| printable(&vm.vm))
+}
+
+fn pod_of(vm: &Vm) -> Option<String> {
+    let (namespace, pod) = vm.namespace.as_ref().zip(vm.pod.as_ref())?;
+    Some(printable(&format!("{namespace}/{pod}")))
+}
+
+/// The ids of sandboxes and containers have so many hex digits.
+const ID_DIGITS: usize = 64;
+
+/// So many of them are shown, as Docker does: no two on a node begin alike.
+const SHOWN_DIGITS: usize = 12;
+
+/// The name with an id cut to its start: a whole one fills a line of a terminal.
+fn short(name: &str) -> Cow<'_, str> {
+    let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let runs = name
+        .as_bytes()
+        .chunk_by(|one, next| is_hex(one) == is_hex(next));
+    let (mut at, mut id) = (0, None);
+    for run in runs {
+        if run.len() == ID_DIGITS && run.iter().all(is_hex) {
+            id = Some(at);
+        }
+        at += run.len();
+    }
+    let cut = id.and_then(|at| {
+        let start = name.get(..at + SHOWN_DIGITS)?;
+        Some(format!("{start}{}", name.get(at + ID_DIGITS..)?))
+    });
+    cut.map_or(name.into(), Cow::from)
+}
+
+/// Whether `vm` is called `wanted`: by its name, as a whole or as it is shown, its
+/// pod's NAMESPACE/NAME, its pod's uid, or its VMM's pid.
+pub fn is_called(vm: &Vm, wanted: &str) -> bool {
+    let pod = vm.namespace.as_deref().zip(vm.pod.as_deref());
+    *vm.vm == *wanted
+        || *short(&vm.vm) == *wanted
+        || vm.uid.as_deref() == Some(wanted)
+        || vm.pid.to_string() == wanted
+        || pod.is_some_and(|(namespace, pod)| {
+            wanted.split_once('/') == Some((namespace, pod)) || pod == wanted
+        })
+}
+
+/// There is no VM of that name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no VM {wanted}; {}`virtlens snapshot` shows all that there are", self.hint())]
+pub struct NoSuchVm {
+    wanted: String,
+    nearest: Vec<String>,
+}
+
+impl NoSuchVm {
+    fn hint(&self) -> String {
+        match self.nearest.as_slice() {
+            [] => String::new(),
+            [one] => format!("the nearest name is {one}; "),
+            more => format!("the nearest names are {}; ", more.join(", ")),
+        }
+    }
+}
+
+/// Those of `vms` that are called `wanted`; all if nothing is wanted.
+///
+/// # Errors
+///
+/// When there is none, with the nearest names.
+pub fn pick<'v>(vms: &'v [Vm], wanted: Option<&str>) -> Result<Vec<&'v Vm>, NoSuchVm> {
+    let Some(wanted) = wanted else {
+        return Ok(vms.iter().collect());
+    };
+    let picked: Vec<&Vm> = vms.iter().filter(|vm| is_called(vm, wanted)).collect();
+    if picked.is_empty() {
+        return Err(NoSuchVm {
+            wanted: printable(wanted),
+            nearest: nearest(wanted, vms.iter().flat_map(spellings)),
+        });
+    }
+    Ok(picked)
+}
+
+/// How a VM may be called, a pod without its namespace too, each with the name to offer.
+fn spellings(vm: &Vm) -> impl Iterator<Item = (String, String)> {
+    let name = name_of(vm);
+    let spellings = [
+        Some(vm.vm.to_string()),
+        vm.pod.as_deref().map(str::to_owned),
+    ];
+    let spellings = spellings.into_iter().flatten().chain([name.clone()]);
+    spellings.map(move |spelling| (spelling, name.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use virtlens_model::snapshot::Vm;
+
+    use super::{is_called, name_of, whole_name_of};
+
+    fn named(name: &str) -> Vm {
+        Vm {
+            vm: name.into(),
+            ..Vm::default()
+        }
+    }
+
+    #[test]
+    fn kata_id_is_shown_by_its_start_and_found_by_both() {
+        let id = "24f4d524e9243aac18c77400bfe3985d4c50164797e980f6f686d4e83c908f39";
+        let whole = format!("sandbox-{id}");
+        let mut vm = named(&whole);
+        assert_eq!(name_of(&vm), "sandbox-24f4d524e924");
+        assert_eq!(whole_name_of(&vm), whole);
+        for wanted in [&*whole, "sandbox-24f4d524e924"] {
+            assert!(is_called(&vm, wanted), "{wanted}");
+        }
+        let less = "sandbox-24f4d524";
+        assert!(!is_called(&vm, less), "it may be another's");
+        (vm.namespace, vm.pod) = (Some("shop".into()), Some("web-0".into()));
+        assert_eq!(name_of(&vm), "shop/web-0");
+    }
+
+    #[test]
+    fn names_without_an_id_stay_whole() {
+        let (long, almost) = ("ab".repeat(40), "0".repeat(63));
+        for name in ["db-01", "deadbeef", &long, "", "kata_é", &almost] {
+            assert_eq!(name_of(&named(name)), name);
+        }
+        let second = named(&format!("{}-2", "0".repeat(64)));
+        assert_eq!(name_of(&second), "000000000000-2");
+    }
+}

@@ -1,0 +1,114 @@
+//! What does not work fully: for the log, and below what is shown.
+
+use virtlens_model::snapshot::{Snapshot, Source};
+
+use crate::term::printable;
+
+/// Sources that lack the same thing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shortfall<'a> {
+    /// Whether they still work, if not fully.
+    pub up: bool,
+    /// Their names.
+    pub sources: Vec<&'a str>,
+    /// What they lack.
+    pub reason: &'a str,
+}
+
+impl Shortfall<'_> {
+    /// As people are told of it.
+    pub(crate) fn line(&self) -> String {
+        let state = if self.up { "limited" } else { "off" };
+        let (sources, reason) = (self.sources.join(", "), printable(self.reason));
+        format!("{state}: {sources} ({reason})")
+    }
+}
+
+/// Whether VMs can be read at all.
+pub fn is_read(snapshot: &Snapshot) -> bool {
+    let reads = |source: &Source| source.up && ["task_pass", "proc"].contains(&source.name);
+    snapshot.sources.iter().any(reads)
+}
+
+/// How many VMs run; `None` where that is not known.
+pub fn running_vms(snapshot: &Snapshot) -> Option<usize> {
+    let running = snapshot.vms.iter().filter(|vm| vm.running);
+    snapshot.knows_vms().then(|| running.count())
+}
+
+/// What is off or limited. Sources with the same reason stand together: one
+/// cause is told once.
+pub fn shortfalls(snapshot: &Snapshot) -> Vec<Shortfall<'_>> {
+    let mut grouped: Vec<Shortfall> = Vec::new();
+    for source in &snapshot.sources {
+        let (up, reason) = (source.up, source.reason.as_str());
+        let same = |group: &&mut Shortfall| group.up == up && group.reason == reason;
+        match grouped.iter_mut().find(same) {
+            _ if up && reason.is_empty() => {}
+            Some(group) => group.sources.push(source.name),
+            None => grouped.push(Shortfall {
+                up,
+                sources: vec![source.name],
+                reason,
+            }),
+        }
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use virtlens_model::snapshot::{API_VERSION, Node, Snapshot, Source};
+
+    use super::shortfalls;
+
+    fn source(name: &'static str, up: bool, reason: &str) -> Source {
+        let reason = reason.to_owned();
+        Source {
+            name,
+            up,
+            mode: "",
+            reason,
+            duration_ns: None,
+            age_ns: None,
+        }
+    }
+
+    #[test]
+    fn one_cause_is_told_once() {
+        let snapshot = Snapshot {
+            api_version: API_VERSION,
+            kind: "Snapshot",
+            time: String::new(),
+            clock_ns: 0,
+            reading_age_ns: Some(0),
+            node: Node {
+                name: String::new(),
+                kernel: String::new(),
+                cpus: 0,
+                cgroup: "v2",
+            },
+            sources: vec![
+                source("a", false, "no BPF"),
+                source("b", true, ""),
+                source("c", true, "no BPF"),
+                source("d", false, "no BPF"),
+                source("e", false, ""),
+            ],
+            dropped: Vec::new(),
+            maps: Vec::new(),
+            programs: Vec::new(),
+            vms: Vec::new(),
+        };
+        let told: Vec<_> = shortfalls(&snapshot)
+            .into_iter()
+            .map(|group| (group.up, group.sources.join(","), group.reason))
+            .collect();
+        let expected = [
+            (false, "a,d".to_owned(), "no BPF"),
+            (true, "c".to_owned(), "no BPF"),
+            (false, "e".to_owned(), ""),
+        ];
+        assert_eq!(told, expected);
+    }
+}

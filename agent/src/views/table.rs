@@ -1,0 +1,122 @@
+//! The table of VMs: one line each, the busiest first.
+//!
+//! A [`Row`] is what one VM used, in numbers; [`render`] lays the rows out.
+//! Columns that no VM has anything for are left out, and what does not fit
+//! the width is told in shorter form.
+
+mod columns;
+mod row;
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use unicode_width::UnicodeWidthStr;
+use virtlens_model::judge::interval::Interval;
+use virtlens_model::snapshot::Snapshot;
+
+pub(crate) use self::columns::shorten;
+use self::columns::{Column, GAP, fit, lines_width};
+use self::row::Row;
+use crate::term::{Paint, Style, printable};
+use crate::views::shortfall::{running_vms, shortfalls};
+
+/// The readable table of `snapshot`: rates since the reading `before`, or
+/// without one the totals of its threads.
+pub fn render(snapshot: &Snapshot, before: Option<&Snapshot>, style: Style) -> String {
+    // After a failed reading no time lies between the two, and no rate is known.
+    let before = before.filter(|before| snapshot.clock_ns > before.clock_ns);
+    let elapsed_ns = before.map_or(0, |before| snapshot.clock_ns - before.clock_ns);
+    let row = |vm| match before {
+        Some(before) => Row::since(vm, before, elapsed_ns),
+        None => Row::of(&Interval::since_began(vm)),
+    };
+    let mut rows: Vec<Row> = snapshot.vms.iter().map(row).collect();
+    rows.sort_by(|a, b| {
+        b.total()
+            .total_cmp(&a.total())
+            .then_with(|| a.name.cmp(&b.name))
+    });
+
+    let mut out = String::new();
+    let paint = Paint(style.color);
+    writeln!(out, "{}", caption(snapshot, before.map(|_| elapsed_ns))).expect(INFALLIBLE);
+    if rows.is_empty() {
+        out.push_str(if snapshot.knows_vms() {
+            "No KVM virtual machine is seen here.\n"
+        } else {
+            "Nothing here can be read, so no virtual machine can be seen.\n"
+        });
+    } else {
+        write_rows(&mut out, &rows, before.is_some(), style);
+    }
+    for lack in shortfalls(snapshot) {
+        writeln!(out, "{}", paint.warning(&lack.line())).expect(INFALLIBLE);
+    }
+    out
+}
+
+const INFALLIBLE: &str = "a String takes everything";
+
+fn caption(snapshot: &Snapshot, elapsed_ns: Option<u64>) -> String {
+    let node = &snapshot.node;
+    let meaning = elapsed_ns.map_or("CPU seconds of all threads that live".to_owned(), |ns| {
+        let secs = Duration::from_nanos(ns).as_secs_f64();
+        format!("cores used in the last {secs:.1} s")
+    });
+    let vms = match running_vms(snapshot) {
+        None => "unknown VMs".to_owned(),
+        Some(1) => "1 VM".to_owned(),
+        Some(vms) => format!("{vms} VMs"),
+    };
+    let (name, cpus) = (printable(&node.name), node.cpus);
+    format!("{name}: {vms} on {cpus} CPUs, {meaning}")
+}
+
+/// No name is cut shorter than this.
+const MIN_NAME_WIDTH: usize = 12;
+
+fn write_rows(out: &mut String, rows: &[Row], rates: bool, style: Style) {
+    let paint = Paint(style.color);
+    let widest = rows.iter().map(|row| row.name.width()).max().unwrap_or(0);
+    let columns = fit(
+        rows,
+        rates,
+        style.width.map(|width| width.saturating_sub(widest)),
+    );
+    let room = style
+        .width
+        .map_or(widest, |width| width.saturating_sub(lines_width(&columns)));
+    let name_width = widest.min(room.max(MIN_NAME_WIDTH));
+
+    let heads = line("VM", name_width, &columns, |column| column.head);
+    writeln!(out, "{}", paint.head(&heads)).expect(INFALLIBLE);
+    for (index, row) in rows.iter().enumerate() {
+        let name = shorten(&row.name, name_width);
+        let text = line(&name, name_width, &columns, |column| &column.cells[index]);
+        let text = if row.running {
+            text
+        } else {
+            paint.faint(&text)
+        };
+        writeln!(out, "{text}").expect(INFALLIBLE);
+    }
+}
+
+/// `name` aligned to the left, one cell of each column to the right.
+fn line<'c>(
+    name: &str,
+    name_width: usize,
+    columns: &'c [Column],
+    cell: impl Fn(&'c Column) -> &'c str,
+) -> String {
+    let mut line = name.to_owned();
+    let mut end = name_width;
+    for column in columns {
+        end += GAP + column.width();
+        let text = cell(column);
+        let missing = end.saturating_sub(line.width() + text.width());
+        line.extend(std::iter::repeat_n(' ', missing));
+        line.push_str(text);
+    }
+    line
+}

@@ -1,0 +1,73 @@
+//! A trace of the VM that is looked at: another `virtlens trace`, so that the view
+//! stays live beside it.
+
+use std::io::Read as _;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::Context as _;
+use virtlens_model::snapshot::Vm;
+
+use crate::collect::Collector;
+use crate::views::pick::name_of;
+
+/// How long a trace from here is.
+const LENGTH: &str = "10s";
+
+/// A trace that is being taken.
+pub(super) struct Tracing {
+    child: Child,
+    file: String,
+    vm: String,
+}
+
+impl Tracing {
+    /// Begins one, into a new file here.
+    pub(super) fn start(vm: &Vm, time: &str, collector: &Collector) -> anyhow::Result<Self> {
+        let name = name_of(vm);
+        let file = format!("./{}-{time}.pftrace", name.replace(['/', ' '], "-"));
+        let program = std::env::current_exe().context("cannot find this program itself")?;
+        let child = Command::new(program)
+            .arg("--root")
+            .arg(collector.root().path())
+            .args(["trace", &vm.pid.to_string(), "--for", LENGTH])
+            .args(["--output", &file])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("cannot start the trace")?;
+        let vm = name;
+        Ok(Self { child, file, vm })
+    }
+
+    /// What is told of it while it lasts.
+    pub(super) fn text(&self) -> String {
+        format!("tracing {} for {LENGTH} into {}", self.vm, self.file)
+    }
+
+    /// What is told of it once it is over.
+    pub(super) fn ended(&mut self) -> Option<String> {
+        let status = self.child.try_wait().ok()??;
+        if status.success() {
+            return Some(format!("traced {}: {}", self.vm, self.file));
+        }
+        let mut said = String::new();
+        if let Some(stderr) = &mut self.child.stderr {
+            // What it said stays in the pipe; if not, its status says enough.
+            let _ = stderr.read_to_string(&mut said);
+        }
+        let last = said.lines().last().unwrap_or_default();
+        Some(format!("not traced ({status}): {last}"))
+    }
+}
+
+impl Drop for Tracing {
+    /// Ends it with its file whole.
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            // SAFETY: kill has no preconditions; the child was not waited for.
+            unsafe { libc::kill(self.child.id().cast_signed(), libc::SIGTERM) };
+            let _ = self.child.wait();
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! `virtlens trace`: one VM over a short time, event by event, as a file for the
+//! Perfetto viewer and a summary.
+//!
+//! ```text
+//! cast (who?) ─► Tracer ─ events ─► Timeline ─ pieces ─► Writer ─► file
+//!                collector ─ readings ──────────┘  └─► Summary ─► report
+//! ```
+
+mod cast;
+mod file;
+mod order;
+mod readings;
+mod report;
+mod text;
+
+use std::io::IsTerminal as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
+use signal_hook::flag;
+use virtlens_export::timeline::{Clocks, Title, Writer};
+use virtlens_model::snapshot::{Snapshot, Vm};
+use virtlens_model::timeline::{Counter, Event, Piece, Summary, Timeline};
+use virtlens_probe::trace::Tracer;
+
+use self::cast::Cast;
+use self::file::Output;
+pub use self::order::{Order, Shape};
+use self::readings::Readings;
+pub use self::report::Told;
+use crate::collect::Collector;
+use crate::views::pick::{name_of, pick};
+
+/// How often the kernel's buffer is emptied: at the rate that the programs allow
+/// themselves, a CPU fills 2 % of it in that time.
+const DRAIN_EVERY: Duration = Duration::from_millis(20);
+
+/// How often the host is read, for what comes as values: as long as the usual
+/// period of a quota, or where reading is slow so seldom that it takes 2 % of a
+/// CPU.
+const READ_EVERY: Duration = Duration::from_millis(100);
+const READ_REST: u32 = 50;
+
+/// How often the threads are listed until none was born meanwhile.
+const ROUNDS: usize = 5;
+
+/// Why a trace ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Time,
+    Size,
+    Signal,
+    VmGone,
+}
+
+/// Traces a VM, and tells what came out.
+///
+/// # Errors
+///
+/// When there is no such VM, the kernel does not take the programs, or the file
+/// cannot be written.
+pub fn run(collector: &mut Collector, order: &Order) -> anyhow::Result<Told> {
+    let is_over = signals()?;
+    let first = collector.collect();
+    let vm = the_one(&first, &order.vm)?;
+    let tracer = Tracer::load(collector.loader(), collector.kernel());
+    let mut tracer = tracer.context("cannot trace on this host")?;
+    let name = name_of(vm);
+
+    let mut cast = Cast::of(vm, collector);
+    // A thread that is born between the list and the programs would be missed.
+    for round in 0.. {
+        tracer.follow(&cast.tids(), &cast.groups())?;
+        tracer.attach()?;
+        if !cast.grow(collector) || round == ROUNDS {
+            break;
+        }
+        tracer.detach();
+    }
+    // After what can fail, so that no empty file stays and no older one is lost.
+    let mut output = Output::create(order, &name)?;
+    let before = collector.collect();
+    let began = clocks();
+    let then_ns = cast.cpu_ns(collector);
+    let title = Title {
+        vm: name.clone(),
+        processes: cast.processes.clone(),
+        quotas: cast.quotas.clone(),
+        began,
+    };
+    let mut pieces = Vec::new();
+    let timeline = Timeline::new(began.monotonic_ns, cast.actors.clone(), &mut pieces);
+    let mut take = Take {
+        writer: Writer::new(order.shape.format(), title, &mut output.bytes),
+        readings: Readings::new(&before, &vm.vm, cast.paths.clone()),
+        timeline,
+        pieces,
+        output,
+        lost: 0,
+    };
+    let end = take.follow(collector, &mut tracer, order, &name, &is_over)?;
+    let mut counted_ns = cast.cpu_ns(collector);
+    let (summary, output) = take.end(&mut tracer, collector)?;
+    counted_ns.retain(|tid, ns| {
+        let then_ns = then_ns.get(tid).copied();
+        *ns = ns.saturating_sub(then_ns.unwrap_or(0));
+        then_ns.is_some()
+    });
+    Ok(Told {
+        name,
+        node: before.node.name.clone(),
+        counted_ns,
+        summary,
+        lacks: tracer.lacks().to_vec(),
+        knows_throttle: tracer.tells_throttle(),
+        end: end.text(order),
+        bytes: output.written,
+        file: output.name.clone(),
+    })
+}
+
+/// A trace that is being taken.
+struct Take {
+    timeline: Timeline,
+    readings: Readings,
+    writer: Writer,
+    pieces: Vec<Piece>,
+    output: Output,
+    lost: u64,
+}
+
+impl Take {
+    fn follow(
+        &mut self,
+        collector: &mut Collector,
+        tracer: &mut Tracer,
+        order: &Order,
+        name: &str,
+        is_over: &AtomicBool,
+    ) -> anyhow::Result<End> {
+        let (began, mut read) = (Instant::now(), Instant::now());
+        let mut rest = READ_EVERY;
+        let is_watched = std::io::stderr().is_terminal();
+        let end = loop {
+            let left = order.window.saturating_sub(began.elapsed());
+            std::thread::sleep(DRAIN_EVERY.min(left));
+            self.drain(tracer, u64::MAX)?;
+            if read.elapsed() >= rest {
+                read = Instant::now();
+                let snapshot = collector.collect();
+                rest = READ_EVERY.max(read.elapsed() * READ_REST);
+                let runs = self.readings.add(&snapshot, now_ns(), &mut self.pieces);
+                self.write()?;
+                if is_watched {
+                    let (seconds, lost) = (began.elapsed().as_secs_f64(), self.lost);
+                    let written = text::bytes(self.output.written);
+                    eprint!("\r\x1b[Ktracing {name}: {seconds:.1} s, {written}, {lost} lost ");
+                    eprint!("(Ctrl-C ends it)");
+                }
+                if !runs {
+                    break End::VmGone;
+                }
+            }
+            if is_over.load(Ordering::Relaxed) {
+                break End::Signal;
+            }
+            if self.output.written >= order.max_bytes {
+                break End::Size;
+            }
+            if began.elapsed() >= order.window {
+                break End::Time;
+            }
+        };
+        if is_watched {
+            eprint!("\r\x1b[K");
+        }
+        Ok(end)
+    }
+
+    /// Takes what has happened up to `until_ns`.
+    fn drain(&mut self, tracer: &mut Tracer, until_ns: u64) -> anyhow::Result<()> {
+        let Self {
+            timeline, pieces, ..
+        } = self;
+        tracer.drain(|event: Event| {
+            if event.time_ns <= until_ns {
+                timeline.feed(&event, pieces);
+            }
+        });
+        let lost = tracer.lost();
+        if lost != self.lost {
+            #[allow(clippy::cast_precision_loss, reason = "a number on a screen")]
+            let value = lost as f64;
+            self.pieces.push(Piece::Count {
+                time_ns: now_ns().min(until_ns),
+                counter: Counter::Lost,
+                value,
+            });
+            self.lost = lost;
+        }
+        self.write()
+    }
+
+    fn write(&mut self) -> anyhow::Result<()> {
+        for piece in self.pieces.drain(..) {
+            self.writer.write(&piece, &mut self.output.bytes);
+        }
+        self.output.flush()
+    }
+
+    /// Ends the timeline and the file.
+    fn end(
+        mut self,
+        tracer: &mut Tracer,
+        collector: &Collector,
+    ) -> anyhow::Result<(Summary, Output)> {
+        let now_ns = now_ns();
+        tracer.detach();
+        self.drain(tracer, now_ns)?;
+        let runs = |tid| cast::is_running(collector.root(), tid);
+        let summary = self.timeline.end(now_ns, self.lost, runs, &mut self.pieces);
+        for piece in self.pieces.drain(..) {
+            self.writer.write(&piece, &mut self.output.bytes);
+        }
+        self.writer.end(&mut self.output.bytes);
+        self.output.flush()?;
+        Ok((summary, self.output))
+    }
+}
+
+impl End {
+    /// Why a trace is shorter than it should be.
+    fn text(self, order: &Order) -> Option<String> {
+        match self {
+            Self::Time => None,
+            Self::Size => {
+                let most = text::bytes(order.max_bytes);
+                Some(format!(
+                    "ended early: the file has reached {most} (--max-size)"
+                ))
+            }
+            Self::Signal => Some("ended early by a signal".to_owned()),
+            Self::VmGone => Some("ended early: the VM has ended".to_owned()),
+        }
+    }
+}
+
+/// A flag that signals raise: none of them may end the file in its middle.
+fn signals() -> anyhow::Result<Arc<AtomicBool>> {
+    let is_over = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP, SIGPIPE] {
+        flag::register(signal, Arc::clone(&is_over)).context("cannot handle signals")?;
+    }
+    Ok(is_over)
+}
+
+/// The one VM that is called `wanted` and runs.
+fn the_one<'s>(snapshot: &'s Snapshot, wanted: &str) -> anyhow::Result<&'s Vm> {
+    let picked = pick(&snapshot.vms, Some(wanted))?;
+    let running: Vec<&Vm> = picked.iter().copied().filter(|vm| vm.running).collect();
+    match running[..] {
+        [] => bail!("the VM {wanted} has ended"),
+        [one] => Ok(one),
+        [..] => {
+            let names: Vec<String> = running
+                .iter()
+                .map(|vm| format!("{} ({})", vm.vm, vm.pid))
+                .collect();
+            bail!(
+                "{} VMs are called {wanted}: name one by its VMM's pid: {}",
+                names.len(),
+                names.join(", ")
+            )
+        }
+    }
+}
+
+fn clocks() -> Clocks {
+    Clocks {
+        monotonic_ns: clock_ns(libc::CLOCK_MONOTONIC),
+        boottime_ns: clock_ns(libc::CLOCK_BOOTTIME),
+        realtime_ns: clock_ns(libc::CLOCK_REALTIME),
+    }
+}
+
+fn now_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel writes one timespec. These clocks are always there.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}

@@ -1,0 +1,157 @@
+//! Where a trace is written to.
+//!
+//! The command is root's and may run in a directory where others write. A file that it
+//! names itself is always a new one. A file that the user names is replaced, but not
+//! another one through a symbolic link of that name.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, IsTerminal as _, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use anyhow::{Context as _, bail, ensure};
+
+use super::order::Order;
+
+/// A file that grows.
+pub(super) struct Output {
+    to: Box<dyn Write>,
+    /// What people call it.
+    pub(super) name: String,
+    /// What waits to be written.
+    pub(super) bytes: Vec<u8>,
+    /// Bytes that were written.
+    pub(super) written: u64,
+}
+
+impl Output {
+    /// Opens the file that was ordered, or a new one named after the VM.
+    pub(super) fn create(order: &Order, vm: &str) -> anyhow::Result<Self> {
+        let (to, name): (Box<dyn Write>, String) = match order.file.as_deref() {
+            Some(path) if path == Path::new("-") => {
+                let stdout = io::stdout();
+                ensure!(
+                    !stdout.is_terminal(),
+                    "a trace is no text for a terminal: redirect it, or name a file with --output"
+                );
+                (Box::new(stdout), "stdout".to_owned())
+            }
+            Some(path) => {
+                let name = path.display().to_string();
+                let file = replace(path).with_context(|| hint(&name))?;
+                (Box::new(file), name)
+            }
+            None => {
+                let (file, name) = create_new(Path::new(""), vm, order.shape.extension())?;
+                (Box::new(file), name)
+            }
+        };
+        Ok(Self {
+            to,
+            name,
+            bytes: Vec::new(),
+            written: 0,
+        })
+    }
+
+    /// Writes what waits.
+    pub(super) fn flush(&mut self) -> anyhow::Result<()> {
+        self.to
+            .write_all(&self.bytes)
+            .and_then(|()| self.to.flush())
+            .with_context(|| format!("cannot write on to {}", self.name))?;
+        self.written += self.bytes.len() as u64;
+        self.bytes.clear();
+        Ok(())
+    }
+}
+
+/// How many traces of one VM a directory has room for.
+const MAX_NAMES: u32 = 1000;
+
+/// A file in `dir` that was not there, named after the VM, with a number where need be.
+fn create_new(dir: &Path, vm: &str, extension: &str) -> anyhow::Result<(File, String)> {
+    let stem = vm.replace(|char: char| !char.is_alphanumeric() && char != '.', "-");
+    let numbered = (2..=MAX_NAMES).map(|number| format!("{stem}-{number}.{extension}"));
+    for name in [format!("{stem}.{extension}")].into_iter().chain(numbered) {
+        // Also refuses a symbolic link, wherever it leads (open(2), O_EXCL).
+        match File::create_new(dir.join(&name)) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            created => return Ok((created.with_context(|| hint(&name))?, name)),
+        }
+    }
+    bail!("{MAX_NAMES} traces of {vm} are in this directory: name another file with --output")
+}
+
+/// The file of this name, emptied; a pipe or a device, through links too.
+fn replace(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path);
+    match file {
+        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => through_link(path),
+        opened => opened,
+    }
+}
+
+/// What a link leads to, unless it is a file: `/dev/stdout` is a link.
+fn through_link(path: &Path) -> io::Result<File> {
+    let refusal = || io::Error::other("it is a symbolic link, which is not followed to a file");
+    let file = match OpenOptions::new().write(true).open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Err(refusal()),
+        opened => opened?,
+    };
+    if file.metadata()?.is_file() {
+        return Err(refusal());
+    }
+    Ok(file)
+}
+
+fn hint(name: &str) -> String {
+    format!("cannot write {name}: name another file with --output")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::{create_new, replace};
+
+    #[test]
+    fn own_name_that_is_taken_gets_a_number_and_no_link_is_followed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        symlink(at("elsewhere"), at("shop-web-0.json")).expect("linked");
+        fs::write(at("shop-web-0-2.json"), "an older trace").expect("written");
+        let (_, name) = create_new(dir.path(), "shop/web-0", "json").expect("created");
+        assert_eq!(name, "shop-web-0-3.json");
+        assert!(!at("elsewhere").exists());
+        let older = fs::read(at("shop-web-0-2.json")).expect("read");
+        assert_eq!(older, b"an older trace");
+    }
+
+    #[test]
+    fn named_file_is_replaced_and_link_to_a_file_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("web.pftrace"), "an older trace").expect("written");
+        replace(&at("web.pftrace")).expect("opened");
+        assert_eq!(fs::read(at("web.pftrace")).expect("read"), b"");
+
+        fs::write(at("secret"), "precious").expect("written");
+        for target in ["secret", "nothing"] {
+            let link = at(&format!("to-{target}"));
+            symlink(at(target), &link).expect("linked");
+            let error = replace(&link).expect_err("it is a link").to_string();
+            assert!(error.contains("symbolic link"), "{error}");
+        }
+        assert_eq!(fs::read(at("secret")).expect("read"), b"precious");
+        assert!(!at("nothing").exists());
+        symlink("/dev/null", at("null")).expect("linked");
+        replace(&at("null")).expect("a device is no file");
+    }
+}

@@ -1,0 +1,374 @@
+//! What a trace came to, as text.
+
+use std::cmp::Reverse;
+
+use rustc_hash::FxHashMap;
+use virtlens_model::timeline::{
+    ExitReason, ExitUse, GuestSplit, Slice, Split, Summary, ThreadUse, Track,
+};
+use virtlens_probe::trace::Lack;
+
+use super::text::{Page, Table, bytes, ratio, seconds, shares, time};
+use crate::term::{Paint, Style, printable};
+
+/// What is told of a trace.
+#[derive(Debug)]
+pub struct Told {
+    pub(super) name: String,
+    pub(super) node: String,
+    pub(super) summary: Summary,
+    /// CPU time that the kernel counted of the threads that were there all the time,
+    /// by their ids, ns.
+    pub(super) counted_ns: FxHashMap<u32, u64>,
+    pub(super) lacks: Vec<Lack>,
+    /// Whether it is known when a quota held a thread back.
+    pub(super) knows_throttle: bool,
+    /// Why it ended early.
+    pub(super) end: Option<String>,
+    pub(super) bytes: u64,
+    pub(super) file: String,
+}
+
+/// How many reasons and threads are shown.
+const ROWS: usize = 10;
+
+/// Threads that ran less than this of the time are left out.
+const LEAST: f64 = 0.0005;
+
+impl Told {
+    /// The summary.
+    pub fn text(&self, style: Style) -> String {
+        let mut page = Page {
+            paint: Paint(style.color),
+            out: String::new(),
+        };
+        self.head(&mut page);
+        self.vcpus(&mut page);
+        self.others(&mut page);
+        self.exits(&mut page);
+        self.longest("longest waits for a CPU", &self.summary.waits, &mut page);
+        self.longest("longest throttlings", &self.summary.throttles, &mut page);
+        self.truth(&mut page);
+        page.out
+    }
+
+    fn head(&self, page: &mut Page) {
+        let summary = &self.summary;
+        let (name, node) = (&self.name, printable(&self.node));
+        let head = format!(
+            "{name} on {node}: {:.1} s, {} events, {} lost",
+            seconds(summary.took_ns),
+            summary.events,
+            summary.lost
+        );
+        page.head(&head);
+        let (file, size) = (printable(&self.file), bytes(self.bytes));
+        page.line(&format!("{file}: {size}; https://ui.perfetto.dev opens it"));
+        if let Some(end) = &self.end {
+            page.warn(end);
+        }
+        if summary.lost > 0 {
+            page.warn(
+                "more happened than could be told: what threads did from there to the next \
+                 event stands as \"unknown\"",
+            );
+        }
+        for lack in &self.lacks {
+            page.warn(&format!(
+                "not told: {} ({})",
+                lack.what,
+                printable(&lack.reason)
+            ));
+        }
+    }
+
+    /// Each vCPU's wall time, which adds up.
+    fn vcpus(&self, page: &mut Page) {
+        let mut vcpus: Vec<&ThreadUse> = self.summary.threads.iter().collect();
+        vcpus.retain(|thread| thread.actor.vcpu.is_some());
+        vcpus.sort_by_key(|thread| thread.actor.vcpu);
+        let names = [
+            "guest",
+            "host",
+            "poll",
+            "wait",
+            "throttled",
+            "idle",
+            "unknown",
+        ];
+        let mut table = Table::new("vCPUs, % of the time", &names);
+        let mut is_untold = false;
+        for thread in vcpus {
+            let split = &thread.split;
+            let told = split.guest.zip(split.host_ns());
+            let (guest, host_ns) = told.unwrap_or((GuestSplit::default(), split.running_ns));
+            let mut cells = shares(
+                &[
+                    guest.guest_ns,
+                    host_ns,
+                    guest.polled_ns,
+                    split.runnable_ns,
+                    split.throttled_ns,
+                    split.sleeping_ns + split.uninterruptible_ns,
+                    split.unknown_ns + guest.unknown_ns,
+                ],
+                split.wall_ns(),
+            );
+            if told.is_none() && split.running_ns > 0 {
+                is_untold = true;
+                cells[1].push('*');
+                for at in [0, 2] {
+                    "?".clone_into(&mut cells[at]);
+                }
+            }
+            self.mark_throttled(&mut cells[4]);
+            table.row(&thread.actor.title(), cells);
+        }
+        page.table(&table);
+        if is_untold {
+            page.line("  * with the guest's own: KVM told of no entry and no exit");
+        }
+    }
+
+    /// The threads that ran most, vCPUs apart.
+    fn others(&self, page: &mut Page) {
+        let mut threads: Vec<&ThreadUse> = self.summary.threads.iter().collect();
+        let share = |split: &Split| ratio(split.running_ns + split.throttled_ns, split.wall_ns());
+        threads.retain(|one| one.actor.vcpu.is_none() && share(&one.split) >= LEAST);
+        threads.sort_by_key(|one| Reverse(one.split.running_ns));
+        let names = ["running", "wait", "throttled", "sleep", "unknown"];
+        let mut table = Table::new("other threads, % of their time", &names);
+        for thread in threads.iter().take(ROWS) {
+            let split = &thread.split;
+            let parts = [
+                split.running_ns,
+                split.runnable_ns,
+                split.throttled_ns,
+                split.sleeping_ns + split.uninterruptible_ns,
+                split.unknown_ns,
+            ];
+            let title = format!("{} ({})", thread.actor.title(), thread.actor.tid);
+            let mut cells = shares(&parts, split.wall_ns());
+            self.mark_throttled(&mut cells[2]);
+            table.row(&title, cells);
+        }
+        page.table(&table);
+        let more = threads.len().saturating_sub(ROWS) as u64 + self.summary.more_threads;
+        if more > 0 {
+            page.line(&format!("  and {more} more"));
+        }
+    }
+
+    /// In the column of throttling, where nothing is known of it.
+    fn mark_throttled(&self, cell: &mut String) {
+        if !self.knows_throttle {
+            "?".clone_into(cell);
+        }
+    }
+
+    /// Why guests were left, by what it cost the host.
+    fn exits(&self, page: &mut Page) {
+        let mut exits: FxHashMap<Option<ExitReason>, ExitUse> = FxHashMap::default();
+        for (reason, used) in self.summary.threads.iter().flat_map(|thread| &thread.exits) {
+            exits.entry(*reason).or_default().merge(used);
+        }
+        let mut exits: Vec<_> = exits.into_iter().collect();
+        exits.sort_by_key(|(reason, used)| (Reverse(used.host_ns), *reason));
+        let names = ["count", "host", "with sleep", "longest", "to VMM"];
+        let mut table = Table::new("exits, by host time", &names);
+        for (reason, used) in exits.iter().take(ROWS) {
+            let name = reason.map_or("not known".into(), ExitReason::name);
+            let cells = vec![
+                used.count.to_string(),
+                time(used.host_ns),
+                time(used.took_ns),
+                time(used.longest_ns),
+                used.to_vmm.to_string(),
+            ];
+            table.row(&name, cells);
+        }
+        page.table(&table);
+        let more = exits.len().saturating_sub(ROWS);
+        if more > 0 {
+            page.line(&format!("  and {more} more reasons"));
+        }
+    }
+
+    fn longest(&self, title: &str, slices: &[Slice], page: &mut Page) {
+        if slices.is_empty() {
+            return;
+        }
+        page.chapter(title);
+        let began_ns = self.summary.began_ns;
+        for slice in slices {
+            let Track::Thread(tid) = slice.track else {
+                continue;
+            };
+            let thread = self.summary.threads.iter().find(|one| one.actor.tid == tid);
+            let who = thread.map_or_else(String::new, |thread| thread.actor.title());
+            let at = seconds(slice.from_ns.saturating_sub(began_ns));
+            let rival = slice.peer.map_or_else(String::new, |peer| {
+                if peer.tid == 0 {
+                    ", the CPU was idle".to_owned()
+                } else {
+                    format!(", {} ({}) ran there", peer.name, peer.tid)
+                }
+            });
+            let line = format!(
+                "  {:>9} {who} ({tid}) at {at:.3} s{rival}",
+                time(slice.took_ns())
+            );
+            page.line(&printable(&line));
+        }
+    }
+
+    /// How much of what the kernel counted the trace holds.
+    fn truth(&self, page: &mut Page) {
+        let threads = self.summary.threads.iter();
+        let known: Vec<(u64, u64)> = threads
+            .filter_map(|one| Some((one.split.running_ns, *self.counted_ns.get(&one.actor.tid)?)))
+            .collect();
+        let (told, counted) = known.iter().fold((0, 0), |sum, one| plus(sum, *one));
+        page.chapter("against the kernel's own counters");
+        let share = 100.0 * ratio(told, counted);
+        page.line(&format!(
+            "  CPU time {} of {} ({share:.1} %)",
+            time(told),
+            time(counted)
+        ));
+        let guests = self
+            .summary
+            .threads
+            .iter()
+            .filter_map(|one| one.split.guest);
+        let (told, counted) = guests.fold((0, 0), |sum, one| {
+            plus(sum, (one.exits_told, one.exits_counted.unwrap_or(0)))
+        });
+        if counted > 0 {
+            page.line(&format!("  exits {told} of {counted}"));
+        }
+    }
+}
+
+/// The sums of two pairs.
+fn plus(one: (u64, u64), two: (u64, u64)) -> (u64, u64) {
+    (one.0.saturating_add(two.0), one.1.saturating_add(two.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rustc_hash::FxHashMap;
+    use virtlens_model::timeline::{Actor, Event, ExitReason, Lost, Off, Peer, Timeline, What};
+    use virtlens_model::vocab::Comm;
+
+    use super::Told;
+    use crate::term::Style;
+
+    fn actor(tid: u32, name: &str, vcpu: Option<u32>) -> Actor {
+        Actor {
+            tid,
+            process: 1,
+            name: Comm::new(name),
+            role: None,
+            vcpu,
+            groups: Arc::default(),
+        }
+    }
+
+    /// A vCPU that halts for most of 10 s, and a thread that had to wait for it.
+    fn told() -> Told {
+        let peer = Peer {
+            tid: 2,
+            name: Comm::new("CPU 0/KVM"),
+        };
+        let exit = What::Exit {
+            reason: Some(ExitReason {
+                is_svm: false,
+                code: 12,
+            }),
+            counted: 1,
+            poll_ns: 0,
+        };
+        let sleeps = What::Off {
+            into: Off::Sleeping,
+            stands: None,
+            before: peer,
+        };
+        let woken = What::Woken { stands: None };
+        let steps = [
+            (1000, 2, What::Entry),
+            (2000, 2, exit),
+            (2500, 2, sleeps),
+            (3000, 1, woken),
+            (3250, 1, What::On { after: peer }),
+            (3500, 1, sleeps),
+        ];
+        let actors = vec![actor(1, "qemu", None), actor(2, "CPU 0/KVM", Some(0))];
+        let mut pieces = Vec::new();
+        let mut timeline = Timeline::new(0, actors, &mut pieces);
+        for (ms, tid, what) in steps {
+            let event = Event {
+                time_ns: ms * 1_000_000,
+                tid,
+                pcpu: 0,
+                lost: Lost::default(),
+                what,
+            };
+            timeline.feed(&event, &mut pieces);
+        }
+        Told {
+            name: "shop/web-0".to_owned(),
+            node: "node-a".to_owned(),
+            summary: timeline.end(10_000_000_000, 0, |_| false, &mut pieces),
+            counted_ns: FxHashMap::from_iter([(1, 250_000_000), (2, 2_500_000_000)]),
+            lacks: Vec::new(),
+            knows_throttle: true,
+            end: None,
+            bytes: 2048,
+            file: "web.pftrace".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_summary_says_where_the_time_went() {
+        let expected = "\
+shop/web-0 on node-a: 10.0 s, 6 events, 0 lost
+web.pftrace: 2.0 KiB; https://ui.perfetto.dev opens it
+
+vCPUs, % of the time  guest  host  poll  wait  throttled  idle
+  CPU 0/KVM            10.0  15.0   0.0   0.0        0.0  75.0
+
+other threads, % of their time  running  wait  throttled  sleep
+  qemu (1)                          2.5   2.5        0.0   95.0
+
+exits, by host time  count      host  with sleep  longest  to VMM
+  not known              1    1.00 s      1.00 s   1.00 s       0
+  HLT                    1  500.0 ms      8.00 s   8.00 s       0
+
+longest waits for a CPU
+   250.0 ms qemu (1) at 3.000 s, CPU 0/KVM (2) ran there
+
+against the kernel's own counters
+  CPU time 2.75 s of 2.75 s (100.0 %)
+  exits 1 of 1
+";
+        assert_eq!(told().text(Style::default()), expected);
+    }
+
+    #[test]
+    fn throttling_that_is_not_followed_is_shown_as_unknown() {
+        let told = Told {
+            knows_throttle: false,
+            ..told()
+        };
+        let text = told.text(Style::default());
+        for row in [
+            "  CPU 0/KVM            10.0  15.0   0.0   0.0          ?  75.0\n",
+            "  qemu (1)                          2.5   2.5          ?   95.0\n",
+        ] {
+            assert!(text.contains(row), "{text}");
+        }
+    }
+}
