@@ -47,7 +47,7 @@ fn without_btf_a_vm_is_read_from_proc() {
         2 * reader::MS,
     );
     assert!(
-        vm.vcpus.iter().all(|vcpu| vcpu.exits.is_none()),
+        vm.vcpus.iter().all(|vcpu| vcpu.kvm.exits.is_none()),
         "unknown is absent"
     );
 }

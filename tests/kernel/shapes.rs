@@ -118,7 +118,7 @@ fn a_vm_that_is_paused_later_keeps_its_vcpus() {
     let vm = vm(&snapshot, guest.pid());
     assert_eq!(threads(vm, Role::Vcpu), 2, "found by its files: {vm:?}");
     assert!(
-        vm.vcpus.iter().all(|vcpu| vcpu.exits.is_some()),
+        vm.vcpus.iter().all(|vcpu| vcpu.kvm.exits.is_some()),
         "KVM's counters are read too"
     );
 }
@@ -135,7 +135,7 @@ fn a_vm_that_is_halted_from_its_first_second_is_found() {
     assert!(
         vm.vcpus
             .iter()
-            .all(|vcpu| vcpu.exits.is_some_and(|exits| exits.halt() >= 1)),
+            .all(|vcpu| vcpu.kvm.exits.is_some_and(|exits| exits.halt() >= 1)),
         "{vm:?}"
     );
 }

@@ -33,7 +33,7 @@ fn what_a_trace_adds_to_an_exit() {
     eventually("the agent to find the vCPU", || {
         let snapshot = collector.collect();
         let vm = snapshot.vms.iter().find(|vm| vm.pid == guest.pid())?;
-        vm.vcpus.first()?.exits
+        vm.vcpus.first()?.kvm.exits
     });
     let (mut without, mut added, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 0..PAIRS {
@@ -71,7 +71,13 @@ fn ns_per_exit_now(collector: &mut Collector, guest: &Minivm) -> f64 {
     let mut read = || {
         let snapshot = collector.collect();
         let vm = pods::vm_of(&snapshot, guest.pid());
-        let exits: u64 = vm.vcpus[0].exits.expect("they are counted").0.iter().sum();
+        let exits: u64 = vm.vcpus[0]
+            .kvm
+            .exits
+            .expect("they are counted")
+            .0
+            .iter()
+            .sum();
         let tid = guest.ready.vcpus[0].tid.cast_unsigned();
         let thread = vm.threads.iter().find(|thread| thread.tid == tid);
         (thread.expect("it lives").cpu_ns, exits)

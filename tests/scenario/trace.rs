@@ -43,7 +43,7 @@ pub(crate) fn stop(child: Child) -> String {
 /// Exits of a pod's vCPUs as KVM has counted them.
 fn exits(snapshot: &Snapshot, pod: &Pod) -> u64 {
     let vcpus = pods::vm(snapshot, pod).vcpus.iter();
-    let counts = vcpus.filter_map(|vcpu| vcpu.exits);
+    let counts = vcpus.filter_map(|vcpu| vcpu.kvm.exits);
     counts.flat_map(|exits| exits.0).sum()
 }
 

@@ -34,14 +34,14 @@ fn reading(second: u64) -> Arc<Snapshot> {
     for vcpu in &mut kata.vcpus {
         vcpu.cpu_ns += used(70);
         vcpu.guest_ns = vcpu.guest_ns.map(|ns| ns + used(50));
-        vcpu.halt_poll_ns = vcpu.halt_poll_ns.map(|mut poll| {
+        vcpu.kvm.halt_poll_ns = vcpu.kvm.halt_poll_ns.map(|mut poll| {
             poll.fail += used(6);
             poll
         });
         vcpu.wait_ns = vcpu
             .wait_ns
             .map(|ns| ns + used(8 + 10 * u64::from(vcpu.id)));
-        vcpu.exits = vcpu.exits.map(|mut exits| {
+        vcpu.kvm.exits = vcpu.kvm.exits.map(|mut exits| {
             exits.0[0] += 6_200 * second;
             exits
         });

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use virtlens_model::snapshot::{Quota, Vm};
-use virtlens_model::vocab::{ExitCounts, HaltPoll};
+use virtlens_model::vocab::KvmCounters;
 
 use crate::family::{Family, Rows};
 use crate::kind::Kind;
@@ -135,7 +135,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
                did not (fail); part of the role vcpu.",
         own_labels: &["result"],
         rows: Rows::Vm(|vm, rows| {
-            known(halt_poll(vm), |poll| {
+            known(kvm(vm).halt_poll_ns, |poll| {
                 rows.seconds(&["success".into()], poll.success)?;
                 rows.seconds(&["fail".into()], poll.fail)
             })
@@ -148,7 +148,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         help: "Exits of all vCPUs from the guest by kind, as KVM counts them.",
         own_labels: &["kind"],
         rows: Rows::Vm(|vm, rows| {
-            known(exits(vm), |exits| {
+            known(kvm(vm).exits, |exits| {
                 exits
                     .by_kind()
                     .try_for_each(|(kind, count)| rows.count(&[kind.into()], count))
@@ -255,21 +255,11 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
     },
 ];
 
-/// The polling of all vCPUs; `None` if no vCPU's is known.
-fn halt_poll(vm: &Vm) -> Option<HaltPoll> {
-    let known = vm.vcpus.iter().filter_map(|vcpu| vcpu.halt_poll_ns);
-    known.reduce(|sum, poll| HaltPoll {
-        success: sum.success.saturating_add(poll.success),
-        fail: sum.fail.saturating_add(poll.fail),
+/// What KVM counted of all vCPUs; absent is what is known of none.
+fn kvm(vm: &Vm) -> KvmCounters {
+    vm.vcpus.iter().fold(KvmCounters::default(), |sum, vcpu| {
+        sum.with(&vcpu.kvm, u64::saturating_add)
     })
-}
-
-/// The exits of all vCPUs; `None` if no vCPU's are known.
-fn exits(vm: &Vm) -> Option<ExitCounts> {
-    vm.vcpus
-        .iter()
-        .filter_map(|vcpu| vcpu.exits)
-        .reduce(ExitCounts::plus)
 }
 
 /// Calls `encode` once for each scope: a path can have two levels of one

@@ -21,7 +21,7 @@ pub use self::memory::{
 };
 pub use self::thread::{RetiredFact, ThreadClass, ThreadFact, ThreadKind};
 pub use self::throttling::{HitFact, ThrottleFact, ThrottlingFacts};
-pub use self::vcpu::{EndedVcpuFact, Exits, ResidencyFact, VcpuFact, VcpuStats, VmPlacementFact};
+pub use self::vcpu::{EndedVcpuFact, ResidencyFact, VcpuFact, VcpuStats, VmPlacementFact};
 use crate::vocab::{Comm, Owner, VmKey};
 
 /// A VM that a source found by its file descriptors: it may be paused, with

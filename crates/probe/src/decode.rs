@@ -12,12 +12,14 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use virtlens_abi as abi;
 use virtlens_model::facts::{
-    EndedVcpuFact, Exits, Facts, ResidencyFact, RetiredFact, ThreadClass, ThreadFact, ThreadKind,
+    EndedVcpuFact, Facts, ResidencyFact, RetiredFact, ThreadClass, ThreadFact, ThreadKind,
     ThrottleFact, VcpuFact, VcpuStats, VmFact,
 };
 use virtlens_model::vocab::topology::guest::{CpuidEntry, GuestTopology};
 use virtlens_model::vocab::topology::host::Distance;
-use virtlens_model::vocab::{CgroupId, Comm, CpuSet, Durations, Moves, Owner, VmKey};
+use virtlens_model::vocab::{
+    CgroupId, Comm, CpuSet, Durations, ExitCounts, HaltPoll, KvmCounters, Moves, Owner, VmKey,
+};
 use zerocopy::FromBytes;
 
 use self::cgroups::Names;
@@ -375,20 +377,26 @@ fn vcpu_stats(record: &abi::VcpuRecord) -> Option<VcpuStats> {
     // Every kernel has these, so one that cannot be read is of a structure that is gone.
     Some(VcpuStats {
         instance: record.instance,
-        halt_poll_success_ns: known(record.halt_poll_success_ns)?,
-        halt_poll_fail_ns: known(record.halt_poll_fail_ns)?,
-        halt_wait_ns: known(record.halt_wait_ns),
-        exits: Exits {
-            total: known(record.exits)?,
-            io: known(record.io_exits)?,
-            mmio: known(record.mmio_exits)?,
-            halt: known(record.halt_exits)?,
-            interrupt: known(record.irq_exits)?,
-            interrupt_window: known(record.irq_window_exits)?,
-            hypercall: known(record.hypercalls)?,
+        counters: KvmCounters {
+            halt_poll_ns: Some(HaltPoll {
+                success: known(record.halt_poll_success_ns)?,
+                fail: known(record.halt_poll_fail_ns)?,
+            }),
+            halt_wait_ns: known(record.halt_wait_ns),
+            exits: Some(ExitCounts::of(
+                known(record.exits)?,
+                [
+                    known(record.io_exits)?,
+                    known(record.mmio_exits)?,
+                    known(record.halt_exits)?,
+                    known(record.irq_exits)?,
+                    known(record.irq_window_exits)?,
+                    known(record.hypercalls)?,
+                ],
+            )),
+            pf_fixed: Some(known(record.pf_fixed)?),
+            pf_taken: known(record.pf_taken),
         },
-        pf_fixed: known(record.pf_fixed)?,
-        pf_taken: known(record.pf_taken),
         preempted: record.preempted != 0,
     })
 }

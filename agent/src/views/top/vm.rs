@@ -184,6 +184,7 @@ impl Screen<'_> {
 
     fn vcpu<'a>(&self, over: &Interval, vcpu: &Vcpu, used: &VcpuUse) -> Line<'a> {
         let poll_ns = used
+            .kvm
             .halt_poll_ns
             .map(|poll| poll.success.saturating_add(poll.fail));
         // The tick samples guest time, which may so be more than there was.
@@ -223,7 +224,7 @@ impl Screen<'_> {
             ),
             Span::raw(format!(
                 "  {:>7}",
-                used.exits.map_or("-".to_owned(), |exits| {
+                used.kvm.exits.map_or("-".to_owned(), |exits| {
                     let count = exits
                         .by_kind()
                         .fold(0, |sum, (_, one)| one.saturating_add(sum));

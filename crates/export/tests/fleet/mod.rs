@@ -10,7 +10,8 @@ use virtlens_model::snapshot::{
 };
 use virtlens_model::vocab::topology::guest::GuestShape;
 use virtlens_model::vocab::{
-    Discards, ExitCounts, Feature, Features, HaltPoll, MismatchKind, Moves, Role, Scope,
+    Discards, ExitCounts, Feature, Features, HaltPoll, KvmCounters, MismatchKind, Moves, Role,
+    Scope,
 };
 
 /// Kata pods that all differ in every number, none of them round.
@@ -187,14 +188,16 @@ fn vcpu(id: u32, ns: &mut Numbers) -> Vcpu {
         cpu_ns: ns.next(),
         wait_ns: Some(ns.next()),
         guest_ns: Some(ns.next()),
-        halt_poll_ns: Some(HaltPoll {
-            success: ns.next(),
-            fail: ns.next(),
-        }),
-        halt_wait_ns: None,
-        exits: Some(ExitCounts([0; 7].map(|_: u64| ns.next() >> 8))),
-        pf_fixed: None,
-        pf_taken: None,
+        kvm: KvmCounters {
+            halt_poll_ns: Some(HaltPoll {
+                success: ns.next(),
+                fail: ns.next(),
+            }),
+            halt_wait_ns: None,
+            exits: Some(ExitCounts([0; 7].map(|_: u64| ns.next() >> 8))),
+            pf_fixed: None,
+            pf_taken: None,
+        },
         preempted: None,
         cgroup: None,
         pcpu: None,

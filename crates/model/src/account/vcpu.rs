@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::account::known::Known;
 use crate::account::meter::Meter;
 use crate::facts::VcpuStats;
-use crate::vocab::{ExitCounts, HaltPoll};
+use crate::vocab::KvmCounters;
 use serde::{Deserialize, Serialize};
 
 /// The counters of one vCPU.
@@ -89,84 +89,29 @@ impl VcpuMeter {
 pub struct StatsMeter {
     instance: u64,
     /// What former instances had counted; mostly there was none.
-    former: Option<Box<Counts>>,
+    former: Option<Box<KvmCounters>>,
     /// The highest so far of the present one.
-    present: Counts,
+    present: KvmCounters,
     /// What was told last as the end of a thread that ran it.
     #[serde(default)]
-    ended: Option<Box<Counts>>,
+    ended: Option<Box<KvmCounters>>,
     /// That is the end of a former one, which lay where the present one lies.
     #[serde(default)]
     ended_before: bool,
-    halt_wait_known: bool,
-    pf_taken_known: bool,
-}
-
-/// Counters of one or more instances.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Counts {
-    poll_success: u64,
-    poll_fail: u64,
-    halt_wait: u64,
-    pf_fixed: u64,
-    pf_taken: u64,
-    exits: [u64; 7],
-}
-
-impl Counts {
-    fn of(stats: &VcpuStats) -> Self {
-        Self {
-            poll_success: stats.halt_poll_success_ns,
-            poll_fail: stats.halt_poll_fail_ns,
-            halt_wait: stats.halt_wait_ns.unwrap_or(0),
-            pf_fixed: stats.pf_fixed,
-            pf_taken: stats.pf_taken.unwrap_or(0),
-            exits: stats.exits.by_class(),
-        }
-    }
-
-    /// Whether one of them is lower than in `other`: KVM's never fall. Exits of no kind
-    /// are left out, as they follow from others.
-    fn fell_from(&self, other: &Self) -> bool {
-        let all = |counts: &Self| {
-            let [kinds @ .., _] = counts.exits;
-            let times = [counts.poll_success, counts.poll_fail, counts.halt_wait];
-            let faults = [counts.pf_fixed, counts.pf_taken];
-            kinds.into_iter().chain(times).chain(faults)
-        };
-        all(self).zip(all(other)).any(|(now, before)| now < before)
-    }
-
-    /// One by one with `other`.
-    fn with(mut self, other: &Self, one: fn(u64, u64) -> u64) -> Self {
-        for (mine, its) in [
-            (&mut self.poll_success, other.poll_success),
-            (&mut self.poll_fail, other.poll_fail),
-            (&mut self.halt_wait, other.halt_wait),
-            (&mut self.pf_fixed, other.pf_fixed),
-            (&mut self.pf_taken, other.pf_taken),
-        ]
-        .into_iter()
-        .chain(self.exits.iter_mut().zip(other.exits))
-        {
-            *mine = one(*mine, its);
-        }
-        self
-    }
 }
 
 impl StatsMeter {
     /// The vCPU is made anew; the new one may lie where the old one was.
     fn renew(&mut self) {
         self.former = Some(Box::new(self.total()));
-        self.present = Counts::default();
+        self.present = KvmCounters::default();
         self.instance = 0;
         (self.ended, self.ended_before) = (None, false);
     }
 
     /// Drops what a source tells.
     fn drop_plain(&mut self) {
-        self.present = Counts::default();
+        self.present = KvmCounters::default();
         if !self.ended_before {
             self.ended = None;
         }
@@ -176,109 +121,81 @@ impl StatsMeter {
     /// elsewhere, or counts from zero, as one does of a VM that was made where the former
     /// one was.
     fn read(&mut self, stats: &VcpuStats) -> bool {
-        let counts = Counts::of(stats);
+        let counts = &stats.counters;
         let is_elsewhere = self.instance != stats.instance;
         let is_another = self.instance != 0 && (is_elsewhere || counts.fell_from(&self.present));
         if is_another {
             self.former = Some(Box::new(self.total()));
-            self.present = Counts::default();
+            self.present = KvmCounters::default();
             self.ended_before = !is_elsewhere;
         }
         if is_elsewhere {
             self.ended = None;
         }
-        self.take(stats, &counts);
+        self.take(stats);
         is_another
     }
 
     /// The counters of a vCPU as a thread that ran it ended; told again in each reading.
     fn read_ended(&mut self, stats: &VcpuStats) {
-        let counts = Counts::of(stats);
-        let is_new = self.ended.as_deref() != Some(&counts);
+        let counts = &stats.counters;
+        let is_new = self.ended.as_deref() != Some(counts);
         if is_new {
-            self.ended = Some(Box::new(counts));
+            self.ended = Some(Box::new(*counts));
             self.ended_before = false;
         }
         if !self.ended_before {
-            self.take(stats, &counts);
+            self.take(stats);
         }
     }
 
-    fn take(&mut self, stats: &VcpuStats, counts: &Counts) {
+    fn take(&mut self, stats: &VcpuStats) {
         self.instance = stats.instance;
-        self.halt_wait_known |= stats.halt_wait_ns.is_some();
-        self.pf_taken_known |= stats.pf_taken.is_some();
-        self.present = self.present.with(counts, u64::max);
+        self.present = self.present.with(&stats.counters, u64::max);
     }
 
-    fn total(&self) -> Counts {
+    /// All of them, as last read.
+    pub fn total(&self) -> KvmCounters {
         self.former.as_ref().map_or(self.present, |former| {
             self.present.with(former, u64::saturating_add)
         })
     }
-
-    /// All of them, as last read.
-    pub fn shown(&self) -> Stats {
-        let total = self.total();
-        Stats {
-            halt_poll_ns: HaltPoll {
-                success: total.poll_success,
-                fail: total.poll_fail,
-            },
-            halt_wait_ns: self.halt_wait_known.then_some(total.halt_wait),
-            exits: ExitCounts(total.exits),
-            pf_fixed: total.pf_fixed,
-            pf_taken: self.pf_taken_known.then_some(total.pf_taken),
-        }
-    }
-}
-
-/// KVM's counters of one vCPU, as they are shown.
-#[derive(Debug, Clone, Copy)]
-pub struct Stats {
-    /// Time spent polling in a HLT.
-    pub halt_poll_ns: HaltPoll,
-    /// Time blocked in a HLT, ns.
-    pub halt_wait_ns: Option<u64>,
-    /// Exits by class.
-    pub exits: ExitCounts,
-    /// Page faults that KVM fixed.
-    pub pf_fixed: u64,
-    /// Page faults taken.
-    pub pf_taken: Option<u64>,
 }
 
 #[cfg(test)]
 mod tests {
     use super::VcpuMeter;
     use crate::facts::VcpuStats;
+    use crate::vocab::{ExitCounts, KvmCounters};
 
     fn stats(instance: u64, total: u64) -> VcpuStats {
-        let mut stats = VcpuStats {
+        VcpuStats {
             instance,
-            pf_fixed: total,
-            ..VcpuStats::default()
-        };
-        stats.exits.total = total;
-        stats
+            counters: KvmCounters {
+                exits: Some(ExitCounts::of(total, [0; 6])),
+                pf_fixed: Some(total),
+                ..KvmCounters::default()
+            },
+            preempted: false,
+        }
     }
 
     #[test]
     fn vcpu_made_anew_at_the_same_address_counts_on() {
         let mut meter = VcpuMeter::default();
-        let total = |meter: &VcpuMeter| meter.stats.get().expect("was read").shown().pf_fixed;
+        let total = |meter: &VcpuMeter| meter.stats.get().expect("was read").total().pf_fixed;
         assert!(!meter.read_stats(&stats(1, 50)));
         assert!(meter.read_stats(&stats(1, 3)), "KVM's counters never fall");
         assert!(!meter.read_stats(&stats(1, 4)));
-        assert_eq!(total(&meter), 54);
+        assert_eq!(total(&meter), Some(54));
         // Its thread ended, and that is told again beside the next one's.
         for now in [2, 5, 6] {
             meter.read_ended(&stats(1, 7));
             meter.read_stats(&stats(1, now));
         }
-        assert_eq!(total(&meter), 50 + 7 + 6);
+        assert_eq!(total(&meter), Some(50 + 7 + 6));
         meter.read_ended(&stats(1, 9));
-        assert_eq!(total(&meter), 50 + 7 + 9);
+        assert_eq!(total(&meter), Some(50 + 7 + 9));
     }
 
     #[test]
@@ -288,7 +205,10 @@ mod tests {
             meter.read_ended(&stats(1, ended));
             assert!(!meter.read_stats(&stats(1, now)));
         }
-        assert_eq!(meter.stats.get().expect("was read").shown().pf_fixed, 12);
+        assert_eq!(
+            meter.stats.get().expect("was read").total().pf_fixed,
+            Some(12)
+        );
     }
 
     #[test]
@@ -296,8 +216,11 @@ mod tests {
         let mut meter = VcpuMeter::default();
         meter.read_stats(&stats(1, 50));
         meter.read_stats(&stats(2, 3));
-        let read = meter.stats.get().expect("was read").shown();
-        assert_eq!((read.exits.other(), read.pf_fixed), (53, 53));
+        let read = meter.stats.get().expect("was read").total();
+        assert_eq!(
+            (read.exits.map(|exits| exits.other()), read.pf_fixed),
+            (Some(53), Some(53))
+        );
         let unknown = (read.pf_taken, read.halt_wait_ns);
         assert_eq!(
             unknown,

@@ -46,7 +46,7 @@ pub(super) fn read(
         cgroup_limit_bytes: cgroup.and_then(|memory| memory.limit_bytes),
         faults: vcpus
             .iter()
-            .filter_map(|vcpu| vcpu.pf_fixed)
+            .filter_map(|vcpu| vcpu.kvm.pf_fixed)
             .reduce(u64::saturating_add),
         discards,
         refault_bytes: refault,

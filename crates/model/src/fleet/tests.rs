@@ -16,7 +16,9 @@ use crate::facts::{
 };
 use crate::fleet::registry::Fleet;
 use crate::snapshot::Vm;
-use crate::vocab::{CgroupId, Comm, Owner, Pod, Pods, Role, Scope, VmKey};
+use crate::vocab::{
+    CgroupId, Comm, ExitCounts, HaltPoll, KvmCounters, Owner, Pod, Pods, Role, Scope, VmKey,
+};
 use rustc_hash::FxHashSet;
 
 const UID: &str = "0d2aeb12-7a42-4a2b-9c3e-1f2d3c4b5a69";
@@ -80,7 +82,13 @@ fn thread(owner: Owner, tid: u32, comm: &str, cpu_ns: u64) -> ThreadFact {
 fn vcpu(vm: VmKey, tid: u32, id: u32, cpu_ns: u64) -> ThreadFact {
     let stats = VcpuStats {
         instance: 77,
-        ..VcpuStats::default()
+        counters: KvmCounters {
+            halt_poll_ns: Some(HaltPoll::default()),
+            exits: Some(ExitCounts::default()),
+            pf_fixed: Some(0),
+            ..KvmCounters::default()
+        },
+        preempted: false,
     };
     ThreadFact {
         vcpu: Some(VcpuFact {

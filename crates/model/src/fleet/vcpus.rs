@@ -86,7 +86,7 @@ pub(super) fn shown(
     known: &VcpusKnown,
 ) -> Vcpu {
     let thread = living.map(|(thread, _)| thread);
-    let stats = meter.stats.get().map(StatsMeter::shown);
+    let kvm = meter.stats.get().map(StatsMeter::total);
     Vcpu {
         id,
         index: living.and_then(|(_, vcpu)| vcpu.index),
@@ -94,11 +94,7 @@ pub(super) fn shown(
         cpu_ns: meter.cpu.total(),
         wait_ns: known.wait.then(|| meter.wait.total()),
         guest_ns: (known.guest_time || meter.guest.total() > 0).then(|| meter.guest.total()),
-        halt_poll_ns: stats.map(|stats| stats.halt_poll_ns),
-        halt_wait_ns: stats.and_then(|stats| stats.halt_wait_ns),
-        exits: stats.map(|stats| stats.exits),
-        pf_fixed: stats.map(|stats| stats.pf_fixed),
-        pf_taken: stats.and_then(|stats| stats.pf_taken),
+        kvm: kvm.unwrap_or_default(),
         preempted: living.and_then(|(_, vcpu)| Some(vcpu.stats?.preempted)),
         cgroup: None,
         pcpu: thread.and_then(|thread| thread.pcpu),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::identify::cgroup::is_within;
 use crate::snapshot::{Quota, RoleUse, Vcpu, Vm, Worker};
-use crate::vocab::{DiscardSum, Discards, ExitCounts, HaltPoll, Role};
+use crate::vocab::{DiscardSum, Discards, KvmCounters, Role};
 
 /// A VM over a time.
 #[derive(Debug, Clone, Copy)]
@@ -29,12 +29,8 @@ pub struct VcpuUse {
     pub wait_ns: Option<u64>,
     /// Guest-mode time, ns (an estimate).
     pub guest_ns: Option<u64>,
-    /// Time spent polling in a HLT; part of the CPU time.
-    pub halt_poll_ns: Option<HaltPoll>,
-    /// Time blocked in a HLT, ns.
-    pub halt_wait_ns: Option<u64>,
-    /// Exits by class.
-    pub exits: Option<ExitCounts>,
+    /// What KVM counted; the time spent polling is part of the CPU time.
+    pub kvm: KvmCounters,
 }
 
 /// What was used of one limit in an interval.
@@ -281,18 +277,12 @@ fn sum_since(now: DiscardSum, then: DiscardSum) -> DiscardSum {
 }
 
 fn vcpu_since(now: &Vcpu, then: Option<&Vcpu>) -> VcpuUse {
-    let poll = |part: fn(HaltPoll) -> u64| since_known(now, then, |of| of.halt_poll_ns.map(part));
-    let halt_poll_ns = poll(|of| of.success).zip(poll(|of| of.fail));
-    let no_exits = Some(ExitCounts::default());
-    let exits = now.exits.zip(then.map_or(no_exits, |then| then.exits));
     VcpuUse {
         id: now.id,
         cpu_ns: since(now.cpu_ns, then.map(|then| then.cpu_ns)),
         wait_ns: since_known(now, then, |of| of.wait_ns),
         guest_ns: since_known(now, then, |of| of.guest_ns),
-        halt_poll_ns: halt_poll_ns.map(|(success, fail)| HaltPoll { success, fail }),
-        halt_wait_ns: since_known(now, then, |of| of.halt_wait_ns),
-        exits: exits.map(|(now, then)| now.since(then)),
+        kvm: then.map_or(now.kvm, |then| now.kvm.since(&then.kvm)),
     }
 }
 

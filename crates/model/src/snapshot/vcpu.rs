@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::vocab::topology::guest::GuestPlace;
 use crate::vocab::topology::host::HostPlace;
-use crate::vocab::{CpuSet, ExitCounts, HaltPoll};
+use crate::vocab::{CpuSet, KvmCounters};
 use serde::Serialize;
 
 /// How many vCPUs a VM has.
@@ -48,16 +48,9 @@ pub struct Vcpu {
     pub wait_ns: Option<u64>,
     /// Guest-mode time, ns (an estimate: sampled by the tick).
     pub guest_ns: Option<u64>,
-    /// Time spent polling in a HLT.
-    pub halt_poll_ns: Option<HaltPoll>,
-    /// Time blocked in a HLT, ns.
-    pub halt_wait_ns: Option<u64>,
-    /// Exits by class.
-    pub exits: Option<ExitCounts>,
-    /// Page faults that KVM fixed.
-    pub pf_fixed: Option<u64>,
-    /// Page faults taken.
-    pub pf_taken: Option<u64>,
+    /// What KVM counts of it, of all its instances together.
+    #[serde(flatten)]
+    pub kvm: KvmCounters,
     /// Whether it was preempted inside the guest when it was read.
     pub preempted: Option<bool>,
     /// The path of the cgroup that its thread sits in.

@@ -1,7 +1,7 @@
 use proptest::prelude::{any, proptest};
 use virtlens_abi as abi;
 use virtlens_model::facts::ThreadKind;
-use virtlens_model::vocab::{CgroupId, Comm, Owner, VmKey};
+use virtlens_model::vocab::{CgroupId, Comm, ExitCounts, Owner, VmKey};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Buffer, Decoder, VcpuFds};
@@ -105,11 +105,11 @@ fn a_vcpu_thread_comes_out_as_it_went_in() {
     let vcpu = thread.vcpu.expect("it runs one");
     let stats = vcpu.stats.expect("KVM was believed");
     assert_eq!(
-        (vcpu.id, vcpu.index, stats.exits.total, stats.exits.io),
-        (2, Some(1), 10, 3)
+        (vcpu.id, vcpu.index, stats.counters.exits),
+        (2, Some(1), Some(ExitCounts([3, 0, 0, 0, 0, 0, 7])))
     );
     assert_eq!(
-        (stats.halt_wait_ns, stats.pf_taken),
+        (stats.counters.halt_wait_ns, stats.counters.pf_taken),
         (None, None),
         "unknown is absent"
     );

@@ -69,7 +69,9 @@ impl Host {
         let thread = &mut self.living[who];
         thread.cpu_ns += ns;
         if let Some(stats) = thread.vcpu.as_mut().and_then(|vcpu| vcpu.stats.as_mut()) {
-            stats.exits.total += ns;
+            let exits = stats.counters.exits.get_or_insert_default();
+            // Of no class.
+            exits.0[6] += ns;
         }
         if matches!(thread.owner, Owner::Vm(_)) {
             self.new_ns += ns;
@@ -246,7 +248,7 @@ proptest! {
                     );
                     agents.note_all(&shown)?;
                     let vcpu = &shown.vcpus[0];
-                    let exits = vcpu.exits.map(|exits| exits.other());
+                    let exits = vcpu.kvm.exits.map(|exits| exits.other());
                     prop_assert_eq!(exits, Some(vcpu.cpu_ns), "one each nanosecond");
                 }
             }
@@ -259,7 +261,7 @@ proptest! {
 #[test]
 fn exits_that_are_not_known_to_the_end_begin_anew() {
     let (mut host, mut agents) = (Host::new(), Agents::new());
-    let exits = |shown: &Vm| shown.vcpus[0].exits.map(|exits| exits.other());
+    let exits = |shown: &Vm| shown.vcpus[0].kvm.exits.map(|exits| exits.other());
     host.run(0, 100);
     agents.read(&mut host);
     host.start_again();

@@ -13,7 +13,7 @@ use crate::judge::interval::Interval;
 use crate::snapshot::{
     Check, Finding, Quota, RoleUse, Severity, Throttle, Vcpu, VcpuCount, Vm, Worker,
 };
-use crate::vocab::{Discards, Feature, Features, HaltPoll, Role, Scope};
+use crate::vocab::{Discards, Feature, Features, HaltPoll, KvmCounters, Role, Scope};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
@@ -45,7 +45,10 @@ fn fresh() -> Vm {
         id,
         tid: Some(10 + id),
         wait_ns: Some(0),
-        halt_poll_ns: Some(HaltPoll::default()),
+        kvm: KvmCounters {
+            halt_poll_ns: Some(HaltPoll::default()),
+            ..KvmCounters::default()
+        },
         ..Vcpu::default()
     };
     let mut vm = Vm {

@@ -61,7 +61,8 @@ fn saturated(over: &Interval, check: Check, role: Role, busy: f64) -> Option<Fin
 }
 
 fn poll_ns(vcpu: &VcpuUse) -> u64 {
-    vcpu.halt_poll_ns
+    vcpu.kvm
+        .halt_poll_ns
         .map_or(0, |poll| poll.success.saturating_add(poll.fail))
 }
 
@@ -131,7 +132,7 @@ fn spinning(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Findi
         |part: fn(&VcpuUse) -> u64| over.cores(vcpus.iter().map(part).fold(0, u64::saturating_add));
     let cpu = sum(|vcpu| vcpu.cpu_ns);
     let polled = sum(poll_ns);
-    let in_vain = sum(|vcpu| vcpu.halt_poll_ns.map_or(0, |poll| poll.fail));
+    let in_vain = sum(|vcpu| vcpu.kvm.halt_poll_ns.map_or(0, |poll| poll.fail));
     let share = polled / cpu;
     (cpu > 0.0 && share >= bounds.halt_poll && polled >= bounds.halt_poll_cores).then(|| {
         let evidence = format!(

@@ -103,7 +103,7 @@ fn vcpus_that_poll() {
     let polls = |permille: u64| {
         move |vm: &mut Vm| {
             use_cpu(vm, Role::Vcpu, 1000);
-            vm.vcpus[0].halt_poll_ns = Some(HaltPoll {
+            vm.vcpus[0].kvm.halt_poll_ns = Some(HaltPoll {
                 success: part(permille / 4),
                 fail: part(permille - permille / 4),
             });
@@ -117,7 +117,7 @@ fn vcpus_that_poll() {
     // Most of next to nothing.
     let little = found(&fresh(), |vm| {
         use_cpu(vm, Role::Vcpu, 100);
-        vm.vcpus[0].halt_poll_ns = Some(HaltPoll {
+        vm.vcpus[0].kvm.halt_poll_ns = Some(HaltPoll {
             success: 0,
             fail: part(90),
         });
@@ -130,7 +130,7 @@ fn polling_is_no_work() {
     let found = found(&fresh(), |vm| {
         use_cpu(vm, Role::Vcpu, 2000);
         for vcpu in &mut vm.vcpus {
-            vcpu.halt_poll_ns = Some(HaltPoll {
+            vcpu.kvm.halt_poll_ns = Some(HaltPoll {
                 success: part(500),
                 fail: 0,
             });
