@@ -21,6 +21,7 @@ mod pods;
 mod reader;
 mod throttle;
 mod trace;
+mod vhost;
 #[path = "../kernel/walk.rs"]
 mod walk;
 

@@ -16,6 +16,7 @@ use crate::memory::MemoryFact;
 use crate::throttle::ThrottlingFacts;
 use crate::topology::guest::GuestTopology;
 use crate::topology::host::Distance;
+pub use crate::vhost::VhostDevice;
 
 /// A VM: one VMM process. Pids are reused, a pid with its start time is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,6 +26,15 @@ pub struct VmKey {
     pub start_ns: u64,
     /// The process id in the initial pid namespace.
     pub tgid: u32,
+}
+
+/// A thread: ids are reused, an id with its start time is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ThreadKey {
+    /// When it started, ns since boot.
+    pub start_ns: u64,
+    /// Thread id in the initial pid namespace.
+    pub tid: u32,
 }
 
 /// A cgroup's kernel id (`kernfs_node.id`; on 64-bit hosts the inode number
@@ -377,6 +387,10 @@ pub struct Facts {
     /// vCPUs, by id, that some thread ran, also before the source first looked; as far
     /// as it knows. Those that no living thread runs are parked.
     pub has_run: Arc<FxHashMap<VmKey, Vec<u32>>>,
+    /// What each vhost worker serves, where the kernel says it: its own type information
+    /// must have the types of vhost, or that of its module (since v5.11). A worker that is
+    /// newer than the last look at open files is not among them.
+    pub vhost_devices: Arc<FxHashMap<ThreadKey, VhostDevice>>,
     /// Living threads of VMs and of watched cgroups.
     pub threads: Vec<ThreadFact>,
     /// The cgroups of those threads and all their ancestors.

@@ -67,5 +67,6 @@ pub mod snapshot;
 pub mod throttle;
 pub mod timeline;
 pub mod topology;
+pub mod vhost;
 pub mod vmm;
 pub mod window;

@@ -17,6 +17,7 @@ use crate::placement::{Mismatch, MismatchKind, Pairs, Unjudged};
 use crate::pod::PodSpec;
 use crate::throttle::{Durations, Throttle};
 use crate::topology::guest::GuestShape;
+use crate::vhost::VhostDevice;
 
 mod vcpu;
 
@@ -365,6 +366,8 @@ pub struct Thread {
     pub role: Option<Role>,
     /// Its name.
     pub name: Comm,
+    /// What it serves, of a vhost worker, where that is known.
+    pub device: Option<VhostDevice>,
     /// CPU time, ns, since its birth.
     pub cpu_ns: u64,
     /// Run delay, ns, since its birth.
@@ -386,6 +389,8 @@ pub struct Worker {
     pub worker: u32,
     /// The living thread.
     pub tid: Option<u32>,
+    /// What that serves, of a vhost worker, where it is known.
+    pub device: Option<VhostDevice>,
     /// CPU time, ns, of all threads that had this number.
     pub cpu_ns: u64,
 }

@@ -214,6 +214,7 @@ mod tests {
             tid,
             role: Some(role),
             name: Comm::new(name),
+            device: None,
             cpu_ns: 0,
             wait_ns: None,
             pcpu: None,

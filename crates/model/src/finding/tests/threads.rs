@@ -163,6 +163,7 @@ fn a_pool_of_io_threads() {
                 tid: 30,
                 role: Some(Role::Emulator),
                 name: Comm::new("worker"),
+                device: None,
                 cpu_ns: 0,
                 wait_ns: None,
                 pcpu: None,
