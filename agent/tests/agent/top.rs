@@ -8,8 +8,9 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use virtlens::top::state::{Action, Top, View};
 use virtlens::top::theme::Theme;
+use virtlens_model::facts::VhostDevice;
 use virtlens_model::finding::{Check, Finding};
-use virtlens_model::snapshot::{Snapshot, Vm};
+use virtlens_model::snapshot::{Role, Snapshot, Vm};
 
 use crate::golden_file::assert_golden;
 use crate::{fixture, golden};
@@ -50,6 +51,7 @@ fn reading(second: u64) -> Arc<Snapshot> {
     for (at, worker) in (0..).zip(&mut kata.workers) {
         worker.cpu_ns += used(80 >> (2 * at));
         worker.tid = Some(4260 + at);
+        worker.device = (worker.role == Role::Vhost).then_some(VhostDevice::Vsock);
     }
     for limit in kata.limits.iter_mut().chain(&mut kata.quota) {
         limit.periods += 10 * second;

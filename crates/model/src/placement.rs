@@ -29,7 +29,7 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 
 use crate::cpuset::CpuSet;
-use crate::facts::Comm;
+use crate::facts::{Comm, VhostDevice};
 use crate::snapshot::Role;
 use crate::topology::guest::GuestPlace;
 use crate::topology::host::HostTopology;
@@ -103,6 +103,8 @@ pub struct HelperPlacement {
     pub tid: u32,
     /// Its name.
     pub name: Comm,
+    /// What it serves, of a vhost worker, where that is known.
+    pub device: Option<VhostDevice>,
     /// The CPUs it may run on.
     pub affinity: Option<Arc<CpuSet>>,
 }

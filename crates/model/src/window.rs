@@ -114,6 +114,7 @@ impl Window {
                 role: thread.role.filter(|role| *role != Role::Vcpu)?,
                 tid: thread.tid,
                 name: thread.name,
+                device: thread.device,
                 affinity: thread.affinity.clone(),
             })
         });

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::facts::{CgroupId, Comm};
+use crate::facts::{CgroupId, Comm, VhostDevice};
 use crate::snapshot::Role;
 use crate::timeline::{ExitReason, Peer};
 
@@ -45,17 +45,21 @@ pub struct Actor {
     pub role: Option<Role>,
     /// The vCPU that it runs.
     pub vcpu: Option<u32>,
+    /// What it serves, of a vhost worker, where that is known.
+    pub device: Option<VhostDevice>,
     /// The cgroups with a quota that it runs on.
     pub groups: Arc<[CgroupId]>,
 }
 
 impl Actor {
-    /// What people call it: its name, with the vCPU where that does not tell it.
+    /// What people call it: its name, with the vCPU or the device that the name does not
+    /// have.
     pub fn title(&self) -> String {
-        match self.vcpu {
-            Some(id) if !self.name.as_bytes().starts_with(b"CPU ") => {
+        match (self.vcpu, self.device) {
+            (Some(id), _) if !self.name.as_bytes().starts_with(b"CPU ") => {
                 format!("vCPU {id} {}", self.name)
             }
+            (None, Some(device)) => format!("{} {device}", self.name),
             _ => self.name.to_string(),
         }
     }

@@ -1,7 +1,7 @@
 //! Workers and vCPUs that are at their end, or wait.
 
 use super::{found, fresh, limited, names, part, raises, throttle, use_cpu};
-use crate::facts::Comm;
+use crate::facts::{Comm, VhostDevice};
 use crate::finding::Check;
 use crate::snapshot::{HaltPoll, Role, Scope, Thread, Vm, Worker};
 
@@ -26,6 +26,18 @@ fn each_kind_of_worker_has_an_end() {
             format!("{name} worker 0 (thread 20) used 0.86 of 1 core")
         );
     }
+}
+
+#[test]
+fn saturated_vhost_worker_is_named_with_its_device() {
+    let mut vm = fresh();
+    vm.workers[0].device = Some(VhostDevice::Vsock);
+    let found = found(&vm, |vm| {
+        use_cpu(vm, Role::Vhost, 860);
+        use_cpu(vm, Role::Vcpu, 1500);
+    });
+    let evidence = "vhost worker 0 (thread 20, vhost-vsock) used 0.86 of 1 core";
+    assert_eq!(found[0].evidence, evidence);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! VMs built to deserve each verdict.
 
 use super::{ONE_NODE, TWO_NODES, Told, floating, found, judge_one, pairs, vm};
+use crate::facts::VhostDevice;
 use crate::placement::MismatchKind::{
     self, HelperOnVcpu, LlcSplit, NumaSplit, RemoteMemory, SmtShared, SmtSplit, VcpuOverlap,
 };
@@ -131,6 +132,11 @@ fn helpers_on_pinned_cpus() {
             )
         );
     }
+    let mut vhost = pinned().helper(Role::Vhost, "3-4");
+    vhost.helpers[0].device = Some(VhostDevice::Net);
+    let judged = judge_one(&ONE_NODE.host(), vhost);
+    let evidence = &judged.mismatches[0].evidence;
+    assert!(evidence.contains("(4000, vhost-net)"), "{evidence}");
     // With one CPU too many in its mask.
     let vm = pinned().helper(Role::Emulator, "4-5");
     deserves(ONE_NODE, vm, &[(HelperOnVcpu, &[1])]);
