@@ -43,6 +43,29 @@ struct config {
 	__u64 programs;
 };
 
+/* A field that this kernel does not have. */
+#define NO_FIELD (~0U)
+
+/* Where the kernel has the fields that lead from a vhost device to the threads of its
+ * workers, bytes (map `vhost_fields`, one entry). Not in `config`, because the module
+ * vhost may be loaded long after the programs. */
+struct vhost_fields {
+	/* 0: not known yet. */
+	__u32 is_known;
+	/* In struct vhost_dev. Without `vqs` a device has one worker (before v6.5). */
+	__u32 mm;
+	__u32 vqs;
+	__u32 nvqs;
+	/* In struct vhost_virtqueue, or in struct vhost_dev without `vqs`: the pointer to the
+	 * worker. NO_FIELD: the fields of the worker are in struct vhost_dev itself. */
+	__u32 worker;
+	/* In the worker: its task_struct, its vhost_task. Of two the one is set that is used. */
+	__u32 task;
+	__u32 vtsk;
+	/* In struct vhost_task: its task_struct. */
+	__u32 vtsk_task;
+};
+
 /* A pass that walks by itself (program `walk_tasks`): where it goes on, and what it
  * changes it to. */
 struct walk {
@@ -174,6 +197,7 @@ enum record_kind {
 	RECORD_CPUID = 5,
 	RECORD_MEMORY = 6,
 	RECORD_MEMSLOTS = 7,
+	RECORD_VHOST_WORKER = 8,
 };
 
 /* Each record of the stream begins so; `size` counts all of it, in bytes, a
@@ -284,6 +308,22 @@ struct vcpu_fd_record {
 	__u32 vcpu_id;
 	/* The thread that ran it last, 0 if none ever did. */
 	__u32 tid;
+};
+
+/* What a vhost worker serves. */
+enum vhost_device {
+	VHOST_NET = 1,
+	VHOST_VSOCK = 2,
+};
+
+/* A vhost worker, from the pass over open files. */
+struct vhost_worker_record {
+	struct record_head head;
+	/* When its thread started, ns since boot. */
+	__u64 start_ns;
+	__u32 tid;
+	/* enum vhost_device */
+	__u32 device;
 };
 
 /* A CPUID leaf as KVM holds it and user space set it: struct kvm_cpuid_entry2,

@@ -83,6 +83,14 @@ struct bpf_raw_tracepoint_args {
 /* include/uapi/linux/magic.h */
 #define ANON_INODE_FS_MAGIC 0x09041934
 
+/* include/uapi/linux/stat.h */
+#define S_IFMT 0170000
+#define S_IFCHR 0020000
+/* include/linux/miscdevice.h: MISC_MAJOR, VHOST_NET_MINOR, VHOST_VSOCK_MINOR; as dev_t of
+ * include/linux/kdev_t.h. v5.10 to v7.2. */
+#define VHOST_NET_DEV (10 << 20 | 238)
+#define VHOST_VSOCK_DEV (10 << 20 | 241)
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct list_head {
@@ -317,8 +325,10 @@ struct super_block {
 	__u32 s_dev;
 };
 struct inode {
+	unsigned short i_mode;
 	struct super_block *i_sb;
 	unsigned long i_ino;
+	__u32 i_rdev;
 };
 struct qstr {
 	const unsigned char *name;

@@ -145,6 +145,14 @@ struct {
 	__type(value, __u64);
 } vcpu_of_tid SEC(".maps");
 
+/* Where the fields of vhost devices are; set by the agent once it knows. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct vhost_fields);
+} vhost_fields SEC(".maps");
+
 /* Which CPU is where. As many as a mask has bits. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

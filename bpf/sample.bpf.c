@@ -20,6 +20,7 @@
 #include "placement.bpf.h"
 #include "memory.bpf.h"
 #include "vcpu.bpf.h"
+#include "vhost.bpf.h"
 
 /* The vCPU whose KVM_RUN `task` is inside of. KVM is the only user of preempt
  * notifiers (kvm_main.c: vcpu_load), but other vCPU ioctls load too: hence
@@ -416,8 +417,8 @@ int sample_tasks(struct bpf_iter__task *ctx)
 }
 
 /* The pass over open files, at start, when a VM is met and now and then: VMs whose vCPUs are in
- * user space, or were never run. Users cannot name anonymous inodes, so the
- * name with the file system's magic is proof (kvm_main.c: create_vcpu_fd). */
+ * user space, or were never run, and workers of vhost devices. Users cannot name anonymous
+ * inodes, so the name with the file system's magic is proof (kvm_main.c: create_vcpu_fd). */
 SEC("iter/task_file")
 int sample_files(struct bpf_iter__task_file *ctx)
 {
@@ -432,8 +433,14 @@ int sample_files(struct bpf_iter__task_file *ctx)
 		__u64 first8;
 	} name = {}, vcpu_name = { .text = "kvm-vcpu" };
 	__u64 instance;
+	__u32 device;
 
-	if (!task || !file || file->f_inode->i_sb->s_magic != ANON_INODE_FS_MAGIC)
+	if (!task || !file)
+		return 0;
+	device = vhost_device(file->f_inode);
+	if (device)
+		emit_vhost_workers(ctx->meta->seq, file->private_data, task->mm, device);
+	if (file->f_inode->i_sb->s_magic != ANON_INODE_FS_MAGIC)
 		return 0;
 	bpf_probe_read_kernel_str(name.text, sizeof(name.text), file->f_path.dentry->d_name.name);
 	/* Not "kvm-vcpu-stats:N". */

@@ -42,7 +42,8 @@ fn whole() -> (KernelFacts, Plan) {
 
 fn load(object: &[u8], loader: Loader) -> Result<Plan, Error> {
     let (_, plan) = whole();
-    TaskPass::load_object(object, loader, plan, false, None).map(|pass| pass.plan().clone())
+    TaskPass::load_object(object, Path::new("/"), loader, plan, false, None)
+        .map(|pass| pass.plan().clone())
 }
 
 #[track_caller]

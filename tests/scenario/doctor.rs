@@ -44,14 +44,13 @@ struct Truth {
     throttled_ns: u64,
     /// CPU time of all that the limit holds.
     used_ns: u64,
-    /// CPU time of the vhost worker, where it sits elsewhere.
+    /// CPU time of the vhost workers that sit elsewhere.
     outside_ns: u64,
 }
 
 impl Truth {
     fn read(reader: &mut Reader, pod: &Pod) -> Self {
         let waited = |tid: &u32| Schedstat::read(pod.vmm_pid, tid.cast_signed());
-        let outside = Reader::vhost_outside(pod).map(|tid| (tid, tid.cast_signed()));
         Self {
             read: Instant::now(),
             waited: pod
@@ -61,7 +60,7 @@ impl Truth {
                 .collect(),
             throttled_ns: pods::throttled_wall_ns(&reader.read(), pod),
             used_ns: reader.limited_ns(pod),
-            outside_ns: outside.map_or(0, |worker| pods::times(&[worker])[0]),
+            outside_ns: Reader::vhost_outside_ns(pod),
         }
     }
 

@@ -21,6 +21,7 @@ mod pods;
 mod reader;
 mod throttle;
 mod trace;
+mod vhost;
 #[path = "../kernel/walk.rs"]
 mod walk;
 
@@ -62,7 +63,9 @@ fn every_thread_has_the_role_that_the_rig_gave_it() {
         );
         assert_eq!(
             of_role(Role::Vhost),
-            pod.vhost_tid.into_iter().collect::<Vec<_>>()
+            sorted(&pod.vhost_tids()),
+            "vhost workers of {}",
+            vm.vm
         );
         assert_eq!(vm.uid.as_deref(), Some(&*pod.uid));
         assert_eq!(vm.vmm, "qemu");
@@ -112,7 +115,7 @@ fn a_burn_of_each_kind_is_found_to_the_millisecond() {
         .map(|tid| (pod.vmm_pid, tid.cast_signed()))
         .collect();
     let vhost: Vec<(u32, i32)> = pod
-        .vhost_tid
+        .vhost_tids()
         .iter()
         .map(|tid| (*tid, tid.cast_signed()))
         .collect();

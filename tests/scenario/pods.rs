@@ -132,17 +132,19 @@ impl Reader {
         }
     }
 
-    /// The pod's vhost worker where it sits elsewhere.
-    pub(crate) fn vhost_outside(pod: &Pod) -> Option<u32> {
+    /// CPU time of the pod's vhost workers that sit elsewhere.
+    pub(crate) fn vhost_outside_ns(pod: &Pod) -> u64 {
         let cgroup = pod.pod_cgroup.to_string_lossy();
-        pod.vhost_tid.filter(|tid| is_outside(*tid, &cgroup))
+        let workers = pod.vhost_tids().into_iter();
+        let outside = workers.filter(|tid| is_outside(*tid, &cgroup));
+        let outside: Vec<_> = outside.map(|tid| (tid, tid.cast_signed())).collect();
+        times(&outside).iter().sum()
     }
 
-    /// What the kernel charged to the pod, and to its vhost worker where that
-    /// sits elsewhere.
+    /// What the kernel charged to the pod, and to its vhost workers where those
+    /// sit elsewhere.
     pub(crate) fn usage_ns(&self, pod: &Pod) -> u64 {
-        let vhost = Self::vhost_outside(pod).map_or(0, |tid| times(&[(tid, tid.cast_signed())])[0]);
-        self.limited_ns(pod) + vhost
+        self.limited_ns(pod) + Self::vhost_outside_ns(pod)
     }
 
     /// What the kernel charged to the pod.

@@ -167,7 +167,7 @@ fn threads(pod: &Pod) -> BTreeMap<Role, Vec<(u32, i32)>> {
         (Role::Virtiofsd, virtiofsd.collect()),
         (
             Role::Vhost,
-            pod.vhost_tid
+            pod.vhost_tids()
                 .iter()
                 .map(|tid| (*tid, tid.cast_signed()))
                 .collect(),

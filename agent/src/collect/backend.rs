@@ -36,7 +36,7 @@ impl Backend {
             None => (None, None),
         };
         let is_v1 = version == CgroupVersion::V1;
-        let load = |pins| TaskPass::load(loader, plan::plan(kernel), is_v1, pins);
+        let load = |pins| TaskPass::load(root.path(), loader, plan::plan(kernel), is_v1, pins);
         let loaded = match load(pins) {
             Err(error @ virtlens_probe::Error::Pin { .. }) => {
                 pinned = Some(Err(error.to_string()));

@@ -9,6 +9,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use virtlens::views::top::state::{Action, Top, View};
 use virtlens::views::top::theme::Theme;
 use virtlens_model::snapshot::{Check, Finding, Snapshot, Vm};
+use virtlens_model::vocab::{Role, VhostDevice};
 
 use crate::golden_file::assert_golden;
 use crate::{fixture, golden};
@@ -49,6 +50,7 @@ fn reading(second: u64) -> Arc<Snapshot> {
     for (at, worker) in (0..).zip(&mut kata.workers) {
         worker.cpu_ns += used(80 >> (2 * at));
         worker.tid = Some(4260 + at);
+        worker.device = (worker.role == Role::Vhost).then_some(VhostDevice::Vsock);
     }
     for limit in kata.limits.iter_mut().chain(&mut kata.quota) {
         limit.periods += 10 * second;

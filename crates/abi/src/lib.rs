@@ -28,6 +28,9 @@ pub const RECORD_MAX: usize = 16 << 10;
 /// Bytes in a page of what is kept for the next agent.
 pub const BOOK_PAGE_LEN: usize = 1016;
 
+/// A field that this kernel does not have.
+pub const NO_FIELD: u32 = u32::MAX;
+
 /// A field of a struct: its name, offset and size in bytes.
 pub type Field = (&'static str, usize, usize);
 
@@ -92,6 +95,17 @@ mirror! {
         pit_worker: u32,
         rss_error_bytes: u64,
         programs: u64,
+    }
+    /// `struct vhost_fields`: value of map `vhost_fields`.
+    vhost_fields => VhostFields {
+        is_known: u32,
+        mm: u32,
+        vqs: u32,
+        nvqs: u32,
+        worker: u32,
+        task: u32,
+        vtsk: u32,
+        vtsk_task: u32,
     }
     /// `struct walk`: where a pass that walks by itself goes on.
     walk => Walk {
@@ -228,6 +242,13 @@ mirror! {
         vcpu_id: u32,
         tid: u32,
     }
+    /// `struct vhost_worker_record`.
+    vhost_worker_record => VhostWorkerRecord {
+        head: RecordHead,
+        start_ns: u64,
+        tid: u32,
+        device: u32,
+    }
     /// `struct cpuid_leaf`: a leaf as KVM holds it.
     cpuid_leaf => CpuidLeaf {
         function: u32,
@@ -310,6 +331,12 @@ enumerators! {
     RECORD_MEMORY = 6,
     /// A [`memory::MemslotsRecord`].
     RECORD_MEMSLOTS = 7,
+    /// A [`VhostWorkerRecord`].
+    RECORD_VHOST_WORKER = 8,
+    /// A worker of `/dev/vhost-net`.
+    VHOST_NET = 1,
+    /// A worker of `/dev/vhost-vsock`.
+    VHOST_VSOCK = 2,
     /// A [`VcpuRecord`] follows.
     THREAD_VCPU = 1,
     /// A kernel thread.

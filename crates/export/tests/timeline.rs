@@ -48,6 +48,7 @@ fn pieces() -> Vec<Piece> {
         name: Comm::new("CPU 0/KVM"),
         role: Some(Role::Vcpu),
         vcpu: Some(0),
+        device: None,
         groups: Arc::new([POD]),
     };
     vec![

@@ -22,7 +22,7 @@ pub use self::memory::{
 pub use self::thread::{RetiredFact, ThreadClass, ThreadFact, ThreadKind};
 pub use self::throttling::{HitFact, ThrottleFact, ThrottlingFacts};
 pub use self::vcpu::{EndedVcpuFact, ResidencyFact, VcpuFact, VcpuStats, VmPlacementFact};
-use crate::vocab::{Comm, Owner, VmKey};
+use crate::vocab::{Comm, Owner, ThreadKey, VhostDevice, VmKey};
 
 /// A VM that a source found by its file descriptors: it may be paused, with
 /// no vCPU inside `KVM_RUN`.
@@ -43,6 +43,10 @@ pub struct Facts {
     /// vCPUs, by id, that some thread ran, also before the source first looked; as far
     /// as it knows. Those that no living thread runs are parked.
     pub has_run: Arc<FxHashMap<VmKey, Vec<u32>>>,
+    /// What each vhost worker serves, where the kernel says it: its own type information
+    /// must have the types of vhost, or that of its module (since v5.11). A worker that is
+    /// newer than the last look at open files is not among them.
+    pub vhost_devices: Arc<FxHashMap<ThreadKey, VhostDevice>>,
     /// Living threads of VMs and of watched cgroups.
     pub threads: Vec<ThreadFact>,
     /// The cgroups of those threads and all their ancestors.

@@ -167,6 +167,7 @@ impl Timeline {
             name,
             role: None,
             vcpu: None,
+            device: None,
             groups: groups.unwrap_or_default(),
         }
     }

@@ -4,6 +4,7 @@
 //! affinity masks are few and shared.
 
 mod cgroups;
+mod files;
 mod memory;
 mod stream;
 
@@ -23,6 +24,7 @@ use virtlens_model::vocab::{
 use zerocopy::FromBytes;
 
 use self::cgroups::Names;
+pub use self::files::{Found, OpenFiles};
 pub use self::memory::discards;
 use self::memory::{Memories, SlotsOf};
 pub use self::stream::Buffer;
@@ -195,56 +197,6 @@ impl Decoder {
         let set = Arc::new(CpuSet::from_words(words));
         self.masks.insert(words.into(), Arc::clone(&set));
         set
-    }
-}
-
-/// The pass over open files: the VMs that it finds, with their vCPUs. Of each its
-/// id, if a thread ever ran it.
-#[derive(Debug, Default)]
-pub struct VcpuFds(FxHashMap<VmKey, FxHashMap<u64, Option<u32>>>);
-
-/// What the pass over open files found.
-#[derive(Debug, Default)]
-pub struct FoundVms {
-    /// The VMs, and how many vCPUs their processes hold.
-    pub vms: Vec<VmFact>,
-    /// Those of the vCPUs, by id, that some thread ran: it may have ended since.
-    pub has_run: FxHashMap<VmKey, Vec<u32>>,
-}
-
-impl VcpuFds {
-    /// Decodes a part of it, of whole records.
-    ///
-    /// # Errors
-    /// [`Error::Record`] where the stream is broken.
-    pub fn feed(&mut self, stream: &[u8]) -> Result<(), Error> {
-        for record in Records::new(stream) {
-            let record = record?;
-            if record.kind != abi::RECORD_VCPU_FD {
-                return Err(record.broken("unknown kind"));
-            }
-            let (fd, _) = record.of::<abi::VcpuFdRecord>()?;
-            if let Owner::Vm(vm) = owner(fd.owner) {
-                // KVM keeps the last thread that ran it, also when that has ended.
-                let has_run = (fd.tid != 0).then_some(fd.vcpu_id);
-                self.0.entry(vm).or_default().insert(fd.instance, has_run);
-            }
-        }
-        Ok(())
-    }
-
-    /// What it found.
-    pub fn found(self) -> FoundVms {
-        let mut found = FoundVms::default();
-        for (vm, vcpus) in self.0 {
-            found.vms.push(VmFact {
-                vm,
-                vcpus: u32::try_from(vcpus.len()).unwrap_or(u32::MAX),
-            });
-            let has_run = vcpus.into_values().flatten().collect();
-            found.has_run.insert(vm, has_run);
-        }
-        found
     }
 }
 

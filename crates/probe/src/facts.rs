@@ -1,7 +1,11 @@
 //! What this kernel offers to BPF programs. Facts only; [`crate::plan`]
 //! decides what follows from them.
 
+pub(crate) mod vhost;
+
 use std::path::Path;
+
+use virtlens_abi::VhostFields;
 
 use crate::btf::{Btf, Kind};
 use crate::loader::Loader;
@@ -62,6 +66,10 @@ pub struct KernelFacts {
     /// timer. `None` where neither the kernel's type information nor that of KVM's module
     /// tells.
     pub pit_worker: Option<u32>,
+    /// Where vhost devices lead to the threads of their workers, by the kernel's own type
+    /// information: `None` where vhost is a module, which may be loaded later, and of which
+    /// [`vhost::of_module`] asks then.
+    pub vhost: Option<VhostFields>,
     /// The scheduler's throttling is in functions of its own, as it is
     /// wherever `CONFIG_CFS_BANDWIDTH` is on.
     pub throttle_functions: bool,
@@ -95,6 +103,7 @@ impl KernelFacts {
             let module = module.as_deref().ok();
             let module = module.and_then(|bytes| Btf::parse_module(bytes, &btf));
             facts.find_kvm(&btf, module.as_ref());
+            facts.vhost = vhost::in_kernel(&btf);
             facts.task_iter = btf.find(Kind::Struct, "bpf_iter__task").is_some();
             facts.task_storage = has_value(&btf, "bpf_map_type", "BPF_MAP_TYPE_TASK_STORAGE");
             facts.throttle_functions = ["throttle_cfs_rq", "unthrottle_cfs_rq"]
@@ -254,7 +263,7 @@ mod tests {
     }
 
     /// Types with their names, as `/sys/kernel/btf` has them.
-    fn type_information(words: &[u32], names: Vec<u8>) -> Vec<u8> {
+    pub(super) fn type_information(words: &[u32], names: Vec<u8>) -> Vec<u8> {
         let bytes = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let words: Vec<u8> = bytes(words);
         let lengths = [words.len(), names.len()].map(|len| u32::try_from(len).expect("few"));

@@ -10,7 +10,7 @@ use crate::Error;
 use crate::sys::map::{Batch, Map};
 
 /// The maps that the agent reads or writes.
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "active",
     "book",
     "control",
@@ -21,6 +21,7 @@ const NAMES: [&str; 17] = [
     "retired",
     "vms",
     "vm_mms",
+    "vhost_fields",
     "watched",
     "levels",
     "throttle_hits",

@@ -1,5 +1,7 @@
 //! What is loaded on a kernel, and why the rest is not. Pure.
 
+use virtlens_abi::VhostFields;
+
 use crate::facts::KernelFacts;
 
 /// What a set of programs is good for, by the name under which it is shown.
@@ -112,6 +114,8 @@ pub struct Plan {
     pub mask_words: usize,
     /// Where `struct kvm_pit` has its worker, bytes; 0 where that is not known.
     pub pit_worker: u32,
+    /// Where vhost devices lead to their workers, where vhost is no module.
+    pub vhost: Option<VhostFields>,
     /// Entries of the map `residency`.
     pub residency_entries: u32,
     /// By how much a process's resident memory may be off where each CPU keeps some of it
@@ -203,6 +207,7 @@ pub fn plan(facts: &KernelFacts) -> Plan {
             words
         },
         pit_worker: facts.pit_worker.unwrap_or(0),
+        vhost: facts.vhost,
         residency_entries: residency_entries(facts.possible_cpus),
         rss_error_bytes: rss_error_bytes(facts.online_cpus),
         left_out: Vec::new(),

@@ -5,9 +5,11 @@ mod beside;
 mod health;
 mod hooks;
 mod passes;
+mod vhost;
 mod walk;
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -15,7 +17,7 @@ use virtlens_abi as abi;
 use virtlens_model::facts::{Facts, Piece, RamPiece, VmFact, WatchedCgroup};
 use virtlens_model::identify::features::Thresholds;
 use virtlens_model::vocab::topology::host::HostTopology;
-use virtlens_model::vocab::{CgroupId, Owner, VmKey};
+use virtlens_model::vocab::{CgroupId, Owner, ThreadKey, VhostDevice, VmKey};
 use zerocopy::{FromZeros as _, IntoBytes};
 
 use crate::book::Book;
@@ -34,6 +36,7 @@ use crate::{Error, OBJECT, load};
 use health::Lost;
 use hooks::Hook;
 use passes::Tasks;
+use vhost::Vhost;
 
 /// The loaded programs and all that is needed to read them.
 pub struct TaskPass {
@@ -76,6 +79,9 @@ pub struct TaskPass {
     by_fds: Vec<VmFact>,
     /// The vCPUs among them that some thread ran.
     has_run: Arc<FxHashMap<VmKey, Vec<u32>>>,
+    vhost: Vhost,
+    /// What each vhost worker serves, as that pass found.
+    vhost_devices: Arc<FxHashMap<ThreadKey, VhostDevice>>,
     /// Passes over open files that failed.
     file_pass_errors: u64,
     /// How often programs were left out that are attached no more.
@@ -85,8 +91,8 @@ pub struct TaskPass {
 }
 
 impl TaskPass {
-    /// Has `loader` load what `plan` says, and attaches it. `cgroup_v1`: the cpu
-    /// controller is in a v1 hierarchy. With `pins` it goes on counting where the agent
+    /// Has `loader` load what `plan` says, and attaches it. `root` is where /sys is found;
+    /// `cgroup_v1`: the cpu controller is in a v1 hierarchy. With `pins` it goes on counting where the agent
     /// before left off, and leaves all behind for the next one. Features that the kernel
     /// refuses are left out, with the reason, as long as the task pass itself can be
     /// had.
@@ -95,12 +101,13 @@ impl TaskPass {
     /// [`Error::Impossible`] where the plan has no task pass, [`Error::Load`]
     /// where the kernel refuses it, [`Error::Pin`] where `pins` cannot be used.
     pub fn load(
+        root: &Path,
         loader: Loader,
         plan: Plan,
         cgroup_v1: bool,
         pins: Option<Pins>,
     ) -> Result<Self, Error> {
-        Self::load_object(OBJECT, loader, plan, cgroup_v1, pins)
+        Self::load_object(OBJECT, root, loader, plan, cgroup_v1, pins)
     }
 
     /// The same with another build of [`OBJECT`].
@@ -109,6 +116,7 @@ impl TaskPass {
     /// As [`TaskPass::load`].
     pub fn load_object(
         object: &[u8],
+        root: &Path,
         loader: Loader,
         mut plan: Plan,
         cgroup_v1: bool,
@@ -128,13 +136,18 @@ impl TaskPass {
         let mut loaded = load::object(&target, &mut plan)?;
         let places = std::mem::take(&mut loaded.places);
         let marks_left = loaded.marks_left;
-        let mut pass = Self::attach(loaded, plan, pins)?;
+        let mut pass = Self::attach(loaded, plan, pins, Vhost::new(root))?;
         pass.adopt(marks_left)?;
         pass.take_over(places)?;
         Ok(pass)
     }
 
-    fn attach(loaded: Loaded, mut plan: Plan, pins: Option<Pins>) -> Result<Self, Error> {
+    fn attach(
+        loaded: Loaded,
+        mut plan: Plan,
+        pins: Option<Pins>,
+        vhost: Vhost,
+    ) -> Result<Self, Error> {
         let Loaded {
             programs,
             mut maps,
@@ -209,6 +222,8 @@ impl TaskPass {
             known: FxHashSet::default(),
             by_fds: Vec::new(),
             has_run: Arc::default(),
+            vhost,
+            vhost_devices: Arc::default(),
             file_pass_errors: 0,
             interrupted_before: 0,
             lost: Lost::default(),

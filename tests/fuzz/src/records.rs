@@ -2,7 +2,7 @@
 
 use virtlens_abi as abi;
 use virtlens_model::facts::Facts;
-use virtlens_probe::decode::{Buffer, Decoder, VcpuFds};
+use virtlens_probe::decode::{Buffer, Decoder, OpenFiles};
 
 /// `data` begins with a byte that says how long affinity masks are, and one that says
 /// where the stream is cut in two reads; the rest is the stream.
@@ -39,10 +39,12 @@ pub fn records(data: &[u8]) {
         decoder.recycle(in_two);
     }
 
-    let mut fds = VcpuFds::default();
-    if fds.feed(whole.bytes()).is_ok() {
-        let found = fds.found().vms;
-        assert!(found.iter().all(|vm| vm.vcpus > 0));
+    let mut files = OpenFiles::default();
+    if files.feed(whole.bytes()).is_ok() {
+        let found = files.found();
+        assert!(found.vms.iter().all(|vm| vm.vcpus > 0));
+        let smallest = size_of::<abi::VhostWorkerRecord>();
+        assert!(found.vhost_devices.len() * smallest <= whole.bytes().len());
     }
 }
 

@@ -38,6 +38,7 @@ fn actor(tid: u32) -> Actor {
         name: Comm::new("CPU 0/KVM"),
         role: Some(if tid == 1 { Role::Vcpu } else { Role::Emulator }),
         vcpu: (tid == 1).then_some(0),
+        device: None,
         groups: Arc::new([CgroupId(1), CgroupId(2)]),
     }
 }

@@ -57,9 +57,11 @@ pub struct Pod {
     pub iothread_tids: Vec<u32>,
     /// Process ids of its virtiofsd: the parent, then the sandboxed child.
     pub virtiofsd_pids: Vec<u32>,
-    /// The thread of its vhost worker, if it has a vhost device.
+    /// The thread of the worker of its vhost-net device, if it has one.
     pub vhost_tid: Option<u32>,
-    /// The network interface of its vhost device.
+    /// The same of its vhost-vsock device, which nothing uses.
+    pub vsock_tid: Option<u32>,
+    /// The network interface of its vhost-net device.
     pub tap: Option<String>,
     /// The pod's cgroup, below the cgroup root; its quota is set here.
     pub pod_cgroup: PathBuf,
@@ -71,6 +73,13 @@ pub struct Pod {
     pub qmp: PathBuf,
     /// The loads that [`Scenario::start`] knows for this pod.
     pub loads: Vec<String>,
+}
+
+impl Pod {
+    /// The threads of all its vhost workers.
+    pub fn vhost_tids(&self) -> Vec<u32> {
+        self.vhost_tid.into_iter().chain(self.vsock_tid).collect()
+    }
 }
 
 impl Scenario {

@@ -240,7 +240,11 @@ impl Screen<'_> {
             return;
         }
         workers.sort_by_key(|worker| (worker.role, worker.worker));
-        let text = " WORKER         THREAD   CPU%";
+        let devices = workers.iter().filter_map(|worker| worker.device);
+        let device_width = devices.map(|device| device.name().len() + 1).max();
+        let device_width = device_width.unwrap_or(0);
+        let device = if device_width > 0 { " DEVICE" } else { "" };
+        let text = format!(" WORKER         THREAD{device:<device_width$}   CPU%");
         lines.push(Line::styled(text, self.theme.head()));
         for worker in workers {
             let busy = over.cores(worker.cpu_ns);
@@ -251,7 +255,8 @@ impl Screen<'_> {
                 let found = over.workers().find(|one| (one.role, one.worker) == same);
                 found.map(|one| over.cores(one.cpu_ns))
             };
-            let text = format!(" {name:<12} {tid:>8}");
+            let device = worker.device.map_or(String::new(), |one| format!(" {one}"));
+            let text = format!(" {name:<12} {tid:>8}{device:<device_width$}");
             let cpu = format!("{:>7}  ", percent(Some(busy)));
             let bars = self.bars(text.len() + cpu.len(), Some(1.0), of);
             lines.push(Line::from(vec![

@@ -55,6 +55,7 @@ impl Cast {
                     name: thread.name,
                     role: thread.role,
                     vcpu: vcpu.map(|vcpu| vcpu.id),
+                    device: thread.device,
                     groups: cast.groups_of(collector, thread.tid),
                 },
                 collector.root(),
@@ -80,6 +81,7 @@ impl Cast {
                         name,
                         role: None,
                         vcpu: None,
+                        device: None,
                         groups: self.groups_of(collector, tid),
                     };
                     self.add(actor, root);

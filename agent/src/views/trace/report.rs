@@ -273,6 +273,7 @@ mod tests {
             name: Comm::new(name),
             role: None,
             vcpu,
+            device: None,
             groups: Arc::default(),
         }
     }

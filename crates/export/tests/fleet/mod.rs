@@ -99,6 +99,7 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
                 role,
                 worker,
                 tid: None,
+                device: None,
                 cpu_ns: ns.next(),
             })
             .to_vec(),

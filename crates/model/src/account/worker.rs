@@ -87,13 +87,12 @@ impl Workers {
         has_changed
     }
 
-    /// Each number with the tid of its living thread and the CPU time of all that had
-    /// it, ns.
-    pub fn shown(&self) -> impl Iterator<Item = (u32, Option<u32>, u64)> + '_ {
+    /// Each number with its living thread and the CPU time of all that had it, ns.
+    pub fn shown(&self) -> impl Iterator<Item = (u32, Option<WorkerId>, u64)> + '_ {
         (0u32..)
             .zip(&self.0)
             .filter(|(_, slot)| slot.holder != Holder::Unseen)
-            .map(|(number, slot)| (number, slot.id().map(|id| id.tid), slot.cpu.total()))
+            .map(|(number, slot)| (number, slot.id(), slot.cpu.total()))
     }
 
     /// All threads have ended.
@@ -151,7 +150,10 @@ mod tests {
     }
 
     fn shown(workers: &Workers) -> Vec<(u32, Option<u32>, u64)> {
-        workers.shown().collect()
+        let shown = workers.shown();
+        shown
+            .map(|(number, id, cpu_ns)| (number, id.map(|id| id.tid), cpu_ns))
+            .collect()
     }
 
     #[test]

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
 use crate::account::charge::{Charges, PodSums};
 use crate::account::ledger::Ledger;
 use crate::account::level_moves::Charged;
@@ -19,7 +21,7 @@ use crate::fleet::vcpus::{Vcpus, VcpusKnown};
 use crate::fleet::{memory, quota};
 use crate::identify::place::Cgroups;
 use crate::snapshot::{RoleUse, Thread, Vcpu, VcpuCount, Vm, Worker};
-use crate::vocab::{CgroupId, Owner, Role, VmKey};
+use crate::vocab::{CgroupId, Owner, Role, ThreadKey, VhostDevice, VmKey};
 
 /// What one reading said of one VM.
 #[derive(Debug, Default)]
@@ -28,6 +30,8 @@ pub(super) struct Reading<'a> {
     pub online_vcpus: Option<u32>,
     /// vCPUs that ran, as the open files told.
     has_run: &'a [u32],
+    /// What vhost workers serve, as far as that is known.
+    vhost_devices: Option<&'a FxHashMap<ThreadKey, VhostDevice>>,
     /// Where living threads are charged.
     pub charged: Vec<Charged>,
     /// Where the rest of what is shown goes.
@@ -106,6 +110,7 @@ impl<'a> Reading<'a> {
             room,
             vcpus: Vcpus(Vec::with_capacity(vcpus)),
             has_run: facts.has_run.get(&vm).map_or(&[], Vec::as_slice),
+            vhost_devices: Some(&facts.vhost_devices),
             placement: facts.placements.get(&vm).copied().unwrap_or_default(),
             residency_known: facts.residency.is_some(),
             throttling: facts.throttling.as_ref(),
@@ -116,7 +121,8 @@ impl<'a> Reading<'a> {
 
     /// Adds a living thread.
     pub(super) fn living(&mut self, thread: &'a ThreadFact, role: Option<Role>, seat: Seat) {
-        self.threads.push(shown(thread, role));
+        let device = self.device(role, thread.start_ns, thread.tid);
+        self.threads.push(shown(thread, role, device));
         self.counts[sum_index(role)] += 1;
         if let Some(role) = role.filter(|role| WORKERS.contains(role)) {
             let id = WorkerId {
@@ -158,6 +164,13 @@ impl<'a> Reading<'a> {
             self.guest_ns = self.guest_ns.saturating_add(guest_ns);
             self.guest_known |= thread.guest_ns.is_some();
         }
+    }
+
+    /// What a thread serves, if it is a vhost worker and that is known.
+    fn device(&self, role: Option<Role>, start_ns: u64, tid: u32) -> Option<VhostDevice> {
+        let key = ThreadKey { start_ns, tid };
+        let is_vhost = role == Some(Role::Vhost);
+        self.vhost_devices.filter(|_| is_vhost)?.get(&key).copied()
     }
 
     /// Adds threads that have ended.
@@ -362,10 +375,11 @@ impl<'a> Reading<'a> {
             }
             let slots = ledger.workers.get(&role).into_iter();
             let shown = slots.flat_map(Workers::shown);
-            workers.extend(shown.map(|(worker, tid, cpu_ns)| Worker {
+            workers.extend(shown.map(|(worker, id, cpu_ns)| Worker {
                 role,
                 worker,
-                tid,
+                tid: id.map(|id| id.tid),
+                device: id.and_then(|id| self.device(Some(role), id.start_ns, id.tid)),
                 cpu_ns,
             }));
         }
@@ -396,11 +410,12 @@ impl<'a> Reading<'a> {
     }
 }
 
-fn shown(fact: &ThreadFact, role: Option<Role>) -> Thread {
+fn shown(fact: &ThreadFact, role: Option<Role>, device: Option<VhostDevice>) -> Thread {
     Thread {
         tid: fact.tid,
         role,
         name: fact.comm,
+        device,
         cpu_ns: fact.cpu_ns,
         wait_ns: fact.wait_ns,
         pcpu: fact.pcpu,

@@ -7,6 +7,7 @@ mod pods;
 mod quota;
 mod recall;
 mod stray;
+mod vhost;
 
 use std::sync::Arc;
 

@@ -115,6 +115,7 @@ impl Window {
                 role: thread.role.filter(|role| *role != Role::Vcpu)?,
                 tid: thread.tid,
                 name: thread.name,
+                device: thread.device,
                 affinity: thread.affinity.clone(),
             })
         });
@@ -213,6 +214,7 @@ mod tests {
             tid,
             role: Some(role),
             name: Comm::new(name),
+            device: None,
             cpu_ns: 0,
             wait_ns: None,
             pcpu: None,

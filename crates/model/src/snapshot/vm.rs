@@ -7,7 +7,7 @@ use crate::snapshot::memory::Memory;
 use crate::snapshot::quota::{Quota, UnappliedLimit};
 use crate::snapshot::topology::Topology;
 use crate::snapshot::vcpu::{Vcpu, VcpuCount};
-use crate::vocab::{Comm, CpuSet, Durations, Moves, PodSpec, Role};
+use crate::vocab::{Comm, CpuSet, Durations, Moves, PodSpec, Role, VhostDevice};
 use serde::Serialize;
 
 /// One VM.
@@ -108,6 +108,8 @@ pub struct Thread {
     pub role: Option<Role>,
     /// Its name.
     pub name: Comm,
+    /// What it serves, of a vhost worker, where that is known.
+    pub device: Option<VhostDevice>,
     /// CPU time, ns, since its birth.
     pub cpu_ns: u64,
     /// Run delay, ns, since its birth.
@@ -129,6 +131,8 @@ pub struct Worker {
     pub worker: u32,
     /// The living thread.
     pub tid: Option<u32>,
+    /// What that serves, of a vhost worker, where it is known.
+    pub device: Option<VhostDevice>,
     /// CPU time, ns, of all threads that had this number.
     pub cpu_ns: u64,
 }

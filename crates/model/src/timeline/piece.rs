@@ -2,7 +2,7 @@
 
 use crate::timeline::event::Peer;
 use crate::timeline::exits::ExitReason;
-use crate::vocab::{CgroupId, Comm, Role};
+use crate::vocab::{CgroupId, Comm, Role, VhostDevice};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -44,17 +44,21 @@ pub struct Actor {
     pub role: Option<Role>,
     /// The vCPU that it runs.
     pub vcpu: Option<u32>,
+    /// What it serves, of a vhost worker, where that is known.
+    pub device: Option<VhostDevice>,
     /// The cgroups with a quota that it runs on.
     pub groups: Arc<[CgroupId]>,
 }
 
 impl Actor {
-    /// What people call it: its name, with the vCPU where that does not tell it.
+    /// What people call it: its name, with the vCPU or the device that the name does not
+    /// have.
     pub fn title(&self) -> String {
-        match self.vcpu {
-            Some(id) if !self.name.as_bytes().starts_with(b"CPU ") => {
+        match (self.vcpu, self.device) {
+            (Some(id), _) if !self.name.as_bytes().starts_with(b"CPU ") => {
                 format!("vCPU {id} {}", self.name)
             }
+            (None, Some(device)) => format!("{} {device}", self.name),
             _ => self.name.to_string(),
         }
     }

@@ -11,7 +11,7 @@ use crate::timeline::event::{Event, Lost, Off, Peer, What};
 use crate::timeline::exits::ExitReason;
 use crate::timeline::piece::{Actor, Doing, Piece, Track};
 use crate::timeline::summary::Summary;
-use crate::vocab::{CgroupId, Comm};
+use crate::vocab::{CgroupId, Comm, VhostDevice};
 
 const POD: CgroupId = CgroupId(7);
 const HLT: ExitReason = ExitReason {
@@ -26,6 +26,7 @@ fn actor(tid: u32) -> Actor {
         name: Comm::new("qemu"),
         role: None,
         vcpu: None,
+        device: None,
         groups: Arc::new([POD]),
     }
 }
@@ -120,6 +121,15 @@ fn a_thread_sleeps_waits_and_runs() {
     assert_eq!(rival.name, Comm::new("rival"));
     // Nothing was heard of the other one.
     assert_eq!(summary.threads[1].split.sleeping_ns, 100);
+}
+
+#[test]
+fn title_has_the_device_of_a_vhost_worker() {
+    let mut worker = actor(1);
+    worker.name = Comm::new("vhost-1");
+    assert_eq!(worker.title(), "vhost-1");
+    worker.device = Some(VhostDevice::Vsock);
+    assert_eq!(worker.title(), "vhost-1 vhost-vsock");
 }
 
 #[test]

@@ -12,6 +12,15 @@ pub struct VmKey {
     pub tgid: u32,
 }
 
+/// A thread: ids are reused, an id with its start time is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ThreadKey {
+    /// When it started, ns since boot.
+    pub start_ns: u64,
+    /// Thread id in the initial pid namespace.
+    pub tid: u32,
+}
+
 /// A cgroup's kernel id (`kernfs_node.id`; on 64-bit hosts the inode number
 /// of its directory). Never reused while the host runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -60,17 +60,6 @@ impl ExitCounts {
         self.0[6]
     }
 
-    /// The classes of two vCPUs together.
-    #[must_use]
-    pub fn plus(mut self, more: Self) -> Self {
-        for (sum, count) in self.0.iter_mut().zip(more.0) {
-            *sum = sum.saturating_add(count);
-        }
-        self
-    }
-}
-
-impl ExitCounts {
     /// The exits that came after those of `then`.
     #[must_use]
     pub fn since(mut self, then: Self) -> Self {

@@ -1,10 +1,10 @@
 use proptest::prelude::{any, proptest};
 use virtlens_abi as abi;
 use virtlens_model::facts::ThreadKind;
-use virtlens_model::vocab::{CgroupId, Comm, ExitCounts, Owner, VmKey};
+use virtlens_model::vocab::{CgroupId, Comm, ExitCounts, Owner, ThreadKey, VhostDevice, VmKey};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{Buffer, Decoder, VcpuFds};
+use super::{Buffer, Decoder, OpenFiles};
 use crate::Error;
 
 /// Records as the programs write them.
@@ -220,18 +220,72 @@ fn a_broken_stream_is_an_error_with_its_place() {
     );
 }
 
+fn vhost_worker(tid: u32, device: u32) -> abi::VhostWorkerRecord {
+    let mut record = abi::VhostWorkerRecord::new_zeroed();
+    record.head = head(abi::RECORD_VHOST_WORKER, size_of_val(&record));
+    (record.tid, record.start_ns, record.device) = (tid, 700, device);
+    record
+}
+
+#[test]
+fn open_files_give_vcpus_and_vhost_workers() {
+    let mut fd = abi::VcpuFdRecord::new_zeroed();
+    fd.head = head(abi::RECORD_VCPU_FD, size_of_val(&fd));
+    (fd.owner.id, fd.owner.tgid, fd.vcpu_id, fd.tid) = (500, 7, 3, 9);
+    let (net, vsock) = (
+        vhost_worker(21, abi::VHOST_NET),
+        vhost_worker(22, abi::VHOST_VSOCK),
+    );
+    let mut stream = Stream::default();
+    // A file that two processes have open shows its worker twice.
+    for bytes in [
+        net.as_bytes(),
+        fd.as_bytes(),
+        vsock.as_bytes(),
+        net.as_bytes(),
+    ] {
+        stream.push(bytes);
+    }
+    let mut files = OpenFiles::default();
+    files.feed(stream.0.bytes()).expect("it is whole");
+    let found = files.found();
+    let vm = VmKey {
+        start_ns: 500,
+        tgid: 7,
+    };
+    assert_eq!((found.vms.len(), &found.has_run[&vm][..]), (1, &[3][..]));
+    let device = |tid| {
+        let thread = ThreadKey { start_ns: 700, tid };
+        found.vhost_devices.get(&thread).copied()
+    };
+    assert_eq!(device(21), Some(VhostDevice::Net));
+    assert_eq!(device(22), Some(VhostDevice::Vsock));
+    assert_eq!(found.vhost_devices.len(), 2);
+}
+
+#[test]
+fn unknown_vhost_device_is_a_broken_record() {
+    let mut stream = Stream::default();
+    stream.push(vhost_worker(21, 3).as_bytes());
+    let fed = OpenFiles::default().feed(stream.0.bytes());
+    assert!(
+        matches!(fed, Err(Error::Record { offset: 0, .. })),
+        "{fed:?}"
+    );
+}
+
 proptest! {
     /// No bytes make the decoder panic or run on for ever.
     #[test]
     fn any_bytes_are_decoded_or_refused(
         words in proptest::collection::vec(any::<u64>(), 0..200),
-        kind in 0u32..9,
+        kind in 0u32..10,
         size in 0usize..400,
         mask_words in 0usize..40,
     ) {
         let mut stream = Stream::default();
         stream.push(head(kind, size).as_bytes()).push(words.as_bytes());
         drop(Decoder::default().pass(stream.0.bytes(), mask_words));
-        drop(VcpuFds::default().feed(stream.0.bytes()));
+        drop(OpenFiles::default().feed(stream.0.bytes()));
     }
 }

@@ -21,6 +21,7 @@ fn good() -> KernelFacts {
         read_ahead: true,
         task_walk: true,
         pit_worker: Some(600),
+        vhost: None,
         throttle_functions: true,
         ring_sleeps: false,
     }

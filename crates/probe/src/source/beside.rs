@@ -64,10 +64,11 @@ impl TaskPass {
         }
     }
 
-    /// Adds what only the pass over files knows: vCPUs that never ran, and those that
-    /// ran before this agent looked.
+    /// Adds what only the pass over files knows: vCPUs that never ran, those that
+    /// ran before this agent looked, and what vhost workers serve.
     pub(super) fn add_by_fds(&self, facts: &mut Facts) {
         facts.has_run = Arc::clone(&self.has_run);
+        facts.vhost_devices = Arc::clone(&self.vhost_devices);
         let told: FxHashSet<VmKey> = facts.vms.iter().map(|one| one.vm).collect();
         let by_fds = self.by_fds.iter();
         let silent: Vec<_> = by_fds.filter(|one| !told.contains(&one.vm)).collect();

@@ -12,7 +12,7 @@ use zerocopy::IntoBytes as _;
 
 use super::TaskPass;
 use super::walk::Walk;
-use crate::decode::{Buffer, VcpuFds};
+use crate::decode::{Buffer, OpenFiles};
 use crate::load::Programs;
 use crate::plan::Plan;
 use crate::{Error, sys};
@@ -52,22 +52,27 @@ impl Tasks {
 }
 
 impl TaskPass {
-    /// Looks for VMs whose vCPUs are not running, by the open files of the
-    /// whole host. Some 0.5 µs a file: for the start, when a VM is met, and now and then.
+    /// Looks for VMs whose vCPUs are not running, and for the devices of vhost workers, by
+    /// the open files of the whole host. Some 0.5 µs a file: for the start, when a VM is
+    /// met, and now and then.
     ///
     /// # Errors
-    /// [`Error::Stream`] or [`Error::Record`].
+    /// [`Error::Stream`], [`Error::Record`] or [`Error::Map`].
     pub fn find_paused(&mut self) -> Result<(), Error> {
         let Some(link) = &self.files else {
             return Ok(());
         };
+        self.vhost
+            .set(&self.maps, self.plan.vhost)
+            .inspect_err(|_| self.file_pass_errors += 1)?;
         self.control.after_files = 1;
-        let mut found = VcpuFds::default();
+        let mut found = OpenFiles::default();
         read_each(link, &mut self.stream, |part| found.feed(part))
             .inspect_err(|_| self.file_pass_errors += 1)?;
         let found = found.found();
         self.by_fds = found.vms;
         self.has_run = Arc::new(found.has_run);
+        self.vhost_devices = Arc::new(found.vhost_devices);
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use virtlens_vmtest::scenario::Pod;
 
 use crate::cgroup;
 use crate::loads::{Loads, lock};
-use crate::procfs::{blocked_in, burn_ns, comm, keyed, threads, wait_for};
+use crate::procfs::{blocked_in, burn_ns, comm, keyed, run_ns, threads, wait_for};
 
 /// How long a thread is watched, idle or loaded.
 const WINDOW: Duration = Duration::from_millis(1500);
@@ -70,9 +70,7 @@ impl Checks<'_> {
         check("vcpus_burn_under_cpu_load", || {
             self.burns("cpu", &self.named.vcpu_tids)
         });
-        check("vhost_worker_burns_under_flood", || {
-            self.burns("vhost", &[self.named.vhost_tid.context("no vhost worker")?])
-        });
+        check("vhost_worker_burns_under_flood", || self.vhost_burns());
         check("virtiofsd_burns_under_file_io", || {
             let all = self
                 .named
@@ -161,6 +159,20 @@ impl Checks<'_> {
             "{load}: {idle_ns} ns idle, {busy_ns} ns under load"
         );
         println!("{load}: {idle_ns} ns idle, {busy_ns} ns under load");
+        Ok(())
+    }
+
+    /// Of two workers of one name the flood reaches that of vhost-net alone.
+    fn vhost_burns(&self) -> anyhow::Result<()> {
+        let net = self.named.vhost_tid.context("no vhost-net worker")?;
+        let vsock = self.named.vsock_tid.context("no vhost-vsock worker")?;
+        let before = (run_ns(net)?, run_ns(vsock)?);
+        self.burns("vhost", &[net])?;
+        let (net_ns, vsock_ns) = (run_ns(net)? - before.0, run_ns(vsock)? - before.1);
+        ensure!(
+            vsock_ns * 10 < net_ns,
+            "vhost-net used {net_ns} ns, vhost-vsock {vsock_ns} ns"
+        );
         Ok(())
     }
 

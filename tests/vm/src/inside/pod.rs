@@ -105,7 +105,7 @@ impl Running {
         let (virtiofsd, vmm) = (children[0].id(), children[1].id());
         let mut answer = wait_for("QEMU's monitor", PATIENCE, || Qmp::connect(&qmp).ok())
             .with_context(|| fs::read_to_string(&log).unwrap_or_default())?;
-        let vhost_tid = shape.full.then(|| vhost_worker(vmm)).transpose()?;
+        let workers = shape.full.then(|| vhost_workers(vmm)).transpose()?;
         let pod = Pod {
             uid: shape.uid.to_owned(),
             vmm_pid: vmm,
@@ -114,7 +114,8 @@ impl Running {
             virtiofsd_pids: std::iter::once(virtiofsd)
                 .chain(children_of(virtiofsd))
                 .collect(),
-            vhost_tid,
+            vhost_tid: workers.map(|[net, _]| net),
+            vsock_tid: workers.map(|[_, vsock]| vsock),
             tap: shape.full.then(|| TAP.0.to_owned()),
             pod_cgroup: shape.pod_cgroup.clone(),
             vmm_cgroup: shape.vmm_cgroup.clone(),
@@ -205,6 +206,7 @@ fn qemu(shape: &Shape, stage: &Stage, dir: &Path) -> anyhow::Result<Command> {
             "-device",
             "virtio-net-pci,netdev=net,romfile=",
         ])
+        .args(["-device", "vhost-vsock-pci,guest-cid=3"])
         .args(["-device", "virtio-balloon-pci,free-page-reporting=on"])
         .args(["-serial", &format!("file:{}", path("guest.log"))])
         .args([
@@ -224,16 +226,19 @@ fn qemu(shape: &Shape, stage: &Stage, dir: &Path) -> anyhow::Result<Command> {
     Ok(qemu)
 }
 
-/// The worker of the VMM's vhost device, named after the thread that set the
-/// owner: a kernel thread up to 6.3, a thread of the VMM since
-/// (drivers/vhost/vhost.c).
-fn vhost_worker(vmm: u32) -> anyhow::Result<u32> {
+/// The workers of the VMM's two vhost devices, vhost-net and vhost-vsock. Both are named
+/// after the thread that set the owner: kernel threads up to 6.3, threads of the VMM since
+/// (drivers/vhost/vhost.c). QEMU opens network backends before it makes devices, so the
+/// first worker is that of vhost-net; the rig's own suite shows that it is.
+fn vhost_workers(vmm: u32) -> anyhow::Result<[u32; 2]> {
     let name = format!("vhost-{vmm}");
     let mut all = threads(vmm);
     all.extend(processes());
-    match all.into_iter().find(|tid| comm(*tid) == name) {
-        Some(tid) => Ok(tid),
-        None => bail!("there is no thread {name}"),
+    all.retain(|tid| comm(*tid) == name);
+    all.sort_unstable();
+    match all[..] {
+        [net, vsock] => Ok([net, vsock]),
+        _ => bail!("threads {name} are {all:?}, not two"),
     }
 }
 

@@ -39,6 +39,7 @@ fn fresh() -> Vm {
         role,
         worker: 0,
         tid: Some(20),
+        device: None,
         cpu_ns: 0,
     };
     let vcpu = |id| Vcpu {

@@ -47,9 +47,11 @@ fn saturated(over: &Interval, check: Check, role: Role, busy: f64) -> Option<Fin
     workers.sort_by_key(|worker| std::cmp::Reverse(worker.cpu_ns));
     let most = over.cores(workers.first()?.cpu_ns);
     let parts = workers.iter().map(|worker| {
-        let thread = worker
-            .tid
-            .map_or(String::new(), |tid| format!(" (thread {tid})"));
+        let thread = match (worker.tid, worker.device) {
+            (Some(tid), Some(device)) => format!(" (thread {tid}, {device})"),
+            (Some(tid), None) => format!(" (thread {tid})"),
+            (None, _) => String::new(),
+        };
         format!(
             "{} worker {}{thread} used {:.2} of 1 core",
             role.name(),

@@ -146,9 +146,10 @@ fn intruders(
         .map(|seat| seat.vcpu.id)
         .collect();
     ids.sort_unstable();
-    let names = intruders
-        .iter()
-        .map(|helper| format!("{} ({})", helper.name, helper.tid));
+    let names = intruders.iter().map(|helper| match helper.device {
+        Some(device) => format!("{} ({}, {device})", helper.name, helper.tid),
+        None => format!("{} ({})", helper.name, helper.tid),
+    });
     Some(Mismatch {
         kind: MismatchKind::HelperOnVcpu,
         evidence: format!(

@@ -93,6 +93,7 @@ impl VmPlacement {
             role,
             tid: 4000 + u32::try_from(self.helpers.len()).expect("a few"),
             name: Comm::new("qemu-kvm"),
+            device: None,
             affinity: Some(set(mask)),
         });
         self

@@ -2,7 +2,7 @@
 
 use crate::snapshot::{Mismatch, Pairs, Unjudged};
 use crate::vocab::topology::guest::GuestPlace;
-use crate::vocab::{Comm, CpuSet, Role};
+use crate::vocab::{Comm, CpuSet, Role, VhostDevice};
 use std::sync::Arc;
 
 /// The share of its run time that a vCPU has to use in one place to sit there.
@@ -65,6 +65,8 @@ pub struct HelperPlacement {
     pub tid: u32,
     /// Its name.
     pub name: Comm,
+    /// What it serves, of a vhost worker, where that is known.
+    pub device: Option<VhostDevice>,
     /// The CPUs it may run on.
     pub affinity: Option<Arc<CpuSet>>,
 }

@@ -30,6 +30,7 @@ fn pod(shim: &[&str], cgroup: &str) -> Vm {
         tid,
         role: Some(Role::Helper),
         name: Comm::new(name),
+        device: None,
         cpu_ns: 0,
         wait_ns: None,
         pcpu: None,

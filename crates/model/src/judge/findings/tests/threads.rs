@@ -2,7 +2,7 @@
 
 use super::{found, fresh, limited, names, part, raises, throttle, use_cpu};
 use crate::snapshot::{Check, Thread, Vm, Worker};
-use crate::vocab::{Comm, HaltPoll, Role, Scope};
+use crate::vocab::{Comm, HaltPoll, Role, Scope, VhostDevice};
 
 #[test]
 fn each_kind_of_worker_has_an_end() {
@@ -25,6 +25,18 @@ fn each_kind_of_worker_has_an_end() {
             format!("{name} worker 0 (thread 20) used 0.86 of 1 core")
         );
     }
+}
+
+#[test]
+fn saturated_vhost_worker_is_named_with_its_device() {
+    let mut vm = fresh();
+    vm.workers[0].device = Some(VhostDevice::Vsock);
+    let found = found(&vm, |vm| {
+        use_cpu(vm, Role::Vhost, 860);
+        use_cpu(vm, Role::Vcpu, 1500);
+    });
+    let evidence = "vhost worker 0 (thread 20, vhost-vsock) used 0.86 of 1 core";
+    assert_eq!(found[0].evidence, evidence);
 }
 
 #[test]
@@ -162,6 +174,7 @@ fn a_pool_of_io_threads() {
                 tid: 30,
                 role: Some(Role::Emulator),
                 name: Comm::new("worker"),
+                device: None,
                 cpu_ns: 0,
                 wait_ns: None,
                 pcpu: None,

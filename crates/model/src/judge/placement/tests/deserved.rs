@@ -7,7 +7,7 @@ use crate::vocab::MismatchKind::{
     HelperOnVcpu, LlcSplit, NumaSplit, RemoteMemory, SmtShared, SmtSplit, VcpuOverlap,
 };
 use crate::vocab::topology::synthetic::Machine;
-use crate::vocab::{MismatchKind, Role};
+use crate::vocab::{MismatchKind, Role, VhostDevice};
 
 #[track_caller]
 fn deserves(machine: Machine, vm: VmPlacement, kinds: &[(MismatchKind, &[u32])]) {
@@ -132,6 +132,11 @@ fn helpers_on_pinned_cpus() {
             )
         );
     }
+    let mut vhost = pinned().helper(Role::Vhost, "3-4");
+    vhost.helpers[0].device = Some(VhostDevice::Net);
+    let judged = judge_one(&ONE_NODE.host(), vhost);
+    let evidence = &judged.mismatches[0].evidence;
+    assert!(evidence.contains("(4000, vhost-net)"), "{evidence}");
     // With one CPU too many in its mask.
     let vm = pinned().helper(Role::Emulator, "4-5");
     deserves(ONE_NODE, vm, &[(HelperOnVcpu, &[1])]);

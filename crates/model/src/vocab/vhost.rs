@@ -1,0 +1,36 @@
+//! The devices that vhost workers serve.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// A vhost device of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum VhostDevice {
+    /// `/dev/vhost-net`: one for each pair of queues of a network device.
+    Net,
+    /// `/dev/vhost-vsock`.
+    Vsock,
+}
+
+impl VhostDevice {
+    /// The name in JSON, of the device's file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Net => "vhost-net",
+            Self::Vsock => "vhost-vsock",
+        }
+    }
+}
+
+impl fmt::Display for VhostDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl Serialize for VhostDevice {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}

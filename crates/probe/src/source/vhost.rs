@@ -1,0 +1,39 @@
+//! Tells the programs where vhost devices lead to their workers, once that is known.
+
+use std::path::{Path, PathBuf};
+
+use virtlens_abi::VhostFields;
+use zerocopy::IntoBytes as _;
+
+use crate::Error;
+use crate::facts::vhost;
+use crate::maps::Maps;
+
+/// Whether the programs know.
+pub(super) struct Vhost {
+    root: PathBuf,
+    is_set: bool,
+}
+
+impl Vhost {
+    /// `root` is where /sys is found.
+    pub(super) fn new(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+            is_set: false,
+        }
+    }
+
+    /// Before each pass over open files, as the module may have been loaded since the last:
+    /// until then it costs a look for one file.
+    pub(super) fn set(&mut self, maps: &Maps, in_kernel: Option<VhostFields>) -> Result<(), Error> {
+        if self.is_set {
+            return Ok(());
+        }
+        if let Some(fields) = in_kernel.or_else(|| vhost::of_module(&self.root)) {
+            maps.update("vhost_fields", 0u32.as_bytes(), fields.as_bytes())?;
+            self.is_set = true;
+        }
+        Ok(())
+    }
+}
