@@ -40,8 +40,8 @@ pub struct Reading<'a> {
     counts: [u32; SUMS],
     /// How many of them sit in no cgroup of the VM's pod, likewise.
     outside_pod: [u32; SUMS],
-    /// How many of these are the VMM's own.
-    own_outside_pod: u32,
+    /// How many of these a runtime has put there.
+    split: u32,
     /// By [`sum_index`]: of the VMM's process, and of the rest of its pod.
     own: [Times; SUMS],
     pod: [Times; SUMS],
@@ -127,8 +127,7 @@ impl<'a> Reading<'a> {
             // A VM's timer is in the root cgroup, wherever its VMM is (kvm-pit, a kernel
             // thread).
             let is_timer = thread.kind == ThreadKind::Kthread && role == Some(Role::Emulator);
-            let is_own = matches!(thread.owner, Owner::Vm(_)) && !is_timer;
-            self.own_outside_pod += u32::from(is_own);
+            self.split += u32::from(!is_timer);
         }
         self.charges
             .add(seat.level, thread.owner, role, thread.cpu_ns);
@@ -366,7 +365,8 @@ impl<'a> Reading<'a> {
         Some(self.outside_pod)
     }
 
-    /// How the VM's own threads are spread over cgroups.
+    /// How the VM's threads are spread over cgroups. An overhead cgroup that holds none
+    /// splits nothing: Kata leaves empty ones behind (seen with 4.1).
     fn layout(&self, member: &Member) -> Option<&'static str> {
         let place = member.place.as_ref()?;
         if place.location.uid.is_none() && place.location.runtime != Some("kata") {
@@ -375,11 +375,7 @@ impl<'a> Reading<'a> {
         if place.location.is_stray {
             return Some("stray");
         }
-        Some(if self.own_outside_pod > 0 || !member.overhead.is_empty() {
-            "split"
-        } else {
-            "pod"
-        })
+        Some(if self.split > 0 { "split" } else { "pod" })
     }
 }
 

@@ -6,6 +6,7 @@ mod parked;
 mod pods;
 mod quota;
 mod recall;
+mod shapes;
 mod stray;
 
 use std::sync::Arc;
