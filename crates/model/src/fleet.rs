@@ -305,14 +305,10 @@ impl Fleet {
     pub fn watched(&self) -> FxHashSet<WatchedCgroup> {
         self.vms
             .values()
-            .filter_map(|member| Some((member, member.place.as_ref()?.watched()?)))
-            .flat_map(|(member, root)| {
-                let overhead = member.overhead.iter();
-                let overhead = overhead.map(move |id| WatchedCgroup {
-                    cgroup: *id,
-                    pod: root.pod,
-                });
-                overhead.chain([root])
+            .filter_map(|member| Some((member, member.watched_pod()?)))
+            .flat_map(|(member, pod)| {
+                let cgroups = member.overhead.iter().copied().chain([pod]);
+                cgroups.map(move |cgroup| WatchedCgroup { cgroup, pod })
             })
             .collect()
     }

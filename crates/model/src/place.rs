@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::cgroup::{self, Location};
-use crate::facts::{CgroupFact, CgroupId, WatchedCgroup};
+use crate::facts::{CgroupFact, CgroupId};
 use crate::snapshot::Scope;
 
 /// The cgroups of one reading, by id.
@@ -53,14 +53,6 @@ impl Place {
                 .filter_map(|(length, scope)| Some((*by_length.get(&length)?, scope)))
                 .collect(),
             is_new: true,
-        })
-    }
-
-    /// The pod cgroup, for watching all that is in it.
-    pub fn watched(&self) -> Option<WatchedCgroup> {
-        self.root.map(|root| WatchedCgroup {
-            cgroup: root,
-            pod: root,
         })
     }
 

@@ -132,6 +132,7 @@ impl<'a> Reading<'a> {
         self.charges
             .add(seat.level, thread.owner, role, thread.cpu_ns);
         self.charges.seat(seat.level, thread.vcpu.is_some());
+        let wait_ns = thread.wait_ns.unwrap_or(0);
         self.charged.push(Charged {
             tid: thread.tid,
             start_ns: thread.start_ns,
@@ -139,10 +140,12 @@ impl<'a> Reading<'a> {
             is_own: matches!(thread.owner, Owner::Vm(_)),
             role,
             level: seat.level,
-            cpu_ns: thread.cpu_ns,
+            times: Times {
+                cpu_ns: thread.cpu_ns,
+                wait_ns,
+            },
         });
         self.wait_unknown |= thread.wait_ns.is_none();
-        let wait_ns = thread.wait_ns.unwrap_or(0);
         self.sum(thread.owner, role).add(thread.cpu_ns, wait_ns);
         if let Some(vcpu) = &thread.vcpu {
             let sums = self.vcpus.of(vcpu.id);
@@ -176,12 +179,17 @@ impl<'a> Reading<'a> {
         sums.ended = Some(&fact.stats);
     }
 
-    /// Leaves what threads used that have moved to where they were charged for it.
+    /// Leaves what threads used that have moved to where they were charged for it, and
+    /// counts once what those brought along that moved to another pod with their VM.
     pub fn follow_moves(&mut self, member: &mut Member) {
         let now = std::mem::take(&mut self.charged);
         let ledger = &mut member.ledger;
-        let has_moved = member.charged.follow(now, &mut ledger.level_moves);
-        ledger.changes += u64::from(has_moved);
+        let moves = &mut ledger.level_moves;
+        let followed = member.charged.follow(now, ledger.pod, moves);
+        ledger.changes += u64::from(followed.has_moved);
+        if let Some(brought) = followed.brought {
+            ledger.skip_pod(&brought);
+        }
         ledger.level_moves.apply(&mut self.charges);
     }
 

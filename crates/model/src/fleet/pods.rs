@@ -12,6 +12,12 @@ use super::{Fleet, Member};
 use crate::facts::{CgroupId, VmKey};
 
 impl Member {
+    /// The pod that its other processes are in. Where the path of its vCPUs names none, as
+    /// that of an overhead cgroup, it is the last one.
+    pub(super) fn watched_pod(&self) -> Option<CgroupId> {
+        self.place.as_ref()?.root.or(self.ledger.pod)
+    }
+
     /// The pods of which something may be kept for it.
     pub(super) fn pods(&self) -> impl Iterator<Item = CgroupId> + use<> {
         let root = self.place.as_ref().and_then(|place| place.root);

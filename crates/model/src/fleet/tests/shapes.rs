@@ -3,7 +3,7 @@
 use super::{CONTAINER, POD, UID, facts, qemu, thread, vcpu, vm};
 use crate::facts::{Bandwidth, CgroupFact, CgroupId, Comm, Facts, Owner, ThreadFact};
 use crate::fleet::Fleet;
-use crate::snapshot::Vm;
+use crate::snapshot::{Role, Scope, Vm};
 
 const STRAY: CgroupId = CgroupId(50);
 const OVERHEAD: CgroupId = CgroupId(60);
@@ -58,4 +58,56 @@ fn empty_overhead_cgroup_splits_no_vm() {
     assert_eq!(split.cgroup_layout, Some("split"));
     let pod = read(&mut fleet, &host(CONTAINER, CONTAINER, POD, 20));
     assert_eq!(pod.cgroup_layout, Some("pod"));
+}
+
+fn helper_ns(vm: &Vm) -> u64 {
+    let level = vm.quota.iter().find(|level| level.scope == Scope::Pod);
+    let level = level.expect("its pod has a limit");
+    level.used_ns.get(&Role::Virtiofsd).copied().unwrap_or(0)
+}
+
+#[test]
+fn helpers_that_move_with_their_vm_count_once() {
+    let mut fleet = Fleet::new(0);
+    let inside = |ns| host(CONTAINER, CONTAINER, POD, ns);
+    let stray = |ns| host(STRAY, OVERHEAD, STRAY, ns);
+    let mut used = |facts| {
+        let vm = read(&mut fleet, &facts);
+        let virtiofsd = vm.roles.iter().find(|one| one.role == Role::Virtiofsd);
+        let virtiofsd = virtiofsd.expect("it has one");
+        (virtiofsd.cpu_ns, virtiofsd.wait_ns)
+    };
+    assert_eq!(used(inside(1000)), (1000, Some(100)));
+    assert_eq!(used(stray(1030)), (1030, Some(103)));
+    assert_eq!(used(stray(1050)), (1050, Some(105)));
+    assert_eq!(used(inside(1070)), (1070, Some(107)));
+}
+
+#[test]
+fn limit_has_what_helpers_used_before_and_after_they_were_elsewhere() {
+    let mut fleet = Fleet::new(0);
+    let inside = |ns| host(CONTAINER, CONTAINER, POD, ns);
+    assert_eq!(helper_ns(&read(&mut fleet, &inside(1000))), 1000);
+    read(&mut fleet, &host(OVERHEAD, OVERHEAD, POD, 1010));
+    read(&mut fleet, &host(STRAY, OVERHEAD, STRAY, 1030));
+    read(&mut fleet, &host(STRAY, OVERHEAD, STRAY, 1050));
+    assert_eq!(helper_ns(&read(&mut fleet, &inside(1070))), 1020);
+    assert_eq!(helper_ns(&read(&mut fleet, &inside(1075))), 1025);
+}
+
+#[test]
+fn helpers_are_watched_while_their_vm_is_in_the_overhead_cgroup() {
+    let mut fleet = Fleet::new(0);
+    let watched = |fleet: &mut Fleet, facts| {
+        read(fleet, &facts);
+        let watched = fleet.watched().into_iter();
+        let mut watched: Vec<_> = watched.map(|one| (one.cgroup, one.pod)).collect();
+        watched.sort_unstable();
+        watched
+    };
+    let inside = host(CONTAINER, CONTAINER, POD, 10);
+    let booting = host(OVERHEAD, OVERHEAD, POD, 20);
+    let expected = [(POD, POD), (OVERHEAD, POD)];
+    assert_eq!(watched(&mut fleet, inside), expected);
+    assert_eq!(watched(&mut fleet, booting), expected);
 }
