@@ -17,7 +17,6 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
-
 use virtlens_host::{HostRoot, nohz_full};
 
 use self::stdout::{print, table_style};

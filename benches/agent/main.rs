@@ -19,14 +19,13 @@ use std::env;
 use std::fs;
 use std::path::Path;
 
-use virtlens_probe::loader::Loader;
-use virtlens_tests::{binary, need};
-
 use collection::Cost;
 use load::Vms;
 use program::Program;
 use stats::real;
 use table::Table;
+use virtlens_probe::loader::Loader;
+use virtlens_tests::{binary, need};
 
 /// The node sizes whose growth is measured; the last is the budgets'.
 const VMS: [usize; 3] = [50, 100, 200];

@@ -5,10 +5,9 @@ mod recording;
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
 pub use alerts::{AGENT_ALERTS, VM_ALERTS};
 pub use recording::RECORDINGS;
+use serde::Serialize;
 
 use crate::tokens;
 

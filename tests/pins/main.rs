@@ -27,14 +27,13 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
+use reader::{MS, all_ns, assert_close, cpu_ns, dropped, vm};
+use root::Root;
 use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::Snapshot;
 use virtlens_model::vocab::Role;
 use virtlens_probe::loader::Loader;
 use virtlens_tests::{Agent, Minivm, TestCgroup, binary, cgroupfs_pod_path, need, unique_pod_uid};
-
-use reader::{MS, all_ns, assert_close, cpu_ns, dropped, vm};
-use root::Root;
 
 fn pinned(root: &Root) -> Collector {
     pinned_by(root, reader::options().loader)

@@ -10,6 +10,8 @@
 mod capabilities;
 mod cost;
 mod doctor;
+#[path = "../kernel/exposed.rs"]
+mod exposed;
 mod features;
 #[path = "../kernel/kata.rs"]
 mod kata;
@@ -19,6 +21,7 @@ mod pods;
 #[path = "../kernel/reader.rs"]
 #[allow(dead_code, reason = "the kernel suite needs more of it")]
 mod reader;
+mod shapes;
 mod throttle;
 mod trace;
 mod vhost;

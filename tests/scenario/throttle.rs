@@ -151,7 +151,7 @@ impl Truth {
 }
 
 /// The threads of each role, by the rig's word.
-fn threads(pod: &Pod) -> BTreeMap<Role, Vec<(u32, i32)>> {
+pub(crate) fn threads(pod: &Pod) -> BTreeMap<Role, Vec<(u32, i32)>> {
     let of_vmm = |tids: &[u32]| -> Vec<(u32, i32)> {
         tids.iter()
             .map(|tid| (pod.vmm_pid, tid.cast_signed()))

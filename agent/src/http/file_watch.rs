@@ -44,8 +44,9 @@ fn stamp(path: &Path) -> Option<Stamp> {
 
 #[cfg(test)]
 mod tests {
-    use super::{FileWatch, fs};
     use std::os::unix::fs::symlink;
+
+    use super::{FileWatch, fs};
 
     #[test]
     fn a_swapped_link_is_a_change() {

@@ -101,9 +101,10 @@ impl Passwords {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::super::queue::MAX_WAITING_OF_ONE;
     use super::{BTreeMap, IpAddr, Passwords, Verdict};
-    use std::net::Ipv4Addr;
 
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
     const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));

@@ -13,8 +13,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio_rustls::rustls::ServerConfig;
 
-use super::tls;
-use super::tls::TlsSection;
+use super::tls::{self, TlsSection};
 use super::web_source::ReadText;
 use crate::config::keys::{Known, known};
 use crate::http::file_watch::FileWatch;

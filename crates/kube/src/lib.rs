@@ -38,14 +38,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot};
-
 pub use cluster::{Cluster, Kubelet};
 pub use polled::{ListedPods, parse_pods};
 pub use reviewer::{Review, Reviewer};
-pub use store::Told;
-
 use store::Store;
+pub use store::Told;
+use tokio::sync::{Notify, oneshot};
 
 /// Where names of pods come from.
 #[derive(Debug, Clone, PartialEq, Eq)]

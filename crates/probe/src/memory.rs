@@ -3,6 +3,7 @@
 
 mod places;
 
+use places::{Naming, Places};
 use rustc_hash::{FxHashMap, FxHashSet};
 use virtlens_abi as abi;
 use virtlens_model::facts::{DiscardsFact, RamPiece};
@@ -13,7 +14,6 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::maps::Maps;
 use crate::sys::map::Batch;
 use crate::{Error, decode};
-use places::{Naming, Places};
 
 /// Reads and writes those maps.
 #[derive(Default)]

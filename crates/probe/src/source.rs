@@ -12,7 +12,11 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use health::Lost;
+use hooks::Hook;
+use passes::Tasks;
 use rustc_hash::{FxHashMap, FxHashSet};
+use vhost::Vhost;
 use virtlens_abi as abi;
 use virtlens_model::facts::{Facts, Piece, RamPiece, VmFact, WatchedCgroup};
 use virtlens_model::identify::features::Thresholds;
@@ -33,10 +37,6 @@ use crate::retired::Retired;
 use crate::sys::map::Batch;
 use crate::throttle::Throttle;
 use crate::{Error, OBJECT, load};
-use health::Lost;
-use hooks::Hook;
-use passes::Tasks;
-use vhost::Vhost;
 
 /// The loaded programs and all that is needed to read them.
 pub struct TaskPass {

@@ -19,15 +19,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, UNIX_EPOCH};
 
+pub use fault::Fault;
+use fault::SLOW;
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation,
     INodeNo, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
     ReplyEntry, ReplyOpen, Request, SessionACL,
 };
 use tempfile::TempDir;
-
-pub use fault::Fault;
-use fault::SLOW;
 
 /// Which fault a file has; by its path below the root, such as `proc/1/stat`.
 type Judge = Box<dyn FnMut(&Path) -> Option<Fault> + Send>;

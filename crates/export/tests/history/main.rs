@@ -8,11 +8,10 @@ mod agent;
 mod host;
 mod scrape;
 
-use proptest::prelude::{Just, ProptestConfig, Strategy, prop_oneof, proptest};
-use proptest::test_runner::TestCaseError;
-
 use agent::Agents;
 use host::Host;
+use proptest::prelude::{Just, ProptestConfig, Strategy, prop_oneof, proptest};
+use proptest::test_runner::TestCaseError;
 
 /// A few seconds without optimisation.
 const HISTORIES: u32 = 1000;

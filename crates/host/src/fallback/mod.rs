@@ -26,17 +26,16 @@ use virtlens_model::facts::{Facts, ThreadFact, ThreadKind, VmFact, WatchedCgroup
 use virtlens_model::vocab::{CgroupId, Comm, Owner, VmKey};
 
 use self::children::Children;
+pub use self::children::parse_children;
 use self::retired::Retired;
 use self::threads::ThreadReader;
+pub use self::vcpus::vcpu_number;
 use crate::cgroupfs::Cgroups;
 use crate::error::{Error, Losses};
 use crate::fds::{VmFds, vm_fds, vm_processes};
 use crate::node::ticks_per_s;
 use crate::process;
 use crate::root::{HostRoot, numbered};
-
-pub use self::children::parse_children;
-pub use self::vcpus::vcpu_number;
 
 /// How long a look at all file descriptors of the host holds. It is the
 /// longest that a new VM goes unseen.

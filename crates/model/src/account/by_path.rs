@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::account::quota::QuotaMeter;
 use serde::{Deserialize, Serialize};
+
+use crate::account::quota::QuotaMeter;
 
 /// The few levels of one VM. A cgroup's path is mostly the very text that it was at the
 /// last reading, so that it need not be read.
@@ -77,10 +78,10 @@ impl From<BTreeMap<Arc<str>, QuotaMeter>> for ByPath {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::ByPath;
     use crate::vocab::CgroupId;
-
-    use std::sync::Arc;
 
     #[test]
     fn a_path_told_anew_is_the_same_path() {

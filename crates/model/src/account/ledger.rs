@@ -9,11 +9,13 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::account::by_path::ByPath;
 use crate::account::known::Known;
 use crate::account::level_moves::LevelMoves;
 use crate::account::memory::MemoryMeter;
-use crate::account::meter::{Meter, PodMeter, TimesMeter};
+use crate::account::meter::{Meter, PodMeter, Times, TimesMeter};
 use crate::account::quota::{BindingMeter, QuotaMeter};
 use crate::account::sums::SUMS;
 use crate::account::throttle::ThrottleMeter;
@@ -22,7 +24,6 @@ use crate::account::worker::{WorkerId, Workers};
 use crate::facts::ThrottleFact;
 use crate::vocab::topology::host::Distance;
 use crate::vocab::{CgroupId, Durations, Moves, Role, Scope};
-use serde::{Deserialize, Serialize};
 
 /// All counters of one VM.
 ///
@@ -82,16 +83,25 @@ impl Ledger {
     pub fn take_pod(&mut self, pod: CgroupId, former: Option<&Self>) {
         self.pod = Some(pod);
         self.changes += 1;
-        self.level_moves.drop_pod();
         for (index, meter) in self.roles.iter_mut().enumerate() {
             meter.take_pod(former.map(|former| &former.roles[index]));
         }
         for (index, meter) in self.hits.iter_mut().enumerate() {
             meter.take_pod(former.map(|former| &former.hits[index]));
         }
+        // Where no VM had it, its processes may be those that were this VM's elsewhere.
         if former.is_some() {
+            self.level_moves.drop_pod();
             self.quotas.values_mut().for_each(QuotaMeter::take_pod);
         }
+    }
+
+    /// Other processes of its pod had counted so much, by [`sum_index`], before it moved
+    /// to this pod with them.
+    pub fn skip_pod(&mut self, counted: &[Times; SUMS]) {
+        self.changes += 1;
+        let meters = self.roles.iter_mut().zip(counted);
+        meters.for_each(|(meter, counted)| meter.skip_pod(*counted));
     }
 
     /// The time of the pod's other processes is another VM's from now on.

@@ -5,11 +5,17 @@
 //! it had used at the reading before it moved is added to the level that it left, and
 //! taken off the one where it is. What it used between that reading and its move counts
 //! for where it is now.
+//!
+//! Likewise for a VM that moves from one pod to another together with other processes of
+//! its pod: what these had used counts once.
 
-use crate::account::charge::Charges;
-use crate::vocab::{CgroupId, Role};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
+
+use crate::account::charge::Charges;
+use crate::account::meter::Times;
+use crate::account::sums::{SUMS, sum_index};
+use crate::vocab::{CgroupId, Role};
 
 /// Where a thread was charged at one reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,8 +32,8 @@ pub struct Charged {
     pub role: Option<Role>,
     /// The first cgroup from its own upwards that can have a limit.
     pub level: Option<CgroupId>,
-    /// CPU time in its class, ns.
-    pub cpu_ns: u64,
+    /// CPU time and run delay in its class.
+    pub times: Times,
 }
 
 impl Charged {
@@ -39,9 +45,21 @@ impl Charged {
 /// The threads of one VM as the last reading charged them.
 #[derive(Debug, Clone, Default)]
 pub struct LastCharged {
+    /// The pod that its VM was in.
+    pod: Option<CgroupId>,
     last: Vec<Charged>,
     /// Room for the next reading.
     spare: Vec<Charged>,
+}
+
+/// What one reading of a VM's threads says beside the one before it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Followed {
+    /// A thread moved to another level.
+    pub has_moved: bool,
+    /// The VM moved to another pod: the times that the pod's other processes brought
+    /// along, by [`sum_index`].
+    pub brought: Option<[Times; SUMS]>,
 }
 
 /// How far ahead a thread is looked for whose place in the order others had.
@@ -55,11 +73,21 @@ impl LastCharged {
     }
 
     /// Notes in `moves` which of the threads that are charged `now` were elsewhere. They
-    /// mostly come in the order of the last reading. True if any was.
-    pub fn follow(&mut self, now: Vec<Charged>, moves: &mut LevelMoves) -> bool {
+    /// mostly come in the order of the last reading. `pod` is the one that the VM is in.
+    pub fn follow(
+        &mut self,
+        now: Vec<Charged>,
+        pod: Option<CgroupId>,
+        moves: &mut LevelMoves,
+    ) -> Followed {
+        let is_another = self.pod.zip(pod).is_some_and(|(last, pod)| last != pod);
+        self.pod = pod;
         let mut by_id: Option<FxHashMap<(u32, u64), usize>> = None;
         let mut next = 0;
-        let mut has_moved = false;
+        let mut followed = Followed {
+            has_moved: false,
+            brought: is_another.then(Default::default),
+        };
         for thread in &now {
             let near = self.last.iter().skip(next).take(NEAR);
             let near = near.clone().position(|one| one.is_same_as(thread));
@@ -74,13 +102,20 @@ impl LastCharged {
                 continue;
             };
             next = at + 1;
-            if before.level != thread.level && before.class_changes == thread.class_changes {
+            if before.class_changes != thread.class_changes {
+                continue;
+            }
+            if before.level != thread.level {
                 moves.note(before, thread.level);
-                has_moved = true;
+                followed.has_moved = true;
+            }
+            if let Some(brought) = followed.brought.as_mut().filter(|_| !before.is_own) {
+                let Times { cpu_ns, wait_ns } = before.times;
+                brought[sum_index(before.role)].add(cpu_ns, wait_ns);
             }
         }
         self.spare = std::mem::replace(&mut self.last, now);
-        has_moved
+        followed
     }
 }
 
@@ -106,10 +141,10 @@ struct Moved {
 impl LevelMoves {
     fn note(&mut self, thread: &Charged, to: Option<CgroupId>) {
         if let Some(moved) = thread.level.map(|from| self.of(from, thread)) {
-            moved.left_ns = moved.left_ns.saturating_add(thread.cpu_ns);
+            moved.left_ns = moved.left_ns.saturating_add(thread.times.cpu_ns);
         }
         if let Some(moved) = to.map(|to| self.of(to, thread)) {
-            moved.brought_ns = moved.brought_ns.saturating_add(thread.cpu_ns);
+            moved.brought_ns = moved.brought_ns.saturating_add(thread.times.cpu_ns);
         }
     }
 
@@ -158,6 +193,7 @@ impl LevelMoves {
 mod tests {
     use super::{Charged, LastCharged, LevelMoves, MOVES_MAX};
     use crate::account::charge::Charges;
+    use crate::account::meter::Times;
     use crate::account::sums::sum_index;
     use crate::vocab::{CgroupId, Owner, Role, VmKey};
 
@@ -174,7 +210,7 @@ mod tests {
             is_own: true,
             role: Some(Role::Vcpu),
             level: (level > 0).then_some(CgroupId(level)),
-            cpu_ns,
+            times: Times { cpu_ns, wait_ns: 0 },
         }
     }
 
@@ -183,10 +219,10 @@ mod tests {
         let (mut last, mut moves) = (LastCharged::default(), LevelMoves::default());
         let mut charges = Charges::default();
         for now in readings {
-            last.follow(now.to_vec(), &mut moves);
+            last.follow(now.to_vec(), None, &mut moves);
             charges = Charges::default();
             for one in *now {
-                charges.add(one.level, VM, one.role, one.cpu_ns);
+                charges.add(one.level, VM, one.role, one.times.cpu_ns);
             }
             moves.apply(&mut charges);
         }
@@ -224,7 +260,7 @@ mod tests {
     fn moves_are_bounded() {
         let (mut last, mut moves) = (LastCharged::default(), LevelMoves::default());
         for level in 1..1000 {
-            last.follow(vec![at(1, level, level)], &mut moves);
+            last.follow(vec![at(1, level, level)], None, &mut moves);
         }
         assert_eq!(moves.0.len(), MOVES_MAX);
     }

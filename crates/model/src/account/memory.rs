@@ -1,10 +1,11 @@
 //! Counters of memory.
 
+use serde::{Deserialize, Serialize};
+
 use crate::account::known::Known;
 use crate::account::meter::Meter;
 use crate::facts::DiscardsFact;
 use crate::vocab::{Discard, DiscardSum, Discards};
-use serde::{Deserialize, Serialize};
 
 /// The counters of one VM's memory.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]

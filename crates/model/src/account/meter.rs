@@ -34,6 +34,11 @@ impl Meter {
         self.skipped = value;
     }
 
+    /// Of what the source counts from here on, so much more is not added.
+    pub fn skip(&mut self, value: u64) {
+        self.skipped = self.skipped.saturating_add(value);
+    }
+
     /// The total as last read.
     pub fn total(&self) -> u64 {
         self.shown
@@ -121,6 +126,11 @@ impl PodMeter {
             .turn_to(former.map_or(0, |former| former.pod.counted()));
     }
 
+    /// Of what the pod's processes count, so much was this VM's before.
+    pub fn skip_pod(&mut self, counted: u64) {
+        self.pod.skip(counted);
+    }
+
     /// The time of the pod's other processes is another VM's from now on.
     pub fn leave_pod(&mut self) {
         self.pod.turn_to(self.pod.counted());
@@ -188,6 +198,12 @@ impl TimesMeter {
         self.wait.take_pod(former.map(|former| &former.wait));
     }
 
+    /// See [`PodMeter::skip_pod`].
+    pub fn skip_pod(&mut self, counted: Times) {
+        self.cpu.skip_pod(counted.cpu_ns);
+        self.wait.skip_pod(counted.wait_ns);
+    }
+
     /// See [`PodMeter::leave_pod`].
     pub fn leave_pod(&mut self) {
         self.cpu.leave_pod();
@@ -209,9 +225,9 @@ impl From<[PodMeter; 2]> for TimesMeter {
 
 #[cfg(test)]
 mod tests {
-    use super::{Meter, Times, TimesMeter};
-
     use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
+
+    use super::{Meter, Times, TimesMeter};
 
     #[test]
     fn a_meter_shows_the_highest_until_the_source_caught_up() {

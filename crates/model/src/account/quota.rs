@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::account::known::Known;
 use crate::account::level::LevelReading;
 use crate::account::meter::{Meter, PodMeter};
@@ -9,7 +11,6 @@ use crate::account::throttle::ThrottleMeter;
 use crate::facts::Bandwidth;
 use crate::snapshot::{Quota, Throttle};
 use crate::vocab::{CgroupId, Role};
-use serde::{Deserialize, Serialize};
 
 const ROLES: usize = Role::ALL.len();
 

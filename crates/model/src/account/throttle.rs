@@ -1,10 +1,11 @@
 //! Counters of throttling.
 
+use serde::{Deserialize, Serialize};
+
 use crate::account::meter::Meter;
 use crate::facts::ThrottleFact;
 use crate::snapshot::Throttle;
 use crate::vocab::{DURATIONS, Durations};
-use serde::{Deserialize, Serialize};
 
 /// Counters of [`Throttle`] that never fall.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::account::known::Known;
 use crate::account::meter::Meter;
 use crate::facts::VcpuStats;
 use crate::vocab::KvmCounters;
-use serde::{Deserialize, Serialize};
 
 /// The counters of one vCPU.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

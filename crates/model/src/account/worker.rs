@@ -4,8 +4,9 @@
 //! used that ended while nobody looked is told of its role only: its number is then
 //! given to no other, since the counter would fall.
 
-use crate::account::meter::Meter;
 use serde::{Deserialize, Serialize};
+
+use crate::account::meter::Meter;
 
 /// Workers of one role that are shown alone. More than the queues of any
 /// device in use; the rest counts in its role only.

@@ -1,7 +1,8 @@
 //! Cgroups.
 
-use crate::vocab::CgroupId;
 use std::sync::Arc;
+
+use crate::vocab::CgroupId;
 
 /// A cgroup whose every member is to be read, and the pod it belongs to.
 ///

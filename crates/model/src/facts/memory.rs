@@ -1,7 +1,8 @@
 //! Memory of VMs.
 
-use crate::vocab::{Discard, DiscardSum};
 use std::cmp::Reverse;
+
+use crate::vocab::{Discard, DiscardSum};
 
 /// What the programs counted of one VM since it was first seen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

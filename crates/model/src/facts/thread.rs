@@ -1,8 +1,9 @@
 //! Threads.
 
+use std::sync::Arc;
+
 use crate::facts::vcpu::VcpuFact;
 use crate::vocab::{CgroupId, Comm, CpuSet, Owner};
-use std::sync::Arc;
 
 /// What the kernel's flags say a thread is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

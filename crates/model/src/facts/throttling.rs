@@ -1,8 +1,9 @@
 //! Throttling as it was seen to happen: beyond what the kernel counts.
 
+use rustc_hash::FxHashMap;
+
 use crate::facts::thread::ThreadClass;
 use crate::vocab::{CgroupId, Durations};
-use rustc_hash::FxHashMap;
 
 /// What was seen of one cgroup's throttling.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::account::allowed::Allowed;
 use crate::account::ledger::Ledger;
 use crate::account::level_moves::LastCharged;
@@ -11,7 +13,6 @@ use crate::identify::cgroup;
 use crate::identify::place::Place;
 use crate::identify::vmm::{Identity, RUNTIMES, Vmm};
 use crate::vocab::{CgroupId, Features, Scope};
-use serde::{Deserialize, Serialize};
 
 /// What is kept of a VM for the next agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]

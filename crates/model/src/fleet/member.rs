@@ -1,5 +1,7 @@
 //! One VM of the fleet.
 
+use std::sync::Arc;
+
 use crate::account::allowed::Allowed;
 use crate::account::ledger::Ledger;
 use crate::account::level_moves::LastCharged;
@@ -8,7 +10,6 @@ use crate::identify::place::Place;
 use crate::identify::vmm::Identity;
 use crate::snapshot::Quota;
 use crate::vocab::{CgroupId, Features, Pod};
-use std::sync::Arc;
 
 /// One VM.
 #[derive(Debug)]

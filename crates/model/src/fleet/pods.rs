@@ -6,12 +6,19 @@
 
 use std::cmp::Reverse;
 
+use rustc_hash::{FxBuildHasher, FxHashMap};
+
 use crate::fleet::member::Member;
 use crate::fleet::registry::Fleet;
 use crate::vocab::{CgroupId, VmKey};
-use rustc_hash::{FxBuildHasher, FxHashMap};
 
 impl Member {
+    /// The pod that its other processes are in. Where the path of its vCPUs names none, as
+    /// that of an overhead cgroup, it is the last one.
+    pub(super) fn watched_pod(&self) -> Option<CgroupId> {
+        self.place.as_ref()?.root.or(self.ledger.pod)
+    }
+
     /// The pods of which something may be kept for it.
     pub(super) fn pods(&self) -> impl Iterator<Item = CgroupId> + use<> {
         let root = self.place.as_ref().and_then(|place| place.root);

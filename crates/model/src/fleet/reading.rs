@@ -42,8 +42,8 @@ pub(super) struct Reading<'a> {
     counts: [u32; SUMS],
     /// How many of them sit in no cgroup of the VM's pod, likewise.
     outside_pod: [u32; SUMS],
-    /// How many of these are the VMM's own.
-    own_outside_pod: u32,
+    /// How many of these a runtime has put there.
+    split: u32,
     /// By [`sum_index`]: of the VMM's process, and of the rest of its pod.
     own: [Times; SUMS],
     pod: [Times; SUMS],
@@ -137,12 +137,12 @@ impl<'a> Reading<'a> {
             // A VM's timer is in the root cgroup, wherever its VMM is (kvm-pit, a kernel
             // thread).
             let is_timer = thread.kind == ThreadKind::Kthread && role == Some(Role::Emulator);
-            let is_own = matches!(thread.owner, Owner::Vm(_)) && !is_timer;
-            self.own_outside_pod += u32::from(is_own);
+            self.split += u32::from(!is_timer);
         }
         self.charges
             .add(seat.level, thread.owner, role, thread.cpu_ns);
         self.charges.seat(seat.level, thread.vcpu.is_some());
+        let wait_ns = thread.wait_ns.unwrap_or(0);
         self.charged.push(Charged {
             tid: thread.tid,
             start_ns: thread.start_ns,
@@ -150,10 +150,12 @@ impl<'a> Reading<'a> {
             is_own: matches!(thread.owner, Owner::Vm(_)),
             role,
             level: seat.level,
-            cpu_ns: thread.cpu_ns,
+            times: Times {
+                cpu_ns: thread.cpu_ns,
+                wait_ns,
+            },
         });
         self.wait_unknown |= thread.wait_ns.is_none();
-        let wait_ns = thread.wait_ns.unwrap_or(0);
         self.sum(thread.owner, role).add(thread.cpu_ns, wait_ns);
         if let Some(vcpu) = &thread.vcpu {
             let sums = self.vcpus.of(vcpu.id);
@@ -203,8 +205,12 @@ impl<'a> Reading<'a> {
     pub(super) fn follow_moves(&mut self, member: &mut Member) {
         let now = std::mem::take(&mut self.charged);
         let ledger = &mut member.ledger;
-        let has_moved = member.charged.follow(now, &mut ledger.level_moves);
-        ledger.changes += u64::from(has_moved);
+        let moves = &mut ledger.level_moves;
+        let followed = member.charged.follow(now, ledger.pod, moves);
+        ledger.changes += u64::from(followed.has_moved);
+        if let Some(brought) = followed.brought {
+            ledger.skip_pod(&brought);
+        }
         ledger.level_moves.apply(&mut self.charges);
     }
 
@@ -402,11 +408,7 @@ impl<'a> Reading<'a> {
         if place.location.is_stray {
             return Some("stray");
         }
-        Some(if self.own_outside_pod > 0 || !member.overhead.is_empty() {
-            "split"
-        } else {
-            "pod"
-        })
+        Some(if self.split > 0 { "split" } else { "pod" })
     }
 }
 

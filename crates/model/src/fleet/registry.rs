@@ -2,9 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::identify::name;
-use crate::identify::place::by_id;
-
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use crate::account::allowed::Allowed;
@@ -16,6 +13,8 @@ use crate::fleet::kept::Kept;
 use crate::fleet::member::Member;
 use crate::fleet::room::Room;
 use crate::identify::features::Thresholds;
+use crate::identify::name;
+use crate::identify::place::by_id;
 use crate::identify::place::{Cgroups, Place};
 use crate::identify::{cgroup, features, vmm};
 use crate::snapshot::Vm;
@@ -252,14 +251,10 @@ impl Fleet {
     pub fn watched(&self) -> FxHashSet<WatchedCgroup> {
         self.vms
             .values()
-            .filter_map(|member| Some((member, member.place.as_ref()?.watched()?)))
-            .flat_map(|(member, root)| {
-                let overhead = member.overhead.iter();
-                let overhead = overhead.map(move |id| WatchedCgroup {
-                    cgroup: *id,
-                    pod: root.pod,
-                });
-                overhead.chain([root])
+            .filter_map(|member| Some((member, member.watched_pod()?)))
+            .flat_map(|(member, pod)| {
+                let cgroups = member.overhead.iter().copied().chain([pod]);
+                cgroups.map(move |cgroup| WatchedCgroup { cgroup, pod })
             })
             .collect()
     }

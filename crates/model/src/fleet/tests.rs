@@ -6,10 +6,13 @@ mod parked;
 mod pods;
 mod quota;
 mod recall;
+mod shapes;
 mod stray;
 mod vhost;
 
 use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
 
 use crate::facts::{
     Bandwidth, CgroupFact, Facts, ProcessFact, RetiredFact, ThreadClass, ThreadFact, ThreadKind,
@@ -20,7 +23,6 @@ use crate::snapshot::Vm;
 use crate::vocab::{
     CgroupId, Comm, ExitCounts, HaltPoll, KvmCounters, Owner, Pod, Pods, Role, Scope, VmKey,
 };
-use rustc_hash::FxHashSet;
 
 const UID: &str = "0d2aeb12-7a42-4a2b-9c3e-1f2d3c4b5a69";
 const POD: CgroupId = CgroupId(30);

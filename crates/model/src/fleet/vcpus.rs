@@ -1,11 +1,12 @@
 //! The vCPUs of one VM: what their threads used, and how they are shown.
 
+use std::collections::BTreeMap;
+
 use crate::account::meter::Times;
 use crate::account::vcpu::{StatsMeter, VcpuMeter};
 use crate::facts::{ThreadFact, VcpuFact, VcpuStats};
 use crate::snapshot::Vcpu;
 use crate::vocab::topology::guest::GuestTopology;
-use std::collections::BTreeMap;
 
 /// What all threads of one vCPU used.
 #[derive(Debug, Default)]

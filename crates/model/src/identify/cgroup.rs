@@ -23,11 +23,12 @@ mod unit;
 
 use std::sync::Arc;
 
+pub use unit::unit_name;
+
 use self::forms::{
     Anchor, Kind, anchor, components, cri_id, is_id, kata_id, machine, unescape, unmade,
 };
 use crate::vocab::Scope;
-pub use unit::unit_name;
 
 /// What a path tells about whom its threads belong to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

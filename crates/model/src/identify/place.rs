@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::facts::{CgroupFact, Facts, WatchedCgroup};
-use crate::identify::cgroup;
-use crate::identify::cgroup::Location;
+use crate::facts::{CgroupFact, Facts};
+use crate::identify::cgroup::{self, Location};
 use crate::vocab::{CgroupId, Scope};
 
 /// The cgroups of one reading, by id.
@@ -54,14 +53,6 @@ impl Place {
                 .filter_map(|(length, scope)| Some((*by_length.get(&length)?, scope)))
                 .collect(),
             is_new: true,
-        })
-    }
-
-    /// The pod cgroup, for watching all that is in it.
-    pub fn watched(&self) -> Option<WatchedCgroup> {
-        self.root.map(|root| WatchedCgroup {
-            cgroup: root,
-            pod: root,
         })
     }
 

@@ -10,8 +10,9 @@
 //!                        the VMM's own way to say a name
 //! ```
 
-use crate::facts::ProcessFact;
 use serde::{Deserialize, Serialize};
+
+use crate::facts::ProcessFact;
 
 /// The longest VM name that is kept, bytes: that of a Kubernetes object
 /// (RFC 1123 subdomain); libvirt and QEMU take any length.

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::identify::roles;
-use crate::judge::placement;
-use crate::judge::placement::{HelperPlacement, Judgement, Tracker, VcpuPlacement, VmPlacement};
+use crate::judge::placement::{
+    self, HelperPlacement, Judgement, Tracker, VcpuPlacement, VmPlacement,
+};
 use crate::snapshot::{Misplaced, Thread, Topology, Vcpu, Vm};
 use crate::vocab::topology::guest::GuestShape;
 use crate::vocab::topology::host::HostTopology;
@@ -189,12 +190,12 @@ fn topology(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::{CgroupBounds, Window};
     use crate::snapshot::{Thread, Vcpu, Vm};
     use crate::vocab::topology::synthetic::{Machine, Siblings};
     use crate::vocab::{Comm, CpuSet, MismatchKind, Role};
-
-    use std::sync::Arc;
 
     const HOST: Machine = Machine {
         packages: 1,

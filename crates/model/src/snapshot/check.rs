@@ -1,7 +1,8 @@
 //! The one table of checks: how bad, by which rule, what to do, where to look.
 
-use crate::vocab::MismatchKind;
 use serde::{Serialize, Serializer};
+
+use crate::vocab::MismatchKind;
 
 /// How much a finding matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]

@@ -5,8 +5,9 @@ use std::cmp::Ordering;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-use crate::snapshot::check::{Check, Severity};
 use serde::Serialize;
+
+use crate::snapshot::check::{Check, Severity};
 
 /// One check that is raised for a VM.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -1,7 +1,8 @@
 //! Memory of a VM as it is shown.
 
-use crate::vocab::{Discards, Features};
 use serde::Serialize;
+
+use crate::vocab::{Discards, Features};
 
 /// A VM's memory as it is shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::vocab::{Durations, Role, Scope};
 use serde::Serialize;
+
+use crate::vocab::{Durations, Role, Scope};
 
 /// CPU bandwidth control of one level of the VM's cgroup path.
 #[derive(Debug, Clone, PartialEq, Serialize)]

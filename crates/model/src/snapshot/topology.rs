@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Serialize, Serializer};
+
 use crate::vocab::topology::guest::GuestShape;
 use crate::vocab::{CpuSet, MismatchKind};
-use serde::{Serialize, Serializer};
 
 /// How a VM sits on the host's CPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::vocab::topology::guest::GuestPlace;
 use crate::vocab::topology::host::HostPlace;
 use crate::vocab::{CpuSet, KvmCounters};
-use serde::Serialize;
 
 /// How many vCPUs a VM has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::snapshot::finding::Findings;
 use crate::snapshot::memory::Memory;
 use crate::snapshot::quota::{Quota, UnappliedLimit};
 use crate::snapshot::topology::Topology;
 use crate::snapshot::vcpu::{Vcpu, VcpuCount};
 use crate::vocab::{Comm, CpuSet, Durations, Moves, PodSpec, Role, VhostDevice};
-use serde::Serialize;
 
 /// One VM.
 #[derive(Debug, Clone, Default, Serialize)]

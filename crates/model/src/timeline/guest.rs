@@ -1,11 +1,12 @@
 //! Whether a vCPU is in its guest, and if not, why: every moment between two
 //! entries is one exit.
 
+use std::collections::BTreeMap;
+
 use crate::timeline::event::{Event, What};
 use crate::timeline::exits::ExitReason;
 use crate::timeline::piece::{Doing, Piece, Slice, Track};
 use crate::timeline::summary::{ExitUse, GuestSplit};
-use std::collections::BTreeMap;
 
 /// Where a vCPU is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,11 @@
 //! What a timeline is made of, for whoever draws it or writes it down.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use crate::timeline::event::Peer;
 use crate::timeline::exits::ExitReason;
 use crate::vocab::{CgroupId, Comm, Role, VhostDevice};
-use std::borrow::Cow;
-use std::sync::Arc;
 
 /// A part of a timeline. Parts come in the order of their ends.
 #[derive(Debug, Clone, PartialEq)]

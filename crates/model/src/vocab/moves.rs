@@ -1,7 +1,8 @@
 //! Moves of vCPUs from one pCPU to another.
 
-use crate::vocab::topology::host::Distance;
 use serde::{Serialize, Serializer};
+
+use crate::vocab::topology::host::Distance;
 
 /// How often vCPUs moved from one pCPU to another, by how far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

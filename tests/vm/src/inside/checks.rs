@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-
 use virtlens_vmtest::report::{Line, Outcome};
 use virtlens_vmtest::scenario::Pod;
 

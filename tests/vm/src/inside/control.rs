@@ -10,7 +10,6 @@ use std::thread::{available_parallelism, scope, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-
 use virtlens_vmtest::plan::{Guest, Plan, Pods};
 use virtlens_vmtest::report::{CONTROL, Line, Outcome};
 

@@ -8,7 +8,6 @@ use std::thread::{available_parallelism, sleep, spawn};
 
 use anyhow::Context;
 use rustix::thread::{CpuSet, sched_setaffinity};
-
 use virtlens_vmtest::report::{HEARTBEAT, Line};
 
 /// A thread on each CPU: they meet, and one of them says so. They stay where they are,

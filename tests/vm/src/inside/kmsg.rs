@@ -9,7 +9,6 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 
 use anyhow::Context;
-
 use virtlens_vmtest::report::{Line, MARK, Outcome};
 
 /// What the kernel writes where it finds an error of its own; lockdep as well.

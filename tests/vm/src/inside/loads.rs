@@ -14,7 +14,6 @@ use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-
 use virtlens_vmtest::flood::Flood;
 use virtlens_vmtest::scenario::{MAX_LOAD, SILENT_GUEST};
 

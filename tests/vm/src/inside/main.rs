@@ -24,7 +24,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-
 use virtlens_vmtest::plan::{PLAN_PATH, Plan, Pods, Stage};
 use virtlens_vmtest::report::{CONTROL, Line, Outcome};
 use virtlens_vmtest::scenario::{DEAD_POD, SCENARIO_PATH, Scenario};

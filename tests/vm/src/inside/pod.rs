@@ -6,7 +6,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-
 use virtlens_vmtest::plan::Stage;
 use virtlens_vmtest::scenario::Pod;
 
@@ -23,6 +22,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// What makes one pod different from another.
 pub(crate) struct Shape {
     pub(crate) name: &'static str,
+    /// The id of its sandbox, after which Kata names its QEMU.
+    pub(crate) sandbox: String,
     pub(crate) uid: &'static str,
     /// Cgroups from the root: the pod's, the VMM's, the virtiofsd's.
     pub(crate) pod_cgroup: PathBuf,
@@ -54,15 +55,17 @@ pub(crate) fn shapes() -> [Shape; 2] {
         "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{}.slice",
         NAMED_UID.replace('-', "_")
     );
+    let named = "a1".repeat(32);
     let sandbox = "c3".repeat(32);
     let pod = format!("kubepods/burstable/pod{PLAIN_UID}");
     [
         Shape {
             name: "named",
             uid: NAMED_UID,
-            vmm_cgroup: format!("{slice}/cri-containerd-{}.scope", "a1".repeat(32)).into(),
+            vmm_cgroup: format!("{slice}/cri-containerd-{named}.scope").into(),
             virtiofsd_cgroup: format!("{slice}/cri-containerd-{}.scope", "b2".repeat(32)).into(),
             pod_cgroup: slice.into(),
+            sandbox: named,
             full: true,
         },
         Shape {
@@ -71,6 +74,7 @@ pub(crate) fn shapes() -> [Shape; 2] {
             vmm_cgroup: format!("{pod}/kata_{sandbox}").into(),
             virtiofsd_cgroup: format!("kata_overhead/{sandbox}").into(),
             pod_cgroup: pod.into(),
+            sandbox,
             full: false,
         },
     ]
@@ -170,7 +174,7 @@ fn qemu(shape: &Shape, stage: &Stage, dir: &Path) -> anyhow::Result<Command> {
     let mut qemu = Command::new(&stage.qemu);
     qemu.args(["-nodefaults", "-display", "none", "-no-reboot"])
         .args(["-accel", "kvm", "-cpu", "max,+topoext", "-m", size])
-        .args(["-name", &format!("sandbox-{}{names}", shape.name)])
+        .args(["-name", &format!("sandbox-{}{names}", shape.sandbox)])
         .args([
             "-object",
             &format!("memory-backend-memfd,id=ram,size={size},share=on"),

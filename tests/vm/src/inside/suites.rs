@@ -8,7 +8,6 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-
 use virtlens_vmtest::plan::{Plan, Suite};
 use virtlens_vmtest::report::{Line, MARK, Outcome, parse_libtest, parse_line};
 

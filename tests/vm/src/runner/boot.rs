@@ -9,7 +9,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-
 use virtlens_vmtest::report::{HEARTBEAT, Line, Outcome, parse_line};
 
 use crate::hardware::Hardware;

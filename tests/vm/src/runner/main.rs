@@ -24,7 +24,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Parser;
-
 use virtlens_vmtest::plan::Suite;
 
 use crate::boot::Machine;

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::Context;
-
 use virtlens_vmtest::report::MARK;
 
 /// Substrings of the console that mean the kernel is lost.

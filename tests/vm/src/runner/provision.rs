@@ -7,7 +7,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-
 use virtlens_vmtest::plan::{Guest, Plan, Pods, Stage, Suite};
 
 use crate::apt::{Apt, output};

@@ -1,9 +1,10 @@
 //! Where each vCPU sits, by its mask or by where it ran.
 
+use std::collections::BTreeMap;
+
 use crate::judge::placement::types::{JUDGED_PERCENT, SITS_PERCENT, VcpuPlacement, VmPlacement};
 use crate::vocab::topology::host::{HostPlace, HostTopology};
 use crate::vocab::{CpuSet, Role};
-use std::collections::BTreeMap;
 
 /// A unit of the host that a vCPU sits on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

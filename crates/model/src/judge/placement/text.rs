@@ -1,9 +1,10 @@
 //! Words of evidence.
 
+use std::fmt::{Display, Write};
+
 use crate::judge::placement::seat::Seat;
 use crate::vocab::CpuSet;
 use crate::vocab::topology::host::HostTopology;
-use std::fmt::{Display, Write};
 
 /// More in a sentence helps nobody: the whole list is beside it.
 const NAMED_MAX: usize = 8;

@@ -1,9 +1,10 @@
 //! Since when, and for how much run time, a VM has been out of place.
 
+use std::collections::HashMap;
+
 use crate::judge::placement::types::{Judgement, VmPlacement};
 use crate::snapshot::Mismatch;
 use crate::vocab::MismatchKind;
-use std::collections::HashMap;
 
 /// What is wrong with one VM, over time. To be kept beside the VM's counters,
 /// and to end with them; it holds no more than the last judgement did.

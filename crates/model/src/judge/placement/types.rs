@@ -1,9 +1,10 @@
 //! What placements are judged by, and how they are judged.
 
+use std::sync::Arc;
+
 use crate::snapshot::{Mismatch, Pairs, Unjudged};
 use crate::vocab::topology::guest::GuestPlace;
 use crate::vocab::{Comm, CpuSet, Role, VhostDevice};
-use std::sync::Arc;
 
 /// The share of its run time that a vCPU has to use in one place to sit there.
 pub const SITS_PERCENT: u64 = 90;

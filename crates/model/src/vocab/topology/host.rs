@@ -8,8 +8,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::vocab::cpuset::CpuSet;
 use serde::Serialize;
+
+use crate::vocab::cpuset::CpuSet;
 
 /// What sysfs says of one CPU, unjudged. `None`: it does not say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
