@@ -333,10 +333,6 @@ enumerators! {
     RECORD_MEMSLOTS = 7,
     /// A [`VhostWorkerRecord`].
     RECORD_VHOST_WORKER = 8,
-    /// A worker of `/dev/vhost-net`.
-    VHOST_NET = 1,
-    /// A worker of `/dev/vhost-vsock`.
-    VHOST_VSOCK = 2,
     /// A [`VcpuRecord`] follows.
     THREAD_VCPU = 1,
     /// A kernel thread.
@@ -349,6 +345,10 @@ enumerators! {
     THREAD_RETIRED = 16,
     /// Its class changed since this pass began.
     THREAD_CHANGED = 32,
+    /// A worker of `/dev/vhost-net`.
+    VHOST_NET = 1,
+    /// A worker of `/dev/vhost-vsock`.
+    VHOST_VSOCK = 2,
     /// An ended thread's time is lost: `retired` is full.
     DROP_RETIRED_FULL = 0,
     /// What a thread used after it began to exit is lost.
