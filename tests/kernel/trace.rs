@@ -7,7 +7,6 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use libbpf_rs::query::ProgInfoIter;
-use serde_json::Value;
 use virtlens_tests::perfetto::{self, Trace, assert_seamless, took_ns};
 use virtlens_tests::process::Schedstat;
 use virtlens_tests::{Minivm, binary, eventually, need};
@@ -150,34 +149,26 @@ fn a_trace_ends_at_its_size_and_is_whole() {
     }
 }
 
-/// Also as JSON, on stdout, with the summary apart from it.
 #[test]
-fn chromes_format_is_json_of_the_same_slices() {
-    if !ready("chromes_format_is_json") {
+fn trace_to_stdout_is_whole_and_apart_from_its_summary() {
+    if !ready("trace_to_stdout") {
         return;
     }
     let guest = Minivm::start(["--vcpus", "1", "--start", "duty:50"]);
-    let more = ["--for", "1s", "--format", "chrome"];
-    let output = trace(&guest, Path::new("-"), &more).output();
+    let output = trace(&guest, Path::new("-"), &["--for", "1s"]).output();
     let output = output.expect("virtlens runs");
     let summary = String::from_utf8_lossy(&output.stderr);
     assert!(
         summary.contains("against the kernel's own counters"),
         "{summary}"
     );
-    let json: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
-    let tid = guest.ready.vcpus[0].tid;
-    let events = json["traceEvents"].as_array().expect("a list").iter();
-    let mut slices: Vec<(f64, f64)> = events
-        .filter(|event| event["ph"] == "X" && event["tid"] == tid)
-        .filter_map(|event| Some((event["ts"].as_f64()?, event["dur"].as_f64()?)))
-        .collect();
-    slices.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let folder = folder();
+    let file = folder.path().join("t.pftrace");
+    fs::write(&file, &output.stdout).expect("there is room for it");
+    let decoded = Trace::decode(&file);
+    let slices = decoded.of_thread(guest.ready.vcpus[0].tid.cast_unsigned());
     assert!(slices.len() > 20, "{} slices", slices.len());
-    for pair in slices.windows(2) {
-        let gap = pair[1].0 - pair[0].0 - pair[0].1;
-        assert!(gap.abs() < 0.01, "{pair:?}");
-    }
+    assert_seamless(&slices);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use clap::Args;
 use virtlens_probe::loader::Loader;
 
 use crate::config::{Listen, LogFormat, LogLevel, Metadata, Span, WebAuth};
-use crate::views::{catalogue, doctor, snapshot, trace};
+use crate::views::{catalogue, doctor, snapshot};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Common options")]
@@ -164,9 +164,6 @@ pub(crate) struct TraceArgs {
     /// directory, named after the VM]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Format of the file
-    #[arg(long, value_name = "FORMAT", default_value = "perfetto")]
-    pub(crate) format: trace::Shape,
     /// How large the file may grow, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=65536))]
     pub(crate) max_size: u64,

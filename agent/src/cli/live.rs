@@ -106,7 +106,6 @@ pub(crate) fn follow(collector: &mut Collector, args: TraceArgs) -> anyhow::Resu
         vm: args.vm,
         window: args.window.0,
         file: args.output,
-        shape: args.format,
         max_bytes: args.max_size << 20,
     };
     let told = trace::run(collector, &order)?;

@@ -28,7 +28,7 @@ use virtlens_probe::trace::Tracer;
 
 use self::cast::Cast;
 use self::file::Output;
-pub use self::order::{Order, Shape};
+pub use self::order::Order;
 use self::readings::Readings;
 pub use self::report::Told;
 use crate::collect::Collector;
@@ -94,7 +94,7 @@ pub fn run(collector: &mut Collector, order: &Order) -> anyhow::Result<Told> {
     let mut pieces = Vec::new();
     let timeline = Timeline::new(began.monotonic_ns, cast.actors.clone(), &mut pieces);
     let mut take = Take {
-        writer: Writer::new(order.shape.format(), title, &mut output.bytes),
+        writer: Writer::new(title, &mut output.bytes),
         readings: Readings::new(&before, &vm.vm, cast.paths.clone()),
         timeline,
         pieces,
@@ -225,7 +225,6 @@ impl Take {
         for piece in self.pieces.drain(..) {
             self.writer.write(&piece, &mut self.output.bytes);
         }
-        self.writer.end(&mut self.output.bytes);
         self.output.flush()?;
         Ok((summary, self.output))
     }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use serde_json::Value;
-use virtlens_export::timeline::{Clocks, Format, Title, Writer};
+use virtlens_export::timeline::{Clocks, Title, Writer};
 use virtlens_model::timeline::{Actor, Counter, Doing, Peer, Piece, Slice, Track};
 use virtlens_model::vocab::{CgroupId, Comm, Role};
 use virtlens_tests::need;
@@ -71,13 +70,12 @@ fn pieces() -> Vec<Piece> {
     ]
 }
 
-fn written(format: Format) -> Vec<u8> {
+fn written() -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut writer = Writer::new(format, title(), &mut bytes);
+    let mut writer = Writer::new(title(), &mut bytes);
     for piece in pieces() {
         writer.write(&piece, &mut bytes);
     }
-    writer.end(&mut bytes);
     bytes
 }
 
@@ -88,7 +86,7 @@ fn perfetto_finds_each_piece_on_its_track() {
     }
     let folder = tempfile::tempdir().expect("there is room for a folder");
     let file = folder.path().join("t.pftrace");
-    std::fs::write(&file, written(Format::Perfetto)).expect("there is room for it");
+    std::fs::write(&file, written()).expect("there is room for it");
     let trace = Trace::decode(&file);
     let of = |name: &str| -> Vec<(&str, u64, u64, usize)> {
         let slices = trace.on(|track| track.name == name).into_iter();
@@ -124,25 +122,4 @@ fn perfetto_finds_each_piece_on_its_track() {
         .find(|track| track.pid == 10 && track.tid == 0);
     assert_eq!(process.map(|track| &*track.name), Some("shop/web-0: qemu"));
     assert_eq!(trace.clocks, 1);
-}
-
-#[test]
-fn chromes_readers_find_the_same() {
-    let json: Value = serde_json::from_slice(&written(Format::Chrome)).expect("it is JSON");
-    let events = json["traceEvents"].as_array().expect("a list");
-    let found = |name: &str, phase: &str| {
-        let mut named = events.iter().filter(|one| one["name"] == name);
-        let event = named.find(|one| one["ph"] == phase);
-        event.unwrap_or_else(|| panic!("no {name} in {events:#?}"))
-    };
-    let waited = found("runnable", "X");
-    assert_eq!((&waited["ts"], &waited["dur"]), (&0.0.into(), &1.0.into()));
-    assert_eq!(waited["args"]["ran there last"], "rival (77)");
-    assert_eq!((&waited["pid"], &waited["tid"]), (&10.into(), &11.into()));
-    assert_eq!(found("halt polling", "X")["dur"], 0.5);
-    assert_eq!(
-        found("quota pod /kubepods/web used", "C")["args"]["cores"],
-        1.25
-    );
-    assert_eq!(found("inflate", "i")["ts"], 4.5);
 }

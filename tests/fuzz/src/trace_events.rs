@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use virtlens_abi::trace::TraceEvent;
-use virtlens_export::timeline::{Clocks, Format, Title, Writer};
+use virtlens_export::timeline::{Clocks, Title, Writer};
 use virtlens_model::timeline::{Actor, Piece, Summary, Timeline};
 use virtlens_model::vocab::{CgroupId, Comm, Role};
 use virtlens_probe::trace::event;
@@ -64,25 +64,22 @@ fn check(summary: &Summary) {
     );
 }
 
-/// Writes it down, as either file.
+/// Writes the pieces as a file.
 fn write(pieces: &[Piece]) {
-    for format in [Format::Perfetto, Format::Chrome] {
-        let title = Title {
-            vm: "a".to_owned(),
-            processes: FxHashMap::default(),
-            quotas: FxHashMap::default(),
-            began: Clocks {
-                monotonic_ns: BEGAN_NS,
-                boottime_ns: BEGAN_NS + 5,
-                realtime_ns: 1 << 60,
-            },
-        };
-        let mut out = Vec::new();
-        let mut writer = Writer::new(format, title, &mut out);
-        for piece in pieces {
-            writer.write(piece, &mut out);
-        }
-        writer.end(&mut out);
-        assert!(!out.is_empty());
+    let title = Title {
+        vm: "a".to_owned(),
+        processes: FxHashMap::default(),
+        quotas: FxHashMap::default(),
+        began: Clocks {
+            monotonic_ns: BEGAN_NS,
+            boottime_ns: BEGAN_NS + 5,
+            realtime_ns: 1 << 60,
+        },
+    };
+    let mut out = Vec::new();
+    let mut writer = Writer::new(title, &mut out);
+    for piece in pieces {
+        writer.write(piece, &mut out);
     }
+    assert!(!out.is_empty());
 }

@@ -42,7 +42,7 @@ impl Output {
                 (Box::new(file), name)
             }
             None => {
-                let (file, name) = create_new(Path::new(""), vm, order.shape.extension())?;
+                let (file, name) = create_new(Path::new(""), vm, EXTENSION)?;
                 (Box::new(file), name)
             }
         };
@@ -65,6 +65,9 @@ impl Output {
         Ok(())
     }
 }
+
+/// What the Perfetto viewer and its tools expect.
+const EXTENSION: &str = "pftrace";
 
 /// How many traces of one VM a directory has room for.
 const MAX_NAMES: u32 = 1000;

@@ -143,8 +143,8 @@ enum Line {
     Notes,
 }
 
-/// Writes Perfetto's packets.
-pub(super) struct Perfetto {
+/// Writes a timeline as Perfetto's packets, piece by piece.
+pub struct Writer {
     title: Title,
     names: FxHashMap<Doing, u64>,
     tracks: FxHashMap<Line, u64>,
@@ -153,8 +153,9 @@ pub(super) struct Perfetto {
     is_first: bool,
 }
 
-impl Perfetto {
-    pub(super) fn new(title: Title, out: &mut Vec<u8>) -> Self {
+impl Writer {
+    /// Begins a file.
+    pub fn new(title: Title, out: &mut Vec<u8>) -> Self {
         let began = title.began;
         let times = [began.realtime_ns, began.monotonic_ns, began.boottime_ns];
         let clocks = CLOCKS.into_iter().zip(times);
@@ -184,7 +185,8 @@ impl Perfetto {
         this
     }
 
-    pub(super) fn write(&mut self, piece: &Piece, out: &mut Vec<u8>) {
+    /// Appends what `piece` adds to the file.
+    pub fn write(&mut self, piece: &Piece, out: &mut Vec<u8>) {
         match piece {
             Piece::Actor(actor) => self.actor(actor, out),
             Piece::Slice(slice) => self.slice(slice, out),
