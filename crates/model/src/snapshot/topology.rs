@@ -59,8 +59,8 @@ fn numbers<S: Serializer>(cpus: &CpuSet, serializer: S) -> Result<S::Ok, S::Erro
     serializer.collect_seq(cpus.iter())
 }
 
-/// Pairs of a VM's vCPUs that are each bound to one core. A pair with an unbound vCPU, or
-/// with both vCPUs pinned to one pCPU, is not counted.
+/// Pairs of a VM's vCPUs that are each located on a core. A pair with an unlocated vCPU,
+/// or with both vCPUs pinned to one pCPU, is not counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Pairs {
     /// Guest siblings on one host core.
