@@ -95,8 +95,8 @@ pub struct ProgramCost {
     pub runs: u64,
     /// Time of all runs, ns.
     pub run_ns: u64,
-    /// Number of runs that the kernel skipped to prevent recursion on the same CPU; 0
-    /// before v5.12, which skips none.
+    /// Number of runs that the kernel skipped because the program was interrupted on the
+    /// same CPU; 0 before v5.12, which skips none.
     pub missed: u64,
 }
 

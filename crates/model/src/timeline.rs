@@ -5,7 +5,7 @@
 //! Event ─► Timeline ─┬─► Line   one thread: running, runnable, throttled, sleeping
 //!                    │    └─► Guest  one vCPU: guest, exits by reason, polling
 //!                    ├─► exhausted quotas
-//!                    └─► Piece, Piece, Piece …          and at the end a Summary
+//!                    └─► Piece, Piece, Piece …          finally a Summary
 //! ```
 //!
 //! A thread is in exactly one state at any time, so the times of its states sum to the

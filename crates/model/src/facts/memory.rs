@@ -51,8 +51,8 @@ pub struct Piece {
 /// The file behind an address range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backing {
-    /// The file's page cache is the RAM: a memfd or a file of tmpfs or hugetlbfs, mapped
-    /// as shared.
+    /// The memory of the file is the RAM itself: a memfd or a file of tmpfs or hugetlbfs,
+    /// mapped as shared.
     pub in_memory: bool,
     /// Device number: 12 bits major, 20 bits minor.
     pub device: u32,

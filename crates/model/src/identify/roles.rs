@@ -1,7 +1,7 @@
 //! Roles of threads: the table of thread and process names.
 //!
 //! ```text
-//! KVM says it runs a vCPU ─────────────────────────► vcpu
+//! KVM reports it as a vCPU ────────────────────────► vcpu
 //! kernel worker named vhost-… ─────────────────────► vhost
 //! in the VMM:  io_uring worker, or a name of its
 //!              VMM's table ────────────────────────► iothread

@@ -73,7 +73,7 @@ impl Vmm {
 /// Identity of a VMM process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// Which VMM it is.
+    /// VMM of the process.
     pub vmm: Vmm,
     /// Name of its VM: no control characters, at most 253 bytes, not empty. Not
     /// necessarily unique.

@@ -68,7 +68,7 @@ pub enum Check {
 pub struct About {
     /// Name in labels, JSON and the configuration.
     pub name: &'static str,
-    /// How much it matters.
+    /// Severity of the finding.
     pub severity: Severity,
     /// When the check is raised; thresholds appear by name, in braces.
     pub rule: &'static str,

@@ -111,7 +111,7 @@ pub enum Off {
 /// Another thread on the same CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Peer {
-    /// Its id; 0 is the idle task.
+    /// Thread id; 0 is the idle task.
     pub tid: u32,
     /// Its name.
     pub name: Comm,

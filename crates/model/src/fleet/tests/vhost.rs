@@ -1,4 +1,4 @@
-//! Which device each vhost worker serves.
+//! Devices of vhost workers.
 
 use std::sync::Arc;
 

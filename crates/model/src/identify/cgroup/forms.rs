@@ -59,7 +59,7 @@ pub(super) fn anchor<'p>(path: &'p str, sandbox_id: Option<&str>) -> Option<Anch
     })
 }
 
-/// `pod<uid>` below `kubepods` or one of its two QoS levels.
+/// `pod<uid>` below `kubepods` or its `burstable` or `besteffort` level.
 fn cgroupfs_pod<'a>(grandparent: &str, parent: &str, name: &'a str) -> Option<Kind<'a>> {
     let qos = matches!(parent, "burstable" | "besteffort");
     let kubepods = if qos { grandparent } else { parent };

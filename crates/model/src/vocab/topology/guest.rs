@@ -14,7 +14,7 @@ use serde::Serialize;
 pub struct CpuidEntry {
     /// The leaf.
     pub function: u32,
-    /// The sub-leaf; 0 where the leaf has none.
+    /// The sub-leaf; 0 if the leaf has none.
     pub index: u32,
     /// EAX.
     pub eax: u32,
