@@ -104,8 +104,8 @@ pub struct PodMeter {
 }
 
 impl PodMeter {
-    /// Reads the value of the VMM process, and of the other processes of its pod; `pod`
-    /// is 0 while another VM counts them.
+    /// Reads the value of the VMM process (`own`) and of the other processes of its pod
+    /// (`pod`); `pod` is 0 while another VM counts them.
     pub fn read(&mut self, own: u64, pod: u64) -> u64 {
         if std::mem::take(&mut self.skips_pod) {
             self.pod.turn_to(pod);
@@ -177,7 +177,8 @@ pub struct TimesMeter {
 }
 
 impl TimesMeter {
-    /// Reads the times of the VMM process and of the other processes of its pod.
+    /// Reads the times of the VMM process (`own`) and of the other processes of its pod
+    /// (`pod`).
     pub fn read(&mut self, own: Times, pod: Times) -> Times {
         Times {
             cpu_ns: self.cpu.read(own.cpu_ns, pod.cpu_ns),
