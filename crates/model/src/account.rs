@@ -1,8 +1,8 @@
-//! Counters that never fall, and which cgroup is charged for what.
+//! Monotonic counters, and charging of threads to cgroups.
 //!
-//! The kernel's totals are cumulative, so a total is what is alive plus what has retired;
-//! nothing is summed up here from reading to reading. [`ledger`] holds all counters of one
-//! VM.
+//! The kernel's totals are cumulative, so a total is the sum of living and retired
+//! threads; nothing is accumulated from reading to reading. [`ledger`] holds all counters
+//! of one VM.
 
 #[expect(clippy::indexing_slicing, reason = "levels of one path")]
 pub mod allowed;

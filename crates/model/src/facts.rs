@@ -1,9 +1,8 @@
-//! What one reading of the host said, unjudged.
+//! One reading of the host, uninterpreted.
 //!
-//! A source (the BPF task pass, or /proc where there is no BPF) fills one
-//! [`Facts`]; everything above reads only this. Times are nanoseconds,
-//! cumulative since the birth of what they belong to. `None` means that this
-//! source or this kernel does not tell.
+//! A source (the BPF task pass, or /proc without BPF) fills one [`Facts`]; the later
+//! layers read only this. Times are cumulative since the creation of the object, ns.
+//! `None` means that the source or the kernel lacks the value.
 
 mod cgroup;
 mod memory;
@@ -24,57 +23,56 @@ pub use self::throttling::{HitFact, ThrottleFact, ThrottlingFacts};
 pub use self::vcpu::{EndedVcpuFact, ResidencyFact, VcpuFact, VcpuStats, VmPlacementFact};
 use crate::vocab::{Comm, Owner, ThreadKey, VhostDevice, VmKey};
 
-/// A VM that a source found by its file descriptors: it may be paused, with
-/// no vCPU inside `KVM_RUN`.
+/// A VM that a source found by its file descriptors. It can be paused, with no vCPU
+/// inside `KVM_RUN`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VmFact {
     /// The VMM process.
     pub vm: VmKey,
-    /// How many vCPUs KVM holds for it.
+    /// Number of vCPUs that KVM holds for it.
     pub vcpus: u32,
 }
 
 /// One reading of the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// VMs that are there, seen by their vCPUs or file descriptors. A VM that
-    /// has threads in `threads` may be missing here.
+    /// Existing VMs, found by their vCPUs or file descriptors. A VM with threads in
+    /// `threads` can be missing here.
     pub vms: Vec<VmFact>,
-    /// vCPUs, by id, that some thread ran, also before the source first looked; as far
-    /// as it knows. Those that no living thread runs are parked.
+    /// vCPUs, by id, that a thread is known to have run, even before the source first
+    /// looked. A vCPU in this list without a living thread is parked.
     pub has_run: Arc<FxHashMap<VmKey, Vec<u32>>>,
-    /// What each vhost worker serves, where the kernel says it: its own type information
-    /// must have the types of vhost, or that of its module (since v5.11). A worker that is
-    /// newer than the last look at open files is not among them.
+    /// The device of each vhost worker, if the kernel exposes it: the vmlinux BTF or the
+    /// module's BTF (since v5.11) must contain the vhost types. Workers created after the
+    /// last scan of open files are missing.
     pub vhost_devices: Arc<FxHashMap<ThreadKey, VhostDevice>>,
     /// Living threads of VMs and of watched cgroups.
     pub threads: Vec<ThreadFact>,
-    /// The cgroups of those threads and all their ancestors.
+    /// The cgroups of these threads and all their ancestors.
     pub cgroups: Vec<CgroupFact>,
-    /// What ended threads of VMs and of watched cgroups had used.
+    /// Times of ended threads of VMs and of watched cgroups.
     pub retired: Vec<RetiredFact>,
-    /// What KVM had counted of the vCPUs among them.
+    /// KVM's counters of the vCPUs among the ended threads.
     pub ended_vcpus: Vec<EndedVcpuFact>,
     /// Topology and moves of VMs.
     pub placements: FxHashMap<VmKey, VmPlacementFact>,
-    /// Where vCPUs ran; `None` where it was not asked for, or is not followed.
+    /// CPU time of vCPUs by pCPU; `None` if it was not requested or is not tracked.
     pub residency: Option<Vec<ResidencyFact>>,
-    /// Throttling by cgroup, and who ran when quotas ran out; `None` where it
-    /// is not followed.
+    /// Throttling by cgroup, and the threads running when quotas ran out; `None` if
+    /// throttling is not tracked.
     pub throttling: Option<ThrottlingFacts>,
     /// Memory of VMs.
     pub memory: FxHashMap<VmKey, MemoryFact>,
 }
 
 impl Facts {
-    /// The living threads in runs of one owner, none of them empty. A process's
-    /// threads mostly follow each other, so what depends on the owner alone
-    /// need not be asked for each.
+    /// The living threads in non-empty runs of one owner. The threads of a process are
+    /// usually adjacent, so work that depends only on the owner is done once per run.
     pub fn runs(&self) -> impl Iterator<Item = &[ThreadFact]> + Clone {
         self.threads.chunk_by(|one, next| one.owner == next.owner)
     }
 
-    /// The VMs that have living threads; one may come more than once.
+    /// The VMs that have living threads; a VM can occur more than once.
     pub fn alive(&self) -> impl Iterator<Item = VmKey> {
         self.runs().filter_map(|run| match run.first()?.owner {
             Owner::Vm(vm) => Some(vm),
@@ -82,9 +80,9 @@ impl Facts {
         })
     }
 
-    /// VMs that KVM holds: a thread runs a vCPU of theirs, or their vCPUs were counted. A
-    /// VMM may outlive its VM: Cloud Hypervisor does after `vm.shutdown`, and waits for
-    /// the next `vm.boot` (seen with v54).
+    /// VMs that KVM holds: one of their threads runs a vCPU, or their vCPUs were counted.
+    /// A VMM can outlive its VM: Cloud Hypervisor keeps running after `vm.shutdown` and
+    /// waits for the next `vm.boot` (seen with v54).
     pub fn held(&self) -> impl Iterator<Item = VmKey> {
         let by_threads = self.runs().filter_map(|run| match run.first()?.owner {
             Owner::Vm(vm) if run.iter().any(|thread| thread.vcpu.is_some()) => Some(vm),
@@ -94,13 +92,13 @@ impl Facts {
     }
 }
 
-/// What a process said of itself when it was started.
+/// A process as it was started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProcessFact {
-    /// The file it runs (`/proc/PID/exe`), if it may be read.
+    /// The executable (`/proc/PID/exe`), if readable.
     pub exe: Option<String>,
-    /// Its arguments, lossily as text.
+    /// The arguments, decoded lossily.
     pub args: Vec<String>,
-    /// Its name.
+    /// The process name.
     pub comm: Comm,
 }

@@ -1,14 +1,14 @@
-//! Which VMs there are, what belongs to each, and what they used.
+//! The VMs of a host, their threads and cgroups, and their usage.
 //!
 //! ```text
-//!            first seen          KVM holds it no more          linger over
-//!   stranger ──────────► running ───────────────────► ended ──────────────► forgotten
+//!            first seen          KVM no longer has it          linger expired
+//!   unknown  ──────────► running ───────────────────► ended ──────────────► forgotten
 //!                           ▲                           │
-//!                           └── a VM of the same name ◄─┘  (its counters go on)
+//!                           └── a VM of the same name ◄─┘  (its counters continue)
 //! ```
 //!
-//! Totals are what the kernel says of living and ended threads together, so
-//! a reading needs none before it; see [`crate::account::ledger`] for what is kept.
+//! Totals are the kernel's values of living and ended threads together, so a reading
+//! needs no previous one. For the state that is kept see [`crate::account::ledger`].
 
 mod kept;
 mod member;

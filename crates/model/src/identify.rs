@@ -1,5 +1,5 @@
-//! What a process, the name of a thread and the path of a cgroup say. Names are chosen by
-//! tenants: none of them is proof of a VM, which only KVM is.
+//! Classification of processes, thread names and cgroup paths. Tenants choose names, so a
+//! name never proves that a process is a VMM; only KVM does.
 
 pub mod cgroup;
 pub mod features;

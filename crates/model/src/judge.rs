@@ -1,4 +1,4 @@
-//! Judgement of readings: how VMs sit on the host's CPUs, and what is wrong with them.
+//! Judgement of readings: placement of VMs on the host's CPUs, and findings.
 
 pub mod findings;
 pub mod interval;

@@ -1,4 +1,5 @@
-//! Pure judgement about VMs on a host, in layers. A layer imports from those before it:
+//! The model of VMs on a host, without I/O, in layers. A layer imports only from the
+//! layers before it:
 //!
 //! ```text
 //! vocab ◄── facts ◄── snapshot ◄── identify ◄── account ◄── fleet ◄── judge
@@ -9,21 +10,21 @@
 //! | layer | contents |
 //! |---|---|
 //! | [`vocab`] | the field's terms as types: roles, scopes, exits, CPU sets, topology |
-//! | [`facts`] | one reading of the host, unjudged |
-//! | [`snapshot`] | the one structure that every view shows: data only |
-//! | [`identify`] | what a process, a thread name or a cgroup path says |
-//! | [`account`] | counters that never fall, and the cgroups that are charged |
-//! | [`fleet`] | which VMs there are, what belongs to each, and what they used |
-//! | [`judge`] | where VMs run against what their guests believe, and findings |
+//! | [`facts`] | one reading of the host, uninterpreted |
+//! | [`snapshot`] | the structure that every output shows: data only |
+//! | [`identify`] | classification of processes, thread names and cgroup paths |
+//! | [`account`] | monotonic counters, and charging of threads to cgroups |
+//! | [`fleet`] | the VMs of the host, their threads and cgroups, and their usage |
+//! | [`judge`] | host placement against guest topology, and findings |
 //! | [`timeline`] | one VM event by event, for traces |
 //!
-//! The test `layers` fails when a module imports from a layer behind its own, and where
-//! modules import each other in a circle.
+//! The test `layers` fails if a module imports from a later layer or if modules import
+//! each other in a cycle.
 //!
-//! Nothing here opens a file, asks the time or reads the environment.
+//! This crate opens no file, reads no clock and reads no environment variable.
 
 #![forbid(unsafe_code)]
-// Nothing that is read may be able to end the agent.
+// Data from the host must never make the agent panic.
 #![cfg_attr(
     not(test),
     warn(

@@ -1,8 +1,8 @@
-//! One reading, judged: the structure that every face shows, and the JSON
-//! that `virtlens snapshot -o json` prints.
+//! One interpreted reading: the structure behind every output, and the JSON that
+//! `virtlens snapshot -o json` prints.
 //!
-//! `apiVersion` changes when a field changes its meaning or goes; fields may
-//! be added at any time. An absent value is `null`, never 0.
+//! `apiVersion` changes when a field is removed or changes its meaning; fields may be
+//! added at any time. An absent value is `null`, never 0.
 
 mod check;
 mod finding;
@@ -33,101 +33,99 @@ pub struct Snapshot {
     pub api_version: &'static str,
     /// Always "Snapshot".
     pub kind: &'static str,
-    /// When it was taken, RFC 3339, UTC.
+    /// Time of the reading, RFC 3339, UTC.
     pub time: String,
-    /// The same on a clock of the agent's own that never jumps, ns: what two
-    /// readings of one agent differ by is the time between them.
+    /// Time of the reading on a monotonic clock of the agent, ns. The difference between
+    /// two readings of one agent is the time between them.
     #[serde(skip)]
     pub clock_ns: u64,
-    /// How old the values of the VMs are, ns: 0 unless this reading failed; `None` where
-    /// none has worked. After some failures in a row there are no VMs, and then it is not
-    /// known which there are.
+    /// Age of the values of the VMs, ns: 0 unless this reading failed; `None` if no
+    /// reading has succeeded. After several consecutive failures the list of VMs is empty
+    /// and the set of VMs is unknown.
     #[serde(rename = "reading_age_ns")]
     pub reading_age_ns: Option<u64>,
     /// The node.
     pub node: Node,
-    /// What was read, and what could not be.
+    /// The sources of facts and their state.
     pub sources: Vec<Source>,
-    /// What was lost since the agent started, by reason; a closed set, with
-    /// its zeros.
+    /// Losses since the agent started, by reason: a closed set, including zeros.
     pub dropped: Vec<Dropped>,
-    /// The BPF maps and how full they are.
+    /// The BPF maps and their fill level.
     pub maps: Vec<MapFill>,
-    /// The BPF programs and what they cost, where the kernel keeps count.
+    /// The BPF programs and their cost, if the kernel counts it.
     pub programs: Vec<ProgramCost>,
-    /// The VMs, in the order of their pods' uids, then of their names.
+    /// The VMs, sorted by pod uid, then by name.
     pub vms: Vec<Vm>,
 }
 
 impl Snapshot {
-    /// Whether the VMs are all that there are, or were when a reading last worked.
+    /// Whether the list of VMs is complete as of the last successful reading.
     pub fn knows_vms(&self) -> bool {
         self.reading_age_ns == Some(0) || !self.vms.is_empty()
     }
 }
 
-/// One way in which something was lost.
+/// Losses of one reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Dropped {
     /// The reason, from a closed set.
     pub reason: &'static str,
-    /// How often.
+    /// Number of losses.
     pub count: u64,
 }
 
-/// A BPF map and how full it is.
+/// A BPF map and its fill level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct MapFill {
-    /// Its name.
+    /// Name of the map.
     pub map: &'static str,
-    /// Entries in it, where that can be counted.
+    /// Entries in the map, if they can be counted.
     pub entries: Option<u64>,
-    /// Entries that it can hold.
+    /// Capacity, entries.
     pub max_entries: u64,
 }
 
-/// A BPF program, what it cost and what it missed. The kernel counts the cost only
-/// while `kernel.bpf_stats_enabled` is 1.
+/// A BPF program, its cost and its missed runs. The kernel counts the cost only while
+/// `kernel.bpf_stats_enabled` is 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ProgramCost {
-    /// Its name.
+    /// Name of the program.
     pub program: &'static str,
-    /// How often it ran.
+    /// Number of runs.
     pub runs: u64,
-    /// How long it ran, ns, over all runs.
+    /// Time of all runs, ns.
     pub run_ns: u64,
-    /// How often the kernel left it out, since it was interrupted on the same CPU;
-    /// 0 before v5.12, which leaves none out.
+    /// Number of runs that the kernel skipped because the program was interrupted on the
+    /// same CPU; 0 before v5.12, which skips none.
     pub missed: u64,
 }
 
 /// The node that was read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Node {
-    /// Its name (`NODE_NAME`, or the host name).
+    /// Name of the node (`NODE_NAME`, or the host name).
     pub name: String,
-    /// The kernel's release, as `uname -r` prints it.
+    /// Kernel release, as `uname -r` prints it.
     pub kernel: String,
-    /// How many CPUs are online.
+    /// Number of online CPUs.
     pub cpus: u32,
-    /// "v1" or "v2": where the cpu controller lives.
+    /// Cgroup version of the cpu controller: "v1" or "v2".
     pub cgroup: &'static str,
 }
 
-/// A source of facts and how it fares.
+/// A source of facts and its state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Source {
-    /// Its name, from a closed set.
+    /// Name of the source, from a closed set.
     pub name: &'static str,
-    /// Whether it works.
+    /// Whether the source works.
     pub up: bool,
-    /// In which way it works ("bpf", "proc", "off" …).
+    /// Mode of operation ("bpf", "proc", "off" …).
     pub mode: &'static str,
-    /// Why it does not, or not fully; empty when all is well.
+    /// Why the source is down or limited; empty if it works fully.
     pub reason: String,
-    /// What the last reading took, ns.
+    /// Duration of the last reading, ns.
     pub duration_ns: Option<u64>,
-    /// How long ago it last told how things are, ns; only of sources that tell by
-    /// themselves.
+    /// Time since the last update, ns; only for sources that push updates.
     pub age_ns: Option<u64>,
 }

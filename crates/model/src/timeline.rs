@@ -1,16 +1,16 @@
-//! One VM over a short time, event by event: what each of its threads did, when
-//! its vCPUs were in their guest, when its quotas ran out.
+//! One VM event by event: the state of each thread, the guest mode of each vCPU, and the
+//! times in which quotas were exhausted.
 //!
 //! ```text
 //! Event ─► Timeline ─┬─► Line   one thread: running, runnable, throttled, sleeping
 //!                    │    └─► Guest  one vCPU: guest, exits by reason, polling
-//!                    ├─► quotas that have run out
-//!                    └─► Piece, Piece, Piece …          and at the end a Summary
+//!                    ├─► exhausted quotas
+//!                    └─► Piece, Piece, Piece …          finally a Summary
 //! ```
 //!
-//! Each moment of a thread is in exactly one state, so its states add up to the
-//! time that it was watched. Where events were lost, or one does not follow from
-//! the last, the time between is [`Doing::Unknown`] and nothing else.
+//! A thread is in exactly one state at any time, so the times of its states sum to the
+//! traced time. If events were lost or an event does not follow from the previous one,
+//! the time between them is [`Doing::Unknown`].
 
 mod event;
 mod exits;
@@ -31,15 +31,15 @@ use crate::timeline::line::Line;
 use crate::timeline::summary::Longest;
 use crate::vocab::{CgroupId, Comm};
 
-/// Threads that are kept once others have their ids.
+/// Maximum number of kept threads whose ids were reused.
 const ENDED_MAX: usize = 4096;
 
-/// One VM while it is traced.
+/// A VM while it is traced.
 #[derive(Debug)]
 pub struct Timeline {
     began_ns: u64,
     lines: FxHashMap<u32, Line>,
-    /// Threads whose ids others have now.
+    /// Threads whose ids were reused.
     ended: Vec<ThreadUse>,
     more_threads: u64,
     throttled: Throttled,
@@ -49,19 +49,19 @@ pub struct Timeline {
     events: u64,
 }
 
-/// Run queues that are throttled: of a cgroup, on a CPU.
+/// Throttled run queues: (cgroup, CPU).
 #[derive(Debug, Default)]
 struct Throttled(FxHashSet<(CgroupId, u32)>);
 
 impl Throttled {
-    /// Whether one of them is of a cgroup that the thread runs on.
+    /// Whether the run queue of one of the thread's cgroups on `pcpu` is throttled.
     fn hold(&self, actor: &Actor, pcpu: u32) -> bool {
         let mut groups = actor.groups.iter();
         groups.any(|group| self.0.contains(&(*group, pcpu)))
     }
 }
 
-/// A quota that has run out on some CPUs.
+/// A quota that is exhausted on some CPUs.
 #[derive(Debug, Default)]
 struct Quota {
     cpus: u32,
@@ -69,7 +69,7 @@ struct Quota {
 }
 
 impl Timeline {
-    /// Begins at `began_ns` with the threads that there are.
+    /// Starts at `began_ns` with the existing threads.
     pub fn new(began_ns: u64, actors: Vec<Actor>, out: &mut Vec<Piece>) -> Self {
         out.extend(actors.iter().cloned().map(Piece::Actor));
         let line = |actor: Actor| (actor.tid, Line::new(actor, began_ns));
@@ -86,7 +86,7 @@ impl Timeline {
         }
     }
 
-    /// What happened next. What ended with it goes to `out`.
+    /// Adds the next event. Finished pieces are appended to `out`.
     pub fn feed(&mut self, event: &Event, out: &mut Vec<Piece>) {
         if event.time_ns < self.began_ns {
             self.came_before(event, out);
@@ -107,8 +107,8 @@ impl Timeline {
         self.keep_longest(out.get(first..).unwrap_or_default());
     }
 
-    /// Ends everything at `now_ns`, with how many events were `lost`. `runs`:
-    /// whether a thread of which nothing was heard runs.
+    /// Ends all states at `now_ns`; `lost` is the number of lost events. `runs`: whether
+    /// a thread without any event is running.
     pub fn end(
         mut self,
         now_ns: u64,
@@ -142,7 +142,8 @@ impl Timeline {
         }
     }
 
-    /// Threads that came between the list of them and the beginning, or went.
+    /// Handles threads that started or ended between the listing of threads and the start
+    /// of the trace.
     fn came_before(&mut self, event: &Event, out: &mut Vec<Piece>) {
         match event.what {
             What::Born { process, name } if !self.lines.contains_key(&event.tid) => {
@@ -201,7 +202,7 @@ impl Timeline {
 
     fn quota_is_back(&mut self, group: CgroupId, pcpu: u32, now_ns: u64, out: &mut Vec<Piece>) {
         if !self.throttled.0.remove(&(group, pcpu)) {
-            // It had run out before the trace began.
+            // The quota was exhausted before the trace began.
             let held = |line: &&mut Line| line.actor.groups.contains(&group);
             let lines = self.lines.values_mut().filter(held);
             lines.for_each(|line| line.quota_was_out(now_ns));

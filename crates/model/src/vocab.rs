@@ -1,5 +1,5 @@
-//! The words of the field as types: roles, scopes, exits, CPU sets, topology. Every other
-//! layer uses them; they use none.
+//! Domain types: roles, scopes, exits, CPU sets, topology. Every other layer uses this
+//! one; this one uses none.
 
 mod comm;
 pub mod cpuset;

@@ -1,26 +1,26 @@
-//! What the limits of all cgroups of a VM allow together.
+//! CPU time that the limits of all cgroups of a VM allow together.
 
 use crate::account::charge::Charges;
 use crate::account::levels::Levels;
 use crate::identify::place::Cgroups;
 
-/// CPU time a second that limits allow to the threads in their cgroups, cores.
+/// CPU time per second that limits allow to the threads in their cgroups, cores.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Allowed {
-    /// To all of them; `None` where no thread has a limit.
+    /// For all threads; `None` if no thread has a limit.
     pub all: Option<f64>,
-    /// To those that run vCPUs.
+    /// For vCPU threads.
     pub vcpus: Option<f64>,
 }
 
-/// What a cgroup allows to the threads in it or below.
+/// CPU time per second that a cgroup allows to the threads in it or below.
 #[derive(Debug, Clone, Copy, Default)]
 struct Share {
-    /// To those that have a limit, cores.
+    /// For the threads with a limit, cores.
     limited: f64,
-    /// Some have none.
+    /// At least one thread has no limit.
     is_open: bool,
-    /// There are threads.
+    /// The cgroup holds at least one thread.
     is_held: bool,
 }
 
@@ -31,7 +31,7 @@ impl Share {
         self.is_held |= more.is_held;
     }
 
-    /// Below a limit of so many cores.
+    /// Applies a limit of `cores`.
     fn capped(self, cores: Option<f64>) -> Self {
         match cores {
             Some(cores) if self.is_held => Self {
@@ -48,7 +48,7 @@ impl Share {
     }
 }
 
-/// What the limits of `levels` allow to the threads that `charges` saw there.
+/// CPU time that the limits of `levels` allow to the threads in `charges`.
 pub fn allowed(levels: &Levels, charges: &Charges, cgroups: &Cgroups<'_>) -> Allowed {
     let limit = |at: usize| {
         let id = levels.all().get(at)?.id;
@@ -71,7 +71,7 @@ pub fn allowed(levels: &Levels, charges: &Charges, cgroups: &Cgroups<'_>) -> All
                 });
             }
         }
-        // An inner level has more levels above it than an outer one.
+        // An inner level has more ancestors than an outer one.
         let mut inner_first: Vec<usize> = (0..shares.len()).collect();
         inner_first.sort_by_key(|at| std::cmp::Reverse(levels.depth(*at)));
         let mut sum = Share::default();
@@ -101,7 +101,7 @@ mod tests {
 
     const SCOPE: &str = r"/machine/qemu-1-db.libvirt-qemu";
 
-    /// libvirt's cgroups with limits in hundredths of a core, and what they allow.
+    /// Result for libvirt's cgroups with these limits in hundredths of a core.
     fn of(global: u64, vcpus: [u64; 2], emulator: u64) -> Allowed {
         let fact = |id, parent: u64, rest: &str, percent: u64| CgroupFact {
             id: CgroupId(id),

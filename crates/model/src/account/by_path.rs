@@ -1,4 +1,4 @@
-//! The meters of cgroups, by their paths.
+//! Meters of cgroups by path.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::account::quota::QuotaMeter;
 
-/// The few levels of one VM. A cgroup's path is mostly the very text that it was at the
-/// last reading, so that it need not be read.
+/// A VM has few levels. A path is usually the same allocation as at the previous reading,
+/// so that its text need not be compared.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(
     into = "BTreeMap<Arc<str>, QuotaMeter>",
@@ -17,7 +17,7 @@ use crate::account::quota::QuotaMeter;
 pub struct ByPath(Vec<(Arc<str>, QuotaMeter)>);
 
 impl ByPath {
-    /// The meter of the cgroup at `path`, made if there was none.
+    /// The meter of the cgroup at `path`, created if missing.
     pub fn of(&mut self, path: &Arc<str>) -> &mut QuotaMeter {
         let at = self.at(path).unwrap_or_else(|| {
             self.0.push((Arc::clone(path), QuotaMeter::default()));
@@ -46,13 +46,13 @@ impl ByPath {
         self.0.iter_mut().map(|(path, meter)| (&**path, meter))
     }
 
-    /// Takes the meters out whose path is such a one.
+    /// Removes and returns the meters whose path matches.
     pub fn take_if(&mut self, is_one: impl Fn(&str) -> bool) -> Vec<QuotaMeter> {
         let taken = self.0.extract_if(.., |(path, _)| is_one(path));
         taken.map(|(_, meter)| meter).collect()
     }
 
-    /// Drops the meters that are not to be kept.
+    /// Keeps only the meters for which `is_kept` holds.
     pub fn retain(&mut self, is_kept: impl Fn(&QuotaMeter) -> bool) {
         self.0.retain(|(_, meter)| is_kept(meter));
     }

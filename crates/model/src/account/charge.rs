@@ -1,27 +1,27 @@
-//! Which cgroup each role's CPU time is charged to: read from where threads
-//! sit, since runtimes differ in what they put where.
+//! The cgroup to which each role's CPU time is charged. It is read from the threads'
+//! cgroups, because runtimes place threads differently.
 
 use crate::account::levels::Levels;
 use crate::account::sums::{SUMS, sum_index};
 use crate::vocab::{CgroupId, Owner, Role};
 
-/// A number for each role, of the VMM's process and of the rest of its pod.
+/// One value per role, for the VMM process and for the rest of its pod.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PodSums {
-    /// Of the VMM's process, by [`sum_index`].
+    /// Values of the VMM process, by [`sum_index`].
     pub own: [u64; SUMS],
-    /// Of the other processes of its pod, likewise.
+    /// Values of the other processes of its pod, by [`sum_index`].
     pub pod: [u64; SUMS],
 }
 
 impl PodSums {
-    /// Adds what is `owner`'s.
+    /// Adds a value of `owner`.
     pub fn add(&mut self, owner: Owner, role: Option<Role>, value: u64) {
         let sum = self.sum(matches!(owner, Owner::Vm(_)), role);
         *sum = sum.saturating_add(value);
     }
 
-    /// The number of one role, of the VMM's process or of the rest of its pod.
+    /// The value of one role, of the VMM process or of the rest of its pod.
     pub fn sum(&mut self, is_own: bool, role: Option<Role>) -> &mut u64 {
         let sums = if is_own { &mut self.own } else { &mut self.pod };
         &mut sums[sum_index(role)]
@@ -36,7 +36,7 @@ impl PodSums {
     }
 }
 
-/// CPU time of one VM's pod by the cgroup that its threads sit in, ns.
+/// CPU time of one VM and its pod by the cgroup of its threads, ns.
 #[derive(Debug, Clone, Default)]
 pub struct Charges(Vec<Charge>);
 
@@ -44,39 +44,37 @@ pub struct Charges(Vec<Charge>);
 struct Charge {
     level: CgroupId,
     used: PodSums,
-    /// Living threads that sit there: those that run no vCPU, and those that do.
+    /// Living threads in the cgroup: other threads, and vCPU threads.
     threads: [u32; 2],
 }
 
 impl Charges {
-    /// Adds a thread's. `level` is the first cgroup from its own upwards that
-    /// can have a limit; threads that sit in none are charged to none.
+    /// Adds the CPU time of a thread. `level` is the nearest cgroup, from the thread's
+    /// own upwards, that can have a limit; `None` is charged to no cgroup.
     pub fn add(&mut self, level: Option<CgroupId>, owner: Owner, role: Option<Role>, cpu_ns: u64) {
         if let Some(level) = level {
             self.charge(level).used.add(owner, role, cpu_ns);
         }
     }
 
-    /// What sits in `level`, and in none below it.
+    /// CPU time of the threads in `level`, without the levels below it.
     pub fn of(&mut self, level: CgroupId) -> &mut PodSums {
         &mut self.charge(level).used
     }
 
-    /// Notes that a living thread sits there.
+    /// Counts a living thread in the level.
     pub fn seat(&mut self, level: Option<CgroupId>, is_vcpu: bool) {
         if let Some(level) = level {
             self.charge(level).threads[usize::from(is_vcpu)] += 1;
         }
     }
 
-    /// The levels with the living threads that sit there: those that run no vCPU, and
-    /// those that do.
+    /// The levels with their numbers of living threads: other threads, and vCPU threads.
     pub fn seats(&self) -> impl Iterator<Item = (CgroupId, [u32; 2])> + '_ {
         self.0.iter().map(|charge| (charge.level, charge.threads))
     }
 
-    /// What is charged to the level at this place of `levels`: its own, and that of the
-    /// levels below.
+    /// The charges of the level at index `at` of `levels`, including the levels below it.
     pub fn within(&self, at: usize, levels: &Levels) -> PodSums {
         let mut all = PodSums::default();
         for charge in &self.0 {

@@ -1,14 +1,14 @@
-//! Counters of what is not followed everywhere, nor by every agent.
+//! Counters that a host or an agent may not track.
 
 use serde::{Deserialize, Serialize};
 
-/// Counters that are absent until they are read.
+/// Counters that are absent until they are first read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Option<T>", into = "Option<T>")]
 #[serde(bound(serialize = "T: Clone + Serialize"))]
 pub struct Known<T> {
     counters: Option<T>,
-    /// By this agent, not only by one before it.
+    /// Whether this agent has read them, not only a previous one.
     is_read: bool,
 }
 
@@ -18,12 +18,12 @@ impl<T> Known<T> {
         self.counters.as_ref().filter(|_| self.is_read)
     }
 
-    /// The counters, whoever has read them.
+    /// The counters, if this or a previous agent has read them.
     pub fn any(&self) -> Option<&T> {
         self.counters.as_ref()
     }
 
-    /// Changes them, whoever has read them.
+    /// Changes the counters, if this or a previous agent has read them.
     pub fn change(&mut self, change: impl FnOnce(&mut T)) {
         if let Some(counters) = &mut self.counters {
             change(counters);
@@ -32,7 +32,7 @@ impl<T> Known<T> {
 }
 
 impl<T: Default> Known<T> {
-    /// The counters, to be read now.
+    /// The counters, marked as read by this agent.
     pub fn now(&mut self) -> &mut T {
         self.is_read = true;
         self.counters.get_or_insert_default()

@@ -1,11 +1,11 @@
-//! Keeps a VM's counters from ever falling.
+//! All counters of a VM, kept monotonic.
 //!
-//! The kernel's totals are cumulative, so a total is what is alive plus what
-//! has retired; nothing is summed up here from reading to reading. Yet a sum
-//! can fall: a thread that is being freed is for a moment neither alive nor
-//! retired, a vCPU is made anew, a VM is started again under the same name. A [`Meter`]
-//! shows the highest value so far until the sum has caught up. What a thread used in a role
-//! that it has no more its source tells apart: see [`crate::facts::ThreadFact`].
+//! The kernel's totals are cumulative, so a total is the sum of living and retired
+//! threads; nothing is accumulated from reading to reading. Such a sum can still
+//! decrease: a thread that is being freed is briefly neither alive nor retired, a vCPU is
+//! recreated, or a VM is restarted under the same name. A [`Meter`] keeps the highest
+//! value until the sum has caught up. The source separates the time that a thread used in
+//! a former role: see [`crate::facts::ThreadFact`].
 
 use std::collections::BTreeMap;
 
@@ -27,44 +27,44 @@ use crate::vocab::{CgroupId, Durations, Moves, Role, Scope};
 
 /// All counters of one VM.
 ///
-/// Serialized, it is what no source tells: see [`Ledger::kept`].
+/// The serialized form holds only the state that no source reports: see [`Ledger::kept`].
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Ledger {
-    /// By [`sum_index`].
+    /// CPU and wait time, by [`sum_index`].
     pub roles: [TimesMeter; SUMS],
-    /// The pod whose other processes' time is this VM's: see `fleet/pods.rs`.
+    /// The pod whose other processes are counted for this VM: see `fleet/pods.rs`.
     pub pod: Option<CgroupId>,
-    /// By `vcpu_id`.
+    /// Counters of vCPUs, by `vcpu_id`.
     pub vcpus: BTreeMap<u32, VcpuMeter>,
-    /// The numbers of each role's workers.
+    /// Numbered workers of each role.
     pub workers: BTreeMap<Role, Workers>,
-    /// How often each role ran when a quota ran out, by [`sum_index`].
+    /// Number of times that each role was running when a quota ran out, by [`sum_index`].
     pub hits: [PodMeter; SUMS],
-    /// By cgroup path.
+    /// Counters of levels, by cgroup path.
     pub quotas: ByPath,
-    /// Throttling of levels that are forgotten.
+    /// Throttling of removed levels.
     pub forgotten: Known<ThrottleMeter>,
-    /// Of the level of each scope that binds.
+    /// Counters of the binding level of each scope.
     pub limits: BTreeMap<Scope, BindingMeter>,
-    /// What threads had used that moved between levels.
+    /// CPU time of threads that moved between levels.
     pub level_moves: LevelMoves,
     /// The highest guest-mode time so far.
     pub guest: Meter,
-    /// Moves of its vCPUs, if they are followed: by distance, unknown last.
+    /// Moves of its vCPUs, if tracked: by distance, unknown last.
     pub moves: Known<[Meter; MOVES]>,
-    /// What was done with its memory.
+    /// Counters of its memory.
     pub memory: MemoryMeter,
-    /// How often something changed that no source tells.
+    /// Number of changes to state that no source reports.
     #[serde(skip)]
     pub changes: u64,
 }
 
-/// Distances of [`Moves`], and the unknown one.
+/// Number of distances of [`Moves`], plus the unknown one.
 const MOVES: usize = Distance::ALL.len() + 1;
 
 impl Ledger {
-    /// The VM was started again by another VMM process.
+    /// The VM was restarted with another VMM process.
     pub fn succeed(&mut self) {
         self.roles.iter_mut().for_each(TimesMeter::succeed);
         self.hits.iter_mut().for_each(PodMeter::succeed);
@@ -78,8 +78,8 @@ impl Ledger {
         self.workers.values_mut().for_each(Workers::free);
     }
 
-    /// From now on the time of the other processes of `pod` is this VM's, from where
-    /// `former` had counted it.
+    /// Counts the other processes of `pod` for this VM from now on, starting at the
+    /// values of `former`.
     pub fn take_pod(&mut self, pod: CgroupId, former: Option<&Self>) {
         self.pod = Some(pod);
         self.changes += 1;
@@ -89,22 +89,23 @@ impl Ledger {
         for (index, meter) in self.hits.iter_mut().enumerate() {
             meter.take_pod(former.map(|former| &former.hits[index]));
         }
-        // Where no VM had it, its processes may be those that were this VM's elsewhere.
+        // If no VM owned the pod, its processes can be those that this VM already counted
+        // in another pod.
         if former.is_some() {
             self.level_moves.drop_pod();
             self.quotas.values_mut().for_each(QuotaMeter::take_pod);
         }
     }
 
-    /// Other processes of its pod had counted so much, by [`sum_index`], before it moved
-    /// to this pod with them.
+    /// Skips `counted`, by [`sum_index`]: the values that the other processes of its pod
+    /// had before the VM moved to this pod together with them.
     pub fn skip_pod(&mut self, counted: &[Times; SUMS]) {
         self.changes += 1;
         let meters = self.roles.iter_mut().zip(counted);
         meters.for_each(|(meter, counted)| meter.skip_pod(*counted));
     }
 
-    /// The time of the pod's other processes is another VM's from now on.
+    /// Stops counting the pod's other processes, which belong to another VM from now on.
     pub fn leave_pod(&mut self) {
         self.pod = None;
         self.changes += 1;
@@ -112,8 +113,7 @@ impl Ledger {
         self.hits.iter_mut().for_each(PodMeter::leave_pod);
     }
 
-    /// Notes how often the VM's vCPUs moved, if that was read. Returns the
-    /// totals.
+    /// Reads the number of vCPU moves, if known. Returns the totals.
     pub fn moves(&mut self, read: Option<Moves>) -> Option<Moves> {
         if let Some(Moves {
             by_distance: [smt, core, llc, numa],
@@ -136,14 +136,14 @@ impl Ledger {
         })
     }
 
-    /// Notes the CPU time of the living workers of `role`, in order of birth.
+    /// Reads the CPU time of the living workers of `role`, in order of creation.
     pub fn workers(&mut self, role: Role, workers: &[(WorkerId, u64)]) {
         let slots = self.workers.entry(role).or_default();
         self.changes += u64::from(slots.read(workers));
     }
 
-    /// How long run queues of the VM's cgroups were throttled, of all that there were;
-    /// `None` where that is not followed, or none ever was throttled.
+    /// How long run queues of all present and former cgroups of the VM were throttled;
+    /// `None` if throttling is not tracked or never occurred.
     pub fn throttle_durations(&self) -> Option<Durations> {
         let is_followed = self.quotas.values().any(|quota| quota.throttle().is_some());
         let forgotten = self.forgotten.any().map(ThrottleMeter::show);
@@ -154,8 +154,7 @@ impl Ledger {
         sum.filter(|_| is_followed)
     }
 
-    /// Drops the meters of levels that are no longer known, but for how long they were
-    /// throttled.
+    /// Drops the meters of levels that are no longer known, but keeps their throttling.
     pub fn forget_levels(&mut self, is_known: impl Fn(&str) -> bool) {
         for quota in self.quotas.take_if(|path| !is_known(path)) {
             let Some(seen) = quota.any_throttle() else {
@@ -168,9 +167,9 @@ impl Ledger {
         }
     }
 
-    /// What another agent could not read from the host, for it to go on. `is_held` says
-    /// whether a thread of the VM sits in the cgroup at a path or below: of others the
-    /// cgroup may be gone.
+    /// The state that another agent cannot read from the host and needs to continue.
+    /// `is_held` returns whether a thread of the VM is in the cgroup at a path or below;
+    /// any other cgroup may be removed.
     #[must_use]
     pub fn kept(&self, is_held: impl Fn(&str) -> bool) -> Self {
         let mut kept = self.clone();
@@ -185,7 +184,7 @@ impl Ledger {
         kept
     }
 
-    /// As the next agent takes it up.
+    /// The state as the next agent restores it.
     #[must_use]
     pub fn recalled(mut self) -> Self {
         let workers = std::mem::take(&mut self.workers).into_iter();
@@ -194,8 +193,9 @@ impl Ledger {
         self
     }
 
-    /// The VM has ended while no agent looked. What was told only while it lived is not
-    /// known to its end, and begins anew; `is_left` tells whether a cgroup is still there.
+    /// The VM ended while no agent was running. Values that are readable only while the
+    /// VM lives have an unknown end and restart; `is_left` returns whether a cgroup still
+    /// exists.
     pub fn end_unseen(&mut self, is_left: impl Fn(CgroupId) -> bool) {
         let has_cgroup = |cgroup: Option<CgroupId>| cgroup.is_some_and(&is_left);
         self.quotas.retain(|quota| has_cgroup(quota.cgroup()));

@@ -1,4 +1,4 @@
-//! One cgroup that limits a VM, as one reading has it.
+//! One cgroup that limits a VM, in one reading.
 
 use crate::account::charge::{Charges, PodSums};
 use crate::account::levels::Levels;
@@ -9,20 +9,20 @@ use crate::vocab::Scope;
 /// One level of a VM in one reading.
 #[derive(Debug)]
 pub struct LevelReading<'a> {
-    /// What the level is to the VM.
+    /// Meaning of the level for the VM.
     pub scope: Scope,
-    /// Its cgroup.
+    /// The cgroup of the level.
     pub fact: &'a CgroupFact,
-    /// The bandwidth control of that cgroup.
+    /// Bandwidth control of the cgroup.
     pub bandwidth: Bandwidth,
-    /// What was seen of its throttling; `None` where that is not followed, or never was.
+    /// Observed throttling; `None` if it is not tracked or never occurred.
     pub throttle: Option<&'a ThrottleFact>,
-    /// CPU time charged to it, by role.
+    /// CPU time charged to the cgroup, by role.
     pub used: PodSums,
 }
 
 impl<'a> LevelReading<'a> {
-    /// Reads the level at this place of `levels`; `None` where its cgroup is gone.
+    /// Reads the level at index `at` of `levels`; `None` if its cgroup was removed.
     pub fn read(
         at: usize,
         levels: &Levels,
@@ -41,18 +41,18 @@ impl<'a> LevelReading<'a> {
         })
     }
 
-    /// Whether it has a limit, or had one.
+    /// Whether the level has or had a limit.
     pub fn counts(&self) -> bool {
         self.bandwidth.quota_ns.is_some() || self.bandwidth.periods > 0
     }
 
-    /// The limit in cores, if there is one.
+    /// Limit in cores, if any.
     pub fn cores(&self) -> Option<f64> {
         cores(&self.bandwidth)
     }
 }
 
-/// The limit of a cgroup in cores, if it has one.
+/// Limit of a cgroup in cores, if any.
 #[allow(
     clippy::cast_precision_loss,
     reason = "quotas are far below 2^53 ns (104 days)"

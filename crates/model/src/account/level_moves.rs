@@ -1,13 +1,13 @@
-//! Threads that move from one level to another: what a thread had used stays with the
-//! level that was charged for it.
+//! Threads that move from one level to another: the time used before a move stays with
+//! the level that was charged for it.
 //!
-//! A thread's time is one number since its birth, so where it sits now has all of it. What
-//! it had used at the reading before it moved is added to the level that it left, and
-//! taken off the one where it is. What it used between that reading and its move counts
-//! for where it is now.
+//! A thread's time is one number since its creation, so the present level has all of it.
+//! The time at the last reading before the move is added to the former level and
+//! subtracted from the present one. The time between that reading and the move counts for
+//! the present level.
 //!
-//! Likewise for a VM that moves from one pod to another together with other processes of
-//! its pod: what these had used counts once.
+//! The same applies to a VM that moves from one pod to another together with other
+//! processes of its pod: the time of these processes counts once.
 
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -17,22 +17,22 @@ use crate::account::meter::Times;
 use crate::account::sums::{SUMS, sum_index};
 use crate::vocab::{CgroupId, Role};
 
-/// Where a thread was charged at one reading.
+/// Charge of a thread at one reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Charged {
-    /// Its thread id.
+    /// Thread id.
     pub tid: u32,
-    /// When it started, ns since boot.
+    /// Start time of the thread, ns since boot.
     pub start_ns: u64,
-    /// With another class its times begin anew.
+    /// Number of class changes; each restarts the times.
     pub class_changes: u32,
-    /// The VMM's process has it, not another one of the pod.
+    /// Whether the thread belongs to the VMM process, not to another process of the pod.
     pub is_own: bool,
-    /// Its role.
+    /// Role of the thread.
     pub role: Option<Role>,
-    /// The first cgroup from its own upwards that can have a limit.
+    /// The nearest cgroup, from the thread's own upwards, that can have a limit.
     pub level: Option<CgroupId>,
-    /// CPU time and run delay in its class.
+    /// CPU time and run delay in the present class.
     pub times: Times,
 }
 
@@ -45,35 +45,35 @@ impl Charged {
 /// The threads of one VM as the last reading charged them.
 #[derive(Debug, Clone, Default)]
 pub struct LastCharged {
-    /// The pod that its VM was in.
+    /// The pod of the VM.
     pod: Option<CgroupId>,
     last: Vec<Charged>,
-    /// Room for the next reading.
+    /// Spare buffer for the next reading.
     spare: Vec<Charged>,
 }
 
-/// What one reading of a VM's threads says beside the one before it.
+/// Differences between a reading of a VM's threads and the previous one.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Followed {
-    /// A thread moved to another level.
+    /// Whether a thread moved to another level.
     pub has_moved: bool,
-    /// The VM moved to another pod: the times that the pod's other processes brought
-    /// along, by [`sum_index`].
+    /// Set if the VM moved to another pod: the times of the pod's other processes that
+    /// moved with it, by [`sum_index`].
     pub brought: Option<[Times; SUMS]>,
 }
 
-/// How far ahead a thread is looked for whose place in the order others had.
+/// Search distance for a thread whose index has changed.
 const NEAR: usize = 8;
 
 impl LastCharged {
-    /// Room for what the next reading charges, for [`LastCharged::follow`].
+    /// An empty buffer for the charges of the next reading, for [`LastCharged::follow`].
     pub fn room(&mut self) -> Vec<Charged> {
         self.spare.clear();
         std::mem::take(&mut self.spare)
     }
 
-    /// Notes in `moves` which of the threads that are charged `now` were elsewhere. They
-    /// mostly come in the order of the last reading. `pod` is the one that the VM is in.
+    /// Records in `moves` which of the threads charged `now` were in another level
+    /// before. The order is usually that of the last reading. `pod` is the pod of the VM.
     pub fn follow(
         &mut self,
         now: Vec<Charged>,
@@ -119,12 +119,12 @@ impl LastCharged {
     }
 }
 
-/// What threads had used that moved, by level and role.
+/// CPU time of threads before they moved, by level and role.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LevelMoves(Vec<Moved>);
 
-/// Levels and roles of which moves are kept: more than Kata's cgroups and all roles. The
-/// oldest go first; where they were the level goes on with the time of who is there.
+/// Maximum number of (level, role) pairs: more than Kata's cgroups times all roles. The
+/// oldest pair is dropped first; its level then counts only the threads that are in it.
 const MOVES_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -132,9 +132,9 @@ struct Moved {
     level: CgroupId,
     is_own: bool,
     role: Option<Role>,
-    /// Of threads that have left, ns.
+    /// CPU time of threads that left the level, ns.
     left_ns: u64,
-    /// Of threads that have come, before that, ns.
+    /// CPU time that arriving threads had used before they moved, ns.
     brought_ns: u64,
 }
 
@@ -167,7 +167,7 @@ impl LevelMoves {
         &mut self.0[at]
     }
 
-    /// Puts right what is charged to levels by where threads sit now.
+    /// Corrects charges that were computed from the threads' present levels.
     pub fn apply(&self, charges: &mut Charges) {
         for one in &self.0 {
             let sums = charges.of(one.level);
@@ -178,12 +178,12 @@ impl LevelMoves {
         }
     }
 
-    /// The VMM's process is replaced by another, whose threads have moved nowhere yet.
+    /// The VMM process was replaced by another, whose threads have not moved yet.
     pub fn succeed(&mut self) {
         self.0.retain(|one| !one.is_own);
     }
 
-    /// The time of the pod's other processes is another VM's, or was.
+    /// Forgets the pod's other processes: another VM owns, or owned, their time.
     pub fn drop_pod(&mut self) {
         self.0.retain(|one| one.is_own);
     }
@@ -214,7 +214,7 @@ mod tests {
         }
     }
 
-    /// What each level is charged after readings of these threads.
+    /// The charge of each level after readings of these threads.
     fn charged(readings: &[&[Charged]]) -> [u64; 3] {
         let (mut last, mut moves) = (LastCharged::default(), LevelMoves::default());
         let mut charges = Charges::default();

@@ -1,10 +1,11 @@
-//! The cgroups that can limit a VM's CPU time: every one that holds a thread of it, and
-//! those above it that matter.
+//! The cgroups that can limit a VM's CPU time: each one that holds a thread of the VM,
+//! and the ancestors that matter.
 //!
-//! libvirt gives each vCPU, the emulator and each iothread a cgroup with a quota of its
-//! own (`virDomainCgroupSetupVcpuProcessCgroup` and its siblings,
-//! `src/hypervisor/domain_cgroup.c`, 11.3); Kata splits a sandbox over two; `KubeVirt`
-//! keeps all in one. So where a thread sits is read, never assumed.
+//! libvirt gives each vCPU, the emulator and each iothread a cgroup with its own quota
+//! (`virDomainCgroupSetupVcpuProcessCgroup` and related functions,
+//! `src/hypervisor/domain_cgroup.c`, 11.3); Kata splits a sandbox over two cgroups;
+//! `KubeVirt` keeps all threads in one. The cgroup of each thread is therefore read,
+//! never assumed.
 
 use std::sync::Arc;
 
@@ -14,41 +15,41 @@ use crate::identify::cgroup;
 use crate::identify::place::{Cgroups, ancestors};
 use crate::vocab::{CgroupId, Scope};
 
-/// Levels without a thread that are remembered, because ended threads are still charged
-/// to them: an owner retires under at most 128 keys (`NAMES_PER_OWNER`,
-/// `bpf/lifetime.bpf.c`).
+/// Maximum number of remembered levels without a thread. They are needed because ended
+/// threads are still charged to them: an owner retires under at most 128 keys
+/// (`NAMES_PER_OWNER`, `bpf/lifetime.bpf.c`).
 const EMPTY_LEVELS_MAX: usize = 128;
 
 /// One cgroup that can limit threads of a VM.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Level {
-    /// The cgroup.
+    /// Kernel id of the cgroup.
     pub id: CgroupId,
-    /// What it is to the VM.
+    /// Meaning of the cgroup for the VM.
     pub scope: Scope,
-    /// Its path.
+    /// Path of the cgroup.
     pub path: Arc<str>,
-    /// Whether a living thread sits in it or below.
+    /// Whether a living thread is in the cgroup or below.
     pub is_held: bool,
-    /// The levels that its threads are charged to: this one and those above it, as places
-    /// in the list.
+    /// The levels to which its threads are charged, as indexes in the list: this level
+    /// and its ancestors.
     #[serde(skip)]
     pub charged: Vec<usize>,
 }
 
-/// A cgroup in which threads sit, and the first level from there upwards.
+/// A cgroup that holds threads, and its nearest level (itself or an ancestor).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Held {
     cgroup: CgroupId,
     level: Option<CgroupId>,
 }
 
-/// What holds all of a VM, as far as that is known.
+/// The cgroup that holds the whole VM, as far as it is known.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Whole<'a> {
-    /// The path of its pod's or machine's cgroup.
+    /// Path of the pod's or machine's cgroup.
     pub root: Option<&'a str>,
-    /// The id of its sandbox.
+    /// Id of the sandbox.
     pub sandbox_id: Option<&'a str>,
 }
 
@@ -56,27 +57,27 @@ pub struct Whole<'a> {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(into = "Vec<Level>", from = "Vec<Level>")]
 pub struct Levels {
-    /// By scope, then by path: an outer level comes before an inner one.
+    /// Sorted by scope, then by path: an outer level precedes its inner levels.
     all: Vec<Level>,
-    /// Places in `all`, by id.
+    /// Indexes in `all`, by id.
     by_id: Vec<(CgroupId, usize)>,
-    /// The cgroups in which threads sit, by id.
+    /// The cgroups that hold threads, by id.
     held: Vec<Held>,
 }
 
 impl Levels {
-    /// All levels: an outer level comes before an inner one of its scope.
+    /// All levels: an outer level precedes the inner levels of its scope.
     pub fn all(&self) -> &[Level] {
         &self.all
     }
 
-    /// Whether threads sit in these cgroups, sorted by id, and in no others.
+    /// Whether exactly these cgroups, sorted by id, hold threads.
     pub fn are_held_by(&self, cgroups: &[CgroupId]) -> bool {
         self.held.iter().map(|held| &held.cgroup).eq(cgroups)
     }
 
-    /// Learns that threads sit in the cgroups `held`, sorted by id, and in no others. Returns
-    /// true if there is a new level.
+    /// Records that exactly the cgroups `held`, sorted by id, hold threads. Returns true
+    /// if there is a new level.
     pub fn hold(&mut self, held: &[CgroupId], whole: Whole<'_>, cgroups: &Cgroups<'_>) -> bool {
         self.all.iter_mut().for_each(|level| level.is_held = false);
         let mut is_new = false;
@@ -107,7 +108,7 @@ impl Levels {
         is_new
     }
 
-    /// The first level from `cgroup` upwards; `None` where no level is above it.
+    /// The nearest level of `cgroup` (itself or an ancestor); `None` if there is none.
     pub fn of(&self, cgroup: CgroupId, cgroups: &Cgroups<'_>) -> Option<CgroupId> {
         match self.held.binary_search_by_key(&cgroup, |held| held.cgroup) {
             Ok(at) => self.held[at].level,
@@ -115,18 +116,18 @@ impl Levels {
         }
     }
 
-    /// The place of a level in [`Levels::all`].
+    /// Index of a level in [`Levels::all`].
     pub fn at(&self, id: CgroupId) -> Option<usize> {
         let at = self.by_id.binary_search_by_key(&id, |(id, _)| *id).ok()?;
         Some(self.by_id[at].1)
     }
 
-    /// A number that is higher for an inner level than for those above it.
+    /// Depth of a level: higher for an inner level than for its ancestors.
     pub fn depth(&self, at: usize) -> usize {
         self.all.get(at).map_or(0, |level| level.path.len())
     }
 
-    /// The place of the nearest level above the one at this place.
+    /// Index of the nearest level above the one at `at`.
     pub fn parent(&self, at: usize) -> Option<usize> {
         let level = self.all.get(at)?;
         let above = level.charged.iter().copied();
@@ -134,7 +135,7 @@ impl Levels {
         above.max_by_key(|above| (self.all[*above].is_held, self.all[*above].path.len()))
     }
 
-    /// Whether a living thread sits in the level at this path or below.
+    /// Whether a living thread is in the level at this path or below.
     pub fn is_held(&self, path: &str) -> bool {
         let mut all = self.all.iter();
         all.any(|level| level.is_held && &*level.path == path)
@@ -153,8 +154,8 @@ impl Levels {
             .or_else(|| above().find(is_level))
     }
 
-    /// Drops levels without a thread beyond [`EMPTY_LEVELS_MAX`], the oldest first: ids of
-    /// cgroups rise.
+    /// Drops levels without a thread beyond [`EMPTY_LEVELS_MAX`], oldest first: cgroup
+    /// ids increase.
     fn forget_empty(&mut self) {
         let empty = self.all.iter().filter(|level| !level.is_held);
         let mut ids: Vec<CgroupId> = empty.map(|level| level.id).collect();
@@ -167,8 +168,9 @@ impl Levels {
             .retain(|level| ids.binary_search(&level.id).is_err());
     }
 
-    /// Puts the levels in order, and works out what is charged to which. Cgroups of one
-    /// path are one level that was removed and made again: both are charged to both.
+    /// Sorts the levels and computes to which levels each is charged. Two cgroups with
+    /// the same path are one level that was removed and recreated: each is charged to
+    /// both.
     fn arrange(&mut self) {
         let key = |level: &Level| (level.scope, Arc::clone(&level.path), level.id);
         self.all.sort_by_cached_key(key);
@@ -188,7 +190,7 @@ impl Levels {
     }
 }
 
-/// The levels above a cgroup in which a thread sits: id, scope and path.
+/// The levels for a cgroup that holds a thread: id, scope and path.
 fn found(
     cgroup: CgroupId,
     whole: Whole<'_>,

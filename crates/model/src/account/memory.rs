@@ -11,7 +11,7 @@ use crate::vocab::{Discard, DiscardSum, Discards};
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryMeter {
-    /// By kind: events, bytes, ns.
+    /// Events, bytes and ns of each kind.
     sums: Known<[[Meter; 3]; Discard::ALL.len()]>,
     refault: Meter,
     #[serde(skip)]
@@ -19,7 +19,7 @@ pub struct MemoryMeter {
 }
 
 impl MemoryMeter {
-    /// The VM was started again by another VMM process.
+    /// The VM was restarted with another VMM process.
     pub fn renew(&mut self) {
         let renew = |one: &mut [Meter; 3]| one.iter_mut().for_each(Meter::renew);
         self.sums.change(|sums| sums.iter_mut().for_each(renew));
@@ -27,28 +27,28 @@ impl MemoryMeter {
         self.peak_bytes = 0;
     }
 
-    /// The VM has ended while nobody looked: what it took again last is not known.
+    /// The VM ended while no agent was running: the last reuse of memory is unknown.
     pub fn end_unseen(&mut self) {
         self.refault = Meter::default();
     }
 
-    /// The highest resident memory so far, bytes, with `bytes` as it is now.
+    /// Highest resident memory so far, bytes; `bytes` is the present value.
     pub fn peak_bytes(&mut self, bytes: u64) -> u64 {
         self.peak_bytes = self.peak_bytes.max(bytes);
         self.peak_bytes
     }
 
-    /// Reads reported memory that the guest has taken again, bytes.
+    /// Reads the reported memory that the guest has reused, bytes.
     pub fn read_refault(&mut self, bytes: u64) {
         self.refault.read(bytes);
     }
 
-    /// Reported memory that the guest has taken again, bytes.
+    /// Reported memory that the guest has reused, bytes.
     pub fn refault_bytes(&self) -> u64 {
         self.refault.total()
     }
 
-    /// Reads what was discarded.
+    /// Reads the discards.
     pub fn read(&mut self, fact: &DiscardsFact) {
         for ([events, bytes, ns], sum) in self.sums.now().iter_mut().zip(fact.sums) {
             events.read(sum.events);
@@ -57,7 +57,7 @@ impl MemoryMeter {
         }
     }
 
-    /// What was discarded; `None` where that is not followed.
+    /// Discards of RAM; `None` if they are not tracked.
     pub fn discards(&self) -> Option<Discards> {
         let [inflate, deflate, report, other] =
             self.sums.get()?.map(|[events, bytes, ns]| DiscardSum {

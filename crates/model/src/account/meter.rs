@@ -1,40 +1,40 @@
-//! Totals that never fall.
+//! Monotonic totals.
 
 use serde::{Deserialize, Serialize};
 
-/// A total that never falls.
+/// A total that never decreases.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "[u64; 2]", from = "[u64; 2]")]
 pub struct Meter {
-    /// What counted before the source began anew.
+    /// The total before the source restarted.
     base: u64,
-    /// What the source had counted before it was this meter's.
+    /// The part of the source's value that does not count for this meter.
     skipped: u64,
     /// The highest total so far.
     shown: u64,
 }
 
 impl Meter {
-    /// The source says `value` now. Returns the total.
+    /// Reads the source's present value. Returns the total.
     pub fn read(&mut self, value: u64) -> u64 {
         let counted = value.saturating_sub(self.skipped);
         self.shown = self.shown.max(self.base.saturating_add(counted));
         self.shown
     }
 
-    /// The source counts from zero again: what it said so far stays.
+    /// The source restarted from zero: the total is kept.
     pub fn renew(&mut self) {
         self.turn_to(0);
     }
 
-    /// From now on another source is read, which says `value` now: only what
-    /// it counts from here on is added.
+    /// Switches to another source with the present value `value`: only later increments
+    /// are added.
     pub fn turn_to(&mut self, value: u64) {
         self.base = self.shown;
         self.skipped = value;
     }
 
-    /// Of what the source counts from here on, so much more is not added.
+    /// Excludes a further `value` of the source's count.
     pub fn skip(&mut self, value: u64) {
         self.skipped = self.skipped.saturating_add(value);
     }
@@ -44,19 +44,19 @@ impl Meter {
         self.shown
     }
 
-    /// How much of its source's count it holds, or has skipped.
+    /// The source's value up to which this meter has counted or skipped.
     pub fn counted(&self) -> u64 {
         let counted = self.shown.saturating_sub(self.base);
         self.skipped.saturating_add(counted)
     }
 
-    /// Whether it is all that its source has counted, and nothing else.
+    /// Whether the total equals the source's value.
     pub fn is_plain(&self) -> bool {
         self.base == 0 && self.skipped == 0
     }
 }
 
-/// What its source does not tell; the rest is read anew.
+/// The part that cannot be read from the source again.
 impl From<Meter> for [u64; 2] {
     fn from(meter: Meter) -> Self {
         [meter.base, meter.skipped]
@@ -73,7 +73,7 @@ impl From<[u64; 2]> for Meter {
     }
 }
 
-/// Times of one role, by where they come from.
+/// CPU time and run delay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Times {
     /// CPU time, ns.
@@ -83,29 +83,29 @@ pub struct Times {
 }
 
 impl Times {
-    /// Adds a thread's.
+    /// Adds the times of a thread.
     pub fn add(&mut self, cpu_ns: u64, wait_ns: u64) {
         self.cpu_ns = self.cpu_ns.saturating_add(cpu_ns);
         self.wait_ns = self.wait_ns.saturating_add(wait_ns);
     }
 }
 
-/// A total of a VM: what its VMM process counted, and what the other processes of its
-/// pod counted while their time was this VM's.
+/// A total of a VM: the value of its VMM process, plus the increments of the pod's other
+/// processes while they were counted for this VM.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "(Meter, u64)", from = "(Meter, u64)")]
 pub struct PodMeter {
-    /// Of the VMM processes of this VM, one after another.
+    /// Values of the VMM processes of this VM, one after another.
     own: Meter,
-    /// Of the other processes of its pod.
+    /// Values of the other processes of its pod.
     pod: Meter,
-    /// Only what the pod's processes count after the next reading is this VM's.
+    /// The next reading only sets the start value of the pod's processes.
     skips_pod: bool,
 }
 
 impl PodMeter {
-    /// `own` is of the VMM's process, `pod` of the other processes of its pod; 0 where
-    /// their time is another VM's.
+    /// Reads the value of the VMM process (`own`) and of the other processes of its pod
+    /// (`pod`); `pod` is 0 while another VM counts them.
     pub fn read(&mut self, own: u64, pod: u64) -> u64 {
         if std::mem::take(&mut self.skips_pod) {
             self.pod.turn_to(pod);
@@ -113,30 +113,29 @@ impl PodMeter {
         self.own.read(own).saturating_add(self.pod.read(pod))
     }
 
-    /// The VMM's process is replaced by another; the pod's other processes
-    /// go on.
+    /// The VMM process was replaced by another; the pod's other processes continue.
     pub fn succeed(&mut self) {
         self.own.renew();
     }
 
-    /// From now on the time of the pod's other processes is this VM's, from where
-    /// `former` had counted it; all of it where no VM had.
+    /// Counts the pod's other processes for this VM from now on, starting at the value of
+    /// `former`, or at 0 if no VM counted them.
     pub fn take_pod(&mut self, former: Option<&Self>) {
         self.pod
             .turn_to(former.map_or(0, |former| former.pod.counted()));
     }
 
-    /// Of what the pod's processes count, so much was this VM's before.
+    /// Skips a value of the pod's processes that this VM has already counted.
     pub fn skip_pod(&mut self, counted: u64) {
         self.pod.skip(counted);
     }
 
-    /// The time of the pod's other processes is another VM's from now on.
+    /// Stops counting the pod's other processes, which belong to another VM from now on.
     pub fn leave_pod(&mut self) {
         self.pod.turn_to(self.pod.counted());
     }
 
-    /// As [`PodMeter::take_pod`] where it is not known how far another VM had counted it.
+    /// Like [`PodMeter::take_pod`], for an unknown value of the former VM.
     pub fn take_pod_from_next(&mut self) {
         self.skips_pod = true;
     }
@@ -152,7 +151,7 @@ impl PodMeter {
     }
 }
 
-/// A VMM process is counted from its beginning: nothing of it is ever skipped.
+/// A VMM process is counted from its start, so its `skipped` is always 0.
 impl From<PodMeter> for (Meter, u64) {
     fn from(meter: PodMeter) -> Self {
         (meter.pod, meter.own.base)
@@ -169,7 +168,7 @@ impl From<(Meter, u64)> for PodMeter {
     }
 }
 
-/// The times of one role (or of what has none) as they are shown.
+/// The total times of one role (or of threads without a role).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "[PodMeter; 2]", from = "[PodMeter; 2]")]
 pub struct TimesMeter {
@@ -178,7 +177,8 @@ pub struct TimesMeter {
 }
 
 impl TimesMeter {
-    /// `own` is of the VMM's process, `pod` of the other processes of its pod.
+    /// Reads the times of the VMM process (`own`) and of the other processes of its pod
+    /// (`pod`).
     pub fn read(&mut self, own: Times, pod: Times) -> Times {
         Times {
             cpu_ns: self.cpu.read(own.cpu_ns, pod.cpu_ns),
@@ -260,8 +260,8 @@ mod tests {
             }
         }
 
-        /// A VM restarted in its pod: what its processes used adds up, what
-        /// the pod's other processes used counts once.
+        /// A VM restarted in its pod: the times of its processes are added, the time of
+        /// the pod's other processes counts once.
         #[test]
         fn a_restart_counts_each_process_once(
             lives in proptest::collection::vec(0u64..1_000_000, 1..8),

@@ -1,4 +1,4 @@
-//! The counters of one level, and of whichever level of a scope binds.
+//! Counters of one level, and of the binding level of a scope.
 
 use std::sync::Arc;
 
@@ -21,20 +21,20 @@ pub struct QuotaMeter {
     periods: Meter,
     throttled_periods: Meter,
     throttled: Meter,
-    /// What was seen of its throttling, if that was followed.
+    /// Observed throttling, if tracked.
     throttle: Known<ThrottleMeter>,
-    /// CPU time by role, where it has or had a limit.
+    /// CPU time by role, if the level has or had a limit.
     used: Option<Box<[PodMeter; ROLES]>>,
 }
 
 impl QuotaMeter {
-    /// Whose numbers it read last.
+    /// The cgroup that was read last.
     pub fn cgroup(&self) -> Option<CgroupId> {
         self.cgroup
     }
 
-    /// Whether sources tell all that it holds. There is throttling only where there
-    /// are periods.
+    /// Whether sources report the whole state. Observed throttling is not checked because
+    /// it occurs only if there are periods.
     pub fn is_plain(&self) -> bool {
         let whole = [&self.periods, &self.throttled_periods, &self.throttled];
         let used = self.used.as_deref();
@@ -42,20 +42,20 @@ impl QuotaMeter {
             && used.is_none_or(|used| used.iter().all(PodMeter::is_plain))
     }
 
-    /// The VMM's process is replaced by another.
+    /// The VMM process was replaced by another.
     pub fn succeed(&mut self) {
         let used = self.used.iter_mut().flat_map(|used| used.iter_mut());
         used.for_each(PodMeter::succeed);
     }
 
-    /// The time of the pod's other processes is this VM's from the next reading on.
+    /// Counts the pod's other processes for this VM from the next reading on.
     pub fn take_pod(&mut self) {
         let used = self.used.iter_mut().flat_map(|used| used.iter_mut());
         used.for_each(PodMeter::take_pod_from_next);
     }
 
-    /// Its cgroup may be gone, so that no source tells what it counted: all of that is
-    /// kept. Where the cgroup is still there it counts on.
+    /// Keeps all counts, because the cgroup may be removed and then no source reports
+    /// them. If the cgroup still exists, counting continues.
     pub fn detach(&mut self) {
         let keep = |meter: &mut Meter| meter.turn_to(meter.counted());
         keep(&mut self.periods);
@@ -64,18 +64,18 @@ impl QuotaMeter {
         self.throttle.change(|meter| meter.each(keep));
     }
 
-    /// What was seen of its throttling, if that was followed.
+    /// Observed throttling, if this agent tracks it.
     pub fn throttle(&self) -> Option<Throttle> {
         self.throttle.get().map(ThrottleMeter::show)
     }
 
-    /// The same, whichever agent followed it.
+    /// Observed throttling, tracked by this or a previous agent.
     pub fn any_throttle(&self) -> Option<Throttle> {
         self.throttle.any().map(ThrottleMeter::show)
     }
 
-    /// How many periods a reading adds in which it was throttled, and for how long; of a
-    /// level that was not read before that is not known.
+    /// Increase of throttled periods and throttled time (ns) at a reading; `None` if the
+    /// level was not read before.
     pub fn throttled_since(&self, bandwidth: &Bandwidth) -> Option<(u64, u64)> {
         self.cgroup?;
         let since = |now: u64, meter: &Meter| now.saturating_sub(meter.counted());
@@ -85,8 +85,9 @@ impl QuotaMeter {
         ))
     }
 
-    /// Reads a level that is always at the same path: where the cgroup is
-    /// another one, it was removed and made again, and counts from zero. True if so.
+    /// Reads the level, whose path never changes. Another cgroup at the path means that
+    /// the cgroup was removed and recreated and counts from zero; returns true in this
+    /// case.
     pub fn read(&mut self, level: &LevelReading<'_>) -> bool {
         let cgroup = level.fact.id;
         let is_another = self.cgroup.is_some_and(|before| before != cgroup);
@@ -133,7 +134,8 @@ impl QuotaMeter {
     }
 }
 
-/// The counters of whichever level of a scope binds: what each counted while it did.
+/// Counters of the binding level of a scope: the increments of each level while it was
+/// binding.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BindingMeter {
@@ -144,24 +146,24 @@ pub struct BindingMeter {
     throttled: Meter,
     throttle: Known<ThrottleMeter>,
     tightest_used: Option<Box<[Meter; ROLES]>>,
-    /// Another agent filled it, and this one has not read it yet.
+    /// Restored from another agent, and not read yet by this one.
     #[serde(skip)]
     is_recalled: bool,
 }
 
 impl BindingMeter {
-    /// The cgroup that binds; `None` while none does.
+    /// The binding cgroup; `None` if there is none.
     pub fn cgroup(&self) -> Option<CgroupId> {
         self.cgroup
     }
 
-    /// The path of the level that was the last to bind.
+    /// Path of the last binding level.
     pub fn path(&self) -> Option<&Arc<str>> {
         self.path.as_ref()
     }
 
-    /// No level of the scope binds any more: all that was counted is kept, as the cgroup may
-    /// go. Whichever binds next is turned to.
+    /// No level of the scope is binding any more. All counts are kept, because the cgroup
+    /// may be removed; the next binding level continues from them.
     pub fn detach(&mut self) {
         let keep = |meter: &mut Meter| meter.turn_to(meter.counted());
         keep(&mut self.periods);
@@ -174,23 +176,23 @@ impl BindingMeter {
         self.is_recalled = false;
     }
 
-    /// Whether the cgroup whose counters it needs is there, if it needs any.
+    /// Whether the cgroup whose counters are needed exists, if any is needed.
     pub fn can_go_on(&self, is_left: impl Fn(CgroupId) -> bool) -> bool {
         self.cgroup.is_none_or(is_left)
     }
 
-    /// As the next agent takes it up.
+    /// Marks the meter as restored from another agent.
     pub fn recall(&mut self) {
         self.is_recalled = true;
     }
 
-    /// Whether another agent filled it, and this one has not read it yet.
+    /// Whether the meter was restored from another agent and not read yet by this one.
     pub fn is_recalled(&self) -> bool {
         self.is_recalled
     }
 
-    /// Reads the level that bound before, which `its` counts, a last time. If its cgroup is
-    /// gone nobody knows how far it had counted: all begins at 0.
+    /// Reads the previously binding level, counted by `its`, for the last time. If its
+    /// cgroup was removed, the state is unknown and all counters restart at 0.
     pub fn read_last(&mut self, level: Option<&LevelReading<'_>>, mut its: QuotaMeter) {
         if let Some(level) = level {
             its.read(level);
@@ -205,7 +207,8 @@ impl BindingMeter {
         self.is_recalled = true;
     }
 
-    /// From now on the level that `its` counts binds: of that only what comes counts.
+    /// Switches to the level counted by `its` as the binding one: only later increments
+    /// count.
     pub fn turn_to(&mut self, its: &QuotaMeter) {
         let meters = [
             (&mut self.periods, &its.periods),
@@ -229,7 +232,7 @@ impl BindingMeter {
         }
     }
 
-    /// Reads the level that binds. True if it is another one than before.
+    /// Reads the binding level. Returns true if it is another one than before.
     pub fn read(&mut self, level: &LevelReading<'_>, its: &QuotaMeter) -> bool {
         let is_another = self.path.as_ref() != Some(&level.fact.path);
         self.cgroup = its.cgroup;

@@ -2,7 +2,8 @@
 
 use crate::vocab::Role;
 
-/// Which of a VM's sums a [`Ledger`] keeps by role: a role, or none.
+/// Number of sums that a [`Ledger`] keeps by role: one per role, and one for threads
+/// without a role.
 pub const SUMS: usize = Role::ALL.len() + 1;
 
 /// The index of a role's sum; `None` is unattributed.

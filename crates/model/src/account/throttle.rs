@@ -1,4 +1,4 @@
-//! Counters of throttling.
+//! Counters of observed throttling.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,19 +7,19 @@ use crate::facts::ThrottleFact;
 use crate::snapshot::Throttle;
 use crate::vocab::{DURATIONS, Durations};
 
-/// Counters of [`Throttle`] that never fall.
+/// Monotonic counters of [`Throttle`].
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct ThrottleMeter([Meter; DURATIONS + 3]);
 
 impl ThrottleMeter {
-    /// The source says `fact` now.
+    /// Reads the source's present values.
     pub fn read(&mut self, fact: &ThrottleFact) {
         for (meter, value) in self.0.iter_mut().zip(fact.values()) {
             meter.read(value);
         }
     }
 
-    /// From now on another source is read, which says `fact` now.
+    /// Switches to another source with the present values `fact`.
     pub fn turn_to(&mut self, fact: &ThrottleFact) {
         for (meter, value) in self.0.iter_mut().zip(fact.values()) {
             meter.turn_to(value);

@@ -13,9 +13,9 @@ use crate::vocab::KvmCounters;
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VcpuMeter {
-    /// CPU time of all threads that ran it, ns.
+    /// CPU time of all threads that ran the vCPU, ns.
     pub cpu: Meter,
-    /// Run delay of all threads that ran it, ns.
+    /// Run delay of all threads that ran the vCPU, ns.
     pub wait: Meter,
     /// Guest-mode time, ns.
     pub guest: Meter,
@@ -26,7 +26,7 @@ pub struct VcpuMeter {
 }
 
 impl VcpuMeter {
-    /// The vCPU's threads are another process's from now on.
+    /// The vCPU's threads belong to another process from now on.
     pub fn renew(&mut self) {
         self.cpu.renew();
         self.wait.renew();
@@ -35,12 +35,12 @@ impl VcpuMeter {
         if self.stats.get().is_some() {
             self.stats.change(StatsMeter::renew);
         } else {
-            // What was not read to its end begins anew.
+            // The final values are unknown, so the counters restart.
             self.stats = Known::default();
         }
     }
 
-    /// Whether sources tell all that it holds.
+    /// Whether sources report the whole state.
     pub fn is_plain(&self) -> bool {
         let mut meters = [&self.cpu, &self.wait, &self.guest]
             .into_iter()
@@ -49,13 +49,13 @@ impl VcpuMeter {
         former.is_none() && meters.all(Meter::is_plain)
     }
 
-    /// Drops what a source tells.
+    /// Drops the state that sources report.
     pub fn drop_plain(&mut self) {
         self.pcpus.retain(|_, meter| !meter.is_plain());
         self.stats.change(StatsMeter::drop_plain);
     }
 
-    /// CPU time by pCPU as it is now, ns.
+    /// Reads the present CPU time by pCPU, ns.
     pub fn read_pcpus(&mut self, by_pcpu: &BTreeMap<u32, u64>) {
         for (pcpu, ns) in by_pcpu {
             self.pcpus.entry(*pcpu).or_default().read(*ns);
@@ -68,8 +68,8 @@ impl VcpuMeter {
         self.pcpus.iter().map(total).collect()
     }
 
-    /// KVM's counters as a thread of it ended. Those of another `kvm_vcpu` than the
-    /// one that was read last are not its end.
+    /// Reads KVM's counters at the end of a thread of the vCPU. The counters of another
+    /// `kvm_vcpu` than the last one read are ignored.
     pub fn read_ended(&mut self, stats: &VcpuStats) {
         let read = self.stats.any().map_or(0, |read| read.instance);
         if read == 0 || read == stats.instance {
@@ -77,32 +77,32 @@ impl VcpuMeter {
         }
     }
 
-    /// KVM's counters as they are now. True if they are another `kvm_vcpu`'s than
-    /// before.
+    /// Reads KVM's present counters. Returns true if they belong to another `kvm_vcpu`
+    /// than before.
     pub fn read_stats(&mut self, stats: &VcpuStats) -> bool {
         self.stats.now().read(stats)
     }
 }
 
-/// KVM's counters of one vCPU: of the `kvm_vcpu` that is there, and of those
-/// before it. There are thousands of these, so they are kept small.
+/// KVM's counters of one vCPU: those of the present `kvm_vcpu` and of its predecessors.
+/// There are thousands of these, so they are kept small.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StatsMeter {
     instance: u64,
-    /// What former instances had counted; mostly there was none.
+    /// Sum of former instances; usually none.
     former: Option<Box<KvmCounters>>,
-    /// The highest so far of the present one.
+    /// Highest values of the present instance.
     present: KvmCounters,
-    /// What was told last as the end of a thread that ran it.
+    /// Last reported counters at the end of a thread of the vCPU.
     #[serde(default)]
     ended: Option<Box<KvmCounters>>,
-    /// That is the end of a former one, which lay where the present one lies.
+    /// Whether `ended` belongs to a former instance at the same address.
     #[serde(default)]
     ended_before: bool,
 }
 
 impl StatsMeter {
-    /// The vCPU is made anew; the new one may lie where the old one was.
+    /// The vCPU was recreated, possibly at the same address.
     fn renew(&mut self) {
         self.former = Some(Box::new(self.total()));
         self.present = KvmCounters::default();
@@ -110,7 +110,7 @@ impl StatsMeter {
         (self.ended, self.ended_before) = (None, false);
     }
 
-    /// Drops what a source tells.
+    /// Drops the state that sources report.
     fn drop_plain(&mut self) {
         self.present = KvmCounters::default();
         if !self.ended_before {
@@ -118,9 +118,9 @@ impl StatsMeter {
         }
     }
 
-    /// The counters of a vCPU that lives. True if it is another one than before: it lies
-    /// elsewhere, or counts from zero, as one does of a VM that was made where the former
-    /// one was.
+    /// Reads the counters of a living vCPU. Returns true if it is another instance than
+    /// before: it has another address, or its counters decreased, as in a VM that was
+    /// created at the former one's address.
     fn read(&mut self, stats: &VcpuStats) -> bool {
         let counts = &stats.counters;
         let is_elsewhere = self.instance != stats.instance;
@@ -137,7 +137,8 @@ impl StatsMeter {
         is_another
     }
 
-    /// The counters of a vCPU as a thread that ran it ended; told again in each reading.
+    /// Reads the counters at the end of a thread of the vCPU; the source repeats them in
+    /// each reading.
     fn read_ended(&mut self, stats: &VcpuStats) {
         let counts = &stats.counters;
         let is_new = self.ended.as_deref() != Some(counts);
@@ -155,7 +156,7 @@ impl StatsMeter {
         self.present = self.present.with(&stats.counters, u64::max);
     }
 
-    /// All of them, as last read.
+    /// The totals, as last read.
     pub fn total(&self) -> KvmCounters {
         self.former.as_ref().map_or(self.present, |former| {
             self.present.with(former, u64::saturating_add)
@@ -189,7 +190,8 @@ mod tests {
         assert!(meter.read_stats(&stats(1, 3)), "KVM's counters never fall");
         assert!(!meter.read_stats(&stats(1, 4)));
         assert_eq!(total(&meter), Some(54));
-        // Its thread ended, and that is told again beside the next one's.
+        // Its thread ended, and the source repeats this next to the next thread's
+        // counters.
         for now in [2, 5, 6] {
             meter.read_ended(&stats(1, 7));
             meter.read_stats(&stats(1, now));

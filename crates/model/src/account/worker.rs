@@ -1,25 +1,25 @@
-//! The numbers of workers: threads of one role that are shown one by one.
+//! Numbers of workers: threads of one role that are shown individually.
 //!
-//! A number is handed on when its thread ends, and its counter goes on. What a thread
-//! used that ended while nobody looked is told of its role only: its number is then
-//! given to no other, since the counter would fall.
+//! When a thread ends, the next one reuses its number and its counter continues. The
+//! source reports the time of a thread that ended while no agent was running only per
+//! role. Its number is not reused, because the counter would decrease.
 
 use serde::{Deserialize, Serialize};
 
 use crate::account::meter::Meter;
 
-/// Workers of one role that are shown alone. More than the queues of any
-/// device in use; the rest counts in its role only.
+/// Maximum number of workers per role that are shown individually: more than the queues
+/// of any device in use. The others count only in their role.
 const MAX_WORKERS: usize = 64;
 
-/// A thread, by what no other thread has.
+/// Identity of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct WorkerId {
-    /// When it started, ns since boot.
+    /// Start time of the thread, ns since boot.
     pub start_ns: u64,
-    /// Its thread id.
+    /// Thread id.
     pub tid: u32,
-    /// With another class its times begin anew.
+    /// Number of class changes; each restarts the times.
     #[serde(default)]
     pub class_changes: u32,
 }
@@ -28,7 +28,7 @@ pub struct WorkerId {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Workers(Vec<Slot>);
 
-/// A worker's number: who has it, and what all that had it used.
+/// One number: its holder, and the CPU time of all its holders.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Slot {
     holder: Holder,
@@ -38,20 +38,20 @@ struct Slot {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Holder {
-    /// Nobody: its next thread counts on.
+    /// No thread; the next one continues the counter.
     Nobody,
-    /// This thread, which lives.
+    /// This living thread.
     Thread(WorkerId),
-    /// This thread, when an agent before this one looked.
+    /// This thread, according to a previous agent.
     Recalled(WorkerId),
-    /// A thread that ended while nobody looked.
+    /// A thread that ended while no agent was running.
     Unseen,
 }
 
 impl Workers {
-    /// Notes the CPU time of living workers, and gives those a number that have none:
-    /// the lowest that is free. `workers` must come in order of birth. True if a
-    /// number changed hands.
+    /// Reads the CPU time of living workers, which must be in order of creation. A worker
+    /// without a number gets the lowest free one. Returns true if a number changed its
+    /// holder.
     pub fn read(&mut self, workers: &[(WorkerId, u64)]) -> bool {
         let mut has_changed = false;
         let lives = |id: WorkerId| workers.iter().any(|(one, _)| *one == id);
@@ -88,7 +88,7 @@ impl Workers {
         has_changed
     }
 
-    /// Each number with its living thread and the CPU time of all that had it, ns.
+    /// Each number with its living thread and the CPU time of all its holders, ns.
     pub fn shown(&self) -> impl Iterator<Item = (u32, Option<WorkerId>, u64)> + '_ {
         (0u32..)
             .zip(&self.0)
@@ -103,7 +103,7 @@ impl Workers {
         self.end_unseen();
     }
 
-    /// Those of an agent before this one have ended while nobody looked.
+    /// Workers restored from a previous agent ended while no agent was running.
     pub fn end_unseen(&mut self) {
         for slot in &mut self.0 {
             if matches!(slot.holder, Holder::Recalled(_)) {
@@ -112,7 +112,7 @@ impl Workers {
         }
     }
 
-    /// As another agent finds them.
+    /// The state as another agent restores it.
     #[must_use]
     pub fn recalled(mut self) -> Self {
         for slot in &mut self.0 {

@@ -4,56 +4,56 @@ use std::sync::Arc;
 
 use crate::vocab::CgroupId;
 
-/// A cgroup whose every member is to be read, and the pod it belongs to.
+/// A cgroup whose members are all read, and the pod to which it belongs.
 ///
-/// The pod's own cgroup stands for itself; a Kata overhead cgroup, which lies
-/// outside of it, names the pod's id too.
+/// For the pod's own cgroup both ids are the same. A Kata overhead cgroup lies outside
+/// the pod's cgroup and also carries the pod's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WatchedCgroup {
-    /// The cgroup whose members (at any depth) are meant.
+    /// The watched cgroup; members at any depth count.
     pub cgroup: CgroupId,
-    /// The pod cgroup that they belong to.
+    /// The cgroup of the pod to which the members belong.
     pub pod: CgroupId,
 }
 
 /// A cgroup on the path of a tracked thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupFact {
-    /// Its id.
+    /// Kernel id of the cgroup.
     pub id: CgroupId,
-    /// Its parent's id; `None` at the root.
+    /// Id of the parent; `None` at the root.
     pub parent: Option<CgroupId>,
-    /// Its path from the root of the hierarchy, "/" for the root itself.
+    /// Path from the root of the hierarchy; "/" is the root.
     pub path: Arc<str>,
-    /// Its CPU bandwidth control; `None` where the cpu controller does not
-    /// reach it (or at the root).
+    /// CPU bandwidth control; `None` if the cpu controller is not enabled for the cgroup,
+    /// and at the root.
     pub bandwidth: Option<Bandwidth>,
-    /// What it uses of memory; `None` where the memory controller does not
-    /// reach it, on v1, or where the source does not tell.
+    /// Memory usage and limit; `None` if the memory controller is not enabled for the
+    /// cgroup, on v1, or if the source lacks it.
     pub memory: Option<CgroupMemory>,
 }
 
 /// Memory control of one cgroup (`struct mem_cgroup`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CgroupMemory {
-    /// What it uses, bytes (`memory.current`).
+    /// Memory usage, bytes (`memory.current`).
     pub usage_bytes: u64,
-    /// What it may use, bytes (`memory.max`); `None` = no limit.
+    /// Memory limit, bytes (`memory.max`); `None` = no limit.
     pub limit_bytes: Option<u64>,
 }
 
 /// CPU bandwidth control of one cgroup (`struct cfs_bandwidth`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bandwidth {
-    /// CPU time that it may use each period, ns; `None` = no limit.
+    /// CPU time allowed per period, ns; `None` = no limit.
     pub quota_ns: Option<u64>,
-    /// The length of a period, ns.
+    /// Length of a period, ns.
     pub period_ns: u64,
-    /// Unused quota that it may save up, ns (since v5.14).
+    /// Unused quota that can accumulate, ns (since v5.14).
     pub burst_ns: Option<u64>,
-    /// Periods that had something to run.
+    /// Periods in which the cgroup had runnable tasks.
     pub periods: u64,
-    /// Periods in which it was throttled on at least one CPU.
+    /// Periods in which the cgroup was throttled on at least one CPU.
     pub throttled_periods: u64,
     /// Time throttled, summed over CPUs (so it can exceed wall time), ns.
     pub throttled_ns: u64,

@@ -4,77 +4,76 @@ use std::cmp::Reverse;
 
 use crate::vocab::{Discard, DiscardSum};
 
-/// What the programs counted of one VM since it was first seen.
+/// Discards of one VM's RAM that the BPF programs counted since the VM was first seen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiscardsFact {
     /// In the order of [`Discard::ALL`].
     pub sums: [DiscardSum; Discard::ALL.len()],
 }
 
-/// What a reading says of a VM's memory.
+/// Memory of a VM in one reading.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryFact {
-    /// RAM that its guest was given, bytes.
+    /// RAM of the guest, bytes.
     pub guest_bytes: Option<u64>,
-    /// Memory of its VMM's process that is there, without huge pages, bytes.
+    /// Resident memory of the VMM process without huge pages, bytes.
     pub resident_bytes: Option<u64>,
-    /// The highest of that so far, as the kernel has it, bytes.
+    /// Highest resident memory so far as the kernel reports it, bytes.
     pub peak_bytes: Option<u64>,
-    /// Huge pages of hugetlbfs that the process has, bytes.
+    /// Huge pages (hugetlbfs) of the process, bytes.
     pub huge_bytes: u64,
-    /// Reported memory that the guest has taken again, bytes; `None` where RAM is
-    /// not followed.
+    /// Reported memory that the guest has reused, bytes; `None` if RAM is not tracked.
     pub refault_bytes: Option<u64>,
-    /// What was discarded; `None` where that is not followed.
+    /// Discards of RAM; `None` if they are not tracked.
     pub discards: Option<DiscardsFact>,
 }
 
-/// A memslot of KVM: host memory that the guest sees somewhere.
+/// A KVM memslot: host memory that is mapped into the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memslot {
-    /// Its address in the VMM's process.
+    /// Start address in the VMM process.
     pub start: u64,
-    /// Its length.
+    /// Length, bytes.
     pub bytes: u64,
-    /// The guest cannot write to it: firmware, not RAM.
+    /// Read-only for the guest: firmware, not RAM.
     pub read_only: bool,
 }
 
-/// A piece of a process's address space.
+/// An address range of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Piece {
-    /// Its first address.
+    /// First address.
     pub start: u64,
-    /// The address behind it.
+    /// End address, exclusive.
     pub end: u64,
 }
 
-/// The file behind a piece.
+/// The file behind an address range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backing {
-    /// The RAM is the file's own memory: it is a memfd or of tmpfs or hugetlbfs,
-    /// and mapped as shared.
+    /// The memory of the file is the RAM itself: a memfd or a file of tmpfs or hugetlbfs,
+    /// mapped as shared.
     pub in_memory: bool,
-    /// The number of its device, 12 bits major and 20 bits minor.
+    /// Device number: 12 bits major, 20 bits minor.
     pub device: u32,
-    /// Its inode; never 0.
+    /// Inode number; never 0.
     pub inode: u64,
-    /// Where in it the piece begins.
+    /// Offset in the file at which the range begins.
     pub offset: u64,
 }
 
-/// A piece of RAM.
+/// An address range of RAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RamPiece {
-    /// Where it lies.
+    /// The address range.
     pub piece: Piece,
-    /// The file behind it; `None` is anonymous memory.
+    /// The file behind the range; `None` is anonymous memory.
     pub file: Option<Backing>,
 }
 
-/// The RAM among the memslots, in order. Neighbours stay apart: to discard the
-/// whole of one is not what a balloon does. What the guest sees at two places
-/// is one.
+/// The RAM among the memslots, sorted by address. Adjacent slots are not merged, because
+/// a discard of a whole slot is not a balloon operation. Memory that is mapped into the
+/// guest twice counts once.
 pub fn ram_of(slots: &[Memslot]) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = slots
         .iter()
@@ -89,7 +88,7 @@ pub fn ram_of(slots: &[Memslot]) -> Vec<Piece> {
     pieces
 }
 
-/// The bytes in all pieces, which come in order; what is in two counts once.
+/// Bytes in all ranges, which must be sorted; overlaps count once.
 pub fn bytes_in(pieces: &[Piece]) -> u64 {
     let (bytes, _) = pieces.iter().fold((0, 0), |(bytes, end), piece| {
         let new = piece.end.saturating_sub(piece.start.max(end));
@@ -118,7 +117,7 @@ mod tests {
             slot(0x100_0000, 0xa_0000, false),
             slot(0x10a_0000, 0x6_0000, true),
             slot(0x120_0000, 0x1000, false),
-            // The guest sees a part of it a second time.
+            // An alias: the guest sees this part a second time.
             slot(0x100_1000, 0x1000, false),
             slot(0, 0x1000, false),
         ];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::facts::vcpu::VcpuFact;
 use crate::vocab::{CgroupId, Comm, CpuSet, Owner};
 
-/// What the kernel's flags say a thread is.
+/// Kind of a thread by its kernel flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ThreadKind {
     /// An ordinary thread of a user process.
@@ -15,77 +15,78 @@ pub enum ThreadKind {
     UserWorker,
     /// `PF_IO_WORKER`: an `io_uring` worker inside the user's process.
     IoWorker,
-    /// `PF_KTHREAD`: a kernel thread, as vhost workers were before v6.4 (it
-    /// borrows the VMM's memory) and `kvm-pit` still is.
+    /// `PF_KTHREAD`: a kernel thread. Vhost workers were kernel threads before v6.4 (they
+    /// borrow the VMM's memory); `kvm-pit` still is one.
     Kthread,
 }
 
 /// One living thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadFact {
-    /// Whose it is.
+    /// The owner of the thread.
     pub owner: Owner,
     /// Thread id in the initial pid namespace.
     pub tid: u32,
-    /// Process id in the initial pid namespace; a kernel thread's own id.
+    /// Process id in the initial pid namespace; for a kernel thread its own id.
     pub tgid: u32,
-    /// When the thread started, ns since boot; with `tid` its identity.
+    /// Start time of the thread, ns since boot; unique together with `tid`.
     pub start_ns: u64,
-    /// What the kernel's flags say it is.
+    /// Kind of the thread by its kernel flags.
     pub kind: ThreadKind,
-    /// The thread's name.
+    /// Name of the thread.
     pub comm: Comm,
-    /// The name of its process's first thread.
+    /// Name of the thread-group leader.
     pub process_comm: Comm,
-    /// CPU time used in its present class, ns (`se.sum_exec_runtime`; lags a running
-    /// thread by at most a tick): what it used before its class changed, or before it
-    /// began to exit, [`RetiredFact`] holds. The class is all that its role depends on:
-    /// its owner, kind, names and vCPU. So are the two times below.
+    /// CPU time used in the present class, ns (`se.sum_exec_runtime`; lags a running
+    /// thread by at most a tick). [`RetiredFact`] holds the time used before the class
+    /// changed or before the thread began to exit. The class is everything that
+    /// determines the role: owner, kind, names and vCPU. The two times below count the
+    /// same way.
     pub cpu_ns: u64,
-    /// Time runnable but not running, ns (`sched_info.run_delay`; holds
-    /// throttled time too).
+    /// Time runnable but not running, ns (`sched_info.run_delay`; includes throttled
+    /// time).
     pub wait_ns: Option<u64>,
     /// Time in guest mode, ns (`gtime`; sampled by the tick, so an estimate).
     pub guest_ns: Option<u64>,
-    /// The innermost cgroup it sits in (v1: of the cpu controller).
+    /// The innermost cgroup of the thread (v1: of the cpu controller).
     pub cgroup: CgroupId,
-    /// The CPU it runs on, or ran on last.
+    /// The CPU on which the thread runs or last ran.
     pub pcpu: Option<u32>,
-    /// The CPUs it may run on.
+    /// Allowed CPUs.
     pub affinity: Option<Arc<CpuSet>>,
-    /// The vCPU that it runs, if it does.
+    /// The vCPU that the thread runs, if any.
     pub vcpu: Option<VcpuFact>,
-    /// How often its class has changed since it was first shown: with each change its
-    /// times began anew.
+    /// Number of class changes since the thread was first seen. Each change restarts the
+    /// times at 0.
     pub class_changes: u32,
 }
 
-/// Threads that count alike, living or not.
+/// Threads that are counted together, living or ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ThreadClass {
-    /// Whose they are.
+    /// The owner of the threads.
     pub owner: Owner,
-    /// The cgroup that they sat in, or the nearest above it that can have a
-    /// limit; `None` where it is not known.
+    /// The cgroup of the threads, or its nearest ancestor that can have a limit; `None`
+    /// if unknown.
     pub cgroup: Option<CgroupId>,
-    /// What they are.
+    /// Kind of the threads.
     pub kind: ThreadKind,
-    /// The vCPU that they run, if they do.
+    /// The vCPU that the threads run, if any.
     pub vcpu_id: Option<u32>,
-    /// Their name; empty where names were too many to keep.
+    /// Name of the threads; empty if there were too many names to keep.
     pub comm: Comm,
-    /// Their process's name; empty where names were too many to keep.
+    /// Name of their process; empty if there were too many names to keep.
     pub process_comm: Comm,
 }
 
-/// What threads had used that have ended, or that count in another class by now.
+/// Times of threads that have ended or moved to another class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetiredFact {
-    /// Which threads; the names are those at the end of what they used.
+    /// The class of the threads, with the names at the end of the counted time.
     pub class: ThreadClass,
-    /// How many threads have ended.
+    /// Number of ended threads.
     pub threads: u64,
-    /// CPU time, ns, with what they used after they began to exit.
+    /// CPU time, ns, including the time after the threads began to exit.
     pub cpu_ns: u64,
     /// Run delay, ns.
     pub wait_ns: u64,

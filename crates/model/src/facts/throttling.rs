@@ -1,24 +1,24 @@
-//! Throttling as it was seen to happen: beyond what the kernel counts.
+//! Observed throttling, in more detail than the kernel's counters.
 
 use rustc_hash::FxHashMap;
 
 use crate::facts::thread::ThreadClass;
 use crate::vocab::{CgroupId, Durations};
 
-/// What was seen of one cgroup's throttling.
+/// Observed throttling of one cgroup.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ThrottleFact {
-    /// Run queues of CPUs that were throttled.
+    /// Number of times that a per-CPU run queue was throttled.
     pub throttles: u64,
-    /// Wall time in which at least one of them stood, ns; a throttling counts
+    /// Wall time in which at least one run queue was throttled, ns. An episode counts
     /// once it has ended.
     pub wall_ns: u64,
-    /// How long each stood.
+    /// Histogram of how long each run queue was throttled.
     pub durations: Durations,
 }
 
 impl ThrottleFact {
-    /// What was seen of two cgroups together; of their wall times the sum.
+    /// The sum of two cgroups; wall times are added too.
     #[must_use]
     pub fn plus(mut self, more: &Self) -> Self {
         self.throttles = self.throttles.saturating_add(more.throttles);
@@ -27,7 +27,7 @@ impl ThrottleFact {
         self
     }
 
-    /// All that it says: the wall time, the throttles, and their durations.
+    /// All values: the wall time, the throttles and their durations.
     pub fn values(&self) -> impl Iterator<Item = u64> {
         [self.wall_ns, self.throttles, self.durations.sum_ns]
             .into_iter()
@@ -35,12 +35,12 @@ impl ThrottleFact {
     }
 }
 
-/// Who ran when a quota ran out.
+/// Threads that were running when a quota ran out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HitFact {
-    /// Which threads; the cgroup is the one whose quota it was.
+    /// The threads; the cgroup is the one whose quota ran out.
     pub class: ThreadClass,
-    /// How often.
+    /// Number of times.
     pub hits: u64,
 }
 
@@ -49,6 +49,6 @@ pub struct HitFact {
 pub struct ThrottlingFacts {
     /// By cgroup.
     pub cgroups: FxHashMap<CgroupId, ThrottleFact>,
-    /// Who ran.
+    /// The threads that were running when a quota ran out.
     pub hits: Vec<HitFact>,
 }

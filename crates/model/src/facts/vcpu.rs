@@ -3,18 +3,18 @@
 use crate::vocab::topology::guest::GuestTopology;
 use crate::vocab::{KvmCounters, Moves, VmKey};
 
-/// A vCPU, as KVM keeps it.
+/// A vCPU in KVM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VcpuFact {
-    /// `vcpu_id`, the x2APIC id that the guest sees; may be sparse.
+    /// `vcpu_id`, the x2APIC id that the guest sees; can be sparse.
     pub id: u32,
     /// `vcpu_idx`, dense from 0 in order of creation; `None` without BPF.
     pub index: Option<u32>,
-    /// KVM's counters; `None` where they cannot be read at this moment.
+    /// KVM's counters; `None` if they cannot be read at this moment.
     pub stats: Option<VcpuStats>,
-    /// CPU time of the thread whose pCPU is told by [`ResidencyFact`]s, or that
-    /// was used before the vCPU was first seen, ns; what is beyond was used on
-    /// the thread's present pCPU. `None` where moves are not followed.
+    /// The part of the thread's CPU time, ns, that [`ResidencyFact`]s attribute to a pCPU
+    /// or that was used before the vCPU was first seen. The rest was used on the thread's
+    /// present pCPU. `None` if moves are not tracked.
     pub placed_ns: Option<u64>,
 }
 
@@ -22,43 +22,42 @@ pub struct VcpuFact {
 /// its last move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResidencyFact {
-    /// Its VM.
+    /// The VM of the vCPU.
     pub vm: VmKey,
-    /// Its `vcpu_id`.
+    /// `vcpu_id` of the vCPU.
     pub vcpu_id: u32,
     /// The pCPU.
     pub pcpu: u32,
-    /// CPU time there, ns.
+    /// CPU time on the pCPU, ns.
     pub run_ns: u64,
 }
 
-/// What the source knows of a VM as a whole.
+/// VM-wide placement facts of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VmPlacementFact {
-    /// What its guest is told of its topology.
+    /// The guest's topology from its CPUID.
     pub guest: Option<GuestTopology>,
-    /// Moves of its vCPUs since it was first seen; `None` where they are not
-    /// followed.
+    /// Moves of its vCPUs since the VM was first seen; `None` if they are not tracked.
     pub moves: Option<Moves>,
 }
 
-/// KVM's counters of one vCPU since it was made.
+/// KVM's counters of one vCPU since the vCPU was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VcpuStats {
-    /// Names the `kvm_vcpu`: counters of another instance start anew.
+    /// Identifies the `kvm_vcpu`: the counters of another instance start at 0.
     pub instance: u64,
     /// The counters.
     pub counters: KvmCounters,
-    /// Whether the thread was preempted inside the guest when it was read.
+    /// Whether the thread was preempted inside the guest at the time of the reading.
     pub preempted: bool,
 }
 
-/// What KVM had counted of a vCPU when its thread ended.
+/// KVM's counters of a vCPU at the end of its thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndedVcpuFact {
-    /// Its VM.
+    /// The VM of the vCPU.
     pub vm: VmKey,
-    /// Its `vcpu_id`.
+    /// `vcpu_id` of the vCPU.
     pub id: u32,
     /// The counters.
     pub stats: VcpuStats,

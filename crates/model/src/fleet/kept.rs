@@ -1,4 +1,4 @@
-//! What the next agent learns of a VM.
+//! State of a VM for the next agent.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::identify::place::Place;
 use crate::identify::vmm::{Identity, RUNTIMES, Vmm};
 use crate::vocab::{CgroupId, Features, Scope};
 
-/// What is kept of a VM for the next agent.
+/// State of a VM for the next agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Kept {
     pub(super) name: Arc<str>,
@@ -26,7 +26,7 @@ pub struct Kept {
     pub(super) ledger: Ledger,
 }
 
-/// Of a [`Place`] what its path does not tell.
+/// The stored parts of a [`Place`]; the location is parsed from the path.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct KeptPlace {
     cgroup: CgroupId,
@@ -72,12 +72,12 @@ impl Kept {
         }
     }
 
-    /// What the VM is called on its node.
+    /// Name of the VM on its node.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// What [`Member::saved`] is of the VM that still runs, at `place`.
+    /// [`Member::saved`] of the restored VM, which still runs at `place`.
     pub(super) fn saved_at(&self, place: Option<&Place>) -> Option<u64> {
         let before = self.place.as_ref().map(|place| place.cgroup);
         (before == place.map(|place| place.cgroup)).then_some(self.ledger.changes)
@@ -88,7 +88,7 @@ impl Kept {
         (self.name, self.levels, self.ledger.recalled())
     }
 
-    /// The VM as one that has ended; `is_left` tells whether a cgroup is still there.
+    /// The VM as an ended one; `is_left` returns whether a cgroup still exists.
     pub(super) fn ended(self, now_ns: u64, is_left: impl Fn(CgroupId) -> bool) -> Member {
         let mut ledger = self.ledger.recalled();
         ledger.end_unseen(is_left);

@@ -14,40 +14,40 @@ use crate::vocab::{CgroupId, Features, Pod};
 /// One VM.
 #[derive(Debug)]
 pub(crate) struct Member {
-    /// What its process is.
+    /// Identity of its VMM process.
     pub identity: Identity,
     /// Its name on this node.
     pub name: Arc<str>,
-    /// Where its vCPU threads sit.
+    /// Location of its vCPU threads in the cgroup hierarchy.
     pub place: Option<Place>,
     /// Overhead cgroups of its sandbox.
     pub overhead: Vec<CgroupId>,
     /// The cgroups that can limit its threads.
     pub levels: Levels,
-    /// Its bandwidth control as last seen: it ends before the VM's last values.
+    /// Its bandwidth control as last seen; the cgroups can be removed before the VM ends.
     pub quota: Vec<Quota>,
-    /// The level of each scope that binds, likewise.
+    /// The binding level of each scope as last seen.
     pub limits: Vec<Quota>,
-    /// What all its limits allow together, likewise.
+    /// CPU time that all its limits together allow, as last seen.
     pub allowed: Allowed,
     /// Its counters.
     pub ledger: Ledger,
-    /// Where its threads were charged.
+    /// Charges of its threads at the last reading.
     pub charged: LastCharged,
-    /// When it was first missing, ns on the clock of [`Fleet::account`].
+    /// When the VM was first missing, ns on the clock of [`Fleet::account`].
     pub ended_ns: Option<u64>,
-    /// What it has to give memory back, as its arguments tell.
+    /// Features by which it releases memory, according to its arguments.
     pub features: Features,
-    /// What Kubernetes told of its pod; it stays when the pod is gone, as the VM's last
-    /// values do.
+    /// Metadata of its pod from Kubernetes. It is kept after the pod was deleted, like
+    /// the VM's last values.
     pub pod: Option<Pod>,
-    /// The changes of its ledger that the next agent will find; `None` before the
-    /// first time.
+    /// The ledger's `changes` that are saved for the next agent; `None` before the first
+    /// save.
     pub(super) saved: Option<u64>,
 }
 
 impl Member {
-    /// The order in which VMs are shown: by their pod's uid, then by name.
+    /// Display order of VMs: by pod uid, then by name.
     pub(super) fn rank(&self) -> (Option<&str>, &str) {
         let place = self.place.as_ref();
         let uid = place.and_then(|place| place.location.uid.as_deref());

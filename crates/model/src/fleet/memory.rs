@@ -1,7 +1,7 @@
-//! Memory of VMs: what they hold, what they gave back and took again.
+//! Memory of VMs: held, released and reused.
 //!
 //! ```text
-//! memslots ──► pieces of RAM ──► (kernel) discards by kind ──┐
+//! memslots ──► RAM ranges ─────► (kernel) discards by kind ──┐
 //! resident memory, page faults, cgroups ─────────────────────┴─► Memory
 //! ```
 
@@ -10,7 +10,7 @@ use crate::fleet::member::Member;
 use crate::identify::place::Cgroups;
 use crate::snapshot::{Memory, Vcpu};
 
-/// Reads a VM's memory. Of a VM that has ended what was counted stays.
+/// Reads a VM's memory. After the VM has ended the counters keep their values.
 pub(super) fn read(
     member: &mut Member,
     fact: Option<&MemoryFact>,
@@ -54,8 +54,8 @@ pub(super) fn read(
     }
 }
 
-/// The level of the VM's path with the lowest limit; where none has one, the
-/// outermost: the pod's.
+/// The level of the VM's path with the lowest limit, or without limits the outermost
+/// level: the pod's.
 fn cgroup_of(member: &Member, cgroups: &Cgroups<'_>) -> Option<CgroupMemory> {
     if member.ended_ns.is_some() {
         return None;

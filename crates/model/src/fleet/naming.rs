@@ -1,4 +1,4 @@
-//! What a VM is called on its node.
+//! Names of VMs on a node.
 
 use rustc_hash::FxHashSet;
 
@@ -9,7 +9,7 @@ use crate::fleet::registry::Fleet;
 use crate::vocab::{Pods, VmKey};
 
 impl Member {
-    /// Looks its pod up by the uid in its cgroup's path.
+    /// Looks up its pod by the uid in the cgroup path.
     pub(super) fn learn_pod(&mut self, pods: &Pods) {
         let place = self.place.as_ref();
         let uid = place.and_then(|place| place.location.uid.as_deref());
@@ -20,7 +20,7 @@ impl Member {
 }
 
 impl Fleet {
-    /// A VM of this name in the same pod (or in none) that has ended.
+    /// An ended VM with this name in the same pod (or in no pod).
     pub(super) fn predecessor(
         &self,
         name: &str,
@@ -37,9 +37,9 @@ impl Fleet {
         has_ended().then_some(*vm)
     }
 
-    /// The name `wanted`, or where another VM has it, one with its pid behind; with a
-    /// number behind that where this is taken too: tenants choose names, and one that
-    /// has ended may have had the pid.
+    /// Returns `wanted`, or if another VM has this name, the name with the pid appended,
+    /// or if that is taken too, also with a number. The number is needed because tenants
+    /// choose names, and an ended VM can have had the same pid.
     pub(super) fn free_name(&self, wanted: String, vm: VmKey) -> String {
         let members = self.vms.values().map(|member| &*member.name);
         let recalled = self.recalled.values().map(Kept::name);

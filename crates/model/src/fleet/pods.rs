@@ -1,8 +1,9 @@
-//! Which VM of a pod has the time of the pod's other processes.
+//! Selects the VM of a pod for which the pod's other processes are counted.
 //!
-//! One VM has it as long as it runs; then the oldest of those that still run, which
-//! counts on from where the one before it was. So the VMs of a pod together have what
-//! its cgroup used, also while one that ended still shows its last values.
+//! One VM counts them as long as it runs. Then the oldest VM of the pod that still runs
+//! takes over, starting at the values of the former one. The sum over the VMs of a pod is
+//! therefore the usage of the pod's cgroup, even while an ended VM still shows its last
+//! values.
 
 use std::cmp::Reverse;
 
@@ -13,21 +14,21 @@ use crate::fleet::registry::Fleet;
 use crate::vocab::{CgroupId, VmKey};
 
 impl Member {
-    /// The pod that its other processes are in. Where the path of its vCPUs names none, as
-    /// that of an overhead cgroup, it is the last one.
+    /// The pod of its other processes. If the path of its vCPUs names no pod, as that of
+    /// an overhead cgroup, the last known pod.
     pub(super) fn watched_pod(&self) -> Option<CgroupId> {
         self.place.as_ref()?.root.or(self.ledger.pod)
     }
 
-    /// The pods of which something may be kept for it.
+    /// The pods for which this VM may hold state.
     pub(super) fn pods(&self) -> impl Iterator<Item = CgroupId> + use<> {
         let root = self.place.as_ref().and_then(|place| place.root);
         let held = self.ledger.pod.filter(|pod| Some(*pod) != root);
         root.into_iter().chain(held)
     }
 
-    /// The best of a pod has the time of the pod's other processes: one that runs, or
-    /// else the one that ended last, as it is also forgotten last.
+    /// Rank of a VM in its pod. The best VM counts the pod's other processes: a running
+    /// VM, or else the VM that ended last, because it is also forgotten last.
     fn pod_rank(&self, vm: VmKey, pod: CgroupId) -> impl Ord + use<> {
         let ended_ns = self.ended_ns;
         let has_it = self.ledger.pod == Some(pod);
@@ -36,7 +37,7 @@ impl Member {
 }
 
 impl Fleet {
-    /// The VM that has the time of each pod's other processes.
+    /// For each pod the VM that counts the pod's other processes.
     pub(super) fn pod_vms(&self) -> FxHashMap<CgroupId, VmKey> {
         let mut vms = FxHashMap::with_capacity_and_hasher(self.vms.len(), FxBuildHasher);
         let held = self.vms.iter();
@@ -44,7 +45,7 @@ impl Fleet {
         vms
     }
 
-    /// Gives each pod its VM, if VMs came, went, ended or moved.
+    /// Assigns a VM to each pod if VMs were added, removed, ended or moved.
     pub(super) fn assign_pods(&mut self) {
         if self.pods_as_of == Some(self.changes) {
             return;
@@ -52,7 +53,7 @@ impl Fleet {
         self.pods_as_of = Some(self.changes);
         for member in self.vms.values_mut() {
             let root = member.place.as_ref().and_then(|place| place.root);
-            // Where its path is not known for a moment it stays.
+            // A VM whose path is briefly unknown keeps its pod.
             if root.is_some() && member.ledger.pod.is_some_and(|pod| Some(pod) != root) {
                 member.ledger.leave_pod();
             }

@@ -1,5 +1,5 @@
-//! CPU limits on a VM: each level, the one of each scope that binds, and what all of
-//! them allow together.
+//! CPU limits of a VM: each level, the binding level of each scope, and the CPU time that
+//! all limits together allow.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use crate::fleet::member::Member;
 use crate::identify::place::Cgroups;
 use crate::vocab::Scope;
 
-/// Reads the levels that hold threads of the VM. Once it has ended its cgroups are gone,
-/// and what they said last stays.
+/// Reads the levels that hold threads of the VM. Once the VM has ended its cgroups are
+/// gone, and the last values are kept.
 pub(super) fn read(
     member: &mut Member,
     cgroups: &Cgroups<'_>,
@@ -39,7 +39,8 @@ pub(super) fn read(
         let Some(cgroup) = meter.cgroup().filter(|_| meter.path() != now) else {
             continue;
         };
-        // Another level began to bind while no agent ran, or none does any more.
+        // Another level became binding while no agent was running, or no level is binding
+        // any more.
         if meter.is_recalled() {
             let at = member.levels.at(cgroup);
             let level = |at| LevelReading::read(at, &member.levels, cgroups, charges, throttling);
@@ -76,9 +77,9 @@ pub(super) fn read(
     }
 }
 
-/// Of each scope the level that binds, as a place in `levels`: the one that was throttled
-/// in most periods since the last reading, then for longest. Where none was it is the one
-/// that bound before, or else the lowest limit.
+/// The binding level of each scope, as an index in `levels`: the level that was throttled
+/// in the most periods since the last reading, then for the longest time. Without
+/// throttling the previously binding level stays, or else the lowest limit is chosen.
 fn binding(levels: &[LevelReading<'_>], ledger: &Ledger) -> BTreeMap<Scope, usize> {
     let mut binding: BTreeMap<Scope, usize> = BTreeMap::new();
     let throttled = |at: usize| {
@@ -86,10 +87,10 @@ fn binding(levels: &[LevelReading<'_>], ledger: &Ledger) -> BTreeMap<Scope, usiz
         let known = ledger.limits.get(&level.scope);
         let bound_before = known.is_some_and(|meter| meter.path() == Some(&level.fact.path));
         let since = match ledger.quotas.get(&level.fact.path) {
-            // How far another agent had read each level is not known.
+            // The value of each level at the previous agent's last reading is unknown.
             _ if known.is_some_and(BindingMeter::is_recalled) => None,
             Some(meter) => meter.throttled_since(&level.bandwidth),
-            // Of the first level of its scope all counts.
+            // The first level of its scope counts fully.
             None if known.is_none() => Some((
                 level.bandwidth.throttled_periods,
                 level.bandwidth.throttled_ns,
@@ -112,8 +113,8 @@ fn binding(levels: &[LevelReading<'_>], ledger: &Ledger) -> BTreeMap<Scope, usiz
     binding
 }
 
-/// Turns the meters of scopes where another level binds than before. Returns the scopes
-/// whose level was not read before: these turn once it is.
+/// Switches the meters of the scopes whose binding level changed. Returns the scopes
+/// whose new level has not been read yet: the caller switches these after reading it.
 fn turn(
     binding: &BTreeMap<Scope, usize>,
     levels: &[LevelReading<'_>],
@@ -135,8 +136,8 @@ fn turn(
     unread
 }
 
-/// What this reading says of each level: of those on the path of the vCPUs, and of every
-/// other one that has or had a limit.
+/// Readings of the levels: those on the path of the vCPUs, and each other one that has or
+/// had a limit.
 fn levels<'a>(
     member: &Member,
     cgroups: &Cgroups<'a>,

@@ -1,5 +1,5 @@
-//! One reading of one VM: its threads gathered, then settled against its
-//! ledger into what is shown.
+//! One reading of one VM: collects its threads and combines them with its ledger into the
+//! shown values.
 
 use std::sync::Arc;
 
@@ -23,67 +23,68 @@ use crate::identify::place::Cgroups;
 use crate::snapshot::{RoleUse, Thread, Vcpu, VcpuCount, Vm, Worker};
 use crate::vocab::{CgroupId, Owner, Role, ThreadKey, VhostDevice, VmKey};
 
-/// What one reading said of one VM.
+/// Facts about one VM in one reading.
 #[derive(Debug, Default)]
 pub(super) struct Reading<'a> {
-    /// vCPUs that KVM holds, if the source tells.
+    /// vCPUs that KVM holds, if the source reports them.
     pub online_vcpus: Option<u32>,
-    /// vCPUs that ran, as the open files told.
+    /// vCPUs that have run, according to the open files.
     has_run: &'a [u32],
-    /// What vhost workers serve, as far as that is known.
+    /// Devices of the vhost workers, as far as they are known.
     vhost_devices: Option<&'a FxHashMap<ThreadKey, VhostDevice>>,
-    /// Where living threads are charged.
+    /// Charges of the living threads.
     pub charged: Vec<Charged>,
-    /// Where the rest of what is shown goes.
+    /// Buffers for the remaining shown values.
     room: Room,
     /// Living threads.
     threads: Vec<Thread>,
-    /// How many of them there are, by [`sum_index`].
+    /// Number of living threads, by [`sum_index`].
     counts: [u32; SUMS],
-    /// How many of them sit in no cgroup of the VM's pod, likewise.
+    /// Number of living threads outside the cgroups of the VM's pod, by [`sum_index`].
     outside_pod: [u32; SUMS],
-    /// How many of these a runtime has put there.
+    /// Number of outside threads that a runtime placed there.
     split: u32,
-    /// By [`sum_index`]: of the VMM's process, and of the rest of its pod.
+    /// Times by [`sum_index`]: of the VMM process, and of the rest of its pod.
     own: [Times; SUMS],
     pod: [Times; SUMS],
     /// CPU time by the cgroup that can have a limit.
     charges: Charges,
-    /// How often its threads ran when a quota ran out.
+    /// Number of times that its threads were running when a quota ran out.
     hits: PodSums,
-    /// Throttling, if it is followed.
+    /// Observed throttling, if tracked.
     throttling: Option<&'a ThrottlingFacts>,
     vcpus: Vcpus<'a>,
-    /// CPU time of the threads that are shown alone.
+    /// CPU time of the individually shown threads.
     workers: Vec<(Role, WorkerId, u64)>,
-    /// Some thread has no run delay.
+    /// At least one thread has no run delay.
     wait_unknown: bool,
     guest_ns: u64,
     guest_known: bool,
     /// Topology and moves.
     placement: VmPlacementFact,
-    /// Where the vCPUs ran was read.
+    /// Whether the reading contains the residency of vCPUs.
     residency_known: bool,
-    /// Its memory, if that was read.
+    /// Its memory, if the reading contains it.
     memory: Option<&'a MemoryFact>,
 }
 
-/// Roles whose threads are shown one by one.
+/// Roles whose threads are shown individually.
 const WORKERS: [Role; 3] = [Role::Vhost, Role::Virtiofsd, Role::Iothread];
 
-/// Where a thread sits.
+/// The cgroup of a thread, and its consequences.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Seat {
-    /// Its cgroup.
+    /// The cgroup of the thread.
     pub cgroup: Option<CgroupId>,
-    /// That is none of the VM's pod. One whose path was not told may be anywhere.
+    /// Whether the cgroup is outside the VM's pod. False if the path is unknown.
     pub is_outside_pod: bool,
-    /// The first cgroup from there upwards that can have a limit.
+    /// The nearest level: the first cgroup, from the thread's own upwards, that can have
+    /// a limit.
     pub level: Option<CgroupId>,
 }
 
 impl Seat {
-    /// The seat of a thread of `member`, or of its pod, in `cgroup`.
+    /// For a thread of `member` or of its pod in `cgroup`.
     pub(super) fn of(cgroup: CgroupId, member: &Member, cgroups: &Cgroups<'_>) -> Self {
         let both = member.place.as_ref().zip(cgroups.get(&cgroup));
         Self {
@@ -96,8 +97,8 @@ impl Seat {
 }
 
 impl<'a> Reading<'a> {
-    /// Of the VM `vm`, which has `count` living threads and had
-    /// `vcpus` vCPUs.
+    /// An empty reading of `vm`, with buffers for `count` living threads and `vcpus`
+    /// vCPUs.
     pub(super) fn of(
         vm: VmKey,
         facts: &'a Facts,
@@ -134,8 +135,8 @@ impl<'a> Reading<'a> {
         }
         if seat.is_outside_pod {
             self.outside_pod[sum_index(role)] += 1;
-            // A VM's timer is in the root cgroup, wherever its VMM is (kvm-pit, a kernel
-            // thread).
+            // The timer of a VM (kvm-pit, a kernel thread) is always in the root cgroup,
+            // independent of its VMM.
             let is_timer = thread.kind == ThreadKind::Kthread && role == Some(Role::Emulator);
             self.split += u32::from(!is_timer);
         }
@@ -168,14 +169,14 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// What a thread serves, if it is a vhost worker and that is known.
+    /// The device of a thread, if it is a vhost worker and the device is known.
     fn device(&self, role: Option<Role>, start_ns: u64, tid: u32) -> Option<VhostDevice> {
         let key = ThreadKey { start_ns, tid };
         let is_vhost = role == Some(Role::Vhost);
         self.vhost_devices.filter(|_| is_vhost)?.get(&key).copied()
     }
 
-    /// Adds threads that have ended.
+    /// Adds ended threads.
     pub(super) fn retired(
         &mut self,
         retired: &RetiredFact,
@@ -194,14 +195,14 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Adds what KVM had counted of a vCPU whose thread has ended.
+    /// Adds KVM's counters of a vCPU whose thread has ended.
     pub(super) fn ended_vcpu(&mut self, fact: &'a EndedVcpuFact) {
         let sums = self.vcpus.of(fact.id);
         sums.has_ended = true;
         sums.ended = Some(&fact.stats);
     }
 
-    /// Leaves what threads used that have moved to where they were charged for it.
+    /// Keeps the time of moved threads with the level that was charged for it.
     pub(super) fn follow_moves(&mut self, member: &mut Member) {
         let now = std::mem::take(&mut self.charged);
         let ledger = &mut member.ledger;
@@ -214,12 +215,12 @@ impl<'a> Reading<'a> {
         ledger.level_moves.apply(&mut self.charges);
     }
 
-    /// Adds how often threads ran when a quota ran out.
+    /// Adds the number of times that threads were running when a quota ran out.
     pub(super) fn hit(&mut self, hit: &HitFact, role: Option<Role>) {
         self.hits.add(hit.class.owner, role, hit.hits);
     }
 
-    /// Adds what a vCPU used on one pCPU.
+    /// Adds the CPU time of a vCPU on one pCPU.
     pub(super) fn residency(&mut self, fact: &ResidencyFact) {
         let sums = self.vcpus.of(fact.vcpu_id);
         let sum = sums.pcpus.entry(fact.pcpu).or_default();
@@ -235,7 +236,7 @@ impl<'a> Reading<'a> {
         &mut sums[sum_index(role)]
     }
 
-    /// Settles against what was shown before, and shows.
+    /// Combines the reading with the ledger into the shown VM.
     pub(super) fn settle(mut self, vm: VmKey, member: &mut Member, cgroups: &Cgroups<'_>) -> Vm {
         let layout = self.layout(member);
         let outside = self.outside_pod(member);
@@ -356,7 +357,7 @@ impl<'a> Reading<'a> {
         shown
     }
 
-    /// Notes in which cgroup each vCPU's thread sits: mostly the VM's.
+    /// Sets the cgroup of each vCPU's thread: usually the VM's.
     pub(super) fn seat_vcpus(&self, shown: &mut [Vcpu], member: &Member, cgroups: &Cgroups<'_>) {
         let place = member.place.as_ref();
         for vcpu in shown {
@@ -392,14 +393,14 @@ impl<'a> Reading<'a> {
         workers
     }
 
-    /// Threads that sit in no cgroup of the VM's pod, by [`sum_index`]; `None`
-    /// where the VM is no pod's.
+    /// Number of threads outside the cgroups of the VM's pod, by [`sum_index`]; `None` if
+    /// the VM has no pod.
     pub(super) fn outside_pod(&self, member: &Member) -> Option<[u32; SUMS]> {
         member.place.as_ref()?.root?;
         Some(self.outside_pod)
     }
 
-    /// How the VM's own threads are spread over cgroups.
+    /// Layout of the VM's own threads over cgroups.
     pub(super) fn layout(&self, member: &Member) -> Option<&'static str> {
         let place = member.place.as_ref()?;
         if place.location.uid.is_none() && place.location.runtime != Some("kata") {

@@ -1,13 +1,14 @@
-//! What the next agent is told of the VMs, and what this one was told.
+//! State that is handed over from one agent to the next.
 //!
-//! The kernel's totals are there for every agent. What only an agent knows is told
-//! from one to the next: names, and what is added to those totals or taken off them.
+//! Every agent can read the kernel's totals. Only the agent knows the names and the
+//! amounts that are added to these totals or subtracted from them, so it saves them for
+//! the next agent.
 //!
 //! ```text
-//! told by the agent before ──► still runs ──► admitted with its name and its ledger
-//!                          └─► has ended meanwhile ──► read once more, then as any
-//!                                                      VM that ends: it lingers, one
-//!                                                      of its name takes over
+//! saved by the previous agent ──► VM still runs ──► admitted with its name and ledger
+//!                             └─► VM has ended  ──► read once more, then handled as any
+//!                                                   ended VM: it lingers, and a VM of
+//!                                                   the same name takes over
 //! ```
 
 use rustc_hash::FxHashSet;
@@ -20,9 +21,9 @@ use crate::identify::place::by_id;
 use crate::vocab::VmKey;
 
 impl Fleet {
-    /// What the next agent is to find and would not yet. To be asked after each
-    /// [`Fleet::account`], and kept before what that returned as gone is forgotten: a
-    /// VM that took another's counters over has them from there. What was written is
+    /// The VMs whose state is not saved yet. Call this after each [`Fleet::account`], and
+    /// save the result before dropping the owners that `account` returned: it contains
+    /// the counters that a VM took over from another one. Confirm each save with
     /// [`Fleet::saved`].
     pub fn unsaved(&self) -> Vec<(VmKey, Kept)> {
         let is_new = |member: &Member| member.saved != Some(member.ledger.changes);
@@ -30,21 +31,22 @@ impl Fleet {
         new.map(|(vm, member)| (*vm, Kept::of(member))).collect()
     }
 
-    /// The next agent will find this of the VM.
+    /// Confirms that the state of the VM is saved for the next agent.
     pub fn saved(&mut self, vm: VmKey, kept: &Kept) {
         if let Some(member) = self.vms.get_mut(&vm) {
             member.saved = Some(kept.ledger.changes);
         }
     }
 
-    /// Takes up what an agent before this one knew, at the first reading and before
-    /// any VM is admitted.
+    /// Restores the state of the previous agent, at the first reading and before any VM
+    /// is admitted.
     pub fn recall(&mut self, kept: Vec<(VmKey, Kept)>, facts: &Facts, now_ns: u64) {
         let held: FxHashSet<VmKey> = facts.held().collect();
         let (running, mut ended): (Vec<_>, Vec<_>) =
             kept.into_iter().partition(|(vm, _)| held.contains(vm));
         self.recalled = running.into_iter().collect();
-        // Two of one name: the newer one took the counters of the other over.
+        // If two VMs have the same name, the newer one took over the counters of the
+        // other.
         ended.sort_unstable_by_key(|(vm, _)| std::cmp::Reverse(*vm));
         let cgroups = by_id(facts);
         for (vm, kept) in ended {

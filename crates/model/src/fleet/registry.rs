@@ -1,4 +1,4 @@
-//! The VMs of a host: admitted, followed, accounted, forgotten.
+//! The VMs of a host: admitted, tracked, accounted, forgotten.
 
 use std::sync::Arc;
 
@@ -25,25 +25,24 @@ use crate::vocab::{CgroupId, Owner, Pods, VmKey};
 pub struct Fleet {
     pub(super) linger_ns: u64,
     pub(super) vms: FxHashMap<VmKey, Member>,
-    /// Their order, in which they are shown, and as of how many changes it is.
+    /// The VMs in display order, and the value of `changes` for which it is valid.
     pub(super) order: (Option<u64>, Vec<VmKey>),
-    /// Room that former readings had.
+    /// Buffers of former readings.
     pub(super) rooms: std::vec::IntoIter<Room>,
-    /// VMs whose counters others carry on, since the last reading.
+    /// VMs whose counters others took over since the last reading.
     pub(super) succeeded: Vec<VmKey>,
-    /// How often VMs came, went, ended or moved.
+    /// Number of times that VMs were added, removed, ended or moved.
     pub(super) changes: u64,
-    /// As of how many of them each pod has its VM.
+    /// The value of `changes` for which the assignment of pods to VMs is valid.
     pub(super) pods_as_of: Option<u64>,
-    /// The node's pods, as last told.
+    /// The node's pods, as last reported.
     pub(super) pods: Arc<Pods>,
-    /// VMs that an agent before this one knew and that still run, until they are
-    /// admitted.
+    /// VMs of a previous agent that still run, until they are admitted.
     pub(super) recalled: FxHashMap<VmKey, Kept>,
 }
 
 impl Fleet {
-    /// `linger_ns`: how long a VM that ended keeps its last values.
+    /// `linger_ns`: how long an ended VM keeps its last values.
     pub fn new(linger_ns: u64) -> Self {
         Self {
             linger_ns,
@@ -58,14 +57,15 @@ impl Fleet {
         }
     }
 
-    /// Tells what Kubernetes calls the node's pods, from the next
-    /// [`Fleet::account`] on.
+    /// Sets the node's pods as Kubernetes reports them. Takes effect at the next
+    /// [`Fleet::account`].
     pub fn call(&mut self, pods: Arc<Pods>) {
         self.pods = pods;
     }
 
-    /// VMs in `facts` that are not known yet, the oldest first: [`Fleet::admit`] them in
-    /// this order before [`Fleet::account`]. Of two with one name the first keeps it plain.
+    /// Unknown VMs in `facts`, oldest first. Pass them to [`Fleet::admit`] in this order
+    /// before [`Fleet::account`]: of two VMs with one name the first keeps the plain
+    /// name.
     pub fn strangers(&self, facts: &Facts) -> Vec<VmKey> {
         let unknown = facts.held().filter(|vm| !self.vms.contains_key(vm));
         let mut unknown: Vec<VmKey> = unknown.collect();
@@ -74,7 +74,7 @@ impl Fleet {
         unknown
     }
 
-    /// Takes up a VM. `process` is what its process said of itself.
+    /// Adds a VM. `process` describes its VMM process.
     pub fn admit(&mut self, vm: VmKey, process: &ProcessFact, facts: &Facts) {
         let cgroups = by_id(facts);
         let identity = vmm::identify(process);
@@ -119,9 +119,9 @@ impl Fleet {
         );
     }
 
-    /// Name, levels and counters of a VM that has ended, for the one that was started again.
+    /// Takes the name, levels and counters of an ended VM for its restarted successor.
     pub(super) fn take_over(&mut self, former: VmKey, facts: &Facts) -> (Arc<str>, Levels, Ledger) {
-        // It may have ended since the last reading, and a VMM can live on without a VM.
+        // The VM may have ended since the last reading. A VMM can outlive its VM.
         self.read_last(&[former], facts);
         let mut former_member = self.vms.remove(&former).expect("it was just there");
         former_member.ledger.succeed();
@@ -135,7 +135,7 @@ impl Fleet {
         (name, levels, ledger)
     }
 
-    /// Notes what VMs that have ended had used to their end.
+    /// Reads the final values of ended VMs.
     pub(super) fn read_last(&mut self, ended: &[VmKey], facts: &Facts) {
         let mut ends = Vec::with_capacity(ended.len());
         for vm in ended {
@@ -150,8 +150,8 @@ impl Fleet {
         }
     }
 
-    /// Notes which VMs have moved to another cgroup, and which cgroups hold their threads.
-    /// `id_of` looks a cgroup up by its path. To be called after each reading, before
+    /// Detects VMs that moved to another cgroup, and the cgroups that hold their threads.
+    /// `id_of` looks up a cgroup by its path. Call this after each reading, before
     /// [`Fleet::account`].
     pub fn follow(&mut self, facts: &Facts, id_of: impl Fn(&str) -> Option<CgroupId>) {
         self.follow_places(facts, id_of);
@@ -164,7 +164,7 @@ impl Fleet {
         id_of: impl Fn(&str) -> Option<CgroupId>,
     ) {
         let moved = self.moved(facts);
-        // Mostly nobody has, and then nobody asks for them.
+        // Usually no VM has moved, and no lookup is needed.
         if moved.is_empty() {
             return;
         }
@@ -194,7 +194,7 @@ impl Fleet {
             member.is_some_and(|member| !member.levels.are_held_by(held))
         };
         let held: Vec<_> = held.into_iter().filter(is_new).collect();
-        // Mostly every thread sits where it did.
+        // Usually all threads are in the same cgroups as before.
         if held.is_empty() {
             return;
         }
@@ -217,7 +217,7 @@ impl Fleet {
         }
     }
 
-    /// The cgroups in which the threads of each VM and of its pod sit, by id.
+    /// The cgroups that hold threads of each VM and of its pod, sorted by id.
     pub(super) fn held(&self, facts: &Facts) -> FxHashMap<VmKey, Vec<CgroupId>> {
         let pods = self.pod_vms();
         let mut held: FxHashMap<VmKey, Vec<CgroupId>> =
@@ -240,14 +240,13 @@ impl Fleet {
         held
     }
 
-    /// A number that changes whenever [`Fleet::watched`] or [`Fleet::levels`] may.
+    /// A number that changes whenever [`Fleet::watched`] or [`Fleet::levels`] can change.
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Which cgroups are to be read wholly: the pods of all VMs, and the
-    /// overhead cgroups of their sandboxes. Where the answer changes, the reading is to
-    /// be repeated.
+    /// The cgroups whose members must all be read: the pods of all VMs, and the overhead
+    /// cgroups of their sandboxes. If this set changes, the reading must be repeated.
     pub fn watched(&self) -> FxHashSet<WatchedCgroup> {
         self.vms
             .values()
@@ -265,20 +264,20 @@ impl Fleet {
         levels.map(|level| level.id).collect()
     }
 
-    /// All whose threads are somebody's: the VMs, and their pods.
+    /// The owners of all threads to read: the VMs and their pods.
     pub fn owners(&self) -> FxHashSet<Owner> {
         let pods = |member: &Member| member.pods().map(Owner::Pod).collect::<Vec<_>>();
         let owners = |(vm, member): (&VmKey, _)| pods(member).into_iter().chain([Owner::Vm(*vm)]);
         self.vms.iter().flat_map(owners).collect()
     }
 
-    /// A VM that is known.
+    /// The member of a known VM.
     pub(crate) fn member(&self, vm: VmKey) -> Option<&Member> {
         self.vms.get(&vm)
     }
 
-    /// Accounts one reading taken at `now_ns` on a clock that never falls.
-    /// Returns the VMs, and the owners that are gone for good.
+    /// Accounts one reading, taken at `now_ns` on a monotonic clock. Returns the VMs, and
+    /// the owners that are gone for good.
     pub fn account(&mut self, facts: &Facts, now_ns: u64) -> (Vec<Vm>, FxHashSet<Owner>) {
         let mut held = FxHashSet::with_capacity_and_hasher(self.vms.len(), FxBuildHasher);
         held.extend(facts.held());
@@ -302,14 +301,13 @@ impl Fleet {
         (vms, gone)
     }
 
-    /// Takes back VMs that nobody shows any more: the next reading fills the room that
-    /// they have.
+    /// Takes back VMs that are no longer shown: the next reading reuses their buffers.
     pub fn recycle(&mut self, vms: Vec<Vm>) {
         let rooms: Vec<Room> = vms.into_iter().map(Room::from).collect();
         self.rooms = rooms.into_iter();
     }
 
-    /// Puts the VMs in the order in which they are shown, if they may have changed.
+    /// Sorts the VMs in display order, if the order may have changed.
     pub(super) fn put_in_order(&mut self) {
         if self.order.0 == Some(self.changes) {
             return;
@@ -320,8 +318,8 @@ impl Fleet {
         self.order = (Some(self.changes), order);
     }
 
-    /// Drops the VMs whose time is over; returns what they owned, as far as no
-    /// other VM owns it.
+    /// Drops the ended VMs whose linger time is over. Returns their owners, except those
+    /// that another VM also has.
     pub(super) fn forget(&mut self, now_ns: u64) -> FxHashSet<Owner> {
         let linger_ns = self.linger_ns;
         let over = |member: &Member| {
@@ -352,7 +350,7 @@ impl Fleet {
             .collect()
     }
 
-    /// Members whose vCPU threads sit elsewhere than before, and where.
+    /// Members whose vCPU threads are in another cgroup than before, with the new cgroup.
     pub(super) fn moved(&self, facts: &Facts) -> Vec<(VmKey, CgroupId)> {
         let has_moved = |vm: &VmKey, thread: &ThreadFact| {
             self.vms.get(vm).is_some_and(|member| {
@@ -360,7 +358,7 @@ impl Fleet {
                 place.is_none_or(|place| place.cgroup != thread.cgroup || place.is_new)
             })
         };
-        // The first vCPU of each run, or else its first thread.
+        // The first vCPU thread of each run, or else its first thread.
         let seats = facts.runs().filter_map(|run| match run[0].owner {
             Owner::Vm(vm) => {
                 let vcpu = run.iter().find(|thread| thread.vcpu.is_some());
@@ -387,7 +385,7 @@ impl Fleet {
     }
 }
 
-/// Where most of a VM's vCPUs sit; of a VM without any, its threads.
+/// The cgroup of most vCPU threads of a VM; without vCPUs, of its threads.
 fn place_of(
     vm: VmKey,
     facts: &Facts,
@@ -407,8 +405,7 @@ fn place_of(
 }
 
 impl Fleet {
-    /// How discards of a VM's RAM are told apart; `None` of a VM that is not
-    /// known.
+    /// Thresholds that classify discards of a VM's RAM; `None` if the VM is unknown.
     pub fn thresholds(&self, vm: VmKey, huge_pages: bool) -> Option<Thresholds> {
         let member = self.member(vm)?;
         Some(Thresholds::of(&member.features, huge_pages))

@@ -1,9 +1,9 @@
-//! Room for what is shown, handed on from reading to reading.
+//! Buffers for shown values, reused from reading to reading.
 
 use crate::snapshot::{Quota, RoleUse, Thread, Vcpu, Vm};
 
-/// Room for what is shown of one VM, which another reading had: to get it anew costs as
-/// much as to fill it.
+/// Buffers of one VM from an earlier reading. They are reused because allocating them
+/// costs as much as filling them.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     pub(super) threads: Vec<Thread>,
@@ -13,8 +13,8 @@ pub(super) struct Room {
     pub(super) limits: Vec<Quota>,
 }
 
-/// Empty, with room for `count` and not for many times as many: other VMs may have been
-/// larger.
+/// Empties the buffer, with a capacity for `count`. A much larger buffer, as a larger VM
+/// leaves it, is reallocated.
 pub(super) fn fitting<T>(room: &mut Vec<T>, count: usize) -> Vec<T> {
     let mut room = std::mem::take(room);
     room.clear();
@@ -25,7 +25,7 @@ pub(super) fn fitting<T>(room: &mut Vec<T>, count: usize) -> Vec<T> {
     room
 }
 
-/// What `from` holds, in the room of what it held before.
+/// Copies `from` into the emptied buffer.
 pub(super) fn copied<T: Clone>(mut room: Vec<T>, from: &[T]) -> Vec<T> {
     room.clear();
     room.extend_from_slice(from);

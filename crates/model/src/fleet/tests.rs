@@ -145,7 +145,7 @@ fn facts(threads: Vec<ThreadFact>, retired: Vec<RetiredFact>) -> Facts {
     }
 }
 
-/// Admits all strangers under `name` and accounts.
+/// Admits all unknown VMs under `name` and accounts.
 fn read(fleet: &mut Fleet, facts: &Facts, name: &str, now_ns: u64) -> (Vec<Vm>, FxHashSet<Owner>) {
     for vm in fleet.strangers(facts) {
         fleet.admit(vm, &qemu(name), facts);
@@ -302,7 +302,7 @@ fn a_kata_overhead_cgroup_is_watched_for_its_pod() {
     );
 }
 
-/// As `ctr run … demo1` makes it with `sandbox_cgroup_only=false`.
+/// As `ctr run … demo1` creates it with `sandbox_cgroup_only=false`.
 #[test]
 fn sandbox_named_by_hand_has_its_overhead_cgroup() {
     let cgroup = |id, path: &str| CgroupFact {

@@ -1,4 +1,4 @@
-//! Whose each thread is, and under which role it counts there.
+//! Assigns each thread to its VM and role.
 
 use rustc_hash::FxHashMap;
 
@@ -16,9 +16,9 @@ use crate::identify::vmm::Identity;
 use crate::snapshot::Vm;
 use crate::vocab::{Owner, Role, VmKey};
 
-/// What facts tell of one VM.
+/// Facts that belong to one VM.
 enum Belonging<'a> {
-    /// Threads that follow each other.
+    /// Adjacent threads.
     Living(&'a [ThreadFact]),
     Retired(&'a RetiredFact),
     EndedVcpu(&'a EndedVcpuFact),
@@ -29,8 +29,8 @@ enum Belonging<'a> {
 }
 
 impl Fleet {
-    /// Settles `vms` in their order. All of one is read before anything of the next:
-    /// it is more than the caches hold.
+    /// Processes `vms` in order. All facts of one VM are read before those of the next
+    /// VM, because together they exceed the CPU caches.
     pub(super) fn settle(
         &mut self,
         vms: &[VmKey],
@@ -53,7 +53,7 @@ impl Fleet {
         vms.iter().enumerate().filter_map(settle).collect()
     }
 
-    /// What there is of `vms`, each with the place of its VM among them, in that order.
+    /// The facts of `vms`, each with the index of its VM in `vms`, in this order.
     fn belongings<'a>(&self, vms: &[VmKey], facts: &'a Facts) -> Vec<(usize, Belonging<'a>)> {
         let pods = self.pod_vms();
         let places: FxHashMap<VmKey, usize> = vms.iter().copied().zip(0..).collect();
@@ -125,7 +125,7 @@ fn reading<'a>(
     reading
 }
 
-/// The role under which a living thread counts.
+/// The role of a living thread.
 fn role_of_living(thread: &ThreadFact, identity: &Identity) -> Option<Role> {
     roles::role_of(&roles::Traits {
         kind: thread.kind,
@@ -137,8 +137,7 @@ fn role_of_living(thread: &ThreadFact, identity: &Identity) -> Option<Role> {
     })
 }
 
-/// The role under which threads that count alike do; none where their names were too
-/// many to keep.
+/// The role of a class of threads; `None` if their names were too many to keep.
 fn role_of_class(class: &ThreadClass, identity: &Identity) -> Option<Role> {
     let nameless = class.comm.as_bytes().is_empty() && class.process_comm.as_bytes().is_empty();
     if nameless && class.vcpu_id.is_none() {

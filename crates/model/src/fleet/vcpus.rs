@@ -1,4 +1,4 @@
-//! The vCPUs of one VM: what their threads used, and how they are shown.
+//! The vCPUs of one VM: times of their threads, and their shown values.
 
 use std::collections::BTreeMap;
 
@@ -8,22 +8,21 @@ use crate::facts::{ThreadFact, VcpuFact, VcpuStats};
 use crate::snapshot::Vcpu;
 use crate::vocab::topology::guest::GuestTopology;
 
-/// What all threads of one vCPU used.
+/// Times of all threads of one vCPU.
 #[derive(Debug, Default)]
 pub(super) struct VcpuSums<'a> {
     pub(super) times: Times,
     pub(super) guest_ns: u64,
     pub(super) living: Option<(&'a ThreadFact, &'a VcpuFact)>,
-    /// A thread of this VM that ran it has ended.
+    /// A thread of this VM that ran the vCPU has ended.
     pub(super) has_ended: bool,
-    /// KVM's counters when a thread of it ended.
+    /// KVM's counters at the end of one of its threads.
     pub(super) ended: Option<&'a VcpuStats>,
     /// CPU time by pCPU up to the last move, ns, if it was read.
     pub(super) pcpus: BTreeMap<u32, u64>,
 }
 
-/// The vCPUs of a VM by their ids. They mostly come in order, and not as many as a tree
-/// is for.
+/// The vCPUs of a VM by id. Few and usually sorted: a Vec is faster than a map.
 #[derive(Debug, Default)]
 pub(super) struct Vcpus<'a>(pub(super) Vec<(u32, VcpuSums<'a>)>);
 
@@ -40,8 +39,8 @@ impl<'a> Vcpus<'a> {
         Some(&self.0[self.at(id).ok()?].1)
     }
 
-    /// How many ran on a thread that has ended, and have no other: by what this reading
-    /// said, and those of `has_run`. What never ran is not parked.
+    /// Number of vCPUs that ran and have no living thread, according to this reading and
+    /// to `has_run`. A vCPU that never ran is not parked.
     pub(super) fn parked(&self, has_run: &[u32]) -> usize {
         let lives = |id: u32| self.get(id).is_some_and(|sums| sums.living.is_some());
         let ended = self.0.iter().filter(|(_, sums)| sums.has_ended);
@@ -52,14 +51,14 @@ impl<'a> Vcpus<'a> {
         parked.len()
     }
 
-    /// Where one is, or would be.
+    /// Index of a vCPU, or its insertion point.
     fn at(&self, id: u32) -> Result<usize, usize> {
         self.0.binary_search_by_key(&id, |(id, _)| *id)
     }
 }
 
 impl VcpuSums<'_> {
-    /// Adds what was used since the last move to the pCPU where it was.
+    /// Adds the time since the last move to the present pCPU.
     pub(super) fn settle_pcpus(&mut self) {
         let Some((thread, vcpu)) = self.living else {
             return;
@@ -72,7 +71,7 @@ impl VcpuSums<'_> {
     }
 }
 
-/// What this reading tells of every vCPU of a VM.
+/// The values that this reading has for every vCPU of a VM.
 pub(super) struct VcpusKnown {
     pub(super) wait: bool,
     pub(super) guest_time: bool,

@@ -1,8 +1,8 @@
-//! What a cgroup's path tells: which pod, which sandbox, which VM.
+//! Parser of cgroup paths: pod, sandbox and VM.
 //!
-//! Paths start at the root of the hierarchy that controls the CPU, v1 or v2.
-//! Any number of levels may stand before the part that is known: a
-//! `--cgroup-root`, the node's own container (kind), a nested kubelet.
+//! Paths start at the root of the hierarchy of the cpu controller, v1 or v2. Any number
+//! of levels can precede the known part: a `--cgroup-root`, the node's container (kind),
+//! a nested kubelet.
 //!
 //! ```text
 //! …/kubepods/burstable/pod<uid>/kata_<sandbox>            cgroupfs driver
@@ -12,10 +12,10 @@
 //! /machine.slice/machine-qemu\x2d1\x2dvm.scope/libvirt/…  Machine
 //! ```
 //!
-//! Forms are strict: a path that only looks similar says nothing. Where they
-//! come from: Kubernetes v1.36 `pkg/kubelet/cm/` (`cgroup_manager_linux.go`,
-//! `pod_container_manager_linux.go`), Kata 4.1 `src/runtime/pkg/resourcecontrol`
-//! and `src/runtime-rs/crates/resource/src/cgroups`, libvirt 11.3
+//! Forms are strict: a path that only looks similar is not recognized. Sources of the
+//! forms: Kubernetes v1.36 `pkg/kubelet/cm/` (`cgroup_manager_linux.go`,
+//! `pod_container_manager_linux.go`), Kata 4.1 `src/runtime/pkg/resourcecontrol` and
+//! `src/runtime-rs/crates/resource/src/cgroups`, libvirt 11.3
 //! `src/util/{vircgroup,virsystemd}.c`.
 
 mod forms;
@@ -30,29 +30,29 @@ use self::forms::{
 };
 use crate::vocab::Scope;
 
-/// What a path tells about whom its threads belong to.
+/// The owner of a cgroup's threads, as far as its path identifies it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Location {
-    /// The pod's uid with dashes, or the 32 hex digits that the kubelet gives
-    /// a static pod.
+    /// Uid of the pod with dashes, or the 32 hex digits of a static pod's uid.
     pub uid: Option<Arc<str>>,
-    /// The path of the cgroup that holds the whole VM: the pod's, libvirt's
-    /// scope, or Kata's sandbox where no pod encloses it. `None` where the
-    /// path tells no such thing, and for overhead cgroups.
+    /// Path of the cgroup that holds the whole VM: the pod's, libvirt's scope, or Kata's
+    /// sandbox outside a pod. `None` if the path names none of these, and for overhead
+    /// cgroups.
     pub root: Option<String>,
-    /// The CRI id of the sandbox or container.
+    /// CRI id of the sandbox or container.
     pub sandbox_id: Option<String>,
-    /// "kata" or "libvirt" where the path itself proves it.
+    /// "kata" or "libvirt" if the path alone proves the runtime.
     pub runtime: Option<&'static str>,
-    /// Whether this is a Kata overhead cgroup; `sandbox_id` says whose.
+    /// Whether this is a Kata overhead cgroup; `sandbox_id` names the sandbox.
     pub overhead: bool,
-    /// Whether it lies outside of the pod whose VM it holds, and of its limits.
+    /// Whether the cgroup is outside the pod of its VM, and thus outside the pod's
+    /// limits.
     pub is_stray: bool,
 }
 
-/// What the path tells. `sandbox_id` is that of the VM whose path it is, where its VMM
-/// was told one: outside of a pod a name of a tenant's choice may look like Kata's, and so
-/// may an id that was given by hand.
+/// Parses a cgroup path. `sandbox_id` is the sandbox id from the arguments of the VM's
+/// VMM, if any. It is needed because a tenant can choose a name outside a pod that looks
+/// like Kata's, and an id that was set by hand can look like any name.
 pub fn locate(path: &str, sandbox_id: Option<&str>) -> Location {
     let Some(Anchor { root, below, kind }) = anchor(path, sandbox_id) else {
         return Location {
@@ -80,8 +80,9 @@ pub fn locate(path: &str, sandbox_id: Option<&str>) -> Location {
             uid: Some(uid.replace('_', "-").into()),
             root,
             sandbox_id: Some(id.to_owned()),
-            // Kata puts it at the top (cgroups.go, NewSandboxResourceController).
-            // A runc whose driver is misconfigured puts it below its own cgroup.
+            // Kata creates it at the top level (cgroups.go,
+            // NewSandboxResourceController). A runc with a misconfigured driver creates
+            // it below its own cgroup.
             runtime: top.then_some("kata"),
             overhead: false,
             is_stray: top,
@@ -106,11 +107,11 @@ pub fn locate(path: &str, sandbox_id: Option<&str>) -> Location {
     }
 }
 
-/// The levels of `path` that matter to its VM, outermost first: how many
-/// bytes of the path lead to the level, and what the level is.
+/// The levels of `path` that matter to its VM, outermost first: the length of the path up
+/// to the level, bytes, and the level's scope.
 ///
-/// Of a path that is of no known form it is the innermost level alone, as
-/// [`Scope::Machine`]; of "/" it is none. `sandbox_id`: see [`locate`].
+/// A path of unknown form yields only the innermost level, as [`Scope::Machine`]; "/"
+/// yields none. `sandbox_id`: see [`locate`].
 pub fn levels(path: &str, sandbox_id: Option<&str>) -> Vec<(usize, Scope)> {
     let Some(Anchor { root, below, kind }) = anchor(path, sandbox_id) else {
         let innermost = components(path).last();
@@ -142,8 +143,8 @@ pub fn levels(path: &str, sandbox_id: Option<&str>) -> Vec<(usize, Scope)> {
     std::iter::once((end, first)).chain(rest).collect()
 }
 
-/// What libvirt's cgroup of a part of a VM holds: `vcpu<n>`, `emulator` or
-/// `iothread<n>` (`virCgroupNewThread`, `src/util/vircgroup.c`, 11.3).
+/// Scope of libvirt's cgroup for a part of a VM: `vcpu<n>`, `emulator` or `iothread<n>`
+/// (`virCgroupNewThread`, `src/util/vircgroup.c`, 11.3).
 fn machine_part(name: &str) -> Option<Scope> {
     let numbered = |prefix: &str| {
         let number = name.strip_prefix(prefix)?;
@@ -157,20 +158,20 @@ fn machine_part(name: &str) -> Option<Scope> {
     }
 }
 
-/// Whether the cgroup at `path` is the one at `outer`, or lies below it.
+/// Whether the cgroup at `path` is the one at `outer` or below it.
 pub fn is_within(path: &str, outer: &str) -> bool {
     path.strip_prefix(outer.trim_end_matches('/'))
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Where Kata may have put what is no vCPU of a sandbox, as paths from the
-/// root of the hierarchy: most likely first, none for what is no id.
+/// Possible paths of the overhead cgroup of a Kata sandbox, from the root of the
+/// hierarchy, most likely first; empty for an invalid id.
 pub fn overhead_paths(sandbox_id: &str) -> Vec<String> {
     if !is_id(sandbox_id) {
         return Vec::new();
     }
     vec![
-        // Both runtimes with cgroupfs; the Go runtime with systemd too.
+        // Both runtimes with cgroupfs; also the Go runtime with systemd.
         format!("/kata_overhead/{sandbox_id}"),
         // runtime-rs with systemd, which nests a slice at each dash.
         format!("/kata.slice/kata-overhead.slice/runtime-rs-{sandbox_id}.scope"),
@@ -179,9 +180,9 @@ pub fn overhead_paths(sandbox_id: &str) -> Vec<String> {
     ]
 }
 
-/// The cgroup of the pod whose VM strayed into `path`, a directory at the top with the
-/// name of a unit (`<slice>:<prefix>:<id>`): systemd nests a slice at each dash
-/// (systemd.slice(5)), and the kubelet sets the pod's limit there.
+/// Path of the pod's cgroup for a VM in `path`, a top-level directory named like a unit
+/// (`<slice>:<prefix>:<id>`). systemd nests a slice at each dash (systemd.slice(5)), and
+/// the kubelet sets the pod's limit on the slice.
 pub fn pod_of_stray(path: &str) -> Option<String> {
     let name = path.strip_prefix('/')?.split('/').next()?;
     if !matches!(unmade(name, true)?, Kind::Unmade { .. }) {
@@ -195,10 +196,10 @@ pub fn pod_of_stray(path: &str) -> Option<String> {
     Some(nested.collect())
 }
 
-/// The name that libvirt gave the VM of a path below its scope.
+/// libvirt's name of the VM whose path is below its scope.
 ///
-/// "qemu-1-NAME" (driver, id, name; `virDomainDriverGenerateMachineName`)
-/// stands in the scope's name with systemd's escapes.
+/// The name of the scope contains "qemu-1-NAME" (driver, id, name;
+/// `virDomainDriverGenerateMachineName`) with systemd's escapes.
 pub fn machine_name(path: &str) -> Option<String> {
     let name = components(path).find_map(|(_, name)| machine(name))?;
     let name = unescape(name);

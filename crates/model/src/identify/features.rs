@@ -1,11 +1,11 @@
-//! Whether a VM has a balloon, and whether its guest reports free pages: what
-//! its VMM was told by its arguments, and what was seen of it.
+//! Detects from the VMM's arguments and from observed events whether a VM has a balloon
+//! and whether its guest reports free pages.
 
 use crate::identify::vmm::Vmm;
 use crate::vocab::{Feature, Features};
 
 impl Features {
-    /// By name, as in labels.
+    /// The features by name, as in labels.
     pub fn by_name(&self) -> [(&'static str, Feature); 2] {
         [
             ("balloon", self.balloon),
@@ -20,8 +20,8 @@ impl Features {
         }
     }
 
-    /// With what was seen: who uses it has it. `events` of the balloon,
-    /// `reports` of the guest.
+    /// Adds observed use: a feature that is used is present. `events` counts the
+    /// balloon's operations, `reports` the guest's reports.
     #[must_use]
     pub fn seen(mut self, vmm: Vmm, events: u64, reports: u64) -> Self {
         // Firecracker's balloon inflates by ranges that look like reports
@@ -37,22 +37,22 @@ impl Features {
     }
 }
 
-/// How discards of RAM are told apart by their length, bytes.
+/// Lengths that classify discards of RAM, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Thresholds {
-    /// From here on they are neither inflate nor report.
+    /// Discards of at least this length are neither inflate nor report.
     pub other_min: u64,
-    /// Else from here on they are reports; below, the balloon inflates.
+    /// Other discards of at least this length are reports; shorter ones are inflates.
     pub report_min: u64,
 }
 
-/// The least that a guest reports: a block of 2^9 pages on x86
-/// (`mm/page_reporting.c`, `pageblock_order`).
+/// Minimum length of a report: a block of 2^9 pages on x86 (`mm/page_reporting.c`,
+/// `pageblock_order`).
 const REPORT_MIN: u64 = 2 << 20;
 
 impl Thresholds {
-    /// Of a VM. `huge_pages`: its RAM is of hugetlbfs, whose pages the balloon
-    /// takes whole.
+    /// Thresholds of a VM. `huge_pages`: its RAM is hugetlbfs, which the balloon discards
+    /// in whole huge pages.
     pub fn of(features: &Features, huge_pages: bool) -> Self {
         let reports = match features.free_page_reporting.enabled {
             Some(reports) => reports,
@@ -62,7 +62,8 @@ impl Thresholds {
         let (other_min, report_min) = match (reports, huge_pages) {
             (true, _) => (never, REPORT_MIN),
             (false, true) => (never, never),
-            // An unplugged piece (virtio-mem): a balloon takes single pages.
+            // Large discards are unplugged memory (virtio-mem): a balloon discards single
+            // pages.
             (false, false) => (REPORT_MIN, never),
         };
         Self {
@@ -71,8 +72,9 @@ impl Thresholds {
         }
     }
 
-    /// Whether large pieces may be the balloon's or reports, and are timed: at
-    /// their beginning too, which costs the single pages of a balloon as well.
+    /// Whether large discards can be inflates or reports and are therefore timed. This
+    /// needs a timestamp at the start of every discard, so it also adds cost to a
+    /// balloon's single pages.
     pub fn large_are_given_back(&self) -> bool {
         self.other_min == u64::MAX
     }
@@ -80,7 +82,7 @@ impl Thresholds {
 
 const BY_ARGUMENTS: &str = "the VMM's arguments";
 
-/// What the arguments (without `argv[0]`) tell.
+/// Features according to the arguments (without `argv[0]`).
 pub fn of_arguments(vmm: Vmm, args: &[String]) -> Features {
     if args.is_empty() {
         return Features::both(Feature::unknown("the VMM's arguments cannot be read"));
@@ -97,8 +99,8 @@ pub fn of_arguments(vmm: Vmm, args: &[String]) -> Features {
     }
 }
 
-/// `-device virtio-balloon…`, key=value or JSON (hw/virtio/virtio-balloon.c:
-/// the property is off unless it is set).
+/// `-device virtio-balloon…`, key=value or JSON (hw/virtio/virtio-balloon.c: the property
+/// is off by default).
 fn qemu(args: &[String]) -> Features {
     let devices = args
         .array_windows()
@@ -120,8 +122,8 @@ fn qemu(args: &[String]) -> Features {
     }
 }
 
-/// `--balloon size=…[,free_page_reporting=on]` (vmm/src/config.rs). Without it
-/// there is none, if the VM comes by arguments and not over the API.
+/// `--balloon size=…[,free_page_reporting=on]` (vmm/src/config.rs). Without the option
+/// the VM has no balloon, if it is configured by arguments and not over the API.
 fn cloud_hypervisor(args: &[String]) -> Features {
     let value = |name: &str| {
         args.iter().enumerate().find_map(|(at, arg)| {
@@ -147,7 +149,7 @@ fn cloud_hypervisor(args: &[String]) -> Features {
     ))
 }
 
-/// The device's driver.
+/// Driver name of a device option.
 fn driver(device: &str) -> &str {
     if device.starts_with('{') {
         return property(device, "driver").unwrap_or_default();
@@ -156,7 +158,7 @@ fn driver(device: &str) -> &str {
     first.strip_prefix("driver=").unwrap_or(first)
 }
 
-/// The value of a property, in `key=value,…` or in a flat JSON object.
+/// Value of a property in `key=value,…` or in a flat JSON object.
 fn property<'a>(device: &'a str, name: &str) -> Option<&'a str> {
     if !device.starts_with('{') {
         return device

@@ -1,4 +1,4 @@
-//! What a VM is called on its node.
+//! Names of VMs on a node.
 
 use crate::facts::ProcessFact;
 use crate::identify::cgroup;
@@ -6,7 +6,7 @@ use crate::identify::place::Place;
 use crate::identify::vmm::Identity;
 use crate::vocab::VmKey;
 
-/// The name that a VM should have, were no other called so.
+/// The preferred name of a VM, before it is made unique.
 pub fn wanted(
     identity: &Identity,
     place: Option<&Place>,

@@ -1,5 +1,5 @@
-//! Where a VM sits: its pod, the cgroups that belong to it, and the bandwidth
-//! control on the way up.
+//! Location of a VM in the cgroup hierarchy: its pod, its cgroups, and the levels with
+//! bandwidth control.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,25 +13,26 @@ use crate::vocab::{CgroupId, Scope};
 /// The cgroups of one reading, by id.
 pub type Cgroups<'a> = FxHashMap<CgroupId, &'a CgroupFact>;
 
-/// Where a VM's vCPU threads sit, and what follows from it.
+/// The cgroup of a VM's vCPU threads, and the facts derived from its path.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// The cgroup itself.
+    /// Kernel id of the cgroup.
     pub cgroup: CgroupId,
-    /// Its path.
+    /// Path of the cgroup.
     pub path: Arc<str>,
-    /// What the path tells.
+    /// The parsed path.
     pub location: Location,
-    /// The pod's cgroup, where the path tells one and it was seen.
+    /// The pod's cgroup, if the path names one and the reading contains it.
     pub root: Option<CgroupId>,
-    /// The levels that matter, outermost first: id and scope.
+    /// The levels of interest, outermost first: id and scope.
     pub levels: Vec<(CgroupId, Scope)>,
-    /// Its sandbox's overhead cgroups were not looked for yet.
+    /// The overhead cgroups of the sandbox have not been searched yet.
     pub is_new: bool,
 }
 
 impl Place {
-    /// Judges the cgroup `id`, where a VM of this sandbox sits; `None` if it was not told.
+    /// Builds the place for the cgroup `id` of a VM with this sandbox id; `None` if the
+    /// reading lacks the cgroup.
     pub fn of(id: CgroupId, cgroups: &Cgroups<'_>, sandbox_id: Option<&str>) -> Option<Self> {
         let fact = cgroups.get(&id)?;
         let location = cgroup::locate(&fact.path, sandbox_id);
@@ -56,16 +57,16 @@ impl Place {
         })
     }
 
-    /// Whether a cgroup lies inside the VM's root.
+    /// Whether a cgroup is inside the VM's root.
     pub fn holds(&self, cgroup: &CgroupFact) -> bool {
         self.location.root.as_deref().is_some_and(|root| {
-            // It is mostly the very cgroup whose path tells the root.
+            // Usually this is the VM's own cgroup, which needs no comparison of paths.
             cgroup.id == self.cgroup || cgroup::is_within(&cgroup.path, root)
         })
     }
 }
 
-/// The cgroup `id` and those above it, as far as they were told.
+/// The cgroup `id` and its ancestors, as far as the reading contains them.
 pub fn ancestors<'a>(
     id: CgroupId,
     cgroups: &'a Cgroups<'_>,

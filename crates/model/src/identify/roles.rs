@@ -1,7 +1,7 @@
-//! Which role a thread has: the one table of thread and process names.
+//! Roles of threads: the table of thread and process names.
 //!
 //! ```text
-//! KVM says it runs a vCPU ─────────────────────────► vcpu
+//! KVM reports it as a vCPU ────────────────────────► vcpu
 //! kernel worker named vhost-… ─────────────────────► vhost
 //! in the VMM:  io_uring worker, or a name of its
 //!              VMM's table ────────────────────────► iothread
@@ -11,28 +11,28 @@
 //!              everything else ────────────────────► helper
 //! ```
 //!
-//! A name is whatever the process made it, so it only ever chooses between
-//! roles that the same process could have, and never makes a vCPU.
+//! A process chooses its thread names, so a name only decides between roles that the same
+//! process can have, and never makes a vCPU.
 
 use crate::facts::ThreadKind;
 use crate::identify::vmm::Vmm;
 use crate::vocab::{Comm, Role};
 
-/// All that a role depends on.
+/// Everything that determines a role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Traits {
-    /// What the kernel's flags say the thread is.
+    /// Kind of the thread by its kernel flags.
     pub kind: ThreadKind,
-    /// Whether KVM says that it runs a vCPU.
+    /// Whether KVM reports that the thread runs a vCPU.
     pub is_vcpu: bool,
-    /// Whether it is a thread of the VMM process itself, or a kernel thread
-    /// that runs on its memory.
+    /// Whether the thread belongs to the VMM process or is a kernel thread that uses its
+    /// memory.
     pub in_vmm: bool,
-    /// Which VMM the VM has.
+    /// VMM of the VM.
     pub vmm: Vmm,
-    /// The thread's name.
+    /// Name of the thread.
     pub comm: Comm,
-    /// Its process's name.
+    /// Name of its process.
     pub process_comm: Comm,
 }
 
@@ -43,7 +43,7 @@ pub fn role_of(traits: &Traits) -> Option<Role> {
     if traits.is_vcpu {
         return Some(Role::Vcpu);
     }
-    // drivers/vhost/vhost.c: "vhost-%d" of its owner's pid, v5.10 to v7.3.
+    // drivers/vhost/vhost.c: "vhost-%d" of the owner's pid, v5.10 to v7.3.
     if kernel && name.starts_with(b"vhost-") {
         return Some(Role::Vhost);
     }
@@ -53,11 +53,11 @@ pub fn role_of(traits: &Traits) -> Option<Role> {
     in_pod(traits.kind, name, traits.process_comm.as_bytes())
 }
 
-/// The role of a thread of the VMM that is neither vCPU nor vhost.
+/// The role of a thread of the VMM that is neither a vCPU nor a vhost worker.
 fn in_vmm(kind: ThreadKind, vmm: Vmm, name: &[u8]) -> Role {
     let io = match kind {
         ThreadKind::User => does_io(vmm, name),
-        // iou-wrk-… and iou-sqp-…: the VMM has io_uring do its guest's I/O.
+        // iou-wrk-… and iou-sqp-…: the VMM uses io_uring for its guest's I/O.
         ThreadKind::IoWorker => true,
         // kvm-nx-lpage-recovery, a UserWorker since v6.12.107 (mmu.c).
         ThreadKind::UserWorker | ThreadKind::Kthread => false,
@@ -65,44 +65,43 @@ fn in_vmm(kind: ThreadKind, vmm: Vmm, name: &[u8]) -> Role {
     if io { Role::Iothread } else { Role::Emulator }
 }
 
-/// Whether it is KVM's worker that recovers huge pages, by its name
-/// `kvm-nx-lpage-recovery` (`arch/x86/kvm/mmu/mmu.c`). It is a thread of the VMM since
-/// v6.12 and a copy of the vCPU thread that ran first, with its mask and its cgroup:
-/// nobody placed it, and no pin of emulator threads reaches it.
+/// Whether the thread is KVM's worker that recovers huge pages, by its name
+/// `kvm-nx-lpage-recovery` (`arch/x86/kvm/mmu/mmu.c`). Since v6.12 it is a thread of the
+/// VMM, cloned from the vCPU thread that ran first. It inherits that thread's affinity
+/// and cgroup, and pinning of emulator threads does not affect it.
 pub fn is_nx_recovery(name: Comm) -> bool {
     name.as_bytes() == b"kvm-nx-lpage-re"
 }
 
-/// The role of a thread of the pod that is not the VMM's.
+/// The role of a thread of the pod outside the VMM.
 fn in_pod(kind: ThreadKind, name: &[u8], process: &[u8]) -> Option<Role> {
     match kind {
-        // kvm-pit, kvm-nx-lpage-recovery before v6.12: nobody's for certain.
+        // kvm-pit, and kvm-nx-lpage-recovery before v6.12: the owner is uncertain.
         ThreadKind::Kthread => None,
-        // Names were too many to keep: which process it was is lost.
+        // There were too many names to keep, so the process is unknown.
         _ if name.is_empty() && process.is_empty() => None,
-        // virtiofsd 1.14 (main.rs) and QEMU's own before 8.0: both processes
-        // of the sandbox are named so, their threads virtiofsd-backe,
-        // vring_worker or as they like.
+        // virtiofsd 1.14 (main.rs) and QEMU's own before 8.0: both processes of the
+        // sandbox have this name; their threads are named virtiofsd-backe, vring_worker
+        // or anything else.
         _ if process.starts_with(b"virtiofsd") => Some(Role::Virtiofsd),
         _ => Some(Role::Helper),
     }
 }
 
-/// Whether a VMM gives this name to threads that do I/O and little else.
+/// Whether the VMM gives this name to threads that do mostly I/O.
 fn does_io(vmm: Vmm, name: &[u8]) -> bool {
     match vmm {
-        // iothread.c (7.2 to 10.2): "IO %s" of the iothread's id; only with
-        // debug-threads=on, which libvirt always asks for and Kata does not.
-        // Not mon_iothread, which every VM with a QMP socket has and which
-        // answers the monitor (monitor/monitor.c; seen on 7.2). Not `worker`:
-        // the pool of aio=threads (util/thread-pool.c) makes and ends threads
-        // with the load, so they are no workers one could number or pin; that
-        // there are many of them tells that aio=threads is in use.
+        // iothread.c (7.2 to 10.2): "IO %s" with the iothread's id; only with
+        // debug-threads=on, which libvirt always sets and Kata does not. mon_iothread is
+        // excluded: every VM with a QMP socket has it, and it serves the monitor
+        // (monitor/monitor.c; seen on 7.2). `worker` is excluded: the pool of aio=threads
+        // (util/thread-pool.c) creates and ends threads with the load, so they cannot be
+        // numbered or pinned. Many such threads show that aio=threads is in use.
         Vmm::Qemu => name.starts_with(b"IO ") && name != b"IO mon_iothread",
-        // The id of a device and its queue, v53: virtio-devices/src/block.rs
-        // "{id}_q{n}", net.rs "{id}_qp{n}", whatever the id; the bare id for
-        // vhost_user/fs.rs, vsock/device.rs and pmem.rs, whose default ids are
-        // in vmm/src/device_manager.rs. "{id}_ctrl" only sets up queues.
+        // v53: device id and queue number. virtio-devices/src/block.rs "{id}_q{n}" and
+        // net.rs "{id}_qp{n}" with any id; the bare id for vhost_user/fs.rs,
+        // vsock/device.rs and pmem.rs, whose default ids are in
+        // vmm/src/device_manager.rs. "{id}_ctrl" only sets up queues.
         Vmm::CloudHypervisor => {
             queue(name, b"_q")
                 || queue(name, b"_qp")
@@ -111,32 +110,32 @@ fn does_io(vmm: Vmm, name: &[u8]) -> bool {
                     .any(|id| numbered(name, id))
         }
         // dbs_virtio_devices/src (Kata 4.1): block/device.rs "blk_iothread_q{n}";
-        // fs/handler.rs "virtiofs-thread", the worker of inline virtio-fs, which
-        // needs no virtiofsd. Its other devices run in vmm_master.
+        // fs/handler.rs "virtiofs-thread", the worker of inline virtio-fs, which needs no
+        // virtiofsd. Other devices run in vmm_master.
         Vmm::Dragonball => queue(name, b"_q") || name == b"virtiofs-thread",
-        // virtio/blk.c, virtio/net.c, disk/aio.c (2024). Not ioeventfd-worker
-        // and threadpool-worker, which serve every device.
+        // virtio/blk.c, virtio/net.c, disk/aio.c (2024). ioeventfd-worker and
+        // threadpool-worker are excluded because they serve every device.
         Vmm::Kvmtool => matches!(
             name,
             b"virtio-blk-io" | b"virtio-net-rx" | b"virtio-net-tx" | b"disk-image-io"
         ),
-        // devices/src/virtio (2026): block/asynchronous.rs, net.rs "v_net:{n}",
-        // fs/mod.rs "v_fs:{tag}:{n}", p9.rs, pmem.rs, scsi/device.rs. Without
-        // --disable-sandbox each device is a process of its own: a helper.
+        // devices/src/virtio (2026): block/asynchronous.rs, net.rs "v_net:{n}", fs/mod.rs
+        // "v_fs:{tag}:{n}", p9.rs, pmem.rs, scsi/device.rs. Without --disable-sandbox
+        // each device is a separate process: a helper.
         Vmm::Crosvm => {
             matches!(name, b"virtio_blk" | b"v_9p" | b"v_pmem")
                 || numbered(name, b"v_net:")
                 || numbered(name, b"v_scsi_req_")
                 || name.starts_with(b"v_fs:")
         }
-        // Firecracker has one thread for all devices (`firecracker` itself);
-        // StratoVirt names its iothreads by nothing but the user's ids
+        // Firecracker has one thread for all devices (`firecracker` itself); StratoVirt
+        // names its iothreads only after the user's ids
         // (machine_manager/src/event_loop.rs).
         Vmm::Firecracker | Vmm::StratoVirt | Vmm::Other => false,
     }
 }
 
-/// Whether the name is `prefix` and a number.
+/// Whether the name is `prefix` followed by a number.
 fn numbered(name: &[u8], prefix: &[u8]) -> bool {
     name.strip_prefix(prefix)
         .is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))

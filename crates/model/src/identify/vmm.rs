@@ -1,36 +1,36 @@
-//! Which VMM a process is, who runs it, and what its VM is called.
+//! Identifies a process's VMM, runtime and VM name.
 //!
-//! Only what the process was started with is judged. That it *is* a VMM comes
-//! from KVM, so nothing here can make one of a process that is none; a VMM
-//! that is not known is [`Vmm::Other`] and is measured all the same.
+//! The input is only what the process was started with. KVM proves that the process *is*
+//! a VMM, so this module cannot turn another process into one. An unknown VMM is
+//! [`Vmm::Other`] and is measured like any other.
 //!
 //! ```text
 //! file, argv[0], comm ─► known name? ──no─► style of the options? ─no─► Other
 //!                           └──────────┬──────────┘
-//!                        the VMM's own way to say a name
+//!                       the VMM's own syntax of a name
 //! ```
 
 use serde::{Deserialize, Serialize};
 
 use crate::facts::ProcessFact;
 
-/// The longest VM name that is kept, bytes: that of a Kubernetes object
-/// (RFC 1123 subdomain); libvirt and QEMU take any length.
+/// The longest VM name that is kept, bytes: that of a Kubernetes object (RFC 1123
+/// subdomain). libvirt and QEMU have no limit.
 const MAX_NAME: usize = 253;
 
-/// Who may run a VM, as far as its process proves it.
+/// Runtimes that a VMM process can prove by its arguments.
 pub const RUNTIMES: [&str; 3] = ["kata", "kubevirt", "libvirt"];
 
 /// A virtual machine monitor that runs KVM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Vmm {
-    /// QEMU, by whomever it was started.
+    /// QEMU, with any runtime.
     Qemu,
     /// Cloud Hypervisor.
     CloudHypervisor,
     /// Firecracker, jailed or not.
     Firecracker,
-    /// Dragonball, which lives in the process of Kata's shim (runtime-rs).
+    /// Dragonball, which runs inside the process of Kata's shim (runtime-rs).
     Dragonball,
     /// openEuler's `StratoVirt`.
     StratoVirt,
@@ -38,12 +38,12 @@ pub enum Vmm {
     Kvmtool,
     /// crosvm.
     Crosvm,
-    /// Any other.
+    /// Any other VMM.
     Other,
 }
 
 impl Vmm {
-    /// All of them.
+    /// All VMMs.
     pub const ALL: [Self; 8] = [
         Self::Qemu,
         Self::CloudHypervisor,
@@ -55,7 +55,7 @@ impl Vmm {
         Self::Other,
     ];
 
-    /// The name in labels and JSON.
+    /// Name in labels and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Qemu => "qemu",
@@ -70,28 +70,28 @@ impl Vmm {
     }
 }
 
-/// What a VMM's process tells about itself.
+/// Identity of a VMM process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// Which VMM it is.
+    /// VMM of the process.
     pub vmm: Vmm,
-    /// What its VM is called: no control characters, at most 253 bytes, not
-    /// empty. Not unique by itself.
+    /// Name of its VM: no control characters, at most 253 bytes, not empty. Not
+    /// necessarily unique.
     pub name: Option<String>,
-    /// One of [`RUNTIMES`] where its arguments prove it.
+    /// One of [`RUNTIMES`] if the arguments prove it.
     pub runtime: Option<&'static str>,
-    /// NUMA nodes that its guest was told of, which CPUID does not tell. Known
-    /// of QEMU only (`-numa node`, hw/core/numa.c), where it sets them all.
+    /// NUMA nodes of the guest, which CPUID does not contain. Known only for QEMU
+    /// (`-numa node`, hw/core/numa.c), whose arguments define all nodes.
     pub guest_nodes: Option<u32>,
-    /// The id of the sandbox that it was started for, where Kata started it: of any
-    /// form, as `ctr run` takes it from its user.
+    /// Id of the sandbox if Kata started the VMM. It can have any form, because `ctr run`
+    /// takes it from its user.
     pub sandbox_id: Option<String>,
-    /// vCPUs that it was booted with; more may have been plugged in. Known of
-    /// QEMU only (`-smp`, hw/core/machine-smp.c).
+    /// vCPUs at boot; more can have been plugged in since. Known only for QEMU (`-smp`,
+    /// hw/core/machine-smp.c).
     pub boot_vcpus: Option<u32>,
 }
 
-/// What the process is, by its file, its arguments and its name.
+/// Identifies a process by its executable, its arguments and its name.
 pub fn identify(process: &ProcessFact) -> Identity {
     let args = process.args.get(1..).unwrap_or_default();
     let vmm = by_file(process)
@@ -120,7 +120,7 @@ pub fn identify(process: &ProcessFact) -> Identity {
     }
 }
 
-/// How many `-numa node` there are; without any the guest has one node.
+/// Number of `-numa node` options; a guest without any has one node.
 fn qemu_nodes(args: &[String]) -> u32 {
     let options = args
         .array_windows()
@@ -129,8 +129,8 @@ fn qemu_nodes(args: &[String]) -> u32 {
     u32::try_from(nodes.count()).unwrap_or(u32::MAX).max(1)
 }
 
-/// The first value of `-smp`, or its `cpus`; without both the counts of sockets
-/// and so on decide, which is not followed here.
+/// The first value of `-smp`, or its `cpus`. If both are missing, QEMU computes the
+/// number from sockets and so on; this case is not handled.
 fn qemu_boot_vcpus(args: &[String]) -> Option<u32> {
     let value = option(args, &["-smp", "--smp"])?;
     let mut parts = value.split(',');
@@ -138,8 +138,8 @@ fn qemu_boot_vcpus(args: &[String]) -> Option<u32> {
     first.or_else(|| parts.find_map(|part| part.strip_prefix("cpus=")?.parse().ok()))
 }
 
-/// The VMM by the name of the file that runs, of `argv[0]` (Nix and others
-/// run it through a wrapper or a loader), or of the process.
+/// Identifies the VMM by the name of the executable, of `argv[0]` (Nix and others start
+/// it through a wrapper or a loader), or of the process.
 fn by_file(process: &ProcessFact) -> Option<Vmm> {
     let exe = process
         .exe
@@ -150,9 +150,9 @@ fn by_file(process: &ProcessFact) -> Option<Vmm> {
         let (_, file) = path.rsplit_once('/').unwrap_or(("", path));
         known(file.trim_start_matches('.'))
     });
-    // A comm is cut at 15 bytes and set at will: the last resort. That of the
-    // Kata shim is also that of every other containerd shim, but only a VMM
-    // is asked about.
+    // The last resort: a comm is truncated to 15 bytes and can be set freely. All
+    // containerd shims share the comm of the Kata shim, but this function runs only for
+    // processes that are VMMs.
     named.or_else(|| match process.comm.as_str()? {
         "containerd-shim" if exe.is_none() => Some(Vmm::Dragonball),
         "cloud-hyperviso" => Some(Vmm::CloudHypervisor),
@@ -160,14 +160,14 @@ fn by_file(process: &ProcessFact) -> Option<Vmm> {
     })
 }
 
-/// The VMM whose program's file is so named.
+/// The VMM whose executable has this name.
 fn known(file: &str) -> Option<Vmm> {
     let vmm = match file {
         "qemu" | "qemu-kvm" | "kvm" => Vmm::Qemu,
         "lkvm" | "lkvm-static" | "kvmtool" => Vmm::Kvmtool,
         "crosvm" => Vmm::Crosvm,
         "stratovirt" => Vmm::StratoVirt,
-        // With a version or a variant behind it, as releases and Kata add.
+        // A name with a version or variant suffix, as releases and Kata add.
         _ if file.starts_with("qemu-system-") || file.starts_with("qemu-kvm-") => Vmm::Qemu,
         _ if file.starts_with("cloud-hypervisor") => Vmm::CloudHypervisor,
         _ if file.starts_with("firecracker") => Vmm::Firecracker,
@@ -177,7 +177,7 @@ fn known(file: &str) -> Option<Vmm> {
     Some(vmm)
 }
 
-/// The VMM by options that only it has, for a program that was renamed.
+/// Identifies the VMM of a renamed executable by options that only this VMM has.
 fn by_options(args: &[String]) -> Option<Vmm> {
     // Firecracker's src/firecracker/src/main.rs; Cloud Hypervisor's main.rs.
     if option(args, &["--api-sock"]).is_some() {
@@ -186,8 +186,8 @@ fn by_options(args: &[String]) -> Option<Vmm> {
     if option(args, &["--api-socket"]).is_some() {
         return Some(Vmm::CloudHypervisor);
     }
-    // QEMU's options have one dash and whole words (qemu-options.hx). One may
-    // be anyone's; two, or a name in its syntax, are its own.
+    // QEMU's options have one dash and whole words (qemu-options.hx). One of them can
+    // belong to any program; two of them, or a name in QEMU's syntax, identify QEMU.
     let words = [
         "-machine",
         "-accel",
@@ -206,11 +206,10 @@ fn by_options(args: &[String]) -> Option<Vmm> {
     (guest || seen >= 2).then_some(Vmm::Qemu)
 }
 
-/// The value of the last of these options, as `--option value` or
-/// `--option=value`.
+/// Value of the last of these options, as `--option value` or `--option=value`.
 ///
-/// Of QEMU's only the first is an option (7.2 refuses "-name=x" as unknown),
-/// so the second does no harm there.
+/// QEMU accepts only the first form (7.2 refuses "-name=x" as unknown), so accepting the
+/// second is harmless.
 fn option<'a>(args: &'a [String], names: &[&str]) -> Option<&'a str> {
     let value_at = |(at, arg): (usize, &'a String)| -> Option<&'a str> {
         let rest = names.iter().find_map(|name| arg.strip_prefix(name))?;
@@ -223,9 +222,8 @@ fn option<'a>(args: &'a [String], names: &[&str]) -> Option<&'a str> {
     args.iter().enumerate().rev().find_map(value_at)
 }
 
-/// The guest's name in QEMU's `-name [guest=]NAME[,process=…][,…]`; a comma in
-/// a name is doubled (`qemu_name_opts` in system/vl.c, `get_opt_value` in
-/// util/qemu-option.c).
+/// The guest's name in QEMU's `-name [guest=]NAME[,process=…][,…]`. A comma in a name is
+/// doubled (`qemu_name_opts` in system/vl.c, `get_opt_value` in util/qemu-option.c).
 fn qemu_name(value: &str) -> Option<String> {
     let mut guest = None;
     for (at, part) in split_commas(value).into_iter().enumerate() {
@@ -238,7 +236,7 @@ fn qemu_name(value: &str) -> Option<String> {
     guest
 }
 
-/// The parts between single commas, doubled ones made one.
+/// Splits at single commas and unescapes doubled commas.
 fn split_commas(value: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut chars = value.chars().peekable();
@@ -252,9 +250,9 @@ fn split_commas(value: &str) -> Vec<String> {
     parts
 }
 
-/// The sandbox's id in a path that Kata gave to its VMM: `/run/vc/vm/<id>/…`
-/// (Go, `VMStorePath`) or `/run/kata/<id>/…` (runtime-rs, `KATA_PATH`), below
-/// any prefix (rootless).
+/// The sandbox's id in a path that Kata passed to its VMM: `/run/vc/vm/<id>/…` (Go,
+/// `VMStorePath`) or `/run/kata/<id>/…` (runtime-rs, `KATA_PATH`), below any prefix
+/// (rootless).
 fn kata_id(args: &[String]) -> Option<&str> {
     args.iter().find_map(|arg| {
         let (_, rest) = arg
@@ -265,8 +263,8 @@ fn kata_id(args: &[String]) -> Option<&str> {
     })
 }
 
-/// The id of Kata's sandbox. QEMU's name holds it; in paths it may stand beside others,
-/// such as that of a template (`/run/vc/vm/template/`, factory/template).
+/// Id of Kata's sandbox. QEMU's name contains it. Paths can also contain other ids, such
+/// as that of a template (`/run/vc/vm/template/`, factory/template).
 fn sandbox_id<'a>(vmm: Vmm, args: &'a [String], name: Option<&'a str>) -> Option<&'a str> {
     match vmm {
         Vmm::Qemu => name?.strip_prefix("sandbox-"),
@@ -275,7 +273,7 @@ fn sandbox_id<'a>(vmm: Vmm, args: &'a [String], name: Option<&'a str>) -> Option
     }
 }
 
-/// Who runs the VMM, where the arguments tell.
+/// The runtime, if the arguments prove it.
 fn runtime_of(vmm: Vmm, args: &[String], name: Option<&str>) -> Option<&'static str> {
     let any = |marks: &[&str]| {
         args.iter()
@@ -295,7 +293,7 @@ fn runtime_of(vmm: Vmm, args: &[String], name: Option<&str>) -> Option<&'static 
     if any(&["manufacturer=KubeVirt", "/run/kubevirt"]) {
         return Some("kubevirt");
     }
-    // The directory of one domain: the system's, a session's.
+    // The directory of one domain, of the system or of a session.
     any(&["/libvirt/qemu/domain-", "/libvirt/qemu/lib/domain-"]).then_some("libvirt")
 }
 
@@ -303,7 +301,7 @@ fn owned(name: Option<&str>) -> Option<String> {
     name.map(str::to_owned)
 }
 
-/// The name without control characters, cut to [`MAX_NAME`].
+/// Removes control characters and truncates to [`MAX_NAME`].
 fn clean(name: &str) -> Option<String> {
     let mut name: String = name.chars().filter(|char| !char.is_control()).collect();
     name.truncate(name.floor_char_boundary(MAX_NAME));

@@ -1,13 +1,12 @@
-//! What is wrong with a VM, over a time: which check is raised, with what was
-//! measured.
+//! Findings about a VM over an interval: the raised checks with the measured values.
 //!
 //! ```text
 //! two readings ─► Interval ─► quota · threads · place · memory ─► findings, ranked
 //!                                  ▲ Bounds (thresholds)
 //! ```
 //!
-//! [`Check`] says of each what its rule is and what to do. A check is raised once
-//! for a VM: what it is raised for stands in the evidence.
+//! [`Check`] holds the rule and the remedy of each check. A check is raised at most once
+//! per VM; the evidence names the affected objects.
 
 mod bounds;
 mod memory;

@@ -1,7 +1,7 @@
-//! What a VM used between two readings of it, or since it began.
+//! Usage of a VM between two readings, or since the VM began.
 //!
-//! A view of both readings: nothing is copied before it is asked for. The table
-//! shows it as rates, [`crate::judge::findings`] judges it.
+//! An interval is a view of both readings; values are computed on request. The table
+//! shows them as rates, and [`crate::judge::findings`] judges them.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use crate::identify::cgroup::is_within;
 use crate::snapshot::{Quota, RoleUse, Vcpu, Vm, Worker};
 use crate::vocab::{DiscardSum, Discards, KvmCounters, Role};
 
-/// A VM over a time.
+/// A VM over an interval.
 #[derive(Debug, Clone, Copy)]
 pub struct Interval<'a> {
-    /// The VM at its end.
+    /// The VM at the end of the interval.
     pub now: &'a Vm,
     before: Option<&'a Vm>,
     length_ns: u64,
 }
 
-/// What one vCPU used in an interval.
+/// Usage of one vCPU in an interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VcpuUse {
     /// `vcpu_id`.
@@ -29,65 +29,64 @@ pub struct VcpuUse {
     pub wait_ns: Option<u64>,
     /// Guest-mode time, ns (an estimate).
     pub guest_ns: Option<u64>,
-    /// What KVM counted; the time spent polling is part of the CPU time.
+    /// KVM's counters; the time spent polling is part of the CPU time.
     pub kvm: KvmCounters,
 }
 
-/// What was used of one limit in an interval.
+/// Usage of one limit in an interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LimitUse<'a> {
-    /// The limit as it is now, with its totals.
+    /// The limit at the end of the interval, with its totals.
     pub now: &'a Quota,
-    /// What it allows, cores.
+    /// The limit, cores.
     pub cores: f64,
-    /// CPU time charged to it, ns, in the order of [`Role::ALL`]; `None` for a
+    /// CPU time charged to the limit, ns, in the order of [`Role::ALL`]; `None` for a
     /// role without threads in it.
     pub used_ns: [Option<u64>; Role::ALL.len()],
-    /// Periods that had something to run.
+    /// Periods in which the cgroup had runnable tasks.
     pub periods: u64,
-    /// Periods in which it was throttled.
+    /// Periods in which the cgroup was throttled.
     pub throttled_periods: u64,
     /// Time throttled, summed over CPUs, ns.
     pub throttled_ns: u64,
-    /// Wall time in which it was throttled on at least one CPU, ns, where that is
-    /// followed.
+    /// Wall time in which the cgroup was throttled on at least one CPU, ns, if tracked.
     pub wall_ns: Option<u64>,
 }
 
 impl LimitUse<'_> {
-    /// CPU time of a role charged to it, ns.
+    /// CPU time of a role charged to the limit, ns.
     pub fn of(&self, role: Role) -> Option<u64> {
         let mut roles = Role::ALL.iter().zip(self.used_ns);
         roles.find(|(of, _)| **of == role).and_then(|(_, ns)| ns)
     }
 
-    /// CPU time of all roles charged to it, ns.
+    /// CPU time of all roles charged to the limit, ns.
     pub fn total_ns(&self) -> u64 {
         let known = self.used_ns.iter().flatten();
         known.fold(0, |sum, ns| sum.saturating_add(*ns))
     }
 }
 
-/// What was done with a VM's memory in an interval.
+/// Changes of a VM's memory in an interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryUse {
     /// Page faults of the guest that KVM fixed.
     pub faults: Option<u64>,
-    /// What was discarded; `None` where that is not followed.
+    /// Discards of RAM; `None` if they are not tracked.
     pub discards: Option<Discards>,
-    /// Reported memory that the guest took again, bytes.
+    /// Reported memory that the guest reused, bytes.
     pub refault_bytes: Option<u64>,
 }
 
-/// Whether both are the same VM, run by the same process: only then can its
-/// counters be compared.
+/// Whether both are the same VM with the same VMM process. Only then are their counters
+/// comparable.
 pub fn is_same(one: &Vm, other: &Vm) -> bool {
     one.vm == other.vm && one.pid == other.pid
 }
 
 impl<'a> Interval<'a> {
-    /// From `before` to `now`, two readings of one VM ([`is_same`]), `length_ns`
-    /// apart.
+    /// The interval from `before` to `now`, two readings of one VM ([`is_same`]) that are
+    /// `length_ns` apart.
     pub fn between(before: &'a Vm, now: &'a Vm, length_ns: u64) -> Self {
         Self {
             now,
@@ -96,7 +95,7 @@ impl<'a> Interval<'a> {
         }
     }
 
-    /// All that the VM used since it began, as if that had been in one second.
+    /// The total usage of the VM since it began, as if used in one second.
     pub fn since_began(now: &'a Vm) -> Self {
         Self {
             now,
@@ -105,23 +104,23 @@ impl<'a> Interval<'a> {
         }
     }
 
-    /// How long it is, ns; never 0.
+    /// Length of the interval, ns; never 0.
     pub fn length_ns(&self) -> u64 {
         self.length_ns
     }
 
-    /// CPU time in cores; a thread's time as a share of the interval.
+    /// Converts CPU time to cores: the time as a share of the interval.
     pub fn cores(&self, ns: u64) -> f64 {
         Duration::from_nanos(ns).div_duration_f64(Duration::from_nanos(self.length_ns))
     }
 
-    /// What counted `count` in the interval, by the second.
+    /// Converts a count in the interval to a rate per second.
     #[expect(clippy::cast_precision_loss, reason = "a rate, beyond 2^53 as well")]
     pub fn per_second(&self, count: u64) -> f64 {
         count as f64 * 1e9 / self.length_ns as f64
     }
 
-    /// What each role used.
+    /// Usage of each role.
     pub fn roles(&self) -> impl Iterator<Item = RoleUse> + use<'a> {
         let before = self.before;
         self.now.roles.iter().map(move |now| {
@@ -135,31 +134,31 @@ impl<'a> Interval<'a> {
         })
     }
 
-    /// What one role used; `None` where there is or was none of it.
+    /// Usage of one role; `None` if the role has and had no threads.
     pub fn role(&self, role: Role) -> Option<RoleUse> {
         self.roles().find(|of| of.role == role)
     }
 
-    /// CPU time of all roles, and of threads that have none, ns.
+    /// CPU time of all roles and of threads without a role, ns.
     pub fn cpu_ns(&self) -> u64 {
         let roles = self.roles().map(|role| role.cpu_ns);
         roles.fold(self.unattributed_cpu_ns(), u64::saturating_add)
     }
 
-    /// CPU time of threads that have no role, ns.
+    /// CPU time of threads without a role, ns.
     pub fn unattributed_cpu_ns(&self) -> u64 {
         let then = self.before.map(|vm| vm.unattributed_cpu_ns);
         since(self.now.unattributed_cpu_ns, then)
     }
 
-    /// Run delay of all roles, ns, as far as it is known.
+    /// Run delay of all roles, ns, as far as known.
     pub fn wait_ns(&self) -> Option<u64> {
         let known = self.roles().filter_map(|role| role.wait_ns);
         known.reduce(u64::saturating_add)
     }
 
-    /// What each vCPU used that had the same thread at both ends: of one that was
-    /// first seen meanwhile it is not known when its time was used.
+    /// Usage of each vCPU that had the same thread at both ends. A vCPU first seen within
+    /// the interval is left out, because the time of its usage is unknown.
     pub fn vcpus(&self) -> impl Iterator<Item = VcpuUse> + use<'a> {
         let before = self.before;
         let there = self.now.vcpus.iter().filter(|vcpu| vcpu.tid.is_some());
@@ -173,7 +172,7 @@ impl<'a> Interval<'a> {
         })
     }
 
-    /// What each I/O worker used that was the same thread at both ends.
+    /// Usage of each I/O worker that was the same thread at both ends.
     pub fn workers(&self) -> impl Iterator<Item = Worker> + use<'a> {
         let before = self.before;
         self.now.workers.iter().filter_map(move |now| {
@@ -191,8 +190,8 @@ impl<'a> Interval<'a> {
         })
     }
 
-    /// What was used of each limit, of every level that has one; of one that was
-    /// set or changed meanwhile that is not known.
+    /// Usage of each limit, at every level that has one. A limit that was set or changed
+    /// within the interval is left out, because its usage is unknown.
     pub fn limits(&self) -> impl Iterator<Item = LimitUse<'a>> + use<'a> {
         let before = self.before;
         self.now.quota.iter().filter_map(move |now| {
@@ -206,8 +205,8 @@ impl<'a> Interval<'a> {
         })
     }
 
-    /// What was used of the limit that binds: the one that was throttled for longest;
-    /// where none was, the lowest.
+    /// Usage of the binding limit: the one that was throttled for the longest time, or
+    /// without throttling the lowest.
     pub fn binding(&self) -> Option<LimitUse<'a>> {
         self.limits().min_by(|a, b| {
             let throttled = self.throttled_ns(b).cmp(&self.throttled_ns(a));
@@ -215,7 +214,7 @@ impl<'a> Interval<'a> {
         })
     }
 
-    /// For how long limits above a vCPU's thread were throttled, at most.
+    /// Upper bound of the time for which limits above a vCPU's thread were throttled, ns.
     pub fn vcpu_throttled_ns(&self, id: u32) -> u64 {
         let mut vcpus = self.now.vcpus.iter();
         let cgroup = vcpus
@@ -228,15 +227,15 @@ impl<'a> Interval<'a> {
         throttled.fold(0, u64::saturating_add).min(self.length_ns)
     }
 
-    /// For how long a limit was throttled: by the clock where that is followed,
-    /// else the longest that it can have been by the kernel's counters.
+    /// Time for which a limit was throttled, ns: wall time if tracked, else the upper
+    /// bound according to the kernel's counters.
     pub fn throttled_ns(&self, limit: &LimitUse) -> u64 {
         let periods_ns = limit.throttled_periods.saturating_mul(limit.now.period_ns);
         let most_ns = periods_ns.min(limit.throttled_ns);
         limit.wall_ns.unwrap_or(most_ns).min(self.length_ns)
     }
 
-    /// What was done with its memory.
+    /// Changes of the VM's memory.
     pub fn memory(&self) -> MemoryUse {
         let now = &self.now.memory;
         let then = self.before.map(|vm| &vm.memory);
@@ -256,13 +255,13 @@ impl<'a> Interval<'a> {
     }
 }
 
-/// What was added to a counter since `then`; all of it where it was not there.
+/// Increase of a counter since `then`; the full value if the counter did not exist.
 fn since(now: u64, then: Option<u64>) -> u64 {
     now.saturating_sub(then.unwrap_or(0))
 }
 
-/// The same of a counter that may not be known: what was unknown `then` has no
-/// difference to now. Both are of one thing, or of what it was then.
+/// Like [`since`] for a counter that can be unknown; `None` if it was unknown `then`.
+/// Both values belong to the same object, or `then` belongs to its predecessor.
 fn since_known<T>(now: &T, then: Option<&T>, counter: impl Fn(&T) -> Option<u64>) -> Option<u64> {
     let then = then.map_or(Some(0), &counter);
     Some(counter(now)?.saturating_sub(then?))

@@ -1,6 +1,6 @@
-//! The window over which placements are judged: from one judgement to the
-//! next. Masks hold at an instant, where a vCPU ran only says something over
-//! a time.
+//! The window over which placements are judged: from one judgement to the next. Masks are
+//! read at an instant, but the CPUs on which a vCPU ran are meaningful only over an
+//! interval.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,23 +16,23 @@ use crate::vocab::topology::guest::GuestShape;
 use crate::vocab::topology::host::HostTopology;
 use crate::vocab::{CpuSet, Role};
 
-/// What a VM's memory cgroup says: bytes by NUMA node.
+/// Memory of a VM's cgroup by NUMA node, bytes.
 pub type MemoryByNode = Vec<(u32, u64)>;
 
-/// What a VM's cgroups say of where it may be, as far as it is known.
+/// Memory and CPUs of a VM according to its cgroups, as far as known.
 #[derive(Debug, Clone, Default)]
 pub struct CgroupBounds {
     /// Its memory by NUMA node.
     pub memory_by_node: Option<MemoryByNode>,
-    /// The CPUs that it may have.
+    /// The allowed CPUs.
     pub cpuset: Option<CpuSet>,
 }
 
-/// The last judgement of each VM, and what its vCPUs had used then.
+/// The last judgement of each VM, and the CPU time of its vCPUs at that point.
 #[derive(Debug, Default)]
 pub struct Window {
     began_ns: Option<u64>,
-    /// By the VM's name, which no other VM on the node has.
+    /// By VM name, which is unique on the node.
     vms: FxHashMap<Arc<str>, Judged>,
 }
 
@@ -45,7 +45,7 @@ struct Judged {
     topology: Arc<Topology>,
 }
 
-/// What a vCPU had used.
+/// CPU time of a vCPU.
 #[derive(Debug, Default)]
 struct Used {
     cpu_ns: u64,
@@ -53,14 +53,14 @@ struct Used {
 }
 
 impl Window {
-    /// How long the present window is at `now_ns`; `None` before the first.
+    /// Length of the present window at `now_ns`; `None` before the first window.
     pub fn age_ns(&self, now_ns: u64) -> Option<u64> {
         Some(now_ns.saturating_sub(self.began_ns?))
     }
 
-    /// Ends the window and judges it. `vms` are all of the host, with where
-    /// their vCPUs ran just read; `now_ns` is on a clock that never falls, of
-    /// which `time` makes a date. VMs that are gone are forgotten.
+    /// Ends the window and judges it. `vms` are all VMs of the host, with the residency
+    /// of their vCPUs just read. `now_ns` is on a monotonic clock; `time` converts it to
+    /// a date. VMs that are gone are forgotten.
     pub fn judge(
         &mut self,
         host: &HostTopology,
@@ -97,7 +97,7 @@ impl Window {
         }
     }
 
-    /// Adds to each VM its last judgement, and to each vCPU where its pCPU is.
+    /// Adds the last judgement to each VM, and the position of its pCPU to each vCPU.
     pub fn show(&self, host: &HostTopology, vms: &mut [Vm]) {
         for vm in vms {
             vm.topology = self.vms.get(&vm.vm).map(|one| Arc::clone(&one.topology));
@@ -128,7 +128,7 @@ impl Window {
             helpers: helpers.collect(),
             memory_by_node: memory,
             guest_nodes: vm.guest_nodes,
-            // Of a VM that is new no window has passed.
+            // A new VM has no window yet.
             window_ns: before.map_or(0, |_| window_ns),
         }
     }
@@ -141,7 +141,7 @@ fn used(vcpu: &Vcpu) -> Used {
     }
 }
 
-/// What a vCPU used since the last judgement; nothing if there was none.
+/// CPU time of a vCPU since the last judgement; nothing if there was none.
 fn seat(vcpu: &Vcpu, before: Option<&Used>) -> VcpuPlacement {
     let since = |before: &Used| {
         let by_pcpu = vcpu.residency_ns.iter().map(|(pcpu, ns)| {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     /// vCPU 0 pinned to CPU 0 and the emulator to CPU 1, as `virsh vcpupin` and
-    /// `virsh emulatorpin` do, with `worker` beside them.
+    /// `virsh emulatorpin` do, plus `worker`.
     fn found_with(worker: Thread) -> Vec<MismatchKind> {
         let mut vms = [Vm {
             vm: "db-01".into(),

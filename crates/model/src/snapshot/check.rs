@@ -1,21 +1,21 @@
-//! The one table of checks: how bad, by which rule, what to do, where to look.
+//! The table of checks: severity, rule, remedy and next step.
 
 use serde::{Serialize, Serializer};
 
 use crate::vocab::MismatchKind;
 
-/// How much a finding matters.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It costs the VM time or throughput now.
+    /// Costs the VM time or throughput now.
     Warning,
-    /// It is worth knowing: waste, or a trap.
+    /// Worth knowing: waste, or a trap.
     Info,
 }
 
 impl Severity {
-    /// The name in labels and JSON.
+    /// Name in labels and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Warning => "warning",
@@ -24,20 +24,20 @@ impl Severity {
     }
 }
 
-/// What can be found: a closed set.
+/// A check: a closed set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Check {
     /// A CPU limit caps the VM.
     QuotaCapped,
     /// A CPU limit of the pod applies to no thread of its VM.
     LimitWithoutVm,
-    /// I/O threads stand still because of a limit.
+    /// I/O threads are throttled by a limit.
     IoThrottled,
-    /// A vhost worker is at the end of its core.
+    /// A vhost worker saturates its core.
     VhostSaturated,
-    /// A virtiofsd thread is at the end of its core.
+    /// A virtiofsd thread saturates its core.
     VirtiofsdSaturated,
-    /// An iothread is at the end of its core.
+    /// An iothread saturates its core.
     IothreadSaturated,
     /// All vCPUs are busy.
     VcpusSaturated,
@@ -45,48 +45,48 @@ pub enum Check {
     VcpuStarved,
     /// vCPUs poll instead of sleeping.
     HaltPollSpin,
-    /// Most CPU time is not the vCPUs'.
+    /// Most CPU time is spent outside the vCPUs.
     OverheadHigh,
-    /// More vCPUs than the limit lets run.
+    /// The VM has more vCPUs than its limit can run.
     VcpusExceedQuota,
     /// `default_vcpus` and a CPU limit add up.
     DefaultVcpusWithLimit,
-    /// How the VM sits on the host's CPUs.
+    /// A placement problem on the host's CPUs.
     Place(MismatchKind),
-    /// Threads use CPU time outside of the pod's cgroup.
+    /// Threads use CPU time outside the pod's cgroup.
     ThreadsOutsidePod,
-    /// Reported memory is taken again and again.
+    /// The guest repeatedly reuses reported memory.
     ReportingChurn,
     /// An idle VM holds memory that it cannot give back.
     MemoryKept,
-    /// I/O by a pool of threads.
+    /// A thread pool performs I/O.
     ThreadPoolIo,
 }
 
-/// What is to be said of a check.
+/// Description of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct About {
-    /// The name in labels, JSON and the configuration.
+    /// Name in labels, JSON and the configuration.
     pub name: &'static str,
-    /// How much it matters.
+    /// Severity of the finding.
     pub severity: Severity,
-    /// When it is raised; thresholds stand in it by name, in braces.
+    /// When the check is raised; thresholds appear by name, in braces.
     pub rule: &'static str,
-    /// What to do, where nothing is known of the VM: a finding has its own where that
-    /// depends on the runtime, the cgroup driver or the cgroup version.
+    /// The remedy for an unknown VM. If the remedy depends on the runtime, the cgroup
+    /// driver or the cgroup version, the finding carries a more specific one.
     pub remedy: &'static str,
-    /// What to look at next.
+    /// The next step of a diagnosis.
     pub next: &'static str,
 }
 
 const WARNING: Severity = Severity::Warning;
 const INFO: Severity = Severity::Info;
 
-/// What to look at where CPUs are not where guests believe.
+/// The next step for placement problems.
 const PICTURE: &str = "virtlens topology VM: the host's CPUs, and who sits where";
 
 impl Check {
-    /// All of them, those that explain most first.
+    /// All checks, those that explain most first.
     pub const ALL: [Self; 23] = [
         Self::QuotaCapped,
         Self::LimitWithoutVm,
@@ -113,12 +113,12 @@ impl Check {
         Self::ThreadPoolIo,
     ];
 
-    /// Its name.
+    /// Name of the check.
     pub const fn name(self) -> &'static str {
         self.about().name
     }
 
-    /// What is to be said of it.
+    /// Description of the check.
     #[expect(clippy::too_many_lines, reason = "a table")]
     pub const fn about(self) -> About {
         match self {
@@ -239,7 +239,7 @@ impl Check {
     }
 }
 
-/// What holds of every misplacement, and of each kind.
+/// Description of a placement check: the common part and the part of each kind.
 const fn place(kind: MismatchKind) -> About {
     let rule = match kind {
         MismatchKind::SmtSplit => "guest siblings sit on different host cores",

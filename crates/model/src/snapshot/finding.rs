@@ -1,4 +1,4 @@
-//! What is wrong with a VM.
+//! Findings about a VM.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -12,20 +12,20 @@ use crate::snapshot::check::{Check, Severity};
 /// One check that is raised for a VM.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// Which check.
+    /// The check.
     pub check: Check,
-    /// How much it matters.
+    /// Severity of the finding.
     pub severity: Severity,
-    /// What was measured, as a sentence.
+    /// The measured values, as a sentence.
     pub evidence: String,
-    /// What to do about it, by what is seen of the VM's runtime.
+    /// The remedy for the VM's runtime.
     pub remedy: Cow<'static, str>,
-    /// How far beyond its threshold it is: 1 is just there.
+    /// Ratio of the value to its threshold: 1 is exactly at the threshold.
     pub excess: f64,
 }
 
 impl Finding {
-    /// A check that is raised, with its own severity and remedy.
+    /// A finding with the severity and the remedy of its check.
     pub fn new(check: Check, evidence: String, excess: f64) -> Self {
         let about = check.about();
         Self {
@@ -37,20 +37,20 @@ impl Finding {
         }
     }
 
-    /// With another remedy than its check's.
+    /// Replaces the remedy.
     #[must_use]
     pub fn with(self, remedy: Cow<'static, str>) -> Self {
         Self { remedy, ..self }
     }
 
-    /// Warnings first, and of one severity what is furthest beyond its threshold.
+    /// Order of display: warnings first; within a severity the highest excess first.
     pub fn by_rank(&self, other: &Self) -> Ordering {
         let severity = self.severity.cmp(&other.severity);
         severity.then_with(|| other.excess.total_cmp(&self.excess))
     }
 }
 
-/// The findings of a VM, as they are shared between readings.
+/// The findings of a VM, shared between readings.
 pub type Findings = Arc<[Finding]>;
 
 impl Display for Severity {

@@ -1,30 +1,30 @@
-//! Memory of a VM as it is shown.
+//! Memory of a VM in a snapshot.
 
 use serde::Serialize;
 
 use crate::vocab::{Discards, Features};
 
-/// A VM's memory as it is shown.
+/// Memory of a VM.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Memory {
-    /// RAM that the guest was given, bytes.
+    /// RAM of the guest, bytes.
     pub guest_bytes: Option<u64>,
-    /// Memory of the VMM's process that is there, huge pages too, bytes.
+    /// Resident memory of the VMM process including huge pages, bytes.
     pub resident_bytes: Option<u64>,
-    /// Of that, huge pages of hugetlbfs.
+    /// The part in huge pages (hugetlbfs), bytes.
     pub resident_huge_bytes: Option<u64>,
-    /// The highest of that so far.
+    /// Highest resident memory so far, bytes.
     pub resident_peak_bytes: Option<u64>,
-    /// What the cgroup with the tightest limit uses, or else the pod's.
+    /// Memory usage of the cgroup with the tightest limit, or else of the pod's, bytes.
     pub cgroup_bytes: Option<u64>,
-    /// What that cgroup may use; `None` where it has no limit.
+    /// Memory limit of this cgroup, bytes; `None` = no limit.
     pub cgroup_limit_bytes: Option<u64>,
     /// Page faults of the guest that KVM fixed.
     pub faults: Option<u64>,
-    /// What was done with its RAM; `None` where that is not followed.
+    /// Discards of the VM's RAM; `None` if they are not tracked.
     pub discards: Option<Discards>,
-    /// Reported memory that the guest took again, bytes.
+    /// Reported memory that the guest reused, bytes.
     pub refault_bytes: Option<u64>,
-    /// What it has to give memory back.
+    /// Features by which the VM releases memory.
     pub features: Features,
 }

@@ -1,4 +1,4 @@
-//! CPU limits and their throttling as they are shown.
+//! CPU limits and their throttling in a snapshot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,45 +10,45 @@ use crate::vocab::{Durations, Role, Scope};
 /// CPU bandwidth control of one level of the VM's cgroup path.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Quota {
-    /// What the level is to the VM.
+    /// Meaning of the level for the VM.
     pub scope: Scope,
-    /// The cgroup's path.
+    /// Path of the cgroup.
     pub cgroup: Arc<str>,
-    /// CPU time a second, in cores; `None` = no limit.
+    /// Limit in cores: CPU time per second; `None` = no limit.
     pub cores: Option<f64>,
-    /// The length of a period, ns.
+    /// Length of a period, ns.
     pub period_ns: u64,
-    /// Periods that had something to run.
+    /// Periods in which the cgroup had runnable tasks.
     pub periods: u64,
-    /// Periods in which it was throttled.
+    /// Periods in which the cgroup was throttled.
     pub throttled_periods: u64,
     /// Time throttled, summed over CPUs, ns.
     pub throttled_ns: u64,
-    /// CPU time of threads that sit in it or below, by role, ns; only where it
-    /// has a limit, or had one.
+    /// CPU time of threads in the cgroup or below it, by role, ns; only if the cgroup has
+    /// or had a limit.
     pub used_ns: BTreeMap<Role, u64>,
-    /// What was seen of its throttling, where that is followed.
+    /// Observed throttling, if it is tracked.
     pub throttle: Option<Throttle>,
 }
 
-/// A CPU limit that holds no thread of the VM which it is meant for.
+/// A CPU limit that applies to no thread of the VM for which it was set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct UnappliedLimit {
-    /// The cgroup that has it.
+    /// Path of the limited cgroup.
     pub cgroup: Arc<str>,
-    /// CPU time a second, in cores.
+    /// Limit in cores: CPU time per second.
     pub cores: f64,
 }
 
-/// The throttling of one level of a VM's path, as it is shown.
+/// Observed throttling of one level of a VM's cgroup path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Throttle {
-    /// Wall time in which it was throttled on at least one CPU, ns.
+    /// Wall time in which the level was throttled on at least one CPU, ns.
     pub wall_ns: u64,
-    /// Run queues of CPUs that were throttled.
+    /// Number of times that a per-CPU run queue was throttled.
     pub throttles: u64,
-    /// How often one was set free, by how long it had stood.
+    /// Unthrottle events by duration of the throttling.
     pub unthrottles: Durations,
-    /// All those times together, ns.
+    /// Sum of these durations, ns.
     pub unthrottled_ns: u64,
 }

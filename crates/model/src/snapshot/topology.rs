@@ -1,4 +1,4 @@
-//! How a VM sits on the host as it is shown.
+//! Placement of a VM on the host in a snapshot.
 
 use std::collections::BTreeMap;
 
@@ -7,51 +7,51 @@ use serde::{Serialize, Serializer};
 use crate::vocab::topology::guest::GuestShape;
 use crate::vocab::{CpuSet, MismatchKind};
 
-/// How a VM sits on the host's CPUs.
+/// Placement of a VM on the host's CPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Topology {
-    /// What the guest was told, as far as its vCPUs are there.
+    /// The guest's topology, as far as its vCPUs exist.
     pub guest: Option<GuestShape>,
-    /// The CPUs that the cgroups of its vCPU threads allow together, as a list; of its
-    /// VMM where no vCPU was seen.
+    /// Union of the cpusets of its vCPU threads' cgroups, as a list; the cpuset of its
+    /// VMM if no vCPU was seen.
     pub cpuset: Option<CpuSet>,
-    /// vCPUs that are pinned.
+    /// Number of pinned vCPUs.
     pub pinned_vcpus: u32,
     /// Pairs of vCPUs that share a core, in the guest or on the host.
     pub pairs: Option<Pairs>,
-    /// Why there are no pairs.
+    /// Why the pairs are unknown.
     pub unknown: Option<Unjudged>,
-    /// What is wrong.
+    /// Present placement problems.
     pub mismatches: Vec<Misplaced>,
-    /// CPU time that vCPUs used while something was wrong, ns, by kind.
+    /// CPU time that vCPUs used during a placement problem, ns, by kind.
     pub misplaced_ns: BTreeMap<MismatchKind, u64>,
 }
 
-/// A mismatch, and since when it holds.
+/// A placement problem and its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Misplaced {
-    /// What it is.
+    /// The placement problem.
     #[serde(flatten)]
     pub mismatch: Mismatch,
-    /// When it was first seen, RFC 3339, UTC.
+    /// Time when it was first seen, RFC 3339, UTC.
     pub since: String,
 }
 
-/// One thing that is wrong with a VM's placement.
+/// A placement problem of a VM.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mismatch {
-    /// What it is.
+    /// Kind of the problem.
     pub kind: MismatchKind,
-    /// The VM's vCPUs that suffer from it, by id, lowest first.
+    /// The affected vCPUs of the VM, by id, lowest first.
     pub vcpus: Vec<u32>,
-    /// The pCPUs where it happens; in JSON a list of numbers, like the vCPUs.
+    /// The affected pCPUs; in JSON a list of numbers, like the vCPUs.
     #[serde(serialize_with = "numbers")]
     pub pcpus: CpuSet,
-    /// What was seen, as a sentence.
+    /// The observation, as a sentence.
     pub evidence: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: &'static str,
 }
 
@@ -59,27 +59,27 @@ fn numbers<S: Serializer>(cpus: &CpuSet, serializer: S) -> Result<S::Ok, S::Erro
     serializer.collect_seq(cpus.iter())
 }
 
-/// Pairs of a VM's vCPUs that sit on a core each. Pairs of which one sits
-/// nowhere, or that are pinned to one pCPU, are in none of these.
+/// Pairs of a VM's vCPUs that are each located on a core. A pair with an unlocated vCPU,
+/// or with both vCPUs pinned to one pCPU, is not counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Pairs {
     /// Guest siblings on one host core.
     pub aligned: u32,
     /// Guest siblings on different host cores.
     pub split: u32,
-    /// vCPUs of different guest cores on one host core, as far as `smt_shared`
-    /// is raised for them.
+    /// vCPUs of different guest cores on one host core, if `smt_shared` is raised for
+    /// them.
     pub shared: u32,
 }
 
-/// Why there are no [`Pairs`].
+/// Why the [`Pairs`] are unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unjudged {
-    /// The guest's topology is not known.
+    /// The guest's topology is unknown.
     GuestTopology,
-    /// The host does not tell which CPUs share a core.
+    /// The host's core siblings are unknown.
     HostTopology,
-    /// The host has no SMT, or it is off.
+    /// The host has no SMT, or SMT is off.
     NoSmt,
 }

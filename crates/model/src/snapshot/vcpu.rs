@@ -1,4 +1,4 @@
-//! The vCPUs of a VM as they are shown.
+//! The vCPUs of a VM in a snapshot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use crate::vocab::topology::guest::GuestPlace;
 use crate::vocab::topology::host::HostPlace;
 use crate::vocab::{CpuSet, KvmCounters};
 
-/// How many vCPUs a VM has.
+/// Numbers of vCPUs of a VM.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct VcpuCount {
-    /// vCPUs that it was booted with, where its arguments tell.
+    /// vCPUs at boot, if the VMM's arguments contain the number.
     pub boot: Option<u32>,
-    /// vCPUs that KVM holds, if that is known.
+    /// vCPUs that KVM holds, if known.
     pub online: Option<u32>,
-    /// Those of them whose thread has ended: KVM holds a vCPU until its VM ends, and
-    /// VMMs keep what is unplugged until it is plugged in again (QEMU
-    /// `accel/kvm/kvm-all.c`: `kvm_park_vcpu`). Known where `online` is.
+    /// Online vCPUs whose thread has ended. KVM holds a vCPU until its VM ends, and VMMs
+    /// keep an unplugged vCPU until it is plugged in again (QEMU `accel/kvm/kvm-all.c`:
+    /// `kvm_park_vcpu`). Known if `online` is known.
     pub parked: Option<u32>,
-    /// vCPUs that have a thread which was seen to run them.
+    /// vCPUs with a thread that was seen to run them.
     pub seen: u32,
 }
 
 impl VcpuCount {
-    /// vCPUs that the guest can use: all that KVM holds, without the parked ones, also
-    /// where they never ran; of a VM of which that is not known those that were seen.
+    /// vCPUs that the guest can use: all that KVM holds, even if they never ran, minus
+    /// the parked ones. If the number is unknown, the vCPUs that were seen.
     pub fn usable(&self) -> u32 {
         let parked = self.parked.unwrap_or(0);
         self.online
@@ -41,30 +41,29 @@ pub struct Vcpu {
     pub id: u32,
     /// `vcpu_idx`: dense, in order of creation.
     pub index: Option<u32>,
-    /// The thread that runs it; `None` once it was unplugged.
+    /// The thread that runs the vCPU; `None` after unplug.
     pub tid: Option<u32>,
-    /// CPU time, ns, of all threads that ever ran it.
+    /// CPU time of all threads that ever ran the vCPU, ns.
     pub cpu_ns: u64,
-    /// Run delay, ns, of all threads that ever ran it.
+    /// Run delay of all threads that ever ran the vCPU, ns.
     pub wait_ns: Option<u64>,
     /// Guest-mode time, ns (an estimate: sampled by the tick).
     pub guest_ns: Option<u64>,
-    /// What KVM counts of it, of all its instances together.
+    /// KVM's counters, summed over all instances of the vCPU.
     #[serde(flatten)]
     pub kvm: KvmCounters,
-    /// Whether it was preempted inside the guest when it was read.
+    /// Whether the thread was preempted inside the guest at the time of the reading.
     pub preempted: Option<bool>,
-    /// The path of the cgroup that its thread sits in.
+    /// Path of the thread's cgroup.
     pub cgroup: Option<Arc<str>>,
-    /// The CPU it runs on, or ran on last.
+    /// The CPU on which the thread runs or last ran.
     pub pcpu: Option<u32>,
-    /// The CPUs it may run on, as a list.
+    /// Allowed CPUs, as a list.
     pub affinity: Option<Arc<CpuSet>>,
-    /// Where the guest believes it to be.
+    /// Position in the guest's topology.
     pub guest: Option<GuestPlace>,
-    /// Where its pCPU is.
+    /// Position of the pCPU in the host's topology.
     pub host: Option<HostPlace>,
-    /// CPU time on each pCPU since the vCPU was first seen, ns; empty unless
-    /// it was asked for.
+    /// CPU time on each pCPU since the vCPU was first seen, ns; empty unless requested.
     pub residency_ns: BTreeMap<u32, u64>,
 }

@@ -1,4 +1,4 @@
-//! One VM as it is shown.
+//! A VM in a snapshot.
 
 use std::sync::Arc;
 
@@ -14,89 +14,88 @@ use crate::vocab::{Comm, CpuSet, Durations, Moves, PodSpec, Role, VhostDevice};
 /// One VM.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Vm {
-    /// The pod's namespace, where it is known.
+    /// Namespace of the pod, if known.
     pub namespace: Option<Arc<str>>,
-    /// The pod's name, where it is known.
+    /// Name of the pod, if known.
     pub pod: Option<Arc<str>>,
-    /// The pod's uid, from the cgroup path.
+    /// Uid of the pod, from the cgroup path.
     pub uid: Option<Arc<str>>,
-    /// What the pod's maker asked for, where Kubernetes told.
+    /// The pod's specification, if Kubernetes reported it.
     pub pod_spec: Option<Arc<PodSpec>>,
-    /// The name that the VMM was given; unique on the node.
+    /// Name of the VM from the VMM; unique on the node.
     pub vm: Arc<str>,
-    /// Which VMM it is ("qemu", "cloud-hypervisor" …).
+    /// VMM of the VM ("qemu", "cloud-hypervisor" …).
     pub vmm: &'static str,
-    /// Who runs it ("kata", "kubevirt", "libvirt"), where it is known.
+    /// Runtime of the VM ("kata", "kubevirt", "libvirt"), if known.
     pub runtime: Option<&'static str>,
-    /// How its threads are laid out over cgroups: "pod" (all inside the
-    /// pod's), "split" (some in an overhead cgroup), "stray" (all outside of the
-    /// pod's), "machine", or `None`.
+    /// Layout of its threads over cgroups: "pod" (all inside the pod's), "split" (some in
+    /// an overhead cgroup), "stray" (all outside the pod's), "machine", or `None`.
     pub cgroup_layout: Option<&'static str>,
-    /// The VMM's process id.
+    /// Process id of the VMM.
     pub pid: u32,
-    /// The cgroup of its vCPU threads.
+    /// Path of the cgroup of its vCPU threads.
     pub cgroup: Option<Arc<str>>,
-    /// False once it has ended; its last values stay for a while.
+    /// False once the VM has ended; its last values remain for a while.
     pub running: bool,
-    /// CPU and wait time by role; only roles that there are or were.
+    /// CPU and wait time by role; only roles that have or had threads.
     pub roles: Vec<RoleUse>,
-    /// CPU time of threads of the pod that have no role, ns.
+    /// CPU time of the pod's threads without a role, ns.
     pub unattributed_cpu_ns: u64,
     /// Guest-mode time of all vCPUs, ns (an estimate).
     pub guest_ns: Option<u64>,
     /// The living threads.
     pub threads: Vec<Thread>,
-    /// The vCPUs that there are or were, by id.
+    /// The present and former vCPUs, by id.
     pub vcpus: Vec<Vcpu>,
-    /// How many vCPUs KVM holds, how many of them were seen to run.
+    /// Numbers of vCPUs: held by KVM, seen running.
     pub vcpu_count: VcpuCount,
-    /// I/O workers alone: vhost workers, iothreads, virtiofsd threads.
+    /// Individual I/O workers: vhost workers, iothreads, virtiofsd threads.
     pub workers: Vec<Worker>,
-    /// CPU bandwidth control of its cgroups: of every level of its vCPUs' path that has
-    /// it, and of every other cgroup that holds a thread of it and has or had a limit.
+    /// CPU bandwidth control of its cgroups: each level of its vCPUs' path that has
+    /// bandwidth control, and each other cgroup that holds a thread of the VM and has or
+    /// had a limit.
     pub quota: Vec<Quota>,
-    /// Of each scope that has or had a limit the level that binds: the one that was
-    /// throttled in most periods since the reading before.
+    /// The binding level of each scope that has or had a limit: the level that was
+    /// throttled in the most periods since the previous reading.
     pub limits: Vec<Quota>,
-    /// CPU time a second that the limits of all its cgroups allow together to the threads
-    /// in them, cores; `None` where no thread has a limit.
+    /// CPU time per second that the limits of all its cgroups together allow to the
+    /// threads in them, cores; `None` if no thread has a limit.
     pub limit_cores: Option<f64>,
-    /// The same of its vCPUs alone.
+    /// The same for its vCPUs alone.
     pub vcpu_limit_cores: Option<f64>,
-    /// How long run queues of its cgroups were throttled, those of cgroups that are gone
-    /// included; `None` where that is not followed, or never was throttled.
+    /// How long run queues of its cgroups were throttled, including removed cgroups;
+    /// `None` if throttling is not tracked or never occurred.
     pub throttle_durations: Option<Durations>,
-    /// The limit of its pod, where all of its threads sit outside of the cgroup that
-    /// has it.
+    /// The limit of its pod, if all threads of the VM are outside the limited cgroup.
     pub unapplied_limit: Option<UnappliedLimit>,
-    /// NUMA nodes that the guest was told of, where that is known.
+    /// NUMA nodes of the guest, if known.
     pub guest_nodes: Option<u32>,
-    /// How often its vCPUs moved from one pCPU to another.
+    /// Number of vCPU moves between pCPUs.
     pub moves: Option<Moves>,
-    /// How it sits on the host's CPUs, as last judged.
+    /// Placement on the host's CPUs, as last judged.
     pub topology: Option<Arc<Topology>>,
-    /// Its memory: what it holds, gave back and took again.
+    /// Memory: held, released and reused.
     pub memory: Memory,
-    /// What is wrong with it, as last judged; `None` before that.
+    /// Findings, as last judged; `None` before the first judgement.
     pub findings: Option<Findings>,
 }
 
-/// What one role of a VM used since the VM began.
+/// CPU and wait time of one role since the VM began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RoleUse {
     /// The role.
     pub role: Role,
-    /// Living threads.
+    /// Number of living threads.
     pub threads: u32,
     /// CPU time, ns, of living and ended threads.
     pub cpu_ns: u64,
     /// Run delay, ns, of living and ended threads.
     pub wait_ns: Option<u64>,
-    /// Living threads in a cgroup outside of their pod's, which its limits and
-    /// its accounting miss; `None` where the VM is no pod's.
+    /// Living threads in a cgroup outside the pod's, which the pod's limits and
+    /// accounting miss; `None` if the VM has no pod.
     pub outside_pod: Option<u32>,
-    /// How often a thread of it ran when a quota of the VM ran out, where that
-    /// is followed.
+    /// Number of times that a thread of the role was running when a quota of the VM ran
+    /// out, if tracked.
     pub throttle_hits: Option<u64>,
 }
 
@@ -105,19 +104,19 @@ pub struct RoleUse {
 pub struct Thread {
     /// Thread id.
     pub tid: u32,
-    /// Its role; `None` is unattributed.
+    /// Role of the thread; `None` is unattributed.
     pub role: Option<Role>,
-    /// Its name.
+    /// Name of the thread.
     pub name: Comm,
-    /// What it serves, of a vhost worker, where that is known.
+    /// The device that a vhost worker serves, if known.
     pub device: Option<VhostDevice>,
-    /// CPU time, ns, since its birth.
+    /// CPU time since the thread started, ns.
     pub cpu_ns: u64,
-    /// Run delay, ns, since its birth.
+    /// Run delay since the thread started, ns.
     pub wait_ns: Option<u64>,
-    /// The CPU it runs on, or ran on last.
+    /// The CPU on which the thread runs or last ran.
     pub pcpu: Option<u32>,
-    /// The CPUs it may run on, as a list.
+    /// Allowed CPUs, as a list.
     pub affinity: Option<Arc<CpuSet>>,
 }
 
@@ -126,14 +125,13 @@ pub struct Thread {
 pub struct Worker {
     /// `Vhost`, `Iothread` or `Virtiofsd`.
     pub role: Role,
-    /// Its number among the VM's workers of this role, in order of birth; a
-    /// worker that ended gives its number to the next one born, whose time
-    /// is added to it.
+    /// Number among the VM's workers of this role, in order of creation. The next worker
+    /// reuses the number of an ended worker, and its time is added.
     pub worker: u32,
-    /// The living thread.
+    /// Thread id of the living thread.
     pub tid: Option<u32>,
-    /// What that serves, of a vhost worker, where it is known.
+    /// The device that a vhost worker serves, if known.
     pub device: Option<VhostDevice>,
-    /// CPU time, ns, of all threads that had this number.
+    /// CPU time of all threads that had this number, ns.
     pub cpu_ns: u64,
 }

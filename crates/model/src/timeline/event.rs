@@ -1,92 +1,92 @@
-//! What the threads of one VM do, one event at a time.
+//! Events of one VM's threads.
 
 use crate::timeline::exits::ExitReason;
 use crate::vocab::{CgroupId, Comm};
 
-/// Something that happened. A thread's events come in their order.
+/// An event. The events of one thread are in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// When, ns of `CLOCK_MONOTONIC`.
+    /// Time of the event, ns of `CLOCK_MONOTONIC`.
     pub time_ns: u64,
-    /// Whose it is; 0 for what is no thread's.
+    /// Thread id; 0 for an event without a thread.
     pub tid: u32,
-    /// The CPU that it is about.
+    /// The CPU of the event.
     pub pcpu: u32,
-    /// What was lost of the thread before.
+    /// Lost events of the thread before this one.
     pub lost: Lost,
-    /// What it is.
+    /// Kind of the event.
     pub what: What,
 }
 
-/// How many events of a thread were lost.
+/// Numbers of lost events of a thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Of its CPU and its sleep.
+    /// Lost events about running and sleeping.
     pub states: u32,
-    /// Of its guest.
+    /// Lost events about its guest.
     pub exits: u32,
 }
 
-/// What happened.
+/// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
-    /// It runs from now on.
+    /// The thread starts running.
     On {
-        /// Who ran there before.
+        /// The thread that ran on the CPU before.
         after: Peer,
     },
-    /// It runs no more.
+    /// The thread stops running.
     Off {
-        /// What becomes of it.
+        /// The next state of the thread.
         into: Off,
-        /// Whether its own quota holds it back, where the kernel tells
-        /// that of each thread (v6.18 and later).
+        /// Whether the thread is throttled by its own quota, if the kernel tracks that
+        /// per thread (v6.18 and later).
         stands: Option<bool>,
-        /// Who runs there now.
+        /// The thread that runs on the CPU next.
         before: Peer,
     },
-    /// It slept and may run now.
+    /// The thread was woken up and is runnable.
     Woken {
         /// As for [`What::Off`].
         stands: Option<bool>,
     },
-    /// Another CPU will run it.
+    /// The thread was moved to another CPU.
     Moved,
-    /// It is new.
+    /// The thread was created.
     Born {
-        /// The process that it is a thread of.
+        /// The process of the thread.
         process: u32,
-        /// Its name as it began.
+        /// Its name at creation.
         name: Comm,
     },
-    /// Its guest was left.
+    /// The vCPU left its guest (VM exit).
     Exit {
-        /// Why, where that could be read.
+        /// Exit reason, if it could be read.
         reason: Option<ExitReason>,
-        /// What KVM has counted of the vCPU's exits, the low 32 bits.
+        /// KVM's count of the vCPU's exits, the low 32 bits.
         counted: u32,
-        /// For how long KVM would poll in a halt now, ns.
+        /// Present limit of halt polling, ns.
         poll_ns: u32,
     },
-    /// Its guest is entered.
+    /// The vCPU entered its guest (VM entry).
     Entry,
-    /// The VMM has to see to the exit.
+    /// The exit is handled by the VMM.
     ToVmm,
     /// A halt ended.
     HaltEnd {
-        /// How long it was, ns.
+        /// Duration of the halt, ns.
         took_ns: u64,
-        /// Whether the thread slept in it, and did not only poll.
+        /// Whether the thread slept during the halt, and did not only poll.
         slept: bool,
     },
-    /// The run queue of a cgroup on the CPU is throttled.
+    /// The run queue of a cgroup on the CPU was throttled.
     Throttled(CgroupId),
-    /// It is set free.
+    /// The run queue was unthrottled.
     Unthrottled(CgroupId),
 }
 
 impl What {
-    /// Whether it tells that the thread's guest is entered, left or halted.
+    /// Whether the event is an entry, an exit or a halt of the guest.
     pub(super) fn is_of_guest(&self) -> bool {
         matches!(
             self,
@@ -95,23 +95,23 @@ impl What {
     }
 }
 
-/// What becomes of a thread that runs no more.
+/// State of a thread that stops running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Off {
-    /// It would like to go on.
+    /// Still runnable.
     Runnable,
-    /// It waits for something.
+    /// Sleeping, interruptible.
     Sleeping,
-    /// It waits and takes no signals: mostly for a disk.
+    /// Sleeping, uninterruptible: usually waiting for a disk.
     Uninterruptible,
-    /// It has ended.
+    /// Exited.
     Ended,
 }
 
 /// Another thread on the same CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Peer {
-    /// Its id; 0 is the idle task.
+    /// Thread id; 0 is the idle task.
     pub tid: u32,
     /// Its name.
     pub name: Comm,

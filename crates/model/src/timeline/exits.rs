@@ -1,19 +1,19 @@
-//! Why guests are left, by name: `arch/x86/include/uapi/asm/vmx.h` and `svm.h`
-//! (v5.10 to v7.3), as `perf kvm` shows them.
+//! Names of exit reasons: `arch/x86/include/uapi/asm/vmx.h` and `svm.h` (v5.10 to v7.3),
+//! as `perf kvm` shows them.
 
 use std::borrow::Cow;
 
-/// Why a guest was left.
+/// Reason of a VM exit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ExitReason {
-    /// AMD's numbers, else Intel's.
+    /// Whether the code is AMD's (SVM); otherwise Intel's (VMX).
     pub is_svm: bool,
-    /// The number.
+    /// Code of the reason.
     pub code: u32,
 }
 
 impl ExitReason {
-    /// Its name, or its number where it has none here.
+    /// Name of the reason, or its code if it has no name here.
     pub fn name(self) -> Cow<'static, str> {
         // Intel has flags above the low 16 bits (SDM volume 3C, 26.9.1).
         let code = if self.is_svm {
@@ -34,14 +34,14 @@ impl ExitReason {
         }
     }
 
-    /// Whether the guest halted.
+    /// Whether the exit is a halt.
     pub fn is_halt(self) -> bool {
         let halt = if self.is_svm { 0x78 } else { 12 };
         self.code == halt
     }
 }
 
-/// Reasons of which there is one for each register or exception.
+/// Reasons that exist once per register or exception.
 fn svm_range(code: u32) -> Cow<'static, str> {
     Cow::Owned(match code {
         0x00..=0x0f => format!("READ_CR{code}"),
@@ -53,7 +53,7 @@ fn svm_range(code: u32) -> Cow<'static, str> {
     })
 }
 
-/// By number.
+/// By code.
 const VMX: &[(u32, &str)] = &[
     (0, "EXCEPTION_NMI"),
     (1, "EXTERNAL_INTERRUPT"),
@@ -119,7 +119,7 @@ const VMX: &[(u32, &str)] = &[
     (75, "NOTIFY"),
 ];
 
-/// By number, those of [`svm_range`] left out.
+/// By code, without those of [`svm_range`].
 const SVM: &[(u32, &str)] = &[
     (0x60, "INTR"),
     (0x61, "NMI"),
@@ -184,7 +184,7 @@ mod tests {
     fn reasons_have_the_names_that_the_kernel_gives_them() {
         let name = |is_svm, code| ExitReason { is_svm, code }.name().into_owned();
         assert_eq!(name(false, 12), "HLT");
-        // An entry that failed has the top bit set.
+        // The top bit marks a failed entry.
         assert_eq!(name(false, 0x8000_0021), "INVALID_STATE");
         assert_eq!(name(true, 0x78), "HLT");
         assert_eq!(name(true, 0x10), "WRITE_CR0");

@@ -1,5 +1,5 @@
-//! Whether a vCPU is in its guest, and if not, why: every moment between two
-//! entries is one exit.
+//! Guest mode of a vCPU and its exits: all time between two entries outside guest mode
+//! belongs to one exit.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use crate::timeline::exits::ExitReason;
 use crate::timeline::piece::{Doing, Piece, Slice, Track};
 use crate::timeline::summary::{ExitUse, GuestSplit};
 
-/// Where a vCPU is.
+/// State of a vCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// Since the trace began, until its first event tells.
+    /// From the start of the trace to the first event.
     Unseen,
     Inside,
     Outside(Exit),
@@ -19,17 +19,17 @@ enum Place {
     Unknown,
 }
 
-/// An exit that lasts.
+/// An exit that has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Exit {
-    /// `None` where it began before the trace.
+    /// `None` if the exit began before the trace.
     reason: Option<ExitReason>,
-    /// For how long KVM would poll.
+    /// Limit of halt polling, ns.
     poll_ns: u64,
     to_vmm: bool,
-    /// How long it polled, and ran as it did.
+    /// Time of polling while running, ns.
     polled_ns: u64,
-    /// When the last halt of it ended.
+    /// End of the last halt in this exit, ns.
     free_ns: u64,
 }
 
@@ -45,31 +45,31 @@ impl Exit {
     }
 }
 
-/// A time in which the thread did not run.
+/// A time in which the thread was not running.
 #[derive(Debug, Clone, Copy)]
 struct Pause {
     from_ns: u64,
-    /// `None` while it lasts.
+    /// `None` while the pause lasts.
     to_ns: Option<u64>,
     slept: bool,
 }
 
-/// Pauses of one exit that are kept; a longer one is as good as told by its last.
+/// Maximum number of kept pauses per exit. In a longer exit the last pauses suffice.
 const PAUSES: usize = 64;
 
-/// The guest of one vCPU.
+/// Guest mode of one vCPU.
 #[derive(Debug)]
 pub(super) struct Guest {
     tid: u32,
     place: Place,
     since_ns: u64,
-    /// How long the thread had run by then.
+    /// Run time of the thread at `since_ns`, ns.
     ran_ns: u64,
     lost: u32,
     pauses: Vec<Pause>,
     split: GuestSplit,
     pub(super) exits: BTreeMap<Option<ExitReason>, ExitUse>,
-    /// What KVM had counted at the first exit and at the last one.
+    /// KVM's exit count at the first and at the last exit.
     counted: Option<(u32, u32)>,
     told: u64,
 }
@@ -90,14 +90,14 @@ impl Guest {
         }
     }
 
-    /// The thread runs again.
+    /// The thread starts running.
     pub(super) fn on(&mut self, now_ns: u64) {
         if let Some(last) = self.pauses.last_mut() {
             last.to_ns.get_or_insert(now_ns);
         }
     }
 
-    /// The thread runs no more.
+    /// The thread stops running.
     pub(super) fn off(&mut self, now_ns: u64, slept: bool) {
         if !matches!(self.place, Place::Outside(_)) {
             return;
@@ -112,7 +112,7 @@ impl Guest {
         });
     }
 
-    /// What happened; `ran_ns`: how long the thread had run by then.
+    /// Adds an event; `ran_ns`: run time of the thread until then.
     pub(super) fn feed(&mut self, event: &Event, ran_ns: u64, out: &mut Vec<Piece>) {
         let now_ns = event.time_ns;
         if event.lost.exits != self.lost {
@@ -126,7 +126,7 @@ impl Guest {
                 poll_ns,
             } => {
                 if self.place == Place::Unseen {
-                    // The entry before would have been seen.
+                    // An earlier entry would have been seen.
                     self.place = Place::Inside;
                 }
                 self.told += 1;
@@ -157,7 +157,7 @@ impl Guest {
         }
     }
 
-    /// `None` of a thread that never told of a guest.
+    /// `None` for a thread without guest events.
     pub(super) fn split(&self) -> Option<GuestSplit> {
         let counted = self
             .counted
@@ -170,8 +170,8 @@ impl Guest {
         })
     }
 
-    /// It polled from where the halt began to where it slept, or was woken, or KVM
-    /// had polled enough (`kvm_vcpu_halt`, `virt/kvm/kvm_main.c`).
+    /// Polling lasts from the start of the halt until the thread slept, was woken up, or
+    /// reached KVM's limit (`kvm_vcpu_halt`, `virt/kvm/kvm_main.c`).
     fn halt_ended(&mut self, took_ns: u64, slept: bool, now_ns: u64, out: &mut Vec<Piece>) {
         let Place::Outside(exit) = &mut self.place else {
             return;
@@ -208,7 +208,7 @@ impl Guest {
     }
 
     fn turn(&mut self, to: Place, now_ns: u64, ran_ns: u64, out: &mut Vec<Piece>) {
-        // The clocks of two CPUs may differ by a little.
+        // The clocks of two CPUs can differ slightly.
         let now_ns = now_ns.max(self.since_ns);
         let from_ns = std::mem::replace(&mut self.since_ns, now_ns);
         let ran_here_ns = ran_ns.saturating_sub(std::mem::replace(&mut self.ran_ns, ran_ns));
@@ -222,7 +222,8 @@ impl Guest {
                 Doing::Guest
             }
             Place::Outside(exit) => {
-                // An interval that the clocks of two CPUs make shorter than it was.
+                // Different clocks of two CPUs can make the interval shorter than the
+                // polling.
                 let polled_ns = exit.polled_ns.min(ran_here_ns);
                 self.split.polled_ns += polled_ns;
                 let used = self.exits.entry(exit.reason).or_default();

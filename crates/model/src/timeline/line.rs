@@ -1,9 +1,9 @@
-//! What one thread does on its host: every moment of it is one state.
+//! State of one thread over time: exactly one state at any time.
 //!
 //! ```text
 //!   sleeping ──woken──► runnable ──on──► running ──off──► runnable, sleeping
 //!                          ▲  │
-//!               unthrottled│  │throttled: its quota holds it back
+//!               unthrottled│  │throttled by its quota
 //!                        throttled
 //! ```
 
@@ -12,28 +12,29 @@ use crate::timeline::guest::Guest;
 use crate::timeline::piece::{Actor, Doing, Piece, Slice, Track};
 use crate::timeline::summary::{Split, ThreadUse};
 
-/// What a thread does.
+/// State of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// Since the trace began, until its first event tells.
+    /// From the start of the trace to the first event.
     Unseen,
     Is(Doing),
     Ended,
 }
 
-/// One thread, from the beginning of the trace or its own.
+/// One thread, from the start of the trace or its creation.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) actor: Actor,
     state: State,
     since_ns: u64,
-    /// When its last event was.
+    /// Time of its last event.
     heard_ns: u64,
     pcpu: u32,
     lost_states: u32,
-    /// Its own quota holds it back, and the kernel tells so of each thread.
+    /// Whether the thread is throttled by its own quota, if the kernel tracks that per
+    /// thread.
     stands: Option<bool>,
-    /// Until when its quota held it back as the trace began.
+    /// End of the throttling that was in effect at the start of the trace.
     throttled_at_first_until_ns: Option<u64>,
     pub(super) split: Split,
     pub(super) guest: Guest,
@@ -55,7 +56,7 @@ impl Line {
         }
     }
 
-    /// A thread that was born just now.
+    /// A thread that was just created.
     pub(super) fn born(actor: Actor, now_ns: u64) -> Self {
         Self {
             state: State::Is(Doing::Sleeping),
@@ -63,15 +64,16 @@ impl Line {
         }
     }
 
-    /// What happened to it. `is_throttled`: whether a run queue of its cgroups
-    /// on a CPU is throttled now.
+    /// Adds an event. `is_throttled`: whether a run queue of the thread's cgroups on a
+    /// CPU is throttled now.
     pub(super) fn feed(
         &mut self,
         event: &Event,
         is_throttled: impl Fn(&Actor, u32) -> bool,
         out: &mut Vec<Piece>,
     ) {
-        // The clocks of two CPUs may differ by a little: the thread's own goes on.
+        // The clocks of two CPUs can differ slightly: the time of a thread never goes
+        // back.
         let now_ns = event.time_ns.max(self.heard_ns).max(self.since_ns);
         let event = &Event {
             time_ns: now_ns,
@@ -84,7 +86,7 @@ impl Line {
         if self.state == State::Unseen {
             self.resolve(&event.what, now_ns, out);
         }
-        // What would have come between was not told.
+        // An event that does not fit shows that events in between are missing.
         let runs = matches!(self.state, State::Is(Doing::Running(_)));
         let fits = match event.what {
             What::On { .. } => !runs,
@@ -140,7 +142,7 @@ impl Line {
         }
     }
 
-    /// What it has done since its last event is not known.
+    /// Marks the time since the last event as unknown.
     fn doubt(&mut self, out: &mut Vec<Piece>) {
         match self.state {
             State::Unseen => self.state = State::Is(Doing::Unknown),
@@ -152,7 +154,7 @@ impl Line {
         }
     }
 
-    /// A run queue of its cgroups on `pcpu` was throttled or set free.
+    /// A run queue of the thread's cgroups on `pcpu` was throttled or unthrottled.
     pub(super) fn quota_changed(
         &mut self,
         pcpu: u32,
@@ -171,14 +173,14 @@ impl Line {
         }
     }
 
-    /// A queue of which nobody saw how it was throttled was set free.
+    /// A run queue was unthrottled whose throttling was not seen.
     pub(super) fn quota_was_out(&mut self, now_ns: u64) {
         if self.state == State::Unseen {
             self.throttled_at_first_until_ns.get_or_insert(now_ns);
         }
     }
 
-    /// The last moment. `runs`: whether a thread without any event runs.
+    /// Ends the line. `runs`: whether a thread without any event is running.
     pub(super) fn end(&mut self, now_ns: u64, runs: bool, out: &mut Vec<Piece>) {
         if self.state == State::Unseen {
             self.state = State::Is(if runs {
@@ -193,7 +195,8 @@ impl Line {
         self.turn(State::Ended, now_ns, None, out);
     }
 
-    /// Another thread has its id: if nobody saw it end, nobody knows when it did.
+    /// The thread's id was reused. If its end was not seen, the time of the end is
+    /// unknown.
     pub(super) fn replaced(&mut self, now_ns: u64, out: &mut Vec<Piece>) {
         if !self.has_ended() {
             self.doubt(out);
@@ -201,7 +204,7 @@ impl Line {
         }
     }
 
-    /// What it came to.
+    /// The totals of the thread.
     pub(super) fn into_use(self) -> ThreadUse {
         let guest = self.guest.split();
         ThreadUse {
@@ -214,7 +217,7 @@ impl Line {
         }
     }
 
-    /// How long it has run in all, ns.
+    /// Total run time, ns.
     pub(super) fn ran_ns(&self, now_ns: u64) -> u64 {
         let running = match self.state {
             State::Is(Doing::Running(_)) => now_ns.saturating_sub(self.since_ns),
@@ -232,8 +235,8 @@ impl Line {
         on_queue.contains(&self.state) || matches!(self.state, State::Is(Doing::Running(_)))
     }
 
-    /// How it waits: before v6.18 every thread of a queue that is throttled is
-    /// held back, since then those that were told to stand.
+    /// State of a waiting thread: before v6.18 all threads of a throttled run queue are
+    /// throttled, since v6.18 only those that the kernel reports as throttled.
     fn waits(&self, is_throttled: bool) -> State {
         let held = is_throttled && self.stands.unwrap_or(true);
         State::Is(if held {
@@ -243,7 +246,7 @@ impl Line {
         })
     }
 
-    /// What it did since the trace began, as its first event tells.
+    /// Derives the state since the start of the trace from the first event.
     fn resolve(&mut self, first: &What, now_ns: u64, out: &mut Vec<Piece>) {
         let state = match first {
             What::On { .. } => {
@@ -261,10 +264,10 @@ impl Line {
         self.state = State::Is(state);
     }
 
-    /// Ends what it does and begins something else.
+    /// Ends the present state and starts another.
     fn turn(&mut self, to: State, now_ns: u64, peer: Option<Peer>, out: &mut Vec<Piece>) {
         let (from_ns, tid) = (self.since_ns, self.actor.tid);
-        // The clocks of two CPUs may differ by a little.
+        // The clocks of two CPUs can differ slightly.
         let now_ns = now_ns.max(from_ns);
         let former = std::mem::replace(&mut self.state, to);
         self.since_ns = now_ns;

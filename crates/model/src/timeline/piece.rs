@@ -1,4 +1,4 @@
-//! What a timeline is made of, for whoever draws it or writes it down.
+//! Parts of a timeline, for drawing or export.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,27 +7,27 @@ use crate::timeline::event::Peer;
 use crate::timeline::exits::ExitReason;
 use crate::vocab::{CgroupId, Comm, Role, VhostDevice};
 
-/// A part of a timeline. Parts come in the order of their ends.
+/// A part of a timeline. Parts are ordered by their end.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Piece {
     /// A thread whose slices follow.
     Actor(Actor),
-    /// Something that lasted.
+    /// A state with a duration.
     Slice(Slice),
-    /// A value from now on.
+    /// A new value of a counter.
     Count {
-        /// When, ns.
+        /// Time, ns.
         time_ns: u64,
-        /// Of what.
+        /// The counter.
         counter: Counter,
-        /// How much.
+        /// The value.
         value: f64,
     },
-    /// Something that happened since the last one of its kind.
+    /// Something that happened since the last note of its kind.
     Note {
-        /// When it was seen, ns.
+        /// Time when it was seen, ns.
         time_ns: u64,
-        /// What.
+        /// Description.
         text: String,
     },
 }
@@ -35,25 +35,24 @@ pub enum Piece {
 /// A thread of the VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Actor {
-    /// Its id.
+    /// Thread id.
     pub tid: u32,
-    /// The process that it is a thread of.
+    /// The process of the thread.
     pub process: u32,
-    /// Its name.
+    /// Name of the thread.
     pub name: Comm,
-    /// What it does for the VM; `None` where that is not known.
+    /// Role of the thread; `None` if unknown.
     pub role: Option<Role>,
     /// The vCPU that it runs.
     pub vcpu: Option<u32>,
-    /// What it serves, of a vhost worker, where that is known.
+    /// The device that a vhost worker serves, if known.
     pub device: Option<VhostDevice>,
-    /// The cgroups with a quota that it runs on.
+    /// The cgroups of the thread that have a quota.
     pub groups: Arc<[CgroupId]>,
 }
 
 impl Actor {
-    /// What people call it: its name, with the vCPU or the device that the name does not
-    /// have.
+    /// Display name: the thread's name, plus the vCPU or the device if the name lacks it.
     pub fn title(&self) -> String {
         match (self.vcpu, self.device) {
             (Some(id), _) if !self.name.as_bytes().starts_with(b"CPU ") => {
@@ -65,68 +64,68 @@ impl Actor {
     }
 }
 
-/// Something that lasted.
+/// A state with a duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slice {
-    /// Where it is drawn.
+    /// The track on which it is drawn.
     pub track: Track,
-    /// Since when, ns.
+    /// Start, ns.
     pub from_ns: u64,
-    /// Until when, ns.
+    /// End, ns.
     pub to_ns: u64,
-    /// What it was.
+    /// The state.
     pub what: Doing,
-    /// After a wait: who ran on that CPU last before.
+    /// After a wait: the thread that ran on the CPU before.
     pub peer: Option<Peer>,
 }
 
 impl Slice {
-    /// How long it was, ns.
+    /// Duration, ns.
     pub fn took_ns(&self) -> u64 {
         self.to_ns.saturating_sub(self.from_ns)
     }
 }
 
-/// One line of the picture. Slices of one track nest or follow each other.
+/// One track of the picture. Slices of one track are nested or disjoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Track {
-    /// What a thread does on its host.
+    /// State of a thread on its host.
     Thread(u32),
-    /// Whether the vCPU that a thread runs is in its guest, and if not why.
+    /// Guest mode of a thread's vCPU, and its exits.
     Guest(u32),
-    /// Which thread of the VM a CPU runs.
+    /// The VM's thread that a CPU runs.
     Pcpu(u32),
-    /// When the quota of a cgroup had run out.
+    /// The times in which a cgroup's quota was exhausted.
     Quota(CgroupId),
 }
 
-/// What lasted.
+/// State of a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Doing {
-    /// It ran on this CPU.
+    /// Running on this CPU.
     Running(u32),
-    /// It waited for a CPU.
+    /// Waiting for a CPU.
     Runnable,
-    /// Its quota held it back.
+    /// Throttled by a quota.
     Throttled,
-    /// It waited for something.
+    /// Sleeping, interruptible.
     Sleeping,
-    /// It waited, and took no signals.
+    /// Sleeping, uninterruptible.
     Uninterruptible,
-    /// What it did is not known: events were lost, or do not fit to each other.
+    /// Unknown: events were lost or are inconsistent.
     Unknown,
-    /// It was in its guest.
+    /// In guest mode.
     Guest,
-    /// It was out of its guest.
+    /// In an exit.
     Exit(Option<ExitReason>),
-    /// It polled in a halt.
+    /// Polling in a halt.
     Polling,
-    /// This thread ran.
+    /// A CPU runs this thread.
     Thread(u32),
 }
 
 impl Doing {
-    /// As it is shown; of a thread only its number is known here.
+    /// Display name; for a thread only its id is available here.
     pub fn name(self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Self::Running(pcpu) => return format!("running p{pcpu}").into(),
@@ -144,13 +143,13 @@ impl Doing {
     }
 }
 
-/// A value that changes.
+/// A counter over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Counter {
-    /// Cores that the threads of a cgroup with a quota used, of what they may.
+    /// Cores used by the threads of a cgroup with a quota.
     QuotaUsed(CgroupId),
     /// Resident memory of the VM, bytes.
     Resident,
-    /// Events that were lost, all together.
+    /// Total number of lost events.
     Lost,
 }

@@ -1,56 +1,56 @@
-//! What a timeline comes to.
+//! Totals of a timeline.
 
 use crate::timeline::exits::ExitReason;
 use crate::timeline::piece::{Actor, Doing, Slice};
 
-/// What a trace came to.
+/// Totals of a trace.
 #[derive(Debug, Clone)]
 pub struct Summary {
-    /// When it began, ns of `CLOCK_MONOTONIC`.
+    /// Start, ns of `CLOCK_MONOTONIC`.
     pub began_ns: u64,
-    /// How long it was, ns.
+    /// Duration, ns.
     pub took_ns: u64,
-    /// Events that came in.
+    /// Number of events received.
     pub events: u64,
-    /// Events that were lost.
+    /// Number of lost events.
     pub lost: u64,
-    /// What each thread did, in the order of their ids.
+    /// Totals of each thread, by thread id.
     pub threads: Vec<ThreadUse>,
-    /// Threads that came and went and were too many to keep.
+    /// Number of ended threads beyond the limit of kept threads.
     pub more_threads: u64,
-    /// The longest times in which a thread waited for a CPU, the longest first.
+    /// The longest waits of threads for a CPU, longest first.
     pub waits: Vec<Slice>,
-    /// The longest times in which a quota held a thread back.
+    /// The longest throttled times of threads, longest first.
     pub throttles: Vec<Slice>,
 }
 
-/// What one thread did.
+/// Totals of one thread.
 #[derive(Debug, Clone)]
 pub struct ThreadUse {
-    /// Who it is.
+    /// The thread.
     pub actor: Actor,
-    /// Its time.
+    /// Its time by state.
     pub split: Split,
-    /// Why its guest was left, of a vCPU.
+    /// Exits by reason, for a vCPU.
     pub exits: Vec<(Option<ExitReason>, ExitUse)>,
 }
 
-/// The wall time of one thread, ns: these add up to it.
+/// Wall time of one thread by state, ns; the states sum to it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Split {
-    /// It ran.
+    /// Running.
     pub running_ns: u64,
-    /// It waited for a CPU.
+    /// Waiting for a CPU.
     pub runnable_ns: u64,
-    /// A quota held it back.
+    /// Throttled by a quota.
     pub throttled_ns: u64,
-    /// It waited for something else.
+    /// Sleeping, interruptible.
     pub sleeping_ns: u64,
-    /// The same, and took no signals.
+    /// Sleeping, uninterruptible.
     pub uninterruptible_ns: u64,
-    /// Not known: events were lost, or do not fit to each other.
+    /// Unknown: events were lost or are inconsistent.
     pub unknown_ns: u64,
-    /// Of the time that it ran: what its guest had of it, where that was told.
+    /// The part of the running time in guest mode, if there were guest events.
     pub guest: Option<GuestSplit>,
 }
 
@@ -67,7 +67,7 @@ impl Split {
         *sum += took_ns;
     }
 
-    /// All of it, ns.
+    /// Sum of all states, ns.
     pub fn wall_ns(&self) -> u64 {
         self.running_ns
             + self.runnable_ns
@@ -77,8 +77,8 @@ impl Split {
             + self.unknown_ns
     }
 
-    /// What the host did for the vCPU, ns: it ran, and neither its guest nor did
-    /// it poll.
+    /// Time that the host worked for the vCPU, ns: running time without guest mode and
+    /// polling.
     pub fn host_ns(&self) -> Option<u64> {
         let guest = self.guest?;
         let others = guest.guest_ns + guest.polled_ns + guest.unknown_ns;
@@ -86,33 +86,33 @@ impl Split {
     }
 }
 
-/// The time that a vCPU's thread ran, ns.
+/// Running time of a vCPU's thread, ns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GuestSplit {
-    /// Its guest ran.
+    /// In guest mode.
     pub guest_ns: u64,
-    /// It polled in a halt.
+    /// Polling in a halt.
     pub polled_ns: u64,
-    /// Events were lost.
+    /// Unknown because events were lost.
     pub unknown_ns: u64,
-    /// Exits that were told.
+    /// Number of exit events received.
     pub exits_told: u64,
-    /// Exits that KVM itself counted from the first one told to the last.
+    /// KVM's own count of exits from the first to the last received one.
     pub exits_counted: Option<u64>,
 }
 
-/// What exits of one reason came to.
+/// Totals of the exits of one reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ExitUse {
-    /// How many there were.
+    /// Number of exits.
     pub count: u64,
-    /// From exit to entry, ns, sleep included.
+    /// Time from exit to entry, ns, including sleep.
     pub took_ns: u64,
-    /// For how long the thread ran in them and did not poll, ns.
+    /// Running time without polling, ns.
     pub host_ns: u64,
-    /// The longest, ns, sleep included.
+    /// Duration of the longest exit, ns, including sleep.
     pub longest_ns: u64,
-    /// How many of them the VMM saw to.
+    /// Number of exits that the VMM handled.
     pub to_vmm: u64,
 }
 
@@ -127,7 +127,7 @@ impl ExitUse {
         });
     }
 
-    /// Adds those of another vCPU.
+    /// Adds the totals of another vCPU.
     pub fn merge(&mut self, other: &Self) {
         self.count += other.count;
         self.took_ns = self.took_ns.saturating_add(other.took_ns);
@@ -137,12 +137,12 @@ impl ExitUse {
     }
 }
 
-/// The longest slices that came by.
+/// The longest slices seen.
 #[derive(Debug, Default)]
 pub(super) struct Longest(Vec<Slice>);
 
 impl Longest {
-    /// How many are kept.
+    /// Number of slices that are kept.
     const KEPT: usize = 5;
 
     pub(super) fn add(&mut self, slice: &Slice) {

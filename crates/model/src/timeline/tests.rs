@@ -1,4 +1,4 @@
-//! Threads that do one thing after the other, and what their timeline is.
+//! Sequences of thread events, and the resulting timelines.
 
 mod extremes;
 
@@ -68,7 +68,7 @@ fn exit(counted: u32, poll_ns: u32) -> What {
     }
 }
 
-/// What a trace from 0 to `end_ns` of threads 1 and 2 comes to.
+/// Traces the events of threads 1 and 2 from 0 to `end_ns`.
 fn trace(events: &[Event], end_ns: u64) -> (Vec<Piece>, Summary) {
     let mut out = Vec::new();
     let mut timeline = Timeline::new(0, vec![actor(1), actor(2)], &mut out);
@@ -119,7 +119,7 @@ fn a_thread_sleeps_waits_and_runs() {
     assert_eq!((longest.from_ns, longest.took_ns()), (35, 15));
     let rival = longest.peer.expect("somebody else ran");
     assert_eq!(rival.name, Comm::new("rival"));
-    // Nothing was heard of the other one.
+    // The other thread has no event.
     assert_eq!(summary.threads[1].split.sleeping_ns, 100);
 }
 
@@ -141,8 +141,8 @@ fn what_a_thread_did_first_is_told_by_its_first_event() {
     assert_eq!(first(What::Entry), Doing::Running(0));
 }
 
-/// Before v6.18: a thread that waits on a queue which is throttled is held back by
-/// its quota, from the moment it is until it is set free.
+/// Before v6.18: a thread that waits on a throttled run queue is throttled from the start
+/// of the throttling to its end.
 #[test]
 fn a_quota_that_ran_out_holds_back_who_waits() {
     let events = [
@@ -169,7 +169,7 @@ fn a_quota_that_ran_out_holds_back_who_waits() {
     assert_eq!(summary.throttles[0].took_ns(), 30);
 }
 
-/// Since v6.18: only threads that were told to stand.
+/// Since v6.18: only threads that the kernel reports as throttled are throttled.
 #[test]
 fn a_thread_that_was_not_told_to_stand_only_waits() {
     let stands = |stands| What::Off {
@@ -243,7 +243,7 @@ fn a_vcpus_time_is_its_guests_its_hosts_polling_and_sleep() {
     let halts = thread.exits.iter().find(|(reason, _)| *reason == Some(HLT));
     let halts = halts.expect("it halted").1;
     assert_eq!((halts.count, halts.took_ns, halts.longest_ns), (2, 80, 70));
-    // 5 before it polled, 18 after it was woken, 10 at the end.
+    // 5 ns before polling, 18 ns after the wake-up, 10 ns at the end.
     assert_eq!(halts.host_ns, 33);
     assert_eq!(thread.split.wall_ns(), 160);
 }
@@ -296,7 +296,7 @@ fn what_was_lost_is_lost_up_to_the_next_event() {
     assert_eq!((guest.unknown_ns, guest.guest_ns), (30, 0));
 }
 
-/// A switch that the kernel did not tell of.
+/// A context switch without an event.
 #[test]
 fn what_does_not_follow_is_not_known() {
     let events = [
@@ -331,7 +331,7 @@ fn a_thread_that_comes_later_is_one_of_its_process() {
         event(10, 5, WOKEN),
         event(12, 5, on()),
         event(20, 5, off(Off::Ended)),
-        // Its id, for another.
+        // Its id is reused by another thread.
         event(30, 5, born),
         event(30, 5, WOKEN),
         event(31, 5, on()),
@@ -347,7 +347,7 @@ fn a_thread_that_comes_later_is_one_of_its_process() {
     assert_eq!(walls, [10, 10]);
 }
 
-/// The programs are at work before the trace begins.
+/// The BPF programs are attached before the trace begins.
 #[test]
 fn a_thread_that_came_just_before_is_followed() {
     let born = What::Born {
@@ -388,8 +388,8 @@ fn any_what() -> impl Strategy<Value = What> {
 }
 
 proptest! {
-    /// Whatever comes, in whatever order: a thread's states add up to the time, a
-    /// vCPU's shares to the time that it ran, and slices nest.
+    /// For any sequence of events: a thread's states sum to the traced time, a vCPU's
+    /// shares sum to its run time, and slices nest.
     #[test]
     fn every_moment_is_in_one_state(
         steps in proptest::collection::vec((1..40u64, 1..3u32, 0..3u32, any_what(), 0..4u32), 1..80)

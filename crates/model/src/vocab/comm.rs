@@ -4,12 +4,12 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// A thread's name: at most 15 bytes, set by the thread itself, any bytes.
+/// A thread name (`comm`): at most 15 bytes, set by the thread itself, any bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Comm(pub [u8; 16]);
 
 impl Comm {
-    /// The name cut to the 15 bytes that the kernel keeps.
+    /// Truncates the name to the 15 bytes that the kernel keeps.
     pub fn new(name: impl AsRef<[u8]>) -> Self {
         let mut comm = [0; 16];
         for (to, from) in comm.iter_mut().zip(name.as_ref().iter().take(15)) {
@@ -24,7 +24,7 @@ impl Comm {
         parts.next().unwrap_or_default()
     }
 
-    /// The name as text, if it is UTF-8 (all names that VMMs give are).
+    /// The name as text if it is UTF-8 (VMMs set only such names).
     pub fn as_str(&self) -> Option<&str> {
         std::str::from_utf8(self.as_bytes()).ok()
     }

@@ -5,13 +5,13 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// The highest CPU number a set may hold; the kernel's own bound on x86-64 is
-/// 8192 (`NR_CPUS_RANGE_END`, arch/x86/Kconfig, v6.12).
+/// The highest CPU number that a set can hold. The kernel's limit on x86-64 is 8192 CPUs
+/// (`NR_CPUS_RANGE_END`, arch/x86/Kconfig, v6.12).
 pub const MAX_CPU: u32 = 8191;
 
 /// A set of CPU numbers.
 ///
-/// Two sets are equal when they hold the same CPUs, however they were made.
+/// Two sets are equal if they hold the same CPUs, however they were built.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CpuSet {
     /// Bit `n % 64` of word `n / 64` is CPU `n`; no trailing zero words.
@@ -19,8 +19,8 @@ pub struct CpuSet {
 }
 
 impl CpuSet {
-    /// The set whose bits stand in `words`, lowest CPU first (the shape of the
-    /// kernel's `struct cpumask`).
+    /// Builds a set from a bitmap, lowest CPU first (the layout of the kernel's
+    /// `struct cpumask`).
     pub fn from_words(words: &[u64]) -> Self {
         let used = words
             .iter()
@@ -52,7 +52,7 @@ impl CpuSet {
             .is_some_and(|word| word >> (cpu % 64) & 1 == 1)
     }
 
-    /// How many CPUs the set holds.
+    /// Number of CPUs in the set.
     pub fn len(&self) -> usize {
         self.words
             .iter()
@@ -60,7 +60,7 @@ impl CpuSet {
             .sum()
     }
 
-    /// Whether the set holds no CPU.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
@@ -73,7 +73,7 @@ impl CpuSet {
         Self::from_words(&words)
     }
 
-    /// Whether a CPU is in both sets.
+    /// Whether the sets have a CPU in common.
     pub fn intersects(&self, other: &Self) -> bool {
         let mut words = self.words.iter().zip(&other.words);
         words.any(|(one, two)| one & two != 0)
@@ -114,7 +114,7 @@ impl Extend<u32> for CpuSet {
     }
 }
 
-/// Why a text is no CPU list.
+/// The text that failed to parse as a CPU list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseCpuSetError(String);
 
@@ -133,9 +133,9 @@ impl std::error::Error for ParseCpuSetError {}
 impl FromStr for CpuSet {
     type Err = ParseCpuSetError;
 
-    /// Reads the format of `cpuset.cpus` and `/sys/devices/system/cpu/online`;
-    /// an empty text is the empty set. The kernel's stride form ("0-31:2/4")
-    /// is only ever written to it, never read from it, and is an error here.
+    /// Parses the format of `cpuset.cpus` and `/sys/devices/system/cpu/online`; an empty
+    /// text is the empty set. The kernel accepts the stride form ("0-31:2/4") as input
+    /// but never prints it, so it is an error here.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let bad = || ParseCpuSetError(text.chars().take(64).collect());
         let mut set = Self::default();

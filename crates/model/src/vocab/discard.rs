@@ -1,25 +1,25 @@
-//! What is done with the RAM of guests.
+//! Operations that discard or return guest RAM.
 
 use serde::Serialize;
 
-/// What was done with a guest's RAM.
+/// An operation on guest RAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Discard {
-    /// The balloon took it from the guest.
+    /// The balloon took memory from the guest.
     Inflate,
-    /// The balloon gave it back.
+    /// The balloon gave memory back to the guest.
     Deflate,
-    /// The guest told that it is free.
+    /// The guest reported free pages.
     Report,
-    /// Unplugged, migrated away, reset.
+    /// Memory unplug, migration, reset.
     Other,
 }
 
 impl Discard {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 4] = [Self::Inflate, Self::Deflate, Self::Report, Self::Other];
 
-    /// The name in labels and JSON.
+    /// Name in labels and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Inflate => "inflate",
@@ -30,33 +30,33 @@ impl Discard {
     }
 }
 
-/// What was done so far, of one kind.
+/// Totals of one kind of operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct DiscardSum {
-    /// How often.
+    /// Number of operations.
     pub events: u64,
-    /// How much, bytes.
+    /// Memory affected, bytes.
     pub bytes: u64,
-    /// Time that the VMM spent for it, ns: in the kernel, and of single pages also
-    /// from one to the next.
+    /// Time that the VMM spent on it, ns: time in the kernel, and for single pages also
+    /// the time between two pages.
     pub ns: u64,
 }
 
-/// What was done with a VM's RAM, by kind.
+/// Totals of the operations on a VM's RAM, by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Discards {
-    /// The balloon took it.
+    /// The balloon took memory from the guest.
     pub inflate: DiscardSum,
-    /// The balloon gave it back.
+    /// The balloon gave memory back to the guest.
     pub deflate: DiscardSum,
-    /// The guest reported it free.
+    /// The guest reported free pages.
     pub report: DiscardSum,
-    /// Unplugged, migrated away, reset.
+    /// Memory unplug, migration, reset.
     pub other: DiscardSum,
 }
 
 impl Discards {
-    /// What a balloon does: taking, giving back, and what is neither.
+    /// The operations that a balloon performs: inflate, deflate and other.
     pub fn balloon(&self) -> [(Discard, DiscardSum); 3] {
         [
             (Discard::Inflate, self.inflate),
@@ -65,14 +65,14 @@ impl Discards {
         ]
     }
 
-    /// Time spent on giving memory back to the host, ns.
+    /// Time spent on releasing memory to the host, ns.
     pub fn release_ns(&self) -> u64 {
         [self.inflate, self.report, self.other]
             .iter()
             .fold(0, |sum, one| one.ns.saturating_add(sum))
     }
 
-    /// How often something was done with it.
+    /// Number of operations of all kinds.
     pub fn events(&self) -> u64 {
         let all = [self.inflate, self.deflate, self.report, self.other];
         all.iter()

@@ -1,32 +1,32 @@
-//! How long throttling lasts, by duration.
+//! Histogram of throttling durations.
 
 use serde::{Serialize, Serializer};
 
-/// Upper bounds of the durations that are told apart, ms; there is one kind
-/// more, without a bound (`THROTTLE_BOUNDS_MS` in `bpf/abi.h`). A run queue that
-/// is throttled mostly stands for what is left of a period of 100 ms.
+/// Upper bounds of the buckets, ms; one more bucket has no upper bound
+/// (`THROTTLE_BOUNDS_MS` in `bpf/abi.h`). A throttled run queue usually waits for the
+/// rest of a period of 100 ms.
 pub const BOUNDS_MS: [u64; 8] = [1, 5, 10, 25, 50, 100, 250, 1000];
 
-/// How many durations are told apart.
+/// Number of buckets.
 pub const DURATIONS: usize = BOUNDS_MS.len() + 1;
 
-/// How long run queues of CPUs stood before they were set free.
+/// How long per-CPU run queues were throttled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Durations {
-    /// How often, by [`BOUNDS_MS`]; the last has none.
+    /// Unthrottle events per bucket of [`BOUNDS_MS`]; the last bucket has no upper bound.
     pub counts: [u64; DURATIONS],
-    /// All of them together, ns: what the kernel adds to `throttled_time`.
+    /// Sum of all durations, ns: the amount that the kernel adds to `throttled_time`.
     pub sum_ns: u64,
 }
 
 impl Durations {
-    /// How often a run queue was set free.
+    /// Number of unthrottle events.
     pub fn count(&self) -> u64 {
         let counts = self.counts.iter();
         counts.fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Those of two cgroups together.
+    /// The sum of two histograms.
     #[must_use]
     pub fn plus(mut self, more: &Self) -> Self {
         for (sum, count) in self.counts.iter_mut().zip(more.counts) {
@@ -38,7 +38,7 @@ impl Durations {
 }
 
 impl Serialize for Durations {
-    /// By upper bound: `{"1ms": 0, …, "over": 0}`.
+    /// Serializes by upper bound: `{"1ms": 0, …, "over": 0}`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let bounds = BOUNDS_MS.iter().map(|ms| format!("{ms}ms"));
         let names = bounds.chain(["over".to_owned()]);

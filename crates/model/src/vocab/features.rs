@@ -1,18 +1,18 @@
-//! What a VM has to give memory back.
+//! Features by which a VM releases memory.
 
 use serde::Serialize;
 
-/// Something that a VM has or has not.
+/// A feature that a VM has or lacks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Feature {
-    /// Whether it is there; `None` where that is not known.
+    /// Whether the VM has the feature; `None` if unknown.
     pub enabled: Option<bool>,
-    /// What tells so, or why it is not known.
+    /// The evidence, or the reason why the state is unknown.
     pub reason: &'static str,
 }
 
 impl Feature {
-    /// Not known, with the reason.
+    /// An unknown state, with the reason.
     pub const fn unknown(reason: &'static str) -> Self {
         Self {
             enabled: None,
@@ -20,7 +20,7 @@ impl Feature {
         }
     }
 
-    /// Known, with what says so.
+    /// A known state, with the evidence.
     pub const fn known(enabled: bool, reason: &'static str) -> Self {
         Self {
             enabled: Some(enabled),
@@ -28,17 +28,17 @@ impl Feature {
         }
     }
 
-    /// Whether it is known not to be there.
+    /// Whether the feature is known to be absent.
     pub fn is_absent(&self) -> bool {
         self.enabled == Some(false)
     }
 }
 
-/// What a VM has to give memory back.
+/// Features by which a VM releases memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Features {
     /// A balloon device.
     pub balloon: Feature,
-    /// Its guest reports free pages.
+    /// The guest reports free pages (free page reporting).
     pub free_page_reporting: Feature,
 }

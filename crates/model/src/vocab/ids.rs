@@ -1,39 +1,38 @@
-//! What a thread, a cgroup or a VM is known by.
+//! Identities of threads, cgroups and VMs.
 
 use serde::{Deserialize, Serialize};
 
-/// A VM: one VMM process. Pids are reused, a pid with its start time is not.
+/// A VM: one VMM process. Pids are reused; a pid with its start time is unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VmKey {
-    /// When the process started, ns since boot (`group_leader->start_boottime`;
-    /// from /proc/PID/stat field 22 with the resolution of a clock tick).
+    /// Start time of the process, ns since boot (`group_leader->start_boottime`;
+    /// /proc/PID/stat field 22 has the resolution of a clock tick).
     pub start_ns: u64,
-    /// The process id in the initial pid namespace.
+    /// Process id in the initial pid namespace.
     pub tgid: u32,
 }
 
-/// A thread: ids are reused, an id with its start time is not.
+/// A thread. Thread ids are reused; an id with its start time is unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ThreadKey {
-    /// When it started, ns since boot.
+    /// Start time of the thread, ns since boot.
     pub start_ns: u64,
     /// Thread id in the initial pid namespace.
     pub tid: u32,
 }
 
-/// A cgroup's kernel id (`kernfs_node.id`; on 64-bit hosts the inode number
-/// of its directory). Never reused while the host runs.
+/// The kernel's cgroup id (`kernfs_node.id`; on 64-bit hosts the inode number of the
+/// cgroup's directory). Never reused until the host reboots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CgroupId(pub u64);
 
-/// Whom a thread's time belongs to, as far as the source can tell.
+/// The owner of a thread's time, as far as the source can determine it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Owner {
-    /// A thread of this VMM process, or a vhost kernel thread that runs on
-    /// its memory.
+    /// A thread of this VMM process, or a vhost kernel thread that uses its memory.
     Vm(VmKey),
-    /// A thread of another process inside a watched cgroup (the pod's, or one
-    /// that belongs to the pod), or of one that such a process has started and that sits
-    /// in no watched cgroup; the id names the pod, see [`WatchedCgroup`].
+    /// A thread of another process in a watched cgroup (the pod's cgroup or one that
+    /// belongs to the pod), or of a child of such a process that is in no watched cgroup.
+    /// The id is the pod's cgroup; see [`WatchedCgroup`].
     Pod(CgroupId),
 }

@@ -1,27 +1,26 @@
-//! What KVM counts of a vCPU.
+//! KVM's counters of a vCPU.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Time a vCPU spent polling for a wake-up, ns.
+/// Time that a vCPU spent in halt polling, ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct HaltPoll {
-    /// A wake-up came while it polled.
+    /// Polling that ended with a wake-up.
     pub success: u64,
-    /// None came.
+    /// Polling that ended without a wake-up.
     pub fail: u64,
 }
 
-/// VM exits by class; the classes add up to all exits.
+/// VM exits by class; the classes sum to all exits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExitCounts(pub [u64; 7]);
 
 impl ExitCounts {
     /// The names of the classes: port I/O (`io_exits`), MMIO emulated in user space
-    /// (`mmio_exits`), HLT, interrupts of the host (`irq_exits`), the guest ready for an
-    /// interrupt (`irq_window_exits`), hypercalls, and all other ones (EPT faults, MSRs,
-    /// CPUID …).
+    /// (`mmio_exits`), HLT, host interrupts (`irq_exits`), interrupt windows
+    /// (`irq_window_exits`), hypercalls, and all other exits (EPT faults, MSRs, CPUID …).
     pub const KINDS: [&'static str; 7] = [
         "io",
         "mmio",
@@ -32,11 +31,12 @@ impl ExitCounts {
         "other",
     ];
 
-    /// All exits (`exits`) with the known classes of them. The counters are not read at one
-    /// instant, so the classes can be ahead of the total. And KVM counts an exit before
-    /// its class (`vcpu_enter_guest`, `arch/x86/kvm/x86.c`): one that is under way counts
-    /// as "other", where the programs keep it (`keep_other_exits`, `bpf/vcpu.bpf.h`) until
-    /// another one takes its place.
+    /// Splits all exits (`exits`) into the known classes and "other". The counters are
+    /// not read at one instant, so the classes can be ahead of the total. KVM also counts
+    /// an exit before its class (`vcpu_enter_guest`, `arch/x86/kvm/x86.c`), so an exit in
+    /// progress counts as "other". The BPF programs keep such an exit as "other"
+    /// (`keep_other_exits`, `bpf/vcpu.bpf.h`) until the next exit outside the known
+    /// classes makes up for it.
     pub fn of(total: u64, classes: [u64; 6]) -> Self {
         let other = classes
             .iter()
@@ -55,12 +55,12 @@ impl ExitCounts {
         self.0[2]
     }
 
-    /// Exits of no class: EPT faults, MSRs, CPUID …
+    /// Exits outside the known classes: EPT faults, MSRs, CPUID …
     pub fn other(&self) -> u64 {
         self.0[6]
     }
 
-    /// The exits that came after those of `then`.
+    /// The exits since `then`.
     #[must_use]
     pub fn since(mut self, then: Self) -> Self {
         for (count, before) in self.0.iter_mut().zip(then.0) {
@@ -84,13 +84,13 @@ impl<'de> Deserialize<'de> for ExitCounts {
     }
 }
 
-/// What KVM counts of one vCPU. Each counter is absent where the kernel has none, or where
-/// it was not read.
+/// KVM's counters of one vCPU. A counter is absent if the kernel lacks it or if it was
+/// not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct KvmCounters {
-    /// Time spent polling in a HLT, ns.
+    /// Time spent polling in HLT, ns.
     pub halt_poll_ns: Option<HaltPoll>,
-    /// Time blocked in a HLT, ns (`halt_wait_ns`, since v5.15).
+    /// Time blocked in HLT, ns (`halt_wait_ns`, since v5.15).
     pub halt_wait_ns: Option<u64>,
     /// Exits by class.
     pub exits: Option<ExitCounts>,
@@ -100,7 +100,7 @@ pub struct KvmCounters {
     pub pf_taken: Option<u64>,
 }
 
-/// `one` of both; of one alone where the other is absent.
+/// Combines both values with `one`; returns the present value if the other is absent.
 fn either<T>(now: Option<T>, other: Option<T>, one: impl Fn(T, T) -> T) -> Option<T> {
     match (now, other) {
         (Some(now), Some(other)) => Some(one(now, other)),
@@ -109,7 +109,8 @@ fn either<T>(now: Option<T>, other: Option<T>, one: impl Fn(T, T) -> T) -> Optio
 }
 
 impl KvmCounters {
-    /// Counter by counter with `other`; one that either lacks is that of the other.
+    /// Combines each counter with that of `other`; a counter absent on one side takes the
+    /// value of the other side.
     #[must_use]
     pub fn with(&self, other: &Self, one: fn(u64, u64) -> u64) -> Self {
         Self {
@@ -131,7 +132,7 @@ impl KvmCounters {
         }
     }
 
-    /// What was counted since `then`; absent where either is.
+    /// The increase since `then`; absent if either value is absent.
     #[must_use]
     pub fn since(&self, then: &Self) -> Self {
         let since = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
@@ -150,8 +151,8 @@ impl KvmCounters {
         }
     }
 
-    /// Whether a counter is lower than in `before`: KVM's never fall. Exits of no class
-    /// are left out, as they follow from others.
+    /// Whether a counter is lower than in `before`. KVM's counters never decrease. The
+    /// class "other" is left out because it is derived from the others.
     pub fn fell_from(&self, before: &Self) -> bool {
         let counters = |of: &Self| {
             let polls = of.halt_poll_ns.map(|poll| [poll.success, poll.fail]);

@@ -1,11 +1,11 @@
-//! The kinds of topology mismatches.
+//! Kinds of topology mismatches.
 
 use serde::{Serialize, Serializer};
 
-/// What is wrong with a placement: a closed set.
+/// A placement problem: a closed set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MismatchKind {
-    /// Guest siblings on different host cores.
+    /// Guest SMT siblings on different host cores.
     SmtSplit,
     /// Two guest cores on one host core.
     SmtShared,
@@ -17,12 +17,12 @@ pub enum MismatchKind {
     LlcSplit,
     /// A helper thread is allowed on a pinned vCPU's pCPU.
     HelperOnVcpu,
-    /// Memory on nodes where no vCPU sits.
+    /// Memory on nodes without a vCPU of the VM.
     RemoteMemory,
 }
 
 impl MismatchKind {
-    /// All kinds, in the order in which they are shown.
+    /// All kinds, in display order.
     pub const ALL: [Self; 7] = [
         Self::SmtSplit,
         Self::SmtShared,
@@ -33,7 +33,7 @@ impl MismatchKind {
         Self::RemoteMemory,
     ];
 
-    /// The name in labels and JSON.
+    /// Name in labels and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::SmtSplit => "smt_split",

@@ -1,15 +1,15 @@
-//! Moves of vCPUs from one pCPU to another.
+//! Migrations of vCPUs between pCPUs.
 
 use serde::{Serialize, Serializer};
 
 use crate::vocab::topology::host::Distance;
 
-/// How often vCPUs moved from one pCPU to another, by how far.
+/// Number of vCPU migrations between pCPUs, by distance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Moves {
     /// In the order of [`Distance::ALL`].
     pub by_distance: [u64; Distance::ALL.len()],
-    /// Where the host does not tell how far apart the two are.
+    /// Migrations whose distance the host's topology leaves unknown.
     pub unknown: u64,
 }
 
@@ -20,7 +20,7 @@ impl Serialize for Moves {
 }
 
 impl Moves {
-    /// Moves by the name of their distance; "unknown" only if there are any.
+    /// Migrations by the name of their distance; "unknown" only if nonzero.
     pub fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let known = Distance::ALL
             .map(Distance::name)

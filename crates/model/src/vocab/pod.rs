@@ -1,4 +1,4 @@
-//! What Kubernetes tells of a pod: its name, and what was asked for.
+//! Pod metadata from Kubernetes: name and requested resources.
 
 use std::sync::Arc;
 
@@ -11,37 +11,37 @@ pub type Pods = FxHashMap<Arc<str>, Pod>;
 /// One pod.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pod {
-    /// Its namespace.
+    /// Namespace of the pod.
     pub namespace: Arc<str>,
-    /// Its name; another pod can have it later, with another uid.
+    /// Name of the pod; a later pod with another uid can reuse it.
     pub name: Arc<str>,
-    /// What was asked for it.
+    /// The part of the pod's specification that concerns its VM.
     pub spec: Arc<PodSpec>,
 }
 
-/// What the pod's maker asked for, as far as it matters to its VM.
+/// The part of a pod's specification that concerns its VM.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct PodSpec {
     /// The `VirtualMachineInstance` that `KubeVirt` made the pod for.
     pub vmi: Option<Arc<str>>,
-    /// Its runtime class.
+    /// Runtime class of the pod.
     pub runtime_class: Option<Arc<str>>,
-    /// The limit of its containers together, without the overhead, in thousandths of
-    /// a core; `None` where one of them has none.
+    /// Sum of the containers' CPU limits without the overhead, millicores; `None` if a
+    /// container has no limit.
     pub cpu_limit_millis: Option<u64>,
-    /// What the runtime class adds to the limit for the VMM, in thousandths of a core.
+    /// CPU overhead that the runtime class adds to the limit for the VMM, millicores.
     pub cpu_overhead_millis: Option<u64>,
-    /// vCPUs that Kata shall boot, whatever the limit (it can be a fraction since
-    /// Kata 3): `io.katacontainers.config.hypervisor.default_vcpus`.
+    /// vCPUs that Kata boots regardless of the limit (can be a fraction since Kata 3):
+    /// `io.katacontainers.config.hypervisor.default_vcpus`.
     pub default_vcpus: Option<f64>,
-    /// Free page reporting was turned off for this VM alone:
+    /// Free page reporting is disabled for this VM:
     /// `kubevirt.io/free-page-reporting-disabled` (`KubeVirt`'s api/core/v1/types.go).
     pub reporting_disabled: bool,
 }
 
 impl PodSpec {
-    /// The limit that kubelet sets, with the overhead (`ResourceConfigForPod`,
-    /// `pkg/kubelet/cm/helpers_linux.go`), in thousandths of a core.
+    /// The limit that kubelet sets, with the overhead, millicores
+    /// (`ResourceConfigForPod`, `pkg/kubelet/cm/helpers_linux.go`).
     pub fn quota_millis(&self) -> Option<u64> {
         let overhead = self.cpu_overhead_millis.unwrap_or(0);
         self.cpu_limit_millis

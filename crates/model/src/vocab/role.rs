@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Where a thread's time goes: the closed set of design section 3.
+/// The role of a thread: the closed set of design section 3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -12,7 +12,7 @@ pub enum Role {
     Vhost,
     /// A thread of a virtiofsd process.
     Virtiofsd,
-    /// A thread of the VMM that does I/O and little else.
+    /// A thread of the VMM that does mostly I/O.
     Iothread,
     /// Any other thread of the VMM.
     Emulator,
@@ -21,7 +21,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// All roles, in the order in which they are shown.
+    /// All roles, in display order.
     pub const ALL: [Self; 6] = [
         Self::Vcpu,
         Self::Vhost,
@@ -31,7 +31,7 @@ impl Role {
         Self::Helper,
     ];
 
-    /// The name in labels and JSON.
+    /// Name in labels and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Vcpu => "vcpu",

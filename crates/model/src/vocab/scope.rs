@@ -2,21 +2,21 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a level of the cgroup path is to the VM.
+/// The meaning of a cgroup path level for the VM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// The pod's cgroup.
     Pod,
-    /// The cgroup that Kata makes for a sandbox inside the pod's.
+    /// The cgroup that Kata creates for a sandbox inside the pod's cgroup.
     Sandbox,
-    /// A container's cgroup, or one below it.
+    /// A container's cgroup or a descendant of it.
     Container,
-    /// A cgroup outside of the pod's or the machine's that holds threads of the VM: Kata's
-    /// overhead cgroup, or the service of a manager that keeps a virtiofsd.
+    /// A cgroup outside the pod's or the machine's that holds threads of the VM: Kata's
+    /// overhead cgroup, or the service of a manager that runs a virtiofsd.
     Overhead,
-    /// The cgroup of a VM that is no pod's: libvirt's machine scope, a
-    /// systemd unit, or whatever the VMM was started in.
+    /// The cgroup of a VM without a pod: libvirt's machine scope, a systemd unit, or the
+    /// cgroup in which the VMM was started.
     Machine,
     /// libvirt's cgroup of one vCPU (`vcpu_quota`).
     Vcpu,
@@ -28,7 +28,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// All scopes, in the order in which they are shown.
+    /// All scopes, in display order.
     pub const ALL: [Self; 8] = [
         Self::Pod,
         Self::Sandbox,
@@ -40,7 +40,7 @@ impl Scope {
         Self::Iothread,
     ];
 
-    /// The name in labels and JSON.
+    /// Name in labels and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pod => "pod",

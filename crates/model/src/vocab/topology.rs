@@ -1,5 +1,5 @@
-//! Where CPUs are: the host's, from sysfs, and a guest's, from the CPUID
-//! leaves that KVM holds for its vCPUs.
+//! CPU topology: the host's from sysfs, a guest's from the CPUID leaves that KVM holds
+//! for its vCPUs.
 
 pub mod guest;
 pub mod host;

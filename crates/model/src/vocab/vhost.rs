@@ -1,4 +1,4 @@
-//! The devices that vhost workers serve.
+//! Devices that vhost workers serve.
 
 use std::fmt;
 
@@ -7,14 +7,14 @@ use serde::{Serialize, Serializer};
 /// A vhost device of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum VhostDevice {
-    /// `/dev/vhost-net`: one for each pair of queues of a network device.
+    /// `/dev/vhost-net`: one per queue pair of a network device.
     Net,
     /// `/dev/vhost-vsock`.
     Vsock,
 }
 
 impl VhostDevice {
-    /// The name in JSON, of the device's file.
+    /// Name in JSON: that of the device file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Net => "vhost-net",

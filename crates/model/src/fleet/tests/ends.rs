@@ -6,7 +6,7 @@ use crate::fleet::registry::Fleet;
 use crate::snapshot::Vm;
 use crate::vocab::{Owner, Role};
 
-/// A VMM with so many vCPU threads and one other.
+/// A VMM with `vcpus` vCPU threads and one other thread.
 fn vmm(vcpus: u32) -> Facts {
     let threads = (0..vcpus).map(|id| vcpu(vm(100), 101 + id, id, 500));
     let main = thread(Owner::Vm(vm(100)), 100, "vmm", 70);
@@ -28,7 +28,7 @@ fn vm_that_kvm_released_ends_and_lingers_while_its_vmm_lives() {
         only(&mut fleet, &vmm(0), 72).is_none(),
         "its VMM is no new VM"
     );
-    // And is one again when it boots.
+    // The VM runs again after it boots.
     assert!(only(&mut fleet, &vmm(1), 73).is_some_and(|vm| vm.running));
 }
 

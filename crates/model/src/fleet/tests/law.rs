@@ -1,12 +1,12 @@
-//! The conservation law at its ends. Over histories of a host it is held by
-//! `crates/export/tests/history`.
+//! The conservation law at the numeric limits. `crates/export/tests/history` tests it
+//! over histories of a host.
 
 use super::{facts, read, retired, vcpu, vm};
 use crate::facts::{Facts, ResidencyFact, ThreadFact};
 use crate::fleet::registry::Fleet;
 use crate::vocab::Owner;
 
-/// Counters as large as they can be: sums of them end there too.
+/// Counters at their maximum: sums saturate there.
 #[test]
 fn sums_end_at_the_largest_number() {
     let most = u64::MAX;

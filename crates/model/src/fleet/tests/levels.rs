@@ -1,4 +1,4 @@
-//! Limits on cgroups that hold a part of a VM's threads each, as libvirt makes them.
+//! Limits on cgroups that each hold a part of a VM's threads, as libvirt creates them.
 
 use super::{read, thread, vcpu, vm};
 use crate::facts::{
@@ -16,8 +16,8 @@ const VCPU1: u64 = 6;
 const EMULATOR: u64 = 7;
 const IOTHREAD: u64 = 8;
 
-/// A cgroup with a limit in hundredths of a core, which ran in and was throttled in so
-/// many periods.
+/// A cgroup with a limit in hundredths of a core and its numbers of periods and throttled
+/// periods.
 fn cgroup(id: u64, parent: u64, path: &str, percent: u64, periods: [u64; 2]) -> CgroupFact {
     let [periods, throttled_periods] = periods;
     CgroupFact {
@@ -36,7 +36,7 @@ fn cgroup(id: u64, parent: u64, path: &str, percent: u64, periods: [u64; 2]) -> 
     }
 }
 
-/// What a host with one VM of libvirt says; `periods` of global, vcpu0, vcpu1, emulator.
+/// Facts of a host with one libvirt VM; `periods` of global, vcpu0, vcpu1, emulator.
 fn host(periods: [[u64; 2]; 4], cpu_ns: u64) -> Facts {
     let [global, vcpu0, vcpu1, emulator] = periods;
     let below = |id, rest: &str, percent, periods| {
@@ -190,7 +190,7 @@ fn throttled_vcpu_is_told_apart_from_one_that_is_not() {
     assert_eq!(over.vcpu_throttled_ns(1), 240 * 50_000_000);
 }
 
-/// A VM whose throttled cgroup goes, and whose other cgroup goes on.
+/// A VM whose throttled cgroup is removed while its other cgroup remains.
 #[test]
 fn throttle_durations_do_not_fall_when_a_level_goes() {
     let throttled = |of: u64| ThrottleFact {
@@ -237,7 +237,7 @@ fn throttle_durations_do_not_fall_when_a_level_goes() {
     assert_eq!(count(&last(&mut fleet, &again, 2)), Some(9));
 }
 
-/// The next agent cannot read what a cgroup had counted that is gone.
+/// The next agent cannot read the counters of a removed cgroup.
 #[test]
 fn throttle_durations_outlive_the_agent_and_the_level() {
     let throttled = ThrottleFact {

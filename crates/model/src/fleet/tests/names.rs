@@ -1,4 +1,4 @@
-//! What VMs are called whose names are taken.
+//! Names of VMs whose preferred name is taken.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ fn running(tgids: &[u32]) -> Facts {
     facts(threads.collect(), vec![])
 }
 
-/// A tenant that knows another's name and guesses its pid.
+/// A tenant that knows another tenant's name and guesses its pid.
 #[test]
 fn a_name_that_looks_like_the_next_choice_takes_nothing_from_another() {
     let mut fleet = Fleet::new(0);
@@ -23,7 +23,7 @@ fn a_name_that_looks_like_the_next_choice_takes_nothing_from_another() {
     assert_eq!(names, BTreeSet::from(["web", "web-200", "web-200-2"]));
 }
 
-/// A pid is given out again while the VM that had it keeps its last values.
+/// A pid is reused while the VM that had it still shows its last values.
 #[test]
 fn a_pid_that_comes_again_is_not_the_same_name() {
     let mut fleet = Fleet::new(60);
@@ -39,7 +39,7 @@ fn a_pid_that_comes_again_is_not_the_same_name() {
     assert_eq!(names, BTreeSet::from(["web", "web-200", "web-200-2"]));
 }
 
-/// Chance would let the oldest of 32 come first in 1 of 32 runs.
+/// 32 VMs: a random order would put the oldest first in only 1 of 32 runs.
 #[test]
 fn vms_of_one_name_met_at_once_oldest_keeps_plain_name() {
     let mut pids: Vec<u32> = (1..=32).map(|number| number * 100).collect();

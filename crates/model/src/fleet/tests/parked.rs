@@ -1,4 +1,4 @@
-//! vCPUs that KVM holds and no thread runs: unplugged ones, and those that never ran.
+//! vCPUs that KVM holds and no thread runs: unplugged vCPUs, and vCPUs that never ran.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::fleet::registry::Fleet;
 use crate::snapshot::VcpuCount;
 use crate::vocab::Owner;
 
-/// A VM of which KVM holds three vCPUs, and that runs those of `living`.
+/// A VM with three vCPUs in KVM and threads for those of `living`.
 fn held(living: &[u32], ended: Vec<RetiredFact>) -> Facts {
     let threads = living.iter().map(|id| vcpu(vm(100), 100 + id, *id, 10));
     let mut facts = facts(threads.collect(), ended);

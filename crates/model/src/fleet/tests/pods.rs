@@ -1,4 +1,4 @@
-//! Several VMs in one pod: whose the time of the pod's other processes is.
+//! Several VMs in one pod: which of them counts the pod's other processes.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use crate::fleet::registry::Fleet;
 use crate::snapshot::Vm;
 use crate::vocab::{Owner, Role, VmKey};
 
-/// VMs by pid with the time of their vCPU, the helper's time, and what ended.
+/// VMs by pid with the time of their vCPU, the helper's time, and the ended threads.
 fn host(vms: &[(u32, u64)], helper_ns: u64, ended: &[RetiredFact]) -> Facts {
     let living = vms.iter().map(|(pid, ns)| vcpu(vm(*pid), pid + 1, 0, *ns));
     let helper = thread(Owner::Pod(POD), 900, "helper", helper_ns);
     facts(living.chain([helper]).collect(), ended.to_vec())
 }
 
-/// What a VM's vCPU had used as it ended.
+/// The final time of a VM's vCPU.
 fn gone(pid: u32, ns: u64) -> RetiredFact {
     let mut gone = retired(Owner::Vm(vm(pid)), "CPU 0/KVM", ns);
     gone.class.vcpu_id = Some(0);

@@ -1,4 +1,4 @@
-//! Who ate the quota, and who ran when it ran out.
+//! CPU time charged to quotas, and threads that were running when a quota ran out.
 
 use super::{CONTAINER, POD, facts, read, retired, thread, vcpu, vm};
 use crate::facts::{
@@ -45,7 +45,7 @@ fn each_role_is_charged_where_its_threads_sit() {
     let living = vec![vcpu(vm(100), 101, 0, 1000), elsewhere, virtiofsd];
     let gone = vec![
         ended(own, Some(CONTAINER), 5),
-        // A cgroup that is gone with its threads, and one that nobody knows.
+        // A cgroup that was removed with its threads, and an unknown cgroup.
         ended(own, Some(CgroupId(77)), 9),
         ended(own, None, 11),
     ];
@@ -61,7 +61,7 @@ fn each_role_is_charged_where_its_threads_sit() {
     );
 }
 
-/// A VMM that is started again in its pod counts on.
+/// The counters of a VMM that is restarted in its pod continue.
 #[test]
 fn what_was_used_never_falls() {
     let mut fleet = Fleet::new(u64::MAX);
@@ -111,7 +111,7 @@ fn throttling_is_shown_where_it_is_followed() {
     assert_eq!(seen.unthrottles.count(), 2);
 }
 
-/// The emulator's time by the pod's and the container's level, with a worker in `cgroup`.
+/// The emulator's time at the pod's and the container's level, with a worker in `cgroup`.
 fn read_at(fleet: &mut Fleet, cgroup: CgroupId, cpu_ns: u64) -> [u64; 2] {
     let (vms, _) = read(fleet, &worker_at(cgroup, cpu_ns), "web", 0);
     [Scope::Pod, Scope::Container].map(|scope| used(&vms[0].quota, scope)[4])
@@ -125,7 +125,7 @@ fn worker_at(cgroup: CgroupId, cpu_ns: u64) -> Facts {
     facts(vec![vcpu(vm(100), 101, 0, 1000), worker], Vec::new())
 }
 
-/// What a thread used in a cgroup stays with that cgroup as it moves.
+/// The time that a thread used in a cgroup stays with this cgroup when the thread moves.
 #[test]
 fn thread_that_moves_leaves_its_time_to_the_level_that_was_charged() {
     let mut fleet = Fleet::new(u64::MAX);

@@ -1,4 +1,4 @@
-//! One agent after another shows what one agent would have shown.
+//! Several agents one after another show the same values as a single agent.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::fleet::registry::Fleet;
 use crate::snapshot::Vm;
 use crate::vocab::{Owner, VmKey};
 
-/// What happens on a host whose VM is always called the same.
+/// An event on a host whose VM always has the same name.
 #[derive(Debug, Clone)]
 enum Step {
     Run(usize, u64),
@@ -36,16 +36,16 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..120)
 }
 
-/// The host: what its kernel counts whether an agent runs or not.
+/// The host: the counters of its kernel, whether or not an agent runs.
 struct Host {
     vm: VmKey,
     living: Vec<ThreadFact>,
     ended: Vec<RetiredFact>,
     ended_vcpus: Vec<EndedVcpuFact>,
     next_tid: u32,
-    /// What threads used of which an agent knew the VM.
+    /// CPU time of threads while an agent knew the VM.
     used_ns: u64,
-    /// What those of the present VM used, of which none may know.
+    /// CPU time of the present VM's threads, which may not be known to any agent.
     new_ns: u64,
     is_known: bool,
 }
@@ -70,7 +70,7 @@ impl Host {
         thread.cpu_ns += ns;
         if let Some(stats) = thread.vcpu.as_mut().and_then(|vcpu| vcpu.stats.as_mut()) {
             let exits = stats.counters.exits.get_or_insert_default();
-            // Of no class.
+            // An exit outside the known classes.
             exits.0[6] += ns;
         }
         if matches!(thread.owner, Owner::Vm(_)) {
@@ -81,7 +81,7 @@ impl Host {
     }
 
     fn born(&mut self) {
-        // The pod's other processes are known with the first VM in it.
+        // The pod's other processes are known once its first VM is known.
         let of_pod = self.next_tid.is_multiple_of(3) && self.is_known;
         let (owner, name) = if of_pod {
             (Owner::Pod(POD), "helper")
@@ -126,7 +126,7 @@ impl Host {
         self.new_ns = 0;
         self.is_known = false;
         self.vm = vm(self.next_tid);
-        // Its kvm_vcpu lies where the one before was.
+        // Its kvm_vcpu has the address of the former one.
         let first = vcpu(self.vm, self.next_tid, 0, 0);
         self.living.insert(0, first);
         self.next_tid += 1;
@@ -151,7 +151,7 @@ fn ended_vcpu(gone: &ThreadFact) -> Option<EndedVcpuFact> {
     })
 }
 
-/// An agent, what it keeps for the next, and what was seen of all of them.
+/// An agent, the state that it saves for the next, and the values seen from all agents.
 struct Agents {
     fleet: Fleet,
     is_first_reading: bool,
@@ -205,7 +205,7 @@ impl Agents {
         Ok(())
     }
 
-    /// No counter has fallen.
+    /// Checks that no counter has decreased.
     fn note_all(&mut self, shown: &Vm) -> Result<(), TestCaseError> {
         for role in &shown.roles {
             self.note(&format!("role {}", role.role.name()), role.cpu_ns)?;
@@ -256,8 +256,8 @@ proptest! {
     }
 }
 
-/// Where nobody tells what KVM had counted to the end, it begins anew rather than with
-/// a part of it.
+/// If no source reported KVM's final counters, the counter restarts instead of keeping a
+/// part.
 #[test]
 fn exits_that_are_not_known_to_the_end_begin_anew() {
     let (mut host, mut agents) = (Host::new(), Agents::new());

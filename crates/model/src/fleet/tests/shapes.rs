@@ -1,4 +1,4 @@
-//! A pod whose processes move between the cgroups that Kata makes for them.
+//! A pod whose processes move between the cgroups that Kata creates for them.
 
 use super::{CONTAINER, POD, UID, facts, qemu, thread, vcpu, vm};
 use crate::facts::{Bandwidth, CgroupFact, Facts, ThreadFact};
@@ -9,8 +9,8 @@ use crate::vocab::{CgroupId, Comm, Owner, Role, Scope};
 const STRAY: CgroupId = CgroupId(50);
 const OVERHEAD: CgroupId = CgroupId(60);
 
-/// A VM whose vCPU sits in one cgroup and whose virtiofsd in another; `root` is what the
-/// VM's path names as its pod.
+/// A VM with its vCPU in one cgroup and its virtiofsd in another; `root` is the pod in
+/// the VM's path.
 fn host(vcpu_at: CgroupId, virtiofsd_at: CgroupId, root: CgroupId, ns: u64) -> Facts {
     let id = "ab".repeat(32);
     let slice = format!("kubepods-pod{}.slice", UID.replace('-', "_"));
@@ -44,7 +44,7 @@ fn read(fleet: &mut Fleet, facts: &Facts) -> Vm {
     for vm in fleet.strangers(facts) {
         fleet.admit(vm, &qemu("sandbox-ab"), facts);
     }
-    // The overhead cgroup is there, whoever is in it.
+    // The overhead cgroup exists regardless of its members.
     fleet.follow(facts, |path| {
         path.starts_with("/kata_overhead/").then_some(OVERHEAD)
     });

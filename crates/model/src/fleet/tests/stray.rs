@@ -1,4 +1,4 @@
-//! A VM that Kata's Go runtime put beside its pod: systemd driver,
+//! A VM that Kata's Go runtime placed outside its pod: systemd driver,
 //! `sandbox_cgroup_only=false`.
 
 use super::{UID, facts, thread, vcpu, vm};

@@ -1,4 +1,4 @@
-//! Which device each vhost worker serves.
+//! Devices of vhost workers.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::fleet::Fleet;
 use crate::snapshot::Vm;
 use crate::vocab::{Owner, ThreadKey, VhostDevice};
 
-/// A VM with the vhost workers `tids`, of which those of `devices` are known.
+/// A VM with the vhost workers `tids`; only the devices in `devices` are known.
 fn read_with(fleet: &mut Fleet, tids: &[u32], devices: &[(u32, VhostDevice)]) -> Vm {
     let workers = tids.iter().map(|tid| ThreadFact {
         kind: ThreadKind::UserWorker,

@@ -1,34 +1,34 @@
-//! The forms of names that orchestrators and runtimes give to cgroups.
+//! Forms of cgroup names that orchestrators and runtimes use.
 
-/// The first level of a path that is known, and what it is.
+/// The outermost level of a path that has a known form.
 pub(super) struct Anchor<'a> {
-    /// The path up to and with this level.
+    /// The path up to and including this level.
     pub(super) root: &'a str,
-    /// What of it is behind that.
+    /// The rest of the path.
     pub(super) below: &'a str,
     pub(super) kind: Kind<'a>,
 }
 
 pub(super) enum Kind<'a> {
-    /// A pod's cgroup; the uid is as it stands in the path.
+    /// A pod's cgroup; the uid as written in the path.
     Pod { uid: &'a str },
-    /// A directory with the *name* of a systemd unit yet to be made,
-    /// `<slice>:<prefix>:<id>`, where a runtime took it for a cgroupfs path.
+    /// A directory named like a systemd unit, `<slice>:<prefix>:<id>`: a runtime took a
+    /// systemd cgroup path for a cgroupfs path.
     Unmade {
         uid: &'a str,
         id: &'a str,
         top: bool,
     },
-    /// Kata's cgroup of a sandbox outside of any pod (nerdctl, ctr).
+    /// Kata's cgroup of a sandbox outside a pod (nerdctl, ctr).
     Sandbox { id: &'a str },
-    /// Kata's cgroup for what is no vCPU.
+    /// Kata's cgroup of the threads that are not vCPUs.
     Overhead { id: &'a str },
     /// libvirt's cgroup of one VM.
     Machine,
 }
 
-/// The parts of a path between slashes, each with the length of the path up
-/// to its end, bytes.
+/// The components of a path, each with the length of the path up to the end of the
+/// component, bytes.
 pub(super) fn components(path: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut end = 0;
     path.split_inclusive('/').filter_map(move |part| {
@@ -39,7 +39,7 @@ pub(super) fn components(path: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The outermost level that is of a known form.
+/// The outermost level that has a known form.
 pub(super) fn anchor<'p>(path: &'p str, sandbox_id: Option<&str>) -> Option<Anchor<'p>> {
     let (mut grandparent, mut parent) = ("", "");
     components(path).find_map(|(end, name)| {
@@ -59,7 +59,7 @@ pub(super) fn anchor<'p>(path: &'p str, sandbox_id: Option<&str>) -> Option<Anch
     })
 }
 
-/// `pod<uid>` below `kubepods` or one of its two levels.
+/// `pod<uid>` below `kubepods` or its `burstable` or `besteffort` level.
 fn cgroupfs_pod<'a>(grandparent: &str, parent: &str, name: &'a str) -> Option<Kind<'a>> {
     let qos = matches!(parent, "burstable" | "besteffort");
     let kubepods = if qos { grandparent } else { parent };
@@ -67,9 +67,9 @@ fn cgroupfs_pod<'a>(grandparent: &str, parent: &str, name: &'a str) -> Option<Ki
     (kubepods == "kubepods").then_some(Kind::Pod { uid })
 }
 
-/// The uid in `[<parents>-]kubepods[-<qos>]-pod<uid>.slice`; systemd names a
-/// slice after all its parents, and the kubelet writes `_` for `-` within a
-/// name (`ConvertCgroupNameToSystemd`).
+/// The uid in `[<parents>-]kubepods[-<qos>]-pod<uid>.slice`. systemd prefixes a slice
+/// with the names of its parents, and the kubelet writes `_` for `-` inside a name
+/// (`ConvertCgroupNameToSystemd`).
 fn slice_pod(name: &str) -> Option<&str> {
     let (parents, pod) = name.strip_suffix(".slice")?.rsplit_once('-')?;
     let parents = parents
@@ -102,8 +102,8 @@ fn overhead<'a>(parent: &str, name: &'a str) -> Option<&'a str> {
     is_id(id).then_some(id)
 }
 
-/// The name that libvirt's QEMU driver made for a VM: in the scope that
-/// machined makes, or in the directory it makes itself without systemd.
+/// The name that libvirt's QEMU driver generated for a VM: in the scope that machined
+/// creates, or in the directory that libvirt creates without systemd.
 pub(super) fn machine(name: &str) -> Option<&str> {
     if let Some(name) = name.strip_suffix(".libvirt-qemu") {
         return (!name.is_empty()).then_some(name);
@@ -113,27 +113,26 @@ pub(super) fn machine(name: &str) -> Option<&str> {
     (driver == "qemu" && !rest.is_empty()).then_some(name)
 }
 
-/// The id in Kata's `kata_<id>` (`RenameCgroupPath`, cgroups.go). It stands
-/// right below the pod; deeper down a container may name its cgroups at will.
+/// The id in Kata's `kata_<id>` (`RenameCgroupPath`, cgroups.go). It counts only directly
+/// below the pod; deeper levels can be named by a container.
 pub(super) fn kata_id(name: &str) -> Option<&str> {
     name.strip_prefix("kata_").filter(|id| is_id(id))
 }
 
-/// The id in `<id>` (containerd, cgroupfs), `<runtime>-<id>` (CRI-O,
-/// cgroupfs) and `<runtime>-<id>.scope` (systemd): cri-containerd, crio,
-/// crio-conmon, docker …
+/// The id in `<id>` (containerd, cgroupfs), `<runtime>-<id>` (CRI-O, cgroupfs) and
+/// `<runtime>-<id>.scope` (systemd): cri-containerd, crio, crio-conmon, docker …
 pub(super) fn cri_id(name: &str) -> Option<&str> {
     let name = name.strip_suffix(".scope").unwrap_or(name);
     let id = name.rsplit_once('-').map_or(name, |(_, id)| id);
     is_cri_id(id).then_some(id)
 }
 
-/// Whether it is an id as containerd, CRI-O and docker make them.
+/// Whether the id has the form that containerd, CRI-O and docker generate.
 fn is_cri_id(id: &str) -> bool {
     id.len() == 64 && id.bytes().all(is_hex)
 }
 
-/// Whether it can be the id of a sandbox that was named by hand (containerd
+/// Whether the text can be a sandbox id that was set by hand (containerd
 /// `pkg/identifiers`: at most 76 characters; Kata adds nothing).
 pub(super) fn is_id(id: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
@@ -145,7 +144,7 @@ pub(super) fn is_id(id: &str) -> bool {
             .is_some_and(|first| first.is_ascii_alphanumeric())
 }
 
-/// Whether it is a pod's uid: a UUID, or an MD5 sum for a static pod
+/// Whether the text is a pod's uid: a UUID, or an MD5 sum for a static pod
 /// (`pkg/kubelet/config/common.go`).
 fn is_uid(uid: &str, separator: u8) -> bool {
     match uid.len() {
@@ -162,14 +161,13 @@ pub(super) const fn is_hex(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
-/// The text without systemd's `\xNN` escapes (systemd.unit(5)); what is no
-/// escape stays.
+/// Decodes systemd's `\xNN` escapes (systemd.unit(5)); an invalid escape is kept as is.
 pub(super) fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((plain, escaped)) = rest.split_once(r"\x") {
         bytes.extend_from_slice(plain.as_bytes());
-        // `from_str_radix` takes a sign, which no escape has.
+        // `from_str_radix` accepts a sign; an escape has none.
         let hex = escaped.split_at_checked(2);
         let hex = hex.filter(|(hex, _)| !hex.starts_with('+'));
         let byte = hex.and_then(|(hex, behind)| Some((u8::from_str_radix(hex, 16).ok()?, behind)));

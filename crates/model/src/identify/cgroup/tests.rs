@@ -41,7 +41,7 @@ fn sandbox_named_by_hand_is_known_by_its_vmms_id() {
     }
 }
 
-/// Writes out the names above where a path says `{uid}` and so on.
+/// Expands `{uid}` and the other placeholders in a path to the names above.
 fn fill(path: &str) -> String {
     path.replace("{uid}", UID)
         .replace("{u_id}", UNDERSCORED)
@@ -50,14 +50,14 @@ fn fill(path: &str) -> String {
         .replace("{other}", OTHER_ID)
 }
 
-/// The levels of a path as text, each with what it is.
+/// The levels of a path as text, each with its scope.
 fn named_levels(path: &str) -> Vec<(String, Scope)> {
     let text = |(end, scope)| (path[..end].to_owned(), scope);
     levels(path).into_iter().map(text).collect()
 }
 
-/// A pod's path, which of its ids it tells, whether it proves Kata, and what
-/// the levels from the pod's on are.
+/// A pod's path, the ids in it, whether it proves Kata, and the levels from the pod
+/// downwards.
 type PodForm = (
     &'static str,
     &'static str,
@@ -67,7 +67,7 @@ type PodForm = (
 );
 
 const PODS: &[PodForm] = &[
-    // cgroupfs driver: QoS levels, none, a static pod.
+    // cgroupfs driver: QoS levels, no QoS level, a static pod.
     (
         "/kubepods/burstable/pod{uid}/{id}",
         UID,
@@ -455,7 +455,7 @@ proptest! {
     }
 }
 
-/// What holds for every path.
+/// Checks the properties that hold for every path.
 fn check(path: &str) {
     let location = locate(path);
     if let Some(uid) = &location.uid {

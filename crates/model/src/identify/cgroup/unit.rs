@@ -1,8 +1,8 @@
-//! The name of a VM that a systemd service runs.
+//! Name of a VM that runs as a systemd service.
 
 use super::forms::{anchor, components, unescape};
 
-/// Units that run the VMs of others, or a whole session: none is named after them.
+/// Units that run VMs for others, or a whole session: no VM is named after them.
 const HOSTS_OF_VMS: [&str; 9] = [
     "containerd",
     "crio",
@@ -15,11 +15,11 @@ const HOSTS_OF_VMS: [&str; 9] = [
     "virtqemud",
 ];
 
-/// The name of a VM that runs in a systemd service of its own, from its path:
-/// `web-01.service` is "web-01", and so is the instance `vm@web-01.service`.
+/// Name of a VM that runs in its own systemd service, from the cgroup path:
+/// `web-01.service` and the instance `vm@web-01.service` both yield "web-01".
 ///
 /// `None` below the cgroup of a pod, a sandbox or a libvirt VM, for services that run
-/// other VMs too, and for the names that systemd-run makes up (`run-u7`, `run-r<hex>`,
+/// several VMs, and for names that systemd-run generates (`run-u7`, `run-r<hex>`,
 /// `run-p<pid>-i<id>`: src/run/run.c).
 pub fn unit_name(path: &str) -> Option<String> {
     if anchor(path, None).is_some() {
@@ -56,7 +56,7 @@ mod tests {
                 r"/system.slice/system-fc.slice/fc@web\x2d01.service",
                 Some("web-01"),
             ),
-            // The innermost: a user's own manager has services as well.
+            // The innermost service counts: a user manager has services too.
             (
                 "/user.slice/user-0.slice/user@0.service/app.slice/vm.service",
                 Some("vm"),

@@ -8,7 +8,7 @@ use crate::vocab::Role::{self, Emulator, Helper, Iothread, Vcpu, Vhost, Virtiofs
 
 const VMMS: [Vmm; 8] = Vmm::ALL;
 
-/// A thread of a VMM of this kind.
+/// A thread of a VMM of this type.
 fn vmm_thread(vmm: Vmm, kind: ThreadKind, name: impl AsRef<[u8]>) -> Traits {
     Traits {
         kind,
@@ -29,7 +29,7 @@ fn pod_thread(kind: ThreadKind, process: &str, name: &str) -> Traits {
     }
 }
 
-/// Each VMM's names of threads that do I/O, and of threads that do not.
+/// For each VMM a name of a thread that does I/O and a name of a thread that does not.
 const NAMES: [(Vmm, &str, &str); 8] = [
     (
         Vmm::Qemu,

@@ -8,7 +8,7 @@ use crate::vocab::Comm;
 
 const ID: &str = "d7dfb4a21fe1703a8537e60d5af248af729315d187b24a538102d14874c8117d";
 
-/// A process that runs `exe` with a command line split at spaces.
+/// A process with the executable `exe` and a command line that is split at spaces.
 fn process(exe: &str, command: &str) -> ProcessFact {
     let command = command.replace("{id}", ID);
     ProcessFact {
@@ -128,7 +128,7 @@ fn sandbox_id_is_what_kata_told_its_vmm() {
     let named = "qemu -mem-path /run/vc/vm/template/memory -name sandbox-demo1,debug-threads=on \
                  -qmp unix:/run/vc/vm/demo1/qmp.sock,server=on";
     assert_eq!(id(qemu, named).as_deref(), Some("demo1"));
-    // A name that anyone may give.
+    // Any program can use this name.
     assert_eq!(id(qemu, "qemu -name sandbox-demo1"), None);
     let hypervisor = "ch --api-socket /run/vc/vm/demo1/clh-api.sock";
     assert_eq!(

@@ -1,35 +1,35 @@
-//! From where on something is a finding: the one table of thresholds.
+//! The table of thresholds of all findings.
 
 use crate::snapshot::Check;
 
-/// What a threshold is a number of.
+/// Unit of a threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// A part of something, 0 to 1; shown as a percentage.
+    /// A fraction, 0 to 1; shown as a percentage.
     Share,
-    /// CPU time by wall time.
+    /// CPU time per wall time.
     Cores,
-    /// One thing by another.
+    /// A ratio of two values.
     Ratio,
-    /// Pieces.
+    /// A number of items.
     Count,
 }
 
 /// One threshold.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bound {
-    /// Its name in the configuration file and in rules.
+    /// Name in the configuration file and in rules.
     pub name: &'static str,
-    /// Its value unless told otherwise.
+    /// Default value.
     pub default: f64,
-    /// What it is a number of.
+    /// Unit of the value.
     pub unit: Unit,
-    /// What it means.
+    /// Meaning of the threshold.
     pub meaning: &'static str,
 }
 
 impl Bound {
-    /// `value` as people read it.
+    /// Formats `value` with its unit.
     pub fn show(&self, value: f64) -> String {
         match self.unit {
             Unit::Share => format!("{} %", (value * 1000.0).round() / 10.0),
@@ -104,7 +104,7 @@ bounds! {
 }
 
 impl Bounds {
-    /// The rule of a check, with the thresholds as they are set.
+    /// The rule of a check, with the configured thresholds.
     pub fn rule_of(&self, check: Check) -> String {
         let rule = check.about().rule.to_owned();
         Self::TABLE.iter().fold(rule, |rule, bound| {

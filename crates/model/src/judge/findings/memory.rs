@@ -1,4 +1,4 @@
-//! Memory that goes back and forth, or never comes back.
+//! Memory that the guest repeatedly releases and reuses, or never releases.
 
 use std::time::Duration;
 
@@ -25,8 +25,9 @@ fn churn(over: &Interval, bounds: &Bounds) -> Option<Finding> {
     let (taken, report) = (used.refault_bytes?, used.discards?.report);
     let guest = over.now.memory.guest_bytes.filter(|bytes| *bytes > 0)?;
     let minutes = Duration::from_nanos(over.length_ns()).as_secs_f64() / 60.0;
-    // What was taken but not reported may be memory that is used first. A short
-    // time is no minute: it has to happen.
+    // Faults beyond the reported bytes can be first uses of memory, so they do not count.
+    // An interval below one minute is not extrapolated: the amount per minute must really
+    // occur.
     let again = share(taken.min(report.bytes), guest) / minutes.max(1.0);
     (again >= bounds.refault_per_minute).then(|| {
         let evidence = format!(
@@ -46,13 +47,14 @@ fn churn(over: &Interval, bounds: &Bounds) -> Option<Finding> {
     })
 }
 
-/// What a GiB took, where `bytes` took `ns`.
+/// Time per GiB, ns, if `bytes` took `ns`.
 fn per_gib(ns: u64, bytes: u64) -> u64 {
     let ns = u128::from(ns) * (1 << 30) / u128::from(bytes.max(1));
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
-/// Of a smaller VM it is not worth much, and much of what is resident is the VMM's.
+/// Minimum guest RAM. Smaller VMs have little to release, and much of their resident
+/// memory is the VMM's.
 const KEPT_MIN_BYTES: u64 = 1 << 30;
 
 fn kept(over: &Interval, bounds: &Bounds) -> Option<Finding> {

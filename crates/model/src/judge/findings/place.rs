@@ -1,10 +1,10 @@
-//! Where the VM sits, as it was judged last.
+//! Findings about the VM's placement, as last judged.
 
 use crate::judge::interval::Interval;
 use crate::snapshot::{Check, Finding, Misplaced};
 use crate::vocab::MismatchKind;
 
-/// At most so many of one kind are told; `virtlens topology` shows all.
+/// Maximum number of findings per kind; `virtlens topology` shows all.
 const TOLD: usize = 3;
 
 pub(super) fn judge(over: &Interval) -> impl Iterator<Item = Finding> {

@@ -1,4 +1,5 @@
-//! CPU limits: whether they cap the VM, who suffers, and whether they fit it.
+//! CPU limits: whether they cap the VM, which roles are affected, and whether they fit
+//! the VM.
 
 use crate::judge::findings::bounds::Bounds;
 use crate::judge::findings::remedy::Setup;
@@ -7,7 +8,7 @@ use crate::judge::interval::{Interval, LimitUse};
 use crate::snapshot::{Check, Finding, Quota, RoleUse};
 use crate::vocab::{Role, Scope};
 
-/// Roles of which guest I/O waits.
+/// Roles on which guest I/O depends.
 const IO: [Role; 3] = [Role::Vhost, Role::Virtiofsd, Role::Iothread];
 
 pub(super) fn judge(
@@ -16,7 +17,7 @@ pub(super) fn judge(
     setup: &Setup,
 ) -> impl Iterator<Item = Finding> {
     let unapplied = unapplied(over);
-    // That all threads are outside says it too.
+    // `unapplied` already reports that all threads are outside.
     let outside = match unapplied {
         Some(_) => None,
         None => outside(over, bounds, setup),
@@ -33,10 +34,10 @@ pub(super) fn judge(
     .flatten()
 }
 
-/// How much a limit was throttled: the share of its periods, or of the time where that
-/// is more. A vCPU that has nobody beside it is throttled for no longer than what the
-/// limit leaves of each period, 5 % of the time below a limit of 0.95 cores, and that
-/// in each of them: the time alone does not tell whether it wanted more.
+/// Throttled share of a limit: the larger of its share of periods and its share of time.
+/// A vCPU that is alone under a limit of 0.95 cores is throttled for at most the rest of
+/// each period, 5 % of the time, but in every period. The share of time alone does not
+/// show that it wanted more.
 #[expect(clippy::cast_precision_loss, reason = "a share")]
 fn throttled_share(over: &Interval, limit: &LimitUse) -> f64 {
     let of_periods = limit.throttled_periods as f64 / limit.periods.max(1) as f64;
@@ -89,7 +90,7 @@ fn capped(over: &Interval, bounds: &Bounds, setup: &Setup) -> Option<Finding> {
     Some(Finding::new(Check::QuotaCapped, evidence, excess).with(remedy))
 }
 
-/// A pod's limit on a cgroup that holds no thread of it.
+/// A pod's limit on a cgroup without threads of the VM.
 fn unapplied(over: &Interval) -> Option<Finding> {
     let vm = over.now;
     if vm.cgroup_layout != Some("stray") {
@@ -113,7 +114,7 @@ fn unapplied(over: &Interval) -> Option<Finding> {
     Some(Finding::new(Check::LimitWithoutVm, evidence, excess))
 }
 
-/// What kubelet made the pod's limit of, where that explains it.
+/// The parts from which kubelet computed the pod's limit, if they explain it.
 #[expect(
     clippy::cast_precision_loss,
     reason = "thousandths of the cores of a host"
@@ -192,8 +193,8 @@ fn io_throttled(over: &Interval, bounds: &Bounds, setup: &Setup) -> Option<Findi
     Some(Finding::new(Check::IoThrottled, listed(evidence), excess).with(remedy))
 }
 
-/// Where it hurts: Kata's Go runtime gives two vCPUs to each pod of less than a core
-/// and some, and most of them never notice.
+/// Raised only if throttling is noticeable: Kata's Go runtime gives two vCPUs to each pod
+/// with a limit of up to one core, and most of these pods are hardly throttled.
 fn too_many_vcpus(over: &Interval, bounds: &Bounds, setup: &Setup) -> Option<Finding> {
     let counts = over.now.vcpu_count;
     let vcpus = counts.online.map(|_| counts.usable())?;
@@ -215,10 +216,10 @@ fn too_many_vcpus(over: &Interval, bounds: &Bounds, setup: &Setup) -> Option<Fin
     })
 }
 
-/// By the pod's annotation; where that is not known or not there, by what the VMM was
-/// told: Kata's Go runtime boots `default_vcpus` and plugs in more for the limit
-/// (`src/runtime/pkg/oci/utils.go`, `CalculateSandboxSizing`); runtime-rs boots
-/// them all, so there it cannot be told.
+/// Decided by the pod's annotation. If it is missing or unknown, decided by the numbers
+/// of vCPUs: Kata's Go runtime boots `default_vcpus` and plugs in more for the limit
+/// (`src/runtime/pkg/oci/utils.go`, `CalculateSandboxSizing`). runtime-rs boots all vCPUs
+/// at once, so the numbers show nothing.
 fn both_ways(over: &Interval) -> Option<Finding> {
     let count = over.now.vcpu_count;
     let limit = over.binding()?;
@@ -252,7 +253,7 @@ fn outside(over: &Interval, bounds: &Bounds, setup: &Setup) -> Option<Finding> {
             let outside_ns = match &pod {
                 Some(pod) => role.cpu_ns.saturating_sub(pod.of(role.role).unwrap_or(0)),
                 None if threads == role.threads => role.cpu_ns,
-                // Which of them used it is not told.
+                // The role has threads inside and outside, and their shares are unknown.
                 None => return None,
             };
             Some((role, outside_ns))

@@ -1,17 +1,17 @@
-//! What to do about a limit, by what is seen of who set it: a setting of one runtime
-//! does nothing in another, and Kata's do other things on cgroup v1 than on v2.
+//! Remedies for limits, by the runtime that set them: a setting of one runtime has no
+//! effect in another, and Kata's settings have different effects on cgroup v1 and v2.
 //!
-//! | seen | `sandbox_cgroup_only=false` moves out of the pod's limit |
+//! | runtime | `sandbox_cgroup_only=false` moves out of the pod's limit |
 //! |---|---|
 //! | Kata, cgroupfs, cgroup v1 | all but the vCPUs |
-//! | Kata, cgroupfs, cgroup v2 | the shim and virtiofsd: a tid in `cgroup.procs` moves its whole process, and vhost with it |
+//! | Kata, cgroupfs, cgroup v2 | the shim and virtiofsd: a tid in `cgroup.procs` moves its whole process, including vhost |
 //! | Kata's runtime-rs, systemd | the shim and virtiofsd |
-//! | Kata's Go runtime, systemd | all, and the limit then holds nobody |
+//! | Kata's Go runtime, systemd | all threads; the limit then applies to none |
 //! | Kata with Dragonball | nothing: it is one process |
 //!
 //! Kata 4.1: `src/runtime/virtcontainers/sandbox.go`, `src/runtime/pkg/resourcecontrol`,
-//! `src/runtime-rs/crates/resource/src/cgroups`. All rows but that of v1 were seen on a
-//! node; that one is how Kata documents it (`docs/design/host-cgroups.md`).
+//! `src/runtime-rs/crates/resource/src/cgroups`. All rows except cgroup v1 were verified
+//! on a node; that row follows Kata's documentation (`docs/design/host-cgroups.md`).
 
 use std::borrow::Cow;
 
@@ -19,22 +19,22 @@ use super::text::thousandths;
 use crate::snapshot::{Check, Vm};
 use crate::vocab::{Comm, Role, Scope};
 
-/// Who runs a VM.
+/// Runtime of a VM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Runtime {
     KataGo,
-    /// runtime-rs with a VMM of its own.
+    /// runtime-rs with a separate VMM process.
     KataRs,
     /// runtime-rs with its built-in VMM.
     Dragonball,
-    /// Kata, of which no shim was seen.
+    /// Kata with an unknown shim.
     Kata,
     KubeVirt,
     Libvirt,
     Unknown,
 }
 
-/// Who makes the pods' cgroups.
+/// Cgroup driver of the pods' cgroups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Driver {
     Systemd,
@@ -42,7 +42,7 @@ enum Driver {
     Unknown,
 }
 
-/// What is seen of how a VM was set up.
+/// The setup of a VM, as observed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setup<'a> {
     vm: &'a Vm,
@@ -51,11 +51,11 @@ pub(super) struct Setup<'a> {
     is_v1: bool,
 }
 
-/// A remedy, as a finding has it.
+/// The remedy of a finding.
 pub(super) type Remedy = Cow<'static, str>;
 
 impl<'a> Setup<'a> {
-    /// Of a VM on a host whose cpu controller is on `cgroup` ("v1" or "v2").
+    /// The setup of a VM on a host whose cpu controller is on `cgroup` ("v1" or "v2").
     pub(super) fn of(vm: &'a Vm, cgroup: &str) -> Self {
         let path = vm.cgroup.as_deref().unwrap_or_default();
         let driver = if path.contains(".slice") {
@@ -80,8 +80,8 @@ impl<'a> Setup<'a> {
         )
     }
 
-    /// Against a limit that caps the VM: `cgroup` has it, and `overhead_is_high` where
-    /// more than the vCPUs use it up.
+    /// Remedy for a limit on `cgroup` that caps the VM. `overhead_is_high`: threads other
+    /// than vCPUs use a large part of the limit.
     pub(super) fn raise(&self, scope: Scope, cgroup: &str, overhead_is_high: bool) -> Remedy {
         if self.is_kata() && scope != Scope::Machine {
             return if overhead_is_high {
@@ -106,8 +106,8 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// libvirt's parameter of a limit, by the cgroup that has it: of the domain's own
-    /// cgroup it is that of all its threads.
+    /// libvirt's parameter of a limit, by the cgroup that has it. The limit of the
+    /// domain's own cgroup applies to all its threads.
     fn schedinfo(&self, cgroup: &str) -> Remedy {
         let name = cgroup.rsplit('/').next().unwrap_or_default();
         let parameter = if name.starts_with("vcpu") {
@@ -124,10 +124,10 @@ impl<'a> Setup<'a> {
             .into()
     }
 
-    /// Against I/O threads, of `roles`, that the limit of `cgroup` stops.
+    /// Remedy for I/O threads with these `roles` that the limit of `cgroup` throttles.
     pub(super) fn free_io(&self, scope: Scope, cgroup: &str, roles: &[Role]) -> Remedy {
         let raise = self.raise(scope, cgroup, true);
-        // In the pod's own cgroup alone: else they were moved already.
+        // Moving threads out helps only if all are still in the pod's cgroup.
         let is_inside = self.vm.cgroup_layout == Some("pod");
         if !self.is_kata() || !is_inside || scope == Scope::Machine {
             return raise;
@@ -152,7 +152,7 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// Against threads that use `cores` outside of the pod.
+    /// Remedy for threads that use `cores` outside the pod.
     pub(super) fn take_in(&self, cores: f64) -> Remedy {
         if self.is_kata() {
             return format!(
@@ -165,7 +165,7 @@ impl<'a> Setup<'a> {
         Check::ThreadsOutsidePod.about().remedy.into()
     }
 
-    /// Against more vCPUs than a limit of `cores` runs.
+    /// Remedy for more vCPUs than a limit of `cores` can run.
     pub(super) fn fewer_vcpus(&self, cores: f64) -> Remedy {
         match self.runtime {
             Runtime::KataGo => self.fractional_default(cores),
@@ -182,8 +182,8 @@ impl<'a> Setup<'a> {
 
     /// Kata's Go runtime adds `default_vcpus` to the limit of the containers and rounds
     /// the sum up (`src/runtime/pkg/oci/utils.go`, `CalculateSandboxSizing`;
-    /// `virtcontainers/sandbox.go`): a fraction that fits into what is left of the last
-    /// core adds no vCPU.
+    /// `virtcontainers/sandbox.go`). A fraction that fits into the rest of the last core
+    /// therefore adds no vCPU.
     fn fractional_default(&self, cores: f64) -> Remedy {
         let spec = self.vm.pod_spec.as_ref();
         let millis = spec.and_then(|spec| spec.cpu_limit_millis);
@@ -202,7 +202,7 @@ impl<'a> Setup<'a> {
         .into()
     }
 
-    /// Against vCPUs that are all busy.
+    /// Remedy for vCPUs that are all busy.
     pub(super) fn more_vcpus(&self) -> Remedy {
         match self.runtime {
             Runtime::KubeVirt => "raise cpu.sockets of the VirtualMachine's domain".into(),
@@ -225,8 +225,9 @@ fn runtime_of(vm: &Vm) -> Runtime {
     }
 }
 
-/// Which of Kata's shims it has, by the names of its threads: those of runtime-rs are
-/// tokio's and slog's, all of the Go runtime's are named after the program (Kata 4.1).
+/// Identifies the Kata shim by the names of its threads. Threads of runtime-rs have names
+/// of tokio and slog; all threads of the Go runtime are named after the program (Kata
+/// 4.1).
 fn shim_of(vm: &Vm) -> Runtime {
     let helpers = || {
         vm.threads
@@ -243,14 +244,15 @@ fn shim_of(vm: &Vm) -> Runtime {
     }
 }
 
-/// Whether other VMs can sit in it too, as in `machine.slice`: libvirt sets nothing there.
+/// Whether other VMs can be in the cgroup too, as in `machine.slice`: libvirt sets no
+/// limit there.
 fn is_shared(cgroup: &str) -> bool {
     [".slice", ".service"]
         .iter()
         .any(|kind| cgroup.ends_with(kind))
 }
 
-/// The systemd unit of a cgroup: the innermost level that is one.
+/// The systemd unit of a cgroup: the innermost level that is a unit.
 fn unit_of(cgroup: &str) -> Option<&str> {
     let is_unit = |name: &&str| {
         let kinds = [".service", ".scope", ".slice"];
@@ -259,7 +261,7 @@ fn unit_of(cgroup: &str) -> Option<&str> {
     cgroup.rsplit('/').find(is_unit)
 }
 
-/// An argument as a shell takes it.
+/// Quotes an argument for a shell.
 fn quoted(text: &str) -> Cow<'_, str> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:@/+=".contains(&byte);
     if !text.is_empty() && text.bytes().all(is_plain) {

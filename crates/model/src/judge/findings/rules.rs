@@ -6,13 +6,14 @@ use crate::judge::findings::{memory, place, quota, threads};
 use crate::judge::interval::Interval;
 use crate::snapshot::{Check, Finding};
 
-/// Judges a VM over a time; what is found comes [by rank](Finding::by_rank). `cgroup`
-/// is where the host's cpu controller is ([`Node::cgroup`](crate::snapshot::Node)).
+/// Judges a VM over an interval and returns the findings [by rank](Finding::by_rank).
+/// `cgroup` is the cgroup version of the host's cpu controller
+/// ([`Node::cgroup`](crate::snapshot::Node)).
 pub fn judge(over: &Interval, bounds: &Bounds, cgroup: &str) -> Vec<Finding> {
     let mut found = Vec::new();
     let setup = Setup::of(over.now, cgroup);
     found.extend(quota::judge(over, bounds, &setup));
-    // At its limit a VM needs a higher one: more vCPUs would only share it.
+    // A VM at its limit needs a higher limit: more vCPUs would only share it.
     let is_capped = found.iter().any(|one| one.check == Check::QuotaCapped);
     let threads = threads::judge(over, bounds, &setup);
     found.extend(threads.filter(|one| !is_capped || one.check != Check::VcpusSaturated));

@@ -1,4 +1,4 @@
-//! Each check on a VM that must raise it, and on one that is just short of it.
+//! Each check on a VM that must raise it, and on a VM just below the threshold.
 
 mod kata;
 mod memory;
@@ -20,12 +20,12 @@ const SECOND: u64 = 1000 * MS;
 const WINDOW: u64 = 10 * SECOND;
 const GIB: u64 = 1 << 30;
 
-/// What of the time, in thousandths.
+/// A part of the interval, in thousandths.
 const fn part(permille: u64) -> u64 {
     WINDOW / 1000 * permille
 }
 
-/// A VM of two vCPUs that has done nothing yet, with free page reporting.
+/// A VM with two vCPUs and free page reporting, and without usage.
 fn fresh() -> Vm {
     let role = |role, threads| RoleUse {
         role,
@@ -98,7 +98,7 @@ fn feature(enabled: bool) -> Feature {
     }
 }
 
-/// Its pod's limit: nothing used of it yet.
+/// Sets the limit of its pod, without usage.
 fn limit(vm: &mut Vm, cores: f64) {
     vm.limits = vec![Quota {
         scope: Scope::Pod,
@@ -118,7 +118,7 @@ fn limit(vm: &mut Vm, cores: f64) {
     }
 }
 
-/// A role, and each of its workers, uses so much of the time, in thousandths.
+/// Adds usage of a role and of each of its workers, in thousandths of the interval.
 fn use_cpu(vm: &mut Vm, role: Role, permille: u64) {
     for one in vm.roles.iter_mut().filter(|one| one.role == role) {
         one.cpu_ns += part(permille);
@@ -140,7 +140,7 @@ fn use_cpu(vm: &mut Vm, role: Role, permille: u64) {
     }
 }
 
-/// Its limit was throttled for so much of the time, in thousandths.
+/// Throttles its limit for a part of the interval, in thousandths.
 fn throttle(vm: &mut Vm, permille: u64) {
     let limit = &mut vm.limits[0];
     limit.periods += 100;
@@ -149,7 +149,7 @@ fn throttle(vm: &mut Vm, permille: u64) {
     throttle.wall_ns += part(permille);
 }
 
-/// What is found of a VM that becomes `now` in ten seconds.
+/// Findings about a VM that changes to `now` in ten seconds.
 fn found(before: &Vm, change: impl FnOnce(&mut Vm)) -> Vec<Finding> {
     let mut before = before.clone();
     before.quota.clone_from(&before.limits);
@@ -165,8 +165,7 @@ fn names(findings: &[Finding]) -> Vec<&'static str> {
     findings.iter().map(|one| one.check.name()).collect()
 }
 
-/// Asserts that `check` alone is raised by what `too_much` does, and nothing by
-/// `just_enough`.
+/// Asserts that `too_much` raises exactly `check`, and that `just_enough` raises nothing.
 fn raises(
     check: Check,
     before: &Vm,
@@ -180,7 +179,7 @@ fn raises(
     raised.remove(0).evidence
 }
 
-/// A VM with a limit that fits its vCPUs.
+/// A VM whose limit fits its vCPUs.
 fn limited() -> Vm {
     let mut vm = fresh();
     limit(&mut vm, 2.0);

@@ -1,4 +1,4 @@
-//! Numbers as people read them.
+//! Formatting of numbers for evidence.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -8,7 +8,7 @@ pub(super) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// A time as people say it.
+/// A time with a readable unit.
 pub(super) fn time(ns: u64) -> String {
     let secs = Duration::from_nanos(ns).as_secs_f64();
     if secs < 1.0 {
@@ -18,7 +18,7 @@ pub(super) fn time(ns: u64) -> String {
     }
 }
 
-/// Bytes as people say them.
+/// A size with a readable unit.
 #[expect(clippy::cast_precision_loss, reason = "one decimal is shown")]
 pub(super) fn bytes(bytes: u64) -> String {
     let mib = bytes as f64 / f64::from(1 << 20);

@@ -1,4 +1,4 @@
-//! Threads that have no more to give, or not what they want: workers, vCPUs.
+//! Saturated and starved threads: workers and vCPUs.
 
 use crate::judge::findings::bounds::Bounds;
 use crate::judge::findings::remedy::Setup;
@@ -68,7 +68,7 @@ fn poll_ns(vcpu: &VcpuUse) -> u64 {
         .map_or(0, |poll| poll.success.saturating_add(poll.fail))
 }
 
-/// The share of the time in which the vCPUs did work.
+/// Share of the interval in which the vCPUs ran without polling.
 fn busy(over: &Interval, vcpus: &[VcpuUse]) -> f64 {
     let busy = vcpus
         .iter()
@@ -84,7 +84,7 @@ fn count<T>(things: &[T]) -> f64 {
 fn all_busy(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Finding> {
     let share = busy(over, vcpus);
     let counts = over.now.vcpu_count;
-    // What was not yet seen to run may be idle; what is parked cannot run.
+    // An unseen vCPU may be idle; a parked vCPU cannot run.
     let are_all = counts.online.is_none() || usize::try_from(counts.usable()) == Ok(vcpus.len());
     (share >= bounds.vcpus_busy && !vcpus.is_empty() && are_all).then(|| {
         let evidence = match vcpus {
@@ -100,7 +100,7 @@ fn all_busy(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Findi
 }
 
 fn starved(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Finding> {
-    // Run delay holds throttling too, where threads stay queued while throttled.
+    // On kernels that keep throttled threads queued, run delay includes throttling.
     let waits = |vcpu: &VcpuUse| {
         let throttled_ns = over.vcpu_throttled_ns(vcpu.id);
         vcpu.wait_ns.unwrap_or(0).saturating_sub(throttled_ns)
@@ -169,7 +169,7 @@ fn overhead(over: &Interval, bounds: &Bounds) -> Option<Finding> {
     })
 }
 
-/// QEMU's threads for I/O that blocks have this name where its threads have names
+/// QEMU's threads for blocking I/O have this name if threads are named
 /// (`util/thread-pool.c`).
 fn pool(over: &Interval, bounds: &Bounds) -> Option<Finding> {
     let name = Comm::new("worker");

@@ -1,4 +1,4 @@
-//! The findings of all VMs of a host, from one judgement to the next.
+//! Findings of all VMs of a host, kept from one judgement to the next.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use crate::judge::findings::rules::judge;
 use crate::judge::interval::{Interval, is_same};
 use crate::snapshot::{Findings, Snapshot, Vm};
 
-/// What was found last, and what VMs had used then.
+/// The last findings, and the reading with which the present window began.
 #[derive(Debug, Default)]
 pub struct Watch {
     bounds: Bounds,
     /// The reading with which the present window began.
     began: Option<Arc<Snapshot>>,
-    /// By the VM's name, which no other VM on the node has, with its pid then.
+    /// By VM name, which is unique on the node, with the pid at that time.
     found: FxHashMap<Arc<str>, (u32, Findings)>,
 }
 
 impl Watch {
-    /// With nothing found yet.
+    /// A watch without findings.
     pub fn new(bounds: Bounds) -> Self {
         Self {
             bounds,
@@ -34,8 +34,7 @@ impl Watch {
     }
 
     /// Judges all VMs over the window that ends at `now_ns`, on the clock of
-    /// [`Snapshot::clock_ns`]. Of a VM that is new,
-    /// or has ended, there is nothing to judge.
+    /// [`Snapshot::clock_ns`]. New and ended VMs are not judged.
     pub fn judge(&mut self, vms: &[Vm], now_ns: u64) {
         let Some(before) = &self.began else {
             return;
@@ -59,12 +58,12 @@ impl Watch {
         self.found = judged.collect();
     }
 
-    /// Begins a window with this reading.
+    /// Starts a window with this reading.
     pub fn begin(&mut self, snapshot: &Arc<Snapshot>) {
         self.began = Some(Arc::clone(snapshot));
     }
 
-    /// Adds to each VM what was found last.
+    /// Adds the last findings to each VM.
     pub fn show(&self, vms: &mut [Vm]) {
         for vm in vms {
             let found = self.found.get(&vm.vm);

@@ -124,7 +124,7 @@ fn limits_are_compared_by_their_cgroup() {
         quota("/moved-here", Some(1.0), 99, 99),
         quota("/no-limit", None, 4, 3),
     ]);
-    // The counters of a scope go on from those of another level.
+    // The counters of a scope continue from those of another level.
     now.limits[0].periods = 1000;
     let over = Interval::between(&before, &now, SECOND);
     let limits: Vec<_> = over.limits().collect();

@@ -8,11 +8,12 @@ use crate::judge::placement::types::SIDE_BY_SIDE_PERCENT;
 use crate::snapshot::{Mismatch, Pairs, Unjudged};
 use crate::vocab::MismatchKind;
 
-/// vCPUs of one guest core, or on one host core, that are compared in pairs.
-/// Cores have at most 8 threads; more is a VMM's mistake, and found by these.
+/// Maximum number of vCPUs of one guest core, or on one host core, that are compared in
+/// pairs. Cores have at most 8 threads; a larger number is an error of the VMM, which the
+/// first 64 already reveal.
 const COMPARED_MAX: usize = 64;
 
-/// Sibling pairs of a VM, and what is wrong with them.
+/// Sibling pairs of a VM, and their mismatches.
 pub(super) fn judge(
     seated: &Seated<'_>,
     vm: &SeatedVm<'_>,
@@ -133,8 +134,8 @@ fn sharing_one(seated: &Seated<'_>, core: u32, sharing: &[&Seat<'_>]) -> Mismatc
     }
 }
 
-/// Whether the VM could have had a host core for each guest core: its masks
-/// hold as many, and all vCPUs that may run there leave one free.
+/// Whether the VM could have had a host core for each guest core: its masks contain
+/// enough cores, and enough CPU time for all vCPUs that may run there.
 fn is_avoidable(seated: &Seated<'_>, vm: &SeatedVm<'_>) -> bool {
     let Some(allowed) = vm.allowed() else {
         return false;
@@ -149,7 +150,7 @@ fn host_core(seat: &Seat<'_>) -> Option<u32> {
     seat.core.map(|core| core.unit)
 }
 
-/// The vCPUs that sit on a core, by what `key` says of each and its core.
+/// The vCPUs that are located on a core, grouped by `key` of the vCPU and its core.
 fn grouped<'a>(
     vm: &SeatedVm<'a>,
     key: impl Fn(&Seat<'_>, u32) -> Option<u32>,
@@ -163,8 +164,7 @@ fn grouped<'a>(
     groups
 }
 
-/// Pairs of vCPUs, but for those that share their only pCPU: their trouble is
-/// an overlap.
+/// Pairs of vCPUs, except those pinned to the same single pCPU, which are an overlap.
 fn compared<'a>(seats: &'a [&'a Seat<'a>]) -> impl Iterator<Item = (&'a Seat<'a>, &'a Seat<'a>)> {
     let seats = &seats[..seats.len().min(COMPARED_MAX)];
     let pairs = seats.iter().enumerate().flat_map(|(index, one)| {

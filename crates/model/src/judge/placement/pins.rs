@@ -1,5 +1,4 @@
-//! Who else may run on a pinned vCPU's pCPU: `vcpu_overlap` and
-//! `helper_on_vcpu`.
+//! Conflicts on a pinned vCPU's pCPU: `vcpu_overlap` and `helper_on_vcpu`.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +11,11 @@ use crate::vocab::{CpuSet, MismatchKind, Role};
 /// A pinned vCPU: its VM's index, and its id.
 type Pinned = (usize, u32);
 
-/// Which vCPUs of the host are pinned where.
+/// The pinned vCPUs of the host.
 pub(super) struct Pins {
-    /// More vCPUs than CPUs: the CPUs, and who is pinned to them.
+    /// CPU sets with more pinned vCPUs than CPUs, and these vCPUs.
     crowded: Vec<(CpuSet, Vec<Pinned>)>,
-    /// Of each VM, indexes into `crowded`.
+    /// Indexes into `crowded`, by VM.
     by_vm: BTreeMap<usize, Vec<usize>>,
 }
 
@@ -41,8 +40,8 @@ impl Pins {
             .filter(|(_, pinned)| pinned.len() > 1)
             .map(|(cpu, pinned)| (CpuSet::from_iter([cpu]), pinned))
             .collect();
-        // A core can be crowded where none of its CPUs is, if some vCPUs may
-        // use all of it.
+        // A core can be overcommitted although none of its CPUs is, if some vCPUs may use
+        // the whole core.
         for (core, pinned) in by_core {
             let cpus: CpuSet = seated.host.core_cpus(core).iter().copied().collect();
             let is_told = crowded.iter().any(|(told, _)| told.intersects(&cpus));
@@ -62,7 +61,7 @@ impl Pins {
         Self { crowded, by_vm }
     }
 
-    /// What of it a VM suffers from.
+    /// The overlaps that affect a VM.
     pub(super) fn overlaps(&self, seated: &Seated<'_>, vm: usize) -> Vec<Mismatch> {
         let places = self.by_vm.get(&vm).into_iter().flatten();
         places
@@ -99,7 +98,7 @@ impl Pins {
     }
 }
 
-/// Helpers that may run where the VM's own vCPUs are pinned.
+/// Helpers that may run on CPUs to which the VM's own vCPUs are pinned.
 pub(super) fn helpers(seated: &Seated<'_>, vm: &SeatedVm<'_>) -> Vec<Mismatch> {
     let pinned: Vec<&Seat<'_>> = vm.seats.iter().filter(|seat| seat.pinned).collect();
     if pinned.is_empty() {

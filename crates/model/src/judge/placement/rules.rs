@@ -4,8 +4,8 @@ use crate::judge::placement::types::{Judgement, VmPlacement};
 use crate::judge::placement::{cores, pins, seat, spread};
 use crate::vocab::topology::host::HostTopology;
 
-/// Judges all VMs of a host, in their order. All of them have to be there:
-/// whether a vCPU overlaps, or could run elsewhere, depends on the others.
+/// Judges all VMs of a host, in their order. All VMs must be included: whether a vCPU
+/// overlaps or could run elsewhere depends on the other VMs.
 pub fn judge(host: &HostTopology, vms: &[VmPlacement]) -> Vec<Judgement> {
     let seated = seat::Seated::of(host, vms);
     let pins = pins::Pins::of(&seated);

@@ -1,4 +1,4 @@
-//! Where each vCPU sits, by its mask or by where it ran.
+//! Location of each vCPU, by its mask or by measurement.
 
 use std::collections::BTreeMap;
 
@@ -6,36 +6,36 @@ use crate::judge::placement::types::{JUDGED_PERCENT, SITS_PERCENT, VcpuPlacement
 use crate::vocab::topology::host::{HostPlace, HostTopology};
 use crate::vocab::{CpuSet, Role};
 
-/// A unit of the host that a vCPU sits on.
+/// A unit of the host (core, cache or node) on which a vCPU is located.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sits {
-    /// Its number on the host.
+    /// Number of the unit on the host.
     pub(super) unit: u32,
-    /// Whether the mask leaves no other; else it was measured.
+    /// Whether the mask allows no other unit; otherwise the location was measured.
     pub(super) held: bool,
 }
 
-/// One vCPU's seat.
+/// Location of one vCPU.
 pub(super) struct Seat<'a> {
     pub(super) vcpu: &'a VcpuPlacement,
-    /// The online CPUs that it may run on, if that is known.
+    /// The online CPUs in its mask, if the mask is known.
     pub(super) mask: Option<CpuSet>,
     pub(super) pinned: bool,
     pub(super) core: Option<Sits>,
     pub(super) llc: Option<Sits>,
     pub(super) node: Option<Sits>,
-    /// CPU time that it used, in thousandths of a CPU.
+    /// CPU time used, in thousandths of a CPU.
     pub(super) used_milli: u64,
 }
 
 impl Seat<'_> {
-    /// The one CPU that it may run on.
+    /// The only CPU in its mask, if there is just one.
     pub(super) fn only_cpu(&self) -> Option<u32> {
         let mask = self.mask.as_ref()?;
         (mask.len() == 1).then(|| mask.iter().next()).flatten()
     }
 
-    /// CPU time that it used on a core that it sits on, ns.
+    /// CPU time used on the core where it is located, ns.
     pub(super) fn ns_on_core(&self, cpus: &[u32]) -> u64 {
         if self.core.is_some_and(|core| core.held) {
             return self.vcpu.cpu_ns;
@@ -47,7 +47,7 @@ impl Seat<'_> {
     }
 }
 
-/// One VM and its seats.
+/// One VM and the locations of its vCPUs.
 #[derive(Clone, Copy)]
 pub(super) struct SeatedVm<'a> {
     pub(super) placement: &'a VmPlacement,
@@ -60,7 +60,7 @@ impl SeatedVm<'_> {
         u32::try_from(pinned).unwrap_or(u32::MAX)
     }
 
-    /// The CPUs that its vCPUs may run on; `None` if that is not known of all.
+    /// Union of its vCPUs' masks; `None` if one of them is unknown.
     pub(super) fn allowed(&self) -> Option<CpuSet> {
         let mut allowed = CpuSet::default();
         let mut last: Option<&CpuSet> = None;
@@ -75,7 +75,7 @@ impl SeatedVm<'_> {
     }
 }
 
-/// All VMs of the host, seated.
+/// All VMs of the host, with the locations of their vCPUs.
 pub(super) struct Seated<'a> {
     pub(super) host: &'a HostTopology,
     pub(super) vms: &'a [VmPlacement],
@@ -116,8 +116,8 @@ impl<'a> Seated<'a> {
         self.node_milli.get(&node).copied().unwrap_or(0)
     }
 
-    /// CPU time that those of the host's vCPUs used that may run on any of
-    /// `cpus`, in thousandths of a CPU.
+    /// CPU time used by all vCPUs of the host that may run on any of `cpus`, in
+    /// thousandths of a CPU.
     pub(super) fn milli_wanting(&self, cpus: &CpuSet) -> u64 {
         let seats = self.seats.iter().flatten();
         let wanting = seats.filter(|seat| {
@@ -127,7 +127,7 @@ impl<'a> Seated<'a> {
         wanting.fold(0, |sum, seat| sum.saturating_add(seat.used_milli))
     }
 
-    /// The cores among `cpus`; CPUs where cores are not known.
+    /// Number of cores among `cpus`; the number of CPUs if cores are unknown.
     pub(super) fn cores_among(&self, cpus: &CpuSet) -> usize {
         if !self.host.knows_cores() {
             return cpus.len();
@@ -178,8 +178,8 @@ fn seats<'a>(host: &HostTopology, vm: &'a VmPlacement) -> Vec<Seat<'a>> {
     vm.vcpus.iter().map(seat).collect()
 }
 
-/// Whether every thread of the VMM has the same mask. One thread alone tells
-/// nothing: its mask counts as made for it.
+/// Whether all threads of the VMM have the same mask. A single thread is not enough: its
+/// mask counts as set for it.
 fn is_confined(vm: &VmPlacement) -> bool {
     let own = |role| matches!(role, Role::Vhost | Role::Iothread | Role::Emulator);
     let helpers = vm.helpers.iter().filter(|helper| own(helper.role));
@@ -200,10 +200,10 @@ fn held_by_core(host: &HostTopology, cpu: u32, mask: &CpuSet) -> Option<u32> {
     inside.all(|inside| inside).then_some(core)
 }
 
-/// What a vCPU ran, enough to be judged by.
+/// Run time of a vCPU that is long enough to be judged.
 struct Ran<'a> {
     vcpu: &'a VcpuPlacement,
-    /// Run time, ns, on known CPUs or not.
+    /// Run time on known and unknown CPUs, ns.
     total_ns: u64,
 }
 
@@ -216,7 +216,7 @@ impl<'a> Ran<'a> {
         (window_ns > 0 && total_ns > 0 && enough).then_some(Self { vcpu, total_ns })
     }
 
-    /// The unit where it used [`SITS_PERCENT`] of its run time.
+    /// The unit on which the vCPU used [`SITS_PERCENT`] of its run time.
     fn mostly_in(&self, host: &HostTopology, level: fn(&HostPlace) -> Option<u32>) -> Option<u32> {
         let mut by_unit: BTreeMap<u32, u64> = BTreeMap::new();
         for (cpu, ns) in &self.vcpu.residency_ns {

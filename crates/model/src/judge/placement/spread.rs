@@ -1,4 +1,4 @@
-//! VMs that reach over more nodes or caches than they need: `numa_split`,
+//! VMs that are spread over more nodes or caches than they need: `numa_split`,
 //! `llc_split` and `remote_memory`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,10 +10,11 @@ use crate::snapshot::Mismatch;
 use crate::vocab::topology::guest::GuestPlace;
 use crate::vocab::{CpuSet, MismatchKind};
 
-/// vCPUs that the guest believes to be near each other.
+/// vCPUs that are close to each other in the guest's topology.
 type Unit<'a> = Vec<&'a Seat<'a>>;
 
-/// Packages, or a VM without packages worth the name, on several nodes.
+/// Packages that are spread over several nodes. If each package has one vCPU, the whole
+/// VM.
 pub(super) fn nodes(seated: &Seated<'_>, vm: &SeatedVm<'_>) -> Vec<Mismatch> {
     if vm.placement.guest_nodes.is_some_and(|nodes| nodes > 1) {
         return Vec::new();
@@ -81,8 +82,8 @@ fn node_split(
     })
 }
 
-/// Whether a node has room beside what others use there: for a guest core a
-/// host core, and for what the vCPUs used.
+/// Whether a node has, in addition to other usage, a host core for each guest core and
+/// enough CPU time for the vCPUs.
 fn has_room(seated: &Seated<'_>, unit: &[&Seat<'_>], node: u32, allowed: &CpuSet) -> bool {
     let cores = seated.cores_among(allowed);
     let add = |sum: u64, seat: &&Seat<'_>| sum.saturating_add(seat.used_milli);
@@ -93,7 +94,7 @@ fn has_room(seated: &Seated<'_>, unit: &[&Seat<'_>], node: u32, allowed: &CpuSet
     needed_cores(seated, unit) <= cores && others.saturating_add(used) <= cores as u64 * 1000
 }
 
-/// Pinned dies on several last-level caches of one node.
+/// Pinned dies that are spread over several last-level caches of one node.
 pub(super) fn caches(seated: &Seated<'_>, vm: &SeatedVm<'_>) -> Vec<Mismatch> {
     let Some(dies) = units(vm, |guest| guest.die) else {
         return Vec::new();
@@ -107,7 +108,7 @@ fn cache_split(seated: &Seated<'_>, die: &[&Seat<'_>]) -> Option<Mismatch> {
     let pinned = die.iter().all(|seat| seat.pinned);
     let caches = sits_on(die, |seat| seat.llc);
     let nodes = sits_on(die, |seat| seat.node);
-    // A split over nodes is the worse of the two, and told alone.
+    // A split over nodes is worse, so only that one is reported.
     if !pinned || caches.len() < 2 || nodes.len() > 1 {
         return None;
     }
@@ -135,7 +136,7 @@ fn cache_split(seated: &Seated<'_>, die: &[&Seat<'_>]) -> Option<Mismatch> {
     })
 }
 
-/// Memory on nodes where no vCPU sits.
+/// Memory on nodes where no vCPU of the VM is located.
 pub(super) fn memory(seated: &Seated<'_>, vm: &SeatedVm<'_>) -> Option<Mismatch> {
     let seats: Unit<'_> = vm.seats.iter().collect();
     let all_sit = !seats.is_empty() && seats.iter().all(|seat| seat.node.is_some());
@@ -168,8 +169,8 @@ pub(super) fn memory(seated: &Seated<'_>, vm: &SeatedVm<'_>) -> Option<Mismatch>
     })
 }
 
-/// The VM's vCPUs by what the guest believes; `None` if that is not known of
-/// all.
+/// The VM's vCPUs grouped by the guest's topology; `None` if the position of a vCPU is
+/// unknown.
 fn units<'a>(
     vm: &SeatedVm<'a>,
     number: impl Fn(&GuestPlace) -> u32,
@@ -187,7 +188,7 @@ fn sits_on(seats: &[&Seat<'_>], level: impl Fn(&Seat<'_>) -> Option<Sits>) -> BT
     sitting.map(|sits| sits.unit).collect()
 }
 
-/// Host cores that these vCPUs take if no two guest cores share one.
+/// Number of host cores that these vCPUs need if no two guest cores share one.
 fn needed_cores(seated: &Seated<'_>, seats: &[&Seat<'_>]) -> usize {
     let threads = seated.host.threads_per_core().unwrap_or(1);
     let mut guest_cores: BTreeMap<Option<u32>, usize> = BTreeMap::new();

@@ -37,7 +37,7 @@ const TWO_NODES: Machine = Machine {
     siblings: Siblings::Adjacent,
 };
 
-/// What a guest is told: sockets, cores and threads.
+/// Topology of the guest: sockets, cores and threads.
 #[derive(Debug, Clone, Copy)]
 struct Told(u32, u32, u32);
 
@@ -62,7 +62,7 @@ fn set(text: &str) -> Arc<CpuSet> {
     Arc::new(text.parse().expect(text))
 }
 
-/// A VM whose vCPUs have these masks, in order of their ids.
+/// A VM whose vCPUs have these masks, sorted by id.
 fn vm(name: &str, told: Told, masks: &[&str]) -> VmPlacement {
     assert_eq!(told.vcpus() as usize, masks.len(), "a mask for each vCPU");
     let vcpus = (0u32..).zip(masks).map(|(id, mask)| VcpuPlacement {
@@ -86,8 +86,8 @@ fn floating(machine: Machine, name: &str, told: Told) -> VmPlacement {
 }
 
 impl VmPlacement {
-    /// With an emulator thread, as every VM has; it comes into being with the
-    /// masks of the vCPUs if nobody gives it another.
+    /// Adds a helper thread. Every VM has an emulator thread, which inherits the masks of
+    /// the vCPUs unless it gets another one.
     fn helper(mut self, role: Role, mask: &str) -> Self {
         self.helpers.push(HelperPlacement {
             role,
@@ -99,7 +99,7 @@ impl VmPlacement {
         self
     }
 
-    /// A vCPU ran this many percent of the window on each of these CPUs.
+    /// Makes a vCPU run for a percentage of the window on each of these CPUs.
     fn ran(mut self, vcpu: usize, percents: &[(u32, u64)]) -> Self {
         let window_ns = self.window_ns;
         let there = percents.iter().map(|(cpu, p)| (*cpu, window_ns / 100 * p));
@@ -109,7 +109,7 @@ impl VmPlacement {
         self
     }
 
-    /// Every vCPU ran all the time, each on the CPU of its turn.
+    /// Makes every vCPU run all the time, each on the CPU with the same index.
     fn ran_on(mut self, cpus: &[u32]) -> Self {
         for (vcpu, cpu) in cpus.iter().enumerate() {
             self = self.ran(vcpu, &[(*cpu, 100)]);
@@ -132,7 +132,7 @@ fn judge_one(host: &HostTopology, vm: VmPlacement) -> Judgement {
     judge(host, &[vm]).pop().expect("one for each VM")
 }
 
-/// What was found: kinds and vCPUs.
+/// The mismatches found: kinds and vCPUs.
 fn found(judged: &Judgement) -> Vec<(MismatchKind, Vec<u32>)> {
     let found = judged.mismatches.iter();
     found

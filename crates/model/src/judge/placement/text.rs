@@ -1,4 +1,4 @@
-//! Words of evidence.
+//! Phrases of evidence.
 
 use std::fmt::{Display, Write};
 
@@ -6,7 +6,7 @@ use crate::judge::placement::seat::Seat;
 use crate::vocab::CpuSet;
 use crate::vocab::topology::host::HostTopology;
 
-/// More in a sentence helps nobody: the whole list is beside it.
+/// Maximum number of items in a sentence; the full list is a separate field.
 const NAMED_MAX: usize = 8;
 
 /// "1, 2 and 5", "1, 2, … and 40 more".
@@ -37,7 +37,7 @@ pub(super) fn vcpus(ids: &[u32]) -> String {
     format!("{word} {}", list(ids))
 }
 
-/// How it is known where these vCPUs are.
+/// Verb for the location of these vCPUs: pinned or measured.
 pub(super) fn are_on(seats: &[&Seat<'_>]) -> &'static str {
     if seats.iter().all(|seat| seat.pinned) {
         "are pinned to"
@@ -53,8 +53,8 @@ pub(super) fn ids(seats: &[&Seat<'_>]) -> Vec<u32> {
     ids
 }
 
-/// The CPUs where vCPUs are: of their masks where they are pinned, of their
-/// cores where they sit on one, else those where they ran and that are online.
+/// The CPUs of vCPUs: those of the mask of a pinned vCPU, those of the core of a located
+/// one, otherwise the online CPUs on which the vCPU ran.
 pub(super) fn pcpus(host: &HostTopology, seats: &[&Seat<'_>]) -> CpuSet {
     let mut pcpus = CpuSet::default();
     for seat in seats {

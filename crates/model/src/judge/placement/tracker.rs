@@ -1,4 +1,4 @@
-//! Since when, and for how much run time, a VM has been out of place.
+//! Start and accumulated run time of a VM's mismatches.
 
 use std::collections::HashMap;
 
@@ -6,25 +6,25 @@ use crate::judge::placement::types::{Judgement, VmPlacement};
 use crate::snapshot::Mismatch;
 use crate::vocab::MismatchKind;
 
-/// What is wrong with one VM, over time. To be kept beside the VM's counters,
-/// and to end with them; it holds no more than the last judgement did.
+/// Mismatches of one VM over time. Keep it as long as the VM's counters. Its size is
+/// bounded by the last judgement.
 #[derive(Debug, Clone, Default)]
 pub struct Tracker {
-    /// By kind and vCPUs: the clock when it was first seen.
+    /// Time when it was first seen, by kind and vCPUs.
     since_ns: HashMap<(MismatchKind, Vec<u32>), u64>,
     misplaced_ns: [u64; MismatchKind::ALL.len()],
 }
 
 impl Tracker {
-    /// Takes up the next judgement, made of `vm` at `now_ns`, on any clock
-    /// that does not go back. The run time of the window that was judged is
-    /// counted for what is wrong in it, each vCPU's once a kind.
+    /// Adds the next judgement, made of `vm` at `now_ns` on a monotonic clock. The run
+    /// time in the judged window is counted for each mismatch; each vCPU counts once per
+    /// kind.
     pub fn update(&mut self, now_ns: u64, vm: &VmPlacement, judged: &Judgement) {
         let mut before = std::mem::take(&mut self.since_ns);
         for mismatch in &judged.mismatches {
             let key = key(mismatch);
             let since = before.remove(&key).unwrap_or(now_ns);
-            // Two findings of one kind and the same vCPUs began with the first.
+            // Two mismatches of one kind with the same vCPUs share the earlier start.
             self.since_ns.entry(key).or_insert(since);
         }
         if judged.mismatches.is_empty() {
@@ -42,15 +42,15 @@ impl Tracker {
         }
     }
 
-    /// When something that the last judgement found was first found, on the
-    /// clock of [`Tracker::update`]; since then every judgement found it.
+    /// Time when a mismatch of the last judgement was first found, on the clock of
+    /// [`Tracker::update`]; every judgement since then found it too.
     pub fn since_ns(&self, mismatch: &Mismatch) -> Option<u64> {
         self.since_ns.get(&key(mismatch)).copied()
     }
 
-    /// CPU time that vCPUs used while out of place, by kind, ns; every kind,
-    /// in the order of [`MismatchKind::ALL`]. Never falls. A vCPU counts with
-    /// each kind that it suffers from, so kinds do not add up.
+    /// CPU time of affected vCPUs by kind, ns; every kind, in the order of
+    /// [`MismatchKind::ALL`]. Never decreases. A vCPU counts for each kind that affects
+    /// it, so the kinds must not be summed.
     pub fn misplaced_ns(&self) -> impl Iterator<Item = (MismatchKind, u64)> {
         MismatchKind::ALL.into_iter().zip(self.misplaced_ns)
     }

@@ -1,4 +1,4 @@
-//! What placements are judged by, and how they are judged.
+//! Input and output of placement judgements.
 
 use std::sync::Arc;
 
@@ -6,79 +6,79 @@ use crate::snapshot::{Mismatch, Pairs, Unjudged};
 use crate::vocab::topology::guest::GuestPlace;
 use crate::vocab::{Comm, CpuSet, Role, VhostDevice};
 
-/// The share of its run time that a vCPU has to use in one place to sit there.
+/// Minimum share of its run time that a vCPU must use in one place to be located there,
+/// %.
 pub const SITS_PERCENT: u64 = 90;
 
-/// The share of the window that a vCPU has to run for to be judged by where
-/// it ran: one that hardly runs says little and suffers little.
+/// Minimum share of the window that a vCPU must run to be judged by measurement, %. A
+/// vCPU that hardly runs shows little and suffers little.
 pub const JUDGED_PERCENT: u64 = 5;
 
-/// The share of the window that two vCPUs have to run on one core together to
-/// have run at the same time: more than all of it, by more than the scheduler's
-/// accounting lags (a tick for each).
+/// Minimum share of the window that two vCPUs on one core must run, summed, to prove that
+/// they ran at the same time, %: more than 100, by more than the lag of the scheduler's
+/// accounting (a tick for each vCPU).
 pub const SIDE_BY_SIDE_PERCENT: u64 = 110;
 
-/// The share of a VM's memory that may be on nodes where none of its vCPUs
-/// sits: page cache and libraries of the VMM lie anywhere.
+/// Allowed share of a VM's memory on nodes where none of its vCPUs is located, %: the
+/// VMM's page cache and libraries can be on any node.
 pub const REMOTE_PERCENT: u64 = 10;
 
-/// A VM and where its threads are and were.
+/// A VM with the placement of its threads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VmPlacement {
-    /// Its name on this node.
+    /// Name of the VM on its node.
     pub name: Arc<str>,
     /// The vCPUs that have a thread.
     pub vcpus: Vec<VcpuPlacement>,
     /// Living threads other than vCPUs'.
     pub helpers: Vec<HelperPlacement>,
-    /// Its memory by NUMA node, bytes; `None` where that is not known.
+    /// Memory by NUMA node, bytes; `None` if unknown.
     pub memory_by_node: Option<Vec<(u32, u64)>>,
-    /// How many NUMA nodes the guest was told of (`-numa node` of QEMU; CPUID
-    /// does not tell). `None` where that is not known.
+    /// Number of NUMA nodes of the guest (QEMU's `-numa node`; not in CPUID). `None` if
+    /// unknown.
     pub guest_nodes: Option<u32>,
-    /// How long the times of the vCPUs took to add up, ns; 0 at a first
-    /// reading, when only masks can be judged.
+    /// Interval of the vCPUs' times, ns; 0 at a first reading, when only masks can be
+    /// judged.
     pub window_ns: u64,
 }
 
-/// A vCPU and where it is.
+/// A vCPU and its placement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VcpuPlacement {
     /// `vcpu_id`.
     pub id: u32,
-    /// Where the guest believes it to be.
+    /// Position in the guest's topology.
     pub guest: Option<GuestPlace>,
-    /// The CPUs it may run on.
+    /// Allowed CPUs.
     pub affinity: Option<Arc<CpuSet>>,
-    /// CPU time that it used on each pCPU in the window, ns; pCPUs may be
-    /// missing where that is not known.
+    /// CPU time on each pCPU in the window, ns; unknown pCPUs can be missing.
     pub residency_ns: Vec<(u32, u64)>,
-    /// CPU time that it used in the window, ns.
+    /// CPU time in the window, ns.
     pub cpu_ns: u64,
 }
 
-/// A thread of the VM that runs no vCPU.
+/// A thread of the VM that is not a vCPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HelperPlacement {
     /// Its role.
     pub role: Role,
     /// Thread id.
     pub tid: u32,
-    /// Its name.
+    /// Name of the thread.
     pub name: Comm,
-    /// What it serves, of a vhost worker, where that is known.
+    /// The device that a vhost worker serves, if known.
     pub device: Option<VhostDevice>,
-    /// The CPUs it may run on.
+    /// Allowed CPUs.
     pub affinity: Option<Arc<CpuSet>>,
 }
 
-/// How a VM sits.
+/// Result of judging a VM's placement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judgement {
-    /// Sibling pairs, or why they cannot be told.
+    /// Sibling pairs, or the reason why they are unknown.
     pub pairs: Result<Pairs, Unjudged>,
-    /// How many of its vCPUs are pinned.
+    /// Number of pinned vCPUs.
     pub pinned_vcpus: u32,
-    /// What is wrong, in the order of [`MismatchKind::ALL`].
+    /// The mismatches, in the order of [`MismatchKind::ALL`].
     pub mismatches: Vec<Mismatch>,
 }

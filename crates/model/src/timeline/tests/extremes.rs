@@ -1,4 +1,4 @@
-//! Times that no clock tells: they may be wrong, and stop nothing.
+//! Impossible times: they can lead to wrong values, but must not cause a failure.
 
 use super::{event, exit, off, on, trace};
 use crate::timeline::event::{Off, What};
@@ -23,7 +23,7 @@ fn the_last_nanosecond_has_an_end() {
     assert_eq!(summary.threads[0].split.wall_ns(), last);
 }
 
-/// A vCPU that has run for less than it had before: its time counts once.
+/// A vCPU whose run time went back: its time counts once.
 #[test]
 fn time_that_goes_back_counts_once() {
     let mut events = vec![event(1, 1, on()), event(2, 1, What::Entry)];
@@ -37,7 +37,7 @@ fn time_that_goes_back_counts_once() {
     assert!(guest.guest_ns <= split.running_ns, "{split:?}");
 }
 
-/// The event of its end was lost, and its id is another thread's.
+/// The exit event was lost, and the id was reused by another thread.
 #[test]
 fn a_thread_that_was_replaced_was_there_until_then() {
     let born = What::Born {
@@ -52,7 +52,7 @@ fn a_thread_that_was_replaced_was_there_until_then() {
     assert_eq!(splits[1].sleeping_ns, 10);
 }
 
-/// Clocks of CPUs that are far apart: pauses that begin before the last has ended.
+/// Clocks of CPUs that are far apart: pauses begin before the previous pause has ended.
 #[test]
 fn pauses_that_overlap_are_no_longer_than_the_halt() {
     let late = u64::MAX / 2;

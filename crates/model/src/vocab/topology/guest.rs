@@ -1,10 +1,9 @@
-//! A guest's topology, as its own kernel would read it from CPUID.
+//! A guest's topology as the guest's kernel would read it from CPUID.
 //!
-//! The order of leaves is Linux's (`parse_topology`, in
-//! `topology_common.c`, `_ext.c` and `_amd.c` of arch/x86/kernel/cpu, v6.18):
-//! the first that is valid counts. The APIC id is the `vcpu_id`: KVM makes
-//! the x2APIC id from it (`kvm_x2apic_id`, arch/x86/kvm/lapic.c), whatever EDX
-//! says.
+//! Leaves are read in Linux's order (`parse_topology`, in `topology_common.c`, `_ext.c`
+//! and `_amd.c` of arch/x86/kernel/cpu, v6.18): the first valid one counts. The APIC id
+//! is the `vcpu_id`: KVM derives the x2APIC id from it (`kvm_x2apic_id`,
+//! arch/x86/kvm/lapic.c), whatever EDX contains.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +14,7 @@ use serde::Serialize;
 pub struct CpuidEntry {
     /// The leaf.
     pub function: u32,
-    /// The sub-leaf; 0 where the leaf has none.
+    /// The sub-leaf; 0 if the leaf has none.
     pub index: u32,
     /// EAX.
     pub eax: u32,
@@ -52,8 +51,8 @@ const AMD_SIZES: u32 = 0x8000_0008;
 const AMD_TOPOLOGY: u32 = 0x8000_001e;
 const AMD_EXTENDED: u32 = 0x8000_0026;
 
-/// How a guest cuts an APIC id into thread, core, die and package: how many
-/// of its bits are below the number of each.
+/// How a guest splits an APIC id into thread, core, die and package: the shift of each
+/// level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GuestTopology {
     core: u32,
@@ -61,13 +60,13 @@ pub struct GuestTopology {
     package: u32,
 }
 
-/// Where a guest believes a vCPU to be. Numbers are unique in the VM, and
-/// have gaps where a count is no power of two.
+/// Position of a vCPU in the guest's topology. Numbers are unique in the VM and have gaps
+/// if a count is not a power of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct GuestPlace {
     /// Its package (socket).
     pub package: u32,
-    /// Its die; every package has one die where none is told of.
+    /// Its die; a package has one die if the leaves report none.
     pub die: u32,
     /// Its core.
     pub core: u32,
@@ -75,22 +74,22 @@ pub struct GuestPlace {
     pub thread: u32,
 }
 
-/// How many of each level a VM's vCPUs make up, as in QEMU's
-/// `-smp sockets=,cores=,threads=`. Only vCPUs that are there count: one that
-/// may be plugged in later is in no package yet.
+/// Packages, cores and threads of a VM's vCPUs, as in QEMU's
+/// `-smp sockets=,cores=,threads=`. Only existing vCPUs count; a vCPU that may be plugged
+/// later is in no package yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct GuestShape {
     /// Packages.
     pub packages: u32,
-    /// Cores in the package that has most.
+    /// Cores in the largest package.
     pub cores: u32,
-    /// Threads in the core that has most.
+    /// Threads in the largest core.
     pub threads: u32,
 }
 
 impl GuestTopology {
-    /// Decodes what KVM holds for one vCPU; leaves other than [`LEAVES`] and
-    /// their order do not matter. `None` where nothing tells of topology, as
+    /// Decodes the leaves that KVM holds for one vCPU. Leaves outside [`LEAVES`] and the
+    /// order of the entries have no effect. `None` if no leaf describes the topology, as
     /// before the VMM has set CPUID.
     pub fn decode(entries: &[CpuidEntry]) -> Option<Self> {
         let table = Table::of(entries);
@@ -101,8 +100,7 @@ impl GuestTopology {
         }
     }
 
-    /// Where the guest believes the vCPU with this APIC id, its `vcpu_id`,
-    /// to be.
+    /// Position in the guest's topology of the vCPU with this APIC id (its `vcpu_id`).
     pub fn place(self, apic_id: u32) -> GuestPlace {
         GuestPlace {
             package: apic_id >> self.package,
@@ -112,7 +110,7 @@ impl GuestTopology {
         }
     }
 
-    /// `None` where a level would be larger than the one above it.
+    /// `None` if a level would be larger than the one above it.
     fn new(core: u32, die: u32, package: u32) -> Option<Self> {
         let rises = core <= die && die <= package && package < 32;
         rises.then_some(Self { core, die, package })
@@ -120,7 +118,7 @@ impl GuestTopology {
 }
 
 impl GuestShape {
-    /// The shape of the vCPUs that are there; `None` if there are none.
+    /// The shape of the existing vCPUs; `None` if there are none.
     pub fn of(vcpus: impl IntoIterator<Item = GuestPlace>) -> Option<Self> {
         let mut packages: BTreeMap<u32, BTreeMap<u32, u32>> = BTreeMap::new();
         for vcpu in vcpus {
@@ -142,9 +140,9 @@ enum Vendor {
     Intel,
     /// AMD and Hygon.
     Amd,
-    /// Centaur and Zhaoxin: Linux reads none but the oldest leaves.
+    /// Centaur and Zhaoxin: Linux reads only the oldest leaves.
     Zhaoxin,
-    /// Not told, or new.
+    /// Unknown or new.
     Other,
 }
 
@@ -166,8 +164,8 @@ impl<'a> Table<'a> {
         table
     }
 
-    /// A leaf that the guest would read: one above the highest that leaf 0
-    /// (or 0x80000000) names is not there for it.
+    /// Returns a leaf that the guest would read. A leaf above the maximum in leaf 0 (or
+    /// 0x80000000) does not exist for the guest.
     fn leaf(&self, function: u32, index: u32) -> Option<&'a CpuidEntry> {
         let find = |function, index| {
             let mut entries = self.entries.iter();
@@ -185,13 +183,13 @@ impl<'a> Table<'a> {
             .find_map(|function| self.levels(function))
     }
 
-    /// The levels of one of those leaves. A sub-leaf without processors or
-    /// type ends them; without a first one the leaf is not there.
+    /// Reads the levels of an extended leaf. A sub-leaf without processors or type ends
+    /// the list; if the first sub-leaf is such, the leaf is absent.
     fn levels(&self, function: u32) -> Option<GuestTopology> {
         let mut shifts = [0; LEVELS];
         let mut last = 0;
         let mut sub_leaves = 0;
-        // A sub-leaf for every type there can be, and no more.
+        // At most one sub-leaf per possible level type.
         for index in 0..256 {
             let Some(leaf) = self.leaf(function, index) else {
                 break;
@@ -202,8 +200,7 @@ impl<'a> Table<'a> {
             }
             last = level(function, kind).unwrap_or((last + 1).min(LEVELS - 1));
             let mut shift = leaf.eax & 0x1f;
-            // Two processors at shift 0 are threads all the same
-            // (`parse_topology_leaf`).
+            // Two processors at shift 0 still count as threads (`parse_topology_leaf`).
             if last == 0 && shift == 0 {
                 shift = bits(processors);
             }
@@ -216,8 +213,8 @@ impl<'a> Table<'a> {
             .flatten()
     }
 
-    /// `parse_topology_amd`. Without TOPOEXT an AMD guest looks at none of
-    /// the leaves that tell of threads, though QEMU fills them.
+    /// `parse_topology_amd`. Without TOPOEXT, an AMD guest ignores the leaves that
+    /// describe threads, although QEMU fills them.
     fn amd(&self) -> Option<GuestTopology> {
         const TOPOEXT: u32 = 1 << 22;
         let topoext = self
@@ -231,8 +228,8 @@ impl<'a> Table<'a> {
             0 => bits((sizes.ecx & 0xff) + 1),
             shift => shift,
         };
-        // EBX[7:0], the core's number, is not looked at: Cloud Hypervisor
-        // puts the APIC id there (arch/src/x86_64/mod.rs, v53).
+        // EBX[7:0], the core number, is ignored: Cloud Hypervisor stores the APIC id
+        // there (arch/src/x86_64/mod.rs, v53).
         let core_shift = self
             .leaf(AMD_TOPOLOGY, 0)
             .filter(|_| topoext)
@@ -257,19 +254,19 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Domains of an APIC id, as Linux has them: thread, core, module, tile, die,
-/// die group. Each level's shift is where the next one's number begins.
+/// Domains of an APIC id in Linux: thread, core, module, tile, die, die group. The shift
+/// of a level is the bit where the number of the next level begins.
 const LEVELS: usize = 6;
 const DIE: usize = 4;
 
-/// The domain of a level type; `None` for one that the leaf does not have yet
+/// Domain of a level type; `None` for a type that the leaf does not define yet
 /// (`topo_domain_map_0b_1f`, `topo_domain_map_80000026`).
 fn level(function: u32, kind: u32) -> Option<usize> {
     match (function, kind) {
         (_, 1) => Some(0),
         (_, 2) => Some(1),
         (EXTENDED_V2, 3..=6) => Some(kind as usize - 1),
-        // AMD's complex of cores counts as a tile, its socket as a die.
+        // AMD's core complex maps to a tile, AMD's socket to a die.
         (AMD_EXTENDED, 3 | 4) => Some(kind as usize),
         _ => None,
     }
@@ -293,7 +290,7 @@ fn vendor(leaf: &CpuidEntry) -> Vendor {
     }
 }
 
-/// Bits needed to number `count` things; 0 for none.
+/// Bits needed to number `count` items; 0 for no items.
 fn bits(count: u32) -> u32 {
     count.next_power_of_two().trailing_zeros()
 }

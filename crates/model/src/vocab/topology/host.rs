@@ -1,10 +1,10 @@
-//! The host's CPUs: which share a core, a last-level cache, a NUMA node.
+//! The host's CPUs and the cores, last-level caches and NUMA nodes that they share.
 //!
-//! Numbers are unique on the host. Packages and nodes have the kernel's; a
-//! core, a die and a last-level cache have that of their lowest online CPU.
-//! The kernel's `core_id` is unique only inside its package and has gaps, and
-//! a dense index would renumber every core behind one that goes offline; the
-//! lowest CPU does neither, and is what a reader of sysfs would look for.
+//! Numbers are unique on the host. Packages and nodes have the kernel's numbers. A core,
+//! a die and a last-level cache have the number of their lowest online CPU: the kernel's
+//! `core_id` is unique only inside its package and has gaps, and a dense index would
+//! renumber all later cores when a core goes offline. A reader of sysfs also looks for
+//! the lowest CPU.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::vocab::cpuset::CpuSet;
 
-/// What sysfs says of one CPU, unjudged. `None`: it does not say.
+/// sysfs facts of one CPU, uninterpreted. `None`: sysfs lacks the value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CpuFact {
     /// The CPU.
@@ -21,34 +21,34 @@ pub struct CpuFact {
     pub package: Option<u32>,
     /// The CPUs of its die (`topology/die_cpus_list`).
     pub die_cpus: Option<CpuSet>,
-    /// The CPUs of its core, itself among them (`topology/core_cpus_list`).
+    /// The CPUs of its core including itself (`topology/core_cpus_list`).
     pub core_cpus: Option<CpuSet>,
-    /// The CPUs that share its level 3 cache (`cache/index3/shared_cpu_list`);
-    /// missing in many VMs.
+    /// The CPUs that share its level 3 cache (`cache/index3/shared_cpu_list`); missing in
+    /// many VMs.
     pub llc_cpus: Option<CpuSet>,
-    /// Its NUMA node (`/sys/devices/system/node/nodeN/cpulist`); `None` on a
-    /// kernel without NUMA.
+    /// Its NUMA node (`/sys/devices/system/node/nodeN/cpulist`); `None` on a kernel
+    /// without NUMA.
     pub node: Option<u32>,
 }
 
-/// Where an online CPU of the host is. `None`: the host does not tell.
+/// Position of an online CPU in the host's topology. `None`: unknown to the host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct HostPlace {
     /// Its package, as the kernel numbers it.
     pub package: Option<u32>,
-    /// Its die, by the lowest online CPU of it.
+    /// Its die: the lowest online CPU of the die.
     pub die: Option<u32>,
     /// Its NUMA node, as the kernel numbers it.
     pub node: Option<u32>,
-    /// Its last-level cache, by the lowest online CPU that shares it.
+    /// Its last-level cache: the lowest online CPU that shares the cache.
     pub llc: Option<u32>,
-    /// Its core, by the lowest online CPU of it.
+    /// Its core: the lowest online CPU of the core.
     pub core: Option<u32>,
     /// Its rank among the online CPUs of its core, from 0.
     pub thread: Option<u32>,
 }
 
-/// How far apart two CPUs are.
+/// Distance between two CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Distance {
     /// On the same core.
@@ -65,7 +65,7 @@ impl Distance {
     /// All distances, nearest first.
     pub const ALL: [Self; 4] = [Self::Smt, Self::Core, Self::Llc, Self::Numa];
 
-    /// The name in labels and JSON.
+    /// Name in labels and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Smt => "smt",
@@ -76,11 +76,11 @@ impl Distance {
     }
 }
 
-/// The online CPUs of a host and where they are.
+/// The online CPUs of a host and their positions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostTopology {
     online: CpuSet,
-    /// By CPU; `None` where it is offline.
+    /// Indexed by CPU; `None` if the CPU is offline.
     places: Vec<Option<HostPlace>>,
     cores: BTreeMap<u32, Vec<u32>>,
     llcs: BTreeMap<u32, CpuSet>,
@@ -88,13 +88,13 @@ pub struct HostTopology {
 }
 
 impl HostTopology {
-    /// Judges what sysfs says. Facts of CPUs that are not online are left
-    /// out; an online CPU without facts has a place of which nothing is known.
+    /// Builds the topology from sysfs facts. Facts of offline CPUs are ignored; an online
+    /// CPU without facts has an empty place.
     ///
-    /// A cache counts as one for each NUMA node that it reaches into: with
-    /// sub-NUMA clustering Intel's CPUID, and so sysfs, tells of one cache a
-    /// package, which is none for the scheduler either (`match_llc`,
-    /// arch/x86/kernel/smpboot.c, v6.12).
+    /// A cache that spans several NUMA nodes counts as one cache per node. With sub-NUMA
+    /// clustering, Intel's CPUID and thus sysfs report one cache per package, which the
+    /// scheduler does not treat as one either (`match_llc`, arch/x86/kernel/smpboot.c,
+    /// v6.12).
     pub fn new(facts: &[CpuFact], online: &CpuSet) -> Self {
         let unknown = |cpu| online.contains(cpu).then(HostPlace::default);
         let mut host = Self {
@@ -129,7 +129,7 @@ impl HostTopology {
         host
     }
 
-    /// Fills the levels from the places, and each CPU's rank in its core.
+    /// Fills the levels from the places, and the rank of each CPU in its core.
     fn group(&mut self) {
         for (cpu, place) in (0u32..).zip(&mut self.places) {
             let Some(place) = place else { continue };
@@ -149,13 +149,13 @@ impl HostTopology {
         &self.online
     }
 
-    /// Where a CPU is; `None` if it is not online.
+    /// Position of a CPU; `None` if it is not online.
     pub fn place(&self, cpu: u32) -> Option<&HostPlace> {
         self.places.get(cpu as usize)?.as_ref()
     }
 
-    /// The online CPUs of a CPU's core, lowest first, itself among them;
-    /// empty where its core is not known.
+    /// The online CPUs of a CPU's core including itself, lowest first; empty if its core
+    /// is unknown.
     pub fn siblings(&self, cpu: u32) -> &[u32] {
         let core = self.place(cpu).and_then(|place| place.core);
         core.map_or(&[], |core| self.core_cpus(core))
@@ -166,12 +166,12 @@ impl HostTopology {
         self.cores.get(&core).map_or(&[], Vec::as_slice)
     }
 
-    /// The cores that are known: number and online CPUs.
+    /// The known cores: number and online CPUs.
     pub fn cores(&self) -> impl Iterator<Item = (u32, &[u32])> {
         self.cores.iter().map(|(core, cpus)| (*core, &cpus[..]))
     }
 
-    /// The last-level caches that are known: number and online CPUs.
+    /// The known last-level caches: number and online CPUs.
     pub fn llcs(&self) -> impl Iterator<Item = (u32, &CpuSet)> {
         self.llcs.iter().map(|(llc, cpus)| (*llc, cpus))
     }
@@ -197,14 +197,14 @@ impl HostTopology {
         places.all(|place| place.core.is_some())
     }
 
-    /// The most online CPUs that any core has: 1 without SMT, or with SMT
-    /// off; `None` where no core is known.
+    /// Number of online CPUs of the largest core: 1 without SMT or with SMT off; `None`
+    /// if no core is known.
     pub fn threads_per_core(&self) -> Option<usize> {
         self.cores.values().map(Vec::len).max()
     }
 
-    /// How far apart two online CPUs are, [`Distance::Smt`] for a CPU and
-    /// itself; `None` where the host does not tell enough.
+    /// Distance between two online CPUs, [`Distance::Smt`] for a CPU and itself; `None`
+    /// if the host's topology is incomplete.
     pub fn distance(&self, from: u32, to: u32) -> Option<Distance> {
         let (from, to) = (self.place(from)?, self.place(to)?);
         if from.core? == to.core? {
@@ -220,10 +220,10 @@ impl HostTopology {
     }
 }
 
-/// The lowest CPU of `cpus` among those in `among`: the number of a level.
+/// The lowest CPU of `cpus` that is also in `among`: the number of a level.
 fn lowest(cpus: Option<&CpuSet>, among: &CpuSet, cpu: u32) -> Option<u32> {
     let lowest = cpus?.iter().find(|other| among.contains(*other));
-    // A set that lacks its own CPU is stale: it went offline and came back.
+    // A set without its own CPU is stale: the CPU went offline and came back.
     cpus?.contains(cpu).then_some(lowest).flatten()
 }
 

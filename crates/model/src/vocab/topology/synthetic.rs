@@ -1,4 +1,4 @@
-//! Hosts by their parameters, for tests.
+//! Synthetic hosts for tests.
 
 use crate::vocab::cpuset::CpuSet;
 use crate::vocab::topology::host::{CpuFact, HostTopology};
@@ -8,11 +8,11 @@ use crate::vocab::topology::host::{CpuFact, HostTopology};
 pub(crate) enum Siblings {
     /// 0-1, 2-3 …
     Adjacent,
-    /// 0 and N, 1 and N + 1 …, of N cores: firmware lists first threads first.
+    /// 0 and N, 1 and N + 1 …, of N cores: firmware lists the first threads first.
     Apart,
 }
 
-/// A host; every level counts in the one above. A die is a NUMA node.
+/// A host; each count is per unit of the level above. A die is a NUMA node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Machine {
     pub(crate) packages: u32,
@@ -32,7 +32,7 @@ impl Machine {
         self.cores() * self.threads
     }
 
-    /// The CPU that is this thread of a core; cores counted over the host.
+    /// CPU number of a thread of a core; cores are numbered across the host.
     pub(crate) fn cpu(self, core: u32, thread: u32) -> u32 {
         match self.siblings {
             Siblings::Adjacent => core * self.threads + thread,
@@ -40,7 +40,7 @@ impl Machine {
         }
     }
 
-    /// The core of a CPU, counted over the host.
+    /// Core of a CPU; cores are numbered across the host.
     pub(crate) fn core(self, cpu: u32) -> u32 {
         match self.siblings {
             Siblings::Adjacent => cpu / self.threads,
@@ -48,7 +48,7 @@ impl Machine {
         }
     }
 
-    /// What sysfs would say while only `online` is online.
+    /// sysfs facts while only `online` is online.
     pub(crate) fn facts(self, online: &CpuSet) -> Vec<CpuFact> {
         let (llc, die) = (self.cores, self.llcs * self.cores);
         let package = self.dies * die;
@@ -74,7 +74,7 @@ impl Machine {
     }
 }
 
-/// Hosts of 1 to 512 CPUs, each numbered both ways.
+/// Hosts of 1 to 512 CPUs, each with both numberings.
 pub(crate) fn machines() -> Vec<Machine> {
     let shapes = [
         (1, 1, 1, 1, 1),

@@ -1,9 +1,9 @@
-//! The command lines of VMMs as their runtimes write them.
+//! Command lines of VMMs as their runtimes write them.
 
 use super::{ID, process};
 use crate::identify::vmm::{Vmm, identify};
 
-/// The file, the command line, and what they tell.
+/// The executable, the command line, and the expected identity.
 type Case = (
     &'static str,
     &'static str,
@@ -13,7 +13,7 @@ type Case = (
 );
 
 const CASES: &[Case] = &[
-    // QEMU: plain, libvirt, a libvirt session, KubeVirt, both of Kata's.
+    // QEMU: plain, libvirt, a libvirt session, KubeVirt, both Kata runtimes.
     (
         "/usr/bin/qemu-system-x86_64",
         "qemu-system-x86_64 -m 1G -name web",
@@ -133,7 +133,7 @@ const CASES: &[Case] = &[
         Some("a"),
         None,
     ),
-    // Cloud Hypervisor: the Go runtime, runtime-rs, a rootless one, alone.
+    // Cloud Hypervisor: the Go runtime, runtime-rs, rootless, standalone.
     (
         "/opt/kata/bin/cloud-hypervisor",
         "/opt/kata/bin/cloud-hypervisor --api-socket /run/vc/vm/{id}/clh-api.sock",
@@ -169,7 +169,7 @@ const CASES: &[Case] = &[
         None,
         None,
     ),
-    // Firecracker: jailed, alone, runtime-rs without a jailer.
+    // Firecracker: jailed, standalone, runtime-rs without a jailer.
     (
         "/firecracker",
         "/firecracker --id vm1 --start-time-us 1 --start-time-cpu-us 1 --parent-cpu-time-us 1 --api-sock /run/fc.sock",
@@ -213,7 +213,7 @@ const CASES: &[Case] = &[
         Some(ID),
         Some("kata"),
     ),
-    // The others.
+    // The other VMMs.
     (
         "/usr/bin/stratovirt",
         "stratovirt -machine microvm -name box -qmp unix:/x",
@@ -243,7 +243,7 @@ const CASES: &[Case] = &[
         None,
         None,
     ),
-    // Wrapped, unreadable, renamed.
+    // Wrapped, unreadable and renamed executables.
     (
         "/nix/store/x/bin/.qemu-kvm-wrapped",
         "qemu-kvm -name a",
@@ -300,7 +300,7 @@ const CASES: &[Case] = &[
         Some("a"),
         None,
     ),
-    // Anything else, by what most call it.
+    // Unknown VMMs.
     (
         "/usr/bin/minivm",
         "minivm --vcpus 2 --name test-1",

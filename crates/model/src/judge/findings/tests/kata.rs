@@ -1,5 +1,5 @@
-//! What is found of Kata's pods, and that each remedy holds for the runtime, the
-//! cgroup driver and the cgroup version that are seen.
+//! Findings about Kata's pods: each remedy must be valid for the observed runtime, cgroup
+//! driver and cgroup version.
 
 use std::sync::Arc;
 
@@ -50,14 +50,14 @@ fn found_on(cgroup: &str, before: &Vm, change: impl FnOnce(&mut Vm)) -> Vec<Find
     judge(&over, &Bounds::default(), cgroup)
 }
 
-/// The remedy of the only finding of that name.
+/// The remedy of the only finding with this name.
 fn remedy<'f>(found: &'f [Finding], check: &str) -> &'f str {
     let one = found.iter().find(|one| one.check.name() == check);
     &one.unwrap_or_else(|| panic!("no {check} in {found:?}"))
         .remedy
 }
 
-/// A role waits under a limit that is throttled.
+/// A role waits under a throttled limit.
 fn stands(role: usize) -> impl FnOnce(&mut Vm) {
     move |vm| {
         let limit = &mut vm.limits[0];
@@ -82,12 +82,12 @@ fn io_remedy_moves_threads_only_where_setting_does() {
         ),
         (GO, CGROUPFS, "v2", VHOST, None),
         (GO, CGROUPFS, "v2", VIRTIOFSD, Some("virtiofsd")),
-        // There it would take the VM out of its limit: limit_without_vm.
+        // It would take the VM out of its limit: limit_without_vm.
         (GO, SYSTEMD, "v1", VHOST, None),
         (GO, SYSTEMD, "v2", VIRTIOFSD, None),
         (RS, SYSTEMD, "v2", VHOST, None),
         (RS, SYSTEMD, "v2", VIRTIOFSD, Some("virtiofsd")),
-        // Nobody knows which shim it has.
+        // The shim is unknown.
         (&[], CGROUPFS, "v1", VHOST, None),
     ] {
         let found = found_on(version, &pod(shim, cgroup), stands(role));
@@ -106,7 +106,8 @@ fn io_remedy_moves_threads_only_where_setting_does() {
     assert!(!remedy(&found, "io_throttled").contains("sandbox_cgroup_only"));
 }
 
-/// Virtiofsd is outside already, and vhost stands: one pod gets one direction.
+/// virtiofsd is already outside, and vhost is throttled: the remedies for one pod must
+/// not contradict.
 #[test]
 fn remedies_of_one_pod_do_not_contradict_each_other() {
     for version in ["v1", "v2"] {
@@ -168,7 +169,7 @@ fn limit_on_empty_cgroup_is_a_warning_alone() {
         assert!(found[0].remedy.contains("sandbox_cgroup_only=true"));
         assert!((found[0].excess - 1.4875).abs() < 1e-9);
     }
-    // Where the VM sits in its pod the limit is one of its levels.
+    // If the VM is inside its pod, the limit is one of its levels.
     vm.cgroup_layout = Some("pod");
     vm.roles
         .iter_mut()
@@ -195,7 +196,7 @@ fn fractional_default_fits_into_the_last_core() {
     };
     assert!(remedy_of(0.8, None).starts_with("set default_vcpus=0.2 "));
     assert!(remedy_of(0.8, Some(550)).starts_with("set default_vcpus=0.4 "));
-    // No fraction is free beside a whole core.
+    // A limit of whole cores leaves no fraction.
     assert!(remedy_of(1.25, Some(1000)).starts_with("raise resources.limits.cpu"));
 }
 

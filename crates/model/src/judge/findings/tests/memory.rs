@@ -1,4 +1,4 @@
-//! Memory that goes back and forth, or stays.
+//! Memory that the guest repeatedly releases and reuses, or keeps.
 
 use super::{MS, feature, found, fresh, names, raises, use_cpu};
 use crate::snapshot::{Check, Vm};

@@ -1,4 +1,4 @@
-//! VMs that sit badly.
+//! VMs with bad placement.
 
 use std::sync::Arc;
 

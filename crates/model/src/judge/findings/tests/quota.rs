@@ -26,7 +26,7 @@ fn a_limit_that_is_used_up_and_throttled_caps() {
         "the pod used 1.82 of 2.00 cores (91 %): vcpu 1.42 and vhost 0.40; throttled for 4.1 s \
          of 10.0 s, in 41 of 100 periods"
     );
-    // The classic false alarm: throttled often, far from the limit.
+    // A common false alarm: often throttled, but far from the limit.
     assert_eq!(names(&found(&limited(), capped(900, 300))), [] as [&str; 0]);
     assert_eq!(
         names(&found(&limited(), capped(1820, 240))),
@@ -34,7 +34,7 @@ fn a_limit_that_is_used_up_and_throttled_caps() {
     );
 }
 
-/// What the pod was told to have, and what its VM adds, in thousandths of a core.
+/// Requested limit of the pod and overhead of its VM, millicores.
 fn asked(limit: u64, overhead: u64) -> PodSpec {
     PodSpec {
         cpu_limit_millis: Some(limit),
@@ -56,7 +56,7 @@ fn a_limit_is_told_with_what_it_is_made_of() {
     };
     let made_of = "; the limit is 1.75 of its containers and 0.25 of its runtime class";
     assert!(evidence(Some(asked(1750, 250))).ends_with(made_of));
-    // Not the limit that kubelet was asked for, or no overhead: nothing to explain.
+    // Another limit than kubelet would set, or no overhead: nothing to explain.
     for spec in [Some(asked(1000, 250)), Some(asked(2000, 0)), None] {
         assert!(evidence(spec).ends_with("in 40 of 100 periods"));
     }
@@ -121,18 +121,18 @@ fn io_threads_that_stand_under_a_throttled_limit() {
          when the limit was used up"
     );
     assert_eq!(names(&found(&limited(), stands(90, 500))), [] as [&str; 0]);
-    // Many threads that each stood for a little are not one that stood for long.
+    // Many threads that each waited briefly are not one thread that waited long.
     let mut many = limited();
     many.roles[1].threads = 8;
     assert_eq!(names(&found(&many, stands(400, 90))), [] as [&str; 0]);
-    // Throttled, but not this role.
+    // The limit is throttled, but this role is outside it.
     let mut outside = limited();
     outside.limits[0].used_ns.remove(&Role::Vhost);
     assert_eq!(names(&found(&outside, stands(200, 150))), [] as [&str; 0]);
 }
 
-/// One vCPU wants a whole core: it is throttled for no longer than what the limit
-/// leaves, and that in every period.
+/// One vCPU wants a whole core: it is throttled only for the rest of each period, but in
+/// every period.
 #[test]
 fn only_vcpu_at_its_limit_is_capped_whatever_the_limit() {
     for permille in [550_u32, 750, 800, 950] {
@@ -154,7 +154,7 @@ fn only_vcpu_at_its_limit_is_capped_whatever_the_limit() {
             let found = found(&vm, uses(permille, left, periods));
             assert_eq!(names(&found), ["quota_capped"], "{permille}: {periods}");
         }
-        // It wants a little less than that: some periods end early.
+        // It wants slightly less than the limit: some periods end early.
         let less = permille * 97 / 100;
         assert_eq!(
             names(&found(&vm, uses(less, left / 5, 20))),

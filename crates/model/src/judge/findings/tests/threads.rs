@@ -1,4 +1,4 @@
-//! Workers and vCPUs that are at their end, or wait.
+//! Saturated and starved workers and vCPUs.
 
 use super::{found, fresh, limited, names, part, raises, throttle, use_cpu};
 use crate::snapshot::{Check, Thread, Vm, Worker};
@@ -11,7 +11,7 @@ fn each_kind_of_worker_has_an_end() {
         (Check::VirtiofsdSaturated, Role::Virtiofsd),
         (Check::IothreadSaturated, Role::Iothread),
     ] {
-        // The vCPUs have more to do than that.
+        // The vCPUs use more CPU time than the worker.
         let of = |permille| {
             move |vm: &mut Vm| {
                 use_cpu(vm, role, permille);
@@ -61,13 +61,13 @@ fn vcpus_that_are_all_busy() {
     assert_eq!(evidence, "its 2 vCPUs ran for 97 % of the time on average");
 }
 
-/// QEMU parks a vCPU that is unplugged, and KVM holds it on.
+/// QEMU parks an unplugged vCPU, and KVM still holds it.
 #[test]
 fn vcpus_saturated_is_raised_beside_a_parked_vcpu() {
     let mut vm = fresh();
     vm.vcpu_count.online = Some(3);
     let busy = |vm: &mut Vm| use_cpu(vm, Role::Vcpu, 1940);
-    // The third was never seen to run: it may be idle.
+    // The third vCPU was never seen to run: it may be idle.
     vm.vcpu_count.parked = Some(0);
     assert_eq!(names(&found(&vm, busy)), [] as [&str; 0]);
     vm.vcpu_count.parked = Some(1);
@@ -79,13 +79,13 @@ fn a_vcpu_that_waits() {
     let waits = |permille| move |vm: &mut Vm| vm.vcpus[1].wait_ns = Some(part(permille));
     let evidence = raises(Check::VcpuStarved, &fresh(), waits(110), waits(90));
     assert_eq!(evidence, "vCPU 1 waited for a CPU for 1.1 s of 10.0 s");
-    // A thread that is first seen to run a vCPU has a life behind it.
+    // A thread that is first seen to run a vCPU has older CPU time.
     let new = found(&fresh(), |vm| {
         waits(900)(vm);
         vm.vcpus[1].tid = Some(99);
     });
     assert_eq!(names(&new), [] as [&str; 0]);
-    // What is throttled is not starved.
+    // Throttled time does not count as starvation.
     let throttled = found(&limited(), |vm| {
         waits(300)(vm);
         throttle(vm, 240);
@@ -93,7 +93,7 @@ fn a_vcpu_that_waits() {
     assert_eq!(names(&throttled), [] as [&str; 0]);
 }
 
-/// libvirt throttles one vCPU's cgroup; that vCPU is not starved, the other one is.
+/// libvirt throttles one vCPU's cgroup: this vCPU is not starved, the other one is.
 #[test]
 fn throttling_is_taken_off_the_wait_of_the_vcpus_below_the_limit_alone() {
     let mut of_one = limited();
@@ -126,7 +126,7 @@ fn vcpus_that_poll() {
         evidence,
         "vCPUs polled with 0.24 of their 1.00 cores (24 %), 75 % of it in vain"
     );
-    // Most of next to nothing.
+    // A large share of very little CPU time.
     let little = found(&fresh(), |vm| {
         use_cpu(vm, Role::Vcpu, 100);
         vm.vcpus[0].kvm.halt_poll_ns = Some(HaltPoll {

@@ -1,4 +1,4 @@
-//! What is found from one reading to the next.
+//! Findings from one reading to the next.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ fn a_watch_judges_from_one_reading_to_the_next() {
     watch.judge(&[vm.clone()], 2 * WINDOW);
     assert_eq!(shown(&watch, &vm), Some(vec![]), "it has come to rest");
 
-    // Started again in place: its counters are another process's.
+    // Restarted in place: the counters belong to another process.
     let again = Vm {
         pid: 8,
         ..vm.clone()

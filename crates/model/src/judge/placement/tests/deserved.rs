@@ -1,4 +1,4 @@
-//! VMs built to deserve each verdict.
+//! VMs that must raise each kind of mismatch.
 
 use super::{ONE_NODE, TWO_NODES, Told, floating, found, judge_one, pairs, vm};
 use crate::judge::placement::judge;
@@ -33,7 +33,7 @@ fn measured_guest_cores_side_by_side_on_one_core() {
 
 #[test]
 fn a_pinned_guest_core_beside_a_mask_of_its_core() {
-    // Both are pinned, one to the core as a whole.
+    // Both are pinned, one of them to the whole core.
     let vm = vm("a", Told(2, 1, 1), &["3", "3,19"]);
     deserves(ONE_NODE, vm, &[(SmtShared, &[0, 1])]);
 }
@@ -95,7 +95,7 @@ fn one_of_two_packages_over_two_nodes() {
 fn a_floating_package_measured_over_two_nodes_of_an_idle_host() {
     let vm = floating(TWO_NODES, "a", Told(1, 2, 1)).ran_on(&[0, 16]);
     deserves(TWO_NODES, vm, &[(NumaSplit, &[0, 1])]);
-    // Even one that would take all of a node: it has half of it already.
+    // Also if the VM would fill a node: it already uses half of that node.
     let vm = floating(TWO_NODES, "a", Told(1, 8, 1)).ran_on(&[0, 2, 4, 6, 16, 18, 20, 22]);
     let all = [0, 1, 2, 3, 4, 5, 6, 7];
     deserves(TWO_NODES, vm, &[(NumaSplit, &all)]);
@@ -105,7 +105,7 @@ fn a_floating_package_measured_over_two_nodes_of_an_idle_host() {
 fn a_die_pinned_over_two_caches() {
     let vm = vm("a", Told(1, 4, 1), &["0", "2", "8", "10"]);
     deserves(TWO_NODES, vm, &[(LlcSplit, &[0, 1, 2, 3])]);
-    // Four guest cores of two threads would fit into one of four cores.
+    // Four guest cores of two threads would fit into one cache of four cores.
     let masks = ["0", "1", "2", "3", "8", "9", "10", "11"];
     let all = [0, 1, 2, 3, 4, 5, 6, 7];
     deserves(
@@ -137,7 +137,7 @@ fn helpers_on_pinned_cpus() {
     let judged = judge_one(&ONE_NODE.host(), vhost);
     let evidence = &judged.mismatches[0].evidence;
     assert!(evidence.contains("(4000, vhost-net)"), "{evidence}");
-    // With one CPU too many in its mask.
+    // Its mask has one CPU too many.
     let vm = pinned().helper(Role::Emulator, "4-5");
     deserves(ONE_NODE, vm, &[(HelperOnVcpu, &[1])]);
 }

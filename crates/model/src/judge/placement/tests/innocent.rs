@@ -1,4 +1,4 @@
-//! VMs that are placed well, or as well as can be: nothing may be raised.
+//! VMs with a good or the best possible placement: nothing may be raised.
 
 use super::{ONE_NODE, TWO_NODES, Told, floating, found, judge_one, pairs, vm};
 use crate::judge::placement::judge;
@@ -91,7 +91,7 @@ fn a_host_without_smt_has_no_siblings_to_miss() {
 fn taking_turns_on_a_core_is_not_side_by_side() {
     let vm = || floating(ONE_NODE, "a", Told(1, 2, 1));
     innocent(ONE_NODE, vm().ran(0, &[(3, 50)]).ran(1, &[(19, 50)]));
-    // Accounting lags, so that one CPU seems to have run for longer.
+    // Accounting lag makes one CPU appear to run longer.
     innocent(ONE_NODE, vm().ran(0, &[(3, 53)]).ran(1, &[(3, 54)]));
 }
 
@@ -102,7 +102,7 @@ fn a_crowded_host_has_no_core_for_each() {
     let crowd = crowd.ran_on(&[0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
     let judged = judge(&ONE_NODE.host(), &[vm.clone(), crowd]);
     assert_eq!(found(&judged[0]), []);
-    // The crowd elsewhere: it is avoidable after all.
+    // If the other load is elsewhere, the sharing is avoidable.
     let elsewhere = floating(ONE_NODE, "crowd", Told(1, 1, 1)).ran_on(&[0]);
     let judged = judge(&ONE_NODE.host(), &[vm, elsewhere]);
     assert_eq!(found(&judged[0]).len(), 1);
@@ -123,7 +123,7 @@ fn who_hardly_ran_or_ran_everywhere_is_not_judged() {
     let judged = judge_one(&ONE_NODE.host(), wandered);
     assert_eq!(found(&judged), []);
     assert_eq!(judged.pairs, Ok(pairs(0, 0, 0)));
-    // Where the greater part of its time went is not known.
+    // The CPUs of most of its run time are unknown.
     let mut unknown = vm().ran(0, &[(3, 10)]).ran(1, &[(4, 90)]);
     unknown.vcpus[0].cpu_ns *= 5;
     innocent(ONE_NODE, unknown);
@@ -152,10 +152,10 @@ fn a_vm_larger_than_a_node_or_a_cache_has_to_be_split() {
 fn packages_on_nodes_of_their_own_are_right() {
     innocent(TWO_NODES, vm("a", Told(2, 2, 1), &["0", "2", "16", "18"]));
     innocent(TWO_NODES, vm("a", Told(2, 1, 1), &["0", "16"]));
-    // Two packages a node.
+    // Two packages per node.
     let masks = ["0", "2", "4", "6", "16", "18", "20", "22"];
     innocent(TWO_NODES, vm("a", Told(4, 2, 1), &masks));
-    // Dies on caches of their own.
+    // Each die on its own cache.
     let mut dies = vm("a", Told(1, 4, 1), &["0", "2", "8", "10"]);
     for vcpu in &mut dies.vcpus {
         let guest = vcpu.guest.as_mut().expect("told");
@@ -209,12 +209,12 @@ fn helpers_elsewhere_or_anywhere_are_no_intruders() {
     for mask in ["5", "19-20", "0-31", "0-511"] {
         innocent(ONE_NODE, pinned().helper(Role::Emulator, mask));
     }
-    // Other processes of the pod are not the VM's own threads.
+    // Other processes of the pod do not count as the VM's threads.
     innocent(ONE_NODE, pinned().helper(Role::Helper, "3-4"));
-    // Where vCPUs are pinned to all there is, helpers have nowhere else.
+    // If vCPUs are pinned to all CPUs, helpers cannot run elsewhere.
     let all = vm("a", Told(1, 1, 2), &["0", "1"]).helper(Role::Emulator, "0-1");
     innocent(ONE_CORE, all);
-    // Nobody is pinned.
+    // No vCPU is pinned.
     let vm = vm("a", Told(1, 2, 1), &["3-4", "3-4"]).helper(Role::Vhost, "3");
     innocent(ONE_NODE, vm);
 }
@@ -225,7 +225,7 @@ fn memory_nearby_unknown_or_in_tiers_is_not_remote() {
     innocent(TWO_NODES, pinned().memory(&[(0, 9), (1, 1)]));
     innocent(TWO_NODES, pinned().memory(&[(0, 1), (5, 9)]));
     innocent(TWO_NODES, pinned().memory(&[]));
-    // Nobody knows where its vCPUs are.
+    // The location of its vCPUs is unknown.
     let floats = floating(TWO_NODES, "a", Told(1, 2, 1));
     innocent(TWO_NODES, floats.memory(&[(1, 8)]));
 }
@@ -264,7 +264,7 @@ fn what_is_not_known_is_not_judged() {
 
 #[test]
 fn offline_cpus_in_masks_do_not_count() {
-    // All CPUs that could ever be: what the kernel gives by default.
+    // All possible CPUs: the kernel's default mask.
     let machine = Machine {
         cores: 4,
         ..ONE_CPU

@@ -1,4 +1,4 @@
-//! Whatever the host: a VM that sits as it believes raises nothing.
+//! On any host, a VM that is placed as in its guest's topology raises nothing.
 
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
 use proptest::sample::{self, Index};
@@ -9,7 +9,7 @@ use crate::judge::placement::types::VmPlacement;
 use crate::vocab::Role;
 use crate::vocab::topology::synthetic::{Machine, machines};
 
-/// Hosts with a CPU to spare for the emulator.
+/// Hosts with a spare CPU for the emulator.
 fn a_machine() -> impl Strategy<Value = Machine> {
     let roomy = machines()
         .into_iter()
@@ -18,8 +18,8 @@ fn a_machine() -> impl Strategy<Value = Machine> {
     sample::select(roomy)
 }
 
-/// A VM of `cores` guest cores with the host's threads, or one, pinned to
-/// host cores from `first` on, and its emulator to the last core.
+/// A VM of `cores` guest cores with the host's threads per core, or one, pinned to host
+/// cores starting at `first`, with its emulator pinned to the last core.
 fn matching(machine: Machine, told: Told, first: u32) -> VmPlacement {
     let Told(_, _, threads) = told;
     let masks: Vec<String> = (0..told.vcpus())
@@ -42,7 +42,7 @@ proptest! {
         let threads = if all_threads { machine.threads } else { 1 };
         let spare = machine.cores() - 1;
         let cores = 1 + u32::try_from(cores.index(spare as usize)).expect("few");
-        // From the start of a cache that it fits into, or of the host.
+        // Starts at a cache into which the VM fits, or at the first CPU of the host.
         let starts: Vec<u32> = (0..spare)
             .step_by(machine.cores as usize)
             .filter(|first| cores <= machine.cores && first + cores <= spare)

@@ -1,7 +1,7 @@
-//! Four virtual CPUs on two host cores with two threads each, in the ways that
-//! a study of `KubeVirt` against plain libvirt compared: nothing told and
-//! nothing pinned; pinned one to one, or as a whole, without topology; and
-//! pinned with the topology told. CPUs 1 and 17, and 2 and 18, are siblings.
+//! Four virtual CPUs on two host cores with two threads each, in the variants of a study
+//! that compared `KubeVirt` with plain libvirt: without topology and without pinning;
+//! pinned one to one or as a whole, without topology; and pinned with topology. CPUs 1
+//! and 17, and 2 and 18, are siblings.
 
 use super::{ONE_NODE, Told, floating, found, judge_one, pairs, vm};
 use crate::judge::placement::types::VmPlacement;
@@ -9,7 +9,7 @@ use crate::snapshot::Pairs;
 use crate::vocab::MismatchKind::{SmtShared, SmtSplit};
 use crate::vocab::{MismatchKind, Role};
 
-/// What every one of them gets: the emulator on a CPU of its own.
+/// All variants have the emulator on a separate CPU.
 fn judged(vm: VmPlacement) -> (Pairs, u32, Vec<(MismatchKind, Vec<u32>)>) {
     let judged = judge_one(&ONE_NODE.host(), vm.helper(Role::Emulator, "5"));
     let pairs = judged.pairs.expect("host and guest are known");
@@ -41,7 +41,7 @@ fn pinned_without_topology_to_a_core_each_is_right() {
 #[test]
 fn confined_as_a_whole_without_topology_is_not_pinned() {
     let masks = ["1-2,17-18"; 4];
-    // Two cores for four guest cores: some have to share.
+    // Two host cores for four guest cores: some guest cores must share.
     let vm = vm("pin_def", NOT_TOLD, &masks).ran_on(&[1, 17, 2, 18]);
     assert_eq!(judged(vm), (pairs(0, 0, 0), 0, vec![]));
 }

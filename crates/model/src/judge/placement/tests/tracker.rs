@@ -14,7 +14,7 @@ fn right() -> VmPlacement {
     vm("a", TOLD, &["1", "17", "2", "18"]).ran_on(&[1, 17, 2, 18])
 }
 
-/// One vCPU of the wrong ones was put right.
+/// One of the misplaced pairs was corrected.
 fn half() -> VmPlacement {
     vm("a", TOLD, &["1", "17", "4", "18"]).ran_on(&[1, 17, 4, 18])
 }
@@ -59,7 +59,7 @@ fn run_time_counts_once_a_kind_and_never_falls() {
     since(&mut tracker, 30, &right());
     assert_eq!(misplaced(&tracker, SmtSplit), 60 * SECOND);
     assert_eq!(misplaced(&tracker, SmtShared), 40 * SECOND);
-    // Two roles intrude on the same vCPUs: their time counts once.
+    // Two roles conflict with the same vCPUs: the time of the vCPUs counts once.
     let intruded = right()
         .helper(Role::Vhost, "1-2")
         .helper(Role::Emulator, "1-2");

@@ -39,7 +39,7 @@ fn qemu_tells_all_guests_the_same() {
     for (case, entries) in [
         ("Intel", intel.clone()),
         ("AMD with topoext", amd.clone()),
-        // cpuid-0xb=off of old machine types.
+        // `cpuid-0xb=off`, as on old machine types.
         ("Intel, leaves 4 and 1", without(&intel, &[0xb])),
         ("AMD, leaves 8 and 1E", without(&amd, &[0xb])),
         ("no leaf tells of TOPOEXT", without(&amd, &[0x8000_0001])),
@@ -101,7 +101,7 @@ fn cloud_hypervisor_is_read_without_its_core_ids() {
     for name in [INTEL, AMD] {
         let entries = cloud_hypervisor(name, Smp::new(1, 1, 2, 2));
         assert_eq!(places(&entries, &FOUR), Some(TWO_BY_TWO.to_vec()));
-        // Kata: one package of the most vCPUs that there can be.
+        // Kata: one package sized for the maximum number of vCPUs.
         let entries = cloud_hypervisor(name, Smp::new(1, 1, 4, 1));
         assert_eq!(places(&entries, &FOUR), Some(FOUR_CORES.to_vec()));
     }
@@ -186,10 +186,10 @@ fn a_shape_counts_what_is_there() {
     assert_eq!(shape(smp, INTEL, &smp.apic_ids()), Some((2, 2, 2)));
     assert_eq!(shape(smp, AMD, &smp.apic_ids()), Some((2, 2, 2)));
     assert_eq!(shape(smp, AMD, &[]), None);
-    // Go Kata: eight sockets may be plugged, three are.
+    // Go Kata: eight sockets can be plugged, three are.
     let kata = Smp::new(8, 1, 1, 1);
     assert_eq!(shape(kata, INTEL, &[0, 1, 2]), Some((3, 1, 1)));
-    // One vCPU more was plugged into the second package.
+    // One more vCPU was plugged, into the second package.
     assert_eq!(shape(smp, INTEL, &[0, 1, 2, 3, 4]), Some((2, 2, 2)));
 }
 
@@ -197,7 +197,7 @@ proptest! {
     #[test]
     fn every_shape_is_decoded_as_it_was_told(
         sockets in 1u32..5, dies in 1u32..4, cores in 1u32..9, threads in 1u32..5,
-        // QEMU gives no AMD CPU dies that are none of its own.
+        // QEMU gives AMD CPUs no separate dies.
         amd in any::<bool>(),
     ) {
         let smp = Smp::new(sockets, if amd { 1 } else { dies }, cores, threads);
@@ -240,7 +240,7 @@ proptest! {
         if let Some(topology) = GuestTopology::decode(&entries) {
             let place = topology.place(id);
             prop_assert_eq!(topology.place(id), place);
-            // The core's number and the thread's are the whole APIC id.
+            // The core number and the thread number together are the APIC id.
             prop_assert_eq!(
                 u64::from(place.core) << topology.core | u64::from(place.thread),
                 u64::from(id)

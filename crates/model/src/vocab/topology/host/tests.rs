@@ -87,7 +87,7 @@ fn offline_cpus_are_holes_and_smt_off_is_one_thread_a_core() {
     assert_eq!(off.threads_per_core(), Some(1));
     assert!(off.knows_cores());
 
-    // Facts read before the CPUs went may still name them.
+    // Facts read before the CPUs went offline may still name them.
     let all = set("0-7");
     let stale = HostTopology::new(&machine.facts(&all), &online);
     assert_eq!(stale, off);
@@ -103,7 +103,7 @@ fn eight_thousand_cpus_have_places() {
         threads: 2,
         siblings: Siblings::Apart,
     };
-    // All CPUs would take a minute to build: the last of each core is enough.
+    // Building all CPUs would take a minute; the last CPU of each core is enough.
     let online: CpuSet = (0..machine.cpus()).filter(|cpu| cpu % 61 == 0).collect();
     let host = HostTopology::new(&machine.facts(&online), &online);
     let last = online.iter().last().expect("CPUs");
@@ -134,7 +134,7 @@ fn what_the_host_does_not_tell_stays_unknown() {
     assert_eq!(host.distance(1, 1), Some(Distance::Smt));
     assert_eq!(host.distance(0, 1), None);
 
-    // Nodes tell more, though not which cache.
+    // Nodes add information, though not about caches.
     let mut nodes = bare;
     nodes[0].node = Some(0);
     nodes[1].node = Some(0);

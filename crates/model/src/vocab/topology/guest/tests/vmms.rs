@@ -1,6 +1,6 @@
-//! CPUID as VMMs fill it, by their sources: QEMU 7.2 (target/i386/cpu.c),
-//! Cloud Hypervisor v53 (`arch/src/x86_64/mod.rs`), Firecracker
-//! (cpuid/normalize.rs), Dragonball (`dbs_arch`, cpuid/transformer).
+//! CPUID as VMMs fill it, from their sources: QEMU 7.2 (target/i386/cpu.c), Cloud
+//! Hypervisor v53 (`arch/src/x86_64/mod.rs`), Firecracker (cpuid/normalize.rs),
+//! Dragonball (`dbs_arch`, cpuid/transformer).
 
 use crate::vocab::topology::guest::{CpuidEntry, bits};
 
@@ -8,8 +8,8 @@ pub(super) const INTEL: &[u8; 12] = b"GenuineIntel";
 pub(super) const AMD: &[u8; 12] = b"AuthenticAMD";
 pub(super) const HTT: u32 = 1 << 28;
 pub(super) const TOPOEXT: u32 = 1 << 22;
-/// The APIC id that EDX and the like tell: of the vCPU that was asked, which
-/// must not matter.
+/// The APIC id in EDX and similar registers: that of the queried vCPU. It must have no
+/// effect.
 pub(super) const ASKED: u32 = 3;
 
 pub(super) fn leaf(function: u32, index: u32, [eax, ebx, ecx, edx]: [u32; 4]) -> CpuidEntry {
@@ -28,7 +28,7 @@ pub(super) fn vendor(name: &[u8; 12], highest: u32) -> CpuidEntry {
     leaf(0, 0, [highest, word(0), word(8), word(4)])
 }
 
-/// A leaf like 0xB: (type, shift, processors) of each level, and the end.
+/// A leaf like 0xB: (type, shift, processors) of each level, then the terminator.
 pub(super) fn levels(function: u32, levels: &[(u32, u32, u32)]) -> Vec<CpuidEntry> {
     (0..)
         .zip(levels.iter().chain([&(0, 0, 0)]))
@@ -68,7 +68,7 @@ impl Smp {
         self.die_shift() + bits(self.dies)
     }
 
-    /// Index on the command line to APIC id (`x86_apicid_from_cpu_idx`).
+    /// Command-line index to APIC id (`x86_apicid_from_cpu_idx`).
     pub(super) fn apic_id(self, index: u32) -> u32 {
         let socket = index / self.per_socket();
         let die = index / (self.cores * self.threads) % self.dies;
@@ -126,8 +126,8 @@ pub(super) fn qemu(smp: Smp, name: &[u8; 12]) -> Vec<CpuidEntry> {
     entries
 }
 
-/// Cloud Hypervisor: 0xB and 0x1F for all, with a die level in 0x1F; on AMD
-/// the APIC id where the core's number belongs.
+/// Cloud Hypervisor: 0xB and 0x1F for all vendors, with a die level in 0x1F; on AMD the
+/// APIC id in place of the core number.
 pub(super) fn cloud_hypervisor(name: &[u8; 12], smp: Smp) -> Vec<CpuidEntry> {
     let (smt, die, socket) = (bits(smp.threads), smp.die_shift(), smp.socket_shift());
     let logical = smp.per_socket();
@@ -157,7 +157,8 @@ pub(super) fn cloud_hypervisor(name: &[u8; 12], smp: Smp) -> Vec<CpuidEntry> {
     entries
 }
 
-/// Firecracker: room for 32 vCPUs in the one package, whatever there are.
+/// Firecracker: one package with an APIC id range of 32 vCPUs, regardless of their
+/// number.
 pub(super) fn firecracker(vcpus: u32, smt: bool) -> Vec<CpuidEntry> {
     let threads = 1 + u32::from(smt);
     let mut entries = vec![
