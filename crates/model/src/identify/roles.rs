@@ -73,6 +73,13 @@ pub fn is_nx_recovery(name: Comm) -> bool {
     name.as_bytes() == b"kvm-nx-lpage-re"
 }
 
+/// Whether the thread is the VM's timer, by its name `kvm-pit/<pid>` (`kvm_create_pit`,
+/// `arch/x86/kvm/i8254.c`). It is a kernel thread in the root cgroup, and no setting of a
+/// runtime moves it.
+pub fn is_timer(name: Comm) -> bool {
+    name.as_bytes().starts_with(b"kvm-pit/")
+}
+
 /// The role of a thread of the pod outside the VMM.
 fn in_pod(kind: ThreadKind, name: &[u8], process: &[u8]) -> Option<Role> {
     match kind {

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use crate::identify::cgroup::is_within;
-use crate::snapshot::{Quota, RoleUse, Vcpu, Vm, Worker};
-use crate::vocab::{DiscardSum, Discards, KvmCounters, Role};
+use crate::snapshot::{Quota, RoleUse, Thread, Vcpu, Vm, Worker};
+use crate::vocab::{Comm, DiscardSum, Discards, KvmCounters, Role};
 
 /// A VM over an interval.
 #[derive(Debug, Clone, Copy)]
@@ -188,6 +188,22 @@ impl<'a> Interval<'a> {
                 ..*now
             })
         })
+    }
+
+    /// CPU time of living threads with a name that `is_one` accepts, ns. A thread that was
+    /// first seen during the interval counts whole.
+    pub fn threads_ns(&self, is_one: impl Fn(Comm) -> bool) -> u64 {
+        let cpu_ns = |thread: &Thread| {
+            let then = self.before.and_then(|vm| {
+                let mut threads = vm.threads.iter();
+                threads.find(|then| then.tid == thread.tid)
+            });
+            since(thread.cpu_ns, then.map(|then| then.cpu_ns))
+        };
+        let threads = self.now.threads.iter();
+        threads
+            .filter(|thread| is_one(thread.name))
+            .fold(0, |sum, thread| sum.saturating_add(cpu_ns(thread)))
     }
 
     /// Usage of each limit, at every level that has one. A limit that was set or changed

@@ -1,6 +1,7 @@
 //! CPU limits: whether they cap the VM, which roles are affected, and whether they fit
 //! the VM.
 
+use crate::identify::roles::is_timer;
 use crate::judge::findings::bounds::Bounds;
 use crate::judge::findings::remedy::Setup;
 use crate::judge::findings::text::{listed, percent, thousandths, time};
@@ -246,10 +247,30 @@ fn both_ways(over: &Interval) -> Option<Finding> {
 
 fn outside(over: &Interval, bounds: &Bounds, setup: &Setup) -> Option<Finding> {
     let pod = over.limits().find(|limit| limit.now.scope == Scope::Pod);
+    // The VM's timer is a kernel thread in the root cgroup, which no remedy moves.
+    let timers = over.now.threads.iter().filter(|one| is_timer(one.name));
+    let timer = (
+        u32::try_from(timers.count()).unwrap_or(u32::MAX),
+        over.threads_ns(is_timer),
+    );
     let outside: Vec<(RoleUse, u64)> = over
         .roles()
         .filter_map(|role| {
-            let threads = role.outside_pod.filter(|threads| *threads > 0)?;
+            let (timers, timer_ns) = if role.role == Role::Emulator {
+                timer
+            } else {
+                (0, 0)
+            };
+            let threads = role.outside_pod?.saturating_sub(timers);
+            if threads == 0 {
+                return None;
+            }
+            let role = RoleUse {
+                threads: role.threads.saturating_sub(timers),
+                cpu_ns: role.cpu_ns.saturating_sub(timer_ns),
+                outside_pod: Some(threads),
+                ..role
+            };
             let outside_ns = match &pod {
                 Some(pod) => role.cpu_ns.saturating_sub(pod.of(role.role).unwrap_or(0)),
                 None if threads == role.threads => role.cpu_ns,

@@ -129,6 +129,44 @@ fn remedies_of_one_pod_do_not_contradict_each_other() {
     }
 }
 
+/// The kernel thread `kvm-pit/7` in the root cgroup, beside other threads outside.
+#[test]
+fn timer_of_vm_is_no_thread_outside_pod() {
+    let mut vm = pod(GO, CGROUPFS);
+    vm.threads.push(Thread {
+        tid: 99,
+        role: Some(Role::Emulator),
+        name: Comm::new("kvm-pit/7"),
+        device: None,
+        cpu_ns: 0,
+        wait_ns: None,
+        pcpu: None,
+        affinity: None,
+    });
+    let emulator = |vm: &mut Vm, outside| {
+        let role = vm.roles.iter_mut().find(|one| one.role == Role::Emulator);
+        role.expect("it has one").outside_pod = Some(outside);
+    };
+    let uses = |vm: &mut Vm, timer: u64, others: u64| {
+        let timers = vm.threads.iter_mut().filter(|one| one.tid == 99);
+        timers.for_each(|one| one.cpu_ns += part(timer));
+        use_cpu(vm, Role::Emulator, timer + others);
+    };
+    emulator(&mut vm, 1);
+    let found = found_on("v2", &vm, |vm| uses(vm, 300, 0));
+    assert!(!names(&found).contains(&"threads_outside_pod"), "{found:?}");
+    emulator(&mut vm, 2);
+    let found = found_on("v2", &vm, |vm| uses(vm, 300, 60));
+    let outside = found
+        .iter()
+        .find(|one| one.check.name() == "threads_outside_pod");
+    let evidence = &outside.expect("60 of 1000 are above 0.05").evidence;
+    assert!(
+        evidence.contains("1 emulator thread with 0.06 cores"),
+        "{evidence}"
+    );
+}
+
 #[test]
 fn limit_on_empty_cgroup_is_a_warning_alone() {
     let mut vm = pod(GO, STRAY);
