@@ -44,7 +44,7 @@ enumerators! {
     TRACE_ENTRY = 7,
     /// Exit to user space.
     TRACE_TO_VMM = 8,
-    /// A halt ended.
+    /// The end of a halt.
     TRACE_HALT_END = 9,
     /// A run queue of a cgroup is throttled.
     TRACE_THROTTLED = 10,
