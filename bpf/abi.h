@@ -28,7 +28,8 @@ struct config {
 	__u32 cgroup_v1;
 	/* 64-bit words of an affinity mask; 0: the mask is too long to be emitted. */
 	__u32 mask_words;
-	/* `struct mark` is kept in task storage (since v5.11), not in a hash. */
+	/* Marks (`struct mark`: the state of a thread) are in task storage (since v5.11),
+	 * not in a hash. */
 	__u32 task_storage;
 	/* A pass runs as the program `walk_tasks` and writes to map `stream`. */
 	__u32 walks;
@@ -108,7 +109,7 @@ struct control {
 	__u64 pass;
 	/* Changes with each change of `watched`. */
 	__u32 epoch;
-	/* How many cgroups are watched. */
+	/* Number of watched cgroups. */
 	__u32 watched;
 	/* A pass over open files ran just before: this pass may mark the vCPUs that it
 	 * found. */

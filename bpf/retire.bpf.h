@@ -96,8 +96,8 @@ static __noinline void retire(struct task_struct *task, const struct mark *mark,
 		count_drop(DROP_RETIRED_FULL);
 }
 
-/* Adds the time that `task` has used to `retired`, under its present class with `owner`
- * as the owner. */
+/* Adds the time of `task` that is not in `retired` yet, under its present class with
+ * `owner` as the owner. */
 static __noinline void retire_class(struct task_struct *task, struct mark *mark,
 				    const struct owner *owner, const struct control *control)
 {

@@ -206,7 +206,7 @@ static __always_inline void tell_cgroups(void *out, struct task_struct *task,
 	for (int depth = 0; depth < MAX_CGROUP_DEPTH; depth++) {
 		if (!cgroup)
 			return;
-		/* On v2 the cpu controller may end above this cgroup. */
+		/* On v2 the cpu controller may be enabled only above this cgroup. */
 		own = NULL;
 		if (group && group->css.cgroup == cgroup) {
 			own = group;

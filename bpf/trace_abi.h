@@ -8,7 +8,7 @@
 
 /* PID_MAX_LIMIT of 64-bit kernels (include/linux/threads.h), one bit per thread. */
 #define TRACED_WORDS (4 * 1024 * 1024 / 64)
-/* Threads of one VM and its helpers. */
+/* Maximum number of traced threads: those of one VM and its helpers. */
 #define TRACED_MAX 16384
 /* Guest events that a pCPU may emit in 2^23 ns: 238 000 per second. */
 #define TRACE_KVM_BUDGET 2000
