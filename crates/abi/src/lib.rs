@@ -57,7 +57,7 @@ macro_rules! mirror {
             pub struct $name { $(pub $field: $type,)* }
         )*
 
-        /// Every struct of the contract.
+        /// Every struct of the interface.
         pub const STRUCTS: &[$crate::Layout] = &[$($crate::Layout {
             name: stringify!($c),
             size: size_of::<$name>(),
@@ -75,7 +75,7 @@ macro_rules! enumerators {
     ($($(#[$doc:meta])* $name:ident = $value:expr,)*) => {
         $($(#[$doc])* pub const $name: u32 = $value;)*
 
-        /// Every enumerator of the contract: its name and value.
+        /// Every enumerator of the interface: its name and value.
         pub const ENUMERATORS: &[(&str, u32)] = &[$((stringify!($name), $name),)*];
     };
 }
