@@ -55,13 +55,13 @@ pub mod trace;
 /// The compiled BPF object, the same for every loader.
 pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/virtlens.bpf.o"));
 
-/// Why a BPF source cannot be used, or could not be read.
+/// The reason why a BPF source cannot be used or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The plan has no programs to load.
     #[error("{0}")]
     Impossible(String),
-    /// The kernel refused the programs.
+    /// The kernel rejected the programs.
     #[error("the kernel refused the BPF programs: {0}{hint}", hint = hint(.0))]
     Load(std::io::Error),
     /// A loaded program or map differs from the object of this agent.

@@ -167,7 +167,7 @@ fn unused(plan: &Plan) -> Vec<&'static str> {
     std::iter::once(marks).chain(stream).collect()
 }
 
-/// Whether the maps `retired` and of marks were taken over together, or `retired` is new.
+/// Whether `retired` is new, or the marks of its threads were taken over with it.
 fn marks_all(plan: &Plan, pinned: &BTreeMap<String, PathBuf>) -> bool {
     let (marks, _) = marks(plan);
     pinned.contains_key(marks) || !pinned.contains_key("retired")

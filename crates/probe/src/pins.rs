@@ -42,7 +42,7 @@ pub struct Pins {
 /// The reason why the directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// Another agent holds it.
+    /// Another agent holds the lock.
     #[error(
         "another virtlens agent runs on this node and holds {0}; stop it, or give this one \
          --no-pin"
@@ -53,7 +53,7 @@ pub enum Refusal {
     Unavailable(String),
 }
 
-/// The number of removed pins.
+/// The numbers of removed programs and maps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Removed {
     /// Programs that were attached.
@@ -184,7 +184,7 @@ pub fn is_bpffs(dir: &Path) -> Result<(), Refusal> {
             io::Error::last_os_error()
         ));
     }
-    // SAFETY: statfs has filled it.
+    // SAFETY: statfs has filled in the buffer.
     let found = unsafe { found.assume_init() };
     if found.f_type != BPF_FS_MAGIC {
         return refuse(&format!("is no BPF file system; {mount}"));

@@ -314,7 +314,7 @@ impl TaskPass {
     /// that another reading sees more.
     ///
     /// # Errors
-    /// [`Error::Map`]: part of it is done then, and the next call does the rest.
+    /// [`Error::Map`]: the change is incomplete, and the next call does the rest.
     pub fn watch(&mut self, cgroups: &FxHashSet<WatchedCgroup>) -> Result<bool, Error> {
         if *cgroups == self.watched {
             return Ok(false);
@@ -348,7 +348,7 @@ impl TaskPass {
     /// counts only.
     ///
     /// # Errors
-    /// [`Error::Map`]: part of it is done then, and the next call does the rest.
+    /// [`Error::Map`]: the change is incomplete, and the next call does the rest.
     pub fn set_levels(&mut self, levels: FxHashSet<CgroupId>) -> Result<bool, Error> {
         let is_followed = self.plan.features.contains(&Feature::Throttle);
         let sees_more = self.throttle.set_levels(&self.maps, levels)?;
