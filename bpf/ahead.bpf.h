@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Reading ahead. Of each thread a pass reads some thirty cache lines, and between
- * two passes the caches come to hold other things: most of its time is spent
- * waiting for memory. So while it is at one thread it touches what it will read
- * of the next two, and does not wait for it:
+ * Prefetching. A pass reads about thirty cache lines per thread, and between two passes
+ * the caches are filled with other data: most of the time of a pass is spent waiting for
+ * memory. So while a pass handles one thread, it touches the data of the next two and
+ * does not wait for it:
  *
- *   the one after the next    what stands in its task_struct
- *   the next                  what that points to: its mark, its vCPU
+ *   the one after the next    fields of its task_struct
+ *   the next                  the data that it points to: its mark, its vCPU
  *
- * What an iterator touches is only a guess: the threads of a process mostly follow
- * each other, as they do in their process's list. Nothing that is read here is used
- * but to touch more; a wrong address reads as 0 (PROBE_MEM).
+ * An iterator program can only guess the next threads: mostly the threads of a process
+ * follow each other, as in the process's list. The values read here are only used to
+ * touch more data; an invalid address reads as 0 (PROBE_MEM).
  */
 #ifndef VIRTLENS_AHEAD_BPF_H
 #define VIRTLENS_AHEAD_BPF_H
@@ -18,15 +18,15 @@
 #include "maps.bpf.h"
 #include "owner.bpf.h"
 
-/* The thread behind `task` in its process's list; behind the last one is no
- * task. */
+/* Returns the thread after `task` in its process's list. After the last one the result
+ * points to no task. */
 static __always_inline void *thread_behind(const void *task)
 {
 	return WORD(task, task_struct, thread_node) -
 	       bpf_core_field_offset(struct task_struct, thread_node);
 }
 
-/* What a pass reads of a task_struct, each from another cache line. */
+/* Fields of a task_struct that a pass reads, each on another cache line. */
 #define EACH_LINE_OF_A_TASK(of)                                                \
 	of(flags);                                                             \
 	of(se.sum_exec_runtime);                                               \
@@ -46,7 +46,7 @@ static __always_inline void touch_task(const void *task)
 	EACH_LINE_OF_A_TASK(TOUCH);
 }
 
-/* What a pass reads of a vCPU. */
+/* Touches the fields of a vCPU that a pass reads. */
 static __always_inline void touch_vcpu(const void *vcpu)
 {
 	WORD(vcpu, kvm_vcpu, stat.generic.halt_poll_success_ns);
@@ -57,12 +57,12 @@ static __always_inline void touch_vcpu(const void *vcpu)
 	WORD(vcpu, kvm_vcpu, stat.hypercalls);
 }
 
-/* Touches what a task points to: its mark, its vCPU. */
+/* Touches the data that a task points to: its mark, its vCPU. */
 static __always_inline void touch_belongings(const struct task_struct *task)
 {
 	const void *mark, *link;
 
-	/* The storage begins with a cache: mostly the mark's is its first entry. */
+	/* The storage begins with a cache, and mostly the mark is its first entry. */
 	mark = word_at(task->bpf_storage);
 	if (mark)
 		word_at(mark);
@@ -72,7 +72,7 @@ static __always_inline void touch_belongings(const struct task_struct *task)
 			   bpf_core_field_offset(struct preempt_notifier, link));
 }
 
-/* Touches the cgroup that a task is in. */
+/* Touches the cgroup of a task. */
 static __always_inline void touch_cgroup(struct task_struct *task)
 {
 	struct cgroup *cgroup = task_cgroup(task);
@@ -81,7 +81,7 @@ static __always_inline void touch_cgroup(struct task_struct *task)
 		WORD(cgroup->kn, kernfs_node, id);
 }
 
-/* Touches what the threads behind `task` will need. */
+/* Touches the data that the threads after `task` will need. */
 static __always_inline void read_ahead(struct task_struct *task)
 {
 	struct task_struct *next;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Every way in which kernels differ for these programs, one accessor each.
- * Presence is asked of the kernel's own type information, never of its
- * version; versions here say where the difference comes from.
+ * One accessor for each difference between kernels that matters to these programs. They
+ * test the kernel's type information (BTF), never its version; the versions in comments
+ * say where a difference comes from.
  */
 #ifndef VIRTLENS_COMPAT_BPF_H
 #define VIRTLENS_COMPAT_BPF_H
@@ -15,8 +15,8 @@
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
-/* Before v5.16 x86 kept it in task_struct: bcf9033e5449 ("sched: move CPU
- * field back into thread_info if THREAD_INFO_IN_TASK=y"). */
+/* Before v5.16 x86 had the field in task_struct: bcf9033e5449 ("sched: move CPU field
+ * back into thread_info if THREAD_INFO_IN_TASK=y"). */
 struct task_struct___cpu {
 	unsigned int cpu;
 };
@@ -26,16 +26,15 @@ struct task_struct___state {
 	volatile long state;
 };
 
-/* Before v5.14 halt polling stood beside the rest: 0193cc908b5a ("KVM: stats:
- * Separate generic stats from architecture specific ones"). */
+/* Before v5.14 the halt polling counters were in kvm_vcpu_stat itself: 0193cc908b5a
+ * ("KVM: stats: Separate generic stats from architecture specific ones"). */
 struct kvm_vcpu_stat___flat {
 	__u64 halt_poll_success_ns;
 	__u64 halt_poll_fail_ns;
 };
 
-/* Since v6.4 kernel workers can be threads of a user's process: 54e6842d0775
- * ("fork/vm: Move common PF_IO_WORKER behavior to new flag"). Its bit was
- * another flag before. */
+/* Since v6.4 kernel workers can be threads of a user process: 54e6842d0775 ("fork/vm:
+ * Move common PF_IO_WORKER behavior to new flag"). The bit was another flag before. */
 struct kernel_clone_args {
 	__u32 user_worker : 1;
 };
@@ -49,7 +48,8 @@ struct mm_struct___atomic {
 	struct mm_rss_stat___atomic rss_stat;
 };
 
-/* In v6.12 it stands in vcpu_vmx itself, in v7.2 in a vcpu_vt that TDX has too. */
+/* In v6.12 the field is in vcpu_vmx itself, in v7.2 in struct vcpu_vt, which TDX uses
+ * too. */
 struct vcpu_vmx___own {
 	union vmx_exit_reason exit_reason;
 };
@@ -68,7 +68,7 @@ struct kvm_memslots___array {
 
 #pragma clang attribute pop
 
-/* The same on all; here since both objects ask it. */
+/* Equal on all kernels; defined here because both objects use it. */
 static __always_inline __u64 cgroup_id(struct cgroup *cgroup)
 {
 	struct kernfs_node *node = cgroup ? cgroup->kn : NULL;
@@ -85,7 +85,7 @@ static __always_inline __u32 task_pcpu(struct task_struct *task)
 	return BPF_CORE_READ(old, cpu);
 }
 
-/* Its state: 0 runs or would, else how it sleeps or that it has ended. */
+/* State of a task: 0 is running or runnable, otherwise the kind of sleep or exit. */
 static __always_inline __u32 task_state(struct task_struct *task)
 {
 	struct task_struct___state *old = (void *)task;
@@ -95,14 +95,14 @@ static __always_inline __u32 task_state(struct task_struct *task)
 	return BPF_CORE_READ(old, state);
 }
 
-/* Whether the task runs, or would if it had a CPU. */
+/* Whether the task is running or waits for a CPU. */
 static __always_inline bool is_runnable(struct task_struct *task)
 {
 	return !task_state(task);
 }
 
-/* Whether the kernel throttles threads one by one, and then whether it does so
- * with this one. */
+/* Whether the kernel throttles single threads; is_task_throttled: whether it throttles
+ * this one. */
 #define TELLS_THROTTLED(task)                                                  \
 	bpf_core_field_exists(((struct task_struct___throttled *)(task))->throttled)
 static __always_inline bool is_task_throttled(struct task_struct *task)
@@ -118,7 +118,7 @@ static __always_inline bool is_user_worker(unsigned int task_flags)
 	       task_flags & PF_USER_WORKER;
 }
 
-/* bpf_probe_read_kernel with the error turned into `missing`. */
+/* bpf_probe_read_kernel that returns `missing` on an error. */
 #define READ_OR(missing, source)                                               \
 	({                                                                     \
 		typeof(source) __value;                                        \
@@ -126,7 +126,7 @@ static __always_inline bool is_user_worker(unsigned int task_flags)
 			(typeof(source))(missing) : __value;                   \
 	})
 
-/* The same with nothing, which the kernel leaves there, as 0: no branch for the verifier
+/* The same with 0 on an error, which the kernel writes itself: no branch for the verifier
  * to follow. */
 #define READ_0(source)                                                         \
 	({                                                                     \
@@ -135,13 +135,13 @@ static __always_inline bool is_user_worker(unsigned int task_flags)
 		__value;                                                       \
 	})
 
-/* Since v6.2: a35b9af4ec2c ("bpf: Add a kfunc for generic type cast"). With it a read is
- * no call where the verifier does not know the type either: a tenth of what a probe read
- * costs. */
+/* Since v6.2: a35b9af4ec2c ("bpf: Add a kfunc for generic type cast"). It allows a direct
+ * read also where the verifier does not know the type, at a tenth of the cost of
+ * bpf_probe_read_kernel. */
 extern void *bpf_rdonly_cast(const void *address, __u32 type_id) __ksym __weak;
 
-/* The word at an address, 0 where there is no memory. Its type is any that every kernel
- * has and that begins with a pointer. */
+/* Reads the word at an address, 0 if no memory is mapped there. The cast is to a type
+ * that every kernel has and that begins with a pointer. */
 static __always_inline void *word_at(const void *address)
 {
 	struct hlist_node *node;
@@ -153,8 +153,8 @@ static __always_inline void *word_at(const void *address)
 #define WORD(address, type, field)                                             \
 	word_at((const void *)(address) + bpf_core_field_offset(struct type, field))
 
-/* Where something is, as a number, which the verifier makes of a pointer that is
- * negated (check_alu_op, kernel/bpf/verifier.c). */
+/* Converts a pointer to a number: the verifier treats a negated pointer as a scalar
+ * (check_alu_op, kernel/bpf/verifier.c). */
 static __always_inline __u64 address_of(const void *pointer)
 {
 	__u64 address = (__u64)pointer;
@@ -163,34 +163,34 @@ static __always_inline __u64 address_of(const void *pointer)
 	return address;
 }
 
-/* A word, or the lower half of one, that is read by an instruction where that can be had,
- * and as a number; 0 where there is no memory. */
+/* Reads a word, or the lower half of one, as a number: with a direct read if possible,
+ * otherwise with a helper call. 0 if no memory is mapped there. */
 #define PEEK(source)                                                           \
 	(bpf_rdonly_cast ? (typeof(source))address_of(word_at(&(source))) : READ_0(source))
 
-/* Whether what is stored at a task is found even on a CPU that is just about another
- * task's: since e8b02296a6b8 ("bpf: Avoid taking spinlock in bpf_task_storage_get if
- * potential deadlock is detected", v6.2), of which types tell by a helper that came with
- * it: c4bcfb38a95e ("bpf: Implement cgroup storage available to non-cgroup-attached bpf
- * progs"). */
+/* Whether a lookup in task storage also succeeds while this CPU is in an operation on
+ * another task's storage: since e8b02296a6b8 ("bpf: Avoid taking spinlock in
+ * bpf_task_storage_get if potential deadlock is detected", v6.2). BTF shows it by a
+ * helper that was added in the same version: c4bcfb38a95e ("bpf: Implement cgroup storage
+ * available to non-cgroup-attached bpf progs"). */
 static __always_inline bool always_finds_storage(void)
 {
 	return bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_cgrp_storage_get);
 }
 
-/* Since v6.17 kernels may have none: 628a27731e3f ("KVM: x86: Add CONFIG_KVM_IOAPIC to
- * allow disabling in-kernel I/O APIC"). */
+/* Since v6.17 a kernel may be built without a PIT: 628a27731e3f ("KVM: x86: Add
+ * CONFIG_KVM_IOAPIC to allow disabling in-kernel I/O APIC"). */
 #define HAS_PIT(kvm) bpf_core_field_exists((kvm)->arch.vpit)
 
-/* What a vCPU spent halted. */
+/* Time that a vCPU was halted, by kind, ns. */
 struct halt_times {
 	__u64 poll_success_ns;
 	__u64 poll_fail_ns;
 	__u64 wait_ns;
 };
 
-/* halt_wait_ns is in v5.15's struct kvm_vcpu_stat_generic
- * (include/linux/kvm_types.h), right behind the two others, not in v5.10. */
+/* v5.15 has halt_wait_ns in struct kvm_vcpu_stat_generic (include/linux/kvm_types.h),
+ * directly after the two others; v5.10 does not have it. */
 static __always_inline void read_halt_times(struct halt_times *times, struct kvm_vcpu *vcpu)
 {
 	struct kvm_vcpu_stat___flat *flat = (void *)&vcpu->stat;
@@ -205,7 +205,7 @@ static __always_inline void read_halt_times(struct halt_times *times, struct kvm
 	    bpf_core_field_offset(vcpu->stat.generic.halt_wait_ns) -
 			    bpf_core_field_offset(vcpu->stat.generic.halt_poll_success_ns) ==
 		    __builtin_offsetof(struct halt_times, wait_ns)) {
-		/* One read of three costs a third. */
+		/* One read of all three costs a third of three reads. */
 		if (bpf_core_read(times, sizeof(*times), &vcpu->stat.generic.halt_poll_success_ns))
 			times->poll_success_ns = times->poll_fail_ns = times->wait_ns = UNKNOWN;
 	} else if (bpf_core_field_exists(vcpu->stat.generic)) {
@@ -223,9 +223,9 @@ static __always_inline void read_halt_times(struct halt_times *times, struct kvm
  * stats"). */
 #define HAS_PF_TAKEN(vcpu) bpf_core_field_exists((vcpu)->stat.pf_taken)
 
-/* Since v6.3 CPUs set their run queues free at once: 8ad075c2eb1f ("sched: Async
- * unthrottling for cfs bandwidth"). Before that one does it for all, and tracing
- * programs of v5.10 cannot take a lock. */
+/* Since v6.3 CPUs unthrottle their run queues concurrently: 8ad075c2eb1f ("sched: Async
+ * unthrottling for cfs bandwidth"). Before that, one CPU unthrottles all of them, and
+ * tracing programs of v5.10 cannot take a lock. */
 static __always_inline bool is_unthrottled_at_once(struct cfs_rq *queue)
 {
 	return bpf_core_field_exists(queue->throttled_csd_list);
@@ -237,7 +237,7 @@ static __always_inline bool is_queue_throttled(struct cfs_rq *queue)
 	return BPF_CORE_READ_BITFIELD(queue, throttled);
 }
 
-/* The group by which the task's CPU time is shared out; none without
+/* Returns the task group of the task in the CFS scheduler; NULL without
  * CONFIG_CGROUP_SCHED. */
 static __always_inline struct task_group *task_group(struct task_struct *task)
 {
@@ -246,8 +246,8 @@ static __always_inline struct task_group *task_group(struct task_struct *task)
 	return NULL;
 }
 
-/* Whether groups can have limits: without CONFIG_CFS_BANDWIDTH the structure is empty
- * (kernel/sched/sched.h). */
+/* Whether groups can have limits: without CONFIG_CFS_BANDWIDTH struct cfs_bandwidth is
+ * empty (kernel/sched/sched.h). */
 #define HAS_LIMITS(group) bpf_core_field_exists((group)->cfs_bandwidth.quota)
 
 /* Since v5.14: f4183717b370 ("sched/fair: Introduce the burstable CFS
@@ -259,22 +259,22 @@ static __always_inline __u64 burst_ns(struct task_group *group)
 	return UNKNOWN;
 }
 
-/* Whether resident memory is kept in a way that is known here. Both ways keep
- * some of it aside: see rss_error_bytes in memory.bpf.h. */
+/* Whether the layout of the resident memory counters is supported. Both layouts batch
+ * updates: see rss_error_bytes in memory.bpf.h. */
 #define RSS_IS_ATOMIC(mm)                                                      \
 	bpf_core_field_exists(((struct mm_struct___atomic *)(mm))->rss_stat.count)
 #define RSS_IS_PERCPU(mm) bpf_core_field_exists((mm)->rss_stat[0].count)
 #define RSS_IS_KNOWN(mm) (RSS_IS_ATOMIC(mm) || RSS_IS_PERCPU(mm))
 
-/* The resident pages of a process, by what is behind them. */
+/* The resident pages of a process, by type. */
 struct resident {
 	__s64 file;
 	__s64 anon;
 	__s64 shared;
 };
 
-/* Verifiers do not follow a typedef, as the atomic counters are: those are read
- * by probe, all at once. */
+/* The verifier does not resolve a typedef, which the atomic counters have: those are read
+ * with one helper call. */
 static __always_inline void read_resident(struct mm_struct *mm, struct resident *pages)
 {
 	struct mm_struct___atomic *old = (void *)mm;
@@ -292,11 +292,11 @@ static __always_inline void read_resident(struct mm_struct *mm, struct resident 
 	pages->shared = counts[MM_SHMEMPAGES];
 }
 
-/* Whether memslots are in one array. */
+/* Whether the memslots are an array. */
 #define MEMSLOTS_ARE_ARRAY(slots)                                              \
 	bpf_core_field_exists(((struct kvm_memslots___array *)(slots))->used_slots)
 
-/* How many slots the array has. */
+/* Number of slots in the array. */
 static __always_inline __u32 memslots_in_array(struct kvm_memslots *slots)
 {
 	return READ_OR(0, ((struct kvm_memslots___array *)slots)->used_slots);
@@ -309,8 +309,8 @@ static __always_inline struct kvm_memory_slot *memslot_in_array(struct kvm_memsl
 	       index * bpf_core_type_size(struct kvm_memory_slot);
 }
 
-/* Since v5.17: the slot of a node in a bucket of `id_hash`. Each is in two sets
- * of memslots, of which one is in use. */
+/* Since v5.17: returns the slot of a node in a bucket of `id_hash`. Each slot is in two
+ * sets of memslots, of which one is active. */
 static __always_inline struct kvm_memory_slot *memslot_of_node(struct hlist_node *node,
 							       __u32 node_idx)
 {
@@ -318,15 +318,16 @@ static __always_inline struct kvm_memory_slot *memslot_of_node(struct hlist_node
 	       (node_idx & 1) * (bpf_core_field_size(struct kvm_memory_slot, id_node) / 2);
 }
 
-/* arch/x86/include/asm/page_64_types.h: without KASAN. Stacks are aligned to it. */
+/* arch/x86/include/asm/page_64_types.h, without KASAN. Kernel stacks are aligned to this
+ * size. */
 #define THREAD_SIZE (16 << 10)
 
-/* The first three arguments of the system call whose function was entered with
- * `ctx`. Its argument is typed in the kernel's BTF, but on 5.10, which declares
- * the type only: there registers are found where entry_SYSCALL_64 puts them, at
- * the top of the stack, on which `ctx` is, too (arch_prepare_bpf_trampoline,
- * arch/x86/net/bpf_jit_comp.c). What tells these kernels apart came with v5.15:
- * dd6e10fbd9fb ("bpf: Add bpf_task_pt_regs() helper"). */
+/* Reads the first three arguments of the system call whose function was entered with
+ * `ctx`. The kernel's BTF has the type of the function's argument, except on 5.10, which
+ * only declares it. There the registers are read where entry_SYSCALL_64 stores them: at
+ * the top of the stack, on which `ctx` is too (arch_prepare_bpf_trampoline,
+ * arch/x86/net/bpf_jit_comp.c). The helper that distinguishes these kernels was added in
+ * v5.15: dd6e10fbd9fb ("bpf: Add bpf_task_pt_regs() helper"). */
 struct syscall_args {
 	__u64 third;
 	__u64 second;
@@ -349,16 +350,16 @@ static __always_inline bool read_syscall_args(const __u64 *ctx, struct syscall_a
 	return !bpf_core_read(args, sizeof(*args), &regs->dx);
 }
 
-/* A guest that was left, as the tracepoint kvm_exit tells it. */
+/* A VM exit, as reported by the tracepoint kvm_exit. */
 struct kvm_exit {
 	struct kvm_vcpu *vcpu;
 	__u32 reason;
 	bool is_svm;
-	/* Whether `reason` is. */
+	/* Whether `reason` is known. */
 	bool is_known;
 };
 
-/* arch/x86/kvm/trace.h: of AMD's kind; 1 is Intel's. */
+/* arch/x86/kvm/trace.h: the `isa` argument on AMD; 1 is Intel. */
 #define KVM_ISA_SVM 2
 
 /* The tracepoint's arguments in v5.10 and v5.15: (reason, vcpu, isa). */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The kernel's types, written by hand: only the fields that are read. The
- * loader moves each access to where the running kernel has the field (CO-RE),
- * so order and size mean nothing here, names and types do. A type with
- * ___suffix is a variant of one kernel range, used in compat.bpf.h only.
+ * The kernel's types, written by hand with only the fields that are read. The loader
+ * relocates each access to the field's offset in the running kernel (CO-RE), so order and
+ * size have no meaning here, only names and types. A type with ___suffix is a variant of
+ * one kernel range, used in compat.bpf.h only.
  */
 #ifndef VIRTLENS_KERNEL_BPF_H
 #define VIRTLENS_KERNEL_BPF_H
@@ -41,18 +41,18 @@ enum {
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
 
-/* The same: the verifier knows it by its name. */
+/* The same file. The verifier knows the type by its name. */
 struct bpf_spin_lock {
 	__u32 val;
 };
 
-/* The same; only that it is there matters. */
+/* The same file. Only the existence of the values is tested. */
 enum bpf_func_id {
 	BPF_FUNC_task_pt_regs = 175,
 	BPF_FUNC_cgrp_storage_get = 210,
 };
 
-/* The same: what a raw tracepoint is called with. */
+/* The same file: the context of a raw tracepoint program. */
 struct bpf_raw_tracepoint_args {
 	__u64 args[0];
 };
@@ -72,7 +72,7 @@ struct bpf_raw_tracepoint_args {
 /* include/uapi/linux/falloc.h */
 #define FALLOC_FL_KEEP_SIZE 1
 #define FALLOC_FL_PUNCH_HOLE 2
-/* include/linux/mm_types_task.h; none for swap, which is not resident. */
+/* include/linux/mm_types_task.h; without MM_SWAPENTS, which is not resident memory. */
 #define MM_FILEPAGES 0
 #define MM_ANONPAGES 1
 #define MM_SHMEMPAGES 3
@@ -250,7 +250,7 @@ struct kvm_memslots {
 	int node_idx;
 };
 struct kvm_arch {
-	/* Of a type that only KVM's own part knows. */
+	/* Its type, struct kvm_pit, is defined inside KVM only. */
 	void *vpit;
 };
 struct kvm {
@@ -298,8 +298,8 @@ struct kvm_vcpu {
 	struct kvm_vcpu_stat stat;
 };
 
-/* arch/x86/include/asm/svm.h, arch/x86/kvm/svm/svm.h: its kvm_vcpu comes first,
- * as KVM's own checks have it. */
+/* arch/x86/include/asm/svm.h, arch/x86/kvm/svm/svm.h: kvm_vcpu is the first member, as
+ * KVM itself asserts. */
 struct vmcb_control_area {
 	__u32 exit_code;
 };
@@ -309,7 +309,7 @@ struct vmcb {
 struct vcpu_svm {
 	struct vmcb *vmcb;
 };
-/* arch/x86/kvm/vmx/vmx.h, common.h: the same. */
+/* arch/x86/kvm/vmx/vmx.h, common.h: likewise. */
 union vmx_exit_reason {
 	__u32 full;
 };

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What threads that ended had used.
+ * The times of threads that exit.
  *
- *   sched_process_exit ──► its times so far go to `retired`; marked
- *   … the task pass may still see it: it tells what is beyond that
- *   sched_process_free ──► what it used since (a large VM's teardown)
+ *   sched_process_exit ──► adds its times so far to `retired`; marks the thread
+ *   … the task pass may still see it: it emits only the time beyond that
+ *   sched_process_free ──► adds the time since then (a large VM's teardown)
  *
- * What a thread had used before its class changed is there already: see retire.bpf.h.
- * A thread nobody asked about between its birth and its end is found here
- * too. Its role is judged by its names, which therefore are the key.
+ * The time that a thread used before a class change is in `retired` already: see
+ * retire.bpf.h. A thread that starts and exits between two passes is found here too. Its
+ * role follows from its names, so the names are part of the key.
  *
- * The kernel leaves a program out where that program was interrupted on the same
- * CPU (__bpf_trace_run, kernel/trace/bpf_trace.c). Tracepoints used to keep others
- * from that CPU meanwhile; in 7.2 they do not (__DECLARE_TRACE,
- * include/linux/tracepoint.h), so of threads that end at once the first program may
- * miss some. The second one, which nothing interrupts, retires those whole.
+ * The kernel skips a program if the CPU is already running it (__bpf_trace_run,
+ * kernel/trace/bpf_trace.c). Tracepoints used to disable preemption; in 7.2 they do not
+ * (__DECLARE_TRACE, include/linux/tracepoint.h), so the exit program may miss threads
+ * that exit at the same time. The free program, which nothing interrupts, adds all of the
+ * time of those.
  */
 #include "retire.bpf.h"
 #include "placement.bpf.h"
@@ -33,7 +33,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 		return 0;
 	if (!mark)
 		mark = make_mark(task, &owner);
-	/* What cannot be marked is left to on_free, too. */
+	/* With marks_all, a thread that cannot be marked is left to on_free. */
 	if (mark ? mark->has_exited : cfg.marks_all)
 		return 0;
 	if (mark)
@@ -67,7 +67,7 @@ int BPF_PROG(on_free, struct task_struct *task)
 
 	if (!control || !is_active() || (!has_exited && !cfg.marks_all))
 		return 0;
-	/* Its parent may be gone. */
+	/* false: its parent may be freed already. */
 	if (!owner_of(task, mark, control, NULL, false, &owner))
 		return 0;
 	if (!owner.tgid)
@@ -87,7 +87,7 @@ int BPF_PROG(on_free, struct task_struct *task)
 	}
 	if (mark)
 		charge_pcpu(task, mark);
-	/* By now KVM may have given back what it counted in. */
+	/* KVM may have freed its counters by now. */
 	if (mark && mark->vcpu && !has_exited)
 		count_drop(DROP_ENDED_VCPUS_MISSED);
 	if (times.threads || times.run_ns || times.wait_ns)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * All state that the programs keep, and what bounds it. Names are at most 15
- * characters, so that bpftool shows them whole.
+ * All state that the programs keep, and its bounds. Names have at most 15 characters, so
+ * that bpftool shows them in full.
  */
 #ifndef VIRTLENS_MAPS_BPF_H
 #define VIRTLENS_MAPS_BPF_H
@@ -11,44 +11,46 @@
 
 const volatile struct config cfg = {};
 
-/* What the programs remember of a thread. What each pass asks for comes first:
- * it is one cache line, or two. */
+/* State of a thread: its mark. The fields that each pass reads come first: they are one
+ * cache line, or two. */
 struct mark {
 	struct owner owner;
-	/* Its kvm_vcpu, 0 if it runs none. */
+	/* Address of its kvm_vcpu, 0 if it runs no vCPU. */
 	__u64 vcpu;
 	__u32 vcpu_id;
 	__u32 vcpu_idx;
-	/* It has begun to exit, and `retired` has counted it. */
+	/* It has begun to exit, and `retired` includes it. */
 	__u32 has_exited;
-	/* How often its class changed, and the low bits of the pass since which it last did. */
+	/* Number of class changes, and the low bits of the pass at the last one. */
 	__u32 class_changes;
 	__u32 changed_pass;
 	__u32 pad;
-	/* Its CPU time that `residency` holds, or that nobody saw the place of. */
+	/* CPU time that is in `residency`, or was used at an unknown place, ns. */
 	__u64 placed_ns;
-	/* The most exits of no kind that were emitted, and the exits of all kinds. */
+	/* Highest number of unclassified exits emitted, and the sum of classified
+	 * exits. */
 	__u64 other_exits;
 	__u64 kinds;
-	/* The session and the pass that emitted its guest's CPUID leaves. */
+	/* The session and the pass that emitted the guest's CPUID leaves. */
 	__u64 cpuid_session;
 	__u64 cpuid_pass;
-	/* The task_struct of its VM's timer, once that was learned by it. */
+	/* The task_struct of its VM's timer thread, once this vCPU has recorded it. */
 	__u64 pit;
-	/* Its times that `retired` holds already. */
+	/* Its times that are in `retired`. */
 	struct retired retired;
-	/* The level at which it exited. */
+	/* The nearest cgroup in `levels` at its exit. */
 	__u64 retired_level;
-	/* The name of its process at its exit: the first thread may be freed before this one. */
+	/* The name of its process at its exit: the thread group leader may be freed
+	 * before this thread. */
 	char leader_comm[COMM_LEN];
-	/* Which memslots of its VM were told, and when. */
+	/* Generation of the VM's memslots that was emitted last, and when. */
 	__u64 slots_generation;
 	__u64 slots_session;
 	__u64 slots_pass;
 };
 
-/* Only vCPU threads, kernel threads, threads whose class has changed and those that are
- * just exiting are marked. */
+/* Only vCPU threads, kernel threads, threads whose class has changed and exiting threads
+ * are marked. */
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -56,9 +58,9 @@ struct {
 	__type(value, struct mark);
 } marks SEC(".maps");
 
-/* The same before v5.11, where there is no task storage. 512 VMs of 64
- * vCPUs. By the task's address, since a thread that execs takes its leader's tid
- * (de_thread, fs/exec.c); the start time tells an address that is used again. */
+/* The same before v5.11, where there is no task storage. 512 VMs of 64 vCPUs. The key is
+ * the task's address, since a thread that execs takes its leader's tid (de_thread,
+ * fs/exec.c); the start time detects a reused address. */
 struct mark_key {
 	__u64 start_ns;
 	__u64 task;
@@ -70,9 +72,9 @@ struct {
 	__type(value, struct mark);
 } marks_hash SEC(".maps");
 
-/* 4096 VMs: some ten times the pods that a kubelet admits (110 to 500). With them the
- * processes that a pod's have started and that sit elsewhere: mostly there is none, and
- * of libvirt's VMs one for each virtiofs share. */
+/* 4096 VMs: about ten times the pods that a kubelet admits (110 to 500). Includes the
+ * child processes of pods that are in other cgroups: mostly there are none, and with
+ * libvirt one for each virtiofs share of a VM. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -80,8 +82,8 @@ struct {
 	__type(value, struct vm);
 } vms SEC(".maps");
 
-/* The same VMs by mm_struct: a vhost kernel thread runs on its VMM's. And by the
- * task_struct of the kernel thread that is the VM's timer. */
+/* The same VMs by mm_struct, because a vhost kernel thread runs on its VMM's address
+ * space, and by the task_struct of the VM's timer thread. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 8192);
@@ -97,7 +99,7 @@ struct {
 	__type(value, struct watch);
 } watched SEC(".maps");
 
-/* What the agent keeps for the next one: mostly a page or two of each VM. */
+/* State that the agent keeps for the next agent: mostly one or two pages per VM. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -106,9 +108,9 @@ struct {
 	__type(value, struct book_page);
 } book SEC(".maps");
 
-/* Which pod a cgroup belongs to: what the walk up from it found. A cache. */
+/* Cache of find_pod: the pod of each cgroup. */
 struct membership {
-	/* 0: none that is watched. */
+	/* 0: no watched pod. */
 	__u64 pod;
 	__u32 epoch;
 	__u32 pad;
@@ -120,13 +122,15 @@ struct {
 	__type(value, struct membership);
 } memberships SEC(".maps");
 
-/* Which cgroups this pass has told of. Losing an entry tells one twice. */
+/* The cgroups that this pass has emitted. If an entry is evicted, its cgroup is emitted
+ * twice. */
 struct told {
 	__u64 pass;
 	__u64 session;
 	__u64 named_pass;
-	/* The thread for which it was told: where the stream's buffer was full
-	 * the kernel drops what was told and shows the same thread again. */
+	/* The thread for which the cgroup was emitted: if the stream's buffer is full,
+	 * the kernel drops that output and calls the program for the same thread
+	 * again. */
 	__u32 tid;
 	__u32 pad;
 };
@@ -137,7 +141,7 @@ struct {
 	__type(value, struct told);
 } told_cgroups SEC(".maps");
 
-/* vCPU threads found by their file descriptors; consumed when marked. */
+/* vCPU threads found through their open files. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -145,7 +149,7 @@ struct {
 	__type(value, __u64);
 } vcpu_of_tid SEC(".maps");
 
-/* Where the fields of vhost devices are; set by the agent once it knows. */
+/* Field offsets of vhost devices; set by the agent once they are known. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -153,7 +157,7 @@ struct {
 	__type(value, struct vhost_fields);
 } vhost_fields SEC(".maps");
 
-/* Which CPU is where. As many as a mask has bits. */
+/* Topology of each CPU; as many entries as an affinity mask has bits. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MASK_WORDS_MAX * 64);
@@ -161,8 +165,8 @@ struct {
 	__type(value, struct cpu_place);
 } places SEC(".maps");
 
-/* Every vCPU on every pCPU where it ever was; the agent sets the size by the
- * host's CPUs and removes VMs that are gone. */
+/* CPU time of each vCPU on each pCPU that it has used. The agent sets the size by the
+ * host's CPUs and removes former VMs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 8192);
@@ -170,7 +174,7 @@ struct {
 	__type(value, __u64);
 } residency SEC(".maps");
 
-/* vCPUs whose threads have ended, until the agent forgets their VMs: 64 VMs of 64
+/* vCPUs whose threads have exited, until the agent removes their VMs: 64 VMs of 64
  * vCPUs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -179,10 +183,10 @@ struct {
 	__type(value, struct vcpu_record);
 } ended_vcpus SEC(".maps");
 
-/* Its value before it is there: too large for the stack. Threads do not end in
- * interrupts, and a program that runs at a raw tracepoint is not begun again by the
- * same CPU (kernel/trace/bpf_trace.c: __bpf_trace_run; before v6.1 it cannot be
- * preempted there). */
+/* Buffer for a value of `ended_vcpus`, which is too large for the stack. Threads do not
+ * exit in interrupts, and a CPU does not start a raw tracepoint program that it is
+ * already running (kernel/trace/bpf_trace.c: __bpf_trace_run; before v6.1 the program
+ * cannot be preempted there). */
 #define STAT_SPAN 200
 struct ended_buffer {
 	struct vcpu_record record;
@@ -195,8 +199,8 @@ struct {
 	__type(value, struct ended_buffer);
 } ended_buffer SEC(".maps");
 
-/* The cgroups of VMs that can have a limit; the agent sets them. Five a VM is
- * more than any runtime makes. */
+/* The cgroups of VMs that can have a limit; the agent sets them. Five per VM is more than
+ * any runtime creates. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -204,8 +208,8 @@ struct {
 	__type(value, struct level);
 } levels SEC(".maps");
 
-/* Up to NAMES_PER_OWNER names each; the agent removes those of owners that
- * are gone. 512 VMs with all their names, thousands with the usual ten. */
+/* Up to NAMES_PER_OWNER names per owner; the agent removes former owners. Enough for 512
+ * VMs with all their names, thousands with the usual ten. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 32768);
@@ -213,23 +217,24 @@ struct {
 	__type(value, struct retired);
 } retired SEC(".maps");
 
-/* Up to when wall time of a level is counted, and the last times before that in
- * which no run queue stood: one that is set free late may have stood in some.
- * 32 periods are seconds. */
+/* The end of the counted wall time of a level, and the last gaps before it in which no
+ * run queue was throttled: a run queue that is unthrottled late may have been throttled
+ * during some of them. 32 periods are seconds. */
 #define WALL_GAPS 32
 struct wall_gap {
 	__u64 from_ns;
 	__u64 to_ns;
 };
 struct wall {
-	/* Held where several CPUs may count at once. */
+	/* Held if several CPUs may count at once. */
 	struct bpf_spin_lock lock;
 	__u32 gaps_made;
 	__u64 until_ns;
 	struct wall_gap gaps[WALL_GAPS];
 };
-/* The agent makes the entry of a level before that level's own: the programs run with a
- * run queue locked, where none may be allocated, and preallocated they are 9 MiB. */
+/* The agent creates the entry of a level before the level itself: the programs run with a
+ * run queue locked, where they must not allocate, and preallocated entries would take 9
+ * MiB. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -238,7 +243,7 @@ struct {
 	__type(value, struct wall);
 } walls SEC(".maps");
 
-/* A run queue that is just being set free by this CPU. */
+/* The run queue that this CPU is unthrottling. */
 struct unthrottling {
 	__u64 queue;
 	__u64 stood_clock;
@@ -250,8 +255,8 @@ struct {
 	__type(value, struct unthrottling);
 } unthrottling SEC(".maps");
 
-/* How often threads ran when a quota ran out. The agent removes those of
- * owners that are gone. */
+/* How often threads were running when a quota was exhausted. The agent removes the
+ * entries of former owners. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -266,9 +271,9 @@ struct {
 	__type(value, struct control);
 } control SEC(".maps");
 
-/* Which programs count, by cfg.programs. An agent that takes over the maps of
- * one before it attaches its own programs beside the old ones, and then has them
- * count instead, at once: nothing counts twice, and nothing is missed. */
+/* The programs that count, by cfg.programs. An agent that takes over the maps of a former
+ * agent attaches its programs while the old ones are still attached, and then switches
+ * between them with one write here: nothing is counted twice, and nothing is missed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -283,27 +288,28 @@ struct {
 	__type(value, __u64);
 } drops SEC(".maps");
 
-/* What the pass has found of the threads just before: neighbours mostly share
- * a process and sit in the same cgroup. With the thread for which something was
- * told: see `told`. */
+/* Cache of a pass: results of the previous threads, because consecutive threads mostly
+ * share a process and a cgroup. The `_tid` fields hold the thread for which a record was
+ * emitted: see `told`. */
 struct neighbour {
 	__u64 pass;
 	__u64 cgroup;
 	__u64 cgroup_id;
 	__u32 cgroup_tid;
-	/* The process of which it was told how many vCPUs it has. */
+	/* The process whose number of vCPUs was emitted. */
 	__u32 vm_tgid;
 	__u32 vm_tid;
-	/* A process that is no VM's, and a cgroup that is in no watched one. */
+	/* A process that belongs to no VM, and a cgroup that is in no watched one. */
 	__u32 other_tgid;
 	__u64 other_cgroup;
-	/* A task that is in no watched pod: its children get no owner by it. */
+	/* A task in no watched pod: its children inherit no owner from it. */
 	__u64 other_parent;
 	/* The VM of a process, and the first pass that sees all of its threads. */
 	struct owner vm;
 	__u32 vm_since_pass;
-	/* Of the thread at hand: whether it runs the vCPU of its mark, and its owners. Here
-	 * and not on the stack, so that the verifier does not follow each way to them. */
+	/* The current thread: whether it runs the vCPU of its mark, and its owners. Kept
+	 * here and not on the stack, so that the verifier does not follow each path to
+	 * them. */
 	__u32 is_alive;
 	struct owner owner;
 	struct owner before;
@@ -315,7 +321,7 @@ struct {
 	__type(value, struct neighbour);
 } neighbours SEC(".maps");
 
-/* A guest's CPUID leaves on their way to the stream. */
+/* Buffer for a guest's CPUID leaves. */
 struct cpuid_buffer {
 	struct cpuid_record record;
 	struct cpuid_leaf leaves[CPUID_LEAVES_MAX];
@@ -327,7 +333,7 @@ struct {
 	__type(value, struct cpuid_buffer);
 } cpuid_buffer SEC(".maps");
 
-/* A cgroup name on its way to the stream. */
+/* Buffer for a cgroup name. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -335,9 +341,9 @@ struct {
 	__type(value, struct cgroup_name_record);
 } name_buffer SEC(".maps");
 
-/* Where the RAM of VMs lies; the agent tells it. Arrays, which cost less than a
- * hash, as each page of a balloon asks for its VM's, and each advice of any process
- * whether it is a VM's. */
+/* Location of the RAM of VMs, set by the agent. Arrays, which are cheaper than a hash:
+ * each page of a balloon looks up its VM's RAM, and each madvise of any process tests
+ * whether the process is a VMM. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, RAM_MAX);
@@ -352,7 +358,7 @@ struct {
 	__type(value, struct ram);
 } ram SEC(".maps");
 
-/* What was discarded of it. */
+/* Discard counters of that RAM. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, RAM_MAX);
@@ -360,13 +366,13 @@ struct {
 	__type(value, struct discards);
 } discards SEC(".maps");
 
-/* What is told of a VM's memory, on its way to the stream. */
+/* Buffer for the records of a VM's memory. */
 struct memory_buffer {
 	struct memory_record memory;
 	struct memslots_record record;
 	struct memslot slots[MEMSLOTS_MAX];
-	/* Here and not on the stack, so that the verifier forgets what it knows of
-	 * them: it would follow each number by itself. */
+	/* Kept here and not on the stack, so that the verifier does not track their
+	 * values: it would check each number separately. */
 	__u32 count;
 	__u32 bucket;
 };
@@ -381,7 +387,7 @@ static __always_inline void count_drop(__u32 reason)
 {
 	__u64 *count = bpf_map_lookup_elem(&drops, &reason);
 
-	/* A program of the same CPU may come in between. */
+	/* Another program on the same CPU may interrupt this one. */
 	if (count)
 		__sync_fetch_and_add(count, 1);
 }
@@ -393,7 +399,7 @@ static __always_inline struct control *get_control(void)
 	return bpf_map_lookup_elem(&control, &zero);
 }
 
-/* Whether this program counts: asked by all that are attached to something. */
+/* Whether this program counts: checked by all programs that are attached to a hook. */
 static __always_inline bool is_active(void)
 {
 	__u32 zero = 0;
@@ -412,7 +418,7 @@ static __always_inline struct mark *mark_of(struct task_struct *task)
 	struct mark_key key;
 
 	if (cfg.task_storage) {
-		/* Of most tasks of a host nobody remembers anything. */
+		/* Most tasks of a host have no storage at all. */
 		if (!task->bpf_storage)
 			return NULL;
 		return bpf_task_storage_get(&marks, task, NULL, 0);
@@ -421,14 +427,14 @@ static __always_inline struct mark *mark_of(struct task_struct *task)
 	return bpf_map_lookup_elem(&marks_hash, &key);
 }
 
-/* Whether a task of which no mark was found may have one. */
+/* Whether a task whose lookup found no mark may have one. */
 static __always_inline bool may_have_mark(struct task_struct *task)
 {
 	return cfg.task_storage && !always_finds_storage() && task->bpf_storage;
 }
 
-/* Whether a thread of a VM has a mark, by the kernel's cache of what is
- * stored at it: others may store something there, too. */
+/* Whether a thread of a VM has a mark, read from the cache in the kernel's task storage:
+ * other programs may have storage there too. */
 static __noinline bool has_mark(struct task_struct *task)
 {
 	const void *cache, *data;
@@ -439,7 +445,7 @@ static __noinline bool has_mark(struct task_struct *task)
 		if (bpf_probe_read_kernel(&data, sizeof(data), cache + at * sizeof(data)) || !data)
 			continue;
 		data += bpf_core_field_offset(struct bpf_local_storage_data, data);
-		/* A mark begins with it. */
+		/* The owner is the first field of a mark. */
 		if (!bpf_probe_read_kernel(&owner, sizeof(owner), data) &&
 		    owner.tgid == (__u32)task->tgid &&
 		    owner.id == task->group_leader->start_boottime)
@@ -448,9 +454,9 @@ static __noinline bool has_mark(struct task_struct *task)
 	return false;
 }
 
-/* The mark of `task`. Counts where a thread of a VM has one and the kernel did not look:
- * before v6.2 it does not while this CPU is about any other task storage
- * (bpf_task_storage_trylock, kernel/bpf/bpf_task_storage.c). */
+/* Returns the mark of `task`. Counts a miss if a thread of a VM has one and the kernel
+ * did not look it up: before v6.2 it does not while this CPU is in any other task storage
+ * operation (bpf_task_storage_trylock, kernel/bpf/bpf_task_storage.c). */
 static __always_inline struct mark *mark_or_miss(struct task_struct *task)
 {
 	struct mark *mark = mark_of(task);
@@ -460,8 +466,8 @@ static __always_inline struct mark *mark_or_miss(struct task_struct *task)
 	return mark;
 }
 
-/* The mark of `task`, made anew if it has none; NULL (counted) if it cannot
- * be made. A function, for the room that a whole mark takes on the stack. */
+/* Returns the mark of `task`, and creates it if necessary; NULL (counted) if it cannot be
+ * created. A separate function, because a whole mark takes stack space. */
 static __noinline struct mark *make_mark(struct task_struct *task, const struct owner *owner)
 {
 	struct mark fresh = { .owner = *owner, .vcpu_id = ~0U };
@@ -484,7 +490,7 @@ static __always_inline void forget_mark(struct task_struct *task)
 {
 	struct mark_key key;
 
-	/* Task storage ends with its task. */
+	/* Task storage is freed with its task. */
 	if (cfg.task_storage)
 		return;
 	key = key_of(task);

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * RAM that is taken from guests and given back: balloons and free page reports.
- * A VMM does it by madvise, or fallocate where a file is behind the RAM:
+ * Guest RAM that is discarded or populated again: memory balloons and free page
+ * reporting. A VMM calls madvise, or fallocate if the RAM is backed by a file:
  *
- *   balloon inflates   a page each: DONTNEED, or PUNCH_HOLE and DONTNEED
- *   balloon deflates   a page each: WILLNEED
- *   guest reports      2 MiB and more: as it inflates
+ *   balloon inflates   one page per call: DONTNEED, or PUNCH_HOLE and DONTNEED
+ *   balloon deflates   one page per call: WILLNEED
+ *   guest reports      2 MiB and more per call: the same calls as inflation
  *
- * Which range counts where: one with a file behind it at the fallocate, which
- * frees it, and not at the DONTNEED beside it; MADV_REMOVE is a fallocate inside
- * the kernel. Others at the madvise.
+ * A range backed by a file is counted at the fallocate, which frees it, and not at the
+ * DONTNEED that accompanies it; MADV_REMOVE is a fallocate inside the kernel. Other
+ * ranges are counted at the madvise.
  *
- * They run for every such call of the host, so they leave at once where the call
- * is none of these or not of a process with a guest's RAM: one lookup.
+ * The programs run for every such call on the host, so they return at once if the call is
+ * of another kind or its process has no guest RAM: one lookup.
  */
 #include "memory.bpf.h"
 
-/* This thread. What it points to is typed where the kernel gives it so (since
- * v5.11), as it then has task storage too; else it is read by probe. */
+/* Returns the current task. Its pointers are typed where the kernel provides
+ * bpf_get_current_task_btf (since v5.11, like task storage); otherwise its fields are
+ * read with bpf_probe_read_kernel. */
 static __always_inline struct task_struct *get_task(void)
 {
 	return cfg.task_storage ? bpf_get_current_task_btf() : (void *)bpf_get_current_task();
@@ -26,7 +27,7 @@ static __always_inline struct task_struct *get_task(void)
 struct self {
 	struct task_struct *task;
 	__u32 tgid;
-	/* Whether it is the thread that its process began with, if that is known. */
+	/* Whether it is known to be the thread group leader. */
 	bool is_leader;
 };
 static __always_inline struct self get_self(void)
@@ -44,9 +45,9 @@ static __always_inline struct self get_self(void)
 	return self;
 }
 
-/* Whether this process is the VMM that `ram` is of, and not one that was given
- * its pid. Mostly the thread that it began with moves the balloon: where it takes
- * a probe to read, that thread needs one less. */
+/* Whether this process is the VMM of `ram` and not one that reuses its pid. Mostly the
+ * thread group leader handles the balloon: where each read is a helper call, it needs one
+ * call less. */
 static __always_inline bool is_own(const struct self *self, const struct ram *ram)
 {
 	struct task_struct *leader = self->task;
@@ -58,7 +59,7 @@ static __always_inline bool is_own(const struct self *self, const struct ram *ra
 	return BPF_CORE_READ(leader, start_boottime) == ram->start_ns;
 }
 
-/* How often this thread has slept. */
+/* Number of voluntary context switches of this thread. */
 static __always_inline __u64 own_sleeps(struct task_struct *self)
 {
 	return cfg.task_storage ? self->nvcsw : BPF_CORE_READ(self, nvcsw);
@@ -69,7 +70,7 @@ static __always_inline struct mm_struct *own_mm(struct task_struct *self)
 	return cfg.task_storage ? self->mm : BPF_CORE_READ(self, mm);
 }
 
-/* What of this process's memory may be RAM. */
+/* Resident memory of this process that can be guest RAM, bytes. */
 static __always_inline __u64 own_ram_bytes(struct task_struct *self, const struct ram *ram)
 {
 	struct mm_struct *mm = own_mm(self);
@@ -82,23 +83,24 @@ static __always_inline __u64 own_ram_bytes(struct task_struct *self, const struc
 }
 
 /*
- * Time. A large call is timed from its entry to its end. Pages come in rows, and
- * programs at both ends of each cost every one of them more: one in 64 is
- * timed, from the end of the call before it, and counts 64 times. So that is what
- * the VMM does for a page as well as what the kernel does, but not the time in
- * which it waits for its guest. A hash of where a page is tells whether the next
- * one is timed: the first of a huge page costs more than the others.
+ * Time. A large call is timed from its entry to its return. Single-page calls come in
+ * long series, and two programs per call would slow down each of them. So one call in 64
+ * is timed, from the return of the call before it, and counts 64 times. This time
+ * includes the VMM's work for a page and the kernel's, but not the time in which the VMM
+ * waits for its guest. A hash of the page address decides whether the next call is timed,
+ * because the first page of a huge page costs more than the others.
  */
 #define LARGE_BYTES (64ULL << 10)
 #define TIMED_SHIFT 6
-/* No page takes so long; in between its thread did other work, or did not run. */
+/* A longer interval than any page takes: in between the thread did other work, or did not
+ * run. */
 #define PAGE_MAX_NS (1ULL << 20)
 static __always_inline bool is_next_timed(__u64 start)
 {
 	return (start / PAGE_SIZE * 0x9e3779b97f4a7c15ULL) >> (64 - TIMED_SHIFT) == 0;
 }
 
-/* The next small call of this thread is timed. */
+/* Starts the timing of this thread's next small call. */
 static __noinline void begin_page(struct discards *sums)
 {
 	sums->page_tid = (__u32)bpf_get_current_pid_tgid();
@@ -106,8 +108,9 @@ static __noinline void begin_page(struct discards *sums)
 	sums->page_began_ns = bpf_ktime_get_ns();
 }
 
-/* The end of a small call that is timed. After a sleep, after other work of this
- * thread, or of another one, it tells nothing: then the next is timed for it. */
+/* Ends the timing of a small call. If the thread slept or did other work in between, or
+ * another thread made this call, the sample is discarded, and the next call is timed
+ * instead. */
 static __noinline void end_page(struct discards *sums, __u64 began_ns, __u32 discard)
 {
 	__u64 ns = bpf_ktime_get_ns() - began_ns;
@@ -123,14 +126,15 @@ static __noinline void end_page(struct discards *sums, __u64 began_ns, __u32 dis
 	__sync_fetch_and_add(&sums->ns[discard], ns << TIMED_SHIFT);
 }
 
-/* The beginning of a large call. */
+/* Starts the timing of a large call. */
 static __noinline void begin_call(const struct ram *ram, __u64 bytes)
 {
 	__u32 tid = (__u32)bpf_get_current_pid_tgid();
 	struct self self = get_self();
 	struct discards *sums;
 
-	/* The same on every node, whatever other VMs need. */
+	/* Large calls are timed only for VMs that discard in large pieces, so that
+	 * results do not depend on which other VMs run on the node. */
 	if (ram->other_min_bytes != ~0ULL || !is_own(&self, ram))
 		return;
 	sums = discards_of(ram);
@@ -144,16 +148,17 @@ static __noinline void begin_call(const struct ram *ram, __u64 bytes)
 	*(volatile __u64 *)&sums->call_began_ns = bpf_ktime_get_ns();
 }
 
-/* Its end. */
+/* Ends the timing of a large call. */
 static __noinline void end_call(const struct ram *ram, struct discards *sums, __u32 discard,
 				bool counts)
 {
 	struct mm_struct *mm;
 	__u64 began_ns;
 
-	/* First: a call that begins just now writes its thread before its time. */
+	/* Read before `call_tid`: a call that starts concurrently writes its thread
+	 * before its time. */
 	began_ns = *(volatile __u64 *)&sums->call_began_ns;
-	/* Nobody saw it begin, or another has begun since. */
+	/* The start of this call was not seen, or another call has started since. */
 	if (*(volatile __u32 *)&sums->call_tid != (__u32)bpf_get_current_pid_tgid())
 		return;
 	if (discard < DISCARDS)
@@ -161,13 +166,14 @@ static __noinline void end_call(const struct ram *ram, struct discards *sums, __
 	if (counts && discard == DISCARD_REPORT) {
 		mm = own_mm(get_task());
 		settle_resident(sums, sums->call_resident_bytes, mm ? rss_error_bytes(mm) : 0);
-		/* What other threads took meanwhile is missing from both sums. */
+		/* Memory that other threads faulted in meanwhile is missing from both
+		 * sums. */
 		note_report(sums, own_ram_bytes(get_task(), ram));
 	}
 	sums->call_tid = 0;
 }
 
-/* What taking `bytes` at `start` of a range is. */
+/* Classifies a discard of `bytes` at `start`. */
 static __always_inline __u32 discard_of(const struct ram *ram, const struct ram_range *range,
 					__u64 start, __u64 bytes)
 {
@@ -179,8 +185,8 @@ static __always_inline __u32 discard_of(const struct ram *ram, const struct ram_
 	return bytes >= ram->report_min_bytes ? DISCARD_REPORT : DISCARD_INFLATE;
 }
 
-/* A call is done. Where it is a discard it may count, or another call for the
- * same range does. */
+/* Handles the return of a call. `counts` is false if another call for the same range is
+ * counted as the discard. */
 static __always_inline void count_call(const struct self *self, const struct ram *ram,
 				       __u32 discard, __u64 start, __u64 bytes, bool counts)
 {
@@ -197,7 +203,7 @@ static __always_inline void count_call(const struct self *self, const struct ram
 		__sync_fetch_and_add(&sums->bytes[discard], bytes);
 	}
 	if (bytes >= LARGE_BYTES) {
-		/* It is no part of a page's time. */
+		/* The large call must not count as time of a page. */
 		sums->page_began_ns = 0;
 		end_call(ram, sums, discard, counts);
 		return;
@@ -211,7 +217,7 @@ static __always_inline void count_call(const struct self *self, const struct ram
 		begin_page(sums);
 }
 
-/* The piece of RAM at an address. */
+/* Returns the RAM range at an address, NULL if there is none. */
 static __always_inline struct ram_range *range_at(struct ram *ram, __u64 address)
 {
 	struct ram_range *range;
@@ -226,7 +232,7 @@ static __always_inline struct ram_range *range_at(struct ram *ram, __u64 address
 	return NULL;
 }
 
-/* The piece of RAM at an offset of a file. */
+/* Returns the RAM range at an offset of a file, NULL if there is none. */
 static __always_inline struct ram_range *range_in(struct ram *ram, struct file *file, __u64 offset)
 {
 	__u64 inode = file->f_inode->i_ino;
@@ -249,8 +255,8 @@ static __always_inline bool may_discard(const struct syscall_args *args)
 	return (__u32)args->third == MADV_DONTNEED || (__u32)args->third == MADV_WILLNEED;
 }
 
-/* The programs at entries, this one and on_fallocate, are attached only where a VM
- * may discard large pieces: see the agent's probe/memory.rs. */
+/* The entry programs, this one and on_fallocate, are attached only if a VM may discard
+ * large pieces: see TaskPass::set_ram, crates/probe/src/source.rs. */
 SEC("fentry/__x64_sys_madvise")
 int on_madvise(__u64 *ctx)
 {
@@ -265,9 +271,9 @@ int on_madvise(__u64 *ctx)
 	return 0;
 }
 
-/* At the system call's function and not at do_madvise, which compilers put into
- * it: on Debian's 5.10 no call ever passes the function of that name. Only the
- * calls of madvise come here: nothing slows down others. */
+/* Attached to the system call's function and not to do_madvise, which compilers inline
+ * into it: on Debian's 5.10 no call reaches the function of that name. Only madvise calls
+ * run this program, so others are not slowed down. */
 SEC("fexit/__x64_sys_madvise")
 int on_madvise_ret(__u64 *ctx)
 {
@@ -285,7 +291,7 @@ int on_madvise_ret(__u64 *ctx)
 	if (!ram || !is_active())
 		return 0;
 	range = range_at(ram, args.first);
-	/* Where it failed nothing was discarded. */
+	/* A failed call discarded nothing. */
 	if (range && !ctx[1] && (__u32)args.third == MADV_WILLNEED) {
 		discard = DISCARD_DEFLATE;
 	} else if (range && !ctx[1]) {

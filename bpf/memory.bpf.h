@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What a VM holds of memory, and where its RAM lies in its VMM's process.
+ * The memory of a VM, and the location of its RAM in its VMM's address space.
  */
 #ifndef VIRTLENS_MEMORY_BPF_H
 #define VIRTLENS_MEMORY_BPF_H
@@ -8,9 +8,9 @@
 #include "stream.bpf.h"
 #include "refault.h"
 
-/* 128 buckets, as many slots and one too many. */
+/* Up to 128 buckets and 128 slots, plus one slot more to detect an overflow. */
 #define MEMSLOT_STEPS 257
-/* Set while memslots are being changed (include/linux/kvm_host.h:
+/* Set while the memslots are being changed (include/linux/kvm_host.h:
  * KVM_MEMSLOT_GEN_UPDATE_IN_PROGRESS). */
 #define MEMSLOTS_CHANGE (1ULL << 63)
 
@@ -19,11 +19,12 @@ static __always_inline __u64 bytes_of(__s64 pages)
 	return pages > 0 ? (__u64)pages * PAGE_SIZE : 0;
 }
 
-/* Before v6.2 a thread keeps as many pages aside (mm/memory.c: TASK_RSS_EVENTS_THRESH). */
+/* Before v6.2 each thread batches up to this many pages (mm/memory.c:
+ * TASK_RSS_EVENTS_THRESH). */
 #define RSS_PAGES_OF_THREAD 64
 
-/* By how much the resident memory of `mm` may be off. Since v6.2 a CPU keeps up to 32
- * pages aside, or twice the number of CPUs if that is more (lib/percpu_counter.c:
+/* Maximum error of the resident memory of `mm`, bytes. Since v6.2 each CPU batches up to
+ * 32 pages, or twice the number of CPUs if that is more (lib/percpu_counter.c:
  * compute_batch_value): 32 MiB on 64 CPUs. */
 static __always_inline __u64 rss_error_bytes(struct mm_struct *mm)
 {
@@ -32,7 +33,7 @@ static __always_inline __u64 rss_error_bytes(struct mm_struct *mm)
 	return bytes_of(PEEK(mm->mm_users.counter) * RSS_PAGES_OF_THREAD);
 }
 
-/* The RAM of the VM whose VMM is the process `tgid`. */
+/* Returns the RAM of the VM whose VMM is the process `tgid`, NULL if unknown. */
 static __always_inline struct ram *ram_of(__u32 tgid)
 {
 	__u32 index = tgid % RAM_MAX;
@@ -49,7 +50,7 @@ static __always_inline struct ram *ram_of(__u32 tgid)
 	return NULL;
 }
 
-/* What was discarded of it. */
+/* Returns the discard counters of a VM's RAM. */
 static __always_inline struct discards *discards_of(const struct ram *ram)
 {
 	__u32 index = ram->discards;
@@ -62,7 +63,7 @@ static __always_inline __s64 huge_pages(struct mm_struct *mm)
 	return bpf_core_field_exists(mm->hugetlb_usage) ? PEEK(mm->hugetlb_usage.counter) : 0;
 }
 
-/* What of resident memory may be RAM, bytes. */
+/* Resident memory that can be guest RAM, bytes. */
 static __always_inline __u64 ram_bytes_of(__u32 backing, const struct resident *pages,
 					  struct mm_struct *mm)
 {
@@ -73,9 +74,9 @@ static __always_inline __u64 ram_bytes_of(__u32 backing, const struct resident *
 	return bytes_of(pages->file + pages->anon + pages->shared + huge_pages(mm));
 }
 
-/* Reads what the process of `mm` holds, and what its guest has taken again up to
- * now. A pass also sees what a VMM has freed of its own since the last report:
- * what grows from there on is the guest's. */
+/* Reads the resident pages of `mm`, and returns how much reported memory the guest has
+ * taken again so far. A pass also detects memory that the VMM freed itself since the last
+ * report: growth from that lower value is the guest's. */
 static __always_inline __u64 read_refault(const struct mark *mark, struct mm_struct *mm,
 					  struct resident *pages)
 {
@@ -93,7 +94,8 @@ static __always_inline __u64 read_refault(const struct mark *mark, struct mm_str
 	before = *sums;
 	barrier();
 	read_resident(mm, pages);
-	/* Sums and memory belong together only if no large discard came in between. */
+	/* The sums and the resident pages are consistent only if no large discard
+	 * happened in between. */
 	if (before.call_tid || *(volatile __u32 *)&sums->call_tid ||
 	    *(volatile __u64 *)&sums->events[DISCARD_REPORT] != before.events[DISCARD_REPORT])
 		return before.refault_bytes;
@@ -103,7 +105,7 @@ static __always_inline __u64 read_refault(const struct mark *mark, struct mm_str
 	return before.refault_bytes + taken_again(&before, bytes);
 }
 
-/* What its process holds. Asked of one vCPU for all. */
+/* Emits the memory of the VM's process. Called for one vCPU of each VM. */
 static __noinline void tell_memory(void *out, struct task_struct *task,
 				   const struct mark *mark)
 {
@@ -126,7 +128,7 @@ static __noinline void tell_memory(void *out, struct task_struct *task,
 	if (RSS_IS_KNOWN(mm)) {
 		record->refault_bytes = read_refault(mark, mm, &pages);
 		record->resident_bytes = bytes_of(pages.file + pages.anon + pages.shared);
-		/* The kernel notes it only where memory is given back. */
+		/* The kernel updates hiwater_rss only when memory is released. */
 		record->peak_bytes = mm->hiwater_rss * PAGE_SIZE;
 		if (record->peak_bytes < record->resident_bytes)
 			record->peak_bytes = record->resident_bytes;
@@ -134,8 +136,8 @@ static __noinline void tell_memory(void *out, struct task_struct *task,
 	tell(out, record, sizeof(*record));
 }
 
-/* Copies a memslot; false if there is no room. The agent leaves out one that
- * could not be read. */
+/* Copies a memslot; false if the buffer is full. A slot that could not be read is copied
+ * as 0, and the agent skips it. */
 static __always_inline bool copy_memslot(struct memory_buffer *buffer,
 					 struct kvm_memory_slot *slot)
 {
@@ -155,8 +157,8 @@ static __always_inline bool copy_memslot(struct memory_buffer *buffer,
 	return true;
 }
 
-/* These two are functions, so that nothing that only one kind of kernel has is
- * moved out of its loop. */
+/* Separate functions, so that the compiler does not hoist an access that exists on one
+ * kind of kernel only out of its loop. */
 static __noinline void copy_array(struct memory_buffer *buffer, struct kvm_memslots *slots)
 {
 	__u32 count = memslots_in_array(slots);
@@ -188,9 +190,9 @@ static __noinline void copy_hash(struct memory_buffer *buffer, struct kvm_memslo
 	}
 }
 
-/* Tells of a VM's memslots where they have changed. KVM frees them when they
- * change (virt/kvm/kvm_main.c), so they are believed only if they still are the
- * same ones when they have been copied. */
+/* Emits a VM's memslots if they have changed. KVM frees the old set on a change
+ * (virt/kvm/kvm_main.c), so the copy is emitted only if pointer and generation are
+ * unchanged after copying. */
 static __noinline void tell_memslots(void *out, struct mark *mark,
 				     const struct control *control)
 {
@@ -201,7 +203,8 @@ static __noinline void tell_memslots(void *out, struct mark *mark,
 	struct memory_buffer *buffer;
 	__u32 zero = 0, size;
 
-	/* What this pass told is told again where the kernel dropped it. */
+	/* The record of this pass is emitted again for the same task, because the kernel
+	 * may have dropped it. */
 	if (!slots || generation & MEMSLOTS_CHANGE ||
 	    (mark->slots_generation == generation && mark->slots_session == control->session &&
 	     mark->slots_pass != control->pass))
@@ -218,7 +221,8 @@ static __noinline void tell_memslots(void *out, struct mark *mark,
 	    PEEK(slots->generation) != generation)
 		return;
 	size = buffer->count * sizeof(struct memslot) + sizeof(buffer->record);
-	/* 5.10 and 6.1 know the bounds of a register, not of its copy on the stack. */
+	/* The verifiers of 5.10 and 6.1 track the bounds of a register, not of its copy
+	 * on the stack. */
 	barrier_var(size);
 	if (size > sizeof(buffer->record) + sizeof(buffer->slots))
 		return;

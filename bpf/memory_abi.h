@@ -1,40 +1,40 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What of the contract is about memory: records of a pass, and where RAM lies and what
- * was done with it. Mirrored by hand in crates/abi/src/memory.rs, by the rules of abi.h.
+ * The memory part of the interface: records of a pass, the location of RAM, and counters
+ * of discards. crates/abi/src/memory.rs mirrors it by the rules of abi.h.
  */
 #ifndef VIRTLENS_MEMORY_ABI_H
 #define VIRTLENS_MEMORY_ABI_H
 
 #include "abi.h"
 
-/* QEMU's pc has some ten; a guest of a thousand DIMMs is not shown whole. */
+/* QEMU's pc machine has about ten; a guest with a thousand DIMMs is only partly shown. */
 #define MEMSLOTS_MAX 128
-/* Pieces of host memory that are a guest's RAM: below and above the hole for
- * devices, a few DIMMs, and what the holes of a BIOS split them into. */
+/* Ranges of host memory that back a guest's RAM: below and above the PCI hole, a few
+ * DIMMs, and the parts that BIOS regions split them into. */
 #define RAM_RANGES_MAX 16
-/* VMs whose RAM is followed: some ten times the pods that a kubelet admits. */
+/* VMs whose RAM is tracked: about ten times the pod limit of a kubelet. */
 #define RAM_MAX 4096
-/* VMMs whose tgids are alike modulo RAM_MAX. */
+/* VMMs per bucket: those with equal tgid modulo RAM_MAX. */
 #define RAM_WAYS 4
 
-/* What a VM's process holds of memory, in each pass. */
+/* Memory of a VM's process, emitted in each pass. */
 struct memory_record {
 	struct record_head head;
 	struct owner owner;
-	/* Anonymous, shared and file pages that are mapped; UNKNOWN where this
-	 * kernel keeps them in a way that is not known here. */
+	/* Mapped anonymous, shared and file pages; UNKNOWN if the layout of this kernel's
+	 * counters is not supported. */
 	__u64 resident_bytes;
-	/* The highest `resident_bytes` so far, as the kernel has it. */
+	/* The peak of `resident_bytes` as recorded by the kernel. */
 	__u64 peak_bytes;
-	/* Of hugetlbfs; not part of `resident_bytes`. */
+	/* hugetlbfs pages; not part of `resident_bytes`. */
 	__u64 hugetlb_bytes;
-	/* What of the memory that its guest reported it has taken again; UNKNOWN
-	 * before the agent has told where its RAM lies. */
+	/* Memory that the guest reported free and has since taken again; UNKNOWN until
+	 * the agent has set the location of its RAM. */
 	__u64 refault_bytes;
 };
 
-/* A memslot: host memory that the guest sees somewhere. */
+/* A KVM memslot: host memory that is mapped into the guest. */
 struct memslot {
 	__u64 start;
 	__u64 bytes;
@@ -43,48 +43,49 @@ struct memslot {
 	__u32 pad;
 };
 
-/* The memslots of a VM, when they have changed; they follow. */
+/* The memslots of a VM, emitted when they have changed; `struct memslot`s follow. */
 struct memslots_record {
 	struct record_head head;
 	struct owner owner;
 };
 
-/* A piece of host memory that is a guest's RAM. */
+/* A range of host memory that backs a guest's RAM. */
 struct ram_range {
 	__u64 start;
 	__u64 end;
-	/* The file behind it; inode 0: anonymous. */
+	/* The backing file; inode 0: anonymous memory. */
 	__u64 inode;
 	__u64 offset;
-	/* As the kernel encodes it: 12 bits, 20 bits (MKDEV). */
+	/* The kernel's encoding: 12 bits major, 20 bits minor (MKDEV). */
 	__u32 device;
 	__u32 pad;
 };
 
-/* What is behind a VM's RAM: which resident memory may be RAM. */
+/* Backing of a VM's RAM: it decides which resident memory can be RAM. */
 enum ram_backing {
-	/* A file on a disk, or not known: all. */
+	/* A file on disk, or unknown: all resident memory. */
 	RAM_OF_ANY = 0,
-	/* None: anonymous memory, with the VMM's own. */
+	/* No file: anonymous memory, which includes the VMM's own. */
 	RAM_ANONYMOUS = 1,
 	/* A memfd, tmpfs or hugetlbfs: shared memory and huge pages. */
 	RAM_SHARED = 2,
 };
 
-/* Value of array `ram_buckets`, index: tgid modulo RAM_MAX. Which entry of `ram` a
- * VMM has; tgid 0: none. */
+/* Value of array `ram_buckets`, index: tgid modulo RAM_MAX. Maps a VMM to its entry of
+ * `ram`; tgid 0: free. */
 struct ram_bucket {
 	__u32 tgid[RAM_WAYS];
 	__u32 ram[RAM_WAYS];
 };
 
-/* Value of array `ram`. Where the RAM of a VM lies and how discards of it are told
- * apart. */
+/* Value of array `ram`: the location of a VM's RAM and the size thresholds that classify
+ * its discards. */
 struct ram {
 	__u64 start_ns;
-	/* A discard of at least this is neither inflate nor report. */
+	/* Discards of at least this size are neither inflations nor reports. */
 	__u64 other_min_bytes;
-	/* Else one of at least this is a report, a smaller one inflates. */
+	/* Below that, discards of at least this size are reports; smaller ones are
+	 * inflations. */
 	__u64 report_min_bytes;
 	/* Index of the VM's entry in `discards`. */
 	__u32 discards;
@@ -95,42 +96,42 @@ struct ram {
 	struct ram_range range[RAM_RANGES_MAX];
 };
 
-/* What was done with a piece of RAM: index into the counters of discards. */
+/* Kind of a discard: index into the counters of `struct discards`. */
 enum discard {
-	/* The balloon took it from the guest. */
+	/* Balloon inflation: the guest gave a page to the host. */
 	DISCARD_INFLATE = 0,
-	/* The balloon gave it back to the guest. */
+	/* Balloon deflation: the guest takes a page back. */
 	DISCARD_DEFLATE = 1,
-	/* The guest told that it is free. */
+	/* Free page reporting: the guest reported it as free. */
 	DISCARD_REPORT = 2,
-	/* Unplugged, migrated away, reset. */
+	/* Memory unplug, migration or reset. */
 	DISCARD_OTHER = 3,
 	DISCARDS = 4,
 };
 
-/* Value of array `discards`, one a VM. Counted since the VM was first seen. */
+/* Value of array `discards`, one per VM. Counted since the VM was first seen. */
 struct discards {
 	__u64 events[DISCARDS];
 	__u64 bytes[DISCARDS];
 	__u64 ns[DISCARDS];
-	/* What of the reported memory the guest has taken again, up to the last
-	 * report. */
+	/* Reported memory that the guest has taken again, up to the last report. */
 	__u64 refault_bytes;
-	/* Reported, released by it, and not yet taken again. */
+	/* Memory released by reports and not yet taken again. */
 	__u64 released_bytes;
-	/* What RAM fell by between reports because the balloon took it: growth fills
-	 * this first. */
+	/* Decrease of resident RAM between reports that the balloon caused: growth is
+	 * subtracted from it first. */
 	__u64 other_bytes;
-	/* Resident RAM behind the last report, or lower in a pass since. */
+	/* Resident RAM after the last report, or a lower value seen by a later pass. */
 	__u64 resident_bytes;
-	/* What had been taken otherwise than by reports by then. */
+	/* Bytes discarded by inflation or for other reasons up to that moment. */
 	__u64 taken_bytes;
-	/* The large call that is under way: when it began, resident RAM before it,
-	 * and the thread, 0 if there is none. */
+	/* The large call in progress: its start, the resident RAM before it, and in
+	 * `call_tid` its thread, 0 if there is none. */
 	__u64 call_began_ns;
 	__u64 call_resident_bytes;
-	/* The end of a small call from which the next is timed, 0 if none is; how
-	 * often its thread had slept by then, and the thread. */
+	/* End of the small call from which the next call is timed, 0 if none is; the
+	 * number of voluntary context switches of its thread at that moment, and in
+	 * `page_tid` the thread. */
 	__u64 page_began_ns;
 	__u64 page_sleeps;
 	__u32 call_tid;

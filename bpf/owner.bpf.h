@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Whose a thread is: a VM's, a watched pod's, or nobody's. Asked for every
- * task of the host in each pass and at each end, so the answer "nobody's"
- * must be cheap: two lookups at most, and two more for a process whose parent is
- * neither init nor that of the process before it.
+ * Finds the owner of a thread: a VM, a watched pod, or none. Called for every task of the
+ * host in each pass and at each exit, so the answer "none" must be cheap: at most two
+ * lookups, and two more for a process whose parent is neither init nor the parent of the
+ * process before it.
  *
- *   by its process, by the memory it runs on,
- *   by KVM's structures                            a VM's
- *   by its cgroup                                  a pod's
- *   by its parent, as long as that one lives       its parent's pod's, and from
+ *   by its process, by the address space it runs on,
+ *   by KVM's structures                            a VM
+ *   by its cgroup                                  a pod
+ *   by its parent, as long as the parent lives     the parent's pod, and from
  *                                                  then on by its process
  */
 #ifndef VIRTLENS_OWNER_BPF_H
@@ -16,18 +16,18 @@
 
 #include "maps.bpf.h"
 
-/* kubepods.slice/…-burstable.slice/…-pod.slice/scope/container is 5 levels;
- * nested kubelets (kind) and systemd units in front of them double that. */
+/* kubepods.slice/…-burstable.slice/…-pod.slice/scope/container is 5 levels; nested
+ * kubelets (kind) and systemd units above them double that. */
 #define MAX_CGROUP_DEPTH 16
 
 /*
- * Of a task and of what it points to the verifier knows the types: such fields
- * are read as if they were our own, a tenth of what a probe read costs (a
- * pointer that went bad reads as 0: PROBE_MEM, kernel/bpf/verifier.c).
+ * The verifier knows the types of a task and of the structures that it points to, so
+ * their fields are read directly, at a tenth of the cost of bpf_probe_read_kernel (an
+ * invalid pointer reads as 0: PROBE_MEM, kernel/bpf/verifier.c).
  */
 
-/* The innermost cgroup of a task: of the cpu controller on v1, of the unified
- * hierarchy on v2 (where the cpu controller may end further up). */
+/* Returns the innermost cgroup of a task: in the cpu controller's hierarchy on v1, in the
+ * unified hierarchy on v2 (where the cpu controller may be enabled only further up). */
 static __always_inline struct cgroup *task_cgroup(struct task_struct *task)
 {
 	struct css_set *set = task->cgroups;
@@ -48,7 +48,7 @@ static __always_inline struct cgroup *cgroup_parent(struct cgroup *cgroup)
 	return css ? css->cgroup : NULL;
 }
 
-/* Walks up from `cgroup` to the first watched one; the pod's id, or 0. */
+/* Walks up from `cgroup` to the first watched one; returns the pod's id, or 0. */
 static __noinline __u64 find_pod(struct cgroup *cgroup)
 {
 	struct watch *watch;
@@ -66,7 +66,7 @@ static __noinline __u64 find_pod(struct cgroup *cgroup)
 	return 0;
 }
 
-/* The first cgroup from `cgroup` upwards that can have a limit, or 0. */
+/* Returns the nearest ancestor of `cgroup`, or itself, that can have a limit, or 0. */
 static __noinline __u64 find_level(struct cgroup *cgroup)
 {
 	__u64 id;
@@ -82,7 +82,7 @@ static __noinline __u64 find_level(struct cgroup *cgroup)
 	return 0;
 }
 
-/* The watched pod that a cgroup lies in, or 0. */
+/* Returns the watched pod to which a cgroup belongs, or 0. */
 static __always_inline __u64 pod_of(struct cgroup *cgroup, const struct control *control)
 {
 	struct membership fresh = {}, *known;
@@ -104,18 +104,18 @@ static __always_inline void vm_owner(struct task_struct *task, struct owner *own
 	owner->pad = 0;
 }
 
-/* What begins the name of the kernel thread that is a VM's timer: "kvm-pit/%d" of the
- * process's pid (kvm_create_pit, arch/x86/kvm/i8254.c). No user can make a kernel
- * thread. */
+/* Length of the prefix of a VM's timer thread: KVM names the kernel thread "kvm-pit/%d"
+ * with the pid of the process (kvm_create_pit, arch/x86/kvm/i8254.c). Users cannot create
+ * kernel threads. */
 #define PIT_NAME_LEN 8
 union pit_name {
 	char text[COMM_LEN];
 	__u64 first8;
 };
 
-/* Finds the VM of a timer thread by the number in its name. Used where no type information
- * has the offset of KVM's pointer to the thread. The number is a pid in the VMM's own pid
- * namespace, so this finds only VMMs that share the host's. */
+/* Finds the VM of a timer thread by the number in its name. Used where no type
+ * information has the offset of KVM's pointer to the thread. The number is a pid in the
+ * VMM's own pid namespace, so this finds only VMMs that share the host's. */
 static __always_inline bool pit_by_name(struct task_struct *task, const union pit_name *name,
 					struct owner *owner)
 {
@@ -137,7 +137,8 @@ static __always_inline bool pit_by_name(struct task_struct *task, const union pi
 	return true;
 }
 
-/* Whether a kernel thread works for a known VM: it is on its memory, or is its timer. */
+/* Whether a kernel thread works for a known VM: it runs on the VM's address space, or is
+ * its timer. */
 static __noinline bool works_for_vm(struct task_struct *task, struct owner *owner)
 {
 	union pit_name name, pit = { .text = "kvm-pit/" };
@@ -158,7 +159,7 @@ static __noinline bool works_for_vm(struct task_struct *task, struct owner *owne
 	return known != NULL;
 }
 
-/* Whether the last reading was of pass `since`, or of one after it. */
+/* Whether the last reading was of pass `since` or of a later one. */
 static __always_inline bool was_shown(__u32 since, const struct control *control)
 {
 	return control->shown_ns && (__s32)(control->shown_pass - since) >= 0;
@@ -171,8 +172,8 @@ static __always_inline void pod_owner(__u64 pod, struct owner *owner)
 	owner->pad = 0;
 }
 
-/* The pod of a process that `vms` has for its parent's sake, 0 where it is not
- * watched any more. */
+/* Returns the pod of a process that is in `vms` because of its parent, 0 if the pod is no
+ * longer watched. */
 static __always_inline __u64 pod_of_child(const struct vm *child)
 {
 	__u64 pod = child->pod;
@@ -180,7 +181,7 @@ static __always_inline __u64 pod_of_child(const struct vm *child)
 	return pod && bpf_map_lookup_elem(&watched, &pod) ? pod : 0;
 }
 
-/* Whether the process of `task` is a known VM, or one that a pod's has started. */
+/* Whether the process of `task` is a known VM, or was started by a process of a pod. */
 static __always_inline bool by_process(struct task_struct *task, struct neighbour *last,
 				       struct owner *owner)
 {
@@ -192,7 +193,7 @@ static __always_inline bool by_process(struct task_struct *task, struct neighbou
 	if (last && last->vm.tgid == tgid && last->vm.id == owner->id)
 		return true;
 	vm = bpf_map_lookup_elem(&vms, &tgid);
-	/* The pid of a VM that is gone, reused. */
+	/* The pid of a former VM was reused. */
 	if (!vm || vm->start_ns != owner->id)
 		return false;
 	if (vm->pod) {
@@ -207,13 +208,15 @@ static __always_inline bool by_process(struct task_struct *task, struct neighbou
 	return true;
 }
 
-/* init, which has all orphans, and kthreadd. */
+/* Up to this tgid a parent has no owner: init (1), which adopts all orphans, and kthreadd
+ * (2). */
 #define LAST_OF_NOBODYS 2
 
-/* The pod of the process whose child `task` is, or 0. A manager may put children of a
- * VM's helpers elsewhere: libvirt moves the virtiofsd that it has started to its VM, and
- * that one's child, which does all the work, stays in libvirt's own service. Managers
- * themselves sit in no VM's cgroup, so what else they start is nobody's. */
+/* Returns the pod of the parent process of `task`, or 0. A manager may put children of a
+ * VM's helpers into another cgroup: libvirt moves the virtiofsd that it has started to
+ * the VM's cgroup, but virtiofsd's child, which does all the work, stays in the cgroup of
+ * libvirt's service. Managers themselves are in no VM's cgroup, so their other children
+ * get no owner. */
 static __always_inline __u64 pod_of_parent(struct task_struct *task, struct task_struct *parent,
 					   const struct control *control)
 {
@@ -225,14 +228,14 @@ static __always_inline __u64 pod_of_parent(struct task_struct *task, struct task
 	known = bpf_map_lookup_elem(&vms, &tgid);
 	if (known && known->pod && known->start_ns == parent->group_leader->start_boottime)
 		return pod_of_child(known);
-	/* The same cgroups, which are nobody's. */
+	/* The parent is in the same cgroups, which have no owner. */
 	if (parent->cgroups == task->cgroups)
 		return 0;
 	return pod_of(task_cgroup(parent), control);
 }
 
-/* The pod of the process of `task`, which is in no watched cgroup, by its parent; 0 if
- * that is in none either. */
+/* Returns the pod of the parent of `task`, which itself is in no watched cgroup; 0 if the
+ * parent is in none either. */
 static __noinline __u64 pod_by_parent(struct task_struct *task, const struct control *control,
 				      struct neighbour *last)
 {
@@ -247,9 +250,10 @@ static __noinline __u64 pod_by_parent(struct task_struct *task, const struct con
 	return pod;
 }
 
-/* Remembers that the process of `task` is the child of one of the pod's, since a process
- * whose parent ends is given to another. A function beside pod_by_parent: called from it,
- * both would take more stack than a pass has left. */
+/* Records that the process of `task` is the child of a process of a pod, because the
+ * child of an exited parent is given another parent. A separate function next to
+ * pod_by_parent: if one called the other, both together would exceed the stack that a
+ * pass has left. */
 static __noinline void remember_child(struct task_struct *task, __u64 pod)
 {
 	struct vm fresh = {}, *known;
@@ -258,13 +262,13 @@ static __noinline void remember_child(struct task_struct *task, __u64 pod)
 	fresh.start_ns = task->group_leader->start_boottime;
 	fresh.pod = pod;
 	known = bpf_map_lookup_elem(&vms, &tgid);
-	/* A VM that has ended is the agent's to forget. */
+	/* Entries of VMs that have exited are removed by the agent only. */
 	if ((!known || known->pod) && bpf_map_update_elem(&vms, &tgid, &fresh, BPF_ANY))
 		count_drop(DROP_VM_FULL);
 }
 
-/* Forgets a process that was remembered for its parent's sake, as its first thread is
- * freed: that is its last. */
+/* Removes a process that was recorded because of its parent when its thread group leader
+ * is freed, which is its last thread. */
 static __always_inline void forget_child(struct task_struct *task)
 {
 	__u32 tgid = task->tgid;
@@ -277,8 +281,8 @@ static __always_inline void forget_child(struct task_struct *task)
 		bpf_map_delete_elem(&vms, &tgid);
 }
 
-/* Whether a marked thread of a pod is a VM's by now. A vhost thread may be met before its
- * VM, and a process is the pod's until it makes its VM. */
+/* Whether a marked thread of a pod belongs to a VM by now. A pass may see a vhost thread
+ * before its VM, and a process belongs to the pod until it creates its VM. */
 static __always_inline bool became_vms(struct task_struct *task, struct neighbour *last,
 				       struct owner *owner)
 {
@@ -292,11 +296,10 @@ static __always_inline bool became_vms(struct task_struct *task, struct neighbou
 	return true;
 }
 
-/* Fills `owner` and returns true if the task is anybody's. A mark may still have another
- * owner: see follow_owner. `last` is the pass's
- * own, and spares it lookups: of a process or cgroup that has just been found
- * to be nobody's they need not be made again. `has_parent`: its parent is still one,
- * and may be asked about. */
+/* Fills in `owner` and returns true if the task has an owner. Its mark may still have
+ * another owner: see follow_owner. `last` is the cache of the pass: it saves repeated
+ * lookups for a process or cgroup without an owner. `has_parent`: its parent is still
+ * valid and may be read. */
 static __always_inline bool owner_of(struct task_struct *task, struct mark *mark,
 				     const struct control *control, struct neighbour *last,
 				     bool has_parent, struct owner *owner)
@@ -339,13 +342,13 @@ static __always_inline bool owner_of(struct task_struct *task, struct mark *mark
 	return true;
 }
 
-/* Remembers the VM whose vCPU `task` runs. A function of its own, for the room on the
- * stack: with by_parent below it a pass may take 512 bytes. */
+/* Records the VM whose vCPU `task` runs. A separate function to save stack: together with
+ * pod_by_parent below it a pass may use 512 bytes. */
 static __noinline void learn_vm(struct task_struct *task, const struct owner *owner,
 				     const struct control *control)
 {
 	__u64 mm = (__u64)task->mm, former;
-	/* The pass that is under way has gone by some of its threads. */
+	/* The present pass has already visited some of its threads. */
 	struct vm fresh = { .start_ns = owner->id, .since_pass = control->pass + 1, .mm = mm };
 	struct vm *known;
 	__u32 tgid = owner->tgid;
@@ -355,7 +358,7 @@ static __noinline void learn_vm(struct task_struct *task, const struct owner *ow
 		former = known->mm;
 		if (!mm || mm == former)
 			return;
-		/* It has become another program (exec_mmap, fs/exec.c). */
+		/* The process has exec'ed another program (exec_mmap, fs/exec.c). */
 		bpf_map_delete_elem(&vm_mms, &former);
 		known->mm = mm;
 	} else if (bpf_map_update_elem(&vms, &tgid, &fresh, BPF_ANY)) {
@@ -366,9 +369,9 @@ static __noinline void learn_vm(struct task_struct *task, const struct owner *ow
 		count_drop(DROP_VM_FULL);
 }
 
-/* Remembers the kernel thread that is the timer of the VM whose vCPU is at `vcpu`: it
- * sits in the root cgroup, and its name has a pid of the VMM's own namespace. A VMM makes
- * its timer before its vCPUs run. */
+/* Records the kernel thread that is the timer of the VM whose vCPU is at `vcpu`: the
+ * thread is in the root cgroup, and its name has a pid of the VMM's pid namespace. A VMM
+ * creates its timer before its vCPUs run. */
 static __noinline void learn_pit(struct mark *mark, struct kvm_vcpu *vcpu)
 {
 	struct kthread_worker *worker = NULL;
@@ -390,7 +393,7 @@ static __noinline void learn_pit(struct mark *mark, struct kvm_vcpu *vcpu)
 		count_drop(DROP_VM_FULL);
 }
 
-/* What a thread is by the kernel's flags, as enum thread_flag. */
+/* Converts the kernel's task flags to enum thread_flag. */
 static __always_inline __u32 thread_flags(struct task_struct *task)
 {
 	unsigned int flags = task->flags;
@@ -400,15 +403,15 @@ static __always_inline __u32 thread_flags(struct task_struct *task)
 	       (is_user_worker(flags) ? THREAD_USER_WORKER : 0);
 }
 
-/* Whether the thread that `task`'s process began with is still there: each is freed
- * after a grace period of its own, so the first one may be before `task` is
- * (release_task, kernel/exit.c). */
+/* Whether the thread group leader of `task` still exists: each thread is freed after a
+ * separate grace period, so the leader may be freed before `task` (release_task,
+ * kernel/exit.c). */
 static __always_inline bool has_leader(struct task_struct *task)
 {
 	return task->group_leader->pid == task->tgid;
 }
 
-/* What a thread counts as; its names are judged by the agent. */
+/* Fills in the class of a thread; the agent derives the role from the names. */
 static __always_inline void classify(struct task_struct *task, const struct mark *mark,
 				     const struct owner *owner, __u64 level,
 				     struct thread_class *class)

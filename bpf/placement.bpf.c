@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Moves of vCPUs from one pCPU to another. The kernel tells of a move before
- * it makes it, and only moves threads that do not run: their CPU time is final
- * and belongs to the pCPU they leave (set_task_cpu, kernel/sched/core.c). So
- * where a vCPU ran is known to the nanosecond without a program at each switch.
+ * Migrations of vCPUs between pCPUs. The kernel calls the tracepoint before it migrates a
+ * thread, and only migrates threads that are not running: their CPU time is final and
+ * belongs to the pCPU that they leave (set_task_cpu, kernel/sched/core.c). So the CPU
+ * time per pCPU is exact without a program at each context switch.
  *
- * This runs for every thread of the host that moves, with a run queue locked.
+ * This runs for every thread migration of the host, with a run queue locked.
  */
 #include "placement.bpf.h"
 

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * On which pCPU a vCPU used its time, and what a guest is told of where its
- * vCPUs are.
+ * The CPU time of a vCPU per pCPU, and the CPU topology that a guest sees in CPUID.
  */
 #ifndef VIRTLENS_PLACEMENT_BPF_H
 #define VIRTLENS_PLACEMENT_BPF_H
 
 #include "stream.bpf.h"
 
-/* Charges the pCPU that `task` is on with what it used since the last charge.
- * One thread's charges never overlap: it is being moved, is ending, or has
- * ended. */
+/* Charges the pCPU of `task` with the CPU time that the vCPU used since the last charge.
+ * Charges of one thread never overlap: it is migrated, exits, or has exited. */
 static __always_inline void charge_pcpu(struct task_struct *task, struct mark *mark)
 {
 	__u64 run_ns = task->se.sum_exec_runtime, used_ns = run_ns - mark->placed_ns, *sum;
@@ -27,11 +25,10 @@ static __always_inline void charge_pcpu(struct task_struct *task, struct mark *m
 		count_drop(DROP_RESIDENCY_FULL);
 }
 
-/* Tells once in a session what a VM's guest is told of itself: by its first
- * vCPU alone, as the others differ in their APIC id only, which is their
- * vcpu_id. KVM may replace the leaves without RCU (kvm_set_cpuid,
- * arch/x86/kvm/cpuid.c), though not once the vCPU has run: the agent judges
- * whether what was copied makes sense. */
+/* Emits a guest's CPUID leaves once per session, for its first vCPU only: the others
+ * differ only in their APIC id, which is their vcpu_id. KVM may replace the leaves
+ * without RCU (kvm_set_cpuid, arch/x86/kvm/cpuid.c), though not once the vCPU has run, so
+ * the agent validates the copy. */
 static __always_inline void tell_cpuid(void *out, struct mark *mark,
 				       const struct control *control)
 {
@@ -40,7 +37,8 @@ static __always_inline void tell_cpuid(void *out, struct mark *mark,
 	__u32 zero = 0, size;
 	void *leaves;
 
-	/* What this pass told is told again where the kernel dropped it. */
+	/* The record of this pass is emitted again for the same task, because the kernel
+	 * may have dropped it. */
 	if (mark->vcpu_idx ||
 	    (mark->cpuid_session == control->session && mark->cpuid_pass != control->pass))
 		return;
@@ -51,7 +49,8 @@ static __always_inline void tell_cpuid(void *out, struct mark *mark,
 	    bpf_probe_read_kernel(buffer->leaves, size, leaves))
 		return;
 	size += sizeof(buffer->record);
-	/* 5.10 and 6.1 know the bounds of a register, not of its copy on the stack. */
+	/* The verifiers of 5.10 and 6.1 track the bounds of a register, not of its copy
+	 * on the stack. */
 	barrier_var(size);
 	if (size > sizeof(*buffer))
 		return;

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What of resident RAM was released by reports, and what the guest took again: judged by
- * what is resident before and after. Plain C, so that a test of the host runs it too
- * (crates/probe/tests/refault.rs).
+ * Computes how much resident RAM free page reports released and how much of it the guest
+ * took again, from resident RAM before and after. Plain C, so that a host test can run it
+ * too (crates/probe/tests/refault.rs).
  */
 #ifndef VIRTLENS_REFAULT_H
 #define VIRTLENS_REFAULT_H
 
 #include "memory_abi.h"
 
-/* How much a VMM frees of its own at least before it is seen as that. */
+/* Minimum tolerance for a decrease of unknown cause, bytes. Beyond the tolerance the VMM
+ * has freed memory itself. */
 #define UNKNOWN_FALL (1ULL << 20)
 
-/* Resident RAM has fallen, and by no report: what grows next is what the balloon took
- * and not what was reported. A fall for no known reason is made up for as far as what is
- * resident may be off, `error_bytes`: it is then the kernel that had kept some aside. */
+/* Accounts for a decrease of resident RAM that no report caused: later growth is first
+ * subtracted from it, as memory that the balloon took and not reported memory. A decrease
+ * of unknown cause is added only up to the error of the resident counters, `error_bytes`:
+ * up to there the kernel may only have batched some pages. */
 static inline __attribute__((always_inline)) void note_fall(struct discards *sums, __u64 bytes,
 							     __u64 error_bytes)
 {
@@ -28,8 +30,8 @@ static inline __attribute__((always_inline)) void note_fall(struct discards *sum
 	sums->other_bytes += bytes < room ? bytes : room;
 }
 
-/* What the guest has taken again of what reports released: what has grown, up to
- * that, after what the balloon took was made up for. */
+/* Returns how much of the reported memory the guest has taken again: the growth of
+ * resident RAM, minus what the balloon took, at most what reports released. */
 static inline __attribute__((always_inline)) __u64 taken_again(const struct discards *sums,
 							       __u64 resident)
 {
@@ -39,9 +41,9 @@ static inline __attribute__((always_inline)) __u64 taken_again(const struct disc
 	return grown < sums->released_bytes ? grown : sums->released_bytes;
 }
 
-/* Resident RAM is `resident` now, before a report or in a pass. VMMs report from
- * one thread at a time, so that nothing is lost but by a pass that comes in
- * between, and then at most the larger of UNKNOWN_FALL and `error_bytes`. */
+/* Updates the sums to `resident`, the resident RAM before a report or in a pass. VMMs
+ * report from one thread at a time, so only a concurrent pass can cause a loss: at most
+ * the larger of UNKNOWN_FALL and `error_bytes`. */
 static inline __attribute__((always_inline)) void
 settle_resident(struct discards *sums, __u64 resident, __u64 error_bytes)
 {
@@ -58,7 +60,7 @@ settle_resident(struct discards *sums, __u64 resident, __u64 error_bytes)
 	sums->taken_bytes = sums->bytes[DISCARD_INFLATE] + sums->bytes[DISCARD_OTHER];
 }
 
-/* A report is over, and resident RAM is `after`. */
+/* Accounts for a completed report, after which resident RAM is `after`. */
 static inline __attribute__((always_inline)) void note_report(struct discards *sums, __u64 after)
 {
 	if (after >= sums->resident_bytes)

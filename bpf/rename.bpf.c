@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Threads that change their name: by prctl(PR_SET_NAME), /proc/PID/comm or execve. The
- * tracepoint comes before the new name is written (__set_task_comm, fs/exec.c, v5.10 to
- * v7.2; include/trace/events/task.h).
+ * Threads that change their name by prctl(PR_SET_NAME), /proc/PID/comm or execve. The
+ * tracepoint is called before the new name is written (__set_task_comm, fs/exec.c, v5.10
+ * to v7.2; include/trace/events/task.h).
  */
 #include "retire.bpf.h"
 
@@ -13,16 +13,17 @@ int BPF_PROG(on_rename, struct task_struct *task)
 	struct owner owner = {};
 	struct mark *mark;
 
-	/* Mostly a thread names itself as it begins, before anybody has seen it. */
+	/* Most threads set their name right after their start, before any pass has seen
+	 * them. */
 	if (!control || task->start_boottime >= control->begun_ns || !is_active())
 		return 0;
 	mark = mark_of(task);
-	/* A vCPU is one by any name. */
+	/* The class of a vCPU does not depend on its name. */
 	if (mark && (mark->vcpu || mark->has_exited))
 		return 0;
 	if (!owner_of(task, mark, control, NULL, true, &owner))
 		return 0;
-	/* The roles of a pod's threads depend on their process's name as well. */
+	/* The roles of a pod's threads also depend on the name of their process. */
 	if (!owner.tgid && task->pid == task->tgid && task->signal->nr_threads > 1)
 		count_drop(DROP_PROCESS_RENAMED);
 	if (!mark)

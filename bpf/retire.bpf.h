@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What threads had used in a class that they have no more: as they end, and as something
- * changes that their role depends on, their name, their owner or the vCPU that they run.
+ * The times that threads used in a former class: they are added to `retired` when a
+ * thread exits, and when its name, its owner or its vCPU changes, on which its role
+ * depends.
  *
- *   class changes ──► its times so far go to `retired` under the old class
- *                     its mark keeps them: they are subtracted from all that follows
+ *   class changes ──► its times so far are added to `retired` under the old class
+ *                     its mark stores them: they are subtracted from all later times
  *
- * So roles are counted right without anybody who remembers the thread, also while no
- * agent runs. A thread that no reading has shown has no old class: all of its time is
- * of the class in which it is first shown.
+ * So the time per role is correct without a memory of each thread, also while no agent
+ * runs. A thread that was in no reading has no old class: all of its time belongs to the
+ * class in which it is first shown.
  */
 #ifndef VIRTLENS_RETIRE_BPF_H
 #define VIRTLENS_RETIRE_BPF_H
 
 #include "owner.bpf.h"
 
-/* Distinct (name, kind, vCPU) an owner may retire: 64 vCPUs and as many
- * names. Beyond it all goes to one entry, without names. */
+/* Distinct classes (name, kind, vCPU) per owner in `retired`: 64 vCPUs and as many names.
+ * Beyond that all times are added to one entry without names. */
 #define NAMES_PER_OWNER 128
 
 static __always_inline void read_times(struct task_struct *task, struct retired *times)
@@ -26,7 +27,7 @@ static __always_inline void read_times(struct task_struct *task, struct retired 
 	times->guest_ns = task->gtime;
 }
 
-/* Takes off what `retired` holds already. */
+/* Subtracts the times that `retired` already holds. */
 static __always_inline void subtract(struct retired *times, const struct retired *held)
 {
 	times->run_ns -= held->run_ns;
@@ -34,7 +35,7 @@ static __always_inline void subtract(struct retired *times, const struct retired
 	times->guest_ns -= held->guest_ns;
 }
 
-/* Whether the owner may have one more name; counts it. */
+/* Reserves one more name for the owner; false if its share is used up. */
 static __always_inline bool take_name(const struct owner *owner)
 {
 	__u32 tgid = owner->tgid, *names;
@@ -71,8 +72,8 @@ static __always_inline bool add_retired(const struct thread_class *key, const st
 	return true;
 }
 
-/* Adds to an entry that may have to be made. Two CPUs may make it at once:
- * the one that loses adds to the other's. */
+/* Adds to an entry, and creates it if necessary. If two CPUs create it at once, the
+ * second one adds to the entry of the first. */
 static __always_inline bool make_retired(const struct thread_class *key, const struct retired *times)
 {
 	return !bpf_map_update_elem(&retired, key, times, BPF_NOEXIST) || add_retired(key, times);
@@ -95,8 +96,8 @@ static __noinline void retire(struct task_struct *task, const struct mark *mark,
 		count_drop(DROP_RETIRED_FULL);
 }
 
-/* Retires what `task` used so far in the class that it still has, but for its owner, who
- * is given. */
+/* Adds the time of `task` that is not in `retired` yet, under its present class with
+ * `owner` as the owner. */
 static __noinline void retire_class(struct task_struct *task, struct mark *mark,
 				    const struct owner *owner, const struct control *control)
 {
@@ -114,7 +115,7 @@ static __noinline void retire_class(struct task_struct *task, struct mark *mark,
 	retire(task, mark, owner, find_level(task_cgroup(task)), &times);
 }
 
-/* A marked thread has become somebody else's. */
+/* Handles a changed owner of a marked thread. */
 static __always_inline void follow_owner(struct task_struct *task, struct mark *mark,
 					 const struct owner *owner, const struct control *control)
 {
@@ -127,8 +128,8 @@ static __always_inline void follow_owner(struct task_struct *task, struct mark *
 		retire_class(task, mark, &before, control);
 }
 
-/* Whose an unmarked thread of a VM's process was as the last reading showed it; false if
- * none has. The VM may be one that was not known then. */
+/* Finds the owner under which the last reading showed an unmarked thread of a VM's
+ * process; false if no reading showed it. The VM may have been unknown at that time. */
 static __noinline bool shown_owner(struct task_struct *task, struct owner *owner,
 				   const struct control *control)
 {

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The task pass: one walk over the host's tasks tells of every VM all that
- * the kernel counts by itself.
+ * The task pass: one walk over the host's tasks emits all data of every VM that the
+ * kernel maintains itself.
  *
- *   task ── in KVM_RUN? ──► its vCPU: mark it, learn its VM
- *        └─ whose? (owner.bpf.h) ──► nobody's: done
- *   its cgroups up to the root, each once a pass ──► stream
+ *   task ── in KVM_RUN? ──► its vCPU: mark the thread, register its VM
+ *        └─ owner? (owner.bpf.h) ──► no owner: done
+ *   its cgroups up to the root, each once per pass ──► stream
  *   its times, its vCPU's counters, its affinity ──► stream
  *
- * A VM found for the first time has threads that this pass has already gone
- * by: the agent sees a VM it did not know and repeats the pass.
+ * When a pass finds a new VM, it may already have visited some of that VM's threads: the
+ * agent sees the new VM and repeats the pass.
  *
- * All that a task tells is dropped by the kernel, and the task shown again,
- * where the stream's buffer is full (bpf_seq_read, kernel/bpf/bpf_iter.c):
- * telling must be repeatable.
+ * If the buffer of the stream is full, the kernel drops all output of the current task
+ * and calls the program again for the same task (bpf_seq_read, kernel/bpf/bpf_iter.c):
+ * emitting must be repeatable.
  */
 #include "ahead.bpf.h"
 #include "retire.bpf.h"
@@ -22,9 +22,9 @@
 #include "vcpu.bpf.h"
 #include "vhost.bpf.h"
 
-/* The vCPU whose KVM_RUN `task` is inside of. KVM is the only user of preempt
- * notifiers (kvm_main.c: vcpu_load), but other vCPU ioctls load too: hence
- * runs_vcpu. */
+/* Returns the vCPU that `task` has loaded, usually inside KVM_RUN. KVM is the only user
+ * of preempt notifiers (kvm_main.c: vcpu_load), but other vCPU ioctls load the vCPU too,
+ * hence runs_vcpu. */
 static __always_inline struct kvm_vcpu *loaded_vcpu(struct task_struct *task)
 {
 	struct hlist_node *link = task->preempt_notifiers.first;
@@ -35,7 +35,7 @@ static __always_inline struct kvm_vcpu *loaded_vcpu(struct task_struct *task)
 	       bpf_core_field_offset(struct preempt_notifier, link);
 }
 
-/* A vCPU thread that the pass over files found in user space. */
+/* Returns the vCPU of a thread that the pass over open files found in user space. */
 static __always_inline struct kvm_vcpu *found_vcpu(struct task_struct *task)
 {
 	__u32 tid = task->pid;
@@ -44,9 +44,9 @@ static __always_inline struct kvm_vcpu *found_vcpu(struct task_struct *task)
 	return vcpu ? (struct kvm_vcpu *)*vcpu : NULL;
 }
 
-/* Marks `task` as the thread of `vcpu`. Where a reading has shown it otherwise, what it
- * used until now stays with that: it may be hot-plugged, or its VM was met while it was in
- * user space. */
+/* Marks `task` as the thread of `vcpu`. If an earlier reading showed the thread in
+ * another class, its time so far stays in that class: the vCPU may be hot-plugged, or the
+ * thread was in user space when its VM was found. */
 static __always_inline struct mark *mark_vcpu(struct task_struct *task, struct mark *mark,
 					      struct kvm_vcpu *vcpu,
 					      const struct control *control,
@@ -62,7 +62,7 @@ static __always_inline struct mark *mark_vcpu(struct task_struct *task, struct m
 	if (!mark)
 		mark = make_mark(task, &last->owner);
 	if (mark && mark->vcpu != (__u64)vcpu) {
-		/* Its threads can run one vCPU after another. */
+		/* A thread can run one vCPU after another. */
 		charge_pcpu(task, mark);
 		vcpu_id = READ_OR(~0U, vcpu->vcpu_id);
 		last->before = mark->owner;
@@ -82,8 +82,8 @@ static __always_inline struct mark *mark_vcpu(struct task_struct *task, struct m
 	return mark;
 }
 
-/* How many vCPUs KVM holds for the process of `task`; 0 where this pass has
- * told it already. */
+/* Number of vCPUs that KVM has for the process of `task`; 0 if this pass has already
+ * emitted it. */
 static __always_inline __u32 new_online_vcpus(struct task_struct *task, struct kvm_vcpu *vcpu,
 					      struct neighbour *last)
 {
@@ -97,8 +97,8 @@ static __always_inline __u32 new_online_vcpus(struct task_struct *task, struct k
 	return PEEK(kvm->online_vcpus.counter);
 }
 
-/* Whether the thread was preempted inside the guest: then it would run, so of
- * one that sleeps it need not be asked (kvm_sched_out, virt/kvm/kvm_main.c). */
+/* Whether the thread was preempted inside the guest. Only a runnable task can have been
+ * preempted (kvm_sched_out, virt/kvm/kvm_main.c), so the read is skipped otherwise. */
 static __always_inline __u32 is_preempted(struct task_struct *task, struct kvm_vcpu *vcpu)
 {
 	return is_runnable(task) ? READ_OR(0, vcpu->preempted) : 0;
@@ -114,7 +114,7 @@ static __always_inline void fill_vcpu(struct vcpu_record *record, struct task_st
 	record->id = mark->vcpu_id;
 	record->index = mark->vcpu_idx;
 	record->instance = mark->vcpu;
-	/* Of the times of its present class, as those of its thread's record. */
+	/* Excludes the time in `retired`, like the times in the thread_record. */
 	if (mark->placed_ns > mark->retired.run_ns)
 		record->placed_ns = mark->placed_ns - mark->retired.run_ns;
 	record->exits = UNKNOWN;
@@ -126,8 +126,8 @@ static __always_inline void fill_vcpu(struct vcpu_record *record, struct task_st
 	record->online_vcpus = new_online_vcpus(task, vcpu, last);
 }
 
-/* What a cgroup uses of memory and may use. On v1 the memory controller has
- * cgroups of its own. */
+/* Fills in a cgroup's memory usage and limit. On v1 the memory controller has a separate
+ * hierarchy. */
 static __always_inline void fill_cgroup_memory(struct cgroup_record *record,
 					       struct cgroup *cgroup)
 {
@@ -148,7 +148,7 @@ static __always_inline void fill_cgroup_memory(struct cgroup_record *record,
 		record->memory_limit_bytes = limit * PAGE_SIZE;
 }
 
-/* Tells of one cgroup; false if it was told before in this pass. */
+/* Emits one cgroup; false if this pass has already emitted it. */
 static __noinline bool tell_cgroup(void *out, struct cgroup *cgroup,
 				   struct task_group *group, __u32 tid,
 				   const struct control *control)
@@ -196,8 +196,8 @@ static __noinline bool tell_cgroup(void *out, struct cgroup *cgroup,
 	return true;
 }
 
-/* Tells of the cgroups from the task's own up to the root. Where one was told
- * before, so were those above it. */
+/* Emits the cgroups from the task's own up to the root. If one was already emitted, so
+ * were its ancestors. */
 static __always_inline void tell_cgroups(void *out, struct task_struct *task,
 					 struct cgroup *cgroup, const struct control *control)
 {
@@ -206,7 +206,7 @@ static __always_inline void tell_cgroups(void *out, struct task_struct *task,
 	for (int depth = 0; depth < MAX_CGROUP_DEPTH; depth++) {
 		if (!cgroup)
 			return;
-		/* On v2 the cpu controller may end above this cgroup. */
+		/* On v2 the cpu controller may be enabled only above this cgroup. */
 		own = NULL;
 		if (group && group->css.cgroup == cgroup) {
 			own = group;
@@ -220,8 +220,8 @@ static __always_inline void tell_cgroups(void *out, struct task_struct *task,
 		count_drop(DROP_CGROUP_DEPTH);
 }
 
-/* Tells of the task's cgroups if its neighbour's were others; the id of its
- * own. */
+/* Emits the task's cgroups, unless the previous task was in the same cgroup. Returns the
+ * id of the task's cgroup. */
 static __always_inline __u64 tell_own_cgroups(void *out, struct task_struct *task,
 					      struct neighbour *last,
 					      const struct control *control)
@@ -237,7 +237,7 @@ static __always_inline __u64 tell_own_cgroups(void *out, struct task_struct *tas
 	return last->cgroup_id;
 }
 
-/* The neighbour in this pass: none at its start. */
+/* Returns the cache of this pass, cleared at its start. */
 static __always_inline struct neighbour *get_neighbour(const struct control *control)
 {
 	struct neighbour *last;
@@ -270,7 +270,8 @@ static __always_inline void fill_thread(struct thread_record *thread, struct tas
 	__builtin_memcpy(thread->comm, task->comm, COMM_LEN);
 	leader = task->group_leader;
 	if (has_leader(task)) {
-		/* Or the compiler reads one name through a pointer of two types. */
+		/* Without this the compiler reads one name through a pointer of two
+		 * types. */
 		barrier_var(leader);
 		__builtin_memcpy(thread->leader_comm, leader->comm, COMM_LEN);
 	} else {
@@ -290,7 +291,8 @@ static __always_inline void fill_thread(struct thread_record *thread, struct tas
 	thread->guest_ns -= mark->retired.guest_ns;
 }
 
-/* Words that are copied by themselves: a call costs more. */
+/* Masks up to this many words are copied word by word, which is cheaper than a helper
+ * call. */
 #define FEW_WORDS 4
 
 static __always_inline void copy_mask(__u64 *mask, struct task_struct *task)
@@ -298,7 +300,8 @@ static __always_inline void copy_mask(__u64 *mask, struct task_struct *task)
 	__u64 offset = bpf_core_field_offset(struct task_struct, cpus_mask);
 	const __u64 *words;
 
-	/* Or the compiler reads a word as if it were the field, whose size is another. */
+	/* Without this the compiler reads a word as if it were the field, which has
+	 * another size. */
 	barrier_var(offset);
 	words = (void *)task + offset;
 	if (cfg.mask_words > FEW_WORDS) {
@@ -326,7 +329,7 @@ static __always_inline void tell_thread(void *out, struct task_struct *task,
 	mask = &buffer->vcpu;
 	if (mark && mark->vcpu) {
 		buffer->thread.flags |= THREAD_VCPU;
-		/* The mask comes there later. */
+		/* The mask overwrites the span later. */
 		fill_vcpu(&buffer->vcpu, task, mark, is_alive, buffer->mask, last);
 		size += sizeof(buffer->vcpu);
 		mask = &buffer->mask;
@@ -337,15 +340,15 @@ static __always_inline void tell_thread(void *out, struct task_struct *task,
 	tell_thread_in(out, buffer, size);
 }
 
-/* Finds the owner of `task` and whether it is inside of KVM_RUN, both for `last`; marks
- * it if it is a VM's vCPU, or changed its owner. False if it is nobody's. */
+/* Finds the owner of `task` and whether it is inside KVM_RUN, and stores both in `last`.
+ * Marks `task` if it is a VM's vCPU or its owner changed. False if it has no owner. */
 static __always_inline bool identify(struct task_struct *task, struct mark **found,
 				     const struct control *control, struct neighbour *last)
 {
 	struct mark *mark = mark_or_miss(task);
 	struct kvm_vcpu *vcpu = loaded_vcpu(task);
 
-	/* What ran it before and has it loaded need not be asked again. */
+	/* A thread that ran this vCPU before and has it loaded needs no further check. */
 	last->is_alive = vcpu && ((mark && mark->vcpu == (__u64)vcpu) || runs_vcpu(task, vcpu));
 	if (last->is_alive)
 		mark = mark_vcpu(task, mark, vcpu, control, last);
@@ -356,7 +359,7 @@ static __always_inline bool identify(struct task_struct *task, struct mark **fou
 	} else if (last->owner.tgid && !(task->flags & PF_KTHREAD) &&
 		   !was_shown(last->vm_since_pass, control) &&
 		   shown_owner(task, &last->before, control)) {
-		/* Its process was the pod's before it made its VM. */
+		/* The process belonged to the pod before it created its VM. */
 		mark = make_mark(task, &last->owner);
 		if (mark)
 			retire_class(task, mark, &last->before, control);
@@ -365,7 +368,7 @@ static __always_inline bool identify(struct task_struct *task, struct mark **fou
 	return true;
 }
 
-/* What a pass does at each task; false if it is nobody's. */
+/* Handles one task of a pass; false if it has no owner. */
 static __always_inline bool sample(void *out, struct task_struct *task,
 				   const struct control *control, struct neighbour *last)
 {
@@ -377,8 +380,9 @@ static __always_inline bool sample(void *out, struct task_struct *task,
 	if (!cfg.walks)
 		read_ahead(task);
 	if (!mark && task->flags & PF_KTHREAD) {
-		/* Also the pod's: those of KVM leave its cgroup just before they end
-		 * (virt/kvm/kvm_main.c: kvm_vm_worker_thread, since v5.18). */
+		/* Also for kernel threads of a pod: KVM's leave the pod's cgroup just
+		 * before they exit (virt/kvm/kvm_main.c: kvm_vm_worker_thread, since
+		 * v5.18). */
 		mark = make_mark(task, &last->owner);
 	} else if (last->owner.tgid && control->after_files && (!mark || !mark->vcpu)) {
 		vcpu = found_vcpu(task);
@@ -416,9 +420,10 @@ int sample_tasks(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* The pass over open files, at start, when a VM is met and now and then: VMs whose vCPUs are in
- * user space, or were never run, and workers of vhost devices. Users cannot name anonymous
- * inodes, so the name with the file system's magic is proof (kvm_main.c: create_vcpu_fd). */
+/* The pass over open files finds VMs whose vCPUs are in user space or have never run, and
+ * the workers of vhost devices. It runs at start, when a VM is found, and periodically.
+ * Users cannot name anonymous inodes, so the name together with the file system's magic
+ * identifies a vCPU (kvm_main.c: create_vcpu_fd). */
 SEC("iter/task_file")
 int sample_files(struct bpf_iter__task_file *ctx)
 {
@@ -443,12 +448,12 @@ int sample_files(struct bpf_iter__task_file *ctx)
 	if (file->f_inode->i_sb->s_magic != ANON_INODE_FS_MAGIC)
 		return 0;
 	bpf_probe_read_kernel_str(name.text, sizeof(name.text), file->f_path.dentry->d_name.name);
-	/* Not "kvm-vcpu-stats:N". */
+	/* Excludes "kvm-vcpu-stats:N". */
 	if (name.first8 != vcpu_name.first8 || name.text[8] != ':')
 		return 0;
 	vcpu = file->private_data;
-	/* A child of fork has the files too, and is no VMM: KVM serves the address space
-	 * that made the VM alone (kvm_vcpu_ioctl, virt/kvm/kvm_main.c). */
+	/* A child created by fork has the files too, but is not a VMM: KVM serves only
+	 * the address space that created the VM (kvm_vcpu_ioctl, virt/kvm/kvm_main.c). */
 	if (BPF_CORE_READ(vcpu, kvm, mm) != task->mm)
 		return 0;
 	instance = (__u64)vcpu;

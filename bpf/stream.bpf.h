@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * How a pass tells: by the stream of its iterator, which the kernel copies twice, or,
- * where the pass walks by itself (walk.bpf.c), in a map that the agent has mapped.
+ * Output of a pass. An iterator program writes to its seq_file, which the kernel copies
+ * twice; the program `walk_tasks` (walk.bpf.c) writes to a map that the agent has mapped.
  */
 #ifndef VIRTLENS_STREAM_BPF_H
 #define VIRTLENS_STREAM_BPF_H
@@ -16,8 +16,8 @@ struct {
 	__type(value, struct stream);
 } stream SEC(".maps");
 
-/* A thread on its way to the stream: one write of what lies one behind the
- * other costs less than three. Without a vCPU the mask takes its place. */
+/* Buffer for a thread's record: one write of contiguous parts costs less than three.
+ * Without a vCPU the mask follows `thread` directly. */
 struct thread_buffer {
 	struct thread_record thread;
 	struct vcpu_record vcpu;
@@ -33,7 +33,7 @@ struct {
 _Static_assert(sizeof(struct cpuid_buffer) <= RECORD_MAX, "leaves find room");
 _Static_assert(sizeof(struct memory_buffer) <= RECORD_MAX, "memslots find room");
 
-/* What one task tells at most: a walk stops where there is less room. */
+/* Maximum output of one task, bytes: a walk stops if less space is left. */
 #define TASK_TELLS_MAX (64 << 10)
 _Static_assert(2 * RECORD_MAX + sizeof(struct memory_record) + sizeof(struct thread_buffer) +
 			       16 * (sizeof(struct cgroup_record) +
@@ -41,13 +41,14 @@ _Static_assert(2 * RECORD_MAX + sizeof(struct memory_record) + sizeof(struct thr
 		       TASK_TELLS_MAX,
 	       "a task finds room");
 
-/* Where a walk tells next. The mask is for the verifier: it stops before that. */
+/* Address of the next record of a walk. The mask is for the verifier: the walk stops
+ * before that limit. */
 static __always_inline void *next_place(struct stream *to)
 {
 	return to->bytes + (to->used & (STREAM_BYTES - 1));
 }
 
-/* Tells a record: `out` is the iterator's `struct seq_file`, or `struct stream`. */
+/* Emits a record: `out` is the iterator's `struct seq_file`, or `struct stream`. */
 static __always_inline void tell(void *out, const void *record, __u32 size)
 {
 	struct stream *to = out;
@@ -56,12 +57,13 @@ static __always_inline void tell(void *out, const void *record, __u32 size)
 		bpf_seq_write(out, record, size);
 		return;
 	}
-	/* A call: single words are verified on each way that leads here. */
+	/* A helper call, because the verifier would check a copy loop on each path that
+	 * leads here. */
 	bpf_probe_read_kernel(next_place(to), size, record);
 	to->used += size;
 }
 
-/* Where a thread is written, to be told by tell_thread_in. */
+/* Returns the buffer for a thread's record; tell_thread_in emits it. */
 static __always_inline struct thread_buffer *thread_room(void *out)
 {
 	__u32 zero = 0;

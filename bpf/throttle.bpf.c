@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * When a quota ran out, for how long, and who ran then.
+ * When a CPU quota was exhausted, for how long, and which thread was running.
  *
- *   throttle_cfs_rq ──► a run queue of the cgroup is throttled: a hit for the
- *                       thread that runs
- *   unthrottle_cfs_rq ─► it is set free: how long it stood, by the kernel's own
- *                       clock, and how much of that no other CPU stood too
+ *   throttle_cfs_rq ───► a run queue of the cgroup is throttled: counts a hit for
+ *                        the running thread
+ *   unthrottle_cfs_rq ─► it is unthrottled: counts the duration by the kernel's
+ *                        own clock, and the part of it in which no other CPU of
+ *                        the cgroup was throttled
  *
- * Both run with the run queue locked, once a CPU and period at most. So they write to
- * no map that allocates its elements: before v6.1 that may wake a thread or, on
- * PREEMPT_RT, sleep.
+ * Both run with the run queue locked, at most once per CPU and period. So they write only
+ * to maps that do not allocate elements: before v6.1 an allocation may wake a thread or,
+ * on PREEMPT_RT, sleep.
  *
- * Since v6.18 ("sched/fair: Switch to task based throttle model") a thread goes
- * on in the kernel and stands still only on its way back to user space, and
- * some never do (a vhost worker). So a throttling counts from where its first
- * thread stood still, which is where the kernel starts its clock; one in which
- * none did is none. Before that both are one moment.
+ * Since v6.18 ("sched/fair: Switch to task based throttle model") a thread keeps running
+ * in the kernel and is throttled only on return to user space; some threads never return
+ * (a vhost worker). So a throttling counts from when its first thread was throttled,
+ * where the kernel starts its clock. A throttling that stopped no thread has duration 0.
+ * Before v6.18 both are one moment.
  */
 #include "owner.bpf.h"
 
@@ -26,7 +27,7 @@ static __always_inline __u64 group_id(struct task_group *group)
 	return group ? cgroup_id(group->css.cgroup) : 0;
 }
 
-/* Whether a task's time is charged to `group`. */
+/* Whether a task's CPU time is charged to `group`. */
 static __always_inline bool is_charged(struct task_struct *task, struct task_group *group)
 {
 	struct task_group *at = task->sched_task_group;
@@ -41,20 +42,21 @@ static __always_inline bool is_charged(struct task_struct *task, struct task_gro
 	return false;
 }
 
-/* Who runs on the CPU of `queue`, if that is this CPU: a task that wakes up in
- * a group without quota throttles it from elsewhere, and then nobody ran. */
+/* Returns the task that runs on the CPU of `queue`, NULL if that is another CPU: a task
+ * that wakes up in a group without remaining quota throttles the group from another CPU,
+ * and then no thread of the group was running. */
 static __always_inline struct task_struct *running_task(struct cfs_rq *queue)
 {
 	struct task_struct *task;
 
-	/* Task storage wants a task that is safe to hold: only the current one. */
+	/* Task storage requires a trusted task: only the current one is. */
 	if (!cfg.task_storage)
 		return queue->rq->curr;
 	task = bpf_get_current_task_btf();
 	return (__u64)task == (__u64)queue->rq->curr ? task : NULL;
 }
 
-/* A hit for whoever runs, if it is one of the group. */
+/* Counts a hit for the running thread if it belongs to the group. */
 static __always_inline void count_hit(struct cfs_rq *queue, __u64 level)
 {
 	struct task_struct *task = running_task(queue);
@@ -81,9 +83,9 @@ static __always_inline void count_hit(struct cfs_rq *queue, __u64 level)
 		count_drop(DROP_HITS_FULL);
 }
 
-/* What was not yet counted of a run queue's time, from `from_ns` to now. They
- * come in the order of their ends, so what overlaps lies at the end of what is
- * counted, or in a gap before that. */
+/* Returns the part of a run queue's throttled time, from `from_ns` to now, that is not
+ * yet counted as wall time. Calls come in the order of end times, so an overlap is with
+ * the end of the counted time or with a recorded gap before it. */
 static __always_inline __u64 new_wall_ns(struct wall *wall, __u64 from_ns, __u64 now_ns)
 {
 	__u64 new_ns = 0, fill_ns;
@@ -157,8 +159,8 @@ int BPF_PROG(on_throttle, struct cfs_rq *queue, bool throttled)
 	return 0;
 }
 
-/* Since when it stands is only known before it is set free, for how long only
- * after: the run queue's clock is brought up to date between. */
+/* The start of the throttling is known only before unthrottle_cfs_rq, its duration only
+ * after: the function updates the run queue's clock. */
 SEC("fentry/unthrottle_cfs_rq")
 int BPF_PROG(pre_unthrottle, struct cfs_rq *queue)
 {
@@ -180,7 +182,8 @@ int BPF_PROG(on_unthrottle, struct cfs_rq *queue)
 	__u32 zero = 0;
 	struct unthrottling *here = bpf_map_lookup_elem(&unthrottling, &zero);
 
-	/* Since v6.18 it may find that there is still nothing to run on. */
+	/* Since v6.18 the kernel may find that there is still no runtime and keep the run
+	 * queue throttled. */
 	if (!level || !here || !is_active() || here->queue != (__u64)queue || is_queue_throttled(queue))
 		return 0;
 	stood_ns = here->stood_clock ? queue->rq->clock - here->stood_clock : 0;

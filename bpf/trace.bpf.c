@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the threads of one VM do, event by event, while somebody looks. An object
- * of its own: it is loaded for one VM, and nothing of it is pinned, so it goes
- * with the process that loaded it, however that ends.
+ * Traces the threads of one VM, event by event, while a trace runs. A separate object: it
+ * is loaded for one VM and not pinned, so it is unloaded with the process that loaded it,
+ * however that process exits.
  *
  *   sched_switch, sched_wakeup(_new), sched_migrate_task ──► on, off, woken, moved
  *   kvm_exit, kvm_entry, kvm_userspace_exit, kvm_vcpu_wakeup ► guest, exits, halts
- *   throttle_cfs_rq, unthrottle_cfs_rq ──────────────────► where quotas ran out
+ *   throttle_cfs_rq, unthrottle_cfs_rq ──────────────────► throttling by quotas
  *
- * Whose a thread is is asked first, of one bit: that is all that another thread
- * of the host pays.
+ * Each program first tests one bit: whether the thread is traced. Other threads of the
+ * host cost nothing more.
  */
 #include "compat.bpf.h"
 #include "trace_abi.h"
 
-/* Which threads are traced, a bit each. The agent sets those of the VM, and a
- * new thread of a traced process is added when it first wakes. */
+/* The traced threads, one bit per tid. The agent sets those of the VM, and a new thread
+ * of a traced process is added at its first wakeup. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, TRACED_WORDS);
@@ -30,7 +30,7 @@ struct {
 	__type(value, struct traced);
 } traced_threads SEC(".maps");
 
-/* The cgroups whose quotas hold the VM. */
+/* The cgroups whose quotas apply to the VM. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 64);
@@ -43,7 +43,7 @@ struct {
 	__uint(max_entries, 16 << 20);
 } trace_events SEC(".maps");
 
-/* Events of guests on this CPU in the 8.4 ms that are running. */
+/* Guest events of this CPU in the current window of 8.4 ms. */
 struct budget {
 	__u64 window;
 	__u64 used;
@@ -55,7 +55,7 @@ struct {
 	__type(value, struct budget);
 } trace_budget SEC(".maps");
 
-/* Events that nothing could be told of: lost, of threads that are not kept. */
+/* Lost events, including those of threads that `traced_threads` does not have. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -77,8 +77,8 @@ static __always_inline bool is_traced(__u32 tid)
 	return word && *word >> tid % 64 & 1;
 }
 
-/* v5.10 has no other atomic operation than to add. A tid is of one thread only,
- * so each bit is set once and cleared once. */
+/* v5.10 has no atomic operation except addition. A tid belongs to one thread only, so
+ * each bit is set once and cleared once. */
 static __always_inline void set_traced(__u32 tid, bool traced)
 {
 	__u64 *word = word_of(tid), bit = 1ULL << tid % 64;
@@ -113,7 +113,8 @@ static __always_inline void lose(struct traced *thread, __u32 kind)
 		thread->lost_states += 1;
 }
 
-/* Room for an event, with what all have; NULL (counted) if there is none. */
+/* Reserves an event and fills in the common fields; NULL (counted) if the ring buffer is
+ * full. */
 static __always_inline struct trace_event *begin(__u32 kind, __u32 tid, __u32 cpu, __u64 time_ns)
 {
 	struct traced *thread = tid ? bpf_map_lookup_elem(&traced_threads, &tid) : NULL;
@@ -135,7 +136,7 @@ static __always_inline struct trace_event *begin(__u32 kind, __u32 tid, __u32 cp
 	return event;
 }
 
-/* The reader comes by itself: nobody is woken up for an event. */
+/* Submits without a wakeup: the reader polls. */
 static __always_inline void end(struct trace_event *event)
 {
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
@@ -170,7 +171,7 @@ int BPF_PROG(trace_switch, bool preempt, struct task_struct *prev, struct task_s
 	event = is_off ? begin(TRACE_OFF, prev_tid, cpu, now_ns) : NULL;
 	if (event) {
 		event->flags = throttled_flags(prev);
-		/* A task that is preempted on its way to sleep stays to run. */
+		/* A task that is preempted before it sleeps stays runnable. */
 		if (preempt || !state)
 			event->flags |= TRACE_RUNNABLE;
 		else if (state & TASK_DEAD)
@@ -213,7 +214,7 @@ int BPF_PROG(trace_wakeup, struct task_struct *task)
 	return 0;
 }
 
-/* Where the first thread of a process is traced, so are all. */
+/* If the thread group leader is traced, so are all threads of the process. */
 SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(trace_wakeup_new, struct task_struct *task)
 {
@@ -252,7 +253,7 @@ int BPF_PROG(trace_migrate, struct task_struct *task, int dest_cpu)
 	return 0;
 }
 
-/* Whether this CPU may tell one more event of a guest in these 8.4 ms. */
+/* Whether this CPU may emit one more guest event in this window. */
 static __always_inline bool is_within_budget(__u64 now_ns)
 {
 	__u32 zero = 0;
@@ -269,7 +270,7 @@ static __always_inline bool is_within_budget(__u64 now_ns)
 	return budget->used++ < TRACE_KVM_BUDGET;
 }
 
-/* Room for an event of this thread's guest. */
+/* Reserves an event of this thread's guest; NULL if the budget is used up. */
 static __always_inline struct trace_event *begin_of_guest(__u32 kind)
 {
 	__u32 tid = bpf_get_current_pid_tgid();
@@ -297,8 +298,8 @@ static __always_inline void tell_exit(struct trace_event *event, const struct kv
 	end(event);
 }
 
-/* A tracepoint takes no program that reads more arguments than it has: where this
- * one is not taken, the other one is meant. */
+/* A tracepoint rejects a program that reads more arguments than it has: if this program
+ * is rejected, the next one is used. */
 SEC("raw_tp/kvm_exit")
 int trace_exit_of_3(struct bpf_raw_tracepoint_args *ctx)
 {
@@ -389,7 +390,8 @@ int BPF_PROG(trace_throttle, struct cfs_rq *queue, bool throttled)
 SEC("fexit/unthrottle_cfs_rq")
 int BPF_PROG(trace_unthrottl, struct cfs_rq *queue)
 {
-	/* Since v6.18 it may find that there is still nothing to run on. */
+	/* Since v6.18 the kernel may find that there is still no runtime and keep the run
+	 * queue throttled. */
 	if (!is_queue_throttled(queue))
 		tell_group(queue, TRACE_UNTHROTTLED);
 	return 0;

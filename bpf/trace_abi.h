@@ -1,62 +1,62 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The contract of the programs that trace one VM, beside abi.h and by the same
- * rules. crates/abi/src/trace.rs mirrors it.
+ * The interface of the programs that trace one VM, by the rules of abi.h.
+ * crates/abi/src/trace.rs mirrors it.
  */
 #ifndef VIRTLENS_TRACE_ABI_H
 #define VIRTLENS_TRACE_ABI_H
 
-/* PID_MAX_LIMIT of 64-bit kernels (include/linux/threads.h), a bit each. */
+/* PID_MAX_LIMIT of 64-bit kernels (include/linux/threads.h), one bit per thread. */
 #define TRACED_WORDS (4 * 1024 * 1024 / 64)
-/* Threads of one VM and its helpers. */
+/* Maximum number of traced threads: those of one VM and its helpers. */
 #define TRACED_MAX 16384
-/* Events of guests that a pCPU tells in 2^23 ns: 238 000 a second. */
+/* Guest events that a pCPU may emit in 2^23 ns: 238 000 per second. */
 #define TRACE_KVM_BUDGET 2000
 
-/* What happened. A thread's events come in the order in which they were. */
+/* Kind of an event. The events of a thread are in chronological order. */
 enum trace_kind {
-	/* It runs now on `cpu`; the peer ran there before. */
+	/* It was scheduled in on `cpu`; the peer was scheduled out. */
 	TRACE_ON = 1,
-	/* It ran on `cpu` and runs no more; the peer runs there now. */
+	/* It was scheduled out on `cpu`; the peer was scheduled in. */
 	TRACE_OFF = 2,
-	/* It slept and may run now, as soon as `cpu` takes it. */
+	/* It woke up and is runnable on `cpu`. */
 	TRACE_WOKEN = 3,
-	/* It will be taken by `cpu`, not by another. */
+	/* It migrates to `cpu`. */
 	TRACE_MOVED = 4,
-	/* A new thread of process `value`; the peer's name is its own. */
+	/* A new thread of process `value`; peer_comm is its own name. */
 	TRACE_BORN = 5,
-	/* Its guest was left. `value`: the reason, and above that what KVM has
-	 * counted of the vCPU's exits, 32 bits each. `extra`: for how long KVM
-	 * would poll if the vCPU halted now, ns. */
+	/* VM exit. `value`: the exit reason in the lower 32 bits, KVM's count of the
+	 * vCPU's exits in the upper 32 bits. `extra`: how long KVM would poll if the vCPU
+	 * halted now, ns. */
 	TRACE_EXIT = 6,
-	/* Its guest is entered. */
+	/* VM entry. */
 	TRACE_ENTRY = 7,
-	/* The exit is one that the VMM has to see to. `value`: KVM_EXIT_*. */
+	/* Exit to user space. `value`: KVM_EXIT_*. */
 	TRACE_TO_VMM = 8,
-	/* A halt ended that took `value` ns. */
+	/* The end of a halt of `value` ns. */
 	TRACE_HALT_END = 9,
-	/* The run queue of cgroup `value` on `cpu` is throttled, or set free. */
+	/* The run queue of cgroup `value` on `cpu` is throttled or unthrottled. */
 	TRACE_THROTTLED = 10,
 	TRACE_UNTHROTTLED = 11,
 };
 
-/* Of an event. */
+/* Flags of an event. */
 enum trace_flag {
-	/* TRACE_OFF: it still wants to run. */
+	/* TRACE_OFF: it is still runnable. */
 	TRACE_RUNNABLE = 1,
-	/* TRACE_OFF: it sleeps and takes no signals. */
+	/* TRACE_OFF: it sleeps uninterruptibly. */
 	TRACE_UNINTERRUPTIBLE = 2,
-	/* TRACE_OFF: it has ended. */
+	/* TRACE_OFF: it has exited. */
 	TRACE_ENDED = 4,
-	/* The kernel tells of each thread whether it is throttled (since v6.18). */
+	/* The kernel throttles single threads and shows which ones (since v6.18). */
 	TRACE_TELLS_THROTTLED = 8,
-	/* It is. */
+	/* The thread is throttled. Valid with TRACE_TELLS_THROTTLED. */
 	TRACE_IS_THROTTLED = 16,
-	/* TRACE_EXIT: of AMD's kind, else of Intel's. */
+	/* TRACE_EXIT: the reason is an SVM exit code, otherwise a VMX exit reason. */
 	TRACE_SVM = 32,
-	/* TRACE_EXIT: its reason could not be read. */
+	/* TRACE_EXIT: the exit reason could not be read. */
 	TRACE_NO_REASON = 64,
-	/* TRACE_HALT_END: it slept, and did not only poll. */
+	/* TRACE_HALT_END: it slept and did not only poll. */
 	TRACE_SLEPT = 128,
 };
 
@@ -64,13 +64,13 @@ struct trace_event {
 	/* CLOCK_MONOTONIC. */
 	__u64 time_ns;
 	__u64 value;
-	/* 0 where it is no thread's. */
+	/* 0 if the event belongs to a run queue. */
 	__u32 tid;
 	__u32 kind;
 	__u32 cpu;
 	__u32 flags;
-	/* How many of the thread's events were lost before: those of its CPU and
-	 * sleep, and those of its guest. */
+	/* Events of the thread lost so far: those of scheduling, and those of its
+	 * guest. */
 	__u32 lost_states;
 	__u32 lost_exits;
 	__u32 extra;
@@ -78,7 +78,7 @@ struct trace_event {
 	char peer_comm[16];
 };
 
-/* What is known of a traced thread (map `traced_threads`, by tid). */
+/* State of a traced thread (map `traced_threads`, key: tid). */
 struct traced {
 	__u32 lost_states;
 	__u32 lost_exits;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What KVM counts of a vCPU: while its thread lives, and when that ends.
+ * KVM's counters of a vCPU: read while its thread lives, and when the thread exits.
  */
 #ifndef VIRTLENS_VCPU_BPF_H
 #define VIRTLENS_VCPU_BPF_H
 
 #include "maps.bpf.h"
 
-/* The vCPU at `vcpu`, if it is alive and `task` is the last that ran it. All
- * that is read through it is only believed after this. */
+/* Whether the vCPU at `vcpu` is alive and `task` was the last thread to run it. Data read
+ * through `vcpu` is valid only if this returns true. */
 static __always_inline bool runs_vcpu(struct task_struct *task, struct kvm_vcpu *vcpu)
 {
 	struct pid *pid = NULL;
@@ -22,20 +22,21 @@ static __always_inline bool runs_vcpu(struct task_struct *task, struct kvm_vcpu 
 	return pid && pid == task->thread_pid;
 }
 
-/* The counters of x86 stand together (struct kvm_vcpu_stat, behind the generic
- * ones): where each has to be read by a call, they are read at once, from the first to
- * beyond the last. */
+/* The x86 counters are contiguous (struct kvm_vcpu_stat, after the generic ones). Where
+ * each read needs a helper call, one call reads the span from the first counter to beyond
+ * the last. */
 #define STAT_OFFSET(field) bpf_core_field_offset(struct kvm_vcpu, stat.field)
 
-/* One counter out of the span, or by itself where a kernel keeps it elsewhere. */
+/* Reads one counter from the span, or with a separate call where a kernel has it outside
+ * the span. */
 #define STAT(span, start, vcpu, field)                                         \
 	(bpf_rdonly_cast ? (__u64)WORD(vcpu, kvm_vcpu, stat.field) :           \
 	 STAT_OFFSET(field) >= (start) && STAT_OFFSET(field) - (start) <= STAT_SPAN - 8 ? \
 		 *(__u64 *)((void *)(span) + (STAT_OFFSET(field) - (start))) : \
 		 READ_OR(UNKNOWN, (vcpu)->stat.field))
 
-/* `span` has room for STAT_SPAN bytes, and is not on the stack: old verifiers
- * give all functions together 512 bytes of that. */
+/* `span` is a buffer of STAT_SPAN bytes that is not on the stack: old verifiers limit the
+ * stack of all functions together to 512 bytes. */
 static __always_inline void fill_counters(struct vcpu_record *record, struct kvm_vcpu *vcpu,
 					  __u64 *span)
 {
@@ -63,8 +64,8 @@ static __always_inline void fill_counters(struct vcpu_record *record, struct kvm
 		record->pf_taken = STAT(span, start, vcpu, pf_taken);
 }
 
-/* The thread runs a vCPU that lies where its former one did: the VM was made anew, and
- * KVM counts from zero. */
+/* Resets the state of a vCPU whose kvm_vcpu has the address of the former one: the VM was
+ * created again, and KVM counts from zero. */
 static __always_inline void meet_anew(struct mark *mark, struct kvm_vcpu *vcpu)
 {
 	mark->other_exits = 0;
@@ -75,10 +76,11 @@ static __always_inline void meet_anew(struct mark *mark, struct kvm_vcpu *vcpu)
 	mark->vcpu_idx = READ_OR(~0U, vcpu->vcpu_idx);
 }
 
-/* KVM counts an exit before its kind (vcpu_enter_guest, arch/x86/kvm/x86.c), and where
- * the host's tick takes the CPU from a vCPU it stands in between. Whoever reads it then
- * has an exit of no kind too many. What was told once is told on, also by the next agent:
- * it is one for each vCPU at most, and the next exit of no kind makes up for it. */
+/* Makes the unclassified exits monotonic. KVM increments `exits` before the counter of
+ * the exit's kind (vcpu_enter_guest, arch/x86/kvm/x86.c). If the host's tick preempts the
+ * vCPU between the two, a reader sees one unclassified exit too many. The highest value
+ * emitted is kept, also for the next agent. The error is at most one exit per vCPU, and
+ * the next unclassified exit compensates for it. */
 static __always_inline void keep_other_exits(struct vcpu_record *record, struct mark *mark,
 					     struct kvm_vcpu *vcpu)
 {
@@ -104,9 +106,9 @@ static __always_inline void keep_other_exits(struct vcpu_record *record, struct 
 	record->exits = kinds + mark->other_exits;
 }
 
-/* Keeps what was counted of the vCPU that `task` ran, as the thread ends: with the
- * VM's last one KVM forgets it. The VM is still there, since the thread has not yet
- * closed its files (do_exit, kernel/exit.c). */
+/* Stores the counters of the vCPU that `task` ran, when the thread exits: KVM frees them
+ * with the VM's last thread. The VM still exists here, because the thread has not closed
+ * its files yet (do_exit, kernel/exit.c). */
 static __always_inline void keep_counters(struct task_struct *task, struct mark *mark)
 {
 	struct vcpu_key key = { .owner = mark->owner, .vcpu_id = mark->vcpu_id };

@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Which device each vhost worker serves. All workers of a VM have the same name, and only
+ * Finds the device of each vhost worker. All workers of a VM have the same name, and only
  * the device's open file leads to them:
  *
  *   /dev/vhost-net, /dev/vhost-vsock ─► struct vhost_dev
  *        ├─ before v6.5 ───────────────► its worker ─┐
  *        └─ each virtqueue ────────────► its worker ─┴─► task_struct: tid, start
  *
- * These types are in the module vhost, which may be loaded after the programs: where their
- * fields are comes from the agent (map `vhost_fields`).
+ * These types are in the module vhost, which may be loaded after the programs: the agent
+ * sets the offsets of their fields (map `vhost_fields`).
  */
 #ifndef VIRTLENS_VHOST_BPF_H
 #define VIRTLENS_VHOST_BPF_H
 
 #include "maps.bpf.h"
 
-/* Virtqueues of a device whose workers are looked at. Both devices have two: VHOST_NET_VQ_MAX
- * (drivers/vhost/net.c), vhost_vsock.vqs (drivers/vhost/vsock.c), v5.10 to v7.2. */
+/* Maximum number of virtqueues of a device whose workers are read. Both devices have two:
+ * VHOST_NET_VQ_MAX (drivers/vhost/net.c), vhost_vsock.vqs (drivers/vhost/vsock.c), v5.10
+ * to v7.2. */
 #define VHOST_QUEUES_MAX 4
 
-/* What is behind a character device, as enum vhost_device; 0: something else. By its
- * number, since a path can be anything. */
+/* Type of a vhost character device, as enum vhost_device; 0: another file. The device
+ * number decides, because a path can be anything. */
 static __always_inline __u32 vhost_device(struct inode *inode)
 {
 	__u32 number = inode->i_rdev;
@@ -32,7 +33,7 @@ static __always_inline __u32 vhost_device(struct inode *inode)
 	return number == VHOST_NET_DEV ? VHOST_NET : VHOST_VSOCK;
 }
 
-/* The pointer that is `offset` bytes behind `base`; NULL where there is none. */
+/* Reads the pointer at `offset` bytes after `base`; NULL if there is none. */
 static __always_inline const void *pointer_at(const void *base, __u32 offset)
 {
 	const void *pointer = NULL;
@@ -43,7 +44,7 @@ static __always_inline const void *pointer_at(const void *base, __u32 offset)
 	return pointer;
 }
 
-/* The thread of the worker to which the virtqueue or device at `from` leads. */
+/* Returns the thread of the worker of the virtqueue or device at `from`. */
 static __always_inline struct task_struct *vhost_thread(const struct vhost_fields *fields,
 							 const void *from)
 {
@@ -57,9 +58,10 @@ static __always_inline struct task_struct *vhost_thread(const struct vhost_field
 	return (struct task_struct *)task;
 }
 
-/* Emits the workers of the device at `dev`, with which struct vhost_net and struct vhost_vsock
- * begin, if its owner is the address space `mm`: a process that only inherited the file has
- * another one. A worker may end meanwhile: its tid and start are then no thread's. */
+/* Emits the workers of the device at `dev`, the first member of struct vhost_net and
+ * struct vhost_vsock, if `mm` is the address space of its owner: a process that only
+ * inherited the file has another one. If a worker exits meanwhile, its tid and start time
+ * match no thread. */
 static __noinline void emit_vhost_workers(struct seq_file *out, const void *dev,
 					  const struct mm_struct *mm, __u32 device)
 {
@@ -81,7 +83,7 @@ static __noinline void emit_vhost_workers(struct seq_file *out, const void *dev,
 		return;
 	for (__u32 at = 0; at < VHOST_QUEUES_MAX && at < count; at++) {
 		thread = vhost_thread(fields, queues ? pointer_at(queues, at * 8) : dev);
-		/* Mostly all queues of a device share one. */
+		/* Mostly all queues of a device share one worker. */
 		if (!thread || thread == before)
 			continue;
 		before = thread;

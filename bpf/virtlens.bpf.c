@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * All features in one object, so that they share maps without pinning. Each
- * program is loaded only if the plan has it.
+ * All features in one object, so that they share maps without pinning. Only the programs
+ * of the plan are loaded.
  */
 #include "sample.bpf.c"
 #include "walk.bpf.c"

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The task pass where programs can go from task to task by themselves: as an
- * iterator's, but for how it walks. An iterator asks for each pid in turn, holds the
- * task, and runs its program anew; this follows the lists of processes and threads. It
- * is two tasks ahead of the one that it tells of, and reads ahead without guessing.
+ * The task pass for kernels where a program can iterate over tasks itself. It emits the
+ * same data as the iterator program and only walks differently. A task iterator looks up
+ * each pid in turn, takes a reference to the task and starts the program again; this
+ * program follows the lists of processes and threads. It is two tasks ahead of the task
+ * that it emits, so it prefetches without guessing.
  *
- * A walk stops where the stream is full or many tasks were seen, since nothing else
- * gets that CPU meanwhile where the kernel is not preemptible. The next run goes on with
- * the task that is named, and with no other: the lists are only nearly in the order in
- * which tasks began (copy_process, kernel/fork.c), so if that one has ended meanwhile,
- * nothing tells where its place was, and the agent begins the pass anew.
+ * A run stops when the stream is full or TASKS_MAX tasks were visited, because on a
+ * non-preemptible kernel nothing else gets this CPU meanwhile. The next run resumes at
+ * the task in `struct walk` and at no other: the lists are only nearly in the order of
+ * start times (copy_process, kernel/fork.c). If that task has exited meanwhile, its
+ * position in the list is lost, and the agent restarts the pass.
  */
 
 /* Since v6.7: c68a78ffe2cb ("bpf: Introduce task open coded iterator kfuncs"). */
@@ -26,10 +27,10 @@ extern void bpf_iter_task_destroy(struct bpf_iter_task *walk) __ksym __weak;
 extern void bpf_rcu_read_lock(void) __ksym __weak;
 extern void bpf_rcu_read_unlock(void) __ksym __weak;
 
-/* Tasks of a run. */
+/* Maximum number of tasks per run. */
 #define TASKS_MAX 8192
 
-/* Whether a walk is to go on with `task`. */
+/* Whether `task` is the task at which the walk resumes. */
 static __always_inline bool is_next(struct task_struct *task, const struct walk *walk)
 {
 	return (__u32)task->pid == walk->tid && task->start_boottime == walk->start_ns;
@@ -38,9 +39,10 @@ static __always_inline bool is_next(struct task_struct *task, const struct walk 
 /* Since v6.9: e2b3c4ff5d18 ("bpf: add __arg_trusted global func arg tag"). */
 #define TRUSTED __attribute__((btf_decl_tag("arg:trusted")))
 
-/* A global function, which the verifier follows once by itself, and not along each way
- * on which the walk may come there. So it does not know of the walk's lock either, and
- * would have marks made by an allocation that may sleep. False if the task is nobody's. */
+/* Handles one task; false if it has no owner. This is a global function, because the
+ * verifier checks it once, not for each path that leads to it. So the verifier does not
+ * know that the walk holds an RCU read lock, and would let task storage be created by an
+ * allocation that may sleep: the function takes the lock again. */
 __noinline bool sample_next(struct task_struct *task TRUSTED)
 {
 	struct control *control = get_control();
@@ -61,22 +63,22 @@ __noinline bool sample_next(struct task_struct *task TRUSTED)
 	return is_told;
 }
 
-/* As touch_task, of a task that is trusted: a read is one instruction, so that more of
- * them are under way at once. */
+/* Like touch_task, for a trusted task: a read is a single instruction, so that more reads
+ * are in flight at once. */
 static __always_inline void see_task(const struct task_struct *task)
 {
 #define SEE(field) ((void)*(volatile typeof(task->field) *)&task->field)
 	EACH_LINE_OF_A_TASK(SEE);
 }
 
-/* How far a walk came. */
+/* Result of visiting one task. */
 enum progress {
 	AT_NOBODYS,
 	AT_SOMEBODYS,
 	STOPPED,
 };
 
-/* Is at a task: tells of it, or stops there. */
+/* Visits a task: emits it, or stops the run there. */
 static __always_inline enum progress visit(struct task_struct *task, struct walk *walk,
 					   struct stream *to)
 {
@@ -109,7 +111,8 @@ int walk_tasks(struct walk *walk)
 	bpf_rcu_read_lock();
 	bpf_iter_task_new(&tasks, NULL, ALL_THREADS);
 	while ((ahead = bpf_iter_task_next(&tasks))) {
-		/* Of nobody's tasks little is read: mostly those behind one are nobody's. */
+		/* Little is read of a task without an owner, and the tasks after it
+		 * mostly have none either, so prefetching is skipped. */
 		if (progress == AT_SOMEBODYS) {
 			see_task(ahead);
 			if (next)

@@ -37,7 +37,7 @@ fn compile(sources: &Path, name: &str, object: &Path) {
         ])
         .args(["-Wall", "-Wextra", "-Werror"])
         .args(["-Wno-unused-parameter", "-Wno-missing-field-initializers"])
-        // Type information must not differ with the place of the checkout.
+        // Type information must not depend on the path of the checkout.
         .arg("-fdebug-prefix-map=.=bpf")
         .args(["-c", &source, "-o"])
         .arg(object)

@@ -1,40 +1,39 @@
-//! Rust mirror of `bpf/abi.h`, the one contract between the BPF programs and
-//! the agent. What each field means stands there; here are the same names in
-//! the same order.
+//! Rust mirror of `bpf/abi.h`, the only interface between the BPF programs and the agent:
+//! the same names in the same order. The header documents the fields.
 //!
 //! [`memory`] mirrors `bpf/memory_abi.h` in the same way, [`trace`] `bpf/trace_abi.h`.
 //!
-//! [`STRUCTS`] and [`ENUMERATORS`] say what this mirror believes; a test
-//! compares them with the type information of the compiled object.
+//! [`STRUCTS`] and [`ENUMERATORS`] list the layout of this mirror; a test compares them
+//! with the type information of the compiled object.
 
 #![forbid(unsafe_code)]
 
-/// This kernel does not tell.
+/// Value of a field that this kernel does not provide.
 pub const UNKNOWN: u64 = u64::MAX;
-/// Bytes of a thread's name, with its NUL.
+/// Size of a thread's name with its NUL, bytes.
 pub const COMM_LEN: usize = 16;
-/// Bytes of a cgroup's name, with its NUL.
+/// Size of a cgroup's name with its NUL, bytes.
 pub const CGROUP_NAME_LEN: usize = 256;
 /// The longest affinity mask, in 64-bit words.
 pub const MASK_WORDS_MAX: usize = 32;
-/// The most CPUID leaves that KVM holds for a vCPU.
+/// Maximum number of CPUID leaves that KVM stores for a vCPU.
 pub const CPUID_LEAVES_MAX: usize = 256;
-/// How many durations of a throttling are told apart.
+/// Number of buckets of throttle durations.
 pub const THROTTLE_DURATIONS: usize = 9;
-/// Bytes that a pass which walks by itself tells at once.
+/// Capacity of the map `stream`, which a run of `walk_tasks` fills, bytes.
 pub const STREAM_BYTES: usize = 512 << 10;
-/// No record of a stream is longer.
+/// Maximum size of a record, bytes.
 pub const RECORD_MAX: usize = 16 << 10;
-/// Bytes in a page of what is kept for the next agent.
+/// Payload of a page of map `book`, bytes.
 pub const BOOK_PAGE_LEN: usize = 1016;
 
-/// A field that this kernel does not have.
+/// Offset of a field that this kernel does not have.
 pub const NO_FIELD: u32 = u32::MAX;
 
 /// A field of a struct: its name, offset and size in bytes.
 pub type Field = (&'static str, usize, usize);
 
-/// The layout of one struct as this mirror has it.
+/// The layout of one struct in this mirror.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout {
     /// The struct's name in `abi.h`.
@@ -58,7 +57,7 @@ macro_rules! mirror {
             pub struct $name { $(pub $field: $type,)* }
         )*
 
-        /// Every struct of the contract.
+        /// Every struct of the interface.
         pub const STRUCTS: &[$crate::Layout] = &[$($crate::Layout {
             name: stringify!($c),
             size: size_of::<$name>(),
@@ -76,7 +75,7 @@ macro_rules! enumerators {
     ($($(#[$doc:meta])* $name:ident = $value:expr,)*) => {
         $($(#[$doc])* pub const $name: u32 = $value;)*
 
-        /// Every enumerator of the contract: its name and value.
+        /// Every enumerator of the interface: its name and value.
         pub const ENUMERATORS: &[(&str, u32)] = &[$((stringify!($name), $name),)*];
     };
 }
@@ -85,7 +84,7 @@ pub mod memory;
 pub mod trace;
 
 mirror! {
-    /// `struct config`: told once, before the programs are loaded.
+    /// `struct config`: set once before the programs are loaded.
     config => Config {
         cgroup_v1: u32,
         mask_words: u32,
@@ -107,19 +106,19 @@ mirror! {
         vtsk: u32,
         vtsk_task: u32,
     }
-    /// `struct walk`: where a pass that walks by itself goes on.
+    /// `struct walk`: position of a pass in the task list.
     walk => Walk {
         tid: u32,
         pad: u32,
         start_ns: u64,
         seen: u64,
     }
-    /// `struct stream`: what such a pass tells.
+    /// `struct stream`: output of a run of `walk_tasks`.
     stream => Stream {
         used: u64,
         bytes: [u8; STREAM_BYTES + RECORD_MAX],
     }
-    /// `struct control`: told before each pass.
+    /// `struct control`: set before each pass.
     control => Control {
         session: u64,
         pass: u64,
@@ -130,7 +129,7 @@ mirror! {
         shown_ns: u64,
         begun_ns: u64,
     }
-    /// `struct owner`: whose a thread is.
+    /// `struct owner`: the owner of a thread.
     owner => Owner {
         id: u64,
         tgid: u32,
@@ -170,7 +169,7 @@ mirror! {
         vcpu_id: u32,
         pad: u32,
     }
-    /// `struct record_head`: what each record begins with.
+    /// `struct record_head`: head of each record.
     record_head => RecordHead {
         kind: u32,
         size: u32,
@@ -249,7 +248,7 @@ mirror! {
         tid: u32,
         device: u32,
     }
-    /// `struct cpuid_leaf`: a leaf as KVM holds it.
+    /// `struct cpuid_leaf`: a CPUID leaf of a vCPU in KVM.
     cpuid_leaf => CpuidLeaf {
         function: u32,
         index: u32,
@@ -260,7 +259,7 @@ mirror! {
         edx: u32,
         padding: [u32; 3],
     }
-    /// `struct cpuid_record`: what a VM's guest is told; [`CpuidLeaf`]s follow.
+    /// `struct cpuid_record`: CPUID of a VM's guest; [`CpuidLeaf`]s follow.
     cpuid_record => CpuidRecord {
         head: RecordHead,
         owner: Owner,
@@ -313,9 +312,9 @@ enumerators! {
     DISTANCE_LLC = 2,
     /// NUMA nodes.
     DISTANCE_NUMA = 3,
-    /// Not known.
+    /// The distance is unknown.
     DISTANCE_UNKNOWN = 4,
-    /// How many distances there are.
+    /// Number of distances.
     DISTANCES = 5,
     /// A [`ThreadRecord`].
     RECORD_THREAD = 1,
@@ -337,31 +336,31 @@ enumerators! {
     THREAD_VCPU = 1,
     /// A kernel thread.
     THREAD_KTHREAD = 2,
-    /// A kernel worker inside a user's process.
+    /// A kernel worker in a user process.
     THREAD_USER_WORKER = 4,
     /// An `io_uring` worker.
     THREAD_IO_WORKER = 8,
-    /// It has begun to exit.
+    /// The thread has begun to exit.
     THREAD_RETIRED = 16,
-    /// Its class changed since this pass began.
+    /// The thread's class changed since this pass began.
     THREAD_CHANGED = 32,
     /// A worker of `/dev/vhost-net`.
     VHOST_NET = 1,
     /// A worker of `/dev/vhost-vsock`.
     VHOST_VSOCK = 2,
-    /// An ended thread's time is lost: `retired` is full.
+    /// The time of an exited thread is lost: `retired` is full.
     DROP_RETIRED_FULL = 0,
-    /// What a thread used after it began to exit is lost.
+    /// A thread's mark could not be created.
     DROP_MARK_FULL = 1,
-    /// A VM is not remembered.
+    /// `vms` or `vm_mms` is full: a VM is missing.
     DROP_VM_FULL = 2,
-    /// An ended thread's name is lost.
+    /// The name of an exited thread is lost, its time is kept.
     DROP_RETIRED_NAMES = 3,
-    /// A cgroup lies too deep.
+    /// A cgroup is too deep: its path is unknown.
     DROP_CGROUP_DEPTH = 4,
     /// A vCPU's time on a pCPU is lost.
     DROP_RESIDENCY_FULL = 5,
-    /// Who ran when a quota ran out is lost.
+    /// The thread that ran when a quota was exhausted is lost.
     DROP_HITS_FULL = 6,
     /// The wall time of a throttling is lost.
     DROP_WALLS_FULL = 7,
@@ -369,16 +368,16 @@ enumerators! {
     DROP_MEMSLOTS = 8,
     /// Two threads of a VMM made large discards at once.
     DROP_DISCARDS_AT_ONCE = 9,
-    /// What KVM had counted of a vCPU is lost.
+    /// KVM's counters of an exited vCPU thread are lost.
     DROP_ENDED_VCPUS_FULL = 10,
-    /// What KVM had counted of a vCPU that exited unseen may be lost.
+    /// KVM's last counts of a vCPU may be lost: the exit program missed its thread.
     DROP_ENDED_VCPUS_MISSED = 11,
-    /// What a thread used after it began to exit is lost, or all of it.
+    /// The time after a thread's exit is lost, or all of its time.
     DROP_MARK_UNREAD = 12,
-    /// A mark was not looked up.
+    /// The kernel did not look up a thread's mark.
     DROP_MARK_BUSY = 13,
-    /// What threads of a renamed process had used moves to another role.
+    /// The time of a renamed process's threads moves to another role.
     DROP_PROCESS_RENAMED = 14,
-    /// How many reasons there are.
+    /// Number of reasons.
     DROP_REASONS = 15,
 }

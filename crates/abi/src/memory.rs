@@ -1,15 +1,15 @@
-//! Rust mirror of `bpf/memory_abi.h`: what a pass tells of memory, where RAM lies, and
-//! what was done with it.
+//! Rust mirror of `bpf/memory_abi.h`: memory records of a pass, the location of RAM, and
+//! the counters of discards.
 
 use crate::{Owner, RecordHead};
 
-/// The most memslots of a VM that are told.
+/// Maximum number of memslots emitted per VM.
 pub const MEMSLOTS_MAX: usize = 128;
-/// The most pieces of host memory that are followed as a guest's RAM.
+/// Maximum number of RAM ranges tracked per VM.
 pub const RAM_RANGES_MAX: usize = 16;
-/// The most VMs whose RAM is followed.
+/// Maximum number of VMs whose RAM is tracked.
 pub const RAM_MAX: u32 = 4096;
-/// The most of them whose VMMs' tgids are alike modulo [`RAM_MAX`].
+/// Maximum number of VMMs with equal tgid modulo [`RAM_MAX`].
 pub const RAM_WAYS: usize = 4;
 
 mirror! {
@@ -79,20 +79,20 @@ mirror! {
 }
 
 enumerators! {
-    /// A file on a disk, or not known: all resident memory may be RAM.
+    /// A file on disk, or unknown: all resident memory can be RAM.
     RAM_OF_ANY = 0,
-    /// No file: anonymous memory may be RAM, with the VMM's own.
+    /// No file: anonymous memory can be RAM; it includes the VMM's own.
     RAM_ANONYMOUS = 1,
     /// A memfd, tmpfs or hugetlbfs: shared memory and huge pages are RAM.
     RAM_SHARED = 2,
-    /// The balloon took it.
+    /// Balloon inflation.
     DISCARD_INFLATE = 0,
-    /// The balloon gave it back.
+    /// Balloon deflation.
     DISCARD_DEFLATE = 1,
-    /// The guest told that it is free.
+    /// Free page reporting.
     DISCARD_REPORT = 2,
-    /// Something else.
+    /// Memory unplug, migration or reset.
     DISCARD_OTHER = 3,
-    /// How many kinds there are.
+    /// Number of kinds.
     DISCARDS = 4,
 }

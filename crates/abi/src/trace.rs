@@ -1,12 +1,12 @@
-//! Rust mirror of `bpf/trace_abi.h`: what the programs that trace one VM tell.
+//! Rust mirror of `bpf/trace_abi.h`: events of the programs that trace one VM.
 
 use crate::COMM_LEN;
 
-/// Words of the map `traced_bits`.
+/// Number of entries of the map `traced_bits`, 64 bits each.
 pub const TRACED_WORDS: u32 = 4 * 1024 * 1024 / 64;
 
 mirror! {
-    /// `struct trace_event`: something that happened.
+    /// `struct trace_event`: an event.
     trace_event => TraceEvent {
         time_ns: u64,
         value: u64,
@@ -20,7 +20,7 @@ mirror! {
         peer_tid: u32,
         peer_comm: [u8; COMM_LEN],
     }
-    /// `struct traced`: what is known of a traced thread.
+    /// `struct traced`: state of a traced thread.
     traced => Traced {
         lost_states: u32,
         lost_exits: u32,
@@ -28,42 +28,42 @@ mirror! {
 }
 
 enumerators! {
-    /// It runs now.
+    /// The thread was scheduled in.
     TRACE_ON = 1,
-    /// It runs no more.
+    /// The thread was scheduled out.
     TRACE_OFF = 2,
-    /// It slept and may run now.
+    /// The thread woke up.
     TRACE_WOKEN = 3,
-    /// Another CPU will take it.
+    /// The thread migrates to another CPU.
     TRACE_MOVED = 4,
     /// A new thread.
     TRACE_BORN = 5,
-    /// Its guest was left.
+    /// VM exit.
     TRACE_EXIT = 6,
-    /// Its guest is entered.
+    /// VM entry.
     TRACE_ENTRY = 7,
-    /// The VMM has to see to the exit.
+    /// Exit to user space.
     TRACE_TO_VMM = 8,
-    /// A halt ended.
+    /// The end of a halt.
     TRACE_HALT_END = 9,
     /// A run queue of a cgroup is throttled.
     TRACE_THROTTLED = 10,
-    /// It is set free.
+    /// A run queue of a cgroup is unthrottled.
     TRACE_UNTHROTTLED = 11,
-    /// It still wants to run.
+    /// The thread is still runnable.
     TRACE_RUNNABLE = 1,
-    /// It sleeps and takes no signals.
+    /// The thread sleeps uninterruptibly.
     TRACE_UNINTERRUPTIBLE = 2,
-    /// It has ended.
+    /// The thread has exited.
     TRACE_ENDED = 4,
-    /// The kernel tells of each thread whether it is throttled.
+    /// The kernel throttles single threads and shows which ones.
     TRACE_TELLS_THROTTLED = 8,
-    /// It is.
+    /// The thread is throttled.
     TRACE_IS_THROTTLED = 16,
-    /// An exit of AMD's kind.
+    /// The reason is an SVM exit code, otherwise a VMX exit reason.
     TRACE_SVM = 32,
-    /// The exit's reason could not be read.
+    /// The exit reason could not be read.
     TRACE_NO_REASON = 64,
-    /// The halt was slept through.
+    /// The vCPU slept during the halt and did not only poll.
     TRACE_SLEPT = 128,
 }

@@ -1,9 +1,9 @@
-//! What the agent keeps of each VM for the next one: bytes, whose meaning is not
-//! known here, on pages of a pinned map.
+//! State that the agent keeps of each VM for the next agent: opaque bytes on pages of a
+//! pinned map.
 //!
-//! An agent may be killed between any two pages. So what is new is written beside what
-//! is old, its first page last, and only then is the old taken away; who reads takes the
-//! newest that has all its pages.
+//! An agent may be killed between any two pages. So a new edition is written next to the
+//! old one, its first page last, and only then is the old one deleted. A reader uses the
+//! newest complete edition.
 
 use std::collections::BTreeMap;
 
@@ -16,16 +16,17 @@ use crate::Error;
 use crate::maps::Maps;
 use crate::sys::map::Batch;
 
-/// The most pages of one VM, some 250 KiB: what 64 vCPUs used on each of 128 pCPUs.
+/// Maximum number of pages per VM, about 250 KiB: the CPU time of 64 vCPUs on each of 128
+/// pCPUs.
 const MAX_PAGES: usize = 256;
 
-/// The pages that this agent has written, or has found.
+/// The editions that this agent has written or found.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
-    /// Of each VM those that may have pages in the map, the newest last. One that is
-    /// deleted leaves only once it is.
+    /// Editions of each VM that may have pages in the map, the newest last. An edition is
+    /// removed only after its pages are deleted.
     editions: FxHashMap<VmKey, Vec<Edition>>,
-    /// VMs that found no room.
+    /// Number of VMs that did not fit.
     lost: u64,
 }
 
@@ -36,7 +37,7 @@ struct Edition {
 }
 
 impl Book {
-    /// What the agent before left of each VM. What is not whole is taken away.
+    /// Reads the state of each VM that a former agent left. Deletes incomplete editions.
     pub(crate) fn read(&mut self, maps: &Maps) -> Result<Vec<(VmKey, Vec<u8>)>, Error> {
         let mut pages = Pages::new();
         let mut batch = Batch::<abi::BookKey, abi::BookPage>::default();
@@ -75,11 +76,10 @@ impl Book {
         Ok(kept)
     }
 
-    /// Keeps `bytes` of `vm` in place of what was kept of it. Where there is no room
-    /// nothing is kept, and the loss counted: what is outdated would be wrong.
+    /// Stores `bytes` of `vm` in place of its former state. If the map is full, the state
+    /// is deleted and the loss counted, because outdated state would be wrong.
     ///
-    /// # Errors
-    /// [`Error::Map`]: to be tried again. Until then nothing is kept, or what was.
+    /// [`Error::Map`]: to be retried. Until then no state is stored, or the former state.
     pub(crate) fn write(&mut self, maps: &Maps, vm: VmKey, bytes: &[u8]) -> Result<(), Error> {
         let chunks: Vec<&[u8]> = bytes.chunks(abi::BOOK_PAGE_LEN).collect();
         let editions = self.editions.entry(vm).or_default();
@@ -124,33 +124,33 @@ impl Book {
         Ok(())
     }
 
-    /// Drops what is kept of VMs that are gone.
+    /// Removes the state of former VMs.
     pub(crate) fn forget(&mut self, maps: &Maps, gone: &FxHashSet<VmKey>) -> Result<(), Error> {
         gone.iter()
             .try_for_each(|vm| self.keep_only(maps, *vm, None))
     }
 
-    /// The VMs of which something is kept.
+    /// Returns the VMs that have stored state.
     pub(crate) fn vms(&self) -> impl Iterator<Item = VmKey> {
         self.editions.keys().copied()
     }
 
-    /// Pages in use.
+    /// Number of pages in use.
     pub(crate) fn pages(&self) -> u64 {
         let editions = self.editions.values().flatten();
         editions.map(|one| u64::from(one.pages)).sum()
     }
 
-    /// How often a VM found no room.
+    /// Number of times that a VM did not fit.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
 }
 
-/// By VM, edition and number.
+/// Pages by VM, edition and number.
 type Pages = BTreeMap<VmKey, BTreeMap<u32, BTreeMap<u32, abi::BookPage>>>;
 
-/// The bytes on the pages of one edition, if all are there.
+/// Returns the bytes of an edition if it is complete.
 fn whole(pages: &BTreeMap<u32, abi::BookPage>) -> Option<Vec<u8>> {
     let first = pages.get(&0)?;
     if pages.len() != first.pages as usize {
@@ -176,7 +176,7 @@ fn page(edition: Edition, chunk: &[u8]) -> abi::BookPage {
     page
 }
 
-/// The first page goes first: without it the others are not whole.
+/// Deletes the first page first: without it the edition is incomplete.
 fn delete(maps: &Maps, vm: VmKey, edition: Edition) -> Result<(), Error> {
     (0..edition.pages)
         .map(|page| key(vm, edition.number, page))

@@ -1,10 +1,10 @@
-//! Type information, of the kernel and of objects: as much of it as is asked for here
-//! (`Documentation/bpf/btf.rst`).
+//! Parser for type information (BTF) of the kernel and of objects, limited to what this
+//! crate needs (`Documentation/bpf/btf.rst`).
 
 /// `BTF_MAGIC`, `include/uapi/linux/btf.h`.
 const MAGIC: u16 = 0xeb9f;
 
-/// The kinds of types that are asked for (`include/uapi/linux/btf.h`).
+/// The kinds of types that this crate needs (`include/uapi/linux/btf.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -24,7 +24,8 @@ pub(crate) enum Kind {
     DataSec = 15,
 }
 
-/// Bytes behind the three words of a type, by its kind and how many entries it has.
+/// Size of the data after the three words of a type, bytes, by its kind and number of
+/// entries.
 fn extra(kind: u8, entries: usize) -> Option<usize> {
     Some(match kind {
         // INT, VAR, DECL_TAG
@@ -45,7 +46,7 @@ fn kind_of(info: u32) -> u8 {
     (info >> 24 & 0x1f) as u8
 }
 
-/// Types, one behind the other.
+/// Type information: a sequence of types.
 pub(crate) struct Btf<'b> {
     #[cfg(feature = "aya")]
     begin: usize,
@@ -53,7 +54,7 @@ pub(crate) struct Btf<'b> {
     strings: Strings<'b>,
 }
 
-/// Names. A module's go on where the kernel's end.
+/// Names. A module's continue after the kernel's.
 #[derive(Debug, Clone, Copy)]
 struct Strings<'b> {
     base: &'b [u8],
@@ -73,32 +74,32 @@ impl<'b> Strings<'b> {
 /// A type.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Type<'b> {
-    /// Its number, from 1 on.
+    /// Its id, from 1.
     pub(crate) id: u32,
     info: u32,
     name: u32,
-    /// Its size in bytes, or the type that it refers to.
+    /// Its size in bytes, or the id of the type that it refers to.
     pub(crate) size_or_id: u32,
-    /// Where it begins.
+    /// Its offset.
     #[cfg(feature = "aya")]
     pub(crate) offset: usize,
     entries: &'b [u8],
     strings: Strings<'b>,
 }
 
-/// One of the entries of a structure or section.
+/// A member of a structure or an entry of a section.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Member<'b> {
-    /// Empty where it has none.
+    /// Empty if it has no name.
     pub(crate) name: &'b str,
-    /// Its type's number.
+    /// Id of its type.
     pub(crate) type_id: u32,
-    /// Where it is, in bits; of a bit field with its length above 24 bits.
+    /// Its offset in bits; for a bit field, bits 24 and up are its length.
     pub(crate) offset_bits: u32,
 }
 
 impl<'b> Btf<'b> {
-    /// `None` where the bytes are no type information.
+    /// `None` if the bytes are not valid type information.
     pub(crate) fn parse(bytes: &'b [u8]) -> Option<Self> {
         let (magic, _) = bytes.split_first_chunk()?;
         if u16::from_ne_bytes(*magic) != MAGIC {
@@ -120,8 +121,8 @@ impl<'b> Btf<'b> {
         })
     }
 
-    /// A module's, whose names and types go on where those of the kernel, `base`, end
-    /// (`btf_parse_module`, `kernel/bpf/btf.c`). The numbers of its types are not
+    /// Parses a module's type information, whose names and types continue after those of
+    /// the kernel, `base` (`btf_parse_module`, `kernel/bpf/btf.c`). Type ids are not
     /// followed.
     pub(crate) fn parse_module(bytes: &'b [u8], base: &Self) -> Option<Self> {
         let mut module = Self::parse(bytes)?;
@@ -129,13 +130,13 @@ impl<'b> Btf<'b> {
         Some(module)
     }
 
-    /// Where the types begin, in bytes from the header on.
+    /// Offset of the types, from the header, bytes.
     #[cfg(feature = "aya")]
     pub(crate) fn begin(&self) -> usize {
         self.begin
     }
 
-    /// All types in their order, as far as they can be read.
+    /// Returns all types in order, up to the first invalid one.
     pub(crate) fn types(&self) -> impl Iterator<Item = Type<'b>> + use<'b> {
         let (all, strings) = (self.types, self.strings);
         let mut offset = 0;
@@ -160,7 +161,7 @@ impl<'b> Btf<'b> {
         })
     }
 
-    /// The first type of this name and kind.
+    /// Returns the first type of this name and kind.
     pub(crate) fn find(&self, kind: Kind, name: &str) -> Option<Type<'b>> {
         self.types().find(|one| one.is(kind) && one.name() == name)
     }
@@ -175,18 +176,18 @@ impl<'b> Type<'b> {
         self.kind() == kind as u8
     }
 
-    /// Its entries, or what a function is linked as.
+    /// Number of its entries, or the linkage of a function.
     #[cfg(all(test, feature = "aya"))]
     pub(crate) fn vlen(&self) -> u32 {
         self.info & 0xffff
     }
 
-    /// Empty where it has none.
+    /// Empty if it has no name.
     pub(crate) fn name(&self) -> &'b str {
         self.strings.text(self.name)
     }
 
-    /// The fields of a structure or union.
+    /// Returns the fields of a structure or union.
     pub(crate) fn members(&self) -> impl Iterator<Item = Member<'b>> {
         let strings = self.strings;
         let (entries, _) = self.entries.as_chunks::<12>();
@@ -202,13 +203,13 @@ impl<'b> Type<'b> {
         })
     }
 
-    /// The types of a section's variables.
+    /// Returns the type ids of a section's variables.
     pub(crate) fn variables(&self) -> impl Iterator<Item = u32> {
         let (entries, _) = self.entries.as_chunks::<12>();
         entries.iter().filter_map(|entry| word(entry, 0))
     }
 
-    /// The names of an enumeration's values.
+    /// Returns the names of an enumeration's values.
     pub(crate) fn values(&self) -> impl Iterator<Item = &'b str> {
         let strings = self.strings;
         let (entries, _) = self.entries.as_chunks::<8>();
@@ -216,12 +217,12 @@ impl<'b> Type<'b> {
         names.map(move |name| strings.text(name))
     }
 
-    /// The type of an array's elements, and how many there are.
+    /// Returns the type id of an array's elements, and their number.
     pub(crate) fn array(&self) -> Option<(u32, u32)> {
         Some((word(self.entries, 0)?, word(self.entries, 8)?))
     }
 
-    /// How an integer is written (`BTF_INT_*`), and its bits.
+    /// The encoding of an integer (`BTF_INT_*`), and its bits.
     fn int(&self) -> Option<(char, u32)> {
         let word = word(self.entries, 0)?;
         let kind = match word >> 24 & 0xf {
@@ -234,7 +235,7 @@ impl<'b> Type<'b> {
     }
 }
 
-/// Types by their numbers, which begin with 1.
+/// Types by their ids, which start at 1.
 pub(crate) struct Index<'b>(Vec<Type<'b>>);
 
 impl<'b> Index<'b> {
@@ -246,7 +247,7 @@ impl<'b> Index<'b> {
         self.0.get(id.checked_sub(1)? as usize).copied()
     }
 
-    /// What a type is behind its names and qualifiers.
+    /// Resolves typedefs and qualifiers.
     pub(crate) fn skip_names(&self, id: u32) -> Option<Type<'b>> {
         const NAMES: [Kind; 4] = [Kind::Typedef, Kind::Volatile, Kind::Const, Kind::Restrict];
         let mut one = self.get(id)?;
@@ -256,13 +257,13 @@ impl<'b> Index<'b> {
         Some(one)
     }
 
-    /// What a pointer points to.
+    /// Returns the type that a pointer points to.
     pub(crate) fn pointed(&self, id: u32) -> Option<Type<'b>> {
         let pointer = self.get(id).filter(|one| one.is(Kind::Ptr))?;
         self.skip_names(pointer.size_or_id)
     }
 
-    /// The bytes of a value of this type.
+    /// Size of a value of this type, bytes.
     pub(crate) fn size(&self, one: Type<'b>) -> Option<u32> {
         if let Some((element, count)) = one.is(Kind::Array).then(|| one.array()).flatten() {
             return self.size(self.skip_names(element)?)?.checked_mul(count);
@@ -273,7 +274,8 @@ impl<'b> Index<'b> {
         Some(one.size_or_id)
     }
 
-    /// A type in words: all fields with their names, places and types, down to integers.
+    /// Describes a type as text: all fields with their names, offsets and types, down to
+    /// integers.
     pub(crate) fn describe(&self, one: Type<'b>) -> String {
         let named = |id| self.skip_names(id).map(|one| self.describe(one));
         if let Some((kind, bits)) = one.is(Kind::Int).then(|| one.int()).flatten() {

@@ -1,7 +1,7 @@
-//! From the stream's records to facts. Pure.
+//! Converts records of the stream to facts. Pure.
 //!
-//! The decoder lives as long as its source: cgroup names come once a session,
-//! affinity masks are few and shared.
+//! The decoder lives as long as its source: cgroup names are emitted once per session,
+//! and affinity masks are few and shared.
 
 mod cgroups;
 mod files;
@@ -31,22 +31,23 @@ pub use self::stream::Buffer;
 use self::stream::{Record, Records};
 use crate::Error;
 
-/// Distinct affinity masks kept. Every vCPU of a large node pinned alone.
+/// Maximum number of distinct affinity masks kept: enough for a large node with each vCPU
+/// pinned separately.
 const MASKS_KEPT: usize = 4096;
 
-/// Turns the bytes of a pass into facts.
+/// Converts the bytes of a pass to facts.
 #[derive(Debug, Default)]
 pub struct Decoder {
     names: Names,
     masks: FxHashMap<Box<[u64]>, Arc<CpuSet>>,
-    /// What guests are told of their topology: it comes once a session.
+    /// The CPU topology that guests see: emitted once per session.
     guests: FxHashMap<VmKey, GuestTopology>,
-    /// The pass that is being decoded.
+    /// The pass in progress.
     facts: Facts,
     cgroups: Vec<abi::CgroupRecord>,
-    /// Where the RAM of VMs lies: it comes when it has changed.
+    /// The location of the RAM of VMs: emitted when it has changed.
     memories: Memories,
-    /// The class of a thread has changed while a pass ran.
+    /// A thread changed its class during a pass.
     has_changed: bool,
 }
 
@@ -61,7 +62,7 @@ impl Decoder {
         Ok(self.end())
     }
 
-    /// Begins a pass, whatever became of the last one.
+    /// Begins a pass, also after an incomplete one.
     pub fn begin(&mut self) {
         self.facts.threads.clear();
         self.facts.memory.clear();
@@ -69,11 +70,10 @@ impl Decoder {
         self.cgroups.clear();
     }
 
-    /// Decodes a part of a pass, of whole records. `mask_words` is what the
-    /// programs were told.
+    /// Decodes a part of a pass, which consists of whole records. `mask_words` is
+    /// `config.mask_words` of the programs.
     ///
-    /// # Errors
-    /// [`Error::Record`] where the stream is broken, which no kernel does.
+    /// [`Error::Record`] if the stream is invalid, which no kernel causes.
     pub fn feed(&mut self, stream: &[u8], mask_words: usize) -> Result<(), Error> {
         for record in Records::new(stream) {
             let record = record?;
@@ -96,8 +96,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Ends a pass: what it said, and how many of its cgroups have no name here.
-    /// Where there are any, the session must be renewed and the pass repeated.
+    /// Ends a pass. Returns its facts, and the number of its cgroups without a known
+    /// name. If there are any, the session must be renewed and the pass repeated.
     pub fn end(&mut self) -> (Facts, usize) {
         let mut facts = std::mem::take(&mut self.facts);
         self.memories.add_guest_bytes(&mut facts.memory);
@@ -106,14 +106,12 @@ impl Decoder {
         (facts, nameless)
     }
 
-    /// Whether the class of a thread has changed while passes ran, since this was asked
-    /// last.
+    /// Whether a thread changed its class during a pass since the last call.
     pub fn take_change(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)
     }
 
-    /// Takes back facts that nobody needs any more: the next pass fills the room
-    /// that they have.
+    /// Recycles facts that are no longer needed: the next pass reuses their memory.
     pub fn recycle(&mut self, facts: Facts) {
         self.facts.threads = facts.threads;
         self.facts.memory = facts.memory;
@@ -171,17 +169,17 @@ impl Decoder {
         Ok(())
     }
 
-    /// What guests are told of their topology, by VM.
+    /// Returns the CPU topology that guests see, by VM.
     pub fn guests(&self) -> impl Iterator<Item = (VmKey, GuestTopology)> {
         self.guests.iter().map(|(vm, guest)| (*vm, *guest))
     }
 
-    /// Where the RAM of a VM lies, once that was told.
+    /// Returns the location of a VM's RAM, once it was emitted.
     pub fn ram_of(&self, vm: VmKey) -> Option<&SlotsOf> {
         self.memories.of(vm)
     }
 
-    /// Drops what is kept of a VM that is gone.
+    /// Removes the data of a former VM.
     pub fn forget(&mut self, vm: VmKey) {
         self.guests.remove(&vm);
         self.memories.forget(vm);
@@ -200,7 +198,7 @@ impl Decoder {
     }
 }
 
-/// One entry of the map `retired`.
+/// Converts an entry of the map `retired`.
 pub fn retired(key: &abi::ThreadClass, sum: &abi::Retired) -> RetiredFact {
     RetiredFact {
         class: class(key),
@@ -211,7 +209,7 @@ pub fn retired(key: &abi::ThreadClass, sum: &abi::Retired) -> RetiredFact {
     }
 }
 
-/// Threads that count alike, as the programs write them.
+/// Converts a class of threads.
 pub fn class(class: &abi::ThreadClass) -> ThreadClass {
     ThreadClass {
         owner: owner(class.owner),
@@ -223,7 +221,7 @@ pub fn class(class: &abi::ThreadClass) -> ThreadClass {
     }
 }
 
-/// One entry of the map `levels`.
+/// Converts an entry of the map `levels`.
 pub fn throttle(level: &abi::Level) -> ThrottleFact {
     ThrottleFact {
         throttles: level.throttles,
@@ -235,7 +233,7 @@ pub fn throttle(level: &abi::Level) -> ThrottleFact {
     }
 }
 
-/// One entry of the map `residency`; `None` where it is no VM's.
+/// Converts an entry of the map `residency`; `None` if its owner is not a VM.
 pub fn residency(key: &abi::ResidencyKey, run_ns: u64) -> Option<ResidencyFact> {
     let Owner::Vm(vm) = owner(key.owner) else {
         return None;
@@ -248,7 +246,7 @@ pub fn residency(key: &abi::ResidencyKey, run_ns: u64) -> Option<ResidencyFact> 
     })
 }
 
-/// Moves as the programs count them, by `enum distance`.
+/// Converts migrations by `enum distance`.
 #[expect(clippy::indexing_slicing, reason = "constants below DISTANCES")]
 pub fn moves(counts: &[u64; abi::DISTANCES as usize]) -> Moves {
     let of = |distance: u32| counts[distance as usize];
@@ -265,7 +263,7 @@ pub fn moves(counts: &[u64; abi::DISTANCES as usize]) -> Moves {
     }
 }
 
-/// An owner as the programs write it.
+/// Converts an owner.
 pub fn owner(owner: abi::Owner) -> Owner {
     if owner.tgid == 0 {
         Owner::Pod(CgroupId(owner.id))
@@ -313,7 +311,7 @@ fn vcpu_fact(record: &abi::VcpuRecord) -> VcpuFact {
     }
 }
 
-/// A vCPU whose thread has ended, if what KVM had counted of it is known.
+/// Converts a vCPU whose thread has exited, if KVM's counters of it are known.
 pub(crate) fn ended_vcpu(key: &abi::VcpuKey, record: &abi::VcpuRecord) -> Option<EndedVcpuFact> {
     let Owner::Vm(vm) = owner(key.owner) else {
         return None;
@@ -326,7 +324,8 @@ pub(crate) fn ended_vcpu(key: &abi::VcpuKey, record: &abi::VcpuRecord) -> Option
 }
 
 fn vcpu_stats(record: &abi::VcpuRecord) -> Option<VcpuStats> {
-    // Every kernel has these, so one that cannot be read is of a structure that is gone.
+    // Every kernel has these counters, so an unknown one means that the structure was
+    // freed.
     Some(VcpuStats {
         instance: record.instance,
         counters: KvmCounters {

@@ -1,5 +1,5 @@
-//! What this kernel offers to BPF programs. Facts only; [`crate::plan`]
-//! decides what follows from them.
+//! Features of this kernel for BPF programs. Facts only; [`crate::plan`] draws the
+//! conclusions.
 
 pub(crate) mod vhost;
 
@@ -11,67 +11,67 @@ use crate::btf::{Btf, Kind};
 use crate::loader::Loader;
 use crate::sys;
 
-/// What this kernel offers.
+/// Features of this kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an independent fact")]
 pub struct KernelFacts {
     /// This process may load BPF programs: it is root, or has `CAP_BPF` and
     /// `CAP_PERFMON` (or `CAP_SYS_ADMIN`).
     pub may_load: bool,
-    /// The kernel's own type information is there (`/sys/kernel/btf/vmlinux`).
+    /// The kernel provides type information (`/sys/kernel/btf/vmlinux`).
     pub btf: bool,
-    /// `kernel_lockdown(7)`: "none", "integrity", "confidentiality", or empty
-    /// where there is no lockdown.
+    /// `kernel_lockdown(7)`: "none", "integrity", "confidentiality", or empty if the
+    /// kernel has no lockdown.
     pub lockdown: String,
     /// `task_struct.preempt_notifiers` (`CONFIG_PREEMPT_NOTIFIERS`, which KVM
     /// selects).
     pub preempt_notifiers: bool,
-    /// Type information has `struct kvm_vcpu`: the kernel's own, which on most kernels has
-    /// it where KVM is a module too, or that of the module.
+    /// `struct kvm_vcpu` is in the kernel's type information, mostly also if KVM is a
+    /// module, or in the module's.
     pub kvm_types: bool,
-    /// Only that of the module has it (`/sys/kernel/btf/kvm`).
+    /// Only the module's type information has it (`/sys/kernel/btf/kvm`).
     pub kvm_types_in_module: bool,
-    /// This process may read type information of modules: libbpf finds it by the number
-    /// (`bpf_btf_get_next_id`), for which the kernel demands `CAP_SYS_ADMIN`.
+    /// This process may read type information of modules: libbpf looks it up by id
+    /// (`bpf_btf_get_next_id`), for which the kernel requires `CAP_SYS_ADMIN`.
     pub may_read_modules: bool,
-    /// KVM's part for this CPU's maker is in the kernel itself and no module: `struct
-    /// vcpu_svm` or `struct vcpu_vmx` stands there.
+    /// The vendor part of KVM is built into the kernel: the kernel's type information has
+    /// `struct vcpu_svm` or `struct vcpu_vmx`.
     pub kvm_built_in: bool,
     /// Task iterators (v5.8).
     pub task_iter: bool,
     /// Task storage (v5.11; for tracing programs v5.13).
     pub task_storage: bool,
-    /// This process sees all pids of the host: task iterators walk the pid
-    /// namespace of their opener (`kernel/bpf/task_iter.c`,
+    /// This process is in the host's pid namespace: task iterators walk the pid namespace
+    /// of their opener (`kernel/bpf/task_iter.c`,
     /// `bpf_iter_attach_task`/`init_seq_pidns`).
     pub host_pids: bool,
-    /// CPUs that the kernel may ever have (`possible`).
+    /// Number of possible CPUs (`possible`).
     pub possible_cpus: usize,
-    /// Those that are online.
+    /// Number of online CPUs.
     pub online_cpus: usize,
-    /// The number behind that of the last of them, for the length of an affinity mask:
-    /// some hosts leave numbers out.
+    /// One more than the highest possible CPU number, for the length of an affinity mask:
+    /// some hosts skip numbers.
     pub cpu_numbers: usize,
-    /// Programs may be put at the kernel's functions (`fentry`): it has the
-    /// trampolines for it (v5.5 on x86) and nothing forbids it.
+    /// Programs can be attached to kernel functions (`fentry`): the kernel has the
+    /// trampolines (v5.5 on x86), and nothing forbids it.
     pub fentry: bool,
-    /// Programs may read ahead, and a vCPU's counters without calls: the kernel has
-    /// `bpf_rdonly_cast` (v6.2).
+    /// Programs can prefetch, and read a vCPU's counters without helper calls: the kernel
+    /// has `bpf_rdonly_cast` (v6.2).
     pub read_ahead: bool,
-    /// Programs may go from task to task by themselves: the kernel has
-    /// `bpf_iter_task_new` (v6.7), and functions of programs may be given tasks (v6.9,
-    /// of which types tell by a kind of map that came with it, arenas: 317460317a02).
+    /// Programs can iterate over tasks themselves: the kernel has `bpf_iter_task_new`
+    /// (v6.7), and accepts tasks as arguments of global functions (v6.9, detected by a
+    /// map type that was added in the same version, arenas: 317460317a02).
     pub task_walk: bool,
-    /// Where `struct kvm_pit` has its worker, bytes: the kernel thread that is a VM's
-    /// timer. `None` where neither the kernel's type information nor that of KVM's module
-    /// tells.
+    /// Offset of the worker in `struct kvm_pit`, bytes: the kernel thread of a VM's
+    /// timer. `None` if neither the kernel's type information nor the KVM module's has
+    /// it.
     pub pit_worker: Option<u32>,
-    /// Where vhost devices lead to the threads of their workers, by the kernel's own type
-    /// information: `None` where vhost is a module, which may be loaded later, and of which
-    /// [`vhost::of_module`] asks then.
+    /// Field offsets of vhost devices in the kernel's type information. `None` if vhost
+    /// is a module, which may be loaded later: [`vhost::of_module`] reads its type
+    /// information.
     pub vhost: Option<VhostFields>,
-    /// The scheduler's throttling is in functions of its own, as it is
-    /// wherever `CONFIG_CFS_BANDWIDTH` is on.
+    /// The kernel has the scheduler's throttling functions: always with
+    /// `CONFIG_CFS_BANDWIDTH`.
     pub throttle_functions: bool,
     /// A program that writes to a ring buffer may sleep (`PREEMPT_RT` without
     /// 8b62645b09f8, "bpf: Use `raw_spinlock_t` in ringbuf").
@@ -79,7 +79,7 @@ pub struct KernelFacts {
 }
 
 impl KernelFacts {
-    /// Asks the running kernel. `root` is where /proc and /sys are found.
+    /// Probes the running kernel. `root` contains /proc and /sys.
     pub fn probe(root: &Path) -> Self {
         let mut facts = Self {
             may_load: has_capabilities(root, may_load),
@@ -119,7 +119,7 @@ impl KernelFacts {
         facts
     }
 
-    /// Looks for KVM's types in those of the kernel, then in those of KVM's module.
+    /// Looks for KVM's types in the kernel's type information, then in the KVM module's.
     fn find_kvm(&mut self, kernel: &Btf<'_>, module: Option<&Btf<'_>>) {
         let has_vcpu = |btf| has_member(btf, "kvm_vcpu", "preempt_notifier");
         let in_kernel = has_vcpu(kernel);
@@ -129,8 +129,8 @@ impl KernelFacts {
         self.pit_worker = both.find_map(pit_worker);
     }
 
-    /// What of this the programs have that `loader` loads: without the types of KVM where
-    /// only the module has them and they cannot be read.
+    /// Returns the facts that apply to programs loaded by `loader`: without KVM's types
+    /// if only the module has them and they cannot be read.
     #[must_use]
     pub fn seen_by(mut self, loader: Loader) -> Self {
         if self.kvm_types_in_module && !(loader.reads_modules() && self.may_read_modules) {
@@ -140,7 +140,7 @@ impl KernelFacts {
     }
 }
 
-/// A function that every kernel has and nobody inlines (fs/open.c).
+/// A function that every kernel has and no compiler inlines (fs/open.c).
 const ANY_FUNCTION: &str = "vfs_fallocate";
 
 fn has_member(btf: &Btf<'_>, name: &str, member: &str) -> bool {
@@ -154,9 +154,10 @@ fn pit_worker(btf: &Btf<'_>) -> Option<u32> {
     Some(worker.offset_bits / 8)
 }
 
-/// Whether ring buffers have a lock that sleeps (`struct bpf_ringbuf`,
-/// `kernel/bpf/ringbuf.c`): a `spinlock_t`, which with `PREEMPT_RT` is an `rt_mutex` by the
-/// name of `lock`, else a union without a name (`include/linux/spinlock_types.h`).
+/// Whether writing to a ring buffer may sleep (`struct bpf_ringbuf`,
+/// `kernel/bpf/ringbuf.c`): its lock is a `spinlock_t`, which with `PREEMPT_RT` contains
+/// an `rt_mutex` named `lock`, and otherwise an anonymous union
+/// (`include/linux/spinlock_types.h`).
 fn ring_sleeps(btf: &Btf<'_>) -> bool {
     let lock = btf.find(Kind::Typedef, "spinlock_t").map(|lock| lock.id);
     let ring = btf.find(Kind::Struct, "bpf_ringbuf");
@@ -225,8 +226,8 @@ mod tests {
     use crate::btf::{Btf, Kind};
     use crate::loader::Loader;
 
-    /// Type information of kernels that differ in these two: the name of what is in a
-    /// `spinlock_t`, and the lock of a ring buffer.
+    /// Type information of kernels that differ in the member name of a `spinlock_t` and
+    /// in the type of a ring buffer's lock.
     fn types(in_lock: &str, lock_of_ring: &str) -> Vec<u8> {
         let mut names = vec![0];
         let mut name = |text: &str| {
@@ -262,7 +263,7 @@ mod tests {
         type_information(&words.concat(), names)
     }
 
-    /// Types with their names, as `/sys/kernel/btf` has them.
+    /// Types with their names, in the format of `/sys/kernel/btf`.
     pub(super) fn type_information(words: &[u32], names: Vec<u8>) -> Vec<u8> {
         let bytes = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let words: Vec<u8> = bytes(words);
@@ -272,20 +273,20 @@ mod tests {
         [header, words, names].concat()
     }
 
-    /// A structure with one field, whose names begin at `names` and at `names` plus the
-    /// length of its own.
+    /// A structure with one field. Its name is at offset `names`, and its field's name
+    /// follows.
     fn structure(names: usize, name: &str) -> [u32; 6] {
         let at = |offset| u32::try_from(names + offset).expect("few");
         let info = (Kind::Struct as u32) << 24 | 1;
         [at(0), info, 8, at(name.len() + 1), 1, 64]
     }
 
-    /// As where KVM is a module and nothing in the kernel itself speaks of a vCPU.
+    /// KVM is a module, and no type of the kernel itself refers to a vCPU.
     #[test]
     fn kvm_types_in_the_module_alone_are_found_for_loaders_that_read_modules() {
         let kernel = type_information(&structure(1, "task_struct"), b"\0task_struct\0x\0".into());
         let kernel = Btf::parse(&kernel).expect("types");
-        // The module's names go on where those of the kernel end.
+        // The module's names continue after the kernel's.
         let base = b"\0task_struct\0x\0".len();
         let names = b"kvm_vcpu\0preempt_notifier\0".to_vec();
         let module = type_information(&structure(base, "kvm_vcpu"), names);

@@ -1,18 +1,18 @@
-//! Everything that talks to bpf(2).
+//! All code that calls bpf(2).
 //!
 //! ```text
-//! kernel ──► facts (what does it offer?) ──► plan (what is loaded, and why not)
-//!                                              │
-//!            stream ◄── source (loader) ◄──────┘
-//!               └──► decode ──► virtlens_model::facts::Facts
+//! kernel ──► facts (its features) ──► plan (programs to load; reasons for the rest)
+//!                                       │
+//!      stream ◄── source (loader) ◄─────┘
+//!         └──► decode ──► virtlens_model::facts::Facts
 //! ```
 //!
-//! [`facts`] asks, [`plan`] decides and is pure, [`source`] loads and reads,
-//! [`decode`] turns records into facts and is pure. [`trace`] follows one VM event
-//! by event, with programs of its own. The objects are compiled once from `bpf/`
-//! by the build script; [`loader`] says who loads them.
+//! [`facts`] probes the kernel, [`plan`] decides and is pure, [`source`] loads and reads,
+//! [`decode`] turns records into facts and is pure. [`trace`] traces one VM event by
+//! event, with separate programs. The build script compiles the objects from `bpf/` once;
+//! [`loader`] selects the library that loads them.
 
-// Nothing that is read may be able to end the agent.
+// No input may be able to terminate the agent.
 #![cfg_attr(
     not(test),
     warn(
@@ -52,19 +52,19 @@ mod sys;
 mod throttle;
 pub mod trace;
 
-/// The compiled BPF object, for every loader.
+/// The compiled BPF object, the same for every loader.
 pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/virtlens.bpf.o"));
 
-/// Why a BPF source cannot be used, or could not be read.
+/// The reason why a BPF source cannot be used or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The plan has nothing to load.
+    /// The plan has no programs to load.
     #[error("{0}")]
     Impossible(String),
-    /// The kernel refused the programs.
+    /// The kernel rejected the programs.
     #[error("the kernel refused the BPF programs: {0}{hint}", hint = hint(.0))]
     Load(std::io::Error),
-    /// A loaded program or map is not what this agent expects of its object.
+    /// A loaded program or map differs from the object of this agent.
     #[error("the BPF object has no {0}")]
     Missing(&'static str),
     /// An operation on a map failed.
@@ -72,38 +72,38 @@ pub enum Error {
     Map {
         /// The map's name.
         map: &'static str,
-        /// What the kernel said.
+        /// The error of the kernel.
         cause: std::io::Error,
     },
-    /// A map or link cannot be put on bpffs, or be found there.
+    /// A map or link cannot be pinned on bpffs or opened there.
     #[error("{}: {cause}", place.display())]
     Pin {
-        /// Where.
+        /// Path on bpffs.
         place: std::path::PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         cause: std::io::Error,
     },
     /// The stream of a pass could not be opened or read.
     #[error("the task pass failed: {0}")]
     Stream(std::io::Error),
-    /// The stream holds something that is no record.
+    /// The stream contains an invalid record.
     #[error("the task pass wrote a broken record, at byte {offset} of a read: {what}")]
     Record {
-        /// Where in the stream.
+        /// Offset in the stream, bytes.
         offset: usize,
-        /// What is wrong there.
+        /// Reason.
         what: &'static str,
     },
 }
 
 impl Error {
-    /// Whether a map has no more room, so that another try is in vain.
+    /// Whether a map is full, so that a retry is useless.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Self::Map { cause, .. } if cause.raw_os_error() == Some(libc::E2BIG))
     }
 }
 
-/// What to do about a refusal, where that is known.
+/// Remedy for a rejection by the kernel, if one is known.
 fn hint(error: &std::io::Error) -> &'static str {
     match error.kind() {
         std::io::ErrorKind::PermissionDenied => {

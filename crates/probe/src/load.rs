@@ -1,4 +1,4 @@
-//! Loading the object: what the plan says, less where the kernel refuses it.
+//! Loads the programs of the plan that the kernel accepts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,22 +17,22 @@ use crate::plan::Plan;
 use crate::sys::map::Map;
 use crate::{Error, refusal, sys};
 
-/// What is loaded.
+/// A loaded object.
 pub(crate) struct Loaded {
     pub(crate) programs: Programs,
     /// By name.
     pub(crate) maps: BTreeMap<String, OwnedFd>,
-    /// Which programs these are: see `config.programs` in `bpf/abi.h`.
+    /// Fingerprint of the programs: see `config.programs` in `bpf/abi.h`.
     pub(crate) which: u64,
-    /// See `config.marks_all` there.
+    /// See `config.marks_all` in `bpf/abi.h`.
     pub(crate) marks_all: bool,
-    /// Whether marks are those that an agent left.
+    /// Whether the marks were taken over from a former agent.
     pub(crate) marks_left: bool,
-    /// The maps' places on bpffs, if they have some.
+    /// The paths of the maps on bpffs, if they are pinned.
     pub(crate) places: Vec<PathBuf>,
 }
 
-/// Programs that are loaded, by name.
+/// The loaded programs, by name.
 pub(crate) struct Programs {
     loaded: BTreeMap<String, OwnedFd>,
     compiled: BTreeMap<String, Program>,
@@ -50,7 +50,7 @@ impl Programs {
         self.loaded.get(name).map(|program| program.as_fd())
     }
 
-    /// Attaches one.
+    /// Attaches the program of this name.
     pub(crate) fn attach(&self, name: &str) -> io::Result<OwnedFd> {
         let both = self.get(name).zip(self.compiled.get(name));
         let (program, compiled) = both.ok_or(ErrorKind::NotFound)?;
@@ -58,19 +58,19 @@ impl Programs {
     }
 }
 
-/// Where and how an object is loaded.
+/// The object to load, and how to load it.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'t> {
     pub(crate) object: &'t [u8],
     pub(crate) loader: Loader,
     /// The cpu controller is in a v1 hierarchy.
     pub(crate) cgroup_v1: bool,
-    /// With these the maps are those that an agent left there, as far as they are the
-    /// same; and programs that are attached already are not loaded again.
+    /// With pins, maps of a former agent with the same definition are used, and programs
+    /// that are already attached are not loaded again.
     pub(crate) pins: Option<&'t Pins>,
 }
 
-/// What is loaded, and where its maps are pinned.
+/// The loaded object, and the paths of its maps.
 struct Placed {
     which: u64,
     loaded: crate::loader::Loaded,
@@ -78,7 +78,7 @@ struct Placed {
     pinned: BTreeMap<String, PathBuf>,
 }
 
-/// Loads what `plan` says, and takes out of it what the kernel refuses.
+/// Loads the programs of `plan`, and removes from it what the kernel rejects.
 pub(crate) fn object(target: &Target<'_>, plan: &mut Plan) -> Result<Loaded, Error> {
     let compiled = Compiled::read(target.object)?;
     let (settled, placed) = refusal::settle(plan, |plan| place(target, &compiled, plan))?;
@@ -95,7 +95,7 @@ pub(crate) fn object(target: &Target<'_>, plan: &mut Plan) -> Result<Loaded, Err
     })
 }
 
-/// Loads the object as `plan` has it; pins nothing.
+/// Loads the programs of `plan`; pins nothing.
 fn place(target: &Target<'_>, compiled: &Compiled, plan: &Plan) -> Result<Placed, Error> {
     let pins = target.pins;
     let places = pins.map_or_else(BTreeMap::new, |pins| places(compiled, plan, pins));
@@ -109,7 +109,7 @@ fn place(target: &Target<'_>, compiled: &Compiled, plan: &Plan) -> Result<Placed
     })
 }
 
-/// Loads the object as `plan` has it. Also tells which programs they are.
+/// Loads the programs of `plan`. Returns their fingerprint too.
 fn load(
     target: &Target<'_>,
     compiled: &Compiled,
@@ -144,13 +144,13 @@ fn load(
     Ok((config.programs, loaded))
 }
 
-/// The map whose entries are as many as the host has room for.
+/// The map whose size depends on the host.
 const RESIDENCY: &str = "residency";
 
-/// What a walk tells in: nobody needs it later.
+/// Output of `walk_tasks`; never pinned, because it has no lasting data.
 pub(crate) const STREAM: &str = "stream";
 
-/// The map of marks that is used, and the one that is not.
+/// Returns the map of marks that is used, and the other one.
 fn marks(plan: &Plan) -> (&'static str, &'static str) {
     if plan.task_storage {
         ("marks", MARKS)
@@ -159,20 +159,21 @@ fn marks(plan: &Plan) -> (&'static str, &'static str) {
     }
 }
 
-/// Of the two maps of marks the one that is not used, and what no pass tells in.
+/// Returns the unused one of the two maps of marks, and the map `stream` if no pass
+/// writes to it.
 fn unused(plan: &Plan) -> Vec<&'static str> {
     let (_, marks) = marks(plan);
     let stream = (!plan.walks).then_some(STREAM);
     std::iter::once(marks).chain(stream).collect()
 }
 
-/// Whether what has retired into a map that is taken over was marked in one that is.
+/// Whether `retired` is new, or the marks of its threads were taken over with it.
 fn marks_all(plan: &Plan, pinned: &BTreeMap<String, PathBuf>) -> bool {
     let (marks, _) = marks(plan);
     pinned.contains_key(marks) || !pinned.contains_key("retired")
 }
 
-/// The map as it is to be here.
+/// Returns the definition of a map on this host.
 fn wanted(name: &str, definition: &MapDefinition, plan: &Plan) -> MapDefinition {
     let mut wanted = definition.clone();
     if name == RESIDENCY {
@@ -181,8 +182,8 @@ fn wanted(name: &str, definition: &MapDefinition, plan: &Plan) -> MapDefinition 
     wanted
 }
 
-/// Where each map is, or is to be, pinned. The constants of the programs are of no use
-/// to others, nor is what a walk has told.
+/// Returns the path at which each map is pinned. The programs' constants and the output
+/// of a walk are useless to other agents, so they are not pinned.
 fn places(compiled: &Compiled, plan: &Plan, pins: &Pins) -> BTreeMap<String, PathBuf> {
     let maps = compiled.maps.iter();
     let unused = unused(plan);
@@ -196,7 +197,8 @@ fn places(compiled: &Compiled, plan: &Plan, pins: &Pins) -> BTreeMap<String, Pat
         .collect()
 }
 
-/// Those that an agent left. What is there and is not what its name says is removed.
+/// Returns the maps that a former agent left. A file whose content does not match its
+/// name is removed.
 fn left(
     compiled: &Compiled,
     plan: &Plan,
@@ -225,7 +227,7 @@ fn is_map(place: &Path, wanted: &MapDefinition) -> bool {
     })
 }
 
-/// Pins the maps that are new.
+/// Pins the new maps.
 fn pin(
     maps: &BTreeMap<String, OwnedFd>,
     places: &BTreeMap<String, PathBuf>,
@@ -241,7 +243,7 @@ fn pin(
     Ok(())
 }
 
-/// The error of a place on bpffs.
+/// Returns the error for a path on bpffs.
 pub(crate) fn not_pinned(place: &Path) -> impl FnOnce(io::Error) -> Error {
     let place = place.to_owned();
     move |cause| Error::Pin { place, cause }

@@ -1,8 +1,8 @@
-//! Who loads objects into the kernel.
+//! Loaders: libraries that load objects into the kernel.
 //!
-//! A loader is given a compiled object and gives descriptors of its maps and programs;
-//! all that is done with these is the same for each ([`crate::sys`]). What an object
-//! must be changed in for one of them stands in its own file.
+//! A loader receives a compiled object and returns descriptors of its maps and programs;
+//! everything else is the same for each loader ([`crate::sys`]). Each loader's module
+//! makes the changes to the object that only it needs.
 
 #[cfg(feature = "aya")]
 mod aya;
@@ -21,7 +21,7 @@ use crate::object::Program;
 #[cfg(not(any(feature = "aya", feature = "libbpf")))]
 compile_error!("no loader: build with the feature libbpf, aya or both");
 
-/// Who loads objects.
+/// A library that loads objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loader {
     /// libbpf, in C.
@@ -33,7 +33,7 @@ pub enum Loader {
 }
 
 impl Loader {
-    /// Those that are built in; the first is the default.
+    /// The loaders of this build; the first is the default.
     pub const ALL: &[Self] = &[
         #[cfg(feature = "libbpf")]
         Self::Libbpf,
@@ -41,7 +41,7 @@ impl Loader {
         Self::Aya,
     ];
 
-    /// The name as shown.
+    /// The name that is shown to users.
     pub const fn name(self) -> &'static str {
         match self {
             #[cfg(feature = "libbpf")]
@@ -51,7 +51,7 @@ impl Loader {
         }
     }
 
-    /// What programs do without where it loads them, if that is anything.
+    /// The limitation of programs that it loads, if any.
     pub const fn lacks(self) -> Option<&'static str> {
         match self {
             #[cfg(feature = "libbpf")]
@@ -61,7 +61,8 @@ impl Loader {
         }
     }
 
-    /// Whether programs can read what only a module of the kernel has types of.
+    /// Whether programs can read structures that only a kernel module has type
+    /// information for.
     pub(crate) const fn reads_modules(self) -> bool {
         match self {
             #[cfg(feature = "libbpf")]
@@ -71,7 +72,7 @@ impl Loader {
         }
     }
 
-    /// Loads what is wanted of an object.
+    /// Loads the wanted parts of an object.
     pub(crate) fn load(self, wanted: &Wanted<'_>) -> io::Result<Loaded> {
         match self {
             #[cfg(feature = "libbpf")]
@@ -109,22 +110,22 @@ impl FromStr for Loader {
     }
 }
 
-/// What is wanted of an object.
+/// The wanted parts of an object.
 pub(crate) struct Wanted<'w> {
     pub(crate) object: &'w [u8],
-    /// A constant of its programs by the name of its symbol, and all of its value.
+    /// The symbol name and the value of a constant of its programs.
     pub(crate) constant: Option<(&'static str, &'w [u8])>,
-    /// Maps that none of the programs needs as they are told to be.
+    /// Maps that none of the programs uses.
     pub(crate) unused_maps: &'w [&'static str],
-    /// A map that is to have another number of entries than the object says.
+    /// A map and its number of entries on this host.
     pub(crate) max_entries: Option<(&'static str, u32)>,
-    /// Maps that are there already, by name.
+    /// Paths of pinned maps to use, by name.
     pub(crate) pinned: &'w BTreeMap<String, PathBuf>,
     /// The programs to load, by name.
     pub(crate) programs: &'w BTreeMap<&'static str, &'w Program>,
 }
 
-/// The last line of the verifier before what it has cost
+/// Returns the last line of the verifier's log before its statistics
 /// (`print_verification_stats`, `kernel/bpf/verifier.c`).
 fn reason(log: &str) -> Option<&str> {
     const COSTS: [&str; 3] = ["verification time ", "stack depth ", "processed "];
@@ -132,7 +133,7 @@ fn reason(log: &str) -> Option<&str> {
     log.lines().rfind(|line| !is_cost(line))
 }
 
-/// What is loaded.
+/// The descriptors of a loaded object.
 pub(crate) struct Loaded {
     pub(crate) maps: BTreeMap<String, OwnedFd>,
     pub(crate) programs: BTreeMap<String, OwnedFd>,

@@ -31,14 +31,14 @@ const NAMES: [&str; 18] = [
     "discards",
 ];
 
-/// The one that is only there where the kernel has no task storage.
+/// The map of marks that exists only on kernels without task storage.
 pub(crate) const MARKS: &str = "marks_hash";
 
-/// Those maps. An operation that fails names its map.
+/// These maps. The error of a failed operation names the map.
 pub(crate) struct Maps(HashMap<&'static str, Map>);
 
 impl Maps {
-    /// Takes hold of the maps of a loaded object.
+    /// Takes the maps of a loaded object.
     pub(crate) fn of(mut loaded: BTreeMap<String, OwnedFd>) -> Result<Self, Error> {
         let mut take = |name| {
             let map = loaded.remove(name).ok_or(Error::Missing(name))?;
@@ -55,19 +55,18 @@ impl Maps {
         Ok(Self(maps))
     }
 
-    /// How many entries a map can hold.
+    /// Maximum number of entries of a map.
     pub(crate) fn max_entries(&self, map: &'static str) -> u32 {
         self.0[map].info().max_entries
     }
 
-    /// How many entries a hash has, if it is there.
+    /// Number of entries of a hash, if it exists.
     pub(crate) fn count(&self, map: &'static str) -> Option<u64> {
         let count = self.0.get(map)?.count();
         count.ok().map(u64::from)
     }
 
-    /// The error of a map that has no more room, as the kernel would tell it of a
-    /// hash.
+    /// The error of a full map, as the kernel reports it for a hash.
     pub(crate) fn is_full(map: &'static str) -> Error {
         failed(map)(io::Error::from_raw_os_error(libc::E2BIG))
     }
@@ -77,17 +76,17 @@ impl Maps {
         self.0[map].update(key, value).map_err(failed(map))
     }
 
-    /// Makes one entry of zeros, unless it is there.
+    /// Creates an entry of zeros, unless it exists.
     pub(crate) fn insert_zeros(&self, map: &'static str, key: &[u8]) -> Result<(), Error> {
         self.0[map].insert_zeros(key).map_err(failed(map))
     }
 
-    /// Deletes one entry, if it is there.
+    /// Deletes one entry, if it exists.
     pub(crate) fn delete(&self, map: &'static str, key: &[u8]) -> Result<(), Error> {
         self.0[map].delete(key).map_err(failed(map))
     }
 
-    /// One entry, if it is there.
+    /// Reads one entry, if it exists.
     pub(crate) fn get<V: FromBytes>(
         &self,
         map: &'static str,
@@ -96,12 +95,12 @@ impl Maps {
         self.0[map].get(key).map_err(failed(map))
     }
 
-    /// One counter of an array, over all CPUs; `None` if it cannot be read.
+    /// Sums a counter of an array over all CPUs; `None` if it cannot be read.
     pub(crate) fn sum(&self, map: &'static str, key: &[u8]) -> Option<u64> {
         self.0[map].sum(key).ok()
     }
 
-    /// Shows every entry of a hash map.
+    /// Passes every entry of a hash map to `each`.
     pub(crate) fn each<K, V>(
         &self,
         map: &'static str,
@@ -117,7 +116,7 @@ impl Maps {
             .map_err(failed(map))
     }
 
-    /// Shows the first `count` entries of an array.
+    /// Passes the first `count` entries of an array to `each`.
     pub(crate) fn first<V: FromBytes + Copy>(
         &self,
         map: &'static str,

@@ -1,5 +1,4 @@
-//! Where the RAM of VMs lies, and what was discarded of it: the arrays `ram` and
-//! `discards`.
+//! The location of the RAM of VMs, and its discards: the arrays `ram` and `discards`.
 
 mod places;
 
@@ -15,33 +14,33 @@ use crate::maps::Maps;
 use crate::sys::map::Batch;
 use crate::{Error, decode};
 
-/// Reads and writes those maps.
+/// Reads and writes these maps.
 #[derive(Default)]
 pub(crate) struct Memory {
     discards: Batch<u32, abi::memory::Discards>,
     told: FxHashMap<VmKey, Told>,
     places: Places,
-    /// Pieces of RAM of VMs that are gone which found no room.
+    /// RAM ranges of former VMs that did not fit.
     lost: u64,
 }
 
-/// The generation of memslots that the programs do not have yet.
+/// Generation of memslots that the programs do not have yet.
 const NOT_WRITTEN: u64 = u64::MAX;
 
-/// What the programs were told of a VM.
+/// The settings of a VM that were written for the programs.
 struct Told {
     thresholds: Thresholds,
-    /// Of the memslots that it was told for.
+    /// Generation of the memslots that were written.
     generation: u64,
-    /// Its entry of `ram`, if it found room.
+    /// Its entry of `ram`, if it has one.
     ram: Option<u32>,
-    /// How many pieces found none.
+    /// Number of ranges that did not fit.
     lost: u64,
 }
 
 impl Memory {
-    /// Takes up what an agent had told the programs. They are told anew, but what was
-    /// discarded stays where it is.
+    /// Takes over the settings of a former agent. They are written again, but the discard
+    /// counters stay in their entries.
     pub(crate) fn adopt(&mut self, maps: &Maps) -> Result<(), Error> {
         let entries = abi::memory::RAM_MAX as usize;
         let mut buckets = Vec::new();
@@ -76,21 +75,21 @@ impl Memory {
         Ok(())
     }
 
-    /// The VMs that have an entry.
+    /// Returns the VMs that have an entry.
     pub(crate) fn vms(&self) -> impl Iterator<Item = VmKey> {
         self.places.owners().iter().flatten().copied()
     }
 
-    /// Whether the programs know where the RAM of `vm` lies, as of the memslots
-    /// that came as the `generation`th.
+    /// Whether the programs have the location of the RAM of `vm` for this generation of
+    /// memslots.
     pub(crate) fn knows(&self, vm: VmKey, thresholds: Thresholds, generation: u64) -> bool {
         self.told
             .get(&vm)
             .is_some_and(|told| told.thresholds == thresholds && told.generation == generation)
     }
 
-    /// Tells the programs where the RAM of `vm` lies. What finds no room is
-    /// lost, and counted.
+    /// Writes the location of the RAM of `vm` for the programs. Ranges that do not fit
+    /// are counted as lost.
     pub(crate) fn tell(
         &mut self,
         maps: &Maps,
@@ -105,7 +104,7 @@ impl Memory {
             Ok(ram) => (Some(ram), beyond, generation),
             Err(error) => {
                 tracing::debug!(pid = vm.tgid, %error, "cannot follow the RAM of a VM");
-                // Where there is no room the next reading finds none either.
+                // If the maps are full, a retry at the next reading would fail too.
                 let known = if error.is_full() {
                     generation
                 } else {
@@ -118,14 +117,14 @@ impl Memory {
             thresholds,
             generation,
             ram,
-            // A counter: it does not fall when less is lost.
+            // A counter never decreases, also when fewer ranges are lost.
             lost: lost.max(lost_before),
         };
         self.told.insert(vm, told);
     }
 
-    /// Writes what is told to an entry of `ram` that nobody reads, and then has the
-    /// VMM's process find it; the entry.
+    /// Writes to an unused entry of `ram`, and then points the VMM's process to it.
+    /// Returns the entry.
     fn write(&mut self, maps: &Maps, vm: VmKey, mut ram: abi::memory::Ram) -> Result<u32, Error> {
         let given = self.places.discards_of(vm);
         let (discards, is_new) = given.ok_or_else(|| Maps::is_full("discards"))?;
@@ -155,7 +154,7 @@ impl Memory {
         }
     }
 
-    /// What was discarded of the RAM of each VM.
+    /// Returns the discards of the RAM of each VM.
     pub(crate) fn discards(&mut self, maps: &Maps) -> Result<Vec<(VmKey, DiscardsFact)>, Error> {
         let owners = self.places.owners();
         let mut facts = Vec::with_capacity(owners.len());
@@ -167,18 +166,18 @@ impl Memory {
         Ok(facts)
     }
 
-    /// VMs in the map `discards`.
+    /// Number of VMs in the array `discards`.
     pub(crate) fn entries(&self) -> u64 {
         self.places.owners().iter().flatten().count() as u64
     }
 
-    /// Drops what is kept of VMs that are gone.
+    /// Removes the data of former VMs.
     pub(crate) fn forget(&mut self, maps: &Maps, gone: &FxHashSet<VmKey>) -> Result<(), Error> {
         for vm in gone {
             let Some(told) = self.told.get(vm) else {
                 continue;
             };
-            // The pid may be another VM's by now, and its entry with it.
+            // Another VM may have this pid by now, with its entry.
             let naming = told.ram.and_then(|ram| self.places.unnamed(vm.tgid, ram));
             if let Some(naming) = naming {
                 write_bucket(maps, &naming)?;
@@ -191,7 +190,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Pieces of RAM that are not followed.
+    /// Number of RAM ranges that are not tracked.
     pub(crate) fn lost(&self) -> u64 {
         self.told.values().map(|told| told.lost).sum::<u64>() + self.lost
     }
@@ -202,7 +201,7 @@ fn write_bucket(maps: &Maps, naming: &Naming) -> Result<(), Error> {
     maps.update("ram_buckets", index, naming.bucket.as_bytes())
 }
 
-/// What is behind the largest piece: the smaller ones are video memory and such.
+/// Backing of the largest range: smaller ones are video memory and the like.
 fn backing(pieces: &[RamPiece]) -> u32 {
     let largest = pieces
         .iter()
@@ -214,8 +213,8 @@ fn backing(pieces: &[RamPiece]) -> u32 {
     }
 }
 
-/// As the programs read it, and how many pieces have no room in it: those that
-/// are kept are the largest.
+/// Returns the entry for the programs, and the number of ranges that do not fit: the
+/// largest ranges are kept.
 fn ram(vm: VmKey, thresholds: Thresholds, pieces: &[RamPiece]) -> (abi::memory::Ram, u64) {
     let mut kept: Vec<&RamPiece> = pieces.iter().collect();
     kept.sort_by_key(|one| std::cmp::Reverse(one.piece.end - one.piece.start));

@@ -1,4 +1,4 @@
-//! What stands in a compiled object, whoever loads it: its maps and its programs.
+//! The maps and programs of a compiled object, for every loader.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -15,13 +15,13 @@ use crate::sys::AttachPoint;
 /// A compiled object.
 #[derive(Debug)]
 pub(crate) struct Compiled {
-    /// The maps that have entries of their own, by name.
+    /// The maps with a definition in the object, by name.
     pub(crate) maps: BTreeMap<String, MapDefinition>,
     /// The programs by name.
     pub(crate) programs: BTreeMap<String, Program>,
 }
 
-/// What a map is to be.
+/// The definition of a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MapDefinition {
     /// `enum bpf_map_type`.
@@ -30,25 +30,22 @@ pub(crate) struct MapDefinition {
     pub(crate) value_size: u32,
     pub(crate) max_entries: u32,
     pub(crate) flags: u32,
-    /// Key and value: all fields with their names, places and types, down to integers.
-    /// A field whose meaning changes is to be renamed, and then this differs.
+    /// Key and value: all fields with their names, offsets and types, down to integers.
+    /// If the meaning of a field changes, it must be renamed, so that this text changes.
     pub(crate) layout: String,
 }
 
-/// Where a program belongs.
+/// The attach point of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Program {
-    /// What it is for: the word before the `/` of its section.
+    /// Program type: the part of its section name before the `/`.
     pub(crate) kind: String,
-    /// To what it is attached: the word behind it; empty where it is run as it is.
+    /// Attach target: the part after the `/`; empty if the program is run directly.
     pub(crate) target: String,
 }
 
 impl Compiled {
-    /// Reads an object.
-    ///
-    /// # Errors
-    /// [`Error::Missing`] where it lacks what each object has.
+    /// [`Error::Missing`] if it lacks a part that each object has.
     pub(crate) fn read(object: &[u8]) -> Result<Self, Error> {
         let elf = ElfFile64::<object::Endianness>::parse(object);
         let elf = elf.map_err(|_| Error::Missing("ELF header"))?;
@@ -56,7 +53,7 @@ impl Compiled {
             let section = elf.section_by_index(symbol.section_index()?).ok()?;
             let section = section.name().ok()?;
             let (kind, target) = section.split_once('/').unwrap_or((section, ""));
-            // In `.text` are functions of programs.
+            // `.text` has the programs' functions.
             let is_program =
                 symbol.kind() == SymbolKind::Text && symbol.is_global() && section != ".text";
             is_program.then_some(())?;
@@ -84,10 +81,10 @@ impl Compiled {
         })
     }
 
-    /// The programs of these names.
+    /// Returns the programs of these names.
     ///
     /// # Errors
-    /// One is not there.
+    /// One of them is missing.
     pub(crate) fn named(
         &self,
         names: impl Iterator<Item = &'static str>,
@@ -101,8 +98,8 @@ impl Compiled {
     }
 }
 
-/// All that makes it this map and no other. Places on bpffs are named by it, so that every
-/// build has to write it alike.
+/// All properties of the map. The names on bpffs are fingerprints of this text, so every
+/// build must format it identically.
 impl fmt::Display for MapDefinition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -121,7 +118,7 @@ impl fmt::Display for MapDefinition {
 }
 
 impl Program {
-    /// How it is attached.
+    /// Returns the attach point.
     pub(crate) fn attach_point(&self) -> AttachPoint {
         match self.kind.as_str() {
             "iter" => AttachPoint::Iterator,
@@ -131,9 +128,9 @@ impl Program {
     }
 }
 
-/// A map's definition tells its numbers as lengths of arrays that it points to
-/// (`__uint`, `tools/lib/bpf/bpf_helpers.h`), and its key and value as what it points to
-/// (`__type`).
+/// Decodes a map's definition, which encodes numbers as lengths of arrays that it points
+/// to (`__uint`, `tools/lib/bpf/bpf_helpers.h`), and key and value as types that it
+/// points to (`__type`).
 fn map_of(types: &Index<'_>, definition: Type<'_>) -> Option<MapDefinition> {
     let member = |name| {
         let mut members = definition.members();
@@ -156,7 +153,7 @@ fn map_of(types: &Index<'_>, definition: Type<'_>) -> Option<MapDefinition> {
     })
 }
 
-/// A number for a text (FNV-1a): the same in every build.
+/// Hash of a text (FNV-1a): the same in every build.
 pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
@@ -215,8 +212,8 @@ mod tests {
         assert!(others.iter().all(|name| !programs.contains_key(*name)));
     }
 
-    /// Of a map that is not preallocated each new element is an allocation, which no
-    /// program may make that runs with a run queue locked.
+    /// In a map that is not preallocated each new element is an allocation, which a
+    /// program must not make with a run queue locked.
     #[test]
     fn maps_that_allocate_are_only_read_by_programs() {
         // BPF_F_NO_PREALLOC, BPF_MAP_TYPE_HASH, BPF_FUNC_map_update_elem
@@ -253,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_fingerprint_tells_texts_apart() {
-        // The two vectors are of the algorithm's authors.
+        // Test vectors of the algorithm's authors.
         assert_eq!(fingerprint(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fingerprint(b"a"), 0xaf63_dc4c_8601_ec8c);
     }

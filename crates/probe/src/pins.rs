@@ -1,16 +1,17 @@
-//! Where maps and links stay while no agent runs: a directory on bpffs.
+//! Pins that keep maps and links while no agent runs: a directory on bpffs.
 //!
 //! ```text
-//! <bpffs>/virtlens/maps/NAME-LAYOUT       what was counted
-//!                  links/NAME-PROGRAMS    what counts on
-//!                  programs/…             the same: of a link only root may ask what it runs
+//! <bpffs>/virtlens/maps/NAME-LAYOUT       counters
+//!                  links/NAME-PROGRAMS    keep the programs attached
+//!                  programs/…             the programs themselves: only root may
+//!                                         query the program of a link
 //! ```
 //!
-//! `LAYOUT` is the fingerprint of all that a map is (see [`crate::layout`]) and
-//! `PROGRAMS` that of the object and of what it was told. So another agent finds what
-//! is its own by the name alone; what bears another fingerprint it does not open.
-//! Whoever holds the lock on the directory is the node's agent; the kernel drops it
-//! with the process, however that ends.
+//! `LAYOUT` is the fingerprint of a map's definition (`MapDefinition` in `object.rs`),
+//! and `PROGRAMS` that of the object and its constants. So an agent finds its maps and
+//! programs by name, and does not open files with another fingerprint. The process that
+//! holds the lock on the directory is the node's agent; the kernel releases the lock with
+//! the process, however it exits.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -26,43 +27,43 @@ const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
 /// The directory below a bpffs.
 const NAME: &str = "virtlens";
 
-/// Its parts, in the order in which they are emptied: programs that still run would
-/// fill maps that nobody finds any more.
+/// Its subdirectories, in the order in which they are emptied: programs that still run
+/// would fill maps that no agent can find.
 const PARTS: [&str; 3] = ["links", "programs", "maps"];
 
 /// The directory of the node's agent, held by this process.
 #[derive(Debug)]
 pub struct Pins {
     dir: PathBuf,
-    /// Bears the lock.
+    /// Holds the lock.
     _lock: File,
 }
 
-/// Why the directory cannot be had.
+/// The reason why the directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// Another agent holds it.
+    /// Another agent holds the lock.
     #[error(
         "another virtlens agent runs on this node and holds {0}; stop it, or give this one \
          --no-pin"
     )]
     Busy(PathBuf),
-    /// There is no bpffs, or none that can be written to.
+    /// There is no writable bpffs.
     #[error("{0}")]
     Unavailable(String),
 }
 
-/// What was removed.
+/// The numbers of removed programs and maps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Removed {
     /// Programs that were attached.
     pub links: usize,
-    /// Maps, with what they had counted.
+    /// Maps, with their counters.
     pub maps: usize,
 }
 
 impl Pins {
-    /// Takes the directory below `bpffs`, which is made if it is not there.
+    /// Locks the directory below `bpffs`, and creates it if necessary.
     ///
     /// # Errors
     /// See [`Refusal`].
@@ -94,7 +95,7 @@ impl Pins {
         Ok(Self { dir, _lock: lock })
     }
 
-    /// Whether there is anything below `bpffs` that an agent left.
+    /// Whether a former agent left anything below `bpffs`.
     pub fn exist(bpffs: &Path) -> bool {
         bpffs.join(NAME).exists()
     }
@@ -104,26 +105,26 @@ impl Pins {
         &self.dir
     }
 
-    /// Where a map of this layout is, or is to be.
+    /// Path of a map of this layout.
     pub(crate) fn map(&self, name: &str, layout: u64) -> PathBuf {
         self.dir.join("maps").join(format!("{name}-{layout:016x}"))
     }
 
-    /// Where the link of one of these programs is, or is to be.
+    /// Path of the link of a program of this fingerprint.
     pub(crate) fn link(&self, program: &str, programs: u64) -> PathBuf {
         self.dir
             .join("links")
             .join(format!("{program}-{programs:016x}"))
     }
 
-    /// Where one of these programs is, or is to be.
+    /// Path of a program of this fingerprint.
     pub(crate) fn program(&self, program: &str, programs: u64) -> PathBuf {
         self.dir
             .join("programs")
             .join(format!("{program}-{programs:016x}"))
     }
 
-    /// Removes all but these. Returns what is gone.
+    /// Removes all files except these. Returns the removed ones.
     pub(crate) fn keep_only(&self, kept: &BTreeSet<PathBuf>) -> io::Result<Vec<PathBuf>> {
         let mut gone = Vec::new();
         for part in PARTS {
@@ -138,10 +139,10 @@ impl Pins {
         Ok(gone)
     }
 
-    /// Removes all, and the directory.
+    /// Removes all files, and the directory.
     ///
     /// # Errors
-    /// What the file system said.
+    /// The error of the file system.
     pub fn clean(self) -> io::Result<Removed> {
         let gone = self.keep_only(&BTreeSet::new())?;
         for part in PARTS.into_iter().chain([""]) {
@@ -154,7 +155,7 @@ impl Pins {
         })
     }
 
-    /// The maps among these files.
+    /// Returns the maps among these files.
     pub(crate) fn maps_of(files: &[PathBuf]) -> impl Iterator<Item = &Path> {
         let files = files.iter().map(PathBuf::as_path);
         files.filter(|path| is_of(path, "maps"))
@@ -165,7 +166,7 @@ fn is_of(path: &Path, part: &str) -> bool {
     path.parent().and_then(Path::file_name) == Some(OsStr::new(part))
 }
 
-/// Whether `dir` is a bpffs that can be written to.
+/// Checks that `dir` is a writable bpffs.
 ///
 /// # Errors
 /// [`Refusal::Unavailable`] with the remedy.
@@ -176,14 +177,14 @@ pub fn is_bpffs(dir: &Path) -> Result<(), Refusal> {
         return refuse("is no path");
     };
     let mut found = std::mem::MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: a C string, and room for what is told.
+    // SAFETY: a C string, and a buffer of the right size.
     if unsafe { libc::statfs(path.as_ptr(), found.as_mut_ptr()) } != 0 {
         return refuse(&format!(
             "cannot be read ({}); {mount}",
             io::Error::last_os_error()
         ));
     }
-    // SAFETY: statfs has filled it.
+    // SAFETY: statfs has filled in the buffer.
     let found = unsafe { found.assume_init() };
     if found.f_type != BPF_FS_MAGIC {
         return refuse(&format!("is no BPF file system; {mount}"));

@@ -1,4 +1,4 @@
-//! Where vCPUs ran and how often they moved: the maps that `on_migrate` fills.
+//! CPU time of vCPUs per pCPU, and their migrations: the maps that `on_migrate` fills.
 
 use rustc_hash::FxHashSet;
 use virtlens_abi as abi;
@@ -11,7 +11,7 @@ use crate::maps::Maps;
 use crate::sys::map::Batch;
 use crate::{Error, decode};
 
-/// Reads and writes those maps.
+/// Reads and writes these maps.
 #[derive(Default)]
 pub(crate) struct Placement {
     residency: Batch<abi::ResidencyKey, u64>,
@@ -20,17 +20,17 @@ pub(crate) struct Placement {
     pub(crate) residency_entries: Option<u64>,
     /// Entries of the map `vms` when it was last read.
     pub(crate) vms_entries: Option<u64>,
-    /// The CPUs below this number have a place in the map.
+    /// CPUs below this number have an entry in the map `places`.
     placed: u32,
 }
 
 impl Placement {
-    /// Tells the programs where each CPU is.
+    /// Writes the topology of each CPU for the programs.
     pub(crate) fn set_places(&mut self, maps: &Maps, host: &HostTopology) -> Result<(), Error> {
         let end = host.online().iter().last().map_or(0, |cpu| cpu + 1);
-        // A CPU that is gone has no place any more.
+        // Entries of CPUs that are no longer online are cleared.
         let end = end.max(self.placed).min(maps.max_entries("places"));
-        // Before they are written: some may have a place where this fails.
+        // Set before the writes: on a failure some entries may be written.
         self.placed = end;
         for cpu in 0..end {
             let place = place(host.place(cpu));
@@ -39,7 +39,7 @@ impl Placement {
         Ok(())
     }
 
-    /// Where all vCPUs ran up to their last moves.
+    /// Returns the CPU time of all vCPUs per pCPU, up to their last migration.
     pub(crate) fn residency(&mut self, maps: &Maps) -> Result<Vec<ResidencyFact>, Error> {
         let mut facts = Vec::new();
         maps.each("residency", &mut self.residency, |key, run_ns| {
@@ -49,7 +49,7 @@ impl Placement {
         Ok(facts)
     }
 
-    /// How often the vCPUs of each VM moved.
+    /// Returns the migrations of each VM's vCPUs.
     pub(crate) fn moves(&mut self, maps: &Maps) -> Result<Vec<(VmKey, Moves)>, Error> {
         let mut moves = Vec::new();
         let mut entries = 0;
@@ -68,8 +68,8 @@ impl Placement {
         Ok(moves)
     }
 
-    /// Drops the processes that those of pods which are gone had started: of one that
-    /// ended while no program was there to see it nobody else does.
+    /// Removes the child processes of former pods: if a process exited while no program
+    /// was attached, nothing else removes it.
     pub(crate) fn forget_children(
         &mut self,
         maps: &Maps,
@@ -85,7 +85,7 @@ impl Placement {
         tgids.iter().try_for_each(delete)
     }
 
-    /// Drops where the vCPUs of VMs that are gone ran.
+    /// Removes the residency of former VMs.
     pub(crate) fn forget(&mut self, maps: &Maps, gone: &FxHashSet<VmKey>) -> Result<(), Error> {
         let mut keys = Vec::new();
         maps.each("residency", &mut self.residency, |key, _| {
@@ -98,7 +98,7 @@ impl Placement {
     }
 }
 
-/// Numbers of the contract begin with 1, so that 0 is free for "not known".
+/// Ids in the map start at 1, so that 0 means unknown.
 fn place(place: Option<&HostPlace>) -> abi::CpuPlace {
     let number = |level: fn(&HostPlace) -> Option<u32>| {
         place

@@ -1,25 +1,25 @@
-//! What is loaded on a kernel, and why the rest is not. Pure.
+//! Decides which programs are loaded on a kernel, and why the others are not. Pure.
 
 use virtlens_abi::VhostFields;
 
 use crate::facts::KernelFacts;
 
-/// What a set of programs is good for, by the name under which it is shown.
+/// A set of programs with one purpose, under the name that is shown to users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Feature {
     /// The pass over all tasks.
     TaskPass,
-    /// The pass over open files: paused VMs.
+    /// The pass over open files: paused VMs and vhost workers.
     FilePass,
-    /// What threads that ended had used.
+    /// The times of exited threads.
     Lifetime,
-    /// What threads had used before they changed their name.
+    /// The times of threads before they changed their name.
     Rename,
-    /// On which pCPUs vCPUs ran, and how often they moved.
+    /// CPU time of vCPUs per pCPU, and their migrations.
     Placement,
-    /// When quotas ran out, for how long, and who ran then.
+    /// When CPU quotas were exhausted, for how long, and which threads were running.
     Throttle,
-    /// What guests gave back of their memory, and took again.
+    /// Memory that guests gave back, and took again.
     Memory,
 }
 
@@ -48,7 +48,7 @@ impl Feature {
         }
     }
 
-    /// The names of its programs in the object: of the task pass, that of an iterator.
+    /// The names of its programs in the object; for the task pass, the iterator program.
     const fn programs(self) -> &'static [&'static str] {
         match self {
             Self::TaskPass => &["sample_tasks"],
@@ -66,7 +66,7 @@ impl Feature {
         }
     }
 
-    /// Those of them that are attached only when a VM needs them.
+    /// The programs that are attached only once a VM needs them.
     pub const fn attached_at_need(self) -> &'static [&'static str] {
         match self {
             Self::Memory => &["on_madvise", "on_fallocate"],
@@ -74,7 +74,7 @@ impl Feature {
         }
     }
 
-    /// What is lost without it.
+    /// The data that is missing without it.
     pub const fn without(self) -> &'static str {
         match self {
             Self::TaskPass => "VMs are found by /proc, vCPUs by their threads' names",
@@ -101,25 +101,24 @@ impl Feature {
     }
 }
 
-/// What to load.
+/// The programs to load, and their settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// The features to load.
     pub features: Vec<Feature>,
-    /// Marks live in task storage.
+    /// Marks are kept in task storage.
     pub task_storage: bool,
-    /// The task pass goes from task to task by itself.
+    /// The task pass runs as `walk_tasks`.
     pub walks: bool,
-    /// 64-bit words of an affinity mask; 0 where masks are too long.
+    /// 64-bit words of an affinity mask; 0 if masks are too long.
     pub mask_words: usize,
-    /// Where `struct kvm_pit` has its worker, bytes; 0 where that is not known.
+    /// Offset of the worker in `struct kvm_pit`, bytes; 0 if unknown.
     pub pit_worker: u32,
-    /// Where vhost devices lead to their workers, where vhost is no module.
+    /// Field offsets of vhost devices, if vhost is built into the kernel.
     pub vhost: Option<VhostFields>,
     /// Entries of the map `residency`.
     pub residency_entries: u32,
-    /// By how much a process's resident memory may be off where each CPU keeps some of it
-    /// aside.
+    /// Maximum error of a process's resident memory where each CPU batches its updates.
     pub rss_error_bytes: u64,
     /// Features that are left out, and why.
     pub left_out: Vec<(Feature, String)>,
@@ -142,7 +141,7 @@ impl Plan {
             .copied()
     }
 
-    /// The same plan with these features alone.
+    /// Returns the same plan with only these features.
     #[must_use]
     pub(crate) fn only(&self, features: &[Feature]) -> Self {
         Self {
@@ -151,7 +150,7 @@ impl Plan {
         }
     }
 
-    /// The same plan without `feature`, because of `reason`.
+    /// Returns the same plan without `feature`, because of `reason`.
     #[must_use]
     pub fn without(mut self, feature: Feature, reason: String) -> Self {
         self.features.retain(|one| *one != feature);
@@ -160,23 +159,24 @@ impl Plan {
     }
 }
 
-/// vCPUs on all pCPUs of the host: enough for those of a full node to have
-/// been everywhere.
+/// Number of vCPUs for which all pCPUs of the host fit: enough for the vCPUs of a full
+/// node.
 const VCPUS_KEPT: usize = 4096;
 
-/// Pairs of a vCPU and a pCPU that take 10 MiB of the kernel's memory.
+/// Number of (vCPU, pCPU) pairs that take 10 MiB of kernel memory.
 const RESIDENCY_USUAL: usize = 131_072;
 
-/// On large hosts as many vCPUs a pCPU may have been everywhere.
+/// On large hosts: number of vCPUs per pCPU for which all pCPUs fit.
 const VCPUS_A_CPU: usize = 4;
 
-/// No more pairs than these, 40 MiB: an agent may be given 128. What finds no room is
-/// counted.
+/// Maximum number of pairs, 40 MiB: an agent may have a limit of 128 MiB. Losses by a
+/// full map are counted.
 const RESIDENCY_MAX: usize = 524_288;
 
-/// Single pCPUs, since vCPUs that float are judged by cores (`smt_*`): caches would be
-/// too coarse, and cores save half of it at most. No room can be made when a vCPU moves,
-/// as that is with a run queue locked.
+/// Returns the size of `residency`. Entries are per pCPU, because the diagnosis of
+/// unpinned vCPUs is per core (`smt_*`): caches would be too coarse, and cores save half
+/// of the entries at most. The map cannot grow when a vCPU migrates, because a run queue
+/// is locked then.
 fn residency_entries(cpus: usize) -> u32 {
     let cpus = cpus.max(1);
     let usual = cpus.saturating_mul(VCPUS_KEPT).min(RESIDENCY_USUAL);
@@ -184,8 +184,8 @@ fn residency_entries(cpus: usize) -> u32 {
     u32::try_from(usual.max(large).min(RESIDENCY_MAX)).unwrap_or(u32::MAX)
 }
 
-/// What the CPUs that are online may keep aside of a process's resident memory since
-/// v6.2: each up to 32 pages, or twice their number if that is more
+/// Maximum error of a process's resident memory since v6.2, bytes: each online CPU
+/// batches up to 32 pages, or twice the number of CPUs if that is more
 /// (`compute_batch_value`, `lib/percpu_counter.c`).
 fn rss_error_bytes(online_cpus: usize) -> u64 {
     const PAGE_BYTES: u64 = 4096;
@@ -194,7 +194,7 @@ fn rss_error_bytes(online_cpus: usize) -> u64 {
     pages.saturating_mul(cpus).saturating_mul(PAGE_BYTES)
 }
 
-/// Decides from the facts.
+/// Decides from the facts about the kernel.
 pub fn plan(facts: &KernelFacts) -> Plan {
     let words = facts.cpu_numbers.div_ceil(64);
     let plan = Plan {
@@ -226,7 +226,7 @@ pub fn plan(facts: &KernelFacts) -> Plan {
         })
 }
 
-/// What stands in the way of programs at the scheduler's throttling.
+/// Returns the reason why the programs on the scheduler's throttling cannot be used.
 pub(crate) fn throttle_obstacle(facts: &KernelFacts) -> Option<&'static str> {
     if !facts.throttle_functions {
         Some(
@@ -240,8 +240,8 @@ pub(crate) fn throttle_obstacle(facts: &KernelFacts) -> Option<&'static str> {
     }
 }
 
-/// What stands in the way of a trace, whose programs write to a ring buffer from the
-/// scheduler.
+/// Returns the reason why a trace cannot run. Its programs write to a ring buffer from
+/// the scheduler.
 pub(crate) fn trace_obstacle(facts: &KernelFacts) -> Option<&'static str> {
     let sleeps = facts.ring_sleeps.then_some(
         "this PREEMPT_RT kernel takes a sleeping lock in BPF ring buffers, which a trace writes \
@@ -251,10 +251,10 @@ pub(crate) fn trace_obstacle(facts: &KernelFacts) -> Option<&'static str> {
     obstacle(facts).or(sleeps)
 }
 
-/// Why programs at the kernel's functions are left out.
+/// The reason why programs on kernel functions are left out.
 const NO_FENTRY: &str = "the kernel refuses programs at its functions (fentry)";
 
-/// What stands in the way of all of it, with its remedy.
+/// Returns the reason why no program can be used, with its remedy.
 pub(crate) fn obstacle(facts: &KernelFacts) -> Option<&'static str> {
     if !facts.may_load {
         Some("may not load BPF programs: run as root, or with CAP_BPF and CAP_PERFMON")

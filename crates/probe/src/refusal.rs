@@ -1,27 +1,29 @@
-//! Which parts of an object are loaded where the kernel refuses the whole: all but those
-//! at fault, each with its own reason. Pure but for the function that loads.
+//! Loads as many parts of an object as the kernel accepts: if it rejects the whole
+//! object, all parts except those at fault, each with a separate reason. Pure except for
+//! the function that loads.
 
 use std::io;
 
 use crate::Error;
 use crate::plan::{Feature, Plan};
 
-/// What [`settle`] and [`add_each`] came to.
+/// Result of [`add_each`].
 #[derive(Debug)]
 pub(crate) struct Settled<P, L> {
-    /// Everything that was taken, loaded together.
+    /// All accepted parts, loaded together.
     pub(crate) loaded: L,
-    /// The parts that were taken, in order.
+    /// The accepted parts, in order.
     pub(crate) taken: Vec<P>,
-    /// The parts that were refused, and why.
+    /// The rejected parts, and the reasons.
     pub(crate) refused: Vec<(P, io::Error)>,
 }
 
-/// Adds each of `parts` to what is loaded, unless the kernel refuses it there: then that
-/// part is at fault, for what was loaded before is taken. `load` loads all that it is given.
+/// Adds each of `parts` to the accepted parts, unless the kernel rejects it: then this
+/// part is at fault, because the parts before it were accepted. `load` loads all parts
+/// that it is given.
 ///
 /// # Errors
-/// One that is no refusal.
+/// An error of `load` that is not a rejection.
 pub(crate) fn add_each<P: Copy, L>(
     mut settled: Settled<P, L>,
     parts: &[P],
@@ -41,11 +43,12 @@ pub(crate) fn add_each<P: Copy, L>(
     Ok(settled)
 }
 
-/// Loads `plan`, and where it is refused as much of it as the kernel takes: by another
-/// way where the task pass itself is refused, and without the features at fault.
+/// Loads `plan`. If the kernel rejects it, loads as much of it as the kernel accepts:
+/// another variant if the task pass itself is rejected, and without the features at
+/// fault.
 ///
-/// # Errors
-/// [`Error::Load`] with the last refusal of the task pass; one that is no refusal.
+/// [`Error::Load`] with the last rejection of the task pass, or an error that is not a
+/// rejection.
 pub(crate) fn settle<L>(
     plan: &Plan,
     mut load: impl FnMut(&Plan) -> Result<L, Error>,
@@ -69,7 +72,7 @@ pub(crate) fn settle<L>(
     Err(Error::Load(cause))
 }
 
-/// The ways in which a task pass can be had, the best first.
+/// Returns the variants of the task pass, the best first.
 fn ways(plan: &Plan) -> Vec<Plan> {
     let mut ways = vec![plan.clone()];
     let mut lesser = plan.clone();
@@ -138,7 +141,8 @@ mod tests {
         })
     }
 
-    /// A kernel that refuses these programs, and, without `storage`, what uses task storage.
+    /// A kernel that rejects these programs, and, without `storage`, programs that use
+    /// task storage.
     fn kernel(refused: &[&str], storage: bool) -> impl FnMut(&Plan) -> Result<Vec<String>, Error> {
         let refused: Vec<String> = refused.iter().map(|name| (*name).to_owned()).collect();
         move |plan| {

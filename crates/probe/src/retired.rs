@@ -1,5 +1,5 @@
-//! What threads that ended had used, and what KVM had counted of their vCPUs: the maps
-//! that `on_exit` and `on_free` fill.
+//! The times of exited threads, and KVM's counters of their vCPUs: the maps that
+//! `on_exit` and `on_free` fill.
 
 use rustc_hash::FxHashSet;
 use virtlens_abi as abi;
@@ -11,23 +11,23 @@ use crate::maps::Maps;
 use crate::sys::map::Batch;
 use crate::{Error, decode};
 
-/// Reads that map.
+/// Reads these maps.
 #[derive(Default)]
 pub(crate) struct Retired {
     batch: Batch<abi::ThreadClass, abi::Retired>,
-    /// Entries when it was last read.
+    /// Entries of `retired` when it was last read.
     pub(crate) entries: u64,
-    /// How many threads had ended by then.
+    /// Number of threads that had exited by then.
     threads: u64,
     vcpus: Batch<abi::VcpuKey, abi::VcpuRecord>,
     ended_vcpus: Vec<EndedVcpuFact>,
-    /// The threads that had ended when the vCPUs were read.
+    /// Number of exited threads when the vCPUs were last read.
     vcpus_as_of: u64,
     pub(crate) vcpu_entries: u64,
 }
 
 impl Retired {
-    /// All that is in it.
+    /// Returns all entries of `retired`.
     pub(crate) fn read(&mut self, maps: &Maps) -> Result<Vec<RetiredFact>, Error> {
         let mut facts = Vec::with_capacity(usize::try_from(self.entries).unwrap_or(0));
         maps.each("retired", &mut self.batch, |key, sum| {
@@ -38,7 +38,8 @@ impl Retired {
         Ok(facts)
     }
 
-    /// The vCPUs whose threads have ended. They are asked for only when more have.
+    /// Returns the vCPUs whose threads have exited. The map is read only if more threads
+    /// have exited.
     pub(crate) fn vcpus(&mut self, maps: &Maps) -> Result<Vec<EndedVcpuFact>, Error> {
         if self.vcpus_as_of != self.threads {
             let facts = &mut self.ended_vcpus;
@@ -52,10 +53,10 @@ impl Retired {
         Ok(self.ended_vcpus.clone())
     }
 
-    /// Drops what threads of owners that are gone had used.
+    /// Removes the times of former owners' threads.
     pub(crate) fn forget(&mut self, maps: &Maps, gone: &FxHashSet<Owner>) -> Result<(), Error> {
-        // First: of the threads that have ended there are fewer from here on, also where
-        // this fails, and then their number says nothing of the vCPUs.
+        // Reset first: the number of exited threads decreases from here on, also if this
+        // call fails, and then no longer shows whether the vCPUs changed.
         self.vcpus_as_of = u64::MAX;
         let mut keys = Vec::new();
         maps.each("retired", &mut self.batch, |key, _| {

@@ -1,4 +1,4 @@
-//! The BPF source: loads what the plan says, runs passes, reads maps.
+//! The BPF source: loads the plan's programs, runs passes, reads maps.
 
 mod adopt;
 mod beside;
@@ -38,27 +38,27 @@ use crate::sys::map::Batch;
 use crate::throttle::Throttle;
 use crate::{Error, OBJECT, load};
 
-/// The loaded programs and all that is needed to read them.
+/// The loaded programs and the state needed to read them.
 pub struct TaskPass {
     tasks: Tasks,
     files: Option<OwnedFd>,
     hooks: Vec<Hook>,
     memory_hooks: Vec<Hook>,
-    /// Programs that wait for a VM that needs them.
+    /// Programs that are attached once a VM needs them.
     unattached: &'static [&'static str],
     programs: Programs,
-    /// Which programs these are.
+    /// Fingerprint of the programs: `config.programs` in `bpf/abi.h`.
     which: u64,
-    /// Whether a thread without a mark has not retired: see `config` in `bpf/abi.h`.
+    /// Whether a thread without a mark is not in `retired`: see `config` in `bpf/abi.h`.
     marks_all: bool,
     maps: Maps,
-    /// Where maps and links stay without this agent.
+    /// The pins that keep maps and links without this agent.
     pins: Option<Pins>,
-    /// Maps of another layout that an agent had left, and that are dropped.
+    /// Maps of a former agent that were dropped because they have another layout.
     dropped_maps: u64,
-    /// Whom an agent before this one had counted.
+    /// Owners that a former agent had counted.
     left: FxHashSet<Owner>,
-    /// Whether a reading of one moment was accounted: see [`TaskPass::accounted`].
+    /// Whether a consistent reading was accounted: see [`TaskPass::accounted`].
     is_settled: bool,
     plan: Plan,
     decoder: Decoder,
@@ -69,37 +69,36 @@ pub struct TaskPass {
     memory: Memory,
     book: Book,
     wants_residency: bool,
-    /// Entries of the map of marks, as of the reading before that wanted to know where
-    /// vCPUs ran.
+    /// Number of entries of the map of marks, counted when residency was last read.
     marks: Option<u64>,
     control: abi::Control,
     watched: FxHashSet<WatchedCgroup>,
     known: FxHashSet<VmKey>,
-    /// VMs that the pass over open files found.
+    /// VMs found by the pass over open files.
     by_fds: Vec<VmFact>,
-    /// The vCPUs among them that some thread ran.
+    /// The vCPUs of these VMs that have run.
     has_run: Arc<FxHashMap<VmKey, Vec<u32>>>,
     vhost: Vhost,
-    /// What each vhost worker serves, as that pass found.
+    /// The device of each vhost worker, as found by that pass.
     vhost_devices: Arc<FxHashMap<ThreadKey, VhostDevice>>,
-    /// Passes over open files that failed.
+    /// Failed passes over open files.
     file_pass_errors: u64,
-    /// How often programs were left out that are attached no more.
+    /// Missed runs of programs that are no longer attached.
     interrupted_before: u64,
-    /// Losses as last read: a counter that cannot be read now has not fallen.
+    /// Losses as last read: if a counter cannot be read, its last value stays.
     lost: Lost,
 }
 
 impl TaskPass {
-    /// Has `loader` load what `plan` says, and attaches it. `root` is where /sys is found;
-    /// `cgroup_v1`: the cpu controller is in a v1 hierarchy. With `pins` it goes on counting where the agent
-    /// before left off, and leaves all behind for the next one. Features that the kernel
-    /// refuses are left out, with the reason, as long as the task pass itself can be
-    /// had.
+    /// Loads the programs of `plan` with `loader` and attaches them. `root` contains
+    /// /sys; `cgroup_v1`: the cpu controller is in a v1 hierarchy. With `pins` it
+    /// continues the counters of the former agent, and leaves everything behind for the
+    /// next one. Features that the kernel rejects are left out, with the reason, as long
+    /// as the task pass itself can be loaded.
     ///
     /// # Errors
-    /// [`Error::Impossible`] where the plan has no task pass, [`Error::Load`]
-    /// where the kernel refuses it, [`Error::Pin`] where `pins` cannot be used.
+    /// [`Error::Impossible`] if the plan has no task pass, [`Error::Load`] if the kernel
+    /// rejects it, [`Error::Pin`] if `pins` cannot be used.
     pub fn load(
         root: &Path,
         loader: Loader,
@@ -110,7 +109,7 @@ impl TaskPass {
         Self::load_object(OBJECT, root, loader, plan, cgroup_v1, pins)
     }
 
-    /// The same with another build of [`OBJECT`].
+    /// Like [`TaskPass::load`], with another build of [`OBJECT`].
     ///
     /// # Errors
     /// As [`TaskPass::load`].
@@ -182,7 +181,7 @@ impl TaskPass {
         hooks.extend(optional(Feature::Placement));
         hooks.extend(optional(Feature::Throttle));
         let mut memory_hooks = optional(Feature::Memory);
-        // A VM that needed them before needs them now.
+        // A former agent attached these for a VM that still needs them.
         let at_need = Feature::Memory.attached_at_need();
         let left = pins
             .iter()
@@ -230,20 +229,19 @@ impl TaskPass {
         })
     }
 
-    /// What was loaded, and what was left out and why.
+    /// The loaded features, and those that were left out with their reasons.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Reads the host once. Where a VM shows up that was not known, the pass
-    /// is repeated, since it may have gone by that VM's threads already.
+    /// Reads the host once. If a new VM is found, the pass is repeated, because it may
+    /// already have visited some of that VM's threads.
     ///
-    /// # Errors
-    /// [`Error::Stream`], [`Error::Record`] or [`Error::Map`]: this reading
-    /// failed, the next may not.
+    /// [`Error::Stream`], [`Error::Record`] or [`Error::Map`]: this reading failed, the
+    /// next one may succeed.
     pub fn read(&mut self) -> Result<Facts, Error> {
-        // Before the pass: a thread that ends meanwhile is then missing from
-        // this reading rather than counted twice, and the ledger never falls.
+        // Read before the pass: a thread that exits meanwhile is then missing from this
+        // reading rather than counted twice, and the ledger never decreases.
         let mut retired = self.retired.read(&self.maps)?;
         let mut ended_vcpus = self.retired.vcpus(&self.maps)?;
         let residency = self.read_residency()?;
@@ -252,7 +250,8 @@ impl TaskPass {
         self.decoder.take_change();
         let mut facts = self.pass_over_all()?;
         if self.decoder.take_change() {
-            // What such a thread had used before is in neither.
+            // The time before a class change is in neither the old snapshot nor this
+            // pass.
             retired = self.retired.read(&self.maps)?;
             ended_vcpus = self.retired.vcpus(&self.maps)?;
             facts = self.pass_over_all()?;
@@ -265,20 +264,19 @@ impl TaskPass {
         self.add_placements(&mut facts)?;
         self.add_discards(&mut facts, discards);
         self.add_by_fds(&mut facts);
-        // The programs learn it with the next pass.
+        // The programs receive these values with the next pass.
         self.control.shown_pass = low_bits(self.control.pass);
         self.control.shown_ns = self.control.begun_ns;
         Ok(facts)
     }
 
-    /// Takes back facts that nobody needs any more: the next reading fills the room
-    /// that they have.
+    /// Recycles facts that are no longer needed: the next reading reuses their memory.
     pub fn recycle(&mut self, facts: Facts) {
         self.decoder.recycle(facts);
     }
 
-    /// Tells the programs where each CPU of the host is, so that they know how
-    /// far a vCPU moves.
+    /// Sets the topology of each CPU of the host, from which the programs classify vCPU
+    /// migrations by distance.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -286,14 +284,14 @@ impl TaskPass {
         self.placement.set_places(&self.maps, host)
     }
 
-    /// The next reading tells where all vCPUs ran. On a large host it is much,
-    /// so it is told only when it is asked for.
+    /// Requests residency, the CPU time of all vCPUs per pCPU, with the next reading. On
+    /// a large host this is much data, so it is read only on request.
     pub fn want_residency(&mut self) {
         self.wants_residency = self.plan.features.contains(&Feature::Placement);
     }
 
-    /// Where the RAM of `vm` lies, if the programs that follow it are to be told
-    /// so anew, by [`TaskPass::set_ram`].
+    /// Returns the location of the RAM of `vm` if the programs need it anew, to be set by
+    /// [`TaskPass::set_ram`].
     pub fn new_ram(&self, vm: VmKey, thresholds: Thresholds) -> Option<&[Piece]> {
         let slots = self.decoder.ram_of(vm)?;
         let is_new = self.plan.features.contains(&Feature::Memory)
@@ -301,8 +299,8 @@ impl TaskPass {
         is_new.then_some(&slots.pieces)
     }
 
-    /// Tells the programs where the RAM of `vm` lies and what is behind it, and
-    /// how its discards are told apart.
+    /// Sets the location and the backing of the RAM of `vm` and the thresholds that
+    /// classify its discards.
     pub fn set_ram(&mut self, vm: VmKey, thresholds: Thresholds, pieces: &[RamPiece]) {
         if thresholds.large_are_given_back() {
             self.attach_entries();
@@ -312,16 +310,16 @@ impl TaskPass {
             .tell(&self.maps, vm, (thresholds, generation), pieces);
     }
 
-    /// Sets which cgroups are read wholly. True if that is a change, so that
-    /// another reading sees more.
+    /// Sets the cgroups whose threads are all read. Returns whether that is a change, so
+    /// that another reading sees more.
     ///
     /// # Errors
-    /// [`Error::Map`]: part of it is done then, and the next call does the rest.
+    /// [`Error::Map`]: the change is incomplete, and the next call does the rest.
     pub fn watch(&mut self, cgroups: &FxHashSet<WatchedCgroup>) -> Result<bool, Error> {
         if *cgroups == self.watched {
             return Ok(false);
         }
-        // Before the map changes, of which a part may where this fails.
+        // Changed before the map, because a failure may leave the map partly changed.
         self.control.epoch = self.control.epoch.wrapping_add(1);
         let gone: Vec<WatchedCgroup> = self.watched.difference(cgroups).copied().collect();
         for gone in gone {
@@ -344,22 +342,22 @@ impl TaskPass {
         Ok(true)
     }
 
-    /// Sets which cgroups can have a limit: what ends in them is charged to them, and
-    /// their throttling is followed. True if that begins for some, so that another reading
-    /// has their counts: what follows has a difference only to what was known before.
+    /// Sets the cgroups that can have a limit: exited threads are charged to them, and
+    /// their throttling is tracked. Returns true if tracking starts for some, so that
+    /// another reading has their first counts: later readings are differences to known
+    /// counts only.
     ///
     /// # Errors
-    /// [`Error::Map`]: part of it is done then, and the next call does the rest.
+    /// [`Error::Map`]: the change is incomplete, and the next call does the rest.
     pub fn set_levels(&mut self, levels: FxHashSet<CgroupId>) -> Result<bool, Error> {
         let is_followed = self.plan.features.contains(&Feature::Throttle);
         let sees_more = self.throttle.set_levels(&self.maps, levels)?;
         Ok(is_followed && sees_more)
     }
 
-    /// Drops all that is kept of owners that are gone for good.
+    /// Removes all data of owners that no longer exist.
     ///
-    /// # Errors
-    /// [`Error::Map`]: part of it is dropped then; a call with the same owners drops the
+    /// [`Error::Map`]: the removal is incomplete; a call with the same owners does the
     /// rest.
     pub fn forget(&mut self, owners: &FxHashSet<Owner>) -> Result<(), Error> {
         if owners.is_empty() {
@@ -392,8 +390,8 @@ impl TaskPass {
         self.forget_mms(&gone)
     }
 
-    /// Attaches what large discards need at their entry, once. It stays: nodes run
-    /// more of the VMs that they have run.
+    /// Attaches the entry programs for large discards, once. They stay attached: a node
+    /// usually runs such VMs again.
     fn attach_entries(&mut self) {
         let entries = std::mem::take(&mut self.unattached).iter();
         let (pins, which) = (self.pins.as_ref(), self.which);
@@ -414,7 +412,7 @@ impl TaskPass {
 
     fn forget_vm(&self, vm: VmKey) -> Result<(), Error> {
         let known: Option<abi::Vm> = self.maps.get("vms", vm.tgid.as_bytes())?;
-        // The pid may be another VM's by now.
+        // Another VM may have this pid by now.
         if known.is_some_and(|known| known.start_ns == vm.start_ns) {
             self.maps.delete("vms", vm.tgid.as_bytes())?;
         }
@@ -434,7 +432,7 @@ impl TaskPass {
     }
 }
 
-/// The bits of a pass's number that the programs compare.
+/// The low bits of a pass's number, which the programs compare.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "which of two passes that are near each other came first is known all the same"

@@ -1,8 +1,8 @@
-//! bpf(2), as far as it is needed once an object is loaded: the same for every
-//! loader, and without an allocation for each element of a map.
+//! Calls of bpf(2) that are needed after an object is loaded: the same for every loader,
+//! and without an allocation for each element of a map.
 //!
-//! Each call has a part of `union bpf_attr` of its own (`include/uapi/linux/bpf.h`); the
-//! kernel takes what is shorter than its union for followed by zeroes.
+//! Each call uses a separate part of `union bpf_attr` (`include/uapi/linux/bpf.h`); the
+//! kernel treats missing bytes at the end of the union as zeroes.
 
 pub(crate) mod map;
 pub(crate) mod mapping;
@@ -36,13 +36,13 @@ enum Command {
     IterCreate = 33,
 }
 
-/// The time since boot, ns, as the kernel notes when a task began.
+/// The time since boot, ns, by the clock of a task's start time.
 pub(crate) fn boot_ns() -> io::Result<u64> {
     let mut now = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the kernel writes the time to `now`, which lives through the call.
+    // SAFETY: the kernel writes the time to `now`, which outlives the call.
     if unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -56,17 +56,17 @@ const TRACING: u32 = 26;
 const TRACE_FENTRY: u32 = 24;
 const TRACE_ITER: u32 = 28;
 
-/// What the kernel counts of a program (`struct bpf_prog_info`, its end as of v5.12).
+/// Statistics of a program (`struct bpf_prog_info` up to its last field of v5.12).
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct ProgramRuns {
     before: [u64; 24],
-    /// How long it ran, ns: kept only while `kernel.bpf_stats_enabled` is 1.
+    /// Run time, ns: counted only while `kernel.bpf_stats_enabled` is 1.
     pub(crate) run_ns: u64,
-    /// How often, likewise.
+    /// Number of runs, likewise.
     pub(crate) runs: u64,
-    /// How often it was left out, since it was interrupted on the same CPU: 9ed9e9ba2337
-    /// ("bpf: Count the number of times recursion was prevented", v5.12).
+    /// Number of missed runs, because the CPU was already running the program:
+    /// 9ed9e9ba2337 ("bpf: Count the number of times recursion was prevented", v5.12).
     pub(crate) misses: u64,
 }
 
@@ -99,7 +99,7 @@ struct LinkCreate {
     flags: u32,
 }
 
-/// Its beginning; more is for other kinds of program.
+/// Without the last fields, which are for other program types.
 #[repr(C)]
 #[derive(Default)]
 struct ProgRun {
@@ -143,8 +143,8 @@ struct ProgLoad {
 }
 
 fn bpf<A>(command: Command, attributes: &mut A) -> io::Result<i32> {
-    // SAFETY: the kernel reads and writes within `attributes`, whose size it is told, and
-    // behind the addresses in it, which the callers of this took of what they borrow.
+    // SAFETY: the kernel gets the size of `attributes` and accesses only `attributes` and
+    // the addresses in it, which the callers took from references that they hold.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -159,10 +159,10 @@ fn bpf<A>(command: Command, attributes: &mut A) -> io::Result<i32> {
         .ok_or_else(io::Error::last_os_error)
 }
 
-/// The same for what gives a descriptor.
+/// Like [`bpf`], for commands that return a descriptor.
 fn open<A>(command: Command, attributes: &mut A) -> io::Result<OwnedFd> {
     let fd = bpf(command, attributes)?;
-    // SAFETY: the kernel gave this descriptor to nobody else.
+    // SAFETY: this descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -174,7 +174,7 @@ fn address<T: ?Sized>(of: *const T) -> u64 {
     of.cast::<()>().expose_provenance() as u64
 }
 
-/// What an object is: as much of it as `told` has room for.
+/// Reads the information about an object, as much as fits in `told`.
 fn info<I>(fd: BorrowedFd<'_>, told: &mut I) -> io::Result<()> {
     let mut attributes = Info {
         fd: number(fd),
@@ -184,21 +184,21 @@ fn info<I>(fd: BorrowedFd<'_>, told: &mut I) -> io::Result<()> {
     bpf(Command::ObjInfo, &mut attributes).map(drop)
 }
 
-/// How often a program ran, for how long, and how often it was left out.
+/// Returns the number of a program's runs, its run time, and its missed runs.
 ///
 /// # Errors
-/// What the kernel said.
+/// The error of the kernel.
 pub(crate) fn program_runs(program: BorrowedFd<'_>) -> io::Result<ProgramRuns> {
     let mut runs = ProgramRuns::default();
     info(program, &mut runs)?;
     Ok(runs)
 }
 
-/// Whether the kernel takes a program at the entry of the function with this id in its
-/// type information: asked by loading one that does nothing. It is not attached.
+/// Tests whether the kernel accepts a program at the entry of the function with this BTF
+/// id, by loading a program that does nothing. It is not attached.
 ///
 /// # Errors
-/// What the kernel said.
+/// The error of the kernel.
 pub(crate) fn takes_fentry(function_id: u32) -> io::Result<()> {
     // r0 = 0; exit (include/uapi/linux/bpf.h)
     let instructions = [0x0000_00b7_u64, 0x0000_0095];
@@ -214,21 +214,22 @@ pub(crate) fn takes_fentry(function_id: u32) -> io::Result<()> {
     open(Command::ProgLoad, &mut attributes).map(drop)
 }
 
-/// How a program is attached.
+/// The attach point of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AttachPoint {
-    /// Where its type information says: `tp_btf`, `fentry`, `fexit`.
+    /// As given by its type information: `tp_btf`, `fentry`, `fexit`.
     Typed,
-    /// At a tracepoint of this name, whose arguments are words: `raw_tp`.
+    /// The tracepoint of this name, with words as arguments: `raw_tp`.
     Raw(CString),
-    /// Nowhere, but run by who opens its iterator: `iter`.
+    /// None: the program runs when its iterator is opened and read: `iter`.
     Iterator,
 }
 
-/// Attaches a program, for as long as what is returned, or a pin of it, is there.
+/// Attaches a program. It stays attached as long as the returned link or a pin of it
+/// exists.
 ///
 /// # Errors
-/// What the kernel said.
+/// The error of the kernel.
 pub(crate) fn attach(program: BorrowedFd<'_>, point: &AttachPoint) -> io::Result<OwnedFd> {
     let name: Option<&CStr> = match point {
         AttachPoint::Iterator => {
@@ -251,10 +252,10 @@ pub(crate) fn attach(program: BorrowedFd<'_>, point: &AttachPoint) -> io::Result
     open(Command::RawTracepointOpen, &mut attributes)
 }
 
-/// Begins a run of an attached iterator: what it writes is what is read.
+/// Starts a run of an attached iterator: reads return the output of the program.
 ///
 /// # Errors
-/// What the kernel said.
+/// The error of the kernel.
 pub(crate) fn iterate(link: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let mut attributes = IterCreate {
         link: number(link),
@@ -263,11 +264,11 @@ pub(crate) fn iterate(link: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     open(Command::IterCreate, &mut attributes)
 }
 
-/// Runs a program that is no hook (`syscall`, since v5.14: 79a7f8bdb159), which reads and
-/// writes `context`.
+/// Runs a `syscall` program (since v5.14: 79a7f8bdb159), which reads and writes
+/// `context`.
 ///
 /// # Errors
-/// What the kernel said.
+/// The error of the kernel.
 pub(crate) fn run<C: IntoBytes + FromBytes>(
     program: BorrowedFd<'_>,
     context: &mut C,
@@ -284,7 +285,7 @@ pub(crate) fn run<C: IntoBytes + FromBytes>(
 /// Pins a map, program or link.
 ///
 /// # Errors
-/// What the kernel said.
+/// The error of the kernel.
 pub(crate) fn pin(fd: BorrowedFd<'_>, place: &Path) -> io::Result<()> {
     let path = CString::new(place.as_os_str().as_bytes())?;
     let mut attributes = Pin {
@@ -295,10 +296,10 @@ pub(crate) fn pin(fd: BorrowedFd<'_>, place: &Path) -> io::Result<()> {
     bpf(Command::ObjPin, &mut attributes).map(drop)
 }
 
-/// What is pinned there.
+/// Opens a pinned object.
 ///
 /// # Errors
-/// What the kernel said.
+/// The error of the kernel.
 pub(crate) fn pinned(place: &Path) -> io::Result<OwnedFd> {
     let path = CString::new(place.as_os_str().as_bytes())?;
     let mut attributes = Pin {
@@ -309,57 +310,57 @@ pub(crate) fn pinned(place: &Path) -> io::Result<OwnedFd> {
     open(Command::ObjGet, &mut attributes)
 }
 
-/// CPUs that the kernel may ever have: for each of them a per-CPU map has a value.
+/// Number of possible CPUs: a per-CPU map has a value for each of them.
 ///
 /// # Errors
-/// That they cannot be read.
+/// The list of CPUs cannot be read.
 pub(crate) fn possible_cpus() -> io::Result<usize> {
     Ok(cpus()?.0)
 }
 
-/// The number behind that of the last of them: some hosts leave numbers out.
+/// One more than the highest possible CPU number: some hosts skip numbers.
 ///
 /// # Errors
-/// That they cannot be read.
+/// The list of CPUs cannot be read.
 pub(crate) fn cpu_numbers() -> io::Result<usize> {
     Ok(cpus()?.1)
 }
 
-/// How many there are, and the number behind the last.
+/// Number of possible CPUs, and one more than the highest number.
 fn cpus() -> io::Result<(usize, usize)> {
     static KNOWN: OnceLock<(usize, usize)> = OnceLock::new();
     if let Some(known) = KNOWN.get() {
         return Ok(*known);
     }
-    // Of the kernel that runs, also where /sys is read from elsewhere.
+    // Always of the running kernel, also if another root for /sys is configured.
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     let cpus = count_cpus(&text).ok_or(io::ErrorKind::InvalidData)?;
     Ok(*KNOWN.get_or_init(|| cpus))
 }
 
-/// CPUs that are online.
+/// Number of online CPUs.
 ///
 /// # Errors
-/// That they cannot be read.
+/// The list of CPUs cannot be read.
 pub(crate) fn online_cpus() -> io::Result<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
     let counted = count_cpus(&text).map(|(count, _)| count);
     counted.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Gives the pages of what was freed back to the kernel: an allocator keeps what lies
-/// below anything that lives on.
+/// Returns freed pages to the kernel: the allocator keeps those below any live
+/// allocation.
 #[cfg(feature = "aya")]
 pub(crate) fn give_back_heap() {
-    // SAFETY: it takes no memory that is in use (malloc_trim(3); since glibc 2.8 also
-    // in the middle of a heap).
+    // SAFETY: it does not affect memory in use (malloc_trim(3); since glibc 2.8 also in
+    // the middle of a heap).
     #[cfg(target_env = "gnu")]
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// How many CPUs are in a list such as `0-3,8`, and the number behind the last.
+/// Number of CPUs in a list such as `0-3,8`, and one more than the highest number.
 fn count_cpus(list: &str) -> Option<(usize, usize)> {
     let mut ranges = list.trim().split(',').map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));

@@ -1,4 +1,4 @@
-//! When quotas ran out: the maps `levels` and `throttle_hits`.
+//! Throttling by CPU quotas: the maps `levels` and `throttle_hits`.
 
 use rustc_hash::FxHashSet;
 use virtlens_abi as abi;
@@ -10,31 +10,32 @@ use crate::maps::Maps;
 use crate::sys::map::Batch;
 use crate::{Error, decode};
 
-/// Reads and writes those maps.
+/// Reads and writes these maps.
 #[derive(Default)]
 pub(crate) struct Throttle {
     levels: FxHashSet<CgroupId>,
     level_batch: Batch<u64, abi::Level>,
     hit_batch: Batch<abi::ThreadClass, u64>,
-    /// How often a level found no room in the map.
+    /// Number of times that a level did not fit in the map.
     lost: u64,
     /// Entries of `throttle_hits` when it was last read.
     pub(crate) hit_entries: u64,
 }
 
 impl Throttle {
-    /// How many cgroups are followed.
+    /// Number of tracked cgroups.
     pub(crate) fn levels(&self) -> u64 {
         self.levels.len() as u64
     }
 
-    /// How often a level found no room in the map, so that its throttling was not followed.
+    /// Number of times that a level did not fit in the map, so that its throttling is not
+    /// tracked.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Takes up what an agent had set. One of an older version left it to the programs to
-    /// make the entry of `walls`.
+    /// Takes over the levels of a former agent. An older version left it to the programs
+    /// to create the entry of `walls`, so it is created here if missing.
     pub(crate) fn adopt(&mut self, maps: &Maps) -> Result<(), Error> {
         let levels = &mut self.levels;
         maps.each("levels", &mut self.level_batch, |id, _| {
@@ -44,14 +45,14 @@ impl Throttle {
         levels.try_for_each(|level| maps.insert_zeros("walls", level.0.as_bytes()))
     }
 
-    /// Sets which cgroups are followed; true if some are new. What is counted of one
-    /// begins when it is first set.
+    /// Sets the tracked cgroups; true if some are new. The counters of a cgroup start
+    /// when it is first set.
     pub(crate) fn set_levels(
         &mut self,
         maps: &Maps,
         levels: FxHashSet<CgroupId>,
     ) -> Result<bool, Error> {
-        // One by one: a level whose counting began is not begun anew where another fails.
+        // One by one: if a level fails, those that already count are not started again.
         let gone: Vec<CgroupId> = self.levels.difference(&levels).copied().collect();
         for gone in gone {
             maps.delete("levels", gone.0.as_bytes())?;
@@ -65,7 +66,7 @@ impl Throttle {
             }
             match begin_level(maps, new) {
                 Ok(()) => {}
-                // The others are followed all the same.
+                // The other levels are tracked nevertheless.
                 Err(error) if error.is_full() => {
                     self.lost += 1;
                     continue;
@@ -78,7 +79,7 @@ impl Throttle {
         Ok(has_new)
     }
 
-    /// All that was counted.
+    /// Returns all counters.
     pub(crate) fn read(&mut self, maps: &Maps) -> Result<ThrottlingFacts, Error> {
         let mut facts = ThrottlingFacts::default();
         maps.each("levels", &mut self.level_batch, |id, level| {
@@ -94,7 +95,7 @@ impl Throttle {
         Ok(facts)
     }
 
-    /// Drops the hits of owners that are gone.
+    /// Removes the hits of former owners.
     pub(crate) fn forget(&mut self, maps: &Maps, gone: &FxHashSet<Owner>) -> Result<(), Error> {
         let mut keys = Vec::new();
         maps.each("throttle_hits", &mut self.hit_batch, |class, _| {
@@ -107,13 +108,14 @@ impl Throttle {
     }
 }
 
-/// The entry of `walls` is there first: a program that finds the level finds it, too.
+/// Starts a level. The entry of `walls` is created first, because a program that finds
+/// the level needs it.
 fn begin_level(maps: &Maps, level: CgroupId) -> Result<(), Error> {
     let (key, fresh) = (level.0, abi::Level::new_zeroed());
     maps.insert_zeros("walls", key.as_bytes())?;
     let begun = maps.update("levels", key.as_bytes(), fresh.as_bytes());
     if begun.is_err() {
-        // Or nobody would ever delete it.
+        // Otherwise the entry would never be deleted.
         maps.delete("walls", key.as_bytes())?;
     }
     begun

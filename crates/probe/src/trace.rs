@@ -1,5 +1,5 @@
-//! Following one VM event by event: programs that live as long as the
-//! [`Tracer`] does, of an object of their own.
+//! Traces one VM event by event, with programs of a separate object that stay loaded as
+//! long as the [`Tracer`] exists.
 
 mod decode;
 
@@ -25,31 +25,32 @@ use crate::{Error, plan};
 /// The compiled object.
 pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o"));
 
-/// What threads do on their CPUs: without these there is nothing to trace.
+/// The programs for scheduling events: a trace requires them.
 const STATES: Part = &[
     "trace_switch",
     "trace_wakeup",
     "trace_wakeup_new",
     "trace_migrate",
 ];
-/// What vCPUs do.
+/// The programs for guest events.
 const GUEST: Part = &["trace_entry", "trace_to_vmm", "trace_halt_end"];
-/// The same, by how many arguments the tracepoint has: of the first that the kernel
-/// takes.
+/// The programs for VM exits, by the number of arguments of the tracepoint: the first one
+/// that the kernel accepts is used.
 const EXIT: [Part; 2] = [&["trace_exit_of_3"], &["trace_exit_of_2"]];
-/// When quotas run out.
+/// The programs for throttling.
 const THROTTLE: Part = &["trace_throttle", "trace_unthrottl"];
 
-/// Programs that are loaded, or refused, together.
+/// Programs that are loaded or rejected together.
 type Part = &'static [&'static str];
 
-/// The map that events arrive in.
+/// The ring buffer of events.
 const EVENTS: &str = "trace_events";
 
-/// The most events that are taken at once, so that a call ends while more come.
+/// Maximum number of events per [`Tracer::drain`], so that the call returns while more
+/// arrive.
 const AT_ONCE: usize = 1 << 19;
 
-/// The programs, as long as they are there.
+/// The loaded programs.
 pub struct Tracer {
     links: Vec<OwnedFd>,
     ring: Ring,
@@ -57,32 +58,31 @@ pub struct Tracer {
     maps: BTreeMap<String, Map>,
     tells_throttle: bool,
     tells_guest: bool,
-    /// What lacks where a tracepoint does not tell why a guest was left.
+    /// The limitation that applies if the tracepoint does not provide exit reasons.
     reasons: Option<Lack>,
     lacks: Vec<Lack>,
 }
 
-/// What this kernel does not tell.
+/// A part of a trace that this kernel does not provide.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lack {
-    /// What is missing of a trace.
+    /// The data that the trace lacks.
     pub what: &'static str,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
 impl Tracer {
-    /// Has `loader` load the programs; none runs before [`Tracer::attach`]. What the
-    /// kernel refuses is left out, as long as [`STATES`] are taken.
+    /// Loads the programs with `loader`; none runs before [`Tracer::attach`]. Programs
+    /// that the kernel rejects are left out, except [`STATES`].
     ///
-    /// # Errors
-    /// [`Error::Impossible`] where the kernel lacks what they need, else what it
-    /// said as it refused them.
+    /// [`Error::Impossible`] if the kernel lacks a required feature, otherwise the
+    /// kernel's error.
     pub fn load(loader: Loader, kernel: &KernelFacts) -> Result<Self, Error> {
         Self::load_object(OBJECT, loader, kernel)
     }
 
-    /// The same with another build of [`OBJECT`].
+    /// Like [`Tracer::load`], with another build of [`OBJECT`].
     ///
     /// # Errors
     /// As [`Tracer::load`].
@@ -119,10 +119,9 @@ impl Tracer {
         })
     }
 
-    /// Says whom to follow: threads, and the cgroups whose quotas hold them.
+    /// Sets the threads to trace, and the cgroups whose quotas apply to them.
     ///
-    /// # Errors
-    /// When there are too many, or the kernel does not take them.
+    /// There are too many, or the kernel rejects them.
     pub fn follow(&self, tids: &[u32], groups: &[CgroupId]) -> Result<(), Error> {
         let mut words: BTreeMap<u32, u64> = BTreeMap::new();
         for tid in tids.iter().filter(|tid| **tid / 64 < TRACED_WORDS) {
@@ -139,11 +138,10 @@ impl Tracer {
         Ok(())
     }
 
-    /// Begins.
+    /// Starts the trace.
     ///
-    /// # Errors
-    /// When the kernel does not attach what no trace can do without. What else it
-    /// refuses is told by [`Tracer::lacks`].
+    /// The kernel does not attach the required programs. [`Tracer::lacks`] lists the
+    /// other programs that it rejects.
     pub fn attach(&mut self) -> Result<(), Error> {
         if self.tells_throttle
             && let Err(cause) = self.attach_all(THROTTLE)
@@ -160,18 +158,18 @@ impl Tracer {
         self.attach_all(STATES).map_err(Error::Load)
     }
 
-    /// Whether it is known when quotas hold threads back; without it such a thread is
+    /// Whether the trace shows throttling; otherwise a throttled thread appears as
     /// runnable.
     pub fn tells_throttle(&self) -> bool {
         self.tells_throttle
     }
 
-    /// What this kernel does not tell.
+    /// Returns the parts of a trace that this kernel does not provide.
     pub fn lacks(&self) -> &[Lack] {
         &self.lacks
     }
 
-    /// Shows what has happened since the last call.
+    /// Passes the events since the last call to `each`.
     pub fn drain(&mut self, mut each: impl FnMut(Event)) {
         self.ring.drain(AT_ONCE, |bytes| {
             let arrived = TraceEvent::read_from_bytes(bytes).ok();
@@ -179,13 +177,13 @@ impl Tracer {
         });
     }
 
-    /// Ends: nothing happens any more.
+    /// Stops the trace: the programs no longer run.
     pub fn detach(&mut self) {
         self.links.clear();
     }
 
-    /// How many events were lost: the buffer was full, or vCPUs entered and left
-    /// their guest more often than is told.
+    /// Number of lost events: the ring buffer was full, or vCPUs entered and left their
+    /// guest more often than the budget allows.
     pub fn lost(&self) -> u64 {
         let map = self.maps.get("trace_lost");
         map.and_then(|map| map.sum(&[0; 4]).ok()).unwrap_or(0)
@@ -215,7 +213,7 @@ impl Tracer {
 
 type Loaded = (Programs, BTreeMap<String, Map>);
 
-/// Loads what the kernel takes.
+/// Loads the programs that the kernel accepts.
 fn settle(
     object: &[u8],
     loader: Loader,
@@ -261,7 +259,7 @@ fn load(object: &[u8], loader: Loader, parts: &[Part]) -> Result<Loaded, Error> 
     Ok((Programs::new(compiled, loaded.programs), maps))
 }
 
-/// From v6.1 on a reason is read from what KVM's module for the CPU's maker keeps.
+/// From v6.1 on the exit reason is read from the data of KVM's vendor module.
 fn no_reasons(loader: Loader, kernel: &KernelFacts) -> Option<Lack> {
     let readable = loader.reads_modules() || kernel.kvm_built_in;
     (!readable).then(|| Lack {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * A process on a host of many CPUs, each of which keeps some of its resident pages aside
- * as the kernel's percpu_counter does. Its guest has reported 4 GiB and takes nothing of
- * it again; its VMM takes and frees memory of its own. Prints what bpf/refault.h takes
- * for taken again, in bytes: the less the better.
+ * Simulates a process on a host with many CPUs, each of which batches updates of its
+ * resident pages as the kernel's percpu_counter does. Its guest has reported 4 GiB and
+ * takes none of it again; its VMM allocates and frees its own memory. Prints the bytes
+ * that bpf/refault.h counts as taken again: fewer are better.
  *
  *   refault CPUS ERROR_BYTES
  */
@@ -22,10 +22,10 @@ typedef unsigned long long __u64;
 #define PAGE 4096ULL
 #define CPUS_MAX 1024
 #define ROUNDS 10000
-/* What a report frees: 2 MiB. */
+/* Pages that a report frees: 2 MiB. */
 #define REPORT_PAGES 512
 #define REPORTS 2048
-/* What the VMM takes and frees again of its own. */
+/* Pages that the VMM allocates and frees for itself. */
 #define OWN_PAGES 2048
 
 static long cpus, batch, aside[CPUS_MAX], count;
@@ -49,7 +49,7 @@ static void add(long cpu, long pages)
 	}
 }
 
-/* Page by page, on any CPUs, as threads of a guest do it. */
+/* Adds page by page on random CPUs, as the threads of a guest do. */
 static void spread(long pages, long sign)
 {
 	while (pages-- > 0)
@@ -61,7 +61,7 @@ static __u64 resident(void)
 	return count > 0 ? count * PAGE : 0;
 }
 
-/* A pass settles falls alone (read_refault, bpf/memory.bpf.h). */
+/* A pass settles decreases only (read_refault, bpf/memory.bpf.h). */
 static void pass(struct discards *sums, __u64 error_bytes)
 {
 	if (resident() < sums->resident_bytes)
@@ -92,7 +92,7 @@ int main(int argc, char **argv)
 		pass(&sums, error_bytes);
 		spread(OWN_PAGES, -1);
 		pass(&sums, error_bytes);
-		/* Only a report takes growth for good. */
+		/* Only a report settles growth. */
 		if (round % 10)
 			continue;
 		settle_resident(&sums, resident(), error_bytes);

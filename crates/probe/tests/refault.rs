@@ -1,5 +1,6 @@
-//! What is judged of resident RAM (`bpf/refault.h`), against the counters of a host of
-//! many CPUs: compiled for this host, with the kernel's counter in place of a kernel.
+//! Tests the refault accounting of resident RAM (`bpf/refault.h`) against the counters of
+//! a host with many CPUs: compiled for this host, with the kernel's counter algorithm in
+//! place of a kernel.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +11,7 @@ use virtlens_probe::plan::plan;
 
 const MIB: u64 = 1 << 20;
 
-/// What it takes for taken again where nothing was.
+/// Returns the bytes that the program counts as taken again, although nothing was.
 fn taken_again(program: &Path, cpus: usize, error_bytes: u64) -> u64 {
     let output = Command::new(program)
         .args([cpus.to_string(), error_bytes.to_string()])
@@ -54,8 +55,8 @@ fn refault_is_within_what_the_counters_may_be_off_by() {
             grown <= error_bytes + 2 * MIB,
             "{online_cpus} CPUs: {grown} B"
         );
-        // A bound that does not grow lets each fall of the counters pass for memory that
-        // was freed, and the growth behind it for the guest's.
+        // With a bound that does not grow, each decrease of the counters counts as freed
+        // memory, and the growth after it as the guest's.
         if online_cpus >= 64 {
             assert!(fixed > 4 * grown, "{fixed} B, {grown} B");
         }

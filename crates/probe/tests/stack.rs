@@ -1,6 +1,6 @@
-//! How deep each program goes on the kernel's stack by itself: what its functions keep
-//! there, along the deepest way through them. Read from the objects, so it holds for
-//! every kernel: a verifier may only leave code out.
+//! Stack depth of each program: the stack that its functions use along the deepest call
+//! path. Read from the objects, so it holds for every kernel: a verifier can only remove
+//! code.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use object::{
 };
 use virtlens_probe::{OBJECT, trace};
 
-/// What the x86 JIT keeps of a caller in each frame: where it returns to, and six
-/// registers at most (`emit_prologue`, `arch/x86/net/bpf_jit_comp.c`, v5.10 to v7.3).
+/// Bytes that the x86 JIT saves per frame: the return address, and at most six registers
+/// (`emit_prologue`, `arch/x86/net/bpf_jit_comp.c`, v5.10 to v7.3).
 const SAVED_BYTES: usize = 7 * 8;
 
-/// The most that a program which is attached to something may keep. 16 KiB is all that a
-/// thread has, and what calls these programs is deep in it.
+/// Maximum stack of a program that is attached to a hook, bytes. A thread has 16 KiB, and
+/// the code that calls these programs has already used part of it.
 const HOOK_BYTES: usize = 512;
-/// The same of a pass, which a system call of the agent's begins.
+/// Maximum stack of a pass, which a system call of the agent starts, bytes.
 const PASS_BYTES: usize = 768;
 
 fn bound(section: &str) -> usize {
@@ -26,7 +26,7 @@ fn bound(section: &str) -> usize {
     if is_pass { PASS_BYTES } else { HOOK_BYTES }
 }
 
-/// Where a function is.
+/// The location of a function.
 type Place = (usize, u64);
 
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ impl Instruction {
         }
     }
 
-    /// How far below the frame's end it reads or writes.
+    /// Distance below the frame pointer that it reads or writes, bytes.
     fn reach(&self) -> usize {
         const FRAME: u8 = 10;
         // BPF_LDX; BPF_ST, BPF_STX
@@ -128,8 +128,8 @@ fn functions(object: &[u8]) -> Functions {
     functions
 }
 
-/// The function that is called: by its symbol, by its place in a section, or by how far
-/// it is away. None for the kernel's own.
+/// Returns the called function: by its symbol, by its offset in a section, or by a
+/// relative offset. `None` for kernel functions.
 fn called(
     elf: &ElfFile64<'_, Endianness>,
     from: (usize, usize),
@@ -149,13 +149,13 @@ fn called(
     ))
 }
 
-/// What is kept from this function on, and the way there.
+/// Returns the stack used from this function on, and the deepest call path.
 fn deepest(functions: &Functions, at: Place) -> (usize, Vec<String>) {
     let function = &functions[&at];
     let below = function.calls.iter().map(|call| deepest(functions, *call));
     let (bytes, mut way) = below.max().unwrap_or_default();
     way.insert(0, format!("{} {}", function.name, function.kept_bytes));
-    // Frames are of whole registers.
+    // Frames are multiples of 8 bytes.
     (
         bytes + function.kept_bytes.next_multiple_of(8) + SAVED_BYTES,
         way,

@@ -1,5 +1,4 @@
-//! Cgroups as the stream tells of them: numbers in each pass, a name once in
-//! a session.
+//! Cgroups of the stream: their numbers in each pass, a name once per session.
 
 use std::cell::LazyCell;
 use std::sync::Arc;
@@ -11,16 +10,16 @@ use virtlens_model::vocab::CgroupId;
 
 use super::known;
 
-/// Cgroup names kept before those of cgroups that are gone are dropped: all
+/// Maximum number of cgroup names kept before those of former cgroups are dropped: all
 /// levels of thousands of VMs.
 const NAMES_KEPT: usize = 16_384;
-/// Deeper than the walk in sample.bpf.c goes.
+/// Maximum depth of a path: more than `MAX_CGROUP_DEPTH` in `bpf/owner.bpf.h`.
 const MAX_DEPTH: usize = 32;
 
 /// The parent of each cgroup of a pass.
 type Parents<F> = LazyCell<FxHashMap<u64, u64>, F>;
 
-/// The names of cgroups, and the paths that they make.
+/// The names of cgroups, and the paths built from them.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     names: FxHashMap<u64, Box<str>>,
@@ -28,7 +27,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Keeps a name.
+    /// Stores a name.
     pub(super) fn learn(&mut self, record: &abi::CgroupNameRecord) {
         let mut parts = record.name.split(|byte| *byte == 0);
         let name = String::from_utf8_lossy(parts.next().unwrap_or_default());
@@ -43,12 +42,14 @@ impl Names {
         }
     }
 
-    /// The cgroups of one pass, each once, and how many have no name here.
+    /// Returns the cgroups of one pass, each once, and the number of cgroups without a
+    /// known name.
     pub(super) fn facts(&mut self, told: &mut Vec<abi::CgroupRecord>) -> (Vec<CgroupFact>, usize) {
-        // A cgroup told twice (an entry of `told_cgroups` lost) is one fact.
+        // A cgroup that was emitted twice (an entry of `told_cgroups` was evicted) is one
+        // fact.
         let mut seen = FxHashSet::with_capacity_and_hasher(told.len(), FxBuildHasher);
         told.retain(|one| seen.insert(one.id));
-        // Only for those whose path is not known yet.
+        // Needed only for cgroups whose path is not known yet.
         let parents = Parents::new(|| told.iter().map(|one| (one.id, one.parent)).collect());
         let facts: Vec<CgroupFact> = told
             .iter()
@@ -110,8 +111,8 @@ impl Names {
         None
     }
 
-    /// Forgets the names of cgroups that this pass did not tell of, once they
-    /// are many. The source must then renew the session.
+    /// Drops the names of cgroups that are not in this pass, once there are too many
+    /// names. The source must then renew the session.
     fn bound(&mut self, told: &Parents<impl FnOnce() -> FxHashMap<u64, u64>>) {
         if self.names.len() > NAMES_KEPT {
             self.names.retain(|id, _| told.contains_key(id));

@@ -1,4 +1,4 @@
-//! What the pass over open files finds.
+//! Results of the pass over open files.
 
 use rustc_hash::FxHashMap;
 use virtlens_abi as abi;
@@ -12,27 +12,26 @@ use crate::Error;
 /// The pass over open files, decoded part by part.
 #[derive(Debug, Default)]
 pub struct OpenFiles {
-    /// The VMs with their vCPUs. Of each its id, if a thread ever ran it.
+    /// The VMs with the `kvm_vcpu` of each vCPU, and its id if a thread ever ran it.
     vcpus: FxHashMap<VmKey, FxHashMap<u64, Option<u32>>>,
     vhost_devices: FxHashMap<ThreadKey, VhostDevice>,
 }
 
-/// What the pass over open files found.
+/// The results of the pass over open files.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// The VMs, and how many vCPUs their processes hold.
+    /// The VMs, and the number of vCPUs of their processes.
     pub vms: Vec<VmFact>,
-    /// Those of the vCPUs, by id, that some thread ran: it may have ended since.
+    /// The ids of the vCPUs that a thread has run: it may have exited since.
     pub has_run: FxHashMap<VmKey, Vec<u32>>,
-    /// What each vhost worker serves.
+    /// The device of each vhost worker.
     pub vhost_devices: FxHashMap<ThreadKey, VhostDevice>,
 }
 
 impl OpenFiles {
-    /// Decodes a part of it, of whole records.
+    /// Decodes a part of the pass, which consists of whole records.
     ///
-    /// # Errors
-    /// [`Error::Record`] where the stream is broken.
+    /// [`Error::Record`] if the stream is invalid.
     pub fn feed(&mut self, stream: &[u8]) -> Result<(), Error> {
         for record in Records::new(stream) {
             let record = record?;
@@ -59,14 +58,14 @@ impl OpenFiles {
 
     fn vcpu(&mut self, fd: &abi::VcpuFdRecord) {
         if let Owner::Vm(vm) = owner(fd.owner) {
-            // KVM keeps the last thread that ran it, also when that has ended.
+            // KVM keeps the last thread that ran it, also after that thread has exited.
             let has_run = (fd.tid != 0).then_some(fd.vcpu_id);
             let vcpus = self.vcpus.entry(vm).or_default();
             vcpus.insert(fd.instance, has_run);
         }
     }
 
-    /// What it found.
+    /// Returns the results.
     pub fn found(self) -> Found {
         let mut found = Found {
             vhost_devices: self.vhost_devices,

@@ -1,4 +1,4 @@
-//! What VMs hold of memory, and where their RAM lies.
+//! The memory of VMs, and the location of their RAM.
 
 use rustc_hash::FxHashMap;
 use virtlens_abi as abi;
@@ -13,21 +13,21 @@ use crate::Error;
 /// `KVM_MEM_READONLY` (include/uapi/linux/kvm.h).
 const READ_ONLY: u32 = 1 << 1;
 
-/// Where the RAM of a VM lies.
+/// The location of a VM's RAM.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SlotsOf {
-    /// The pieces.
+    /// The ranges.
     pub pieces: Vec<Piece>,
-    /// How often it was told.
+    /// Number of times that it was emitted.
     pub generation: u64,
 }
 
-/// Where the RAM of each VM lies.
+/// The location of the RAM of each VM.
 #[derive(Debug, Default)]
 pub(super) struct Memories(FxHashMap<VmKey, SlotsOf>);
 
 impl Memories {
-    /// Keeps a VM's memslots.
+    /// Stores a VM's memslots.
     pub(super) fn learn(&mut self, record: &Record<'_>) -> Result<(), Error> {
         let (slots, rest) = record.of::<abi::memory::MemslotsRecord>()?;
         let slot_records = <[abi::memory::Memslot]>::ref_from_bytes(rest)
@@ -46,7 +46,7 @@ impl Memories {
         Ok(())
     }
 
-    /// Adds what the guests were given.
+    /// Adds the size of the guests' RAM.
     pub(super) fn add_guest_bytes(&self, facts: &mut FxHashMap<VmKey, MemoryFact>) {
         for (vm, fact) in facts {
             fact.guest_bytes = self.0.get(vm).map(|slots| bytes_in(&slots.pieces));
@@ -62,7 +62,7 @@ impl Memories {
     }
 }
 
-/// What a VM's process holds.
+/// Converts the memory of a VM's process.
 pub(super) fn memory(record: &abi::memory::MemoryRecord) -> (VmKey, MemoryFact) {
     let fact = MemoryFact {
         guest_bytes: None,
@@ -82,7 +82,7 @@ fn vm_of(owner: abi::Owner) -> VmKey {
     }
 }
 
-/// One entry of the map `discards`.
+/// Converts an entry of the array `discards`.
 #[expect(clippy::indexing_slicing, reason = "constants, one for each sum")]
 pub fn discards(sums: &abi::memory::Discards) -> DiscardsFact {
     let of = |kind: u32| {

@@ -13,7 +13,7 @@ pub(super) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The record as a `T`, and what follows it.
+    /// Returns the record as a `T`, and the data after it.
     pub(super) fn of<T>(&self) -> Result<(&'a T, &'a [u8]), Error>
     where
         T: FromBytes + zerocopy::KnownLayout + zerocopy::Immutable,
@@ -29,7 +29,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// The records of a stream, in order. Ends after the first broken one.
+/// The records of a stream, in order, up to the first invalid one.
 pub(super) struct Records<'a> {
     stream: &'a [u8],
     offset: usize,
@@ -82,12 +82,12 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Forgets what was read, keeps the room.
+    /// Drops the contents, keeps the memory.
     pub fn clear(&mut self) {
         self.used = 0;
     }
 
-    /// Room for at least `bytes` more.
+    /// Returns a free part for at least `bytes` more.
     #[expect(clippy::indexing_slicing, reason = "there is more room than is used")]
     pub fn room(&mut self, bytes: usize) -> &mut [u8] {
         let needed = (self.used + bytes).div_ceil(8);
@@ -97,12 +97,12 @@ impl Buffer {
         &mut self.words.as_mut_bytes()[self.used..]
     }
 
-    /// Counts `bytes` of the room as read.
+    /// Adds `bytes` of the free part to the contents.
     pub fn fill(&mut self, bytes: usize) {
         self.used += bytes;
     }
 
-    /// All that was read.
+    /// Returns the contents.
     #[expect(
         clippy::indexing_slicing,
         reason = "no more is read than there is room"

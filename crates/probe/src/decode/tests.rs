@@ -7,7 +7,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::{Buffer, Decoder, OpenFiles};
 use crate::Error;
 
-/// Records as the programs write them.
+/// Records in the format of the programs.
 #[derive(Default)]
 struct Stream(Buffer);
 
@@ -237,7 +237,7 @@ fn open_files_give_vcpus_and_vhost_workers() {
         vhost_worker(22, abi::VHOST_VSOCK),
     );
     let mut stream = Stream::default();
-    // A file that two processes have open shows its worker twice.
+    // If two processes have a file open, its worker is emitted twice.
     for bytes in [
         net.as_bytes(),
         fd.as_bytes(),
@@ -275,7 +275,7 @@ fn unknown_vhost_device_is_a_broken_record() {
 }
 
 proptest! {
-    /// No bytes make the decoder panic or run on for ever.
+    /// The decoder never panics or loops, whatever the bytes are.
     #[test]
     fn any_bytes_are_decoded_or_refused(
         words in proptest::collection::vec(any::<u64>(), 0..200),

@@ -1,7 +1,7 @@
-//! Where the kernel has what leads from a vhost device to the threads of its workers.
+//! Offsets of the fields that lead from a vhost device to the threads of its workers.
 //!
-//! The types are those of the module vhost, which the first VM with such a device may load
-//! long after the agent started.
+//! The types are in the module vhost, which the first VM with such a device may load long
+//! after the agent started.
 
 use std::path::Path;
 
@@ -9,23 +9,24 @@ use virtlens_abi::{NO_FIELD, VhostFields};
 
 use crate::btf::{Btf, Kind, Type};
 
-/// Asks the module. `None` where it is not loaded, or has no type information (before
-/// v5.11).
+/// Reads the module's type information. `None` if the module is not loaded, or has no
+/// type information (before v5.11).
 pub(crate) fn of_module(root: &Path) -> Option<VhostFields> {
     let folder = root.join("sys/kernel/btf");
-    // Before the kernel's own, which is large: mostly it is not there.
+    // Read before the kernel's type information, which is large: mostly this file is
+    // missing.
     let module = std::fs::read(folder.join("vhost")).ok()?;
     let kernel = std::fs::read(folder.join("vmlinux")).ok()?;
     let kernel = Btf::parse(&kernel)?;
     in_module(&kernel, &Btf::parse_module(&module, &kernel)?)
 }
 
-/// By the types of the kernel itself: vhost is built in.
+/// From the kernel's own types: vhost is built in.
 pub(super) fn in_kernel(kernel: &Btf<'_>) -> Option<VhostFields> {
     fields(kernel, kernel, 0)
 }
 
-/// By those of the module, whose numbers go on where the kernel's end.
+/// From the module's types, whose ids continue after the kernel's.
 pub(super) fn in_module(kernel: &Btf<'_>, module: &Btf<'_>) -> Option<VhostFields> {
     fields(kernel, module, u32::try_from(kernel.types().count()).ok()?)
 }
@@ -47,7 +48,7 @@ fn fields(kernel: &Btf<'_>, vhost: &Btf<'_>, types_before: u32) -> Option<VhostF
     // Since v6.5 each virtqueue has a worker: 737bdb643c4f.
     let of_queue = queue.and_then(|queue| offset(queue, "worker"));
     let of_device = device.members().find(|field| field.name == "worker");
-    // Behind what the fields of the worker are.
+    // Offset of the structure that contains the worker's fields.
     let mut behind = 0;
     match (of_queue, of_device, worker) {
         (Some(at), _, Some(_)) => {
@@ -55,12 +56,12 @@ fn fields(kernel: &Btf<'_>, vhost: &Btf<'_>, types_before: u32) -> Option<VhostF
             fields.nvqs = offset(device, "nvqs")?;
             fields.worker = at;
         }
-        // Its task_struct, before v6.4.
+        // Before v6.4: the field is the worker's task_struct.
         (None, Some(at), None) => {
             fields.task = at.offset_bits / 8;
             return Some(fields);
         }
-        // Inside of the device, in v6.4.
+        // In v6.4: the worker is embedded in the device.
         (None, Some(at), Some(worker))
             if at.type_id.checked_sub(types_before) == Some(worker.id) =>
         {
@@ -71,12 +72,12 @@ fn fields(kernel: &Btf<'_>, vhost: &Btf<'_>, types_before: u32) -> Option<VhostF
     }
     let worker = worker?;
     let within = |name| offset(worker, name).and_then(|at| at.checked_add(behind));
-    // Debian's 6.12.117 and later: a VMM may ask for kernel threads as before v6.4.
+    // Debian's 6.12.117 and later: a VMM may request kernel threads as before v6.4.
     let task = within("kthread_task").or_else(|| within("task"));
     fields.task = task.unwrap_or(NO_FIELD);
     if let Some(vtsk) = within("vtsk") {
         fields.vtsk = vtsk;
-        // Of the kernel also where vhost is a module (kernel/vhost_task.c).
+        // Always in the kernel's types, also if vhost is a module (kernel/vhost_task.c).
         fields.vtsk_task = offset(kernel.find(Kind::Struct, "vhost_task")?, "task")?;
     }
     (fields.task != NO_FIELD || fields.vtsk != NO_FIELD).then_some(fields)
@@ -96,10 +97,10 @@ mod tests {
     use crate::btf::{Btf, Kind};
     use crate::facts::tests::type_information;
 
-    /// A structure: its name, and its fields with their offsets in bytes and their types.
+    /// A structure: its name, and its fields with their offsets in bytes and type ids.
     type Struct<'a> = (&'a str, &'a [(&'a str, u32, u32)]);
 
-    /// Type information of `structs`, whose names go on behind `before` bytes of names.
+    /// Type information of `structs`, whose names start at offset `before`.
     fn types(before: usize, structs: &[Struct<'_>]) -> Vec<u8> {
         let mut names = if before == 0 { vec![0] } else { Vec::new() };
         let mut words = Vec::new();
@@ -118,19 +119,19 @@ mod tests {
         type_information(&words, names)
     }
 
-    /// No field's type is this one.
+    /// A type id that no structure here has.
     const OTHER: u32 = 0;
 
     const TASK: Struct<'_> = ("vhost_task", &[("task", 64, OTHER)]);
 
-    /// Of vhost as a module, and built in.
+    /// The result with vhost as a module, and built in.
     fn both(vhost: &[Struct<'_>]) -> [Option<VhostFields>; 2] {
         let kernel = types(0, &[TASK]);
         let kernel_btf = Btf::parse(&kernel).expect("types");
         assert_eq!(in_kernel(&kernel_btf), None);
         let module = types("\0vhost_task\0task\0".len(), vhost);
         let module = Btf::parse_module(&module, &kernel_btf).expect("types");
-        // There it is the first type, too.
+        // There vhost's types come first, too.
         let whole = [&[TASK], vhost].concat();
         let whole = types(0, &whole);
         [
@@ -165,7 +166,7 @@ mod tests {
 
     #[test]
     fn worker_inside_of_the_device_is_found_by_its_type() {
-        // Its worker is the second of these types, after one of the kernel's.
+        // The worker is the second of these types, after one of the kernel's.
         let members = [("mm", 0, OTHER), ("worker", 56, 3)];
         let worker = ("vhost_worker", &[("vtsk", 8, OTHER)][..]);
         let fields = VhostFields {
@@ -235,7 +236,7 @@ mod tests {
         let cases: [&[Struct<'_>]; 4] = [
             &[device],
             &[device, queue],
-            // How many virtqueues there are is not known.
+            // The number of virtqueues is unknown.
             &[device, queue, worker],
             &[device, anonymous],
         ];

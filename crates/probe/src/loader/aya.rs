@@ -14,10 +14,10 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use super::{Loaded, Wanted, reason};
 use crate::sys;
 
-/// Loads what is wanted. aya keeps nothing of it: descriptors are the caller's own.
+/// Loads the wanted parts. aya owns none of the returned descriptors.
 pub(super) fn load(wanted: &Wanted<'_>) -> io::Result<Loaded> {
     let loaded = load_all(wanted);
-    // The kernel's types are some 30 MiB of small pieces once aya has read them.
+    // aya has read the kernel's types into about 30 MiB of small allocations.
     sys::give_back_heap();
     loaded
 }
@@ -30,7 +30,7 @@ fn load_all(wanted: &Wanted<'_>) -> io::Result<Loaded> {
     if let Some((name, value)) = wanted.constant {
         loader.override_global(name, value, true);
     }
-    // It creates each map of an object.
+    // aya creates each map of an object, also the unused ones.
     for name in wanted.unused_maps {
         loader.map_max_entries(name, 1);
     }
@@ -77,7 +77,8 @@ fn load_one(ebpf: &mut Ebpf, name: &str, target: &str, types: &Btf) -> io::Resul
     loaded.as_fd().try_clone_to_owned()
 }
 
-/// aya has a type for each kind of map that it can read; here they are all alike.
+/// aya has a Rust type for each kind of map that it can read; this crate treats them
+/// alike.
 fn descriptor(map: &Map) -> io::Result<OwnedFd> {
     let data = match map {
         Map::Array(data)
@@ -106,7 +107,8 @@ fn refused(name: &str, error: ProgramError) -> io::Error {
     io::Error::new(io_error.kind(), format!("{name}: {io_error}{reason}"))
 }
 
-/// aya's error in words, as the kernel's if that is its cause.
+/// Converts aya's error to text, with the kind of the kernel's error if that is its
+/// cause.
 fn said(error: impl Error + 'static) -> io::Error {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -10,11 +10,11 @@ use libbpf_rs::{ErrorKind, MapCore as _, ObjectBuilder, PrintLevel};
 use super::{Loaded, Wanted, reason};
 
 thread_local! {
-    /// The program that was refused last, and why: libbpf says so in its log alone.
+    /// The last rejected program and the reason, which libbpf reports only in its log.
     static REFUSED: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Loads what is wanted. libbpf keeps nothing of it: descriptors are the caller's own.
+/// Loads the wanted parts. libbpf owns none of the returned descriptors.
 pub(super) fn load(wanted: &Wanted<'_>) -> io::Result<Loaded> {
     libbpf_rs::set_print(Some((PrintLevel::Debug, print)));
     let mut builder = ObjectBuilder::default();
@@ -90,8 +90,8 @@ fn print(_: PrintLevel, text: String) {
     REFUSED.with_borrow_mut(|refused| note(refused, &text));
 }
 
-/// Notes what a message says of a program that is refused (`bpf_object_load_prog`,
-/// `tools/lib/bpf/libbpf.c`): first the error, then the verifier's log.
+/// Extracts the reason of a rejected program from a log message (`bpf_object_load_prog`,
+/// `tools/lib/bpf/libbpf.c`): the error comes first, then the verifier's log.
 fn note(refused: &mut Option<String>, message: &str) {
     const BEGIN: &str = "-- BEGIN PROG LOAD LOG --";
     const END: &str = "-- END PROG LOAD LOG --";

@@ -1,4 +1,4 @@
-//! Which entries of the arrays `ram_buckets`, `ram` and `discards` are whose.
+//! Allocation of the entries of the arrays `ram_buckets`, `ram` and `discards` to VMs.
 
 use std::collections::VecDeque;
 
@@ -6,15 +6,15 @@ use rustc_hash::FxHashMap;
 use virtlens_abi as abi;
 use virtlens_model::vocab::VmKey;
 
-/// Gives out entries of `ram` and `discards`, and keeps the buckets.
+/// Allocates entries of `ram` and `discards`, and maintains the buckets.
 ///
-/// Programs may be reading an entry of `ram` just when its VM's RAM is told anew:
-/// so that goes to another entry, and the old one is the last to be given out
-/// again. An entry tells whose it is, by the start of its VMM.
+/// Programs may be reading an entry of `ram` while its VM's RAM changes: the new location
+/// is written to another entry, and the old entry is the last one to be reused. The start
+/// time of the VMM in an entry identifies its VM.
 pub(super) struct Places {
     free: VecDeque<u32>,
     buckets: FxHashMap<u32, abi::memory::RamBucket>,
-    /// Whose each entry of `discards` is.
+    /// The VM of each entry of `discards`.
     discards: Vec<Option<VmKey>>,
 }
 
@@ -29,8 +29,8 @@ impl Default for Places {
 }
 
 impl Places {
-    /// Takes up what is in the map `ram_buckets`, and in the entries of `ram` that it
-    /// names. Returns the VMs with their entries of that.
+    /// Takes over the map `ram_buckets` and the entries of `ram` to which it refers.
+    /// Returns the VMs with their entries of `ram`.
     pub(super) fn adopt(
         &mut self,
         buckets: Vec<(u32, abi::memory::RamBucket)>,
@@ -60,8 +60,8 @@ impl Places {
         vms
     }
 
-    /// The entry of `discards` of a VM, and whether it was given to it just now;
-    /// `None` if there is no more.
+    /// Returns the entry of `discards` of a VM, and whether it was allocated just now;
+    /// `None` if all are in use.
     pub(super) fn discards_of(&mut self, vm: VmKey) -> Option<(u32, bool)> {
         let find = |wanted: Option<VmKey>| self.discards.iter().position(|one| *one == wanted);
         if let Some(own) = find(Some(vm)) {
@@ -77,23 +77,23 @@ impl Places {
         Some((index(free), true))
     }
 
-    /// Whose each entry of `discards` is, up to the last that was given out.
+    /// Returns the VM of each entry of `discards`, up to the last allocated one.
     pub(super) fn owners(&self) -> &[Option<VmKey>] {
         &self.discards
     }
 
-    /// An entry of `ram` that nobody reads; `None` if there is no more.
+    /// Allocates an unused entry of `ram`; `None` if all are in use.
     pub(super) fn take(&mut self) -> Option<u32> {
         self.free.pop_front()
     }
 
-    /// Gives back one that no bucket ever named, or names no more.
+    /// Frees an entry of `ram` to which no bucket refers.
     pub(super) fn give_back(&mut self, ram: u32) {
         self.free.push_back(ram);
     }
 
-    /// The bucket of a process, and its index, with `ram` as its entry; and the
-    /// entry that it had. `None` if the bucket is full.
+    /// Returns the bucket of a process with `ram` as its entry, the bucket's index, and
+    /// the former entry. `None` if the bucket is full.
     pub(super) fn named(&self, tgid: u32, ram: u32) -> Option<Naming> {
         let index = tgid % abi::memory::RAM_MAX;
         let mut bucket = self.bucket(index);
@@ -110,8 +110,8 @@ impl Places {
         })
     }
 
-    /// The bucket of a process, and its index, without the process; `None` if `ram`
-    /// is not its entry.
+    /// Returns the bucket of a process without the process, and the bucket's index;
+    /// `None` if `ram` is not its entry.
     pub(super) fn unnamed(&self, tgid: u32, ram: u32) -> Option<Naming> {
         let index = tgid % abi::memory::RAM_MAX;
         let mut bucket = self.bucket(index);
@@ -125,7 +125,7 @@ impl Places {
         })
     }
 
-    /// A bucket has been written.
+    /// Records that a bucket has been written.
     pub(super) fn keep(&mut self, naming: &Naming) {
         if naming.bucket.tgid == [0; abi::memory::RAM_WAYS] {
             self.buckets.remove(&naming.index);
@@ -135,7 +135,7 @@ impl Places {
         self.free.extend(naming.before);
     }
 
-    /// The entry of `discards` of a VM is free.
+    /// Frees the entry of `discards` of a VM.
     pub(super) fn forget(&mut self, vm: VmKey) {
         for owner in &mut self.discards {
             owner.take_if(|one| *one == vm);
@@ -151,11 +151,11 @@ impl Places {
     }
 }
 
-/// A bucket as it is to be.
+/// A bucket to be written.
 pub(super) struct Naming {
     pub(super) index: u32,
     pub(super) bucket: abi::memory::RamBucket,
-    /// The entry of `ram` that is free as soon as the bucket is written.
+    /// The entry of `ram` that is freed once the bucket is written.
     before: Option<u32>,
 }
 

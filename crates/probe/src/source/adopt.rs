@@ -1,4 +1,4 @@
-//! Goes on where the agent before left off.
+//! Continues the state of the former agent.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,17 +15,18 @@ use crate::load::not_pinned;
 use crate::pins::Pins;
 use crate::sys::map::Batch;
 
-/// Readings after which threads that end all the time are let be.
+/// Maximum number of attempts to get a consistent reading while threads exit all the
+/// time.
 const SETTLE: usize = 5;
 
 impl TaskPass {
-    /// Whom an agent before this one had counted, once: who of them is nobody's any
-    /// more is to be forgotten.
+    /// Returns the owners that a former agent had counted, once: those that no longer
+    /// exist are to be forgotten.
     pub fn left(&mut self) -> FxHashSet<Owner> {
         std::mem::take(&mut self.left)
     }
 
-    /// What an agent before this one kept of each VM, by [`TaskPass::keep`].
+    /// Returns the state that a former agent kept of each VM with [`TaskPass::keep`].
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -35,21 +36,20 @@ impl TaskPass {
         Ok(kept)
     }
 
-    /// Keeps something of a VM for the next agent.
+    /// Stores the state of a VM for the next agent.
     ///
-    /// # Errors
-    /// [`Error::Map`]: what is kept is then as before, or nothing.
+    /// [`Error::Map`]: the former state is still stored, or none.
     pub fn keep(&mut self, vm: VmKey, bytes: &[u8]) -> Result<(), Error> {
         self.book.write(&self.maps, vm, bytes)
     }
 
-    /// Whether the next agent will find what this one leaves.
+    /// Whether the maps are pinned for the next agent.
     pub fn is_pinned(&self) -> bool {
         self.pins.is_some()
     }
 
-    /// Takes up what is in the maps; they are empty where no agent was before.
-    /// `marks_left`: also what is remembered of single threads.
+    /// Takes over the contents of the maps, which are empty without a former agent.
+    /// `marks_left`: the marks of threads are taken over too.
     pub(super) fn adopt(&mut self, marks_left: bool) -> Result<(), Error> {
         let zero = 0u32;
         let before: Option<abi::Control> = self.maps.get("control", zero.as_bytes())?;
@@ -57,10 +57,11 @@ impl TaskPass {
             self.control = before;
         }
         if !marks_left {
-            // Or vCPUs whose marks are lost would be taken for others that became vCPUs.
+            // Otherwise vCPUs whose marks are lost would be counted as other threads that
+            // became vCPUs.
             self.control.shown_ns = 0;
         }
-        // What the programs have told, they told another agent.
+        // The programs emitted their once-per-session records to another agent.
         self.control.session += 1;
         self.control.epoch = self.control.epoch.wrapping_add(1);
         let mut watched = Batch::<u64, abi::Watch>::default();
@@ -77,8 +78,8 @@ impl TaskPass {
         Ok(())
     }
 
-    /// Has these programs count, and removes what no agent of this kind needs.
-    /// `maps` are the places of those in use.
+    /// Switches counting to these programs, and removes the pins that this agent does not
+    /// use. `maps` are the paths of the maps in use.
     pub(super) fn take_over(&mut self, maps: Vec<PathBuf>) -> Result<(), Error> {
         let (zero, which) = (0u32, self.which);
         self.maps
@@ -86,7 +87,7 @@ impl TaskPass {
         let Some(pins) = &self.pins else {
             return Ok(());
         };
-        // What is left out this time would count on for nobody.
+        // Programs that are left out this time would continue to count without a reader.
         let names = || self.plan.programs();
         let links = names().map(|name| pins.link(name, which));
         let loaded = names().map(|name| pins.program(name, which));
@@ -106,9 +107,9 @@ impl TaskPass {
         Ok(())
     }
 
-    /// Makes a reading one of a single moment, until the first one was accounted. A
-    /// thread that ends while it is taken is for that reading neither alive nor retired;
-    /// readings after the first make up for that by those before.
+    /// Makes a reading consistent, until the first one was accounted. A thread that exits
+    /// during a reading is in neither the live threads nor `retired`; readings after the
+    /// first one compensate for that with the readings before.
     pub(super) fn settle(&mut self, facts: &mut Facts) -> Result<(), Error> {
         if self.is_settled {
             return Ok(());
@@ -125,12 +126,12 @@ impl TaskPass {
         Ok(())
     }
 
-    /// The last reading was accounted: those that follow need not be of one moment.
+    /// The last reading was accounted: later readings need not be consistent.
     pub fn accounted(&mut self) {
         self.is_settled = true;
     }
 
-    /// All that maps hold something of.
+    /// Returns all owners that the maps have entries for.
     fn owners(&mut self) -> Result<FxHashSet<Owner>, Error> {
         let retired = self.retired.read(&self.maps)?;
         let hits = self.throttle.read(&self.maps)?.hits;

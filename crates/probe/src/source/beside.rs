@@ -1,4 +1,4 @@
-//! What is told beside the task pass, as far as the plan has it.
+//! Data that a reading adds to the task pass, depending on the plan's features.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use crate::maps::MARKS;
 use crate::plan::Feature;
 
 impl TaskPass {
-    /// Before the pass, like what retired: a vCPU that moves meanwhile is
-    /// short of what it used since, and has nothing twice. The marks are counted with
-    /// it, since that is slow, too: a call of the kernel for each.
+    /// Reads residency before the pass, like `retired`: if a vCPU migrates meanwhile, its
+    /// time since then is missing, but no time is counted twice. The marks are counted
+    /// with it, because that is slow too: one system call per mark.
     pub(super) fn read_residency(&mut self) -> Result<Option<Vec<ResidencyFact>>, Error> {
         if !std::mem::take(&mut self.wants_residency) {
             return Ok(None);
@@ -58,14 +58,14 @@ impl TaskPass {
         for fact in facts.memory.values_mut() {
             fact.discards = Some(DiscardsFact::default());
         }
-        // Also of a VM that has ended: what it gave back last.
+        // Includes VMs that have exited: their last discards.
         for (vm, sums) in discards {
             facts.memory.entry(vm).or_default().discards = Some(sums);
         }
     }
 
-    /// Adds what only the pass over files knows: vCPUs that never ran, those that
-    /// ran before this agent looked, and what vhost workers serve.
+    /// Adds data that only the pass over open files has: vCPUs that never ran, vCPUs that
+    /// ran before this agent saw them, and the devices of vhost workers.
     pub(super) fn add_by_fds(&self, facts: &mut Facts) {
         facts.has_run = Arc::clone(&self.has_run);
         facts.vhost_devices = Arc::clone(&self.vhost_devices);

@@ -1,4 +1,4 @@
-//! What the source tells of itself: what was lost, what fills up, what it costs.
+//! Health of the source: losses, fill of maps, and cost of programs.
 
 use virtlens_abi as abi;
 use virtlens_model::snapshot::{Dropped, MapFill, ProgramCost};
@@ -8,7 +8,7 @@ use super::TaskPass;
 use crate::maps::MARKS;
 use crate::sys;
 
-/// What was lost in the kernel, in the order of `enum drop_reason`.
+/// Names of the losses in the kernel, in the order of `enum drop_reason`.
 const DROP_REASONS: [&str; abi::DROP_REASONS as usize] = [
     "retired_full",
     "mark_full",
@@ -27,30 +27,29 @@ const DROP_REASONS: [&str; abi::DROP_REASONS as usize] = [
     "process_renamed",
 ];
 
-/// What was lost, as last read.
+/// The losses as last read.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
-    /// By reason, as [`DROP_REASONS`].
+    /// By reason, in the order of [`DROP_REASONS`].
     in_kernel: [u64; abi::DROP_REASONS as usize],
     interrupted: u64,
 }
 
-/// What was lost as programs were left out. What `on_exit` misses `on_free` makes up
-/// for, where it can tell that it was missed (`marks_all`).
+/// Returns the losses by missed runs of programs. `on_free` compensates for missed runs
+/// of `on_exit` if it can detect them (`marks_all`).
 fn interrupted(programs: &[ProgramCost], marks_all: bool) -> u64 {
     let is_lost = |one: &&ProgramCost| !(marks_all && one.program == "on_exit");
     programs.iter().filter(is_lost).map(|one| one.missed).sum()
 }
 
 impl TaskPass {
-    /// How often programs were left out that are attached now, and nothing makes up
-    /// for it.
+    /// Missed runs of the attached programs for which no other program compensates.
     pub(super) fn interrupted(&self, programs: &[ProgramCost]) -> u64 {
         interrupted(programs, self.marks_all)
     }
 
-    /// What was lost in the kernel since the programs were loaded; `programs` is what
-    /// [`programs`](Self::programs) told of them.
+    /// Returns the losses since the programs were loaded; `programs` is the result of
+    /// [`programs`](Self::programs).
     pub fn drops(&mut self, programs: &[ProgramCost]) -> Vec<Dropped> {
         let interrupted = self.interrupted_before + self.interrupted(programs);
         self.lost.interrupted = self.lost.interrupted.max(interrupted);
@@ -89,8 +88,8 @@ impl TaskPass {
             .collect()
     }
 
-    /// The maps that can fill up, and how full they are. `walls` has as much room as
-    /// `levels` and no other entries.
+    /// Returns the maps that can fill up, and their fill. `walls` has the same size and
+    /// entries as `levels`.
     pub fn maps(&self) -> Vec<MapFill> {
         let fill = |map: &'static str, entries: Option<u64>| MapFill {
             map,
@@ -112,8 +111,8 @@ impl TaskPass {
         others.into_iter().chain(marks).collect()
     }
 
-    /// The loaded programs, their cost, where the kernel keeps count, and what they
-    /// missed.
+    /// Returns the loaded programs with their missed runs, and their cost if the kernel's
+    /// statistics are enabled.
     pub fn programs(&self) -> Vec<ProgramCost> {
         let loaded = self.plan.programs();
         loaded

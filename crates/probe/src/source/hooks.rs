@@ -1,4 +1,4 @@
-//! Programs that are attached to something, and may stay so without the agent.
+//! Programs that are attached to hooks, and may stay attached without the agent.
 
 use std::fs;
 use std::io;
@@ -12,14 +12,14 @@ use crate::{Error, sys};
 /// An attached program.
 pub(super) struct Hook {
     pub(super) name: &'static str,
-    /// Attached as long as this lives, and longer where it is pinned.
+    /// Keeps the program attached; a pin keeps it attached longer.
     _link: OwnedFd,
     program: OwnedFd,
 }
 
 impl Hook {
-    /// Attaches a program, unless an agent has left it attached. With `pins` it is
-    /// left for the next one.
+    /// Attaches a program, unless a former agent has left it attached. With `pins` it
+    /// stays attached for the next agent.
     pub(super) fn attach(
         programs: &Programs,
         name: &'static str,
@@ -34,7 +34,7 @@ impl Hook {
         let link = programs.attach(name).map_err(Error::Load)?;
         if let Some(pins) = pins {
             let place = pins.program(name, which);
-            // Of an agent that ended before its link was there.
+            // Left by an agent that exited before it pinned the link.
             drop(fs::remove_file(&place));
             sys::pin(program.as_fd(), &place).map_err(not_pinned(&place))?;
             let place = pins.link(name, which);
@@ -47,7 +47,7 @@ impl Hook {
         })
     }
 
-    /// Those of `names` that an agent has left attached.
+    /// Returns those of `names` that a former agent has left attached.
     pub(super) fn left(
         pins: &Pins,
         names: &'static [&'static str],
@@ -67,7 +67,7 @@ impl Hook {
         })
     }
 
-    /// How often it ran, and was left out.
+    /// Number of its runs and missed runs.
     pub(super) fn runs(&self) -> io::Result<ProgramRuns> {
         sys::program_runs(self.program.as_fd())
     }

@@ -17,23 +17,26 @@ use crate::load::Programs;
 use crate::plan::Plan;
 use crate::{Error, sys};
 
-/// The kernel's buffer of a task iterator is 8 pages (`bpf_seq_read`,
-/// `kernel/bpf/bpf_iter.c`): with room for more a read gives whole records.
+/// Size of a read from an iterator, bytes. The kernel's buffer of a task iterator is 8
+/// pages (`bpf_seq_read`, `kernel/bpf/bpf_iter.c`): with a larger buffer here a read
+/// returns whole records.
 const READ_SIZE: usize = 64 * 1024;
 
-/// A VM that is found changes what a pass sees, and its helpers' cgroups may
-/// be new: three passes see it all. More only where VMs start all the time.
+/// Maximum number of passes per reading. A new VM changes the output of a pass, and its
+/// helpers' cgroups may be new: three passes see all of it. More would be needed only
+/// where VMs start all the time.
 const REPEATS: usize = 3;
 
-/// A pass that goes on in another run begins anew if the thread to go on with has ended
-/// meanwhile, within a millisecond: more of them in turn only where hardly any lives longer.
+/// Attempts per pass. A pass of several runs restarts if the resume thread has exited
+/// meanwhile, within a millisecond: repeated restarts happen only where threads are very
+/// short-lived.
 const ATTEMPTS: usize = 8;
 
-/// How the pass over the tasks is run.
+/// The kind of task pass.
 pub(super) enum Tasks {
-    /// By the kernel's iterator.
+    /// Runs the program of the kernel's task iterator.
     Iterator(OwnedFd),
-    /// By itself.
+    /// Runs the program `walk_tasks`.
     Walk(Walk),
 }
 
@@ -52,9 +55,9 @@ impl Tasks {
 }
 
 impl TaskPass {
-    /// Looks for VMs whose vCPUs are not running, and for the devices of vhost workers, by
-    /// the open files of the whole host. Some 0.5 µs a file: for the start, when a VM is
-    /// met, and now and then.
+    /// Finds VMs whose vCPUs are not running, and the devices of vhost workers, by the
+    /// open files of the whole host. Costs about 0.5 µs per file, so it runs at start,
+    /// when a VM is found, and periodically.
     ///
     /// # Errors
     /// [`Error::Stream`], [`Error::Record`] or [`Error::Map`].
@@ -76,9 +79,9 @@ impl TaskPass {
         Ok(())
     }
 
-    /// A pass, and again while it shows VMs that were not known. Of those it also looks
-    /// for vCPUs that are in user space just now: what such a thread has used would be
-    /// the emulator's, and no counter falls.
+    /// Runs passes until no new VM is found. For new VMs it also finds vCPUs that are in
+    /// user space: the time of such a thread would be charged to the emulator, and
+    /// counters never decrease.
     pub(super) fn pass_over_all(&mut self) -> Result<Facts, Error> {
         let facts = self.passes();
         self.control.after_files = 0;
@@ -96,7 +99,7 @@ impl TaskPass {
                 break;
             }
             if !met.iter().all(|vm| self.is_looked_through(*vm)) {
-                // It is counted; the next one may find them.
+                // A failure is counted; the next pass over open files may find them.
                 self.find_paused().ok();
             }
             facts = self.pass()?;
@@ -105,14 +108,14 @@ impl TaskPass {
         Ok(facts)
     }
 
-    /// Whether the files of this VM were looked through for this reading.
+    /// Whether this reading has already searched the open files of this VM.
     fn is_looked_through(&self, vm: VmKey) -> bool {
         self.control.after_files == 1 && self.by_fds.iter().any(|one| one.vm == vm)
     }
 
     fn pass(&mut self) -> Result<Facts, Error> {
         let (facts, nameless) = self.whole_pass().inspect_err(|_| {
-            // What the programs emit once a session may have been in the part that is lost.
+            // The lost part may have had records that are emitted once per session.
             self.control.session += 1;
         })?;
         if nameless == 0 {
@@ -123,7 +126,8 @@ impl TaskPass {
         Ok(facts)
     }
 
-    /// What a pass told, and how many of its cgroups have no name here.
+    /// Runs one whole pass. Returns its facts, and the number of its cgroups without a
+    /// known name.
     fn whole_pass(&mut self) -> Result<(Facts, usize), Error> {
         for _ in 0..ATTEMPTS {
             self.control.pass += 1;
@@ -151,8 +155,8 @@ impl TaskPass {
     }
 }
 
-/// Runs an iterator to its end. Each read gives whole records, as it has room for
-/// all that the kernel's buffer holds.
+/// Reads an iterator to the end. Each read returns whole records, because the buffer is
+/// larger than the kernel's.
 fn read_each(
     link: &OwnedFd,
     buffer: &mut Buffer,
@@ -170,7 +174,7 @@ fn read_each(
                 each(buffer.bytes())?;
             }
             Err(error) if matches!(error.kind(), ErrorKind::Interrupted) => {}
-            // The kernel showed a million tasks without one record.
+            // The kernel visited a million tasks without a record.
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock) => {}
             Err(error) => return Err(Error::Stream(error)),
         }

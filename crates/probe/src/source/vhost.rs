@@ -1,4 +1,4 @@
-//! Tells the programs where vhost devices lead to their workers, once that is known.
+//! Sets the field offsets of vhost devices for the programs, once they are known.
 
 use std::path::{Path, PathBuf};
 
@@ -9,14 +9,14 @@ use crate::Error;
 use crate::facts::vhost;
 use crate::maps::Maps;
 
-/// Whether the programs know.
+/// Whether the programs have the offsets.
 pub(super) struct Vhost {
     root: PathBuf,
     is_set: bool,
 }
 
 impl Vhost {
-    /// `root` is where /sys is found.
+    /// `root` contains /sys.
     pub(super) fn new(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
@@ -24,8 +24,8 @@ impl Vhost {
         }
     }
 
-    /// Before each pass over open files, as the module may have been loaded since the last:
-    /// until then it costs a look for one file.
+    /// Called before each pass over open files, because the module may have been loaded
+    /// since the last one: until then this costs one file lookup.
     pub(super) fn set(&mut self, maps: &Maps, in_kernel: Option<VhostFields>) -> Result<(), Error> {
         if self.is_set {
             return Ok(());

@@ -1,5 +1,5 @@
-//! A pass that goes from task to task by itself, and tells in memory that is mapped
-//! here (`bpf/walk.bpf.c`).
+//! A pass by the program `walk_tasks`, which writes to a map that is mapped here
+//! (`bpf/walk.bpf.c`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,17 +12,18 @@ use crate::Error;
 use crate::load::{Programs, STREAM};
 use crate::sys::{self, stream::Stream};
 
-/// A run sees thousands of tasks: no host has so many that a pass takes more runs.
+/// Maximum number of runs per pass. A run visits thousands of tasks, so no host needs
+/// more.
 const RUNS_MAX: usize = 10_000;
 
-/// The program, and what it tells.
+/// The program and its output.
 pub(super) struct Walk {
     program: OwnedFd,
     stream: Stream,
 }
 
 impl Walk {
-    /// Takes the map that it tells in out of `maps`.
+    /// Removes the program's output map from `maps`.
     pub(super) fn of(
         programs: &Programs,
         maps: &mut BTreeMap<String, OwnedFd>,
@@ -36,8 +37,8 @@ impl Walk {
         })
     }
 
-    /// Walks over all tasks, and shows what is told in whole records. `false` where that is
-    /// not all: a thread with which it should have gone on had ended.
+    /// Walks over all tasks, and passes the output to `each` in whole records. `false` if
+    /// the pass is incomplete: the resume thread had exited.
     pub(super) fn read_each(
         &self,
         mut each: impl FnMut(&[u8]) -> Result<(), Error>,
@@ -49,7 +50,7 @@ impl Walk {
     }
 }
 
-/// Runs from the first task to the last; `false` if it did not get there.
+/// Runs from the first task to the last; `false` if the pass is incomplete.
 fn to_its_end(mut run: impl FnMut(&mut abi::Walk) -> Result<(), Error>) -> Result<bool, Error> {
     let mut walk = abi::Walk::new_zeroed();
     for _ in 0..RUNS_MAX {
@@ -67,7 +68,8 @@ fn to_its_end(mut run: impl FnMut(&mut abi::Walk) -> Result<(), Error>) -> Resul
 mod tests {
     use super::*;
 
-    /// A walk whose runs stop with `threads`; a run is at no task where its thread ended.
+    /// A walk whose runs stop with `threads`; a run visits no task if its resume thread
+    /// has exited.
     fn walk(threads: impl IntoIterator<Item = (u32, u64)>) -> (Result<bool, Error>, Vec<u32>) {
         let mut threads = threads.into_iter();
         let mut begun = Vec::new();

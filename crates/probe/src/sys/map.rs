@@ -1,4 +1,4 @@
-//! Maps, by their descriptors.
+//! Operations on maps, by their descriptors.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -7,10 +7,10 @@ use zerocopy::FromBytes;
 
 use super::{Command, address, bpf, info, number, possible_cpus};
 
-/// Entries asked for at once.
+/// Number of entries per batch.
 const BATCH: usize = 2048;
 
-/// What a map is (`struct bpf_map_info`, its beginning).
+/// Properties of a map (the first fields of `struct bpf_map_info`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct MapInfo {
@@ -24,7 +24,7 @@ pub(crate) struct MapInfo {
 }
 
 impl MapInfo {
-    /// Whether each value is one for each CPU: `BPF_MAP_TYPE_PERCPU_HASH`,
+    /// Whether each element has one value per CPU: `BPF_MAP_TYPE_PERCPU_HASH`,
     /// `…_PERCPU_ARRAY`, `…_LRU_PERCPU_HASH`, `…_PERCPU_CGROUP_STORAGE`.
     fn is_per_cpu(self) -> bool {
         [5, 6, 10, 21].contains(&self.kind)
@@ -54,9 +54,8 @@ struct Elements {
     flags: u64,
 }
 
-/// A map. What is asked of it with a key or value of another size than its own, or with
-/// one value where it has one for each CPU, is refused with
-/// [`io::ErrorKind::InvalidInput`].
+/// A map. Operations with a key or value of the wrong size, or with a single value for a
+/// per-CPU map, fail with [`io::ErrorKind::InvalidInput`].
 #[derive(Debug)]
 pub(crate) struct Map {
     fd: OwnedFd,
@@ -64,10 +63,9 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// The map with this descriptor.
+    /// Takes the map with this descriptor.
     ///
-    /// # Errors
-    /// What the kernel said: it is none.
+    /// The error of the kernel: the descriptor is not a map.
     pub(crate) fn of(fd: OwnedFd) -> io::Result<Self> {
         let mut what = MapInfo::default();
         info(fd.as_fd(), &mut what)?;
@@ -78,15 +76,15 @@ impl Map {
         self.fd.as_fd()
     }
 
-    /// What it is.
+    /// Returns the properties of the map.
     pub(crate) fn info(&self) -> MapInfo {
         self.info
     }
 
-    /// An element, if it is there.
+    /// Reads an element, if it exists.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub(crate) fn get<V: FromBytes>(&self, key: &[u8]) -> io::Result<Option<V>> {
         if self.info.is_per_cpu() {
             return Err(wrong_size());
@@ -97,10 +95,10 @@ impl Map {
         found.then(|| read(&value)).transpose()
     }
 
-    /// A counter of a per-CPU map, over all CPUs.
+    /// Sums a counter of a per-CPU map over all CPUs.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub(crate) fn sum(&self, key: &[u8]) -> io::Result<u64> {
         if !self.info.is_per_cpu() || self.info.value_size as usize != size_of::<u64>() {
             return Err(wrong_size());
@@ -111,7 +109,7 @@ impl Map {
         Ok(values.iter().copied().map(u64::from_ne_bytes).sum())
     }
 
-    /// `value` has room for all that the kernel writes.
+    /// `value` must have space for all bytes that the kernel writes.
     fn lookup(&self, key: &[u8], value: &mut [u8]) -> io::Result<bool> {
         let mut attributes = self.element(key)?;
         attributes.value = address(value.as_mut_ptr());
@@ -124,7 +122,7 @@ impl Map {
     /// Writes an element.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub(crate) fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
         if self.info.is_per_cpu() || value.len() != self.info.value_size as usize {
             return Err(wrong_size());
@@ -134,10 +132,10 @@ impl Map {
         bpf(Command::MapUpdate, &mut attributes).map(drop)
     }
 
-    /// Makes an element of zeros, unless it is there.
+    /// Creates an element of zeros, unless it exists.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub(crate) fn insert_zeros(&self, key: &[u8]) -> io::Result<()> {
         // BPF_NOEXIST, include/uapi/linux/bpf.h
         const NO_EXIST: u64 = 1;
@@ -154,10 +152,10 @@ impl Map {
         }
     }
 
-    /// Deletes an element, if it is there.
+    /// Deletes an element, if it exists.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub(crate) fn delete(&self, key: &[u8]) -> io::Result<()> {
         let mut attributes = self.element(key)?;
         match bpf(Command::MapDelete, &mut attributes) {
@@ -166,19 +164,20 @@ impl Map {
         }
     }
 
-    /// How many elements a hash has, by their keys alone, each by a call of its own:
-    /// those of task marks are some 10 000 at most, and values would be more to copy.
-    /// What comes and goes meanwhile may be missing or counted again.
+    /// Counts the elements of a hash by their keys, with one call per key: there are at
+    /// most some 10 000 marks, and reading values would copy more. Elements that are
+    /// added or deleted meanwhile may be missing or counted twice.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub(crate) fn count(&self) -> io::Result<u32> {
         let mut key = vec![0; self.info.key_size as usize];
-        // One place for both: the kernel reads the key before it writes the next one
-        // (map_get_next_key, kernel/bpf/syscall.c).
+        // One buffer for both keys: the kernel reads the key before it writes the next
+        // one (map_get_next_key, kernel/bpf/syscall.c).
         let place = address(key.as_mut_ptr());
-        // Behind a key that was just deleted it begins anew (htab_map_get_next_key,
-        // kernel/bpf/hashtab.c), so never more than there is room for.
+        // After a deleted key the kernel starts again at the first one
+        // (htab_map_get_next_key, kernel/bpf/hashtab.c), so the loop is limited to the
+        // size of the map.
         for count in 0..self.info.max_entries {
             let mut attributes = Element {
                 map: number(self.fd.as_fd()),
@@ -213,7 +212,7 @@ fn wrong_size() -> io::Error {
     )
 }
 
-/// A batch of a map's entries, kept between readings.
+/// Buffers for a batch of a map's entries, reused by each reading.
 pub(crate) struct Batch<K, V> {
     keys: Vec<K>,
     values: Vec<V>,
@@ -233,11 +232,11 @@ where
     K: FromBytes + Copy,
     V: FromBytes + Copy,
 {
-    /// Reads the first `limit` entries of a map, in its own order (since v5.6:
+    /// Reads the first `limit` entries of a map, in the map's order (since v5.6:
     /// `BPF_MAP_LOOKUP_BATCH`).
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub(crate) fn read(
         &mut self,
         map: &Map,
@@ -272,7 +271,7 @@ where
             let error = result.err().and_then(|error| error.raw_os_error());
             let end = error == Some(libc::ENOENT);
             match error {
-                // One bucket holds more than there is room for: ask for more.
+                // One bucket has more entries than fit: double the buffers.
                 Some(libc::ENOSPC) => {
                     let more = self.keys.len() * 2;
                     self.keys = vec![K::new_zeroed(); more];

@@ -1,4 +1,4 @@
-//! Maps whose values can be read in place.
+//! Memory mappings of maps.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -11,14 +11,14 @@ pub(crate) struct Mapping {
     len: usize,
 }
 
-// SAFETY: it is of the process and of no thread, and whoever holds it is alone with it.
+// SAFETY: the mapping belongs to the process, not to a thread, and has a single owner.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes of a map, from `offset` on.
+    /// Maps `len` bytes of a map, starting at `offset`.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub(crate) fn of(
         fd: BorrowedFd<'_>,
         len: usize,
@@ -26,7 +26,7 @@ impl Mapping {
         offset: usize,
     ) -> io::Result<Self> {
         let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
-        // SAFETY: the kernel chooses where; nothing that is mapped is replaced.
+        // SAFETY: the kernel chooses the address, so no existing mapping is replaced.
         let begin = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -44,7 +44,7 @@ impl Mapping {
         Ok(Self { begin, len })
     }
 
-    /// The address of what stands `offset` bytes behind the beginning.
+    /// Returns the address at `offset` bytes.
     pub(crate) fn at(&self, offset: usize) -> NonNull<libc::c_void> {
         debug_assert!(offset < self.len);
         // SAFETY: within the mapping.
@@ -54,7 +54,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `of`, with this length; nothing of it is borrowed any more.
+        // SAFETY: mapped by `of`, with this length; no borrow of it remains.
         unsafe { libc::munmap(self.begin.as_ptr(), self.len) };
     }
 }

@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::map::Map;
 use super::mapping::Mapping;
 
-/// What stands before each record (`kernel/bpf/ringbuf.c`): its length and these.
+/// Size of the header before each record (`kernel/bpf/ringbuf.c`): the record's length
+/// with the flags below.
 const HEADER: u64 = 8;
 const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
 
-/// The reading end. The kernel maps a page with the reader's place, one with the
-/// writer's, and then all data twice, so that no record is torn at the end.
+/// The consumer of a ring buffer. The kernel maps a page with the consumer position, one
+/// with the producer position, and then the data twice, so that a record is always
+/// contiguous.
 #[derive(Debug)]
 pub(crate) struct Ring {
     reader: Mapping,
@@ -22,10 +24,10 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Maps the buffer of such a map.
+    /// Maps the buffer of a ring buffer map.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub(crate) fn of(map: &Map) -> io::Result<Self> {
         // SAFETY: a plain number.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
@@ -41,11 +43,10 @@ impl Ring {
         })
     }
 
-    /// Shows what has been written since, `most` records of it. A record of another
-    /// length than the reader expects is shown as it is.
+    /// Passes up to `most` new records to `each`, whatever their length is.
     pub(crate) fn drain(&mut self, most: usize, mut each: impl FnMut(&[u8])) {
-        // SAFETY: both words stand at the beginning of their pages, which stay mapped as
-        // long as `self` is.
+        // SAFETY: both words are at the start of their pages, which stay mapped as long
+        // as `self` lives.
         let (read, written) = unsafe {
             let read = self.reader.at(0).cast::<AtomicU64>();
             (
@@ -61,7 +62,7 @@ impl Ring {
             }
             let at = self.page + usize::try_from(place & (self.size - 1)).unwrap_or(0);
             // SAFETY: `at` is within the first copy of the data and aligned to 8, as all
-            // records are; the second copy is behind it.
+            // records are; the second copy follows.
             let header = unsafe { self.writer.at(at).cast::<AtomicU32>().as_ref() };
             let header = header.load(Ordering::Acquire);
             if header & BUSY != 0 {
@@ -71,8 +72,8 @@ impl Ring {
             if header & DISCARDED == 0 && len <= self.size {
                 let from = self.writer.at(at + 8).cast::<u8>().as_ptr();
                 let len = usize::try_from(len).unwrap_or(0);
-                // SAFETY: the record lies within the two copies, and the kernel leaves it
-                // as it is until the reader's place is behind it.
+                // SAFETY: the record is within the two copies, and the kernel does not
+                // change it until the consumer position is beyond it.
                 each(unsafe { std::slice::from_raw_parts(from, len) });
             }
             place += (HEADER + len).next_multiple_of(8);

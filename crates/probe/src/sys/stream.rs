@@ -1,4 +1,4 @@
-//! What a program tells in a map (`struct stream`, `bpf/abi.h`).
+//! Output of a program in a map (`struct stream`, `bpf/abi.h`).
 
 use std::io;
 use std::mem::offset_of;
@@ -9,31 +9,31 @@ use virtlens_abi::{STREAM_BYTES, Stream as Layout};
 
 use super::mapping::Mapping;
 
-/// What stands before the bytes: first how many they are.
+/// Offset of the bytes: the number of used bytes comes first.
 const HEAD: usize = offset_of!(Layout, bytes);
 
-/// Such a map.
+/// A mapped map `stream`.
 #[derive(Debug)]
 pub(crate) struct Stream(Mapping);
 
 impl Stream {
-    /// Maps it.
+    /// Maps the map.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub(crate) fn of(map: BorrowedFd<'_>) -> io::Result<Self> {
         Mapping::of(map, HEAD + STREAM_BYTES, libc::PROT_READ, 0).map(Self)
     }
 
-    /// What the last run told. The program must not run meanwhile: it does only where
-    /// who holds this has it run.
+    /// Returns the output of the last run. The program must not run meanwhile: only the
+    /// owner of this value runs it.
     pub(crate) fn told(&self) -> &[u8] {
-        // SAFETY: it stands at the beginning of a page, which stays mapped as long as
-        // `self` is.
+        // SAFETY: the word is at the start of a page, which stays mapped as long as
+        // `self` lives.
         let used = unsafe { self.0.at(0).cast::<AtomicU64>().as_ref() };
         let used = usize::try_from(used.load(Ordering::Acquire)).unwrap_or(usize::MAX);
         let bytes = self.0.at(HEAD).cast::<u8>().as_ptr();
-        // SAFETY: as many bytes are mapped behind the head, and nobody writes to them
+        // SAFETY: this many bytes are mapped after the head, and nothing writes to them
         // until the program runs again.
         unsafe { std::slice::from_raw_parts(bytes, used.min(STREAM_BYTES)) }
     }

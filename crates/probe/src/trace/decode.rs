@@ -1,10 +1,10 @@
-//! What the programs told, as the model has it.
+//! Converts events of the programs to the model.
 
 use virtlens_abi::trace::{self as abi, TraceEvent};
 use virtlens_model::timeline::{Event, ExitReason, Lost, Off, Peer, What};
 use virtlens_model::vocab::{CgroupId, Comm};
 
-/// An event of the programs; `None` of a kind that is not known here.
+/// Converts an event of the programs; `None` if its kind is unknown.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "the low halves are what is meant"

@@ -1,10 +1,11 @@
-//! What aya cannot load is taken out of an object beforehand, byte by byte: what is put
-//! in its place is as long.
+//! Removes from an object the parts that aya cannot load, in place: each replacement has
+//! the same length.
 //!
-//! aya 0.14 knows no functions of the kernel's (`__ksym`); 0.16 does, and wants a newer
-//! compiler than this project's. Ours are weak and asked for before they are called, so
-//! that a kernel without them has no use for the call: neither has an object without.
-//! And aya creates all maps, also one of a kind that this kernel does not have.
+//! aya 0.14 does not support kernel functions (`__ksym`); 0.16 does, but requires a newer
+//! compiler than this project's. The kernel functions here are weak, and the programs
+//! test for them before a call. A kernel without them never reaches the call, so the
+//! object works without it. aya also creates all maps, including maps of a type that this
+//! kernel does not have.
 
 use std::io;
 
@@ -15,14 +16,15 @@ use crate::btf::{Btf, Index, Kind, Member, Type};
 
 /// `BPF_JMP | BPF_CALL`, `include/uapi/linux/bpf.h`.
 const CALL: u8 = 0x85;
-/// A call of no helper: the verifier never comes to it.
+/// A helper id that does not exist: the verifier never reaches this call.
 const NO_HELPER: i32 = i32::MAX;
 /// `BPF_MAP_TYPE_HASH`, which every kernel has.
 const HASH: u32 = 1;
-/// Where the section is whose variables are the kernel's.
+/// The section whose variables are kernel symbols.
 const KERNEL_SYMBOLS: &str = ".ksyms";
 
-/// A copy of `object` for aya, in which `unused_maps` are of a kind that can be created.
+/// Returns a copy of `object` for aya, in which `unused_maps` have a type that every
+/// kernel can create.
 pub(super) fn dress(object: &[u8], unused_maps: &[&str]) -> io::Result<Vec<u8>> {
     let mut dressed = object.to_vec();
     let elf = ElfFile64::<Endianness>::parse(object).map_err(io::Error::other)?;
@@ -43,8 +45,8 @@ pub(super) fn dress(object: &[u8], unused_maps: &[&str]) -> io::Result<Vec<u8>> 
     Ok(dressed)
 }
 
-/// Calls of the kernel's functions become calls of nothing. Their addresses are read as
-/// 0, which aya leaves as they are.
+/// Replaces calls of kernel functions by calls of [`NO_HELPER`]. Loads of their addresses
+/// read 0, which aya does not change.
 fn drop_calls(elf: &ElfFile64<'_, Endianness>, dressed: &mut [u8]) -> io::Result<()> {
     for section in elf.sections() {
         let Some((begin, _)) = section.file_range() else {
@@ -77,12 +79,13 @@ fn drop_calls(elf: &ElfFile64<'_, Endianness>, dressed: &mut [u8]) -> io::Result
     Ok(())
 }
 
-/// aya knows no programs that are run by a call, and refuses an object with a section of
-/// a kind that it does not know. It is not asked to load them as what they are then.
+/// Renames the section `syscall`: aya does not know this program type, and rejects an
+/// object with an unknown section type. Those programs are not loaded with aya.
 fn rename(dressed: &mut [u8]) {
     const SECTION: &[u8] = b"syscall\0";
     const KNOWN: &[u8] = b"iter/no\0";
-    // Of the section, of its relocations behind ".rel", and in its type information.
+    // The section name, the name of its relocations after ".rel", and its type
+    // information.
     for at in 0..dressed.len().saturating_sub(SECTION.len()) {
         if let Some(name) = dressed.get_mut(at..at + SECTION.len())
             && name == SECTION
@@ -92,7 +95,7 @@ fn rename(dressed: &mut [u8]) {
     }
 }
 
-/// The object's type information, and where it is.
+/// The object's type information, and its offset.
 struct Types<'d> {
     begin: usize,
     btf: Btf<'d>,
@@ -100,9 +103,9 @@ struct Types<'d> {
 }
 
 impl Types<'_> {
-    /// The kernel takes sections with variables only, and functions that are not there
-    /// under no other word than that they are its own: the section becomes a structure
-    /// with an integer, its functions become static ones.
+    /// Makes the type information of kernel symbols acceptable to the kernel, which
+    /// allows only variables in sections, and no undefined functions except its own: the
+    /// section becomes a structure with an integer, and its functions become static.
     fn drop_kernel_symbols(&mut self) -> io::Result<()> {
         let Some(section) = self.btf.find(Kind::DataSec, KERNEL_SYMBOLS) else {
             return Ok(());
@@ -115,7 +118,7 @@ impl Types<'_> {
         for function in functions.collect::<Vec<_>>() {
             self.put(&function, 1, info(Kind::Func, 0))?;
         }
-        // Its name begins with a dot, as no structure's may.
+        // Its name starts with a dot, which the kernel rejects for a structure.
         self.put(&section, 0, 0)?;
         self.put(&section, 1, info(Kind::Struct, symbols.len()))?;
         self.put(&section, 2, integer.size_or_id)?;
@@ -127,7 +130,8 @@ impl Types<'_> {
         Ok(())
     }
 
-    /// A map's kind is the length of an array that its definition points to.
+    /// Changes the type of `map` to a hash: a map's type is the length of an array that
+    /// its definition points to.
     fn make_hash(&mut self, map: &str) -> io::Result<()> {
         let types = Index::of(&self.btf);
         let variable = self.btf.find(Kind::Var, map).ok_or_else(broken)?;
@@ -138,8 +142,8 @@ impl Types<'_> {
         let array = array
             .filter(|array| array.is(Kind::Array))
             .ok_or_else(broken)?;
-        // Maps of one kind share their array. Where another is of this kind, which is
-        // needed, the kernel has it.
+        // Maps of one type share the array. If another map that is needed has this type,
+        // the kernel supports it.
         let section = self.btf.find(Kind::DataSec, ".maps").ok_or_else(broken)?;
         let mut others = section.variables().filter(|other| *other != variable.id);
         let is_shared = others.any(|other| {
@@ -155,7 +159,7 @@ impl Types<'_> {
         self.put(&array, 5, HASH)
     }
 
-    /// Writes one of the words of a type.
+    /// Writes one word of a type.
     fn put(&mut self, one: &Type<'_>, word: usize, value: u32) -> io::Result<()> {
         let place = self.begin + self.btf.begin() + one.offset + 4 * word;
         let bytes = self
@@ -167,7 +171,7 @@ impl Types<'_> {
     }
 }
 
-/// `struct btf_type.info`: a kind, and how many entries it has.
+/// `struct btf_type.info`: a kind and a number of entries.
 fn info(kind: Kind, entries: usize) -> u32 {
     (kind as u32) << 24 | u32::try_from(entries).unwrap_or(0)
 }
@@ -205,7 +209,7 @@ mod tests {
         assert!(ElfFile64::<Endianness>::parse(&*dressed).is_ok_and(|elf| {
             elf.section_by_name("syscall").is_none() && elf.section_by_name("iter/no").is_some()
         }));
-        // BTF_FUNC_EXTERN, the third linkage
+        // BTF_FUNC_EXTERN is the third linkage.
         let functions = types.types().filter(|one| one.is(Kind::Func));
         assert!(functions.into_iter().all(|one| one.vlen() < 2));
         let (words, _) = dressed.as_chunks::<8>();
