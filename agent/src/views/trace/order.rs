@@ -1,4 +1,4 @@
-//! What is to be traced.
+//! Arguments of a trace.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,9 +33,9 @@ impl Shape {
 /// What is wanted.
 #[derive(Debug)]
 pub struct Order {
-    /// The VM.
+    /// Name of the VM.
     pub vm: String,
-    /// For how long.
+    /// Duration.
     pub window: Duration,
     /// Where to; `-` is stdout.
     pub file: Option<PathBuf>,
