@@ -1,4 +1,4 @@
-//! Reads the host whenever it is asked to: source, fleet, snapshot.
+//! Reads the host on request: source, fleet, snapshot.
 
 mod backend;
 mod collector;

@@ -1,7 +1,8 @@
-//! What the agent is told: flags over environment over file over defaults.
+//! Configuration of the agent: flags take precedence over the environment, then the file,
+//! then the defaults.
 //!
-//! [`Settings`] is one such layer, with everything optional; [`Config`] is
-//! what comes out. Nothing here starts anything.
+//! [`Settings`] is one such layer, with every setting optional; [`Config`] is the result.
+//! Nothing here starts anything.
 
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
@@ -22,11 +23,10 @@ use self::keys::Known;
 pub use self::metadata::Metadata;
 pub use self::values::{Listen, LogFormat, LogLevel, Span, Thresholds, WebAuth};
 
-/// Where the agent listens by default: a port that none of the agents beside it on a
-/// node uses.
+/// Default address: a port that no other common agent on a node uses.
 pub const DEFAULT_LISTEN: Listen = Listen::Every(9877);
 
-/// Why the agent cannot be told this.
+/// A configuration error.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The command line.
@@ -35,11 +35,11 @@ pub enum ConfigError {
     /// An environment variable.
     #[error("{name}={value:?}: {reason}")]
     Environment {
-        /// Its name.
+        /// Name of the variable.
         name: String,
-        /// Its value.
+        /// Value of the variable.
         value: String,
-        /// What is wrong with it.
+        /// The error in the value.
         reason: String,
     },
     /// The file cannot be read.
@@ -47,15 +47,15 @@ pub enum ConfigError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The file can be read, but not understood.
+    /// The file is readable, but invalid.
     #[error("configuration file {path}: {reason}")]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and in which line.
+        /// The error and its line.
         reason: String,
     },
     /// The web configuration, or a file that it names.
@@ -63,12 +63,12 @@ pub enum ConfigError {
     Web {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
 }
 
-/// One layer of settings; what is `None` the layer below decides.
+/// One layer of settings; `None` defers to the layer below.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
@@ -77,91 +77,92 @@ pub struct Settings {
     pub listen: Option<Listen>,
     /// The file with TLS and users.
     pub web_config: Option<PathBuf>,
-    /// Who says who may ask, beside the web configuration.
+    /// Authorization of requests, in addition to the web configuration.
     #[serde(deserialize_with = "from_text")]
     pub web_auth: Option<WebAuth>,
-    /// For how long a reading answers all who ask.
+    /// Time for which a reading is cached.
     #[serde(deserialize_with = "from_text")]
     pub min_age: Option<Span>,
-    /// How long a VM that is gone keeps its final values.
+    /// Time for which a VM that is gone keeps its final values.
     #[serde(deserialize_with = "from_text")]
     pub linger: Option<Span>,
-    /// The form of the log.
+    /// Log format.
     #[serde(deserialize_with = "from_text")]
     pub log_format: Option<LogFormat>,
-    /// What is logged.
+    /// Log level.
     #[serde(deserialize_with = "from_text")]
     pub log_level: Option<LogLevel>,
     /// The node's name.
     pub node_name: Option<String>,
-    /// Where names of pods come from.
+    /// Source of pod names.
     #[serde(deserialize_with = "from_text")]
     pub metadata: Option<Metadata>,
-    /// How the API server is reached from outside of a pod.
+    /// The kubeconfig file for the API server, for use outside a pod.
     pub kubeconfig: Option<PathBuf>,
-    /// Where the kubelet is.
+    /// URL of the kubelet.
     pub kubelet_url: Option<String>,
-    /// Certificates that the kubelet's is signed by.
+    /// CA certificates that sign the kubelet's certificate.
     pub kubelet_ca: Option<PathBuf>,
-    /// Whether the CPU time of each vCPU on each pCPU is shown.
+    /// Whether the CPU time of each vCPU on each pCPU is exported.
     pub pcpu_series: Option<bool>,
-    /// Whether nothing is left behind for the next agent.
+    /// Whether to leave nothing behind for the next agent.
     pub no_pin: Option<bool>,
-    /// Who loads the BPF programs.
+    /// Loader of the BPF programs.
     #[serde(deserialize_with = "from_text")]
     pub loader: Option<Loader>,
-    /// From where on something is a finding; only in the file.
+    /// Thresholds of findings; only in the file.
     pub thresholds: Option<Thresholds>,
-    /// Where the host's /proc and /sys are.
+    /// Root of the host's /proc and /sys.
     pub root: Option<PathBuf>,
 }
 
-/// What the agent does.
+/// Configuration of the agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The address to serve on.
     pub listen: Listen,
-    /// The file with TLS and users; `None` is neither.
+    /// The file with TLS and users; `None` = neither.
     pub web_config: Option<PathBuf>,
-    /// Who says who may ask, beside the web configuration.
+    /// Authorization of requests, in addition to the web configuration.
     pub web_auth: WebAuth,
-    /// For how long a reading answers all who ask.
+    /// Time for which a reading is cached.
     pub min_age: Duration,
-    /// How long a VM that is gone keeps its final values.
+    /// Time for which a VM that is gone keeps its final values.
     pub linger: Duration,
-    /// The form of the log.
+    /// Log format.
     pub log_format: LogFormat,
-    /// What is logged; `None` leaves it to the command.
+    /// Log level; `None` = the command's default.
     pub log_level: Option<LogLevel>,
-    /// The node's name; `None` is the host's.
+    /// The node's name; `None` = the host's name.
     pub node_name: Option<String>,
-    /// Where names of pods come from; `None` is the API server, if one is known.
+    /// Source of pod names; `None` = the API server, if one is known.
     pub metadata: Option<Metadata>,
-    /// How the API server is reached; `None` is by the pod's service account.
+    /// The kubeconfig file for the API server; `None` = the pod's service account.
     pub kubeconfig: Option<PathBuf>,
-    /// Where the kubelet is.
+    /// URL of the kubelet.
     pub kubelet_url: Option<String>,
-    /// Certificates that the kubelet's is signed by; `None` are the service account's.
+    /// CA certificates that sign the kubelet's certificate; `None` = the service
+    /// account's.
     pub kubelet_ca: Option<PathBuf>,
-    /// Whether the CPU time of each vCPU on each pCPU is shown.
+    /// Whether the CPU time of each vCPU on each pCPU is exported.
     pub pcpu_series: bool,
-    /// Whether nothing is left behind for the next agent.
+    /// Whether to leave nothing behind for the next agent.
     pub no_pin: bool,
-    /// Who loads the BPF programs.
+    /// Loader of the BPF programs.
     pub loader: Loader,
-    /// From where on something is a finding.
+    /// Thresholds of findings.
     pub bounds: Bounds,
-    /// Where the host's /proc and /sys are.
+    /// Root of the host's /proc and /sys.
     pub root: PathBuf,
 }
 
 impl Settings {
-    /// Reads the settings that the environment holds: `VIRTLENS_LISTEN` for
-    /// `listen`, and so on. An empty variable is one that is not set.
+    /// Reads the settings from environment variables: `VIRTLENS_LISTEN` for `listen`, and
+    /// so on. An empty variable counts as unset.
     ///
     /// # Errors
     ///
-    /// When a variable holds what its setting cannot be.
+    /// If the value of a variable is invalid for its setting.
     pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         Ok(Self {
             listen: from_variable("VIRTLENS_LISTEN", &variable)?,
@@ -171,7 +172,8 @@ impl Settings {
             linger: from_variable("VIRTLENS_LINGER", &variable)?,
             log_format: from_variable("VIRTLENS_LOG_FORMAT", &variable)?,
             log_level: from_variable("VIRTLENS_LOG_LEVEL", &variable)?,
-            // What Kubernetes manifests by habit name the downward API's spec.nodeName.
+            // Kubernetes manifests conventionally use this name for spec.nodeName from
+            // the downward API.
             node_name: non_empty("VIRTLENS_NODE_NAME", &variable)
                 .or_else(|| non_empty("NODE_NAME", &variable)),
             metadata: from_variable("VIRTLENS_METADATA", &variable)?,
@@ -190,8 +192,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// When it cannot be read or holds anything that is not known, naming the
-    /// line.
+    /// If it cannot be read or contains anything unknown, with the line.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
             path: path.to_owned(),
@@ -203,11 +204,11 @@ impl Settings {
         })
     }
 
-    /// Reads the text of a configuration file.
+    /// Parses the text of a configuration file.
     ///
     /// # Errors
     ///
-    /// When it holds anything that is not known, naming the line.
+    /// If it contains anything unknown, with the line.
     pub fn from_yaml(text: &str) -> Result<Self, String> {
         // A file of comments alone is a null document.
         let settings: Result<Option<Known<Self>>, _> = serde_norway::from_str(text);
@@ -215,7 +216,7 @@ impl Settings {
         Ok(settings.map_or_else(Self::default, |known| known.0))
     }
 
-    /// These settings, and where they say nothing those of `below`.
+    /// Merges two layers: settings that are `None` here come from `below`.
     #[must_use]
     pub fn over(self, below: Self) -> Self {
         Self {
@@ -249,7 +250,7 @@ impl From<Settings> for Config {
             min_age: settings
                 .min_age
                 .map_or(Duration::from_secs(1), |span| span.0),
-            // Two scrapes at Prometheus' default interval still see the end.
+            // Two scrapes at Prometheus' default interval still see the final values.
             linger: settings
                 .linger
                 .map_or(Duration::from_mins(1), |span| span.0),
@@ -302,7 +303,7 @@ where
         .map(Some)
 }
 
-/// Parses while the deserializer still knows the line, so that the error does.
+/// Parses within the deserializer, so that errors contain the line.
 struct TextVisitor<T>(PhantomData<T>);
 
 impl<T: FromStr<Err: Display>> Visitor<'_> for TextVisitor<T> {

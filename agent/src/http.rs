@@ -1,14 +1,14 @@
-//! The agent's HTTP face.
+//! The agent's HTTP server.
 //!
 //! ```text
 //! accept ─► connections ─► TLS ─► head ─► auth ─► routes ─► readings
-//!           who must go      who may pass   what is where
+//!           evicts                        admits  answers
 //! ```
 //!
-//! One request a connection, and a bound on everything: how long its head may
-//! take, how large it may be, how long the whole may last, how many there are
-//! at once. So a client can cost its own connection and no one else's scrape,
-//! and with no client there is no timer.
+//! Each connection serves one request, and everything has a limit: the time and the size
+//! of the request head, the duration of a connection, and the number of connections. A
+//! client can therefore only lose its own connection, and cannot block the scrapes of
+//! others. Without clients no timer runs.
 
 mod auth;
 mod client_names;

@@ -1,4 +1,4 @@
-//! What Kubernetes is asked: names of pods, how fresh they are, and who may read.
+//! Access to Kubernetes: names of pods and their age, and authorization of clients.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,22 +13,22 @@ use crate::config::{Config, ConfigError, Metadata, WebAuth};
 const NAMELESS: &str = "say which node this is with --node-name, or in the manifest with NODE_NAME \
                         from the field spec.nodeName";
 
-/// The name of this source in rows and labels.
+/// Name of this source in rows and labels.
 const SOURCE: &str = "pods";
-/// A command that ends soon, and the first reading of the agent, may have names if
-/// they come within this time.
+/// Time to wait for names, in one-shot commands and before the first reading of the
+/// agent.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// From where `config` wants names on the node called `node`; nothing where it says
-/// nothing and this is no pod (`in_pod`).
+/// Returns the source of names that `config` selects for the node called `node`; `None`
+/// if it selects none and this is not a pod (`in_pod`).
 ///
-/// In a pod the host's name is the pod's, and a watch of a node that is not there finds
-/// nothing and does not fail: there the node's name has to be told.
+/// In a pod the host name is the pod's. A watch of a node that does not exist finds
+/// nothing and does not fail, so the node's name must be configured there.
 ///
 /// # Errors
 ///
-/// When it wants a kubelet and does not say which, or the API server's pods of a node
-/// that it does not name.
+/// If it selects a kubelet without its URL, or the API server in a pod without the node's
+/// name.
 pub fn source(
     config: &Config,
     node: &str,
@@ -69,11 +69,11 @@ pub fn source(
     })
 }
 
-/// The reviewer of clients' tokens, where they are to be reviewed.
+/// Returns the reviewer of clients' tokens, if reviews are enabled.
 ///
 /// # Errors
 ///
-/// When there can be no thread for it.
+/// If its thread cannot be started.
 pub fn reviewer(config: &Config) -> std::io::Result<Option<Reviewer>> {
     (config.web_auth == WebAuth::Kubernetes)
         .then(|| Reviewer::start(cluster(config)))
@@ -92,7 +92,7 @@ fn api_server(cluster: Cluster, node: &str) -> virtlens_kube::Source {
     }
 }
 
-/// The names of the node's pods as they come in.
+/// The present names of the node's pods.
 #[derive(Debug)]
 pub(crate) struct PodNames {
     names: Names,
@@ -111,20 +111,20 @@ impl PodNames {
         })
     }
 
-    /// Waits for the first names, not for long.
+    /// Waits for the first names, for a limited time.
     pub(crate) fn settle(&self) {
         self.names
             .wait(PATIENCE.saturating_sub(self.since.elapsed()));
     }
 
-    /// Tells the fleet what its pods are called now.
+    /// Passes the present names of pods to the fleet.
     pub(crate) fn tell(&mut self, fleet: &mut Fleet) {
         let told = self.names.read();
         fleet.call(Arc::clone(&told.pods));
         self.told = Some(told);
     }
 
-    /// How the source fares, as last told.
+    /// State of the source as of the last read.
     pub(crate) fn row(&self) -> Source {
         let told = self.told.as_ref();
         let heard = told.and_then(|told| told.age);
@@ -133,7 +133,7 @@ impl PodNames {
             ("", None) => "there was no answer yet; VMs have no pods' names until there is",
             (failure, _) => failure,
         };
-        // Who never answered has been silent since it was asked first.
+        // A source that never answered has been silent since the first request.
         let age = heard.unwrap_or_else(|| self.since.elapsed());
         Source {
             name: SOURCE,
@@ -145,7 +145,7 @@ impl PodNames {
         }
     }
 
-    /// How often it failed.
+    /// Number of failures.
     pub(crate) fn failures(&self) -> u64 {
         self.told.as_ref().map_or(0, |told| told.failures)
     }

@@ -1,4 +1,4 @@
-//! The agent and its commands, grouped by what faces whom.
+//! The agent and its commands.
 //!
 //! ```text
 //! cli ─► config
@@ -11,14 +11,14 @@
 //! | [`cli`] | arguments, commands, signals, the log |
 //! | [`config`] | flags, environment and file as one configuration |
 //! | [`collect`] | readings of the host as snapshots |
-//! | [`kube`] | pod names, and who may read, from Kubernetes |
+//! | [`kube`] | pod names and authorization of clients, from Kubernetes |
 //! | [`http`] | the server: connections, TLS, authorization, routes |
 //! | [`views`] | a snapshot as a table, a live screen, findings, a drawing, a trace |
-//! | [`term`] | colours, and names that cannot steer a terminal |
+//! | [`term`] | colours, and names without control characters |
 
 pub mod cli;
 pub mod collect;
-// Input from clients and files may not end the agent.
+// Input from clients and files must not panic the agent.
 #[cfg_attr(
     not(test),
     warn(clippy::indexing_slicing, clippy::panic, clippy::string_slice)

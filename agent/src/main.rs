@@ -1,4 +1,4 @@
-//! The `virtlens` program; all it does is in the library.
+//! The `virtlens` program; its code is in the library.
 
 #![forbid(unsafe_code)]
 

@@ -1,13 +1,13 @@
-//! Known names that are offered for one that is not known.
+//! Suggests known names for an unknown one.
 
-/// Names offered at most.
+/// Limit on suggestions.
 const OFFERED: usize = 3;
 
-/// From how alike on a name is offered, 0 to 1.
+/// Minimum similarity of a suggestion, 0 to 1.
 const ALIKE: f64 = 0.6;
 
-/// Of the `known` names those most alike to `wanted`, the best first. Each name comes as
-/// often as there are spellings for it: a spelling, and the name to offer.
+/// Returns the `known` names most similar to `wanted`, best first. A name occurs once for
+/// each of its spellings, as a pair of the spelling and the name to suggest.
 pub(crate) fn nearest(
     wanted: &str,
     known: impl IntoIterator<Item = (String, String)>,

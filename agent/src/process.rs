@@ -1,4 +1,4 @@
-//! What the agent itself uses, and who built it.
+//! Resource usage and build information of the agent's process.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -9,18 +9,18 @@ use virtlens_export::{Agent, Process};
 /// The program's version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The commit it was built from; empty when the build did not say.
+/// The commit of the build; empty if the build did not set it.
 pub const REVISION: &str = match option_env!("VIRTLENS_REVISION") {
     Some(revision) => revision,
     None => "",
 };
 
-/// The compiler that built it.
+/// The compiler of the build.
 pub const RUSTVERSION: &str = env!("VIRTLENS_RUSTC");
 
 static START_UNIX_NS: OnceLock<Option<u64>> = OnceLock::new();
 
-/// Notes the time as that of the program's start. Later calls change nothing.
+/// Records the present time as the program's start. Later calls have no effect.
 pub fn started() {
     START_UNIX_NS.get_or_init(|| {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
@@ -28,15 +28,15 @@ pub fn started() {
     });
 }
 
-/// Has the kernel make no huge pages of this process's memory by itself, as most
-/// distributions' do for any process: of a heap with room in it they take up to 2 MiB for
-/// 4 KiB that are used. Where the kernel refuses it, the agent is larger and as right.
+/// Disables transparent huge pages for this process. Most distributions enable them for
+/// every process, and a heap with free space then uses up to 2 MiB for 4 KiB of data. If
+/// the kernel denies it, the agent uses more memory but works the same.
 pub fn keep_to_small_pages() {
     // prctl(2), since Linux 3.15.
     rustix::thread::disable_transparent_huge_pages(true).ok();
 }
 
-/// What the agent says of itself after a collection that took `collection_ns`.
+/// Data on the agent itself, after a collection that took `collection_ns`.
 pub fn agent(collection_ns: u64) -> Agent {
     Agent {
         version: VERSION,
@@ -58,8 +58,8 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// The clock of the process: every thread's user and system time, exact to
-/// the ns, where /proc/self/stat has it in ticks.
+/// CPU clock of the process: user and system time of all threads, exact to the ns, while
+/// /proc/self/stat counts in ticks.
 fn cpu_ns() -> Option<u64> {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -72,7 +72,7 @@ fn cpu_ns() -> Option<u64> {
     (result == 0).then_some(seconds * 1_000_000_000 + ns)
 }
 
-/// `VmRSS` from the agent's own status file: in kB, whatever the page size.
+/// `VmRSS` from the agent's own status file, which is in kB for every page size.
 fn resident_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status
@@ -84,7 +84,7 @@ fn resident_bytes() -> Option<u64> {
 
 fn open_fds() -> Option<u64> {
     let fds = fs::read_dir("/proc/self/fd").ok()?.count() as u64;
-    // One of them is the directory that is being read.
+    // One of them belongs to the directory that is being read.
     fds.checked_sub(1)
 }
 

@@ -1,9 +1,9 @@
-//! Text for a terminal: colours, and names that cannot steer it.
+//! Text for a terminal: colours, and names without control characters.
 
-/// How text is drawn.
+/// Style of output.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Style {
-    /// Columns of the terminal; `None` is as wide as it takes.
+    /// Width of the terminal, columns; `None` = unlimited.
     pub width: Option<usize>,
     /// Whether ANSI colours are used.
     pub color: bool,
@@ -35,8 +35,8 @@ impl Paint {
     }
 }
 
-/// Names come from guests' owners: what would move the cursor is shown as
-/// U+FFFD.
+/// Names come from the owners of guests, so control characters, which could move the
+/// cursor, are replaced by U+FFFD.
 pub(crate) fn printable(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
 }

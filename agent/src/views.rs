@@ -1,4 +1,4 @@
-//! Snapshots as text, on a screen, and as files.
+//! Presents snapshots as text, on a screen, and as files.
 
 pub mod catalogue;
 pub mod check;

@@ -1,24 +1,24 @@
-//! What a dashboard is, and how Grafana wants it written: the classic schema,
-//! version 39, which every Grafana from 9 on and its sidecars take.
+//! The tables of a dashboard, and its JSON for Grafana: the classic schema, version 39,
+//! which every Grafana from 9 on and its sidecars accept.
 
 mod json;
 
 /// One dashboard.
 #[derive(Debug)]
 pub struct Dashboard {
-    /// The name of its file; its uid is `virtlens-` and this.
+    /// File name; the uid is this after `virtlens-`.
     pub name: &'static str,
-    /// Its title, behind "virtlens / ".
+    /// Title, without the prefix "virtlens / ".
     pub title: &'static str,
-    /// What it is for, in one sentence.
+    /// Purpose, in one sentence.
     pub description: &'static str,
-    /// Whose it is: which variables it has.
+    /// The objects that it shows, which determine its variables.
     pub of: Of,
-    /// Its rows, from top to bottom.
+    /// Rows, from top to bottom.
     pub rows: &'static [Row],
 }
 
-/// What a dashboard lets its reader choose.
+/// The objects that the variables of a dashboard select.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
     /// VMs: by cluster, node, namespace, pod and name.
@@ -32,7 +32,7 @@ pub enum Of {
 pub struct Row {
     /// The heading.
     pub title: &'static str,
-    /// From left to right, as many in a line as fit.
+    /// Panels from left to right, as many per line as fit.
     pub panels: &'static [Panel],
 }
 
@@ -41,21 +41,21 @@ pub struct Row {
 pub struct Panel {
     /// Its title.
     pub title: &'static str,
-    /// What it shows, in one sentence.
+    /// The values shown, in one sentence.
     pub description: &'static str,
-    /// What its values are.
+    /// Unit of the values.
     pub unit: Unit,
-    /// How it is drawn.
+    /// Visualization.
     pub draw: Draw,
     /// Its queries, with [`tokens`](crate::tokens).
     pub targets: &'static [Target],
-    /// Of the 24 columns of a dashboard.
+    /// Width, in the 24 columns of a dashboard.
     pub width: u32,
-    /// A line across it, from which on it is too much.
+    /// Threshold line, at which a value becomes too high.
     pub limit: Option<f64>,
 }
 
-/// How a panel is drawn.
+/// Visualization of a panel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Draw {
     /// One number.
@@ -64,9 +64,9 @@ pub enum Draw {
     Lines,
     /// Areas over time, one on top of the other.
     Stacked,
-    /// A column of buckets for each moment.
+    /// A column of buckets for each point in time.
     Heatmap,
-    /// A row for each series of the last value; of several queries by VM.
+    /// A row with the last value of each series; several queries are joined by VM.
     Table,
 }
 
@@ -75,35 +75,35 @@ pub enum Draw {
 pub struct Target {
     /// The query, with [`tokens`](crate::tokens).
     pub query: &'static str,
-    /// How its series are called; in a table the column of its values.
+    /// Series name; in a table, the name of the value column.
     pub legend: &'static str,
-    /// The unit of a table's column, where it is not the panel's.
+    /// Unit of a table's column, if it differs from the panel's.
     pub unit: Option<Unit>,
 }
 
-/// What values are.
+/// Unit of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Things.
+    /// Count.
     Count,
-    /// Things a second.
+    /// Events per second.
     PerSecond,
-    /// CPU time by wall time.
+    /// CPU time per wall time.
     Cores,
-    /// A part of something, 0 to 1.
+    /// Fraction, 0 to 1.
     Share,
     /// Time.
     Seconds,
     /// Memory.
     Bytes,
-    /// Memory a second.
+    /// Memory per second.
     BytesPerSecond,
-    /// Seconds for a GiB.
+    /// Seconds per GiB.
     SecondsPerGib,
 }
 
 impl Unit {
-    /// Its name for Grafana.
+    /// Grafana's name for the unit.
     pub const fn id(self) -> &'static str {
         match self {
             Self::Count => "short",
@@ -138,7 +138,7 @@ impl Panel {
         }
     }
 
-    /// A number.
+    /// A panel with one number.
     pub const fn stat(
         title: &'static str,
         unit: Unit,
@@ -148,7 +148,7 @@ impl Panel {
         Self::new(Draw::Stat, 4, title, unit, description, targets)
     }
 
-    /// Lines, half as wide as the dashboard; so are areas and heatmaps.
+    /// A panel with lines, half as wide as the dashboard, like areas and heatmaps.
     pub const fn lines(
         title: &'static str,
         unit: Unit,
@@ -158,7 +158,7 @@ impl Panel {
         Self::new(Draw::Lines, 12, title, unit, description, targets)
     }
 
-    /// Areas on top of each other.
+    /// A panel with stacked areas.
     pub const fn stacked(
         title: &'static str,
         unit: Unit,
@@ -178,7 +178,7 @@ impl Panel {
         Self::new(Draw::Heatmap, 12, title, unit, description, targets)
     }
 
-    /// A table as wide as the dashboard.
+    /// A table, as wide as the dashboard.
     pub const fn table(
         title: &'static str,
         unit: Unit,
@@ -188,13 +188,13 @@ impl Panel {
         Self::new(Draw::Table, 24, title, unit, description, targets)
     }
 
-    /// The same in another width.
+    /// Sets the width.
     #[must_use]
     pub const fn width(self, width: u32) -> Self {
         Self { width, ..self }
     }
 
-    /// The same with a line from which on it is too much.
+    /// Adds a threshold line, at which a value becomes too high.
     #[must_use]
     pub const fn limit(self, limit: f64) -> Self {
         Self {
@@ -204,7 +204,7 @@ impl Panel {
     }
 }
 
-/// A query and the name of its series.
+/// A query and its series name.
 pub const fn target(query: &'static str, legend: &'static str) -> Target {
     Target {
         query,
@@ -213,7 +213,7 @@ pub const fn target(query: &'static str, legend: &'static str) -> Target {
     }
 }
 
-/// A query whose column in a table has a unit of its own.
+/// A query whose table column has a separate unit.
 pub const fn column(query: &'static str, legend: &'static str, unit: Unit) -> Target {
     Target {
         query,
@@ -223,7 +223,7 @@ pub const fn column(query: &'static str, legend: &'static str, unit: Unit) -> Ta
 }
 
 impl Dashboard {
-    /// By which Grafana knows it.
+    /// Grafana's uid of the dashboard.
     pub fn uid(&self) -> String {
         format!("virtlens-{}", self.name)
     }

@@ -1,4 +1,4 @@
-//! The dashboards, a file each.
+//! The dashboards, one file each.
 
 mod agent;
 mod fleet;
@@ -10,7 +10,7 @@ mod topology;
 
 use crate::dashboard::{Dashboard, Target, target};
 
-/// What all chosen VMs report free, and what they take again of it.
+/// Memory that the selected VMs report free, and the part that they use again.
 const REPORTED_AND_TAKEN_AGAIN: &[Target] = &[
     target(
         "sum(rate(virtlens_free_page_reported_bytes_total{@sel}[$__rate_interval]))",

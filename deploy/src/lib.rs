@@ -1,6 +1,5 @@
-//! What an SRE puts beside the agent: Prometheus rules, Grafana dashboards and
-//! the reference of metrics, made from tables in this package and from the one
-//! table of metric families.
+//! Generates the Prometheus rules, the Grafana dashboards and the reference of metrics
+//! from the tables of this package and the table of metric families.
 //!
 //! ```text
 //! rules/{recording,alerts}.rs ──► chart/virtlens/files/rules/*.yaml
@@ -8,10 +7,11 @@
 //! virtlens_export::families   ──► ../docs/metrics.md
 //! ```
 //!
-//! `make generate` writes them, a test compares. A chart may hold no links, so the
-//! files are there, and `prometheus/` and `grafana` lead to them.
+//! `make generate` writes the files, and a test compares them. A chart must not contain
+//! symbolic links, so the files are in the chart, and `prometheus/` and `grafana` link to
+//! them.
 //!
-//! Queries stand in the tables with [`tokens`] for what all of them repeat.
+//! Queries in the tables use [`tokens`] for their common parts.
 
 #![forbid(unsafe_code)]
 
@@ -27,20 +27,20 @@ pub use dashboards::DASHBOARDS;
 
 const DASHBOARD_FILES: &str = "deploy/chart/virtlens/files/dashboards";
 
-/// One file that is made, by its path in the repository.
+/// A generated file.
 #[derive(Debug)]
 pub struct File {
-    /// From the root of the repository.
+    /// Path from the root of the repository.
     pub path: String,
-    /// All of it.
+    /// Whole content.
     pub text: String,
 }
 
-/// Everything that is made.
+/// All generated files.
 ///
 /// # Errors
 ///
-/// When something cannot be written as YAML or JSON, which would be a bug.
+/// If the data cannot be written as YAML or JSON, which would be a bug.
 pub fn files() -> anyhow::Result<Vec<File>> {
     let mut files = vec![
         File {
@@ -65,7 +65,7 @@ pub fn files() -> anyhow::Result<Vec<File>> {
     Ok(files)
 }
 
-/// The root of the repository that this was built from.
+/// Root of the repository of this build.
 pub fn root() -> &'static Path {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.parent().expect("it is a folder of the repository")

@@ -1,4 +1,4 @@
-//! Writes the files that are made from the tables of this package.
+//! Writes the files that are generated from the tables of this package.
 
 #![forbid(unsafe_code)]
 

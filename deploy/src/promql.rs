@@ -1,4 +1,4 @@
-//! What a query asks for: its selectors.
+//! Parses the selectors of a query.
 
 use promql_parser::label::MatchOp;
 use promql_parser::parser::{self, Expr, VectorSelector};
@@ -7,14 +7,14 @@ use promql_parser::util::{ExprVisitor, walk_expr};
 /// One selector of a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selector {
-    /// The name of its metric.
+    /// Name of the metric.
     pub metric: String,
-    /// Its conditions: label, operator (`=`, `!=`, `=~`, `!~`), value.
+    /// Matchers: label, operator (`=`, `!=`, `=~`, `!~`), value.
     pub conditions: Vec<(String, String, String)>,
 }
 
 impl Selector {
-    /// It as a query of its own.
+    /// Formats the selector as a query.
     pub fn query(&self) -> String {
         let conditions = self.conditions.iter();
         let conditions: Vec<String> = conditions
@@ -24,18 +24,18 @@ impl Selector {
     }
 }
 
-/// What Grafana puts for its own variables in a query, for the parser alone.
+/// Values for Grafana's own variables, only for the parser.
 const GRAFANA: [(&str, &str); 3] = [
     ("$__rate_interval", "1m"),
     ("$__interval", "1m"),
     ("$__range", "1h"),
 ];
 
-/// All selectors of a query, which may have Grafana's variables in it.
+/// Returns all selectors of a query, which may contain Grafana's variables.
 ///
 /// # Errors
 ///
-/// When it is no `PromQL`, or a selector has no name.
+/// If it is not valid `PromQL`, or a selector has no name.
 pub fn selectors(query: &str) -> Result<Vec<Selector>, String> {
     let query = GRAFANA
         .iter()
@@ -82,8 +82,8 @@ fn selector_of(selector: &VectorSelector) -> Result<Selector, String> {
     })
 }
 
-/// The labels that a query groups or joins by: what stands in the parentheses
-/// behind `by`, `on` and their like.
+/// The labels by which a query groups or joins: the content of the parentheses after
+/// `by`, `on` and the like.
 pub fn grouping_labels(query: &str) -> Vec<String> {
     let words = ["by (", "on (", "ignoring (", "without (", "group_left ("];
     let mut labels = Vec::new();

@@ -1,4 +1,4 @@
-//! The Prometheus rules: tables, and how they are written.
+//! The Prometheus rules: tables and their YAML.
 
 mod alerts;
 mod recording;
@@ -11,58 +11,57 @@ use serde::Serialize;
 
 use crate::tokens;
 
-/// Where the runbooks are in this repository. The chart puts the URL before it under which
-/// a user publishes them.
+/// Directory of the runbooks in this repository. The chart prepends the URL under which a
+/// user publishes them.
 pub const RUNBOOKS: &str = "docs/runbooks";
 
-/// A rule that keeps a value.
+/// A recording rule.
 #[derive(Debug)]
 pub struct Recording {
-    /// `level:metric:operation`; the levels are `vm` and what is below it.
+    /// `level:metric:operation`; the levels are `vm` and those below it.
     pub name: &'static str,
     /// The query, with [`tokens`].
     pub query: &'static str,
 }
 
-/// How much an alert matters. None is critical: no VM is down by what is found
-/// here.
+/// Severity of an alert. None is critical, since no alert means that a VM is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Costs a VM time or throughput now, or numbers are missing: a ticket.
+    /// A VM loses time or throughput now, or data is missing: a ticket.
     Warning,
-    /// Waste or a trap: nobody is called.
+    /// Waste or a latent problem: no page.
     Info,
 }
 
-/// A rule that alerts.
+/// An alerting rule.
 #[derive(Debug)]
 pub struct Alert {
-    /// Its name, and its runbook's.
+    /// Name of the alert and of its runbook.
     pub name: &'static str,
-    /// How much it matters.
+    /// Severity.
     pub severity: Severity,
     /// The query, with [`tokens`].
     pub query: &'static str,
-    /// For how long it must hold.
+    /// Duration for which the condition must hold (`for`).
     pub hold: &'static str,
-    /// For how long it goes on when it does not hold any more.
+    /// Duration for which the alert keeps firing after its condition ends.
     pub keep: Option<&'static str>,
-    /// One sentence, the same for all that it concerns.
+    /// One sentence, the same for every affected object.
     pub summary: &'static str,
-    /// What holds of the one it concerns, with [`tokens`].
+    /// Details of the affected object, with [`tokens`].
     pub description: &'static str,
 }
 
 impl Alert {
-    /// Its query, whole.
+    /// The query with its tokens replaced.
     pub fn query(&self) -> String {
         tokens::query(self.query)
     }
 }
 
 impl Recording {
-    /// Its query, whole.
+    /// The query with its tokens replaced.
     pub fn query(&self) -> String {
         tokens::query(self.query)
     }
@@ -105,7 +104,7 @@ struct Rule {
 ///
 /// # Errors
 ///
-/// When YAML cannot hold them, which would be a bug.
+/// If YAML cannot represent them, which would be a bug.
 pub fn recording_yaml() -> anyhow::Result<String> {
     let rules = RECORDINGS.iter().map(|one| Rule {
         record: Some(one.name),
@@ -122,7 +121,7 @@ pub fn recording_yaml() -> anyhow::Result<String> {
 ///
 /// # Errors
 ///
-/// When YAML cannot hold them, which would be a bug.
+/// If YAML cannot represent them, which would be a bug.
 pub fn alerting_yaml() -> anyhow::Result<String> {
     yaml(vec![
         Group {

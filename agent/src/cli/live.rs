@@ -1,5 +1,4 @@
-//! What the live commands do between their arguments and their text: they wait,
-//! read twice, and say what went wrong.
+//! Common steps of the live commands: they wait, read twice, and report errors.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -66,7 +65,7 @@ pub(crate) fn diagnose(collector: &mut Collector, args: &DoctorArgs) -> anyhow::
         let reason = first.sources.first().map_or("", |source| &source.reason);
         anyhow::bail!("nothing of this host can be read, so nothing can be judged: {reason}");
     }
-    // Before the wait: a name that is wrong is told at once.
+    // Before the wait, so that a wrong name is reported at once.
     pick::pick(&first.vms, args.vm.as_deref())?;
     std::thread::sleep(args.window.0);
     let snapshot = collector.collect_judged();

@@ -1,4 +1,4 @@
-//! The log: stderr, one event a line.
+//! The log: on stderr, one event per line.
 
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
@@ -9,8 +9,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::LogFormat;
 
-/// Sends the events of this process to stderr from now on. Must be called
-/// once only.
+/// Sends the events of this process to stderr. Must be called only once.
 pub fn init(format: LogFormat, level: Level) {
     let layer = match format {
         LogFormat::Logfmt => tracing_logfmt::builder()
@@ -30,9 +29,9 @@ pub fn init(format: LogFormat, level: Level) {
         .init();
 }
 
-/// What is told at `level`. Kubernetes' client is silent: of an answer that it cannot
-/// read it would tell all of it, with the environment of every pod, and what it fails at
-/// it returns.
+/// Filter of events at `level`. The Kubernetes client library is silent: it would log
+/// every answer that it cannot parse, with the environment of every pod, and it returns
+/// its errors anyway.
 fn filter(level: Level) -> Targets {
     Targets::new()
         .with_default(LevelFilter::from_level(level))

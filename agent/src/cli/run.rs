@@ -19,15 +19,15 @@ use crate::views::shortfall::{Shortfall, shortfalls};
 use crate::views::table::render;
 use crate::{kube, process};
 
-/// How often the table is drawn.
+/// Interval at which the table is drawn.
 const TABLE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Serves until SIGTERM or SIGINT; with `table` also draws a table on stdout, and ends
+/// Serves until SIGTERM or SIGINT. With `table` it also draws a table on stdout, and ends
 /// when nobody reads it any more.
 ///
 /// # Errors
 ///
-/// When the address cannot be listened on or the host cannot be read.
+/// If it cannot listen on the address or cannot read the host.
 pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -35,8 +35,8 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
         .build()
         .context("cannot start")?;
     runtime.block_on(async {
-        // Before anything that takes time, so that no signal is missed, and
-        // a port that is taken is known before BPF is loaded.
+        // Before anything that takes time, so that no signal is lost, and a port in use
+        // is detected before BPF is loaded.
         let stop = Stop::prepare()?;
         let web = Web::open(config.web_config.as_deref())?;
         let scheme = if web.is_tls() { "https" } else { "http" };
@@ -55,7 +55,7 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
             pin: !config.no_pin,
             ..Options::named(config)?
         })?;
-        // The first reading, from which counts go on.
+        // The first reading, which is the baseline of the counters.
         let first = collector.collect();
         let stop = stop.while_serving();
         log_start(&first, address);
@@ -118,7 +118,7 @@ fn log_start(snapshot: &Snapshot, address: SocketAddr) {
     }
 }
 
-/// Draws the table again and again, in place on a terminal, until nobody reads it.
+/// Draws the table repeatedly, in place on a terminal, until nobody reads it.
 async fn draw(readings: Readings, scheme: &str, address: SocketAddr) -> anyhow::Result<()> {
     let in_place = std::io::stdout().is_terminal();
     let mut before: Option<Arc<Snapshot>> = None;
@@ -126,7 +126,7 @@ async fn draw(readings: Readings, scheme: &str, address: SocketAddr) -> anyhow::
     loop {
         let now = match readings.snapshot().await {
             Ok(now) => Some(now),
-            // Scrapers come first; the next frame has its own chance.
+            // Scrapers have priority; the next frame tries again.
             Err(Unavailable::Busy) => None,
             Err(gone @ Unavailable::Stopping) => return Err(gone.into()),
         };
@@ -147,17 +147,17 @@ async fn draw(readings: Readings, scheme: &str, address: SocketAddr) -> anyhow::
     }
 }
 
-/// Moves all that stands on the terminal, the log's first lines among it, to
-/// where one can scroll back to: it is neither painted over nor lost.
+/// Scrolls the present content of the terminal, including the first lines of the log,
+/// into the scrollback, so that it is neither overwritten nor lost.
 fn scroll_away() -> String {
     let rows = terminal_size::terminal_size_of(std::io::stdout()).map_or(0, |(_, rows)| rows.0);
     "\n".repeat(rows.into())
 }
 
-/// What a table on a terminal does not tell: where the rest is, and how it
-/// ends.
+/// The line below a table on a terminal: the URL of the metrics, and the key that ends
+/// the program.
 fn way_out(scheme: &str, address: SocketAddr) -> String {
-    // A browser on this host cannot go to "any address".
+    // A browser on this host cannot connect to the unspecified address.
     let host = match address {
         any if any.ip().is_unspecified() => format!("localhost:{}", any.port()),
         one => one.to_string(),
@@ -165,10 +165,10 @@ fn way_out(scheme: &str, address: SocketAddr) -> String {
     format!("metrics: {scheme}://{host}/metrics   Ctrl-C ends it")
 }
 
-/// This frame instead of the one before, to be written at once. Wiped are the
-/// lines from the second on, then the first: tmux takes a wipe from the first
-/// on for a `clear`, and keeps each frame to scroll back to. A wipe behind each
-/// line takes, on some terminals, the last character of a full line with it.
+/// Replaces the previous frame in one write. It clears the lines from the second on, then
+/// the first: tmux treats clearing from the first line on as `clear`, and adds each frame
+/// to the scrollback. Clearing after each line removes the last character of a full line
+/// on some terminals.
 fn repaint(table: &str, last_line: &str) -> String {
     format!("\x1b[2H\x1b[J\x1b[H\x1b[K{table}\n{last_line}\n")
 }

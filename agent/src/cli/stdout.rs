@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use crate::term::Style;
 
-/// How tables are drawn on stdout: coloured only on a terminal, and not where
-/// `NO_COLOR` is set to anything (no-color.org).
+/// Style of tables on stdout: coloured only on a terminal, and only if `NO_COLOR` is
+/// unset or empty (no-color.org).
 pub(crate) fn table_style() -> Style {
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let stdout = std::io::stdout();
@@ -16,21 +16,22 @@ pub(crate) fn table_style() -> Style {
     }
 }
 
-/// Prints to stdout. A reader that has seen enough (`| head`) is no error.
+/// Prints to stdout. A reader that closes the pipe early (`| head`) does not cause an
+/// error.
 ///
 /// # Errors
 ///
-/// When stdout takes no more for another reason, as a full disk.
+/// If stdout fails for another reason, such as a full disk.
 pub(crate) fn print(text: &str) -> anyhow::Result<ExitCode> {
     print_while_read(text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The same; false once nobody reads stdout any more.
+/// Prints to stdout; returns false once nobody reads it any more.
 ///
 /// # Errors
 ///
-/// As of [`print`].
+/// As for [`print`].
 pub(crate) fn print_while_read(text: &str) -> anyhow::Result<bool> {
     let mut stdout = std::io::stdout().lock();
     match stdout

@@ -14,10 +14,10 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The status of an agent that was asked to end and did.
+/// Exit status of an agent that was stopped by a signal.
 const ENDED: i32 = 0;
 
-/// SIGTERM and SIGINT, which end the program at once until it serves.
+/// Handles SIGTERM and SIGINT. Until the agent serves, they end the program at once.
 pub(crate) struct Stop {
     at_once: Arc<AtomicBool>,
     terminate: Signal,
@@ -25,12 +25,12 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// Takes the signals. To be called before anything that takes time: without a handler
+    /// Installs the handlers. Call it before anything that takes time: without a handler
     /// the first process of a container gets no signal at all.
     ///
     /// # Errors
     ///
-    /// When the kernel refuses.
+    /// If the kernel denies it.
     pub(crate) fn prepare() -> anyhow::Result<Self> {
         let at_once = Arc::new(AtomicBool::new(true));
         for number in [SIGTERM, SIGINT] {
@@ -46,8 +46,8 @@ impl Stop {
         })
     }
 
-    /// The agent serves from now on. What is returned ends with the first signal; the one
-    /// after it ends the program.
+    /// Switches to serving. The returned future completes with the first signal; the
+    /// second signal ends the program.
     pub(crate) fn while_serving(mut self) -> impl Future<Output = ()> {
         self.at_once.store(false, Ordering::SeqCst);
         async move {

@@ -1,4 +1,4 @@
-//! Where the facts come from: BPF, or where it cannot be had /proc.
+//! Source of the facts: BPF, or /proc if BPF is not available.
 
 use rustc_hash::FxHashSet;
 use virtlens_host::{CgroupVersion, Cgroups, HostRoot, ProcSource};
@@ -11,17 +11,19 @@ use virtlens_probe::pins::Pins;
 use virtlens_probe::plan;
 use virtlens_probe::source::TaskPass;
 
-/// Where the facts come from.
+/// Source of the facts.
 pub(crate) enum Backend {
-    /// With why nothing can be left to the next agent, if it is to be.
+    /// The second field is `None` if state is not handed over to the next agent, and
+    /// otherwise contains the reason if it cannot be.
     Bpf(Box<TaskPass>, Option<Result<(), String>>),
-    /// With the reason why there is no BPF.
+    /// With the reason that BPF is not available.
     Proc(Box<ProcSource>, String),
     Nothing(String),
 }
 
 impl Backend {
-    /// The best that this host allows; with `pins` it goes on with what is there.
+    /// Opens the best source that this host supports; with `pins` it takes over the
+    /// pinned state.
     pub(crate) fn open(
         root: &HostRoot,
         loader: Loader,
@@ -57,7 +59,7 @@ impl Backend {
         }
     }
 
-    /// With where vCPUs ran, if it is wanted and can be told.
+    /// Reads the facts, with the residency of vCPUs if it is wanted and available.
     pub(crate) fn read(&mut self, with_residency: bool) -> anyhow::Result<Facts> {
         match self {
             Self::Bpf(pass, _) => {
@@ -78,7 +80,7 @@ impl Backend {
         }
     }
 
-    /// Sets what is watched. True if that changes what a reading sees.
+    /// Sets the watched cgroups. Returns whether that affects readings.
     pub(crate) fn watch(&mut self, watched: &FxHashSet<WatchedCgroup>) -> anyhow::Result<bool> {
         match self {
             Self::Bpf(pass, _) => Ok(pass.watch(watched)?),
@@ -90,7 +92,7 @@ impl Backend {
         }
     }
 
-    /// Sets which cgroups can have a limit. True if that changes what a reading sees.
+    /// Sets the cgroups that can have a limit. Returns whether that affects readings.
     pub(crate) fn set_levels(&mut self, levels: FxHashSet<CgroupId>) -> anyhow::Result<bool> {
         match self {
             Self::Bpf(pass, _) => Ok(pass.set_levels(levels)?),

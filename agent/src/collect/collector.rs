@@ -1,4 +1,4 @@
-//! The collector: a source, the fleet, and what they become.
+//! The collector: combines a source and the fleet into snapshots.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,11 +25,12 @@ use crate::collect::options::Options;
 use crate::collect::placement::Placement;
 use crate::kube::PodNames;
 
-/// How often the open files of the whole host are walked for VMs whose vCPUs
-/// do not run, beside the walk as one is met. It costs some milliseconds on a full node.
+/// Interval at which the open files of the whole host are searched for VMs whose vCPUs do
+/// not run, in addition to the search when a VM is first seen. It costs some milliseconds
+/// on a full node.
 pub(super) const FILE_PASS_EVERY: Duration = Duration::from_mins(1);
 
-/// Reads the host whenever it is asked to.
+/// Reads the host on request.
 pub struct Collector {
     pub(super) root: HostRoot,
     pub(super) node: Node,
@@ -38,43 +39,42 @@ pub struct Collector {
     pub(super) loader: Loader,
     pub(super) backend: Backend,
     pub(super) fleet: Fleet,
-    /// What the agent before kept is read.
+    /// Whether the state of the previous agent was taken over.
     pub(super) has_taken_over: bool,
-    /// Owners that are gone, until the backend has dropped what it keeps of them.
+    /// Owners that are gone, until the backend has dropped their state.
     pub(super) gone: FxHashSet<Owner>,
     pub(super) names: Option<PodNames>,
     pub(super) placement: Placement,
-    /// The backend does not have the host's topology as last read.
+    /// Whether the backend lacks the last topology of the host.
     pub(super) is_host_new: bool,
     pub(super) watch: Watch,
-    /// The changes of the fleet as of which the backend watches cgroups.
+    /// The fleet's change count for which the backend watches cgroups.
     pub(super) watched_as_of: Option<u64>,
     pub(super) pcpu_series: bool,
     pub(super) started: Instant,
     pub(super) files_walked: Option<Instant>,
     pub(super) walk_files_every: Duration,
-    /// The last snapshot: its VMs stay where a reading fails by chance.
+    /// The last snapshot: its VMs are repeated when a single reading fails.
     pub(super) last: Option<Arc<Snapshot>>,
     pub(super) failing: Failing,
-    /// What comes after a reading: what is left to the next agent, and dropped.
+    /// The steps after a reading: saving state for the next agent, and dropping state.
     pub(super) upkeep: Failing,
-    /// How often a VM's RAM could not be found.
+    /// Number of failures to find a VM's RAM.
     pub(super) ram_unread: u64,
-    /// How often a VM's process could not be asked what it is.
+    /// Number of failures to read a VM's process.
     pub(super) process_unread: u64,
-    /// How often that was, of processes that are not admitted yet.
+    /// Number of such failures by process, for processes that are not admitted yet.
     pub(super) unread_in_row: FxHashMap<VmKey, u32>,
     pub(super) read_ns: Option<u64>,
-    /// When the last reading that worked was taken, ns since the start.
+    /// Time of the last successful reading, ns since the start.
     pub(super) at_ns: Option<u64>,
 }
 
 impl Collector {
-    /// Gets ready to read the host: loads the BPF programs, or else falls back
-    /// to /proc.
+    /// Prepares to read the host: loads the BPF programs, or falls back to /proc.
     ///
     /// # Errors
-    /// When /proc or /sys cannot be read at all, or another agent runs.
+    /// If /proc or /sys cannot be read at all, or another agent runs.
     pub fn open(options: &Options) -> anyhow::Result<Self> {
         let names = options.names.clone().map(PodNames::start).transpose()?;
         let root = HostRoot::new(&options.root);
@@ -124,8 +124,8 @@ impl Collector {
         })
     }
 
-    /// Reads the host. A source that fails is data in the snapshot: the VMs are then
-    /// those of the last reading that worked, and after some failures in a row none.
+    /// Reads the host. If a source fails, the snapshot reports it: it contains the VMs of
+    /// the last successful reading, and after some failures in a row none.
     pub fn collect(&mut self) -> Arc<Snapshot> {
         let began = Instant::now();
         let (vms, is_judged) = match self.read() {
@@ -167,39 +167,39 @@ impl Collector {
         snapshot
     }
 
-    /// Reads the host and judges its VMs: where they sit, and what is wrong, by
-    /// what they did since the last judgement.
+    /// Reads the host and judges the placement and the findings of its VMs, over the time
+    /// since the last judgement.
     pub fn collect_judged(&mut self) -> Arc<Snapshot> {
         self.placement.hasten();
         self.collect()
     }
 
-    /// Where the host's CPUs are, as last read.
+    /// The host's CPU topology as of the last read.
     pub fn host(&self) -> &HostTopology {
         self.placement.host()
     }
 
-    /// What this kernel offers to programs.
+    /// The kernel's features for BPF programs.
     pub(crate) fn kernel(&self) -> &KernelFacts {
         &self.kernel
     }
 
-    /// Who loads programs.
+    /// The loader of BPF programs.
     pub(crate) fn loader(&self) -> Loader {
         self.loader
     }
 
-    /// The host's cgroups, where they can be found.
+    /// The host's cgroups, if found.
     pub(crate) fn cgroups(&self) -> Option<&Cgroups> {
         self.cgroups.as_ref().ok()
     }
 
-    /// Where the host's /proc and /sys are.
+    /// Root of the host's /proc and /sys.
     pub(crate) fn root(&self) -> &HostRoot {
         &self.root
     }
 
-    /// What this kernel offers, and what is made of it.
+    /// The kernel's features, and the sources that use them.
     pub fn check(&self) -> Vec<CheckRow> {
         crate::collect::offers::rows(&self.kernel, self.loader, &self.sources())
     }
@@ -209,7 +209,7 @@ impl Collector {
         self.watch.bounds()
     }
 
-    /// How old the VMs' values are, ns: 0 unless the reading failed.
+    /// Age of the VMs' values, ns: 0 unless the reading failed.
     pub(super) fn reading_age_ns(&self) -> Option<u64> {
         let at_ns = self.at_ns?;
         let age_ns = || nanos(self.started.elapsed()).saturating_sub(at_ns);
@@ -229,7 +229,8 @@ impl Collector {
     }
 }
 
-/// What the agent before left; `Err` within where there is no place for that.
+/// Takes the previous agent's pinned objects; the inner `Err` means that they cannot be
+/// stored on this host.
 fn take_pins(root: &Path) -> anyhow::Result<Result<Pins, String>> {
     match Pins::take(&pinned_under(root)) {
         Ok(pins) => Ok(Ok(pins)),

@@ -1,14 +1,14 @@
-//! What fails now and then: why, how often, and how often in a row.
+//! Counts failures of a repeated operation: reason, total, and number in a row.
 
-/// After a failed reading the VMs are shown as they were, for this many failures in a
-/// row. A reading that fails by chance leaves no gap in the series; one that goes on
-/// failing must not show rates of 0, by which alerts resolve.
+/// Limit on the failed readings in a row for which the last VMs are still shown. A single
+/// failure must not leave a gap in the series. A persistent failure must not show rates
+/// of 0, which would resolve alerts.
 const SHOWN: u32 = 2;
 
-/// Something that is done again and again.
+/// A repeated operation.
 #[derive(Debug, Default)]
 pub(super) struct Failing {
-    /// Why it failed the last time; empty if it did not.
+    /// Reason of the last failure; empty if the last attempt succeeded.
     reason: String,
     in_row: u32,
     total: u64,
@@ -20,7 +20,7 @@ impl Failing {
         self.in_row = 0;
     }
 
-    /// Notes a failure; the reason, unless it is that of the one before.
+    /// Records a failure; returns the reason if it differs from the last one.
     pub(super) fn failed(&mut self, error: &anyhow::Error) -> Option<&str> {
         self.total += 1;
         self.in_row = self.in_row.saturating_add(1);
@@ -30,7 +30,7 @@ impl Failing {
         is_new.then_some(&*self.reason)
     }
 
-    /// Why it failed the last time; empty if it did not.
+    /// Reason of the last failure; empty if the last attempt succeeded.
     pub(super) fn reason(&self) -> &str {
         &self.reason
     }
@@ -39,12 +39,12 @@ impl Failing {
         self.in_row > 0
     }
 
-    /// How often it failed.
+    /// Number of failures.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 
-    /// Whether what was read before still stands for what is.
+    /// Whether the last values are still shown.
     pub(super) fn shows_last(&self) -> bool {
         self.in_row <= SHOWN
     }

@@ -1,5 +1,5 @@
-//! What one agent tells the next of each VM: as JSON, so that either may be the
-//! newer one.
+//! Hands the state of each VM over to the next agent, as JSON, so that either agent may
+//! be the newer version.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use virtlens_model::fleet::{Fleet, Kept};
 use virtlens_probe::Error;
 use virtlens_probe::source::TaskPass;
 
-/// Takes up what the agent before knew.
+/// Takes over the state of the previous agent.
 pub(crate) fn take(
     pass: &mut TaskPass,
     fleet: &mut Fleet,
@@ -35,7 +35,7 @@ pub(crate) fn take(
     Ok(())
 }
 
-/// Keeps what has changed for the next one; what fails is tried again the next time.
+/// Saves changed state for the next agent; a failed save is repeated the next time.
 pub(crate) fn keep(pass: &mut TaskPass, fleet: &mut Fleet) -> Result<(), Error> {
     if !pass.is_pinned() {
         return Ok(());
@@ -45,14 +45,14 @@ pub(crate) fn keep(pass: &mut TaskPass, fleet: &mut Fleet) -> Result<(), Error> 
         let bytes = serde_json::to_vec(&kept).expect("it is plain data");
         match pass.keep(vm, &bytes) {
             Ok(()) => fleet.saved(vm, &kept),
-            // The others are kept all the same.
+            // Continue with the other VMs.
             failed => kept_all = failed,
         }
     }
     kept_all
 }
 
-/// Where the BPF file system of the host below `root` is.
+/// The BPF file system of the host below `root`.
 pub(crate) fn pinned_under(root: &Path) -> std::path::PathBuf {
     root.join("sys/fs/bpf")
 }

@@ -1,4 +1,4 @@
-//! The state of the collector: which sources it has, and what was lost.
+//! State of the collector: its sources and losses.
 
 use virtlens_model::snapshot::{Dropped, ProgramCost, Source};
 use virtlens_probe::plan::Feature;
@@ -140,7 +140,7 @@ fn source(name: &'static str, up: bool, mode: &'static str, reason: &str) -> Sou
     }
 }
 
-/// The rows of a host without BPF.
+/// The rows of all features on a host without BPF.
 fn off(why: &str) -> Vec<Source> {
     Feature::ALL
         .into_iter()

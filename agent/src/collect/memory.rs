@@ -1,4 +1,4 @@
-//! Tells the programs where the RAM of VMs lies, whenever it has moved.
+//! Passes the location of VMs' RAM to the BPF programs whenever it changes.
 
 use virtlens_host::HostRoot;
 use virtlens_model::facts::Facts;
@@ -6,8 +6,8 @@ use virtlens_model::fleet::Fleet;
 use virtlens_model::vocab::VmKey;
 use virtlens_probe::source::TaskPass;
 
-/// Follows the RAM of the VMs in `facts`; how many could not be. Such a VM is asked
-/// again at the next reading, and of what it gives back until then nothing is known.
+/// Follows the RAM of the VMs in `facts`; returns the number of failures. Such a VM is
+/// retried at the next reading, and until then its discards are unknown.
 pub fn follow(pass: &mut TaskPass, fleet: &Fleet, root: &HostRoot, facts: &mut Facts) -> u64 {
     let mut blind: Vec<VmKey> = Vec::new();
     for (vm, memory) in &facts.memory {

@@ -1,22 +1,22 @@
-//! What the kernel offers and what is made of it: the rows of `virtlens check`.
+//! The kernel's features and the sources that use them: the rows of `virtlens check`.
 
 use virtlens_model::snapshot::Source;
 use virtlens_probe::facts::KernelFacts;
 use virtlens_probe::loader::Loader;
 
-/// What `virtlens check` says of one feature.
+/// The row of one feature in `virtlens check`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckRow {
     /// The feature.
     pub feature: &'static str,
     /// "on", "off" or "degraded".
     pub state: &'static str,
-    /// Why, and what would help; empty where all is well.
+    /// Reason and remedy; empty if the feature is fully on.
     pub detail: String,
 }
 
-/// The kernel's facts, as far as `loader` can use them, then the sources that work on
-/// them.
+/// The rows of the kernel's features, as far as `loader` can use them, then those of the
+/// sources.
 pub fn rows(kernel: &KernelFacts, loader: Loader, sources: &[Source]) -> Vec<CheckRow> {
     kernel_rows(kernel, loader)
         .into_iter()
@@ -35,7 +35,7 @@ fn kernel_rows(kernel: &KernelFacts, loader: Loader) -> [CheckRow; 9] {
         },
     };
     let kvm = kernel.kvm_types && kernel.preempt_notifiers;
-    // Without type information nothing tells whether these are there.
+    // Without BTF it is unknown whether these exist.
     let typed = |detail| {
         if kernel.btf {
             detail

@@ -1,4 +1,4 @@
-//! What the collector takes of the configuration.
+//! The part of the configuration that the collector uses.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,33 +11,33 @@ use virtlens_probe::loader::Loader;
 use crate::config::{Config, Settings};
 use crate::kube;
 
-/// What a collector is told.
+/// Options of a collector.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where the host's /proc and /sys are.
+    /// Root of the host's /proc and /sys.
     pub root: PathBuf,
-    /// How long a VM that is gone keeps its final values.
+    /// Time for which a VM that is gone keeps its final values.
     pub linger: Duration,
-    /// The node's name, if it is not the host's.
+    /// Name of the node, if it differs from the host's name.
     pub node_name: Option<String>,
-    /// Tell in each reading on which pCPUs each vCPU ran.
+    /// Report the CPU time of each vCPU on each pCPU.
     pub pcpu_series: bool,
-    /// From where on something is a finding.
+    /// Thresholds of findings.
     pub bounds: Bounds,
-    /// Where names of pods come from.
+    /// Source of pod names.
     pub names: Option<virtlens_kube::Source>,
-    /// Who loads the BPF programs.
+    /// Loader of the BPF programs.
     pub loader: Loader,
-    /// Go on with what an agent left in the kernel, and leave it to the next one.
+    /// Take over what an agent left in the kernel, and leave it for the next one.
     pub pin: bool,
 }
 
 impl Options {
-    /// All that `config` says, with names of pods from where it says.
+    /// The options from `config`, including the source of pod names.
     ///
     /// # Errors
     ///
-    /// When that is not enough to ask anybody.
+    /// If the configuration of that source is incomplete.
     pub fn named(config: &Config) -> anyhow::Result<Self> {
         let plain = Self::from(config);
         let node = match &plain.node_name {
@@ -64,7 +64,7 @@ impl From<&Config> for Options {
             bounds: config.bounds,
             names: None,
             loader: config.loader,
-            // The commands that look for a moment disturb no agent.
+            // One-shot commands must not disturb an agent.
             pin: false,
         }
     }

@@ -1,5 +1,5 @@
-//! Where VMs sit: the host's topology, kept true while CPUs come and go, and
-//! the judgement of it every [`JUDGED_EVERY`].
+//! Placement of VMs: the host's topology, updated on CPU hotplug, and its judgement every
+//! [`JUDGED_EVERY`].
 
 use std::time::Duration;
 
@@ -11,33 +11,34 @@ use virtlens_model::snapshot::Vm;
 use virtlens_model::vocab::CpuSet;
 use virtlens_model::vocab::topology::host::HostTopology;
 
-/// How often where vCPUs ran is read and judged: on a host of many CPUs it is
-/// much to read, and a shorter time says little of a thread that floats.
+/// Interval at which the residency of vCPUs is read and judged. The data is large on a
+/// host with many CPUs, and a shorter interval shows little about a floating thread.
 const JUDGED_EVERY: Duration = Duration::from_secs(10);
 
-/// How often is asked what CPUs a VM's cgroup allows: three files for each VM, a
-/// millisecond and more on a full node. It hardly ever changes, and is shown only.
+/// Interval at which the cpusets of VMs are read: three files for each VM, a millisecond
+/// and more on a full node. They hardly ever change, and are only displayed.
 const CPUSETS_READ_EVERY: Duration = Duration::from_mins(1);
 
 /// The host's topology and the last judgement of its VMs.
 #[derive(Debug)]
 pub struct Placement {
-    /// When the clock of its readings began.
+    /// Start of the clock of its readings.
     started: Timestamp,
     host: HostTopology,
     mark: Option<TopologyMark>,
     window: Window,
     is_hastened: bool,
-    /// By VMM's pid, and when they were last forgotten, ns after the start.
+    /// Cpusets by the VMM's pid. `cpusets_of_ns` is when they were last cleared, ns after
+    /// the start.
     cpusets: FxHashMap<u32, Option<CpuSet>>,
     cpusets_of_ns: u64,
-    /// Why the host's topology is not known; empty if it is.
+    /// Reason that the host's topology is unknown; empty if it is known.
     failure: String,
     losses: Losses,
 }
 
 impl Default for Placement {
-    /// Of a host that was not read yet, on a clock that begins now.
+    /// An unread host, on a clock that starts now.
     fn default() -> Self {
         Self {
             started: Timestamp::now(),
@@ -54,8 +55,8 @@ impl Default for Placement {
 }
 
 impl Placement {
-    /// Reads the host's topology if it changed since the last time. True if it
-    /// did.
+    /// Reads the host's topology if it changed since the last call; returns whether it
+    /// changed.
     pub fn look(&mut self, root: &HostRoot) -> bool {
         let mark = virtlens_host::topology_mark(root);
         if self.mark.as_ref() == Some(&mark) {
@@ -76,41 +77,41 @@ impl Placement {
                 false
             }
         };
-        // What could not be read is asked for again.
+        // After losses the topology is read again.
         self.mark = (losses == Losses::default()).then_some(mark);
         self.losses.add(losses);
         is_new
     }
 
-    /// The host's topology as last read.
+    /// The host's topology as of the last read.
     pub fn host(&self) -> &HostTopology {
         &self.host
     }
 
-    /// How much of the host's topology could not be read.
+    /// Number of topology values that could not be read.
     pub fn lost(&self) -> u64 {
         let lost = self.losses;
         lost.races + lost.denied + lost.unparsed + lost.over_limit
     }
 
-    /// Why the host's topology is not known; empty if it is.
+    /// Reason that the host's topology is unknown; empty if it is known.
     pub fn failure(&self) -> &str {
         &self.failure
     }
 
-    /// Judges at the next reading, whenever that is.
+    /// Makes the next reading judge, regardless of the interval.
     pub fn hasten(&mut self) {
         self.is_hastened = true;
     }
 
-    /// Whether it is time to judge, `now_ns` after the start.
+    /// Whether a judgement is due, `now_ns` after the start.
     pub fn is_due(&self, now_ns: u64) -> bool {
         let every_ns = u64::try_from(JUDGED_EVERY.as_nanos()).unwrap_or(u64::MAX);
         let age_ns = self.window.age_ns(now_ns);
         self.is_hastened || age_ns.is_none_or(|age_ns| age_ns >= every_ns)
     }
 
-    /// Judges all VMs of the host, with where their vCPUs ran just read.
+    /// Judges all VMs of the host by the residency of their vCPUs that was just read.
     pub fn judge(&mut self, vms: &[Vm], cgroups: Option<&Cgroups>, now_ns: u64) {
         let most_ns = u64::try_from(CPUSETS_READ_EVERY.as_nanos()).unwrap_or(u64::MAX);
         self.is_hastened = false;
@@ -130,7 +131,8 @@ impl Placement {
             };
             self.cpusets.entry(vm.pid).or_insert_with(read);
         }
-        // Of one start for all, so that a finding's date stays as it was told.
+        // All dates derive from one start time, so that the date of a finding never
+        // changes once reported.
         let date = |at_ns: u64| {
             let since = SignedDuration::from_nanos(i64::try_from(at_ns).unwrap_or(i64::MAX));
             let at = self.started.saturating_add(since).unwrap_or(self.started);
@@ -147,7 +149,7 @@ impl Placement {
         self.window.judge(&self.host, vms, bounds, now_ns, date);
     }
 
-    /// Adds to each VM its last judgement, and to each vCPU where its pCPU is.
+    /// Adds the last judgement to each VM, and the location of its pCPU to each vCPU.
     pub fn show(&self, vms: &mut [Vm]) {
         self.window.show(&self.host, vms);
     }

@@ -1,4 +1,4 @@
-//! One reading, from the source to the VMs that are shown.
+//! Takes one reading, from the source to the VMs of the snapshot.
 //!
 //! ```text
 //! source.read ─► unknown VMs? read /proc, admit them ─► cgroups to watch
@@ -6,8 +6,8 @@
 //!      └──────────────── again, with them ◄────────────────────────┘
 //! ```
 //!
-//! Each call of the backend can fail, and then the reading fails. State changes only after
-//! the call that can fail, so the next reading repeats what this one did not finish.
+//! If a call of the backend fails, the reading fails. State changes only after the call
+//! that can fail, so the next reading repeats the unfinished steps.
 
 use std::time::{Duration, Instant};
 
@@ -19,20 +19,21 @@ use super::collector::{Collector, FILE_PASS_EVERY, nanos};
 use crate::collect::backend::Backend;
 use crate::collect::handover;
 
-/// How often where all vCPU threads of a VM have ended while its process lives: its
-/// files say whether it still has vCPUs.
+/// Interval of the file pass while a VM's process lives but all its vCPU threads have
+/// ended: the VM's files show whether it still has vCPUs.
 const FILE_PASS_SOON: Duration = Duration::from_secs(5);
 
-/// New VMs change what is watched, and what is watched shows more threads:
-/// twice settles it, once more where VMs start all the time.
+/// Limit on the rounds of one reading. New VMs change the set of watched cgroups, which
+/// shows more threads: two rounds settle it, and a third is for hosts where VMs start all
+/// the time.
 const ROUNDS: usize = 3;
 
-/// A process that lives and cannot be read is asked again at as many readings, before
-/// its VM is admitted under a name that says nothing: a VM's name never changes.
+/// Number of readings in which an unreadable process is retried before its VM is admitted
+/// under a generic name: a VM's name never changes.
 const PROCESS_READS: u32 = 3;
 
 impl Collector {
-    /// Reads the VMs; true if they were judged as well.
+    /// Reads the VMs; returns whether they were judged too.
     pub(super) fn read(&mut self) -> anyhow::Result<(Vec<Vm>, bool)> {
         self.find_paused();
         self.place_host()?;
@@ -87,8 +88,8 @@ impl Collector {
         Ok((vms, due))
     }
 
-    /// Looks for VMs whose vCPUs do not run, now and then. Without it a reading is whole
-    /// but for those.
+    /// Searches from time to time for VMs whose vCPUs do not run. If the search fails,
+    /// the reading lacks only these VMs.
     fn find_paused(&mut self) {
         let last = self.files_walked;
         let is_due = last.is_none_or(|last| last.elapsed() >= self.walk_files_every);
@@ -100,7 +101,7 @@ impl Collector {
         }
     }
 
-    /// Hands the host's topology to the backend where it has changed.
+    /// Passes the host's topology to the backend if it has changed.
     fn place_host(&mut self) -> anyhow::Result<()> {
         self.is_host_new |= self.placement.look(&self.root);
         if self.is_host_new {
@@ -113,7 +114,8 @@ impl Collector {
         Ok(())
     }
 
-    /// The facts with all that new VMs add to what is watched, and when they were read.
+    /// Returns the facts, including those from cgroups that new VMs add to the watched
+    /// set, and the time of the reading.
     fn settled_facts(&mut self, with_residency: bool) -> anyhow::Result<(Facts, u64)> {
         let mut at_ns = nanos(self.started.elapsed());
         let mut facts = self.backend.read(with_residency)?;
@@ -141,7 +143,7 @@ impl Collector {
         Ok((facts, at_ns))
     }
 
-    /// Takes up VMs that are new, as far as it is known who they are.
+    /// Admits new VMs, if their identity is known.
     fn admit_strangers(&mut self, facts: &Facts, is_first: bool) {
         let strangers = self.fleet.strangers(facts);
         let unread = self.unread_in_row.keys();
@@ -151,7 +153,7 @@ impl Collector {
             self.gone.insert(Owner::Vm(vm));
         }
         for vm in strangers {
-            // Once a reading.
+            // At most one attempt per reading.
             if !is_first && self.unread_in_row.contains_key(&vm) {
                 continue;
             }
@@ -162,8 +164,8 @@ impl Collector {
         }
     }
 
-    /// What a VM's process said of itself; where it is gone already, or cannot be read
-    /// again and again, what is known from its threads. `None`: to be asked again.
+    /// Process facts of a VM. If the process is gone, or repeatedly unreadable, they
+    /// contain what is known from its threads. `None`: try again.
     fn who_is(&mut self, vm: VmKey, facts: &Facts) -> Option<ProcessFact> {
         let error = match virtlens_host::process(&self.root, vm.tgid) {
             Ok(process) => return Some(process),
@@ -184,13 +186,14 @@ impl Collector {
         })
     }
 
-    /// Leaves to the next agent what it needs, and only then drops what is kept of VMs
-    /// that are gone: another VM may carry their counters on. The VMs that were read are
-    /// right without it, so it fails alone, and is done again after the next reading.
+    /// Saves the state for the next agent, and only then drops the state of VMs that are
+    /// gone, because another VM may carry their counters on. The VMs of the reading are
+    /// correct without this step. It therefore fails separately, and is repeated after
+    /// the next reading.
     fn keep_and_forget(&mut self) -> anyhow::Result<()> {
         if let Backend::Bpf(pass, _) = &mut self.backend {
             handover::keep(pass, &mut self.fleet)?;
-            // Not before it is known whose all of it is.
+            // Only once the owner of all state is known.
             if self.unread_in_row.is_empty() {
                 self.gone.extend(pass.left());
             }
@@ -198,7 +201,8 @@ impl Collector {
         if self.gone.is_empty() {
             return Ok(());
         }
-        // What an agent before left, or what is gone for longer, may be somebody's.
+        // State that an earlier agent left, or that of owners gone for longer, may belong
+        // to a VM of the fleet.
         let owners = self.fleet.owners();
         self.gone.retain(|owner| !owners.contains(owner));
         self.backend.forget(&self.gone)?;

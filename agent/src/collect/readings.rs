@@ -1,4 +1,4 @@
-//! One thread that reads the host for all who ask.
+//! One thread that reads the host for all clients.
 //!
 //! ```text
 //! scrape ─┐              ┌─ a reading younger than min_age? it answers
@@ -6,9 +6,9 @@
 //! table  ─┘              └─ else collect once, for all who wait
 //! ```
 //!
-//! The thread sleeps until it is asked. It encodes and compresses too, so the
-//! thread that talks to clients is never held up, and a second Prometheus
-//! gets the very bytes of the first.
+//! The thread sleeps until it gets a request. It also encodes and compresses, so that the
+//! thread that serves clients never blocks, and a second Prometheus gets the same bytes
+//! as the first.
 
 use std::fmt;
 use std::io::Write as _;
@@ -26,10 +26,10 @@ use virtlens_model::snapshot::Snapshot;
 
 use crate::process;
 
-/// More than all connections that the server allows can ask for at once.
+/// More than the concurrent requests of all connections that the server allows.
 const MAX_WAITING: usize = 128;
 
-/// In which shape metrics are wanted.
+/// Requested encoding of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encoding {
     /// The text format.
@@ -38,13 +38,13 @@ pub struct Encoding {
     pub gzip: bool,
 }
 
-/// Why there is no reading.
+/// Reason for a missing reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
-    /// Too many wait already.
+    /// Too many requests are waiting.
     #[error("too many requests are waiting for a reading; scrape less often")]
     Busy,
-    /// The thread is gone, which happens only while the program ends.
+    /// The thread has ended, which happens only while the program ends.
     #[error("the agent is stopping")]
     Stopping,
 }
@@ -54,7 +54,7 @@ enum Request {
     Snapshot(oneshot::Sender<Arc<Snapshot>>),
 }
 
-/// Where readings are asked for.
+/// Requests readings from the thread.
 #[derive(Clone)]
 pub struct Readings {
     requests: SyncSender<Request>,
@@ -68,13 +68,13 @@ impl fmt::Debug for Readings {
 }
 
 impl Readings {
-    /// Starts the thread, which calls `collect` whenever it is asked and its
-    /// last reading ended `min_age` ago or longer. It ends with the last clone
-    /// of what is returned.
+    /// Starts the thread, which calls `collect` on request if its last reading ended
+    /// `min_age` ago or longer. The thread ends with the last clone of the returned
+    /// value.
     ///
     /// # Errors
     ///
-    /// When there can be no more threads.
+    /// If the thread cannot be started.
     pub fn start(
         collect: impl FnMut() -> Arc<Snapshot> + Send + 'static,
         min_age: Duration,
@@ -97,7 +97,7 @@ impl Readings {
         })
     }
 
-    /// The metrics of a reading that is not older than `min_age`.
+    /// Returns the metrics of a reading that is not older than `min_age`.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl Readings {
         self.ask(|reply| Request::Metrics(encoding, reply)).await
     }
 
-    /// A reading that is not older than `min_age`.
+    /// Returns a reading that is not older than `min_age`.
     ///
     /// # Errors
     ///
@@ -115,7 +115,7 @@ impl Readings {
         self.ask(Request::Snapshot).await
     }
 
-    /// For how long a collection has been going on; `None` between them.
+    /// Duration of the running collection; `None` if none is running.
     pub fn collecting_for(&self) -> Option<Duration> {
         let since = *self
             .collecting_since
@@ -139,17 +139,17 @@ impl Readings {
     }
 }
 
-/// The thread's side.
+/// State of the thread.
 struct Reader<C> {
     collect: C,
     min_age: Duration,
     collecting_since: Arc<Mutex<Option<Instant>>>,
     held: Option<Held>,
-    /// Kept from scrape to scrape: 2 MB that need not be mapped anew.
+    /// Reused by all scrapes, to avoid mapping 2 MB again each time.
     text: String,
 }
 
-/// The last reading, and what it was asked for in.
+/// The last reading, and its encodings so far.
 struct Held {
     reading: Arc<Reading>,
     ended: Instant,
@@ -159,12 +159,11 @@ struct Held {
 impl<C: FnMut() -> Arc<Snapshot>> Reader<C> {
     fn answer_all(mut self, requests: &Receiver<Request>) {
         while let Ok(first) = requests.recv() {
-            // All who wait by now are answered by the same reading, even when
-            // none may be older than nothing.
+            // All requests that wait now get the same reading, even if `min_age` is 0.
             let waiting: Vec<_> = iter::once(first).chain(requests.try_iter()).collect();
             let mut held = self.fresh();
             for request in waiting {
-                // Whoever has gone away meanwhile needs no answer.
+                // A send fails if the client has disconnected meanwhile.
                 match request {
                     Request::Snapshot(reply) => {
                         drop(reply.send(Arc::clone(&held.reading.snapshot)));
@@ -178,7 +177,7 @@ impl<C: FnMut() -> Arc<Snapshot>> Reader<C> {
         }
     }
 
-    /// The last reading if it is young enough, else a new one.
+    /// Returns the last reading if it is young enough, else a new one.
     fn fresh(&mut self) -> Held {
         let young = |held: &Held| held.ended.elapsed() < self.min_age;
         match self.held.take().filter(young) {
@@ -228,8 +227,8 @@ impl Held {
     }
 }
 
-/// The fastest level: 3 ms for 2 MB, where the default takes 22 ms to make
-/// it a sixth smaller.
+/// Compresses at the fastest level: 3 ms for 2 MB. The default level takes 22 ms for
+/// output that is a sixth smaller.
 fn gzip(text: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 8), Compression::fast());
     encoder.write_all(text).expect("a Vec takes everything");

@@ -1,4 +1,4 @@
-//! The pod's limit of VMs that sit outside of their pod's cgroup.
+//! The pod's CPU limit, for VMs outside their pod's cgroup.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use virtlens_host::Cgroups;
 use virtlens_model::identify::cgroup::pod_of_stray;
 use virtlens_model::snapshot::{UnappliedLimit, Vm};
 
-/// Adds to each VM whose cgroup strayed the limit that it should have had: three
-/// files for each, and there are none where Kata is set up well.
+/// Adds the pod's limit to each VM outside the pod's cgroup. Costs three files for each
+/// such VM; there are none if Kata is configured well.
 pub(crate) fn show_limits(vms: &mut [Vm], cgroups: Option<&Cgroups>) {
     for vm in vms.iter_mut().filter(|vm| vm.running) {
         let pod = vm.cgroup.as_deref().and_then(pod_of_stray);
@@ -20,7 +20,7 @@ pub(crate) fn show_limits(vms: &mut [Vm], cgroups: Option<&Cgroups>) {
     reason = "quotas are far below 2^53 ns (104 days)"
 )]
 fn limit_of(pod: &str, cgroups: &Cgroups) -> Option<UnappliedLimit> {
-    // A pod that has no limit, or has gone, raises nothing.
+    // Pods that have no limit or are gone are skipped.
     let bandwidth = cgroups.bandwidth(pod).ok()??;
     let cores = bandwidth.quota_ns? as f64 / bandwidth.period_ns.max(1) as f64;
     Some(UnappliedLimit {

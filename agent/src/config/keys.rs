@@ -1,6 +1,7 @@
-//! Mappings whose keys are known: an unknown key is refused with the nearest known ones.
+//! Mappings with a fixed set of keys: an unknown key is rejected with the nearest known
+//! ones.
 //!
-//! The key is compared while the deserializer is at it, so that the error has its line.
+//! The key is compared within the deserializer, so that the error contains the line.
 
 use std::fmt;
 
@@ -19,7 +20,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Known<T> {
     }
 }
 
-/// For a field that is such a struct, or is left out.
+/// Deserializes an optional field of such a struct.
 pub(crate) fn known<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: Deserialize<'de>,
@@ -29,11 +30,11 @@ where
     Ok(read.map(|known| known.0))
 }
 
-/// Reads a key that has to be one of `known`.
+/// Deserializes a key that must be one of `known`.
 pub(crate) struct KnownKey<'k> {
-    /// What such a key is, as "threshold".
+    /// Kind of key for error messages, such as "threshold".
     pub(crate) what: &'static str,
-    /// All that there are.
+    /// All valid keys.
     pub(crate) known: &'k [&'k str],
 }
 
@@ -76,7 +77,7 @@ impl Visitor<'_> for KnownKey<'_> {
     }
 }
 
-/// Passes a struct on to the deserializer in it, with the names of its fields.
+/// Passes a struct on to the inner deserializer, with the names of its fields.
 struct Strict<D>(D);
 
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
@@ -96,7 +97,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
         self.0.deserialize_any(visitor)
     }
 
-    // A derived struct asks for nothing else.
+    // A derived struct uses no other method.
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
         option unit unit_struct newtype_struct seq tuple tuple_struct map enum identifier

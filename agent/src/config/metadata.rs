@@ -1,9 +1,9 @@
-//! Where names of pods come from.
+//! Source of pod names.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where names of pods come from, as one is told.
+/// The configured source of pod names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Metadata {
     /// The API server.
@@ -12,7 +12,7 @@ pub enum Metadata {
     Kubelet,
     /// A file with a list of pods.
     File(PathBuf),
-    /// From nowhere.
+    /// No pod names.
     None,
 }
 

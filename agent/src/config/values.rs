@@ -1,4 +1,4 @@
-//! What single settings can be, and how they are written.
+//! Values of single settings, and their text forms.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,14 +14,14 @@ use crate::config::keys::KnownKey;
 /// An address to listen on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listen {
-    /// Every address of the host, IPv6 and IPv4: ":9877".
+    /// All addresses of the host, IPv6 and IPv4: ":9877".
     Every(u16),
-    /// This one: "127.0.0.1:9877", "0.0.0.0:9877", "[::]:9877".
+    /// One address: "127.0.0.1:9877", "0.0.0.0:9877", "[::]:9877".
     At(SocketAddr),
 }
 
 impl Listen {
-    /// Its port; 0 is any that is free.
+    /// The port; 0 selects a free port.
     pub fn port(self) -> u16 {
         match self {
             Self::Every(port) => port,
@@ -54,7 +54,7 @@ impl FromStr for Listen {
     }
 }
 
-/// A length of time: "500ms", "1s", "2m", "1h".
+/// A duration: "500ms", "1s", "2m", "1h".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span(pub Duration);
 
@@ -81,7 +81,7 @@ impl FromStr for Span {
     }
 }
 
-/// Thresholds of findings, by name; those that are not named stay.
+/// Thresholds of findings, by name; unnamed ones keep their defaults.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Thresholds(pub Bounds);
 
@@ -117,7 +117,8 @@ impl<'de> Visitor<'de> for ThresholdsVisitor {
     }
 }
 
-/// The value of a threshold, as the deserializer knows its line.
+/// Value of a threshold. It is parsed within the deserializer, so that errors contain the
+/// line.
 struct Threshold(f64);
 
 impl<'de> Deserialize<'de> for Threshold {
@@ -154,13 +155,13 @@ impl Visitor<'_> for ThresholdVisitor {
     }
 }
 
-/// Who says who may ask, beside the web configuration.
+/// Authorization of requests, in addition to the web configuration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WebAuth {
-    /// Nobody.
+    /// No further authorization.
     #[default]
     None,
-    /// The API server, of bearer tokens.
+    /// The API server authorizes bearer tokens.
     Kubernetes,
 }
 
@@ -176,13 +177,13 @@ impl FromStr for WebAuth {
     }
 }
 
-/// The form of the log.
+/// Log format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// `key=value` pairs, one event a line.
+    /// `key=value` pairs, one event per line.
     #[default]
     Logfmt,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -200,7 +201,7 @@ impl FromStr for LogFormat {
     }
 }
 
-/// The least severe events that are logged.
+/// The lowest severity of logged events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogLevel(pub tracing::Level);
 

@@ -1,4 +1,5 @@
-//! Whether a request may pass: the one place that decides it.
+//! Authentication and authorization of requests. This is the only place that decides on
+//! them.
 
 use std::net::IpAddr;
 
@@ -12,33 +13,33 @@ use super::passwords::{Passwords, Verdict};
 use super::tokens::{NoAnswer, Tokens};
 use super::web_config::WebConfig;
 
-/// What kubelet asks, which has no password. It tells only whether the agent
-/// is well.
+/// Paths of the kubelet's probes. They require no password, since the kubelet has none,
+/// and they show only the agent's health.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
-/// Why a request may not pass.
+/// Reason for a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Nobody that is known, or not with this password or token.
+    /// Unknown user, or wrong password or token.
     Unknown,
-    /// It is known who it is, and they may not.
+    /// Authenticated, but not authorized.
     Forbidden,
-    /// It could not be found out: others wait for theirs already.
+    /// Not decided: too many checks are waiting.
     Busy,
-    /// It could not be found out: the API server cannot be asked.
+    /// Not decided: the API server is not available.
     Away,
 }
 
-/// By what clients can prove who they are.
+/// Authentication schemes that clients can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Schemes {
     /// User and password.
     pub(super) basic: bool,
-    /// A token of the cluster's.
+    /// Bearer token of the cluster.
     pub(super) bearer: bool,
 }
 
-/// Decides of each request.
+/// Decides on each request.
 pub(super) struct Auth {
     passwords: Passwords,
     tokens: Option<Tokens>,
@@ -52,7 +53,7 @@ impl Auth {
         }
     }
 
-    /// What may be tried.
+    /// The schemes that this configuration accepts.
     pub(super) fn schemes(&self, config: &WebConfig) -> Schemes {
         Schemes {
             basic: !config.users.is_empty(),
@@ -62,7 +63,7 @@ impl Auth {
 
     /// # Errors
     ///
-    /// When the request may not pass.
+    /// If the request is refused.
     pub(super) async fn admit(
         &self,
         config: &WebConfig,
@@ -94,15 +95,15 @@ impl Auth {
     }
 }
 
-/// The token in an `Authorization` header (RFC 6750); `None` where it has none.
+/// Returns the token in an `Authorization` header (RFC 6750); `None` if it has none.
 pub fn bearer(header: &HeaderValue) -> Option<&str> {
     let (scheme, token) = header.to_str().ok()?.split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// User and password in an `Authorization` header (RFC 7617); `None` where it has
-/// none, or a user that is no UTF-8.
+/// Returns user and password in an `Authorization` header (RFC 7617); `None` if it has
+/// none, or the user is not valid UTF-8.
 pub fn credentials(header: &HeaderValue) -> Option<(String, Vec<u8>)> {
     let (scheme, text) = header.to_str().ok()?.split_once(' ')?;
     let text = scheme

@@ -1,5 +1,4 @@
-//! `client_allowed_sans`: which of the clients that an authority vouches for
-//! may come in.
+//! `client_allowed_sans`: restricts clients with valid certificates to certain names.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,10 +11,10 @@ use tokio_rustls::rustls::{
 };
 use webpki::EndEntityCert;
 
-/// A name that a certificate may be for.
+/// A name in a certificate.
 #[derive(Debug)]
 pub(super) enum Name {
-    /// An address.
+    /// IP address.
     Address(IpAddr),
     /// A DNS name or a URI.
     Text(String),
@@ -23,7 +22,7 @@ pub(super) enum Name {
 
 /// # Errors
 ///
-/// For a kind of name that certificates are not searched for.
+/// If a name has a kind that is not searched for in certificates.
 pub(super) fn parse_names(texts: &[String]) -> Result<Vec<Name>, String> {
     let names = texts.iter().map(|text| match text.parse() {
         Ok(address) => Ok(Name::Address(address)),
@@ -36,8 +35,8 @@ pub(super) fn parse_names(texts: &[String]) -> Result<Vec<Name>, String> {
     names.collect()
 }
 
-/// A verifier that also wants one of these names in the certificate, exactly
-/// as it is written.
+/// A verifier that also requires one of these names in the certificate, as an exact
+/// match.
 #[derive(Debug)]
 pub(super) struct AllowedNames {
     authority: Arc<dyn ClientCertVerifier>,

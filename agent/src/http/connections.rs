@@ -1,9 +1,8 @@
-//! Who is connected, and who must go when too many are.
+//! Tracks open connections, and evicts some if there are too many.
 //!
-//! Half-open connections cost their owner nothing, so waiting for a free place
-//! would let anyone keep all others out. Instead a newcomer takes the place of
-//! one that has not got as far: of those whose request was not admitted yet,
-//! the oldest of the address that has the most.
+//! Half-open connections cost a client nothing. If new connections waited for a free
+//! place, one client could lock all others out. Instead a new connection replaces one
+//! whose request is not admitted yet: the oldest of the address that has the most.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,14 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
 
-/// A few file descriptors and some 20 KB each; the usual limit of a process is
-/// 1024 descriptors.
+/// Limit on connections. Each costs a few file descriptors and some 20 KB; the usual
+/// limit of a process is 1024 descriptors.
 pub(super) const MAX_CONNECTIONS: usize = 256;
-/// Enough for a pair of Prometheus and some curious people. Each may hold an
-/// answer of its own, of some 2 MB.
+/// Limit on answers in progress: enough for a pair of Prometheus servers and some users.
+/// Each may hold a separate answer of some 2 MB.
 pub(super) const MAX_ANSWERS: usize = 64;
 
-/// All connections, the oldest first.
+/// All connections, oldest first.
 #[derive(Default)]
 pub(super) struct Connections(Mutex<Seats>);
 
@@ -33,21 +32,21 @@ struct Seat {
     number: u64,
     origin: IpAddr,
     admitted: bool,
-    /// Dropped with the seat, which ends the connection.
+    /// Dropped with the seat, which closes the connection.
     _stay: oneshot::Sender<Infallible>,
 }
 
-/// A connection's place, given up when dropped.
+/// The place of a connection, released when dropped.
 pub(super) struct Place {
     connections: Arc<Connections>,
     number: u64,
 }
 
-/// Resolves when the place is taken away.
+/// Resolves when the connection is evicted.
 pub(super) type Leave = oneshot::Receiver<Infallible>;
 
 impl Connections {
-    /// Takes a place for a connection from `peer`, another's if need be.
+    /// Adds a connection from `peer`, and evicts another one if the limit is reached.
     pub(super) fn enter(self: &Arc<Self>, peer: IpAddr) -> (Place, Leave) {
         let mut seats = self.lock();
         if seats.taken.len() >= MAX_CONNECTIONS {
@@ -77,8 +76,8 @@ impl Connections {
     }
 }
 
-/// The one whom an address stands for: of IPv6 its network of 64 bits, since every host
-/// has that many addresses to come from (RFC 4291, 2.5.1).
+/// The client behind an address. For IPv6 this is its /64 network, since every host can
+/// use that many addresses (RFC 4291, 2.5.1).
 pub(super) fn origin(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {
@@ -90,7 +89,7 @@ pub(super) fn origin(peer: IpAddr) -> IpAddr {
 }
 
 impl Place {
-    /// From now on its request is being answered.
+    /// Marks the connection's request as admitted: its answer is in progress.
     pub(super) fn admitted(&self) {
         let mut seats = self.connections.lock();
         let answers = seats.taken.iter().filter(|seat| seat.admitted).count();
@@ -120,8 +119,8 @@ impl Seats {
             .ok()
     }
 
-    /// Of those that are admitted or not, drops the oldest of the address that
-    /// has the most.
+    /// Evicts the oldest connection of the address that has the most, among those that
+    /// are admitted or not.
     fn drop_one(&mut self, admitted: bool) {
         let mut counts = FxHashMap::<IpAddr, usize>::default();
         let among = |seat: &&Seat| seat.admitted == admitted;
@@ -152,7 +151,7 @@ mod tests {
 
     const NOBODY: [usize; 0] = [];
 
-    /// Which of them must go.
+    /// Indices of the evicted connections.
     fn gone(all: &mut [(Place, Leave)]) -> Vec<usize> {
         let closed = |leave: &mut Leave| {
             leave.try_recv() == Err(tokio::sync::oneshot::error::TryRecvError::Closed)
@@ -171,7 +170,7 @@ mod tests {
         let mut more = enter(&connections, HERE, 2);
         assert_eq!(gone(&mut all), [1, 2]);
         assert_eq!(gone(&mut more), NOBODY);
-        // Those that go by themselves leave their places to others.
+        // Connections that close normally free their places.
         all.truncate(MAX_CONNECTIONS - 1);
         let mut last = enter(&connections, HERE, 1);
         assert_eq!(gone(&mut all), [1, 2]);

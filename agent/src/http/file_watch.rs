@@ -1,20 +1,19 @@
-//! Files that may be replaced while the agent runs, and whether they were.
+//! Detects changes of files while the agent runs.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// What of a file changes when it is replaced or written. Links are followed,
-/// so where Kubernetes swaps one above it, the inode is another.
+/// Attributes of a file that change when it is replaced or written. Symbolic links are
+/// followed: Kubernetes replaces a link above the file, which changes the inode.
 type Stamp = (u64, u64, u64, [i64; 4]);
 
-/// The files that were read, each as it was just before.
+/// The files that were read, each with its stamp from just before.
 #[derive(Default)]
 pub(super) struct FileWatch(Vec<(PathBuf, Option<Stamp>)>);
 
 impl FileWatch {
-    /// Whether one of them is no longer what was read. Asks for the state of
-    /// each file and reads none.
+    /// Whether one of the files has changed. It calls stat on each file and reads none.
     pub(super) fn have_changed(&self) -> bool {
         self.0.iter().any(|(path, seen)| stamp(path) != *seen)
     }
@@ -23,9 +22,9 @@ impl FileWatch {
     ///
     /// # Errors
     ///
-    /// With the file's name, why it cannot be read.
+    /// If it cannot be read: its name and the reason.
     pub(super) fn read_text(&mut self, path: &Path) -> Result<String, String> {
-        // First the stamp: what is written between the two is seen as a change.
+        // The stamp comes first: a write between the two counts as a change.
         self.0.push((path.to_owned(), stamp(path)));
         fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
     }

@@ -1,4 +1,4 @@
-//! The socket that the agent serves on.
+//! Creates the agent's listening socket.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,15 +9,15 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use crate::config::Listen;
 
-/// Connections that wait to be accepted, as many as tokio has by default.
+/// Limit on pending connections, tokio's default.
 const BACKLOG: u32 = 1024;
 
-/// Listens. Every address is one socket for IPv6 and IPv4, as of Go's `net.Listen`, and
-/// IPv4 alone where the host has no IPv6.
+/// Listens on an address. For all addresses it creates one socket for IPv6 and IPv4, like
+/// Go's `net.Listen`, and a socket for IPv4 alone if the host has no IPv6.
 ///
 /// # Errors
 ///
-/// When the address is in use or not the host's.
+/// If the address is in use or does not belong to the host.
 pub(crate) async fn listen(on: Listen) -> io::Result<TcpListener> {
     let port = match on {
         Listen::At(address) => return TcpListener::bind(address).await,
@@ -34,16 +34,17 @@ pub(crate) async fn listen(on: Listen) -> io::Result<TcpListener> {
 
 fn both_families(port: u16) -> io::Result<TcpListener> {
     let socket = TcpSocket::new_v6()?;
-    // As TcpListener::bind: a port whose last connections still fade away is free.
+    // As in TcpListener::bind: a port with connections in TIME_WAIT can be reused.
     socket.set_reuseaddr(true)?;
-    // Distributions differ in net.ipv6.bindv6only.
+    // The default of net.ipv6.bindv6only differs between distributions.
     set_ipv6_v6only(&socket, false)?;
     socket.bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))?;
     socket.listen(BACKLOG)
 }
 
-/// Without the family, as with `ipv6.disable=1` or a filter of system calls, there is no
-/// socket; with the family and without any address [::] may be refused.
+/// Whether the error means that the host has no IPv6. Without the address family, as with
+/// `ipv6.disable=1` or a seccomp filter, the socket cannot be created; without any IPv6
+/// address [::] may be rejected.
 fn has_no_ipv6(error: &io::Error) -> bool {
     [Errno::AFNOSUPPORT, Errno::ADDRNOTAVAIL]
         .map(|errno| Some(errno.raw_os_error()))

@@ -1,4 +1,4 @@
-//! The landing page: what this is, and how its sources fare.
+//! The landing page: version, node and the state of the sources.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ th,td{text-align:left;vertical-align:top;padding:.3rem .8rem .3rem 0;border-bott
 .up{color:#18794e}.down{color:#c62a2a}\
 @media(prefers-color-scheme:dark){.up{color:#4cc38a}.down{color:#ff8589}}";
 
-/// The page for one reading.
+/// Returns the page for one reading.
 pub fn html(snapshot: &Snapshot) -> String {
     let node = &snapshot.node;
     let vms = running_vms(snapshot).map_or("unknown".to_owned(), |vms| vms.to_string());

@@ -1,9 +1,9 @@
-//! Passwords against bcrypt hashes.
+//! Checks passwords against bcrypt hashes.
 //!
-//! A check is slow on purpose, some 50 ms and more. So one is made at a time,
-//! on a thread that is there only for that; what came out is remembered; and
-//! few may wait, of one address fewer. Whose password was right before passes
-//! by them all.
+//! A check is slow by design, some 50 ms and more. So only one runs at a time, on a
+//! separate thread; its result is cached; and the number of waiting checks is limited,
+//! with a lower limit for each client address. A password in the cache bypasses the
+//! queue.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,18 +12,18 @@ use std::time::Duration;
 use super::queue::Queue;
 use crate::http::verdict_cache::{Tag, VerdictCache};
 
-/// What came of a check.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is the user's password.
+    /// The user's password.
     Right,
-    /// It is not, or there is no such user.
+    /// A wrong password or an unknown user.
     Wrong,
-    /// Too many wait for theirs.
+    /// Too many checks are waiting.
     Busy,
 }
 
-/// Checks passwords and remembers what came of it.
+/// Checks passwords and caches the results.
 pub(super) struct Passwords {
     memory: VerdictCache<Verdict>,
     queue: Queue,
@@ -37,7 +37,7 @@ impl Passwords {
         }
     }
 
-    /// Whether this is the password of that user, as a client at `peer` says.
+    /// Checks a user's password for a client at `peer`.
     pub(super) async fn check(
         &self,
         users: &BTreeMap<String, String>,
@@ -45,8 +45,8 @@ impl Passwords {
         user: &str,
         password: &[u8],
     ) -> Verdict {
-        // For a user that there is not, another's hash is worked on: the time
-        // that takes does not tell who there is.
+        // For an unknown user another user's hash is checked, so that the response time
+        // does not reveal which users exist.
         let known = users.get(user);
         let Some(hash) = known.or_else(|| users.values().next()).cloned() else {
             return Verdict::Wrong;
@@ -61,14 +61,14 @@ impl Passwords {
         let Some(turn) = waiting.turn().await else {
             return Verdict::Busy;
         };
-        // Who came with the same before may have had it checked meanwhile.
+        // Another request with the same credentials may have been checked meanwhile.
         if let Some(verdict) = self.recall(&tag) {
             return verdict;
         }
         let password = password.to_owned();
         let check = tokio::task::spawn_blocking(move || {
             let matches = bcrypt::verify(password, &hash).unwrap_or(false);
-            // Kept to the end also when the client has gone away.
+            // Held until the check ends, even if the client has disconnected.
             drop(turn);
             matches
         });
@@ -82,7 +82,7 @@ impl Passwords {
         verdict
     }
 
-    /// Stands for a user, a hash and a password.
+    /// Cache key of a user, a hash and a password.
     fn tag(&self, known: bool, user: &str, hash: &str, password: &[u8]) -> Tag {
         let parts = [
             &[u8::from(known)],
@@ -93,7 +93,7 @@ impl Passwords {
         self.memory.tag(&parts)
     }
 
-    /// The hash is part of the tag: what was found holds as long as that.
+    /// Results do not expire, because the hash is part of the tag.
     fn recall(&self, tag: &Tag) -> Option<Verdict> {
         self.memory.recall(tag, |_| Duration::MAX)
     }
@@ -128,7 +128,7 @@ mod tests {
                 ("prom", "Secret", Verdict::Wrong),
                 ("prom", "", Verdict::Wrong),
                 ("", "secret", Verdict::Wrong),
-                // The hash that is worked on for who is not there is prom's.
+                // An unknown user is checked against prom's hash.
                 ("nobody", "secret", Verdict::Wrong),
             ] {
                 for time in ["first", "second"] {
@@ -166,7 +166,7 @@ mod tests {
                 .collect();
             let guess = passwords.check(&users, HERE, "prom", b"guess").await;
             assert_eq!(guess, Verdict::Busy);
-            // Who was right before waits for nobody, wherever it comes from.
+            // A cached password bypasses the queue, whatever its client address.
             let known = passwords.check(&users, HERE, "prom", b"secret").await;
             assert_eq!(known, Verdict::Right);
             assert!(passwords.queue.wait(THERE).is_some(), "another may wait");

@@ -1,5 +1,5 @@
-//! A place in the queue for what is slow to find out: one turn at a time, few wait,
-//! and of one address fewer.
+//! A queue for slow checks: limited concurrency, and limits on the waiting requests in
+//! total and for each client address.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,9 +8,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::http::connections::origin;
 
-/// How many may wait: about a second's worth.
+/// Limit on waiting requests: about a second's worth.
 const MAX_WAITING: usize = 16;
-/// Of these from one address, so that a flood of guesses leaves room for others.
+/// Limit on waiting requests of one address, so that a flood of guesses does not block
+/// others.
 pub(super) const MAX_WAITING_OF_ONE: usize = 4;
 
 pub(super) struct Queue {
@@ -19,7 +20,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// A queue in front of `at_once` counters.
+    /// Creates a queue that runs `at_once` checks concurrently.
     pub(super) fn new(at_once: usize) -> Self {
         Self {
             waiting: Mutex::default(),
@@ -27,7 +28,7 @@ impl Queue {
         }
     }
 
-    /// A place to wait for `peer`; none where too many wait.
+    /// Enters the queue for `peer`; `None` if it is full.
     pub(super) fn wait(&self, peer: IpAddr) -> Option<Waiting<'_>> {
         let peer = origin(peer);
         let mut waiting = lock(&self.waiting);
@@ -40,11 +41,11 @@ impl Queue {
     }
 }
 
-/// A place among those who wait, given up when dropped.
+/// A place in the queue, released when dropped.
 pub(super) struct Waiting<'a>(&'a Queue, IpAddr);
 
 impl Waiting<'_> {
-    /// Whose turn it is, until this is dropped.
+    /// Waits for a permit to run, held until it is dropped.
     pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.0.turn).acquire_owned().await.ok()
     }

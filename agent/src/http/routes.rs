@@ -1,4 +1,4 @@
-//! What is served where.
+//! Routes and answers.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use crate::collect::readings::{Encoding, Readings, Unavailable};
 use crate::http::auth::{Refusal, Schemes};
 use crate::http::page;
 
-/// A collection that takes longer hangs: it takes milliseconds.
+/// A collection that takes longer than this hangs: normally it takes milliseconds.
 const STUCK: Duration = Duration::from_secs(10);
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-/// An answer, whole.
+/// A complete answer.
 pub(super) type Answer = Response<Full<Bytes>>;
 
-/// Answers a request that may pass.
+/// Answers an authorized request.
 pub(super) async fn respond(head: &Parts, body: &Incoming, readings: &Readings) -> Answer {
     let path = head.uri.path();
     if !["/", "/metrics", "/healthz", "/readyz"].contains(&path) {
@@ -35,7 +35,8 @@ pub(super) async fn respond(head: &Parts, body: &Incoming, readings: &Readings) 
         set(&mut response, ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
-    // What is not read cannot fill anything; who sends it all the same is told.
+    // Bodies are not read, so that they cannot use memory; a client that sends one gets
+    // an error.
     if !body.is_end_stream() {
         return plain(StatusCode::PAYLOAD_TOO_LARGE, "no body is taken\n");
     }
@@ -76,8 +77,8 @@ async fn metrics(headers: &HeaderMap, readings: &Readings) -> Result<Answer, Una
     Ok(response)
 }
 
-/// Ready is who would answer a scrape. Says so without a collection, for
-/// kubelet asks often.
+/// Reports whether a scrape would be answered. Does not start a collection, because
+/// kubelet probes often.
 fn ready(readings: &Readings) -> Answer {
     match readings
         .collecting_for()
@@ -107,7 +108,7 @@ async fn landing(readings: &Readings) -> Result<Answer, Unavailable> {
     Ok(response)
 }
 
-/// Answers a request that may not pass.
+/// Answers a refused request.
 pub(super) fn refuse(refusal: Refusal, schemes: Schemes) -> Answer {
     match refusal {
         Refusal::Unknown => {
@@ -162,8 +163,8 @@ fn set(response: &mut Answer, name: HeaderName, value: HeaderValue) {
     response.headers_mut().insert(name, value);
 }
 
-/// Whether an `Accept-Encoding` header takes gzip: it is named, or all are
-/// taken, and not with quality 0.
+/// Whether an `Accept-Encoding` header accepts gzip: by name or by `*`, and not with
+/// quality 0.
 pub fn accepts_gzip(header: &HeaderValue) -> bool {
     let codings = header.to_str().unwrap_or_default().split(',');
     codings

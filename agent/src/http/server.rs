@@ -26,41 +26,42 @@ use crate::http::routes::{self, Answer};
 use crate::http::web::Web;
 use crate::http::web_config::WebConfig;
 
-/// A scraper sends its head at once; ten seconds are for the worst network.
-/// The TLS handshake before has as many.
+/// A scraper sends its request head at once; ten seconds suffice on the worst network.
+/// The preceding TLS handshake has the same timeout.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Prometheus gives up after 10 s by default; three times that is for others.
+/// Prometheus times out after 10 s by default; other clients get three times as long.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 /// Prometheus sends about 500 bytes.
 const MAX_HEAD_BYTES: usize = 16 << 10;
-/// How long scrapes may take to finish once the agent is told to stop; less
-/// than the 10 s that container runtimes give before they kill.
+/// Time for scrapes to finish after a stop signal; less than the 10 s after which
+/// container runtimes send SIGKILL.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// After an error to accept, which is mostly a lack of file descriptors.
+/// Pause after a failed accept, mostly due to a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What all connections share.
+/// State shared by all connections.
 struct Server {
     readings: Readings,
     auth: Auth,
 }
 
-/// A client, as its connection began.
+/// A client, with the configuration at the start of its connection.
 struct Client {
     peer: IpAddr,
     config: Arc<WebConfig>,
     place: Place,
 }
 
-/// A connection's bytes, encrypted or not. One type for both, so that the
-/// program holds the HTTP machine once.
+/// Byte stream of a connection, with or without TLS. A trait object is used so that the
+/// program contains the HTTP code only once.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Serves until `stop`, with a `reviewer` those whom the API server lets; then lets the requests that are there finish.
+/// Serves until `stop`; with a `reviewer` the API server authorizes requests. Then waits
+/// for the running requests.
 pub async fn serve(
     listener: TcpListener,
     mut web: Web,
@@ -75,13 +76,14 @@ pub async fn serve(
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
-            // Those that ended first, so that their memory goes before new comes.
+            // Ended tasks come first, so that their memory is freed before new memory is
+            // allocated.
             biased;
             () = &mut stop => break,
             Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, address)) => {
-                    // An IPv4 client of a socket for both families comes as ::ffff:a.b.c.d.
+                    // A dual-stack socket shows an IPv4 client as ::ffff:a.b.c.d.
                     let peer = address.ip().to_canonical();
                     let (place, leave) = connections.enter(peer);
                     let client = Client { peer, config: web.current(), place };
@@ -141,7 +143,7 @@ async fn converse(
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_header_size(MAX_HEAD_BYTES)
-        // What a head is read into, whether it ever ends or not.
+        // Limit on the buffer for a request head, whether it is complete or not.
         .max_buf_size(MAX_HEAD_BYTES)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service)
@@ -159,7 +161,7 @@ async fn answer(request: Request<Incoming>, client: &Client, server: &Server) ->
         }
         Err(refusal) => routes::refuse(refusal, server.auth.schemes(&client.config)),
     };
-    // `extend` would add them to those that the answer has by itself.
+    // `extend` would append them to the headers that the answer already has.
     for (name, value) in &client.config.headers {
         answer.headers_mut().insert(name, value.clone());
     }

@@ -1,4 +1,4 @@
-//! TLS as a web configuration asks for it, of rustls with ring.
+//! TLS settings of a web configuration, for rustls with ring.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use tokio_rustls::rustls::{
 use super::client_names::{AllowedNames, parse_names};
 use super::web_source::ReadText;
 
-/// Go's names of the groups that ring has.
+/// Go's names of the groups that ring supports.
 const CURVES: [(&str, NamedGroup); 3] = [
     ("X25519", NamedGroup::X25519),
     ("CurveP256", NamedGroup::secp256r1),
     ("CurveP384", NamedGroup::secp384r1),
 ];
 
-/// `tls_server_config` of the file.
+/// The section `tls_server_config`.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct TlsSection {
@@ -44,7 +44,7 @@ pub(super) struct TlsSection {
 }
 
 impl TlsSection {
-    /// Whether it says more than how TLS would be, if there were any.
+    /// Whether the section enables TLS, instead of only setting its parameters.
     pub(super) fn is_enabled(&self) -> bool {
         let keys = [
             &self.cert,
@@ -58,19 +58,18 @@ impl TlsSection {
         keys.iter().any(|key| key.is_some())
     }
 
-    /// Whether only certificates of certain names are taken.
+    /// Whether client certificates must have certain names.
     pub(super) fn wants_names(&self) -> bool {
         self.client_allowed_sans.is_some()
     }
 
-    /// Whether who has no certificate is turned away.
+    /// Whether clients without a certificate are rejected.
     pub(super) fn wants_certificates(&self) -> bool {
         self.client_auth_type.as_deref() == Some("RequireAndVerifyClientCert")
     }
 }
 
-/// The settings of rustls that a section stands for. Paths in it are relative
-/// to `base`.
+/// Converts a section to rustls settings. Paths in it are relative to `base`.
 pub(super) fn server_config(
     section: &TlsSection,
     base: &Path,
@@ -112,7 +111,7 @@ pub(super) fn server_config(
     })?;
     config.ignore_client_order = section.prefer_server_cipher_suites.unwrap_or(true);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    // Prometheus resumes no session, so none is kept.
+    // Prometheus does not resume sessions, so none are stored.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(config)
@@ -136,7 +135,7 @@ fn certificates(name: &str, text: &str) -> Result<Vec<CertificateDer<'static>>, 
     }
 }
 
-/// Who checks the certificates of clients; `None` where they need not have any.
+/// The verifier of client certificates; `None` if clients need none.
 fn verifier(
     section: &TlsSection,
     authority: Option<(String, String)>,
@@ -216,7 +215,7 @@ fn versions(section: &TlsSection) -> Result<Vec<&'static SupportedProtocolVersio
     Ok(wanted.map(|(_, version)| *version).collect())
 }
 
-/// ring's algorithms, those that the section names.
+/// The algorithms of ring, restricted to those that the section names.
 fn provider(section: &TlsSection) -> Result<CryptoProvider, String> {
     let mut provider = ring::default_provider();
     if let Some(names) = section
@@ -226,7 +225,8 @@ fn provider(section: &TlsSection) -> Result<CryptoProvider, String> {
     {
         let known: Vec<_> = provider.cipher_suites.iter().map(go_name).collect();
         one_of("cipher_suites", names, &known)?;
-        // As in Go the list is for TLS 1.2: what TLS 1.3 has is always there.
+        // As in Go, the list applies to TLS 1.2; the suites of TLS 1.3 are always
+        // enabled.
         provider.cipher_suites.retain(|suite| {
             matches!(suite, SupportedCipherSuite::Tls13(_)) || names.contains(&go_name(suite))
         });
@@ -254,7 +254,7 @@ fn provider(section: &TlsSection) -> Result<CryptoProvider, String> {
     Ok(provider)
 }
 
-/// A suite's name in Go, where those of TLS 1.3 have no version in it.
+/// Go's name of a suite. In Go the names of TLS 1.3 suites do not contain the version.
 fn go_name(suite: &SupportedCipherSuite) -> String {
     let name = suite.suite().as_str().unwrap_or_default();
     name.replacen("TLS13_", "TLS_", 1)

@@ -1,4 +1,4 @@
-//! Bearer tokens, of which the API server says whose they are.
+//! Bearer tokens, reviewed by the API server.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -9,31 +9,33 @@ use virtlens_kube::{Review, Reviewer};
 use super::queue::Queue;
 use crate::http::verdict_cache::VerdictCache;
 
-/// How long it holds that one may: a right that is taken away ends by then.
+/// Lifetime of a positive review, and so the maximum time until a revoked right takes
+/// effect.
 const ALLOWED_FOR: Duration = Duration::from_mins(1);
-/// How long it holds that one may not: a right that is given begins by then.
+/// Lifetime of a negative review, and so the maximum time until a new right takes effect.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
-/// How long it holds that one may while the API server cannot be asked: metrics are
-/// wanted most during an outage.
+/// Lifetime of a positive review while the API server is not available: metrics are
+/// needed most during an outage.
 const ALLOWED_IN_OUTAGE: Duration = Duration::from_mins(10);
-/// Reviews under way: a review waits for a network and costs the agent little.
+/// Limit on concurrent reviews: a review waits for the network and costs the agent
+/// little.
 const AT_ONCE: usize = 4;
 
-/// Asks the API server about tokens, and remembers the answers for a while.
+/// Has the API server review tokens, and caches the results.
 pub(super) struct Tokens {
     reviewer: Reviewer,
     memory: VerdictCache<Review>,
     queue: Queue,
-    /// Why the API server could not be asked, as last told in the log.
+    /// The reason for unavailability of the API server that was logged last.
     complaint: Mutex<String>,
 }
 
-/// Why there is no answer.
+/// Reason for a missing review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoAnswer {
-    /// Too many wait for theirs.
+    /// Too many reviews are waiting.
     Busy,
-    /// The API server cannot be asked.
+    /// The API server is not available.
     Away,
 }
 
@@ -47,7 +49,7 @@ impl Tokens {
         }
     }
 
-    /// Whether the one with this token, a client at `peer`, may get `path`.
+    /// Reviews whether the owner of `token`, a client at `peer`, may get `path`.
     pub(super) async fn review(
         &self,
         peer: IpAddr,
@@ -59,7 +61,8 @@ impl Tokens {
         if let Some(review) = recall() {
             return Ok(review);
         }
-        // Who was let in before waits for nobody's guesses.
+        // A recently authorized client bypasses the queue, so that guesses of others
+        // cannot block it.
         let lately = self.memory.recall(&tag, lately);
         let _turn = if lately == Some(Review::Allowed) {
             None
@@ -67,7 +70,7 @@ impl Tokens {
             let waiting = self.queue.wait(peer).ok_or(NoAnswer::Busy)?;
             Some(waiting.turn().await.ok_or(NoAnswer::Busy)?)
         };
-        // Who came with the same before may have had it reviewed meanwhile.
+        // Another request with the same token may have been reviewed meanwhile.
         if let Some(review) = recall() {
             return Ok(review);
         }
@@ -86,7 +89,7 @@ impl Tokens {
         }
     }
 
-    /// Says once why, however many ask.
+    /// Logs a reason once, regardless of the number of requests.
     fn complain(&self, error: String) {
         let mut complaint = self
             .complaint

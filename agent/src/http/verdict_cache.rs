@@ -1,7 +1,7 @@
-//! What was found out of those who asked before, and holds for a while.
+//! Caches the verdicts on earlier requests for a limited time.
 //!
-//! It keeps no secret: what it remembers are tags, made with a key that only this
-//! process has, so neither they nor the time to compare them tells anything.
+//! The cache holds no secrets. It stores tags, which are keyed with a key that only this
+//! process has, so neither the tags nor the time to compare them reveals anything.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 use ring::hmac;
 use ring::rand::SystemRandom;
 
-/// What is remembered, of each verdict: enough for a few who ask, whose secrets
-/// change.
+/// Limit on the cached tags of each verdict: enough for a few clients with changing
+/// secrets.
 pub(super) const MAX_REMEMBERED: usize = 128;
 
-/// Stands for what was asked.
+/// Tag of a request.
 pub(super) type Tag = [u8; 32];
 
-/// What was asked under each verdict and when it was found, latest first.
+/// Tags and the time of each by verdict, latest first.
 type Verdicts<V> = Vec<(V, VecDeque<(Tag, Instant)>)>;
 
-/// Verdicts of a few kinds, each with a memory of its own, so that no number of wrong
-/// ones drives out a right one.
+/// A cache with separate space for each verdict, so that wrong requests cannot evict a
+/// right one.
 pub(super) struct VerdictCache<V> {
     key: hmac::Key,
     verdicts: Mutex<Verdicts<V>>,
@@ -36,7 +36,7 @@ impl<V: Copy + PartialEq> VerdictCache<V> {
         }
     }
 
-    /// The tag of these parts in this order.
+    /// Returns the tag of these parts in this order.
     pub(super) fn tag(&self, parts: &[&[u8]]) -> Tag {
         let mut context = hmac::Context::with_key(&self.key);
         for part in parts {
@@ -47,7 +47,7 @@ impl<V: Copy + PartialEq> VerdictCache<V> {
         tag.as_ref().try_into().expect("SHA-256 has 32 bytes")
     }
 
-    /// What was found, if that holds: of each verdict `lifetime` says how long it does.
+    /// Returns the cached verdict, unless it is older than the `lifetime` of its kind.
     pub(super) fn recall(&self, tag: &Tag, lifetime: impl Fn(V) -> Duration) -> Option<V> {
         let verdicts = self.lock();
         verdicts.iter().find_map(|(verdict, tags)| {
@@ -57,11 +57,11 @@ impl<V: Copy + PartialEq> VerdictCache<V> {
         })
     }
 
-    /// What was found now.
+    /// Caches a verdict.
     #[expect(clippy::indexing_slicing, reason = "a place that was just looked for")]
     pub(super) fn remember(&self, tag: Tag, verdict: V) {
         let mut verdicts = self.lock();
-        // What was found before of the same does not hold beside it.
+        // An earlier verdict on the same request is replaced.
         for (_, tags) in verdicts.iter_mut() {
             tags.retain(|(one, _)| *one != tag);
         }

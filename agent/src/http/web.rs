@@ -1,4 +1,4 @@
-//! The web configuration as it is now: it follows its files.
+//! The present web configuration, which follows changes of its files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use super::web_config::WebConfig;
 use crate::config::ConfigError;
 use crate::http::file_watch::FileWatch;
 
-/// How often it is asked whether files changed, at most, and only while
-/// clients come: a few system calls of about a microsecond.
+/// Minimum time between checks of the files for changes. Files are checked only when
+/// clients connect, at the cost of a few system calls of about a microsecond.
 const RECHECK: Duration = Duration::from_secs(1);
 
 /// A web configuration file, or none.
@@ -30,11 +30,11 @@ impl std::fmt::Debug for Web {
 }
 
 impl Web {
-    /// Reads the file; without one there is no TLS, and everyone may ask.
+    /// Reads the file. Without a file there is no TLS, and requests need no password.
     ///
     /// # Errors
     ///
-    /// When it or a file that it names cannot be used.
+    /// If the file or a file that it names is invalid.
     pub fn open(path: Option<&Path>) -> Result<Self, ConfigError> {
         let Some(path) = path else {
             return Ok(Self::default());
@@ -59,7 +59,7 @@ impl Web {
         self.current.tls.is_some()
     }
 
-    /// What holds for a connection that begins now.
+    /// Returns the configuration for a new connection.
     pub(super) fn current(&mut self) -> Arc<WebConfig> {
         if let Some(path) = &self.path {
             let recent = |at: Instant| at.elapsed() < RECHECK;
@@ -73,8 +73,8 @@ impl Web {
         Arc::clone(&self.current)
     }
 
-    /// Takes what the files hold now, or says once that it cannot be taken,
-    /// until they change again.
+    /// Reads the files. An invalid configuration is logged once, until the files change
+    /// again.
     fn reread(&mut self, path: &Path) {
         self.files = FileWatch::default();
         let read = WebConfig::read(path, &mut self.files).and_then(|new| self.not_weaker(new));

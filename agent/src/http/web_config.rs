@@ -1,8 +1,8 @@
 //! The web configuration file: the format of Prometheus' exporter-toolkit
-//! (docs/web-configuration.md, as of v0.16), so that a file that serves its
-//! exporters serves here.
+//! (docs/web-configuration.md, as of v0.16), so that the files of its exporters work
+//! here.
 //!
-//! What cannot be done as it is written there is an error, not left out.
+//! An unsupported setting is an error.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use super::web_source::ReadText;
 use crate::config::keys::{Known, known};
 use crate::http::file_watch::FileWatch;
 
-/// The headers that the format lets one set, with the values it allows.
+/// The headers that the format allows, with their valid values.
 const HEADERS: [(&str, &[&str]); 5] = [
     ("Content-Security-Policy", &[]),
     ("Strict-Transport-Security", &[]),
@@ -41,25 +41,26 @@ struct File {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct HttpSection {
-    /// HTTP/1.1 is what is spoken, whatever stands here; the format's default
-    /// is true, so files have both.
+    /// Ignored: the server always uses HTTP/1.1. The format's default is true, so files
+    /// contain both values.
     #[serde(rename = "http2")]
     _http2: Option<bool>,
     headers: Option<BTreeMap<String, String>>,
 }
 
-/// What a web configuration asks of each connection.
+/// Requirements of a web configuration for each connection.
 #[derive(Default)]
 pub(super) struct WebConfig {
-    /// How TLS is spoken; `None` is not at all.
+    /// TLS settings; `None` = no TLS.
     pub(super) tls: Option<Arc<ServerConfig>>,
-    /// Whether a client must show a certificate of its own.
+    /// Whether clients must present a certificate.
     pub(super) client_certificates: bool,
-    /// Whether that has to be one of certain names.
+    /// Whether client certificates must have certain names.
     pub(super) client_names: bool,
-    /// Who may ask, with their passwords' bcrypt hashes; empty is everyone.
+    /// Users, with the bcrypt hashes of their passwords; if empty, no password is
+    /// required.
     pub(super) users: BTreeMap<String, String>,
-    /// Headers that each answer has besides.
+    /// Additional headers of every answer.
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
 }
 
@@ -68,15 +69,15 @@ impl WebConfig {
     ///
     /// # Errors
     ///
-    /// What is wrong, in which key or file, and what to do.
+    /// The error, its key or file, and the remedy.
     pub(super) fn read(path: &Path, files: &mut FileWatch) -> Result<Self, String> {
         let text = files.read_text(path)?;
         let base = path.parent().unwrap_or(Path::new(""));
         Self::parse(&text, base, &mut |path| files.read_text(path))
     }
 
-    /// Understands the text of the file, whose paths are relative to `base`;
-    /// `read` reads the files that it names.
+    /// Parses the text of the file, whose paths are relative to `base`; `read` reads the
+    /// files that it names.
     fn parse(text: &str, base: &Path, read: ReadText<'_>) -> Result<Self, String> {
         // A file of comments alone is a null document.
         let file: Result<Option<Known<File>>, _> = serde_norway::from_str(text);
@@ -109,8 +110,9 @@ impl WebConfig {
         })
     }
 
-    /// What these settings demand of a client, by name. A file that changes
-    /// may add to it: a file that is half written must not open the door.
+    /// The requirements that these settings impose on a client, by name. A reload may add
+    /// requirements but not remove any, so that a partially written file cannot disable
+    /// access control.
     pub(super) fn demands(&self) -> [(&'static str, bool); 4] {
         [
             ("TLS", self.tls.is_some()),
@@ -121,12 +123,11 @@ impl WebConfig {
     }
 }
 
-/// Whether the text of a web configuration file can be used; `read` reads the files
-/// that it names.
+/// Checks the text of a web configuration file; `read` reads the files that it names.
 ///
 /// # Errors
 ///
-/// What is wrong, in which key or file, and what to do.
+/// The error, its key or file, and the remedy.
 pub fn check_web_config(text: &str, read: ReadText<'_>) -> Result<(), String> {
     WebConfig::parse(text, Path::new(""), read).map(drop)
 }
@@ -134,7 +135,7 @@ pub fn check_web_config(text: &str, read: ReadText<'_>) -> Result<(), String> {
 fn checked_users(users: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, String> {
     for (user, hash) in &users {
         let parts: Result<bcrypt::HashParts, _> = hash.parse();
-        // The hash itself stays out of the log.
+        // The hash itself is not logged.
         if !parts.is_ok_and(|parts| (4..=31).contains(&parts.get_cost())) {
             return Err(format!(
                 "basic_auth_users: what stands for {user:?} is no bcrypt hash; make one with: \
@@ -165,7 +166,7 @@ fn checked_headers(
         }
         let value = HeaderValue::from_str(value)
             .map_err(|_| format!("headers: {name} cannot be {value:?}"))?;
-        // Blank is as not set.
+        // An empty value means that the header is not set.
         if !value.is_empty() {
             let name = HeaderName::from_bytes(name.as_bytes()).expect("one of the known");
             checked.push((name, value));

@@ -1,10 +1,9 @@
-//! `virtlens metrics`: the table of all metric families, for people,
-//! programs and the documentation.
+//! `virtlens metrics`: the table of all metric families, as text, JSON or Markdown.
 
 use serde::Serialize;
 use virtlens_export::{Family, families, markdown};
 
-/// The shape of the catalogue.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Output {
     /// A paragraph for each family.
@@ -15,11 +14,11 @@ pub enum Output {
     Markdown,
 }
 
-/// The whole catalogue.
+/// Returns the whole catalogue.
 ///
 /// # Errors
 ///
-/// When the JSON cannot be made, which would be a bug.
+/// If the JSON cannot be generated, which would be a bug.
 pub fn text(output: Output) -> anyhow::Result<String> {
     Ok(match output {
         Output::Text => families().map(paragraph).collect::<Vec<_>>().join("\n"),

@@ -1,4 +1,4 @@
-//! `virtlens check`: what this kernel offers, and what its lacks cost.
+//! `virtlens check`: the kernel's features, and the effects of missing ones.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use virtlens_probe::pins::Pins;
 
 use crate::collect::{CheckRow, pinned_under};
 
-/// The report, a line for each feature.
+/// Returns the report, one line for each feature.
 pub fn report(node: &Node, loader: Loader, features: &[CheckRow]) -> String {
     let mut out = format!(
         "{}: Linux {}, {} CPUs, cgroup {}, loader {loader}\n\n",
@@ -30,7 +30,7 @@ pub fn report(node: &Node, loader: Loader, features: &[CheckRow]) -> String {
     out
 }
 
-/// What the report adds where CPUs run without a tick (`sched_tick_remote`,
+/// Note for hosts with CPUs that run without a tick (`sched_tick_remote`,
 /// `kernel/sched/core.c`, since v4.17).
 pub fn note_of_ticks(nohz_full: &CpuSet) -> String {
     if nohz_full.is_empty() {
@@ -42,15 +42,16 @@ pub fn note_of_ticks(nohz_full: &CpuSet) -> String {
     )
 }
 
-/// Whether nothing is off and nothing degraded.
+/// Whether no feature is off or degraded.
 pub fn all_on(features: &[CheckRow]) -> bool {
     features.iter().all(|row| row.state == "on")
 }
 
-/// Removes what agents left in the kernel of the host below `root`, and tells of it.
+/// Removes the objects that agents left in the kernel of the host below `root`, and
+/// reports them.
 ///
 /// # Errors
-/// When an agent runs, or the kernel refuses.
+/// If an agent runs, or the kernel denies it.
 pub fn clean(root: &Path) -> anyhow::Result<String> {
     let bpffs = pinned_under(root);
     if !Pins::exist(&bpffs) {

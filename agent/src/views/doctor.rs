@@ -1,5 +1,5 @@
-//! `virtlens doctor`: what is wrong over a time, by rank, with what was
-//! measured, the rule, and what to do about it.
+//! `virtlens doctor`: the findings of an interval by rank, with the evidence, the rule
+//! and the remedy.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::term::{Paint, Style, printable};
 use crate::views::pick::{name_of, whole_name_of};
 use crate::views::shortfall::shortfalls;
 
-/// The shape in which findings are shown.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Output {
     /// For people.
@@ -22,28 +22,28 @@ pub enum Output {
     Json,
 }
 
-/// The findings of one time, of the VMs that were asked about.
+/// The findings of one interval on the selected VMs.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Diagnosis<'s> {
     api_version: &'static str,
     kind: &'static str,
-    /// When the time ended, RFC 3339, UTC.
+    /// End of the interval, RFC 3339, UTC.
     time: &'s str,
     node: &'s str,
-    /// How long it was, ns.
+    /// Length of the interval, ns.
     window_ns: u64,
-    /// How many VMs were judged.
+    /// Number of judged VMs.
     judged_vms: usize,
-    /// VMs that came or ended in the meantime.
+    /// VMs that started or ended during the interval.
     unjudged_vms: Vec<String>,
     findings: Vec<Found<'s>>,
-    /// Sources that do not work, or not fully: what they would tell is judged
-    /// without them, or not at all.
+    /// Sources that are off or degraded. Checks that need their data are made without it
+    /// or skipped.
     missing: Vec<&'s Source>,
 }
 
-/// A finding and whose it is.
+/// A finding and its VM.
 #[derive(Debug, Serialize)]
 struct Found<'s> {
     namespace: Option<&'s str>,
@@ -60,7 +60,7 @@ struct Found<'s> {
 }
 
 impl<'s> Diagnosis<'s> {
-    /// What was found of `vms`, over a time that ended with `snapshot`.
+    /// Collects the findings on `vms` in an interval that ended with `snapshot`.
     pub fn new(snapshot: &'s Snapshot, vms: &[&'s Vm], window: Duration, bounds: &Bounds) -> Self {
         let mut findings: Vec<Found> = vms
             .iter()
@@ -101,12 +101,12 @@ impl<'s> Diagnosis<'s> {
         }
     }
 
-    /// Whether anything was found.
+    /// Whether there are findings.
     pub fn has_findings(&self) -> bool {
         !self.findings.is_empty()
     }
 
-    /// As a text: the VM with the worst finding first.
+    /// Formats the diagnosis as text: the VM with the worst finding first.
     pub fn text(&self, snapshot: &Snapshot, style: Style) -> String {
         let page = Page::new(style);
         let mut out = String::new();
@@ -149,12 +149,12 @@ impl<'s> Diagnosis<'s> {
     }
 }
 
-/// Where to look next, for this VM.
+/// The command for further diagnosis of this VM.
 fn next(check: Check, name: &str) -> String {
     check.about().next.replace(" VM:", &format!(" {name}:"))
 }
 
-/// The checks: name, rule, what to do; and their thresholds.
+/// The checks with name, rule, remedy and thresholds.
 pub fn catalogue(bounds: &Bounds, style: Style) -> String {
     let page = Page::new(style);
     let mut out = String::new();
@@ -177,13 +177,13 @@ pub fn catalogue(bounds: &Bounds, style: Style) -> String {
     out
 }
 
-/// A text of a width.
+/// A text layout of a given width.
 struct Page {
     width: usize,
     paint: Paint,
 }
 
-/// The width where the terminal tells none.
+/// Width if the terminal does not report one.
 const DEFAULT_WIDTH: usize = 80;
 
 /// Lines longer than this are hard to read.
@@ -228,7 +228,7 @@ impl Page {
         writeln!(out, "  {title}").expect("a String takes everything");
     }
 
-    /// A paragraph; what does not fit goes on below, further in.
+    /// A paragraph; continuation lines have a deeper indentation.
     fn line(&self, out: &mut String, indent: &str, text: &str) {
         let hanging = format!("{indent}  ");
         let options = Options::new(self.width)

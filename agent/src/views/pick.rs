@@ -1,4 +1,4 @@
-//! Which VM is meant by a name.
+//! Selects VMs by name.
 
 use std::borrow::Cow;
 
@@ -7,13 +7,13 @@ use virtlens_model::snapshot::Vm;
 use crate::nearest::nearest;
 use crate::term::printable;
 
-/// What people call the VM: its pod's NAMESPACE/NAME, where that is known; else its
-/// name, with the start of an id in it.
+/// Display name of the VM: its pod's NAMESPACE/NAME if known, else its name with ids
+/// shortened.
 pub fn name_of(vm: &Vm) -> String {
     pod_of(vm).unwrap_or_else(|| printable(&short(&vm.vm)))
 }
 
-/// The same for programs: ids are whole.
+/// The name for programs: ids are not shortened.
 pub fn whole_name_of(vm: &Vm) -> String {
     pod_of(vm).unwrap_or_else(|| printable(&vm.vm))
 }
@@ -23,13 +23,13 @@ fn pod_of(vm: &Vm) -> Option<String> {
     Some(printable(&format!("{namespace}/{pod}")))
 }
 
-/// The ids of sandboxes and containers have so many hex digits.
+/// Number of hex digits in the id of a sandbox or container.
 const ID_DIGITS: usize = 64;
 
-/// So many of them are shown, as Docker does: no two on a node begin alike.
+/// Number of displayed digits, as in Docker: no two ids on a node share them.
 const SHOWN_DIGITS: usize = 12;
 
-/// The name with an id cut to its start: a whole one fills a line of a terminal.
+/// The name with its id shortened. A whole id fills a line of a terminal.
 fn short(name: &str) -> Cow<'_, str> {
     let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let runs = name
@@ -49,8 +49,8 @@ fn short(name: &str) -> Cow<'_, str> {
     cut.map_or(name.into(), Cow::from)
 }
 
-/// Whether `vm` is called `wanted`: by its name, as a whole or as it is shown, its
-/// pod's NAMESPACE/NAME, its pod's uid, or its VMM's pid.
+/// Whether `wanted` names `vm`: by its whole or displayed name, its pod's NAMESPACE/NAME,
+/// its pod's uid, or its VMM's pid.
 pub fn is_called(vm: &Vm, wanted: &str) -> bool {
     let pod = vm.namespace.as_deref().zip(vm.pod.as_deref());
     *vm.vm == *wanted
@@ -62,7 +62,7 @@ pub fn is_called(vm: &Vm, wanted: &str) -> bool {
         })
 }
 
-/// There is no VM of that name.
+/// No VM has the name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no VM {wanted}; {}`virtlens snapshot` shows all that there are", self.hint())]
 pub struct NoSuchVm {
@@ -80,11 +80,11 @@ impl NoSuchVm {
     }
 }
 
-/// Those of `vms` that are called `wanted`; all if nothing is wanted.
+/// Returns the `vms` with the name `wanted`, or all without a name.
 ///
 /// # Errors
 ///
-/// When there is none, with the nearest names.
+/// If there is none, with the nearest names.
 pub fn pick<'v>(vms: &'v [Vm], wanted: Option<&str>) -> Result<Vec<&'v Vm>, NoSuchVm> {
     let Some(wanted) = wanted else {
         return Ok(vms.iter().collect());
@@ -99,7 +99,8 @@ pub fn pick<'v>(vms: &'v [Vm], wanted: Option<&str>) -> Result<Vec<&'v Vm>, NoSu
     Ok(picked)
 }
 
-/// How a VM may be called, a pod without its namespace too, each with the name to offer.
+/// The accepted names of a VM, including the pod without its namespace, each with the
+/// name to suggest.
 fn spellings(vm: &Vm) -> impl Iterator<Item = (String, String)> {
     let name = name_of(vm);
     let spellings = [

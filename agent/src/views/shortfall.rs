@@ -1,22 +1,22 @@
-//! What does not work fully: for the log, and below what is shown.
+//! Degraded and unavailable sources: for the log, and for the bottom of outputs.
 
 use virtlens_model::snapshot::{Snapshot, Source};
 
 use crate::term::printable;
 
-/// Sources that lack the same thing.
+/// Sources with the same problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortfall<'a> {
-    /// Whether they still work, if not fully.
+    /// Whether the sources still work partially.
     pub up: bool,
-    /// Their names.
+    /// Names of the sources.
     pub sources: Vec<&'a str>,
-    /// What they lack.
+    /// Reason.
     pub reason: &'a str,
 }
 
 impl Shortfall<'_> {
-    /// As people are told of it.
+    /// The text for users.
     pub(crate) fn line(&self) -> String {
         let state = if self.up { "limited" } else { "off" };
         let (sources, reason) = (self.sources.join(", "), printable(self.reason));
@@ -30,14 +30,14 @@ pub fn is_read(snapshot: &Snapshot) -> bool {
     snapshot.sources.iter().any(reads)
 }
 
-/// How many VMs run; `None` where that is not known.
+/// Number of running VMs; `None` if unknown.
 pub fn running_vms(snapshot: &Snapshot) -> Option<usize> {
     let running = snapshot.vms.iter().filter(|vm| vm.running);
     snapshot.knows_vms().then(|| running.count())
 }
 
-/// What is off or limited. Sources with the same reason stand together: one
-/// cause is told once.
+/// Returns the sources that are off or limited, grouped by reason, so that each cause is
+/// reported once.
 pub fn shortfalls(snapshot: &Snapshot) -> Vec<Shortfall<'_>> {
     let mut grouped: Vec<Shortfall> = Vec::new();
     for source in &snapshot.sources {

@@ -1,4 +1,4 @@
-//! `virtlens snapshot`: one reading, or what was used between two.
+//! `virtlens snapshot`: one reading, or the usage between two.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::collect::Collector;
 use crate::term::Style;
 use crate::views::table::render;
 
-/// The shape in which a snapshot is shown.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Output {
     /// Aligned columns for people.
@@ -16,12 +16,12 @@ pub enum Output {
     Json,
 }
 
-/// The text of a reading. With an interval, of a second one after it: the
-/// table then shows rates, the JSON the second reading.
+/// Returns the text of a reading. With an interval it takes a second reading: the table
+/// then shows rates, the JSON the second reading.
 ///
 /// # Errors
 ///
-/// When the JSON cannot be made, which would be a bug.
+/// If the JSON cannot be generated, which would be a bug.
 pub fn text(
     collector: &mut Collector,
     output: Output,

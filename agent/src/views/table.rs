@@ -1,8 +1,8 @@
 //! The table of VMs: one line each, the busiest first.
 //!
-//! A [`Row`] is what one VM used, in numbers; [`render`] lays the rows out.
-//! Columns that no VM has anything for are left out, and what does not fit
-//! the width is told in shorter form.
+//! A [`Row`] holds the usage of one VM in numbers; [`render`] lays the rows out. Columns
+//! without a value are omitted, and columns are abbreviated if the width does not
+//! suffice.
 
 mod columns;
 mod row;
@@ -20,10 +20,10 @@ use self::row::Row;
 use crate::term::{Paint, Style, printable};
 use crate::views::shortfall::{running_vms, shortfalls};
 
-/// The readable table of `snapshot`: rates since the reading `before`, or
-/// without one the totals of its threads.
+/// Formats `snapshot` as a table: rates since the reading `before`, or without one the
+/// totals of each VM's threads.
 pub fn render(snapshot: &Snapshot, before: Option<&Snapshot>, style: Style) -> String {
-    // After a failed reading no time lies between the two, and no rate is known.
+    // After a failed reading both have the same time, so no rate is known.
     let before = before.filter(|before| snapshot.clock_ns > before.clock_ns);
     let elapsed_ns = before.map_or(0, |before| snapshot.clock_ns - before.clock_ns);
     let row = |vm| match before {
@@ -72,7 +72,7 @@ fn caption(snapshot: &Snapshot, elapsed_ns: Option<u64>) -> String {
     format!("{name}: {vms} on {cpus} CPUs, {meaning}")
 }
 
-/// No name is cut shorter than this.
+/// Minimum width of the name column.
 const MIN_NAME_WIDTH: usize = 12;
 
 fn write_rows(out: &mut String, rows: &[Row], rates: bool, style: Style) {
@@ -102,7 +102,7 @@ fn write_rows(out: &mut String, rows: &[Row], rates: bool, style: Style) {
     }
 }
 
-/// `name` aligned to the left, one cell of each column to the right.
+/// Formats a line: `name` left-aligned, then one right-aligned cell for each column.
 fn line<'c>(
     name: &str,
     name_width: usize,

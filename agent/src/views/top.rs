@@ -1,12 +1,11 @@
-//! `virtlens top`: live, all VMs or one.
+//! `virtlens top`: a live view of all VMs or one.
 //!
 //! ```text
 //! collector ─► history ─► state ◄─ keys
 //!                           └─► fleet · vm ─► terminal
 //! ```
 //!
-//! It reads the host by itself, so it needs no running agent, and beside one it
-//! changes nothing.
+//! It reads the host itself: it works without the agent and never disturbs a running one.
 
 use std::fs::OpenOptions;
 use std::io::{IsTerminal as _, Write as _};
@@ -47,25 +46,25 @@ use self::terminal::{Came, Terminal};
 use self::theme::Theme;
 use self::tracing::Tracing;
 
-/// How long the findings on the screen look back, but for the first ones.
+/// Length of the interval that findings cover, except for the first ones.
 const JUDGED_EVERY: Duration = Duration::from_secs(5);
 
-/// After this long there are the first findings.
+/// Time until the first findings.
 const JUDGED_FIRST: Duration = Duration::from_secs(2);
 
-/// A signal ends it no later than this.
+/// Maximum delay until a signal is handled.
 const SIGNALS_SEEN_AFTER: Duration = Duration::from_millis(500);
 
-/// Whether there is a terminal to draw on and to take keys from.
+/// Whether there is a terminal for output and input.
 pub fn has_terminal() -> bool {
     std::io::stdout().is_terminal() && std::io::stdin().is_terminal()
 }
 
-/// Shows the host's VMs, or the one that is called `wanted`, until a key ends it.
+/// Shows the host's VMs, or the one called `wanted`, until a key ends the program.
 ///
 /// # Errors
 ///
-/// When there is no VM of that name, or the terminal cannot be used.
+/// If there is no VM of that name, or the terminal cannot be used.
 pub fn run(
     collector: &mut Collector,
     wanted: Option<&str>,
@@ -80,7 +79,8 @@ pub fn run(
     let view = vm.map_or(View::Fleet, |vm| View::Vm(Arc::clone(&vm.vm)));
     let mut top = Top::new(interval, view);
     top.add(first);
-    // They would end it with the terminal as it was set for this.
+    // Without handlers these signals would end the program without restoring the
+    // terminal.
     let is_over = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGHUP, SIGINT] {
         flag::register(signal, Arc::clone(&is_over)).context("cannot handle signals")?;
@@ -140,7 +140,7 @@ fn live(
     Ok(())
 }
 
-/// Writes the reading that is shown to a new file here, as JSON.
+/// Writes the displayed reading to a new file in the working directory, as JSON.
 fn save(top: &mut Top) {
     let Some(reading) = top.shown().map(Arc::clone) else {
         return;
@@ -151,7 +151,7 @@ fn save(top: &mut Top) {
     };
 }
 
-/// Begins a trace of the VM that is looked at, one at a time.
+/// Starts a trace of the selected VM; only one runs at a time.
 fn follow(top: &mut Top, trace: &mut Option<Tracing>, collector: &Collector) {
     let name = top.looked_at();
     let newest = top.history.at(0);
@@ -169,7 +169,7 @@ fn follow(top: &mut Top, trace: &mut Option<Tracing>, collector: &Collector) {
     };
 }
 
-/// The time of a reading, for the name of a file.
+/// Time of a reading, for a file name.
 fn stamp(reading: &Snapshot) -> String {
     let time = reading.time.chars().filter(char::is_ascii_alphanumeric);
     time.take(18).collect()

@@ -1,5 +1,5 @@
-//! `virtlens topology`: the host's CPUs as a tree, each vCPU where it sits,
-//! and under it what is wrong and what to do about it.
+//! `virtlens topology`: the host's CPUs as a tree with the vCPUs on each, followed by the
+//! mismatches and their remedies.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,21 +12,21 @@ use virtlens_model::vocab::topology::host::{HostPlace, HostTopology};
 use crate::term::{Paint, Style, printable};
 use crate::views::pick::name_of;
 
-/// How the tree is drawn.
+/// Drawing style.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct View {
     /// Width and colour.
     pub style: Style,
-    /// No character beyond ASCII.
+    /// Whether only ASCII characters are used.
     pub ascii: bool,
 }
 
-/// The width where the terminal tells none.
+/// Width if the terminal does not report one.
 const DEFAULT_WIDTH: usize = 80;
 
 const INFALLIBLE: &str = "a String takes everything";
 
-/// Draws the host with those VMs of the snapshot that `shows` takes.
+/// Draws the host with the VMs of the snapshot that `shows` accepts.
 pub fn render(
     snapshot: &Snapshot,
     host: &HostTopology,
@@ -63,13 +63,13 @@ pub fn render(
     out
 }
 
-/// A VM and the letters that stand for it in the tree.
+/// A VM with its tag in the tree.
 struct Tagged<'a> {
     tag: String,
     vm: &'a Vm,
 }
 
-/// A … Z, AA … ZZ and so on.
+/// Returns the tag of a VM: A … Z, AA … ZZ and so on.
 fn tag(index: usize) -> String {
     let letter = char::from(b'A' + u8::try_from(index % 26).unwrap_or(0));
     match index / 26 {
@@ -125,7 +125,7 @@ fn caption(snapshot: &Snapshot, host: &HostTopology, marks: &Marks) -> String {
     text
 }
 
-/// What is said of each pCPU: the vCPUs that are there.
+/// The vCPUs on each pCPU.
 struct Occupants(BTreeMap<u32, Vec<Occupant>>);
 
 struct Occupant {
@@ -159,7 +159,7 @@ fn is_misplaced(vm: &Vm, vcpu: &Vcpu) -> bool {
     })
 }
 
-/// Whether the vCPU's mask leaves it no other core.
+/// Whether the vCPU's affinity allows only its present core.
 fn is_bound(host: &HostTopology, vcpu: &Vcpu) -> bool {
     let core: CpuSet = vcpu
         .pcpu
@@ -205,7 +205,7 @@ impl Canvas {
         }
     }
 
-    /// One core in a line, or in more where it does not fit.
+    /// One core, in as many lines as needed.
     fn core(
         &self,
         out: &mut String,
@@ -237,14 +237,14 @@ impl Canvas {
         out.push('\n');
     }
 
-    /// A pCPU and who is there: how wide it is, and as it is painted.
+    /// A pCPU and its vCPUs; returns the width, and the text with its style.
     fn cell(&self, cpu: u32, occupants: &Occupants, room: usize) -> (usize, String) {
         let mut plain = format!("cpu {cpu:<4}");
         let mut painted = plain.clone();
         let here = occupants.0.get(&cpu).map_or(&[][..], Vec::as_slice);
         for (index, one) in here.iter().enumerate() {
             let left = here.len() - index;
-            // What is left out is counted; the count needs room too.
+            // The number of omitted vCPUs is shown, and needs space too.
             if left > 1 && plain.len() + one.text.len() + 5 > room {
                 let more = format!(" +{left}");
                 plain.push_str(&more);
@@ -277,7 +277,7 @@ impl Canvas {
             self.text(out, "   ", "   ", &format!("{kind} since {}", one.since));
             self.text(out, "     ", "     ", &printable(&mismatch.evidence));
             let next = found.get(index + 1).map(|next| next.mismatch.remedy);
-            // Once for all that it helps against.
+            // Once for all mismatches with the same remedy.
             if next != Some(mismatch.remedy) {
                 let arrow = format!("     {}", self.marks.arrow);
                 self.text(out, &arrow, "       ", mismatch.remedy);

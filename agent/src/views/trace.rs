@@ -1,8 +1,8 @@
-//! `virtlens trace`: one VM over a short time, event by event, as a file for the
+//! `virtlens trace`: records all events of one VM for a short time, as a file for the
 //! Perfetto viewer and a summary.
 //!
 //! ```text
-//! cast (who?) ─► Tracer ─ events ─► Timeline ─ pieces ─► Writer ─► file
+//! cast        ─► Tracer ─ events ─► Timeline ─ pieces ─► Writer ─► file
 //!                collector ─ readings ──────────┘  └─► Summary ─► report
 //! ```
 
@@ -34,20 +34,20 @@ pub use self::report::Told;
 use crate::collect::Collector;
 use crate::views::pick::{name_of, pick};
 
-/// How often the kernel's buffer is emptied: at the rate that the programs allow
-/// themselves, a CPU fills 2 % of it in that time.
+/// Interval between reads of the kernel's ring buffer. At the rate limit of the programs
+/// a CPU fills 2 % of the buffer in this time.
 const DRAIN_EVERY: Duration = Duration::from_millis(20);
 
-/// How often the host is read, for what comes as values: as long as the usual
-/// period of a quota, or where reading is slow so seldom that it takes 2 % of a
+/// Minimum interval between readings of the host, which provide the values: the usual
+/// period of a quota. If readings are slow, the interval grows so that they use 2 % of a
 /// CPU.
 const READ_EVERY: Duration = Duration::from_millis(100);
 const READ_REST: u32 = 50;
 
-/// How often the threads are listed until none was born meanwhile.
+/// Limit on the repetitions of the thread list while new threads start.
 const ROUNDS: usize = 5;
 
-/// Why a trace ended.
+/// Reason for the end of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Time,
@@ -56,12 +56,12 @@ enum End {
     VmGone,
 }
 
-/// Traces a VM, and tells what came out.
+/// Traces a VM and returns the data of the summary.
 ///
 /// # Errors
 ///
-/// When there is no such VM, the kernel does not take the programs, or the file
-/// cannot be written.
+/// If there is no such VM, the kernel rejects the programs, or the file cannot be
+/// written.
 pub fn run(collector: &mut Collector, order: &Order) -> anyhow::Result<Told> {
     let is_over = signals()?;
     let first = collector.collect();
@@ -71,7 +71,8 @@ pub fn run(collector: &mut Collector, order: &Order) -> anyhow::Result<Told> {
     let name = name_of(vm);
 
     let mut cast = Cast::of(vm, collector);
-    // A thread that is born between the list and the programs would be missed.
+    // Lists the threads again, since a thread that starts between the list and the
+    // attachment of the programs would be missed.
     for round in 0.. {
         tracer.follow(&cast.tids(), &cast.groups())?;
         tracer.attach()?;
@@ -80,7 +81,8 @@ pub fn run(collector: &mut Collector, order: &Order) -> anyhow::Result<Told> {
         }
         tracer.detach();
     }
-    // After what can fail, so that no empty file stays and no older one is lost.
+    // After the steps that can fail, so that no empty file remains and no older file is
+    // lost.
     let mut output = Output::create(order, &name)?;
     let before = collector.collect();
     let began = clocks();
@@ -122,7 +124,7 @@ pub fn run(collector: &mut Collector, order: &Order) -> anyhow::Result<Told> {
     })
 }
 
-/// A trace that is being taken.
+/// A running trace.
 struct Take {
     timeline: Timeline,
     readings: Readings,
@@ -180,7 +182,7 @@ impl Take {
         Ok(end)
     }
 
-    /// Takes what has happened up to `until_ns`.
+    /// Processes the events up to `until_ns`.
     fn drain(&mut self, tracer: &mut Tracer, until_ns: u64) -> anyhow::Result<()> {
         let Self {
             timeline, pieces, ..
@@ -231,7 +233,7 @@ impl Take {
 }
 
 impl End {
-    /// Why a trace is shorter than it should be.
+    /// Reason that a trace is shorter than ordered.
     fn text(self, order: &Order) -> Option<String> {
         match self {
             Self::Time => None,
@@ -247,7 +249,8 @@ impl End {
     }
 }
 
-/// A flag that signals raise: none of them may end the file in its middle.
+/// Returns a flag that signals set: no signal may end the program in the middle of the
+/// file.
 fn signals() -> anyhow::Result<Arc<AtomicBool>> {
     let is_over = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP, SIGPIPE] {
@@ -256,7 +259,7 @@ fn signals() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(is_over)
 }
 
-/// The one VM that is called `wanted` and runs.
+/// The running VM that is called `wanted`; there must be exactly one.
 fn the_one<'s>(snapshot: &'s Snapshot, wanted: &str) -> anyhow::Result<&'s Vm> {
     let picked = pick(&snapshot.vms, Some(wanted))?;
     let running: Vec<&Vm> = picked.iter().copied().filter(|vm| vm.running).collect();
@@ -294,7 +297,7 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the kernel writes one timespec. These clocks are always there.
+    // SAFETY: the kernel writes one timespec. These clocks always exist.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }

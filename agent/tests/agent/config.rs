@@ -1,4 +1,4 @@
-//! Flags over environment over file over defaults.
+//! Precedence of flags, environment, file and defaults.
 
 use std::time::Duration;
 
@@ -186,7 +186,7 @@ fn unknown_key_is_answered_with_the_nearest_known_and_its_line() {
     }
 }
 
-/// Nothing is like it: all are offered.
+/// No key is similar, so all are suggested.
 #[test]
 fn unknown_key_without_a_near_one_is_answered_with_all() {
     for (text, known) in [

@@ -1,4 +1,4 @@
-//! What the doctor says.
+//! Output of the doctor.
 
 use std::time::Duration;
 
@@ -18,8 +18,7 @@ const PLAIN: Style = Style {
     color: false,
 };
 
-/// The fixture, with one VM that is at its limit, one that is well, and one that
-/// has ended.
+/// The fixture, with one VM at its limit, one without findings, and one that has ended.
 fn snapshot() -> Snapshot {
     let mut snapshot = fixture::snapshot();
     let capped = "the pod used 1.23 of 1.25 cores (98 %): vcpu 0.71, vhost 0.42 and virtiofsd \

@@ -1,4 +1,4 @@
-//! What goes wrong is told in one line that says what to do.
+//! Errors are reported in one line with a remedy.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -78,11 +78,12 @@ fn a_broken_file_is_named_with_its_line() {
 
 #[test]
 fn without_root_it_runs_and_says_what_that_costs() {
-    // Where a user without rights can run it: the build directory may be closed.
+    // In a directory where an unprivileged user can run it: the build directory may be
+    // inaccessible.
     let dir = tempfile::tempdir().expect("a directory");
     let program = dir.path().join("virtlens");
-    // Copied here, it would be open for writing in what other tests start meanwhile,
-    // and such a file cannot be run.
+    // A copy made by this process would be open for writing in the children that other
+    // tests start meanwhile, and such a file cannot be executed (ETXTBSY).
     let mut copy = Command::new("cp");
     copy.arg(env!("CARGO_BIN_EXE_virtlens")).arg(&program);
     assert!(copy.status().expect("cp starts").success(), "{copy:?}");

@@ -1,4 +1,4 @@
-//! Whole outputs, compared with reviewed files.
+//! Compares whole outputs with golden files.
 
 use virtlens::collect::CheckRow;
 use virtlens::http::page;
@@ -20,7 +20,7 @@ const PLAIN: Style = Style {
     color: false,
 };
 
-/// The fixture, and itself two seconds earlier.
+/// The fixture, and the same host two seconds earlier.
 fn two_readings() -> (Snapshot, Snapshot) {
     let mut now = fixture::snapshot();
     let mut before = now.clone();
@@ -34,7 +34,7 @@ fn two_readings() -> (Snapshot, Snapshot) {
         quota.periods = quota.periods.saturating_sub(20);
         quota.throttled_periods = quota.throttled_periods.saturating_sub(5);
     }
-    // The second VM began between the two.
+    // The second VM started between the two readings.
     before.vms.remove(1);
     (before, now)
 }
@@ -78,7 +78,7 @@ fn the_table_of_rates() {
     );
 }
 
-/// Without `ESC [ … m`.
+/// Removes `ESC [ … m`.
 fn without_style(text: &str) -> String {
     let mut parts = text.split("\x1b[");
     let first = parts.next().unwrap_or_default().to_owned();
@@ -196,7 +196,7 @@ fn every_help_has_an_example_that_the_program_takes() {
     let commands = list.lines().skip_while(|line| *line != "Commands:").skip(1);
     let commands: Vec<&str> = commands
         .take_while(|line| !line.is_empty())
-        // Not the second line of a text.
+        // Continuation lines of a text are skipped.
         .filter(|line| !line.starts_with("   "))
         .filter_map(|line| line.split_whitespace().next())
         .filter(|name| *name != "help")

@@ -1,4 +1,4 @@
-//! The real agent over HTTP.
+//! HTTP requests to the real agent.
 
 use std::io::{Read as _, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -83,7 +83,8 @@ fn a_head_that_is_too_large_is_refused() {
     let agent = Agent::start(&[]);
     let large = format!("X-Filler: {}", "x".repeat(64 << 10));
     let mut stream = agent.connect();
-    // It may close before it has read all, so writing may fail.
+    // The agent may close the connection before it has read everything, so the write may
+    // fail.
     drop(stream.write_all(format!("GET /metrics HTTP/1.1\r\n{large}\r\n\r\n").as_bytes()));
     let mut answer = String::new();
     drop(stream.read_to_string(&mut answer));
@@ -102,7 +103,7 @@ fn slow_clients_hold_up_nobody() {
     let scraped = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // A byte at a time, for as long as the others need and no longer.
+            // Sends a byte at a time until the others have finished.
             for byte in b"GET /metrics HTTP/1.1\r\n".iter().cycle() {
                 if scraped.load(Ordering::Relaxed) || trickle.write_all(&[*byte]).is_err() {
                     break;
@@ -121,7 +122,7 @@ fn slow_clients_hold_up_nobody() {
 fn an_agent_that_nobody_asks_sleeps() {
     let agent = Agent::start(&[]);
     assert_eq!(agent.get("/metrics").status, 200);
-    // What the scrape left to do is done when nothing moves any more.
+    // The work that the scrape caused has ended when the count stays constant.
     let mut last = wakeups(agent.pid());
     for _ in 0..50 {
         std::thread::sleep(Duration::from_millis(100));
@@ -136,7 +137,7 @@ fn an_agent_that_nobody_asks_sleeps() {
     assert_eq!(wakeups(agent.pid()), before, "it woke up unasked");
 }
 
-/// How often the threads of a process gave up a CPU: once for each wake-up.
+/// Number of voluntary context switches of a process's threads: one for each wake-up.
 fn wakeups(pid: u32) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
     tasks

@@ -1,4 +1,4 @@
-//! Where the agent listens.
+//! The addresses on which the agent listens.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use crate::errors::assert_fails;
 use crate::program::{Agent, virtlens};
 use crate::web::write_host;
 
-/// An agent that listens there, on a host of one CPU and nothing else.
+/// An agent that listens on `listen`, on a minimal host of one CPU.
 fn on(listen: &str, dir: &TempDir) -> Command {
     write_host(dir.path());
     let mut command = virtlens();
@@ -69,7 +69,7 @@ fn address_without_host_serves_ipv4_where_there_is_no_ipv6() {
     assert_eq!(connects(&agent), [true, false]);
 }
 
-/// Half of it would be free: served is all or nothing.
+/// The port is free on IPv6 only: the agent must not serve one family alone.
 #[test]
 fn address_without_host_whose_port_is_taken_on_ipv4_is_refused() {
     let taken = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a port");
@@ -79,7 +79,7 @@ fn address_without_host_whose_port_is_taken_on_ipv4_is_refused() {
     assert_fails(&output, 1, &[&address, "in use", "--listen"]);
 }
 
-/// From now on this process gets no socket of IPv6, as on a host without it.
+/// Makes socket(2) fail for IPv6 in this process, as on a host without it.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a filter's codes have 16 bits"
@@ -106,7 +106,7 @@ fn without_ipv6() -> io::Result<()> {
         len: u16::try_from(steps.len()).expect("few"),
         filter: steps.as_mut_ptr(),
     };
-    // SAFETY: it takes numbers alone.
+    // SAFETY: it takes only numbers.
     let failed = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     if failed != 0 {
         return Err(io::Error::last_os_error());

@@ -1,4 +1,4 @@
-//! The agent's faces: whole outputs, and the real program from outside.
+//! The agent's interfaces: whole outputs, and the real program as a black box.
 
 #![expect(unsafe_code, reason = "kill(2), prctl(2) and setrlimit(2)")]
 
@@ -21,7 +21,7 @@ mod top;
 mod topology;
 mod web;
 
-/// Where the reviewed output of this name is.
+/// Path of the golden file of this name.
 fn golden(name: &str) -> String {
     format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"))
 }

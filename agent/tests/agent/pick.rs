@@ -1,4 +1,4 @@
-//! Which VM is meant.
+//! Selection of VMs by name.
 
 use virtlens::views::pick::{is_called, name_of, pick};
 

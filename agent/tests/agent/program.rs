@@ -1,4 +1,4 @@
-//! The real program, started and asked from outside.
+//! Runs the real program as a black box.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -7,10 +7,10 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// No answer takes this long; without it a lost one would hang the run.
+/// Longer than any answer takes; without it a lost answer would block the run.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The program with an environment that holds none of its own variables.
+/// The program in an environment without its own variables.
 pub(crate) fn virtlens() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_virtlens"));
     for (name, _) in std::env::vars_os() {
@@ -21,16 +21,16 @@ pub(crate) fn virtlens() -> Command {
     command
 }
 
-/// Runs the program to its end.
+/// Runs the program until it exits.
 pub(crate) fn output(args: &[&str]) -> Output {
     virtlens().args(args).output().expect("the program starts")
 }
 
-/// The agent, serving on a free port. Ends with this value.
+/// The agent on a free port. It ends when this is dropped.
 pub(crate) struct Agent {
     child: Child,
     pub(crate) address: SocketAddr,
-    /// Locked, so that several threads may ask one agent.
+    /// Locked, so that several threads may use one agent.
     log: Mutex<Receiver<String>>,
     stdout: Option<BufReader<ChildStdout>>,
 }
@@ -44,7 +44,7 @@ impl Agent {
         )
     }
 
-    /// The same with arguments and environment of the test's own.
+    /// Starts the agent with the test's own arguments and environment.
     pub(crate) fn run(command: &mut Command) -> Self {
         let mut child = command
             .stdout(Stdio::piped())
@@ -89,12 +89,12 @@ impl Agent {
         line
     }
 
-    /// From now on nobody reads stdout.
+    /// Closes the reading end of stdout.
     pub(crate) fn close_stdout(&mut self) {
         self.stdout = None;
     }
 
-    /// Calls `ask` until a line of the log holds these words.
+    /// Calls `ask` until a line of the log contains these words.
     pub(crate) fn logged_while(&self, words: &str, ask: impl Fn()) -> String {
         let log = self.log.lock().expect("no test panicked with it");
         let mut seen = Vec::new();
@@ -119,21 +119,21 @@ impl Agent {
         self.end()
     }
 
-    /// Waits until it has ended; returns the exit code and the rest of the log.
+    /// Waits for the exit; returns the exit code and the rest of the log.
     pub(crate) fn end(mut self) -> (Option<i32>, Vec<String>) {
         let status = self.child.wait().expect("it is our child");
         let log = self.log.lock().expect("no test panicked with it");
         (status.code(), log.iter().collect())
     }
 
-    /// One request, and the whole answer.
+    /// Sends a request and returns the whole answer.
     pub(crate) fn ask(&self, method: &str, path: &str, headers: &[&str]) -> Answer {
         let first = format!("{method} {path} HTTP/1.1");
         let head = [&[first.as_str(), "Host: test"], headers].concat();
         self.send(&(head.join("\r\n") + "\r\n\r\n"))
     }
 
-    /// One request, without headers of its own.
+    /// Sends a GET request without additional headers.
     pub(crate) fn get(&self, path: &str) -> Answer {
         self.ask("GET", path, &[])
     }
@@ -148,7 +148,7 @@ impl Agent {
         Answer::new(&self.send_raw(request))
     }
 
-    /// Whatever comes back until the agent closes.
+    /// Returns all bytes until the agent closes the connection.
     pub(crate) fn send_raw(&self, request: &str) -> Vec<u8> {
         let mut stream = self.connect();
         stream
@@ -171,8 +171,8 @@ impl Drop for Agent {
 
 pub(crate) fn send(child: &Child, signal: i32) {
     let pid = libc::pid_t::try_from(child.id()).expect("a pid");
-    // SAFETY: kill takes no pointers; the child is not reaped yet, so its pid is still
-    // its own.
+    // SAFETY: kill takes no pointers; the child is not reaped yet, so its pid is not
+    // reused.
     unsafe { libc::kill(pid, signal) };
 }
 
@@ -187,7 +187,7 @@ fn listen_of(line: &str) -> Option<SocketAddr> {
     text.map(|text| text.trim_matches('"').parse().expect("an address"))
 }
 
-/// What the agent answered.
+/// The agent's answer.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) head: String,

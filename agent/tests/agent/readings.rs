@@ -1,4 +1,4 @@
-//! One reading for all who ask.
+//! One reading serves all concurrent requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,14 +24,14 @@ fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime")
 }
 
-/// Readings whose every collection waits for a word, and how many began.
+/// Readings whose collections wait for a message, and the number of started collections.
 pub(crate) fn slow_readings(min_age: Duration) -> (Readings, Sender<()>, Arc<AtomicUsize>) {
     let (go, wait) = channel();
     let begun = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&begun);
     let collect = move || {
         count.fetch_add(1, Ordering::SeqCst);
-        // Without anyone who would say the word there is nothing to wait for.
+        // If the sender is gone, the collection does not wait.
         wait.recv().unwrap_or(());
         Arc::new(fixture::snapshot())
     };
@@ -48,7 +48,7 @@ async fn ask_many(readings: &Readings, many: usize, go: Sender<()>) -> Vec<Bytes
         let readings = readings.clone();
         asking.spawn(async move { readings.metrics(PLAIN).await.expect("an answer") });
     }
-    // Every task runs up to its wait for the answer.
+    // Every task runs until it waits for the answer.
     for _ in 0..many {
         tokio::task::yield_now().await;
     }
@@ -71,7 +71,7 @@ fn those_who_wait_share_the_next_collection_even_without_min_age() {
     runtime().block_on(async {
         let (readings, go, begun) = slow_readings(Duration::ZERO);
         assert_eq!(ask_many(&readings, 50, go).await.len(), 50);
-        // The first, and one for all who came while it went on.
+        // The first collection, and one for all requests that arrived during it.
         assert!(begun.load(Ordering::SeqCst) <= 2);
     });
 }

@@ -1,4 +1,4 @@
-//! The server around a collection that takes as long as the test wants.
+//! The server, with a collection whose duration the test controls.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

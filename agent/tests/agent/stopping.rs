@@ -1,4 +1,4 @@
-//! How the agent ends.
+//! How signals stop the agent.
 
 use std::fs::OpenOptions;
 use std::io::{Read as _, Write as _};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use crate::program::{Agent, send, virtlens};
 use crate::web::write_host;
 
-/// No end takes this long.
+/// Longer than any shutdown takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Asks until it is so.
+/// Polls until the condition holds.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {
@@ -22,7 +22,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Loading hangs at a file of the host that is a pipe.
+/// Loading blocks on a file of the host that is a pipe.
 #[test]
 fn signal_while_loading_ends_the_agent() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -39,7 +39,7 @@ fn signal_while_loading_ends_the_agent() {
             .stderr(Stdio::piped())
             .spawn()
             .expect("it starts");
-        // A pipe opens for writing as soon as somebody reads it, and is silent from then on.
+        // The pipe opens for writing as soon as a reader exists; the reader then blocks.
         let mut writer = None;
         until("the agent reads the host", || {
             let opened = OpenOptions::new()
@@ -60,7 +60,8 @@ fn signal_while_loading_ends_the_agent() {
     }
 }
 
-/// One that sends half a head keeps the agent for as long as it waits for it.
+/// A client that sends half a request head keeps the agent alive until the head times
+/// out.
 #[test]
 fn second_signal_ends_an_agent_that_waits_for_requests() {
     for signals in [[libc::SIGINT; 2], [libc::SIGTERM, libc::SIGINT]] {
@@ -69,7 +70,8 @@ fn second_signal_ends_an_agent_that_waits_for_requests() {
         client
             .write_all(b"GET /metrics HTTP/1.1\r\n")
             .expect("it reads");
-        // Connections are accepted in their order: that one is, when this has its answer.
+        // Connections are accepted in order: the answer shows that the earlier one is
+        // accepted.
         assert_eq!(agent.get("/healthz").status, 200);
         agent.signal(signals[0]);
         until("it no longer listens", || {

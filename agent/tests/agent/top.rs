@@ -1,4 +1,4 @@
-//! The live screens, from readings that are made up, and what keys do.
+//! The live screens with synthetic readings, and the effects of keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const PLAIN: Theme = Theme {
     ascii: false,
 };
 
-/// The fixture, so many seconds on: its first VM is at its limit, more and more.
+/// The fixture, `second` seconds later: its first VM is at its limit, with rising usage.
 fn reading(second: u64) -> Arc<Snapshot> {
     let mut snapshot = fixture::snapshot();
     snapshot.clock_ns = second * 1000 * MS;
@@ -116,7 +116,7 @@ fn typed(top: &mut Top, text: &str) {
     }
 }
 
-/// The names in the list, from above.
+/// The names in the list, from top to bottom.
 fn names(top: &Top) -> Vec<String> {
     top.rows().into_iter().map(|row| row.name).collect()
 }
@@ -157,7 +157,7 @@ fn no_size_of_a_terminal_is_too_small() {
             assert_eq!(drawn.lines().count(), usize::from(height));
         }
     }
-    // The name stays longest.
+    // The name column is dropped last.
     top.view = View::Fleet;
     let narrow = screen(&mut top, PLAIN, 40, 8);
     assert!(
@@ -211,7 +211,7 @@ fn what_is_paused_stays_while_readings_come() {
     top.add(reading(8));
     assert_eq!(top.shown().expect("a reading").clock_ns, shown);
     assert!(screen(&mut top, PLAIN, 80, 24).contains("paused, 3 back"));
-    // A reading that failed shows the newest again.
+    // A failed reading repeats the newest one.
     top.add(reading(8));
     assert_eq!(top.shown().expect("a reading").clock_ns, shown);
     press(&mut top, &[KeyCode::Right]);

@@ -10,7 +10,7 @@ use virtlens_model::vocab::topology::host::{CpuFact, HostTopology};
 use crate::golden_file::assert_golden;
 use crate::{fixture, golden};
 
-/// Packages of two cores, each of two threads that are neighbours.
+/// Packages of two cores with two threads each; siblings have adjacent numbers.
 fn host(packages: u32) -> HostTopology {
     let facts: Vec<CpuFact> = (0..packages * 4)
         .map(|cpu| {
@@ -31,7 +31,7 @@ fn host(packages: u32) -> HostTopology {
     HostTopology::new(&facts, &facts.iter().map(|fact| fact.cpu).collect())
 }
 
-/// The fixture's first VM, its vCPUs pinned to threads of two cores.
+/// The fixture, with the vCPUs of its first VM pinned to threads of two cores.
 fn snapshot() -> Snapshot {
     let mut snapshot = fixture::snapshot();
     for (vcpu, pcpu) in snapshot.vms[0].vcpus.iter_mut().zip([0, 2]) {

@@ -1,4 +1,4 @@
-//! What it costs to encode and compress a full node:
+//! Cost of encoding and compressing the metrics of a full node:
 //! `cargo bench -p virtlens-export`.
 
 #[path = "../tests/fleet/mod.rs"]

@@ -1,4 +1,4 @@
-//! The families that the agent has once: itself and its sources.
+//! The agent-wide metric families: the agent itself and its data sources.
 
 use crate::family::{Family, Rows};
 use crate::kind::Kind;

@@ -1,8 +1,8 @@
-//! Writes a reading in a text format.
+//! Encodes a reading in a text format.
 //!
-//! The encoder library speaks `OpenMetrics`; the older format has the same
-//! series lines under other headers, so there its headers are dropped and
-//! this module's own are written. A family without series is left out.
+//! The encoder library writes `OpenMetrics`. The text format has the same series under
+//! other headers, so this module drops the library's headers and writes its own. Families
+//! without series are omitted.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::kind::Kind;
 use crate::reading::Reading;
 use crate::samples::Samples;
 
-/// Writes all families of `reading` to the end of `out`.
+/// Appends all families of `reading` to `out`.
 ///
 /// # Panics
 ///
-/// Never: a `String` takes everything, and nothing else can fail.
+/// Never: writing to a `String` cannot fail, and nothing else in the encoder can.
 pub fn encode(reading: &Arc<Reading>, format: Format, out: &mut String) {
     for family in families() {
         encode_family(family, reading, format, out).expect("a String takes everything");
@@ -65,8 +65,8 @@ fn encode_family(
     Ok(())
 }
 
-/// In the text format a counter's header has its series' full name, and an
-/// info is a gauge.
+/// Writes a family's `# HELP` and `# TYPE` lines. In the text format the header of a
+/// counter carries the full series name, and an info has the type gauge.
 fn write_text_header(family: &Family, out: &mut String) -> fmt::Result {
     let (name, help) = (family.name, family.help);
     let kind = match family.kind {
@@ -76,8 +76,8 @@ fn write_text_header(family: &Family, out: &mut String) -> fmt::Result {
     writeln!(out, "# HELP {name} {help}\n# TYPE {name} {}", kind.name())
 }
 
-/// Passes on what comes after a family's header. The library writes the end
-/// of each header line on its own.
+/// Forwards the output after a family's header lines. The library writes the newline of
+/// each header line in a separate call.
 struct AfterHeader<'a> {
     out: &'a mut String,
     header_lines: u8,

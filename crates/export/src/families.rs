@@ -8,7 +8,7 @@ use crate::placement_rows::PLACEMENT_FAMILIES;
 use crate::throttle_rows::THROTTLE_FAMILIES;
 use crate::vm_rows::VM_FAMILIES;
 
-/// All families, in the order in which they are exported.
+/// All families, in export order.
 pub fn families() -> impl Iterator<Item = &'static Family> {
     VM_FAMILIES
         .iter()

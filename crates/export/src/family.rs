@@ -11,25 +11,25 @@ use crate::samples::{IDENTITY_LABELS, Samples};
 /// One metric family.
 #[derive(Debug)]
 pub struct Family {
-    /// The name that its series have, with unit and `_total` or `_info`.
+    /// The series name, with the unit and `_total` or `_info`.
     pub name: &'static str,
-    /// How its values behave.
+    /// Metric type.
     pub kind: Kind,
-    /// The unit of its values; part of the name.
+    /// Unit of the values; part of the name.
     pub unit: Option<&'static str>,
-    /// What it means, in one line.
+    /// One-line description.
     pub help: &'static str,
-    /// Its own labels, in their order.
+    /// The family's own labels, in order.
     pub(crate) own_labels: &'static [&'static str],
     pub(crate) rows: Rows,
 }
 
-/// Where the series of a family come from.
+/// Source of a family's series.
 #[derive(Clone, Copy)]
 pub(crate) enum Rows {
-    /// Asked once for each VM.
+    /// Called once for each VM.
     Vm(fn(&Vm, &mut Samples) -> fmt::Result),
-    /// Asked once.
+    /// Called once per reading.
     Agent(fn(&Reading, &mut Samples) -> fmt::Result),
 }
 
@@ -43,7 +43,7 @@ impl fmt::Debug for Rows {
 }
 
 impl Family {
-    /// All its labels, in their order.
+    /// All label names, in order.
     pub fn labels(&self) -> Vec<&'static str> {
         let identity: &[&str] = match self.rows {
             Rows::Vm(_) => &IDENTITY_LABELS,
@@ -52,8 +52,8 @@ impl Family {
         [identity, self.own_labels].concat()
     }
 
-    /// The name without what `OpenMetrics` adds to it: the unit, and `_total`
-    /// or `_info`.
+    /// The name without the suffixes that `OpenMetrics` adds: the unit, and `_total` or
+    /// `_info`.
     pub(crate) fn base_name(&self) -> &'static str {
         let suffix = match self.kind {
             Kind::Counter => "_total",

@@ -1,4 +1,4 @@
-//! The family of what is wrong with VMs.
+//! The family of findings on VMs.
 
 use crate::family::{Family, Rows};
 use crate::kind::Kind;

@@ -1,21 +1,21 @@
-//! Which text format a scraper is given.
+//! Content negotiation: selects the text format for a scraper.
 
 /// A text format of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
     /// `OpenMetrics` 1.0.
     OpenMetrics,
-    /// The older Prometheus text format, version 0.0.4: what `curl`, a
-    /// browser and scrapers without negotiation get.
+    /// The older Prometheus text format, version 0.0.4. It is the default for clients
+    /// without negotiation, such as `curl` and browsers.
     Text,
 }
 
 impl Format {
-    /// The format that an `Accept` header prefers; the older one where the
-    /// header is missing, names neither, or likes both alike.
+    /// Returns the format that an `Accept` header prefers, and the older one if the
+    /// header is missing, names neither, or rates both equally.
     ///
-    /// `OpenMetrics` is taken only for the versions that exist in it here
-    /// (1.0.0 and 0.0.1, which differ in nothing that is sent).
+    /// `OpenMetrics` matches only in the supported versions, 1.0.0 and 0.0.1; the output
+    /// is the same in both.
     pub fn negotiate(accept: Option<&str>) -> Self {
         let mut open_metrics: f32 = 0.0;
         let mut text: f32 = 0.0;
@@ -43,8 +43,8 @@ impl Format {
     }
 }
 
-/// A media range and its quality: 0 where it asks for a version that is not
-/// spoken here, 1 where it names none.
+/// Returns a media range and its quality: 0 for an unsupported version, 1 if the range
+/// has no quality.
 fn media_range(range: &str) -> (&str, f32) {
     let mut parts = range.split(';').map(str::trim);
     let media = parts.next().unwrap_or_default();

@@ -1,21 +1,20 @@
-//! How the values of a metric family behave.
+//! Metric types.
 
-/// How the values of a family behave.
+/// The type of a metric family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Only rises, until its VM begins anew.
+    /// Only rises, except for a reset when its VM restarts.
     Counter,
     /// Rises and falls.
     Gauge,
-    /// Always 1; what it says stands in its labels.
+    /// Always 1; the labels carry the information.
     Info,
-    /// How often something took how long: series of `_bucket`, `_sum` and
-    /// `_count`.
+    /// Distribution of durations: series `_bucket`, `_sum` and `_count`.
     Histogram,
 }
 
 impl Kind {
-    /// Its name in `OpenMetrics`.
+    /// The type's name in `OpenMetrics`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",

@@ -1,16 +1,16 @@
 //! A reading as Prometheus metrics.
 //!
-//! [`families`] is the one table of everything that is exported; the encoder,
-//! `virtlens metrics` and the documentation all come from it. [`encode`]
-//! writes a ready [`Reading`] in the [`Format`] that the scraper asked for.
-//! No metric lives longer than its reading, so what a VM had vanishes with it.
+//! [`families`] is the one table of all exported families; the encoder,
+//! `virtlens metrics` and the documentation are all generated from it. [`encode`] writes
+//! a finished [`Reading`] in the [`Format`] that the scraper asked for. No metric
+//! outlives its reading, so the series of a VM vanish with it.
 //!
 //! ```text
 //! Snapshot + Agent = Reading ──► families ──► OpenMetrics 1.0 or text 0.0.4
 //! ```
 
 #![forbid(unsafe_code)]
-// Nothing that is read may be able to end the agent.
+// No input may panic the agent.
 #![cfg_attr(
     not(test),
     warn(

@@ -1,4 +1,4 @@
-//! The families that tell of VMs' memory.
+//! The families on VMs' memory.
 
 use std::fmt;
 
@@ -163,7 +163,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
     },
 ];
 
-/// What a balloon did; nothing of a VM that has none and never had.
+/// Balloon activity; no series for a VM that has no balloon and never used one.
 fn balloon(memory: &Memory, rows: &mut Samples, of: fn(&DiscardSum) -> u64) -> fmt::Result {
     known(memory.discards, |discards| {
         let shown = |discard, sum: &DiscardSum| {
@@ -177,8 +177,8 @@ fn balloon(memory: &Memory, rows: &mut Samples, of: fn(&DiscardSum) -> u64) -> f
     })
 }
 
-/// What the guest reported; nothing of one that is known not to report and
-/// never did.
+/// Free page reports of the guest; `None` if the guest is known not to report and never
+/// did.
 fn reports(memory: &Memory) -> Option<DiscardSum> {
     let report = memory.discards?.report;
     (report.events > 0 || has_reports(memory)).then_some(report)

@@ -1,4 +1,4 @@
-//! The families that tell where VMs sit on the host's CPUs.
+//! The families on the placement of VMs on the host's CPUs.
 
 use std::collections::BTreeMap;
 
@@ -119,8 +119,8 @@ pub(crate) const PLACEMENT_FAMILIES: &[Family] = &[
     },
 ];
 
-/// How many vCPUs each kind concerns; one that two findings of a kind name
-/// counts once.
+/// Number of affected vCPUs by kind of mismatch. A vCPU in two findings of a kind counts
+/// once.
 fn vcpus_by_kind(topology: &Topology) -> BTreeMap<MismatchKind, u64> {
     let mut vcpus: BTreeMap<MismatchKind, Vec<u32>> = BTreeMap::new();
     for found in &topology.mismatches {

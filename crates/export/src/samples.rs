@@ -1,4 +1,4 @@
-//! The series of one family, on their way to the encoder.
+//! Passes the series of one family to the encoder.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use virtlens_model::snapshot::Vm;
 use crate::kind::Kind;
 use crate::seconds::seconds;
 
-/// The labels that every series of a VM carries, before its own.
+/// The labels that every series of a VM carries, before the family's own labels.
 pub(crate) const IDENTITY_LABELS: [&str; 3] = ["namespace", "pod", "vm"];
 
 /// The value of a label.
@@ -29,7 +29,7 @@ impl<'a> From<&'a str> for Label<'a> {
 }
 
 impl<'a, T: AsRef<str>> From<&'a Option<T>> for Label<'a> {
-    /// What is not known is the empty label, which Prometheus treats as none.
+    /// An unknown value becomes the empty label, which Prometheus treats as absent.
     fn from(text: &'a Option<T>) -> Self {
         Self::Text(text.as_ref().map_or("", AsRef::as_ref))
     }
@@ -41,41 +41,42 @@ impl From<u32> for Label<'_> {
     }
 }
 
-/// Takes the series of one family, and of one VM where it is a VM's.
+/// Collects the series of one family; for a per-VM family, of one VM.
 pub(crate) struct Samples<'m, 'v> {
     /// The name of the family.
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
-    /// The names of its own labels.
+    /// The names of the family's own labels.
     pub(crate) own_labels: &'static [&'static str],
     pub(crate) metric: MetricEncoder<'m>,
-    /// The VM whose labels the series carry first.
+    /// The VM whose labels come first in the series.
     pub(crate) vm: Option<&'v Vm>,
 }
 
 impl<'v> Samples<'_, 'v> {
-    /// A series whose value is a number of things.
+    /// Encodes a series whose value is a count.
     pub(crate) fn count(&mut self, labels: &[Label], count: u64) -> fmt::Result {
         self.series(labels, &count)
     }
 
-    /// A series whose value is a time.
+    /// Encodes a series whose value is a time, in seconds.
     pub(crate) fn seconds(&mut self, labels: &[Label], ns: u64) -> fmt::Result {
         self.series(labels, &seconds(ns))
     }
 
-    /// A series whose value is a real number.
+    /// Encodes a series whose value is a float.
     pub(crate) fn real(&mut self, labels: &[Label], value: f64) -> fmt::Result {
         self.series(labels, &value)
     }
 
-    /// The series of an info.
+    /// Encodes the series of an info.
     pub(crate) fn info(&mut self, labels: &[Label]) -> fmt::Result {
         let set = self.labels(labels);
         self.metric.encode_info(&set)
     }
 
-    /// The series of a histogram of times: `counts` by upper bound, and one more.
+    /// Encodes a histogram of times: `counts` has one entry for each upper bound and one
+    /// for `+Inf`.
     pub(crate) fn histogram(
         &mut self,
         labels: &[Label],
@@ -130,14 +131,14 @@ where
     }
 }
 
-/// Encodes what is known; what is not has no series.
+/// Encodes a known value; an unknown value has no series.
 pub(crate) fn known<T>(value: Option<T>, encode: impl FnOnce(T) -> fmt::Result) -> fmt::Result {
     value.map_or(Ok(()), encode)
 }
 
 const NO_EXEMPLAR: Option<&Exemplar<NoLabelSet, f64>> = None;
 
-/// The labels of one series: those of its VM, then its own.
+/// The labels of one series: the VM's labels, then the family's own.
 struct Labels<'a> {
     vm: Option<&'a Vm>,
     names: &'static [&'static str],

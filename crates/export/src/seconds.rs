@@ -1,13 +1,13 @@
-//! Nanoseconds to seconds, once, at the edge.
+//! Converts nanoseconds to seconds, only when a sample is encoded.
 //!
-//! The encoder and Prometheus itself hold a sample as an f64, whose steps grow
-//! wider than a nanosecond at 2^23 s (97 CPU-days), whatever is printed. What
-//! can be had is the f64 nearest to the true value: never more than half a
-//! step away (0.93 ns from 97 CPU-days on, 7.5 ns from 2.1 CPU-years on).
+//! The encoder and Prometheus itself hold a sample as an f64, whose spacing exceeds a
+//! nanosecond from 2^23 s (97 CPU-days) on, however it is printed. The best possible
+//! result is the f64 nearest to the true value. Its error is at most half the spacing
+//! (0.93 ns from 97 CPU-days on, 7.5 ns from 2.1 CPU-years on).
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Below this, a count of ns is an exact f64.
+/// Counts of ns below this value are exact as f64.
 const EXACT: u64 = 1 << f64::MANTISSA_DIGITS;
 
 /// The f64 nearest to `ns` / 10^9.
@@ -34,7 +34,7 @@ mod tests {
         decimal.parse().expect("a decimal number")
     }
 
-    /// A fixed walk over all magnitudes (64-bit LCG, Knuth's constants).
+    /// A fixed sequence over all magnitudes (64-bit LCG, Knuth's constants).
     fn walk() -> impl Iterator<Item = u64> {
         let mut state: u64 = 1;
         (0..200_000u32).map(move |step| {

@@ -1,5 +1,5 @@
-//! The families that tell of throttling beyond what the kernel counts: who ate
-//! the quota, and for how long the pod stood.
+//! The families on throttling beyond the kernel's counters: who used the quota, and for
+//! how long the pod was throttled.
 
 use virtlens_model::vocab::BOUNDS_MS;
 

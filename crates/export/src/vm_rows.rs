@@ -1,4 +1,4 @@
-//! The families of which every VM has series.
+//! The metric families with series for every VM.
 
 use std::fmt;
 
@@ -181,7 +181,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
             known(vm.vcpu_count.online, |online| {
                 rows.count(&["online".into()], online.into())
             })?;
-            // Few VMs ever have one, and a series costs the others as much.
+            // Few VMs ever have a parked vCPU, so the others get no series for it.
             let parked = vm.vcpu_count.parked.filter(|parked| *parked > 0);
             known(parked, |parked| {
                 rows.count(&["parked".into()], parked.into())
@@ -255,15 +255,15 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
     },
 ];
 
-/// What KVM counted of all vCPUs; absent is what is known of none.
+/// Sums of KVM's counters over all vCPUs; counters that no vCPU has are absent.
 fn kvm(vm: &Vm) -> KvmCounters {
     vm.vcpus.iter().fold(KvmCounters::default(), |sum, vcpu| {
         sum.with(&vcpu.kvm, u64::saturating_add)
     })
 }
 
-/// Calls `encode` once for each scope: a path can have two levels of one
-/// scope, but a scope can have only one series.
+/// Calls `encode` once for each scope. A path can have two levels of one scope; `limits`
+/// holds only the binding one, because a scope can have only one series.
 fn each_quota(vm: &Vm, encode: impl FnMut(&Quota) -> fmt::Result) -> fmt::Result {
     vm.limits.iter().try_for_each(encode)
 }

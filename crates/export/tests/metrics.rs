@@ -1,4 +1,4 @@
-//! Whole expositions of a made-up node.
+//! Whole expositions of a synthetic node.
 
 mod fixture;
 mod fleet;

@@ -1,4 +1,4 @@
-//! A timeline with a piece of each kind, as its readers have it.
+//! Timeline files with a piece of each kind, decoded as their viewers decode them.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ fn slice(track: Track, from_ns: u64, to_ns: u64, what: Doing) -> Piece {
     })
 }
 
-/// In the order of their ends, as a timeline has them.
+/// In order of their end times, as in a timeline.
 fn pieces() -> Vec<Piece> {
     let vcpu = Actor {
         tid: 11,

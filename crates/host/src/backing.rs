@@ -1,4 +1,4 @@
-//! What is behind pieces of a process's address space.
+//! Files that back parts of a process's address space.
 
 use virtlens_model::facts::{Backing, Piece, RamPiece};
 
@@ -8,26 +8,26 @@ use crate::root::{HostRoot, read};
 /// A VMM has some hundred mappings of 100 bytes; `vm.max_map_count` allows 65 530.
 const MAPS: usize = 16 << 20;
 
-/// Splits `pieces` of the process `pid` by what is behind them, after its
-/// /proc/PID/maps; what is not mapped is left out. A piece
-/// whose mappings go on as if they were one stays one.
+/// Splits `pieces` of the process `pid` by their backing, according to its
+/// /proc/PID/maps. Unmapped parts are omitted. A piece stays whole if its mappings are
+/// contiguous in memory and in the file.
 ///
 /// # Errors
-/// When the process is gone, or may not be asked.
+/// If the process is gone, or access is denied.
 pub fn backing(root: &HostRoot, pid: u32, pieces: &[Piece]) -> Result<Vec<RamPiece>, Error> {
     let path = root.proc_of(pid, "maps");
     Ok(parse_backing(&read(&path, MAPS)?, pieces))
 }
 
-/// Splits `pieces` as [`backing`] does, after the text of a `maps` file. Lines
-/// of no known form are left out.
+/// Splits `pieces` as [`backing`] does, from the text of a `maps` file. Unparsable lines
+/// are skipped.
 pub fn parse_backing(maps: &[u8], pieces: &[Piece]) -> Vec<RamPiece> {
     let text = String::from_utf8_lossy(maps);
     let mappings: Vec<RamPiece> = text.lines().filter_map(parse_line).collect();
     split(pieces, &mappings)
 }
 
-/// What of `pieces` lies in the mappings, which come in order.
+/// The parts of `pieces` that lie in the mappings, which are sorted.
 fn split(pieces: &[Piece], mappings: &[RamPiece]) -> Vec<RamPiece> {
     pieces
         .iter()
@@ -58,7 +58,7 @@ fn split_one(piece: Piece, mappings: &[RamPiece]) -> Vec<RamPiece> {
     found
 }
 
-/// Whether what begins at `start` goes on where `last` ends.
+/// Whether a mapping at `start` continues `last`.
 fn follows(last: &RamPiece, start: u64, file: Option<Backing>) -> bool {
     let expected = last.file.map(|file| Backing {
         offset: file.offset + (last.piece.end - last.piece.start),
@@ -67,9 +67,8 @@ fn follows(last: &RamPiece, start: u64, file: Option<Backing>) -> bool {
     last.piece.end == start && expected == file
 }
 
-/// Where files are that are memory: memfds (also of huge pages), tmpfs,
-/// hugetlbfs and the kernel's own for `MAP_HUGETLB` (`HUGETLB_ANON_FILE`,
-/// `include/linux/hugetlb.h`).
+/// Paths of files that are memory: memfds (also of huge pages), tmpfs, hugetlbfs and the
+/// kernel's own file for `MAP_HUGETLB` (`HUGETLB_ANON_FILE`, `include/linux/hugetlb.h`).
 const IN_MEMORY: [&str; 4] = ["/memfd:", "/dev/shm/", "/dev/hugepages/", "/anon_hugepage"];
 
 /// "start-end perms offset major:minor inode path" (`fs/proc/task_mmu.c`).
@@ -84,12 +83,12 @@ fn parse_line(line: &str) -> Option<RamPiece> {
     let name = words.next().unwrap_or_default();
     let device = u32::try_from(hex(major)? << 20 | hex(minor)?).ok()?;
     let (start, end) = (hex(start)?, hex(end)?);
-    // The kernel maps nothing beyond the last byte that a file can have.
+    // The kernel maps nothing beyond the maximum file offset.
     offset.checked_add(end.checked_sub(start)?)?;
     Some(RamPiece {
         piece: Piece { start, end },
         file: (inode != 0).then_some(Backing {
-            // What is written to a private mapping is anonymous memory.
+            // Data written to a private mapping is anonymous memory.
             in_memory: shared && IN_MEMORY.iter().any(|place| name.starts_with(place)),
             device,
             inode,
@@ -154,7 +153,7 @@ mod tests {
         assert_eq!(parse_line("no mapping"), None);
     }
 
-    /// A sandbox that plays a kernel may write anything.
+    /// A sandbox that emulates a kernel may write anything.
     #[test]
     fn a_mapping_ends_behind_its_beginning_and_in_its_file() {
         for (range, offset, is_one) in [

@@ -1,4 +1,4 @@
-//! The cpu controller's own files, v1 and v2: limits, throttling, CPU time.
+//! Reads the cpu controller's files, v1 and v2: limits, throttling, CPU time.
 
 use std::path::Path;
 
@@ -9,11 +9,11 @@ use crate::error::Error;
 use crate::root::{parse_number, read_as};
 
 impl Cgroups {
-    /// CPU bandwidth control of a cgroup; `None` where there is none: at the
-    /// root, and where the cpu controller is not enabled.
+    /// Reads the CPU bandwidth control of a cgroup; `None` at the root and if the cpu
+    /// controller is not enabled.
     ///
     /// # Errors
-    /// When the cgroup is gone, or a file is in a form not understood.
+    /// If the cgroup is gone, or a file cannot be parsed.
     pub fn bandwidth(&self, path: &str) -> Result<Option<Bandwidth>, Error> {
         let dir = self.dir(&self.cpu, path)?;
         if path == "/" {
@@ -32,7 +32,7 @@ impl Cgroups {
             CgroupVersion::V2 => "cpu.max.burst",
         };
         let burst_us = match read_as(&dir.join(burst), "a number of µs", parse_number) {
-            // Since v5.14 only.
+            // The file exists since v5.14.
             Err(error) if error.is_gone() => None,
             burst_us => Some(burst_us?),
         };
@@ -54,15 +54,14 @@ impl Cgroups {
         }))
     }
 
-    /// CPU time that a cgroup and all below it have used, ns: v1
-    /// `cpuacct.usage`, v2 `usage_usec` of `cpu.stat`.
+    /// Reads the CPU time of a cgroup and its descendants, ns: v1 `cpuacct.usage`, v2
+    /// `usage_usec` of `cpu.stat`.
     ///
-    /// On v1 the same path in the cpuacct hierarchy is meant. Where cpuacct is
-    /// mounted apart from cpu, threads can be placed differently there.
+    /// On v1 it reads the same path in the cpuacct hierarchy. If cpuacct is mounted
+    /// separately from cpu, the threads of the two cgroups can differ.
     ///
     /// # Errors
-    /// When the cgroup is gone, cpuacct is not mounted, or the file is in a
-    /// form not understood.
+    /// If the cgroup is gone, cpuacct is not mounted, or the file cannot be parsed.
     pub fn usage_ns(&self, path: &str) -> Result<u64, Error> {
         let Some(accounting) = &self.accounting else {
             return Err(Error::NotMounted {
@@ -82,7 +81,7 @@ impl Cgroups {
     }
 }
 
-/// v1 quota and period, ns.
+/// Reads the v1 quota and period, ns.
 fn limit_v1(dir: &Path) -> Result<(Option<u64>, u64), Error> {
     let quota = dir.join("cpu.cfs_quota_us");
     let quota_ns = read_as(&quota, "a number of µs or -1", parse_quota_us)?;
@@ -96,11 +95,11 @@ fn limit_v1(dir: &Path) -> Result<(Option<u64>, u64), Error> {
 /// The lines of a `cpu.stat` file that are used here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuStat {
-    /// v2 `usage_usec` as ns: CPU time used by the cgroup and all below it.
+    /// v2 `usage_usec` as ns: CPU time of the cgroup and its descendants.
     pub usage_ns: Option<u64>,
-    /// `nr_periods`: periods that had something to run.
+    /// `nr_periods`: periods with runnable threads.
     pub periods: Option<u64>,
-    /// `nr_throttled`: periods in which it was throttled on at least one CPU.
+    /// `nr_throttled`: periods in which the cgroup was throttled on at least one CPU.
     pub throttled_periods: Option<u64>,
     /// v1 `throttled_time`, v2 `throttled_usec` as ns: summed over CPUs.
     pub throttled_ns: Option<u64>,
@@ -142,9 +141,8 @@ pub fn parse_cpu_max(bytes: &[u8]) -> Option<(Option<u64>, u64)> {
     Some((quota, ns(period)?))
 }
 
-/// Parses a v1 `cpu.cfs_quota_us` file into ns; the inner `None` is "-1", no
-/// limit.
-// The outer Option says whether the text was understood.
+/// Parses a v1 `cpu.cfs_quota_us` file into ns; the inner `None` is "-1", no limit.
+// The outer Option is `None` for unparsable text.
 #[allow(
     clippy::option_option,
     reason = "no limit and not understood are different answers"

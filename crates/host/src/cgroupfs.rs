@@ -1,10 +1,9 @@
-//! The cgroup hierarchy of the cpu controller: where it is, its paths and ids.
+//! The cgroup hierarchy of the cpu controller: its mount point, paths and ids.
 //!
-//! A *path* here is absolute from the root of the hierarchy ("/kubepods/…"),
-//! whichever cgroup namespace this process is in. The kernel names cgroups
-//! relative to the reader's namespace (`cgroup_path_ns`), with "/.." for each
-//! level above it; [`Cgroups::process_path`] undoes that where it can be
-//! undone:
+//! A *path* here is absolute from the root of the hierarchy ("/kubepods/…"), whatever
+//! cgroup namespace this process is in. The kernel names cgroups relative to the reader's
+//! namespace (`cgroup_path_ns`), with "/.." for each level above it.
+//! [`Cgroups::process_path`] converts these names to absolute paths if possible:
 //!
 //! | reader | mount it reads | paths |
 //! |---|---|---|
@@ -23,61 +22,60 @@ use crate::error::{Error, Losses};
 use crate::mounts::{CgroupMount, parse_mountinfo};
 use crate::root::{HostRoot, SMALL_FILE, parse_number, read, read_as, read_start};
 
-/// A host with ten thousand mounts stays below this.
+/// Larger than the table of a host with ten thousand mounts.
 const MOUNT_TABLE: usize = 16 << 20;
 
-/// The most directories one walk visits; the memory controller allows 65 535
+/// Limit on the directories that one walk visits; the memory controller allows 65 535
 /// cgroups (`MEM_CGROUP_ID_MAX`).
 const MAX_CGROUPS: usize = 65_536;
 
-/// The list of one cgroup's threads: 100 000 of them at 8 bytes.
+/// Limit on the thread list of one cgroup: 100 000 threads at 8 bytes.
 const THREAD_LIST: usize = 800 << 10;
 
-/// Which cgroup interface the cpu controller is on.
+/// The cgroup interface of the cpu controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CgroupVersion {
-    /// A hierarchy of its own, or one shared with cpuacct.
+    /// A separate hierarchy, or one shared with cpuacct.
     V1,
     /// The unified hierarchy.
     V2,
 }
 
-/// The hierarchy that the cpu controller is on.
+/// The hierarchy of the cpu controller.
 #[derive(Debug, Clone)]
 pub struct Cgroups {
     pub(crate) root: HostRoot,
     pub(crate) version: CgroupVersion,
-    /// Where the cpu controller's hierarchy is mounted.
+    /// Mount point of the cpu controller's hierarchy.
     pub(crate) cpu: PathBuf,
-    /// Where CPU time is counted: v1's cpuacct hierarchy, else `cpu`.
+    /// Mount point of the hierarchy that counts CPU time: v1's cpuacct, else `cpu`.
     pub(crate) accounting: Option<PathBuf>,
-    /// Where the cpuset controller's hierarchy is mounted.
+    /// Mount point of the cpuset controller's hierarchy.
     pub(crate) cpusets: Option<PathBuf>,
     /// The path of the cgroup at the mount point, without a trailing slash: ""
     /// unless only a part of the hierarchy is mounted.
     shown: String,
-    /// How many levels this process's cgroup namespace lies below `shown`.
+    /// Depth of this process's cgroup namespace below `shown`, levels.
     namespace_depth: usize,
-    /// The path of that namespace, where it could be found.
+    /// The path of the namespace, if it was found.
     namespace: Option<String>,
 }
 
-/// The threads below a cgroup.
+/// The threads of a cgroup and its descendants.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Members {
-    /// Thread ids, in no order; each once.
+    /// Thread ids, unordered and unique.
     pub tids: Vec<u32>,
-    /// What was left out.
+    /// Count of omitted threads.
     pub losses: Losses,
 }
 
 impl Cgroups {
-    /// Finds the cpu controller: a v1 hierarchy that has it wins over the
-    /// unified one, which is mounted empty beside it on hybrid hosts.
+    /// Finds the cpu controller. A v1 hierarchy that has it wins over the unified one,
+    /// which is also mounted, but without the controller, on hybrid hosts.
     ///
     /// # Errors
-    /// [`Error::NotMounted`] when there is neither; else when /proc cannot be
-    /// read.
+    /// [`Error::NotMounted`] if there is neither; otherwise if /proc cannot be read.
     pub fn find(root: &HostRoot) -> Result<Self, Error> {
         let mountinfo = root.proc("self/mountinfo");
         let mut mounts = parse_mountinfo(&read(&mountinfo, MOUNT_TABLE)?);
@@ -123,20 +121,20 @@ impl Cgroups {
         Ok(cgroups)
     }
 
-    /// Which interface the cpu controller is on.
+    /// The cgroup interface of the cpu controller.
     pub fn version(&self) -> CgroupVersion {
         self.version
     }
 
-    /// The id of a cgroup, the inode number of its directory (`kn->id` on
-    /// 64-bit kernels since v5.5); `None` where there is no such cgroup.
+    /// The id of a cgroup: the inode number of its directory (`kn->id` on 64-bit kernels
+    /// since v5.5). `None` if the cgroup does not exist.
     pub fn id_of(&self, path: &str) -> Option<CgroupId> {
         let metadata = fs::metadata(self.dir(&self.cpu, path).ok()?).ok()?;
         metadata.is_dir().then(|| CgroupId(metadata.ino()))
     }
 
-    /// The path of a cgroup by its id. Walks the hierarchy, so it costs a
-    /// directory read for each cgroup: for the odd one that is not known.
+    /// Returns the path of a cgroup by its id. It walks the hierarchy at the cost of a
+    /// directory read for each cgroup, so it is only for rare unknown ids.
     pub fn path_of(&self, id: CgroupId) -> Option<String> {
         let top = if self.shown.is_empty() {
             "/"
@@ -157,35 +155,35 @@ impl Cgroups {
         found
     }
 
-    /// The cgroup that a process (or thread: any tid will do) sits in.
+    /// Returns the cgroup of a process or thread (any tid works).
     ///
-    /// A v2 cgroup that was removed under a zombie keeps its path, and has no
-    /// id.
+    /// A v2 cgroup that was removed under a zombie keeps its path, but has no id.
     ///
     /// # Errors
-    /// When the process is gone, or its cgroup lies outside of what is mounted.
+    /// If the process is gone, or its cgroup is outside the mounted hierarchy.
     pub fn process_path(&self, pid: u32) -> Result<String, Error> {
         self.path_in(&self.root.proc_of(pid, "cgroup"))
     }
 
-    /// The cgroup that one of /proc's `cgroup` files names.
+    /// Returns the absolute path of the cgroup in one of /proc's `cgroup` files.
     pub(crate) fn path_in(&self, file: &Path) -> Result<String, Error> {
         self.absolute(&self.named_in(file)?)
     }
 
-    /// The same as the kernel names it, from this process's namespace.
+    /// Returns the cgroup path as the kernel names it, relative to this process's
+    /// namespace.
     fn named_in(&self, file: &Path) -> Result<String, Error> {
         read_as(file, "a line of the cpu controller", |bytes| {
             parse_process_cgroup(bytes, self.version)
         })
     }
 
-    /// The threads in a cgroup and all below it, of every process, as this
-    /// process's pid namespace numbers them. Threads that it cannot see, and
-    /// those beyond `limit`, are counted.
+    /// Returns the threads of all processes in a cgroup and its descendants, by their ids
+    /// in this process's pid namespace. Threads invisible in that namespace and threads
+    /// beyond `limit` are counted.
     ///
     /// # Errors
-    /// When the cgroup is gone.
+    /// If the cgroup is gone.
     pub fn members(&self, path: &str, limit: usize) -> Result<Members, Error> {
         let mut members = read_threads(&self.dir(&self.cpu, path)?.join(self.thread_list()))?;
         let mut walked = Losses::default();
@@ -219,7 +217,7 @@ impl Cgroups {
         }
     }
 
-    /// Where a cgroup lies below a mount point.
+    /// Directory of a cgroup below a mount point.
     pub(crate) fn dir(&self, mount: &Path, path: &str) -> Result<PathBuf, Error> {
         let below = path
             .strip_prefix(&self.shown)
@@ -238,8 +236,8 @@ impl Cgroups {
             })
     }
 
-    /// The absolute path of a cgroup that the kernel named from this process's
-    /// cgroup namespace.
+    /// Converts a cgroup path relative to this process's cgroup namespace to an absolute
+    /// path.
     fn absolute(&self, named: &str) -> Result<String, Error> {
         let mut rest = named;
         let mut up = 0;
@@ -275,8 +273,8 @@ impl Cgroups {
         })
     }
 
-    /// The path of this process's cgroup namespace. The kernel tells it only
-    /// how deep that is, so this process's own cgroup is looked for.
+    /// Finds the path of this process's cgroup namespace. The kernel shows only its
+    /// depth, so this searches the hierarchy for the process's own cgroup.
     fn find_namespace(&self) -> Option<String> {
         let own = fs::read_link(self.root.proc("self")).ok()?;
         let own: u32 = own.to_str()?.parse().ok()?;
@@ -298,7 +296,7 @@ impl Cgroups {
         found.filter(|path| path.matches('/').count() == self.namespace_depth)
     }
 
-    /// Visits every cgroup below `path` (not itself), with its id.
+    /// Visits every descendant of the cgroup `path`, with its id.
     fn walk(
         &self,
         path: &str,
@@ -339,13 +337,13 @@ impl Cgroups {
     }
 }
 
-/// One cgroup's `tasks`, `cgroup.threads` or `cgroup.procs`.
+/// Reads `tasks`, `cgroup.threads` or `cgroup.procs` of one cgroup.
 fn read_threads(list: &Path) -> Result<Members, Error> {
     let (mut bytes, cut) = read_start(list, THREAD_LIST)?;
     let whole = bytes.iter().rposition(|byte| *byte == b'\n');
     let whole = whole.map_or(0, |last| last + 1);
     let is_half = whole < bytes.len();
-    // The last line may be half a number.
+    // The last line may be truncated.
     bytes.truncate(whole);
     let mut members = parse_threads(&bytes);
     members.losses.over_limit += u64::from(cut);
@@ -353,13 +351,13 @@ fn read_threads(list: &Path) -> Result<Members, Error> {
     Ok(members)
 }
 
-/// Parses a list of threads or processes, one a line. What this process's pid
-/// namespace does not show, and what is no number, is counted.
+/// Parses a list of threads or processes, one per line. Entries outside this pid
+/// namespace and entries that are not numbers are counted.
 pub fn parse_threads(bytes: &[u8]) -> Members {
     let mut members = Members::default();
     for line in bytes.split(|byte| *byte == b'\n') {
         match parse_number(line).and_then(|tid| u32::try_from(tid).ok()) {
-            // What lives outside of this pid namespace shows as 0.
+            // The kernel shows 0 for a thread outside this pid namespace.
             Some(0) => members.losses.denied += 1,
             Some(tid) => members.tids.push(tid),
             None if line.is_empty() => {}
@@ -369,9 +367,8 @@ pub fn parse_threads(bytes: &[u8]) -> Members {
     members
 }
 
-/// Which interface the kernel's cpu controller is on, also where no cgroup file
-/// system is mounted here: a v1 hierarchy that has it is named in every
-/// process's cgroup file.
+/// Determines the kernel's cgroup interface of the cpu controller, even if no cgroup file
+/// system is mounted here: every process's cgroup file lists a v1 hierarchy that has it.
 pub fn cgroup_version(root: &HostRoot) -> CgroupVersion {
     let own = read(&root.proc("self/cgroup"), SMALL_FILE).unwrap_or_default();
     let v1 = parse_process_cgroup(&own, CgroupVersion::V1);
@@ -382,10 +379,10 @@ pub fn cgroup_version(root: &HostRoot) -> CgroupVersion {
     }
 }
 
-/// The cgroup that a `/proc/PID/cgroup` file names for the cpu controller, as
-/// the kernel named it: `ID:CONTROLLERS:PATH` with "cpu" among the controllers
-/// on v1, `0::PATH` on v2. The path may hold colons itself, as those of Kata
-/// do. The mark of a removed v2 cgroup, " (deleted)", is taken off.
+/// Parses the cpu controller's cgroup from a `/proc/PID/cgroup` file, as the kernel names
+/// it: `ID:CONTROLLERS:PATH` with "cpu" among the controllers on v1, `0::PATH` on v2. The
+/// path may contain colons, as Kata's do. The suffix " (deleted)" of a removed v2 cgroup
+/// is stripped.
 pub fn parse_process_cgroup(bytes: &[u8], version: CgroupVersion) -> Option<String> {
     let text = std::str::from_utf8(bytes).ok()?;
     text.lines().find_map(|line| {

@@ -1,4 +1,4 @@
-//! The cpuset controller's own files.
+//! Reads the cpuset controller's files.
 
 use std::path::Path;
 
@@ -7,16 +7,17 @@ use virtlens_model::vocab::CpuSet;
 use crate::cgroupfs::Cgroups;
 use crate::root::read_as;
 
-/// On v2, and on v1 (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/cpusets.rst).
+/// File names on v2 and on v1 (Documentation/admin-guide/cgroup-v2.rst,
+/// cgroup-v1/cpusets.rst).
 const EFFECTIVE: [&str; 2] = ["cpuset.cpus.effective", "cpuset.effective_cpus"];
 
 impl Cgroups {
-    /// The CPUs that the cgroups of these threads allow them, together; of the nearest
-    /// above each that has the cpuset controller. Threads that are gone are left out.
-    /// `None` where that is known of none.
+    /// Union of the CPUs that the cgroups of these threads allow. For each thread the
+    /// nearest ancestor with the cpuset controller counts. Ended threads are skipped.
+    /// `None` if no cpuset is known.
     ///
-    /// libvirt gives each vCPU a cgroup of its own, others one to all: where the first
-    /// thread and the last share one, the others are not asked.
+    /// libvirt creates a cgroup for each vCPU, other VMMs one for all: if the first and
+    /// the last thread share a cgroup, the others are not read.
     pub fn cpuset(&self, tids: &[u32]) -> Option<CpuSet> {
         let (first, rest) = tids.split_first()?;
         let mut paths: Vec<String> = self.cpuset_path(*first).into_iter().collect();

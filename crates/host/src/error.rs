@@ -1,9 +1,9 @@
-//! Why something could not be read, and the count of what was not.
+//! Read errors, and counts of omitted data.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a file of the host gave no answer.
+/// Reason that a file of the host could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The process, thread or cgroup ended while it was read.
@@ -14,7 +14,7 @@ pub enum Error {
         /// ENOENT, ESRCH or ENODEV.
         source: io::Error,
     },
-    /// The kernel refused.
+    /// The kernel denied access.
     #[error(
         "may not read {}: {source}; run as root in the host's pid namespace, \
          with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH",
@@ -34,22 +34,22 @@ pub enum Error {
         /// The cause.
         source: io::Error,
     },
-    /// The file is longer than anything that it is known to hold.
+    /// The file is longer than any known content.
     #[error("{} is longer than {limit} bytes and was not read", path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
-        /// How much would have been read.
+        /// The limit, bytes.
         limit: usize,
     },
-    /// The content is not in the form that the kernel is known to write.
+    /// The content is not in a known form of the kernel.
     #[error("{}: expected {expected}, found {found:?}", path.display())]
     Unparsable {
         /// The file.
         path: PathBuf,
-        /// The form that was expected.
+        /// The expected form.
         expected: &'static str,
-        /// How the content starts.
+        /// Start of the content.
         found: String,
     },
     /// No cgroup file system with the controller is mounted.
@@ -59,19 +59,19 @@ pub enum Error {
         mountinfo.display()
     )]
     NotMounted {
-        /// The table of mounts that was read.
+        /// The mount table that was read.
         mountinfo: PathBuf,
         /// The controller.
         controller: &'static str,
     },
-    /// The cgroup is not below what is mounted here.
+    /// The cgroup is outside the mounted hierarchy.
     #[error(
         "cgroup {cgroup} is not below the mount at {}; run in the host's cgroup namespace, \
          or mount the host's /sys/fs/cgroup",
         mount.display()
     )]
     OutsideMount {
-        /// Where the hierarchy is mounted.
+        /// Mount point of the hierarchy.
         mount: PathBuf,
         /// The cgroup as the kernel named it.
         cgroup: String,
@@ -79,10 +79,10 @@ pub enum Error {
 }
 
 impl Error {
-    /// The variant that says what `source` means for `path`.
+    /// Converts an I/O error on `path`.
     ///
-    /// A file of a dead process opens with ENOENT and reads with ESRCH; a file
-    /// of a removed cgroup reads with ENODEV (`kernfs_get_active`).
+    /// A file of a dead process opens with ENOENT and reads with ESRCH; a file of a
+    /// removed cgroup reads with ENODEV (`kernfs_get_active`).
     pub(crate) fn io(path: &Path, source: io::Error) -> Self {
         const ESRCH: i32 = 3;
         const ENODEV: i32 = 19;
@@ -104,22 +104,22 @@ impl Error {
         }
     }
 
-    /// Whether what was read has simply ended.
+    /// Whether the process, thread or cgroup has ended.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Gone { .. })
     }
 }
 
-/// What readings left out, counted since the source was made.
+/// Data that readings omitted, counted since the source was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Losses {
     /// Vanished while being read. Normal on a busy host.
     pub races: u64,
-    /// Refused by the kernel.
+    /// Access denied by the kernel.
     pub denied: u64,
-    /// Values in a form not understood, and failures of any other kind.
+    /// Unparsable values, and failures of any other kind.
     pub unparsed: u64,
-    /// Left out because a bound was reached.
+    /// Omitted because of a limit.
     pub over_limit: u64,
 }
 
@@ -137,12 +137,12 @@ impl Losses {
         }
     }
 
-    /// The value, or `None` and the failure counted.
+    /// Returns the value; on failure counts the error and returns `None`.
     pub fn keep<T>(&mut self, result: Result<T, Error>) -> Option<T> {
         result.inspect_err(|error| self.count(error)).ok()
     }
 
-    /// Adds what another reader counted.
+    /// Adds the counts of another reader.
     pub fn add(&mut self, other: Self) {
         self.races += other.races;
         self.denied += other.denied;

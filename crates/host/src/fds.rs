@@ -1,10 +1,9 @@
-//! Which processes hold KVM's file descriptors.
+//! Finds the processes that hold KVM's file descriptors.
 //!
-//! A VM exists exactly as long as someone holds its descriptors, whether its
-//! vCPUs run, halt or are paused. Their names are the kernel's own
-//! (`anon_inode_getfd("kvm-vcpu:%d")`, `virt/kvm/kvm_main.c`, v5.10 to v6.18): no
-//! process can give a file of its own a link that does not begin with "/" or
-//! with a name of the kernel's making.
+//! A VM exists as long as a process holds its descriptors, whether its vCPUs run, halt or
+//! are paused. The kernel alone sets the link names (`anon_inode_getfd("kvm-vcpu:%d")`,
+//! `virt/kvm/kvm_main.c`, v5.10 to v6.18): a process cannot give its own files a link
+//! that starts with anything but "/" or a name that the kernel made.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,19 +12,19 @@ use crate::error::{Error, Losses};
 use crate::process;
 use crate::root::{HostRoot, numbered};
 
-/// The most descriptors of one VMM that are looked at (4096 vCPUs, KVM's own
-/// bound, and some for its devices).
+/// Limit on the descriptors inspected in one VMM (4096 vCPUs, KVM's own limit, and some
+/// for its devices).
 const MAX_FDS: usize = 16_384;
 
-/// How far into an unknown process's descriptors is looked for the first one
-/// of KVM's. They are listed in order, and a VMM makes its VM before its
-/// devices; a proxy with a million sockets must not cost a second.
+/// Limit on the descriptors searched for the first KVM descriptor in an unknown process.
+/// They are listed in order, and a VMM creates its VM before its devices. The limit keeps
+/// the cost below a second for a proxy with a million sockets.
 const SEARCHED_FDS: usize = 4096;
 
-/// The most processes listed (`PID_MAX_LIMIT`, include/linux/threads.h).
+/// Limit on the listed processes (`PID_MAX_LIMIT`, include/linux/threads.h).
 const MAX_PROCESSES: usize = 4 << 20;
 
-/// What a file descriptor of KVM's is.
+/// Type of a KVM file descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KvmLink {
     /// A VM.
@@ -37,47 +36,47 @@ pub enum KvmLink {
 /// The KVM descriptors that a process holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VmFds {
-    /// Whether it holds a VM.
+    /// Whether the process holds a VM.
     pub has_vm: bool,
-    /// The ids of the vCPUs that it holds. Those of a second VM in the same
-    /// process count only where their ids differ.
+    /// Ids of the vCPUs that the process holds. A second VM in the same process adds only
+    /// ids that differ.
     pub vcpu_ids: BTreeSet<u32>,
-    /// It holds more descriptors than were looked at.
+    /// Whether the process holds more descriptors than were inspected.
     pub is_cut: bool,
 }
 
 impl VmFds {
-    /// How many vCPUs.
+    /// Number of vCPUs.
     pub fn vcpus(&self) -> u32 {
         u32::try_from(self.vcpu_ids.len()).unwrap_or(u32::MAX)
     }
 }
 
-/// What a look at every process found.
+/// Result of a scan of all processes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VmScan {
     /// Processes that hold a VM or vCPUs, by process id.
     pub vms: Vec<(u32, VmFds)>,
     /// Kernel threads named `vhost-N` and `kvm-pit/N`.
     pub kthreads: Vec<u32>,
-    /// Processes that live, and could not be looked at.
+    /// Live processes that could not be inspected.
     pub unread: BTreeSet<u32>,
-    /// What could not be looked at.
+    /// Count of what could not be inspected.
     pub losses: Losses,
 }
 
-/// How many vCPUs a process holds descriptors of.
+/// Number of vCPUs whose descriptors a process holds.
 ///
 /// # Errors
-/// When the process is gone, or its descriptors may not be read.
+/// If the process is gone, or its descriptors cannot be read.
 pub fn vcpu_fds(root: &HostRoot, pid: u32) -> Result<u32, Error> {
     Ok(vm_fds(root, pid)?.vcpus())
 }
 
-/// The KVM descriptors that a process holds.
+/// Returns the KVM descriptors of a process.
 ///
 /// # Errors
-/// When the process is gone, or its descriptors may not be read.
+/// If the process is gone, or its descriptors cannot be read.
 pub fn vm_fds(root: &HostRoot, pid: u32) -> Result<VmFds, Error> {
     let (numbers, is_cut) = numbered(&root.proc_of(pid, "fd"), MAX_FDS)?;
     let mut fds = VmFds {
@@ -96,13 +95,13 @@ pub fn vm_fds(root: &HostRoot, pid: u32) -> Result<VmFds, Error> {
     Ok(fds)
 }
 
-/// Looks for VMs in every process of the host.
+/// Scans all processes of the host for VMs.
 ///
-/// Costs a directory read for each process and a link read for each file
-/// descriptor: for now and then, not for every reading.
+/// Costs a directory read for each process and a link read for each file descriptor, so
+/// it is for occasional use, not for every reading.
 ///
 /// # Errors
-/// When /proc cannot be listed.
+/// If /proc cannot be listed.
 pub fn vm_processes(root: &HostRoot) -> Result<VmScan, Error> {
     let mut scan = VmScan::default();
     let (pids, _) = numbered(&root.proc(""), MAX_PROCESSES)?;
@@ -127,14 +126,14 @@ enum Found {
     Vm(VmFds),
     Kthread,
     Nothing,
-    /// Nothing among the descriptors that were looked at.
+    /// No KVM descriptor among the inspected ones, and more exist.
     TooMany,
 }
 
 fn look_at(root: &HostRoot, pid: u32) -> Result<Found, Error> {
     let (numbers, is_cut) = numbered(&root.proc_of(pid, "fd"), SEARCHED_FDS)?;
     if numbers.is_empty() {
-        // As every kernel thread; few user processes have none.
+        // True of every kernel thread and of few user processes.
         let comm = process::comm(root, pid)?;
         let names = [&b"vhost-"[..], b"kvm-pit/"];
         let is_vms = names.iter().any(|name| comm.as_bytes().starts_with(name));
@@ -156,7 +155,7 @@ fn look_at(root: &HostRoot, pid: u32) -> Result<Found, Error> {
     })
 }
 
-/// What a descriptor is; one that was closed meanwhile is nothing.
+/// Type of a descriptor; `None` if it was closed meanwhile.
 fn kvm_link(root: &HostRoot, pid: u32, fd: u32) -> Result<Option<KvmLink>, Error> {
     let path = root.proc(format!("{pid}/fd/{fd}"));
     match fs::read_link(&path).map_err(|source| Error::io(&path, source)) {
@@ -166,8 +165,8 @@ fn kvm_link(root: &HostRoot, pid: u32, fd: u32) -> Result<Option<KvmLink>, Error
     }
 }
 
-/// What the target of a /proc/PID/fd link says. `kvm-vcpu-stats:N` (since
-/// v5.14) is none: a monitoring agent may hold it.
+/// Parses the target of a /proc/PID/fd link. `kvm-vcpu-stats:N` (since v5.14) does not
+/// count: a monitoring agent may hold it.
 pub fn parse_kvm_link(target: &[u8]) -> Option<KvmLink> {
     let name = target.strip_prefix(b"anon_inode:")?;
     if name == b"kvm-vm" {

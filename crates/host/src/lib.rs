@@ -1,27 +1,27 @@
-//! What the files of a host say: /proc, /sys and the cgroup file systems.
+//! Reads the files of a host: /proc, /sys and the cgroup file systems.
 //!
-//! Every path starts at a [`HostRoot`], so a test reads a tree of its own and
-//! a container reads the host that is mounted into it. This crate knows file
-//! formats and nothing of roles, pods or metrics.
+//! Every path starts at a [`HostRoot`], so a test reads a temporary tree and a container
+//! reads the host's tree that is mounted into it. This crate knows file formats; it does
+//! not know roles, pods or metrics.
 //!
 //! ```text
-//! HostRoot ─┬─ node       what machine this is
-//!           ├─ topology   where its CPUs are
-//!           ├─ cgroupfs   where the cpu controller lives, its counters
-//!           ├─ cpuset     which CPUs they allow
-//!           ├─ memory     what cgroups use of it, by NUMA node
-//!           ├─ process    how a process was started
-//!           ├─ backing    which files are behind its memory
-//!           ├─ fds        which processes hold KVM's file descriptors
-//!           └─ fallback   one reading of the host, where there is no BPF
+//! HostRoot ─┬─ node       facts about the machine
+//!           ├─ topology   its CPU topology
+//!           ├─ cgroupfs   the cpu controller's hierarchy and counters
+//!           ├─ cpuset     the CPUs that cgroups allow
+//!           ├─ memory     memory of cgroups by NUMA node
+//!           ├─ process    executable and arguments of a process
+//!           ├─ backing    files that back its memory
+//!           ├─ fds        processes that hold KVM's file descriptors
+//!           └─ fallback   a reading of the host without BPF
 //! ```
 //!
 //! A process or cgroup that vanishes while it is read is normal: it is counted
-//! ([`Losses::races`]) and left out. A value that cannot be understood is
-//! absent and counted too.
+//! ([`Losses::races`]) and omitted. A value that cannot be parsed is absent and counted
+//! too.
 
 #![forbid(unsafe_code)]
-// Nothing that is read may be able to end the agent.
+// No input may panic the agent.
 #![cfg_attr(
     not(test),
     warn(

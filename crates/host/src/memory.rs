@@ -1,4 +1,4 @@
-//! The memory controller's own files.
+//! Reads the memory controller's files.
 
 use std::path::Path;
 
@@ -6,10 +6,9 @@ use crate::cgroupfs::{CgroupVersion, Cgroups};
 use crate::root::read_as;
 
 impl Cgroups {
-    /// The memory that a cgroup uses, bytes by NUMA node; of the nearest
-    /// above it that has the memory controller, as a cgroup of threads has
-    /// not. `None` where that is not told, as on v1, whose controllers lie in
-    /// hierarchies of their own.
+    /// Memory of a cgroup, bytes by NUMA node. A threaded cgroup has no memory
+    /// controller, so the value comes from the nearest ancestor that has it. `None` if
+    /// there is none, and on v1, whose controllers are in separate hierarchies.
     pub fn memory_by_node(&self, path: &str) -> Option<Vec<(u32, u64)>> {
         if self.version != CgroupVersion::V2 {
             return None;
@@ -22,9 +21,9 @@ impl Cgroups {
     }
 }
 
-/// Parses a `memory.numa_stat` file: bytes by NUMA node, of anonymous memory and
-/// page cache, of which shared memory is a part (Documentation/admin-guide/cgroup-v2.rst,
-/// since v5.9).
+/// Parses a `memory.numa_stat` file: bytes of anonymous memory and page cache (which
+/// includes shared memory) by NUMA node (Documentation/admin-guide/cgroup-v2.rst, since
+/// v5.9).
 pub fn parse_numa_stat(bytes: &[u8]) -> Option<Vec<(u32, u64)>> {
     let mut nodes: Vec<(u32, u64)> = Vec::new();
     let text = std::str::from_utf8(bytes).ok()?;

@@ -1,28 +1,29 @@
-//! Which cgroup file systems are mounted where: /proc/self/mountinfo.
+//! Parses the mount points of cgroup file systems: /proc/self/mountinfo.
 
 /// A mounted cgroup hierarchy, v1 or v2.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupMount {
     /// Whether it is the unified hierarchy (`cgroup2`).
     pub unified: bool,
-    /// The cgroup that shows at the mount point, seen from this process's
-    /// cgroup namespace: "/", "/docker/ID" for a part of the hierarchy, "/../.."
-    /// for one that begins above the namespace.
+    /// The cgroup at the mount point, relative to this process's cgroup namespace: "/";
+    /// "/docker/ID" for a part of the hierarchy; "/../.." for a mount that starts above
+    /// the namespace.
     pub root: String,
-    /// Where it is mounted, as this process sees it.
+    /// Mount point, as this process sees it.
     pub point: String,
-    /// The controllers of a v1 hierarchy; none for a named one
-    /// ("name=systemd") and for v2, which tells them elsewhere.
+    /// The controllers of a v1 hierarchy; empty for a named one ("name=systemd") and for
+    /// v2, which lists them in other files.
     pub controllers: Vec<String>,
 }
 
 impl CgroupMount {
-    /// How many levels above this process's cgroup namespace it begins.
+    /// Number of levels between the mount's root and this process's cgroup namespace
+    /// below it.
     pub fn levels_above(&self) -> usize {
         self.root.split('/').filter(|name| *name == "..").count()
     }
 
-    /// Orders mounts by how much of the hierarchy they show, most first.
+    /// Sort key: mounts that show more of the hierarchy come first.
     pub(crate) fn narrowness(&self) -> (bool, std::cmp::Reverse<usize>, usize) {
         let above = self.levels_above();
         let is_part = above == 0 && self.root != "/";
@@ -30,8 +31,8 @@ impl CgroupMount {
     }
 }
 
-/// The cgroup mounts of a `mountinfo` file, in its order. Lines that are of no
-/// cgroup file system, or of no known form, are left out.
+/// Parses the cgroup mounts of a `mountinfo` file, in file order. Lines of other file
+/// systems and unparsable lines are skipped.
 pub fn parse_mountinfo(bytes: &[u8]) -> Vec<CgroupMount> {
     bytes
         .split(|byte| *byte == b'\n')
@@ -39,7 +40,7 @@ pub fn parse_mountinfo(bytes: &[u8]) -> Vec<CgroupMount> {
         .collect()
 }
 
-/// One line: `ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [TAGS…] - TYPE SOURCE
+/// Parses one line: `ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [TAGS…] - TYPE SOURCE
 /// SUPER_OPTIONS` (`show_mountinfo` in `fs/proc_namespace.c`).
 fn parse_line(line: &str) -> Option<CgroupMount> {
     let (mount, file_system) = line.split_once(" - ")?;
@@ -68,8 +69,8 @@ fn parse_line(line: &str) -> Option<CgroupMount> {
     })
 }
 
-/// Undoes `mangle_path`: blanks, backslashes and "#" are three octal digits
-/// after a backslash.
+/// Reverses `mangle_path`, which writes blanks, backslashes and "#" as a backslash and
+/// three octal digits.
 fn unescape(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -84,7 +85,7 @@ fn unescape(text: &str) -> Option<String> {
 }
 
 fn octal(digits: &[u8]) -> Option<u8> {
-    // `from_str_radix` takes a sign, which no escape has.
+    // `from_str_radix` accepts a sign, which no escape has.
     digits.iter().all(u8::is_ascii_digit).then_some(())?;
     u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
 }

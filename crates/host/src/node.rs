@@ -1,4 +1,4 @@
-//! What machine this is.
+//! Facts about the machine.
 
 use virtlens_model::vocab::CpuSet;
 
@@ -19,20 +19,20 @@ pub struct NodeFacts {
     /// The host name in this process's UTS namespace: a pod's own name, unless
     /// the pod uses the host's network.
     pub hostname: String,
-    /// The kernel's release, as `uname -r` prints it.
+    /// The kernel release, as `uname -r` prints it.
     pub kernel: String,
-    /// The CPUs that are online.
+    /// The online CPUs.
     pub online: CpuSet,
     /// Clock ticks in a second, the unit of times in /proc/PID/stat.
     pub ticks_per_s: u64,
-    /// When the machine started, seconds since 1970; `None` if not told.
+    /// Boot time, seconds since 1970; `None` if unknown.
     pub boot_unix_s: Option<u64>,
 }
 
-/// Reads what machine this is.
+/// Reads the facts about the machine.
 ///
 /// # Errors
-/// When a file is missing or unreadable: /proc or /sys is not mounted.
+/// If a file is missing or unreadable: /proc or /sys is not mounted.
 pub fn node(root: &HostRoot) -> Result<NodeFacts, Error> {
     let online = root.sys("devices/system/cpu/online");
     let boot_unix_s = read(&root.proc("stat"), STAT_FILE)
@@ -49,23 +49,23 @@ pub fn node(root: &HostRoot) -> Result<NodeFacts, Error> {
     })
 }
 
-/// The CPUs that do without a tick while one thread runs there (`nohz_full`), none if
-/// that is not known.
+/// The CPUs that run without a tick while they have one runnable thread (`nohz_full`);
+/// empty if unknown.
 pub fn nohz_full(root: &HostRoot) -> CpuSet {
     let list = root.sys("devices/system/cpu/nohz_full");
     let bytes = read(&list, SMALL_FILE).unwrap_or_default();
     parse_nohz_full(&bytes)
 }
 
-/// Kernels write `(null)` where there is no such list (`print_cpus_nohz_full`,
-/// `drivers/base/cpu.c`).
+/// Parses a `nohz_full` file. Kernels write `(null)` if there is no list
+/// (`print_cpus_nohz_full`, `drivers/base/cpu.c`).
 pub fn parse_nohz_full(bytes: &[u8]) -> CpuSet {
     let list = std::str::from_utf8(bytes).unwrap_or_default();
     list.trim().parse().unwrap_or_default()
 }
 
-/// Clock ticks in a second, from the auxiliary vector of this process; the
-/// value of every kernel met so far where it cannot be read.
+/// Clock ticks per second, from the auxiliary vector of this process. Falls back to
+/// `USER_HZ` if it cannot be read.
 pub(crate) fn ticks_per_s(root: &HostRoot) -> u64 {
     read(&root.proc("self/auxv"), SMALL_FILE)
         .ok()
@@ -78,8 +78,8 @@ fn one_line(root: &HostRoot, below_proc: &str) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }
 
-/// `AT_CLKTCK` (17, include/uapi/linux/auxvec.h) of an auxiliary vector:
-/// pairs of native words.
+/// Returns `AT_CLKTCK` (17, include/uapi/linux/auxvec.h) of an auxiliary vector, which
+/// consists of pairs of native words.
 pub fn parse_clock_ticks(auxv: &[u8]) -> Option<u64> {
     const AT_CLKTCK: u64 = 17;
     let (words, _) = auxv.as_chunks::<8>();
@@ -91,8 +91,7 @@ pub fn parse_clock_ticks(auxv: &[u8]) -> Option<u64> {
         .map(|(_, value)| value)
 }
 
-/// The `btime` line of /proc/stat: when the machine started, seconds since
-/// 1970.
+/// Parses the `btime` line of /proc/stat: boot time, seconds since 1970.
 pub fn parse_boot_time(stat: &[u8]) -> Option<u64> {
     stat.split(|byte| *byte == b'\n')
         .find_map(|line| line.strip_prefix(b"btime "))

@@ -1,4 +1,4 @@
-//! What a process said of itself when it was started.
+//! Executable, command line and name of a process.
 
 use std::fs;
 
@@ -8,13 +8,12 @@ use virtlens_model::vocab::Comm;
 use crate::error::Error;
 use crate::root::{HostRoot, SMALL_FILE, read_as, read_start};
 
-/// Reads a process's file, arguments and name.
+/// Reads a process's executable path, arguments and name.
 ///
-/// Of a command line longer than 64 KiB, whole arguments from its start are
-/// kept.
+/// A command line longer than 64 KiB is cut after the last whole argument.
 ///
 /// # Errors
-/// When the process is gone, or its arguments may not be read.
+/// If the process is gone, or its arguments cannot be read.
 pub fn process(root: &HostRoot, pid: u32) -> Result<ProcessFact, Error> {
     let comm = comm(root, pid)?;
     let (cmdline, cut) = read_start(&root.proc_of(pid, "cmdline"), SMALL_FILE)?;
@@ -22,24 +21,24 @@ pub fn process(root: &HostRoot, pid: u32) -> Result<ProcessFact, Error> {
     if cut && cmdline.last() != Some(&0) {
         args.pop();
     }
-    // Kernel threads have no file, and the link wants CAP_SYS_PTRACE.
+    // Kernel threads have no executable, and the link requires CAP_SYS_PTRACE.
     let exe = fs::read_link(root.proc_of(pid, "exe")).ok().map(|file| {
         let file = file.to_string_lossy();
-        // A VMM that was upgraded while it runs.
+        // The VMM was upgraded while it runs.
         file.strip_suffix(" (deleted)").unwrap_or(&file).to_owned()
     });
     Ok(ProcessFact { exe, args, comm })
 }
 
-/// The name of a process's first thread.
+/// The name of a process's main thread.
 pub(crate) fn comm(root: &HostRoot, pid: u32) -> Result<Comm, Error> {
     read_as(&root.proc_of(pid, "comm"), "a name", |bytes| {
         bytes.strip_suffix(b"\n").map(Comm::new)
     })
 }
 
-/// The arguments of a `cmdline` file: each ends with a NUL. Bytes that are not
-/// UTF-8 become U+FFFD.
+/// Parses a `cmdline` file, whose arguments each end with a NUL. Bytes that are not UTF-8
+/// become U+FFFD.
 pub fn parse_cmdline(bytes: &[u8]) -> Vec<String> {
     if bytes.is_empty() {
         return Vec::new();

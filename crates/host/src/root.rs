@@ -1,4 +1,4 @@
-//! Where the host begins, and bounded reading below it.
+//! The root directory of the host, and bounded reads below it.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 
-/// More than any file about one process, thread or cgroup holds (the longest,
+/// Larger than any file about one process, thread or cgroup (the longest,
 /// /proc/PID/status on 8192 CPUs, stays below 8 KiB).
 pub(crate) const SMALL_FILE: usize = 64 << 10;
 
-/// The directory that everything is read below: "/" in production, a tree of
-/// its own in a test.
+/// The directory below which everything is read: "/" in production, a temporary directory
+/// in a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostRoot(PathBuf);
 
@@ -27,7 +27,7 @@ impl HostRoot {
         Self(path.into())
     }
 
-    /// That directory.
+    /// The root directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -44,8 +44,8 @@ impl HostRoot {
 
     /// A file of one thread of a process below /proc.
     ///
-    /// Not the same as `proc_of(tid, …)`: there `stat` sums the times of the
-    /// whole process (`do_task_stat(…, whole)`, fs/proc/array.c).
+    /// It differs from `proc_of(tid, …)`, where `stat` sums the times of the whole
+    /// process (`do_task_stat(…, whole)`, fs/proc/array.c).
     pub fn thread_of(&self, tgid: u32, tid: u32, file: &str) -> PathBuf {
         self.proc(format!("{tgid}/task/{tid}/{file}"))
     }
@@ -55,10 +55,10 @@ impl HostRoot {
         self.0.join("sys").join(below)
     }
 
-    /// Where a mount point of /proc/self/mountinfo lies.
+    /// Path of a mount point of /proc/self/mountinfo.
     ///
-    /// The kernel names mount points as this process sees them: with the
-    /// host's tree mounted at `/host`, as `/host/sys/fs/cgroup`.
+    /// The kernel names mount points as this process sees them: `/host/sys/fs/cgroup` if
+    /// the host's tree is mounted at `/host`.
     pub(crate) fn mount_point(&self, point: &str) -> PathBuf {
         let point = Path::new(point);
         if point.starts_with(&self.0) {
@@ -69,7 +69,7 @@ impl HostRoot {
     }
 }
 
-/// The first `limit` bytes of a file, and whether there were more.
+/// Returns the first `limit` bytes of a file, and whether it is longer.
 pub(crate) fn read_start(path: &Path, limit: usize) -> Result<(Vec<u8>, bool), Error> {
     let failed = |source| Error::io(path, source);
     let mut bytes = Vec::with_capacity(limit.min(512));
@@ -83,7 +83,7 @@ pub(crate) fn read_start(path: &Path, limit: usize) -> Result<(Vec<u8>, bool), E
     Ok((bytes, more))
 }
 
-/// A whole file of at most `limit` bytes.
+/// Reads a whole file of at most `limit` bytes.
 pub(crate) fn read(path: &Path, limit: usize) -> Result<Vec<u8>, Error> {
     match read_start(path, limit)? {
         (bytes, false) => Ok(bytes),
@@ -94,8 +94,8 @@ pub(crate) fn read(path: &Path, limit: usize) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// A whole small file, parsed. The kernel ends all of them with a newline: without it
-/// the last number may be half of one.
+/// Reads and parses a whole small file. The kernel ends all of these files with a
+/// newline: without it the last number may be truncated.
 pub(crate) fn read_as<T>(
     path: &Path,
     expected: &'static str,
@@ -107,9 +107,8 @@ pub(crate) fn read_as<T>(
     parsed.ok_or_else(|| Error::unparsable(path, expected, &bytes))
 }
 
-/// The numbers among the names of a directory (the processes of /proc, the
-/// threads of a process, its file descriptors), at most `limit` of them, and
-/// whether there were more.
+/// Returns the numeric names in a directory (the processes of /proc, the threads of a
+/// process, its file descriptors), at most `limit` of them, and whether there are more.
 pub(crate) fn numbered(dir: &Path, limit: usize) -> Result<(Vec<u32>, bool), Error> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(dir).map_err(|source| Error::io(dir, source))? {
@@ -125,7 +124,7 @@ pub(crate) fn numbered(dir: &Path, limit: usize) -> Result<(Vec<u32>, bool), Err
     Ok((numbers, false))
 }
 
-/// A decimal number and nothing else but white space around it.
+/// Parses a decimal number; only white space may surround it.
 pub(crate) fn parse_number(bytes: &[u8]) -> Option<u64> {
     std::str::from_utf8(bytes).ok()?.trim().parse().ok()
 }

@@ -1,30 +1,30 @@
-//! The formats of /proc/PID/task/TID/{stat,schedstat,status}.
+//! Parses /proc/PID/task/TID/{stat,schedstat,status}.
 
 use virtlens_model::facts::ThreadKind;
 use virtlens_model::vocab::{Comm, CpuSet};
 
-/// The fields of a `stat` file that are used here (fs/proc/array.c,
-/// `do_task_stat`; numbered as in proc(5)).
+/// The fields of a `stat` file that are used here (fs/proc/array.c, `do_task_stat`;
+/// numbered as in proc(5)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskStat {
-    /// Field 2, the name: any bytes, also `)`, spaces and newlines.
+    /// Field 2, the name: any bytes, including `)`, spaces and newlines.
     pub comm: Comm,
-    /// Field 3, Z or X: it has ended and waits for its parent.
+    /// Field 3, Z or X: the task has ended and waits for its parent.
     pub has_ended: bool,
     /// Field 9, `task->flags`.
     pub flags: u32,
     /// Fields 14 and 15, CPU time in user and kernel mode, clock ticks.
     pub cpu_ticks: u64,
-    /// Field 22, when it started, clock ticks since boot.
+    /// Field 22, start time, clock ticks since boot.
     pub start_ticks: u64,
-    /// Field 39, the CPU it runs on or ran on last.
+    /// Field 39, the present or last CPU.
     pub pcpu: Option<u32>,
     /// Field 43, time in guest mode, clock ticks.
     pub guest_ticks: Option<u64>,
 }
 
-/// Parses a `stat` file. The name ends at the last `)`: all fields after it
-/// are numbers.
+/// Parses a `stat` file. The name ends at the last `)`, since all fields after it are
+/// numbers.
 pub fn parse_stat(bytes: &[u8]) -> Option<TaskStat> {
     let open = bytes.iter().position(|byte| *byte == b'(')?;
     let close = bytes.iter().rposition(|byte| *byte == b')')?;
@@ -45,12 +45,11 @@ pub fn parse_stat(bytes: &[u8]) -> Option<TaskStat> {
     })
 }
 
-/// What kind of thread the flags of a `stat` file name
-/// (include/linux/sched.h).
+/// Returns the kind of thread from the flags of a `stat` file (include/linux/sched.h).
 ///
-/// `PF_USER_WORKER` is 0x4000 since v6.4. Older kernels (v5.10) have
-/// `PF_USED_ASYNC` there, set on a thread that probed a driver: so whoever
-/// takes a user worker for a vhost worker must look at its name too.
+/// `PF_USER_WORKER` is 0x4000 since v6.4. Older kernels (v5.10) have `PF_USED_ASYNC`
+/// there, which is set on a thread that probed a driver. A caller that treats user
+/// workers as vhost workers must therefore check the name too.
 pub fn thread_kind(flags: u32) -> ThreadKind {
     const PF_IO_WORKER: u32 = 0x10;
     const PF_USER_WORKER: u32 = 0x4000;
@@ -75,9 +74,9 @@ pub struct Schedstat {
     pub wait_ns: u64,
 }
 
-/// Parses a `schedstat` file. `None` also for the "0 0 0" that a kernel
-/// writes which keeps no such counts (`!sched_info_on()`): a thread that ever
-/// ran has a third number.
+/// Parses a `schedstat` file. Returns `None` also for "0 0 0", which a kernel without
+/// these counters writes (`!sched_info_on()`): the third number is positive for every
+/// thread that ever ran.
 pub fn parse_schedstat(bytes: &[u8]) -> Option<Schedstat> {
     let text = std::str::from_utf8(bytes).ok()?;
     let mut numbers = text
@@ -90,16 +89,16 @@ pub fn parse_schedstat(bytes: &[u8]) -> Option<Schedstat> {
 /// The lines of a `status` file that are used here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskStatus {
-    /// The process that the thread belongs to.
+    /// The process of the thread.
     pub tgid: u32,
-    /// That process's id in its own pid namespace, `None` if not told.
+    /// The process's id in its own pid namespace, `None` if not listed.
     pub own_tgid: Option<u32>,
-    /// The CPUs that it may run on, `None` if not told.
+    /// The CPUs that the thread may run on, `None` if not listed.
     pub affinity: Option<CpuSet>,
 }
 
-/// Parses a `status` file. The kernel escapes a newline in the name, so every
-/// line is the kernel's own.
+/// Parses a `status` file. The kernel escapes newlines in the name, so no line can be
+/// forged.
 pub fn parse_status(bytes: &[u8]) -> Option<TaskStatus> {
     let line = |key: &[u8]| {
         let value = bytes
@@ -124,7 +123,7 @@ mod tests {
 
     use super::{parse_schedstat, parse_stat, parse_status, thread_kind};
 
-    /// Fields 3 to 52 of a thread that ran 250 + 3 ticks, 200 of them guest.
+    /// Fields 3 to 52 of a thread that ran 250 + 3 ticks, 200 of them in the guest.
     fn stat(comm: &[u8]) -> Vec<u8> {
         let mut bytes = b"4711 (".to_vec();
         bytes.extend_from_slice(comm);

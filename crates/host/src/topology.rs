@@ -1,4 +1,4 @@
-//! Where the host's CPUs are: /sys/devices/system/cpu and /sys/devices/system/node.
+//! CPU topology of the host: /sys/devices/system/cpu and /sys/devices/system/node.
 
 use std::path::Path;
 
@@ -8,27 +8,27 @@ use virtlens_model::vocab::topology::host::{CpuFact, HostTopology};
 use crate::error::{Error, Losses};
 use crate::root::{HostRoot, SMALL_FILE, read, read_as};
 
-/// What changes whenever a CPU comes or goes: compare it with the one before,
-/// and read [`topology`] again if it differs.
+/// Changes with every CPU hotplug event. If it differs from the one before, read
+/// [`topology`] again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopologyMark([Option<Vec<u8>>; 3]);
 
-/// Reads the mark: 3 small files. To be read before [`topology`], so that a
-/// CPU that comes in between is noticed the next time.
+/// Reads the mark: 3 small files. Call it before [`topology`], so that a CPU hotplugged
+/// in between is noticed the next time.
 pub fn topology_mark(root: &HostRoot) -> TopologyMark {
     let files = ["cpu/online", "cpu/smt/active", "node/online"];
     TopologyMark(files.map(|file| read(&system(root, file), SMALL_FILE).ok()))
 }
 
-/// Reads where the online CPUs are: 4 small files for each of them, one for
-/// each NUMA node, and 2 more.
+/// Reads the topology of the online CPUs: 4 small files for each CPU, one for each NUMA
+/// node, and 2 more.
 ///
-/// Any file below a CPU or node may be missing, in a VM or an old kernel, or
-/// because the CPU just went: what it would have told is then unknown. Files
-/// that are there but say nothing understood are counted in `losses`.
+/// Any file below a CPU or node may be missing, in a VM, on an old kernel, or because the
+/// CPU was just unplugged: its values are then unknown. Unparsable files are counted in
+/// `losses`.
 ///
 /// # Errors
-/// When /sys does not tell which CPUs are online.
+/// If /sys does not list the online CPUs.
 pub fn topology(root: &HostRoot, losses: &mut Losses) -> Result<HostTopology, Error> {
     let online = read_as(&system(root, "cpu/online"), CPU_LIST, parse_cpus)?;
     let mut facts: Vec<CpuFact> = online
@@ -70,7 +70,7 @@ fn parse_cpus(bytes: &[u8]) -> Option<CpuSet> {
     std::str::from_utf8(bytes).ok()?.parse().ok()
 }
 
-/// A number, or -1 for what the firmware did not tell.
+/// Parses a number; -1 means that the firmware did not set it.
 #[expect(
     clippy::option_option,
     reason = "not told is not the same as not understood"
@@ -80,7 +80,7 @@ fn parse_id(bytes: &[u8]) -> Option<Option<u32>> {
     Some(u32::try_from(id).ok())
 }
 
-/// What a file says that may be missing.
+/// Reads and parses a file that may be missing.
 fn optional<T>(
     path: &Path,
     losses: &mut Losses,

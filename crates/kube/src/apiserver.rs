@@ -9,8 +9,8 @@
 //!     └──────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! kube-runtime's watcher does as much, but keeps bookmarks to itself, which prove on a
-//! node without changes that the names are still true.
+//! kube-runtime's watcher does the same, but hides bookmarks. On a node without changes
+//! only bookmarks prove that the names are still correct.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -29,33 +29,34 @@ use crate::store::{MAX_PODS, Store};
 use crate::wire::{WirePod, WirePods};
 
 const PODS: &str = "/api/v1/pods";
-/// Pods in one answer to a list.
+/// Pods per page of a list.
 const PAGE: u32 = 500;
-/// Answers to one list. Twice what is kept has room in them; a list without an end does
-/// not.
+/// Limit on the pages of one list. Twice the number of stored pods fits; an endless list
+/// does not.
 const MAX_PAGES: usize = 2 * MAX_PODS / PAGE as usize;
 /// API servers send a bookmark each minute (`bookmarkFrequency`,
-/// `k8s.io/apiserver/pkg/storage/cacher/cacher.go`), but promise none ("clients shouldn't
-/// assume bookmarks are returned at any specific interval", `WatchOptions`,
-/// `k8s.io/apimachinery/pkg/apis/meta/v1/types.go`). After that long without a word the
-/// changes are followed on another connection, which shows whether the server is there;
-/// a request that has no answer for that long has failed.
+/// `k8s.io/apiserver/pkg/storage/cacher/cacher.go`), but do not guarantee it ("clients
+/// shouldn't assume bookmarks are returned at any specific interval", `WatchOptions`,
+/// `k8s.io/apimachinery/pkg/apis/meta/v1/types.go`). After this time without an event the
+/// watch continues on a new connection, which shows whether the server is reachable. A
+/// request without an answer for this time has failed.
 const SILENCE: Duration = Duration::from_secs(150);
-/// The bookmark behind the pods that there were (KEP-3157).
+/// Annotation of the bookmark that ends the initial list of pods (KEP-3157).
 const ALL_TOLD: &str = "k8s.io/initial-events-end";
-/// The version that is asked for is no longer kept.
+/// HTTP status: the requested version is no longer kept.
 const GONE: u16 = 410;
-/// The server does not know who asks.
+/// HTTP status: the server cannot authenticate the client.
 const UNKNOWN: u16 = 401;
-/// It knows, and does not allow it.
+/// HTTP status: the client is authenticated, but not authorized.
 const FORBIDDEN: u16 = 403;
-/// How a server refuses parameters that it does not know or may not serve.
+/// HTTP statuses with which a server rejects parameters that it does not know or may not
+/// serve.
 const NO_STREAMS: [u16; 2] = [400, 422];
-/// One whose etcd is older than 3.5 takes the request, and then refuses within the
-/// stream with an error of its own.
+/// Statuses of an error event within the stream. A server whose etcd is older than 3.5
+/// accepts the request, and then rejects it there with a different error.
 const NO_STREAMS_INSIDE: [u16; 3] = [400, 422, 500];
 
-/// Never ends: tries again, ever more slowly.
+/// Watches the pods of a node. Never returns: retries with a growing pause.
 pub(crate) async fn follow(cluster: &Cluster, node: &str, store: &Store) {
     follow_with(cluster, node, store, SILENCE).await;
 }
@@ -77,7 +78,7 @@ async fn follow_with(cluster: &Cluster, node: &str, store: &Store, silence: Dura
                 Ok(()) => {}
                 Err(Trouble::Expired) => {
                     if follower.expired && follower.version.is_none() {
-                        // It is told to list anew, and does already.
+                        // The server demands a new list, and that is what just failed.
                         store.fail("the API server's lists of pods expire unread".to_owned());
                     }
                     follower.version = None;
@@ -102,44 +103,46 @@ async fn follow_with(cluster: &Cluster, node: &str, store: &Store, silence: Dura
 
 struct Follower<'s> {
     store: &'s Store,
-    /// How long a server may be silent.
+    /// Maximum silence of the server.
     silence: Duration,
     selector: String,
-    /// Up to where the changes are known; `None` before all pods were told.
+    /// The version up to which changes are known; `None` until the list of pods is
+    /// complete.
     version: Option<String>,
-    /// The version that was known is too old: what is told next has to be newer.
+    /// The last known version has expired: the next one must be newer.
     expired: bool,
-    /// Whether the server is thought to have streaming lists.
+    /// Whether the server is assumed to support streaming lists.
     streams: bool,
 }
 
-/// Why a session ended.
+/// Reason for the end of a session.
 #[derive(Debug)]
 enum Trouble {
     /// Changes since the version are no longer kept.
     Expired,
-    /// The server does not stream lists.
+    /// The server does not support streaming lists.
     NoStreams(String),
-    /// The server refuses, with an HTTP status.
+    /// The server rejects the request with an HTTP status.
     Refused { code: u16, why: String },
-    /// It says more than is listened to.
+    /// The answer exceeds the size limit.
     Endless(String),
-    /// It does not answer.
+    /// The server does not answer.
     Silent,
-    /// There is no talking to it.
+    /// The connection or the protocol failed.
     Broken(String),
 }
 
 impl Follower<'_> {
-    /// Follows the pods until the server ends the stream, as it does every few minutes.
+    /// Watches the pods until the server ends the stream, as it does every few minutes.
     async fn session(&mut self, client: &Client) -> Result<(), Trouble> {
         let params = WatchParams::default().fields(&self.selector);
         if self.version.is_none() && !self.streams {
             self.list(client).await?;
         }
         let Some(version) = self.version.clone() else {
-            // Any version out of the server's memory; once one has expired the latest, or
-            // a server that lags would bring back what was gone.
+            // "0" accepts any version from the server's cache. After a version has
+            // expired the latest is required: a server that lags would bring back deleted
+            // pods.
             let version = if self.expired { "" } else { "0" };
             let request = Request::new(PODS).watch(&params.initial_events(), version);
             let refused = |trouble| no_streams(trouble, &NO_STREAMS);
@@ -154,12 +157,12 @@ impl Follower<'_> {
         self.changes(&mut events).await
     }
 
-    /// All pods, page by page.
+    /// Lists all pods, page by page.
     async fn list(&mut self, client: &Client) -> Result<(), Trouble> {
         let mut pods = Vec::new();
         let mut params = ListParams::default().fields(&self.selector).limit(PAGE);
         if !self.expired {
-            // Out of the server's memory: a thousand agents do not make it read its store.
+            // From the server's cache: a thousand agents must not make it read etcd.
             params = params.match_any();
         }
         for _ in 0..MAX_PAGES {
@@ -180,7 +183,7 @@ impl Follower<'_> {
         Err(Trouble::Endless(why))
     }
 
-    /// All pods, out of a stream that goes on with their changes.
+    /// Lists all pods from a stream that continues with their changes.
     async fn initial(
         &mut self,
         events: &mut (impl Stream<Item = Event> + Unpin),
@@ -218,10 +221,10 @@ impl Follower<'_> {
         loop {
             let event = match self.next(events).await {
                 Ok(Some(event)) => event,
-                // A long stream and no long event: it goes on in another.
+                // The stream is long, but no single event is: continue in another stream.
                 Err(Trouble::Endless(_)) if heard => return Ok(()),
-                // The server ended the stream; or nothing changed, or the connection is
-                // dead, and another one shows which.
+                // Either the server ended the stream, nothing changed, or the connection
+                // is dead. A new connection shows which.
                 Ok(None) | Err(Trouble::Silent) => return Ok(()),
                 Err(trouble) => return Err(trouble),
             };
@@ -297,7 +300,8 @@ fn refusal(status: &Status) -> Trouble {
     }
 }
 
-/// A refusal with one of these is meant for the stream, any other for who asks or when.
+/// Statuses in `codes` mean that the server rejects the stream; any other status concerns
+/// the client or the time of the request.
 fn no_streams(trouble: Trouble, codes: &[u16]) -> Trouble {
     match trouble {
         Trouble::Refused { code, why } if codes.contains(&code) => Trouble::NoStreams(why),

@@ -1,17 +1,17 @@
-//! How long to leave a server alone.
+//! Pause between attempts to reach a server.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 /// The first pause.
 const FIRST: Duration = Duration::from_secs(1);
-/// The longest: names may be a minute late after an outage, and a thousand nodes
-/// then ask once a minute each.
+/// The longest pause: after an outage names may be a minute late, and each of a thousand
+/// nodes sends one request a minute.
 const LONGEST: Duration = Duration::from_mins(1);
-/// Who stayed connected that long was served: the next pause is short again.
+/// A connection that lasted this long was successful: the next pause is short again.
 const SERVED: Duration = Duration::from_secs(30);
 
-/// The pause before the next try.
+/// The pause before the next attempt.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     next: Duration,
@@ -24,15 +24,16 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// How long to wait after a try that lasted `lasted`: from half to all of a span
-    /// that doubles, so that nodes do not come all at once after an outage.
+    /// Returns the pause after an attempt that lasted `lasted`. The pause is between half
+    /// of a span and all of it, so that the nodes do not reconnect all at once after an
+    /// outage. The span doubles with each attempt.
     pub(crate) fn after(&mut self, lasted: Duration) -> Duration {
         if lasted >= SERVED {
             self.next = FIRST;
         }
         let span = self.next;
         self.next = (span * 2).min(LONGEST);
-        // Its keys are random; good enough to spread by.
+        // Its keys are random, which is good enough for jitter.
         let random = RandomState::new().hash_one(0u8) % 1000;
         span / 2 + span / 2 * u32::try_from(random).unwrap_or(0) / 1000
     }

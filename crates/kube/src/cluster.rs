@@ -1,4 +1,4 @@
-//! How servers are reached.
+//! Configuration and clients for API servers and kubelets.
 
 use std::error::Error;
 use std::io;
@@ -12,40 +12,40 @@ use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tower_http::map_response_body::MapResponseBodyLayer;
 
-/// Where Kubernetes puts what a pod may prove itself with.
+/// Directory of a pod's service account credentials.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// A server that does not take a connection in that time is away.
+/// A server that does not accept a connection within this time counts as down.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A list of 4096 pods of usual size; more of one answer is not read into memory.
+/// Limit on the size of one answer: a list of 4096 pods of usual size.
 pub(crate) const MAX_ANSWER_BYTES: usize = 64 << 20;
 
-/// How the API server is reached.
+/// Configuration of the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cluster {
-    /// As from every pod: by the environment and the service account.
+    /// In-cluster, as for every pod: environment and service account.
     Inside,
-    /// By a kubeconfig file and its current context.
+    /// A kubeconfig file with its current context.
     Kubeconfig(PathBuf),
 }
 
-/// How a kubelet is reached.
+/// Configuration of a kubelet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kubelet {
-    /// Its address, such as `https://10.0.0.7:10250`.
+    /// Its URL, such as `https://10.0.0.7:10250`.
     pub url: String,
-    /// Certificates that its own is to be signed by; `None` are the service account's.
+    /// CA certificates that sign the kubelet's; `None` = the service account's.
     pub ca_file: Option<PathBuf>,
-    /// What to prove oneself with; `None` is the service account's token.
+    /// File with the bearer token; `None` = the service account's token.
     pub token_file: Option<PathBuf>,
 }
 
-/// Why a server cannot be asked, with the remedy where one is known.
+/// Reason that a server cannot be queried, with the remedy if one is known.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Unreachable(String);
 
-/// What of a file changes when it is replaced or written: its device, inode, size, and
-/// times in s and ns. Links are followed, as Kubernetes swaps one above a file.
+/// Identifies one version of a file: its device, inode, size, and times in s and ns.
+/// Symbolic links are followed, because Kubernetes replaces a link above the file.
 pub(crate) type Stamp = (PathBuf, Option<(u64, u64, u64, [i64; 4])>);
 
 fn stamp(path: PathBuf) -> Stamp {
@@ -62,8 +62,8 @@ fn stamp(path: PathBuf) -> Stamp {
 }
 
 impl Cluster {
-    /// The files that a client is made of, as they are now. A token in a file is read
-    /// anew by the client itself, once a minute.
+    /// Stamps of the files from which a client is created. The token file is not among
+    /// them: the client itself rereads it once a minute.
     pub(crate) fn stamps(&self) -> Vec<Stamp> {
         let files = match self {
             Self::Inside => vec![Path::new(SERVICE_ACCOUNT).join("ca.crt")],
@@ -80,7 +80,8 @@ impl Cluster {
         files.into_iter().map(stamp).collect()
     }
 
-    /// A client that reads its files anew: certificates and addresses change.
+    /// Creates a client from the present content of its files, since certificates and
+    /// addresses change.
     pub(crate) async fn client(&self) -> Result<Client, Unreachable> {
         let config = match self {
             Self::Inside => Config::incluster_env().map_err(|error| {
@@ -143,14 +144,14 @@ impl Kubelet {
 
 fn connect(mut config: Config) -> Result<Client, Unreachable> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
-    // An answer that is a stream may be silent for long; who reads has the timeouts.
+    // An answer that is a stream may be silent for long; the reader has its own timeouts.
     config.read_timeout = None;
     let client = ClientBuilder::try_from(config).map_err(|error| Unreachable(chain(&error)))?;
     let bounded = MapResponseBodyLayer::new(|body| Limited::new(body, MAX_ANSWER_BYTES));
     Ok(client.with_layer(&bounded).build())
 }
 
-/// Whether this is for want of an end of [`MAX_ANSWER_BYTES`] or before.
+/// Whether the error means that an answer exceeded [`MAX_ANSWER_BYTES`].
 pub(crate) fn is_too_long(error: &(dyn Error + 'static)) -> bool {
     let within = error
         .downcast_ref::<io::Error>()
@@ -160,12 +161,12 @@ pub(crate) fn is_too_long(error: &(dyn Error + 'static)) -> bool {
         || error.source().is_some_and(is_too_long)
 }
 
-/// What is said of such an answer.
+/// The message for such an answer.
 pub(crate) fn too_long() -> String {
     format!("its answer goes on beyond {} MiB", MAX_ANSWER_BYTES >> 20)
 }
 
-/// An error with all that caused it, each text once.
+/// Formats an error with all its causes, each text once.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,8 +1,8 @@
-//! Who a pod uid is.
+//! Maps pod uids to pod names and specs.
 //!
-//! A cgroup path tells a pod's uid and no more. Its name and what was asked for it
-//! come from one of three sources, on a thread of its own, so that no reading of the
-//! host ever waits for a network:
+//! A cgroup path contains only a pod's uid. The name and the resource requests come from
+//! one of three sources, on a separate thread, so that no reading of the host ever waits
+//! for a network:
 //!
 //! ```text
 //! API server ── watch of this node's pods ──┐
@@ -10,12 +10,12 @@
 //! file ──────── a list of pods, re-read ────┘
 //! ```
 //!
-//! What was told stays when its source falls silent; how old it is, and why, is told
-//! with it. Nothing is kept of pods on other nodes, and of a pod only what
-//! [`virtlens_model::vocab::pod`] has room for: no environment, no secrets' names.
+//! If the source fails, the last known pods stay; their age and the reason of the failure
+//! are reported with them. Pods on other nodes are not kept, and of a pod only the fields
+//! of [`virtlens_model::vocab::pod`]: no environment, no names of secrets.
 
 #![forbid(unsafe_code)]
-// Nothing that is read may be able to end the agent.
+// No input may panic the agent.
 #![cfg_attr(
     not(test),
     warn(
@@ -45,29 +45,29 @@ use store::Store;
 pub use store::Told;
 use tokio::sync::{Notify, oneshot};
 
-/// Where names of pods come from.
+/// Source of pod names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// The API server: a watch of the pods of one node.
     ApiServer {
-        /// How it is reached.
+        /// How to reach it.
         cluster: Cluster,
-        /// The node whose pods are followed, as Kubernetes calls it.
+        /// The Kubernetes name of the node whose pods are watched.
         node: String,
     },
-    /// The node's kubelet: asked when somebody reads, at most every 15 s.
+    /// The node's kubelet, queried on demand, at most every 15 s.
     Kubelet(Kubelet),
     /// A file with a list of pods, as `kubectl get pods -A -o json` writes it.
     File {
-        /// Where it is.
+        /// Its path.
         path: std::path::PathBuf,
-        /// The node whose pods are kept, as Kubernetes calls it.
+        /// The Kubernetes name of the node whose pods are kept.
         node: String,
     },
 }
 
 impl Source {
-    /// Its name, from a closed set.
+    /// Name of the source, from a closed set.
     pub fn name(&self) -> &'static str {
         match self {
             Self::ApiServer { .. } => "apiserver",
@@ -77,12 +77,12 @@ impl Source {
     }
 }
 
-/// The names of a node's pods, kept up to date while this lives.
+/// The names of a node's pods, updated until this is dropped.
 #[derive(Debug)]
 pub struct Names {
     store: Arc<Store>,
     wanted: Arc<Notify>,
-    /// Dropped with this, which ends the thread.
+    /// Dropping it ends the thread.
     _stop: oneshot::Sender<()>,
 }
 
@@ -91,7 +91,7 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// When there can be no thread for it.
+    /// If the thread cannot be started.
     pub fn start(source: Source) -> std::io::Result<Self> {
         let store = Arc::new(Store::default());
         let wanted = Arc::new(Notify::new());
@@ -110,7 +110,7 @@ impl Names {
                         _ = stopped => {}
                     }
                 });
-                // A name that is being resolved is not waited for.
+                // Do not wait for a pending name resolution.
                 runtime.shutdown_background();
             })?;
         Ok(Self {
@@ -120,21 +120,20 @@ impl Names {
         })
     }
 
-    /// What is known now. Never waits.
+    /// Returns the present state. Never blocks.
     pub fn read(&self) -> Told {
         self.wanted.notify_one();
         self.store.read()
     }
 
-    /// Waits until the source has answered once, well or not, but no longer than
-    /// `patience`.
+    /// Waits until the source has answered or failed once, but no longer than `patience`.
     pub fn wait(&self, patience: Duration) {
         self.wanted.notify_one();
         self.store.wait(patience);
     }
 }
 
-/// Never ends by itself.
+/// Never returns by itself.
 async fn follow(source: Source, store: &Store, wanted: &Notify) {
     match source {
         Source::ApiServer { cluster, node } => apiserver::follow(&cluster, &node, store).await,

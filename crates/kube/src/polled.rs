@@ -1,4 +1,4 @@
-//! Sources that are asked again and again, and only while somebody reads.
+//! Sources that are polled, and only while there are readers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::cluster::{Kubelet, MAX_ANSWER_BYTES, chain, is_too_long, too_long};
 use crate::store::Store;
 use crate::wire::{WirePod, WirePods};
 
-/// How old kubelet's answer may be. It costs kubelet a copy of all its pods.
+/// Maximum age of kubelet's answer. Each one costs kubelet a copy of all its pods.
 const KUBELET_AGE: Duration = Duration::from_secs(15);
-/// How often the file is looked at, at most.
+/// Minimum time between checks of the file.
 const FILE_AGE: Duration = Duration::from_secs(1);
-/// What a kubelet with 500 pods needs is some megabytes and far less time.
+/// A kubelet with 500 pods sends some megabytes and needs far less time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Asks a kubelet for its pods whenever they are `wanted` and the last answer is old.
+/// Queries a kubelet for its pods when they are `wanted` and the last answer is old.
 pub(crate) async fn kubelet(kubelet: &Kubelet, store: &Store, wanted: &Notify) {
     let mut backoff = Backoff::default();
     loop {
@@ -68,7 +68,7 @@ async fn ask(kubelet: &Kubelet) -> Result<WirePods, String> {
     }
 }
 
-/// Reads a file of pods whenever they are `wanted` and it has changed.
+/// Reads a file of pods when they are `wanted` and the file has changed.
 pub(crate) async fn file(path: &Path, node: &str, store: &Store, wanted: &Notify) {
     let mut known: Option<Stamp> = None;
     loop {
@@ -85,10 +85,10 @@ pub(crate) async fn file(path: &Path, node: &str, store: &Store, wanted: &Notify
     }
 }
 
-/// By what a changed file is told.
+/// Detects a changed file.
 type Stamp = (u64, Option<SystemTime>);
 
-/// The node's pods in the file; `None` if it is as it was `known`.
+/// The node's pods in the file; `None` if the file still has the stamp `known`.
 fn read(path: &Path, node: &str, known: &mut Option<Stamp>) -> Result<Option<ListedPods>, String> {
     let meta = std::fs::metadata(path).map_err(|error| error.to_string())?;
     if !meta.is_file() || meta.len() > MAX_ANSWER_BYTES as u64 {
@@ -105,15 +105,15 @@ fn read(path: &Path, node: &str, known: &mut Option<Stamp>) -> Result<Option<Lis
     Ok(Some(pods))
 }
 
-/// Pods in the order of a list, each with its uid.
+/// Pods in list order, each with its uid.
 pub type ListedPods = Vec<(Arc<str>, Pod)>;
 
-/// The pods on `node` in a list of pods as `kubectl get pods -A -o json` writes it; one
-/// that says no node is on any.
+/// Parses the pods on `node` from a list in the format of `kubectl get pods -A -o json`.
+/// A pod without a node counts for every node.
 ///
 /// # Errors
 ///
-/// When it is no such list: what is wrong, and in which line.
+/// If the text is not such a list: the error and its line.
 pub fn parse_pods(json: &[u8], node: &str) -> Result<ListedPods, String> {
     let pods: WirePods = serde_json::from_slice(json)
         .map_err(|error| format!("{error} (expected what kubectl get pods -A -o json writes)"))?;

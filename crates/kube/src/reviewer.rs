@@ -1,4 +1,4 @@
-//! Whose a token is, and whether they may.
+//! Authenticates bearer tokens and authorizes their requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,28 +12,29 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::cluster::{Cluster, Stamp, chain};
 
-/// A scrape waits for it: less than Prometheus' own 10 s.
+/// Timeout of a review. A scrape waits for it, so it is less than Prometheus' own 10 s.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the API server says of one who asks.
+/// Result of a review by the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Review {
-    /// They may.
+    /// The request is authorized.
     Allowed,
-    /// It is known who they are, and they may not.
+    /// The user is authenticated, but not authorized.
     Forbidden,
-    /// The token is nobody's, or has run out.
+    /// The token is invalid or has expired.
     Unknown,
 }
 
-/// Reviews that wait for the thread: more than an agent has connections.
+/// Limit on the reviews that wait for the thread: more than an agent has connections.
 const MAX_WAITING: usize = 512;
 
-/// Asks the API server about those who ask the agent (`TokenReview`, then
+/// Has the API server review the agent's clients (`TokenReview`, then
 /// `SubjectAccessReview` of a non-resource URL, as kube-rbac-proxy does).
 ///
-/// A thread of its own does so, with one client as long as its files stay as they are: to
-/// make one reads certificates and may run a program, for which no scrape waits.
+/// Reviews run on a separate thread, which keeps one client until its files change.
+/// Creating a client reads certificates and may run a program, and no scrape must wait
+/// for that.
 #[derive(Debug, Clone)]
 pub struct Reviewer {
     asked: mpsc::Sender<Question>,
@@ -74,11 +75,12 @@ struct Access {
 }
 
 impl Reviewer {
-    /// Starts the thread, which asks `cluster` and ends with the last clone of this.
+    /// Starts the thread, which queries `cluster` and ends with the last clone of the
+    /// reviewer.
     ///
     /// # Errors
     ///
-    /// When there can be no thread for it.
+    /// If the thread cannot be started.
     pub fn start(cluster: Cluster) -> io::Result<Self> {
         let (asked, questions) = mpsc::channel(MAX_WAITING);
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -94,11 +96,11 @@ impl Reviewer {
         Ok(Self { asked })
     }
 
-    /// Whether the one with this token may get `path`.
+    /// Reviews whether the owner of `token` may get `path`.
     ///
     /// # Errors
     ///
-    /// When the API server cannot be asked, or may not be by the agent: why.
+    /// If the API server cannot be queried, or denies the agent the review: the reason.
     pub async fn may_get(&self, token: &str, path: &str) -> Result<Review, String> {
         let (answer, answered) = oneshot::channel();
         let question = Question {
@@ -121,13 +123,13 @@ impl Reviewer {
     }
 }
 
-/// Answers as long as somebody can ask.
+/// Answers questions until the last sender is dropped.
 async fn answer_all(cluster: Cluster, mut questions: mpsc::Receiver<Question>) {
     let mut kept: Option<(Client, Vec<Stamp>)> = None;
-    // Set by a review that failed: what a client was made of may be old, as an address.
+    // Set by a failed review: the client's inputs, such as an address, may be outdated.
     let is_doubted = Arc::new(AtomicBool::new(false));
     while let Some(question) = questions.recv().await {
-        // One that has given up meanwhile.
+        // The caller has given up meanwhile.
         if question.answer.is_closed() {
             continue;
         }

@@ -1,25 +1,24 @@
-//! What is known of the pods, and since when.
+//! The known pods and their age.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use virtlens_model::vocab::{Pod, Pods};
 
-/// Kubelet takes 110 by default and 500 on the largest nodes that are known; more are
-/// not kept.
+/// Limit on the stored pods. Kubelet accepts 110 by default and 500 on the largest known
+/// nodes.
 pub(crate) const MAX_PODS: usize = 4096;
 
-/// What is known at a moment.
+/// A copy of the state.
 #[derive(Debug, Clone)]
 pub struct Told {
     /// The pods by uid.
     pub pods: Arc<Pods>,
-    /// How long ago the source last proved that this is how things are; `None` before
-    /// it ever did.
+    /// Time since the source last confirmed the state; `None` if it never did.
     pub age: Option<Duration>,
-    /// Why it does not now; empty while it does.
+    /// Reason of the present failure; empty if there is none.
     pub failure: String,
-    /// How often it failed, and how many pods found no room.
+    /// Number of failures, plus the number of pods dropped by the limit.
     pub failures: u64,
 }
 
@@ -54,7 +53,7 @@ impl Store {
         drop(self.answered.wait_timeout_while(state, patience, waits));
     }
 
-    /// These are all pods that there are.
+    /// Replaces all pods.
     pub(crate) fn replace(&self, pods: impl IntoIterator<Item = (Arc<str>, Pod)>) {
         let mut pods = pods.into_iter();
         let kept = pods.by_ref().take(MAX_PODS).collect();
@@ -65,7 +64,7 @@ impl Store {
         });
     }
 
-    /// There is a pod, or it changed.
+    /// Adds or updates a pod.
     pub(crate) fn put(&self, uid: Arc<str>, pod: Pod) {
         self.hear(|state| {
             if state.pods.contains_key(&uid) || state.pods.len() < MAX_PODS {
@@ -76,19 +75,19 @@ impl Store {
         });
     }
 
-    /// A pod is no more.
+    /// Removes a pod.
     pub(crate) fn remove(&self, uid: &str) {
         self.hear(|state| {
             Arc::make_mut(&mut state.pods).remove(uid);
         });
     }
 
-    /// Nothing has changed.
+    /// Records that the source answered and nothing has changed.
     pub(crate) fn confirm(&self) {
         self.hear(|_| ());
     }
 
-    /// The source could not be asked; what is known stays.
+    /// Records that the source failed; the known pods stay.
     pub(crate) fn fail(&self, why: String) {
         let mut state = self.lock();
         if state.failure != why {

@@ -1,7 +1,7 @@
-//! A pod as servers tell it, and what is kept of it.
+//! A pod as servers send it, and the subset that is kept.
 //!
-//! Only fields that are named here are read; all others, the environment of
-//! containers among them, are dropped while they are parsed.
+//! Only the fields that are named here are read. All others, including the environment of
+//! containers, are dropped during parsing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use std::sync::Arc;
 use serde::Deserialize;
 use virtlens_model::vocab::{Pod, PodSpec};
 
-/// Who made a static pod has no API server to give it a uid: its cgroup is named by
-/// this hash, and the API's copy of it carries it (`ConfigMirrorAnnotationKey`,
-/// `pkg/kubelet/types/pod_update.go`).
+/// Annotation with the uid of a static pod. Such a pod does not get its uid from the API
+/// server: its cgroup name contains this hash, and its mirror pod in the API carries it
+/// (`ConfigMirrorAnnotationKey`, `pkg/kubelet/types/pod_update.go`).
 const STATIC_UID: &str = "kubernetes.io/config.mirror";
 /// `DefaultVCPUs`, Kata's `src/runtime/virtcontainers/pkg/annotations`.
 const DEFAULT_VCPUS: &str = "io.katacontainers.config.hypervisor.default_vcpus";
 /// `FreePageReportingDisabledAnnotation`, `KubeVirt`'s `api/core/v1/types.go`.
 const REPORTING_DISABLED: &str = "kubevirt.io/free-page-reporting-disabled";
-/// `DomainAnnotation`, the same file: the name of the `VirtualMachineInstance`.
+/// `DomainAnnotation`, in the same file: the name of the `VirtualMachineInstance`.
 const VMI: &str = "kubevirt.io/domain";
 
 /// A list of pods.
@@ -29,7 +29,7 @@ pub(crate) struct WirePods {
     pub(crate) items: Vec<WirePod>,
 }
 
-/// Where in time a list stands, and whether it goes on.
+/// The version of a list, and whether further pages follow.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ListMeta {
@@ -81,22 +81,22 @@ struct Resources {
 }
 
 impl WirePod {
-    /// Its uid, as its cgroup has it.
+    /// The pod's uid, as in its cgroup name.
     ///
-    /// Whoever may make pods may write any annotation: one that could be another pod's
-    /// uid is not believed.
+    /// Users who may create pods may write any annotation, so an annotation that could be
+    /// another pod's uid is ignored.
     pub(crate) fn uid(&self) -> &str {
         let hash = self.metadata.annotations.get(STATIC_UID);
         hash.filter(|hash| is_hash(hash))
             .unwrap_or(&self.metadata.uid)
     }
 
-    /// Whether it is on this node, or on one that is not told.
+    /// Whether the pod is on this node, or its node is unknown.
     pub(crate) fn is_on(&self, node: &str) -> bool {
         ["", node].contains(&self.spec.node_name.as_str())
     }
 
-    /// What is kept of it.
+    /// Returns the uid and the subset that is kept.
     pub(crate) fn keep(&self) -> (Arc<str>, Pod) {
         let annotation = |name: &str| self.metadata.annotations.get(name).map(String::as_str);
         let spec = PodSpec {
@@ -117,11 +117,11 @@ impl WirePod {
 }
 
 impl Spec {
-    /// As the scheduler adds limits up (`PodLimits`,
+    /// Sums limits as the scheduler does (`PodLimits`,
     /// `k8s.io/component-helpers/resource`): containers and sidecars together, or the
-    /// largest of what runs before them; the pod's own limit, where it has one, rules.
-    /// Kubelet sets a quota only where every container has a limit
-    /// (`ResourceConfigForPod`, `pkg/kubelet/cm/helpers_linux.go`).
+    /// largest sum while init containers run. The pod-level limit takes precedence.
+    /// Kubelet sets a quota only if every container has a limit (`ResourceConfigForPod`,
+    /// `pkg/kubelet/cm/helpers_linux.go`).
     fn cpu_limit_millis(&self) -> Option<u64> {
         if let Some(limit) = cpu_millis(&self.resources.limits) {
             return Some(limit);
@@ -147,8 +147,9 @@ impl Spec {
     }
 }
 
-/// Whether this is a hash of a static pod's manifest (`applyDefaults`,
-/// `pkg/kubelet/config/common.go`): 32 digits and no dashes, unlike a uid of the API's.
+/// Whether `text` is a hash of a static pod's manifest (`applyDefaults`,
+/// `pkg/kubelet/config/common.go`): 32 digits without dashes, unlike a uid of the API
+/// server.
 fn is_hash(text: &str) -> bool {
     text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
@@ -157,14 +158,14 @@ fn cpu_millis(amounts: &BTreeMap<String, String>) -> Option<u64> {
     amounts.get("cpu").and_then(|text| millis(text))
 }
 
-/// A quantity of cores, in thousandths, rounded up as Kubernetes does
+/// Parses a quantity of cores, in thousandths, rounded up as Kubernetes does
 /// (`Quantity.MilliValue`, `k8s.io/apimachinery/pkg/api/resource`).
 fn millis(text: &str) -> Option<u64> {
     const SCALES: [(char, f64); 4] = [('n', 1e-6), ('u', 1e-3), ('m', 1.0), ('k', 1e6)];
     let scaled = |(suffix, scale): &(char, f64)| Some((text.strip_suffix(*suffix)?, *scale));
     let (number, scale) = SCALES.iter().find_map(scaled).unwrap_or((text, 1000.0));
     let value = number.parse::<f64>().ok()? * scale;
-    // What is left of decimal fractions is no thousandth more.
+    // The rounding error of decimal fractions must not add a thousandth.
     let value = (value - 1e-6).ceil();
     #[expect(
         clippy::cast_possible_truncation,
@@ -205,7 +206,7 @@ mod tests {
         }
     }
 
-    /// The study's pod: a limit of one core, and 250m that the runtime class adds.
+    /// The study's pod: a limit of one core, and 250m of overhead from the runtime class.
     #[test]
     fn of_a_pod_it_is_kept_who_it_is_and_what_was_asked_for() {
         let (uid, pod) = parse(
@@ -242,7 +243,7 @@ mod tests {
         assert_eq!(pod.uid(), "0123456789abcdef0123456789abcdef");
     }
 
-    /// A tenant must not be able to give its name to another's VM.
+    /// A tenant must not be able to give its pod's name to another tenant's VM.
     #[test]
     fn no_annotation_makes_a_pod_another() {
         for told in ["0d2aeb12-7a42-4a2b-9c3e-1f2d3c4b5a69", "victim", ""] {

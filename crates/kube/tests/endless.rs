@@ -1,5 +1,5 @@
-//! An API server that says more than an agent has room for: a server of a test's own,
-//! since a real one does not.
+//! Endless answers of an API server that exceed the agent's limits. The server is
+//! synthetic, since a real one does not send them.
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -19,7 +19,7 @@ const ALL_TOLD: &str = concat!(
     r#"{"resourceVersion": "1", "annotations": {"k8s.io/initial-events-end": "true"}}}}"#,
 );
 
-/// What it answers to the request of a line such as `GET /api/v1/pods?… HTTP/1.1`.
+/// The answer to a request line such as `GET /api/v1/pods?… HTTP/1.1`.
 type Answer = fn(&str, &mut TcpStream) -> io::Result<()>;
 
 struct Server {
@@ -34,7 +34,7 @@ impl Server {
         let address = listener.local_addr().expect("an address");
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
-        // It ends with the process of the test.
+        // It ends with the test process.
         thread::spawn(move || {
             for mut client in listener.incoming().flatten() {
                 let count = Arc::clone(&count);
@@ -45,7 +45,7 @@ impl Server {
                         .take_while(|line| !line.is_empty())
                         .collect();
                     count.fetch_add(1, Ordering::Relaxed);
-                    // Who has heard enough goes away.
+                    // The client disconnects at its limit.
                     answer(head.first().map_or("", String::as_str), &mut client)
                 });
             }

@@ -1,5 +1,5 @@
-//! Names of pods from a kubelet's `/pods`: a server that speaks TLS with a certificate
-//! of a test's own, and answers as a kubelet does.
+//! Names of pods from a kubelet's `/pods`. The test server uses TLS with its own
+//! certificate, and answers as a kubelet does.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -24,7 +24,7 @@ const PODS: &str = r#"{"kind": "PodList", "apiVersion": "v1", "metadata": {}, "i
     {"metadata": {"uid": "8c2d", "name": "web", "namespace": "shop"},
      "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "1"}}}]}}]}"#;
 
-/// A kubelet, and what one needs to ask it.
+/// A kubelet, and the data to query it.
 struct Server {
     address: SocketAddr,
     asked: Arc<AtomicU32>,
@@ -32,7 +32,7 @@ struct Server {
 }
 
 impl Server {
-    /// Answers whoever has the token with this status and body, others with 401.
+    /// Answers requests with the token with this status and body, others with 401.
     fn start(status: &'static str, body: &'static str) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let (config, ca) = certified();
@@ -43,7 +43,7 @@ impl Server {
         let address = listener.local_addr().expect("an address");
         let asked = Arc::new(AtomicU32::new(0));
         let count = Arc::clone(&asked);
-        // It ends with the process of the test.
+        // It ends with the test process.
         thread::spawn(move || serve(listener, &config, &count, status, body));
         Self {
             address,
@@ -66,7 +66,7 @@ impl Server {
     }
 }
 
-/// A certificate that signed itself, for 127.0.0.1, and itself in PEM.
+/// Creates a self-signed certificate for 127.0.0.1; returns it in PEM too.
 fn certified() -> (Arc<ServerConfig>, String) {
     let params = CertificateParams::new(["127.0.0.1".to_owned()]).expect("a name");
     let key = KeyPair::generate().expect("a key");
@@ -96,7 +96,7 @@ fn serve(
         let tls = TlsAcceptor::from(Arc::clone(config));
         loop {
             let (stream, _) = listener.accept().await.expect("a client");
-            // Who does not trust the certificate goes away.
+            // A client that does not trust the certificate disconnects.
             let Ok(mut stream) = tls.accept(stream).await else {
                 continue;
             };
@@ -124,7 +124,7 @@ fn serve(
     });
 }
 
-/// Waits for an answer, good or bad.
+/// Waits for an answer or a failure.
 fn answer(names: &Names) -> Told {
     names.wait(Duration::from_mins(1));
     names.read()

@@ -1,4 +1,4 @@
-//! Reviews of tokens by an API server of a test's own.
+//! Reviews of tokens by a test API server.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -8,7 +8,7 @@ use std::thread;
 
 use virtlens_kube::{Cluster, Review, Reviewer};
 
-/// Knows everybody, and lets them.
+/// Authenticates and authorizes every token.
 fn serve(client: &TcpStream) -> std::io::Result<()> {
     let mut reader = BufReader::new(client);
     loop {
@@ -43,7 +43,7 @@ fn serve(client: &TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// A kubeconfig whose user is what a program says, which notes that it ran.
+/// Writes a kubeconfig whose credentials come from a program, which records each run.
 fn write_config(dir: &Path, server: &str, comment: &str) {
     let program = dir.join("credentials");
     let ran = dir.join("ran");
@@ -65,7 +65,7 @@ fn write_config(dir: &Path, server: &str, comment: &str) {
 fn client_is_made_once_until_its_files_change() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let server = listener.local_addr().expect("an address").to_string();
-    // They end with the process of the test.
+    // They end with the test process.
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
             thread::spawn(move || serve(&client));
@@ -86,7 +86,7 @@ fn client_is_made_once_until_its_files_change() {
     };
     let ask = |token: &str| runtime.block_on(reviewer.may_get(token, "/metrics"));
     assert_eq!(ask("a"), Ok(Review::Allowed));
-    // A client asks for credentials more than once while it is made.
+    // A client requests credentials more than once during its creation.
     let of_one = ran();
     for token in ["b", "c", "d"] {
         assert_eq!(ask(token), Ok(Review::Allowed));

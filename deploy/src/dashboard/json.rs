@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 use super::{Dashboard, Draw, Of, Panel, Row, Target};
 use crate::tokens;
 
-/// By which the dashboards find each other.
+/// The tag by which the dashboards link to each other.
 const TAG: &str = "virtlens";
 
-/// The columns of a dashboard.
+/// Width of a dashboard, columns.
 const COLUMNS: u32 = 24;
 
-/// A variable: name, label, the query of its values. Each takes its values from
-/// the ones before it.
+/// A variable: name, label, query of its values. The query depends on the preceding
+/// variables.
 type Variable = (&'static str, &'static str, &'static str);
 
 const OF_AGENTS: [Variable; 2] = [
@@ -47,7 +47,7 @@ const OF_VMS: [Variable; 3] = [
 ];
 
 impl Dashboard {
-    /// It as Grafana takes it.
+    /// The dashboard as JSON for Grafana.
     pub fn json(&self) -> Value {
         json!({
             "annotations": { "list": [] },
@@ -96,7 +96,8 @@ fn variables(of: Of) -> Vec<Value> {
     let values = OF_AGENTS.iter().chain(vms);
     let values = values.map(|(name, label, query)| {
         json!({
-            // Also what has no such label: hosts without pods, a single cluster.
+            // Matches objects without the label too: hosts without pods, a single
+            // cluster.
             "allValue": ".*",
             "current": { "selected": true, "text": ["All"], "value": ["$__all"] },
             "datasource": datasource(),
@@ -118,7 +119,7 @@ fn datasource() -> Value {
     json!({ "type": "prometheus", "uid": "${datasource}" })
 }
 
-/// Rows and panels, each at its place: as many in a line as fit.
+/// Lays out rows and panels, as many panels per line as fit.
 fn panels(rows: &[Row]) -> Vec<Value> {
     let mut out = Vec::new();
     let mut top = 0;
@@ -235,7 +236,7 @@ impl Panel {
         targets.collect()
     }
 
-    /// What Grafana calls the column of a query's values.
+    /// Grafana's name for the value column of each query.
     fn columns(&self) -> impl Iterator<Item = (String, &Target)> {
         let many = self.targets.len() > 1;
         ('A'..='Z').zip(self.targets).map(move |(id, target)| {
@@ -279,7 +280,7 @@ impl Panel {
         columns.chain([of_column("vm", &[link])]).collect()
     }
 
-    /// A table's rows are VMs, each with what all queries say of it.
+    /// Joins the queries of a table into one row for each VM.
     fn transformations(&self) -> Value {
         if self.draw != Draw::Table {
             return json!([]);
@@ -298,7 +299,7 @@ impl Panel {
     }
 }
 
-/// From a row of a table to that VM.
+/// Link from a row of a table to its VM.
 const LINK: &str = "/d/virtlens-pod?${datasource:queryparam}\
                     &var-cluster=${__data.fields.cluster}&var-instance=${__data.fields.instance}\
                     &var-namespace=${__data.fields.namespace}&var-pod=${__data.fields.pod}\

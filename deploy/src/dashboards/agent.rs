@@ -1,4 +1,4 @@
-//! The agent itself: whether its numbers are whole, and what they cost.
+//! The agent itself: completeness and cost of its data.
 
 use crate::dashboard::Unit::{Bytes, Cores, Count, PerSecond, Seconds, Share};
 use crate::dashboard::{Dashboard, Of, Panel, Row, target};

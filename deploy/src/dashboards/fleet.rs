@@ -1,4 +1,4 @@
-//! All VMs: which of them to look at.
+//! All VMs: an overview to find the ones to inspect.
 
 use crate::dashboard::Unit::{Bytes, Cores, Count, Share};
 use crate::dashboard::{Dashboard, Of, Panel, Row, column, target};

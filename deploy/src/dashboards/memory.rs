@@ -1,4 +1,4 @@
-//! Memory that guests give back and take again.
+//! Memory that guests return and use again.
 
 use super::REPORTED_AND_TAKEN_AGAIN;
 use crate::dashboard::Unit::{Bytes, BytesPerSecond, Count, PerSecond, SecondsPerGib, Share};

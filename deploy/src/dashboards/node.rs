@@ -1,4 +1,4 @@
-//! One node: what its VMs take from it.
+//! One node: the resources that its VMs use.
 
 use super::REPORTED_AND_TAKEN_AGAIN;
 use crate::dashboard::Unit::{Bytes, BytesPerSecond, Cores, Count, PerSecond, Share};

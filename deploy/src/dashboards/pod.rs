@@ -1,4 +1,4 @@
-//! One pod, which is one VM: the dashboard that alerts lead to.
+//! One pod, which is one VM: the dashboard that alerts link to.
 
 use crate::dashboard::Unit::{Bytes, BytesPerSecond, Cores, Count, PerSecond, Seconds, Share};
 use crate::dashboard::{Dashboard, Of, Panel, Row, target};

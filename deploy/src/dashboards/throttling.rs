@@ -1,4 +1,4 @@
-//! CPU limits: who stands, for how long, and who ate it.
+//! CPU limits: throttled VMs, their throttled time, and the consumers of the quota.
 
 use crate::dashboard::Unit::{Cores, Count, Seconds, Share};
 use crate::dashboard::{Dashboard, Of, Panel, Row, column, target};

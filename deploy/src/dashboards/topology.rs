@@ -1,4 +1,4 @@
-//! Where vCPUs sit, against what their guests believe.
+//! Placement of vCPUs, compared with the topology that their guests see.
 
 use crate::dashboard::Unit::{Cores, Count, PerSecond};
 use crate::dashboard::{Dashboard, Of, Panel, Row, column, target};

@@ -1,5 +1,5 @@
-//! The alerts. Thresholds are those of `virtlens doctor` (`virtlens_model`'s
-//! `finding/bounds.rs`) where it has one; alerts hold for minutes, findings for
+//! The alerts. Thresholds equal those of `virtlens doctor` (`virtlens_model`'s
+//! `finding/bounds.rs`) if it has one; alerts must hold for minutes, findings for
 //! seconds.
 
 use super::Alert;
@@ -7,8 +7,9 @@ use super::Severity::{Info, Warning};
 
 /// Alerts about VMs.
 pub const VM_ALERTS: &[Alert] = &[
-    // Three facts: it stands, it is really at its limit, and who ate it. Periods
-    // alone tell none of them: an idle pod that bursts is throttled in many of few.
+    // The alert shows that the VM is throttled, that it is really at its limit, and which
+    // role used the quota. Throttled periods alone show none of these: an idle pod that
+    // bursts has few periods and is throttled in many of them.
     Alert {
         name: "VirtlensCPUQuotaSaturated",
         severity: Warning,
@@ -52,7 +53,7 @@ pub const VM_ALERTS: &[Alert] = &[
                       throttled. The guest's I/O takes as much longer, up to a period (100 ms) each \
                       time.",
     },
-    // Only where vCPUs share the limit: in Kata's overhead cgroup nothing else can.
+    // Only where vCPUs share the limit: Kata's overhead cgroup has no vCPUs.
     Alert {
         name: "VirtlensQuotaConsumedByHelpers",
         severity: Info,
@@ -135,7 +136,7 @@ pub const VM_ALERTS: &[Alert] = &[
         description: "@who was told to boot more than one vCPU and has a CPU limit: all of its \
                       vCPUs share that limit.",
     },
-    // A split last-level cache costs little, and is on the dashboard alone.
+    // A split last-level cache costs little, so it is only on the dashboard.
     Alert {
         name: "VirtlensTopologyMismatch",
         severity: Warning,
@@ -187,8 +188,8 @@ pub const VM_ALERTS: &[Alert] = &[
         description: "The balloon of @who took {{ $value | humanizePercentage }} of its memory in \
                       15 minutes, and gave back more than 25% meanwhile.",
     },
-    // What is resident cannot be reclaimed; what the cgroup holds may be page cache. Huge
-    // pages have a limit of their own.
+    // Compares resident memory, which cannot be reclaimed; the usage of the cgroup may be
+    // page cache. Huge pages have a separate limit.
     Alert {
         name: "VirtlensMemoryNearLimit",
         severity: Warning,
@@ -242,7 +243,7 @@ pub const AGENT_ALERTS: &[Alert] = &[
     Alert {
         name: "VirtlensAgentDropping",
         severity: Warning,
-        // Names that cannot be had make no number smaller: VirtlensMetadataStale.
+        // Unavailable names do not affect any number: VirtlensMetadataStale covers them.
         query: "sum by (cluster, instance, reason) (rate(virtlens_dropped_total{reason!=\"pods_unread\"}[5m])) > 0",
         hold: "15m",
         keep: None,

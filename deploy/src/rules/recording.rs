@@ -1,5 +1,5 @@
-//! What is computed once, for alerts and dashboards. A rule comes after those
-//! that it uses: a group is evaluated in its order.
+//! Values that are computed once, for alerts and dashboards. A group is evaluated in
+//! order, so a rule comes after those that it uses.
 
 use super::Recording;
 
@@ -9,13 +9,13 @@ pub const RECORDINGS: &[Recording] = &[
         name: "vm_role:virtlens_cpu_seconds:rate5m",
         query: "sum by (@vm, role) (rate(virtlens_cpu_seconds_total[5m]))",
     },
-    // What has no role belongs to the pod all the same.
+    // Time without a role belongs to the pod too.
     Recording {
         name: "vm:virtlens_cpu_seconds:rate5m",
         query: "sum by (@vm) (vm_role:virtlens_cpu_seconds:rate5m)\n\
                 + sum by (@vm) (rate(virtlens_unattributed_cpu_seconds_total[5m]))",
     },
-    // The share of the CPU time that is not the vCPUs'.
+    // Share of CPU time outside the vCPUs.
     Recording {
         name: "vm:virtlens_cpu_overhead:ratio_rate5m",
         query: "1 - sum by (@vm) (vm_role:virtlens_cpu_seconds:rate5m{role=\"vcpu\"})\n\
@@ -29,15 +29,16 @@ pub const RECORDINGS: &[Recording] = &[
         name: "vm_role_worker:virtlens_worker_cpu_seconds:rate5m",
         query: "sum by (@vm, role, worker) (rate(virtlens_worker_cpu_seconds_total[5m]))",
     },
-    // By the clock where that is followed. Else what the kernel counts, summed over
-    // CPUs: the clock cannot have gone on by more.
+    // Wall time if it is available. Otherwise the kernel's count, summed over CPUs, which
+    // is an upper bound of the wall time.
     Recording {
         name: "vm_scope:virtlens_throttled:ratio_rate5m",
         query: "max by (@vm, scope) (rate(virtlens_throttled_wall_seconds_total[5m]))\n\
                 or\n\
                 clamp_max(max by (@vm, scope) (rate(virtlens_cfs_throttled_seconds_total[5m])), 1)",
     },
-    // One vCPU is throttled for no longer than what the limit leaves of each period.
+    // One vCPU is throttled at most for the part of each period that remains after the
+    // quota.
     Recording {
         name: "vm_scope:virtlens_throttled_periods:ratio_rate5m",
         query: "max by (@vm, scope) (rate(virtlens_cfs_throttled_periods_total[5m]))\n\
@@ -48,7 +49,7 @@ pub const RECORDINGS: &[Recording] = &[
         query: "sum by (@vm, scope) (rate(virtlens_cfs_quota_used_seconds_total[5m]))\n\
                 / max by (@vm, scope) (virtlens_cfs_quota_cores)",
     },
-    // Who ate the quota.
+    // Consumers of the quota.
     Recording {
         name: "vm_scope_role:virtlens_quota_used:share_rate5m",
         query: "sum by (@vm, scope, role) (rate(virtlens_cfs_quota_used_seconds_total[5m]))\n\
@@ -60,7 +61,7 @@ pub const RECORDINGS: &[Recording] = &[
         query: "sum by (@vm) (rate(virtlens_halt_poll_seconds_total[5m]))\n\
                 / (sum by (@vm) (vm_role:virtlens_cpu_seconds:rate5m{role=\"vcpu\"}) > 0)",
     },
-    // Polling is no work, where it is known; a vCPU that was unplugged cannot run.
+    // Polling does not count as work if it is known; an unplugged vCPU cannot run.
     Recording {
         name: "vm:virtlens_vcpus_busy:ratio_rate5m",
         query: "(\n  \
@@ -78,8 +79,8 @@ pub const RECORDINGS: &[Recording] = &[
                   ) > 0\n\
                 )",
     },
-    // Of the vCPU that waits most. Waiting holds throttling, which is taken off;
-    // the overhead cgroup has no vCPUs.
+    // Wait ratio of the vCPU that waits most. Wait time includes throttling, which is
+    // subtracted; the overhead cgroup has no vCPUs.
     Recording {
         name: "vm:virtlens_vcpu_steal:max_rate5m",
         query: "clamp_min(\n  \
@@ -91,7 +92,7 @@ pub const RECORDINGS: &[Recording] = &[
                   0\n\
                 )",
     },
-    // The share of its RAM that a guest takes again each second.
+    // Share of its RAM that a guest refaults per second.
     Recording {
         name: "vm:virtlens_memory_refault:ratio_rate5m",
         query: "sum by (@vm) (rate(virtlens_memory_refault_bytes_total[5m]))\n\

@@ -1,22 +1,22 @@
-//! Which columns the table has, and how wide they are.
+//! Columns of the table and their widths.
 
 use unicode_width::UnicodeWidthStr;
 use virtlens_model::vocab::Role;
 
 use super::row::Row;
 
-/// How much is told.
+/// Level of detail.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Detail {
-    /// Every role by its name.
+    /// Every role by its full name.
     Full,
-    /// Every role, some of them by the start of their names.
+    /// Every role, some with abbreviated names.
     Short,
-    /// Emulator, helper and what is unattributed in one column; whole seconds.
+    /// Emulator, helper and unattributed time in one column; whole seconds.
     Folded,
 }
 
-/// A column of numbers, to be aligned to the right.
+/// A right-aligned column of numbers.
 pub(super) struct Column {
     pub(super) head: &'static str,
     pub(super) cells: Vec<String>,
@@ -29,8 +29,8 @@ impl Column {
     }
 }
 
-/// The columns in the fullest detail of which lines are no wider than `room`
-/// ([`lines_width`]); else in the shortest there is.
+/// Returns the columns of the most detailed level whose lines fit `room`
+/// ([`lines_width`]), else those of the least detailed level.
 pub(super) fn fit(rows: &[Row], rates: bool, room: Option<usize>) -> Vec<Column> {
     let all = |detail| columns(rows, rates, detail);
     let fits = |columns: &Vec<Column>| room.is_none_or(|room| lines_width(columns) <= room);
@@ -42,7 +42,7 @@ pub(super) fn fit(rows: &[Row], rates: bool, room: Option<usize>) -> Vec<Column>
 /// Spaces before each column.
 pub(super) const GAP: usize = 2;
 
-/// How wide the columns are together.
+/// Total width of the columns.
 pub(super) fn lines_width(columns: &[Column]) -> usize {
     columns.iter().map(|column| GAP + column.width()).sum()
 }
@@ -102,7 +102,7 @@ fn columns(rows: &[Row], rates: bool, detail: Detail) -> Vec<Column> {
     columns
 }
 
-/// How many vCPUs it has; a VM that has ended says so here.
+/// Number of vCPUs; a marker for a VM that has ended.
 fn vcpus(row: &Row) -> String {
     if row.running {
         row.vcpus.to_string()
@@ -121,8 +121,8 @@ fn head(role: Role, detail: Detail) -> &'static str {
     }
 }
 
-/// Cuts the middle out of what is wider than `width`: the ends of a pod's
-/// name tell most.
+/// Cuts the middle out of a text that is wider than `width`: the ends of a pod's name
+/// carry most information.
 pub(crate) fn shorten(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -134,7 +134,7 @@ pub(crate) fn shorten(text: &str, width: usize) -> String {
     format!("{start}…{end}")
 }
 
-/// As many of `chars` as fit `width`.
+/// The first `chars` that fit `width`.
 fn take_width(chars: impl Iterator<Item = char>, width: usize) -> String {
     let mut taken = String::new();
     for next in chars {

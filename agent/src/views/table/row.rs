@@ -1,4 +1,4 @@
-//! What one VM used, in numbers.
+//! Resource usage of one VM, in numbers.
 
 use virtlens_model::judge::interval::{Interval, LimitUse, is_same};
 use virtlens_model::snapshot::{Snapshot, Vm};
@@ -6,8 +6,8 @@ use virtlens_model::vocab::Role;
 
 use crate::views::pick::name_of;
 
-/// What one VM used: cores where there is an earlier reading, seconds where
-/// there is none. `None` is not known.
+/// Usage of one VM: cores if there is an earlier reading, else seconds. `None` means
+/// unknown.
 pub(super) struct Row {
     pub(super) name: String,
     pub(super) running: bool,
@@ -20,7 +20,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// What it used since `before`; nothing is known of a VM that is new.
+    /// Usage since `before`; all values of a new VM are unknown.
     pub(super) fn since(vm: &Vm, before: &Snapshot, elapsed_ns: u64) -> Self {
         match before.vms.iter().find(|then| is_same(then, vm)) {
             Some(then) => Self::of(&Interval::between(then, vm, elapsed_ns)),
@@ -49,7 +49,7 @@ impl Row {
         }
     }
 
-    /// All that is known to be used.
+    /// Sum of all known usage.
     pub(super) fn total(&self) -> f64 {
         self.roles
             .iter()
@@ -67,8 +67,8 @@ impl Row {
     }
 }
 
-/// In which share of the periods that it ran in it was throttled; `None` if
-/// it did not run.
+/// Throttled periods as a percentage of the periods with runnable threads; `None` if
+/// there were none.
 #[expect(clippy::cast_precision_loss, reason = "a percentage with one decimal")]
 fn throttled_percent(limit: &LimitUse) -> Option<f64> {
     let (periods, throttled) = (limit.periods as f64, limit.throttled_periods as f64);

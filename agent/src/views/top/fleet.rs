@@ -11,24 +11,24 @@ use super::theme::Theme;
 use crate::views::shortfall::is_read;
 use crate::views::table::shorten;
 
-/// No name is cut shorter than this.
+/// Minimum width of the name column.
 const MIN_NAME: usize = 12;
 
-/// Nor is a column wider than it needs for this.
+/// Maximum width of the name column.
 const MAX_NAME: usize = 48;
 
-/// A column behind the name, aligned to the right.
+/// A right-aligned column after the name.
 struct Column {
     head: &'static str,
     width: usize,
     sort: Option<Sort>,
     cell: fn(&Row) -> String,
-    /// How near its value is to its end, for the colour.
+    /// Load of the value, 0 to 1, which determines its colour.
     load: fn(&Row) -> Option<f64>,
 }
 
-/// In the order in which they are shown. Where there is no room the last ones of
-/// [`LEAVING`] go first.
+/// In display order. If the width does not suffice, the first columns of [`LEAVING`] are
+/// dropped first.
 const COLUMNS: [Column; 9] = [
     Column {
         head: "vCPU",
@@ -98,12 +98,12 @@ const COLUMNS: [Column; 9] = [
     },
 ];
 
-/// Columns by how soon they are left out.
+/// Columns in the order in which they are dropped.
 const LEAVING: [&str; 8] = [
     "vCPU", "QUOTA", "RES/RAM", "WAIT%", "WORKER", "THR%", "USED%", "FLAGS",
 ];
 
-/// The lines: heads, then the rows around the cursor that fit `height`.
+/// The lines: the header, then as many rows around the cursor as fit `height`.
 pub fn lines<'a>(top: &Top, width: usize, height: usize, theme: Theme) -> Vec<Line<'a>> {
     let rows = top.rows();
     let widest = rows.iter().map(|row| row.name.width()).max().unwrap_or(0);
@@ -166,7 +166,8 @@ fn heads<'a>(top: &Top, columns: &[&Column], name_width: usize, theme: Theme) ->
     let mut text = format!(" {name:<name_width$}");
     for column in columns {
         let arrow = if meant(column.sort) { arrow } else { "" };
-        // An arrow may stand in the gap before a column, not make it wider.
+        // The arrow uses the gap before the column, so that the column does not become
+        // wider.
         let head = format!("{arrow}{}", column.head);
         let width = column.width + 1;
         write!(text, "{head:>width$}").expect("a String takes everything");
@@ -222,7 +223,7 @@ fn memory(row: &Row) -> String {
     }
 }
 
-/// Bytes in four characters.
+/// Formats bytes in four characters.
 pub fn size(bytes: Option<u64>) -> String {
     let Some(bytes) = bytes else {
         return "-".to_owned();

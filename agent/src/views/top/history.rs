@@ -1,4 +1,4 @@
-//! The last readings: what is shown is what lies between two of them.
+//! The last readings: the screens show the difference of two of them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,21 +6,20 @@ use std::sync::Arc;
 use virtlens_model::judge::interval::{Interval, is_same};
 use virtlens_model::snapshot::{Snapshot, Vm};
 
-/// As many readings are kept as fit here, each VM of each counted; two at least.
+/// Limit on the kept readings, as the sum of their VMs; at least two readings are kept.
 const MAX_VMS: usize = 6000;
 
-/// Nor more than this of them: two minutes by the second.
+/// Limit on the kept readings: two minutes at one reading per second.
 const MAX_READINGS: usize = 120;
 
-/// The last readings, the newest last.
+/// The last readings, oldest first.
 #[derive(Debug, Default)]
 pub struct History {
     readings: VecDeque<Arc<Snapshot>>,
 }
 
 impl History {
-    /// Adds a reading. One that failed, and shows the VMs of the last one, adds
-    /// nothing.
+    /// Adds a reading. A failed one, which repeats the VMs of the last one, is dropped.
     pub fn add(&mut self, reading: Arc<Snapshot>) {
         let last = self.readings.back();
         if last.is_some_and(|last| last.clock_ns == reading.clock_ns) {
@@ -33,7 +32,7 @@ impl History {
         }
     }
 
-    /// How many times between readings there are.
+    /// Number of intervals between readings.
     pub fn len(&self) -> usize {
         self.readings.len().saturating_sub(1)
     }
@@ -43,14 +42,14 @@ impl History {
         self.len() == 0
     }
 
-    /// The reading that many before the newest.
+    /// The reading `back` readings before the newest.
     pub fn at(&self, back: usize) -> Option<&Arc<Snapshot>> {
         let newest = self.readings.len().checked_sub(1)?;
         self.readings.get(newest.checked_sub(back)?)
     }
 
-    /// What a VM used in the time that ends with the reading that many before the
-    /// newest; `None` if it was not there at both ends.
+    /// A VM's usage in the interval that ends `back` readings before the newest; `None`
+    /// if a reading at either end does not contain the VM.
     pub fn over(&self, name: &str, back: usize) -> Option<Interval<'_>> {
         let (before, now) = (self.at(back + 1)?, self.at(back)?);
         let vm = find(now, name)?;
@@ -59,8 +58,8 @@ impl History {
         Some(Interval::between(then, vm, length_ns))
     }
 
-    /// A value of a VM in each time up to the reading that many before the newest,
-    /// the oldest first; at most `count`.
+    /// A value of a VM in each interval up to the reading `back` readings before the
+    /// newest, oldest first; at most `count`.
     pub fn series(
         &self,
         name: &str,

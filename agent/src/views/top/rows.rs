@@ -1,4 +1,4 @@
-//! What the list of VMs shows of each, and in which order.
+//! Rows of the VM list, and their order.
 
 use std::cmp::Ordering;
 
@@ -8,40 +8,40 @@ use virtlens_model::vocab::Role;
 
 use crate::views::pick::name_of;
 
-/// A VM in the list. `None` is not known.
+/// A VM in the list. `None` means unknown.
 #[derive(Debug)]
 pub struct Row<'s> {
-    /// The VM as last read.
+    /// The VM in the last reading.
     pub vm: &'s Vm,
-    /// What people call it.
+    /// Display name.
     pub name: String,
     /// CPU time of all its threads, cores.
     pub cores: Option<f64>,
-    /// Its tightest limit, cores.
+    /// Tightest limit, cores.
     pub quota_cores: Option<f64>,
-    /// The share of that limit that is used.
+    /// Usage of that limit, as a share of it.
     pub used: Option<f64>,
-    /// The share of the time in which that limit was throttled.
+    /// Share of time in which that limit was throttled.
     pub throttled: Option<f64>,
-    /// The busiest of its I/O workers, and the share of a core that it uses.
+    /// The busiest I/O worker, and its CPU time as a share of a core.
     pub worker: Option<(Role, u32, f64)>,
-    /// The share of the time that the vCPU waited which waited most.
+    /// Share of time that the longest waiting vCPU waited.
     pub wait: Option<f64>,
 }
 
-/// By what the list is sorted.
+/// Sort key of the list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Sort {
     /// CPU time.
     #[default]
     Cores,
-    /// Share of the limit that is used.
+    /// Usage of the limit, as a share of it.
     Used,
-    /// Share of the time that the limit was throttled.
+    /// Share of time in which the limit was throttled.
     Throttled,
-    /// The busiest worker.
+    /// CPU time of the busiest worker.
     Worker,
-    /// The vCPU that waits most.
+    /// Wait time of the vCPU that waits most.
     Wait,
     /// Resident memory.
     Resident,
@@ -50,7 +50,7 @@ pub enum Sort {
 }
 
 impl Sort {
-    /// In the order of the columns.
+    /// In column order.
     pub const ALL: [Self; 7] = [
         Self::Name,
         Self::Cores,
@@ -61,7 +61,7 @@ impl Sort {
         Self::Resident,
     ];
 
-    /// The next one to the right, or to the left.
+    /// The next key to the right or left.
     #[must_use]
     pub fn step(self, right: bool) -> Self {
         let count = Self::ALL.len();
@@ -107,11 +107,11 @@ impl<'s> Row<'s> {
             Sort::Resident => self.vm.memory.resident_bytes.map(float),
             Sort::Name => None,
         };
-        // What is not known comes last.
+        // Unknown values sort last.
         value.unwrap_or(-1.0)
     }
 
-    /// A letter for each kind of finding; large for a warning.
+    /// A letter for each kind of finding; upper case for a warning.
     pub fn flags(&self) -> String {
         let mut flags: Vec<char> = Vec::new();
         for finding in self.vm.findings.iter().flat_map(|found| found.iter()) {
@@ -128,7 +128,7 @@ impl<'s> Row<'s> {
     }
 }
 
-/// The letters, and what they stand for.
+/// The letters and their meaning.
 pub const FLAGS: [(char, &str); 8] = [
     ('Q', "CPU limit"),
     ('W', "I/O worker at its end"),
@@ -157,8 +157,8 @@ fn flag(check: Check) -> char {
     }
 }
 
-/// The VMs of a reading whose names hold `filter`, sorted; with what they used
-/// since the reading before.
+/// The VMs of a reading whose names contain `filter`, sorted, with their usage since the
+/// reading `before`.
 pub fn rows<'s>(
     before: Option<&'s Snapshot>,
     now: &'s Snapshot,
@@ -193,7 +193,7 @@ pub fn rows<'s>(
     rows
 }
 
-/// For a share or a size that is shown.
+/// Converts to a float for display.
 #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
 pub fn float(number: u64) -> f64 {
     number as f64

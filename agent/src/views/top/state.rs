@@ -1,4 +1,4 @@
-//! What is shown, and what each key does to it. Nothing here draws or reads.
+//! State of the screens, and the effect of each key. Nothing here draws or reads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use virtlens_model::snapshot::Snapshot;
 use super::history::History;
 use super::rows::{Row, Sort, rows};
 
-/// How often is read, to choose from.
+/// The selectable reading intervals.
 pub const INTERVALS: [Duration; 7] = [
     Duration::from_millis(100),
     Duration::from_millis(200),
@@ -20,7 +20,7 @@ pub const INTERVALS: [Duration; 7] = [
     Duration::from_secs(10),
 ];
 
-/// Which screen.
+/// The selected screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum View {
     /// All VMs.
@@ -29,51 +29,50 @@ pub enum View {
     Vm(Arc<str>),
 }
 
-/// What has to be done outside.
+/// An action for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// End.
+    /// Exit.
     Quit,
-    /// Write the reading that is shown to a file.
+    /// Write the displayed reading to a file.
     Save,
-    /// Trace the VM that is looked at.
+    /// Trace the selected VM.
     Trace,
 }
 
-/// All that is shown.
+/// State of the screens.
 #[derive(Debug)]
 pub struct Top {
-    /// What was read.
+    /// The last readings.
     pub history: History,
     /// The screen.
     pub view: View,
-    /// Its lines that are scrolled away, of one VM.
+    /// Number of lines scrolled off the top, in the view of one VM.
     pub scroll: usize,
-    /// The name of the VM that the cursor is on.
+    /// Name of the VM under the cursor.
     pub cursor: Option<Arc<str>>,
-    /// The order of the list.
+    /// Sort key of the list.
     pub sort: Sort,
-    /// And whether it is the other way round.
+    /// Whether the order is reversed.
     pub is_reversed: bool,
-    /// What names have to hold.
+    /// Text that names must contain.
     pub filter: String,
-    /// Whether keys go to the filter.
+    /// Whether keys are input for the filter.
     pub is_filtering: bool,
-    /// How many readings back is shown what does not change any more; `None` is
-    /// live.
+    /// If paused, the displayed reading, as the number of readings back; `None` is live.
     pub paused: Option<usize>,
-    /// How often is read.
+    /// Interval between readings.
     pub interval: Duration,
-    /// Whether the keys are explained.
+    /// Whether the help for the keys is shown.
     pub shows_help: bool,
-    /// Told in the last line until the next key.
+    /// Message in the last line, shown until the next key.
     pub message: String,
-    /// Rows of the list that fit, as last drawn.
+    /// Number of list rows that fit, as of the last draw.
     pub page: usize,
 }
 
 impl Top {
-    /// With nothing read yet.
+    /// Returns the state before the first reading.
     pub fn new(interval: Duration, view: View) -> Self {
         Self {
             history: History::default(),
@@ -92,7 +91,7 @@ impl Top {
         }
     }
 
-    /// Takes a new reading. What is paused stays as it is.
+    /// Adds a new reading. A paused display does not change.
     pub fn add(&mut self, reading: Arc<Snapshot>) {
         let before = self.history.len();
         let newest = self.history.at(0).map(|newest| newest.clock_ns);
@@ -106,17 +105,17 @@ impl Top {
         }
     }
 
-    /// How many readings back is shown.
+    /// The displayed reading, as the number of readings back.
     pub fn back(&self) -> usize {
         self.paused.unwrap_or(0)
     }
 
-    /// The reading that is shown.
+    /// The displayed reading.
     pub fn shown(&self) -> Option<&Arc<Snapshot>> {
         self.history.at(self.back())
     }
 
-    /// The list as it is shown.
+    /// The displayed list.
     pub fn rows(&self) -> Vec<Row<'_>> {
         let Some(now) = self.shown() else {
             return Vec::new();
@@ -125,7 +124,7 @@ impl Top {
         rows(before, now, &self.filter, (self.sort, self.is_reversed))
     }
 
-    /// The name of the VM that is looked at: the one in depth, or the cursor's.
+    /// Name of the selected VM: the one in the VM view, or the one under the cursor.
     pub fn looked_at(&self) -> Option<Arc<str>> {
         if let View::Vm(name) = &self.view {
             return Some(Arc::clone(name));
@@ -135,7 +134,7 @@ impl Top {
         Some(Arc::clone(&row.vm.vm))
     }
 
-    /// Which row the cursor is on: that of its VM, wherever it went.
+    /// Row of the cursor: it follows its VM when the order changes.
     pub fn row_of_cursor(&self, rows: &[Row]) -> usize {
         let cursor = self.cursor.as_deref();
         rows.iter()
@@ -143,7 +142,7 @@ impl Top {
             .unwrap_or(0)
     }
 
-    /// Does what a key is for.
+    /// Handles a key.
     pub fn press(&mut self, key: KeyEvent) -> Option<Action> {
         self.message.clear();
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
@@ -207,7 +206,7 @@ impl Top {
         };
     }
 
-    /// To the reading before or after, while nothing moves.
+    /// Moves to the previous or next reading, while paused.
     fn step(&mut self, is_back: bool) {
         let last = self.history.len().saturating_sub(1);
         let back = self.back();
@@ -241,7 +240,7 @@ impl Top {
         }
     }
 
-    /// Down by so many lines, or up.
+    /// Scrolls or moves the cursor by a number of lines; negative is up.
     fn go(&mut self, by: isize) {
         if let View::Vm(_) = self.view {
             self.scroll = self.scroll.saturating_add_signed(by);

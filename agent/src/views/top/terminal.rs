@@ -1,7 +1,7 @@
-//! What comes from the terminal, as long as it is there.
+//! Waits for terminal events until the terminal hangs up.
 //!
-//! Of one that is gone crossterm reads nothing again and again, for ever
-//! (`event/source/unix`): so it is asked only while the terminal has not hung up.
+//! After a hangup crossterm reads zero bytes in an endless loop (`event/source/unix`), so
+//! it is called only while the terminal has not hung up.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _};
@@ -13,18 +13,18 @@ use ratatui::crossterm::event::{self, Event};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// The terminal that crossterm reads: standard input, or what controls the session.
+/// The terminal that crossterm reads: standard input, or the controlling terminal.
 pub(super) struct Terminal {
     opened: Option<File>,
     input: io::Stdin,
 }
 
-/// What came from it.
+/// Result of a wait.
 pub(super) enum Came {
-    /// Nothing, for as long as was to be waited; or a signal.
+    /// Timeout or a signal.
     Nothing,
     Event(Event),
-    /// It is gone, and nothing will come.
+    /// The terminal has hung up; no further events will arrive.
     HungUp,
 }
 
@@ -46,7 +46,7 @@ impl Terminal {
         }
     }
 
-    /// Waits for something to come, no longer than `timeout`.
+    /// Waits for an event, at most for `timeout`.
     pub(super) fn wait(&self, timeout: Duration) -> anyhow::Result<Came> {
         let mut fds = [PollFd::from_borrowed_fd(self.fd(), PollFlags::IN)];
         let timeout = Timespec::try_from(timeout).context("a timeout beyond measure")?;
@@ -59,7 +59,8 @@ impl Terminal {
         if terminal.revents().intersects(gone) {
             return Ok(Came::HungUp);
         }
-        // Also where nothing is to be read: a signal tells of another size.
+        // Called even if there is no input: a signal reports a change of the terminal's
+        // size.
         if event::poll(Duration::ZERO).context("cannot read from the terminal")? {
             let event = event::read().context("cannot read from the terminal")?;
             return Ok(Came::Event(event));

@@ -1,14 +1,14 @@
-//! Colours and marks; without colour nothing is lost but colour.
+//! Colours and markers; every marker is readable without colours.
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
-/// How the screen is drawn.
+/// Drawing style.
 #[derive(Debug, Clone, Copy)]
 pub struct Theme {
     /// Whether colours are used.
     pub color: bool,
-    /// No character beyond ASCII.
+    /// Whether only ASCII characters are used.
     pub ascii: bool,
 }
 
@@ -16,12 +16,12 @@ const UNICODE_BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇'
 const ASCII_BARS: [char; 8] = ['.', ':', '-', '=', '+', '*', '%', '#'];
 
 impl Theme {
-    /// Heads of columns and sections.
+    /// Headers of columns and sections.
     pub fn head(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// What matters less.
+    /// Less important text.
     pub fn faint(self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }
@@ -31,12 +31,12 @@ impl Theme {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    /// What is wrong.
+    /// Warnings.
     pub fn warning(self) -> Style {
         self.colored(Color::Yellow).add_modifier(Modifier::BOLD)
     }
 
-    /// What hurts.
+    /// Alarms.
     pub fn alarm(self) -> Style {
         self.colored(Color::Red).add_modifier(Modifier::BOLD)
     }
@@ -49,7 +49,7 @@ impl Theme {
         }
     }
 
-    /// By how near a share is to its end.
+    /// Colour of a share, by its distance from 1.
     pub fn load(self, share: Option<f64>) -> Style {
         match share {
             Some(share) if share >= 0.9 => self.alarm(),
@@ -58,8 +58,8 @@ impl Theme {
         }
     }
 
-    /// A row of bars of one character each, as high as a value is to `most`. What
-    /// is not known, and what is nothing, is a space.
+    /// A row of bars of one character each, with heights relative to `most`. Unknown and
+    /// zero values are spaces.
     pub fn bars(self, values: &[Option<f64>], most: f64) -> String {
         let bars = if self.ascii { ASCII_BARS } else { UNICODE_BARS };
         let bar = |value: &Option<f64>| {
@@ -74,8 +74,7 @@ impl Theme {
         values.iter().map(bar).collect()
     }
 
-    /// The line with no character beyond ASCII, where that is wanted: names may
-    /// have them.
+    /// Replaces all characters outside ASCII in ASCII mode, since names may contain them.
     pub fn readable(self, mut line: Line<'_>) -> Line<'_> {
         for span in line.spans.iter_mut().filter(|_| self.ascii) {
             if !span.content.is_ascii() {
@@ -90,7 +89,7 @@ impl Theme {
         line
     }
 
-    /// The mark of the row or the column that is meant.
+    /// Marker of the selected row or column.
     pub fn marker(self, is_meant: bool) -> Span<'static> {
         match (is_meant, self.ascii) {
             (false, _) => Span::raw(" "),

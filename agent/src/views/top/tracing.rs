@@ -1,5 +1,5 @@
-//! A trace of the VM that is looked at: another `virtlens trace`, so that the view
-//! stays live beside it.
+//! Traces the selected VM in a separate `virtlens trace` process, so that the view stays
+//! live.
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
@@ -10,10 +10,10 @@ use virtlens_model::snapshot::Vm;
 use crate::collect::Collector;
 use crate::views::pick::name_of;
 
-/// How long a trace from here is.
+/// Duration of a trace.
 const LENGTH: &str = "10s";
 
-/// A trace that is being taken.
+/// A running trace.
 pub(super) struct Tracing {
     child: Child,
     file: String,
@@ -21,7 +21,7 @@ pub(super) struct Tracing {
 }
 
 impl Tracing {
-    /// Begins one, into a new file here.
+    /// Starts a trace into a new file in the working directory.
     pub(super) fn start(vm: &Vm, time: &str, collector: &Collector) -> anyhow::Result<Self> {
         let name = name_of(vm);
         let file = format!("./{}-{time}.pftrace", name.replace(['/', ' '], "-"));
@@ -40,12 +40,12 @@ impl Tracing {
         Ok(Self { child, file, vm })
     }
 
-    /// What is told of it while it lasts.
+    /// Message while the trace runs.
     pub(super) fn text(&self) -> String {
         format!("tracing {} for {LENGTH} into {}", self.vm, self.file)
     }
 
-    /// What is told of it once it is over.
+    /// Message after the end of the trace.
     pub(super) fn ended(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok()??;
         if status.success() {
@@ -53,7 +53,7 @@ impl Tracing {
         }
         let mut said = String::new();
         if let Some(stderr) = &mut self.child.stderr {
-            // What it said stays in the pipe; if not, its status says enough.
+            // If the output cannot be read, the exit status suffices.
             let _ = stderr.read_to_string(&mut said);
         }
         let last = said.lines().last().unwrap_or_default();
@@ -62,7 +62,7 @@ impl Tracing {
 }
 
 impl Drop for Tracing {
-    /// Ends it with its file whole.
+    /// Ends the trace; its file stays valid.
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             // SAFETY: kill has no preconditions; the child was not waited for.

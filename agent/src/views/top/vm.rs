@@ -17,7 +17,7 @@ use super::theme::Theme;
 use crate::term::printable;
 use crate::views::pick::name_of;
 
-/// All lines of the VM called `name`, as many as it takes.
+/// All lines of the VM called `name`; their number is not limited.
 pub fn lines<'a>(top: &Top, name: &str, width: usize, theme: Theme) -> Vec<Line<'a>> {
     let Some(vm) = top.shown().and_then(|reading| find(reading, name)) else {
         return vec![
@@ -55,7 +55,7 @@ pub fn lines<'a>(top: &Top, name: &str, width: usize, theme: Theme) -> Vec<Line<
     lines
 }
 
-/// One VM at one time.
+/// A VM in one interval.
 struct Screen<'t> {
     top: &'t Top,
     vm: &'t Vm,
@@ -83,7 +83,7 @@ impl Screen<'_> {
         ])
     }
 
-    /// What is wrong in one line; the whole stands at the bottom.
+    /// The findings in one line; their full text is at the bottom.
     fn summary<'a>(&self) -> Option<Line<'a>> {
         let found = self.vm.findings.as_deref()?;
         let names: Vec<&str> = found.iter().map(|one| one.check.name()).collect();
@@ -94,7 +94,7 @@ impl Screen<'_> {
         Some(Line::styled(format!(" ! {}", names.join(", ")), style))
     }
 
-    /// What a value was up to now, as bars.
+    /// The history of a value, as bars.
     fn bars(
         &self,
         taken: usize,
@@ -187,7 +187,7 @@ impl Screen<'_> {
             .kvm
             .halt_poll_ns
             .map(|poll| poll.success.saturating_add(poll.fail));
-        // The tick samples guest time, which may so be more than there was.
+        // The tick samples guest time, which can therefore exceed the CPU time.
         let guest_ns = used.guest_ns.map(|ns| ns.min(used.cpu_ns));
         let host_ns = guest_ns.zip(poll_ns).map(|(guest, poll)| {
             let busy = guest.saturating_add(poll);
@@ -316,7 +316,7 @@ impl Screen<'_> {
         }
     }
 
-    /// A text in as many lines as it takes.
+    /// Wraps a text into as many lines as it needs.
     fn wrapped<'a>(&self, text: &str, indent: &str) -> Vec<Line<'a>> {
         let options = textwrap::Options::new(self.width.saturating_sub(1))
             .initial_indent(indent)
@@ -350,7 +350,7 @@ fn percent(share: Option<f64>) -> String {
     share.map_or("-".to_owned(), |share| format!("{:.0}%", share * 100.0))
 }
 
-/// A rate in few characters.
+/// Formats a rate in few characters.
 fn short(rate: f64) -> String {
     if rate < 9_999.5 {
         format!("{rate:.0}")
@@ -368,12 +368,12 @@ fn whole(rate: f64) -> u64 {
     rate as u64
 }
 
-/// Package, core and thread as the guest sees them.
+/// Package, core and thread as seen by the guest.
 fn guest_place(place: GuestPlace) -> String {
     format!("s{}c{}t{}", place.package, place.core, place.thread)
 }
 
-/// Node, core and thread of the host, as far as they are known.
+/// Node, core and thread of the host, as far as known.
 fn host_place(place: HostPlace) -> String {
     let part = |letter: char, number: Option<u32>| {
         number.map_or(String::new(), |number| format!("{letter}{number}"))

@@ -1,5 +1,4 @@
-//! Whose events are told: the VM's threads, and the cgroups whose quotas hold
-//! them.
+//! Participants of a trace: the VM's threads, and the cgroups whose quotas limit them.
 
 use std::fs;
 use std::sync::Arc;
@@ -12,20 +11,20 @@ use virtlens_model::vocab::{CgroupId, Comm};
 
 use crate::collect::Collector;
 
-/// Who is in the trace.
+/// Participants of a trace.
 pub(super) struct Cast {
     pub(super) actors: Vec<Actor>,
-    /// The names of processes, by id.
+    /// Names of processes, by id.
     pub(super) processes: FxHashMap<u32, String>,
-    /// What the cgroups are to the VM, and their paths.
+    /// Display names of the cgroups: their relation to the VM, and their paths.
     pub(super) quotas: FxHashMap<CgroupId, String>,
-    /// The same by their paths.
+    /// Ids of the cgroups, by path.
     pub(super) paths: FxHashMap<String, CgroupId>,
     seen: FxHashSet<u32>,
 }
 
 impl Cast {
-    /// The VM's threads as they were read last.
+    /// The VM's threads as of the last reading.
     pub(super) fn of(vm: &Vm, collector: &Collector) -> Self {
         let mut cast = Self {
             actors: Vec::new(),
@@ -64,8 +63,8 @@ impl Cast {
         cast
     }
 
-    /// Adds threads of the same processes that were born meanwhile; true if there
-    /// are any.
+    /// Adds threads that the same processes have started since; returns whether there are
+    /// any.
     pub(super) fn grow(&mut self, collector: &Collector) -> bool {
         let before = self.actors.len();
         let root = collector.root();
@@ -99,7 +98,7 @@ impl Cast {
         self.quotas.keys().copied().collect()
     }
 
-    /// CPU time of each thread so far, as the kernel has counted it, ns.
+    /// CPU time of each thread so far, ns, as counted by the kernel.
     pub(super) fn cpu_ns(&self, collector: &Collector) -> FxHashMap<u32, u64> {
         let of = |actor: &Actor| {
             let file = collector.root().proc_of(actor.tid, "schedstat");
@@ -117,7 +116,7 @@ impl Cast {
         self.actors.push(actor);
     }
 
-    /// The cgroups with a quota that a thread sits in or below.
+    /// The cgroups with a quota on the path of a thread.
     fn groups_of(&self, collector: &Collector, tid: u32) -> Arc<[CgroupId]> {
         let cgroups = collector.cgroups();
         let path = cgroups.and_then(|all| all.process_path(tid).ok());
@@ -133,7 +132,7 @@ impl Cast {
     }
 }
 
-/// Whether a thread of which nothing was heard runs, and does not sleep.
+/// Whether a thread without events is running, as opposed to sleeping.
 pub(super) fn is_running(root: &HostRoot, tid: u32) -> bool {
     let stat = fs::read(root.proc_of(tid, "stat")).unwrap_or_default();
     let name_ends = stat.iter().rposition(|byte| *byte == b')');

@@ -1,8 +1,8 @@
-//! Where a trace is written to.
+//! Creates the output file of a trace.
 //!
-//! The command is root's and may run in a directory where others write. A file that it
-//! names itself is always a new one. A file that the user names is replaced, but not
-//! another one through a symbolic link of that name.
+//! The command runs as root, possibly in a directory where other users can write. A file
+//! with a default name is always newly created. A file that the user names is replaced,
+//! but a symbolic link of that name is not followed to another file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, IsTerminal as _, Write};
@@ -13,19 +13,19 @@ use anyhow::{Context as _, bail, ensure};
 
 use super::order::Order;
 
-/// A file that grows.
+/// A file that is written in parts.
 pub(super) struct Output {
     to: Box<dyn Write>,
-    /// What people call it.
+    /// Display name.
     pub(super) name: String,
-    /// What waits to be written.
+    /// Buffered bytes.
     pub(super) bytes: Vec<u8>,
-    /// Bytes that were written.
+    /// Number of bytes written.
     pub(super) written: u64,
 }
 
 impl Output {
-    /// Opens the file that was ordered, or a new one named after the VM.
+    /// Opens the ordered file, or a new one named after the VM.
     pub(super) fn create(order: &Order, vm: &str) -> anyhow::Result<Self> {
         let (to, name): (Box<dyn Write>, String) = match order.file.as_deref() {
             Some(path) if path == Path::new("-") => {
@@ -54,7 +54,7 @@ impl Output {
         })
     }
 
-    /// Writes what waits.
+    /// Writes the buffered bytes.
     pub(super) fn flush(&mut self) -> anyhow::Result<()> {
         self.to
             .write_all(&self.bytes)
@@ -72,12 +72,12 @@ const EXTENSION: &str = "pftrace";
 /// How many traces of one VM a directory has room for.
 const MAX_NAMES: u32 = 1000;
 
-/// A file in `dir` that was not there, named after the VM, with a number where need be.
+/// Creates a new file in `dir`, named after the VM, with a number if the name is taken.
 fn create_new(dir: &Path, vm: &str, extension: &str) -> anyhow::Result<(File, String)> {
     let stem = vm.replace(|char: char| !char.is_alphanumeric() && char != '.', "-");
     let numbered = (2..=MAX_NAMES).map(|number| format!("{stem}-{number}.{extension}"));
     for name in [format!("{stem}.{extension}")].into_iter().chain(numbered) {
-        // Also refuses a symbolic link, wherever it leads (open(2), O_EXCL).
+        // Fails on a symbolic link too, whatever its target (open(2), O_EXCL).
         match File::create_new(dir.join(&name)) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             created => return Ok((created.with_context(|| hint(&name))?, name)),
@@ -86,7 +86,8 @@ fn create_new(dir: &Path, vm: &str, extension: &str) -> anyhow::Result<(File, St
     bail!("{MAX_NAMES} traces of {vm} are in this directory: name another file with --output")
 }
 
-/// The file of this name, emptied; a pipe or a device, through links too.
+/// Opens the file of this name and truncates it; a pipe or a device is opened through
+/// links too.
 fn replace(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .write(true)
@@ -100,7 +101,7 @@ fn replace(path: &Path) -> io::Result<File> {
     }
 }
 
-/// What a link leads to, unless it is a file: `/dev/stdout` is a link.
+/// Opens the target of a link, unless it is a regular file: `/dev/stdout` is a link.
 fn through_link(path: &Path) -> io::Result<File> {
     let refusal = || io::Error::other("it is a symbolic link, which is not followed to a file");
     let file = match OpenOptions::new().write(true).open(path) {

@@ -1,4 +1,4 @@
-//! What is to be traced.
+//! Arguments of a trace.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 /// What is wanted.
 #[derive(Debug)]
 pub struct Order {
-    /// The VM.
+    /// Name of the VM.
     pub vm: String,
-    /// For how long.
+    /// Duration.
     pub window: Duration,
     /// Where to; `-` is stdout.
     pub file: Option<PathBuf>,

@@ -1,5 +1,4 @@
-//! What comes as values beside the events: what a reading says, and what it says
-//! more than the one before.
+//! Adds values from readings to the events: gauges, and differences between two readings.
 
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use super::text::bytes;
 /// The readings of one VM.
 pub(super) struct Readings {
     vm: Arc<str>,
-    /// By their paths.
+    /// Ids of the cgroups, by path.
     quotas: FxHashMap<String, CgroupId>,
     last: Option<(u64, Vm)>,
 }
@@ -32,11 +31,11 @@ impl Readings {
         }
     }
 
-    /// What a reading at `time_ns` adds to the timeline. False if the VM runs no
-    /// more.
+    /// Adds the values of a reading at `time_ns` to the timeline. Returns false if the VM
+    /// no longer runs.
     pub(super) fn add(&mut self, snapshot: &Snapshot, time_ns: u64, out: &mut Vec<Piece>) -> bool {
         let Some(vm) = snapshot.vms.iter().find(|one| one.vm == self.vm) else {
-            // After failed readings nothing is known of it.
+            // After failed readings the state of the VM is unknown.
             return !snapshot.knows_vms();
         };
         let mut count = |counter, value| {
@@ -69,7 +68,7 @@ impl Readings {
     }
 }
 
-/// What was given back of the VM's memory between two readings, or taken again.
+/// Reports memory that the VM returned between two readings or used again.
 fn notes(before: &Vm, after: &Vm, mut tell: impl FnMut(String)) {
     let (Some(before), Some(after)) = (before.memory.discards, after.memory.discards) else {
         return;

@@ -1,4 +1,4 @@
-//! What a trace came to, as text.
+//! The summary of a trace, as text.
 
 use std::cmp::Reverse;
 
@@ -11,32 +11,32 @@ use virtlens_probe::trace::Lack;
 use super::text::{Page, Table, bytes, ratio, seconds, shares, time};
 use crate::term::{Paint, Style, printable};
 
-/// What is told of a trace.
+/// The data of the summary.
 #[derive(Debug)]
 pub struct Told {
     pub(super) name: String,
     pub(super) node: String,
     pub(super) summary: Summary,
-    /// CPU time that the kernel counted of the threads that were there all the time,
-    /// by their ids, ns.
+    /// CPU time by tid, ns, as counted by the kernel for threads that lived throughout
+    /// the trace.
     pub(super) counted_ns: FxHashMap<u32, u64>,
     pub(super) lacks: Vec<Lack>,
-    /// Whether it is known when a quota held a thread back.
+    /// Whether throttling of threads is known.
     pub(super) knows_throttle: bool,
-    /// Why it ended early.
+    /// Reason for an early end.
     pub(super) end: Option<String>,
     pub(super) bytes: u64,
     pub(super) file: String,
 }
 
-/// How many reasons and threads are shown.
+/// Limit on the displayed exit reasons and threads.
 const ROWS: usize = 10;
 
-/// Threads that ran less than this of the time are left out.
+/// Threads with a smaller share of running time are omitted.
 const LEAST: f64 = 0.0005;
 
 impl Told {
-    /// The summary.
+    /// Returns the summary.
     pub fn text(&self, style: Style) -> String {
         let mut page = Page {
             paint: Paint(style.color),
@@ -82,7 +82,7 @@ impl Told {
         }
     }
 
-    /// Each vCPU's wall time, which adds up.
+    /// Each vCPU's wall time; the parts add up.
     fn vcpus(&self, page: &mut Page) {
         let mut vcpus: Vec<&ThreadUse> = self.summary.threads.iter().collect();
         vcpus.retain(|thread| thread.actor.vcpu.is_some());
@@ -130,7 +130,7 @@ impl Told {
         }
     }
 
-    /// The threads that ran most, vCPUs apart.
+    /// The threads that ran most, except vCPUs.
     fn others(&self, page: &mut Page) {
         let mut threads: Vec<&ThreadUse> = self.summary.threads.iter().collect();
         let share = |split: &Split| ratio(split.running_ns + split.throttled_ns, split.wall_ns());
@@ -159,14 +159,14 @@ impl Told {
         }
     }
 
-    /// In the column of throttling, where nothing is known of it.
+    /// Replaces a cell in the throttling column if throttling is unknown.
     fn mark_throttled(&self, cell: &mut String) {
         if !self.knows_throttle {
             "?".clone_into(cell);
         }
     }
 
-    /// Why guests were left, by what it cost the host.
+    /// VM exits by reason, ordered by their cost to the host.
     fn exits(&self, page: &mut Page) {
         let mut exits: FxHashMap<Option<ExitReason>, ExitUse> = FxHashMap::default();
         for (reason, used) in self.summary.threads.iter().flat_map(|thread| &thread.exits) {
@@ -222,7 +222,7 @@ impl Told {
         }
     }
 
-    /// How much of what the kernel counted the trace holds.
+    /// Compares the CPU time in the trace with the kernel's count.
     fn truth(&self, page: &mut Page) {
         let threads = self.summary.threads.iter();
         let known: Vec<(u64, u64)> = threads
@@ -250,7 +250,7 @@ impl Told {
     }
 }
 
-/// The sums of two pairs.
+/// Adds two pairs.
 fn plus(one: (u64, u64), two: (u64, u64)) -> (u64, u64) {
     (one.0.saturating_add(two.0), one.1.saturating_add(two.1))
 }
@@ -278,7 +278,7 @@ mod tests {
         }
     }
 
-    /// A vCPU that halts for most of 10 s, and a thread that had to wait for it.
+    /// A vCPU that halts for most of 10 s, and a thread that waited for it.
     fn told() -> Told {
         let peer = Peer {
             tid: 2,

@@ -1,4 +1,4 @@
-//! Lines, tables and numbers of a summary.
+//! Lines, tables and numbers of a trace summary.
 
 use std::cmp::Reverse;
 use std::fmt::Write as _;
@@ -55,7 +55,7 @@ impl Page {
     }
 }
 
-/// Rows of a title and cells.
+/// Rows with a title and cells.
 pub(super) struct Table<'a> {
     title: &'a str,
     names: &'a [&'a str],
@@ -75,12 +75,12 @@ impl<'a> Table<'a> {
         self.rows.push((format!("  {}", printable(title)), cells));
     }
 
-    /// A column of what is not known only where something is.
+    /// Whether a column is shown: "unknown" only if it has a value.
     fn is_shown(&self, at: usize) -> bool {
         self.names[at] != "unknown" || self.rows.iter().any(|(_, cells)| cells[at] != "0.0")
     }
 
-    /// Of the title and of each cell.
+    /// Widths of the title column and of each cell column.
     fn widths(&self) -> Vec<usize> {
         let titles = self.rows.iter().map(|(title, _)| title.as_str());
         let first = titles
@@ -95,8 +95,8 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Parts of a whole in tenths of a percent that add up to 100.0: what rounding
-/// leaves goes to those that lost most by it.
+/// Formats parts as percentages with one decimal that add up to 100.0. The rounding error
+/// goes to the parts that lost most by rounding.
 pub(super) fn shares(parts: &[u64], whole: u64) -> Vec<String> {
     if whole == 0 {
         return parts.iter().map(|_| "-".to_owned()).collect();
@@ -116,7 +116,7 @@ pub(super) fn shares(parts: &[u64], whole: u64) -> Vec<String> {
         .collect()
 }
 
-/// A part of a whole; 0 of nothing.
+/// A part divided by the whole; 0 if the whole is 0.
 #[allow(clippy::cast_precision_loss, reason = "a number on a screen")]
 pub(super) fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 {
@@ -130,7 +130,7 @@ pub(super) fn seconds(ns: u64) -> f64 {
     std::time::Duration::from_nanos(ns).as_secs_f64()
 }
 
-/// A length of time in the unit that suits it.
+/// Formats a time with a suitable unit.
 pub(super) fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
@@ -140,7 +140,7 @@ pub(super) fn time(ns: u64) -> String {
     }
 }
 
-/// A number of bytes in the unit that suits it.
+/// Formats a size with a suitable unit.
 pub(super) fn bytes(bytes: u64) -> String {
     #[allow(clippy::cast_precision_loss, reason = "a number on a screen")]
     let float = bytes as f64;

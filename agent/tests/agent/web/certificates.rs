@@ -1,4 +1,4 @@
-//! The server's certificate, and its rotation.
+//! The server certificate and its rotation.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,9 +8,9 @@ use virtlens_tests::eventually;
 use super::{Site, TLS, curl_is_here};
 use crate::program::Agent;
 
-/// curl's exit code for a certificate that it does not trust.
+/// curl's exit code for an untrusted certificate.
 const UNTRUSTED: Option<i32> = Some(60);
-/// And for a handshake that the server breaks off.
+/// curl's exit code for a failed handshake.
 const NO_HANDSHAKE: Option<i32> = Some(35);
 
 #[test]
@@ -35,12 +35,12 @@ fn with_tls_all_is_tls() {
             .said
             .contains("virtlens_build_info{")
     );
-    // Also for who would rather speak HTTP/2.
+    // A client that prefers HTTP/2 is served too.
     assert_eq!(
         site.curl(&agent, "/metrics", &["--http2"]).status,
         Some(200)
     );
-    // Another's authority did not sign it: it is this certificate.
+    // A client with another CA does not trust the certificate.
     let other = Site::new(TLS);
     assert_eq!(other.curl(&agent, "/metrics", &[]).exit, UNTRUSTED);
     let plain = agent.send_raw("GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n");
@@ -75,7 +75,7 @@ fn the_example_serves_as_it_is() {
         let got = site.curl(&agent, path, &[]);
         assert_eq!(got.status, Some(200), "{got:?}");
         let head = got.said.to_lowercase();
-        // Answers in plain text have the second by themselves.
+        // Answers in plain text have the second header by default.
         for name in ["x-frame-options", "x-content-type-options"] {
             let sent = head.matches(&format!("\r\n{name}: ")).count();
             assert_eq!(sent, 1, "{name} of {path}: {got:?}");
@@ -119,7 +119,7 @@ fn versions_and_suites_are_those_that_are_named() {
     }
 }
 
-/// Asks until the agent has taken note of its files.
+/// Polls until the agent has reloaded its files.
 fn until_served(site: &Site, agent: &Agent) {
     eventually("the new certificate is served", || {
         (site.curl(agent, "/healthz", &[]).status == Some(200)).then_some(())
@@ -131,7 +131,8 @@ fn a_new_certificate_is_served_without_a_restart() {
     if !curl_is_here("a_new_certificate_is_served_without_a_restart") {
         return;
     }
-    // As Kubernetes mounts a secret: links to files below a link that moves.
+    // The layout of a mounted Kubernetes secret: links to files below a link that is
+    // replaced.
     let (old, new) = (Site::new(TLS), Site::new(TLS));
     let mount = Site::new(TLS);
     let at = |name: &str| mount.path(name);
@@ -161,7 +162,7 @@ fn what_cannot_be_used_leaves_the_old_and_is_told_once() {
     let ask = || site.curl(&agent, "/healthz", &[]).status;
     assert_eq!(ask(), Some(200));
     let certificate = fs::read_to_string(other.path("web.crt")).expect("a certificate");
-    // Half a rotation, where the key is still the old one, and no rotation.
+    // A partial rotation, in which the key is still the old one, and an invalid one.
     for (name, broken, reason) in [
         (
             "web.crt",
@@ -182,7 +183,7 @@ fn what_cannot_be_used_leaves_the_old_and_is_told_once() {
     fs::remove_file(site.path("web.key")).expect("it was there");
     let line = agent.logged_while(refused, || assert_eq!(ask(), Some(200)));
     assert!(line.contains("web.key"), "{line}");
-    // Asked for longer than between two looks at the files.
+    // Longer than the interval between two checks of the files.
     for _ in 0..15 {
         assert_eq!(ask(), Some(200));
         std::thread::sleep(std::time::Duration::from_millis(100));

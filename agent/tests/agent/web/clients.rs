@@ -1,4 +1,4 @@
-//! Certificates of clients.
+//! Client certificates.
 
 use super::{Site, curl_is_here, text};
 
@@ -9,7 +9,7 @@ fn section(policy: &str, more: &str) -> String {
     )
 }
 
-/// What a client of this site gets that shows the certificate `STEM.crt` of
+/// HTTP status for a client of this site that presents the certificate `STEM.crt` of
 /// `owner`.
 fn status(site: &Site, web_config: &str, owner: &Site, stem: &str) -> Option<u16> {
     site.write("web.yaml", web_config);
@@ -34,7 +34,7 @@ fn a_client_shows_a_certificate_of_the_authority() {
     other.certify("prom", "prometheus.example");
 
     let agent = site.start();
-    // Also where no password is asked for: all is TLS.
+    // TLS is required on paths without a password too.
     for path in ["/metrics", "/healthz"] {
         let got = site.curl(&agent, path, &[]);
         assert_eq!(got.status, None, "{path}: {got:?}");
@@ -73,7 +73,7 @@ fn only_the_names_that_are_allowed_come_in() {
     }
 }
 
-/// A file is caught half written when it ends after the authority.
+/// A reload of a partially written file that ends after the CA.
 #[test]
 fn a_file_that_lets_in_more_names_is_not_taken() {
     if !curl_is_here("a_file_that_lets_in_more_names_is_not_taken") {

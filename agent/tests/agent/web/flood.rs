@@ -1,4 +1,4 @@
-//! Clients that mean harm, while a scrape goes through.
+//! Malicious clients, while a scrape must succeed.
 
 use std::fs;
 use std::io::{Read as _, Write};
@@ -16,7 +16,7 @@ use crate::program::Agent;
 
 const CREDENTIALS: [&str; 2] = ["--user", "prom:secret"];
 
-/// What the agent may grow by, whoever asks.
+/// Limit on the growth of the agent's memory under any load.
 const GROWTH_BYTES: u64 = 32 << 20;
 
 fn guarded() -> Site {
@@ -30,7 +30,7 @@ fn resident_bytes(agent: &Agent) -> u64 {
     kib.and_then(|kib| kib.parse::<u64>().ok()).expect("a size") * 1024
 }
 
-/// Runs `harm`; a scrape must go through after it, and the agent stay small.
+/// Runs `harm`; afterwards a scrape must succeed, and the agent must not have grown.
 fn assert_unharmed<T>(site: &Site, agent: &Agent, harm: impl FnOnce() -> T) {
     let scrape = || site.curl(agent, "/metrics", &CREDENTIALS);
     assert_eq!(scrape().status, Some(200));
@@ -45,7 +45,7 @@ fn assert_unharmed<T>(site: &Site, agent: &Agent, harm: impl FnOnce() -> T) {
     drop(held);
 }
 
-/// This process may have more files open than a login shell's 1024.
+/// Raises the limit on this process's open files above a login shell's 1024.
 fn allow_many_files() {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -68,12 +68,12 @@ fn a_thousand_half_open_connections_hold_up_no_scrape() {
     allow_many_files();
     let site = guarded();
     let agent = site.start();
-    // Nothing, the begin of a handshake, and what is none.
+    // Nothing, the start of a TLS handshake, and bytes that are not TLS.
     let begins: [&[u8]; 3] = [b"", b"\x16\x03\x01\x02\x00\x01\x00", b"GET /metrics HT"];
     assert_unharmed(&site, &agent, || {
         let connections = begins.iter().cycle().take(1000).map(|begin| {
             let mut stream = agent.connect();
-            // It may have been dropped for another already.
+            // The connection may have been evicted already.
             drop(stream.write_all(begin));
             stream
         });
@@ -171,7 +171,7 @@ fn a_body_without_end_is_refused() {
             let body = ["--upload-file", "/dev/zero", "--header", "Expect:"];
             let args = [&["--request", method][..], &body, &CREDENTIALS].concat();
             let got = site.curl(&agent, "/metrics", &args);
-            // The connection may be gone before the answer was read.
+            // The connection may be closed before the answer is read.
             assert!(
                 got.status.is_none_or(|status| status == code),
                 "{method}: {got:?}"

@@ -1,4 +1,4 @@
-//! The agent behind a web configuration: TLS, users, and those who mean harm.
+//! The agent with a web configuration: TLS, users, and malicious clients.
 
 mod certificates;
 mod clients;
@@ -17,29 +17,28 @@ use virtlens_tests::need;
 
 use crate::program::Agent;
 
-/// What serves with TLS and nothing else.
+/// A minimal configuration with TLS.
 const TLS: &str = "tls_server_config: {cert_file: web.crt, key_file: web.key}\n";
 
-/// The least that an agent reads of its host.
+/// The minimum that an agent reads from its host.
 const HOST: [(&str, &str); 3] = [
     ("host/proc/sys/kernel/hostname", "node\n"),
     ("host/proc/sys/kernel/osrelease", "6.12.0\n"),
     ("host/sys/devices/system/cpu/online", "0\n"),
 ];
 
-/// A directory with a web configuration, and an authority whose certificate
-/// is `ca.crt` there.
+/// A directory with a web configuration and a CA, whose certificate is `ca.crt`.
 struct Site {
     dir: TempDir,
     authority: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Site {
-    /// With a certificate for 127.0.0.1, `web.crt` and `web.key`.
+    /// Creates a site with a certificate for 127.0.0.1, `web.crt` and `web.key`.
     fn new(web_config: &str) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
-        // A name of its own: OpenSSL goes by the names of issuers.
+        // A unique name, because OpenSSL finds issuers by name.
         let name = text(dir.path()).to_owned();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -60,7 +59,7 @@ impl Site {
         fs::write(self.path(name), text).expect("written");
     }
 
-    /// Makes a certificate for this name, `STEM.crt` and `STEM.key`.
+    /// Creates a certificate for this name, `STEM.crt` and `STEM.key`.
     fn certify(&self, stem: &str, name: &str) {
         let params = CertificateParams::new([name.to_owned()]).expect("a name");
         let key = KeyPair::generate().expect("a key");
@@ -71,15 +70,15 @@ impl Site {
         self.write(&format!("{stem}.key"), &key.serialize_pem());
     }
 
-    /// Starts an agent that sees a host of one CPU and nothing else: it needs no
-    /// privilege, and it is there at once.
+    /// Starts an agent on a minimal host of one CPU: it needs no privileges and starts at
+    /// once.
     fn start(&self) -> Agent {
         write_host(self.dir.path());
         let (web_config, root) = (self.path("web.yaml"), self.path("host"));
         Agent::start(&["--web-config", text(&web_config), "--root", text(&root)])
     }
 
-    /// What curl got, that trusts the authority of this site.
+    /// Runs curl, which trusts the CA of this site.
     fn curl(&self, agent: &Agent, path: &str, args: &[&str]) -> Curled {
         let output = Command::new("curl")
             .args(["--silent", "--show-error", "--include", "--noproxy", "*"])
@@ -101,7 +100,7 @@ impl Site {
     }
 }
 
-/// Writes the least of a host below `dir`, as `host`.
+/// Writes a minimal host below `dir`, as `host`.
 pub(crate) fn write_host(dir: &Path) {
     for (file, line) in HOST {
         let path = dir.join(file);
@@ -110,12 +109,12 @@ pub(crate) fn write_host(dir: &Path) {
     }
 }
 
-/// How a run of curl ended.
+/// Result of a curl run.
 #[derive(Debug)]
 struct Curled {
-    /// Of HTTP; `None` where it did not come so far.
+    /// HTTP status; `None` if no answer arrived.
     status: Option<u16>,
-    /// The answer with its head.
+    /// The answer with its headers.
     said: String,
     exit: Option<i32>,
     error: String,
@@ -129,7 +128,7 @@ fn curl_is_here(test: &str) -> bool {
     need::all(test, [need::curl()])
 }
 
-/// `basic_auth_users` with this user, at the least cost there is.
+/// `basic_auth_users` with this user, at the minimum bcrypt cost.
 fn user(name: &str, password: &str) -> String {
     let hash = bcrypt::hash(password, 4).expect("a hash");
     format!("basic_auth_users: {{{name}: {hash}}}\n")

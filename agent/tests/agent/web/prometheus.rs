@@ -9,7 +9,7 @@ use virtlens_tests::{eventually, need};
 use super::{Site, TLS, text, user};
 use crate::program::Agent;
 
-/// Ends with this value.
+/// A Prometheus process, which ends when this is dropped.
 struct Prometheus {
     child: Child,
     address: SocketAddr,
@@ -36,7 +36,7 @@ impl Prometheus {
         let jobs = job("right", "secret") + &job("wrong", "guess");
         let config = format!("global: {{scrape_interval: 1s}}\nscrape_configs:\n{jobs}");
         site.write("prometheus.yml", &config);
-        // Free a moment ago.
+        // The port was free a moment ago.
         let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
         let address = free.expect("a port");
         let child = Command::new("prometheus")
@@ -53,7 +53,7 @@ impl Prometheus {
         Self { child, address }
     }
 
-    /// What it answers to a query, if it does yet.
+    /// Returns the answer to a query, if there is one yet.
     fn query(&self, query: &str) -> Option<String> {
         let mut stream = TcpStream::connect(self.address).ok()?;
         let request = format!("GET /api/v1/query?query={query} HTTP/1.0\r\n\r\n");
@@ -73,7 +73,7 @@ fn prometheus_scrapes_over_tls_with_a_password() {
     let site = Site::new(&(TLS.to_owned() + &user("prom", "secret")));
     let agent = site.start();
     let prometheus = Prometheus::start(&site, &agent);
-    // Sorted out by job: the value is the last thing of each sample.
+    // Selected by job: the value is the last item of each sample.
     let up = |job: &str, value: &str| {
         let answer = prometheus.query(&format!("up%7Bjob=%22{job}%22%7D"));
         answer.is_some_and(|answer| answer.contains(&format!(",\"{value}\"]")))

@@ -1,10 +1,10 @@
-//! Web configurations that cannot be served, each with what to do.
+//! Rejected web configurations, each with a remedy.
 
 use super::{Site, text};
 use crate::errors::assert_fails;
 use crate::program::output;
 
-/// What a section has besides `cert_file: web.crt`, and what is said of it.
+/// The keys of a section in addition to `cert_file: web.crt`, and words of the error.
 const SECTIONS: [(&str, &[&str]); 15] = [
     ("", &["key_file", "missing"]),
     ("key_file: no.key", &["no.key", "No such file"]),
@@ -51,7 +51,7 @@ const SECTIONS: [(&str, &[&str]); 15] = [
     ("keyfile: web.key", &["keyfile", "key_file"]),
 ];
 
-/// Other files.
+/// Other invalid files.
 const FILES: [(&str, &[&str]); 7] = [
     (
         "tls_server_config: {cert_file: web.key, key_file: web.key}\n",

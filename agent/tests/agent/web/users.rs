@@ -58,7 +58,7 @@ fn scrape(agent: &Agent, user_and_password: &str) -> Answer {
 
 #[test]
 fn a_flood_of_guesses_holds_up_no_scrape() {
-    // At the cost that hashes have in earnest.
+    // At a realistic bcrypt cost.
     let hash = bcrypt::hash("secret", 10).expect("a hash");
     let site = Site::new(&format!("basic_auth_users: {{prom: {hash}}}\n"));
     let agent = site.start();

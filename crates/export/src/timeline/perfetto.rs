@@ -1,5 +1,5 @@
-//! Perfetto's protocol buffers, as far as they are used here: the numbers are
-//! those of `protos/perfetto/trace/` there.
+//! The subset of Perfetto's protocol buffers that is used here. Field numbers are those
+//! of `protos/perfetto/trace/` in the Perfetto repository.
 
 use prost::Message;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -126,7 +126,7 @@ struct CounterDescriptor {
     unit_name: String,
 }
 
-/// `BuiltinClock`: `REALTIME`, `MONOTONIC`, `BOOTTIME`, the file's own.
+/// `BuiltinClock`: `REALTIME`, `MONOTONIC`, `BOOTTIME` (the clock of the file).
 const CLOCKS: [u32; 3] = [1, 3, 6];
 /// `TracePacket.SequenceFlags`.
 const STATE_CLEARED: u32 = 1;
@@ -217,7 +217,7 @@ impl Writer {
         }
     }
 
-    /// Tells of a thread, and of its process the first time.
+    /// Writes the descriptor of a thread, and of its process on first use.
     fn actor(&mut self, actor: &Actor, out: &mut Vec<u8>) {
         self.threads.insert(actor.tid, actor.title());
         if self.processes.insert(actor.process) {
@@ -266,7 +266,7 @@ impl Writer {
         self.event(slice.to_ns, end, None, out);
     }
 
-    /// The number of a name, and the name itself the first time.
+    /// Returns the interned id of a name, with the name itself on first use.
     fn intern(&mut self, what: Doing) -> (u64, Option<InternedData>) {
         if let Some(iid) = self.names.get(&what) {
             return (*iid, None);
@@ -285,7 +285,7 @@ impl Writer {
         (iid, Some(InternedData { event_names }))
     }
 
-    /// The track's id; it is told of the first time.
+    /// Returns the track's id, and writes the track's descriptor on first use.
     fn track(&mut self, line: Line, out: &mut Vec<u8>) -> u64 {
         if let Some(uuid) = self.tracks.get(&line) {
             return *uuid;
@@ -301,7 +301,7 @@ impl Writer {
             Line::Notes => ("memory events".to_owned(), Some(Line::Vm)),
             Line::Pcpus => ("host CPUs".to_owned(), None),
             Line::Vm => (self.title.vm.clone(), None),
-            // Told of with their actors.
+            // `actor` has written their descriptors.
             Line::Of(Track::Thread(_)) | Line::Process(_) => return self.uuid(line),
         };
         let parent_uuid = parent.map(|parent| self.track(parent, out));
@@ -323,7 +323,7 @@ impl Writer {
         uuid
     }
 
-    /// Ids count up from 1: 0 is the file's own track.
+    /// Returns the track's id. Ids count up from 1: 0 is the file's default track.
     fn uuid(&mut self, line: Line) -> u64 {
         let next = self.tracks.len() as u64 + 1;
         *self.tracks.entry(line).or_insert(next)
@@ -360,7 +360,7 @@ impl Writer {
             packet.first_packet_on_sequence = Some(true);
             packet.sequence_flags = Some(STATE_CLEARED);
         }
-        // `Trace.packet`, field 1, of a length.
+        // Key of `Trace.packet`: field 1, length-delimited.
         out.push(0x0a);
         let encoded = packet.encode_length_delimited(out);
         encoded.expect("a vector grows");

@@ -1,35 +1,35 @@
-//! What a file says of itself.
+//! The header data of a timeline file.
 
 use rustc_hash::FxHashMap;
 use virtlens_model::timeline::Counter;
 use virtlens_model::vocab::CgroupId;
 
-/// What a file says of itself.
+/// The header data of a timeline file.
 #[derive(Debug, Clone)]
 pub struct Title {
-    /// What people call the VM.
+    /// Display name of the VM.
     pub vm: String,
-    /// The names of its processes, by id.
+    /// Names of the VM's processes, by process id.
     pub processes: FxHashMap<u32, String>,
-    /// The names of the cgroups whose quotas hold it.
+    /// Names of the cgroups whose quotas limit the VM.
     pub quotas: FxHashMap<CgroupId, String>,
-    /// When it began.
+    /// Start of the recording.
     pub began: Clocks,
 }
 
 /// One moment on three clocks, ns.
 #[derive(Debug, Clone, Copy)]
 pub struct Clocks {
-    /// `CLOCK_MONOTONIC`, that of the pieces.
+    /// `CLOCK_MONOTONIC`, the clock of the pieces.
     pub monotonic_ns: u64,
-    /// `CLOCK_BOOTTIME`, that of the file.
+    /// `CLOCK_BOOTTIME`, the clock of the file.
     pub boottime_ns: u64,
     /// `CLOCK_REALTIME`.
     pub realtime_ns: u64,
 }
 
 impl Title {
-    /// A time of a piece on the clock of the file, ns.
+    /// Converts a time of a piece to the clock of the file, ns.
     pub(super) fn file_ns(&self, monotonic_ns: u64) -> u64 {
         let boottime_ns = self.began.boottime_ns.saturating_add(monotonic_ns);
         boottime_ns.saturating_sub(self.began.monotonic_ns)

@@ -1,4 +1,4 @@
-//! A made-up node with many VMs, for tests of size and cost.
+//! A synthetic node with many VMs, for tests of size and cost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use virtlens_model::vocab::{
     Scope,
 };
 
-/// Kata pods that all differ in every number, none of them round.
+/// Kata pods whose numbers all differ; none is round.
 pub(crate) fn reading(vms: u32, vcpus: u32) -> Arc<Reading> {
     let mut ns = Numbers(1);
     Arc::new(Reading {
@@ -49,7 +49,7 @@ pub(crate) fn reading(vms: u32, vcpus: u32) -> Arc<Reading> {
 struct Numbers(u64);
 
 impl Numbers {
-    /// Up to 34 CPU-years, as an LCG (Knuth's constants) has it.
+    /// Returns the next number of an LCG (Knuth's constants), at most 34 CPU-years.
     fn next(&mut self) -> u64 {
         self.0 = self
             .0
@@ -79,7 +79,7 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
                 threads: 3,
                 cpu_ns: ns.next(),
                 wait_ns: Some(ns.next()),
-                // Nothing is out of place.
+                // Nothing is misplaced.
                 outside_pod: Some(0),
                 throttle_hits: Some(0),
             })
@@ -104,7 +104,7 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
             })
             .to_vec(),
         quota: Vec::new(),
-        // Of Kata's cgroups only the pod's has a limit.
+        // In a Kata pod only the pod's cgroup has a limit.
         limits: [Scope::Pod]
             .map(|scope| Quota {
                 scope,
@@ -129,12 +129,12 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
         }),
         topology: Some(Arc::new(topology(vcpus))),
         memory: memory(ns),
-        // Nothing is wrong with it.
+        // No findings.
         findings: Some([].into()),
     }
 }
 
-/// Of a Kata pod as it is by default, without a balloon.
+/// Memory of a Kata pod with default settings, without a balloon.
 fn memory(ns: &mut Numbers) -> Memory {
     let absent = Feature {
         enabled: Some(false),
@@ -164,7 +164,7 @@ fn roles() -> [Role; 5] {
     [vcpu, vhost, virtiofsd, emulator, helper]
 }
 
-/// Nothing out of place: no vCPU is pinned, and none has a sibling.
+/// A topology without mismatches: no vCPU is pinned, and none has a sibling.
 fn topology(vcpus: u32) -> Topology {
     Topology {
         cpuset: Some((0..4).collect()),

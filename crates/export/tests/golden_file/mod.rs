@@ -1,14 +1,14 @@
-//! Whole outputs, compared with reviewed files.
+//! Compares whole outputs with reviewed files.
 
 use std::fs;
 use std::path::Path;
 
-/// Compares `actual` with the file at `path`; `UPDATE_GOLDEN=1` writes it
-/// instead, for the diff to be reviewed.
+/// Compares `actual` with the file at `path`. `UPDATE_GOLDEN=1` writes the file instead,
+/// for review of the diff.
 ///
 /// # Panics
 ///
-/// When they differ or the file cannot be read.
+/// If they differ or the file cannot be read.
 pub(crate) fn assert_golden(path: impl AsRef<Path>, actual: &str) {
     let path = path.as_ref();
     if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {

@@ -1,4 +1,4 @@
-//! Agents that follow one another, and what Prometheus has seen of them.
+//! Agents that replace one another, and what Prometheus has scraped from them.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use virtlens_model::vocab::{Owner, VmKey};
 use crate::host::{Host, VM_PODS};
 use crate::scrape::{self, Counters, label, sum_ns};
 
-/// How often what is watched may change in one reading, as in the agent.
+/// Limit on changes of the watched cgroups in one reading, as in the agent.
 const ROUNDS: usize = 4;
 
 pub(crate) struct Agents {
     linger_ns: u64,
     fleet: Fleet,
     is_first_reading: bool,
-    /// What each agent leaves to the next.
+    /// The state that each agent hands over to the next.
     kept: BTreeMap<VmKey, String>,
     seen: Counters,
     now_ns: u64,
@@ -48,7 +48,7 @@ impl Agents {
         let mut facts = host.facts();
         let is_first = std::mem::take(&mut self.is_first_reading);
         if is_first {
-            // A first reading is repeated until nothing retires while it is taken.
+            // A first reading is repeated until no thread retires while it is taken.
             facts = host.facts();
             self.recall(&facts);
         }
@@ -97,7 +97,7 @@ impl Agents {
             let vm = label(series, "vm");
             vm.is_some_and(|vm| names.iter().any(|name| name == vm))
         };
-        // A VM that is forgotten is another one when it starts again.
+        // A VM that was forgotten counts as a new VM when it starts again.
         let removed = std::mem::take(&mut host.cgroup_removed);
         let begins_anew = |series: &str| is_first && may_begin_anew(series, removed);
         self.seen
@@ -115,15 +115,15 @@ impl Agents {
     }
 }
 
-/// Whether a counter may begin at 0 with the first reading of an agent: those of a limit
-/// whose cgroup was `removed` since the agent before it read it, and CPU time by role below
-/// a limit, since a thread that moves takes its time along.
+/// Whether a counter may reset in the first reading of an agent. This holds for counters
+/// of a limit whose cgroup was `removed` since the previous agent read it, and for CPU
+/// time by role below a limit, because a thread that moves takes its time along.
 fn may_begin_anew(series: &str, removed: bool) -> bool {
     removed && series.starts_with("virtlens_cfs_")
         || series.starts_with("virtlens_cfs_quota_used_seconds_total")
 }
 
-/// The roles and what is unattributed are what the pod used.
+/// Checks that the roles and the unattributed time add up to the CPU time of the pod.
 fn look_at_pod(
     counters: &Counters,
     pod: usize,

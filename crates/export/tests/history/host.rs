@@ -1,4 +1,4 @@
-//! A host as its kernel counts it, whether an agent runs or not.
+//! The model of a host and its kernel's counters. It exists independently of any agent.
 
 mod shown;
 
@@ -23,10 +23,10 @@ const NAMES: [&str; 5] = ["qemu-system-x86", "IO io0", "IO io1", "worker", "virt
 #[derive(Debug)]
 struct Cgroup {
     id: u64,
-    /// Of `cgroups`; the root is its own.
+    /// Index into `cgroups`; the root is its own parent.
     parent: usize,
     path: String,
-    /// Whose threads may sit here.
+    /// The pod whose threads may be in this cgroup.
     pod: Option<usize>,
     quota_ns: Option<u64>,
     periods: u64,
@@ -40,17 +40,17 @@ struct Thread {
     comm: &'static str,
     process_comm: &'static str,
     pod: usize,
-    /// Of `cgroups`.
+    /// Index into `cgroups`.
     cgroup: usize,
-    /// The VM that its process is, if it is a VMM's.
+    /// The VM of the thread's process, if the process is a VMM.
     vm: Option<usize>,
     vcpu_id: Option<u32>,
-    /// CPU time since its birth, ns.
+    /// CPU time since the thread started, ns.
     cpu_ns: u64,
-    /// What former classes hold of that.
+    /// The part of `cpu_ns` that is already charged to former classes.
     held_ns: u64,
     class_changes: u32,
-    /// The class in which a reading has shown it.
+    /// The class of the thread in the last reading.
     shown: Option<ThreadClass>,
 }
 
@@ -68,19 +68,19 @@ pub(crate) struct Host {
     cgroups: Vec<Cgroup>,
     threads: Vec<Thread>,
     retired: BTreeMap<String, RetiredFact>,
-    /// Threads that are neither alive nor ended.
+    /// Rows of threads that have left the living but are not yet in the retired rows.
     ending: Vec<RetiredFact>,
-    /// VMs that a reading has met.
+    /// VMs that a reading has contained.
     known: BTreeSet<(u32, u64)>,
     watched: FxHashSet<WatchedCgroup>,
     /// The process of each VM.
     vms: [Option<u32>; 3],
     next: u32,
-    /// The pod of each VM that an agent has met.
+    /// The pod of each VM that an agent has admitted.
     admitted: BTreeMap<VmKey, usize>,
-    /// What VMs had used whose counters others carry on, by pod.
+    /// CPU time of VMs whose counters later VMs carry on, by pod.
     carried_ns: [u64; 2],
-    /// Cgroups to which what a thread used is charged as it retires.
+    /// Cgroups to which the CPU time of retired threads is charged.
     levels: FxHashSet<CgroupId>,
     /// Whether a cgroup was removed since the last reading, and its counters with it.
     pub(crate) cgroup_removed: bool,
@@ -135,7 +135,7 @@ impl Host {
             Step::Helper(pod) => self.helper(pod % 2),
             Step::Ends(who, late) if !self.threads.is_empty() => {
                 let who = who % self.threads.len();
-                // The leader of a VMM ends with it.
+                // The leader of a VMM ends only with its VM.
                 if self.threads[who].vm.is_none() || self.threads[who].tid != self.threads[who].tgid
                 {
                     self.end(who, late);
@@ -168,7 +168,7 @@ impl Host {
         }
     }
 
-    /// A cgroup of a pod.
+    /// Chooses a cgroup of a pod.
     fn place(&self, pod: usize, choice: usize) -> usize {
         let of_pod = |index: &usize| self.cgroups[*index].pod == Some(pod);
         let places: Vec<usize> = (0..self.cgroups.len()).filter(of_pod).collect();
@@ -230,7 +230,8 @@ impl Host {
         self.vms[vm] = None;
     }
 
-    /// Whose a thread is by what readings have met; `None`: nobody's.
+    /// The owner of a thread according to past readings; `None` for a thread without an
+    /// owner.
     fn owner(&self, thread: &Thread) -> Option<Owner> {
         let vm = thread.key();
         if thread.vm.is_some() && self.known.contains(&(vm.tgid, vm.start_ns)) {
@@ -241,7 +242,7 @@ impl Host {
         watched.map(|one| Owner::Pod(one.pod))
     }
 
-    /// A cgroup and those above it.
+    /// Ids of a cgroup and its ancestors.
     fn above(&self, cgroup: usize) -> impl Iterator<Item = CgroupId> + '_ {
         let above = std::iter::successors(Some(cgroup), |at| {
             (*at > 0).then(|| self.cgroups[*at].parent)
@@ -249,7 +250,7 @@ impl Host {
         above.map(|at| CgroupId(self.cgroups[at].id))
     }
 
-    /// What a thread that retires in a cgroup is charged to.
+    /// The cgroup to which a thread that retires in `cgroup` is charged.
     fn level(&self, cgroup: usize) -> Option<CgroupId> {
         self.above(cgroup).find(|id| self.levels.contains(id))
     }
@@ -274,7 +275,7 @@ impl Host {
         .or_insert(fact);
     }
 
-    /// Retires what a thread that was shown used in the class that it had then.
+    /// Retires the CPU time that a thread used in the class of the last reading.
     fn leave_class(&mut self, who: usize) {
         let thread = &mut self.threads[who];
         let Some(class) = thread.shown.take() else {
@@ -302,7 +303,8 @@ impl Host {
         let Some(owner) = self.owner(&thread) else {
             return;
         };
-        // As a vCPU or as a VM's it may not have been seen yet.
+        // A thread that no reading contained may not have been known as a vCPU or as a
+        // VM's.
         let class = thread.shown.unwrap_or_else(|| self.class(&thread, owner));
         let fact = RetiredFact {
             class: ThreadClass {
@@ -314,7 +316,8 @@ impl Host {
             wait_ns: 0,
             guest_ns: 0,
         };
-        // What ends while its VM is replaced by another is lost to that moment.
+        // The rows of threads that end while their VM is replaced are lost for that
+        // moment.
         if late && thread.vm.is_none() {
             self.ending.push(fact);
         } else {
@@ -375,7 +378,7 @@ impl Host {
         }
     }
 
-    /// An agent meets a VM; which one it is.
+    /// Records that an agent admits a VM, and returns the VM's index.
     pub(crate) fn admit(&mut self, vm: VmKey) -> usize {
         let mut threads = self.threads.iter();
         let thread = threads.find(|one| one.key() == vm && one.vm.is_some());
@@ -384,7 +387,7 @@ impl Host {
         thread.vm.expect("it is a VM's")
     }
 
-    /// Sets what is watched and what are levels; true if that is a change.
+    /// Sets the watched cgroups and the levels; returns whether they changed.
     pub(crate) fn watch(
         &mut self,
         watched: FxHashSet<WatchedCgroup>,

@@ -1,8 +1,9 @@
-//! What Prometheus sees of a host over any history of it: no counter falls, and the roles
-//! and what is unattributed are what the pods used.
+//! Property test of the counters in Prometheus over random histories of a host: no
+//! counter falls, and the roles and the unattributed time add up to the CPU time of the
+//! pods.
 //!
-//! `VIRTLENS_HISTORIES` is how many histories are tried. A history that fails is kept in
-//! `proptest-regressions`, and is tried first from then on.
+//! `VIRTLENS_HISTORIES` sets the number of histories. A failing history is saved in
+//! `proptest-regressions` and is tried first from then on.
 
 mod agent;
 mod host;
@@ -13,22 +14,22 @@ use host::Host;
 use proptest::prelude::{Just, ProptestConfig, Strategy, prop_oneof, proptest};
 use proptest::test_runner::TestCaseError;
 
-/// A few seconds without optimisation.
+/// Takes a few seconds without optimisation.
 const HISTORIES: u32 = 1000;
 
-/// What happens on the host. Numbers choose among what is there.
+/// An event on the host. Numbers select among the existing objects.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     /// A thread uses CPU time.
     Run(usize, u64),
-    /// A thread is born in a VMM.
+    /// A VMM starts a thread.
     Born(usize),
-    /// A process is born in a pod.
+    /// A pod starts a process.
     Helper(usize),
-    /// A thread ends. Where `true` it is for a moment neither alive nor ended.
+    /// A thread ends. With `true`, one reading sees it neither alive nor ended.
     Ends(usize, bool),
     Renamed(usize, usize),
-    /// A thread of a VMM that is no vCPU becomes one.
+    /// A thread of a VMM that was not a vCPU becomes one.
     BecomesVcpu(usize),
     /// A thread moves to another cgroup.
     Moves(usize, usize),
@@ -36,18 +37,19 @@ pub(crate) enum Step {
     ProcessMoves(usize, usize),
     /// A VM ends, and its process with it.
     VmEnds(usize),
-    /// It starts, if it does not run.
+    /// A VM starts, unless it already runs.
     VmStarts(usize),
-    /// It starts with its first vCPU not yet in the guest: for now it is no VM.
+    /// A VM's process starts, but its first vCPU has not entered the guest: it does not
+    /// count as a VM yet.
     ProcessStarts(usize),
-    /// An empty cgroup is removed and made again.
+    /// An empty cgroup is removed and created again.
     Replaced(usize),
-    /// A cgroup gets another limit, or none.
+    /// The limit of a cgroup is changed or removed.
     Limited(usize, Option<u64>),
     /// Periods of a limit pass.
     Periods(usize, u64),
     Reading,
-    /// A reading that is taken, and fails before anybody sees it.
+    /// A reading is taken, but fails before anything is exported.
     FailedReading,
     AnotherAgent,
 }
@@ -99,7 +101,8 @@ fn histories() -> ProptestConfig {
 proptest! {
     #![proptest_config(histories())]
 
-    /// VMs that ended keep their last values, so that all that was ever used is shown.
+    /// VMs that ended keep their last values, so the export covers all CPU time ever
+    /// used.
     #[test]
     fn lingering_vms_no_counter_falls_and_roles_are_what_pods_used(steps in steps()) {
         live(steps, u64::MAX)?;

@@ -1,4 +1,4 @@
-//! An exposition as Prometheus takes it.
+//! Parses an exposition the way Prometheus does.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use virtlens_export::{Agent, Format, Process, Reading, encode};
 use virtlens_model::snapshot::{API_VERSION, Node, Snapshot, Vm};
 
-/// Samples of counters by their series, as it stands in the exposition.
+/// Counter samples by series, as spelled in the exposition.
 pub(crate) type Counters = BTreeMap<String, f64>;
 
 /// The counters of `vms`.

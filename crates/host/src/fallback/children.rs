@@ -1,4 +1,4 @@
-//! Processes that a pod's have started, and that somebody put into another cgroup: see
+//! Child processes of a pod's processes that were moved to another cgroup: see
 //! `pod_of_parent` in `bpf/owner.bpf.h`.
 
 use std::collections::HashMap;
@@ -9,7 +9,8 @@ use super::threads::ThreadReader;
 use super::{MAX_THREADS, Owner, Reading};
 use crate::root::{HostRoot, SMALL_FILE, numbered, read_start};
 
-/// Those that were found, by process: a process whose parent ends is given to another.
+/// Known children, by process id. They are kept because a process whose parent ends is
+/// reparented.
 #[derive(Debug, Default)]
 pub(super) struct Children(HashMap<u32, Child>);
 
@@ -20,8 +21,8 @@ struct Child {
 }
 
 impl Children {
-    /// Reads the children of `parents`, threads that sit in a pod, and theirs; and those
-    /// that were found before.
+    /// Reads the children of `parents`, threads in a pod's cgroups, with all descendants,
+    /// and the children that earlier readings found.
     pub(super) fn read(
         &mut self,
         root: &HostRoot,
@@ -54,7 +55,7 @@ impl Children {
 }
 
 impl Reading {
-    /// Reads the threads of a process that a pod's has started; those that were read.
+    /// Reads the threads of a child process and returns those that were read.
     fn read_child(
         &mut self,
         root: &HostRoot,
@@ -76,7 +77,7 @@ impl Reading {
     }
 }
 
-/// The processes that a thread has started. None where the kernel does not tell
+/// The child processes of a thread. Empty if the kernel does not list them
 /// (`CONFIG_PROC_CHILDREN`) or the thread is gone.
 fn children_of(root: &HostRoot, tid: u32) -> Vec<u32> {
     let file = root.thread_of(tid, tid, "children");
@@ -84,8 +85,8 @@ fn children_of(root: &HostRoot, tid: u32) -> Vec<u32> {
     parse_children(&bytes.unwrap_or_default())
 }
 
-/// The numbers of a `children` file (`children_seq_show`, fs/proc/array.c): a blank is
-/// behind each, so what has none was cut.
+/// Parses a `children` file (`children_seq_show`, fs/proc/array.c). A blank follows each
+/// number, so a number without one is truncated.
 pub fn parse_children(bytes: &[u8]) -> Vec<u32> {
     let numbers = bytes.split_inclusive(|byte| *byte == b' ');
     let whole = numbers.filter_map(|number| number.strip_suffix(b" "));

@@ -1,17 +1,16 @@
-//! One reading of the host from /proc alone, where there is no BPF.
+//! Reads the host from /proc alone, for hosts without BPF.
 //!
-//! It fills the same [`Facts`] and knows less:
+//! It fills the same [`Facts`] with less information:
 //!
-//! - A VM is found by its file descriptors: at once when it is known, within
-//!   [`SCAN_EVERY`] when it is new.
-//! - Which thread runs a vCPU is known by its name only, and believed only in
-//!   a process that really holds vCPUs. Threads without names (QEMU with
-//!   `debug-threads=off`) are no vCPUs here.
-//! - What a thread used between the last reading and its end is lost, and all
-//!   of a thread that lived and died between two: sums of ended threads are a
-//!   lower bound.
-//! - Each thread costs four files, some tens of µs, against less than one µs
-//!   in the BPF pass.
+//! - VMs are found by their file descriptors: a known VM at once, a new one within
+//!   [`SCAN_EVERY`].
+//! - vCPU threads are identified by name only, and only in a process that holds vCPUs.
+//!   Unnamed threads (QEMU with `debug-threads=off`) do not count as vCPUs.
+//! - The CPU time that a thread used between the last reading and its end is lost, and
+//!   all the time of a thread that lived only between two readings: sums of ended threads
+//!   are a lower bound.
+//! - Each thread costs four file reads, some tens of µs, against less than one µs in the
+//!   BPF pass.
 
 mod children;
 mod retired;
@@ -37,11 +36,11 @@ use crate::node::ticks_per_s;
 use crate::process;
 use crate::root::{HostRoot, numbered};
 
-/// How long a look at all file descriptors of the host holds. It is the
-/// longest that a new VM goes unseen.
+/// Interval between scans of all file descriptors of the host, and so the maximum delay
+/// until a new VM is seen.
 const SCAN_EVERY: Duration = Duration::from_secs(30);
 
-/// The most threads in one reading: 1000 VMs of 64 threads. Above 1 s of work.
+/// Limit on the threads in one reading: 1000 VMs of 64 threads, more than 1 s of work.
 const MAX_THREADS: usize = 65_536;
 
 /// The /proc source.
@@ -50,9 +49,9 @@ pub struct ProcSource {
     root: HostRoot,
     cgroups: Cgroups,
     ticks_per_s: u64,
-    /// When the whole host was last looked at; `None` = look now.
+    /// Time of the last scan of the whole host; `None` = scan at the next reading.
     scanned: Option<Instant>,
-    /// Processes that hold KVM's descriptors, by pid.
+    /// Processes that hold KVM descriptors, by pid.
     vmms: BTreeMap<u32, Vmm>,
     kthreads: Vec<u32>,
     watched: HashMap<WatchedCgroup, Watched>,
@@ -62,7 +61,7 @@ pub struct ProcSource {
 }
 
 impl ProcSource {
-    /// A source that has read nothing yet.
+    /// Returns a source that has read nothing yet.
     pub fn new(root: HostRoot, cgroups: Cgroups) -> Self {
         Self {
             ticks_per_s: ticks_per_s(&root),
@@ -78,8 +77,8 @@ impl ProcSource {
         }
     }
 
-    /// The cgroups whose every thread the next readings bring, besides those of
-    /// VMs. Replaces the earlier ones; true if that changes anything.
+    /// Sets the cgroups whose threads all appear in the next readings, in addition to
+    /// those of VMs. Replaces the earlier set; returns whether it changed.
     pub fn watch(&mut self, watched: &[WatchedCgroup]) -> bool {
         let mut known = std::mem::take(&mut self.watched);
         let mut is_new = false;
@@ -101,23 +100,23 @@ impl ProcSource {
         is_new || !known.is_empty()
     }
 
-    /// Drops what is remembered of the ended threads of these owners. Until
-    /// then every reading tells it again.
+    /// Drops the sums of the ended threads of these owners. Until then every reading
+    /// contains them.
     pub fn forget(&mut self, gone: &HashSet<Owner, impl BuildHasher>) {
         self.retired.forget(gone);
     }
 
-    /// Makes the next reading look for new VMs, instead of only within 30 s.
+    /// Makes the next reading scan for new VMs, without waiting for the 30 s interval.
     pub fn rescan(&mut self) {
         self.scanned = None;
     }
 
-    /// Threads, processes and cgroups that vanished while they were read.
+    /// Number of threads, processes and cgroups that vanished while they were read.
     pub fn races(&self) -> u64 {
         self.losses.races
     }
 
-    /// Everything that readings left out, with the races.
+    /// Count of everything that readings omitted, including the races.
     pub fn losses(&self) -> Losses {
         self.losses
     }
@@ -125,8 +124,8 @@ impl ProcSource {
     /// Reads the host once.
     ///
     /// # Errors
-    /// When /proc itself cannot be listed. What is amiss with one process or
-    /// cgroup is counted in [`ProcSource::losses`] instead.
+    /// If /proc itself cannot be listed. Failures of one process or cgroup are counted in
+    /// [`ProcSource::losses`] instead.
     pub fn read(&mut self) -> Result<Facts, Error> {
         self.find_vmms()?;
         let mut reader = ThreadReader::new(&self.root, &self.cgroups, self.ticks_per_s);
@@ -150,7 +149,8 @@ impl ProcSource {
                 let read = reading.read_members(&self.cgroups, &mut reader, *watched, path);
                 parents.extend(read);
             }
-            // Once: what is gone for good stays here as long as its VM is shown.
+            // Counted once: a cgroup that is gone for good stays in the set as long as
+            // its VM is shown.
             reader.losses.races += u64::from(place.is_missing && !was_missing);
         }
         let pods: HashSet<CgroupId> = self.watched.keys().map(|one| one.pod).collect();
@@ -170,7 +170,8 @@ impl ProcSource {
         })
     }
 
-    /// Retires the threads that this reading misses, and former classes of the others.
+    /// Retires the threads that are missing from this reading, and the former classes of
+    /// the others.
     fn retire(&mut self, reading: &mut Reading) {
         let vms = reading.vms.iter().map(|vm| Owner::Vm(vm.vm));
         let pods = self.watched.keys().map(|one| Owner::Pod(one.pod));
@@ -183,8 +184,7 @@ impl ProcSource {
         self.losses.over_limit += dropped;
     }
 
-    /// Brings the lists of VMMs and kernel threads up to date, if they
-    /// are old.
+    /// Refreshes the lists of VMMs and kernel threads if they are old.
     fn find_vmms(&mut self) -> Result<(), Error> {
         if self.scanned.is_some_and(|at| at.elapsed() < SCAN_EVERY) {
             return Ok(());
@@ -203,20 +203,20 @@ impl ProcSource {
     }
 }
 
-/// Where a watched cgroup is.
+/// Location of a watched cgroup.
 #[derive(Debug)]
 struct Watched {
-    /// `None` where it was gone before it was found.
+    /// `None` if the cgroup was gone before it was found.
     path: Option<String>,
-    /// Whether it was not there at the last reading.
+    /// Whether the cgroup was missing at the last reading.
     is_missing: bool,
 }
 
-/// A process that held KVM's descriptors when it was last looked at.
+/// A process that held KVM descriptors at the last inspection.
 #[derive(Debug)]
 struct Vmm {
     fds: VmFds,
-    /// When it started, ns since boot; `None` before the first look.
+    /// Start time, ns since boot; `None` before the first inspection.
     start_ns: Option<u64>,
 }
 
@@ -228,8 +228,8 @@ impl Vmm {
         }
     }
 
-    /// Looks what it holds now; false if the process has ended. What cannot be read is
-    /// as it was: a file that is closed for a moment ends no VM.
+    /// Updates the VMM's descriptors; returns false if the process has ended. On an error
+    /// the old values stay: a descriptor that is closed for a moment does not end the VM.
     fn look(&mut self, root: &HostRoot, reader: &mut ThreadReader, pid: u32) -> bool {
         let (fds, started) = (vm_fds(root, pid), reader.started(pid));
         let is_gone = |error: Option<&Error>| error.is_some_and(Error::is_gone);
@@ -246,14 +246,14 @@ impl Vmm {
     }
 }
 
-/// What one reading has gathered so far.
+/// The partial result of a reading.
 #[derive(Default)]
 struct Reading {
     vms: Vec<VmFact>,
     threads: Vec<ThreadFact>,
-    /// The threads read so far, and whose they are.
+    /// Owners of the threads read so far, by tid.
     owners: HashMap<u32, Owner>,
-    /// The VMs, each with its process's id in its own pid namespace.
+    /// The VMs, each with the process id in its own pid namespace.
     own_pids: Vec<(u32, VmKey)>,
 }
 
@@ -261,7 +261,8 @@ impl Reading {
     /// Reads a VMM's threads.
     fn read_vmm(&mut self, root: &HostRoot, reader: &mut ThreadReader, pid: u32, vmm: &Vmm) {
         reader.losses.over_limit += u64::from(vmm.fds.is_cut);
-        // A VM without vCPUs runs nothing (libvirt asks KVM so what it can do).
+        // A VM without vCPUs runs nothing (libvirt creates one to query KVM's
+        // capabilities).
         let Some(start_ns) = vmm.start_ns.filter(|_| !vmm.fds.vcpu_ids.is_empty()) else {
             return;
         };
@@ -289,7 +290,7 @@ impl Reading {
         vcpus::name_vcpus(new, &vmm.fds.vcpu_ids);
     }
 
-    /// Reads a kernel thread that is named after a VM's.
+    /// Reads a kernel thread whose name belongs to a VM.
     fn read_kthread(&mut self, root: &HostRoot, reader: &mut ThreadReader, tid: u32) {
         let comm = reader.losses.keep(process::comm(root, tid));
         let Some(comm) = comm else { return };
@@ -300,8 +301,8 @@ impl Reading {
         }
     }
 
-    /// Reads every thread in a watched cgroup that is not yet read; all that are in it,
-    /// each with its pod.
+    /// Reads every thread in a watched cgroup that is not yet read; returns all threads
+    /// in it, each with its pod.
     fn read_members(
         &mut self,
         cgroups: &Cgroups,
@@ -320,7 +321,7 @@ impl Reading {
         members.tids.into_iter().map(of_pod).collect()
     }
 
-    /// Reads one thread, once.
+    /// Reads a thread, unless it is already read.
     fn push(&mut self, reader: &mut ThreadReader, owner: Owner, tid: u32) {
         if self.owners.contains_key(&tid) {
             return;
@@ -339,9 +340,10 @@ impl Reading {
         self.threads.push(thread);
     }
 
-    /// The VM whose timer a kernel thread is: named by the process that made it, as that
-    /// one sees itself (arch/x86/kvm/i8254.c, `"kvm-pit/%d"` of `pid_vnr`). None where
-    /// several VMs that began before it call themselves so.
+    /// The VM that owns a kernel PIT timer thread. The thread's name contains the pid of
+    /// its creator in the creator's pid namespace (arch/x86/kvm/i8254.c, `"kvm-pit/%d"`
+    /// of `pid_vnr`). `None` if several VMs that started before the thread have that pid
+    /// in their own namespaces.
     fn timer_owner(&self, reader: &ThreadReader, comm: Comm, tid: u32) -> Option<VmKey> {
         let number: u32 = comm.as_str()?.strip_prefix("kvm-pit/")?.parse().ok()?;
         let start_ns = reader.started(tid).ok()??;
@@ -351,10 +353,10 @@ impl Reading {
         vms.next().is_none().then_some(first)
     }
 
-    /// The VM that a vhost kernel thread works for, as kernels before v6.4 have
-    /// them: named by the thread that set it up (drivers/vhost/vhost.c,
-    /// `"vhost-%d", current->pid`). Whose memory it borrows, which would prove
-    /// it, /proc does not tell.
+    /// The VM of a vhost kernel thread, for kernels before v6.4. The thread's name
+    /// contains the tid of the thread that set it up (drivers/vhost/vhost.c, `"vhost-%d",
+    /// current->pid`). The address space that it borrows would be proof, but /proc does
+    /// not show it.
     fn vhost_owner(&self, comm: Comm) -> Option<Owner> {
         let number = comm.as_str()?.strip_prefix("vhost-")?.parse().ok()?;
         let owner = self.owners.get(&number).copied();

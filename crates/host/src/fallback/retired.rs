@@ -1,9 +1,8 @@
-//! What threads had used that ended, or whose class changed, remembered from reading to
-//! reading.
+//! Remembers, across readings, the times of threads that ended or changed their class.
 //!
-//! Without BPF nobody counts a thread's last moments, so the last values that
-//! a reading saw stand for it: a lower bound. What a thread used between two readings
-//! counts in the class that it has at the second.
+//! Without BPF the last moments of a thread are not counted. The values of the last
+//! reading stand in for them: a lower bound. CPU time used between two readings counts in
+//! the class at the second reading.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
@@ -11,18 +10,19 @@ use std::hash::BuildHasher;
 use virtlens_model::facts::{RetiredFact, ThreadClass, ThreadFact, VcpuFact};
 use virtlens_model::vocab::{Comm, Owner};
 
-/// Rows with names of one owner; further ones of a kind and vCPU share a row
-/// without names. A VM has fewer, unless someone names threads by a counter.
+/// Limit on the named rows of one owner. Further threads of one kind and vCPU share a row
+/// without a name. A VM stays below the limit, unless a program numbers its thread names.
 const MAX_NAMES: usize = 64;
 
-/// Owners whose sums are kept until they are forgotten: ten times the VMs and
-/// pods of a full node.
+/// Limit on the owners whose sums are kept until they are forgotten: ten times the VMs
+/// and pods of a full node.
 const MAX_OWNERS: usize = 4096;
 
-/// A thread, beyond the reuse of its id: tid and start.
+/// Identifies a thread despite tid reuse: tid and start time.
 type ThreadKey = (u32, u64);
 
-/// The sums of ended threads and former classes, and the living as a reading saw them last.
+/// Sums of ended threads and former classes, and the living threads as of the last
+/// reading.
 #[derive(Debug, Default)]
 pub(super) struct Retired {
     last: HashMap<ThreadKey, Seen>,
@@ -32,14 +32,14 @@ pub(super) struct Retired {
 /// A living thread.
 #[derive(Debug)]
 struct Seen {
-    /// Its row, should it be missing from the next reading.
+    /// The row to retire if the thread is missing from the next reading.
     row: RetiredFact,
-    /// What it had used in former classes.
+    /// Times that the thread used in former classes.
     held: Held,
     class_changes: u32,
 }
 
-/// Times that rows hold already.
+/// Times that are already in retired rows.
 #[derive(Debug, Clone, Copy, Default)]
 #[expect(clippy::struct_field_names, reason = "names carry units")]
 struct Held {
@@ -72,15 +72,16 @@ impl Held {
 #[derive(Debug, Default)]
 struct Rows {
     rows: HashMap<ThreadClass, RetiredFact>,
-    /// Readings since the owner was last there.
+    /// Number of readings since the owner was last present.
     gone_for: u64,
 }
 
 impl Retired {
-    /// Takes in a reading, whose threads have all times since their birth: what they used
-    /// in former classes retires and is taken off. Threads of the last reading that are
-    /// missing and `has_ended(tid, start_ns)` retire. Owners that are `present` are never
-    /// dropped; of too many others, those gone longest are. Returns how many.
+    /// Processes a reading, whose threads have all times since they started. Times used
+    /// in former classes are retired and subtracted. Threads of the last reading that are
+    /// missing now and `has_ended(tid, start_ns)` retire. `present` owners are never
+    /// dropped; if there are too many others, those absent longest are dropped. Returns
+    /// the number of dropped owners.
     pub(super) fn settle(
         &mut self,
         threads: &mut [ThreadFact],
@@ -99,7 +100,8 @@ impl Retired {
             if has_ended(key.0, key.1) {
                 self.add(seen.row);
             } else if seen.class_changes > 0 {
-                // It could not be read: what its former classes hold stays theirs.
+                // The thread could not be read. Its held times stay in the rows of its
+                // former classes.
                 self.last.insert(key, seen);
             }
         }
@@ -110,11 +112,12 @@ impl Retired {
         self.drop_longest_gone()
     }
 
-    /// A thread as it is now; what it used in another class that it had at the last
-    /// reading retires.
+    /// Updates a thread. Times used in another class that it had at the last reading are
+    /// retired.
     fn follow(&mut self, key: ThreadKey, thread: &mut ThreadFact) -> Seen {
         let before = self.last.get(&key);
-        // What ran a vCPU is one as long as it lives, whatever a file says of it.
+        // A thread that ran a vCPU stays one for its lifetime, regardless of its present
+        // name.
         if let (Some(before), None) = (before, thread.vcpu)
             && let Some(id) = before.row.class.vcpu_id
         {
@@ -168,7 +171,7 @@ impl Retired {
         self.owners.retain(|owner, _| !owners.contains(owner));
     }
 
-    /// All sums.
+    /// Returns all sums.
     pub(super) fn facts(&self) -> Vec<RetiredFact> {
         let rows = self.owners.values().flat_map(|rows| rows.rows.values());
         rows.copied().collect()
@@ -194,7 +197,7 @@ impl Rows {
     }
 }
 
-/// Whether a thread counts in a class, wherever it sits.
+/// Whether a thread belongs to a class, regardless of its cgroup.
 fn has_class(class: &ThreadClass, thread: &ThreadFact) -> bool {
     let now = as_if_ended(thread).class;
     *class
@@ -204,7 +207,7 @@ fn has_class(class: &ThreadClass, thread: &ThreadFact) -> bool {
         }
 }
 
-/// A thread's row, should it be missing from the next reading.
+/// The row to retire if the thread is missing from the next reading.
 fn as_if_ended(thread: &ThreadFact) -> RetiredFact {
     RetiredFact {
         class: ThreadClass {
@@ -217,7 +220,7 @@ fn as_if_ended(thread: &ThreadFact) -> RetiredFact {
         },
         threads: 1,
         cpu_ns: thread.cpu_ns,
-        // A sum of what is known; unknown adds nothing.
+        // Sums cover known values; unknown values add nothing.
         wait_ns: thread.wait_ns.unwrap_or(0),
         guest_ns: thread.guest_ns.unwrap_or(0),
     }
@@ -331,8 +334,8 @@ mod tests {
     }
 
     proptest! {
-        /// Threads come, run, change their names and end in any order: living and retired
-        /// together are all that was ever seen, and never fall.
+        /// Threads start, run, change their names and end in any order: the sum of living
+        /// and retired threads equals all times ever seen, and never falls.
         #[test]
         fn nothing_seen_is_lost(steps in proptest::collection::vec((0u32..6, 0u64..100), 1..40)) {
             let present = HashSet::from([Owner::Pod(CgroupId(1))]);
@@ -342,7 +345,7 @@ mod tests {
             let mut total = 0;
             for (tid, ran_ns) in steps {
                 match living.iter().position(|thread| thread.tid == tid) {
-                    // Every third one ends, unseen since the last reading.
+                    // Every third thread ends without a further reading.
                     Some(at) if ran_ns % 3 == 0 => drop(living.remove(at)),
                     Some(at) if ran_ns % 5 == 0 => {
                         names += 1;

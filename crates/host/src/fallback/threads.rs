@@ -1,4 +1,4 @@
-//! One thread and one cgroup of a reading.
+//! Reads one thread and one cgroup.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -13,11 +13,10 @@ use crate::process;
 use crate::root::{HostRoot, SMALL_FILE, read, read_as};
 use crate::task::{Schedstat, TaskStat, parse_schedstat, parse_stat, parse_status, thread_kind};
 
-/// What a thread's cgroup is where it lies outside of what is mounted: kernfs
-/// numbers from 1.
+/// The cgroup id of threads outside the mounted hierarchy: kernfs numbers from 1.
 const NO_CGROUP: CgroupId = CgroupId(0);
 
-/// Reads threads, and keeps for the length of one reading what many share.
+/// Reads threads, and caches shared data for the duration of one reading.
 pub(super) struct ThreadReader<'a> {
     root: &'a HostRoot,
     cgroups: &'a Cgroups,
@@ -41,7 +40,7 @@ impl<'a> ThreadReader<'a> {
         }
     }
 
-    /// Reads one thread; `None`, and counted, if it has vanished.
+    /// Reads a thread; `None`, and counted, if it has vanished.
     pub(super) fn read(&mut self, owner: Owner, tid: u32) -> Option<ThreadFact> {
         let thread = self.try_read(owner, tid);
         self.losses.keep(thread)
@@ -85,8 +84,7 @@ impl<'a> ThreadReader<'a> {
         })
     }
 
-    /// When a process started, ns since boot; `None` where it has ended and waits for
-    /// its parent.
+    /// Start time of a process, ns since boot; `None` for a zombie.
     pub(super) fn started(&self, pid: u32) -> Result<Option<u64>, Error> {
         let stat = read_stat(self.root, pid)?;
         Ok((!stat.has_ended).then(|| ns(stat.start_ticks, self.ticks_per_s)))
@@ -133,8 +131,7 @@ impl<'a> ThreadReader<'a> {
         Arc::clone(shared.or_insert_with(|| Arc::new(cpus)))
     }
 
-    /// The cgroups of the threads read so far, those of `more`, and everything
-    /// above them.
+    /// The cgroups of the threads read so far and of `more`, and all their ancestors.
     pub(super) fn cgroup_facts<'p>(
         &mut self,
         more: impl Iterator<Item = &'p String>,
@@ -146,7 +143,7 @@ impl<'a> ThreadReader<'a> {
         let mut facts = Vec::with_capacity(paths.len());
         for path in paths {
             let Some(id) = self.cgroups.id_of(&path) else {
-                // Above what is mounted, or just removed.
+                // Above the mounted hierarchy, or just removed.
                 continue;
             };
             let bandwidth = self.losses.keep(self.cgroups.bandwidth(&path)).flatten();
@@ -163,8 +160,8 @@ impl<'a> ThreadReader<'a> {
     }
 }
 
-/// Whether the thread that started then is no more: its id is free, another's,
-/// or a zombie's.
+/// Whether the thread that started at `start_ns` has ended: its id is free, reused or a
+/// zombie's.
 pub(super) fn has_ended(root: &HostRoot, ticks_per_s: u64, tid: u32, start_ns: u64) -> bool {
     match read_stat(root, tid) {
         Ok(stat) => stat.has_ended || ns(stat.start_ticks, ticks_per_s) != start_ns,
@@ -172,7 +169,8 @@ pub(super) fn has_ended(root: &HostRoot, ticks_per_s: u64, tid: u32, start_ns: u
     }
 }
 
-/// A task's `stat`; of a thread, only name, flags and start are its own.
+/// Reads a task's `stat`. For a thread, only the name, the flags and the start time are
+/// its own.
 fn read_stat(root: &HostRoot, tid: u32) -> Result<TaskStat, Error> {
     read_as(
         &root.proc_of(tid, "stat"),
@@ -181,11 +179,11 @@ fn read_stat(root: &HostRoot, tid: u32) -> Result<TaskStat, Error> {
     )
 }
 
-/// The exact times, where the kernel keeps them (`CONFIG_SCHED_INFO`).
+/// Exact times; `None` if the kernel does not keep them (`CONFIG_SCHED_INFO`).
 fn read_schedstat(path: &Path) -> Result<Option<Schedstat>, Error> {
     let bytes = match read(path, SMALL_FILE) {
-        // Without SCHED_INFO there is no such file. If it is the thread that
-        // is gone, the next file says so.
+        // Without SCHED_INFO the file does not exist. If the thread itself is gone, the
+        // next read fails.
         Err(error) if error.is_gone() => return Ok(None),
         bytes => bytes?,
     };
@@ -195,7 +193,7 @@ fn read_schedstat(path: &Path) -> Result<Option<Schedstat>, Error> {
     }
 }
 
-/// The paths above a cgroup's, nearest first, "/" last.
+/// Ancestors of a cgroup path, nearest first, "/" last.
 fn ancestors(path: &str) -> impl Iterator<Item = String> {
     let mut rest = path.trim_end_matches('/').to_owned();
     std::iter::from_fn(move || {
@@ -208,7 +206,7 @@ fn ancestors(path: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Clock ticks as ns.
+/// Converts clock ticks to ns.
 fn ns(ticks: u64, ticks_per_s: u64) -> u64 {
     ticks.saturating_mul(1_000_000_000 / ticks_per_s)
 }

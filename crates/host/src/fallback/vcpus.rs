@@ -1,10 +1,11 @@
-//! Which thread runs which vCPU, judged by the names that VMMs give.
+//! Maps threads to vCPUs by the thread names that VMMs set.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use virtlens_model::facts::{ThreadFact, ThreadKind, VcpuFact};
 
-/// The number in a vCPU thread's name; `None` if no VMM names a vCPU thread so.
+/// Parses the number in a vCPU thread's name; `None` for names that no VMM gives a vCPU
+/// thread.
 ///
 /// | name | VMM | source |
 /// |---|---|---|
@@ -23,7 +24,7 @@ pub fn vcpu_number(comm: &[u8]) -> Option<u32> {
             .iter()
             .find_map(|prefix| comm.strip_prefix(prefix))?,
     };
-    // `parse` takes a sign, which no VMM writes.
+    // `parse` accepts a sign, which no VMM writes.
     digits
         .bytes()
         .all(|byte| byte.is_ascii_digit())
@@ -33,9 +34,9 @@ pub fn vcpu_number(comm: &[u8]) -> Option<u32> {
 
 /// Marks the threads of one VM that run vCPUs, by name.
 ///
-/// QEMU names a thread by its dense `cpu_index`, while KVM knows the vCPU by
-/// its APIC id, with gaps where a socket or core count is no power of two.
-/// Both rise together, so where a name is no id the names count the ids in
+/// QEMU names a thread by its dense `cpu_index`, while KVM's vCPU id is the APIC id,
+/// which has gaps if the number of sockets or cores is not a power of two. Both rise
+/// together, so if a name's number is not an id, the numbers are matched to the ids in
 /// order.
 pub(super) fn name_vcpus(threads: &mut [ThreadFact], ids: &BTreeSet<u32>) {
     let number = |thread: &ThreadFact| match thread.kind {
@@ -57,7 +58,7 @@ pub(super) fn name_vcpus(threads: &mut [ThreadFact], ids: &BTreeSet<u32>) {
             }
         });
         let Some(id) = id else { continue };
-        // A new thread bears its creator's name until it is given one.
+        // A new thread has its creator's name until it gets its own.
         let is_copy =
             |known: &&mut ThreadFact| (known.start_ns, known.tid) < (thread.start_ns, thread.tid);
         if !runners.get(&id).is_some_and(is_copy) {

@@ -17,7 +17,7 @@ fn the_cpu_controller_decides_the_version() {
     assert_eq!(Tree::v1().cgroups().version(), CgroupVersion::V1);
     assert_eq!(Tree::v2().cgroups().version(), CgroupVersion::V2);
     assert_eq!(Tree::hybrid().cgroups().version(), CgroupVersion::V1);
-    // v1 for everything but the cpu controller.
+    // v1 for every controller except cpu.
     let mounts = "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
         36 31 0:33 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n\
         41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
@@ -67,7 +67,7 @@ fn a_kernel_without_burst_and_a_cgroup_without_limit() {
         Some(unlimited)
     );
 
-    // The parent does not hand the cpu controller on.
+    // The parent does not delegate the cpu controller.
     let v2 = Tree::v2();
     v2.cgroup("/a");
     v2.remove(&(v2.cgroup_dir("/a") + "/cpu.max"));
@@ -148,8 +148,8 @@ fn a_removed_cgroup_keeps_its_path() {
     assert_eq!(parse_process_cgroup(b"\xff", CgroupVersion::V2), None);
 }
 
-/// A reader two levels down, in a cgroup namespace of its own, with the host's
-/// hierarchy mounted.
+/// A reader two levels down, in its own cgroup namespace, with the host's hierarchy
+/// mounted.
 #[test]
 fn paths_seen_from_a_namespace_are_made_absolute() {
     let mounts = "30 23 0:28 /../.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
@@ -221,7 +221,7 @@ fn a_namespace_that_is_not_found_is_not_guessed() {
     assert_eq!(cgroups.process_path(9).expect("below the mount"), "/x");
 }
 
-/// The same reader, with nothing but its own part of the hierarchy mounted.
+/// The same reader, with only its own part of the hierarchy mounted.
 #[test]
 fn cgroups_outside_of_the_mount_are_refused() {
     let tree = Tree::v2();
@@ -264,7 +264,7 @@ fn members_are_all_threads_below() {
         }
         let members = tree.cgroups().members("/a", 100).expect("a cgroup");
         assert_eq!(members.tids, [1, 2, 3, 4]);
-        // Tid 0 is someone outside of this pid namespace.
+        // Tid 0 is a thread outside this pid namespace.
         assert_eq!(members.losses.denied, 1);
         let few = tree.cgroups().members("/a", 2).expect("a cgroup");
         assert_eq!(few.tids.len(), 2);
@@ -304,7 +304,7 @@ fn a_process_has_the_cpuset_of_the_nearest_cgroup_that_has_one() {
     }
 }
 
-/// libvirt: a cgroup for each vCPU, pinned, and one for the emulator.
+/// libvirt: a pinned cgroup for each vCPU, and one for the emulator.
 #[test]
 fn cpuset_of_vcpus_in_cgroups_of_their_own_is_the_union() {
     let tree = Tree::v2();

@@ -1,4 +1,4 @@
-//! What is remembered of threads that ended.
+//! Tests of what is remembered of ended threads.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! The readers on trees that look like hosts, and on the host at hand.
+//! Tests of the readers on synthetic trees and on the local host.
 
 mod cgroups;
 mod ended;

@@ -1,4 +1,4 @@
-//! [`ProcSource`] on made hosts.
+//! Tests of [`ProcSource`] on synthetic hosts.
 
 use virtlens_host::ProcSource;
 use virtlens_model::facts::{Facts, ThreadFact, ThreadKind, WatchedCgroup};
@@ -41,7 +41,7 @@ pub(crate) const VM: Owner = Owner::Vm(VmKey {
     tgid: 20,
 });
 
-/// A pod with one QEMU of two vCPUs and a virtiofsd in it.
+/// A pod with one QEMU of two vCPUs and a virtiofsd.
 pub(crate) fn with_pod(tree: Tree) -> Tree {
     tree.cgroup("/kubepods");
     tree.cgroup(POD);
@@ -89,7 +89,7 @@ pub(crate) fn thread(facts: &Facts, tid: u32) -> &ThreadFact {
     thread
 }
 
-/// Tids with the vCPUs that they run, by tid.
+/// Tids with their vCPU ids, by tid.
 fn vcpu_ids(facts: &Facts) -> Vec<(u32, u32)> {
     let threads = facts.threads.iter();
     let mut ids: Vec<(u32, u32)> = threads
@@ -160,7 +160,7 @@ fn a_name_makes_no_vm() {
 
 #[test]
 fn names_count_sparse_ids_in_order() {
-    // Three cores a socket: KVM's ids leave a gap, QEMU's names do not.
+    // With three cores per socket KVM's ids have a gap, QEMU's names do not.
     let tree = with_pod(Tree::v2());
     for (tid, comm) in [(23, b"CPU 2/KVM"), (24, b"CPU 3/KVM")] {
         tree.thread(Thread { tid, comm, ..VMM });
@@ -174,7 +174,7 @@ fn names_count_sparse_ids_in_order() {
 
 #[test]
 fn only_the_first_thread_of_a_name_is_the_vcpu() {
-    // A worker bears the name of the vCPU thread that made it.
+    // A worker has the name of the vCPU thread that created it.
     let tree = with_pod(Tree::v2());
     tree.thread(Thread {
         tid: 19,
@@ -192,7 +192,7 @@ fn only_the_first_thread_of_a_name_is_the_vcpu() {
 
 #[test]
 fn vhost_workers_belong_to_their_vm() {
-    // Before v6.4: a kernel thread, in the VM's cgroup or in the root one.
+    // Before v6.4: a kernel thread, in the VM's cgroup or in the root cgroup.
     let old = with_pod(Tree::v1());
     for (tid, cgroup, comm) in [
         (60, SANDBOX, b"vhost-22"),
@@ -314,7 +314,7 @@ fn what_vanishes_is_a_race_and_what_is_odd_is_not() {
     for file in ["status", "stat", "cgroup"] {
         tree.remove(&format!("proc/20/task/21/{file}"));
         tree.remove(&format!("proc/21/{file}"));
-        // Listed by the process and by the cgroup.
+        // Listed by both the process and the cgroup.
         assert_eq!(read(&mut source).threads.len(), 3, "{file}");
         tree.thread(VCPU_0);
     }

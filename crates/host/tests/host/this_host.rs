@@ -1,5 +1,4 @@
-//! The host that the tests run on: needs /proc and a mounted cpu controller,
-//! no privileges.
+//! Tests on the local host. They need /proc and a mounted cpu controller, no privileges.
 
 use std::fs;
 
@@ -14,7 +13,7 @@ fn own_run_ns() -> u64 {
     first.parse().expect("ns")
 }
 
-/// Burns until the scheduler has charged this thread another 30 ms.
+/// Runs until the scheduler has charged this thread another 30 ms.
 fn burn() {
     let end = own_run_ns() + 30_000_000;
     while own_run_ns() < end {
@@ -104,7 +103,7 @@ fn a_thread_that_ended_is_retired_with_what_was_seen() {
         let short = threads.find(|thread| thread.comm.as_bytes() == b"vl-short");
         short.expect("the thread").cpu_ns
     });
-    // Joined is a moment before the kernel has let the thread go.
+    // `join` returns a moment before the kernel has released the thread.
     let retired = (0..1000).find_map(|_| {
         let facts = source.read().expect("a reading");
         facts

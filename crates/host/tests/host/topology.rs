@@ -1,5 +1,5 @@
-//! Where CPUs are, in trees like /sys/devices/system; the last test needs
-//! /sys and /proc of the host at hand, no privileges.
+//! CPU topology of trees like /sys/devices/system. The last test needs /sys and /proc of
+//! the local host, no privileges.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,8 +27,8 @@ fn node(tree: &Tree, node: u32, cpus: &str) {
     );
 }
 
-/// Two packages of two cores of two threads, siblings 4 apart, and a third
-/// node that has memory alone.
+/// Two packages of two cores of two threads, siblings 4 apart, and a third NUMA node that
+/// has only memory.
 fn two_packages() -> Tree {
     let tree = Tree::v2();
     tree.write(&format!("{SYSTEM}/cpu/online"), "0-7\n");
@@ -155,8 +155,8 @@ fn smt_off_leaves_one_thread_a_core() {
     assert_eq!(host.distance(0, 4), None);
 }
 
-/// The cores of the host at hand as /proc/cpuinfo tells them: by package and
-/// core id, which the kernel prints from the same CPUID by another way.
+/// The local host's cores according to /proc/cpuinfo, by package and core id. The kernel
+/// takes them from the same CPUID by another code path.
 fn cores_of_cpuinfo() -> BTreeMap<(u32, u32), Vec<u32>> {
     let text = fs::read_to_string("/proc/cpuinfo").expect("a procfs");
     let mut cores: BTreeMap<_, Vec<u32>> = BTreeMap::new();

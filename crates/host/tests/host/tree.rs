@@ -1,4 +1,4 @@
-//! A host in a temporary directory.
+//! A synthetic host in a temporary directory.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -25,7 +25,7 @@ pub(crate) struct Tree {
     version: CgroupVersion,
 }
 
-/// A thread to be; [`THREAD`] has the defaults.
+/// A thread to create; [`THREAD`] has the defaults.
 #[derive(Clone, Copy)]
 pub(crate) struct Thread {
     pub(crate) tgid: u32,
@@ -52,7 +52,7 @@ pub(crate) const THREAD: Thread = Thread {
 };
 
 impl Tree {
-    /// A host whose mountinfo is `mounts`.
+    /// A host with the mountinfo `mounts`.
     pub(crate) fn with_mounts(version: CgroupVersion, mounts: &str) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let tree = Self { dir, version };
@@ -119,7 +119,7 @@ impl Tree {
         }
     }
 
-    /// The directory of a cgroup, from the root of the tree.
+    /// The directory of a cgroup, relative to the root of the tree.
     pub(crate) fn cgroup_dir(&self, path: &str) -> String {
         let mount = match self.version {
             CgroupVersion::V1 => "sys/fs/cgroup/cpu,cpuacct",
@@ -128,7 +128,7 @@ impl Tree {
         format!("{mount}{}", path.trim_end_matches('/'))
     }
 
-    /// Makes a cgroup with half a CPU of quota, or the root.
+    /// Creates a cgroup with a quota of half a CPU, or the root cgroup.
     pub(crate) fn cgroup(&self, path: &str) {
         let dir = self.cgroup_dir(path);
         let write = |name: &str, text: &str| self.write(&format!("{dir}/{name}"), text);
@@ -159,7 +159,7 @@ impl Tree {
         }
     }
 
-    /// Makes a thread, a process if it is its first, and a member of its cgroup.
+    /// Creates a thread, its process if it is the first one, and its cgroup membership.
     pub(crate) fn thread(&self, thread: Thread) {
         let Thread { tgid, tid, .. } = thread;
         let dir = format!("proc/{tgid}/task/{tid}");
@@ -200,14 +200,14 @@ impl Tree {
         format!("{}/{name}", self.cgroup_dir(cgroup))
     }
 
-    /// Ends a thread that [`Tree::thread`] made, as the kernel would show it.
+    /// Ends a thread that [`Tree::thread`] created, as the kernel would show it.
     pub(crate) fn end(&self, thread: Thread) {
         self.remove(&format!("proc/{}/task/{}", thread.tgid, thread.tid));
         self.remove(&format!("proc/{}", thread.tid));
         self.leave(thread);
     }
 
-    /// Takes a thread off its cgroup's list.
+    /// Removes a thread from its cgroup's list.
     pub(crate) fn leave(&self, thread: Thread) {
         let list = self.thread_list(thread.cgroup);
         let old = fs::read_to_string(self.path(&list)).expect("a list of threads");
@@ -216,7 +216,7 @@ impl Tree {
         self.write(&list, new.join("\n") + "\n");
     }
 
-    /// Gives a process descriptors: these links, numbered from 3.
+    /// Creates the descriptors of a process: these links, numbered from 3.
     pub(crate) fn fds(&self, pid: u32, links: &[&str]) {
         for (fd, link) in (3..).zip(links) {
             self.link(&format!("proc/{pid}/fd/{fd}"), link.as_bytes());

@@ -43,10 +43,10 @@ fn the_search_finds_vms_and_vhost_kernel_threads() {
     );
     process(30, b"vhost-20");
     process(31, b"kworker/0:1");
-    // A name alone is nothing.
+    // A name alone does not count.
     process(40, b"vhost-20");
     tree.fds(40, &["/dev/null"]);
-    // Gone between the listing and the look.
+    // Ended between the listing and the inspection.
     tree.mkdir("proc/50");
     tree.write("proc/version", "not a process");
     let scan = vm_processes(&tree.root()).expect("a /proc");

@@ -1,4 +1,4 @@
-//! An API server of a test's own, that says no more than it has to.
+//! Tests with a minimal API server.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -24,17 +24,17 @@ const EXPIRED: &str = concat!(
     "\n",
 );
 
-/// What is said to the request of a line; the connection stays open for what is true.
+/// The answer to a request line; with `true` the connection stays open.
 type Answer = fn(&str) -> (&'static str, bool);
 
-/// Follows a server until it has been asked `times` times; returns what it was asked and
-/// how often it was found to fail.
+/// Follows a server until it has received `times` requests; returns the requests and the
+/// number of failures.
 fn asked(times: usize, answer: Answer) -> (Vec<String>, u64) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let lines = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&lines);
-    // It ends with the process of the test.
+    // It ends with the test process.
     thread::spawn(move || {
         let mut open: Vec<TcpStream> = Vec::new();
         for mut client in listener.incoming().flatten() {

@@ -1,4 +1,4 @@
-//! What a reading shows of the host, and what it should show.
+//! The facts that a reading of the host returns, and the expected CPU time.
 
 use virtlens_model::facts::{Bandwidth, CgroupFact, Facts, ThreadClass, ThreadFact, VcpuFact};
 use virtlens_model::vocab::{CgroupId, Owner};
@@ -6,7 +6,7 @@ use virtlens_model::vocab::{CgroupId, Owner};
 use super::{Host, Thread};
 
 impl Host {
-    /// A reading: VMs are met, and threads are shown in the class that they have.
+    /// Takes a reading: VMs become known, and threads appear in their present class.
     pub(crate) fn facts(&mut self) -> Facts {
         let vcpus = self.threads.iter().filter(|one| one.vcpu_id.is_some());
         let met: Vec<_> = vcpus
@@ -86,7 +86,8 @@ impl Host {
         facts.collect()
     }
 
-    /// What each pod used, ns, but for VMs that came and went before an agent met them.
+    /// CPU time of each pod, ns, without VMs that started and ended before an agent saw
+    /// them.
     pub(crate) fn used_ns(&self) -> [u64; 2] {
         let pod_of = |owner| match owner {
             Owner::Vm(vm) => self.admitted.get(&vm).copied(),
