@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The role of a thread: the closed set of design section 3.
+/// The role of a thread: the closed set of DESIGN 10.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
