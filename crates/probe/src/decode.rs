@@ -73,6 +73,7 @@ impl Decoder {
     /// Decodes a part of a pass, which consists of whole records. `mask_words` is
     /// `config.mask_words` of the programs.
     ///
+    /// # Errors
     /// [`Error::Record`] if the stream is invalid, which no kernel causes.
     pub fn feed(&mut self, stream: &[u8], mask_words: usize) -> Result<(), Error> {
         for record in Records::new(stream) {

@@ -237,6 +237,7 @@ impl TaskPass {
     /// Reads the host once. If a new VM is found, the pass is repeated, because it may
     /// already have visited some of that VM's threads.
     ///
+    /// # Errors
     /// [`Error::Stream`], [`Error::Record`] or [`Error::Map`]: this reading failed, the
     /// next one may succeed.
     pub fn read(&mut self) -> Result<Facts, Error> {
@@ -357,6 +358,7 @@ impl TaskPass {
 
     /// Removes all data of owners that no longer exist.
     ///
+    /// # Errors
     /// [`Error::Map`]: the removal is incomplete; a call with the same owners does the
     /// rest.
     pub fn forget(&mut self, owners: &FxHashSet<Owner>) -> Result<(), Error> {

@@ -76,6 +76,7 @@ impl Tracer {
     /// Loads the programs with `loader`; none runs before [`Tracer::attach`]. Programs
     /// that the kernel rejects are left out, except [`STATES`].
     ///
+    /// # Errors
     /// [`Error::Impossible`] if the kernel lacks a required feature, otherwise the
     /// kernel's error.
     pub fn load(loader: Loader, kernel: &KernelFacts) -> Result<Self, Error> {
@@ -121,6 +122,7 @@ impl Tracer {
 
     /// Sets the threads to trace, and the cgroups whose quotas apply to them.
     ///
+    /// # Errors
     /// There are too many, or the kernel rejects them.
     pub fn follow(&self, tids: &[u32], groups: &[CgroupId]) -> Result<(), Error> {
         let mut words: BTreeMap<u32, u64> = BTreeMap::new();
@@ -140,6 +142,7 @@ impl Tracer {
 
     /// Starts the trace.
     ///
+    /// # Errors
     /// The kernel does not attach the required programs. [`Tracer::lacks`] lists the
     /// other programs that it rejects.
     pub fn attach(&mut self) -> Result<(), Error> {

@@ -31,6 +31,7 @@ pub struct Found {
 impl OpenFiles {
     /// Decodes a part of the pass, which consists of whole records.
     ///
+    /// # Errors
     /// [`Error::Record`] if the stream is invalid.
     pub fn feed(&mut self, stream: &[u8]) -> Result<(), Error> {
         for record in Records::new(stream) {

@@ -38,6 +38,7 @@ impl TaskPass {
 
     /// Stores the state of a VM for the next agent.
     ///
+    /// # Errors
     /// [`Error::Map`]: the former state is still stored, or none.
     pub fn keep(&mut self, vm: VmKey, bytes: &[u8]) -> Result<(), Error> {
         self.book.write(&self.maps, vm, bytes)
