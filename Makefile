@@ -1,64 +1,64 @@
-# `make run` shows this host's VMs, `make test` tests all. `make help` lists the rest.
+# `make run` shows this host's VMs, `make test` runs the tests. `make help` lists all targets.
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo release test test-unit test-kernel test-vm test-memory test-pins test-placement test-libvirt test-rt test-wide soak cluster-test fuzz deny bench vm draw generate fmt clean
 
-help: ## this list
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## build, start the agent, show the host's VMs until Ctrl-C (DEMO=0: start none)
+run: ## build and start the agent, show the host's VMs until Ctrl-C (DEMO=0: no demo VMs)
 	@scripts/run
 
-demo: ## the same with an end: two small VMs, their numbers, and whether they were right
+demo: ## start two small VMs, print and check the agent's values, and exit
 	@scripts/demo
 
-release: ## the static binary, and where it is
+release: ## build the static binary and print its directory
 	@scripts/install-packages run
 	@scripts/build-release
 
-test: ## all but what is named below; without root what needs none, and what was left out
+test: ## style, unit, kernel and vm tests; without root only those that need none
 	@scripts/test
 
 test-unit: ## formatting, lints and the tests that need no privilege
 	@scripts/test style unit
 
-test-kernel: ## the suite against this host's kernel (root)
+test-kernel: ## the suite on this host's kernel (root)
 	@scripts/test kernel
 
-test-vm: ## the agent beside real pods on Debian kernels in QEMU (root)
+test-vm: ## the agent with real pods on each Debian kernel in QEMU (root)
 	@scripts/test vm
 
-test-memory: ## what guests give back of their memory and take again, on each of those kernels (root)
+test-memory: ## memory that guests give back and take again, on each Debian kernel in QEMU (root)
 	@scripts/test memory
 
-test-pins: ## what counts goes on while the agent is away or killed, on each of those kernels (root)
+test-pins: ## counters across restarts and kills of the agent, on each Debian kernel in QEMU (root)
 	@scripts/test pins
 
-test-placement: ## where vCPUs sit, on a machine of sockets, cores, threads and nodes (root)
+test-placement: ## vCPU placement, on a machine with cores, threads, caches and NUMA nodes in QEMU (root)
 	@scripts/test placement
 
-test-libvirt: ## domains of Debian's libvirt, with limits and pins that change, on Debian's 6.12 in QEMU (root)
+test-libvirt: ## domains of Debian's libvirt with changing limits and pins, on Debian 6.12 in QEMU (root)
 	@scripts/test libvirt
 
-test-rt: ## the agent beside real pods on Debian's PREEMPT_RT kernel in QEMU (root)
+test-rt: ## the agent with real pods on Debian's PREEMPT_RT kernel in QEMU (root)
 	@scripts/test rt
 
 test-wide: ## masks, residency and bounds on a machine of 64 CPUs in QEMU (root)
 	@scripts/test wide
 
-soak: ## ten thousand VMs come and go, then an hour (SOAK_SECONDS) of scrapes (root)
+soak: ## start and end ten thousand VMs, then scrape for an hour (SOAK_SECONDS) (root)
 	@scripts/test soak
 
-cluster-test: ## what is deployed, on a real API server; its programs take minutes to build, once (Go)
+cluster-test: ## the deployment on a real API server; the first run builds it for some minutes (Go)
 	@scripts/test cluster
 
-fuzz: ## inputs that break a parser: make fuzz TARGET=stat FUZZ_SECONDS=60; all targets take hours
+fuzz: ## search inputs that break a parser: make fuzz TARGET=stat FUZZ_SECONDS=60; all targets take hours
 	@scripts/fuzz $(TARGET)
 
-deny: ## licences, sources and advisories of every crate, by cargo-deny; minutes to build, once
+deny: ## check licences, sources and advisories of all crates with cargo-deny; the first run builds it for some minutes
 	@scripts/deny
 
-vm: ## one Debian kernel with VMs in it and a shell beside them: make vm KERNEL=debian-6.12
+vm: ## a shell on a Debian kernel in QEMU with running VMs: make vm KERNEL=debian-6.12
 	@scripts/install-packages run test
 	@cargo build --quiet --package virtlens-vmtest --locked
 	@cargo run --quiet --package virtlens-vmtest --locked -- --shell $(if $(KERNEL),--kernel $(KERNEL))
@@ -70,11 +70,11 @@ bench: ## criterion benchmarks and the cost of a whole collection
 draw: ## pictures of the fleet and the pod dashboard with real data, for docs/images (root, Node.js)
 	@scripts/draw-dashboards
 
-generate: ## rewrite the rules, dashboards and the reference of metrics from their tables
+generate: ## rewrite the rules, dashboards and the metrics reference from their tables
 	@cargo run --quiet --package virtlens-deploy --locked
 
 fmt: ## format the sources
 	@cargo fmt --all
 
-clean: ## remove what was built; the cache of downloads stays
+clean: ## remove build results, but not the cache of downloads
 	@cargo clean

@@ -1,5 +1,5 @@
-# Shared by run and demo, which source it: where binaries are, how small VMs
-# are started, and that everything started here is ended again.
+# Sourced by run and demo: paths of the binaries, the start of small VMs, and the end of
+# all processes started here.
 # shellcheck shell=bash
 
 scratch=$(mktemp -d)
@@ -10,7 +10,7 @@ die() {
     exit 1
 }
 
-# Ends what was started, by its pid, and removes the scratch directory.
+# Ends the started processes by pid, and removes the scratch directory.
 clean_up() {
     local pid
     trap - EXIT INT TERM HUP
@@ -26,7 +26,7 @@ trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-# Packages and binaries, which are then in $bin.
+# Installs packages and builds the binaries; sets $bin to their directory.
 build() {
     scripts/install-packages run
     command -v cargo >/dev/null ||
@@ -34,7 +34,7 @@ build() {
     bin=$(scripts/build-release)
 }
 
-# Waits up to ten seconds for a line in a file that a program of ours writes.
+# Waits up to ten seconds for a line in the output file of a program.
 wait_for() { # PATTERN FILE PID
     local tenths
     for ((tenths = 0; tenths < 100; tenths++)); do
@@ -45,8 +45,8 @@ wait_for() { # PATTERN FILE PID
     return 1
 }
 
-# Starts a minivm of one vCPU, which ends with this script even if that is
-# killed: it reads its commands from a pipe that only the script holds open.
+# Starts a minivm with one vCPU. It ends with this script, even if the script is killed:
+# it reads its commands from a pipe that only the script holds open.
 start_vm() { # NAME spin|halt
     local pid
     if [[ -z ${commands:-} ]]; then

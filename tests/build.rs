@@ -1,5 +1,5 @@
-//! Compiles the test-only BPF programs (`*/oracles/*.bpf.c`) against the kernel
-//! types of `bpf/`. Here and not in the tests: some of those run in emulated
+//! Compiles the BPF programs of tests (`*/oracles/*.bpf.c`) against the kernel types of
+//! `bpf/`. Done here and not in the tests, because some of those run in emulated
 //! machines, where a compiler takes half a minute.
 
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
-//! BPF programs to compare with, which the agent has no part in.
+//! BPF programs for comparison, which are not part of the agent.
 
 use std::path::Path;
 use std::process::Command;
 
 use libbpf_rs::{Object, ObjectBuilder, OpenObject};
 
-/// Loads a BPF source of this folder. Panics where the kernel refuses it.
+/// Loads a BPF source of this folder. Panics if the kernel rejects it.
 pub(crate) fn load(source: &str) -> Object {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("agent");
     ObjectBuilder::default()
@@ -14,8 +14,8 @@ pub(crate) fn load(source: &str) -> Object {
         .expect("the kernel takes it")
 }
 
-/// Compiles a BPF source against the kernel types of `bpf/`; what
-/// comes out is an object file. Panics where clang is missing or refuses it.
+/// Compiles a BPF source against the kernel types of `bpf/` to an object file. Panics if
+/// clang is missing or fails.
 fn compile(source: &Path) -> Vec<u8> {
     let folder = tempfile::tempdir().expect("there is room for a folder");
     let object = folder.path().join("oracle.bpf.o");

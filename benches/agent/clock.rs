@@ -1,16 +1,15 @@
-//! CPU clocks: on a machine that is shared, what counts is the time that the
-//! measured thing ran, not the time that went by.
+//! CPU clocks: on a shared machine only CPU time measures a piece of work, not wall time.
 
 use virtlens_tests::process::own_cpu_ns;
 
-/// CPU time of the calling thread that `work` takes, ns.
+/// CPU time of the calling thread for `work`, ns.
 pub(crate) fn thread_ns<T>(work: impl FnOnce() -> T) -> (T, u64) {
     let start_ns = own_cpu_ns();
     let result = work();
     (result, own_cpu_ns() - start_ns)
 }
 
-/// CPU time of this process, all threads that ever lived in it, ns.
+/// CPU time of this process, including all ended threads, ns.
 pub(crate) fn process_ns() -> u64 {
     let mut now = libc::timespec {
         tv_sec: 0,

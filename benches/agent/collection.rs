@@ -1,4 +1,4 @@
-//! What one collection costs, by the clock of the thread that does it.
+//! CPU time of one collection, by the clock of its thread.
 
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
@@ -18,44 +18,44 @@ use crate::clock::thread_ns;
 use crate::load::IdleThreads;
 use crate::stats::{Spread, real};
 
-/// Collections of a measurement.
+/// Collections per measurement.
 const ROUNDS: usize = 60;
 
-/// Between two: a scraper comes back when the caches hold other things.
+/// Pause between two collections: when a scraper comes back, the caches hold other data.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How often programs are loaded for a measurement.
+/// Number of loads per measurement.
 const LOADS: usize = 7;
 
-/// Threads of a process that has nothing to do with any VM.
+/// Threads of a process without a VM.
 const IDLE_THREADS: u32 = 2000;
 
-/// CPU time of one collection, and what it makes.
+/// CPU time of one collection, and the size of its result.
 #[derive(Debug)]
 pub(crate) struct Cost {
-    /// To read and account, ms.
+    /// Read and account, ms.
     pub(crate) collect_ms: Spread,
-    /// The same back to back, with all of it still in the caches, ms.
+    /// The same without pauses, with all data still in the caches, ms.
     pub(crate) warm_ms: Spread,
-    /// To read, account and judge, which is done every 10 s: at most scrapes, ms.
+    /// Read, account and judge, which at most scrapes do: one every 10 s, ms.
     pub(crate) judged_ms: Spread,
-    /// To encode, ms.
+    /// Encode, ms.
     pub(crate) encode_ms: Spread,
-    /// To compress what was encoded, ms.
+    /// Compress the encoded text, ms.
     pub(crate) gzip_ms: Spread,
-    /// Both of the first two, ms.
+    /// Sum of `collect_ms` and `encode_ms`.
     pub(crate) sum_ms: Spread,
-    /// VMs in it.
+    /// Number of VMs.
     pub(crate) vms: u64,
-    /// Series of VMs.
+    /// Number of series of VMs.
     pub(crate) series: u64,
-    /// Bytes encoded, with the names that pods would have.
+    /// Encoded bytes, with names as long as those of pods.
     pub(crate) bytes: u64,
-    /// The same compressed.
+    /// Compressed bytes.
     pub(crate) gzip_bytes: u64,
 }
 
-/// A collector as the agent has it.
+/// A collector with the agent's options.
 pub(crate) fn collector() -> Collector {
     with(Loader::default())
 }
@@ -69,8 +69,8 @@ fn with(loader: Loader) -> Collector {
     Collector::open(&options).expect("the host can be read")
 }
 
-/// What each loader costs: to load, and in each collection, ms CPU. Collections are
-/// taken in turn.
+/// Cost per loader: one load, and one collection, ms CPU. Collections alternate between
+/// the loaders.
 pub(crate) fn of_loaders() -> Vec<(Loader, Spread, Spread)> {
     let mut loaded: Vec<_> = Loader::ALL
         .iter()
@@ -94,7 +94,7 @@ pub(crate) fn of_loaders() -> Vec<(Loader, Spread, Spread)> {
     loaded.into_iter().map(told).collect()
 }
 
-/// Measures collections of what runs now.
+/// Measures collections on the present host.
 pub(crate) fn cost(collector: &mut Collector) -> Cost {
     collector.collect();
     let (mut collect, mut encoding, mut gzip) = (Vec::new(), Vec::new(), Vec::new());
@@ -135,8 +135,8 @@ pub(crate) fn cost(collector: &mut Collector) -> Cost {
     }
 }
 
-/// An iterator over the same tasks that only counts them: below this no pass goes that
-/// does not walk by itself, ms CPU.
+/// CPU time of an iterator that only counts the same tasks, ms: the lower bound of a pass
+/// by iterator.
 pub(crate) fn iterator_ms() -> Spread {
     let object = bpf::load("iterator.bpf.c");
     let mut programs = object.progs_mut();
@@ -157,7 +157,7 @@ pub(crate) fn iterator_ms() -> Spread {
     spread
 }
 
-/// CPU time that one thread of another process adds to a collection, µs.
+/// CPU time that one thread of a process without a VM adds to a collection, µs.
 pub(crate) fn other_thread_us(collector: &mut Collector) -> Spread {
     let mut median_us = || {
         let one = |_| {
@@ -173,7 +173,7 @@ pub(crate) fn other_thread_us(collector: &mut Collector) -> Spread {
     }))
 }
 
-/// With names as pods have them: they stand in every line.
+/// Adds names like those of pods, which are in every line.
 fn named(snapshot: &Snapshot) -> Arc<Reading> {
     let mut snapshot = snapshot.clone();
     for vm in &mut snapshot.vms {

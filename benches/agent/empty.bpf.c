@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * A program that does nothing: what the kernel itself takes to run one at each
- * migration.
+ * A program that does nothing: the kernel's own cost to run a program at each migration.
  */
 #include "kernel.bpf.h"
 #include <bpf/bpf_helpers.h>

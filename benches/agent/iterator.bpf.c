@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/*
- * A pass that only counts: what the kernel itself takes to go from one task to
- * the next.
- */
+/* A pass that only counts: the kernel's own cost to iterate over the tasks. */
 #include "kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
 

@@ -1,4 +1,4 @@
-//! What the agent is measured against: a node full of VMs, and other threads.
+//! The load of a measurement: a node full of VMs, and other threads.
 
 use std::env;
 use std::io::{BufRead, BufReader, Read};
@@ -8,29 +8,29 @@ use std::thread;
 use virtlens_tests::process::tids;
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
 
-/// vCPUs of a VM.
+/// vCPUs per VM.
 pub(crate) const VCPUS: usize = 8;
 
-/// The flag with which this program becomes a process of idle threads.
+/// The flag that makes this program a process of idle threads.
 pub(crate) const IDLE_THREADS_FLAG: &str = "--idle-threads";
 
-/// VMs with halted vCPUs, each in the container of a pod of its own where
-/// cgroups can be made.
+/// VMs with halted vCPUs, each in a container of a separate pod where cgroups can be
+/// created.
 #[derive(Debug, Default)]
 pub(crate) struct Vms {
-    // VMs go before the cgroups that they run in, containers before pods.
+    // VMs are dropped before their cgroups, and containers before pods.
     vms: Vec<Minivm>,
     cgroups: Vec<[TestCgroup; 2]>,
 }
 
 impl Vms {
-    /// Starts more until there are `count`.
+    /// Starts VMs until there are `count`.
     pub(crate) fn grow_to(&mut self, count: usize) {
         let has_cgroups = need::cpu_cgroup().is_ok();
         for number in self.vms.len()..count {
             let name = format!("bench-{number}");
-            // With the process itself and the kernel's worker in it
-            // (`kvm-nx-lpage-re`, since v6.14) these make four others.
+            // With the main thread and the kernel's worker (`kvm-nx-lpage-re`, since
+            // v6.14) these are four further threads.
             let args = [
                 "--vcpus",
                 "8",
@@ -50,19 +50,19 @@ impl Vms {
         }
     }
 
-    /// How many threads a VM has, as the kernel counts them.
+    /// Number of threads of a VM according to the kernel.
     pub(crate) fn threads_each(&self) -> usize {
         let threads: usize = self.vms.iter().map(|vm| tids(vm.pid()).len()).sum();
         threads / self.vms.len().max(1)
     }
 }
 
-/// A process of many threads that sleep; killed when dropped.
+/// A process of many sleeping threads; killed on drop.
 #[derive(Debug)]
 pub(crate) struct IdleThreads(Child);
 
 impl IdleThreads {
-    /// Starts it and waits until all its threads are there.
+    /// Starts the process and waits until all its threads exist.
     pub(crate) fn start(count: u32) -> Self {
         let mut child = Command::new(env::current_exe().expect("this program has a path"))
             .args([IDLE_THREADS_FLAG, &count.to_string()])
@@ -81,13 +81,13 @@ impl IdleThreads {
 
 impl Drop for IdleThreads {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         drop(self.0.kill());
         drop(self.0.wait());
     }
 }
 
-/// The other side of [`IdleThreads`]: ends with its stdin.
+/// The child's side of [`IdleThreads`]: ends when its stdin closes.
 pub(crate) fn be_idle(count: u32) {
     for _ in 0..count {
         thread::Builder::new()

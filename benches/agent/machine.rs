@@ -1,4 +1,4 @@
-//! Where and when something was measured.
+//! Place and time of a measurement.
 
 use std::fs;
 use std::process::Command;

@@ -1,7 +1,6 @@
-//! The whole agent against the real thing: what it costs on a node of 200 VMs,
-//! beside the budgets of the design. `cargo bench -p virtlens-benches --bench
-//! agent [-- --save]`; it needs root and /dev/kvm, says so where they are
-//! missing, and measures what it can. It judges nothing for CI.
+//! Cost of the whole agent on a node of 200 VMs, compared with the design's budgets.
+//! `cargo bench -p virtlens-benches --bench agent [-- --save]` needs root and /dev/kvm.
+//! Without them it prints a message and measures the remaining values. It never fails CI.
 
 #![expect(unsafe_code, reason = "clocks and scheduling of libc")]
 
@@ -27,13 +26,13 @@ use table::Table;
 use virtlens_probe::loader::Loader;
 use virtlens_tests::{binary, need};
 
-/// The node sizes whose growth is measured; the last is the budgets'.
+/// The node sizes whose growth is measured; the budgets apply to the last.
 const VMS: [usize; 3] = [50, 100, 200];
 
-/// Scrapes before memory is looked at.
+/// Scrapes before memory is measured.
 const SCRAPES: u32 = 20;
 
-/// How the table was made.
+/// The command that produces the table.
 const COMMAND: &str = "cargo bench -p virtlens-benches --bench agent -- --save";
 
 fn main() {
@@ -60,14 +59,14 @@ fn main() {
     }
 }
 
-/// What a trace of one VM adds while it lasts; before and after it there is no
-/// program. Entries and exits of guests are not measured: this suite's own host has
-/// no tracepoints of them.
+/// Cost that a trace of one VM adds while it runs; no program is attached before and
+/// after it. Entries and exits of guests are not measured: the host of this suite has no
+/// tracepoints for them.
 fn tracing(table: &mut Table) {
     let of_others = scheduling::context_switch(|| scheduling::tracer(&[1]));
     let what = "while a VM is traced, added to a context switch of any other task, ns";
     table.tell_added(what, &of_others);
-    // New threads of a traced process are traced as well: the players.
+    // New threads of a traced process are traced as well, and so are the measured ones.
     let own = scheduling::context_switch(|| scheduling::tracer(&[std::process::id()]));
     table.tell_added("… to one between two threads of that VM, ns", &own);
 }
@@ -101,7 +100,7 @@ fn scheduling(table: &mut Table) {
         table.miss(what, &missing.cause);
         return;
     }
-    // It follows those that it has seen.
+    // The agent follows the vCPUs that it has seen.
     let following = || {
         let mut collector = collection::collector();
         collector.collect();
@@ -116,7 +115,7 @@ fn scheduling(table: &mut Table) {
     }
 }
 
-/// The kernel's own count of the hook, with what the counting costs.
+/// The kernel's own statistics of the hook, including the cost of counting.
 fn hook(table: &mut Table, hook_ns: Option<f64>) {
     let what = "… the hook alone, as the kernel counts it, ns";
     match hook_ns {
@@ -188,7 +187,7 @@ fn full_node(table: &mut Table) {
     program(table, Some(&node));
 }
 
-/// Read, accounted and encoded: CPU time for each VM, µs.
+/// CPU time per VM to read, account and encode, µs.
 fn per_vm_us(cost: &Cost) -> f64 {
     cost.sum_ms.median * 1e3 / real(cost.vms)
 }
@@ -225,7 +224,7 @@ fn answer(table: &mut Table, cost: &Cost) {
     table.tell("plain a VM, KB", format!("{:.1}", each(cost.bytes) / 1e3));
 }
 
-/// Measures the shipped program, with the node's load if there is one.
+/// Measures the release program, under the node's load if there is one.
 fn program(table: &mut Table, node: Option<&str>) {
     let path = binary("virtlens");
     for loader in Loader::ALL {

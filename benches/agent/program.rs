@@ -1,4 +1,4 @@
-//! The program as it is shipped: `virtlens run` and a scraper.
+//! The program as released: `virtlens run` and a scraper.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,29 +12,29 @@ use std::time::{Duration, Instant};
 use virtlens_probe::loader::Loader;
 use virtlens_tests::process::{Schedstat, tids};
 
-/// What Prometheus 3 asks for.
+/// The request that Prometheus 3 sends.
 const SCRAPE: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: bench\r\nAccept-Encoding: gzip\r\n\
     Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2\r\n\
     Connection: close\r\n\r\n";
 
-/// How long it is left alone.
+/// Time without a scrape.
 const UNSCRAPED: Duration = Duration::from_secs(10);
 
-/// A running `virtlens run`; killed when dropped.
+/// A running `virtlens run`; killed on drop.
 #[derive(Debug)]
 pub(crate) struct Program {
     child: Child,
     address: String,
-    /// From the start of the process to its first reading, ms of wall time.
+    /// Wall time from the start of the process to its first reading, ms.
     pub(crate) start_ms: f64,
-    /// CPU time of that, ms.
+    /// CPU time of the start, ms.
     pub(crate) start_cpu_ms: f64,
-    // Closed, it would fail to log.
+    // Kept open, because logging fails on a closed pipe.
     _log: BufReader<ChildStderr>,
 }
 
 impl Program {
-    /// Starts it and waits until it serves.
+    /// Starts the program and waits until it serves.
     pub(crate) fn start(path: &Path, loader: Loader) -> Self {
         let start = Instant::now();
         let mut command = Command::new(path);
@@ -83,7 +83,7 @@ impl Program {
         }
     }
 
-    /// Scrapes once; the bytes of the body, as they are sent.
+    /// Scrapes once; returns the size of the body as sent.
     pub(crate) fn scrape(&self) -> usize {
         let mut stream = TcpStream::connect(&self.address).expect("it listens");
         stream.write_all(SCRAPE).expect("it reads");
@@ -105,16 +105,16 @@ impl Program {
         f64::from(kib) / 1024.0
     }
 
-    /// How often its threads woke up while nobody asked for anything.
+    /// Number of wake-ups of its threads without requests.
     pub(crate) fn wake_ups(&self) -> u32 {
-        // What the last answer left to do.
+        // The work that the last answer left.
         sleep(Duration::from_secs(1));
         let before = self.sleeps();
         sleep(UNSCRAPED);
         self.sleeps() - before
     }
 
-    /// How often its threads went to sleep: as often as they woke up.
+    /// Number of times that its threads went to sleep, which equals their wake-ups.
     fn sleeps(&self) -> u32 {
         let pid = self.child.id();
         let of_one = |tid| {
@@ -129,13 +129,13 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// Whether a program needs no loader: an ELF file without `PT_INTERP`.
+/// Whether a program is static: an ELF file without `PT_INTERP`.
 pub(crate) fn is_static(path: &Path) -> bool {
     const PT_INTERP: u8 = 3;
     let elf = fs::read(path).expect("the program can be read");

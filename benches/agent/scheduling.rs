@@ -1,5 +1,5 @@
-//! What the agent adds to the two things that every task of a host does all
-//! the time: to hand over its CPU, and to move to another.
+//! Cost that the agent adds to the two operations that all tasks of a host perform all
+//! the time: context switches and migrations.
 
 use std::fs;
 use std::hint::spin_loop;
@@ -20,23 +20,23 @@ use crate::bpf;
 use crate::clock;
 use crate::stats::{Compared, Spread, compare, real};
 
-/// What a migration costs.
+/// Cost of a migration.
 pub(crate) struct Migration {
-    /// With the agent and without.
+    /// Cost with the agent and without.
     pub(crate) compared: Compared,
-    /// Of that the hook alone, ns.
+    /// Part of the hook alone, ns.
     pub(crate) hook_ns: Option<f64>,
 }
 
-/// Round trips of a measurement: some 0.2 s.
+/// Round trips per measurement: about 0.2 s.
 const ROUND_TRIPS: u32 = 40_000;
 
-/// Moves of a bout, some 3 ms, and bouts of a measurement.
+/// Moves per series, about 3 ms, and series per measurement.
 const MOVES: u32 = 1000;
 const BOUTS: u32 = 100;
 
-/// A context switch, ns of CPU time: two threads on one CPU that wake each
-/// other over pipes. `agent` loads it; it goes with what is returned.
+/// CPU time of a context switch, ns: two threads on one CPU wake each other over pipes.
+/// `agent` loads the programs; dropping its result unloads them.
 pub(crate) fn context_switch<A>(mut agent: impl FnMut() -> A) -> Compared {
     compare(|with| {
         let _agent = with.then(&mut agent);
@@ -46,8 +46,8 @@ pub(crate) fn context_switch<A>(mut agent: impl FnMut() -> A) -> Compared {
     })
 }
 
-/// A trace of one VM for [`context_switch`]: of one that is idle, so that the threads
-/// that are measured are others, or of these themselves.
+/// A trace of one VM for [`context_switch`]: `tids` are of an idle VM, so that the
+/// measured threads are not traced, or of the measured threads.
 pub(crate) fn tracer(tids: &[u32]) -> Tracer {
     let kernel = KernelFacts::probe(Path::new("/"));
     let mut tracer = Tracer::load(Loader::default(), &kernel).expect("the kernel takes programs");
@@ -56,10 +56,9 @@ pub(crate) fn tracer(tids: &[u32]) -> Tracer {
     tracer
 }
 
-/// A migration, ns of CPU time: of a thread that waits for its turn and is
-/// moved from one busy CPU to the other. So no CPU has to be woken up or
-/// stopped for it, which takes twenty times as long and scatters by more than
-/// what is looked for. `None` on a host of one CPU.
+/// CPU time of a migration, ns: a runnable, waiting thread is moved between two busy
+/// CPUs. So no CPU has to be woken or stopped; that would take twenty times as long and
+/// vary by more than the cost to be measured. `None` on a host of one CPU.
 pub(crate) fn migration(mut agent: impl FnMut() -> Collector) -> Option<Migration> {
     of_a_spinning_thread(|tid| moved_and_hook(tid, &mut agent))
 }
@@ -83,8 +82,8 @@ fn of_a_spinning_thread<T>(measure: impl FnOnce(i32) -> T) -> Option<T> {
     })
 }
 
-/// The same with a program at each migration that does nothing, in place of the agent:
-/// less than this none can add.
+/// The same with an empty program at each migration instead of the agent: the lower bound
+/// of any program's cost.
 pub(crate) fn migration_with_an_empty_program() -> Option<Compared> {
     let object = bpf::load("empty.bpf.c");
     of_a_spinning_thread(|tid| {
@@ -96,7 +95,7 @@ pub(crate) fn migration_with_an_empty_program() -> Option<Compared> {
     })
 }
 
-/// The same of a vCPU that spins, which the agent follows.
+/// The same with a spinning vCPU, which the agent follows.
 pub(crate) fn vcpu_migration(mut agent: impl FnMut() -> Collector) -> Option<Migration> {
     has_two_cpus().then(|| {
         let vm = Minivm::start(["--vcpus", "1", "--start", "spin"]);
@@ -123,7 +122,7 @@ fn moved<A>(tid: i32, mut agent: impl FnMut() -> A) -> Compared {
     })
 }
 
-/// Gives `measure` what moves a thread between two busy CPUs.
+/// Passes `measure` a function that moves a thread between two busy CPUs.
 fn to_and_fro<T>(tid: i32, measure: impl FnOnce(&dyn Fn() -> f64) -> T) -> T {
     wait_for_turn(tid);
     let is_over = AtomicBool::new(false);
@@ -139,8 +138,8 @@ fn to_and_fro<T>(tid: i32, measure: impl FnOnce(&dyn Fn() -> f64) -> T) -> T {
     })
 }
 
-/// What the kernel itself counts of the hook, ns a run, while `moves` go on;
-/// the counting is part of it. `None` where it does not count.
+/// The kernel's run time of the hook while `moves` runs, ns per run, including the cost
+/// of counting. `None` if the kernel does not count it.
 fn hook_ns(collector: &mut Collector, moves: impl FnOnce() -> f64) -> Option<f64> {
     const SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
     let usual = fs::read(SWITCH).ok()?;
@@ -162,7 +161,7 @@ fn hook_ns(collector: &mut Collector, moves: impl FnOnce() -> f64) -> Option<f64
     Some(real(ns - ns_before) / real(runs))
 }
 
-/// Lets a thread run only where nobody else wants to.
+/// Makes a thread run only on otherwise idle CPUs.
 fn wait_for_turn(tid: i32) {
     let idle = libc::sched_param { sched_priority: 0 };
     // SAFETY: `idle` is a live sched_param.
@@ -177,8 +176,8 @@ fn keep_busy(cpu: usize, is_over: &AtomicBool) {
     }
 }
 
-/// Moves a thread to and fro; CPU time of one move, ns. The lower quartile of
-/// many bouts: in the others something else came in between.
+/// Moves a thread to and fro; returns the CPU time of one move, ns. The lower quartile of
+/// many series: other work disturbs the slower ones.
 fn carry(tid: i32) -> f64 {
     set_affinity(0, &[0]);
     let bout = |_| {
@@ -192,7 +191,7 @@ fn carry(tid: i32) -> f64 {
     Spread::of((0..BOUTS).map(bout)).low
 }
 
-/// Plays ping-pong; how many context switches that took.
+/// Plays ping-pong; returns the number of context switches.
 fn play() -> u32 {
     let (there, back) = (pipe().expect("a pipe"), pipe().expect("a pipe"));
     let (hit, hit_back) = ((there.0, back.1), (back.0, there.1));

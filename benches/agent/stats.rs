@@ -1,20 +1,20 @@
-//! What many measurements of one thing say together.
+//! Statistics of repeated measurements.
 
 use std::fmt;
 
-/// The middle of many measurements, and how far they scatter.
+/// Median and quartiles of repeated measurements.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spread {
-    /// A quarter of them is below.
+    /// Lower quartile.
     pub(crate) low: f64,
-    /// Half of them is below.
+    /// Median.
     pub(crate) median: f64,
-    /// A quarter of them is above.
+    /// Upper quartile.
     pub(crate) high: f64,
 }
 
 impl Spread {
-    /// Of at least one measurement.
+    /// Needs at least one value.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_unstable_by(f64::total_cmp);
@@ -28,7 +28,7 @@ impl Spread {
 }
 
 impl fmt::Display for Spread {
-    /// The median and the quartiles, with as many decimals as asked for.
+    /// Prints the median and the quartiles with the requested number of decimals.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = f.precision().unwrap_or(2);
         let Self { low, median, high } = self;
@@ -36,21 +36,21 @@ impl fmt::Display for Spread {
     }
 }
 
-/// What something costs with the agent and without.
+/// Cost with the agent and without.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Compared {
-    /// Without.
+    /// Cost without the agent.
     pub(crate) without: Spread,
-    /// What the agent adds.
+    /// Cost that the agent adds.
     pub(crate) added: Spread,
-    /// With it / without it.
+    /// Cost with the agent / without it.
     pub(crate) ratio: Spread,
 }
 
-/// Pairs of measurements a comparison has.
+/// Pairs of measurements per comparison.
 const PAIRS: usize = 15;
 
-/// Measures with (`true`) and without in turn; who is first changes from pair
+/// Measures with (`true`) and without the agent alternately. The order changes from pair
 /// to pair, so that a machine that slowly gets faster favours neither.
 pub(crate) fn compare(mut measure: impl FnMut(bool) -> f64) -> Compared {
     let pairs: Vec<(f64, f64)> = (0..PAIRS)

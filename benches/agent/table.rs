@@ -1,20 +1,20 @@
-//! The table of budgets: printed, and kept in README.md.
+//! The table of budgets: printed, and saved in README.md.
 
 use std::fmt::Write as _;
 use std::fs;
 
 use crate::stats::{Compared, Spread};
 
-/// Between these lines of README.md stands the last table that was saved.
+/// Marks the begin of the saved table in README.md.
 const BEGIN: &str = "<!-- table: written by `--save` -->";
 const END: &str = "<!-- end of table -->";
 
 const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
 
-/// What a comparison of a microsecond's work can tell from nothing.
+/// The smallest difference that a comparison of work of about 1 µs can resolve.
 const SHARPEST_NS: f64 = 20.0;
 
-/// What was measured, beside what it may be.
+/// Measured values and their budgets.
 #[derive(Debug, Default)]
 pub(crate) struct Table(Vec<Row>);
 
@@ -27,14 +27,14 @@ struct Row {
 }
 
 impl Table {
-    /// Adds something that has a budget.
+    /// Adds a value with a budget.
     pub(crate) fn judge(&mut self, what: &str, budget: &str, measured: String, is_kept: bool) {
         self.add(what, budget, measured, if is_kept { "ok" } else { "OVER" });
     }
 
-    /// Adds something that was compared with what it is without the agent, in
-    /// ns. Where the quartiles lie further apart than `limit_ns` and
-    /// [`SHARPEST_NS`], the machine was too busy to tell.
+    /// Adds the cost that the agent adds to an operation, with a budget, ns. The result
+    /// is undecided if the quartiles are further apart than `limit_ns` and
+    /// [`SHARPEST_NS`]: the machine was too busy.
     pub(crate) fn judge_added(&mut self, what: &str, budget: &str, it: &Compared, limit_ns: f64) {
         let measured = told(it);
         let Spread { low, high, .. } = it.added;
@@ -48,23 +48,23 @@ impl Table {
         self.add(what, budget, measured, verdict);
     }
 
-    /// Adds what the agent adds to something that has no budget.
+    /// Adds the cost that the agent adds to an operation without a budget.
     pub(crate) fn tell_added(&mut self, what: &str, it: &Compared) {
         self.tell(what, told(it));
     }
 
-    /// Adds something that has none.
+    /// Adds a value without a budget.
     pub(crate) fn tell(&mut self, what: &str, measured: String) {
         self.add(what, "–", measured, "");
     }
 
-    /// Adds something that could not be measured.
+    /// Adds a value that could not be measured.
     pub(crate) fn miss(&mut self, what: &str, cause: &str) {
         self.add(what, "–", format!("not measured: {cause}"), "");
     }
 
     fn add(&mut self, what: &str, budget: &str, measured: String, verdict: &'static str) {
-        // The whole takes minutes: what is there already can be read.
+        // Printed at once, because the whole run takes minutes.
         eprintln!("{what}: {measured} {verdict}");
         self.0.push(Row {
             what: what.to_owned(),
@@ -74,7 +74,7 @@ impl Table {
         });
     }
 
-    /// As Markdown, below the description of the machine.
+    /// Renders the table as Markdown, below the description of the machine.
     pub(crate) fn render(&self, machine: &str) -> String {
         let mut text = format!("{machine}\n\n");
         let head = ["what", "budget", "measured", ""];
@@ -103,7 +103,7 @@ impl Table {
     }
 }
 
-/// Puts a rendered table into README.md.
+/// Saves a rendered table in README.md.
 pub(crate) fn save(text: &str) {
     let readme = fs::read_to_string(README).expect("benches/README.md can be read");
     let (before, rest) = readme.split_once(BEGIN).expect("it has the first marker");

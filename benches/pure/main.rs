@@ -1,8 +1,8 @@
-//! The agent's own work on a full node, without a kernel: from the bytes of a
-//! task pass to the body of a scrape. `cargo bench -p virtlens-benches --bench
-//! pure`; the whole agent against the real thing is the bench `agent`.
+//! The agent's own work on a full node, without a kernel: from the bytes of a task pass
+//! to the body of a scrape. `cargo bench -p virtlens-benches --bench pure`; the bench
+//! `agent` measures the whole agent.
 
-// The macros of criterion make functions of their own.
+// Criterion's macros generate undocumented functions.
 #![allow(missing_docs, reason = "criterion's macros write no documentation")]
 
 mod stream;
@@ -104,7 +104,7 @@ fn process(vm: VmKey) -> ProcessFact {
     }
 }
 
-/// A reading as the scraper gets it, with the pods' names known.
+/// A reading as the scraper gets it, with the pods' names.
 fn reading(mut vms: Vec<Vm>) -> Arc<Reading> {
     for vm in &mut vms {
         vm.namespace = Some("team-a".into());

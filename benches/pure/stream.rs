@@ -1,5 +1,5 @@
-//! What the task pass writes of a full node, without a kernel: VMs of eight
-//! vCPUs and four other threads, each in a container of a pod of its own.
+//! The stream of a task pass on a full node, without a kernel: VMs of eight vCPUs and
+//! four other threads, each in a container of a separate pod.
 
 use virtlens_abi as abi;
 use zerocopy::IntoBytes;
@@ -7,17 +7,17 @@ use zerocopy::IntoBytes;
 /// Words of an affinity mask: a host of up to 128 CPUs.
 pub(crate) const MASK_WORDS: usize = 2;
 
-/// vCPUs of a VM.
+/// vCPUs per VM.
 const VCPUS: u32 = 8;
 
-/// The other threads of a VM, as QEMU names them; the first is the process.
+/// Names of the other threads of a VM, as QEMU gives them; the first is the main thread.
 const OTHERS: [&str; 4] = ["qemu-system-x86", "IO iothread0", "vnc_worker", "worker"];
 
-/// The levels above the pods', each with its parent's id and its name.
+/// The levels above the pods: id, id of the parent, name.
 const UPPER: [(u64, u64, &str); 3] = [(1, 0, ""), (2, 1, "kubepods"), (3, 2, "burstable")];
 
-/// The bytes of one pass over `vms` VMs. The first pass of a session has the
-/// cgroups' names too; later ones have not.
+/// The bytes of one pass over `vms` VMs. Only the first pass of a session contains the
+/// cgroups' names.
 pub(crate) fn pass(vms: u32, is_first: bool) -> Vec<u8> {
     let mut stream = Stream::default();
     for (id, parent, name) in UPPER {

@@ -1,5 +1,5 @@
-//! The agent itself beside a real API server: what it calls a real VM, and whom it
-//! lets read.
+//! The agent with a real API server: the names that it gives a real VM, and the clients
+//! that it authorizes.
 
 use std::process::{Command, Stdio};
 
@@ -25,7 +25,7 @@ fn start(server: &ApiServer, args: &[&str]) -> Agent {
     Agent::start(command)
 }
 
-/// The status of an answer, and its body.
+/// Status and body of an answer.
 fn get(agent: &Agent, path: &str, token: Option<&str>) -> (String, String) {
     let mut curl = Command::new("curl");
     curl.args(["-sS", "-w", "\n%{http_code}"]);
@@ -146,7 +146,8 @@ fn who_may_read_is_the_api_servers_to_say() {
     for path in ["/healthz", "/readyz"] {
         assert_eq!(status(path, None), "200", "kubelet has no token");
     }
-    // Who was let in a moment ago goes on, others wait for the server.
+    // A client that was authorized shortly before is served from the cache; others wait
+    // for the server.
     let later = server.ask(["create", "token", "prometheus"]);
     server.kill();
     let status = |token: &str| get(&agent, "/metrics", Some(token)).0;

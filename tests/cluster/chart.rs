@@ -1,5 +1,5 @@
-//! The chart on a real API server: it is taken strictly, and the agent's
-//! account may do what it needs and nothing else.
+//! The chart on a real API server: it passes strict validation, and the agent's account
+//! has the rights that it needs and no others.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -11,10 +11,10 @@ use virtlens_tests::{ApiServer, need};
 
 use crate::schemas;
 
-/// The Kubernetes of `tests/cluster/tools`.
+/// The Kubernetes version of `tests/cluster/tools`.
 const KUBERNETES: &str = "1.36.3";
 const NAMESPACE: &str = "virtlens";
-/// All that the chart makes.
+/// All kinds that the chart creates.
 const KINDS: [&str; 12] = [
     "clusterrole",
     "clusterrolebinding",
@@ -50,7 +50,7 @@ fn helm(server: &ApiServer, args: &[&str]) -> Output {
     command.output().expect("helm can be started")
 }
 
-/// helm with a verb and the release; fails with what it complained of.
+/// Runs helm with a verb and the release; fails with helm's error.
 fn with_chart(server: &ApiServer, verb: &str, flags: &[&str]) {
     let chart = text(deploy("chart/virtlens"));
     let args = [&[verb, "virtlens", &chart], flags].concat();
@@ -98,7 +98,7 @@ fn the_chart_is_installed_upgraded_and_removed_without_a_trace() {
         server.ask(["get", "daemonset", "virtlens", "-n", NAMESPACE, "-o", path])
     };
     let first = checksum();
-    // No role is needed any more, and the agents have to start again.
+    // The role is not needed any more, and the agents have to restart.
     with_chart(
         &server,
         "upgrade",
@@ -113,7 +113,7 @@ fn the_chart_is_installed_upgraded_and_removed_without_a_trace() {
     assert_eq!(list(), before);
 }
 
-/// All variants, with the kinds of the Prometheus operator and of `OpenShift`.
+/// All variants, including the kinds of the Prometheus operator and of `OpenShift`.
 #[test]
 fn everything_that_is_rendered_is_taken_strictly() {
     if !ready("everything_is_taken_strictly")
@@ -148,7 +148,7 @@ fn everything_that_is_rendered_is_taken_strictly() {
     schemas::write(&server, &KINDS, folder.path());
     let output = schemas::kubeconform(folder.path(), &files);
     assert!(output.status.success(), "{output:?}");
-    // Both would say so.
+    // Negative control: both reject a misspelt field.
     let default = std::fs::read_to_string(deploy("chart/tests/golden/default.yaml"));
     let misspelt = default.expect("it was read above");
     let wrong = manifest(misspelt.replace("hostPID:", "hostPid:").as_bytes());
@@ -167,7 +167,8 @@ fn everything_that_is_rendered_is_taken_strictly() {
     );
 }
 
-/// Everything at once: the reviewed files have no rules and dashboards.
+/// Renders the chart with everything enabled: the golden files have no rules and
+/// dashboards.
 fn with_rules_and_dashboards(server: &ApiServer) -> NamedTempFile {
     let values = text(deploy("chart/tests/values/all-on.yaml"));
     let chart = text(deploy("chart/virtlens"));
@@ -178,7 +179,7 @@ fn with_rules_and_dashboards(server: &ApiServer) -> NamedTempFile {
     manifest(&output.stdout)
 }
 
-/// A file that is taken for manifests by its name.
+/// A file with the extension of a manifest.
 fn manifest(content: &[u8]) -> NamedTempFile {
     let file = tempfile::Builder::new().suffix(".yaml").tempfile();
     let file = file.expect("there is room for a file");
@@ -186,7 +187,7 @@ fn manifest(content: &[u8]) -> NamedTempFile {
     file
 }
 
-/// What the chart became in the tests that need no cluster.
+/// The rendered charts of the tests that need no cluster.
 fn rendered() -> Vec<PathBuf> {
     let folder = std::fs::read_dir(deploy("chart/tests/golden")).expect("a folder");
     let mut files: Vec<PathBuf> = folder.map(|entry| entry.expect("a file").path()).collect();
@@ -195,7 +196,7 @@ fn rendered() -> Vec<PathBuf> {
     files
 }
 
-/// Directories of definitions, which `VIRTLENS_CRDS` names.
+/// Directories of CRDs, from `VIRTLENS_CRDS`.
 fn crds() -> Result<Vec<PathBuf>, need::Missing> {
     let list = env::var_os("VIRTLENS_CRDS").unwrap_or_default();
     need::that(
@@ -209,7 +210,8 @@ fn crds() -> Result<Vec<PathBuf>, need::Missing> {
 fn define_kinds(server: &ApiServer) {
     for directory in crds().expect("the test asked") {
         let directory = text(directory);
-        // Larger than what kubectl would note of them otherwise.
+        // They exceed the size of kubectl's last-applied annotation, hence server-side
+        // apply.
         server.ask(["apply", "--server-side", "-f", &directory]);
         let wait = [
             "wait",
@@ -222,7 +224,7 @@ fn define_kinds(server: &ApiServer) {
     }
 }
 
-/// What an account may, by the API server: a line for each kind of thing.
+/// Rights of an account according to the API server, a line per resource.
 fn rights(server: &ApiServer, account: &str) -> BTreeSet<String> {
     let list = server.ask(["auth", "can-i", "--list", "--no-headers", "--as", account]);
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -235,7 +237,7 @@ fn the_agents_account_may_do_what_it_needs_and_nothing_else() {
         return;
     }
     let server = server();
-    // An account to which nobody gave anything.
+    // An account without any bindings.
     let nobody = rights(&server, "system:serviceaccount:virtlens:nobody");
     with_chart(&server, "install", &[]);
     for (values, expected) in [
@@ -257,7 +259,7 @@ fn the_agents_account_may_do_what_it_needs_and_nothing_else() {
     }
 }
 
-/// The same, asked with the token that a pod gets.
+/// The same rights, used with the token that a pod gets.
 #[test]
 fn with_a_bound_token_pods_are_listed_and_all_else_is_refused() {
     if !ready("with_a_bound_token") {

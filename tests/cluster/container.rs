@@ -1,6 +1,6 @@
-//! The image, run by containerd and runc as a kubelet would have them run it:
-//! with the security context, mounts and pid namespace of the chart's
-//! `DaemonSet`, and containerd's default seccomp profile.
+//! The image, run by containerd and runc as a kubelet would run it: with the security
+//! context, mounts and pid namespace of the chart's `DaemonSet`, and containerd's default
+//! seccomp profile.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use virtlens_tests::{Bpffs, Launch, Minivm, eventually, need};
 
-/// The chart's objects with its own values, as a test elsewhere holds them.
+/// The chart's objects with default values; another test checks this file.
 const RENDERED: &str = include_str!("../../deploy/chart/tests/golden/default.yaml");
 const IMAGE: &str = concat!("docker.io/library/virtlens:", env!("CARGO_PKG_VERSION"));
 const BPFFS: &str = "/sys/fs/bpf";
-/// What containers have of it; the kernel's number of each is its bit.
+/// Capabilities of the container and the kernel's number of each, which is its bit.
 const CAPABILITIES: [(&str, u32); 3] = [("SYS_PTRACE", 19), ("PERFMON", 38), ("BPF", 39)];
 
-/// A containerd of the test's own; it and its containers end with it.
+/// A private containerd; it and its containers end on drop.
 struct Containerd {
     dir: TempDir,
     child: Child,
@@ -76,8 +76,8 @@ impl Containerd {
         String::from_utf8(output.stdout).expect("ctr writes UTF-8")
     }
 
-    /// What containerd makes of the image by itself, its default seccomp profile
-    /// for these capabilities among it.
+    /// The spec that containerd generates for the image, including its default seccomp
+    /// profile for these capabilities.
     fn spec(&self, capabilities: &[String]) -> Value {
         let mut args = vec!["containers", "create", "--seccomp"];
         for name in capabilities {
@@ -93,7 +93,7 @@ impl Containerd {
 
 impl Drop for Containerd {
     fn drop(&mut self) {
-        // None of these may be there any more.
+        // None of these may exist any more.
         drop(
             self.ctr(&["tasks", "kill", "--signal", "KILL", "agent"])
                 .output(),
@@ -109,7 +109,7 @@ impl Drop for Containerd {
     }
 }
 
-/// The pod that the chart's `DaemonSet` makes.
+/// The pod of the chart's `DaemonSet`.
 fn pod() -> Value {
     let documents = RENDERED.split("---\n").skip(1);
     let parsed = documents.map(|one| serde_norway::from_str::<Value>(one).expect("YAML"));
@@ -123,8 +123,7 @@ fn names(list: &Value) -> Vec<String> {
     prefixed.collect()
 }
 
-/// Changes what containerd does by itself to what the pod says, as a kubelet
-/// tells it over CRI.
+/// Changes containerd's spec according to the pod, as a kubelet requests over CRI.
 fn apply(pod: &Value, spec: &mut Value, (rootfs, bpffs): (&Path, &str), port: u16) {
     let container = &pod["containers"][0];
     let security = &container["securityContext"];
@@ -148,14 +147,14 @@ fn apply(pod: &Value, spec: &mut Value, (rootfs, bpffs): (&Path, &str), port: u1
     args.extend([json!("--listen"), json!(format!("127.0.0.1:{port}"))]);
     let readonly = &security["readOnlyRootFilesystem"];
     spec["root"] = json!({"path": rootfs, "readonly": readonly});
-    // The host's network stands in for the pod's, so that the test can ask.
+    // The host's network replaces the pod's, so that the test can connect.
     assert_eq!(pod["hostPID"], true);
     let namespaces = spec["linux"]["namespaces"].as_array_mut().expect("a list");
     namespaces.retain(|one| one["type"] != "pid" && one["type"] != "network");
     let mounts = spec["mounts"].as_array_mut().expect("a list");
     for (from, to, is_read_only) in host_paths(pod) {
         mounts.retain(|mount| mount["destination"] != *to);
-        // One of the test's own stands in for the host's, where agents may be.
+        // A private bpffs replaces the host's, which other agents may use.
         let from = if to == BPFFS { bpffs.to_owned() } else { from };
         let options = ["rbind", if is_read_only { "ro" } else { "rw" }];
         mounts.push(json!({
@@ -164,8 +163,7 @@ fn apply(pod: &Value, spec: &mut Value, (rootfs, bpffs): (&Path, &str), port: u1
     }
 }
 
-/// Which folder of the host is mounted where,
-/// and whether it may be written to.
+/// Host paths of the pod: source, target, and whether the mount is writable.
 fn host_paths(pod: &Value) -> Vec<(String, String, bool)> {
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
     let volumes = pod["volumes"].as_array().expect("a list").iter();
@@ -265,7 +263,8 @@ fn the_image_with_what_the_chart_gives_it_finds_a_vm_of_the_host() {
     assert_bound(&containerd, added);
 }
 
-/// The kernel says that the agent has what the chart names and no more.
+/// Asserts by the kernel's files that the agent has the chart's capabilities and no
+/// others.
 fn assert_bound(containerd: &Containerd, added: &Value) {
     let list = containerd.ask(&["tasks", "list"]);
     let line = list.lines().find(|line| line.starts_with("agent"));

@@ -1,5 +1,5 @@
-//! What virtlens is in a cluster, told by a real API server: `make cluster-test`
-//! builds its programs and runs this.
+//! virtlens in a cluster, with a real API server: `make cluster-test` builds the required
+//! programs and runs this suite.
 
 #![expect(unsafe_code, reason = "kill(2)")]
 

@@ -1,4 +1,4 @@
-//! Names of pods from a real API server: in good times and in bad.
+//! Pod names from a real API server, with and without failures.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use crate::proxy::Proxy;
 
 const NODE: &str = "node-a";
 
-/// As much as an outage lasts that a rolling update of a control plane makes.
+/// The length of an outage during a rolling update of a control plane.
 const OUTAGE: Duration = Duration::from_mins(1);
 
 fn ready(test: &str) -> bool {
@@ -27,7 +27,7 @@ fn follow(kubeconfig: impl Into<std::path::PathBuf>) -> Names {
     Names::start(source).expect("a thread can be started")
 }
 
-/// Applies manifests, as many as there are.
+/// Applies all of these manifests.
 fn create(server: &ApiServer, manifests: &[serde_json::Value]) {
     let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": manifests});
     let mut kubectl = server.kubectl(["create", "-f", "-"]);
@@ -100,7 +100,7 @@ fn of_five_hundred_pods_elsewhere_none_is_kept() {
     assert_eq!(near.spec.default_vcpus, Some(2.0));
     assert_eq!(near.spec.cpu_limit_millis, Some(500));
     assert_eq!(told.pods.len(), 1, "{:?}", told.pods);
-    // Nor any that comes later.
+    // A pod that is created later on another node is not listed either.
     create(
         &server,
         &[pod("far-later", "node-b"), pod("near-later", NODE)],
@@ -111,7 +111,7 @@ fn of_five_hundred_pods_elsewhere_none_is_kept() {
     assert_eq!(told.pods.len(), 2, "{:?}", told.pods);
 }
 
-/// As a stateful set makes its pods anew.
+/// A stateful set recreates its pods like this.
 #[test]
 fn the_same_name_with_a_new_uid_is_another_pod() {
     if !ready("the_same_name") {
@@ -155,7 +155,7 @@ fn names_stay_while_the_api_server_is_away_for_a_minute() {
         let told = names.read();
         assert!(has(&told, "web"), "{told:?}");
         let age = told.age.expect("it was there once");
-        // What was heard last was heard before the end, if not at once.
+        // The last contact was before the server ended, with some tolerance.
         assert!(age + Duration::from_secs(5) >= gone.elapsed(), "{age:?}");
     }
     let tries = names.read().failures - failures;
@@ -164,7 +164,7 @@ fn names_stay_while_the_api_server_is_away_for_a_minute() {
     server.resume();
     create(&server, &[pod("later", NODE)]);
     let back = Instant::now();
-    // The next try comes a minute later at most.
+    // The next retry comes after a minute at most.
     let told = loop {
         let told = names.read();
         if told.failure.is_empty() && has(&told, "later") {
@@ -233,8 +233,8 @@ fn a_token_that_is_rotated_is_read_again() {
     until(&names, "the new token is taken", |told| has(told, "web"));
 }
 
-/// While the connection was cut, pods came and went, and the store forgot how: the
-/// version that is known is refused with 410 and all is listed anew.
+/// While the connection was cut, pods were created and deleted, and etcd compacted these
+/// changes: the known resource version is rejected with 410, and the agent lists again.
 #[test]
 fn a_version_too_old_makes_it_list_anew() {
     if !ready("a_version_too_old") {
@@ -254,7 +254,7 @@ fn a_version_too_old_makes_it_list_anew() {
     create(&server, &[pod("passer-by", NODE)]);
     delete(&server, "passer-by");
     compact(&server);
-    // What it kept of changes is in its memory.
+    // The server's watch cache is in its memory.
     server.kill();
     server.resume();
     proxy.mend();
@@ -264,7 +264,7 @@ fn a_version_too_old_makes_it_list_anew() {
     assert_eq!(told.pods.len(), 1, "{:?}", told.pods);
 }
 
-/// Makes etcd forget all but the present.
+/// Compacts etcd to the present revision.
 fn compact(server: &ApiServer) {
     let ask = |path: &str, body: &str| {
         let mut curl = std::process::Command::new("curl");
@@ -299,7 +299,7 @@ fn an_etcd_without_streaming_lists_is_listed_in_pages() {
     until(&names, "also those", |told| !has(told, "web"));
 }
 
-/// Says who asks by a file, as a pod's service account does.
+/// Writes a kubeconfig whose token is in a file, like a pod's service account token.
 fn kubeconfig(dir: &std::path::Path, server: &ApiServer, url: &str) -> std::path::PathBuf {
     let config = serde_json::json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "test",

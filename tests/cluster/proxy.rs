@@ -1,11 +1,11 @@
-//! A wire between the agent and the API server that can be cut.
+//! A TCP proxy between the agent and the API server that can be cut.
 
 use std::io::copy;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// Passes connections on to a server, until it is cut.
+/// Forwards connections to a server until it is cut.
 pub(crate) struct Proxy {
     address: SocketAddr,
     wire: Arc<Mutex<Wire>>,
@@ -28,7 +28,7 @@ impl Proxy {
         let address = listener.local_addr().expect("it has an address");
         let wire = Arc::new(Mutex::new(Wire::default()));
         let passed = Arc::clone(&wire);
-        // It ends with the process: accepting ends no other way.
+        // The thread ends with the process: accept has no other end.
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 pass(&client, server, &passed);
@@ -41,7 +41,7 @@ impl Proxy {
         format!("https://{}", self.address)
     }
 
-    /// Breaks all connections, and each new one.
+    /// Breaks all connections and every new one.
     pub(crate) fn cut(&self) {
         let mut wire = self.wire.lock().expect("nobody panicked");
         wire.is_cut = true;
@@ -50,7 +50,7 @@ impl Proxy {
         }
     }
 
-    /// New connections go through again.
+    /// Forwards new connections again.
     pub(crate) fn mend(&self) {
         self.wire.lock().expect("nobody panicked").is_cut = false;
     }

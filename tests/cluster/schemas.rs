@@ -1,5 +1,5 @@
-//! The judge kubeconform, with the schemas that the API server tells: its own
-//! kinds and those that were defined on it.
+//! kubeconform with the schemas that the API server publishes: its built-in kinds and its
+//! CRDs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use std::process::{Command, Output};
 use serde_json::{Map, Value, json};
 use virtlens_tests::ApiServer;
 
-/// Where kubeconform finds the schema of a kind, below a folder.
+/// File name of a kind's schema in the folder, as kubeconform's template.
 const NAMES: &str = "{{ .ResourceKind }}-{{ .Group }}-{{ .ResourceAPIVersion }}.json";
 const KIND: &str = "x-kubernetes-group-version-kind";
 
-/// Writes the schemas of `kinds` to a folder, each with all that it refers to.
+/// Writes the schemas of `kinds` to a folder, each with all schemas that it references.
 pub(crate) fn write(server: &ApiServer, kinds: &[&str], folder: &Path) {
     let told = server.ask(["get", "--raw", "/openapi/v2"]);
     let mut told: Value = serde_json::from_str(&told).expect("JSON");
@@ -27,7 +27,7 @@ pub(crate) fn write(server: &ApiServer, kinds: &[&str], folder: &Path) {
         for id in definition[KIND].as_array().into_iter().flatten() {
             let part = |key: &str| id[key].as_str().unwrap_or_default().to_lowercase();
             if kinds.contains(&&*part("kind")) {
-                // For it the version alone stands for the core's group too.
+                // kubeconform uses the version alone for the core group.
                 let (group, version) = (part("group"), part("version"));
                 let group = if group.is_empty() { &version } else { &group };
                 let file = format!("{}-{group}-{version}.json", part("kind"));
@@ -39,7 +39,7 @@ pub(crate) fn write(server: &ApiServer, kinds: &[&str], folder: &Path) {
     }
 }
 
-/// Nothing but what is named may stand in an object that names its fields.
+/// Forbids unknown fields in every object that names its fields.
 fn close(schema: &mut Value) {
     if let Value::Object(map) = schema {
         let open = map.contains_key("x-kubernetes-preserve-unknown-fields");
@@ -60,7 +60,7 @@ fn close_all(schemas: &mut Map<String, Value>) {
     schemas.values_mut().for_each(close);
 }
 
-/// What it says of these files.
+/// Runs kubeconform on these files.
 pub(crate) fn kubeconform(folder: &Path, files: &[PathBuf]) -> Output {
     let mut command = Command::new("kubeconform");
     command.args(["-strict", "-summary", "-schema-location"]);

@@ -1,8 +1,8 @@
-//! The API server that the suite stands on is one.
+//! Checks of the API server that the suite uses.
 
 use virtlens_tests::{ApiServer, need};
 
-/// What a cluster forgets or keeps in a test is what the test did to it.
+/// Data survives a restart, so a test that loses data has deleted it.
 #[test]
 fn a_server_that_was_killed_comes_back_with_its_data() {
     if !need::all("a_server_comes_back", [need::api_server()]) {
@@ -20,7 +20,7 @@ fn a_server_that_was_killed_comes_back_with_its_data() {
     assert_eq!(server.ask(name), "namespace/kept\n");
 }
 
-/// A list can be streamed from a new etcd, and from an old one it cannot.
+/// A recent etcd can stream a list; an old one cannot.
 #[test]
 fn an_old_etcd_streams_no_lists() {
     let old = need::old_etcd();
@@ -33,7 +33,7 @@ fn an_old_etcd_streams_no_lists() {
     let new = ApiServer::start().ask(["get", "--raw", stream]);
     assert!(new.contains("k8s.io/initial-events-end"), "{new}");
     let server = ApiServer::start_with(&old.expect("it was asked for"));
-    // It says so in the stream, after a status of 200.
+    // The error comes in the stream, after a status of 200.
     let refusal = server.ask(["get", "--raw", stream]);
     let words = ["\"type\":\"ERROR\"", "RequestWatchProgress is disabled"];
     assert!(words.iter().all(|word| refusal.contains(word)), "{refusal}");

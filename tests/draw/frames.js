@@ -1,5 +1,5 @@
-// Answers of Prometheus as Grafana's data source hands them to panels: data frames,
-// with the panel's own transformations and field configuration applied to them.
+// Converts answers of Prometheus to data frames as Grafana's data source does, and
+// applies the panel's transformations and field configuration.
 
 import {
   FieldType,
@@ -25,8 +25,8 @@ standardTransformersRegistry.setInit(() =>
   }))
 );
 
-// What the dashboards set of a field. Grafana's panels bring such a list with them,
-// but are not in its library.
+// Field options that the dashboards set. Grafana's panels bring such a list with them,
+// but Grafana's library does not contain it.
 const property = (path, isCustom, process = identityOverrideProcessor) => ({
   id: isCustom ? `custom.${path}` : path,
   name: path,
@@ -53,7 +53,7 @@ export async function framesOf(panel, answers, theme) {
     : asked.flatMap((target) => target.answer.map((one) => series(target, one, answers)));
   const data = await lastValueFrom(transformDataFrame(panel.transformations, frames));
   const { defaults, overrides } = panel.fieldConfig;
-  // The panel's own default: each series its colour.
+  // The panel's default: a colour per series.
   const color = { mode: panel.type === 'timeseries' ? 'palette-classic' : 'thresholds' };
   const ready = applyFieldOverrides({
     data,

@@ -1,7 +1,6 @@
-//! What the dashboards show of VMs whose loads change: started here in named pods,
-//! seen by the real agent, kept by a real Prometheus. Each dashboard is written as it
-//! is deployed, with the answer to each of its queries beside it.
-//! `scripts/draw-dashboards` draws that; the argument is the file to write.
+//! Data for pictures of the dashboards: VMs with changing loads in named pods, the real
+//! agent, and a real Prometheus. Writes each deployed dashboard with the answers to its
+//! queries to the file of the argument; `scripts/draw-dashboards` draws it.
 
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
@@ -13,24 +12,24 @@ use virtlens_tests::process::set_affinity;
 use virtlens_tests::prometheus::Prometheus;
 use virtlens_tests::{Agent, Minivm, Qemu, TestCgroup, binary, cgroupfs_pod_path, unique_pod_uid};
 
-/// Those that are drawn.
+/// The dashboards to draw.
 const DASHBOARDS: [&str; 2] = ["fleet", "pod"];
 
-/// A little more than the 5 minutes over which recording rules look back.
+/// Slightly longer than the window of the recording rules, 5 minutes.
 const RUN: Duration = Duration::from_mins(6);
 
-/// Between two points of a curve, and what a rate looks back over, seconds.
+/// Distance of two points of a curve, and window of a rate, seconds.
 const STEP: u64 = 2;
 const RATE_INTERVAL: &str = "20s";
 
-/// The VMs, as a regular expression: others may run here.
+/// The VMs as a regular expression, because others may run here.
 const VMS: &str = "(web|db|batch)";
 
-/// How long each of [`TURNS`] lasts.
+/// Length of each of [`TURNS`].
 const TURN: Duration = Duration::from_secs(30);
 
-/// What the VMs do in turn: the vCPUs of web, whether its iothread is busy, the
-/// vCPUs of db.
+/// Loads of the VMs, one after another: mode of web's vCPUs, whether its iothread is
+/// busy, mode of db's vCPUs.
 const TURNS: [(&str, bool, &str); 4] = [
     ("duty 10 all", false, "duty 20 all"),
     ("spin all", false, "duty 50 all"),
@@ -38,7 +37,7 @@ const TURNS: [(&str, bool, &str); 4] = [
     ("halt all", false, "halt all"),
 ];
 
-/// db's memory, of which it takes a part more each turn.
+/// Memory of db, of which it touches one part more in each turn.
 const DB_MIB: usize = 256;
 
 fn main() {
@@ -74,13 +73,13 @@ fn main() {
     std::fs::write(&file, all.to_string()).unwrap_or_else(|error| panic!("{file}: {error}"));
 }
 
-/// Seconds since 1970.
+/// Seconds since the Unix epoch.
 fn now() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.expect("the clock is past 1970").as_secs()
 }
 
-/// What runs, and where: a VM ends before its cgroup.
+/// The VMs and their cgroups: a VM is dropped before its cgroup.
 struct Vms {
     web: Minivm,
     db: Minivm,
@@ -89,10 +88,10 @@ struct Vms {
 }
 
 impl Vms {
-    /// Starts them; also the list of their pods, as the agent reads it.
+    /// Starts the VMs, and returns the list of their pods for the agent.
     ///
-    /// web calls itself a QEMU, whose threads named "IO" are iothreads. Its vCPUs
-    /// are siblings to the guest and share a CPU.
+    /// web is named like QEMU, so that its threads named "IO" are iothreads. Its vCPUs
+    /// are siblings in the guest's topology and share a CPU.
     fn start() -> (Self, NamedTempFile) {
         let uids = [(); 3].map(|()| unique_pod_uid());
         let pods = uids
@@ -131,7 +130,7 @@ impl Vms {
         (vms, pod_list(&uids))
     }
 
-    /// Turn after turn, until the time is over.
+    /// Repeats the turns until the time is over.
     fn work(&mut self) {
         let end = Instant::now() + RUN;
         for turn in 0.. {
@@ -159,7 +158,7 @@ impl Vms {
     }
 }
 
-/// As `kubectl get pods -A -o json` writes them.
+/// Lists the pods in the format of `kubectl get pods -A -o json`.
 fn pod_list(uids: &[String; 3]) -> NamedTempFile {
     let named = [("shop", "web-0"), ("shop", "db-0"), ("jobs", "batch-7")];
     let items: Vec<_> = uids
@@ -176,7 +175,7 @@ fn pod_list(uids: &[String; 3]) -> NamedTempFile {
     file
 }
 
-/// The dashboard with `answer` in each of its targets: Prometheus's result.
+/// The dashboard with Prometheus's result as `answer` in each of its targets.
 fn answered(prometheus: &Prometheus, mut dashboard: Value, from: u64, to: u64) -> Value {
     let variables = Variables::of(prometheus, &dashboard, |name, _, all| {
         if name == "vm" { VMS } else { all }.to_owned()

@@ -1,5 +1,5 @@
-// A dashboard, drawn by the components that Grafana itself draws with, where its
-// grid puts them. Which one, the page's fragment says.
+// Draws a dashboard with Grafana's own components in its grid. The fragment of the page's
+// URL names the dashboard.
 
 import '@fontsource/inter/400.css';
 import '@fontsource/inter/500.css';
@@ -54,7 +54,7 @@ const CONTENT = {
       contentAwareWidthsEnabled
     />
   ),
-  // Grafana's library has none.
+  // Grafana's library has no heatmap.
   heatmap: ({ width, height }) => <Note {...{ width, height }}>A heatmap is not drawn here</Note>,
 };
 
@@ -113,8 +113,8 @@ async function draw() {
   };
 }
 
-// What became of it stands in the document, where the script that takes its picture
-// reads it, once all panels are there: one that breaks takes the page with it.
+// Once all panels are drawn, the result is written to the document for the script that
+// takes the picture. A broken panel breaks the whole page.
 draw().then(({ panels, height, empty }) => {
   const wait = () => {
     if (document.querySelectorAll('[data-panel]').length === panels) {

@@ -1,7 +1,7 @@
-//! The program with the chart's capabilities and no others: it sees what root
-//! sees. Then with each of them taken away: that is what it is for.
+//! The program with exactly the capabilities of the chart sees what root sees. Further
+//! tests take each capability away and check which function is lost.
 //!
-//! The VM is of another user and has no capabilities, as `KubeVirt`'s are.
+//! The VM belongs to another user and has no capabilities, as `KubeVirt`'s do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -18,7 +18,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use virtlens_tests::{Minivm, binary, need};
 
-/// Where the set stands.
+/// The file that defines the set.
 const VALUES: &str = include_str!("../../deploy/chart/virtlens/values.yaml");
 
 /// `include/uapi/linux/capability.h`.
@@ -30,12 +30,12 @@ const NUMBERS: [(&str, u32); 5] = [
     ("BPF", 39),
 ];
 
-/// The user that `KubeVirt`'s QEMU is.
+/// UID of `KubeVirt`'s QEMU.
 const QEMU_USER: libc::uid_t = 107;
 
 type Set = BTreeSet<String>;
 
-/// What the chart gives.
+/// Returns the capabilities that the chart grants.
 fn chart() -> Set {
     let values: Value = serde_norway::from_str(VALUES).expect("it is YAML");
     let added = &values["securityContext"]["capabilities"]["add"];
@@ -45,9 +45,9 @@ fn chart() -> Set {
         .collect()
 }
 
-/// What a kernel wants beside that which counts BPF maps as locked memory: that
-/// ended in v5.11 ("bpf: Use memcg-based memory accounting"), with which task
-/// storage came.
+/// Returns the capabilities to grant on this kernel. Kernels that account BPF maps as
+/// locked memory need one more than the chart's; v5.11 ended that ("bpf: Use memcg-based
+/// memory accounting") and brought task storage.
 fn given() -> Set {
     let mut set = chart();
     if maps_are_locked_memory() {
@@ -74,18 +74,18 @@ fn done(result: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// The program as a container runtime starts it. `None` is root with everything.
+/// The program as a container runtime starts it. `None` is root with all capabilities.
 fn virtlens(set: Option<&Set>, args: &[&str]) -> Command {
     bounded(Command::new(binary("virtlens")), set, args)
 }
 
-/// A program as root with this set at most, and no way to more.
+/// A program as root with at most this set and no way to gain more.
 fn bounded(mut command: Command, set: Option<&Set>, args: &[&str]) -> Command {
     command.env_clear().args(args).stdin(Stdio::null());
     let Some(set) = set else { return command };
     let kept: Vec<u32> = set.iter().map(|name| number(name)).collect();
     let bound = move || {
-        // What a process may lock unless told otherwise.
+        // The default limit of locked memory.
         let locked = libc::rlimit {
             rlim_cur: 64 << 10,
             rlim_max: 64 << 10,
@@ -94,7 +94,7 @@ fn bounded(mut command: Command, set: Option<&Set>, args: &[&str]) -> Command {
         unsafe {
             done(libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const locked))?;
             done(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
-            // It refuses the first number that is no capability.
+            // The kernel rejects the first number that is not a capability.
             let mut all = 0..;
             while let Some(one) = all.next()
                 && (kept.contains(&one) || libc::prctl(libc::PR_CAPBSET_DROP, one) == 0)
@@ -103,7 +103,7 @@ fn bounded(mut command: Command, set: Option<&Set>, args: &[&str]) -> Command {
         }
         Ok(())
     };
-    // SAFETY: between fork and exec only system calls are made; the list was made before.
+    // SAFETY: only system calls are made between fork and exec; the list was made before.
     unsafe { command.pre_exec(bound) };
     command
 }
@@ -117,8 +117,8 @@ fn ready(test: &str) -> bool {
     need::all(test, [need::root(), need::kvm(), need::bpf(), need::btf()])
 }
 
-/// A VM of a user without privileges. The device is let in by another node of
-/// it, which only its own mount namespace has: the host's stays as it is.
+/// A VM of an unprivileged user. A second device node for /dev/kvm, in a private mount
+/// namespace, gives it access; the host's node is unchanged.
 fn guest() -> (Minivm, TempDir) {
     let dir = tempfile::tempdir().expect("there is room for a folder");
     let path = |name: &str| dir.path().join(name);
@@ -126,7 +126,7 @@ fn guest() -> (Minivm, TempDir) {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
     };
     open(dir.path(), 0o755);
-    // The build directory may be closed to others.
+    // Other users may not be able to enter the build directory.
     fs::copy(binary("minivm"), path("minivm")).expect("there is room for a program");
     let text = |path: &Path| CString::new(path.as_os_str().as_bytes()).expect("no NUL");
     let (node, device) = (text(&path("kvm")), libc::makedev(10, 232));
@@ -148,17 +148,17 @@ fn guest() -> (Minivm, TempDir) {
     };
     let launch = virtlens_tests::Launch::new(path("minivm"));
     let launch = launch.args(["--vcpus", "2", "--mem", "16M", "--name", "of-another-user"]);
-    // SAFETY: it only makes system calls; the strings were made before.
+    // SAFETY: the closure only makes system calls; the strings were made before.
     let launch = unsafe { launch.before_exec(become_user) };
     (Minivm::start_launch(launch), dir)
 }
 
-/// What a reading tells, without its numbers.
+/// Structure of a reading, without its numbers.
 #[derive(Debug, PartialEq)]
 struct Sight {
-    /// Each source, whether it is up, and why not.
+    /// State of each source: up, or the reason why it is down.
     sources: BTreeMap<String, String>,
-    /// What is known of the VM: the paths of its values. `None`: it is not seen.
+    /// Paths of the VM's values; `None` if the VM is not seen.
     vm: Option<BTreeSet<String>>,
 }
 
@@ -235,7 +235,8 @@ fn without_bpf_or_perfmon_nothing_is_loaded() {
     }
 }
 
-/// What the chart leaves out is not needed, or is where its text says so.
+/// The chart omits `SYS_RESOURCE`: only kernels that account BPF maps as locked memory
+/// need it, and they load nothing without it.
 #[test]
 fn without_sys_resource_a_kernel_that_locks_maps_loads_nothing() {
     if !ready("without_sys_resource") {
@@ -248,8 +249,9 @@ fn without_sys_resource_a_kernel_that_locks_maps_loads_nothing() {
     assert_eq!(pass.starts_with("true"), !locked, "{pass}");
 }
 
-/// Without BPF a VM is known by the files that its process has open: the
-/// directory of them is its user's (DAC), what they are is for who may trace it.
+/// Without BPF a VM is identified by the open files of its process. Listing /proc/PID/fd
+/// needs DAC rights, because the directory belongs to the VM's user; reading the links
+/// needs the right to trace the process.
 #[test]
 fn without_bpf_a_vm_of_another_user_needs_two_capabilities() {
     let extra = "DAC_READ_SEARCH";
@@ -267,8 +269,8 @@ fn without_bpf_a_vm_of_another_user_needs_two_capabilities() {
     }
 }
 
-/// Where a VM's RAM lies stands in its /proc/PID/maps, which is for who may
-/// trace it. A kernel without programs at its functions asks nobody for that.
+/// /proc/PID/maps shows where a VM's RAM lies and needs the right to trace the process.
+/// On a kernel without fentry programs the agent does not read it.
 #[test]
 fn without_sys_ptrace_memory_is_followed_as_far_as_maps_are_read() {
     if !ready("maps_are_read") {
@@ -293,7 +295,7 @@ fn without_sys_ptrace_memory_is_followed_as_far_as_maps_are_read() {
     }
 }
 
-/// Whether a program with this set may read where the VM's memory lies.
+/// Whether a program with this set may read the VM's memory map.
 fn reads_maps(set: &Set, guest: &Minivm) -> bool {
     let file = format!("/proc/{}/maps", guest.pid());
     let mut cat = bounded(Command::new("cat"), Some(set), &[&file]);
@@ -301,8 +303,8 @@ fn reads_maps(set: &Set, guest: &Minivm) -> bool {
     output.status.success() && !output.stdout.is_empty()
 }
 
-/// How many times the VM gave memory back, by a program that watched while it
-/// did so all the time; `None` where that is not known.
+/// Number of discards of the VM that a program with this set counted while the VM
+/// discarded memory continuously; `None` if it is unknown.
 fn discards(set: &Set, guest: &mut Minivm) -> Option<u64> {
     let out = tempfile::NamedTempFile::new().expect("there is room for a file");
     let file = out.reopen().expect("it is ours");
@@ -314,7 +316,7 @@ fn discards(set: &Set, guest: &mut Minivm) -> Option<u64> {
     let status = loop {
         guest.command("touch 0 4M");
         guest.command("madvise dontneed 0 2M 2");
-        // An emulated machine is to have time for the program.
+        // Leaves CPU time for the program on an emulated machine.
         sleep(Duration::from_millis(100));
         if let Some(status) = child.try_wait().expect("a child can be waited for") {
             break status;

@@ -1,6 +1,6 @@
-//! Processes that a VM's helpers start, and that somebody puts into another cgroup: as
-//! libvirt does, which moves the virtiofsd that it knows to its VM and leaves that one's
-//! child in its own service.
+//! Child processes of a VM's helpers in another cgroup. libvirt causes this: it moves the
+//! virtiofsd that it knows to the VM's cgroup and leaves the child of that process in
+//! libvirt's own service.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::symlink;
@@ -15,13 +15,13 @@ use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, eventually, need, un
 
 use crate::reader::{self, MS, assert_close, cpu_ns, vm};
 
-/// A process that starts a child, which obeys: it burns, forks, and ends.
+/// A process with one child, which executes commands: burn, fork, end.
 struct Family {
     parent: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
     _dir: tempfile::TempDir,
-    /// Who obeys now.
+    /// The process that executes commands now.
     worker: u32,
 }
 
@@ -41,7 +41,8 @@ echo $!
 wait";
 
 impl Family {
-    /// The parent is in `cgroup`, the child in `elsewhere`; both are called `name`.
+    /// Starts the parent in `cgroup` and the child in `elsewhere`, both with the name
+    /// `name`.
     fn start(name: &str, cgroup: &TestCgroup, elsewhere: &TestCgroup) -> Self {
         let dir = tempfile::tempdir().expect("a folder can be made");
         let program = dir.path().join(name);
@@ -79,7 +80,7 @@ impl Family {
         elsewhere.add_process(self.worker);
     }
 
-    /// The child uses some 50 ms.
+    /// The child uses about 50 ms of CPU time.
     fn burn(&mut self) {
         assert_eq!(self.order("50000"), "done");
     }
@@ -89,7 +90,7 @@ impl Family {
         self.parent.wait().expect("it is our child");
     }
 
-    /// Lets all end that obey, and waits until they have.
+    /// Ends all processes that execute commands and waits for them.
     fn end(mut self) {
         let (worker, stdin) = (self.worker, self.stdin);
         drop(stdin);
@@ -100,7 +101,7 @@ impl Family {
     }
 }
 
-/// A pod with a VM, a place for its helpers, and a service that is not its own.
+/// A pod with a VM, a cgroup for its helpers, and a service outside of the pod.
 struct Scene {
     guest: Minivm,
     helpers: TestCgroup,
@@ -131,7 +132,7 @@ impl Scene {
         roles.find(|one| one.role == Role::Virtiofsd)
     }
 
-    /// What `pids` used is what the role shows of its living threads, beyond `ended_ns`.
+    /// Asserts that the role shows the CPU time of `pids` plus `ended_ns`.
     #[track_caller]
     fn read(&self, collector: &mut Collector, pids: &[u32], ended_ns: u64) -> RoleUse {
         let used = || {
@@ -190,7 +191,7 @@ fn child_whose_parent_ended_first_stays_a_helper() {
         family.burn();
         let role = scene.read(collector, &[family.worker], parent_ns);
         assert_eq!((role.threads, role.outside_pod), (1, Some(1)), "{role:?}");
-        // What it starts is the VM's, too.
+        // A process that the child starts belongs to the VM, too.
         let child = family.worker;
         family.fork("fork", &scene.elsewhere);
         family.burn();

@@ -1,4 +1,4 @@
-//! Nothing that a pod used is lost, and nothing counts twice.
+//! All CPU time of a pod is counted, and none of it twice.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use virtlens_tests::{
 
 use crate::reader::{self, MS, all_ns, assert_close, cpu_ns, vm};
 
-/// A process of the pod that is no VM: half its time it spins.
+/// A process of the pod that is not a VM; it spins half of the time.
 fn helper(cgroup: &TestCgroup) -> std::process::Child {
     let script = "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.02; done";
     Launch::new("sh")
@@ -21,8 +21,8 @@ fn helper(cgroup: &TestCgroup) -> std::process::Child {
         .spawn()
 }
 
-/// For ten seconds under load, while threads and processes are born and die,
-/// the roles are what the kernel charged to the pod's cgroup.
+/// For ten seconds under load, while threads and processes start and end, the sum of the
+/// roles equals the kernel's charge to the pod's cgroup.
 #[test]
 fn the_roles_are_what_the_pods_cgroup_used() {
     if !reader::ready("the_roles") || !need::all("the_roles", [need::cpu_cgroup()]) {
@@ -65,8 +65,8 @@ fn the_roles_are_what_the_pods_cgroup_used() {
     );
 }
 
-/// A process had exited before there was an agent, and is reaped later: it is told while
-/// it is a zombie, and not lost when it is none any more.
+/// A process that exited before the agent started is reported while it is a zombie, and
+/// its CPU time is kept after it is reaped.
 #[test]
 fn a_process_that_exited_unseen_is_counted_when_it_is_freed() {
     if !reader::ready("exited_unseen") || !need::all("exited_unseen", [need::cpu_cgroup()]) {
@@ -99,7 +99,7 @@ fn has_exited(pid: u32) -> bool {
         .is_some_and(|(_, rest)| rest.starts_with('Z'))
 }
 
-/// Quota and throttling of every level are those of the cgroup's files.
+/// Quota and throttling of every level equal those in the cgroup's files.
 #[test]
 fn quota_and_throttling_are_those_of_the_files() {
     if !reader::ready("quota") || !need::all("quota", [need::cpu_cgroup()]) {
@@ -112,7 +112,7 @@ fn quota_and_throttling_are_those_of_the_files() {
     let args = ["--vcpus", "2", "--start", "spin"];
     let guest = Minivm::start_launch(Minivm::launch().args(args).cgroup(&container));
     let mut collector = reader::collector();
-    // The pod's limit is the higher one, so only the container's need be used up.
+    // The pod's limit is higher, so only the container's quota has to be exhausted.
     eventually("the container is throttled", || {
         (container.throttling().throttled_periods > 3).then_some(())
     });

@@ -1,4 +1,4 @@
-//! What the agent still says where the kernel gives less.
+//! Features that remain on kernels that lack some interfaces.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn read(root: &Path) -> Arc<Snapshot> {
     Collector::open(&options).expect("/proc is there").collect()
 }
 
-/// Without type information there is no BPF; /proc and names must do.
+/// Without BTF there is no BPF; the agent falls back to /proc and thread names.
 #[test]
 fn without_btf_a_vm_is_read_from_proc() {
     if !reader::ready("without_btf") {
@@ -52,8 +52,8 @@ fn without_btf_a_vm_is_read_from_proc() {
     );
 }
 
-/// What a kernel without programs at its functions still says of throttling,
-/// and one with them: what is there is right, what is not is absent by name.
+/// Throttling on kernels with and without fentry programs: the values that are present
+/// are correct, and missing ones are named as absent.
 #[test]
 fn throttling_is_followed_or_absent_by_name() {
     let ready = reader::ready("throttling_is_followed");
@@ -67,7 +67,7 @@ fn throttling_is_followed_or_absent_by_name() {
     let mut collector = reader::collector();
     let first = collector.collect();
     guest.burn_vcpus("all", 150);
-    // Threads that are gone at the next reading.
+    // Threads that have exited by the next reading.
     guest.spawn(3, 5, "gone");
     let last = collector.collect();
     let level = |snapshot: &Snapshot| vm(snapshot, guest.pid()).quota[0].clone();

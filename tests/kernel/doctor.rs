@@ -1,5 +1,5 @@
-//! What the doctor finds of VMs that do one thing wrong, and of one that is
-//! well: exactly that.
+//! Findings of the doctor for VMs with one problem each and for a healthy one: exactly
+//! the expected findings.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ const WINDOW: Duration = Duration::from_secs(2);
 
 const QEMU: &str = "qemu-system-x86_64";
 
-/// What is found of a VM over a window that begins once all its vCPUs are known.
+/// Findings for a VM over a window that begins once all its vCPUs are known.
 fn diagnosed(guest: &Minivm) -> Vm {
     let mut collector = reader::collector();
     let vcpus = guest.ready.vcpus.len();
@@ -67,7 +67,7 @@ fn a_vm_whose_only_vcpu_spins_is_too_small() {
     assert_found(&diagnosed(&guest), &["vcpus_saturated"]);
 }
 
-/// A flag that is raised at the end of a scope.
+/// A flag that is set when the guard is dropped.
 struct Raised<'a>(&'a AtomicBool);
 
 impl Drop for Raised<'_> {
@@ -76,7 +76,7 @@ impl Drop for Raised<'_> {
     }
 }
 
-/// A host that is busy: another thread wants the vCPU's only CPU.
+/// A busy host: another thread competes for the vCPU's only CPU.
 #[test]
 fn a_vcpu_that_has_to_share_its_cpu_is_starved() {
     if !reader::ready("a_vcpu_that_has_to_share") {
@@ -93,13 +93,13 @@ fn a_vcpu_that_has_to_share_its_cpu_is_starved() {
                 sleep(Duration::from_millis(1));
             }
         });
-        // Also where this fails: the other thread is waited for.
+        // Also set on a panic, because the scope waits for the other thread.
         let _over = Raised(&is_over);
         assert_found(&diagnosed(&guest), &["vcpu_starved"]);
     });
 }
 
-/// Nine tenths of the time it polls for what comes at the end of them.
+/// The vCPU polls nine tenths of the time for work that comes at the end of them.
 #[test]
 fn a_vcpu_that_polls_between_its_tasks_spins() {
     if !reader::ready("a_vcpu_that_polls") {
@@ -148,7 +148,7 @@ fn a_vmm_that_works_more_than_its_guest() {
     assert_found(&vm, &["overhead_high"]);
 }
 
-/// QEMU's pool for I/O that blocks, where its threads have names.
+/// QEMU's thread pool for blocking I/O, with named threads.
 #[test]
 fn a_vm_whose_io_goes_through_a_pool_of_threads() {
     if !reader::ready("a_vm_whose_io_goes_through") {
@@ -180,8 +180,7 @@ fn a_vm_that_has_vcpus_by_default_and_for_its_limit() {
     assert_found(&diagnosed(&kata("2")), &["default_vcpus_with_limit"]);
 }
 
-/// All of its RAM was used once; of the balloon that could give it back there is
-/// none.
+/// All of its RAM was touched once, and it has no balloon that could give it back.
 #[test]
 fn a_vm_at_rest_that_cannot_give_back_its_memory() {
     if !reader::ready("a_vm_at_rest_that_cannot") {
@@ -208,7 +207,8 @@ fn the_program_tells_by_its_exit_status() {
         command.output().expect("it starts")
     };
     let mut found = doctor(&["spins", "-o", "json"]);
-    // What else runs on this host may take of that second what a vCPU needs to be saturated.
+    // Other load on this host may take the CPU time that a saturated vCPU needs within
+    // that second, hence several attempts.
     for _ in 0..10 {
         if found.status.code() == Some(2) {
             break;

@@ -1,4 +1,4 @@
-//! Snapshots as Prometheus sees them: no counter may fall.
+//! Snapshots as Prometheus scrapes them: counters must not fall.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,17 +6,17 @@ use std::sync::Arc;
 use virtlens_export::{Agent, Format, Process, Reading};
 use virtlens_model::snapshot::Snapshot;
 
-/// The highest values of all counters so far.
+/// The highest value of each counter so far.
 #[derive(Debug, Default)]
 pub(crate) struct Counters(HashMap<String, f64>);
 
 impl Counters {
-    /// Takes in a snapshot; panics where a counter has fallen.
+    /// Records a snapshot; panics if a counter has fallen.
     pub(crate) fn follow(&mut self, snapshot: &Snapshot) {
         self.follow_text(&exposition(snapshot));
     }
 
-    /// The same of what an agent answered.
+    /// Records the text of a scrape; panics if a counter has fallen.
     pub(crate) fn follow_text(&mut self, text: &str) {
         let samples = text.lines().filter(|line| line.starts_with("virtlens_"));
         for line in samples {

@@ -1,4 +1,4 @@
-//! Names do not fool it: what is a VM, and what a vCPU, is KVM's to say.
+//! KVM, not names, decides which processes are VMs and which threads are vCPUs.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -92,8 +92,7 @@ fn a_renamed_vmm_is_found() {
     );
 }
 
-/// No name is left that tells of a VMM: not the file's, not argv[0], not the
-/// process's.
+/// Neither the file name, argv[0] nor the process name identifies the VMM.
 #[test]
 fn a_vmm_whose_file_is_renamed_is_measured_to_the_nanosecond() {
     if !reader::ready("whose_file_is_renamed") {
@@ -125,7 +124,7 @@ fn a_vmm_whose_file_is_renamed_is_measured_to_the_nanosecond() {
             .vcpus
             .iter()
             .any(|one| one.tid == tid.cast_signed());
-        // "IO x" is an iothread in QEMU only, and this may be any program.
+        // "IO x" names an iothread only in QEMU, and this process may be any program.
         let role = if runs_vcpu {
             Role::Vcpu
         } else {
@@ -137,8 +136,8 @@ fn a_vmm_whose_file_is_renamed_is_measured_to_the_nanosecond() {
     assert_eq!((found.vmm, threads(found, Role::Vcpu)), ("other", 2));
 }
 
-/// A QEMU whose file is renamed is known by its options, and what its threads
-/// are from its names for them.
+/// A QEMU with a renamed file is identified by its command line; the names that QEMU
+/// gives its threads decide their roles.
 #[test]
 fn a_qemu_whose_file_is_renamed_keeps_its_roles() {
     let test = "a_qemu_whose_file_is_renamed";
@@ -148,7 +147,7 @@ fn a_qemu_whose_file_is_renamed_keeps_its_roles() {
     let dir = tempfile::tempdir().expect("a folder can be made");
     let file = dir.path().join("not-a-vmm");
     std::fs::copy(qemu_file(), &file).expect("there is room for a copy");
-    // It looks for its firmware beside itself, where the copy has none.
+    // QEMU searches for firmware next to its file, where the copy has none.
     let firmware = firmware_dirs();
     let firmware = firmware.lines().flat_map(|dir| ["-L", dir]);
     let args = [
@@ -177,7 +176,7 @@ fn a_qemu_whose_file_is_renamed_keeps_its_roles() {
     assert_eq!(iothreads[0].tid, iothread.unsigned_abs());
 }
 
-/// The file that `PATH` has for QEMU.
+/// Path of QEMU according to `PATH`.
 fn qemu_file() -> PathBuf {
     let path = std::env::var_os("PATH").expect("QEMU was found in it");
     std::env::split_paths(&path)
@@ -186,7 +185,7 @@ fn qemu_file() -> PathBuf {
         .expect("QEMU was found in it")
 }
 
-/// Where QEMU looks for firmware, a line each.
+/// QEMU's firmware directories, one per line.
 fn firmware_dirs() -> String {
     let output = Command::new(QEMU).args(["-L", "help"]).output();
     String::from_utf8(output.expect("QEMU starts").stdout).expect("text")
@@ -213,8 +212,8 @@ fn a_vm_is_called_what_its_vmm_was_told() {
     );
 }
 
-/// On v1 any thread may be put anywhere, and runtimes do that (kata 13273); on
-/// v2 a process stays together.
+/// On cgroup v1 each thread can be in any cgroup, and runtimes use that (kata 13273). On
+/// v2 a process stays in one domain.
 #[test]
 fn a_thread_outside_of_its_pod_is_counted() {
     if !reader::ready("outside_of_its_pod") || !need::all("outside", [need::cpu_cgroup()]) {

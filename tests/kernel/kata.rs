@@ -1,5 +1,5 @@
-//! Kata's pods as Kata 4.1 lays them out, on this kernel: which limit they have, who is
-//! outside of their pod, what is found, and what to do about it.
+//! Kata's pods in the cgroup layouts of Kata 4.1, on this kernel: their limits, the
+//! threads outside of their pod, the findings and the remedies.
 //!
 //! | runtime, driver, `sandbox_cgroup_only` | VMM | shim, virtiofsd |
 //! |---|---|---|
@@ -11,8 +11,8 @@
 //! | runtime-rs, systemd, false | the pod's slice, a scope | `kata.slice/kata-overhead.slice/…` |
 //! | Dragonball, systemd | the pod's slice, a scope | none: one process |
 //!
-//! The VMM is a minivm and so are its helpers, without a vCPU: threads are named as
-//! those of the originals. Of vhost there is none on every host: see tests/scenario.
+//! The VMM is a minivm, and so are its helpers, without a vCPU; threads are named as
+//! those of the originals. Not every host has vhost: tests/scenario covers it.
 
 use std::time::{Duration, Instant};
 
@@ -25,11 +25,12 @@ use virtlens_tests::{
 
 use crate::reader::{self, find, threads, vm};
 
-/// The limit of each pod: far from what a busy machine leaves to its vCPUs.
+/// The limit of each pod, well below the CPU time that a busy machine leaves to its
+/// vCPUs.
 const QUOTA_US: u64 = 20_000;
 const PERIOD_US: u64 = 100_000;
 
-/// What is judged here; what else is found depends on the machine's load.
+/// The checks that these tests assert; other findings depend on the machine's load.
 const CHECKS: [&str; 4] = [
     "limit_without_vm",
     "quota_capped",
@@ -47,10 +48,10 @@ enum Shim {
 /// One row of the table.
 struct Shape {
     shim: Shim,
-    /// Where the limit is, below the mount.
+    /// Cgroup with the limit, relative to the mount.
     pod: String,
     vmm: String,
-    /// Where shim and virtiofsd are, if not beside the VMM.
+    /// Cgroup of shim and virtiofsd; `None` if they share the VMM's.
     overhead: Option<String>,
     uid: String,
     id: String,
@@ -73,7 +74,7 @@ impl Shape {
     }
 }
 
-/// A pod that runs. Its processes end before its cgroups.
+/// A running pod. Its processes are dropped before its cgroups.
 struct Pod {
     vmm: Minivm,
     virtiofsd: Option<Minivm>,
@@ -91,7 +92,8 @@ fn process(comm: &str, names: &[&str], cgroup: &TestCgroup) -> Minivm {
 }
 
 impl Pod {
-    /// As Kata starts it: the VMM boots where its helpers are, and is moved after that.
+    /// Starts the pod as Kata does: the VMM boots in the cgroup of its helpers and is
+    /// moved afterwards.
     fn start(shape: &Shape) -> Self {
         let pod = TestCgroup::new(&shape.pod);
         pod.set_quota(Some(QUOTA_US), PERIOD_US);
@@ -117,8 +119,8 @@ impl Pod {
         }
     }
 
-    /// What is found while vCPUs and virtiofsd want all that they can get, once these
-    /// are just `expected` of [`CHECKS`].
+    /// Returns the VM once its findings among [`CHECKS`] are exactly `expected`, while
+    /// vCPUs and virtiofsd use all the CPU time they can get.
     fn found(&mut self, expected: &[&str]) -> Vm {
         self.vmm.command("spin all");
         self.collector.collect_judged();
@@ -148,7 +150,7 @@ fn vmm(shape: &Shape, cgroup: &TestCgroup) -> Minivm {
             .args(["--comm", "containerd-shim"])
             .args(["--vcpus", "1", "--vcpu-name", "db_vcpu{}"])
             .args(["--thread", "vmm_master=1", "--thread", "virtiofs-thread=1"]),
-        // The Go runtime boots default_vcpus and plugs in one for the limit.
+        // The Go runtime boots default_vcpus and hot-plugs one vCPU for the limit.
         Shim::Go => launch
             .arg0("/usr/bin/qemu-system-x86_64")
             .args(["--name", &name, "--smp", "1", "--vcpus", "2"])
@@ -174,7 +176,8 @@ fn ready(test: &str) -> bool {
     reader::ready(test) && need::all(test, [need::cpu_cgroup()])
 }
 
-/// What holds of every shape: whose it is, its roles, and which of them are outside.
+/// Asserts the facts that all shapes share: owner, roles, and the roles outside of the
+/// pod.
 #[track_caller]
 fn assert_seen(vm: &Vm, shape: &Shape, layout: &str, outside: &[Role]) {
     assert_eq!(vm.uid.as_deref(), Some(&*shape.uid));
@@ -197,7 +200,7 @@ fn assert_seen(vm: &Vm, shape: &Shape, layout: &str, outside: &[Role]) {
     }
 }
 
-/// The scope of the limit that it shows, and how much that allows.
+/// Scope and quota of each limit that the VM shows.
 fn limits(vm: &Vm) -> Vec<(Scope, f64)> {
     let limits = vm.limits.iter();
     limits
@@ -228,7 +231,7 @@ fn go_in_pod_is_capped_by_its_limit() {
         let vm = Pod::start(&shape).found(&["quota_capped", "vcpus_exceed_quota"]);
         assert_seen(&vm, &shape, "pod", &[]);
         assert_eq!(limits(&vm), POD_LIMIT);
-        // Virtiofsd has its share of it.
+        // Virtiofsd uses part of the limit.
         assert!(remedy(&vm, "quota_capped").contains("resources.limits.cpu"));
         assert!(remedy(&vm, "vcpus_exceed_quota").starts_with("set default_vcpus=0.8 "));
     }
@@ -255,7 +258,7 @@ fn go_systemd_split_strays_from_its_limit() {
     assert_eq!(*unapplied.cgroup, format!("/{}", shape.pod));
     assert!((unapplied.cores - 0.2).abs() < 1e-9, "{unapplied:?}");
     assert!(remedy(&vm, "limit_without_vm").contains("sandbox_cgroup_only=true"));
-    // As it is once that is set.
+    // The layout once that setting is made.
     let scope = TestCgroup::new(&format!(
         "{}/{}",
         shape.pod,
@@ -294,7 +297,7 @@ fn helpers_in_overhead_cgroup_are_outside() {
         let vm = Pod::start(&shape).found(&expected);
         assert_seen(&vm, &shape, "split", &HELPERS);
         assert_eq!(limits(&vm), POD_LIMIT);
-        // The vCPUs have the limit for themselves.
+        // The vCPUs have the whole limit for themselves.
         let capped = remedy(&vm, "quota_capped");
         assert_eq!(capped, "raise resources.limits.cpu of the pod's containers");
         let outside = remedy(&vm, "threads_outside_pod");
@@ -333,7 +336,7 @@ fn dragonball_is_one_process_with_its_virtiofs_worker() {
     assert_eq!(remedy(&vm, "quota_capped"), raise);
 }
 
-/// One vCPU is throttled for no longer than what its limit leaves, a fifth of the time.
+/// A single vCPU is throttled for at most the time that its limit leaves, a fifth.
 #[test]
 fn only_vcpu_at_its_limit_is_capped() {
     if !ready("only_vcpu_at_its_limit") {
@@ -344,7 +347,7 @@ fn only_vcpu_at_its_limit_is_capped() {
     let args = ["--vcpus", "1", "--start", "spin"];
     let guest = Minivm::start_launch(Minivm::launch().args(args).cgroup(&pod));
     let mut collector = reader::collector();
-    // Where the machine leaves it less than its limit, it is not that which holds it back.
+    // If the machine gives the vCPU less than its limit, the limit does not bind: retry.
     let vm = eventually("the limit to hold it back", || {
         collector.collect_judged();
         let (began, then) = (Instant::now(), pod.throttling());
@@ -360,6 +363,6 @@ fn only_vcpu_at_its_limit_is_capped() {
     });
     let found = vm.findings.as_deref().expect("it was judged");
     let names: Vec<&str> = found.iter().map(|one| one.check.name()).collect();
-    // What else runs here may starve it as well.
+    // Other load on this machine may starve the vCPU as well.
     assert!(names.contains(&"quota_capped"), "{found:#?}");
 }

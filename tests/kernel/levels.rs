@@ -1,5 +1,5 @@
-//! Limits on parts of a VM, in the cgroups that libvirt makes for each: every one is read
-//! with what its own files count, and the one that binds is found.
+//! CPU limits on parts of a VM, in the cgroups that libvirt creates per part. Each level
+//! is read from its own files, and the level that binds is found.
 
 use virtlens_model::judge::interval::Interval;
 use virtlens_model::snapshot::{Quota, Vm};
@@ -13,7 +13,7 @@ const PERIOD_US: u64 = 100_000;
 /// libvirt's cgroups without systemd (`virCgroupNewDomainPartition` and
 /// `virCgroupNewThread`, `src/util/vircgroup.c`, 11.3), with limits in hundredths of a core.
 struct Machine {
-    /// Those of the parts come first: a cgroup is dropped before the one above it.
+    /// The cgroups of the parts come first: a cgroup is dropped before its parent.
     parts: [TestCgroup; 3],
     whole: TestCgroup,
 }
@@ -34,7 +34,7 @@ impl Machine {
         Self { parts, whole }
     }
 
-    /// A VM of two vCPUs whose threads sit as libvirt puts them.
+    /// Starts a VM of two vCPUs with its threads in libvirt's cgroups.
     fn start(&self, name: &str) -> Minivm {
         let args = ["--vcpus", "2", "--thread", "IO iothread1=1", "--name", name];
         let guest = Minivm::start_launch(Minivm::launch().args(args).cgroup(&self.whole));
@@ -46,7 +46,7 @@ impl Machine {
         guest
     }
 
-    /// The cgroup of a level, by its path.
+    /// Returns the cgroup of a level, by its path.
     fn of(&self, level: &Quota) -> &TestCgroup {
         let mut all = self.parts.iter().chain([&self.whole]);
         all.find(|cgroup| cgroup.path() == *level.cgroup)
@@ -80,7 +80,7 @@ fn over(machine: &Machine, guest: &mut Minivm, work: &str) -> [Vm; 2] {
     });
     let low = |level: &Quota| machine.of(level).throttling();
     let now = vm(&collector.collect(), guest.pid()).clone();
-    // The kernel's counters rise while they are read: from both sides.
+    // The kernel's counters rise during a reading, so they are read before and after it.
     let mut bounds = Vec::new();
     for level in &now.quota {
         let then = before.quota.iter().find(|then| then.cgroup == level.cgroup);
@@ -141,8 +141,8 @@ fn each_cgroup_of_a_libvirt_vm_is_a_level_with_its_own_counters() {
     drop(guest);
 }
 
-/// Only the second vCPU's limit binds: it is the one that is shown, and that vCPU is not
-/// one for which the host has too few CPUs.
+/// Only the second vCPU's limit binds: that limit is shown, and the vCPU is not reported
+/// as starved of CPU by the host.
 #[test]
 fn throttled_second_vcpu_is_found_and_is_not_starved() {
     if !ready("throttled_second_vcpu") {
@@ -150,7 +150,7 @@ fn throttled_second_vcpu_is_found_and_is_not_starved() {
     }
     let machine = Machine::new("second", None, [Some(50), Some(20), None]);
     let mut guest = machine.start("second");
-    // The levels with a limit, and the VM's own.
+    // The levels with a limit, and the VM's own level.
     let mut collector = reader::collector();
     eventually("the agent to find both vCPUs in their cgroups", || {
         let snapshot = collector.collect();

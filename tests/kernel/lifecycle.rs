@@ -1,4 +1,4 @@
-//! Births and deaths: of threads, of pids, of VMs.
+//! Start and end of threads, pids and VMs.
 
 use std::fs;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use virtlens_tests::{Minivm, eventually, need};
 use crate::exposed::Counters;
 use crate::reader::{self, MS, cpu_ns, find, vm};
 
-/// 11 threads that each live some 50 ms, all between two readings.
+/// 11 threads that each live about 50 ms, all between two readings.
 #[test]
 fn a_thread_that_nobody_saw_is_counted() {
     if !reader::ready("a_thread_that_nobody_saw") {
@@ -20,7 +20,7 @@ fn a_thread_that_nobody_saw_is_counted() {
     let mut collector = reader::collector();
     let before = cpu_ns(vm(&collector.collect(), guest.pid()), Role::Emulator);
     let burned = guest.spawn(11, 50, "brief");
-    // Its main thread starts them: some microseconds each.
+    // The main thread uses some microseconds to start each of them.
     let within = 11 * MS + reader::beside(burned);
     let pid = guest.pid();
     reader::assert_settles(&mut collector, "11 brief threads", burned, within, |now| {
@@ -28,7 +28,7 @@ fn a_thread_that_nobody_saw_is_counted() {
     });
 }
 
-/// A thread id that is used again belongs to another thread.
+/// A reused thread id belongs to a new thread.
 #[test]
 fn a_reused_tid_is_no_jump() {
     const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
@@ -68,7 +68,7 @@ fn a_reused_tid_is_no_jump() {
     );
 }
 
-/// Over 500 starts and stops, read all the while, as Prometheus sees it.
+/// Counters as Prometheus sees them, read during 500 starts and stops.
 #[test]
 fn no_counter_falls_over_500_starts_and_stops() {
     if !reader::ready("no_counter_falls") {
@@ -78,7 +78,7 @@ fn no_counter_falls_over_500_starts_and_stops() {
     let mut counters = Counters::default();
     let mut known = 0;
     for round in 0..50 {
-        // Every second round under the names of the one before.
+        // Every second round reuses the names of the one before.
         let names: Vec<String> = (0..10).map(|n| format!("vm-{}-{n}", round / 2)).collect();
         let start = |name: &String| Minivm::start(["--vcpus", "1", "--name", name]);
         let mut guests: Vec<Minivm> = names.iter().map(start).collect();
@@ -97,8 +97,8 @@ fn no_counter_falls_over_500_starts_and_stops() {
     assert_eq!(known, 500, "every VM was seen while it ran");
 }
 
-/// As Cloud Hypervisor after `vm.shutdown`: KVM has let the VM go, and its VMM waits for
-/// the next one.
+/// Cloud Hypervisor after `vm.shutdown`: KVM has released the VM, and the VMM process
+/// waits for the next one.
 #[test]
 fn vm_without_vcpus_ends_while_its_vmm_lives() {
     if !reader::ready("vm_without_vcpus") {
@@ -121,7 +121,7 @@ fn vm_without_vcpus_ends_while_its_vmm_lives() {
             .cloned()
     });
     assert!(cpu_ns(&ended, Role::Vcpu) >= burned_ns, "{ended:?}");
-    // It is forgotten, and its VMM is no VM again.
+    // The agent drops the VM and does not report the VMM as a VM again.
     for _ in 0..3 {
         let snapshot = collector.collect();
         let found = find(&snapshot, guest.pid());

@@ -1,5 +1,5 @@
-//! Each loader makes the same of the same VMs: two agents at the same time, one asked
-//! before and after the other.
+//! Both loaders give the same values for the same VMs. Two agents run at the same time;
+//! one is read before and after the other.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -13,16 +13,16 @@ mod scraped;
 
 use scraped::{Counters, counters};
 
-/// Of each of the VMs.
+/// Number of vCPUs per VM.
 const VCPUS: u32 = 2;
 
-/// For how long an agent tells the same again: the shortest that it can be told.
+/// Lifetime of a cached reading: the shortest that can be set.
 const MIN_AGE: Duration = Duration::from_millis(1);
 
-/// By how much the two may differ. Seconds are told to the nanosecond, of which a double
-/// has less when they are many. And where programs measure a time by themselves, the one
-/// behind the other reads a later clock. KVM counts an exit before its kind: who reads
-/// in between has it among the others until another one comes, once for each vCPU.
+/// Largest allowed difference between the two agents. Seconds have a resolution of 1 ns,
+/// which a double loses for large values. Programs that measure a time themselves read
+/// the clock one after the other. KVM counts an exit before its kind: a reading in
+/// between counts that exit as another kind until the next exit, once per vCPU.
 fn tolerance(series: &str) -> f64 {
     let measured = [
         "throttled_wall_seconds",
@@ -46,22 +46,22 @@ fn agent(loader: Loader) -> Agent {
     Agent::start(command)
 }
 
-/// Of a reading of its own: what was read just before, an agent tells again.
+/// Takes a new reading: an agent repeats one that it took just before.
 fn read_now(agent: &Agent) -> Counters {
     sleep(2 * MIN_AGE);
     counters(agent)
 }
 
-/// What was counted since: of what was not there, all.
+/// Increase of a counter; the whole value if the counter did not exist before.
 fn since(now: &Counters, series: &str, before: &Counters) -> f64 {
     now.get(series).unwrap_or(&0.0) - before.get(series).unwrap_or(&0.0)
 }
 
-/// Asks both in turn; then each counter of the one lies between those of the other
-/// before and after it.
+/// Reads both agents alternately. Each counter of the second agent must lie between those
+/// of the first before and after it.
 struct Twins {
     agents: [Agent; 2],
-    /// What each had counted as it began: the first of them before the second, and after.
+    /// Counters at the beginning: the first agent's before the second agent's, and after.
     begin: [Counters; 3],
 }
 
@@ -76,11 +76,11 @@ impl Twins {
         }
     }
 
-    /// From now on what is counted is compared. Of a VM each agent knows a vCPU from when
-    /// it has first seen it in its guest, and follows it from then on.
+    /// Starts the comparison. Each agent knows a vCPU from the first time that it saw it
+    /// in guest mode, and follows it from then on.
     fn begin(&mut self) {
-        // Until each vCPU has been in its guest: what a thread used before is the
-        // emulator's, and stays so.
+        // Wait until each vCPU has run guest code: the CPU time of a thread before that
+        // stays with the emulator.
         sleep(Duration::from_millis(500));
         let [one, other] = &self.agents;
         for _ in 0..20 {
@@ -91,8 +91,8 @@ impl Twins {
         self.begin = [one, other, one].map(read_now);
     }
 
-    /// How many counters had counted something. A thread that ends while a reading is
-    /// taken is missing from that one, and from no later one.
+    /// Returns the number of counters that rose. A thread that ends during a reading is
+    /// missing from that reading, and from no later one.
     fn compare(&self) -> usize {
         let mut compared = self.compare_once();
         for _ in 0..5 {
@@ -149,7 +149,7 @@ fn both_loaders_tell_the_same_at_the_same_time() {
     }
 }
 
-/// A number of `proc_pid_status(5)`.
+/// Returns a number of `proc_pid_status(5)`.
 fn status(agent: &Agent, name: &str) -> u64 {
     let path = format!("/proc/{}/status", agent.pid());
     let status = std::fs::read_to_string(path).expect("it lives");
@@ -158,9 +158,9 @@ fn status(agent: &Agent, name: &str) -> u64 {
     value.expect("it is told").parse().expect("a number")
 }
 
-/// aya reads all types of the kernel, some 30 MiB of small pieces, into the heap. What it
-/// gave back must not return as huge pages around what lives on: most distributions'
-/// kernels make them of any process's memory, some 20 s later.
+/// aya reads all types of the kernel into the heap, some 30 MiB in small pieces. The
+/// freed memory must not return as huge pages around the remaining allocations: most
+/// distributions' kernels create them in any process's memory, some 20 s later.
 #[test]
 fn neither_loader_leaves_behind_what_loading_took() {
     let test = "loaders_memory";

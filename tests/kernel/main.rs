@@ -1,8 +1,8 @@
-//! The agent on the running kernel, as root, against real KVM guests: what it
-//! says is held against what the kernel's own files say.
+//! Runs the agent on the running kernel, as root, against real KVM guests, and compares
+//! its values with the kernel's own files.
 //!
-//! Tests here run one after another (`--test-threads=1`, as `make test` does):
-//! they measure CPU time on a machine that may have two CPUs.
+//! Tests here run one after another (`--test-threads=1`, as `make test` does): they
+//! measure CPU time on a machine that may have two CPUs.
 
 #![expect(unsafe_code, reason = "mounts, capabilities and signals")]
 

@@ -1,5 +1,5 @@
-//! The real program on a host where a file system is not mounted: in a mount
-//! namespace of its own, so that the host keeps it.
+//! The real program on a host where a file system is not mounted. It runs in a private
+//! mount namespace, so the host's mounts stay.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -15,7 +15,7 @@ use virtlens_tests::{Agent, Minivm, TestCgroup, binary, cgroupfs_pod_path, need,
 
 use crate::reader;
 
-/// What a failed system call left behind.
+/// Converts the result of a system call; the error is errno.
 fn done(result: libc::c_int) -> io::Result<()> {
     match result {
         0 => Ok(()),
@@ -23,8 +23,8 @@ fn done(result: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// The program, whose mounts `change` changes for it alone; it dies with the
-/// thread that starts it. `change` may only make system calls.
+/// The program with mounts that `change` changes for it alone. It is killed when the
+/// thread that started it exits. `change` may only make system calls.
 pub(crate) fn with_mounts(
     args: &[&str],
     change: impl Fn() -> io::Result<()> + Send + Sync + 'static,
@@ -46,15 +46,15 @@ pub(crate) fn with_mounts(
         change()
     };
     let mut command = Command::new(binary("virtlens"));
-    // None of the variables that it takes settings from.
+    // Removes all variables that the program takes settings from.
     command.env_clear().args(args).stdin(Stdio::null());
-    // SAFETY: between fork and exec only system calls are made, on strings
-    // that were made before.
+    // SAFETY: only system calls are made between fork and exec, on strings that were made
+    // before.
     unsafe { command.pre_exec(enter) };
     command
 }
 
-/// The program where nothing of these kinds of file system is mounted.
+/// The program with no file system of these kinds mounted.
 fn without(kinds: &[&str], args: &[&str]) -> Command {
     let points = mount_points(kinds);
     with_mounts(args, move || {
@@ -64,7 +64,7 @@ fn without(kinds: &[&str], args: &[&str]) -> Command {
     })
 }
 
-/// Has one file in the place of another.
+/// Bind-mounts one file over another.
 pub(crate) fn bind(from: &CStr, to: &CStr) -> io::Result<()> {
     // SAFETY: the strings are live.
     done(unsafe {
@@ -83,8 +83,8 @@ fn unmount(point: &CStr) -> libc::c_int {
     unsafe { libc::umount2(point.as_ptr(), libc::MNT_DETACH) }
 }
 
-/// Where file systems of these kinds are mounted, what is mounted last first.
-/// Fields: `proc_pid_mountinfo(5)`.
+/// Mount points of file systems of these kinds, the last mount first. Fields:
+/// `proc_pid_mountinfo(5)`.
 fn mount_points(kinds: &[&str]) -> Vec<CString> {
     let table = fs::read_to_string("/proc/self/mountinfo").expect("/proc is mounted");
     let mut points: Vec<CString> = table
@@ -114,14 +114,14 @@ fn stdout(output: &Output) -> &str {
     std::str::from_utf8(&output.stdout).expect("text")
 }
 
-/// CPU time that the kernel keeps for the vCPUs, ns.
+/// CPU time of the vCPUs according to the kernel, ns.
 fn vcpus_ns(guest: &Minivm) -> u64 {
     let of = |tid| Schedstat::read(guest.pid(), tid).expect("no vCPU ends here");
     let tids = guest.ready.vcpus.iter().map(|vcpu| vcpu.tid);
     tids.map(|tid| of(tid).cpu_ns).sum()
 }
 
-/// A member of a JSON list, by one of its keys.
+/// Returns the member of a JSON list whose `key` has this value.
 #[track_caller]
 pub(crate) fn by<'v>(list: &'v Value, key: &str, value: impl Into<Value>) -> &'v Value {
     let value = value.into();
@@ -130,7 +130,7 @@ pub(crate) fn by<'v>(list: &'v Value, key: &str, value: impl Into<Value>) -> &'v
         .unwrap_or_else(|| panic!("no {key} {value} in {list}"))
 }
 
-/// CPU time, ns, and number of the threads that a snapshot has as the vCPUs.
+/// CPU time, ns, and number of the threads with the role vCPU in a snapshot.
 fn vcpu_role(snapshot: &Value, guest: &Minivm) -> (u64, u64) {
     let vm = by(&snapshot["vms"], "pid", guest.pid());
     let role = by(&vm["roles"], "role", Role::Vcpu.name());
@@ -138,8 +138,8 @@ fn vcpu_role(snapshot: &Value, guest: &Minivm) -> (u64, u64) {
     (number("cpu_ns"), number("threads"))
 }
 
-/// BPF reads cgroups in the kernel: their files are only needed to find those
-/// that no VM is in.
+/// BPF reads cgroups in the kernel. Their files are only needed to find cgroups without a
+/// VM.
 #[test]
 fn without_cgroup_mounts_all_is_read_and_one_line_says_what_to_mount() {
     let test = "without_cgroup_mounts";
@@ -178,7 +178,7 @@ fn without_cgroup_mounts_all_is_read_and_one_line_says_what_to_mount() {
         "{table:?}"
     );
     let table = stdout(&table);
-    // A kernel without fentry says so too, mounts or not.
+    // A kernel without fentry prints a line as well, with or without mounts.
     let of_mounts = |line: &&str| line.contains("off:") && !line.contains("fentry");
     let notes: Vec<_> = table.lines().filter(of_mounts).collect();
     let [note] = notes[..] else {
@@ -191,7 +191,7 @@ fn without_cgroup_mounts_all_is_read_and_one_line_says_what_to_mount() {
     assert!(table.contains("\nunmounted "), "{table}");
 }
 
-/// One feature of `virtlens check` is off, and that is what its exit says.
+/// `virtlens check` reports one feature as off, and exits accordingly.
 #[test]
 fn without_cgroup_mounts_the_check_names_them_and_nothing_else() {
     let test = "the_check_names_them";
@@ -251,7 +251,7 @@ fn without_cgroup_mounts_the_agent_serves_and_warns_once() {
     assert!(line.contains("sources=cgroups") && line.contains("mount cgroup2"));
 }
 
-/// What only looks for a moment pins nothing, so a missing bpffs is nothing to speak of.
+/// A one-shot command pins nothing, so it does not report a missing bpffs.
 #[test]
 fn without_bpffs_all_is_as_it_is_with_it() {
     if !reader::ready("without_bpffs") {

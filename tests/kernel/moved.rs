@@ -1,5 +1,5 @@
-//! Pods whose cgroups change under a VM: it goes on, with all that it has used, and is
-//! told to be where it is.
+//! Pods whose cgroups change during the life of a VM: the VM keeps its CPU time and is
+//! reported in its present cgroup.
 
 use std::fs;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid
 
 use crate::reader::{self, cpu_ns, host_with, vm};
 
-/// Agents with BPF and without, and a VM that they watch.
+/// Agents with and without BPF, and a VM that they watch.
 struct Watched {
     collectors: Vec<Collector>,
     guest: Minivm,
     _without_btf: tempfile::TempDir,
-    /// The highest CPU time told of each role by each agent, ns.
+    /// The highest CPU time that each agent reported per role, ns.
     told_ns: Vec<[u64; 2]>,
 }
 
@@ -41,7 +41,7 @@ impl Watched {
         }
     }
 
-    /// Each agent's snapshot: the vCPUs' time is what the kernel says, and nothing fell.
+    /// Reads each agent: the vCPUs' time equals the kernel's, and nothing fell.
     fn read(&mut self, what: &str) -> Vec<Arc<Snapshot>> {
         self.guest.burn_vcpus("all", 7);
         self.guest.burn_threads("0", 3);
@@ -71,7 +71,7 @@ impl Watched {
         snapshots
     }
 
-    /// What all agents agree on.
+    /// Asserts a value in the snapshots of all agents.
     #[track_caller]
     fn assert_all<T: PartialEq + std::fmt::Debug>(
         &mut self,
@@ -122,8 +122,8 @@ fn a_vm_that_is_moved_to_another_pod_is_told_to_be_there() {
     drop(watched);
 }
 
-/// Only v1 renames cgroups. A name is asked once: what is told of the pod may be what
-/// it was called, and nothing else changes.
+/// Only v1 can rename cgroups. A name is read once, so the pod may keep its former name;
+/// nothing else changes.
 #[test]
 fn a_vm_whose_cgroup_is_renamed_goes_on() {
     if !ready("whose_cgroup_is_renamed") {

@@ -1,4 +1,4 @@
-//! What Kubernetes calls a pod, on a real VM in a pod-shaped cgroup.
+//! Kubernetes names of a pod, on a real VM in a pod's cgroup.
 
 use std::fs;
 use std::path::Path;
@@ -74,14 +74,14 @@ fn a_vm_is_called_what_its_pod_is() {
     assert!(source(&first).up, "{:?}", source(&first));
     assert!(source(&first).age_ns.is_some());
 
-    // What is told later holds from then on.
+    // A name that appears later is used from then on.
     sleep(Duration::from_millis(20));
     write(&file, &uid, "web-0-renamed");
     until(&mut collector, "the new name is known", |snapshot| {
         vm(snapshot, guest.pid()).pod.as_deref() == Some("web-0-renamed")
     });
 
-    // A source that broke takes no name away, and says so.
+    // A broken source removes no name and reports its error.
     fs::write(&file, "{").expect("a file can be written");
     let broken = until(&mut collector, "the broken file is told", |snapshot| {
         !source(snapshot).up
@@ -96,7 +96,7 @@ fn a_vm_is_called_what_its_pod_is() {
     });
     assert!(dropped(&older, "pods_unread") > 0);
 
-    // Nor does a pod that is gone, while its VM is there.
+    // A pod that is gone from the list keeps its name while its VM exists.
     fs::write(&file, r#"{"items": []}"#).expect("a file can be written");
     let gone = until(&mut collector, "the file is read again", |snapshot| {
         source(snapshot).up

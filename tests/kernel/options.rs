@@ -1,8 +1,8 @@
-//! What collectors in this process are told where a test does not care.
+//! Default options of collectors in this process.
 
 use virtlens::collect::Options;
 
-/// With the loader of `VIRTLENS_LOADER`, as the programs that tests start have it.
+/// Uses the loader of `VIRTLENS_LOADER`, as the programs that tests start do.
 pub(crate) fn options() -> Options {
     let named = std::env::var("VIRTLENS_LOADER").ok();
     let loader = named.map(|name| name.parse().expect("VIRTLENS_LOADER is a loader's name"));

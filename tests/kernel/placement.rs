@@ -1,4 +1,4 @@
-//! Where vCPUs ran and whether they sit rightly, on this host as it is.
+//! Residency of vCPUs and their placement, on this host as it is.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use virtlens_tests::{Minivm, Qemu, eventually, need};
 
 use crate::reader::{self, MS, assert_close};
 
-/// Looks at every switch of one thread.
+/// Traces every context switch of one thread.
 struct Switches {
     object: Object,
     _link: Link,
@@ -44,7 +44,7 @@ impl Switches {
         }
     }
 
-    /// CPU time since the first switch that was seen, by pCPU, ns.
+    /// CPU time since the first switch seen, by pCPU, ns.
     fn ran_ns(&self) -> BTreeMap<u32, u64> {
         let map = self.object.maps().find(|map| map.name() == "ran_ns");
         let map = map.expect("it has the map");
@@ -73,7 +73,7 @@ fn by_pcpu() -> Collector {
     .expect("the host can be read")
 }
 
-/// Flips a spinning vCPU between two CPUs as fast as the kernel does it.
+/// Moves a spinning vCPU between two CPUs as fast as the kernel can.
 #[test]
 fn residency_is_exact_over_ten_thousand_moves() {
     const MOVES: u64 = 10_000;
@@ -86,8 +86,8 @@ fn residency_is_exact_over_ten_thousand_moves() {
     let mut collector = by_pcpu();
     collector.collect();
     let truth = Switches::of(tid);
-    // So that each flip is a move; a halted thread moves when it wakes. The
-    // oracle counts from the first switch it sees.
+    // The thread must be running for each affinity change to move it at once; a halted
+    // thread moves when it wakes. The oracle counts from the first switch that it sees.
     set_affinity(tid, &[0]);
     vm.burn_vcpus("0", 1);
     rest(&vm);
@@ -95,7 +95,7 @@ fn residency_is_exact_over_ten_thousand_moves() {
     vm.command("spin 0");
     for flip in 0..MOVES {
         set_affinity(tid, &[usize::from(flip % 2 == 0)]);
-        // It shall run on both, and not only be moved.
+        // The thread has to run on both CPUs, not only to be moved.
         std::thread::sleep(Duration::from_micros(20));
     }
     vm.command("halt 0");
@@ -122,7 +122,7 @@ fn residency_is_exact_over_ten_thousand_moves() {
     let truth = since(&truth_after, &truth_before);
     let used_ns = after.cpu_ns - before.cpu_ns;
     println!("told {told:?}, truth {truth:?}, used {used_ns} ns");
-    // A charge for each move that was missed or made twice would be far more.
+    // A missed move, or one counted twice, would add a far larger error per move.
     let within_ns = (used_ns / 100).max(2 * MS);
     assert_close(
         "the pCPUs together",
@@ -152,7 +152,7 @@ fn kinds(topology: &Topology) -> Vec<MismatchKind> {
     found.map(|one| one.mismatch.kind).collect()
 }
 
-/// Kata's NUMA pinning put two vCPUs on one pCPU without a word.
+/// Kata's NUMA pinning silently put two vCPUs on one pCPU.
 #[test]
 fn vcpus_pinned_to_one_pcpu_are_found_and_lose_the_verdict_when_moved() {
     let test = "vcpus_pinned_to_one_pcpu_are_found";
@@ -207,7 +207,8 @@ fn a_helper_on_a_pinned_vcpus_pcpu_is_found() {
     assert!(evidence.contains("IO io0"), "{evidence}");
 }
 
-/// What CPUID tells is what minivm was told to tell, for each vendor's leaves.
+/// The CPUID topology that the agent reads equals the one that minivm was given, for each
+/// vendor's leaves.
 #[test]
 fn a_guest_is_where_its_cpuid_says() {
     if !reader::ready("a_guest_is_where_its_cpuid_says") {

@@ -1,5 +1,5 @@
-//! A real Prometheus scrapes the real agent, with real VMs: what rules and
-//! dashboards ask for is there.
+//! A real Prometheus scrapes the real agent with real VMs: the series that rules and
+//! dashboards query exist.
 
 use std::fs;
 use std::process::Command;
@@ -20,10 +20,10 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// The names of the VMs.
 const VMS: [&str; 3] = ["busy", "calm", "capped"];
 
-/// The sandbox of the capped pod.
+/// Id of the capped pod's sandbox.
 const SANDBOX: &str = "abababababababababababababababababababababababababababababababab";
 
-/// What this host has not.
+/// Features that this host lacks, with the reason.
 fn lacks(pod: &TestCgroup) -> Vec<(&'static str, &'static str)> {
     let mut lacks = Vec::new();
     if pod.is_v1() {
@@ -36,8 +36,8 @@ fn lacks(pod: &TestCgroup) -> Vec<(&'static str, &'static str)> {
     lacks
 }
 
-/// A pod whose vCPUs, siblings to the guest, share one CPU, and what it may use of
-/// that and of memory.
+/// A pod with a CPU and a memory limit. Its vCPUs are siblings in the guest's topology
+/// and share one CPU.
 fn capped(pod: &TestCgroup, sandbox: &TestCgroup) -> Minivm {
     pod.set_quota(Some(40_000), 100_000);
     if !pod.is_v1() {
@@ -59,8 +59,8 @@ fn capped(pod: &TestCgroup, sandbox: &TestCgroup) -> Minivm {
     guest
 }
 
-/// A guest that is there to report free memory, and whose vCPUs, siblings to it, sit
-/// where many hosts have siblings.
+/// A guest that can report free memory. Its vCPUs are siblings and are pinned to CPUs
+/// that are siblings on many hosts.
 fn calm(pod: &TestCgroup) -> Minivm {
     let args = [
         "--start",
@@ -85,7 +85,7 @@ fn busy(pod: &TestCgroup) -> Qemu {
     Qemu::start_launch(1, Qemu::launch().args(name).args(io).cgroup(pod))
 }
 
-/// The pods of [`VMS`], as `kubectl get pods -o json` lists them.
+/// The pods of [`VMS`] in the format of `kubectl get pods -o json`.
 fn names(uids: &[String; 3]) -> String {
     let pods = VMS.iter().zip(uids).map(|(name, uid)| {
         let metadata = serde_json::json!({"uid": uid, "namespace": "shop", "name": name});
@@ -94,7 +94,7 @@ fn names(uids: &[String; 3]) -> String {
     serde_json::json!({"items": pods.collect::<Vec<_>>()}).to_string()
 }
 
-/// The rules and dashboards are shown whole where the host has all that they tell of.
+/// The rules and dashboards are complete if the host has all the features they use.
 #[test]
 fn rules_and_dashboards_show_this_host() {
     let test = "rules_and_dashboards_show_this_host";
@@ -140,7 +140,7 @@ fn rules_and_dashboards_show_this_host() {
     assert_rules_are_well(&prometheus);
 }
 
-/// The verdict, while a guest reports free memory and takes it again.
+/// Evaluates the queries while a guest reports free memory and takes it again.
 fn verdict(prometheus: &Prometheus, lacks: &[(&str, &str)], guest: &mut Minivm) -> Verdict {
     let is_asked = AtomicBool::new(true);
     thread::scope(|scope| {
@@ -156,7 +156,7 @@ fn verdict(prometheus: &Prometheus, lacks: &[(&str, &str)], guest: &mut Minivm) 
     })
 }
 
-/// Ends what lasts while something is asked, also where asking panics.
+/// Ends a background loop on drop, also on a panic.
 struct Asked<'a>(&'a AtomicBool);
 
 impl Drop for Asked<'_> {
@@ -165,7 +165,7 @@ impl Drop for Asked<'_> {
     }
 }
 
-/// Says which queries this host cannot show.
+/// Prints the queries that this host cannot show.
 fn tell(verdict: &Verdict) {
     for ((need, why), queries) in &verdict.excused {
         let queries: Vec<_> = queries.iter().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! The agent's collector in this process, and how tests ask its snapshots.
+//! A collector in this process, and helpers to read its snapshots.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -14,12 +14,12 @@ mod options;
 
 pub(crate) use options::options;
 
-/// What every test here needs.
+/// Whether the requirements of every test here are met.
 pub(crate) fn ready(test: &str) -> bool {
     need::all(test, [need::root(), need::kvm(), need::bpf()])
 }
 
-/// A collector whose task pass works.
+/// A collector with a working task pass.
 pub(crate) fn collector() -> Collector {
     let mut collector = Collector::open(&options()).expect("the host can be read");
     let snapshot = collector.collect();
@@ -43,7 +43,7 @@ pub(crate) fn collectors() -> (Vec<Collector>, tempfile::TempDir) {
     (both, without_btf)
 }
 
-/// A tree with the host's /proc, and of /sys only what is named.
+/// A tree with the host's /proc and only the named parts of /sys.
 pub(crate) fn host_with(sys: &[&str]) -> tempfile::TempDir {
     let root = tempfile::tempdir().expect("there is room for a folder");
     symlink("/proc", root.path().join("proc")).expect("a link can be made");
@@ -71,7 +71,7 @@ fn names(snapshot: &Snapshot) -> Vec<(u32, &str)> {
     snapshot.vms.iter().map(|vm| (vm.pid, &*vm.vm)).collect()
 }
 
-/// CPU time of a role, ns; 0 if there is none.
+/// CPU time of a role, ns; 0 if the VM lacks the role.
 pub(crate) fn cpu_ns(vm: &Vm, role: Role) -> u64 {
     vm.roles
         .iter()
@@ -79,7 +79,7 @@ pub(crate) fn cpu_ns(vm: &Vm, role: Role) -> u64 {
         .map_or(0, |one| one.cpu_ns)
 }
 
-/// Living threads of a role.
+/// Number of living threads of a role.
 pub(crate) fn threads(vm: &Vm, role: Role) -> u32 {
     vm.roles
         .iter()
@@ -87,12 +87,12 @@ pub(crate) fn threads(vm: &Vm, role: Role) -> u32 {
         .map_or(0, |one| one.threads)
 }
 
-/// CPU time of all roles and of what has none, ns.
+/// CPU time of all roles and of threads without a role, ns.
 pub(crate) fn all_ns(vm: &Vm) -> u64 {
     vm.roles.iter().map(|role| role.cpu_ns).sum::<u64>() + vm.unattributed_cpu_ns
 }
 
-/// How often something was lost for this reason.
+/// Number of losses for this reason.
 pub(crate) fn dropped(snapshot: &Snapshot, reason: &str) -> u64 {
     let found = snapshot.dropped.iter().find(|one| one.reason == reason);
     found.expect("it is always told").count
@@ -108,8 +108,8 @@ pub(crate) fn assert_close(what: &str, found_ns: u64, expected_ns: u64, within_n
     );
 }
 
-/// Reads until `told` of a snapshot has come to what is expected, and fails where it is
-/// more. What a thread used last is final once it is freed, which is after its end.
+/// Reads until `told` of a snapshot equals the expected value, and fails if it is more.
+/// The last CPU time of a thread is final once the kernel frees it, after its exit.
 #[track_caller]
 pub(crate) fn assert_settles(
     collector: &mut Collector,
@@ -127,8 +127,9 @@ pub(crate) fn assert_settles(
     snapshot
 }
 
-/// What a thread may use beside a burn of this length, to begin and to end it. Some µs, but
-/// on a shared machine the host charges interrupts and its own work to it.
+/// Upper bound of the CPU time that a thread uses to begin and end a burn of this length:
+/// some µs, but on a shared machine the host charges interrupts and its own work to the
+/// thread.
 pub(crate) fn beside(burned_ns: u64) -> u64 {
     (burned_ns / 20).max(5 * MS)
 }

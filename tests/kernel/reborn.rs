@@ -1,6 +1,5 @@
-//! Processes that are not what they were: a VMM that forks, one that becomes another
-//! program, pids that belong to somebody else a moment later, pods that move; and a
-//! clock that is set.
+//! Processes that change their identity: a VMM that forks, one that executes another
+//! program, pids that are reused at once, pods that move; and a clock that is set.
 
 use std::fs;
 
@@ -10,8 +9,8 @@ use virtlens_tests::{Minivm, eventually, need};
 use crate::exposed::Counters;
 use crate::reader::{self, MS, assert_close, cpu_ns, find, threads, vm};
 
-/// The child has the VM's files too, and is none: the VM is its parent's, and there
-/// is no second one.
+/// The child inherits the VM's files. The VM stays its parent's, and no second VM
+/// appears.
 #[test]
 fn a_vmm_that_forks_is_one_vm() {
     if !reader::ready("a_vmm_that_forks") {
@@ -27,7 +26,7 @@ fn a_vmm_that_forks_is_one_vm() {
         .iter()
         .map(|one| one.cpu_ns)
         .sum();
-    // One that knew the VM, and one that meets both at once.
+    // One collector knew the VM before; the other meets both processes at once.
     for collector in [&mut before, &mut reader::collector()] {
         let snapshot = collector.collect();
         let found = vm(&snapshot, guest.pid());
@@ -45,12 +44,12 @@ fn a_vmm_that_forks_is_one_vm() {
         );
     }
     counters.follow(&before.collect());
-    // SAFETY: kill reads plain numbers; it lives for a minute unless it is ended here.
+    // SAFETY: kill reads plain numbers. The child would live for a minute otherwise.
     unsafe { libc::kill(child.cast_signed(), libc::SIGKILL) };
 }
 
-/// As QEMU does when it is updated under its guest: same process, other program, all
-/// other threads. What the old ones used stays.
+/// A QEMU that is updated under its guest: same process, other program, all other threads
+/// new. The CPU time of the old threads is kept.
 #[test]
 fn a_vmm_that_becomes_another_program_goes_on() {
     if !reader::ready("becomes_another_program") {
@@ -76,7 +75,8 @@ fn a_vmm_that_becomes_another_program_goes_on() {
         assert_eq!(told, own.collect::<Vec<_>>(), "round {round}: {found:?}");
         assert_eq!(&*found.vm, "updated");
     }
-    // What a thread used last is final once it is freed, after a grace period.
+    // The last CPU time of a thread is final once the kernel frees it, after a grace
+    // period.
     eventually("all of the old threads", || {
         let snapshot = collector.collect();
         counters.follow(&snapshot);
@@ -91,8 +91,8 @@ fn a_vmm_that_becomes_another_program_goes_on() {
 
 const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
 
-/// A VMM that gets the very pid of one that has just ended is another VM: nothing of
-/// the one before is its own, and neither loses anything.
+/// A VMM that reuses the pid of one that has just ended is another VM. It gets nothing of
+/// the earlier VM, and neither loses CPU time.
 #[test]
 fn a_vmm_with_the_pid_of_one_before_is_another_vm() {
     let test = "with_the_pid_of_one_before";
@@ -121,7 +121,7 @@ fn a_vmm_with_the_pid_of_one_before_is_another_vm() {
         if first.pid() == pid {
             met += 1;
         } else {
-            // Somebody was faster: back to the pid with the next.
+            // Another process took the pid: try the next one.
             drop(first);
             first = with_pid(pid, &name);
             assert_eq!(first.pid(), pid, "twice somebody was faster");
@@ -131,7 +131,7 @@ fn a_vmm_with_the_pid_of_one_before_is_another_vm() {
     println!("{met} of 40 at once");
 }
 
-/// Starts a VMM; its pid is `pid`, if nobody else is given it first.
+/// Starts a VMM with the pid `pid`, unless another process gets it first.
 fn with_pid(pid: u32, name: &str) -> Minivm {
     fs::write(LAST_PID, (pid - 1).to_string()).expect("root may set the last pid");
     Minivm::start(["--vcpus", "1", "--name", name])

@@ -1,5 +1,5 @@
-//! Objects of which the kernel refuses a program: that costs what the program is for,
-//! and nothing else.
+//! BPF objects of which the kernel rejects one program: only the feature of that program
+//! is lost.
 
 use std::path::Path;
 
@@ -17,8 +17,8 @@ use virtlens_tests::need;
 const EXIT: u8 = 0x95;
 const INSTRUCTION: usize = 8;
 
-/// The object with a program that every verifier refuses: an exit with a number, for
-/// which that instruction has no use (`BPF_EXIT uses reserved fields`).
+/// The object with one program that every verifier rejects: an exit with a value in a
+/// field that this instruction reserves (`BPF_EXIT uses reserved fields`).
 fn without(object: &[u8], program: &str) -> Vec<u8> {
     let elf = ElfFile64::<Endianness>::parse(object).expect("an object");
     let symbol = elf.symbol_by_name(program).expect(program);

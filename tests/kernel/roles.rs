@@ -1,4 +1,4 @@
-//! A thread whose role changes leaves what it used to the role that it had.
+//! When the role of a thread changes, its earlier CPU time stays with the former role.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use virtlens_tests::{
 
 use crate::reader::{self, MS, all_ns, assert_close, cpu_ns, dropped, vm};
 
-/// A minivm that passes for a QEMU: only of known VMMs names of threads choose roles.
+/// A minivm that looks like QEMU: thread names decide roles only for known VMMs.
 fn like_qemu<'a>(dir: &Path, args: impl IntoIterator<Item = &'a str>) -> Minivm {
     let file = dir.join("qemu-system-x86_64");
     std::fs::copy(binary("minivm"), &file).expect("there is room for a copy");
@@ -61,7 +61,7 @@ fn renamed_thread_leaves_its_time_to_its_former_role() {
     assert_close("all roles", all_ns(last), used, MS);
 }
 
-/// Back under its old name it goes on in its old role, and its number as a worker, too.
+/// Under its former name the thread returns to its former role and worker number.
 #[test]
 fn thread_renamed_again_and_again_is_counted_once() {
     if !reader::ready("renamed_again") {
@@ -89,7 +89,7 @@ fn thread_renamed_again_and_again_is_counted_once() {
         assert!(of_workers <= iothread, "{of_workers} of {iothread}");
         worked = of_workers;
     }
-    // As an iothread it worked between every two names, but for 2 · 24 ms.
+    // The thread worked as an iothread between all renames, except for 2 · 24 ms.
     let expected = run_ns(pid, tid) - 48 * MS;
     assert_close("iothread", before, expected, 2 * MS);
     let last = collector.collect();
@@ -165,7 +165,7 @@ fn thread_that_becomes_a_vcpu_late_leaves_its_time_to_the_emulator() {
         assert!(still >= emulator, "the emulator fell to {still}");
         let vcpu = &last.vcpus[1];
         assert_eq!(vcpu.tid, Some(late.tid.unsigned_abs()));
-        // KVM_RUN was found by this reading: what it used up to then is the emulator's.
+        // This reading found KVM_RUN: earlier CPU time belongs to the emulator.
         let used = run_ns(pid, late.tid);
         assert!(vcpu.cpu_ns <= used - toiled_ns + MS, "{vcpu:?}");
         let threads = virtlens_tests::process::tids(pid).into_iter();
@@ -180,7 +180,7 @@ fn thread_that_becomes_a_vcpu_late_leaves_its_time_to_the_emulator() {
     assert_close("the vCPU", grown, receipt[0].burned_ns, MS);
 }
 
-/// The thread of a vCPU that was shown as soon as it ran has no time of another role.
+/// A vCPU thread that was seen as soon as it ran has no CPU time in another role.
 #[test]
 fn vcpu_plugged_between_two_readings_is_a_vcpu_from_its_beginning() {
     if !reader::ready("vcpu_plugged_between") {

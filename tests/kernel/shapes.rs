@@ -1,4 +1,4 @@
-//! VMs of every shape: growing, paused, halted, large, many.
+//! VMs of all shapes: growing, paused, halted, large, many.
 
 use virtlens_model::snapshot::Vm;
 use virtlens_model::vocab::Role;
@@ -83,14 +83,14 @@ fn a_vm_that_never_ran_is_found() {
     }
 }
 
-/// What it has used is a vCPU's from the first reading on, which would else be the
-/// emulator's for good.
+/// Its CPU time counts as a vCPU's from the first reading on. Otherwise the emulator
+/// would keep it.
 #[test]
 fn a_vcpu_that_is_in_user_space_as_its_vm_is_met_is_one() {
     if !reader::ready("met_in_user_space") {
         return;
     }
-    // It has looked through the open files before there is the VM.
+    // This collector scanned the open files before the VM existed.
     let mut collector = reader::collector();
     let mut guest = Minivm::start(["--vcpus", "2", "--start", "spin"]);
     guest.wait_for_cpu(&[0, 1], 50);

@@ -1,5 +1,5 @@
-//! The kernel thread that is a VM's timer, `kvm-pit/PID`: it sits in the root cgroup,
-//! and is named by the VMM's pid in its own pid namespace.
+//! The kernel thread of a VM's timer, `kvm-pit/PID`. It runs in the root cgroup, and its
+//! name holds the VMM's pid in the VMM's pid namespace.
 
 use virtlens::collect::Collector;
 use virtlens_model::vocab::Role;
@@ -10,7 +10,7 @@ use virtlens_tests::{
 
 use crate::reader::{self, MS, cpu_ns, vm};
 
-/// The newest of the timers that are named so.
+/// The newest timer thread with this name.
 fn timer(name: &str) -> u32 {
     let pids = || {
         let names = std::fs::read_dir("/proc").expect("it is mounted");
@@ -20,7 +20,7 @@ fn timer(name: &str) -> u32 {
     eventually("the timer", || pids().filter(is_it).max())
 }
 
-/// The timer's time is its VM's, while it lives and when it has ended.
+/// The timer's CPU time belongs to its VM, before and after the timer ends.
 fn check(mut guest: Minivm, vmm: u32, timer: u32, collectors: &mut [Collector]) {
     guest.burn_vcpus("all", 5);
     let mut shown = Vec::new();
@@ -77,7 +77,7 @@ fn timer_of_a_vm_counts_as_its_emulator() {
     check(guest, vmm, timer, &mut collectors);
 }
 
-/// Its name says `kvm-pit/1`, as those of other pods may.
+/// The thread is named `kvm-pit/1`, as those of other pods may be.
 #[test]
 fn timer_of_a_vm_in_a_pid_namespace_is_found() {
     if !ready("timer_of_a_vm_in_a_pid_namespace") {

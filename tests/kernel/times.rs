@@ -1,4 +1,4 @@
-//! Each thread's time is the kernel's, to the nanosecond.
+//! CPU time of each thread equals the kernel's, to the nanosecond.
 
 use virtlens_model::snapshot::Vm;
 use virtlens_model::vocab::Role;
@@ -7,7 +7,7 @@ use virtlens_tests::{Minivm, Qemu, need};
 
 use crate::reader::{self, assert_close, beside, cpu_ns, vm};
 
-/// Of a QEMU that spins on all vCPUs, of one half idle, of an idle one.
+/// A QEMU with all vCPUs spinning, one half idle, and an idle one.
 #[test]
 fn each_threads_time_lies_between_two_readings_of_its_schedstat() {
     if !reader::ready("each_threads_time") || !need::all("each_threads_time", [need::qemu()]) {
@@ -39,7 +39,7 @@ fn each_threads_time_lies_between_two_readings_of_its_schedstat() {
         let after = pids.map(stat);
         for (pid, (before, after)) in pids.into_iter().zip(before.iter().zip(&after)) {
             let vm = vm(&snapshot, pid);
-            // The timer is a kernel thread, and none of its VMM's process.
+            // The timer is a kernel thread outside of the VMM's process.
             let own = vm.threads.iter();
             let own = own.filter(|one| !one.name.as_bytes().starts_with(b"kvm-pit/"));
             assert_eq!(own.count(), before.len(), "threads of {}", vm.vm);
@@ -63,8 +63,8 @@ fn thread_cpu_ns(vm: &Vm, tid: i32) -> u64 {
     thread.expect("it lives").cpu_ns
 }
 
-/// 233 ms on a vCPU, 127 ms on a thread of the VMM: primes, so that no other
-/// number of the system looks like them.
+/// 233 ms on a vCPU, 127 ms on a thread of the VMM: primes, so that no other time in the
+/// system matches them.
 #[test]
 fn burn_is_found_in_its_role_and_nowhere_else() {
     if !reader::ready("a_burn") {
@@ -89,7 +89,7 @@ fn burn_is_found_in_its_role_and_nowhere_else() {
     let of_role = |role| cpu_ns(after, role) - cpu_ns(before, role);
     let (of_vcpus, within) = (of_role(Role::Vcpu), beside(vcpu.burned_ns));
     assert_close("role vcpu", of_vcpus, vcpu.burned_ns, within);
-    // The main thread's part in it: it reads the orders, and tells of the end.
+    // CPU time of the main thread, which reads the orders and reports their end.
     let main_ns = main_after.cpu_ns - main_before.cpu_ns;
     let emulator_ns = helper.burned_ns + main_ns;
     let (of_emulator, within) = (of_role(Role::Emulator), beside(emulator_ns));

@@ -8,7 +8,7 @@ use virtlens_tests::{Minivm, binary, eventually, need};
 
 use crate::reader;
 
-/// A terminal of its own, gone when dropped.
+/// A private terminal, which is closed on drop.
 struct Screen {
     socket: String,
 }
@@ -55,7 +55,7 @@ impl Screen {
         self.tmux(&["capture-pane", "-p"])
     }
 
-    /// Waits until the screen is as `is` says; it.
+    /// Waits until `is` accepts the screen and returns it.
     fn wait(&self, what: &str, is: impl Fn(&str) -> bool) -> String {
         eventually(&format!("the screen to show {what}"), || {
             let text = self.text();
@@ -79,7 +79,7 @@ fn tmux() -> Result<(), need::Missing> {
     need::that("tmux", found, "there is no program tmux")
 }
 
-/// A window that is closed: the terminal is gone, and a signal tells.
+/// The window is closed: the terminal is gone, and the program gets a signal.
 #[test]
 fn a_terminal_that_is_gone_ends_it() {
     let test = "terminal_that_is_gone";
@@ -162,7 +162,7 @@ fn a_session_shows_what_runs_and_obeys_its_keys() {
     let json: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
     assert_eq!(json["kind"], "Snapshot");
 
-    // A trace goes on beside it, and is whole if the view ends first.
+    // A trace runs alongside and is complete even if the view ends first.
     screen.press(&["t"]);
     screen.wait("a trace", |text| {
         text.contains("tracing calm for 10s into ")

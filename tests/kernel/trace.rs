@@ -1,4 +1,4 @@
-//! `virtlens trace` of VMs that do what they are told, on this host's kernel.
+//! `virtlens trace` of VMs with a known load, on this host's kernel.
 
 use std::fs;
 use std::path::Path;
@@ -30,14 +30,14 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("there is room for a folder")
 }
 
-/// How many programs of a trace are loaded.
+/// Number of loaded programs that belong to a trace.
 fn programs() -> usize {
     let names = ProgInfoIter::default().map(|program| program.name);
     let names = names.filter(|name| name.to_string_lossy().starts_with("trace_"));
     names.count()
 }
 
-/// Waits until the trace has begun: its programs run and it has written.
+/// Waits until the trace has begun: its programs are loaded and the file is not empty.
 fn begun(file: &Path) {
     eventually("the trace to begin", || {
         let written = fs::metadata(file).map_or(0, |file| file.len());
@@ -60,8 +60,8 @@ fn cpu_ns(guest: &Minivm, tid: i32) -> u64 {
     times.expect("the vCPU lives").cpu_ns
 }
 
-/// A vCPU that rests before and after burns 600 ms: that is in its slices. This
-/// host's kernel leaves out a switch now and then, which then is told as unknown.
+/// A vCPU is idle, burns 600 ms, and is idle again; its slices show that. This host's
+/// kernel omits a switch event now and then; the trace reports that time as unknown.
 #[test]
 fn the_slices_of_a_thread_are_its_cpu_time() {
     if !ready("the_slices_of_a_thread") {
@@ -99,7 +99,7 @@ fn the_slices_of_a_thread_are_its_cpu_time() {
         running + unknown >= truth - truth / 100,
         "{running} of {truth}"
     );
-    // The same on the CPUs' own tracks.
+    // The tracks of the CPUs show the same slices.
     let title = &decoded.tracks[&slices[0].track].name;
     let is_pcpu = |track: &perfetto::Track| {
         let parent = decoded.tracks.get(&track.parent);
@@ -117,7 +117,8 @@ fn nothing_is_left_of_a_trace_that_was_killed() {
     let folder = folder();
     let file = folder.path().join("t.pftrace");
     let guest = Minivm::start(["--vcpus", "1", "--start", "duty:30"]);
-    // The kernel frees those of the test before some time after their process ended.
+    // The kernel frees the programs of the previous test some time after its process
+    // ended.
     eventually("no other trace", || (programs() == 0).then_some(()));
     let child = trace(&guest, &file, &["--for", "60s"]).spawn();
     let child = child.expect("virtlens starts");
@@ -134,7 +135,7 @@ fn a_trace_ends_at_its_size_and_is_whole() {
     let folder = folder();
     let file = folder.path().join("t.pftrace");
     let guest = Minivm::start(["--vcpus", "2", "--start", "duty:50"]);
-    // The vCPUs come and go some hundred times a second: 1 MiB is half a minute.
+    // The vCPUs switch some hundred times a second: 1 MiB is half a minute.
     let child = trace(&guest, &file, &["--for", "10m", "--max-size", "1"]).spawn();
     let child = child.expect("virtlens starts");
     let output = child.wait_with_output().expect("it ends");

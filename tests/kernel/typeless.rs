@@ -1,6 +1,6 @@
-//! Kernels that are built with less: this kernel's type information without the fields that
-//! they lack. Loaders ask it what there is, and make of the rest a call that no verifier
-//! takes.
+//! Kernels with a smaller configuration: this kernel's BTF without the fields that they
+//! lack. Loaders resolve fields by BTF and replace an access to a missing one by a call
+//! that the verifier rejects.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -19,15 +19,15 @@ const TYPES: &str = "/sys/kernel/btf/vmlinux";
 const STRUCT: u32 = 4;
 const FUNC: u32 = 12;
 
-/// What a kernel of another configuration does not have.
+/// Types that a kernel of another configuration lacks.
 struct Lacks {
-    /// Of a structure these members, or all where none is named.
+    /// Missing members per structure; an empty list means the whole structure.
     members: &'static [(&'static str, &'static [&'static str])],
     functions: &'static [&'static str],
 }
 
-/// Type information (`Documentation/bpf/btf.rst`) in which no name is left of these: every
-/// type keeps its number and size.
+/// BTF (`Documentation/bpf/btf.rst`) with these names removed. Every type keeps its
+/// number and size.
 fn without(types: &[u8], lacks: &Lacks) -> Vec<u8> {
     let word = |at: usize| u32::from_ne_bytes(types[at..at + 4].try_into().expect("four bytes"));
     let header = word(4) as usize;
@@ -70,7 +70,7 @@ fn without(types: &[u8], lacks: &Lacks) -> Vec<u8> {
     less
 }
 
-/// A snapshot in JSON on a kernel that lacks this.
+/// A JSON snapshot on a kernel that lacks these types.
 fn snapshot(lacks: &Lacks, loader: Loader) -> Value {
     let types = std::fs::read(TYPES).expect("it has types");
     let file = tempfile::NamedTempFile::new().expect("there is room");

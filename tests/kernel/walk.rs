@@ -1,4 +1,4 @@
-//! A pass over more tasks than one run of its program tells.
+//! A pass over more tasks than one run of the program emits.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
@@ -22,14 +22,14 @@ fn ready(test: &str) -> bool {
     need::all(test, [need::root(), need::kvm(), need::bpf()])
 }
 
-/// The threads that a VM is told to have, each as often as it is told.
+/// The thread ids in a snapshot of a VM, including duplicates.
 fn told(snapshot: &Snapshot, pid: u32) -> Vec<u32> {
     let vm = snapshot.vms.iter().find(|vm| vm.pid == pid);
     let threads = &vm.expect("it is found").threads;
     threads.iter().map(|thread| thread.tid).collect()
 }
 
-/// All of `threads` are told, and nothing twice.
+/// Asserts that all of `threads` are in the snapshot, and none twice.
 #[track_caller]
 fn assert_told(snapshot: &Snapshot, pid: u32, threads: &BTreeSet<u32>) {
     let told = told(snapshot, pid);
@@ -44,7 +44,8 @@ fn threads(vm: &Minivm) -> BTreeSet<u32> {
     tids.into_iter().map(i32::cast_unsigned).collect()
 }
 
-/// Where the kernel allows it the pass walks by itself, and not by an iterator.
+/// Where the kernel allows it, the pass walks the task list itself instead of using an
+/// iterator.
 #[test]
 fn a_pass_walks_where_the_kernel_allows_it() {
     if !ready("pass_walks") {
@@ -65,9 +66,9 @@ fn a_pass_walks_where_the_kernel_allows_it() {
     );
 }
 
-/// Of the million instructions after which the verifier gives up
-/// (`BPF_COMPLEXITY_LIMIT_INSNS`, `include/linux/bpf.h`, since v5.2). Each kernel follows
-/// other ways, 6.1 the most; the next one may follow more.
+/// Upper bound of verified instructions. The verifier gives up after a million
+/// (`BPF_COMPLEXITY_LIMIT_INSNS`, `include/linux/bpf.h`, since v5.2). Each kernel
+/// explores other paths, 6.1 the most; the next one may explore more.
 const FOLLOWED: u32 = 750_000;
 
 #[test]
@@ -95,8 +96,8 @@ fn the_verifier_has_a_quarter_left_of_what_it_may_follow() {
     }
 }
 
-/// One process has more threads than a run tells, and threads of it end all the time:
-/// also those with which the next run would go on.
+/// One process has more threads than one run emits, and its threads end all the time,
+/// including those with which the next run would resume.
 #[test]
 fn a_vm_of_many_threads_is_told_whole() {
     if !ready("many_threads") {
@@ -110,7 +111,7 @@ fn a_vm_of_many_threads_is_told_whole() {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            // Not for ever, if the other side fails.
+            // Bounded, in case the other side fails.
             for _ in 0..500 {
                 if is_over.load(Ordering::Relaxed) {
                     break;
@@ -129,7 +130,7 @@ fn a_vm_of_many_threads_is_told_whole() {
 
 const OTHERS: usize = 9000;
 
-/// Between two VMs are more tasks of nobody than a run goes by.
+/// Between two VMs there are more tasks that belong to no VM than one run visits.
 #[test]
 fn a_vm_behind_many_other_tasks_is_told_whole() {
     if !ready("many_tasks") {
@@ -155,7 +156,7 @@ fn a_vm_behind_many_other_tasks_is_told_whole() {
     });
 }
 
-/// One run of the program, as the agent has it run.
+/// One run of the program, with the agent's options.
 #[expect(unsafe_code, reason = "a system call")]
 fn run(program: BorrowedFd<'_>, walk: &mut Walk) {
     let mut how = libbpf_sys::bpf_test_run_opts {
@@ -169,8 +170,8 @@ fn run(program: BorrowedFd<'_>, walk: &mut Walk) {
     assert_eq!(error, 0);
 }
 
-/// Where the thread that a run named has ended, the next one is at no task: it does not
-/// go on with another, behind which there might be some that were told already.
+/// If the thread that a run named has exited, the next run visits no task. Resuming with
+/// another task could emit tasks twice.
 #[test]
 fn a_walk_goes_on_with_the_task_it_named_or_not_at_all() {
     let walks = KernelFacts::probe(Path::new("/")).task_walk;
@@ -179,7 +180,8 @@ fn a_walk_goes_on_with_the_task_it_named_or_not_at_all() {
         return;
     }
     let many = Minivm::start(["--vcpus", "2", "--thread", "pool=7000"]);
-    // Whichever loader the suite is run with: of a walk the kernel alone decides.
+    // Independent of the loader of the suite: the kernel alone decides whether it can
+    // walk.
     let mut options = options();
     options.loader = Loader::Libbpf;
     let mut collector = Collector::open(&options).expect("the host can be read");
@@ -222,6 +224,6 @@ fn a_walk_goes_on_with_the_task_it_named_or_not_at_all() {
         run(program, &mut walk);
         assert_eq!((walk.tid, walk.seen), (gone.tid, 0));
     }
-    // The agent's own passes are as before.
+    // The agent's own passes still work.
     assert_told(&collector.collect(), many.pid(), &threads(&many));
 }

@@ -1,4 +1,4 @@
-//! The agent under test, and a scraper that forgets no counter.
+//! The agent under test, and a scraper that remembers every counter.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use virtlens_tests::eventually;
 
 use crate::options::options;
 
-/// The agent, at work.
+/// A running agent.
 pub(crate) struct Agent {
     collector: Collector,
-    /// The last value of each counter that was ever exported, by its series, also of
-    /// those that were absent for a while.
+    /// The last value of each counter ever exported, by series, including counters that
+    /// were absent for a while.
     last: HashMap<String, f64>,
     falls: Vec<String>,
 }
@@ -43,14 +43,14 @@ impl Agent {
         }
     }
 
-    /// A reading, which is scraped too.
+    /// Takes a reading and scrapes it.
     pub(crate) fn read(&mut self) -> Arc<Snapshot> {
         let snapshot = self.collector.collect();
         self.scrape(&snapshot);
         snapshot
     }
 
-    /// The names of what is found of a VM while `work` goes on.
+    /// Names of the findings for a VM while `work` runs.
     pub(crate) fn findings(&mut self, name: &str, work: impl FnOnce()) -> Vec<&'static str> {
         self.collector.collect_judged();
         work();
@@ -64,7 +64,7 @@ impl Agent {
         found.iter().map(|one| one.check.name()).collect()
     }
 
-    /// Reads until a VM runs of which so many vCPUs were seen.
+    /// Reads until this VM is seen with so many vCPUs.
     pub(crate) fn find(&mut self, name: &str, vcpus: u32) -> Vm {
         eventually("the VM to be found", || {
             sleep(Duration::from_millis(50));
@@ -75,7 +75,7 @@ impl Agent {
         })
     }
 
-    /// Every fall of a counter since the last call.
+    /// Returns every fall of a counter since the last call.
     pub(crate) fn take_falls(&mut self) -> Vec<String> {
         std::mem::take(&mut self.falls)
     }
@@ -103,7 +103,7 @@ impl Agent {
     }
 }
 
-/// All series of a scrape that only grow, with their values.
+/// All counters of a scrape with their values.
 fn counters(text: &str) -> impl Iterator<Item = (&str, f64)> {
     let mut grows = false;
     text.lines().filter_map(move |line| {
@@ -115,7 +115,7 @@ fn counters(text: &str) -> impl Iterator<Item = (&str, f64)> {
     })
 }
 
-/// The VM that runs under this name.
+/// The running VM with this name.
 pub(crate) fn vm<'a>(snapshot: &'a Snapshot, name: &str) -> &'a Vm {
     let mut found = snapshot
         .vms
@@ -133,7 +133,7 @@ pub(crate) fn vm<'a>(snapshot: &'a Snapshot, name: &str) -> &'a Vm {
     one
 }
 
-/// The living threads of a role, ascending.
+/// Tids of the living threads of a role, ascending.
 pub(crate) fn tids_of(vm: &Vm, role: Role) -> Vec<u32> {
     let of_role = vm.threads.iter().filter(|one| one.role == Some(role));
     let mut tids: Vec<u32> = of_role.map(|one| one.tid).collect();

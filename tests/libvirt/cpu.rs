@@ -11,8 +11,8 @@ use crate::agent::vm;
 use crate::domain::Threads;
 use crate::{Bench, DB, bench};
 
-/// libvirt reads the times of threads from `/proc/PID/task/TID/stat`, which has ticks, of
-/// 4 ms on Debian and shown as 10 ms, of user and of system time.
+/// libvirt reads thread times from `/proc/PID/task/TID/stat`, which has ticks of user and
+/// of system time: 4 ms on Debian, shown as 10 ms.
 const TICKS_NS: u64 = 20_000_000;
 
 fn domstats(bench: &Bench) -> HashMap<String, u64> {
@@ -46,7 +46,7 @@ fn vcpu_time_lies_between_two_readings_of_domstats() {
     });
 }
 
-/// `cpu.time` is the time of the domain's cgroup: of all but what works elsewhere.
+/// `cpu.time` is the CPU time of the domain's cgroup; threads outside of it are missing.
 #[test]
 fn roles_together_are_the_cpu_time_of_domstats() {
     let mut bench = bench();

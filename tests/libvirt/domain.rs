@@ -1,4 +1,4 @@
-//! The domains: their XML, their threads and their cgroups, without the agent's word.
+//! The domains: their XML, threads and cgroups, read without the agent.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use crate::manager::{DIR, Libvirt};
 /// Where the machine mounts cgroup v2.
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// The quotas of `db-01.xml`, by their names in `virsh schedinfo`, us a period.
+/// The quotas of `db-01.xml`, by their names in `virsh schedinfo`, µs per period.
 pub(crate) const USUAL_US: &[(&str, u64)] = &[
     ("vcpu_quota", 95_000),
     ("emulator_quota", 95_000),
@@ -27,7 +27,7 @@ pub(crate) const VCPU_PINS: [(u32, u32); 2] = [(0, 0), (1, 1)];
 pub(crate) const EMULATOR_PIN: u32 = 1;
 pub(crate) const IOTHREAD_PIN: u32 = 0;
 
-/// Defines both domains with the files that the rig brought.
+/// Defines both domains with the files of the rig.
 pub(crate) fn define(libvirt: &Libvirt) {
     let plan = Plan::read(Path::new(PLAN_PATH)).expect("this suite runs in tests/vm");
     let Pods::Files(stage) = plan.pods else {
@@ -56,13 +56,13 @@ pub(crate) fn define(libvirt: &Libvirt) {
     }
 }
 
-/// The threads of `db-01`, by QEMU's word and by their names.
+/// The threads of `db-01`, from QEMU's monitor and by their names.
 pub(crate) struct Threads {
     pub(crate) vmm: u32,
-    /// By vCPU.
+    /// Indexed by vCPU.
     pub(crate) vcpus: Vec<u32>,
     pub(crate) iothreads: Vec<u32>,
-    /// The kernel's workers for `io_uring`.
+    /// The kernel's `io_uring` workers.
     pub(crate) io_workers: Vec<u32>,
     pub(crate) vhost: Vec<u32>,
     /// Processes: the one that libvirt started, then its children.
@@ -92,14 +92,14 @@ fn thread_ids(list: &Value) -> Vec<u32> {
     list.iter().filter_map(id).collect()
 }
 
-/// The threads of a process whose names begin so.
+/// The threads of a process with this prefix of their name.
 fn tids_named(pid: u32, name: &str) -> Vec<u32> {
     let all = tids(pid).into_iter();
     let named = all.filter(|tid| comm(pid, *tid).is_some_and(|comm| comm.starts_with(name)));
     named.map(i32::cast_unsigned).collect()
 }
 
-/// Processes by their name, in the order of their birth as far as pids have it.
+/// Processes with this name, by ascending pid, which is the start order unless pids wrap.
 fn processes_named(name: &str) -> Vec<u32> {
     let entries = fs::read_dir("/proc").expect("it is mounted").flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -109,21 +109,21 @@ fn processes_named(name: &str) -> Vec<u32> {
     found
 }
 
-/// The cgroup of a thread, as `/proc` has it.
+/// The cgroup of a thread according to `/proc`.
 pub(crate) fn cgroup_of(tid: u32) -> String {
     let text = fs::read_to_string(format!("/proc/{tid}/cgroup")).expect("the thread lives");
     let path = text.lines().find_map(|line| line.strip_prefix("0::"));
     path.expect("cgroup v2 is mounted").to_owned()
 }
 
-/// The cgroup above those of a domain's threads, which has the global limit.
+/// The parent of the cgroups of a domain's threads, which has the global limit.
 pub(crate) fn global_cgroup(threads: &Threads) -> String {
     let vcpu = cgroup_of(threads.vcpus[0]);
     let above = vcpu.rsplit_once('/').expect("libvirt makes one for each");
     above.0.to_owned()
 }
 
-/// Every cgroup at and above these that has a limit, with its quota in us a period.
+/// All limited cgroups among these and their ancestors, with the quota in µs per period.
 pub(crate) fn limited_cgroups(of: &[u32]) -> BTreeMap<String, u64> {
     let mut limits = BTreeMap::new();
     for tid in of {
@@ -138,7 +138,7 @@ pub(crate) fn limited_cgroups(of: &[u32]) -> BTreeMap<String, u64> {
     limits
 }
 
-/// What `cpu.stat` says of a cgroup.
+/// Counters of `cpu.stat` of a cgroup.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CpuStat {
     pub(crate) periods: u64,

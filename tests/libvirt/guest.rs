@@ -1,4 +1,4 @@
-//! The Linux in `db-01`, which takes orders on its second serial port.
+//! The Linux guest in `db-01`, which executes commands from its second serial port.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -11,19 +11,19 @@ use virtlens_vmtest::scenario::SILENT_GUEST;
 
 use crate::manager::DIR;
 
-/// Longer than a guest boots under two layers of emulation.
+/// Longer than a guest takes to boot under two layers of emulation.
 const PATIENCE: Duration = Duration::from_mins(3);
 
 /// The addresses of the host's end of the network, and of the guest's.
 const ENDS: (&str, &str) = ("10.77.0.1", "10.77.0.2");
 
-/// A guest that is up.
+/// A booted guest.
 pub(crate) struct Guest {
     orders: BufReader<UnixStream>,
 }
 
 impl Guest {
-    /// Waits until the guest of a domain that has just been started is up.
+    /// Waits until the guest of a domain that was just started has booted.
     pub(crate) fn wait() -> Self {
         let port = format!("{DIR}/db-01.ctl");
         let stream = eventually("the guest's port", || UnixStream::connect(&port).ok());
@@ -42,7 +42,7 @@ impl Guest {
         Self { orders }
     }
 
-    /// Gives it an order and waits until it is done.
+    /// Sends a command to the guest and waits until it is done.
     pub(crate) fn order(&mut self, order: &str) {
         writeln!(self.orders.get_mut(), "{order}").expect("it lives");
         let mut answer = String::new();
@@ -51,7 +51,7 @@ impl Guest {
         assert_eq!(answer.trim(), "ok", "{order}");
     }
 
-    /// UDP packets from the host until the value is dropped.
+    /// Sends UDP packets from the host until the value is dropped.
     pub(crate) fn flood() -> Flood {
         Flood::start(ENDS.0, ENDS.1).expect("the tap is up")
     }

@@ -1,4 +1,5 @@
-//! What happens to domains while the agent looks: no counter falls, and no VM is lost.
+//! Lifecycle operations on domains while the agent runs: no counter falls, and no VM is
+//! lost.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -16,7 +17,7 @@ fn vcpus_of_guest(bench: &Bench) -> String {
         .virsh(&format!("vcpucount {DB} --live --current"))
 }
 
-/// The guest must let go of a CPU, which takes longer than libvirt waits.
+/// The guest has to offline the CPU, which takes longer than libvirt waits.
 fn unplug(bench: &mut Bench) {
     let unplugged = bench.libvirt.try_virsh(&["setvcpus", DB, "2", "--live"]);
     println!("setvcpus 2: {unplugged:?}");
@@ -44,8 +45,8 @@ fn vcpu_plugged_in_is_seen_and_one_unplugged_is_waited_for_no_more() {
     assert_eq!(tids, truth);
 
     unplug(&mut bench);
-    // QEMU keeps the vCPU for later, and so does KVM: the guest runs on two. A VM at its
-    // limit needs no more vCPUs, so there is none that matters.
+    // QEMU and KVM keep the vCPU for later, and the guest runs on two. A VM at its limit
+    // needs no more vCPUs and gets no `vcpus_saturated`, so these limits never bind.
     let limits = [("vcpu_quota", 200_000), ("global_quota", 400_000)];
     let found = bench.under("cpu", |bench| {
         bench.with_limits(&limits, |bench| {
@@ -117,7 +118,7 @@ fn destroyed_domain_that_is_started_again_goes_on() {
     bench.guest = Guest::wait();
     let after = bench.agent.find(DB, 2);
     assert_ne!(after.pid, before.pid, "it is another process");
-    // What is counted of throttling is there once it has begun.
+    // Throttling counters exist once throttling has occurred.
     throttle(&mut bench);
     bench.assert_no_counter_fell();
 }

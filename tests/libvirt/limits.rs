@@ -1,4 +1,4 @@
-//! Limits of each kind of thread, against `cpu.stat` of each cgroup.
+//! Limits of each kind of thread, compared with `cpu.stat` of each cgroup.
 
 use std::collections::BTreeMap;
 use std::thread::sleep;
@@ -24,7 +24,7 @@ fn level<'a>(levels: &'a [Quota], cgroup: &str) -> &'a Quota {
     level
 }
 
-/// Reads between two looks at `cpu.stat`, and holds one against the other.
+/// Reads the agent between two readings of `cpu.stat` and compares them.
 fn assert_is_cpu_stat(bench: &mut Bench, cgroups: &[String], cores: f64) {
     let stat = || {
         cgroups
@@ -57,7 +57,8 @@ fn assert_is_cpu_stat(bench: &mut Bench, cgroups: &[String], cores: f64) {
     }
 }
 
-/// Each of these cgroups is throttled by `work`, and shows as its `cpu.stat` says.
+/// Asserts that `work` throttles each of these cgroups, and that the agent shows their
+/// `cpu.stat`.
 fn assert_throttled(bench: &mut Bench, cgroups: &[String], cores: f64, work: impl FnOnce()) {
     let stood = || {
         cgroups
@@ -151,7 +152,7 @@ fn iothread_quota_throttles_the_iothread_as_its_cpu_stat_says() {
     });
 }
 
-/// Only the second vCPU works, on 0.3 cores of its own.
+/// Only the second vCPU is busy, under its own limit of 0.3 cores.
 #[test]
 fn vcpu_under_its_own_limit_is_capped_and_not_starved() {
     let mut bench = bench();
@@ -185,8 +186,8 @@ fn flooded_vhost_under_the_emulators_limit_is_throttled_io() {
     assert!(found.contains(&"io_throttled"), "{found:?}");
 }
 
-/// 0.3 cores a vCPU are less than 0.4 for all, but it is the latter that holds two busy
-/// vCPUs back.
+/// 0.3 cores per vCPU are less than the global limit of 0.4, but the global limit holds
+/// two busy vCPUs back.
 #[test]
 fn limit_that_binds_is_not_the_lowest() {
     let mut bench = bench();

@@ -1,9 +1,9 @@
-//! The agent beside libvirt, inside a VM of tests/vm: domains with limits and pins for
-//! each kind of thread, changed while they run.
+//! Runs the agent with libvirt inside a VM of tests/vm: domains with limits and pins for
+//! each kind of thread, which change at run time.
 //!
-//! The figures of the agent are held against virsh, QEMU's monitor, `cpu.stat` and
-//! `/proc`. Paths of cgroups come from `/proc` too, so it does not matter whether
-//! systemd or libvirt itself made them.
+//! The agent's values are compared with virsh, QEMU's monitor, `cpu.stat` and `/proc`.
+//! Cgroup paths also come from `/proc`, so it does not matter whether systemd or libvirt
+//! created the cgroups.
 
 mod agent;
 mod cpu;
@@ -28,22 +28,22 @@ use manager::Libvirt;
 /// The domain with limits, pins and all devices.
 const DB: &str = "db-01";
 
-/// The one with a vCPU and nothing else.
+/// The domain with one vCPU and no further devices.
 const PLAIN: &str = "plain_b";
 
-/// libvirt with its domains, and the agent beside them.
+/// libvirt with its domains, and the agent.
 struct Bench {
     libvirt: Libvirt,
     agent: Agent,
     guest: Guest,
-    /// Loads that are on in the guest.
+    /// Loads that are running in the guest.
     loads: Vec<&'static str>,
-    /// Limits are not those of `db-01.xml`.
+    /// Whether the limits differ from those of `db-01.xml`.
     is_limited: bool,
 }
 
-/// The one bench of all tests, which come one at a time and leave it as it was. The
-/// agent lives through all of them.
+/// The one bench of all tests, which run one at a time and restore its state. The agent
+/// runs through all of them.
 fn bench() -> MutexGuard<'static, Bench> {
     static BENCH: OnceLock<Mutex<Bench>> = OnceLock::new();
     static IS_FIRST: AtomicBool = AtomicBool::new(true);
@@ -82,7 +82,7 @@ impl Bench {
         }
     }
 
-    /// Undoes what a test that failed left behind.
+    /// Reverts the changes of a failed test.
     fn restore(&mut self) {
         self.agent.take_falls();
         // With hardly any CPU time a guest takes long to stop a load.
@@ -103,14 +103,14 @@ impl Bench {
         ));
     }
 
-    /// Sets limits by their names in `virsh schedinfo`, us a period.
+    /// Sets limits by their names in `virsh schedinfo`, µs per period.
     fn set_limits(&self, limits: &[(&str, u64)]) {
         let words = limits.iter().map(|(name, us)| format!(" {name}={us}"));
         let words: String = words.collect();
         self.libvirt.virsh(&format!("schedinfo {DB} --live{words}"));
     }
 
-    /// With these limits instead of its own for as long as `work` takes.
+    /// Runs `work` with these limits, then restores the domain's own.
     fn with_limits<T>(&mut self, limits: &[(&str, u64)], work: impl FnOnce(&mut Self) -> T) -> T {
         self.is_limited = true;
         self.set_limits(limits);
@@ -120,7 +120,7 @@ impl Bench {
         seen
     }
 
-    /// With a load in the guest for as long as `work` takes.
+    /// Runs `work` with a load in the guest.
     fn under<T>(&mut self, load: &'static str, work: impl FnOnce(&mut Self) -> T) -> T {
         self.loads.push(load);
         self.guest.order(&format!("start {load}"));

@@ -1,7 +1,7 @@
-//! libvirt itself: a daemon of the machine's own, and virsh.
+//! libvirt itself: a private daemon, and virsh.
 //!
-//! The packages are not installed anywhere. Their /usr lies over the machine's, whose
-//! root is shared and cannot be written; what they write goes to memory.
+//! The packages are not installed. An overlay puts their /usr over that of the machine,
+//! whose root is shared and read-only; their writes go to memory.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -9,20 +9,20 @@ use std::process::{Child, Command, Stdio};
 
 use virtlens_tests::eventually;
 
-/// Where all files of the suite are.
+/// Directory of all files of the suite.
 pub(crate) const DIR: &str = "/run/libvirt-suite";
 
 const DAEMON_LOG: &str = "/run/libvirt-suite/libvirtd.log";
 
-/// A libvirtd that runs.
+/// A running libvirtd.
 pub(crate) struct Libvirt {
     daemon: Child,
-    /// By which virsh finds its QEMU driver.
+    /// URI of its QEMU driver for virsh.
     uri: &'static str,
 }
 
 impl Libvirt {
-    /// Starts it, and waits until it answers.
+    /// Starts the daemon and waits until it answers.
     pub(crate) fn start() -> Self {
         lay_over_the_machine();
         let log = File::create(DAEMON_LOG).expect("the suite's directory can be written");
@@ -40,19 +40,19 @@ impl Libvirt {
             if let Some(status) = libvirt.daemon.try_wait().expect("it is a child") {
                 panic!("libvirtd ended ({status}): {}", log_text());
             }
-            // A driver that cannot start ends it after its socket is there.
+            // A driver that cannot start ends the daemon after its socket exists.
             libvirt.try_virsh(&["list"]).ok()
         });
         libvirt
     }
 
-    /// What virsh prints for a command; panics with its error.
+    /// Output of a virsh command; panics with its error.
     pub(crate) fn virsh(&self, command: &str) -> String {
         self.try_virsh(&command.split(' ').collect::<Vec<_>>())
             .unwrap_or_else(|error| panic!("virsh {command}: {error}; libvirtd: {}", log_text()))
     }
 
-    /// What virsh prints for these arguments, or its error.
+    /// Output of virsh with these arguments, or its error.
     pub(crate) fn try_virsh(&self, args: &[&str]) -> Result<String, String> {
         let mut command = Command::new("/usr/bin/virsh");
         command.args(["-q", "-c", self.uri]).args(args);
@@ -65,7 +65,7 @@ impl Libvirt {
         }
     }
 
-    /// What a domain's QEMU answers to a command of its monitor.
+    /// Answer of a domain's QEMU to a monitor command.
     pub(crate) fn monitor(&self, domain: &str, command: &str) -> serde_json::Value {
         let request = format!(r#"{{"execute":"{command}"}}"#);
         let answer = self.try_virsh(&["qemu-monitor-command", domain, &request]);
@@ -79,7 +79,7 @@ fn log_text() -> String {
     fs::read_to_string(DAEMON_LOG).unwrap_or_default()
 }
 
-/// The directory `usr` that a program of `PATH` lies in.
+/// The `usr` directory that contains a program of `PATH`.
 fn usr_of(program: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).find(|dir| dir.join(program).exists());
@@ -114,7 +114,7 @@ fn lay_over_the_machine() {
     ] {
         fs::create_dir_all(dir).expect("it can be written");
     }
-    // What the packages' scripts would have made.
+    // Files that the packages' install scripts would create.
     for (file, line) in [
         (
             "/etc/passwd",
@@ -125,7 +125,7 @@ fn lay_over_the_machine() {
         let text = fs::read_to_string(file).expect("every system has it");
         fs::write(file, text + line).expect("/etc can be written");
     }
-    // Without a service manager: no sockets to be given, no virtlogd, no users of its own.
+    // Without a service manager: no socket activation, no virtlogd, no dedicated users.
     let daemon = "auth_unix_rw = \"none\"\nauth_unix_ro = \"none\"\n";
     fs::write("/etc/libvirt/libvirtd.conf", daemon).expect("/etc can be written");
     let qemu = "user = \"root\"\ngroup = \"root\"\nsecurity_driver = \"none\"\n\

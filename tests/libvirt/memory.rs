@@ -1,4 +1,4 @@
-//! The balloon against `virsh dommemstat`.
+//! The balloon, compared with `virsh dommemstat`.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::{Bench, DB, bench};
 const KIB: u64 = 1024;
 const FULL_KIB: u64 = 256 * 1024;
 
-/// KiB, by name.
+/// Values of `virsh dommemstat`, KiB, by name.
 fn dommemstat(bench: &Bench) -> HashMap<String, u64> {
     let text = bench.libvirt.virsh(&format!("dommemstat {DB}"));
     let pairs = text.lines().filter_map(|line| line.split_once(' '));
@@ -18,7 +18,7 @@ fn dommemstat(bench: &Bench) -> HashMap<String, u64> {
     numbers.collect()
 }
 
-/// What the balloon holds, by the agent's count of what it took and gave back.
+/// Size of the balloon by the agent's counters of inflated and deflated bytes.
 fn balloon_bytes(bench: &mut Bench) -> u64 {
     let snapshot = bench.agent.read();
     let discards = vm(&snapshot, DB).memory.discards;
@@ -57,7 +57,7 @@ fn guest_and_resident_memory_are_those_of_dommemstat() {
         before["rss"].min(after["rss"]),
         before["rss"].max(after["rss"]),
     );
-    // The kernel's counters of a process lag by some pages on each CPU.
+    // The kernel's per-process counters lag by some pages per CPU.
     let range = low - low / 50..=high + high / 50;
     assert!(
         range.contains(&resident_kib),

@@ -1,4 +1,4 @@
-//! Pins, set and changed by virsh.
+//! Pins that virsh sets and changes.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::agent::vm;
 use crate::domain::Threads;
 use crate::{Bench, DB, bench};
 
-/// `virsh vcpupin`: a line for each vCPU with its number and its CPUs, which may be more
+/// Lines of `virsh vcpupin`: one per vCPU with its number and its CPUs, which may be more
 /// than are online.
 fn vcpupin(bench: &Bench) -> Vec<String> {
     let text = bench.libvirt.virsh(&format!("vcpupin {DB}"));
@@ -33,7 +33,7 @@ fn vcpus(vm: &Vm) -> Vec<String> {
 fn vcpus_have_the_pins_of_virsh() {
     let mut bench = bench();
     let snapshot = bench.agent.read();
-    // The third line is of the vCPU that is not plugged in.
+    // The third line belongs to the vCPU that is not plugged in.
     assert_eq!(vcpus(vm(&snapshot, DB)), vcpupin(&bench)[..2]);
     assert_eq!(vcpus(vm(&snapshot, DB)), ["0", "1"]);
 }
@@ -64,7 +64,7 @@ fn pins_changed_live_are_seen_by_the_next_reading() {
 }
 
 /// The kernel's `kvm-nx-lpage-recovery`, a thread of the VMM, keeps the mask of the vCPU
-/// that ran first. No pin of libvirt's changes that.
+/// that ran first. None of libvirt's pins changes that mask.
 #[test]
 fn helper_on_vcpu_ends_with_pins_of_emulator_and_iothread() {
     let mut bench = bench();

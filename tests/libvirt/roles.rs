@@ -1,4 +1,4 @@
-//! Names and roles.
+//! Names and roles of threads.
 
 use virtlens_model::vocab::Role;
 use virtlens_tests::process::tids;
@@ -34,7 +34,7 @@ fn vcpus_iothreads_and_workers_are_those_of_the_monitor() {
     assert_eq!(vm.pid, threads.vmm);
     assert_eq!(threads.vhost.len(), 2, "a worker for each queue");
     assert_eq!(tids_of(vm, Role::Vcpu), sorted(threads.vcpus));
-    // Workers of io_uring come and go.
+    // io_uring workers start and end at any time.
     let mut iothreads = tids_of(vm, Role::Iothread);
     let others = [threads.io_workers, Threads::of(&bench.libvirt).io_workers].concat();
     iothreads.retain(|tid| !others.contains(tid));
@@ -42,7 +42,7 @@ fn vcpus_iothreads_and_workers_are_those_of_the_monitor() {
     assert_eq!(tids_of(vm, Role::Vhost), sorted(threads.vhost));
 }
 
-/// libvirt moves the process that it started. That one forks, sleeps, and leaves the
+/// libvirt moves the process that it started. That process forks, sleeps, and leaves the
 /// work to a child, which stays in the cgroup of libvirtd.
 #[test]
 fn virtiofsds_child_in_libvirts_own_cgroup_is_the_vms() {

@@ -12,13 +12,13 @@ const WILLNEED: u32 = 3;
 /// `FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE`.
 const PUNCH: u32 = 3;
 
-/// All calls of a process from now on.
+/// Counts all calls of a process from now on.
 pub(crate) struct Calls {
     object: Object,
     _link: Link,
 }
 
-/// Calls that were alike.
+/// Equal calls.
 #[derive(Debug)]
 struct Call {
     number: u32,
@@ -29,7 +29,7 @@ struct Call {
 }
 
 impl Calls {
-    /// Of no process yet.
+    /// Attaches without a process to watch.
     pub(crate) fn new() -> Self {
         let bytes = include_bytes!(concat!(env!("OUT_DIR"), "/calls.bpf.o"));
         let open = ObjectBuilder::default()
@@ -48,7 +48,7 @@ impl Calls {
         }
     }
 
-    /// Begins with a process whose RAM is the mapping of `ram_bytes`.
+    /// Watches a process whose RAM is the mapping of `ram_bytes`.
     pub(crate) fn watch(&self, pid: u32, ram_bytes: u64) {
         let calls = self.map("calls");
         for key in calls.keys().collect::<Vec<_>>() {
@@ -93,8 +93,8 @@ impl Calls {
         })
     }
 
-    /// What frees RAM, in ranges of a length that `bytes` takes: of anonymous
-    /// RAM the advice, else the holes in its file. How often, and how much.
+    /// Number and bytes of calls that free RAM, for the lengths that `bytes` accepts:
+    /// madvise for anonymous RAM, hole punches for RAM in a file.
     pub(crate) fn freed(&self, file: bool, bytes: impl Fn(u64) -> bool) -> (u64, u64) {
         self.sum(|call| {
             let frees = if file {
@@ -106,25 +106,25 @@ impl Calls {
         })
     }
 
-    /// What was given back to the guest.
+    /// Number and bytes of calls that give RAM back to the guest.
     pub(crate) fn wanted(&self) -> (u64, u64) {
         self.sum(|call| call.number == NR_MADVISE && call.what == WILLNEED && call.in_ram)
     }
 
-    /// Advice on memory that is no RAM.
+    /// Number of madvise calls outside of RAM.
     pub(crate) fn elsewhere(&self) -> u64 {
         let (events, _) = self.sum(|call| call.number == NR_MADVISE && !call.in_ram);
         events
     }
 }
 
-/// How often and how much, of the agent's count.
+/// Number and bytes of the agent's sum.
 pub(crate) fn pair(sum: DiscardSum) -> (u64, u64) {
     (sum.events, sum.bytes)
 }
 
-/// The mapping of about this size: one that can be read and written, which a
-/// neighbour may have been joined to.
+/// The readable and writable mapping of about this size. The kernel may have merged an
+/// adjacent mapping into it.
 fn mapping(pid: u32, bytes: u64) -> (u64, u64) {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
     let ranges = maps.lines().filter_map(|line| {

@@ -1,5 +1,5 @@
-//! What following a balloon costs it. By hand, on a machine that does nothing
-//! else: `vmtest --kernel NAME --exec cost=PROGRAM --ignored --nocapture`.
+//! Cost for a balloon that the agent follows it. Run by hand on an idle machine: `vmtest
+//! --kernel NAME --exec cost=PROGRAM --ignored --nocapture`.
 
 use std::time::{Duration, Instant};
 
@@ -11,19 +11,18 @@ use crate::guest::{Guest, Ram};
 
 const PAIRS: usize = 12;
 
-/// Pages that are given back at once, and how often in each turn.
+/// Pages that are given back at once, and repetitions per measurement.
 const PAGES: u32 = 32768;
 const TIMES: usize = 9;
 
 const PAGES_OF_A_GIB: f64 = 262_144.0;
 
-/// What the programs add to a balloon that inflates by a GiB: 3 % at most.
+/// Inflating a balloon by 1 GiB costs at most 3 % more with the programs.
 ///
-/// A guest's own inflates scatter by a tenth under two layers of emulation. So
-/// how long one takes is measured without the programs, and in pairs with and
-/// without them what a process with a VM takes to give back as many pages; the
-/// difference is what they add. The process goes by the name of QEMU, so that it
-/// is known to have no reports.
+/// A guest's own inflates vary by a tenth under two layers of emulation. So an inflate is
+/// timed without the programs, and the cost of the programs is measured separately: a
+/// process with a VM gives back as many pages, in pairs with and without them. The
+/// process is named like QEMU, so that the agent knows it to have no reports.
 #[test]
 #[ignore = "a measurement of some minutes"]
 fn inflating_by_a_gib_takes_hardly_longer_with_the_agent() {
@@ -33,7 +32,7 @@ fn inflating_by_a_gib_takes_hardly_longer_with_the_agent() {
     let mut added: Vec<f64> = (0..PAIRS)
         .map(|pair| {
             let mut secs = [0.0; 2];
-            // First and second take turns, as a machine may drift.
+            // The order alternates, as a machine may drift.
             for turn in [pair % 2, 1 - pair % 2] {
                 let agent = (turn == 0).then(|| {
                     let mut agent = Agent::new();
@@ -58,8 +57,8 @@ fn inflating_by_a_gib_takes_hardly_longer_with_the_agent() {
     assert!(part <= 0.03, "{:.1} % longer", part * 100.0);
 }
 
-/// CPU time of the VMM, which has no other work, to give back a GiB page by page: the
-/// median of some smaller pieces. What else this machine does is not of it.
+/// CPU time of the VMM, which has no other work, to give back 1 GiB page by page: the
+/// median of some smaller pieces. CPU time excludes other load of the machine.
 fn give_back_secs(vm: &mut Minivm) -> f64 {
     let took = std::array::from_fn::<f64, TIMES, _>(|_| {
         vm.command("touch 0 128M");
@@ -72,7 +71,7 @@ fn give_back_secs(vm: &mut Minivm) -> f64 {
     median(took.to_vec()) * PAGES_OF_A_GIB / f64::from(PAGES)
 }
 
-/// How long a guest takes to inflate by a GiB: the median of some smaller ones.
+/// Seconds that a guest takes to inflate by 1 GiB: the median of some smaller inflates.
 fn inflate_secs() -> f64 {
     const RAM_MIB: u32 = 384;
     const TAKEN_MIB: u32 = 128;
@@ -80,7 +79,7 @@ fn inflate_secs() -> f64 {
     let mut guest = Guest::start(Ram::Anonymous, RAM_MIB.into(), false, drop);
     let took: Vec<f64> = (0..9)
         .map(|_| {
-            // Of what the guest has not touched there is nothing to take.
+            // A balloon cannot take memory that the guest has not touched.
             guest.order("fill 160");
             guest.order("empty it");
             let began = Instant::now();

@@ -12,14 +12,14 @@ use crate::calls::pair;
 use crate::guest::{Guest, Ram};
 use crate::{Agent, Bench, MIB, bench};
 
-/// What a guest has, and what it takes and frees of it.
+/// RAM of the guest, and the parts that it takes and frees.
 const GUEST_MIB: u64 = 192;
 const FILL_MIB: u64 = 64;
 
 /// Longer than a guest waits before it reports (2 s, `mm/page_reporting.c`).
 const QUIET: Duration = Duration::from_millis(3500);
 
-/// Reads until so much has been reported, and nothing more for a while.
+/// Reads until `reported` has been reached and nothing more is reported for `quiet`.
 fn at_rest(agent: &mut Agent, pid: u32, reported: u64, quiet: Duration) -> Memory {
     let report = |memory: &Memory| memory.discards.expect("they are followed").report;
     eventually("reports", || {
@@ -40,7 +40,7 @@ fn resident(memory: &Memory) -> u64 {
     memory.resident_bytes.expect("this kernel tells")
 }
 
-/// 5 % less than the guest was told to take, bytes.
+/// Lower bound: 5 % less than the guest was ordered to take, bytes.
 fn at_least(mib: u64) -> u64 {
     mib * MIB / 20 * 19
 }
@@ -50,7 +50,7 @@ fn cycle(bench: &mut Bench, ram: Ram, times: u32) {
     let mut guest = Guest::start(ram, GUEST_MIB, true, |pid| agent.find(pid));
     let pid = guest.pid();
     agent.find(pid);
-    // It begins with what it did not use to boot.
+    // The guest first reports the memory that its boot did not use.
     let mut rest = at_rest(agent, pid, FILL_MIB * MIB, QUIET);
     calls.watch(pid, GUEST_MIB * MIB);
     let start = agent.discards_of(pid);
@@ -119,8 +119,8 @@ fn free_pages_of_huge_pages_are_reported_and_come_back() {
     fs::write("/proc/sys/vm/nr_hugepages", "0").expect("it is root");
 }
 
-/// A third of its RAM goes and comes back within a minute: that is found, and
-/// nothing else. At rest nothing is.
+/// A third of its RAM is reported and taken again within a minute: that is the only
+/// finding. At rest there is none.
 #[test]
 fn a_guest_that_takes_again_what_it_reported_is_found_to_churn() {
     let mut bench = bench();
@@ -141,8 +141,8 @@ fn a_guest_that_takes_again_what_it_reported_is_found_to_churn() {
     assert_eq!(agent.judge(pid), BTreeSet::from(["reporting_churn"]));
 }
 
-/// Without reporting: what is freed is not given back, what the balloon takes
-/// is.
+/// Without free page reporting, freed memory is not given back; only memory that the
+/// balloon takes is.
 #[test]
 fn a_balloon_is_followed_page_by_page_and_no_reports_are_seen() {
     const TAKEN_MIB: u64 = 64;

@@ -1,4 +1,4 @@
-//! Linux guests in QEMU that fill and free memory on order.
+//! Linux guests in QEMU that fill and free memory on command.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -11,10 +11,10 @@ use virtlens_tests::{Qemu, eventually};
 use virtlens_vmtest::plan::{PLAN_PATH, Plan, Pods};
 use virtlens_vmtest::scenario::SILENT_GUEST;
 
-/// Longer than a guest boots under two layers of emulation.
+/// Longer than a guest takes to boot under two layers of emulation.
 const PATIENCE: Duration = Duration::from_secs(75);
 
-/// What is behind a guest's RAM.
+/// Backing of a guest's RAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ram {
     Anonymous,
@@ -22,7 +22,7 @@ pub(crate) enum Ram {
     HugePages,
 }
 
-/// A guest that is up.
+/// A booted guest.
 pub(crate) struct Guest {
     qemu: Qemu,
     orders: BufReader<UnixStream>,
@@ -31,9 +31,9 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Starts one with so many MiB and a balloon, and waits until it is up. All of
-    /// its RAM is there at the start: what grows later is taken again. `found` is
-    /// given its pid before it boots, and reports.
+    /// Starts a guest with `mib` MiB and a balloon, and waits until it has booted. All of
+    /// its RAM is touched at the start, so later growth is memory that is taken again.
+    /// `found` gets its pid before it boots and reports.
     pub(crate) fn start(ram: Ram, mib: u64, reporting: bool, found: impl FnOnce(u32)) -> Self {
         let plan = Plan::read(Path::new(PLAN_PATH)).expect("this suite runs in tests/vm");
         let Pods::Start(stage) = plan.pods else {
@@ -97,7 +97,7 @@ impl Guest {
         self.qemu.pid()
     }
 
-    /// Gives it an order and waits until it is done.
+    /// Sends a command to the guest and waits until it is done.
     pub(crate) fn order(&mut self, order: &str) {
         writeln!(self.orders.get_mut(), "{order}").expect("it lives");
         let mut answer = String::new();
@@ -106,7 +106,7 @@ impl Guest {
         assert_eq!(answer.trim(), "ok", "{order}");
     }
 
-    /// Sets how much memory the balloon leaves to the guest.
+    /// Sets the memory that the balloon leaves to the guest.
     pub(crate) fn balloon(&mut self, mib: u64) {
         let bytes = mib << 20;
         self.execute(&format!(
@@ -114,8 +114,8 @@ impl Guest {
         ));
     }
 
-    /// Waits until the balloon leaves exactly so much. QEMU answers with the thread
-    /// that also inflates: it is not asked all the time.
+    /// Waits until the balloon leaves exactly `mib`. QEMU's thread that answers also
+    /// inflates, so it is queried sparingly.
     pub(crate) fn wait_for_balloon(&mut self, mib: u64) {
         let wanted = format!("\"actual\": {}", mib << 20);
         eventually("the balloon", || {
@@ -133,7 +133,7 @@ impl Guest {
             let read = self.monitor.read_line(&mut line).expect("QEMU answers");
             assert!(read > 0, "QEMU closed its monitor");
             assert!(!line.starts_with("{\"error\""), "{command}: {line}");
-            // The greeting and events come in between.
+            // Skips the greeting and events.
             if line.starts_with("{\"return\"") {
                 return line;
             }

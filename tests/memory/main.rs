@@ -1,9 +1,8 @@
-//! What guests gave back of their memory and took again, inside a VM of
-//! tests/vm.
+//! Memory that guests give back and take again, inside a VM of tests/vm.
 //!
-//! The VMMs are minivms, which give what advice they are told to give, and
-//! QEMUs whose Linux guests have a balloon. What the agent counts is held
-//! against every system call of the VMM, and against what the tests did.
+//! The VMMs are minivms, which issue the madvise calls they are ordered to, and QEMUs
+//! whose Linux guests have a balloon. The agent's counts are compared with every system
+//! call of the VMM and with the orders of the tests.
 
 mod calls;
 mod cost;
@@ -25,19 +24,19 @@ use virtlens_model::vocab::Discards;
 
 const MIB: u64 = 1 << 20;
 
-/// The agent, and the oracle beside it.
+/// The agent and the oracle.
 struct Bench {
     agent: Agent,
     calls: Calls,
 }
 
-/// The one bench of all tests, which come one at a time: the machine has two
-/// CPUs that are emulated, and attaching programs patches the kernel, which it
-/// does not always survive.
+/// The one bench of all tests, which run one at a time. The machine has two emulated
+/// CPUs, and attaching programs patches the kernel, which such a machine does not always
+/// survive.
 fn bench() -> MutexGuard<'static, Bench> {
     static BENCH: OnceLock<Mutex<Bench>> = OnceLock::new();
     let bench = BENCH.get_or_init(|| {
-        // With huge pages a guest that touches a page may take 2 MiB.
+        // With huge pages a guest that touches one page may take 2 MiB.
         fs::write("/sys/kernel/mm/transparent_hugepage/enabled", "never").expect("it is root");
         Mutex::new(Bench {
             agent: Agent::new(),
@@ -48,14 +47,14 @@ fn bench() -> MutexGuard<'static, Bench> {
 }
 
 impl Bench {
-    /// Looks at the VM of a process that has so much RAM, from now on.
+    /// Watches the VM of a process with `ram_bytes` of RAM from now on.
     fn look_at(&mut self, pid: u32, ram_bytes: u64) {
         self.agent.find(pid);
         self.calls.watch(pid, ram_bytes);
     }
 }
 
-/// The agent, at work on memory.
+/// An agent with the memory programs attached.
 struct Agent {
     collector: Collector,
 }
@@ -73,14 +72,14 @@ impl Agent {
         agent
     }
 
-    /// What it says of the memory of the VM of this process.
+    /// Memory of the VM of this process.
     fn memory_of(&mut self, pid: u32) -> Memory {
         let snapshot = self.collector.collect();
         assert_nothing_dropped(&snapshot);
         vm_of(&snapshot, pid).memory.clone()
     }
 
-    /// The checks that are raised for it by what it did since it was judged last.
+    /// Checks raised by the VM's activity since the last call.
     fn judge(&mut self, pid: u32) -> BTreeSet<&'static str> {
         let snapshot = self.collector.collect_judged();
         let findings = vm_of(&snapshot, pid).findings.as_deref();
@@ -91,13 +90,12 @@ impl Agent {
         findings.iter().map(|one| one.check.name()).collect()
     }
 
-    /// What was done with its RAM.
+    /// Discards of its RAM.
     fn discards_of(&mut self, pid: u32) -> Discards {
         self.memory_of(pid).discards.expect("they are followed")
     }
 
-    /// Reads until it knows where the RAM of the VM lies: from then on nothing
-    /// is missed.
+    /// Reads until the agent knows where the VM's RAM lies; no call is missed after that.
     fn find(&mut self, pid: u32) {
         virtlens_tests::eventually("the VM to be found", || {
             let snapshot: Arc<Snapshot> = self.collector.collect();

@@ -1,4 +1,4 @@
-//! Advice of all kinds, each call known.
+//! madvise of all kinds, with every call known.
 
 use std::fs;
 use std::time::Instant;
@@ -35,15 +35,14 @@ fn a_gib_inflated_page_by_page_is_counted_to_the_byte() {
     assert_eq!(bench.calls.wanted(), (1000, 1000 * PAGE));
     assert_eq!(discards.report.events + discards.other.events, 0);
     assert_eq!(memory.features.balloon.enabled, Some(true), "it was seen");
-    // One page comes right behind the other: they take all of the time. Those that
-    // are timed hold a reading of the clock, which an emulated one makes long.
+    // The calls follow each other without a pause and take all of the time. Each timed
+    // call includes a clock read, which is slow on an emulated machine.
     let percent = u128::from(discards.inflate.ns) * 100 / took_ns;
     println!("a GiB inflated: told {percent} % of the time that it took");
     assert!((80..=125).contains(&percent), "{percent}");
 }
 
-/// Reports, their release, and what is taken again, without and with a file
-/// behind the RAM.
+/// Reports, their release, and refaults, for anonymous RAM and RAM in a file.
 #[test]
 fn reports_release_memory_that_comes_back_as_refault() {
     let mut bench = bench();
@@ -56,7 +55,7 @@ fn reports_release_memory_that_comes_back_as_refault() {
         if memfd {
             vm.command("punch 0 4M 16");
         }
-        // Beside the holes it counts no second time.
+        // In addition to the holes it is not counted a second time.
         vm.command("madvise dontneed 0 4M 16");
         let released = bench.agent.memory_of(vm.pid());
         vm.command("touch 0 32M");
@@ -71,7 +70,7 @@ fn reports_release_memory_that_comes_back_as_refault() {
             memory.resident_bytes.expect("this kernel tells")
         };
         let grown = resident(&filled) - resident(&before);
-        // With more of the program's own file, which it has run by then.
+        // The program's own file pages add to this; it has loaded them by then.
         assert!(grown.abs_diff(64 * MIB) <= 8 * MIB, "{grown}");
         let fallen = resident(&filled) - resident(&released);
         assert!(about(fallen, 64 * MIB), "{fallen}");
@@ -88,7 +87,7 @@ fn reports_release_memory_that_comes_back_as_refault() {
     }
 }
 
-/// Within 5 %: kernels keep a little of resident memory aside.
+/// Within 5 %: kernels keep part of the resident memory in per-CPU counters.
 fn about(bytes: u64, expected: u64) -> bool {
     bytes.abs_diff(expected) <= expected / 20
 }
@@ -105,7 +104,7 @@ fn a_discard_of_all_ram_is_neither_balloon_nor_report() {
     assert_eq!(discards.events(), 1);
 }
 
-/// A VMM that trims its own heap all the time has no balloon.
+/// A VMM that trims its heap continuously has no balloon.
 #[test]
 fn what_a_vmm_trims_of_its_own_heap_is_not_counted() {
     let mut bench = bench();
@@ -127,7 +126,7 @@ fn what_a_vmm_trims_of_its_own_heap_is_not_counted() {
     assert_eq!(memory.refault_bytes, Some(0));
 }
 
-/// What a pod uses and may use is what its files say.
+/// Usage and limit of a pod equal those in its files.
 #[test]
 fn a_pods_memory_is_what_its_files_say() {
     let mut bench = bench();
@@ -148,7 +147,8 @@ fn a_pods_memory_is_what_its_files_say() {
     let after = used();
     assert_eq!(memory.cgroup_limit_bytes, Some(512 * MIB));
     let told = memory.cgroup_bytes.expect("the controller is on");
-    // The files are read beside it, and kernels keep some pages a CPU aside.
+    // The files are read at another moment, and kernels keep some pages in per-CPU
+    // counters.
     let between = before.min(after) - MIB..=before.max(after) + MIB;
     assert!(between.contains(&told), "{told}, {between:?}");
     assert!(told >= 120 * MIB, "{told}");

@@ -1,5 +1,5 @@
-//! A VM is started again under its name: its counters go on, whoever looks and whether
-//! anybody does.
+//! A VM is restarted under the same name: its counters continue, with the same agent,
+//! another agent, or no agent running.
 
 use virtlens_tests::{Agent, Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
 
@@ -8,7 +8,7 @@ use crate::root::Root;
 use crate::run;
 use crate::scraped::{Counters, counters, cpu_ns, not_fallen};
 
-/// One life of the VM.
+/// Starts the VM once.
 fn life(cgroup: &TestCgroup) -> Minivm {
     let args = [
         "--vcpus",
@@ -48,21 +48,21 @@ fn a_vm_started_again_counts_on_from_agent_to_agent() {
     not_fallen(&mut seen, counters(&agent));
     work(&mut first, 80);
     not_fallen(&mut seen, counters(&agent));
-    // Between two readings of one agent.
+    // The restart lies between two readings of one agent.
     drop(first);
     let mut second = life(&container);
     work(&mut second, 40);
     not_fallen(&mut seen, counters(&agent));
     drop(agent);
 
-    // Another agent finds it running.
+    // Another agent finds the VM running.
     let agent = Agent::start(run(&root));
     not_fallen(&mut seen, counters(&agent));
     work(&mut second, 40);
     not_fallen(&mut seen, counters(&agent));
     drop(agent);
 
-    // It ends, and is started again, while none runs.
+    // The VM ends and is restarted while no agent runs.
     work(&mut second, 40);
     drop(second);
     let mut third = life(&container);
@@ -81,6 +81,6 @@ fn a_vm_started_again_counts_on_from_agent_to_agent() {
     assert!(names.is_empty(), "it is one VM: {names:?}");
     let told = cpu_ns(&last, "again");
     println!("told {} ms, used {} ms", told / MS, used / MS);
-    // What each VMM did before it was in its cgroup is told of it too.
+    // The agent's value includes the CPU time of each VMM before it entered its cgroup.
     assert_close("the pod", told, used, (used / 200).max(3 * 20 * MS));
 }

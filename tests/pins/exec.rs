@@ -1,4 +1,4 @@
-//! A thread that execs goes on as the leader of its process.
+//! A thread that calls exec continues as the leader of its process.
 
 use std::fs;
 use std::thread::sleep;
@@ -13,7 +13,7 @@ use crate::pinned;
 use crate::reader::{self, MS, cpu_ns, vm};
 use crate::root::{Root, TASK_STORAGE};
 
-/// Its leader burns, then another thread becomes a program that rests.
+/// The leader burns CPU time, then another thread execs a program that sleeps.
 const SCRIPT: &str = "
 import os, threading, time
 def burn(seconds):
@@ -27,8 +27,9 @@ threading.Thread(target=other).start()
 time.sleep(60)
 ";
 
-/// It takes its leader's tid and birth, and its leader ends (`de_thread`, `fs/exec.c`).
-/// What each has used is told once, wherever marks are kept.
+/// The thread takes its leader's tid and start time, and its leader exits (`de_thread`,
+/// `fs/exec.c`). The CPU time of each is counted once, with task storage and with the
+/// hash map.
 #[test]
 fn a_thread_that_execs_and_its_leader_are_counted_once() {
     let test = "a_thread_that_execs";
@@ -52,7 +53,7 @@ fn a_thread_that_execs_and_its_leader_are_counted_once() {
             let name = fs::read_to_string(&comm).expect("it runs");
             (name == "sleep\n").then_some(())
         });
-        // Until the kernel has let go of its leader.
+        // Until the kernel has freed the leader.
         sleep(Duration::from_millis(500));
         collector.collect();
         helper.wait().expect("it ends");

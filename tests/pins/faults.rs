@@ -1,5 +1,5 @@
-//! Each system call of a reading, of a handover and of a load fails once. What comes
-//! after it is as if it had not.
+//! Each system call of a reading, of a handover and of a load fails once. Later readings
+//! are as correct as without the failure.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
@@ -14,7 +14,7 @@ use crate::pinned;
 use crate::reader::{self, all_ns, find, vm};
 use crate::root::Root;
 
-/// Where the machine is emulated a walk is long: there it takes every so many of the calls.
+/// Step between the calls that fail: a full walk takes too long on an emulated machine.
 fn stride() -> usize {
     if std::env::var_os("VIRTLENS_VM").is_some() {
         13
@@ -23,11 +23,11 @@ fn stride() -> usize {
     }
 }
 
-/// The kernel's part of it.
+/// The system call by which a reading uses the kernel's BPF.
 const BPF: libc::c_long = libc::SYS_bpf;
 
-/// A load is some hundred calls, most of them for one map or program like another, and
-/// takes a second.
+/// Step for a load, which takes a second and makes some hundred calls, most of them
+/// repeated per map or program.
 const LOAD_STRIDE: usize = 17;
 
 fn failure(snapshot: &Snapshot) -> Option<&str> {
@@ -42,7 +42,8 @@ fn entries(snapshot: &Snapshot) -> BTreeMap<&'static str, u64> {
         .collect()
 }
 
-/// A reading that works, with the VM of `pid`, whose counters are not below `least_ns`.
+/// Asserts a successful reading with the VM of `pid`, whose counters are at least
+/// `least_ns`.
 #[track_caller]
 fn read_well(collector: &mut Collector, pid: u32, least_ns: &mut u64, after: &str) -> Vm {
     let snapshot = collector.collect();
@@ -57,7 +58,7 @@ fn read_well(collector: &mut Collector, pid: u32, least_ns: &mut u64, after: &st
     found.clone()
 }
 
-/// VMs come and go at each reading, and one stays.
+/// VMs start and end at each reading, and one stays.
 #[test]
 fn reading_with_a_failed_call_loses_and_leaks_nothing() {
     if !reader::ready("reading_with_a_failed_call")
@@ -79,7 +80,7 @@ fn reading_with_a_failed_call_loses_and_leaks_nothing() {
     let mut guest = Minivm::start_launch(Minivm::launch().args(args).cgroup(&pod));
     guest.burn_vcpus("all", 20);
     let pid = guest.pid();
-    // Threads that inherit nothing of the walk start the VMs.
+    // The VMs are started by threads that do not inherit the fault injection.
     let (ask, asked) = mpsc::channel::<()>();
     let (give, given) = mpsc::channel::<Minivm>();
     thread::scope(|scope| {
@@ -132,7 +133,7 @@ fn walk_reading(
             "after {after}"
         );
         drop(passing);
-        // It has ended, and the next one takes its counters over.
+        // The VM has ended, and the next one continues its counters.
         read_well(collector, pid, &mut least_ns, &after);
         if failed == 0 {
             println!("{number} calls, {failures} readings failed");
@@ -142,7 +143,7 @@ fn walk_reading(
     assert!(failures > 0, "no reading failed");
     collector.collect();
     for (map, entries) in entries(&collector.collect()) {
-        // This machine's own processes come and go in them.
+        // Other processes of this machine add and remove entries in these two.
         if !["retired", "residency"].contains(&map) {
             let most = before[map];
             assert!(entries <= most, "{map}: {entries} of {most}");
@@ -150,7 +151,7 @@ fn walk_reading(
     }
 }
 
-/// A VM that was started again has its counters from the one before, and only the agent
+/// The counters of a restarted VM include those of the VM before, which only the agent
 /// before knows.
 #[test]
 fn handover_with_a_failed_call_loses_no_counter() {
@@ -187,7 +188,7 @@ fn handover_with_a_failed_call_loses_no_counter() {
     });
 }
 
-/// Rates of 0 would resolve alerts: after some failures the VMs are absent.
+/// Rates of 0 would resolve alerts, so the VMs are absent after some failures.
 #[test]
 fn readings_that_keep_failing_end_the_series_until_one_works() {
     if !reader::ready("readings_that_keep_failing") {
@@ -246,7 +247,8 @@ fn readings_that_keep_failing_end_the_series_until_one_works() {
     });
 }
 
-/// However a load fails, there is an agent, and the next one counts on.
+/// Whichever call of a load fails, the agent runs, and the next agent continues the
+/// counters.
 #[test]
 fn load_with_a_failed_call_leaves_the_next_agent_whole() {
     if !reader::ready("load_with_a_failed_call") {
@@ -271,7 +273,7 @@ fn load_with_a_failed_call_leaves_the_next_agent_whole() {
             let after = format!("call {number}");
             if let Ok(mut collector) = opened {
                 let snapshot = collector.collect();
-                // From /proc there is less of it, but nothing else.
+                // From /proc the agent sees fewer values, but no wrong ones.
                 assert_eq!(&*vm(&snapshot, pid).vm, "walked-loaded", "after {after}");
             }
             read_well(&mut pinned(&root), pid, &mut least_ns, &after);

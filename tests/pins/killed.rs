@@ -1,5 +1,5 @@
-//! The agent is killed again and again, at any moment, or is away for long, while VMs
-//! work, come and go.
+//! The agent is killed repeatedly at random moments, or is absent for long, while VMs
+//! work, start and end.
 
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -11,8 +11,8 @@ use crate::run;
 use crate::scene::Scene;
 use crate::scraped::{Counters, counters, not_fallen};
 
-/// How often it is killed. In an emulated machine, which is slow, it takes seconds to
-/// start; `make test-pins` sets it to a hundred.
+/// Number of kills. Starting the agent takes seconds in an emulated machine; `make
+/// test-pins` sets it to a hundred.
 fn kills() -> u32 {
     if is_slow() {
         return 10;
@@ -20,7 +20,7 @@ fn kills() -> u32 {
     set("VIRTLENS_KILLS").unwrap_or(25)
 }
 
-/// For how long it is away, s; `make test-pins` sets it to a minute.
+/// Length of the agent's absence, s; `make test-pins` sets it to a minute.
 fn away_s() -> u32 {
     let otherwise = if is_slow() { 60 } else { 5 };
     set("VIRTLENS_AWAY_SECONDS").unwrap_or(otherwise)
@@ -35,12 +35,12 @@ fn is_slow() -> bool {
     std::env::var_os("VIRTLENS_VM").is_some()
 }
 
-/// Longer than it takes to start, ms.
+/// Upper bound of the agent's start time, ms.
 fn start_ms() -> u64 {
     if is_slow() { 5000 } else { 400 }
 }
 
-/// Numbers that differ from run to run; the first is printed.
+/// A pseudorandom generator whose seed differs per run and is printed.
 struct Dice(u64);
 
 impl Dice {
@@ -52,7 +52,7 @@ impl Dice {
         Self(u64::try_from(now.as_nanos() & u128::from(u64::MAX)).expect("masked"))
     }
 
-    /// Below `end`.
+    /// Returns a number below `end`.
     fn below(&mut self, end: u64) -> u64 {
         self.0 = self
             .0
@@ -62,7 +62,7 @@ impl Dice {
     }
 }
 
-/// Kills an agent at some moment of its life: half of them while they start.
+/// Kills an agent at a random moment of its life, half of them during start.
 fn live_and_die(command: Command, dice: &mut Dice, seen: &mut Counters) {
     let mut command = command;
     if dice.below(2) == 0 {
@@ -77,7 +77,7 @@ fn live_and_die(command: Command, dice: &mut Dice, seen: &mut Counters) {
         not_fallen(seen, counters(&agent));
         sleep(Duration::from_millis(dice.below(100)));
     }
-    // Killed with the value.
+    // The agent is killed on drop.
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Who takes up what another loader's agent has left.
+//! Handover between agents with different loaders.
 
 use virtlens_probe::loader::Loader;
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
@@ -7,7 +7,7 @@ use crate::pinned_by;
 use crate::reader::{self, MS, all_ns, assert_close, dropped, vm};
 use crate::root::Root;
 
-/// From one to the other and back, while threads come and go that no agent saw.
+/// From one loader to the other and back, while threads start and end that no agent sees.
 #[test]
 fn what_one_loader_left_the_other_takes_up() {
     let test = "what_one_loader_left";
@@ -26,7 +26,7 @@ fn what_one_loader_left_the_other_takes_up() {
         for loader in first {
             let mut collector = pinned_by(&root, *loader);
             let mut snapshot = collector.collect();
-            // A VM that is new shows its vCPUs in the second reading.
+            // A new VM shows its vCPUs in the second reading.
             if seen.is_none() {
                 snapshot = collector.collect();
             }
@@ -41,7 +41,7 @@ fn what_one_loader_left_the_other_takes_up() {
             }
             seen = Some((told_ns, used_ns));
             drop(collector);
-            // Four threads that no agent sees, of 20 ms each.
+            // Four threads of 20 ms each that no agent sees.
             guest.spawn(4, 20, "unseen");
         }
     }

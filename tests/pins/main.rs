@@ -1,5 +1,5 @@
-//! What counts goes on without the agent, and the next one takes it up: on the running
-//! kernel as root, and by `make test-pins` on each of tests/vm.
+//! The BPF programs keep counting without the agent, and the next agent continues: on the
+//! running kernel as root, and by `make test-pins` on each kernel of tests/vm.
 
 #![expect(unsafe_code, reason = "what starts in a cgroup of its own")]
 
@@ -63,8 +63,8 @@ fn run(root: &Root) -> Command {
     )
 }
 
-/// Threads that live and die while no agent runs are counted to the nanosecond, and
-/// all of the pod is what its cgroup used.
+/// Threads that start and end while no agent runs are counted to the nanosecond, and the
+/// sum for the pod equals its cgroup's CPU time.
 #[test]
 fn what_happens_while_no_agent_runs_is_counted() {
     let test = "while_no_agent_runs";
@@ -94,7 +94,7 @@ fn what_happens_while_no_agent_runs_is_counted() {
     let told = [(first, again, spawned), (again, last, later)];
     for (before, after, burned) in told.map(|(a, b, burned)| (of_threads(a), of_threads(b), burned))
     {
-        // And what the VMM itself used to start them.
+        // Plus the CPU time that the VMM used to start them.
         let told = after - before;
         assert!((burned..used).contains(&told), "{told} ns of {burned}");
     }
@@ -120,7 +120,7 @@ fn what_happens_while_no_agent_runs_is_counted() {
     );
 }
 
-/// A VM that is gone when the next agent comes leaves nothing in the maps.
+/// A VM that has ended before the next agent starts leaves nothing in the maps.
 #[test]
 fn what_is_nobodys_any_more_is_removed() {
     if !reader::ready("nobodys") {
@@ -149,7 +149,7 @@ fn what_is_nobodys_any_more_is_removed() {
     assert!(!ended.running && all_ns(ended) > 0, "to its end: {ended:?}");
     collector.collect();
     let after = collector.collect();
-    // This machine may have VMs of its own, and they may end.
+    // This machine may run other VMs, which may end.
     for map in ["vms", "discards", "ended_vcpus", "book"] {
         let is_gone = entries(&after, map) <= entries(&before, map);
         assert!(is_gone, "{map}: {:?}, {:?}", before.maps, after.maps);
@@ -227,7 +227,7 @@ fn without_a_bpf_file_system_it_works_and_says_so() {
     assert_eq!(&*vm(&snapshot, guest.pid()).vm, "plain");
 }
 
-/// A map of another layout is never read, programs of another version stop counting.
+/// A map of another layout is never read, and programs of another version stop counting.
 #[test]
 fn what_another_version_left_is_dropped_and_named() {
     if !reader::ready("another_version") {
@@ -241,7 +241,7 @@ fn what_another_version_left_is_dropped_and_named() {
         let file = files.find(|file| file.file_name().to_string_lossy().starts_with(name));
         file.expect("it is pinned").path()
     };
-    // bpffs takes a new name for what is pinned.
+    // bpffs can rename pinned objects.
     fs::rename(named("retired-"), maps.join("retired-0000000000000001")).expect("renamed");
     fs::rename(named("levels-"), maps.join("levels-0000000000000001")).expect("renamed");
     let links = root.pins().join("links");

@@ -1,4 +1,4 @@
-//! A thread ends while the program that counts ends is not run for it.
+//! A thread exits while the exit program is not attached.
 
 use std::fs;
 
@@ -10,8 +10,8 @@ use crate::root::Root;
 
 const REASON: &str = "ended_vcpus_missed";
 
-/// Its time is told when it is freed. What KVM had counted in it may be gone by then,
-/// and that is counted.
+/// The thread's CPU time is counted when it is freed. KVM's counters of it may be gone by
+/// then, and that loss is counted.
 #[test]
 fn a_vcpu_whose_end_was_missed_is_told_and_counted() {
     if !reader::ready("whose_end_was_missed") {
@@ -24,7 +24,7 @@ fn a_vcpu_whose_end_was_missed_is_told_and_counted() {
     let first = collector.collect();
     drop(collector);
 
-    // As where the kernel leaves it out: the others count on.
+    // Simulates a kernel that rejects this program; the others still count.
     let links = fs::read_dir(root.pins().join("links")).expect("it is there");
     let mut links = links.map(|link| link.expect("it can be read"));
     let on_exit = links.find(|link| link.file_name().to_string_lossy().starts_with("on_exit-"));
@@ -41,7 +41,7 @@ fn a_vcpu_whose_end_was_missed_is_told_and_counted() {
     let mut vcpus = vm(&last, guest.pid()).vcpus.iter();
     let ended = vcpus.find(|one| one.id == 1).expect("its time stays");
     assert_eq!(ended.tid, None, "it has ended");
-    // And what its end took.
+    // Plus the CPU time of its exit.
     let told = used_ns..used_ns + 20 * MS;
     assert!(told.contains(&ended.cpu_ns), "{} in {told:?}", ended.cpu_ns);
 }

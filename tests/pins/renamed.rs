@@ -13,8 +13,8 @@ fn roles(vm: &Vm) -> [u64; 3] {
     [Role::Vcpu, Role::Iothread, Role::Emulator].map(|role| cpu_ns(vm, role))
 }
 
-/// One is renamed, one becomes a vCPU: what each used before stays with its former role,
-/// wherever marks are kept.
+/// One thread is renamed and one becomes a vCPU. Their earlier CPU time stays with the
+/// former role, with task storage and with the hash map.
 #[test]
 fn roles_changed_while_no_agent_runs_former_roles_keep_their_time() {
     if !reader::ready("roles_changed") {

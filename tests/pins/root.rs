@@ -1,4 +1,4 @@
-//! A host's /proc and /sys with a BPF file system of its own.
+//! A host's /proc and /sys with a private BPF file system.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use virtlens_tests::Bpffs;
 
-/// By it an agent decides where the programs keep their marks.
+/// The BTF name by which an agent decides where the programs keep the state of threads.
 pub(crate) const TASK_STORAGE: &str = "BPF_MAP_TYPE_TASK_STORAGE";
 
-/// Goes with all that is pinned there.
+/// Removed on drop, with all that is pinned there.
 pub(super) struct Root {
-    // Before the folder in which it is mounted.
+    // Before the folder, because fields are dropped in order: this unmounts it.
     _bpffs: Option<Bpffs>,
     folder: tempfile::TempDir,
 }
@@ -42,7 +42,7 @@ impl Root {
         root
     }
 
-    /// A kernel that says the same of itself but for this word, or says it again.
+    /// Hides this word from the kernel's BTF, or shows it again.
     pub(super) fn set_knows(&self, word: &str, knows: bool) {
         const TYPES: &str = "sys/kernel/btf/vmlinux";
         let kernel = self.path().join("sys/kernel");
@@ -69,7 +69,7 @@ impl Root {
         self.folder.path()
     }
 
-    /// Where the agent's pins are.
+    /// Directory of the agent's pins.
     pub(super) fn pins(&self) -> PathBuf {
         self.bpffs().join("virtlens")
     }

@@ -1,5 +1,5 @@
-//! A VM that works while others come and go, and what is true of it by the kernel's own
-//! count: its cgroup's, and that of a program of the test's own for what it discards.
+//! A VM that works while others start and end. Its true values come from its cgroup and,
+//! for discards, from a BPF program of the test.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,23 +14,23 @@ use crate::scraped::{Counters, counters, cpu_ns, not_fallen, samples, whole};
 
 const RAM_BYTES: u64 = 64 << 20;
 
-/// The VM, and what was seen of it.
+/// The VM and the values seen of it.
 pub(crate) struct Scene {
     pub(crate) root: Root,
     /// The highest value of each series so far.
     pub(crate) seen: Counters,
-    // Before its cgroups, which go when they are empty.
+    // Before its cgroups, which can only be removed once they are empty.
     guest: Minivm,
     _container: TestCgroup,
     pod: TestCgroup,
-    /// What is discarded, where agents can follow it.
+    /// Counts the discards, where agents can follow them.
     calls: Option<Calls>,
     first: Counters,
     used_before_ns: u64,
 }
 
 impl Scene {
-    /// `None` where the host lacks what the test needs.
+    /// Returns `None` if the host lacks a requirement of the test.
     pub(crate) fn new(test: &str) -> Option<Self> {
         if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
             return None;
@@ -46,7 +46,7 @@ impl Scene {
         let guest = Minivm::start_launch(Minivm::launch().args(args).cgroup(&container));
         let mut seen = Counters::new();
         let agent = Agent::start(run(&root));
-        // By the second reading it knows where the RAM lies.
+        // The second reading knows where the RAM lies.
         not_fallen(&mut seen, counters(&agent));
         let calls = follows_discards(&agent).then(Calls::new);
         if let Some(calls) = &calls {
@@ -67,8 +67,8 @@ impl Scene {
         })
     }
 
-    /// Has the VM work, others come and go, and meanwhile that be done to agents; then
-    /// asserts that the next agent's counters are what is true.
+    /// Runs `done` on agents while the VM works and others start and end. Then asserts
+    /// that the next agent's counters are correct.
     pub(crate) fn under_load(mut self, done: impl FnOnce(&Root, &mut Counters)) {
         let is_over = AtomicBool::new(false);
         let (guest, seen) = (&mut self.guest, &mut self.seen);
@@ -138,7 +138,8 @@ impl Scene {
     }
 }
 
-/// Whether agents on this kernel can: on those of tests/vm they must.
+/// Whether agents on this kernel can follow discards; on the kernels of tests/vm they
+/// must.
 fn follows_discards(agent: &Agent) -> bool {
     let up = samples(agent, |series| {
         series == "virtlens_source_up{source=\"memory\"}"
@@ -149,7 +150,7 @@ fn follows_discards(agent: &Agent) -> bool {
     is_up
 }
 
-/// Of the VM's series of this family with these labels.
+/// Sum of the VM's series of this family with these labels.
 fn sum(counters: &Counters, family: &str, labels: &[&str]) -> u64 {
     let of_vm = counters.iter().filter(|(series, _)| {
         series.starts_with(family)
@@ -159,8 +160,8 @@ fn sum(counters: &Counters, family: &str, labels: &[&str]) -> u64 {
     whole(of_vm.map(|(_, value)| value).sum())
 }
 
-/// Threads are born and die, memory is given back and taken again, VMs come and go,
-/// until it is over. What the threads burned, ns.
+/// Starts and ends threads and VMs, discards memory and touches it again, until `is_over`
+/// is set. Returns the CPU time of the threads, ns.
 fn churn(guest: &mut Minivm, is_over: &AtomicBool) -> u64 {
     let mut burned_ns = 0;
     for number in 0.. {
@@ -179,7 +180,7 @@ fn churn(guest: &mut Minivm, is_over: &AtomicBool) -> u64 {
     burned_ns
 }
 
-/// Ends the churn, also where something panics.
+/// Ends the churn on drop, also on a panic.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {

@@ -1,20 +1,20 @@
-//! What an agent says over HTTP, as Prometheus sees it.
+//! Values of an agent over HTTP, as Prometheus scrapes them.
 
 use std::collections::BTreeMap;
 
 use virtlens_tests::Agent;
 
-/// Series that count something of a VM, and their values.
+/// Counters of VMs and their values, by series.
 pub(crate) type Counters = BTreeMap<String, f64>;
 
-/// Those of a scrape.
+/// The counters of a scrape.
 pub(crate) fn counters(agent: &Agent) -> Counters {
     samples(agent, |series| {
         series.contains("vm=\"") && is_counter(series)
     })
 }
 
-/// Asserts that no counter is lower than before, and notes what it is now.
+/// Asserts that no counter is lower than before, and records the new values.
 pub(crate) fn not_fallen(seen: &mut Counters, now: Counters) {
     for (series, value) in now {
         let before = seen.entry(series.clone()).or_insert(value);
@@ -23,13 +23,13 @@ pub(crate) fn not_fallen(seen: &mut Counters, now: Counters) {
     }
 }
 
-/// How often something was dropped for this reason.
+/// Number of losses for this reason.
 pub(crate) fn dropped(agent: &Agent, reason: &str) -> u64 {
     let wanted = format!("virtlens_dropped_total{{reason=\"{reason}\"}}");
     whole(samples(agent, |series| series == wanted)[&wanted])
 }
 
-/// CPU time of a VM over all roles and what has none, ns.
+/// CPU time of a VM over all roles and threads without a role, ns.
 pub(crate) fn cpu_ns(counters: &Counters, vm: &str) -> u64 {
     let of_vm = format!("vm=\"{vm}\"");
     let names = [
@@ -43,7 +43,7 @@ pub(crate) fn cpu_ns(counters: &Counters, vm: &str) -> u64 {
     whole(seconds * 1e9)
 }
 
-/// All that are wanted of a scrape, as they stand there.
+/// The wanted samples of a scrape, unchanged.
 pub(crate) fn samples(agent: &Agent, wanted: impl Fn(&str) -> bool) -> Counters {
     let answer = agent.get("/metrics");
     answer
@@ -61,7 +61,7 @@ fn is_counter(series: &str) -> bool {
         .any(|end| name.ends_with(end))
 }
 
-/// A count as it is.
+/// Converts a count to an integer.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,5 +1,5 @@
-//! The agent's container has no memory left: the kernel ends it, and the next agent
-//! goes on.
+//! The agent's container runs out of memory: the kernel kills the agent, and the next
+//! agent continues.
 
 use std::fs;
 use std::io::Write as _;
@@ -25,7 +25,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// Where the controller is, and how its limit is called.
+    /// Mount of the controller, and the file name of its limit.
     fn controller() -> Option<(PathBuf, &'static str)> {
         let mounts = fs::read_to_string("/proc/mounts").ok()?;
         let mut mounts = mounts.lines().filter_map(|line| {
@@ -54,8 +54,8 @@ impl Memory {
         fs::write(self.dir.join(self.limit), bytes.to_string()).expect("it takes a number");
     }
 
-    /// Has what is started be in it, and be the first whom the kernel ends: so it is
-    /// for pods that may use more than they asked for.
+    /// Starts a process in the cgroup as the first candidate of the OOM killer, as for
+    /// pods that may use more than they requested.
     fn start_in(&self, mut command: Command) -> Command {
         let mut procs = self.procs();
         let enter = move || {
@@ -65,8 +65,8 @@ impl Memory {
                 .open("/proc/self/oom_score_adj")?;
             score.write_all(b"1000")
         };
-        // SAFETY: between fork and exec only system calls are made, on a path that
-        // needs no more room than the stack has.
+        // SAFETY: only system calls are made between fork and exec, on a path that fits
+        // on the stack.
         unsafe { command.pre_exec(enter) };
         command
     }
@@ -78,7 +78,7 @@ impl Memory {
         file.expect("every cgroup has it")
     }
 
-    /// Processes that the kernel ended here.
+    /// Number of processes that the OOM killer killed in this cgroup.
     fn kills(&self) -> u64 {
         let files = ["memory.events", "memory.oom_control"].map(|name| self.dir.join(name));
         let text = files.iter().find_map(|file| fs::read_to_string(file).ok());
@@ -94,14 +94,14 @@ impl Drop for Memory {
     }
 }
 
-/// Takes more and more of the memory that it shares with the agent, until the kernel
-/// has ended both: the agent first.
+/// Allocates the memory that it shares with the agent until the kernel has killed both,
+/// the agent first.
 fn take_all(memory: &Memory) {
     let mut procs = memory.procs();
-    // It looks for the end of a line that has none.
+    // `tail` searches for the end of an endless line.
     let mut tail = Command::new("tail");
     tail.arg("/dev/zero").stdout(Stdio::null());
-    // SAFETY: a write to a file that is open.
+    // SAFETY: a write to an open file.
     unsafe { tail.pre_exec(move || procs.write_all(b"0")) };
     let ended = tail.status().expect("every host has it");
     assert!(!ended.success(), "it is never satisfied");
@@ -116,7 +116,8 @@ fn ready(test: &str) -> bool {
     reader::ready(test) && need::all(test, [need::cpu_cgroup(), has_memory])
 }
 
-/// Nothing is lost of what happens before, while it is away, and after.
+/// Nothing is lost that happens before the kill, during the agent's absence, or
+/// afterwards.
 #[test]
 fn an_agent_that_runs_out_of_memory_has_lost_nothing() {
     if !ready("runs_out_of_memory") {
@@ -152,8 +153,8 @@ fn an_agent_that_runs_out_of_memory_has_lost_nothing() {
     assert_close("the pod", told, used, (used / 200).max(20 * MS));
 }
 
-/// With so little that it ends while it starts, at one moment or another: what it
-/// leaves behind is no trouble for the next one.
+/// With so little memory the agent is killed at some moment of its start. The state that
+/// it leaves does not affect the next agent.
 #[test]
 fn an_agent_that_cannot_even_start_leaves_no_trouble() {
     if !ready("cannot_even_start") {

@@ -1,4 +1,4 @@
-//! Programs of another version take over the same maps, while threads end all the time.
+//! Programs of another version take over the same maps while threads end continuously.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::pinned;
 use crate::reader::{self, MS, all_ns, assert_close, vm};
 use crate::root::{Root, TASK_STORAGE};
 
-/// What is attached, and of which programs.
+/// The attached links and the versions of their programs.
 fn links(root: &Root) -> BTreeSet<String> {
     let files = fs::read_dir(root.pins().join("links")).expect("it is there");
     let names = files.flatten().map(|file| file.file_name());
@@ -27,8 +27,8 @@ fn task_storage() -> Result<(), need::Missing> {
     need::that("task_storage", has, "the kernel is older than v5.11")
 }
 
-/// Programs that keep marks elsewhere are of another version, and all maps but that of
-/// the marks are those of the one before.
+/// Programs that keep thread state elsewhere are of another version. All maps are reused
+/// except the one with that state.
 #[test]
 fn programs_of_another_version_count_on_in_the_same_maps() {
     let test = "other_programs";
@@ -52,7 +52,7 @@ fn programs_of_another_version_count_on_in_the_same_maps() {
     let spawned_ns: u64 = thread::scope(|scope| {
         let passing = scope.spawn(|| {
             let mut burned_ns = 0;
-            // Not for ever, if the other side fails.
+            // Bounded, in case the other side fails.
             for _ in 0..1000 {
                 if is_over.load(Ordering::Relaxed) {
                     break;
@@ -63,7 +63,7 @@ fn programs_of_another_version_count_on_in_the_same_maps() {
         });
         for round in 1..=4 {
             root.set_knows(TASK_STORAGE, round % 2 == 0);
-            // Its programs stay until those of the next one are there.
+            // The old agent's programs stay until the next agent's are attached.
             drop(collector.take());
             let agent = collector.insert(pinned(&root));
             agent.collect();
@@ -73,8 +73,9 @@ fn programs_of_another_version_count_on_in_the_same_maps() {
             let marked = marks.map(|fill| fill.entries > Some(0));
             assert_eq!(marked, (round % 2 == 1).then_some(true), "{marks:?}");
             let now = links(&root);
-            // Not as many: where tasks have types (v5.11) memory's programs read through
-            // them, and are refused without task storage, which comes with the types.
+            // The numbers of links differ: where tasks have types (v5.11) memory's
+            // programs read through them. Such programs are rejected without task
+            // storage, which comes with the types.
             let exits = now.iter().filter(|name| name.starts_with("on_exit-"));
             assert_eq!(exits.count(), 1, "one of each: {now:?}");
             assert!(now.is_disjoint(&attached), "the others are gone: {now:?}");

@@ -1,5 +1,5 @@
-//! Another version of the agent takes over, whose maps are of another layout, and
-//! this one takes over again.
+//! An agent of another version, with another layout of its maps, takes over, and this
+//! version takes over again.
 
 use std::process::Command;
 
@@ -27,9 +27,9 @@ fn other(root: &Root) -> Command {
     command
 }
 
-/// What an agent says of a pod that burns while it runs, and has burned before.
+/// Values that an agent reports of a pod that burns CPU time before and during its run.
 struct Told {
-    /// What it told at first, ns.
+    /// CPU time in its first reading, ns.
     first_ns: u64,
     maps_lost: u64,
     log: Vec<String>,
@@ -44,7 +44,7 @@ fn watch(command: Command, pod: &TestCgroup, guest: &mut Minivm) -> Told {
     let last = counters(&agent);
     let used = pod.usage_ns() - before_ns;
     let of = |counters: &Counters| cpu_ns(counters, "upgraded");
-    // By what this agent has seen itself, nothing is missing.
+    // Nothing is missing of the time since this agent started.
     assert_close(
         "the pod",
         of(&last) - of(&first),
@@ -81,11 +81,12 @@ fn another_layout_is_dropped_with_a_word_and_never_read() {
     let versions = [other as fn(&Root) -> Command, run, other];
     for version in versions {
         let told = watch(version(&root), &pod, &mut guest);
-        // The map of marks and that of what retired; others of that layout there are not.
+        // The map of thread state and the map of retired values; no other map of that
+        // layout exists.
         assert_eq!(told.maps_lost, 2, "{:#?}", told.log);
         let named = |line: &&String| line.contains("retired-") && line.contains("is lost");
         assert_eq!(told.log.iter().filter(named).count(), 1, "{:#?}", told.log);
-        // What retired before is missing, and nothing else was made of it.
+        // Earlier retired values are missing, and were not misread as other values.
         let lost = known - told.first_ns.min(known);
         assert!(
             lost >= retired,

@@ -1,5 +1,6 @@
-//! The wall clock is set, as a time service does it whose host was wrong: counters and
-//! durations are of clocks that nobody sets. Here because it is a machine of its own.
+//! The wall clock is set, as a time service does on a host with a wrong clock. Counters
+//! and durations use clocks that cannot be set. The test is in this suite because it
+//! needs a machine for itself.
 
 #![expect(unsafe_code, reason = "the calls that set a clock")]
 
@@ -15,7 +16,7 @@ use crate::seats::{agent, vm_of};
 
 const HOUR_S: i64 = 3600;
 
-/// The wall clock, some seconds off; right again when this is dropped.
+/// Sets the wall clock some seconds off, and restores it on drop.
 struct Wrong {
     began: Instant,
     right: libc::timespec,
@@ -112,7 +113,7 @@ fn a_wall_clock_that_is_set_changes_no_number() {
     }
 }
 
-/// What the kernel keeps for its vCPUs, ns.
+/// CPU time of the vCPUs according to the kernel, ns.
 fn truth_ns(vm: &Minivm) -> u64 {
     let tids = vm.ready.vcpus.iter().map(|vcpu| vcpu.tid);
     tids.map(|tid| Schedstat::read(vm.pid(), tid).expect("it lives").cpu_ns)

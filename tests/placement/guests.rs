@@ -1,4 +1,4 @@
-//! What a guest is told of its topology, as the guest's own kernel prints it.
+//! The topology that a guest sees, as its own kernel prints it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,14 +19,14 @@ use crate::sysfs::list;
 /// Longer than a guest of six vCPUs takes under two layers of emulation.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// `-smp` of QEMU, and what comes of it.
+/// An `-smp` option of QEMU and the resulting topology.
 struct Shape {
     smp: &'static str,
     vcpus: usize,
-    /// Packages, cores a package, threads a core.
+    /// Packages, cores per package, threads per core.
     made: (u32, u32, u32),
-    /// As what the guest knows its CPUs: an AMD kernel takes a CPU's node for
-    /// its die, whatever the leaf for dies says (`topo_set_ids`,
+    /// CPU vendor that the guest sees. An AMD kernel uses a CPU's node as its die and
+    /// ignores the leaf for dies (`topo_set_ids`,
     /// `arch/x86/kernel/cpu/topology_common.c`, v6.12).
     vendor: &'static str,
 }
@@ -67,7 +67,7 @@ const SHAPES: [Shape; 5] = [
     },
 ];
 
-/// A guest that boots, and where its words go.
+/// A booting guest and the file of its output.
 struct Teller {
     shape: &'static Shape,
     qemu: Qemu,
@@ -75,7 +75,7 @@ struct Teller {
     began: Instant,
 }
 
-/// A CPU as the guest's kernel knows it.
+/// A CPU according to the guest's kernel.
 #[derive(Debug)]
 struct Told {
     apicid: u32,
@@ -107,7 +107,7 @@ impl Teller {
         }
     }
 
-    /// What it says of each of its CPUs, once it has said all.
+    /// The guest's lines for its CPUs, once all are printed.
     fn words(&self) -> Vec<Told> {
         let serial = self.dir.path().join("serial");
         loop {
@@ -130,7 +130,7 @@ impl Teller {
 }
 
 impl Told {
-    /// Reads a line of the guest's init, `CPU 0 apicid 0 package 0 …`.
+    /// Parses a line of the guest's init, `CPU 0 apicid 0 package 0 …`.
     fn parse(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let after = |key: &str| {
@@ -149,7 +149,7 @@ impl Told {
     }
 }
 
-/// Two at a time: more of them are no faster on the CPUs that emulate all this.
+/// Two guests at a time: more are not faster on the CPUs that emulate all this.
 #[test]
 fn a_guest_is_where_its_own_kernel_says() {
     let plan = Plan::read(Path::new(PLAN_PATH)).expect("this suite runs in tests/vm");

@@ -1,12 +1,12 @@
-//! The machine of this suite, and its topology as the agent has it.
+//! The machine of this suite, and its topology according to the agent.
 
 use std::collections::BTreeSet;
 
 use crate::seats;
 use crate::sysfs::{assert_is_sysfs, list, listed, read};
 
-/// That the machine is what `kernels.toml` made of it: the other tests name
-/// its CPUs by number.
+/// Asserts that the machine is as `kernels.toml` defines it: the other tests name its
+/// CPUs by number.
 #[test]
 fn this_machine_is_the_one_that_was_told() {
     assert_eq!(list(&read("cpu/online")), (0..12).collect());

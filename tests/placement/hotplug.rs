@@ -1,4 +1,4 @@
-//! CPUs that go and come while the agent runs: the next reading knows.
+//! CPUs that go offline and online while the agent runs: the next reading is correct.
 
 use std::fs;
 
@@ -9,8 +9,7 @@ use virtlens_tests::process::set_affinity;
 use crate::seats::{agent, assert_found, judged, pin, pinned, topology, vm_of};
 use crate::sysfs::assert_is_sysfs;
 
-/// A file of /sys/devices/system/cpu, written now and, to undo that, when
-/// this is dropped.
+/// Writes a file of /sys/devices/system/cpu, and writes the opposite value on drop.
 struct Switched {
     file: String,
     back: &'static str,
@@ -30,8 +29,7 @@ impl Drop for Switched {
     }
 }
 
-/// How many vCPUs of a VM are told to be on each core; those last seen on a
-/// CPU that is gone are nowhere.
+/// Number of a VM's vCPUs on each core. vCPUs last seen on an offline CPU have no core.
 fn cores(snapshot: &Snapshot, pid: u32) -> Vec<Option<u32>> {
     let vcpus = vm_of(snapshot, pid).vcpus.iter();
     vcpus.map(|vcpu| vcpu.host?.core).collect()
@@ -48,7 +46,7 @@ fn a_cpu_that_goes_offline_and_comes_back_is_known_at_once() {
     let snapshot = agent.collect();
     assert_eq!(snapshot.node.cpus, 11);
     assert_is_sysfs(agent.host());
-    // The kernel lets a thread run anywhere whose only CPU is gone.
+    // A thread whose only CPU goes offline may run on any CPU.
     let found = topology(&snapshot, vm.pid());
     assert_found(&found, &[]);
     assert_eq!((found.pinned_vcpus, aligned(&found)), (3, 1));
@@ -63,7 +61,7 @@ fn a_cpu_that_goes_offline_and_comes_back_is_known_at_once() {
     assert_found(&after, &[]);
     assert_eq!((after.pinned_vcpus, aligned(&after)), (4, 2));
 
-    // The kernel's side of the agent knows the CPU again too.
+    // The agent's BPF programs know the CPU again, too.
     let pid = vm.pid();
     let moves = |snapshot: &Snapshot| vm_of(snapshot, pid).moves.expect("followed");
     let then = moves(&agent.collect());
@@ -109,7 +107,7 @@ fn smt_switched_off_and_on_is_known_at_once() {
     assert_found(&judged(&mut agent, &vm), &shared);
 }
 
-/// How many guest siblings share a host core.
+/// Number of pairs of guest siblings that share a host core.
 fn aligned(found: &Topology) -> u32 {
     found.pairs.expect("host and guest are known").aligned
 }

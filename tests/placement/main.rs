@@ -1,14 +1,15 @@
-//! Where vCPUs sit, inside the machine `smt` of tests/vm: twelve CPUs with two
-//! threads a core, two cores a cache, a node of two caches and a node of one.
+//! Placement of vCPUs, inside the machine `smt` of tests/vm: twelve CPUs with two threads
+//! per core, two cores per cache, a node of two caches and a node of one.
 //!
-//! The guests are minivms that need nothing of a machine but /dev/kvm, and
-//! Linux kernels that tell what they believe. What the agent says is held
-//! against sysfs, /proc, the guests' own words, and against what the tests did.
+//! The guests are minivms, which need only /dev/kvm, and Linux kernels that print the
+//! topology that they see. The agent's values are compared with sysfs, /proc, the output
+//! of the guests, and the actions of the tests.
 //!
-//! Its clock may be set, and its cgroups are v2's: what is hostile about that is here too.
+//! The machine's clock may be set, and its cgroups are v2: tests of hostile changes of
+//! both are here, too.
 //!
-//! As no other machine has all that they tell of, the rules and dashboards are
-//! shown here, too.
+//! Rules and dashboards are shown here, too, because no other machine has all the
+//! features that they use.
 
 mod clock;
 mod guests;

@@ -1,4 +1,4 @@
-//! Where a vCPU ran, and how far it moved.
+//! Residency of a vCPU, and the distance of its moves.
 
 use std::collections::BTreeMap;
 use std::thread::sleep;
@@ -9,7 +9,7 @@ use virtlens_tests::{Minivm, eventually};
 
 use crate::seats::{agent, pinned, vm_of};
 
-/// From CPU 0: its sibling, another core, another cache, another node.
+/// CPUs by distance from CPU 0: its sibling, another core, another cache, another node.
 const FAR: [usize; 4] = [1, 2, 4, 8];
 const ROUNDS: u64 = 40;
 const MS: u64 = 1_000_000;
@@ -19,7 +19,7 @@ fn rest(vm: &Minivm) {
     eventually("the vCPU halts", || is_halted(pid, tid).then_some(()));
 }
 
-/// CPU time of the vCPU's thread, by the kernel's file, ns.
+/// CPU time of the vCPU's thread according to the kernel's file, ns.
 fn used_ns(vm: &Minivm) -> u64 {
     let stat = Schedstat::read(vm.pid(), vm.ready.vcpus[0].tid);
     stat.expect("the thread lives on").cpu_ns
@@ -38,7 +38,7 @@ fn moves_count_by_distance_and_the_pcpus_add_up_to_the_cpu_time() {
         for far in FAR {
             for pcpu in [far, 0] {
                 set_affinity(tid, &[pcpu]);
-                // It shall run there, and not only be moved.
+                // The thread has to run there, not only to be moved.
                 sleep(Duration::from_micros(500));
             }
         }
@@ -55,7 +55,7 @@ fn moves_count_by_distance_and_the_pcpus_add_up_to_the_cpu_time() {
         .zip(then.by_distance)
         .map(|(now, then)| now - then)
         .collect();
-    // There and back.
+    // Two moves per round: there and back.
     assert_eq!(by_distance, [2 * ROUNDS; 4], "smt, core, llc, numa");
     assert_eq!(now.unknown, then.unknown);
 

@@ -1,4 +1,4 @@
-//! VMs in their seats, and what the agent says of them.
+//! Pinned VMs, and the agent's verdicts on them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use virtlens_tests::{Launch, Minivm, eventually};
 
 use crate::reader::options;
 
-/// The agent's collector, with BPF at work.
+/// A collector with BPF attached.
 pub(crate) fn agent() -> Collector {
     let mut agent = Collector::open(&Options {
         pcpu_series: true,
@@ -28,22 +28,22 @@ pub(crate) fn agent() -> Collector {
     agent
 }
 
-/// A VM whose guest is told this topology (as `minivm --topology` takes it),
-/// its vCPUs halted and pinned in their order to these CPUs.
+/// Starts a VM with this guest topology (in the format of `minivm --topology`). Its vCPUs
+/// are halted and pinned in order to these CPUs.
 pub(crate) fn pinned(topology: &str, pcpus: &[usize]) -> Minivm {
     let vm = Minivm::start(["--topology", topology]);
     pin(&vm, pcpus);
     vm
 }
 
-/// The same of a prepared VM.
+/// Like [`pinned`], for a prepared launch.
 pub(crate) fn pinned_launch(launch: Launch, pcpus: &[usize]) -> Minivm {
     let vm = Minivm::start_launch(launch);
     pin(&vm, pcpus);
     vm
 }
 
-/// Pins the vCPUs in their order, each to one CPU.
+/// Pins the vCPUs in order, each to one CPU.
 pub(crate) fn pin(vm: &Minivm, pcpus: &[usize]) {
     assert_eq!(vm.ready.vcpus.len(), pcpus.len(), "a CPU for each vCPU");
     for (vcpu, pcpu) in vm.ready.vcpus.iter().zip(pcpus) {
@@ -57,13 +57,13 @@ pub(crate) fn vm_of(snapshot: &Snapshot, pid: u32) -> &Vm {
     found.unwrap_or_else(|| panic!("pid {pid} is no VM: {:?}", snapshot.sources))
 }
 
-/// How a VM sits, by the last judgement.
+/// Topology of a VM at the last judgement.
 pub(crate) fn topology(snapshot: &Snapshot, pid: u32) -> Arc<Topology> {
     let topology = &vm_of(snapshot, pid).topology;
     Arc::clone(topology.as_ref().expect("every VM is judged"))
 }
 
-/// The checks that are raised for a VM by a judgement made now.
+/// The checks that a judgement made now raises for a VM.
 pub(crate) fn checks(agent: &mut Collector, vm: &Minivm) -> Vec<&'static str> {
     let snapshot = agent.collect_judged();
     let found = vm_of(&snapshot, vm.pid()).findings.clone();
@@ -71,8 +71,8 @@ pub(crate) fn checks(agent: &mut Collector, vm: &Minivm) -> Vec<&'static str> {
     found.iter().map(|one| one.check.name()).collect()
 }
 
-/// What is wrong with a VM by a judgement made now, once the agent knows all
-/// of its vCPUs: a vCPU is found when it is first seen inside `KVM_RUN`.
+/// Topology of a VM by a judgement made now, once the agent knows all of its vCPUs: a
+/// vCPU is found when it is first seen inside `KVM_RUN`.
 pub(crate) fn judged(agent: &mut Collector, vm: &Minivm) -> Arc<Topology> {
     let vcpus = vm.ready.vcpus.len();
     eventually("the agent to find all vCPUs", || {
@@ -84,7 +84,7 @@ pub(crate) fn judged(agent: &mut Collector, vm: &Minivm) -> Arc<Topology> {
     topology(&agent.collect_judged(), vm.pid())
 }
 
-/// A finding in short: its kind, the vCPUs, the pCPUs.
+/// A finding: its kind, the vCPUs, the pCPUs.
 pub(crate) type Finding<'a> = (MismatchKind, &'a [u32], &'a str);
 
 /// Fails unless these are all the findings, in this order.
@@ -105,8 +105,8 @@ pub(crate) fn assert_found(topology: &Topology, expected: &[Finding<'_>]) {
     assert_eq!(found, expected, "{topology:#?}");
 }
 
-/// Fails unless these are all the misplacements of a VM by a judgement made now, and
-/// all that the doctor finds.
+/// Fails unless a judgement made now has exactly these misplacements, and the doctor has
+/// no other findings.
 #[track_caller]
 pub(crate) fn assert_judged(
     agent: &mut Collector,

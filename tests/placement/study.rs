@@ -1,5 +1,5 @@
-//! Four vCPUs in the ways that a study of `KubeVirt` against plain libvirt
-//! compared, made right; and as `KubeVirt` makes them.
+//! Four vCPUs in the layouts that a study compared, `KubeVirt` against plain libvirt:
+//! placed correctly, and placed as `KubeVirt` does.
 
 use virtlens_model::snapshot::Topology;
 use virtlens_model::vocab::MismatchKind::{SmtShared, SmtSplit};
@@ -8,7 +8,7 @@ use virtlens_tests::process::{set_affinity, tids};
 
 use crate::seats::{agent, assert_found, checks, judged, pin, pinned, topology};
 
-/// What QEMU tells when nobody asks: a package for each vCPU.
+/// QEMU's default topology: one package per vCPU.
 const NOT_TOLD: &str = "sockets=4";
 const TOLD: &str = "cores=2,threads=2";
 
@@ -18,8 +18,8 @@ fn pairs(found: &Topology) -> (u32, u32, u32) {
     (pairs.aligned, pairs.split, pairs.shared)
 }
 
-/// Judged by where its vCPUs ran. Two of them: for more of them a node could
-/// have room, and whether the scheduler uses it is the scheduler's choice.
+/// Judged by where its vCPUs ran. Two vCPUs: more of them might fit on one node, and then
+/// the scheduler decides whether to use it.
 #[test]
 fn default_floats_and_nothing_is_wrong() {
     let vm = Minivm::start(["--topology", "sockets=2", "--start", "spin"]);
@@ -40,7 +40,7 @@ fn pinned_to_a_core_each_without_topology_is_right() {
     assert_eq!((found.pinned_vcpus, pairs(&found)), (4, (0, 0, 0)));
 }
 
-/// Two cores for what the guest takes for four: it cannot be helped.
+/// Two cores for four cores of the guest: no pinning can improve that.
 #[test]
 fn confined_as_a_whole_without_topology_is_right() {
     let mut vm = Minivm::start(["--topology", NOT_TOLD]);

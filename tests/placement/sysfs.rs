@@ -1,4 +1,4 @@
-//! The topology of the host as sysfs has it, and the comparison with what the agent has.
+//! Topology of the host according to sysfs, and the comparison with the agent's.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,12 +21,12 @@ pub(crate) fn read(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The CPUs that a file of a CPU's directory lists.
+/// The CPUs listed in a file of a CPU's directory.
 pub(crate) fn listed(cpu: u32, file: &str) -> BTreeSet<u32> {
     list(&read(&format!("cpu/cpu{cpu}/{file}")))
 }
 
-/// Holds the agent's host against sysfs as it is now, CPU by CPU.
+/// Compares the agent's host topology with sysfs, CPU by CPU.
 #[track_caller]
 pub(crate) fn assert_is_sysfs(host: &virtlens_model::vocab::topology::host::HostTopology) {
     let online = list(&read("cpu/online"));
@@ -47,7 +47,7 @@ pub(crate) fn assert_is_sysfs(host: &virtlens_model::vocab::topology::host::Host
 
         let llc = place.llc.and_then(|llc| host.llc_cpus(llc));
         let told: BTreeSet<u32> = llc.expect("it has a cache").iter().collect();
-        // Here the kernel keeps CPUs that are gone.
+        // The kernel keeps offline CPUs in this file.
         let sharing = listed(*cpu, "cache/index3/shared_cpu_list");
         let sharing: BTreeSet<u32> = sharing.intersection(&online).copied().collect();
         assert_eq!(told, sharing, "last-level cache of CPU {cpu}");

@@ -1,5 +1,5 @@
-//! Each kind of verdict on a VM that deserves it, and none on its twin that
-//! was seated well.
+//! Each kind of verdict on a VM that is pinned wrongly, and none on the same VM pinned
+//! correctly.
 
 use virtlens_model::vocab::MismatchKind::{
     HelperOnVcpu, LlcSplit, NumaSplit, RemoteMemory, SmtShared, SmtSplit, VcpuOverlap,
@@ -12,7 +12,7 @@ use crate::seats::{
     vm_of,
 };
 
-/// A VM pinned wrongly, then pinned rightly.
+/// A VM pinned wrongly, then pinned correctly.
 struct Case {
     topology: &'static str,
     wrong: &'static [usize],
@@ -53,7 +53,7 @@ fn a_wrong_pin_is_found_and_a_right_one_is_not() {
             found: &[(LlcSplit, &[0, 1], "0,4")],
             right: &[4, 6],
         },
-        // The wider shapes that the same seats are right for.
+        // Wider topologies for which the same pins are correct.
         Case {
             topology: "cores=4,threads=1",
             wrong: &[0, 2, 4, 8],
@@ -114,7 +114,7 @@ fn a_helper_on_a_pinned_vcpus_pcpu_is_found() {
     assert_judged(&mut agent, &vm, &[]);
 }
 
-/// Memory that may come from node 1 alone, of a vCPU that sits on node 0.
+/// The vCPU runs on node 0, and its memory may only come from node 1.
 #[test]
 fn memory_on_another_node_is_found() {
     let pod = systemd_pod_path(&unique_pod_uid());
@@ -132,7 +132,7 @@ fn memory_on_another_node_is_found() {
     assert_judged(&mut agent, &vm, &[]);
 }
 
-/// Confined as a whole, which is no pin.
+/// The VM is confined as a whole by its cgroup, without pins.
 #[test]
 fn the_cpuset_of_its_cgroup_is_told() {
     let pod = systemd_pod_path(&unique_pod_uid());
@@ -148,7 +148,7 @@ fn the_cpuset_of_its_cgroup_is_told() {
     assert_eq!(found.pinned_vcpus, 0);
 }
 
-/// Masks of all CPUs, so that only where they ran tells: they are let go just
+/// The masks allow all CPUs, so that only residency decides: the pins are removed just
 /// before the judgement.
 #[test]
 fn floating_vcpus_are_judged_by_where_they_ran() {
@@ -169,6 +169,6 @@ fn floating_vcpus_are_judged_by_where_they_ran() {
     assert_found(&ran_on([0, 1]), &[(SmtShared, &[0, 1], "0-1")]);
     assert_found(&ran_on([0, 2]), &[]);
     assert_found(&ran_on([0, 8]), &[(NumaSplit, &[0, 1], "0-1,8-9")]);
-    // Never measured: the scheduler uses all caches.
+    // A split over caches is not judged by residency: the scheduler uses all caches.
     assert_found(&ran_on([0, 4]), &[]);
 }

@@ -1,6 +1,5 @@
-//! What a trace costs the guest that it is of. By hand, on a machine that does
-//! nothing else: `vmtest --kernel NAME --bare --exec cost=PROGRAM cost:: --ignored
-//! --show-output`.
+//! Cost of a trace for the traced guest. Run by hand on an idle machine: `vmtest --kernel
+//! NAME --bare --exec cost=PROGRAM cost:: --ignored --show-output`.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -15,16 +14,16 @@ use crate::trace::{start, stop};
 
 const PAIRS: usize = 11;
 
-/// Of these a turn has so many, of some thousand exits each under two layers of
-/// emulation, and the lower quartile counts: an emulated CPU does not know when it
-/// is not running, and what it then waits for counts as its own time.
+/// Length of a window. A measurement has [`WINDOWS`] windows of some thousand exits each
+/// under two layers of emulation, and uses the lower quartile: an emulated CPU does not
+/// know when it is descheduled, and counts that wait as its own time.
 const WINDOW: Duration = Duration::from_millis(100);
 const WINDOWS: usize = 24;
 
-/// A vCPU that leaves its guest with every second instruction, to be told that it is
-/// an instruction: no exit is cheaper. In pairs, with a trace of it and without.
+/// Added cost per exit, with the cheapest exit: the vCPU exits on every second
+/// instruction, and KVM only has to count it. Measured in pairs with and without a trace.
 ///
-/// By the vCPU's CPU time, since the trace's own process wants a CPU, too.
+/// The measure is the vCPU's CPU time, because the trace's process needs a CPU as well.
 #[test]
 #[ignore = "a measurement of some minutes"]
 fn what_a_trace_adds_to_an_exit() {
@@ -38,7 +37,7 @@ fn what_a_trace_adds_to_an_exit() {
     let (mut without, mut added, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 0..PAIRS {
         let mut ns = [0.0; 2];
-        // First and second take turns, as a machine may drift.
+        // The order alternates, as a machine may drift.
         for turn in [pair % 2, 1 - pair % 2] {
             let trace = (turn == 0).then(|| start(guest.pid()));
             ns[turn] = ns_per_exit(&mut collector, &guest);
@@ -61,7 +60,7 @@ fn what_a_trace_adds_to_an_exit() {
     );
 }
 
-/// CPU time of the vCPU for each exit, both as the kernel counts them.
+/// CPU time of the vCPU per exit, both from the kernel's counters.
 fn ns_per_exit(collector: &mut Collector, guest: &Minivm) -> f64 {
     let windows = (0..WINDOWS).map(|_| ns_per_exit_now(collector, guest));
     quarters(windows.collect())[0]
@@ -92,7 +91,7 @@ fn ns_per_exit_now(collector: &mut Collector, guest: &Minivm) -> f64 {
     mean
 }
 
-/// How many programs of a trace are loaded.
+/// Number of loaded programs that belong to a trace.
 fn programs() -> usize {
     let names = ProgInfoIter::default().map(|program| program.name);
     let names = names.filter(|name| name.to_string_lossy().starts_with("trace_"));
@@ -105,7 +104,7 @@ fn quarters(mut values: Vec<f64>) -> [f64; 3] {
     [1, 2, 3].map(|quarter| values[(values.len() - 1) * quarter / 4])
 }
 
-/// The median, and the quartiles around it.
+/// Formats the median and the quartiles around it.
 fn shown(values: Vec<f64>, digits: usize) -> String {
     let [low, median, high] = quarters(values);
     format!("{median:.digits$} ({low:.digits$} … {high:.digits$})")

@@ -1,4 +1,4 @@
-//! What the doctor finds of real pods: at rest, at their limit, flooded.
+//! Findings of the doctor for real pods: at rest, at their limit, flooded.
 
 use std::collections::BTreeSet;
 use std::thread::sleep;
@@ -13,13 +13,13 @@ use crate::pods::{self, Reader};
 
 const WINDOW: Duration = Duration::from_secs(4);
 
-/// More than the machine has, µs in 100 ms: no limit, but the pod has one.
+/// A quota above the machine's CPUs, µs in 100 ms: the pod has a limit that never binds.
 const AMPLE_US: u64 = 400_000;
 
 /// The study's limit and overhead, µs in 100 ms.
 const STUDY_US: u64 = 125_000;
 
-/// The checks that are raised for the VM of a process by what it does from now on.
+/// The checks that are raised for the VM of a process by its activity from now on.
 fn found_of(reader: &mut Reader, pid: u32) -> BTreeSet<&'static str> {
     reader.judge();
     sleep(WINDOW);
@@ -31,20 +31,20 @@ fn found_of(reader: &mut Reader, pid: u32) -> BTreeSet<&'static str> {
     findings.iter().map(|one| one.check.name()).collect()
 }
 
-/// Share of the time by which the kernel's own account is to be beyond a bound, before
-/// what is found is held against it: it is read a little before and after.
+/// Margin, as a share of the time: a finding is asserted only where the kernel's counters
+/// exceed the bound by it, because they are read slightly before and after the agent's.
 const NEAR: f64 = 0.02;
 
-/// What the kernel itself tells of a pod, that decides what is raised where there is too
-/// little of the machine for all.
+/// The kernel's counters of a pod. They decide which checks are raised when the machine
+/// has too little CPU for all.
 struct Truth {
     read: Instant,
-    /// Of each vCPU, ns.
+    /// Run delay of each vCPU, ns.
     waited: Vec<u64>,
     throttled_ns: u64,
-    /// CPU time of all that the limit holds.
+    /// CPU time of the threads under the limit, ns.
     used_ns: u64,
-    /// CPU time of the vhost workers that sit elsewhere.
+    /// CPU time of the vhost workers outside of the pod, ns.
     outside_ns: u64,
 }
 
@@ -64,7 +64,8 @@ impl Truth {
         }
     }
 
-    /// Whether the pod was at a limit since: near enough to it, and held back by it.
+    /// Whether the pod was at its limit since then: its use was near the quota, and it
+    /// was throttled.
     fn is_capped(&self, quota_us: u64, since: &Self) -> bool {
         let took = self.read - since.read;
         let share = |now: u64, then: u64| Duration::from_nanos(now - then).div_duration_f64(took);
@@ -76,8 +77,8 @@ impl Truth {
         used > bounds.quota_used + NEAR && throttled > bounds.quota_throttled + NEAR
     }
 
-    /// Holds what was found against what there was since: of each check that is decided
-    /// by it whether it is raised, unless it is too near to its threshold to say.
+    /// Compares the findings with the kernel's counters since then. A check that they
+    /// decide must be raised, or must not be, unless the counters are near its threshold.
     fn check(&self, since: &Self, found: &mut BTreeSet<&'static str>) {
         let took = self.read - since.read;
         let throttled_ns = self.throttled_ns - since.throttled_ns;
@@ -99,8 +100,8 @@ impl Truth {
     }
 }
 
-/// The checks that are raised for a pod, under these loads and this limit, less those
-/// that [`Truth`] decides; and whether the limit was what held it back.
+/// The checks that are raised for a pod under these loads and this limit, without those
+/// that [`Truth`] decides; and whether the limit held the pod back.
 fn found(
     reader: &mut Reader,
     pod: &Pod,
@@ -112,7 +113,7 @@ fn found(
     }
     println!("{loads:?}");
     let found = reader.with_quota(pod, quota_us, |reader| {
-        // Until all loads are at work, and the limit has got hold of them.
+        // Until all loads are running and the limit throttles them.
         sleep(Duration::from_secs(1));
         let began = Truth::read(reader, pod);
         let mut found = found_of(reader, pod.vmm_pid);
@@ -136,12 +137,12 @@ fn nothing_is_found_of_pods_at_rest() {
     }
 }
 
-/// 1.25 cores for two vCPUs, vhost and virtiofsd, which all want more.
+/// 1.25 cores for two vCPUs, vhost and virtiofsd, which together want more.
 #[test]
 fn the_capped_pod_is_found_to_be_capped() {
     let mut reader = Reader::new();
     let pod = reader.named().clone();
-    // Where the machine's two CPUs are needed elsewhere it may be they that hold it back.
+    // If the machine's two CPUs are busy, they may hold the pod back instead: retry.
     for _ in 0..4 {
         let loads = ["vhost", "virtiofs", "cpu"];
         let (found, is_capped) = found(&mut reader, &pod, &loads, STUDY_US);
@@ -154,9 +155,9 @@ fn the_capped_pod_is_found_to_be_capped() {
     panic!("this machine does not let the pod use what its limit allows");
 }
 
-/// A worker whose ring never runs dry takes a CPU for itself. The machine has two:
-/// to use as much as that and not wait, a guest would need all of the other. So it
-/// rests, and that all this VM uses is overhead is found, too.
+/// A worker whose ring never runs empty takes a CPU for itself. The machine has two: a
+/// guest would need all of the other one to use as much without waiting. So the guest is
+/// idle, and the finding that this VM's use is all overhead is expected as well.
 #[test]
 fn a_flooded_vhost_worker_is_found_to_be_saturated() {
     let pod = TestCgroup::new(&systemd_pod_path(&unique_pod_uid()));

@@ -1,10 +1,10 @@
-//! Which features the kernel offers with each loader, for the runner to judge.
+//! Reports the features that the kernel offers with each loader; the runner checks them.
 
 use virtlens::collect::{Collector, Options};
 use virtlens_probe::loader::Loader;
 use virtlens_probe::plan::Feature;
 
-/// Which features this kernel gave; `kernels.toml` says which it must.
+/// Prints the features of this kernel; `kernels.toml` lists the required ones.
 #[test]
 fn features_are_reported() {
     for loader in Loader::ALL {

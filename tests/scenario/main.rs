@@ -1,8 +1,8 @@
-//! The agent beside real pods, inside a VM of tests/vm: nested KVM guests with
+//! Runs the agent with real pods inside a VM of tests/vm: nested KVM guests with
 //! vhost-net, virtiofsd, iothreads and quotas, on each Debian kernel.
 //!
-//! The rig describes them in a file; every expectation here comes from that
-//! file and from the kernel's own counters, never from the agent.
+//! The rig describes the pods in a file. All expectations come from that file and from
+//! the kernel's counters, never from the agent.
 
 #![expect(unsafe_code, reason = "capabilities and signals")]
 
@@ -98,7 +98,7 @@ fn every_thread_has_the_role_that_the_rig_gave_it() {
     );
 }
 
-/// The threads rest before and after, so what they burned is known exactly.
+/// The threads are idle before and after, so the CPU time of the burn is known exactly.
 #[test]
 fn a_burn_of_each_kind_is_found_to_the_millisecond() {
     let mut reader = Reader::new();
@@ -144,8 +144,8 @@ fn a_burn_of_each_kind_is_found_to_the_millisecond() {
     }
 }
 
-/// For ten seconds under one load after another. Not all at once: two emulated
-/// CPUs that also emulate KVM are stuck for minutes then (seen with QEMU 7.2).
+/// Ten seconds under one load after another. Not all at once: two emulated CPUs that also
+/// emulate KVM then hang for minutes (seen with QEMU 7.2).
 #[test]
 fn the_roles_are_what_the_pods_cgroup_used() {
     let mut reader = Reader::new();
@@ -156,7 +156,7 @@ fn the_roles_are_what_the_pods_cgroup_used() {
     }
     let last = reader.read_beside_usage(&pod);
     let told = pods::all_ns(&last.vm) - pods::all_ns(&first.vm);
-    // What the pod used between the two readings lies between these.
+    // CPU time of the pod between the two readings lies between these.
     let low = last.usage_ns.start() - first.usage_ns.end();
     let high = last.usage_ns.end() - first.usage_ns.start();
     println!(
@@ -186,8 +186,8 @@ fn quota_and_throttling_are_those_of_the_pods_files() {
     let mut reader = Reader::new();
     let pod = reader.named().clone();
     reader.scenario.start("cpu").expect("the load starts");
-    // Taken off again before the guest is asked to stop: with so little CPU
-    // time an emulated guest takes long to answer.
+    // The quota is removed before the guest is ordered to stop: with so little CPU time
+    // an emulated guest takes long to answer.
     let (before, snapshot, after) = reader.with_quota(&pod, 30_000, |reader| {
         eventually("the pod is throttled", || {
             (reader.cpu_stat(&pod).throttled > 5).then_some(())
@@ -215,7 +215,7 @@ fn quota_and_throttling_are_those_of_the_pods_files() {
         after.throttled,
         "throttled periods",
     );
-    // The file has microseconds.
+    // The file has a resolution of 1 µs.
     let us = quota.throttled_ns / 1000;
     within(
         before.throttled_us,

@@ -1,4 +1,4 @@
-//! The rig's pods, their truth by the kernel's files, and the agent's answer.
+//! The rig's pods: their values in the kernel's files and in the agent's readings.
 
 use std::fs;
 use std::ops::RangeInclusive;
@@ -14,17 +14,17 @@ use virtlens_vmtest::scenario::{Pod, Scenario};
 
 use crate::options;
 
-/// A quota of less than a pod of two busy vCPUs uses where its emulated host is slow,
-/// 1.1 cores; µs in 100 ms.
+/// A quota, µs in 100 ms, below the use of a pod of two busy vCPUs where its emulated
+/// host is slow, 1.1 cores.
 pub(crate) const CAPPED_US: u64 = 90_000;
 
-/// The agent's collector, and the pods it looks at.
+/// The agent's collector and the pods that it reads.
 pub(crate) struct Reader {
     pub(crate) scenario: Scenario,
     collector: Collector,
 }
 
-/// A reading while the threads in question are at rest.
+/// A reading during which the given threads used no CPU time.
 pub(crate) struct AtRest {
     pub(crate) snapshot: Arc<Snapshot>,
     /// CPU time of each thread, ns.
@@ -63,7 +63,7 @@ impl Reader {
         self.collector.collect()
     }
 
-    /// Reads and judges what was done since the last judgement.
+    /// Reads and judges the activity since the last judgement.
     pub(crate) fn judge(&mut self) -> Arc<Snapshot> {
         self.collector.collect_judged()
     }
@@ -72,14 +72,14 @@ impl Reader {
         &self.scenario.pods["named"]
     }
 
-    /// Reads once all threads have used nothing for a while.
+    /// Reads once the threads have used no CPU time for a while.
     pub(crate) fn at_rest(&mut self, threads: &[(u32, i32)]) -> AtRest {
         for _ in 0..100 {
             let before = times(threads);
             let snapshot = self.read();
             sleep(Duration::from_millis(50));
             let after = times(threads);
-            // A halted guest's own housekeeping wakes it now and then.
+            // A halted guest wakes now and then for its housekeeping.
             if burned(&before, &after) < 500_000 {
                 return AtRest {
                     snapshot,
@@ -102,7 +102,7 @@ impl Reader {
         self.scenario.stop(load).expect("the load stops");
     }
 
-    /// With another quota, µs in 100 ms, for as long as `work` takes.
+    /// Runs `work` with another quota, µs in 100 ms.
     pub(crate) fn with_quota<T>(
         &mut self,
         pod: &Pod,
@@ -121,7 +121,7 @@ impl Reader {
         seen
     }
 
-    /// The pod's VM, and what its cgroup had used shortly before and after.
+    /// Reads the pod's VM, and its cgroup's CPU time shortly before and after.
     pub(crate) fn read_beside_usage(&mut self, pod: &Pod) -> BesideUsage {
         let before = self.usage_ns(pod);
         let snapshot = self.read();
@@ -132,7 +132,7 @@ impl Reader {
         }
     }
 
-    /// CPU time of the pod's vhost workers that sit elsewhere.
+    /// CPU time of the pod's vhost workers that are outside of its cgroup, ns.
     pub(crate) fn vhost_outside_ns(pod: &Pod) -> u64 {
         let cgroup = pod.pod_cgroup.to_string_lossy();
         let workers = pod.vhost_tids().into_iter();
@@ -141,13 +141,13 @@ impl Reader {
         times(&outside).iter().sum()
     }
 
-    /// What the kernel charged to the pod, and to its vhost workers where those
-    /// sit elsewhere.
+    /// CPU time that the kernel charged to the pod, plus that of its vhost workers
+    /// outside of its cgroup, ns.
     pub(crate) fn usage_ns(&self, pod: &Pod) -> u64 {
         self.limited_ns(pod) + Self::vhost_outside_ns(pod)
     }
 
-    /// What the kernel charged to the pod.
+    /// CPU time that the kernel charged to the pod's cgroup, ns.
     pub(crate) fn limited_ns(&self, pod: &Pod) -> u64 {
         self.stat(pod, "usage_usec") * 1000
     }
@@ -175,9 +175,8 @@ impl Reader {
     }
 }
 
-/// Whether a vhost worker sits elsewhere than in its pod's cgroup: before v6.1 a
-/// kernel thread follows its owner on v1 only (`kernel/cgroup/cgroup-v1.c`,
-/// `cgroup_attach_task_all`).
+/// Whether a vhost worker is outside of its pod's cgroup: before v6.1 a kernel thread
+/// follows its owner on v1 only (`kernel/cgroup/cgroup-v1.c`, `cgroup_attach_task_all`).
 pub(crate) fn is_outside(tid: u32, cgroup: &str) -> bool {
     let path = fs::read_to_string(format!("/proc/{tid}/cgroup")).expect("it lives");
     !path.contains(cgroup)
@@ -195,12 +194,12 @@ pub(crate) fn times(threads: &[(u32, i32)]) -> Vec<u64> {
         .collect()
 }
 
-/// What threads used between two times, ns.
+/// CPU time that threads used between two readings, ns.
 pub(crate) fn burned(before: &[u64], after: &[u64]) -> u64 {
     after.iter().sum::<u64>() - before.iter().sum::<u64>()
 }
 
-/// What the agent says of one role between two readings, ns.
+/// CPU time of a role between two of the agent's readings, ns.
 pub(crate) fn accounted(before: &Snapshot, after: &Snapshot, pod: &Pod, role: Role) -> u64 {
     let of = |snapshot| self::role(vm(snapshot, pod), role).map_or(0, |one| one.cpu_ns);
     of(after) - of(before)
@@ -217,17 +216,17 @@ pub(crate) fn vm_of(snapshot: &Snapshot, pid: u32) -> &Vm {
     found.unwrap_or_else(|| panic!("pid {pid} is no VM: {:?}", snapshot.sources))
 }
 
-/// What a VM says of a role.
+/// The entry of a role in a VM.
 pub(crate) fn role(vm: &Vm, role: Role) -> Option<&RoleUse> {
     vm.roles.iter().find(|one| one.role == role)
 }
 
-/// CPU time of all roles and of what has none, ns.
+/// CPU time of all roles and of threads without a role, ns.
 pub(crate) fn all_ns(vm: &Vm) -> u64 {
     vm.roles.iter().map(|role| role.cpu_ns).sum::<u64>() + vm.unattributed_cpu_ns
 }
 
-/// For how long its quota had run out on any CPU, ns.
+/// Wall-clock time during which the pod was throttled on any CPU, ns.
 pub(crate) fn throttled_wall_ns(snapshot: &Snapshot, pod: &Pod) -> u64 {
     let path = pod.pod_cgroup.to_string_lossy();
     let vm = vm(snapshot, pod);
@@ -236,7 +235,7 @@ pub(crate) fn throttled_wall_ns(snapshot: &Snapshot, pod: &Pod) -> u64 {
     seen.expect("throttling is followed").wall_ns
 }
 
-/// Milliseconds, for people.
+/// Milliseconds, rounded for output.
 pub(crate) fn millis(ns: u64) -> u64 {
     ns / 1_000_000
 }

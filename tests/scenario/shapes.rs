@@ -1,6 +1,6 @@
-//! The rig's pod in the shapes that Kata's Go runtime gives to pods on cgroup v2, under
-//! load and with a CPU limit on the pod's slice (`tests/kernel/kata.rs` has all of Kata's
-//! shapes, with minivms):
+//! The rig's pod in the cgroup layouts ("shapes") of Kata's Go runtime on cgroup v2,
+//! under load and with a CPU limit on the pod's slice. `tests/kernel/kata.rs` covers all
+//! of Kata's shapes, with minivms.
 //!
 //! | shape | QEMU | shim, virtiofsd |
 //! |---|---|---|
@@ -21,7 +21,7 @@ use bench::Bench;
 use over::{Over, assert_near, level, used_ns};
 use virtlens_model::vocab::Role;
 
-/// Far below what the pod's threads use where they may.
+/// Well below the use of the pod's threads without a limit.
 const LIMIT_CORES: f64 = 0.6;
 
 #[test]
@@ -42,7 +42,7 @@ fn pod_in_each_kata_shape_is_accounted_and_judged_as_it_is() {
         ended: home.ended,
     };
     whole.assert_accounted();
-    // What they used outside of the pod was never the limit's.
+    // CPU time outside of the pod never counted against the limit.
     let [then, now] = whole.vms();
     let told = used_ns(level(now)) - used_ns(level(then));
     let truth = whole.grown(|truth| truth.slice_ns);

@@ -1,5 +1,5 @@
-//! The study's capped pod: every load at once on 1.25 cores, against a program
-//! that tells of each throttling of each run queue.
+//! The study's capped pod, with all loads at once on 1.25 cores, compared with a program
+//! that records each throttling of each run queue.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -15,7 +15,7 @@ use virtlens_vmtest::scenario::Pod;
 
 use crate::pods::{self, CAPPED_US, Reader, burned, millis};
 
-/// What the oracle saw; its order is that of `struct event`.
+/// An event of the oracle; the fields are in the order of `struct event`.
 #[derive(Debug, Clone, Copy)]
 struct Event {
     time_ns: u64,
@@ -69,7 +69,7 @@ impl Oracle {
         }
     }
 
-    /// All that was seen so far.
+    /// All events so far.
     fn events(&self) -> Vec<Event> {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let into = Arc::clone(&seen);
@@ -89,23 +89,23 @@ impl Oracle {
     }
 }
 
-/// What events say of one cgroup.
+/// Sums of the events of one cgroup.
 #[derive(Debug, Default)]
 struct Truth {
     throttles: u64,
     unthrottles: u64,
-    /// All times that run queues stood, ns.
+    /// Sum of the throttled times of all run queues, ns.
     stood_ns: u64,
-    /// From when to when each stood.
+    /// Begin and end of each throttled time.
     stood: Vec<(u64, u64)>,
-    /// How often each thread ran when the quota ran out.
+    /// How often each thread was running when the quota ran out.
     ran: BTreeMap<u32, u64>,
 }
 
 impl Truth {
     fn of(events: &[Event], cgroup: u64) -> Self {
         let mut truth = Self::default();
-        // By the CPU that sets a run queue free.
+        // Keyed by the CPU that unthrottles, and the run queue.
         let mut open: HashMap<(u32, u64), Event> = HashMap::new();
         for event in events.iter().filter(|event| event.cgroup == cgroup) {
             match event.kind {
@@ -134,7 +134,7 @@ impl Truth {
         truth
     }
 
-    /// Time in which at least one stood, ns.
+    /// Time during which at least one run queue was throttled, ns.
     fn wall_ns(&self) -> u64 {
         let mut stood = self.stood.clone();
         stood.sort_unstable();
@@ -150,7 +150,7 @@ impl Truth {
     }
 }
 
-/// The threads of each role, by the rig's word.
+/// The threads of each role, from the rig's file.
 pub(crate) fn threads(pod: &Pod) -> BTreeMap<Role, Vec<(u32, i32)>> {
     let of_vmm = |tids: &[u32]| -> Vec<(u32, i32)> {
         tids.iter()
@@ -175,7 +175,7 @@ pub(crate) fn threads(pod: &Pod) -> BTreeMap<Role, Vec<(u32, i32)>> {
     ])
 }
 
-/// The pod's own level.
+/// The level of the pod's cgroup.
 fn level<'a>(snapshot: &'a Snapshot, pod: &Pod) -> &'a Quota {
     let levels = &pods::vm(snapshot, pod).quota;
     let level = levels.iter().find(|one| one.scope == Scope::Pod);

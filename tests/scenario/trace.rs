@@ -1,4 +1,4 @@
-//! A trace of a real pod at its limit, against the kernel's own counters.
+//! A trace of a real pod at its limit, compared with the kernel's counters.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -14,7 +14,7 @@ use crate::pods::{self, CAPPED_US, Reader, burned, millis};
 
 const FILE: &str = "/tmp/pod.pftrace";
 
-/// A trace of the VM of a process, which has begun.
+/// Starts a trace of the VM of a process and waits until it has begun.
 pub(crate) fn start(pid: u32) -> Child {
     let _ = std::fs::remove_file(FILE);
     let child = Command::new(binary("virtlens"))
@@ -31,7 +31,7 @@ pub(crate) fn start(pid: u32) -> Child {
     child
 }
 
-/// Ends it; its summary.
+/// Stops a trace and returns its summary.
 pub(crate) fn stop(child: Child) -> String {
     // SAFETY: kill has no preconditions; the child was not waited for.
     unsafe { libc::kill(child.id().cast_signed(), libc::SIGINT) };
@@ -40,15 +40,15 @@ pub(crate) fn stop(child: Child) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Exits of a pod's vCPUs as KVM has counted them.
+/// Exits of a pod's vCPUs as counted by KVM.
 fn exits(snapshot: &Snapshot, pod: &Pod) -> u64 {
     let vcpus = pods::vm(snapshot, pod).vcpus.iter();
     let counts = vcpus.filter_map(|vcpu| vcpu.kvm.exits);
     counts.flat_map(|exits| exits.0).sum()
 }
 
-/// The exits among the slices of a vCPU's guest, and those for an interrupt of the
-/// host.
+/// Number of exits among the guest slices of a vCPU, and how many of them were for an
+/// interrupt of the host.
 fn count(slices: &[&Slice], has_reasons: bool) -> (u64, u64) {
     let named = |slice: &&&Slice| match &*slice.name {
         "guest" | "halt polling" => false,
@@ -59,8 +59,7 @@ fn count(slices: &[&Slice], has_reasons: bool) -> (u64, u64) {
     (exits.count() as u64, interrupts.count() as u64)
 }
 
-/// What the kernel counted, as a number, and the share of it that was told, as the
-/// summary compares them.
+/// The kernel's count and the share of it that the trace recorded, from the summary.
 fn compared(summary: &str, what: &str) -> (u64, f64) {
     let line = summary
         .lines()
@@ -75,7 +74,7 @@ fn compared(summary: &str, what: &str) -> (u64, f64) {
     };
     let (told, counted) = (number(told), number(counted));
     let (told, counted) = told.zip(counted).expect("numbers");
-    // Both times stand in seconds.
+    // Both times are in seconds.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -103,8 +102,8 @@ fn a_trace_tells_what_the_kernel_counted() {
     println!("{summary}");
     assert!(summary.contains(", 0 lost"), "{summary}");
 
-    // KVM is a module of these kernels, whose types aya does not read; the oldest tells
-    // the reason without them.
+    // KVM is a module of these kernels, and aya does not read module types. The oldest
+    // kernel reports the reason without them.
     let is_aya = std::env::var("VIRTLENS_LOADER").is_ok_and(|name| name == "aya");
     let has_reasons = !is_aya || reader.scenario.kernel == "debian-5.10";
     let is_told = summary.contains("not told: why vCPUs left their guest");
@@ -126,7 +125,7 @@ fn a_trace_tells_what_the_kernel_counted() {
         told += all;
         interrupts += of_host;
     }
-    // The guest does a little before and after, while it is at rest.
+    // The guest runs a little before and after, while it is idle.
     println!(
         "CPU time: burned {} ms, told {} ms",
         millis(truth),
@@ -146,8 +145,8 @@ fn a_trace_tells_what_the_kernel_counted() {
     );
     let (all_counted, share) = compared(&summary, "exits ");
     if reader.scenario.kernel == "debian-5.10" {
-        // There KVM counts up to one exit more for each interrupt of the host; ftrace
-        // sees as few entries and exits of the guest as this.
+        // There KVM counts up to one exit more per interrupt of the host; ftrace sees as
+        // few guest entries and exits as this trace.
         let more = all_counted.checked_sub(told).expect("it counts all");
         let most = interrupts + all_counted / 50;
         assert!(
@@ -155,7 +154,8 @@ fn a_trace_tells_what_the_kernel_counted() {
             "{all_counted} counted, {told} told, {interrupts} interrupts"
         );
     } else {
-        // Without reasons that in which the trace found a vCPU looks like the others.
+        // Without reasons, the slice in which the trace found a vCPU looks like the
+        // others.
         let found_in = if has_reasons { 0 } else { tids.len() as u64 };
         let all = all_counted..=all_counted + found_in;
         assert!(

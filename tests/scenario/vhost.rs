@@ -1,7 +1,7 @@
-//! Which device each vhost worker serves: all workers of a VM have the same name.
+//! The device of each vhost worker: all workers of a VM have the same name.
 //!
-//! The oracle is who works: under the flood the worker of vhost-net does, and that of
-//! vhost-vsock rests.
+//! The oracle is CPU time: under the flood the worker of vhost-net is busy, and that of
+//! vhost-vsock is idle.
 
 use std::collections::BTreeMap;
 use std::thread::sleep;
@@ -17,7 +17,7 @@ use virtlens_tests::{Minivm, eventually, process};
 use crate::options;
 use crate::pods::{self, Reader, burned, millis};
 
-/// The devices of all threads of a VM, which are those of its workers.
+/// The devices of a VM's vhost workers, by tid.
 fn devices(vm: &Vm) -> BTreeMap<u32, VhostDevice> {
     let threads = vm.threads.iter();
     let of_threads: BTreeMap<_, _> = threads
@@ -29,7 +29,8 @@ fn devices(vm: &Vm) -> BTreeMap<u32, VhostDevice> {
     of_threads
 }
 
-/// `kernels.toml` says on which kernels devices must be known; elsewhere there is none.
+/// `kernels.toml` lists the kernels on which devices must be known; on others there must
+/// be none.
 #[test]
 fn vhost_workers_have_the_device_that_they_work_for() {
     let reader = Reader::new();
@@ -82,7 +83,7 @@ fn vhost_workers_have_the_device_that_they_work_for() {
     }
 }
 
-/// The first reading that shows a VM has looked for its devices.
+/// The devices are read before the first reading that shows a VM.
 #[test]
 fn worker_of_vm_that_is_met_later_has_its_device_at_once() {
     let mut reader = Reader::new();

@@ -1,4 +1,4 @@
-//! Threads of ordinary processes, as many as a host can hold, beside one VM.
+//! One VM on a host with as many threads of other processes as it can hold.
 
 use std::fs;
 use std::time::Instant;
@@ -14,13 +14,13 @@ const THREADS: usize = 100_000;
 /// Processes that they belong to.
 const PROCESSES: usize = 10;
 
-/// Each has this much of one mapping: a guard page each would be more mappings than
-/// a process may have.
+/// Stack size of each thread, in one shared mapping: a guard page per thread would need
+/// more mappings than a process may have.
 const STACK: usize = 4 << 10;
 
 const PID_MAX: &str = "/proc/sys/kernel/pid_max";
 
-/// More pids than the host has by default, as long as this lives.
+/// Raises the kernel's limits on pids and threads until it is dropped.
 struct MorePids {
     before: String,
 }
@@ -29,7 +29,7 @@ impl MorePids {
     fn new() -> Self {
         let before = fs::read_to_string(PID_MAX).expect("it is there");
         let most: usize = before.trim().parse().expect("it is a number");
-        // And room for all else that runs.
+        // Leaves pids for all other processes.
         let wanted = most.max(2 * THREADS);
         fs::write(PID_MAX, wanted.to_string()).expect("root may set it");
         Self { before }
@@ -42,10 +42,10 @@ impl Drop for MorePids {
     }
 }
 
-/// Processes full of threads that do nothing.
+/// Processes full of idle threads.
 struct Crowd {
     pids: Vec<libc::pid_t>,
-    // Behind those who need them.
+    // After the fields that need it, because fields are dropped in order.
     _pids: MorePids,
 }
 
@@ -56,7 +56,7 @@ impl Crowd {
         let pids = (0..PROCESSES).map(|_| start_process(each)).collect();
         let crowd = Self { pids, _pids: more };
         let mut before = 0;
-        // Until it grows no more.
+        // Until the number stops growing.
         loop {
             let now = crowd.threads();
             if now == before || now >= THREADS {
@@ -67,7 +67,7 @@ impl Crowd {
         }
     }
 
-    /// How many there are.
+    /// Number of threads.
     fn threads(&self) -> usize {
         let of = |pid: &libc::pid_t| -> usize {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -83,26 +83,27 @@ impl Crowd {
 impl Drop for Crowd {
     fn drop(&mut self) {
         for pid in &self.pids {
-            // SAFETY: plain numbers; our children, which nobody has waited for.
+            // SAFETY: plain numbers; these are our children, which have not been waited
+            // for.
             unsafe { libc::kill(*pid, libc::SIGKILL) };
         }
         for pid in &self.pids {
-            // SAFETY: no status is asked for.
+            // SAFETY: the status pointer may be null.
             unsafe { libc::waitpid(*pid, std::ptr::null_mut(), 0) };
         }
     }
 }
 
-/// A process with so many threads more, or as many as it may have.
+/// Starts a process with `threads` threads, or as many as it may have.
 fn start_process(threads: usize) -> libc::pid_t {
-    // SAFETY: the child has one thread of many, and only makes system calls.
+    // SAFETY: the child has only the forking thread, and only makes system calls.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork: {}", std::io::Error::last_os_error());
     if child > 0 {
         return child;
     }
-    // SAFETY: system calls on plain numbers and on a mapping of the child's own, of
-    // which each thread has a part; it never returns.
+    // SAFETY: system calls on plain numbers and on a mapping of the child, of which each
+    // thread has its own part; the child never returns.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         let access = libc::PROT_READ | libc::PROT_WRITE;
@@ -163,7 +164,7 @@ fn a_hundred_thousand_threads_beside_a_vm_change_nothing() {
     for state in during.iter().chain([&after]) {
         assert!(state.drift_ns.unsigned_abs() <= DRIFT_NS, "{state}");
         assert!(!state.has_failed, "{state}");
-        // What it keeps is of VMs: a MiB is for what the steady one has more of.
+        // The agent keeps state per VM only: 1 MiB is for growth of the steady VM.
         let most = before.resident_bytes * 1.1 + 1_048_576.0;
         assert!(state.resident_bytes <= most, "{before}; {state}");
     }

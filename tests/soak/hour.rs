@@ -1,4 +1,4 @@
-//! An hour, or `SOAK_SECONDS`, of VMs that work, come and go.
+//! An hour, or `SOAK_SECONDS`, of VMs that work, start and end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, sleep};
@@ -9,10 +9,10 @@ use virtlens_tests::{Minivm, need};
 use crate::reader;
 use crate::watched::{DRIFT_NS, Watched};
 
-/// How often the agent is looked at; it is scraped every second.
+/// Seconds between two checks of the agent's state; it is scraped every second.
 const LOOK_EVERY: u32 = 60;
 
-/// A few VMs that come and go at an easy pace.
+/// Starts and ends a few VMs at a moderate pace.
 fn come_and_go(is_over: &AtomicBool) {
     for number in 0u32.. {
         if is_over.load(Ordering::Relaxed) {
@@ -58,7 +58,7 @@ fn an_hour_changes_nothing() {
     });
     let last = watched.state();
     println!("at the end: {last}");
-    // A tenth of the time is for caches to fill.
+    // Caches may fill during the first tenth of the time.
     let early = &states[states.len() / 10];
     assert!(
         last.resident_bytes <= early.resident_bytes * 1.05,
@@ -70,7 +70,7 @@ fn an_hour_changes_nothing() {
     }
 }
 
-/// Ends the coming and going, also where something panics.
+/// Ends the background loop on drop, also on a panic.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {

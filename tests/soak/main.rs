@@ -1,7 +1,7 @@
-//! What takes longer than `make test` has: `make soak` (root).
+//! Tests that take too long for `make test`: `make soak` (root).
 //!
-//! An agent is scraped while VMs come and go, and beside more threads and pods than a
-//! node has. It must lose nothing, keep nothing of what is gone, and not grow.
+//! An agent is scraped while VMs start and end, and on hosts with more threads and pods
+//! than a node has. It must lose nothing, keep nothing of ended VMs, and not grow.
 
 #![expect(unsafe_code, reason = "threads without number")]
 

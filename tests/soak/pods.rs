@@ -1,4 +1,4 @@
-//! A node full of Kata's pods, of which some have a VM.
+//! A node full of Kata's pods, some of which have a VM.
 
 use std::time::Instant;
 
@@ -10,11 +10,11 @@ use crate::watched::{DRIFT_NS, Watched};
 /// Pods on the node.
 const PODS: u32 = 1000;
 
-/// One pod in so many has a VM.
+/// One pod in this many has a VM.
 const ONE_IN: u32 = 50;
 
-/// Cgroups of a pod: of itself, of its sandbox and of two containers. What runs in
-/// it goes first.
+/// Cgroups of a pod: its own, its sandbox's and two containers'. Its processes are
+/// dropped first.
 struct Pod {
     vm: Option<Minivm>,
     _containers: [TestCgroup; 3],
@@ -39,7 +39,7 @@ impl Pod {
     }
 }
 
-/// Another one for each pod.
+/// A distinct quota per pod, µs.
 fn quota_us(number: u32) -> u32 {
     50_000 + 10 * number
 }
@@ -64,12 +64,12 @@ fn a_thousand_pods_are_read_as_one_is() {
         println!("after {} ms: {state}", began.elapsed().as_millis());
         assert!(state.drift_ns.unsigned_abs() <= DRIFT_NS, "{state}");
         assert!(!state.has_failed, "{state}");
-        // A MiB for the series of each ten VMs.
+        // 1 MiB for the series of each ten VMs.
         let most = before.resident_bytes * 1.1 + 1_048_576.0 * (f64::from(vms) / 10.0);
         assert!(state.resident_bytes <= most, "{before}; {state}");
         levels.push(state.entries["levels"]);
     }
-    // Limits are followed where a VM is, and nowhere else.
+    // Limits are followed only for cgroups with a VM.
     let each = 5.0;
     assert!(
         levels

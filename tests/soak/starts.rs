@@ -1,4 +1,4 @@
-//! Ten thousand VMs come and go as fast as the host lets them.
+//! Ten thousand VMs start and end as fast as the host allows.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, sleep};
@@ -11,16 +11,17 @@ use crate::watched::{DRIFT_NS, LINGER, State, Watched};
 
 const STARTS: usize = 10_000;
 
-/// More of them at once start no sooner on two CPUs.
+/// VMs at once: more of them start no faster on two CPUs.
 const AT_ONCE: usize = 4;
 
-/// The agent judges, and reads all of where vCPUs ran, every 10 s.
+/// Longer than the interval of 10 s at which the agent judges and reads all residency.
 const JUDGED: Duration = Duration::from_secs(11);
 
-/// A scrape meets some of them, and that is when they could be kept.
+/// Lifetime of a VM: long enough that scrapes see some of them and the agent could retain
+/// them.
 const LIFE: Duration = Duration::from_millis(10);
 
-/// VMs in pods of their own, one after the other, until there were enough.
+/// Starts VMs in separate pods, one after another, until the number is reached.
 fn come_and_go(started: &AtomicUsize) {
     loop {
         let number = started.fetch_add(1, Ordering::Relaxed);
@@ -31,15 +32,15 @@ fn come_and_go(started: &AtomicUsize) {
         let name = format!("passing-{number}");
         let args = ["--vcpus", "1", "--start", "spin", "--name", &name];
         let vm = Minivm::start_launch(Minivm::launch().args(args).cgroup(&pod));
-        // Else its vCPU has hardly begun when it ends, and no scrape meets it.
+        // Otherwise the vCPU has hardly begun when it ends, and no scrape sees the VM.
         sleep(LIFE);
         drop(vm);
     }
 }
 
-/// The agent when nothing but the steady VM is there: by the first look the others
-/// have ended, by the second they linger no more, and after a judgement all maps have
-/// been read without them.
+/// State of the agent with only the steady VM. By the first check the others have ended,
+/// by the second their final values have expired, and a judgement has then read all maps
+/// without them.
 fn at_rest(watched: &Watched) -> State {
     for wait in [LINGER, LINGER, JUDGED, LINGER] {
         watched.state();
@@ -69,7 +70,7 @@ fn ten_thousand_vms_leave_nothing_behind() {
             let state = watched.state();
             most_series = most_series.max(state.series);
             let number = started.load(Ordering::Relaxed);
-            // By then it has met as many VMs at once as it will.
+            // By then the agent has seen the greatest number of VMs at once.
             if early.is_none() && number > STARTS / 5 {
                 println!("after {number}: {state}");
                 early = Some(state);
@@ -84,10 +85,10 @@ fn ten_thousand_vms_leave_nothing_behind() {
     assert!(most_series > 2 * before.series, "it has met none of them");
     let early = early.expect("it was asked meanwhile");
 
-    // What has been found of the steady VM meanwhile, and its CPUs, are its own.
+    // The remaining findings and CPUs belong to the steady VM.
     assert_eq!(after.foreign_series, 0, "series of VMs that are gone");
     for (map, fill) in &after.entries {
-        // What the steady VM itself has more of by now: names of threads, CPUs it was on.
+        // Maps that grow with the steady VM: names of threads, and CPUs that it ran on.
         let grows = ["retired", "residency"].contains(&map.as_str());
         let allowed = before.entries[map] + if grows { 8.0 } else { 0.0 };
         assert!(

@@ -1,4 +1,4 @@
-//! An agent under observation, beside a VM that works all the time.
+//! An agent under observation, and a VM that works all the time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,37 +14,39 @@ use crate::scraped::{counters, cpu_ns, samples};
 /// How long the agent keeps the final values of a VM.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
-/// The kernel adds what a thread uses to it and to its cgroup at once, at the latest
-/// at each tick: a few of those, on some CPUs. It does not add up.
+/// Tolerance: the kernel adds CPU time to a thread and to its cgroup at the same moment,
+/// at the latest at each tick. The error is a few ticks on some CPUs and does not
+/// accumulate.
 pub(crate) const DRIFT_NS: u64 = 20 * MS;
 
-/// The agent, and what it is held against.
+/// The agent and the sources it is compared with.
 pub(crate) struct Watched {
     agent: Agent,
     steady: Minivm,
-    // Behind what runs in them.
+    // After the VM, because fields are dropped in order: the cgroup must be empty by
+    // then.
     _container: TestCgroup,
     pod: TestCgroup,
     _root: Root,
     began: Told,
 }
 
-/// How the agent is at one moment.
+/// State of the agent at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct State {
     /// Series of all VMs.
     pub(crate) series: usize,
-    /// Series of all but the steady VM.
+    /// Series of all VMs except the steady one.
     pub(crate) foreign_series: usize,
-    /// By map.
+    /// Entries per map.
     pub(crate) entries: BTreeMap<String, f64>,
     pub(crate) resident_bytes: f64,
     pub(crate) open_fds: f64,
-    /// Whether any reading failed so far.
+    /// Whether any reading has failed so far.
     pub(crate) has_failed: bool,
-    /// How far what the agent tells of the steady VM is off what its cgroup used, ns.
+    /// Difference between the agent's and the cgroup's CPU time of the steady VM, ns.
     pub(crate) drift_ns: i64,
-    /// What the steady VM used, ns.
+    /// CPU time of the steady VM, ns.
     pub(crate) used_ns: u64,
 }
 
@@ -104,12 +106,12 @@ impl Watched {
         watched
     }
 
-    /// Threads of the steady VM live and die.
+    /// Starts and ends threads of the steady VM.
     pub(crate) fn work(&mut self) {
         self.steady.spawn(4, 5, "passing");
     }
 
-    /// As it is now.
+    /// The present state.
     pub(crate) fn state(&self) -> State {
         let is_ours = |series: &str| {
             ["virtlens_", "process_"]
@@ -140,8 +142,8 @@ impl Watched {
         }
     }
 
-    /// What the agent tells of the steady VM, and what its cgroup had used before it
-    /// was asked and after, ns.
+    /// The agent's CPU time of the steady VM, and the cgroup's CPU time before and after
+    /// that reading, ns.
     fn told(&self) -> Told {
         let before = self.pod.usage_ns();
         let agent_ns = cpu_ns(&counters(&self.agent), "soaked");
@@ -152,16 +154,17 @@ impl Watched {
     }
 }
 
-/// What the agent tells at some moment between two readings of the truth, ns.
+/// A reading of the agent between two readings of the cgroup, ns.
 #[derive(Debug, Clone, Copy, Default)]
 struct Told {
     agent_ns: u64,
-    /// Before and after the agent was asked.
+    /// CPU time of the cgroup before and after the agent's reading.
     truth_ns: [u64; 2],
 }
 
 impl Told {
-    /// How far what it tells since `before` lies outside of what was used since.
+    /// Distance of the agent's increase since `before` from the range of the cgroup's,
+    /// ns.
     fn drift_ns(self, before: Self) -> i64 {
         let told = (self.agent_ns - before.agent_ns).cast_signed();
         let low = (self.truth_ns[0] - before.truth_ns[1]).cast_signed();

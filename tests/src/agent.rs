@@ -1,21 +1,21 @@
-//! The real agent, as its own process.
+//! The real agent in a separate process.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
-/// A `virtlens run`. Ends with this value.
+/// A running `virtlens run`; killed on drop.
 #[derive(Debug)]
 pub struct Agent {
     child: Child,
     stderr: BufReader<ChildStderr>,
     log: Vec<String>,
-    /// Where it listens: host and port.
+    /// Listen address: host and port.
     pub address: String,
 }
 
 impl Agent {
-    /// Starts it and waits until it says where it listens.
+    /// Starts the agent and waits until it logs its listen address.
     pub fn start(mut command: Command) -> Self {
         let mut child = command
             .stderr(Stdio::piped())
@@ -44,12 +44,12 @@ impl Agent {
         }
     }
 
-    /// Its process.
+    /// Pid of the agent.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The whole answer.
+    /// Returns the whole answer.
     pub fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).expect("it listens");
         write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").expect("it reads");
@@ -58,16 +58,16 @@ impl Agent {
         answer
     }
 
-    /// Whether it has ended by itself, or was ended.
+    /// Whether the process has ended.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("it is our child").is_some()
     }
 
-    /// Ends it with SIGTERM; its exit code and its log.
+    /// Stops the agent with SIGTERM; returns its exit code and its log.
     pub fn stop(&mut self) -> (Option<i32>, Vec<String>) {
         let pid = self.child.id().cast_signed();
-        // SAFETY: kill reads plain numbers; the child is not reaped yet, so
-        // the pid is its own.
+        // SAFETY: kill reads plain numbers; the child is not reaped yet, so the pid is
+        // not reused.
         let failed = unsafe { libc::kill(pid, libc::SIGTERM) };
         assert_eq!(failed, 0, "it lives");
         let status = self.child.wait().expect("it is our child");
@@ -79,7 +79,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // It may have been ended by the test.
+        // The test may have stopped it.
         drop(self.child.kill());
         drop(self.child.wait());
     }

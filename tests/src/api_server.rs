@@ -1,4 +1,4 @@
-//! A handle on a real etcd and a real kube-apiserver, without any controllers.
+//! A handle on a real etcd and a real kube-apiserver, without controllers.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -9,29 +9,29 @@ use tempfile::TempDir;
 
 use crate::{Launch, eventually};
 
-/// The store, looked up in `PATH`.
+/// etcd, found in `PATH`.
 pub(crate) const ETCD: &str = "etcd";
-/// The server, looked up in `PATH`.
+/// The API server, found in `PATH`.
 pub(crate) const KUBE_APISERVER: &str = "kube-apiserver";
-/// The client, looked up in `PATH`.
+/// The client, found in `PATH`.
 pub(crate) const KUBECTL: &str = "kubectl";
 
-/// What the one who may do everything says to prove it.
+/// Bearer token of the administrator.
 const ADMIN_TOKEN: &str = "admin-token";
 
-/// A running API server with an etcd of its own, on free ports of 127.0.0.1;
-/// both are killed when it is dropped, and with the thread that started them.
+/// A running API server with a private etcd, on free ports of 127.0.0.1. Both are killed
+/// on drop and when the thread that started them exits.
 ///
-/// Nobody schedules, runs or cleans up: a pod needs a `nodeName`, gets a status
-/// by `--subresource=status` only, and goes with `--grace-period=0 --force`.
-/// Pods get no token mounted, and need no service account that exists.
+/// There is no scheduler, kubelet or garbage collector: a pod needs a `nodeName`, gets a
+/// status only by `--subresource=status`, and is deleted with `--grace-period=0 --force`.
+/// Pods get no token mounted, and need no existing service account.
 #[derive(Debug)]
 pub struct ApiServer {
     dir: TempDir,
     port: u16,
     etcd_port: u16,
     etcd: Child,
-    /// `None` while it is away.
+    /// `None` while it is stopped.
     server: Option<Child>,
 }
 
@@ -41,7 +41,7 @@ impl ApiServer {
         Self::start_with(Path::new(ETCD))
     }
 
-    /// The same with another etcd.
+    /// Like [`start`](Self::start), with another etcd.
     pub fn start_with(etcd: &Path) -> Self {
         let dir = tempfile::tempdir().expect("there is room for a folder");
         let [port, etcd_port, peer_port] = free_ports();
@@ -61,41 +61,40 @@ impl ApiServer {
         server
     }
 
-    /// Where it serves.
+    /// URL of the server.
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// The certificate that it signed for itself, in PEM.
+    /// The server's self-signed certificate, PEM.
     pub fn ca_file(&self) -> PathBuf {
         self.dir.path().join("pki/apiserver.crt")
     }
 
-    /// A bearer token that may do everything.
+    /// Bearer token of the administrator.
     pub fn admin_token(&self) -> &'static str {
         ADMIN_TOKEN
     }
 
-    /// Where its etcd serves, without TLS.
+    /// URL of its etcd, without TLS.
     pub fn etcd_url(&self) -> String {
         loopback(self.etcd_port)
     }
 
-    /// What tells a client all of this; the one who may do everything uses it.
+    /// A kubeconfig with the administrator's token.
     pub fn kubeconfig(&self) -> PathBuf {
         self.dir.path().join("kubeconfig")
     }
 
-    /// Kills the server: connections break off, its port refuses. Its data and
-    /// etcd stay.
+    /// Kills the server: connections break, and its port refuses new ones. Its data and
+    /// etcd remain.
     pub fn kill(&mut self) {
         if let Some(mut server) = self.server.take() {
             end(&mut server);
         }
     }
 
-    /// Starts the server that was killed, on its port and with its data, and
-    /// waits until it is ready.
+    /// Restarts the killed server on its port with its data, and waits until it is ready.
     pub fn resume(&mut self) {
         assert!(self.server.is_none(), "the API server is there already");
         let started = self.launch(
@@ -116,7 +115,7 @@ impl ApiServer {
         });
     }
 
-    /// A kubectl about to be started, as the one who may do everything.
+    /// A kubectl command with the administrator's token.
     pub fn kubectl<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
         let mut command = Command::new(KUBECTL);
         command
@@ -127,7 +126,7 @@ impl ApiServer {
         command
     }
 
-    /// What kubectl said. Panics with what it complained of if it failed.
+    /// Runs kubectl and returns its output; panics with its error.
     pub fn ask<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> String {
         let mut command = self.kubectl(args);
         let output = command.output().expect("kubectl can be started");
@@ -152,7 +151,7 @@ impl ApiServer {
             ),
             format!("--token-auth-file={}", file("tokens.csv")),
             "--authorization-mode=RBAC".into(),
-            // It would refuse pods whose service account nobody made.
+            // This plugin rejects pods whose service account does not exist.
             "--disable-admission-plugins=ServiceAccount".into(),
             "--endpoint-reconciler-type=none".into(),
             "--shutdown-delay-duration=0s".into(),
@@ -195,7 +194,7 @@ fn loopback(port: u16) -> String {
     format!("http://127.0.0.1:{port}")
 }
 
-/// The key that service accounts' tokens are signed with.
+/// Creates the key that signs service account tokens.
 fn make_key(path: &Path) {
     let mut openssl = Command::new("openssl");
     openssl.args(["genrsa", "-out"]).arg(path).arg("2048");
@@ -216,7 +215,7 @@ fn start_etcd(program: &Path, dir: &Path, port: u16, peer_port: u16) -> Child {
     start(launch, &dir.join("etcd.log"))
 }
 
-/// Starts a program that writes what it has to say to a file.
+/// Starts a program with its output in a file.
 fn start(launch: Launch, log: &Path) -> Child {
     let log = File::options().create(true).append(true).open(log);
     let log = log.expect("a file can be made");
@@ -226,9 +225,9 @@ fn start(launch: Launch, log: &Path) -> Child {
     launch.spawn()
 }
 
-/// Ends a program at once: its port is free when this returns.
+/// Kills a program: its port is free when this returns.
 fn end(child: &mut Child) {
-    // It may have ended by itself.
+    // The process may have ended already.
     drop(child.kill());
     drop(child.wait());
 }

@@ -1,12 +1,12 @@
-//! Where the binaries under test are.
+//! Paths of the binaries under test.
 
 use std::env;
 use std::path::PathBuf;
 
-/// Path of a binary of this workspace: in the directory `VIRTLENS_BIN_DIR`
-/// (the same test executables then run inside a VM), else beside the running
-/// test executable or example, whose directory is `target/PROFILE/deps` or
-/// `target/PROFILE/examples`. Panics if it was not built.
+/// Path of a binary of this workspace: in the directory `VIRTLENS_BIN_DIR` (the same test
+/// executables then run inside a VM), else in `target/PROFILE`, the parent directory of
+/// the running test executable's `deps` or the running example's `examples`. Panics if
+/// the binary was not built.
 pub fn binary(name: &str) -> PathBuf {
     let dir = env::var_os("VIRTLENS_BIN_DIR").map_or_else(profile_dir, PathBuf::from);
     let path = dir.join(name);

@@ -1,17 +1,17 @@
-//! A BPF file system of a test's own, so that no agent of this host is in the way.
+//! A private BPF file system, so that no agent of this host interferes.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// Mounted as long as this lives; what is pinned there goes with it.
+/// A mounted bpffs; unmounted on drop, with all objects that are pinned there.
 #[derive(Debug)]
 pub struct Bpffs {
     at: CString,
 }
 
 impl Bpffs {
-    /// Mounts one on a directory.
+    /// Mounts a bpffs on a directory.
     pub fn mount(at: &Path) -> Self {
         let at = CString::new(at.as_os_str().as_bytes()).expect("paths have no NUL");
         let kind = c"bpf".as_ptr();

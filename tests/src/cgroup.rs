@@ -1,4 +1,4 @@
-//! Cgroups of a test's own, in pod-shaped paths, on v1 and v2.
+//! Private cgroups of a test, with paths like those of pods, on v1 and v2.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Directories made by this process, of which the last user removes each.
+/// Directories created by this process; the last user removes each.
 static MADE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// A cgroup that lives as long as this value: drop what runs in it first.
+/// A cgroup that is removed on drop: drop its processes first.
 #[derive(Debug)]
 pub struct TestCgroup {
     path: String,
     version: Version,
-    /// Of the cpu controller.
+    /// Directory in the hierarchy of the cpu controller.
     cpu_dir: PathBuf,
-    /// Of the CPU accounting: another hierarchy on some v1 hosts.
+    /// Directory in the hierarchy of CPU accounting, a separate one on some v1 hosts.
     usage_dir: PathBuf,
 }
 
@@ -28,7 +28,7 @@ enum Version {
     V2,
 }
 
-/// The kernel's counters of one level's quota; all 0 where none was ever set.
+/// The kernel's counters of one level's quota; all 0 if no quota was ever set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Throttling {
     /// Periods in which the group ran.
@@ -40,7 +40,7 @@ pub struct Throttling {
 }
 
 impl TestCgroup {
-    /// Makes a cgroup and the ones above it; `path` is below the mount, such as
+    /// Creates a cgroup and its ancestors; `path` is relative to the mount, such as
     /// `kubepods/pod…/…`.
     pub fn new(path: &str) -> Self {
         let (version, [cpu_root, usage_root]) =
@@ -57,34 +57,34 @@ impl TestCgroup {
         }
     }
 
-    /// A cgroup below this one. On v2 this one may then hold no process.
+    /// Creates a child cgroup. On v2 this cgroup may then hold no process.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
         Self::new(&format!("{}/{name}", self.path))
     }
 
-    /// Its path as /proc/PID/cgroup shows it.
+    /// Path as /proc/PID/cgroup shows it.
     pub fn path(&self) -> String {
         format!("/{}", self.path)
     }
 
-    /// Its directory in the hierarchy of the cpu controller.
+    /// Directory in the hierarchy of the cpu controller.
     pub fn dir(&self) -> &Path {
         &self.cpu_dir
     }
 
-    /// Whether it is on v1, where any thread may be in any cgroup.
+    /// Whether it is on v1, where each thread may be in any cgroup.
     pub fn is_v1(&self) -> bool {
         self.version == Version::V1
     }
 
-    /// Moves a process with all its threads here.
+    /// Moves a process with all its threads into it.
     pub fn add_process(&self, pid: u32) {
         self.each_dir(|dir| put(&dir.join("cgroup.procs"), &pid.to_string()));
     }
 
-    /// Moves one thread here. On v2 only [`threaded`](Self::threaded) cgroups
-    /// of the process's own domain take one.
+    /// Moves one thread into it. On v2 only [`threaded`](Self::threaded) cgroups of the
+    /// process's own domain accept one.
     pub fn add_thread(&self, tid: i32) {
         let file = if self.version == Version::V1 {
             "tasks"
@@ -94,15 +94,15 @@ impl TestCgroup {
         self.each_dir(|dir| put(&dir.join(file), &tid.to_string()));
     }
 
-    /// Makes it a threaded cgroup; on v1 every one is.
+    /// Makes it a threaded cgroup; on v1 every cgroup is threaded.
     pub fn threaded(&self) {
         if self.version == Version::V2 {
             put(&self.cpu_dir.join("cgroup.type"), "threaded");
         }
     }
 
-    /// Hands controllers beside cpu down to it, such as `memory`. On v2 alone,
-    /// and before anything runs above it.
+    /// Enables controllers besides cpu for it, such as `memory`. Only on v2, and before
+    /// any process runs in its ancestors.
     pub fn enable(&self, controllers: &[&str]) {
         assert!(!self.is_v1(), "on v1 each controller has a hierarchy");
         let depth = self.path.split('/').count();
@@ -122,7 +122,7 @@ impl TestCgroup {
         put(&self.cpu_dir.join(file), text);
     }
 
-    /// Sets the quota, us a period; `None` takes it away.
+    /// Sets the quota, µs per period; `None` removes it.
     pub fn set_quota(&self, quota_us: Option<u64>, period_us: u64) {
         let text = |none: &str| quota_us.map_or(none.to_owned(), |us| us.to_string());
         if self.version == Version::V1 {
@@ -139,8 +139,8 @@ impl TestCgroup {
         }
     }
 
-    /// CPU time of all that ever ran here and below, ns. On v2 the kernel
-    /// tells whole us.
+    /// CPU time of all tasks that ever ran in it or its descendants, ns. On v2 the
+    /// resolution is 1 µs.
     pub fn usage_ns(&self) -> u64 {
         if self.version == Version::V1 {
             let text = get(&self.usage_dir.join("cpuacct.usage"));
@@ -162,7 +162,7 @@ impl TestCgroup {
         }
     }
 
-    /// Files that take a process into it.
+    /// Opens the files that move a process into it.
     pub(crate) fn open_procs(&self) -> Vec<File> {
         let mut files = Vec::new();
         self.each_dir(|dir| {
@@ -196,17 +196,17 @@ impl Drop for TestCgroup {
     }
 }
 
-/// Mount points of the cpu and the accounting hierarchy; equal ones twice.
+/// Mount points of the cpu and the accounting hierarchy; they may be equal.
 pub(crate) fn roots() -> Result<[PathBuf; 2], String> {
     hierarchy().map(|(_, roots)| roots)
 }
 
-/// A pod's path as kubelet's cgroupfs driver makes it, class Burstable.
+/// A pod's path as kubelet's cgroupfs driver creates it, class Burstable.
 pub fn cgroupfs_pod_path(uid: &str) -> String {
     format!("kubepods/burstable/pod{uid}")
 }
 
-/// A pod's path as kubelet's systemd driver makes it, class Burstable.
+/// A pod's path as kubelet's systemd driver creates it, class Burstable.
 pub fn systemd_pod_path(uid: &str) -> String {
     let uid = uid.replace('-', "_");
     let above = "kubepods.slice/kubepods-burstable.slice";
@@ -230,7 +230,7 @@ fn hierarchy() -> Result<(Version, [PathBuf; 2]), String> {
     .ok_or_else(|| "no cgroup hierarchy with the cpu controller is mounted".to_owned())
 }
 
-/// v1 where it has the cpu controller, else v2. Fields: `proc_pid_mountinfo(5)`.
+/// Finds v1 if it has the cpu controller, else v2. Fields: `proc_pid_mountinfo(5)`.
 fn find_hierarchy(
     mounts: &str,
     has_cpu: impl Fn(&Path) -> bool,
@@ -268,7 +268,7 @@ fn make(root: &Path, path: &str, version: Version) {
     }
 }
 
-/// Removes a directory made by `make`, unless another cgroup is below it.
+/// Removes a directory created by `make`, unless another cgroup is below it.
 fn remove(dir: &Path) {
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     let has_children = || {
@@ -278,7 +278,7 @@ fn remove(dir: &Path) {
     if !made.contains(dir) || has_children() {
         return;
     }
-    // A process that was killed and waited for leaves its cgroup a little later.
+    // A killed and reaped process leaves its cgroup slightly later.
     let removed = (0..100).any(|_| {
         fs::remove_dir(dir).is_ok() || {
             std::thread::sleep(Duration::from_millis(10));

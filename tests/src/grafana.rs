@@ -1,17 +1,17 @@
-//! What Grafana makes of a dashboard's queries before it asks them.
+//! Substitution of dashboard variables in queries, as Grafana does it.
 
 use serde_json::Value;
 
 use crate::prometheus::Prometheus;
 
-/// The variables of a dashboard, with their values.
+/// The variables of a dashboard with their values.
 #[derive(Debug)]
 pub struct Variables(Vec<(String, String)>);
 
 impl Variables {
-    /// One after the other, since a variable's values hang on those before it.
-    /// `choose` is given its name, its values as parts of a regular expression and
-    /// what stands for all of them.
+    /// Resolves the variables in order, because a variable's values depend on earlier
+    /// ones. `choose` gets the name, the values as parts of a regular expression, and the
+    /// expression for all of them.
     pub fn of(
         prometheus: &Prometheus,
         dashboard: &Value,
@@ -32,7 +32,7 @@ impl Variables {
         known
     }
 
-    /// A query as Grafana sends it.
+    /// The query as Grafana sends it.
     pub fn put_into(&self, query: &str, rate_interval: &str) -> String {
         self.choices_in(&query.replace("$__rate_interval", rate_interval))
     }
@@ -46,8 +46,7 @@ impl Variables {
     }
 }
 
-/// The values behind `label_values(SELECTOR, LABEL)`, as parts of a regular
-/// expression.
+/// The values of `label_values(SELECTOR, LABEL)`, as parts of a regular expression.
 fn label_values(prometheus: &Prometheus, query: &str) -> Vec<String> {
     let inside = query
         .strip_prefix("label_values(")

@@ -1,4 +1,4 @@
-//! How a process under observation is started.
+//! Start of a process under observation.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -9,14 +9,14 @@ use std::process::{Child, Command};
 
 use crate::TestCgroup;
 
-/// A VMM about to be started, with what both kinds have in common.
+/// A VMM to be started, with the options that both kinds share.
 #[derive(Debug)]
 pub struct Launch {
     pub(crate) command: Command,
 }
 
 impl Launch {
-    /// A program with no arguments yet.
+    /// A program without arguments.
     pub fn new(program: impl AsRef<Path>) -> Self {
         Self {
             command: Command::new(program.as_ref()),
@@ -37,14 +37,14 @@ impl Launch {
         self
     }
 
-    /// What stands first in its command line, instead of the program's path.
+    /// Sets argv[0] instead of the program's path.
     #[must_use]
     pub fn arg0(mut self, name: &str) -> Self {
         self.command.arg0(name);
         self
     }
 
-    /// Starts it inside a cgroup: all CPU time of the program is charged there.
+    /// Starts the process inside a cgroup: all CPU time of the program is charged there.
     #[must_use]
     pub fn cgroup(mut self, cgroup: &TestCgroup) -> Self {
         let mut files = cgroup.open_procs();
@@ -53,35 +53,36 @@ impl Launch {
                 .iter_mut()
                 .try_for_each(|file: &mut File| file.write_all(b"0"))
         };
-        // SAFETY: between fork and exec only write(2) is called, on files that
-        // were opened before.
+        // SAFETY: only write(2) is called between fork and exec, on files that were
+        // opened before.
         unsafe { self.command.pre_exec(join) };
         self
     }
 
-    /// Lets the child change what it is before the program starts.
+    /// Runs `change` in the child before the program starts.
     ///
     /// # Safety
-    /// `change` may only make system calls: the child has one thread of many, and
-    /// their locks.
+    /// `change` may only make system calls: the child has only the forking thread, but
+    /// the locks of all threads.
     #[must_use]
     pub unsafe fn before_exec(
         mut self,
         change: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
-        // SAFETY: between fork and exec only system calls are made, as was asked.
+        // SAFETY: only system calls are made between fork and exec, as the caller
+        // guarantees.
         unsafe { self.command.pre_exec(change) };
         self
     }
 
-    /// Starts it as it is: the child is the caller's to end.
+    /// Starts the process; the caller has to end it.
     pub fn spawn(mut self) -> Child {
         self.command
             .spawn()
             .unwrap_or_else(|error| panic!("{:?}: {error}", self.command))
     }
 
-    /// Lets the process die with the thread that starts it.
+    /// Kills the process when the thread that started it exits.
     pub(crate) fn die_with_thread(mut self) -> Self {
         let bind = || {
             // SAFETY: prctl reads plain numbers.

@@ -1,18 +1,17 @@
-//! What test suites and benchmarks share.
+//! Shared helpers of test suites and benchmarks.
 //!
-//! - a running [`Agent`], a real [`prometheus`] that scrapes it, and whether rules
-//!   and dashboards then show something ([`mixin`], [`grafana`]);
-//! - things to observe: a [`Minivm`] that does what it is told, a real
-//!   [`Qemu`], cgroups with a quota ([`TestCgroup`]);
-//! - a [`Bpffs`] on which an agent is alone;
-//! - a [`FaultyHost`], whose files fail when they are told to, and a [`Refusal`] of
-//!   system calls;
-//! - a cluster's API server without the rest of it ([`ApiServer`]);
-//! - oracles to compare with: [`process`] reads what the kernel shows in /proc;
-//! - a judge of expositions ([`promtool`]) and a reader of traces ([`perfetto`]);
-//! - what a test needs of its host ([`need`]), and where the binaries are.
+//! - a running [`Agent`], a real [`prometheus`] that scrapes it, and checks that rules
+//!   and dashboards show data ([`mixin`], [`grafana`]);
+//! - objects to observe: a [`Minivm`] with commands, a real [`Qemu`], cgroups with a
+//!   quota ([`TestCgroup`]);
+//! - a private [`Bpffs`] for an agent;
+//! - a [`FaultyHost`], whose files fail on demand, and a [`Refusal`] of system calls;
+//! - a cluster's API server without the other components ([`ApiServer`]);
+//! - oracles to compare with: [`process`] reads the kernel's values in /proc;
+//! - a checker of expositions ([`promtool`]) and a reader of traces ([`perfetto`]);
+//! - requirements of a test on its host ([`need`]), and paths of the binaries.
 //!
-//! A test here panics where something goes wrong: so do all of these.
+//! All of these panic on an error, as a test does.
 
 #![expect(
     unsafe_code,
@@ -50,8 +49,8 @@ pub use refusal::Refusal;
 
 use std::time::{Duration, Instant};
 
-/// Waits until `found` yields. Panics after a minute, naming `what`: long
-/// enough for the slowest emulated machine, and only to end a hung test.
+/// Waits until `found` yields. Panics after a minute, naming `what`: long enough for the
+/// slowest emulated machine, and only meant to end a hung test.
 pub fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + Duration::from_mins(1);
     loop {

@@ -9,25 +9,24 @@ use serde_json::Value;
 use crate::process::Schedstat;
 use crate::{Launch, binary, eventually};
 
-/// A running minivm; killed when dropped. `minivm --help` tells its arguments
-/// and commands.
+/// A running minivm; killed on drop. `minivm --help` lists its arguments and commands.
 #[derive(Debug)]
 pub struct Minivm {
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
-    /// As it was when the VM became ready.
+    /// Status when the VM became ready.
     pub ready: Status,
 }
 
-/// What lives in a VM.
+/// Threads and CPU time of a VM.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Status {
-    /// The process.
+    /// Pid of the process.
     pub pid: u32,
-    /// CPU time of all threads that ever lived in it, ns.
+    /// CPU time of all threads that ever existed in the process, ns.
     pub process_cpu_ns: u64,
-    /// By index.
+    /// vCPUs by index.
     pub vcpus: Vec<Vcpu>,
     /// The helper threads, in the order of the command line.
     pub threads: Vec<Thread>,
@@ -36,11 +35,11 @@ pub struct Status {
 /// A living vCPU.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Vcpu {
-    /// Place in the topology, by which commands name it.
+    /// Position in the topology; commands name the vCPU by it.
     pub index: u32,
     /// KVM's `vcpu_id`, the APIC id.
     pub id: u32,
-    /// Its thread.
+    /// Tid of its thread.
     pub tid: i32,
     /// `spin`, `halt`, `pause` or `duty:PERCENT`.
     pub mode: String,
@@ -51,43 +50,43 @@ pub struct Vcpu {
 /// A helper thread.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Thread {
-    /// As it was asked for, not cut to 15 bytes.
+    /// Name as requested, not truncated to 15 bytes.
     pub name: String,
-    /// Its id.
+    /// Tid.
     pub tid: i32,
-    /// Its CPU time, ns.
+    /// CPU time, ns.
     pub cpu_ns: u64,
 }
 
-/// What one thread burned, read when it had come to rest.
+/// CPU time that one thread burned, read once the thread was idle.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Receipt {
-    /// Of the vCPU or helper.
+    /// Index of the vCPU or helper.
     pub index: u32,
-    /// Its thread.
+    /// Tid of its thread.
     pub tid: i32,
-    /// Since before the order, ns: if the thread was at rest then, exactly what
-    /// its schedstat went on by. A halted vCPU's goes on by some microseconds
-    /// more now and then, above all 100 ms after it first ran: KVM wakes it to
-    /// update its clock (`kvmclock_update_fn`, `arch/x86/kvm/x86.c`).
+    /// CPU time since before the order, ns: if the thread was idle then, exactly the
+    /// increase of its schedstat. That of a halted vCPU increases by some microseconds
+    /// more now and then, above all 100 ms after it first ran: KVM wakes it to update its
+    /// clock (`kvmclock_update_fn`, `arch/x86/kvm/x86.c`).
     pub burned_ns: u64,
-    /// Since the thread's birth, ns.
+    /// CPU time since the thread's start, ns.
     pub cpu_ns: u64,
 }
 
 impl Minivm {
-    /// One about to be started: add arguments, a cgroup, a name; then
+    /// A minivm to be started: add arguments, a cgroup, a name; then
     /// [`start_launch`](Self::start_launch).
     pub fn launch() -> Launch {
         Launch::new(binary("minivm"))
     }
 
-    /// Starts one and waits until it is ready.
+    /// Starts a minivm and waits until it is ready.
     pub fn start<'a>(args: impl IntoIterator<Item = &'a str>) -> Self {
         Self::start_launch(Self::launch().args(args))
     }
 
-    /// Starts a prepared one and waits until it is ready.
+    /// Starts a prepared minivm and waits until it is ready.
     pub fn start_launch(mut launch: Launch) -> Self {
         let command = launch.command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("minivm can be started");
@@ -103,47 +102,47 @@ impl Minivm {
         }
     }
 
-    /// Its process id.
+    /// Pid of the process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends a command; its reply, which is `ok`. Panics with the reply's error.
+    /// Sends a command; returns its reply, which is `ok`. Panics with the reply's error.
     pub fn command(&mut self, line: &str) -> Value {
         let reply = self.try_command(line);
         assert_eq!(reply["ok"], true, "minivm: {line}: {reply}");
         reply
     }
 
-    /// Sends a command; its reply, be it an error.
+    /// Sends a command; returns its reply, which may be an error.
     pub fn try_command(&mut self, line: &str) -> Value {
         writeln!(self.stdin, "{line}").expect("minivm reads its stdin: is it alive?");
         read_reply(&mut self.stdout)
     }
 
-    /// All that lives in it now.
+    /// Present threads and CPU time.
     pub fn status(&mut self) -> Status {
         let reply = self.command("status");
         serde_json::from_value(reply).expect("the reply has all of Status")
     }
 
-    /// Lets vCPUs (`all`, `0,2-3`) use CPU in the guest, at the same time, then halt.
+    /// Runs vCPUs (`all`, `0,2-3`) in guest mode at the same time, then halts them.
     pub fn burn_vcpus(&mut self, list: &str, ms: u32) -> Vec<Receipt> {
         self.burn(&format!("burn vcpu {list} {ms}"))
     }
 
-    /// Lets helper threads use CPU in user space, at the same time.
+    /// Runs helper threads in user space at the same time.
     pub fn burn_threads(&mut self, list: &str, ms: u32) -> Vec<Receipt> {
         self.burn(&format!("burn thread {list} {ms}"))
     }
 
-    /// Lets a vCPU's thread use CPU in user space; it is paused then.
+    /// Runs a vCPU's thread in user space, and leaves it paused.
     pub fn burn_in_user_space(&mut self, index: u32, ms: u32) -> Receipt {
         let receipts = self.burn(&format!("burn user {index} {ms}"));
         receipts.into_iter().next().expect("of this vCPU")
     }
 
-    /// Gives a helper thread another name.
+    /// Renames a helper thread.
     pub fn rename_thread(&mut self, index: u32, name: &str) {
         self.command(&format!("rename thread {index} {name}"));
     }
@@ -154,12 +153,12 @@ impl Minivm {
         serde_json::from_value(reply["vcpu"].take()).expect("the reply has all of Vcpu")
     }
 
-    /// Ends a vCPU's thread; its CPU time, ns.
+    /// Ends a vCPU's thread; returns its CPU time, ns.
     pub fn unplug(&mut self, index: u32) -> u64 {
         number(&self.command(&format!("unplug {index}")), "cpu_ns")
     }
 
-    /// Waits until each of these vCPUs has used so much CPU time more.
+    /// Waits until each of these vCPUs has used `ms` more CPU time.
     pub fn wait_for_cpu(&self, vcpus: &[usize], ms: u64) {
         let used_ns = |vcpu: usize| {
             let times = Schedstat::read(self.pid(), self.ready.vcpus[vcpu].tid);
@@ -175,13 +174,13 @@ impl Minivm {
         });
     }
 
-    /// Ends all vCPUs and closes their files: the VMM lives, its VM does not.
+    /// Ends all vCPUs and closes their files: KVM releases the VM, and the VMM lives on.
     pub fn release(&mut self) {
         self.command("release");
     }
 
-    /// Starts threads that burn and end, and waits for their ends; what they
-    /// burned in sum, ns.
+    /// Starts threads that burn CPU time and end, and waits for their end; returns the
+    /// sum of their CPU time, ns.
     pub fn spawn(&mut self, count: u32, ms: u32, name: &str) -> u64 {
         number(
             &self.command(&format!("spawn {count} {ms} {name}")),
@@ -189,13 +188,13 @@ impl Minivm {
         )
     }
 
-    /// Forks it; the child holds all its files for so long. The child's pid.
+    /// Forks the VMM; the child holds all its files for `ms`. Returns the child's pid.
     pub fn fork(&mut self, ms: u32) -> u32 {
         let pid = number(&self.command(&format!("fork {ms}")), "pid");
         u32::try_from(pid).expect("pids are small")
     }
 
-    /// Turns it into the same program anew, in the same process: another VM.
+    /// Lets the process exec the same program again: another VM.
     pub fn exec(&mut self) {
         let ready = self.try_command("exec");
         self.ready = serde_json::from_value(ready).expect("the ready line has all of Status");
@@ -209,7 +208,7 @@ impl Minivm {
 
 impl Drop for Minivm {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }

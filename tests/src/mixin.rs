@@ -1,9 +1,9 @@
-//! Whether rules and dashboards show something of a real agent: every recording
-//! rule yields series, and every query of every dashboard returns data.
+//! Checks rules and dashboards with a real agent: every recording rule yields series, and
+//! every query of every dashboard returns data.
 //!
-//! What a host cannot have is a table here, by what it needs: a source of the
-//! agent that is down, or a thing that the caller says its host lacks. A query
-//! may be empty only for that, and each such query is told.
+//! A table lists the series that a host may lack, by their requirement: a source of the
+//! agent that is down, or a feature that the caller names as missing. A query may be
+//! empty only for such a reason, and each such query is reported.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,11 +17,10 @@ use virtlens_deploy::{DASHBOARDS, rules};
 use crate::grafana::Variables;
 use crate::prometheus::Prometheus;
 
-/// Grafana's is at least four times the interval of scrapes.
+/// Grafana's is at least four times the scrape interval.
 const RATE_INTERVAL: &str = "15s";
 
-/// Series that are not there without something: metric or recording rule, and
-/// what it needs.
+/// Series that depend on a feature: metric or recording rule, and the feature.
 const NEEDS: &[(&str, &str)] = &[
     ("virtlens_throttled_wall_seconds_total", "throttle"),
     ("virtlens_throttle_duration_seconds_bucket", "throttle"),
@@ -40,19 +39,18 @@ const NEEDS: &[(&str, &str)] = &[
     ("virtlens_topology_pairs", "smt"),
 ];
 
-/// What became of the queries.
+/// Result of the queries.
 #[derive(Debug, Default)]
 pub struct Verdict {
-    /// Empty queries that nothing excuses, and queries that are wrong.
+    /// Queries that are empty without an excuse, and queries that are wrong.
     pub failures: Vec<String>,
-    /// By what the host lacks and why: which queries are empty for that.
+    /// Queries that are empty, by the missing feature and its reason.
     pub excused: BTreeMap<(String, String), BTreeSet<String>>,
 }
 
-/// Judges what a Prometheus knows of these VMs of an agent. `lacks` is what the
-/// host has not, by the names of [`NEEDS`], each with its reason; sources that
-/// are down are asked of the agent. What is not there yet is waited for, for
-/// `patience` in all.
+/// Evaluates the queries for these VMs of an agent in Prometheus. `lacks` lists the
+/// features that the host lacks, by the names of [`NEEDS`], each with its reason; sources
+/// that are down are read from the agent. Waits up to `patience` in total for data.
 pub fn judge(
     prometheus: &Prometheus,
     vms: &[&str],
@@ -101,7 +99,7 @@ pub fn judge(
     verdict
 }
 
-/// The sources of the agent that do not work.
+/// The sources of the agent that are down.
 fn down(prometheus: &Prometheus) -> Vec<(String, String)> {
     let answer = prometheus.api("query", &[("query", "virtlens_source_up == 0")]);
     let rows = answer["result"].as_array().cloned().unwrap_or_default();
@@ -113,17 +111,17 @@ fn down(prometheus: &Prometheus) -> Vec<(String, String)> {
 
 struct Judge<'a> {
     prometheus: &'a Prometheus,
-    /// As a regular expression.
+    /// Names of the VMs as a regular expression.
     vms: String,
     lacks: Vec<(String, String)>,
-    /// Until when a query may have no data.
+    /// Deadline until which a query may have no data.
     end: Instant,
-    /// Queries that have: panels ask for the same.
+    /// Queries with data: panels share queries.
     have_data: RefCell<BTreeSet<String>>,
 }
 
 impl Judge<'_> {
-    /// All queries of a dashboard, with all VMs chosen and with those of the test.
+    /// Checks all queries of a dashboard, with all VMs chosen and with those of the test.
     fn dashboard(&self, dashboard: &Value, verdict: &mut Verdict) {
         for choice in [Choice::All, Choice::Each] {
             let variables = self.variables(dashboard, choice, verdict);
@@ -137,7 +135,7 @@ impl Judge<'_> {
         }
     }
 
-    /// One query: each of its selectors must have series, and so must it.
+    /// Checks one query: each of its selectors and the query itself must have series.
     fn one(&self, name: &str, query: &str, selectors: &[Selector], verdict: &mut Verdict) {
         let mut is_excused = false;
         for selector in selectors {
@@ -161,7 +159,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether a query has data, or gets some in time if that is to be waited for.
+    /// Whether a query has data, or gets some before the deadline if `wait` is set.
     fn has_data(&self, query: &str, wait: bool) -> bool {
         if self.have_data.borrow().contains(query) {
             return true;
@@ -178,14 +176,14 @@ impl Judge<'_> {
         }
     }
 
-    /// What the host lacks of what these series need.
+    /// The missing feature that these series need.
     fn excuse(&self, selector: &Selector) -> Option<&(String, String)> {
         let mut needs = NEEDS.iter();
         let (_, need) = needs.find(|(metric, _)| *metric == selector.metric)?;
         self.lacks.iter().find(|(lacking, _)| lacking == need)
     }
 
-    /// The variables of a dashboard with what is chosen of each.
+    /// The variables of a dashboard with the chosen values.
     fn variables(&self, dashboard: &Value, choice: Choice, verdict: &mut Verdict) -> Variables {
         Variables::of(self.prometheus, dashboard, |name, values, all| {
             if values.is_empty() && ["instance", "vm"].contains(&name) {
@@ -200,16 +198,16 @@ impl Judge<'_> {
     }
 }
 
-/// What is chosen in a dashboard's variables.
+/// Choice of values for a dashboard's variables.
 #[derive(Clone, Copy)]
 enum Choice {
     /// Grafana's "All".
     All,
-    /// All that there is by name, but only the VMs of the test.
+    /// All values by name, but only the VMs of the test.
     Each,
 }
 
-/// The queries of a dashboard, each with where it stands.
+/// The queries of a dashboard, each with its location.
 fn queries(dashboard: &Value) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let panels = dashboard["panels"].as_array();

@@ -1,4 +1,4 @@
-//! What a test needs of its host, and the bookkeeping of skips.
+//! Requirements of a test on its host, and the bookkeeping of skips.
 //!
 //! ```no_run
 //! # use virtlens_tests::need;
@@ -6,9 +6,9 @@
 //!     return;
 //! }
 //! ```
-//! A test that cannot run says so, loudly, and only where that is expected:
-//! `VIRTLENS_ALLOWED_SKIPS` lists what may be missing (names of needs or of
-//! tests, with commas, or `all`). Any other skip is a failure.
+//! A test that cannot run prints a message, and may only be skipped where that is
+//! expected: `VIRTLENS_ALLOWED_SKIPS` lists the allowed skips (names of needs or of
+//! tests, separated by commas, or `all`). Any other skip is a failure.
 
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -24,27 +24,27 @@ static SKIPPED: AtomicUsize = AtomicUsize::new(0);
 pub struct Missing {
     /// Short name, as in the list of allowed skips.
     pub need: &'static str,
-    /// What was tried and how it failed.
+    /// The attempted check and its error.
     pub cause: String,
 }
 
-/// Whether a test can run. If not, prints one line and counts it; panics where
-/// the skip is not allowed.
+/// Whether a test can run. If not, prints one line and counts the skip; panics if the
+/// skip is not allowed.
 pub fn all<const N: usize>(test: &str, needs: [Result<(), Missing>; N]) -> bool {
     let Some(missing) = needs.into_iter().find_map(Result::err) else {
         return true;
     };
     SKIPPED.fetch_add(1, Ordering::Relaxed);
     let Missing { need, cause } = missing;
-    // Inside tests/vm its runner judges, by what kernels.toml lists for the test's name,
-    // which is its thread's.
+    // Inside tests/vm its runner decides, by the skips that kernels.toml lists for the
+    // test's name, which is the thread's name.
     if env::var_os("VIRTLENS_VM").is_some() {
         let thread = thread::current();
         let name = thread.name().unwrap_or(test);
         println!("VMTEST SKIP {name} needs {need}: {cause}");
         return false;
     }
-    // Not eprintln: the test harness would keep it from a passing test's reader.
+    // Not eprintln: the test harness captures its output for a passing test.
     let line = format!("SKIPPED: {test}: needs {need}: {cause}\n");
     std::io::stderr()
         .lock()
@@ -59,15 +59,15 @@ pub fn all<const N: usize>(test: &str, needs: [Result<(), Missing>; N]) -> bool 
     false
 }
 
-/// Says what part of a test this host leaves out, past the test harness, which would
-/// keep it from a passing test's reader; `make test` repeats it at its end.
+/// Reports a part of a test that this host leaves out. Bypasses the test harness, which
+/// captures the output of a passing test; `make test` repeats the line in its summary.
 pub fn left_out(what: &str, why: &str) {
     let line = format!("NOT RUN: {what}: {why}\n");
     let written = std::io::stderr().lock().write_all(line.as_bytes());
     written.expect("stderr can be written");
 }
 
-/// How many tests of this process were skipped.
+/// Number of skipped tests of this process.
 pub fn skipped() -> usize {
     SKIPPED.load(Ordering::Relaxed)
 }
@@ -78,10 +78,10 @@ fn is_allowed(list: &str, test: &str, need: &str) -> bool {
         .any(|entry| entry == "all" || entry == test || entry == need)
 }
 
-/// A need of a suite's own: `met`, or the cause of its absence.
+/// A need of one suite: `met`, or the cause of its absence.
 ///
 /// # Errors
-/// [`Missing`] where it is not met; so in all functions of this module.
+/// [`Missing`] if it is not met, as in all functions of this module.
 pub fn that(need: &'static str, met: bool, cause: &str) -> Result<(), Missing> {
     if met {
         Ok(())
@@ -93,7 +93,7 @@ pub fn that(need: &'static str, met: bool, cause: &str) -> Result<(), Missing> {
     }
 }
 
-/// To be root, in the user namespace of the host.
+/// Needs root, in the user namespace of the host.
 ///
 /// # Errors
 /// Another user runs this.
@@ -103,7 +103,7 @@ pub fn root() -> Result<(), Missing> {
     that("root", uid == 0, &format!("runs as uid {uid}"))
 }
 
-/// A /dev/kvm that can be opened.
+/// Needs a /dev/kvm that can be opened.
 ///
 /// # Errors
 /// It is absent or forbidden.
@@ -115,7 +115,7 @@ pub fn kvm() -> Result<(), Missing> {
     })
 }
 
-/// A /dev/fuse that can be opened, for a [`FaultyHost`](crate::FaultyHost).
+/// Needs a /dev/fuse that can be opened, for a [`FaultyHost`](crate::FaultyHost).
 ///
 /// # Errors
 /// It is absent or forbidden.
@@ -127,7 +127,7 @@ pub fn fuse() -> Result<(), Missing> {
     })
 }
 
-/// To be allowed bpf(2): a map can be made.
+/// Needs permission for bpf(2): a map can be created.
 ///
 /// # Errors
 /// The kernel refuses, by capability, lockdown or configuration.
@@ -140,13 +140,13 @@ pub fn bpf() -> Result<(), Missing> {
         value_bytes: u32,
         max_entries: u32,
     }
-    // Up to v5.10 maps count as locked memory, of all that the user has: an agent's
-    // are more than what a process may lock by default.
+    // Up to v5.10 maps count as locked memory of the user; an agent's maps exceed the
+    // default limit of a process.
     let limit = libc::rlimit {
         rlim_cur: libc::RLIM_INFINITY,
         rlim_max: libc::RLIM_INFINITY,
     };
-    // SAFETY: it reads a live struct. Where it may not, the next call tells.
+    // SAFETY: it reads a live struct. If it fails, the next call reports the error.
     unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) };
     let (map_create, array) = (0, 2);
     let attr = MapCreate {
@@ -156,44 +156,43 @@ pub fn bpf() -> Result<(), Missing> {
         max_entries: 1,
     };
     let size = size_of::<MapCreate>();
-    // SAFETY: the kernel reads `size` bytes of a live struct, and takes what is
-    // beyond as zero.
+    // SAFETY: the kernel reads `size` bytes of a live struct, and takes the rest as zero.
     let fd = unsafe { libc::syscall(libc::SYS_bpf, map_create, &raw const attr, size) };
     if fd < 0 {
         let cause = format!("bpf(BPF_MAP_CREATE): {}", std::io::Error::last_os_error());
         return Err(Missing { need: "bpf", cause });
     }
-    // SAFETY: a descriptor made above, owned by nobody else.
+    // SAFETY: a descriptor that was created above and has no other owner.
     unsafe { libc::close(i32::try_from(fd).expect("descriptors are ints")) };
     Ok(())
 }
 
-/// The kernel's own type information.
+/// Needs the kernel's BTF.
 ///
 /// # Errors
-/// It was built without `CONFIG_DEBUG_INFO_BTF`.
+/// The kernel was built without `CONFIG_DEBUG_INFO_BTF`.
 pub fn btf() -> Result<(), Missing> {
     let path = "/sys/kernel/btf/vmlinux";
     that("btf", Path::new(path).exists(), &format!("no {path}"))
 }
 
-/// A `qemu-system-x86_64` in `PATH`.
+/// Needs `qemu-system-x86_64` in `PATH`.
 ///
 /// # Errors
-/// There is none.
+/// The program is missing.
 pub fn qemu() -> Result<(), Missing> {
     program("qemu", crate::qemu::PROGRAM)
 }
 
-/// Debian's `promtool` in `PATH`.
+/// Needs Debian's `promtool` in `PATH`.
 ///
 /// # Errors
-/// There is none.
+/// The program is missing.
 pub fn promtool() -> Result<(), Missing> {
     program("promtool", crate::promtool::PROGRAM)
 }
 
-/// The programs of a cluster's API server in `PATH`, as
+/// Needs the programs of a cluster's API server in `PATH`, as
 /// `scripts/build-cluster-tools` builds them.
 ///
 /// # Errors
@@ -205,23 +204,23 @@ pub fn api_server() -> Result<(), Missing> {
         .try_for_each(|name| program("api_server", name))
 }
 
-/// A `helm` in `PATH`, as `scripts/build-cluster-tools` builds it.
+/// Needs `helm` in `PATH`, as `scripts/build-cluster-tools` builds it.
 ///
 /// # Errors
-/// There is none.
+/// The program is missing.
 pub fn helm() -> Result<(), Missing> {
     program("helm", "helm")
 }
 
-/// A `kubeconform` in `PATH`, as `scripts/build-cluster-tools` builds it.
+/// Needs `kubeconform` in `PATH`, as `scripts/build-cluster-tools` builds it.
 ///
 /// # Errors
-/// There is none.
+/// The program is missing.
 pub fn kubeconform() -> Result<(), Missing> {
     program("kubeconform", "kubeconform")
 }
 
-/// Debian's containerd and runc in `PATH`.
+/// Needs Debian's containerd and runc in `PATH`.
 ///
 /// # Errors
 /// One is missing.
@@ -230,18 +229,18 @@ pub fn containerd() -> Result<(), Missing> {
     programs.try_for_each(|name| program("containerd", name))
 }
 
-/// The judge of systemd units in `PATH`.
+/// Needs `systemd-analyze` in `PATH`.
 ///
 /// # Errors
-/// There is none.
+/// The program is missing.
 pub fn systemd_analyze() -> Result<(), Missing> {
     program("systemd_analyze", "systemd-analyze")
 }
 
-/// Debian's etcd, too old for streaming lists, which `VIRTLENS_OLD_ETCD` names.
+/// Needs Debian's etcd, which is too old to stream lists; `VIRTLENS_OLD_ETCD` names it.
 ///
 /// # Errors
-/// It is not named, or not there.
+/// The variable is not set, or the file does not exist.
 pub fn old_etcd() -> Result<PathBuf, Missing> {
     let path = PathBuf::from(env::var_os("VIRTLENS_OLD_ETCD").unwrap_or_default());
     let there = that(
@@ -252,18 +251,18 @@ pub fn old_etcd() -> Result<PathBuf, Missing> {
     there.map(|()| path)
 }
 
-/// A `curl` in `PATH`.
+/// Needs `curl` in `PATH`.
 ///
 /// # Errors
-/// There is none.
+/// The program is missing.
 pub fn curl() -> Result<(), Missing> {
     program("curl", "curl")
 }
 
-/// Debian's `prometheus` in `PATH`.
+/// Needs Debian's `prometheus` in `PATH`.
 ///
 /// # Errors
-/// There is none.
+/// The program is missing.
 pub fn prometheus() -> Result<(), Missing> {
     program("prometheus", crate::prometheus::PROGRAM)
 }
@@ -274,7 +273,7 @@ fn program(need: &'static str, name: &str) -> Result<(), Missing> {
     that(need, found, &format!("no {name} in PATH"))
 }
 
-/// A cgroup hierarchy with the cpu controller where cgroups can be made.
+/// Needs a cgroup hierarchy with the cpu controller in which cgroups can be created.
 ///
 /// # Errors
 /// It is not mounted, or read-only.
@@ -285,7 +284,7 @@ pub fn cpu_cgroup() -> Result<(), Missing> {
     };
     for dir in crate::cgroup::roots().map_err(missing)? {
         let probe = dir.join(format!("virtlens-need-{}", std::process::id()));
-        // Two threads may ask at once.
+        // Two threads may check at the same time.
         match fs::create_dir(&probe) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
                 return Err(missing(format!("{}: {error}", probe.display())));

@@ -1,4 +1,4 @@
-//! Traces as Perfetto's own protocol buffers have them.
+//! Decodes traces with Perfetto's own protocol buffers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ use crate::need::{self, Missing};
 pub struct Trace {
     /// The tracks, by id.
     pub tracks: BTreeMap<u64, Track>,
-    /// Everything that lasted, in the order of their ends.
+    /// All slices, by their ends.
     pub slices: Vec<Slice>,
-    /// Everything that happened at once: track, name, time in ns.
+    /// All instant events: track, name, time in ns.
     pub instants: Vec<(u64, String, u64)>,
     /// The values of counters: track, time in ns, value.
     pub counts: Vec<(u64, u64, f64)>,
-    /// Snapshots of clocks.
+    /// Number of clock snapshots.
     pub clocks: usize,
 }
 
@@ -28,27 +28,27 @@ pub struct Trace {
 pub struct Track {
     /// Its name.
     pub name: String,
-    /// The process that it is of, 0 if none.
+    /// Pid of its process, 0 if none.
     pub pid: u32,
-    /// The thread that it is of, 0 if none.
+    /// Tid of its thread, 0 if none.
     pub tid: u32,
-    /// The track that it belongs to, 0 if none.
+    /// Id of its parent track, 0 if none.
     pub parent: u64,
 }
 
-/// Something that lasted.
+/// An interval on a track.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "(u64, String, u64, u64, usize)")]
 pub struct Slice {
-    /// Its track.
+    /// Id of its track.
     pub track: u64,
-    /// What it was.
+    /// Its name.
     pub name: String,
-    /// Since when, ns.
+    /// Begin, ns.
     pub from_ns: u64,
-    /// Until when, ns.
+    /// End, ns.
     pub to_ns: u64,
-    /// In how many others it lies.
+    /// Number of slices that contain it.
     pub depth: usize,
 }
 
@@ -64,12 +64,12 @@ impl From<(u64, String, u64, u64, usize)> for Slice {
     }
 }
 
-/// The packages that decode, as scripts/unpack-wheels links them.
+/// The Python packages for decoding, as scripts/unpack-wheels links them.
 fn packages() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/wheels")
 }
 
-/// Python and Perfetto's protocol buffers for it.
+/// Needs Python and Perfetto's protocol buffers for it.
 ///
 /// # Errors
 /// They were not fetched.
@@ -79,8 +79,8 @@ pub fn there() -> Result<(), Missing> {
 }
 
 impl Trace {
-    /// Decodes a file. Panics if it is no whole trace, or if slices of a track
-    /// do not nest.
+    /// Decodes a file. Panics if the trace is incomplete, or if slices of a track do not
+    /// nest.
     #[track_caller]
     pub fn decode(file: &Path) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/decode_trace.py");
@@ -101,7 +101,7 @@ impl Trace {
         self.on(|track| track.tid == tid)
     }
 
-    /// The slices of the track of this name that belongs to a thread's.
+    /// The slices of the guest's track below a thread's track.
     pub fn of_guest(&self, tid: u32) -> Vec<&Slice> {
         let is_guest = |track: &Track| {
             let parent = self.tracks.get(&track.parent);
@@ -110,7 +110,7 @@ impl Trace {
         self.on(is_guest)
     }
 
-    /// The slices of the tracks that are as `wanted` says, by their beginnings.
+    /// The slices of the tracks that `wanted` accepts, by their begin.
     pub fn on(&self, wanted: impl Fn(&Track) -> bool) -> Vec<&Slice> {
         let slices = self.slices.iter();
         let mut found: Vec<&Slice> = slices
@@ -121,13 +121,13 @@ impl Trace {
     }
 }
 
-/// Time of the slices whose names begin so, ns.
+/// Total duration of the slices with this prefix of their name, ns.
 pub fn took_ns(slices: &[&Slice], name: &str) -> u64 {
     let named = slices.iter().filter(|slice| slice.name.starts_with(name));
     named.map(|slice| slice.to_ns - slice.from_ns).sum()
 }
 
-/// Fails unless the slices that lie in no other follow each other without a gap.
+/// Fails unless the outermost slices follow each other without a gap.
 #[track_caller]
 pub fn assert_seamless(slices: &[&Slice]) {
     let outer: Vec<&&Slice> = slices.iter().filter(|slice| slice.depth == 0).collect();

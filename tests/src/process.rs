@@ -1,10 +1,10 @@
-//! Oracles: what the kernel shows of processes and threads in /proc, and CPU
-//! time used on purpose.
+//! Oracles: the kernel's values of processes and threads in /proc, and functions that use
+//! CPU time deliberately.
 
 use std::fs;
 use std::time::Duration;
 
-/// One thread's /proc/PID/task/TID/schedstat: cumulative, since its birth.
+/// One thread's /proc/PID/task/TID/schedstat: cumulative since its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedstat {
     /// Time on a CPU, ns (`sum_exec_runtime`); lags by up to a tick while the
@@ -15,7 +15,7 @@ pub struct Schedstat {
 }
 
 impl Schedstat {
-    /// Of a thread; `None` if there is no such thread any more.
+    /// Values of a thread; `None` if the thread has ended.
     pub fn read(pid: u32, tid: i32) -> Option<Self> {
         let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
         let mut fields = text
@@ -27,12 +27,12 @@ impl Schedstat {
         })
     }
 
-    /// Of the main thread of a process that is there.
+    /// Values of the main thread of an existing process.
     pub fn of_main(pid: u32) -> Self {
         Self::read(pid, pid.cast_signed()).expect("the process is there")
     }
 
-    /// Of all living threads of a process, summed.
+    /// Sum over all living threads of a process.
     pub fn sum(pid: u32) -> Self {
         let none = Self {
             cpu_ns: 0,
@@ -48,7 +48,7 @@ impl Schedstat {
     }
 }
 
-/// Thread ids of a process, ascending; none if it is gone.
+/// Thread ids of a process, ascending; empty if it has ended.
 pub fn tids(pid: u32) -> Vec<i32> {
     let mut tids: Vec<i32> = names(&format!("/proc/{pid}/task"))
         .filter_map(|name| name.parse().ok())
@@ -57,15 +57,15 @@ pub fn tids(pid: u32) -> Vec<i32> {
     tids
 }
 
-/// A thread's name, at most 15 bytes; `None` if it is gone.
+/// A thread's name, at most 15 bytes; `None` if the thread has ended.
 pub fn comm(pid: u32, tid: i32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
     Some(text.trim_end_matches('\n').to_owned())
 }
 
-/// The worker of a VMM's vhost device, by its process and thread: it is named after
-/// the thread that set the owner, here the main one. A kernel thread up to v6.3, a
-/// thread of the VMM since (`drivers/vhost/vhost.c`).
+/// Pid and tid of the worker of a VMM's vhost device. It is named after the thread that
+/// set the owner, here the main thread. It is a kernel thread up to v6.3, and a thread of
+/// the VMM since then (`drivers/vhost/vhost.c`).
 pub fn vhost_worker(vmm: u32) -> Option<(u32, i32)> {
     let name = format!("vhost-{vmm}");
     let own = tids(vmm).into_iter().map(|tid| (vmm, tid));
@@ -75,8 +75,8 @@ pub fn vhost_worker(vmm: u32) -> Option<(u32, i32)> {
         .find(|(pid, tid)| comm(*pid, *tid).as_ref() == Some(&name))
 }
 
-/// Ids of the vCPUs whose files a process holds, ascending. The kernel names
-/// such a file by its vCPU's id (`kvm-vcpu:N`, `virt/kvm/kvm_main.c`).
+/// Ids of the vCPUs whose files a process holds, ascending. The kernel names such a file
+/// by its vCPU's id (`kvm-vcpu:N`, `virt/kvm/kvm_main.c`).
 pub fn vcpu_ids(pid: u32) -> Vec<u32> {
     let dir = format!("/proc/{pid}/fd");
     let mut ids: Vec<u32> = names(&dir)
@@ -92,10 +92,10 @@ pub fn vcpu_ids(pid: u32) -> Vec<u32> {
     ids
 }
 
-/// Whether a thread is blocked in the kernel's side of `KVM_RUN`: its guest is
-/// halted. The kernel's own worker in a VMM (`kvm-nx-lpage-re`, a thread of
-/// the process since v6.14) looks the same, for it has the registers of the
-/// vCPU thread that started it.
+/// Whether a thread is blocked in the kernel's part of `KVM_RUN`: its guest is halted.
+/// The kernel's own worker in a VMM (`kvm-nx-lpage-re`, a thread of the process since
+/// v6.14) looks the same, because it has the registers of the vCPU thread that started
+/// it.
 pub fn is_halted(pid: u32, tid: i32) -> bool {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).unwrap_or_default();
     let fields: Vec<&str> = text.split_ascii_whitespace().collect();
@@ -120,8 +120,8 @@ pub fn set_affinity(tid: i32, cpus: &[usize]) {
     );
 }
 
-/// Uses CPU in the calling thread until its clock went on by `cpu`; what it
-/// went on by, exactly, ns.
+/// Uses CPU in the calling thread until its CPU clock has advanced by `cpu`; returns the
+/// exact increase, ns.
 pub fn burn(cpu: Duration) -> u64 {
     let start_ns = own_cpu_ns();
     let wanted_ns = u64::try_from(cpu.as_nanos()).expect("a load of less than 584 years");
@@ -134,7 +134,7 @@ pub fn burn(cpu: Duration) -> u64 {
     }
 }
 
-/// CPU time of the calling thread since its birth, ns.
+/// CPU time of the calling thread since its start, ns.
 pub fn own_cpu_ns() -> u64 {
     let mut now = libc::timespec {
         tv_sec: 0,

@@ -12,10 +12,10 @@ use tempfile::TempDir;
 
 use crate::eventually;
 
-/// The program, looked for in `PATH`.
+/// The program, found in `PATH`.
 pub(crate) const PROGRAM: &str = "prometheus";
 
-/// A running Prometheus; killed when dropped.
+/// A running Prometheus; killed on drop.
 #[derive(Debug)]
 pub struct Prometheus {
     child: Child,
@@ -24,14 +24,15 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one that scrapes `agent` every second as the job `virtlens`, and
+    /// Starts a Prometheus that scrapes `agent` every second as the job `virtlens`, and
     /// waits until it is ready. `rules` are rule files.
     pub fn scrape(agent: &str, rules: &[&Path]) -> Self {
         let folder = tempfile::tempdir().expect("there is room for a folder");
         let file = folder.path().join("prometheus.yml");
         std::fs::write(&file, config(agent, rules)).expect("it can be written");
         let log = File::create(folder.path().join("log")).expect("it can be made");
-        // Free a moment ago; Prometheus does not tell what it chose itself.
+        // A port that was free a moment ago: Prometheus does not report a port that it
+        // chose.
         let address = TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
             .expect("a port is free");
@@ -61,7 +62,7 @@ impl Prometheus {
         prometheus
     }
 
-    /// What the API says to a path and its parameters; panics with its error.
+    /// The API's answer for a path and parameters; panics with its error.
     #[track_caller]
     pub fn api(&self, path: &str, parameters: &[(&str, &str)]) -> Value {
         let answer = self
@@ -77,7 +78,7 @@ impl Prometheus {
         answer["data"].take()
     }
 
-    /// How many series a query has now.
+    /// Number of series that a query returns now.
     #[track_caller]
     pub fn series(&self, query: &str) -> usize {
         let answer = self.api("query", &[("query", query)]);
@@ -92,7 +93,7 @@ impl Prometheus {
             write!(target, "{mark}{name}={}", escaped(value)).expect("a String takes everything");
         }
         let mut stream = TcpStream::connect(self.address)?;
-        // 1.0: the answer ends with the connection and comes in one piece.
+        // HTTP/1.0: the answer is not chunked and ends with the connection.
         write!(stream, "GET {target} HTTP/1.0\r\nHost: test\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
@@ -106,7 +107,7 @@ impl Prometheus {
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -118,14 +119,14 @@ fn config(agent: &str, rules: &[&Path]) -> String {
     for file in rules {
         writeln!(text, "- {}", file.display()).expect("a String takes everything");
     }
-    // honor_labels, as the chart has it: the pod is the VM's, not the agent's.
+    // honor_labels, as in the chart: the pod label is the VM's pod, not the agent's.
     text + &format!(
         "scrape_configs:\n- job_name: virtlens\n  honor_labels: true\n  \
          static_configs: [{{ targets: ['{agent}'] }}]\n"
     )
 }
 
-/// As a URL's query holds it.
+/// Percent-encodes a text for a URL's query.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {

@@ -1,15 +1,15 @@
-//! Debian's promtool (package prometheus) as the judge of an exposition.
+//! Debian's promtool (package prometheus) as the checker of an exposition.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use crate::need;
 
-/// The program, looked for in `PATH`.
+/// The program, found in `PATH`.
 pub(crate) const PROGRAM: &str = "promtool";
 
-/// Runs promtool and fails unless it is content; what it said. Where promtool is
-/// missing the test is skipped, if that is allowed: `None`.
+/// Runs promtool, fails unless it succeeds, and returns its output. Without promtool the
+/// test is skipped, if that is allowed: `None`.
 pub fn run(test: &str, args: &[&str]) -> Option<String> {
     if !need::all(test, [need::promtool()]) {
         return None;
@@ -22,9 +22,8 @@ pub fn run(test: &str, args: &[&str]) -> Option<String> {
     Some(said)
 }
 
-/// Fails the test named `test` if promtool finds anything to complain of in
-/// `exposition`, in the text format. Where promtool is missing the test is
-/// skipped, if that is allowed.
+/// Fails the test named `test` if promtool reports a problem in `exposition`, in the text
+/// format. Without promtool the test is skipped, if that is allowed.
 pub fn assert_accepts(test: &str, exposition: &[u8]) {
     if !need::all(test, [need::promtool()]) {
         return;

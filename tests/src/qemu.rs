@@ -7,24 +7,24 @@ use tempfile::NamedTempFile;
 
 use crate::{Launch, eventually, process};
 
-/// The program, looked up in `PATH`.
+/// The program, found in `PATH`.
 pub(crate) const PROGRAM: &str = "qemu-system-x86_64";
 
-/// A running QEMU; killed when dropped, and with the thread that started it.
+/// A running QEMU; killed on drop and when the thread that started it exits.
 #[derive(Debug)]
 pub struct Qemu {
     child: Child,
-    /// The guest's disk: QEMU reads it as long as it lives.
+    /// The guest's disk: QEMU reads it as long as it runs.
     _disk: NamedTempFile,
 }
 
 impl Qemu {
-    /// One about to be started: add arguments with
-    /// [`args`](Launch::args), then [`start_launch`](Self::start_launch).
+    /// A QEMU to be started: add arguments with [`args`](Launch::args), then
+    /// [`start_launch`](Self::start_launch).
     ///
-    /// What tests add: `-smp 4,sockets=1,cores=2,threads=2`,
-    /// `-name guest=NAME,debug-threads=on` (without it no thread has a name of
-    /// its own), `-S` (paused from the start), `-object iothread,id=io0`.
+    /// Arguments that tests add: `-smp 4,sockets=1,cores=2,threads=2`, `-name
+    /// guest=NAME,debug-threads=on` (without it QEMU does not name its threads), `-S`
+    /// (paused from the start), `-object iothread,id=io0`.
     pub fn launch() -> Launch {
         Launch::new(PROGRAM).die_with_thread().args([
             "-accel",
@@ -38,12 +38,12 @@ impl Qemu {
         ])
     }
 
-    /// Starts one with these arguments and waits for its vCPUs.
+    /// Starts a QEMU with these arguments and waits for its vCPUs.
     pub fn start<'a>(vcpus: usize, args: impl IntoIterator<Item = &'a str>) -> Self {
         Self::start_launch(vcpus, Self::launch().args(args))
     }
 
-    /// Starts a prepared one and waits until it holds as many vCPU files.
+    /// Starts a prepared QEMU and waits until it holds `vcpus` vCPU files.
     pub fn start_launch(vcpus: usize, launch: Launch) -> Self {
         let disk = boot_disk();
         let drive = format!("file={},format=raw,if=ide", disk.path().display());
@@ -60,13 +60,13 @@ impl Qemu {
         qemu
     }
 
-    /// Its process id.
+    /// Pid of the process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The first thread of this name; needs `debug-threads=on` for all but the
-    /// process's own. vCPUs are `CPU n/KVM`, iothreads `IO id`.
+    /// The first thread with this name; needs `debug-threads=on` for all but the main
+    /// thread. vCPUs are `CPU n/KVM`, iothreads `IO id`.
     pub fn tid_of(&self, name: &str) -> Option<i32> {
         let pid = self.pid();
         process::tids(pid)
@@ -77,14 +77,14 @@ impl Qemu {
 
 impl Drop for Qemu {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// A sector that only jumps back, behind a nop, and the BIOS's mark of a boot
-/// sector. The first vCPU spins; the others wait, halted, to be started.
+/// A sector with a nop and a jump back to it, and the boot signature of the BIOS. The
+/// first vCPU spins; the others are halted and wait to be started.
 fn boot_disk() -> NamedTempFile {
     let mut sector = [0_u8; 512];
     sector[..3].copy_from_slice(&[0x90, 0xeb, 0xfd]);

@@ -1,6 +1,6 @@
-//! System calls that fail when they are to: those of one thread are shown to another one
-//! first (seccomp's user notification), which lets them pass or answers with an error in
-//! the kernel's place. Nothing of the code under test knows of it.
+//! System calls that fail on demand: seccomp's user notification passes the calls of one
+//! thread to another thread, which lets them continue or answers with an error in the
+//! kernel's place. The code under test is unchanged.
 
 use std::io;
 use std::mem::zeroed;
@@ -9,26 +9,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-/// How the system calls of one thread fail.
+/// State of the failures of one thread's system calls.
 #[derive(Debug, Clone, Default)]
 pub struct Refusal(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many calls pass before those that fail; `u64::MAX`: none fails.
+    /// Number of calls that pass before those that fail; `u64::MAX`: none fails.
     passing: AtomicU64,
-    /// How many fail then.
+    /// Number of calls that fail after that.
     failing: AtomicU64,
-    /// How many failed.
+    /// Number of calls that have failed.
     failed: AtomicU64,
 }
 
 impl Refusal {
-    /// Runs `walk` in a thread of its own, of whose system calls these can fail. What else
-    /// it starts inherits that, so it starts nothing.
+    /// Runs `walk` in a separate thread in which these system calls can fail. Threads and
+    /// processes that it starts inherit the filter, so it must not start any.
     ///
     /// # Panics
-    /// Where the kernel has no user notification (before 5.5), and where `walk` panics.
+    /// If the kernel has no user notification (before 5.5), and if `walk` panics.
     pub fn scope<T: Send>(calls: &[libc::c_long], walk: impl FnOnce(&Self) -> T + Send) -> T {
         let refusal = Self::default();
         refusal.0.passing.store(u64::MAX, Ordering::SeqCst);
@@ -47,14 +47,15 @@ impl Refusal {
         })
     }
 
-    /// Lets `passing` calls from now on pass, and then `failing` fail with EIO.
+    /// Lets the next `passing` calls pass, and then `failing` calls fail with EIO.
     pub fn set(&self, passing: u64, failing: u64) {
         self.0.failed.store(0, Ordering::SeqCst);
         self.0.failing.store(failing, Ordering::SeqCst);
         self.0.passing.store(passing, Ordering::SeqCst);
     }
 
-    /// From now on all pass; how many failed since they were to.
+    /// Lets all calls pass from now on; returns how many failed since the last
+    /// [`set`](Self::set).
     pub fn heal(&self) -> u64 {
         self.0.passing.store(u64::MAX, Ordering::SeqCst);
         self.0.failed.load(Ordering::SeqCst)
@@ -93,9 +94,9 @@ impl Refusal {
         }
     }
 
-    /// Answers one call, if there still is one.
+    /// Answers one call, if it is still pending.
     fn answer(&self, listener: &OwnedFd) {
-        // SAFETY: plain numbers; the kernel wants zeroes.
+        // SAFETY: plain numbers; the kernel requires zeroes.
         let mut asked: libc::seccomp_notif = unsafe { zeroed() };
         // SAFETY: the kernel writes within `asked`.
         let got = unsafe {
@@ -119,7 +120,7 @@ impl Refusal {
                 u32::try_from(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE).expect("one bit")
             },
         };
-        // SAFETY: the kernel reads `answer`. A thread that is gone needs none.
+        // SAFETY: the kernel reads `answer`. A thread that has exited needs no answer.
         unsafe {
             libc::ioctl(
                 listener.as_raw_fd(),
@@ -130,7 +131,7 @@ impl Refusal {
     }
 }
 
-/// Has these calls of this thread shown to who holds what is returned.
+/// Sends these calls of this thread to the holder of the returned descriptor.
 fn listen(calls: &[libc::c_long]) -> OwnedFd {
     let code = |code: u32| u16::try_from(code).expect("a code of classic BPF");
     let statement = |of: u32, k: u32| libc::sock_filter {
@@ -139,7 +140,7 @@ fn listen(calls: &[libc::c_long]) -> OwnedFd {
         jf: 0,
         k,
     };
-    // The number of the call is the first word of `struct seccomp_data`.
+    // The system call's number is the first word of `struct seccomp_data`.
     let mut filter = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
     for (at, call) in (0u8..).zip(calls) {
         let left = u8::try_from(calls.len()).expect("few") - 1 - at;

@@ -1,5 +1,5 @@
 //! `bpf/abi.h`, `bpf/memory_abi.h`, `bpf/trace_abi.h` and their mirrors in crates/abi
-//! say the same.
+//! have the same layout.
 
 use std::path::Path;
 use std::process::Command;
@@ -39,8 +39,7 @@ impl Contract {
         std::fs::read_to_string(bpf().join(self.header)).expect("the header is there")
     }
 
-    /// The header compiled by itself, so that its type information has every
-    /// struct and enum of it.
+    /// BTF of the header compiled alone, which has all of its structs and enums.
     fn compiled(&self) -> Btf<'static> {
         let folder = tempfile::tempdir().expect("there is room for a folder");
         let text = self.text();
@@ -86,8 +85,8 @@ fn declared(header: &str) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// Names, offsets and sizes. There is no implicit padding, so a field ends
-/// where the next begins.
+/// Names, offsets and sizes. There is no implicit padding, so a field ends where the next
+/// begins.
 fn of_header(found: &Struct<'_>) -> Vec<(String, usize, usize)> {
     let offsets: Vec<usize> = found
         .iter()

@@ -1,5 +1,5 @@
-//! What is deployed: the chart rendered with several values, the plain
-//! manifests made of it, and the systemd unit that has to agree with it.
+//! Deployment files: the chart rendered with several values, the plain manifests
+//! generated from it, and the systemd unit, which has to agree with it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,13 +12,13 @@ use virtlens_tests::need;
 use crate::examples::assert_agent_accepts;
 use crate::golden_file::assert_golden;
 
-/// The Kubernetes that is rendered for, whatever the helm.
+/// The Kubernetes version to render for, independent of helm's default.
 const KUBERNETES: &str = "1.36.3";
 
-/// Values beside the chart's own, `deploy/chart/tests/values/NAME.yaml`.
+/// Additional values, `deploy/chart/tests/values/NAME.yaml`.
 const VALUES: [&str; 4] = ["all-on", "kubelet", "none", "openshift"];
 
-/// Written by generators of their own, and long.
+/// Long files with generators and tests of their own.
 const GENERATED: [&str; 2] = ["dashboards.yaml", "prometheusrule.yaml"];
 
 pub(crate) fn deploy(path: &str) -> PathBuf {
@@ -38,7 +38,7 @@ fn helm(args: &[&str]) -> Output {
     command.output().expect("helm can be started")
 }
 
-/// What the chart becomes with these flags, as (template, document).
+/// Renders the chart with these flags, as (template, document).
 fn render(flags: &[&str]) -> Vec<(String, String)> {
     let chart = deploy("chart/virtlens").display().to_string();
     let mut args = vec!["template", "virtlens", &chart, "--namespace", "virtlens"];
@@ -95,7 +95,7 @@ fn the_chart_renders_as_reviewed() {
     }
 }
 
-/// They are the chart's, for who has no helm.
+/// The plain manifests equal the chart, for users without helm.
 #[test]
 fn the_plain_manifests_are_the_charts() {
     if !need::all("the_plain_manifests", [need::helm()]) {
@@ -156,19 +156,19 @@ fn values_that_the_chart_does_not_know_are_refused() {
         "config.thresholds.steal_ratio=1",
         "config.thresholds.vcpu_wait=0",
         "resources=1",
-        // A probe that speaks TLS to an agent that does not.
+        // The probes would use TLS with an agent that does not.
         "web.tls=true",
-        // Alerts that would lead nowhere.
+        // The links of the alerts would lead nowhere.
         "prometheusRule.enabled=true",
         "prometheusRule.enabled=true,prometheusRule.runbooks=docs/runbooks",
-        // The rights of every pod of the namespace.
+        // The rights would go to every pod of the namespace.
         "serviceAccount.create=false",
     ] {
         assert!(!renders(wrong), "{wrong}");
     }
 }
 
-/// What is generated for Prometheus and Grafana goes into the chart whole.
+/// All files generated for Prometheus and Grafana are in the chart.
 #[test]
 fn rules_and_dashboards_in_the_chart_are_all_deployed() {
     if !need::all("rules_and_dashboards", [need::helm()]) {
@@ -208,7 +208,7 @@ fn rules_and_dashboards_in_the_chart_are_all_deployed() {
     assert_eq!(groups, written);
 }
 
-/// The URL of the values, and a file that is published there.
+/// Checks the URL of the values and the runbook file that is published there.
 #[test]
 fn each_alert_of_the_chart_links_to_its_runbook() {
     if !need::all("each_alert_links", [need::helm()]) {
@@ -243,7 +243,7 @@ fn each_alert_of_the_chart_links_to_its_runbook() {
     assert!(alerts > 0, "there are alerts");
 }
 
-/// Names in a folder of the chart's files; none where there is no folder.
+/// Names in a folder of the chart's files; empty if the folder does not exist.
 fn files(folder: &str) -> BTreeSet<String> {
     let entries = fs::read_dir(deploy("chart/virtlens/files").join(folder));
     let entries = entries.into_iter().flatten().flatten();
@@ -257,7 +257,7 @@ fn capabilities_of_the_chart() -> BTreeSet<String> {
     serde_json::from_value(added).expect("a list of names")
 }
 
-/// What a pod may do a service may do, and no more.
+/// The systemd service has the same capabilities as the pod.
 #[test]
 fn the_unit_has_the_charts_capabilities() {
     let unit = fs::read_to_string(deploy("systemd/virtlens.service")).expect("a unit");
@@ -271,7 +271,7 @@ fn the_unit_has_the_charts_capabilities() {
     assert_eq!(names, capabilities_of_the_chart());
 }
 
-/// systemd knows every line, and thinks well of the whole.
+/// systemd accepts every line, and rates the exposure as OK.
 #[test]
 fn systemd_accepts_the_unit() {
     if !need::all("systemd_accepts_the_unit", [need::systemd_analyze()]) {
@@ -280,10 +280,10 @@ fn systemd_accepts_the_unit() {
     let unit = fs::read_to_string(deploy("systemd/virtlens.service")).expect("a unit");
     let dir = tempfile::tempdir().expect("there is room for a folder");
     let path = dir.path().join("virtlens.service");
-    // It looks for the program.
+    // systemd-analyze checks that the program exists.
     let unit = unit.replace("/usr/local/bin/virtlens", "/bin/true");
     fs::write(&path, unit).expect("a file can be written");
-    // Exposure of 3.0 of 10 and less is what it calls OK.
+    // systemd-analyze calls an exposure of 3.0 of 10 and less OK.
     let security = ["security", "--offline=true", "--threshold=30", "--no-pager"];
     for verb in [&["verify"][..], &security] {
         let mut analyze = Command::new("systemd-analyze");

@@ -1,4 +1,5 @@
-//! Configuration that people copy, and what the chart writes: the agent accepts all of it.
+//! The agent accepts all configuration examples in the docs, and the chart's
+//! configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,8 +10,8 @@ use virtlens::config::Settings;
 
 use crate::chart::{deploy, parse};
 
-/// Panics where the agent would refuse what these documents give it: its configuration
-/// file, and variables in its environment.
+/// Panics if the agent would reject these documents: its configuration file, and
+/// variables in its environment.
 pub(crate) fn assert_agent_accepts<'d>(what: &str, documents: impl IntoIterator<Item = &'d str>) {
     for document in documents {
         let document = parse(document);
@@ -34,7 +35,7 @@ fn assert_config(what: &str, text: &str) -> Settings {
     settings
 }
 
-/// `VIRTLENS_CONFIG` names the file, which is read before the rest.
+/// `VIRTLENS_CONFIG` names the file, which is read before the other settings.
 fn assert_variable(what: &str, name: &str, value: &str) {
     if !name.starts_with("VIRTLENS_") || name == "VIRTLENS_CONFIG" || value.is_empty() {
         return;
@@ -63,7 +64,7 @@ fn in_folder(folder: &Path, extension: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// What people read: README, docs, runbooks, and what lies beside what they install.
+/// Files for users: README, docs, runbooks, and the files next to the deployment files.
 fn pages() -> Vec<PathBuf> {
     let root = deploy("..");
     let folders = [
@@ -107,7 +108,7 @@ fn example_in_values_of_the_chart_is_accepted_by_the_agent() {
     assert!(settings.thresholds.is_some(), "{example}");
 }
 
-/// Blocks of code that begin with a key of the configuration file, and variables.
+/// Checks code blocks that begin with a key of the configuration file, and variables.
 #[test]
 fn every_example_in_the_docs_is_accepted_by_the_agent() {
     let keys: BTreeSet<String> = agent_keys("0: 1\n");
@@ -138,7 +139,8 @@ fn every_example_in_the_docs_is_accepted_by_the_agent() {
     assert!(files > 0 && variables > 0, "{files} {variables}");
 }
 
-/// Blocks of code in Markdown, without their indentation: fenced ones as they are.
+/// Code blocks of Markdown: indented ones without their indentation, fenced ones
+/// unchanged.
 fn blocks(text: &str) -> Vec<String> {
     let mut blocks = vec![String::new()];
     let mut is_fenced = false;
@@ -158,7 +160,8 @@ fn blocks(text: &str) -> Vec<String> {
     blocks
 }
 
-/// Helm refuses what the agent would: a wrong key ends an installation, not each agent.
+/// Helm rejects the same keys as the agent, so a wrong key fails the installation instead
+/// of each agent.
 #[test]
 fn schema_of_the_chart_has_the_keys_of_the_agent() {
     let schema: Value = serde_json::from_str(&read(&deploy("chart/virtlens/values.schema.json")))
@@ -175,7 +178,7 @@ fn schema_of_the_chart_has_the_keys_of_the_agent() {
     assert_eq!(keys(thresholds), agent_keys("thresholds: {0: 1}\n"));
 }
 
-/// What the agent offers instead of a key that is like none.
+/// The keys that the agent suggests for an unknown key.
 fn agent_keys(text: &str) -> BTreeSet<String> {
     let error = Settings::from_yaml(text).expect_err("no such key");
     let (_, known) = error.split_once("; known ").expect("all that there are");

@@ -1,5 +1,6 @@
-//! Imports inside a crate run one way: modules of the model import from lower layers only,
-//! and no modules of the model, the agent or the exporter import each other in a circle.
+//! Imports inside a crate are acyclic: modules of the model import from lower layers
+//! only, and no modules of the model, the agent or the exporter import each other in a
+//! cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,12 +9,13 @@ use std::path::Path;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, ItemMod, ItemUse, UseTree, Visibility};
 
-/// The layers of `crates/model`, lowest first. `timeline` may import from the first alone.
+/// The layers of `crates/model`, lowest first. `timeline` may import from the first layer
+/// only.
 const LAYERS: [&str; 7] = [
     "vocab", "facts", "snapshot", "identify", "account", "fleet", "judge",
 ];
 
-/// An import: the module that has it, and the module that it names.
+/// An import: the importing module and the imported one.
 type Arrow = (String, String);
 
 /// Modules of a crate by path, without `crate`; the root has an empty path.
@@ -46,7 +48,7 @@ fn sources(folder: &str) -> Sources {
     found
 }
 
-/// The path of a module by its file.
+/// Module path of a file.
 fn name_of(file: &str) -> String {
     match file {
         "lib" | "main" => String::new(),
@@ -54,7 +56,7 @@ fn name_of(file: &str) -> String {
     }
 }
 
-/// Collects the paths that one module names, as absolute paths of segments.
+/// Collects the paths in one module, as absolute paths of segments.
 struct Paths<'a> {
     module: Vec<String>,
     children: BTreeSet<String>,
@@ -97,7 +99,7 @@ impl Paths<'_> {
     }
 }
 
-/// Whether an item is there for tests alone.
+/// Whether an item is compiled for tests only.
 fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let words = attribute.meta.require_list().map(|list| &list.tokens);
@@ -146,7 +148,7 @@ fn arrows(sources: &Sources) -> Vec<Arrow> {
         };
         paths.visit_file(&file);
         for path in named {
-            // The innermost module on the path: what is behind it is an item.
+            // The innermost module on the path; the segments after it are items.
             let all = (0..=path.len()).rev();
             let target = all
                 .map(|length| path.get(..length).unwrap_or_default().join("::"))
@@ -160,8 +162,8 @@ fn arrows(sources: &Sources) -> Vec<Arrow> {
     arrows.into_iter().collect()
 }
 
-/// The imports that lie on circles: what is left once modules that import nothing, and
-/// those that nothing imports, are taken away again and again.
+/// The imports on cycles: what remains after repeatedly removing modules that import
+/// nothing and modules that nothing imports.
 fn circular(arrows: &[Arrow]) -> Vec<Arrow> {
     let mut left = arrows.to_vec();
     loop {
@@ -182,7 +184,7 @@ fn upward(arrows: &[Arrow]) -> Vec<Arrow> {
     let is_upward = |(from, to): &&Arrow| match (height(from), height(to)) {
         (Some(from), Some(to)) => to > from,
         (Some(_), None) => true,
-        // The root declares the layers, and timeline stands apart.
+        // The root declares the layers, and `timeline` is not one of them.
         (None, Some(to)) => layer(from) == "timeline" && to > 0,
         (None, None) => false,
     };

@@ -3,7 +3,7 @@
 mod abi;
 mod chart;
 mod examples;
-// Of the first who needed one.
+// Shared with the suite that first needed it.
 #[path = "../../crates/export/tests/golden_file/mod.rs"]
 mod golden_file;
 mod layers;

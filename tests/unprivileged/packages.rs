@@ -1,5 +1,5 @@
-//! Where packages come from and what their licences ask: what `make deny` holds with
-//! more care, but of what cargo tells without a tool. deny.toml alone says what may be.
+//! Sources and licences of packages, as far as cargo reports them without further tools;
+//! `make deny` checks them more strictly. deny.toml is the only list of what is allowed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-/// Cargo's default registry, as it writes it.
+/// Cargo's default registry, in cargo's notation.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 fn toml(name: &str) -> toml::Table {
@@ -19,7 +19,7 @@ fn toml(name: &str) -> toml::Table {
         .unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// The texts of a list in a section of deny.toml.
+/// The strings of a list in a section of deny.toml.
 fn listed(section: &str, list: &str) -> BTreeSet<String> {
     let rules = toml("deny.toml");
     let found = rules[section][list].as_array().expect("a list");
@@ -27,8 +27,8 @@ fn listed(section: &str, list: &str) -> BTreeSet<String> {
     found.iter().map(text).collect()
 }
 
-/// Every package of a build with its tests, for the target of deny.toml: others'
-/// were never downloaded. Cargo may not ask the network here.
+/// All packages of a build with its tests, for the target of deny.toml: those of other
+/// targets were never downloaded. Cargo runs offline here.
 fn packages() -> Vec<Value> {
     let mut command = Command::new(env!("CARGO"));
     command.args(["metadata", "--offline", "--locked", "--format-version=1"]);
@@ -41,11 +41,11 @@ fn packages() -> Vec<Value> {
     metadata["packages"].as_array().expect("a list").clone()
 }
 
-/// What is wrong with a package, as cargo describes it.
+/// The violation of a package, from cargo's metadata.
 fn complaint(package: &Value, allowed: &BTreeSet<String>) -> Option<String> {
     let name = &package["name"];
     let source = package["source"].as_str();
-    // One without a source is a member of the workspace: held below.
+    // A package without a source is a workspace member, which is checked below.
     if source.is_some_and(|source| source != REGISTRY) {
         return Some(format!("{name} comes from {source:?}"));
     }
@@ -53,10 +53,10 @@ fn complaint(package: &Value, allowed: &BTreeSet<String>) -> Option<String> {
     (!is_met(licence, allowed)).then(|| format!("{name} has the licence {licence:?}"))
 }
 
-/// Whether an SPDX expression is met by licences that are allowed. What is none is
-/// met by nothing.
+/// Whether the allowed licences satisfy an SPDX expression; an invalid expression
+/// is not satisfied.
 fn is_met(expression: &str, allowed: &BTreeSet<String>) -> bool {
-    // Older packages write a slash.
+    // Older packages use a slash instead of OR.
     let spaced = expression
         .replace('/', " OR ")
         .replace('(', " ( ")
@@ -124,7 +124,7 @@ fn every_package_may_be_used() {
     }
 }
 
-/// Also what is locked for other targets and for what is optional.
+/// Includes packages for other targets and optional ones.
 #[test]
 fn every_locked_package_comes_from_the_registry() {
     let lock = toml("Cargo.lock");
@@ -197,7 +197,7 @@ fn an_expression_is_met_as_spdx_says() {
     }
 }
 
-/// The names of all that a build of the agent with one loader links or runs.
+/// Names of all packages that a build of the agent with one loader links or runs.
 fn linked_with(loader: &str) -> BTreeSet<String> {
     let mut command = Command::new(env!("CARGO"));
     command.args([

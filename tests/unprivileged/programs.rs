@@ -1,10 +1,10 @@
-//! What all attached programs have in common.
+//! A property of all attached programs.
 
 use std::fs;
 use std::path::Path;
 
-/// Two agents' programs are attached at once while one takes over from the other:
-/// all must ask which of them count.
+/// While one agent takes over from another, the programs of both are attached: all must
+/// check which of them count.
 #[test]
 fn every_attached_program_asks_whether_it_counts() {
     let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bpf");

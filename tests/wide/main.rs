@@ -1,7 +1,7 @@
-//! Hosts of many CPUs, inside the machine `cpus64` of tests/vm.
+//! Hosts with many CPUs, inside the machine `cpus64` of tests/vm.
 //!
-//! Kernel masks have a bit for each possible CPU, so every test asks sysfs how many there
-//! are. The guests are minivms, which need only /dev/kvm.
+//! Kernel masks have a bit for each possible CPU, so every test reads from sysfs how many
+//! there are. The guests are minivms, which need only /dev/kvm.
 
 #[path = "../scenario/features.rs"]
 mod features;
@@ -23,7 +23,7 @@ fn online() -> BTreeSet<u32> {
     sysfs::list(&sysfs::read("cpu/online"))
 }
 
-/// The CPUs that the kernel has masks and per-CPU values for.
+/// The possible CPUs: the kernel has masks and per-CPU values for them.
 fn possible() -> BTreeSet<u32> {
     sysfs::list(&sysfs::read("cpu/possible"))
 }

@@ -14,8 +14,8 @@ use crate::seats::{agent, assert_found, judged, pinned, vm_of};
 use crate::sysfs::{assert_is_sysfs, list};
 use crate::{last_online, online, possible};
 
-/// The kernel keeps back so much of a process's resident memory on each CPU
-/// (`compute_batch_value`, `lib/percpu_counter.c`), pages.
+/// Pages of a process's resident memory that the kernel may hold back per CPU
+/// (`compute_batch_value`, `lib/percpu_counter.c`).
 fn batch_pages(online_cpus: usize) -> usize {
     (online_cpus * 2).max(32)
 }
@@ -53,7 +53,7 @@ fn plan_sizes_masks_by_possible_and_bounds_by_online_cpus() {
     assert!(plan.residency_entries as usize >= 64 * possible.len());
 }
 
-/// The CPUs that /proc says a thread may run on.
+/// CPUs that a thread may run on according to /proc.
 fn allowed(pid: u32, tid: i32) -> BTreeSet<u32> {
     let path = format!("/proc/{pid}/task/{tid}/status");
     let status = fs::read_to_string(path).expect("the thread lives");
@@ -62,7 +62,7 @@ fn allowed(pid: u32, tid: i32) -> BTreeSet<u32> {
     list(listed.expect("every thread has a mask"))
 }
 
-/// Fails unless the agent has the masks of /proc for all vCPUs.
+/// Fails unless the agent's masks of all vCPUs equal those in /proc.
 #[track_caller]
 fn assert_masks(agent: &mut Collector, vm: &Minivm) {
     let snapshot = agent.collect();
@@ -113,7 +113,7 @@ fn vcpus_pinned_to_the_last_cpus_are_seated_there() {
     let wanted: Vec<Option<u32>> = pcpus.iter().map(|cpu| u32::try_from(*cpu).ok()).collect();
     assert_eq!(on, wanted);
 
-    // Two vCPUs on the last CPU are a finding, which names it.
+    // Two vCPUs on the last CPU cause a finding that names the CPU.
     let last = *pcpus.last().expect("four CPUs");
     let twice = pinned("cores=2", &[last, last]);
     let found = judged(&mut agent, &twice);

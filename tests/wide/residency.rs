@@ -1,4 +1,4 @@
-//! Residency of vCPUs that visit every CPU.
+//! Residency of vCPUs that run on every CPU.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::seats::{agent, judged, vm_of};
 const VCPUS: usize = 4;
 const MS: u64 = 1_000_000;
 
-/// CPU time of a vCPU's thread, by the kernel's file, ns.
+/// CPU time of a vCPU's thread according to the kernel's file, ns.
 fn used_ns(vm: &Minivm, tid: i32) -> u64 {
     let stat = Schedstat::read(vm.pid(), tid);
     stat.expect("the thread lives").cpu_ns
@@ -31,7 +31,7 @@ fn vcpu_of<'a>(snapshot: &'a Snapshot, vm: &Minivm, tid: i32) -> &'a Vcpu {
     found.expect("the agent has the vCPU")
 }
 
-/// Has a spinning vCPU run on each CPU for a while.
+/// Runs a spinning vCPU on each CPU for a while.
 fn visit(vm: &Minivm, tid: i32, cpus: &BTreeSet<u32>) {
     for cpu in cpus {
         set_affinity(tid, &[*cpu as usize]);

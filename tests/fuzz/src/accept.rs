@@ -1,4 +1,4 @@
-//! What a client says that it takes: `Accept` and `Accept-Encoding`.
+//! Headers of the formats that a client accepts: `Accept` and `Accept-Encoding`.
 
 use hyper::header::HeaderValue;
 use virtlens::http::accepts_gzip;

@@ -1,4 +1,4 @@
-//! The `Authorization` header of a client that nobody knows yet.
+//! The `Authorization` header of a client that is not authenticated yet.
 
 use hyper::header::HeaderValue;
 use virtlens::http::{bearer, credentials};

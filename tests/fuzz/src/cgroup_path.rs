@@ -1,4 +1,4 @@
-//! Paths of cgroups, in which tenants choose some of the names.
+//! Cgroup paths, in which tenants choose some of the names.
 
 use virtlens_model::identify::cgroup::{levels, locate, machine_name, overhead_paths, unit_name};
 

@@ -4,7 +4,7 @@ use virtlens_host::{
     parse_cpu_max, parse_cpu_stat, parse_numa_stat, parse_quota_us, parse_threads,
 };
 
-/// `data` is any of them.
+/// `data` is the content of any of these files.
 pub fn cgroupfs(data: &[u8]) {
     let stat = parse_cpu_stat(data);
     assert!(stat.usage_ns.is_none_or(|ns| ns % 1000 == 0));

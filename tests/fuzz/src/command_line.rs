@@ -1,4 +1,4 @@
-//! How a VMM was started, and the names of its threads.
+//! The command line of a VMM and the names of its threads.
 
 use virtlens_host::{parse_cmdline, vcpu_number};
 use virtlens_model::facts::{ProcessFact, ThreadKind};
@@ -7,7 +7,7 @@ use virtlens_model::identify::roles::{Traits, role_of};
 use virtlens_model::identify::vmm::{Vmm, identify};
 use virtlens_model::vocab::{Comm, Role};
 
-/// `data` is the `cmdline` of a process, whose file is its first argument.
+/// `data` is the `cmdline` of a process; the first argument is its file.
 pub fn command_line(data: &[u8]) {
     let args = parse_cmdline(data);
     assert_eq!(args.is_empty(), data.is_empty());
@@ -34,7 +34,7 @@ pub fn command_line(data: &[u8]) {
     }
 }
 
-/// A name chooses between roles and makes no vCPU.
+/// A name decides between roles, but never makes a thread a vCPU.
 fn check_roles(vmm: Vmm, comm: Comm) {
     for kind in [
         ThreadKind::User,

@@ -2,7 +2,7 @@
 
 use virtlens::config::{Config, Settings};
 
-/// `data` is the file.
+/// `data` is the file's content.
 pub fn config(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;

@@ -1,4 +1,4 @@
-//! What a VMM tells a guest of its CPUs.
+//! The CPU topology that a VMM presents to a guest.
 
 use virtlens_abi::CpuidLeaf;
 use virtlens_model::vocab::topology::guest::{CpuidEntry, GuestShape, GuestTopology};
@@ -28,7 +28,7 @@ pub fn cpuid(data: &[u8]) {
         let all = [place.package, place.die, place.core, *id];
         assert!(all.is_sorted(), "a level is in the one above: {all:?}");
     }
-    // Numbers that lie side by side fill a core before the next.
+    // Consecutive ids fill a core before the next one.
     let near: Vec<_> = (0..4).map(|id| guest.place(id)).collect();
     assert!(near.is_sorted());
     let places = ids.iter().map(|id| guest.place(*id));

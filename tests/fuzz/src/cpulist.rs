@@ -1,11 +1,11 @@
-//! Lists of CPUs, and where sysfs says that they are.
+//! Lists of CPUs and the host topology from sysfs.
 
 use virtlens_model::vocab::CpuSet;
 use virtlens_model::vocab::cpuset::MAX_CPU;
 use virtlens_model::vocab::topology::host::{CpuFact, HostTopology};
 
-/// `data` is lists, one a line: the online CPUs, then those that share a core, a
-/// cache, a die, a node with CPU 0, 1, 2 …
+/// `data` is one list per line: the online CPUs, then the lists of CPUs that share a
+/// core, a cache, a die, a node with CPU 0, 1, 2 …
 pub fn cpulist(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -37,7 +37,7 @@ pub fn cpulist(data: &[u8]) {
     }
 }
 
-/// A list, which is the same once it is printed and read again.
+/// Parses a list, and checks that it prints and parses to the same list.
 fn checked(text: &str) -> Option<CpuSet> {
     let set: CpuSet = text.parse().ok()?;
     assert_eq!(set.to_string().parse().as_ref(), Ok(&set), "{text:?}");

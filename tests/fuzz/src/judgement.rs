@@ -1,5 +1,5 @@
-//! Everything that is made of two readings of the BPF programs: VMs, their counters,
-//! where they sit, findings, metrics and JSON.
+//! All results of two readings of the BPF programs: VMs, their counters, placement,
+//! findings, metrics and JSON.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::records::cut_near;
 /// The time between readings, ns.
 const WINDOW_NS: u64 = 10_000_000_000;
 
-/// `data` is as for [`crate::records::records`], but the two parts are two passes.
+/// `data` is as for [`crate::records::records`], but its two parts are two passes.
 pub fn judgement(data: &[u8]) {
     let [mask_words, cut, stream @ ..] = data else {
         return;
@@ -46,7 +46,7 @@ pub fn judgement(data: &[u8]) {
     }
 }
 
-/// What the agent keeps from reading to reading.
+/// The agent's state from reading to reading.
 struct Judge {
     decoder: Decoder,
     fleet: Fleet,
@@ -112,8 +112,8 @@ fn host() -> HostTopology {
     HostTopology::new(&facts, &online)
 }
 
-/// With what comes from maps beside the stream: as if each thread had had one like it
-/// that has ended, and had run where it is.
+/// Adds the values that come from maps: an ended thread for each thread, and residency on
+/// the CPU of each thread.
 fn complete(mut facts: Facts, decoder: &Decoder) -> Facts {
     facts.retired = facts.threads.iter().map(ended).collect();
     facts.residency = Some(facts.threads.iter().filter_map(ran).collect());
@@ -178,7 +178,7 @@ fn snapshot(vms: Vec<Vm>, clock_ns: u64) -> Snapshot {
     }
 }
 
-/// Names are unique, and no total of a VM ever falls.
+/// Asserts that names are unique and that no total of a VM falls.
 fn check(before: &[Vm], now: &[Vm]) {
     for (at, vm) in now.iter().enumerate() {
         assert!(now[..at].iter().all(|other| other.vm != vm.vm));
@@ -187,7 +187,7 @@ fn check(before: &[Vm], now: &[Vm]) {
         };
         for role in &then.roles {
             let same = vm.roles.iter().find(|now| now.role == role.role);
-            // A role of which there is nothing is not shown.
+            // An empty role is not shown.
             let cpu_ns = same.map_or(0, |role| role.cpu_ns);
             assert!(cpu_ns >= role.cpu_ns, "{role:?} fell to {cpu_ns}");
         }

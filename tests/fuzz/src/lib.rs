@@ -1,8 +1,8 @@
-//! What no input may do to a parser: panic, overflow, or contradict itself.
+//! Parsers must not panic, overflow or contradict themselves, whatever the input.
 //!
-//! Each module is a target: a function that takes any bytes, parses them and checks
-//! what must hold of the result. `make fuzz` looks for bytes that break one;
-//! `tests/corpus.rs` runs them all on the inputs that are kept in `corpus`.
+//! Each module is a target: a function that parses any bytes and checks invariants of the
+//! result. `make fuzz` searches for bytes that violate one; `tests/corpus.rs` runs all
+//! targets on the inputs in `corpus`.
 //!
 //! ```text
 //! the kernel    stat · proc_files · cgroupfs · maps · cpulist · cgroup_path
@@ -33,10 +33,10 @@ pub mod stat;
 pub mod trace_events;
 pub mod web_config;
 
-/// Takes any bytes, and panics where they break what must hold.
+/// Takes any bytes, and panics if an invariant does not hold.
 pub type Target = fn(&[u8]);
 
-/// All targets by name, which is also that of their module and their corpus.
+/// All targets by name, which is also the name of their module and corpus.
 pub const TARGETS: [(&str, Target); 16] = [
     ("accept", accept::accept),
     ("authorization", authorization::authorization),

@@ -1,5 +1,5 @@
-//! The program that `scripts/fuzz` runs: libFuzzer with one target, which is named
-//! by the environment variable `FUZZ_TARGET`.
+//! The program that `scripts/fuzz` runs: libFuzzer with the target that the environment
+//! variable `FUZZ_TARGET` names.
 
 #![no_main]
 
@@ -10,7 +10,7 @@ use virtlens_fuzz::{TARGETS, Target};
 
 static TARGET: OnceLock<Target> = OnceLock::new();
 
-/// The target that is wanted.
+/// The selected target.
 fn target() -> Target {
     let name = std::env::var("FUZZ_TARGET").unwrap_or_default();
     let found = TARGETS.iter().find(|(one, _)| *one == name);

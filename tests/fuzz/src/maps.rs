@@ -1,9 +1,9 @@
-//! What is behind the memory of a process.
+//! Memory mappings of a process.
 
 use virtlens_host::parse_backing;
 use virtlens_model::facts::Piece;
 
-/// `data` is a `maps` file.
+/// `data` is the content of a `maps` file.
 pub fn maps(data: &[u8]) {
     let piece = |start, end| Piece { start, end };
     for wanted in [

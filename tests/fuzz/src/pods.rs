@@ -1,4 +1,4 @@
-//! Pods as the API server, a kubelet or a file tell them.
+//! Lists of pods from the API server, a kubelet or a file.
 
 use virtlens_kube::parse_pods;
 

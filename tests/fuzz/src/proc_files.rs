@@ -1,11 +1,11 @@
-//! Files of /proc that are of no one thread.
+//! Files of /proc that do not belong to a thread.
 
 use virtlens_host::{
     CgroupVersion, KvmLink, parse_boot_time, parse_children, parse_clock_ticks, parse_kvm_link,
     parse_mountinfo, parse_nohz_full, parse_process_cgroup,
 };
 
-/// `data` is any of them.
+/// `data` is the content of any of these files.
 pub fn proc_files(data: &[u8]) {
     for mount in parse_mountinfo(data) {
         assert!(!mount.unified || mount.controllers.is_empty());

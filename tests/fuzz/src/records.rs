@@ -4,8 +4,8 @@ use virtlens_abi as abi;
 use virtlens_model::facts::Facts;
 use virtlens_probe::decode::{Buffer, Decoder, OpenFiles};
 
-/// `data` begins with a byte that says how long affinity masks are, and one that says
-/// where the stream is cut in two reads; the rest is the stream.
+/// The first byte of `data` is the length of affinity masks, the second the position at
+/// which the stream is split into two reads; the rest is the stream.
 pub fn records(data: &[u8]) {
     let [mask_words, cut, stream @ ..] = data else {
         return;
@@ -23,7 +23,7 @@ pub fn records(data: &[u8]) {
     }
     assert_eq!(decoder.guests().count(), 0);
 
-    // The kernel ends a read between two records: so is the same stream in two reads.
+    // The kernel ends a read between two records, so two reads give the same stream.
     let at = cut_near(whole.bytes(), usize::from(*cut) * 8);
     let (head, tail) = whole.bytes().split_at(at);
     let mut decoder = Decoder::default();
@@ -48,7 +48,7 @@ pub fn records(data: &[u8]) {
     }
 }
 
-/// A buffer that is filled as a reader does.
+/// Fills a buffer as a reader does.
 fn buffer(stream: &[u8]) -> Buffer {
     let mut buffer = Buffer::default();
     for part in stream.chunks(100) {
@@ -59,7 +59,7 @@ fn buffer(stream: &[u8]) -> Buffer {
     buffer
 }
 
-/// The end of the first record that ends at `wanted` or behind it.
+/// The end of the first record that ends at `wanted` or later.
 pub(crate) fn cut_near(stream: &[u8], wanted: usize) -> usize {
     let mut at = 0;
     while at < wanted {

@@ -1,8 +1,8 @@
-//! The files of one thread in /proc, whose name may hold anything.
+//! Files of a thread in /proc; its name may contain any bytes.
 
 use virtlens_host::{parse_schedstat, parse_stat, parse_status, thread_kind};
 
-/// `data` is any of them.
+/// `data` is the content of any of these files.
 pub fn stat(data: &[u8]) {
     if let Some(stat) = parse_stat(data) {
         let _ = thread_kind(stat.flags);

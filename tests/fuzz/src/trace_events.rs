@@ -1,4 +1,4 @@
-//! What the BPF programs tell of one traced VM, event by event.
+//! Events of one traced VM from the BPF programs.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use virtlens_model::vocab::{CgroupId, Comm, Role};
 use virtlens_probe::trace::event;
 use zerocopy::FromBytes;
 
-/// When the trace begins, ns.
+/// Begin of the trace, ns.
 const BEGAN_NS: u64 = 1_000_000;
 
-/// `data` is events, as the ring buffer holds them.
+/// `data` is events in the format of the ring buffer.
 pub fn trace_events(data: &[u8]) {
     let mut pieces = Vec::new();
     let mut timeline = Timeline::new(BEGAN_NS, vec![actor(1), actor(2)], &mut pieces);
@@ -43,7 +43,7 @@ fn actor(tid: u32) -> Actor {
     }
 }
 
-/// States of a thread add up to the time that it was watched.
+/// The times of a thread's states add up to the time that it was watched.
 fn check(summary: &Summary) {
     for one in &summary.threads {
         assert!(one.split.wall_ns() <= summary.took_ns, "{one:?}");

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use virtlens::http::check_web_config;
 
-/// `data` is the file, and behind a NUL what each file holds that it names.
+/// `data` is the file's content and, after a NUL, the content of each file it names.
 pub fn web_config(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;

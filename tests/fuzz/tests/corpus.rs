@@ -1,5 +1,4 @@
-//! Every input that is kept, given to its target again; and that there are some of
-//! each.
+//! Runs each target on every input of its corpus, and checks that each corpus has inputs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use virtlens_fuzz::{TARGETS, Target};
 
-/// What a checkout may cost for inputs that mostly look alike.
+/// Limit on the size of all corpora in a checkout.
 const MAX_CORPORA_BYTES: u64 = 1 << 20;
 
 fn entries(below: &str) -> Vec<PathBuf> {
@@ -20,7 +19,7 @@ fn entries(below: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// The names of these files or directories, without what is behind a dot.
+/// The names of these files or directories without their extensions.
 fn stems(paths: &[PathBuf]) -> BTreeSet<String> {
     let stem = |path: &PathBuf| path.file_stem()?.to_str().map(str::to_owned);
     paths.iter().filter_map(stem).collect()
@@ -44,7 +43,7 @@ fn no_input_that_is_kept_breaks_its_target() {
     }
 }
 
-/// `scripts/fuzz` takes the directories of corpora for the targets that there are.
+/// `scripts/fuzz` uses the directories of corpora as the list of targets.
 #[test]
 fn each_module_is_a_target_with_a_corpus() {
     let targets: BTreeSet<String> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();

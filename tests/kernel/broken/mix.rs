@@ -1,4 +1,4 @@
-//! Any mix of faults.
+//! Random mixes of file faults.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,11 +9,12 @@ use virtlens_tests::{Agent, Fault, FaultyHost, Minivm, binary};
 use super::{hide_btf, ready, vcpus_ns};
 use crate::exposed::Counters;
 
-/// The same numbers in every run: what fails is then a matter of when it is asked.
+/// A pseudorandom generator with a fixed sequence: only the time of a read decides which
+/// fault hits it.
 struct Dice(u64);
 
 impl Dice {
-    /// Below `end`.
+    /// Returns a number below `end`.
     fn below(&mut self, end: u64) -> u64 {
         let next = self.0.wrapping_mul(6_364_136_223_846_793_005);
         self.0 = next.wrapping_add(1_442_695_040_888_963_407);
@@ -21,8 +22,8 @@ impl Dice {
     }
 }
 
-/// Any file fails in any way at any time; what the kernel would not say of what lives
-/// is left out, for an agent must believe that it is gone.
+/// Any file fails in any way at any time. Faults by which the kernel would deny that a
+/// living process exists are left out, because an agent must believe them.
 fn any_fault(mut dice: Dice) -> impl FnMut(&Path) -> Option<Fault> + Send + 'static {
     let faults = [
         Fault::Denied,
@@ -38,8 +39,8 @@ fn any_fault(mut dice: Dice) -> impl FnMut(&Path) -> Option<Fault> + Send + 'sta
     }
 }
 
-/// The program itself: it answers every scrape, no counter falls, and when all is
-/// well again so are its numbers.
+/// Runs the whole program: it answers every scrape, no counter falls, and its numbers are
+/// correct again once the faults are over.
 #[test]
 fn in_any_mix_of_faults_every_scrape_is_answered() {
     if !ready("any_mix_of_faults") {
@@ -68,7 +69,7 @@ fn in_any_mix_of_faults_every_scrape_is_answered() {
         host.set(any_fault(Dice(seed)));
         for round in 0..20 {
             guest.burn_vcpus("all", 1);
-            // Somebody new who is asked who it is.
+            // A new process, which the agent has to identify.
             let name = format!("brief-{round}");
             let _brief = Minivm::start(["--vcpus", "1", "--name", &name]);
             let answer = agent.get("/metrics");
@@ -78,7 +79,7 @@ fn in_any_mix_of_faults_every_scrape_is_answered() {
         let hits = host.heal();
         println!("{hits} faults");
         assert!(hits > 5, "{hits} faults are no mix");
-        // Judged by what was found when it was wrong; the next reading is right.
+        // The first reading without faults is correct.
         let low_ns = vcpus_ns(&guest);
         let answer = agent.get("/metrics");
         let told_ns = Duration::from_secs_f64(vcpu_seconds(&answer, "mixed")).as_nanos();
@@ -94,7 +95,7 @@ fn in_any_mix_of_faults_every_scrape_is_answered() {
     }
 }
 
-/// What a VM's vCPUs have used, as a scrape has it.
+/// CPU seconds of a VM's vCPUs in a scrape.
 fn vcpu_seconds(answer: &str, name: &str) -> f64 {
     let name = format!("vm=\"{name}\"");
     let is_own = |line: &&str| {

@@ -1,6 +1,6 @@
-//! A host whose files are missing, closed, cut, garbage, endless or slow: a scrape is
-//! answered, what is lost is counted, what is shown is right, and when the fault is
-//! over all is as it was.
+//! A host whose files are missing, unreadable, truncated, garbage, endless or slow. Every
+//! scrape is answered, each loss is counted, all values shown are correct, and everything
+//! is complete again when the fault is over.
 
 mod mix;
 mod place;
@@ -22,10 +22,10 @@ use self::place::{Place, dir, file, links, list, maybe};
 use crate::exposed::Counters;
 use crate::reader::{self, cpu_ns, find, threads, vm};
 
-/// What the quota of the pod is, cores.
+/// CPU quota of the pod, cores.
 const QUOTA: f64 = 0.5;
 
-/// What every reading asks of the machine, with BPF and without.
+/// Host files that every reading opens, with and without BPF.
 const OF_THE_MACHINE: &[Place] = &[
     file("sys/devices/system/cpu/online"),
     maybe("sys/devices/system/cpu/*/topology/core_cpus_list"),
@@ -33,7 +33,7 @@ const OF_THE_MACHINE: &[Place] = &[
     maybe("sys/devices/system/node/online"),
 ];
 
-/// What is asked of a VM where there is no BPF.
+/// Files of a VM that are read only without BPF.
 const WITHOUT_BPF: &[Place] = &[
     dir("proc/PID/fd"),
     links("proc/PID/fd/*"),
@@ -52,12 +52,13 @@ const WITHOUT_BPF: &[Place] = &[
     maybe("POD/cpu.cfs_burst_us"),
 ];
 
-/// An agent on a host that can fail, and a VM that works.
+/// An agent on a host with injectable faults, and a VM under load.
 struct Scene {
     collector: Collector,
     host: FaultyHost,
     guest: Minivm,
-    // Behind what runs in it.
+    // After the VM, because fields are dropped in order: the cgroup must be empty by
+    // then.
     pod: TestCgroup,
     counters: Counters,
     last: Arc<Snapshot>,
@@ -96,7 +97,7 @@ impl Scene {
         scene
     }
 
-    /// Reads and judges the host; no counter falls.
+    /// Reads and judges the host; asserts that no counter falls.
     fn read(&mut self) -> Arc<Snapshot> {
         let snapshot = self.collector.collect_judged();
         self.counters.follow(&snapshot);
@@ -104,12 +105,12 @@ impl Scene {
         snapshot
     }
 
-    /// What its vCPUs have used, ns.
+    /// CPU time of the vCPUs according to the kernel, ns.
     fn truth_ns(&self) -> u64 {
         vcpus_ns(&self.guest)
     }
 
-    /// Fails unless all is there and right.
+    /// Fails unless every value is present and correct.
     #[track_caller]
     fn assert_whole(&self, snapshot: &Snapshot) {
         let vm = vm(snapshot, self.guest.pid());
@@ -127,7 +128,7 @@ impl Scene {
         assert!(source("topology").expect("it has a row").up);
     }
 
-    /// Fails if anything that is shown is wrong; much may be missing.
+    /// Fails if a value that is shown is wrong; values may be missing.
     #[track_caller]
     fn assert_honest(&self, vm: &Vm, least_ns: u64) {
         let told_ns = cpu_ns(vm, Role::Vcpu);
@@ -153,7 +154,7 @@ impl Scene {
         }
     }
 
-    /// Whether a path below the root is of a place.
+    /// The parts of the path of a place, below the root.
     fn pattern(&self, place: &Place) -> Vec<String> {
         let pod = self.pod.dir().strip_prefix("/").expect("it is absolute");
         let path = place.path.replace("PID", &self.guest.pid().to_string());
@@ -161,14 +162,14 @@ impl Scene {
         path.split('/').map(str::to_owned).collect()
     }
 
-    /// Breaks a place for a reading, and looks at what is said then and after it.
+    /// Breaks a place for one reading, and checks that reading and the next one.
     fn break_at(&mut self, place: &Place, fault: Fault) {
         let what = format!("{}, {fault:?}", place.path);
         println!("{what}");
         let before = Arc::clone(&self.last);
         let told_ns = cpu_ns(vm(&before, self.guest.pid()), Role::Vcpu);
         let pattern = self.pattern(place);
-        // Where CPUs are is read when this changes.
+        // The topology of the CPUs is read again when this file changes.
         let mark = Path::new("sys/devices/system/cpu/smt/active");
         let is_of_cpus = place.path.starts_with("sys/");
         let (hits, hit) = mpsc::channel();
@@ -211,7 +212,7 @@ fn open(root: &Path) -> Result<Collector, String> {
     .map_err(|error| format!("{error:#}"))
 }
 
-/// All that was lost so far.
+/// Number of losses so far, for all reasons.
 fn lost(snapshot: &Snapshot) -> u64 {
     snapshot.dropped.iter().map(|one| one.count).sum()
 }
@@ -252,14 +253,14 @@ fn without_bpf_no_file_of_a_vm_can_spoil_a_reading() {
     }
 }
 
-/// What is read when a VM is met for the first time, and by whom.
+/// Files that are read when a VM is discovered.
 const OF_A_NEW_VM: &[Place] = &[
     file("proc/PID/comm"),
     file("proc/PID/cmdline"),
     file("proc/PID/maps"),
 ];
 
-/// A VM that cannot be asked who it is is a VM, and has its numbers.
+/// A VM that cannot be identified is still a VM and has its numbers.
 #[test]
 fn with_bpf_a_new_vm_that_cannot_be_asked_is_measured() {
     if !ready("cannot_be_asked") {
@@ -267,11 +268,11 @@ fn with_bpf_a_new_vm_that_cannot_be_asked_is_measured() {
     }
     let mut scene = Scene::new(true);
     let is_counted = |place: &Place, fault| {
-        // Any bytes may be arguments, and none are, too.
+        // Any bytes, even none, are a valid command line.
         let is_text = [Fault::Empty, Fault::Cut, Fault::Garbage, Fault::Endless].contains(&fault);
         place.path == "proc/PID/comm" || !is_text
     };
-    // Where RAM lies is asked where it is followed.
+    // The location of RAM is read only while memory is followed.
     let memory = scene.last.sources.iter().find(|one| one.name == "memory");
     let is_followed = memory.is_some_and(|memory| memory.up);
     let is_asked = |place: &&Place| is_followed || place.path != "proc/PID/maps";
@@ -282,7 +283,7 @@ fn with_bpf_a_new_vm_that_cannot_be_asked_is_measured() {
         for fault in Fault::ALL {
             let what = format!("{}, {fault:?}", place.path);
             println!("{what}");
-            // Of one name they would carry on each other's counters.
+            // VMs of one name would continue each other's counters.
             let name = format!("{}-{fault:?}", place.path.replace('/', "-"));
             let mut guest = Minivm::start(["--vcpus", "2", "--mem", "16M", "--name", &name]);
             guest.burn_vcpus("all", 2);
@@ -295,11 +296,11 @@ fn with_bpf_a_new_vm_that_cannot_be_asked_is_measured() {
                 let low_ns = vcpus_ns(&guest);
                 let snapshot = scene.read();
                 let truth_ns = low_ns..=vcpus_ns(&guest);
-                // Where its RAM lies is asked once it is known that it has any.
+                // The location of RAM is read once the VM is known to have any.
                 if reading == 1 {
                     assert!(scene.host.heal() > 0, "{what}: it is not read");
                 }
-                // A process that lives is asked again before its VM gets a lasting name.
+                // A living process is read again before its VM gets a lasting name.
                 let is_asked_again = reading < 2 && is_counted(place, fault);
                 let Some(met) = find(&snapshot, guest.pid()) else {
                     assert!(is_asked_again, "{what}: reading {reading} lacks it");
@@ -321,7 +322,7 @@ fn with_bpf_a_new_vm_that_cannot_be_asked_is_measured() {
     }
 }
 
-/// What is read once, when the agent starts.
+/// Files that are read once, when the agent starts.
 const OF_THE_START: &[&str] = &[
     "proc",
     "proc/self/cgroup",
@@ -330,7 +331,7 @@ const OF_THE_START: &[&str] = &[
     "sys/devices/system/cpu/online",
 ];
 
-/// It starts with less, or says why it cannot; and starts the next time.
+/// The agent starts with fewer features or names the error; the next start succeeds.
 #[test]
 fn whatever_is_wrong_at_the_start_is_told() {
     if !ready("wrong_at_the_start") {
@@ -339,7 +340,7 @@ fn whatever_is_wrong_at_the_start_is_told() {
     let guest = Minivm::start(["--vcpus", "2", "--name", "early"]);
     let host = FaultyHost::mount();
     for wanted in OF_THE_START {
-        // Each start looks at all of /proc, so not all of them.
+        // Each start scans all of /proc, so only some faults are tried.
         for fault in [Fault::Denied, Fault::Unreadable, Fault::Cut, Fault::Garbage] {
             host.set(move |path| hide_btf(path).or((path == Path::new(wanted)).then_some(fault)));
             match open(host.path()) {

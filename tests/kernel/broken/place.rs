@@ -1,29 +1,29 @@
-//! What the agent reads, and whether it can tell that something is amiss with it.
+//! Files that the agent reads, and which of their faults it can detect.
 
 use virtlens_tests::Fault;
 
-/// What the agent reads, and where.
+/// A file or directory that the agent reads.
 pub(super) struct Place {
     pub(super) kind: Kind,
-    /// By parts of a path; `*` is any one, `PID` that of the VM, `POD` the directory
-    /// of its pod.
+    /// Components of the path: `*` matches any one, `PID` is the VM's pid, `POD` the
+    /// cgroup directory of its pod.
     pub(super) path: &'static str,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     File,
-    /// Older kernels and some machines have none.
+    /// A file that older kernels and some machines lack.
     MaybeFile,
-    /// A line for each of something.
+    /// A file with one line per item.
     List,
     Dir,
     Links,
 }
 
 impl Kind {
-    /// Whether a fault must be counted; `None` where it cannot be told from what is
-    /// well: a process closes files, a directory lists what there is.
+    /// Whether a fault must be counted as a loss. `None` if the fault looks like a valid
+    /// state: a process closes files, a directory may list fewer entries.
     pub(super) fn is_lost(self, fault: Fault) -> Option<bool> {
         let is_gone = [Fault::Missing, Fault::Ended].contains(&fault);
         let is_refused = [Fault::Denied, Fault::Unreadable].contains(&fault);

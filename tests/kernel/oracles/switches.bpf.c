@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Where one thread ran, by looking at every switch: what the agent claims to
- * know without doing that. At a switch the CPU time of the thread that leaves
- * is final (__schedule, kernel/sched/core.c).
+ * Residency of one thread from every context switch, to check the agent, which does not
+ * trace switches. At a switch the CPU time of the thread that leaves is final
+ * (__schedule, kernel/sched/core.c).
  */
 #include "compat.bpf.h"
 

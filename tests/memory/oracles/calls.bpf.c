@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What a process asks of the kernel for memory, by looking at every system
- * call: what the agent claims to know without doing that. Calls that did what
- * they were asked for are counted by what they asked.
+ * Memory calls of a process, from every system call, to check the agent, which does not
+ * trace system calls. Only successful calls are counted, with the values they requested.
  */
 #include "compat.bpf.h"
 
-/* Set by the test, so that one program serves all: each that is attached or
- * taken off patches the kernel, which an emulated machine does not always
- * survive. */
+/*
+ * Set by the test, so that one program serves all tests: attaching or detaching a program
+ * patches the kernel, which an emulated machine does not always survive.
+ */
 struct target {
 	__u64 ram_start;
 	__u64 ram_end;
@@ -37,10 +37,10 @@ struct pt_regs___all {
 
 struct call {
 	__u32 number;
-	/* madvise's advice, fallocate's mode. */
+	/* Advice of madvise, mode of fallocate. */
 	__u32 what;
 	__u64 bytes;
-	/* madvise of an address in RAM. */
+	/* 1 for madvise of an address in RAM. */
 	__u32 in_ram;
 	__u32 pad;
 };

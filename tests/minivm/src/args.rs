@@ -1,4 +1,4 @@
-//! The command line: what is chosen before the VM starts.
+//! Command line options: settings from before the VM starts.
 
 use std::fmt;
 use std::str::FromStr;
@@ -120,12 +120,12 @@ that every thread is in its starting mode.
 
 Exit status: 0 after quit, end of stdin, SIGTERM, --for; 1 cannot run; 2 bad usage.";
 
-/// What a vCPU does until told otherwise.
+/// Activity of a vCPU until the next order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Busy in the guest.
     Spin,
-    /// Busy in the guest, which leaves it all the time.
+    /// Busy in the guest, with continuous exits.
     Exit,
     /// Halted in the guest: blocked in the kernel, inside `KVM_RUN`.
     Halt,
@@ -165,7 +165,7 @@ impl fmt::Display for Mode {
 }
 
 impl Mode {
-    /// The duty mode of a percentage in text.
+    /// Parses the percentage of a duty mode.
     pub(crate) fn duty(percent: &str) -> anyhow::Result<Self> {
         match percent.parse() {
             Ok(share @ 1..=99) => Ok(Self::Duty(share)),
@@ -174,8 +174,8 @@ impl Mode {
     }
 }
 
-/// `--topology`: the shape, or no CPUID at all. A type of its own, since clap
-/// reads an `Option` as "the flag may be missing".
+/// `--topology`: the shape, or no CPUID at all. A type alias, because clap reads an
+/// `Option` as "the flag may be missing".
 pub(crate) type Shape = Option<Topology>;
 
 fn parse_shape(text: &str) -> anyhow::Result<Shape> {
@@ -191,7 +191,7 @@ fn parse_shape(text: &str) -> anyhow::Result<Shape> {
 pub(crate) struct VcpuIds {
     /// Id of the vCPU of index 0.
     pub(crate) base: u32,
-    /// Distance between the ids of two neighbours.
+    /// Distance between the ids of two consecutive vCPUs.
     pub(crate) stride: u32,
 }
 
@@ -214,9 +214,9 @@ impl FromStr for VcpuIds {
 /// `--thread`: a group of idle helper threads.
 #[derive(Clone, Debug)]
 pub(crate) struct Helpers {
-    /// Their name, with {} for the index in the group.
+    /// Name of the threads, with {} for the index in the group.
     pub(crate) name: String,
-    /// How many.
+    /// Number of threads.
     pub(crate) count: u32,
 }
 
@@ -232,13 +232,13 @@ impl FromStr for Helpers {
     }
 }
 
-/// A plain number.
+/// Parses a plain number.
 pub(crate) fn parse_number(text: &str) -> anyhow::Result<u32> {
     text.parse()
         .with_context(|| format!("{text:?} is not a number"))
 }
 
-/// Bytes, with an optional K, M or G (powers of 1024).
+/// Parses bytes, with an optional K, M or G (powers of 1024).
 pub(crate) fn parse_bytes(text: &str) -> anyhow::Result<u64> {
     let (digits, shift) = match text.as_bytes().last() {
         Some(b'K') => (&text[..text.len() - 1], 10),

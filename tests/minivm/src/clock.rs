@@ -1,4 +1,4 @@
-//! CPU clocks of threads, and timers that kick a thread when one has gone on.
+//! CPU clocks of threads, and timers on them that kick a thread.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ pub(crate) fn own_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// CPU time of the whole process, its ended threads included, ns.
+/// CPU time of the whole process, including its ended threads, ns.
 pub(crate) fn process_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-/// CPU time of a living thread of this process, ns; the very figure (its
-/// `sum_exec_runtime`) that /proc's schedstat shows.
+/// CPU time of a living thread of this process, ns: the same value (`sum_exec_runtime`)
+/// that /proc's schedstat shows.
 pub(crate) fn thread_cpu_ns(tid: i32) -> u64 {
     // The kernel's encoding of "scheduler clock of one thread"
     // (include/linux/posix-timers_types.h: ~pid << 3 | PERTHREAD 4 | SCHED 2).
@@ -36,7 +36,7 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     u64::try_from(ns).expect("a CPU clock is never negative")
 }
 
-/// Uses the calling thread's CPU until its clock went on by `cpu`.
+/// Uses the calling thread's CPU until its CPU clock has advanced by `cpu`.
 pub(crate) fn burn_own(cpu: Duration) {
     let end_ns = own_cpu_ns() + ns_of(cpu);
     while own_cpu_ns() < end_ns {
@@ -49,12 +49,12 @@ pub(crate) fn ns_of(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).expect("a load of less than 584 years")
 }
 
-/// A one-shot timer that kicks the thread that made it out of `KVM_RUN`.
+/// A one-shot timer that kicks its creating thread out of `KVM_RUN`.
 pub(crate) struct KickTimer(libc::timer_t);
 
 impl KickTimer {
-    /// A timer on a clock, not yet armed. A CPU clock fires at the first tick
-    /// of the scheduler after its time, never before.
+    /// Creates a disarmed timer on a clock. A timer on a CPU clock fires at the first
+    /// scheduler tick after its time, never before.
     pub(crate) fn new(clock: libc::clockid_t) -> anyhow::Result<Self> {
         // SAFETY: all zeroes is a valid sigevent.
         let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
@@ -95,7 +95,7 @@ impl KickTimer {
 
 impl Drop for KickTimer {
     fn drop(&mut self) {
-        // SAFETY: made by timer_create, deleted only here.
+        // SAFETY: created by timer_create, deleted only here.
         unsafe { libc::timer_delete(self.0) };
     }
 }

@@ -1,4 +1,4 @@
-//! The line protocol: commands on stdin, one JSON object a line on stdout.
+//! The line protocol: commands on stdin, one JSON object per line on stdout.
 
 use std::io::{BufRead, Write};
 use std::time::Duration;
@@ -13,10 +13,11 @@ use crate::machine::Machine;
 use crate::memory::{Advice, Mapping};
 use crate::rebirth;
 
-/// Short-lived threads of one command: all live at once, so memory bounds them.
+/// Maximum number of short-lived threads per command: all exist at once, so memory bounds
+/// them.
 const MAX_SPAWN: u32 = 4096;
 
-/// Says that the VM is ready, then obeys until quit or the end of stdin.
+/// Reports that the VM is ready, then executes commands until quit or the end of stdin.
 pub(crate) fn serve(mut machine: Machine<'_>, args: &Args) -> anyhow::Result<()> {
     let mut ready = serde_json::to_value(machine.status())?;
     ready["ready"] = true.into();
@@ -128,7 +129,7 @@ fn obey(machine: &mut Machine<'_>, words: &[&str]) -> anyhow::Result<Value> {
     }
 }
 
-/// What an allocator does with memory of the process's own that is free.
+/// Advises on free memory of the process itself, as an allocator does.
 fn trim(len: u64, count: u64) -> anyhow::Result<()> {
     let heap = Mapping::new(len, false)?;
     (0..count).try_for_each(|_| heap.advise(Advice::parse("dontneed")?, 0, len, 1))
@@ -153,7 +154,7 @@ fn choose(list: &str, existing: &[u32]) -> anyhow::Result<Vec<u32>> {
     for part in list.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let range = parse_number(first)?..=parse_number(last)?;
-        // Bounded by what exists, whatever the numbers are.
+        // Bounded by the existing indexes, whatever the numbers are.
         let found: Vec<u32> = existing
             .iter()
             .copied()

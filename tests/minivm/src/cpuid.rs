@@ -1,8 +1,8 @@
-//! The CPUID tables that tell a guest its topology.
+//! CPUID tables with the guest's topology.
 //!
-//! The base is what KVM supports on this host, as every VMM has it; the
-//! leaves that carry topology are replaced. Layouts: Intel SDM vol. 2A,
-//! "CPUID"; AMD APM vol. 3, appendix E.
+//! The base is KVM's supported CPUID on this host, as in every VMM; the leaves with
+//! topology are replaced. Layouts: Intel SDM vol. 2A, "CPUID"; AMD APM vol. 3, appendix
+//! E.
 
 use std::str::FromStr;
 
@@ -11,7 +11,7 @@ use kvm_bindings::{KVM_CPUID_FLAG_SIGNIFCANT_INDEX, kvm_cpuid_entry2};
 
 use crate::args::parse_number;
 
-/// Whose leaves carry the topology.
+/// Vendor whose leaves describe the topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Vendor {
     /// Intel's.
@@ -22,7 +22,7 @@ pub(crate) enum Vendor {
     Amd,
 }
 
-/// A guest's shape: how many of each level are in the level above.
+/// A guest's topology: number of units of each level per unit of the level above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Topology {
     pub(crate) sockets: u32,
@@ -62,14 +62,13 @@ impl FromStr for Topology {
 }
 
 impl Topology {
-    /// vCPUs in the whole shape.
+    /// Number of vCPUs in the topology.
     pub(crate) fn capacity(self) -> u32 {
         self.sockets * self.per_socket()
     }
 
-    /// APIC id of the vCPU of an index, threads counting fastest. Each level
-    /// has a whole number of bits, so ids have gaps where a count is no power
-    /// of two.
+    /// APIC id of the vCPU with this index, with threads counted fastest. Each level has
+    /// a whole number of bits, so ids have gaps if a count is not a power of two.
     pub(crate) fn apic_id(self, index: u32) -> u32 {
         let thread = index % self.threads;
         let core = index / self.threads % self.cores;
@@ -95,12 +94,12 @@ impl Topology {
     }
 }
 
-/// Bits needed to number `count` things.
+/// Number of bits to number `count` units.
 fn bits(count: u32) -> u32 {
     count.next_power_of_two().trailing_zeros()
 }
 
-/// The table of the vCPU with this APIC id.
+/// CPUID table of the vCPU with this APIC id.
 pub(crate) fn table(
     supported: &[kvm_cpuid_entry2],
     shape: Topology,
@@ -145,8 +144,8 @@ const SMT: u32 = 1;
 const CORE: u32 = 2;
 const DIE: u32 = 5;
 
-/// A leaf with one sub-leaf a level, each (shift to the next level, logical
-/// processors below it), and the invalid one that ends it.
+/// A leaf with one sub-leaf per level, each (shift to the next level, logical processors
+/// below it), and a final invalid one.
 fn extended(
     function: u32,
     apic_id: u32,
@@ -166,7 +165,7 @@ fn extended(
     )
 }
 
-/// Leaf 4: a data cache a core, a last-level cache a die, and the end.
+/// Leaf 4: a data cache per core, a last-level cache per die, and the end.
 fn caches(shape: Topology) -> impl Iterator<Item = kvm_cpuid_entry2> {
     let core_ids = 1 << (shape.socket_shift() - shape.core_shift());
     let cache = move |kind: u32, level: u32, shift: u32| {
@@ -182,14 +181,14 @@ fn caches(shape: Topology) -> impl Iterator<Item = kvm_cpuid_entry2> {
             index,
             flags: KVM_CPUID_FLAG_SIGNIFCANT_INDEX,
             eax,
-            // 8 ways, 64-byte lines, 64 sets; meaningless where EAX is 0.
+            // 8 ways, 64-byte lines, 64 sets; ignored if EAX is 0.
             ebx: if eax == 0 { 0 } else { 7 << 22 | 63 },
             ecx: if eax == 0 { 0 } else { 63 },
             ..Default::default()
         })
 }
 
-/// A leaf of the host's, with the parts that belong to topology changed.
+/// One of the host's leaves with its topology fields replaced.
 fn adapted(
     mut entry: kvm_cpuid_entry2,
     shape: Topology,

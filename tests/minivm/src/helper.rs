@@ -1,5 +1,5 @@
-//! Threads beside the vCPUs: idle helpers that burn when told, and short-lived
-//! ones that burn once and end.
+//! Threads other than vCPUs: idle helpers that burn CPU time on command, and short-lived
+//! threads that burn once and end.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Builder;
@@ -11,11 +11,12 @@ use crate::clock::{burn_own, own_cpu_ns};
 use crate::machine::Worker;
 use crate::rest::{self, Rest};
 
-/// Of every thread but the main one: hundreds of VMs fit a small machine.
+/// Stack size of every thread except the main one: hundreds of VMs fit on a small
+/// machine.
 pub(crate) const STACK_BYTES: usize = 64 << 10;
 
-/// Gives a thread its name, {} replaced by an index; `None` keeps the name of
-/// the thread that starts it. The kernel keeps 15 bytes (`TASK_COMM_LEN`).
+/// Names a thread, with {} replaced by an index; `None` keeps the name of the thread that
+/// starts it. The kernel keeps 15 bytes (`TASK_COMM_LEN`).
 pub(crate) fn named(builder: Builder, name: Option<&str>, index: u32) -> Builder {
     match name {
         Some(name) => builder.name(name.replace("{}", &index.to_string())),
@@ -30,16 +31,16 @@ struct Burn {
 
 /// A helper thread; it ends with the process.
 pub(crate) struct Helper {
-    /// As it was asked for, not cut.
+    /// Name as requested, not truncated.
     pub(crate) name: String,
-    /// Of its thread.
+    /// Tid.
     pub(crate) tid: i32,
     orders: Sender<Burn>,
     pending: Option<Receiver<()>>,
 }
 
 impl Helper {
-    /// Starts the thread; it is idle.
+    /// Starts the thread, which is idle.
     pub(crate) fn start(name: &str, index: u32) -> anyhow::Result<Self> {
         let (orders, inbox) = channel::<Burn>();
         let (tell_tid, told_tid) = channel();
@@ -88,9 +89,9 @@ impl Worker for Helper {
     }
 }
 
-/// Starts `count` threads that burn `cpu` each, and waits for their ends.
-/// The sum of what their own clocks showed last, ns; their way out of the
-/// kernel, some microseconds each, is not in it.
+/// Starts `count` threads that burn `cpu` each, and waits for their end. Returns the sum
+/// of the last values of their CPU clocks, ns, without their exit in the kernel, some
+/// microseconds each.
 pub(crate) fn spawn_and_end(count: u32, cpu: Duration, name: &str) -> anyhow::Result<u64> {
     let threads = (0..count)
         .map(|index| {

@@ -1,8 +1,8 @@
-//! When the process ends without being told on stdin.
+//! Ends of the process other than a command on stdin.
 //!
-//! The kernel frees all a VM has when its process ends, so every end is a
-//! plain exit. A test's death must leave nothing behind: the end of stdin
-//! tells it, and while a command runs the parent-death signal does.
+//! The kernel frees all resources of a VM when its process ends, so every end is a plain
+//! exit. A test that dies must leave nothing behind: minivm notices this by the end of
+//! stdin, and during a command by the parent-death signal.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -32,9 +32,9 @@ pub(crate) fn wait_for_end() -> ! {
 }
 
 fn die_with_parent() {
-    // Not SIGTERM: the kernel sends this signal when the parent *thread* ends
-    // (prctl(2)), and a test may start a VM in one thread and keep it in
-    // another. Its handler tells the two apart.
+    // Not SIGTERM: the kernel sends this signal when the parent *thread* ends (prctl(2)),
+    // and a test may start a VM in one thread and keep it in another. The handler
+    // distinguishes the two.
     let signal = libc::SIGRTMIN() + 1;
     // SAFETY: getppid has no preconditions; prctl reads plain numbers.
     unsafe {

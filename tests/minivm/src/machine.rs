@@ -1,4 +1,4 @@
-//! The whole VM: which vCPUs and helpers there are, and what orders do to them.
+//! The whole VM: its vCPUs and helpers, and the execution of orders.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -28,7 +28,7 @@ pub(crate) struct Machine<'a> {
     vhost: Option<Vhost>,
 }
 
-/// A vCPU as replies show it.
+/// A vCPU in replies.
 #[derive(Debug, Serialize)]
 pub(crate) struct VcpuStatus {
     index: u32,
@@ -38,7 +38,7 @@ pub(crate) struct VcpuStatus {
     cpu_ns: u64,
 }
 
-/// A helper thread as replies show it.
+/// A helper thread in replies.
 #[derive(Debug, Serialize)]
 pub(crate) struct ThreadStatus {
     name: String,
@@ -46,43 +46,41 @@ pub(crate) struct ThreadStatus {
     cpu_ns: u64,
 }
 
-/// The VM as replies show it.
+/// The VM in replies.
 #[derive(Debug, Serialize)]
 pub(crate) struct Status {
     pid: u32,
-    /// All threads that ever lived, ns.
+    /// CPU time of all threads that ever existed, ns.
     process_cpu_ns: u64,
     vcpus: Vec<VcpuStatus>,
     threads: Vec<ThreadStatus>,
 }
 
-/// A thread that uses CPU time when told: a vCPU in its guest, a helper in
-/// user space.
+/// A thread that uses CPU time on order: a vCPU in its guest, a helper in user space.
 pub(crate) trait Worker {
-    /// Of the thread.
+    /// Tid of the thread.
     fn tid(&self) -> i32;
 
-    /// Orders CPU time to be used, and rest after it.
+    /// Orders the thread to use `cpu` of CPU time, and then to be idle.
     fn burn(&mut self, cpu: Duration) -> anyhow::Result<()>;
 
-    /// Waits until the last order is followed; after `burn`, until the thread
-    /// rests.
+    /// Waits until the last order is executed; after `burn`, until the thread is idle.
     fn settle(&mut self) -> anyhow::Result<()>;
 }
 
-/// What one thread burned.
+/// CPU time that one thread burned.
 #[derive(Debug, Serialize)]
 pub(crate) struct Receipt {
     index: u32,
     tid: i32,
-    /// By its CPU clock, from before the order until it rested, ns.
+    /// CPU time from before the order until the thread was idle, ns.
     burned_ns: u64,
-    /// Its whole life, ns.
+    /// CPU time since the thread's start, ns.
     cpu_ns: u64,
 }
 
 impl<'a> Machine<'a> {
-    /// Starts all that the command line asks for, each vCPU in its mode.
+    /// Starts everything that the command line requests, each vCPU in its mode.
     pub(crate) fn start(args: &'a Args) -> anyhow::Result<Self> {
         if let Some(name) = &args.comm {
             rename_process(name)?;
@@ -124,13 +122,13 @@ impl<'a> Machine<'a> {
         self.vm.ram()
     }
 
-    /// Its network device.
+    /// The network device.
     pub(crate) fn vhost(&mut self) -> anyhow::Result<&mut Vhost> {
         let vhost = self.vhost.as_mut();
         vhost.context("there is no device: start with --vhost-net")
     }
 
-    /// Everything that lives, and its CPU time.
+    /// All living threads and their CPU time.
     pub(crate) fn status(&self) -> Status {
         Status {
             pid: std::process::id(),
@@ -150,7 +148,7 @@ impl<'a> Machine<'a> {
         self.helpers.keys().copied().collect()
     }
 
-    /// Gives vCPUs a mode; back when all follow it.
+    /// Sets the mode of vCPUs; returns once all are in it.
     pub(crate) fn enter(&mut self, indexes: &[u32], mode: Mode) -> anyhow::Result<()> {
         indexes
             .iter()
@@ -160,7 +158,7 @@ impl<'a> Machine<'a> {
             .try_for_each(|index| self.vcpu(*index)?.settle())
     }
 
-    /// Lets vCPUs burn at the same time; back when all are halted.
+    /// Burns CPU time on vCPUs at the same time; returns once all are halted.
     pub(crate) fn burn_vcpus(
         &mut self,
         indexes: &[u32],
@@ -169,7 +167,7 @@ impl<'a> Machine<'a> {
         burn(&mut self.vcpus, indexes, cpu)
     }
 
-    /// Lets helper threads burn at the same time; back when all are idle.
+    /// Burns CPU time on helper threads at the same time; returns once all are idle.
     pub(crate) fn burn_helpers(
         &mut self,
         indexes: &[u32],
@@ -178,7 +176,7 @@ impl<'a> Machine<'a> {
         burn(&mut self.helpers, indexes, cpu)
     }
 
-    /// Lets a vCPU's thread burn in user space; it is paused then.
+    /// Burns CPU time in user space of a vCPU's thread, and leaves it paused.
     pub(crate) fn burn_in_user_space(
         &mut self,
         index: u32,
@@ -197,7 +195,7 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// Gives a helper thread another name, of which the kernel keeps 15 bytes.
+    /// Renames a helper thread; the kernel keeps 15 bytes of the name.
     pub(crate) fn rename_helper(&mut self, index: u32, name: &str) -> anyhow::Result<()> {
         let helper = self.helpers.get_mut(&index);
         let helper = helper.with_context(|| format!("no thread {index}"))?;
@@ -219,7 +217,7 @@ impl<'a> Machine<'a> {
         Ok(vcpu_status(self.vcpu(index)?))
     }
 
-    /// Ends a vCPU's thread; its CPU time, ns.
+    /// Ends a vCPU's thread; returns its CPU time, ns.
     pub(crate) fn unplug(&mut self, index: u32) -> anyhow::Result<u64> {
         self.vcpu(index)?;
         let vcpu = self.vcpus.remove(&index).expect("it was just found");
@@ -237,7 +235,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// A vCPU in a new thread, waiting in user space.
+    /// Starts a vCPU in a new thread, which waits in user space.
     fn start_vcpu(&mut self, index: u32) -> anyhow::Result<()> {
         let id = self.vcpu_id(index)?;
         let fd = match self.parked.remove(&index) {

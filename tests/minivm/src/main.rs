@@ -1,10 +1,10 @@
 //! minivm: a tiny KVM VMM for tests and benchmarks.
 //!
-//! It makes true KVM threads of every kind a VMM has, and lets its driver
-//! choose what an agent could see of them: thread names, vCPU ids, the CPUID
-//! topology, load, hot-plug, short-lived threads, the advice given on guest
-//! memory, the flood on a device. Its guests run some instructions of real mode, because that is the
-//! only mode every kind of host can run, nested and emulated ones included.
+//! It creates real KVM threads of every kind that a VMM has, and lets a test choose what
+//! an agent can see of them: thread names, vCPU ids, the CPUID topology, load, hot-plug,
+//! short-lived threads, madvise on guest memory, the flood on a device. Its guests run a
+//! few instructions in real mode, because this is the only mode that every kind of host
+//! can run, including nested and emulated ones.
 //!
 //! ```text
 //! stdin ──line──▶ control ──Command──▶ machine ──Task──▶ vcpu threads (KVM_RUN)

@@ -1,4 +1,4 @@
-//! Mappings that become guest memory, and what a balloon does to them.
+//! Mappings for guest memory, and the calls of a balloon on them.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -10,8 +10,8 @@ use anyhow::{Context, bail, ensure};
 /// Size of a small page of x86-64, bytes.
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
-/// Memory mapped for the process's life: KVM keeps using it until the end, so
-/// dropping this unmaps nothing.
+/// Memory that stays mapped until the process ends: KVM keeps using it, so dropping this
+/// unmaps nothing.
 pub(crate) struct Mapping {
     start: NonNull<libc::c_void>,
     bytes: u64,
@@ -19,12 +19,12 @@ pub(crate) struct Mapping {
     file: Option<File>,
 }
 
-/// Advice that VMMs give on guest memory.
+/// An madvise value that VMMs use on guest memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Advice(libc::c_int);
 
 impl Advice {
-    /// The advice of a name.
+    /// Parses the name of an madvise value.
     pub(crate) fn parse(name: &str) -> anyhow::Result<Self> {
         Ok(Self(match name {
             "dontneed" => libc::MADV_DONTNEED,
@@ -37,8 +37,8 @@ impl Advice {
 }
 
 impl Mapping {
-    /// Private anonymous memory, or shared memory of a memfd. No page is
-    /// resident before it is touched.
+    /// Maps private anonymous memory, or shared memory of a memfd. No page is resident
+    /// before it is touched.
     pub(crate) fn new(bytes: u64, memfd: bool) -> anyhow::Result<Self> {
         let file = memfd.then(|| make_memfd(bytes)).transpose()?;
         let (flags, fd) = match &file {
@@ -67,12 +67,12 @@ impl Mapping {
         Ok(Self { start, bytes, file })
     }
 
-    /// Where it begins in this process.
+    /// Start address in this process.
     pub(crate) fn address(&self) -> u64 {
         self.start.as_ptr() as u64
     }
 
-    /// Its size.
+    /// Size, bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -80,21 +80,21 @@ impl Mapping {
     /// Copies bytes to an offset.
     pub(crate) fn write(&self, offset: u64, data: &[u8]) -> anyhow::Result<()> {
         let to = self.at(offset, data.len() as u64)?;
-        // SAFETY: `at` checked the range; the guest may race, bytes only.
+        // SAFETY: `at` checked the range; the guest may race, on bytes only.
         unsafe { ptr::copy_nonoverlapping(data.as_ptr(), to.cast::<u8>(), data.len()) };
         Ok(())
     }
 
-    /// A number that the kernel or a guest changes too.
+    /// A number that the kernel or a guest also changes.
     pub(crate) fn word(&self, offset: u64) -> anyhow::Result<&'static AtomicU16> {
         ensure!(offset.is_multiple_of(2), "{offset} is no place for a word");
         let word = self.at(offset, 2)?;
-        // SAFETY: `at` checked the range, which is aligned and never unmapped; any
-        // bytes are a number.
+        // SAFETY: `at` checked the range, which is aligned and never unmapped; all bytes
+        // are valid numbers.
         Ok(unsafe { AtomicU16::from_ptr(word.cast()) })
     }
 
-    /// Writes to each page of a range, so that it becomes resident.
+    /// Writes to each page of a range, which makes it resident.
     pub(crate) fn touch(&self, offset: u64, len: u64) -> anyhow::Result<()> {
         self.at(offset, len)?;
         (offset..offset + len)
@@ -102,7 +102,7 @@ impl Mapping {
             .try_for_each(|page| self.write(page, &[1]))
     }
 
-    /// `count` times madvise(2), on ranges of `len` in a row.
+    /// Calls madvise(2) `count` times, on consecutive ranges of `len`.
     pub(crate) fn advise(
         &self,
         advice: Advice,
@@ -112,15 +112,15 @@ impl Mapping {
     ) -> anyhow::Result<()> {
         for offset in self.ranges(offset, len, count)? {
             let start = self.at(offset, len)?;
-            // SAFETY: the range is inside this mapping, which nothing in this
-            // process holds a reference into.
+            // SAFETY: the range is inside this mapping, and nothing in this process holds
+            // a reference into it.
             let failed = unsafe { libc::madvise(start, usize::try_from(len)?, advice.0) };
             ensure!(failed == 0, "madvise at {offset}: {}", os_error());
         }
         Ok(())
     }
 
-    /// `count` times fallocate(2) of a hole, on ranges of `len` in a row.
+    /// Punches `count` holes with fallocate(2), on consecutive ranges of `len`.
     pub(crate) fn punch(&self, offset: u64, len: u64, count: u64) -> anyhow::Result<()> {
         let file = self
             .file
@@ -163,7 +163,7 @@ fn make_memfd(bytes: u64) -> anyhow::Result<File> {
     // SAFETY: a static C string and a flag.
     let fd = unsafe { libc::memfd_create(c"ram".as_ptr(), libc::MFD_CLOEXEC) };
     ensure!(fd >= 0, "cannot make a memfd: {}", os_error());
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: a new descriptor without another owner.
     let file = unsafe { File::from_raw_fd(fd) };
     file.set_len(bytes)?;
     Ok(file)

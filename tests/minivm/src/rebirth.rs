@@ -1,4 +1,4 @@
-//! What becomes of the process itself: it forks, or turns into a program anew.
+//! Fork and exec of the process itself.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-/// Forks; the child holds all files of the VM for so long, and then ends. Its pid.
+/// Forks; the child holds all files of the VM for `life` and then exits. Returns its pid.
 pub(crate) fn fork(life: Duration) -> anyhow::Result<i32> {
-    // SAFETY: nobody waits for children here, so the kernel may reap them.
+    // SAFETY: nothing waits for children here, so the kernel may reap them.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
-    // SAFETY: the child, which has one thread of many, only makes system calls.
+    // SAFETY: the child has only the forking thread, and only makes system calls.
     let child = unsafe { libc::fork() };
     ensure!(child >= 0, "fork: {}", std::io::Error::last_os_error());
     if child == 0 {
@@ -27,8 +27,8 @@ pub(crate) fn fork(life: Duration) -> anyhow::Result<i32> {
     Ok(child)
 }
 
-/// Becomes the same program with the same arguments anew, in this process: the VM
-/// ends with the old one, and another begins.
+/// Executes the same program with the same arguments in this process: the old VM ends,
+/// and a new one starts.
 pub(crate) fn exec() -> anyhow::Result<()> {
     let program = std::env::current_exe().context("this program has a file")?;
     let error = Command::new(program)

@@ -1,27 +1,27 @@
-//! Whether a thread has come to rest, as the kernel sees it.
+//! Detects whether the kernel has blocked a thread.
 //!
-//! A thread cannot report that it is blocked. Others can: /proc shows the
-//! system call a blocked thread is in, and `running` for any other
-//! (fs/proc/base.c `proc_pid_syscall`; every x86 kernel has the file).
+//! A thread cannot report that it is blocked, but other threads can see it: /proc shows
+//! the system call of a blocked thread, and `running` for any other (fs/proc/base.c
+//! `proc_pid_syscall`; every x86 kernel has the file).
 
 use std::fs;
 use std::time::Duration;
 
 use anyhow::Context;
 
-/// What a thread rests in.
+/// The place in which a thread is blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
-    /// The kernel's side of `KVM_RUN`: its guest is halted.
+    /// The kernel's part of `KVM_RUN`: its guest is halted.
     KvmRun,
-    /// A futex: it waits for an order, in user space.
+    /// A futex: the thread waits for an order, in user space.
     Futex,
 }
 
 /// `_IO(KVMIO, 0x80)`, include/uapi/linux/kvm.h.
 const KVM_RUN: &str = "0xae80";
 
-/// Waits until the thread rests there. The caller knows that it will.
+/// Waits until the thread is blocked there. The caller guarantees that it will be.
 pub(crate) fn wait(tid: i32, rest: Rest) -> anyhow::Result<()> {
     let path = format!("/proc/self/task/{tid}/syscall");
     loop {

@@ -7,8 +7,8 @@ use std::os::fd::AsRawFd;
 
 use anyhow::{Context, ensure};
 
-/// A new tap of that name, which is up and gone with its file. Frames have a virtio
-/// header before them, as a VMM's have.
+/// Creates a tap with this name and sets it up; it is removed when its file is closed.
+/// Frames have a virtio header, as those of a VMM do.
 pub(crate) fn create(name: &str) -> anyhow::Result<File> {
     let file = File::options()
         .read(true)
@@ -17,7 +17,7 @@ pub(crate) fn create(name: &str) -> anyhow::Result<File> {
         .context("cannot open /dev/net/tun: load the module tun, and be root")?;
     let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
     request(&file, libc::TUNSETIFF, name, flags).context("TUNSETIFF")?;
-    // Any socket takes orders for interfaces.
+    // Any socket accepts ioctls on interfaces.
     let socket = UdpSocket::bind("127.0.0.1:0").context("cannot open a socket")?;
     request(&socket, libc::SIOCSIFFLAGS, name, libc::IFF_UP).context("SIOCSIFFLAGS")?;
     Ok(file)

@@ -1,12 +1,11 @@
-//! One vCPU: its thread, and the handle by which the machine orders it about.
+//! One vCPU: its thread, and the handle by which the machine controls it.
 //!
 //! ```text
 //!            Enter(mode)              Enter / Burn            End
 //! (start) ──────────────▶ in a mode ───────────────▶ … ──────────▶ thread over, file parked
 //! ```
-//! Every order is acknowledged: `Enter` when the thread is about to follow
-//! it, `Burn` when it is about to halt after it. That it truly rests is then
-//! for `rest` to tell.
+//! Every order is acknowledged: `Enter` just before the thread executes it, `Burn` just
+//! before the thread halts after it. `rest` then detects that the thread is blocked.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
@@ -23,7 +22,8 @@ use crate::machine::Worker;
 use crate::rest::{self, Rest};
 use crate::vm::{self, Program};
 
-/// Of the duty mode: short beside any scrape, long beside a halt's polling.
+/// Period of the duty mode: short compared with a scrape interval, long compared with
+/// halt polling.
 const DUTY_PERIOD: Duration = Duration::from_millis(10);
 
 enum Task {
@@ -40,13 +40,13 @@ struct Order {
 
 /// A vCPU with a living thread.
 pub(crate) struct Vcpu {
-    /// Place in the topology; gives the name and the id.
+    /// Position in the topology, which determines the name and the id.
     pub(crate) index: u32,
     /// KVM's `vcpu_id`, the APIC id.
     pub(crate) id: u32,
-    /// Of its thread.
+    /// Tid of its thread.
     pub(crate) tid: i32,
-    /// What it does now.
+    /// Present mode.
     pub(crate) mode: Mode,
     orders: Sender<Order>,
     pending: Option<Receiver<()>>,
@@ -54,8 +54,8 @@ pub(crate) struct Vcpu {
 }
 
 impl Vcpu {
-    /// Starts a thread for a vCPU file, new or parked; `name` is `None` for
-    /// the process's own. It waits, outside `KVM_RUN`.
+    /// Starts a thread for a new or parked vCPU file; `name` is `None` for the process's
+    /// name. The thread waits outside `KVM_RUN`.
     pub(crate) fn start(
         index: u32,
         id: u32,
@@ -82,7 +82,7 @@ impl Vcpu {
         })
     }
 
-    /// Orders a mode; `settle` waits until it is followed.
+    /// Orders a mode; `settle` waits until the thread is in it.
     pub(crate) fn enter(&mut self, mode: Mode) -> anyhow::Result<()> {
         self.mode = mode;
         self.order(Task::Enter(mode))
@@ -94,9 +94,9 @@ impl Vcpu {
         self.order(Task::BurnInUserSpace(cpu))
     }
 
-    /// Ends the thread; gives its file to park and its CPU time, ns.
+    /// Ends the thread; returns its file to be parked and its CPU time, ns.
     pub(crate) fn end(mut self) -> anyhow::Result<(VcpuFd, u64)> {
-        // Taken at rest: the rest of the thread's life is its way out.
+        // Read while the thread is idle: only its exit follows.
         self.enter(Mode::Pause)?;
         self.settle()?;
         let cpu_ns = thread_cpu_ns(self.tid);
@@ -139,18 +139,19 @@ impl Worker for Vcpu {
     }
 }
 
-/// The thread's side.
+/// The thread's part.
 struct Runner {
     fd: VcpuFd,
     inbox: Receiver<Order>,
 }
 
 impl Runner {
-    /// Follows orders until told to end. A guest that cannot run ends the
-    /// process: its numbers would be worth nothing.
+    /// Executes orders until the order to end. If a guest cannot run, the process exits,
+    /// because its numbers would be wrong.
     fn live(mut self, tell_tid: &Sender<i32>) -> VcpuFd {
         let kickable = Kickable::new(&mut self.fd);
-        // Only now: a kick before would be a signal without a handler.
+        // Only now: an earlier kick would be a signal without a handler.
+        //
         // SAFETY: gettid has no preconditions.
         let _ = tell_tid.send(unsafe { libc::gettid() });
         if let Err(error) = self.follow() {
@@ -176,14 +177,14 @@ impl Runner {
                     Mode::Pause
                 }
             };
-            // Nobody waits for an order when the machine goes away.
+            // The receiver is gone when the machine is dropped.
             let _ = done.send(());
             next = self.stay(mode)?;
         }
         Ok(())
     }
 
-    /// Stays in a mode until the next order; `None` when none can come.
+    /// Stays in a mode until the next order; `None` if no more orders can come.
     fn stay(&mut self, mode: Mode) -> anyhow::Result<Option<Order>> {
         match mode {
             Mode::Pause => Ok(self.inbox.recv().ok()),
@@ -200,8 +201,8 @@ impl Runner {
         }
     }
 
-    /// Runs a program until `stop` yields. It is asked after every kick, and
-    /// after `immediate_exit` was lowered, so that no kick is lost.
+    /// Runs a guest program until `stop` yields. `stop` is called after every kick, and
+    /// after `immediate_exit` was cleared, so that no kick is lost.
     fn run<T>(
         &mut self,
         program: Program,
@@ -219,7 +220,7 @@ impl Runner {
 
     fn burn(&mut self, cpu: Duration) -> anyhow::Result<()> {
         let timer = KickTimer::new(libc::CLOCK_THREAD_CPUTIME_ID)?;
-        // In this order: a timer that fires before the end would be the last kick.
+        // In this order: if the timer fired before `end_ns`, no further kick would come.
         let end_ns = own_cpu_ns() + ns_of(cpu);
         timer.arm(cpu)?;
         self.run(Program::Spin, |_| (own_cpu_ns() >= end_ns).then_some(()))
@@ -233,7 +234,7 @@ impl Runner {
             (Program::Halt, share(100 - percent)),
         ];
         for (program, time) in phases.into_iter().cycle() {
-            // In this order: a timer that fires before `end` would be the last kick.
+            // In this order: if the timer fired before `end`, no further kick would come.
             let end = Instant::now() + time;
             timer.arm(time)?;
             let order = self.run(program, |inbox| match inbox.try_recv() {

@@ -1,13 +1,13 @@
-//! A vhost-net device that has something to send whenever it is flooded: what a
-//! guest would do that sends all the time, without the CPU time of that guest.
+//! A vhost-net device that always has packets to send while it is flooded. It simulates a
+//! guest that sends continuously, without the CPU time of that guest.
 //!
 //! ```text
 //! feeder ──available──▶ TX ring ──▶ the kernel's worker vhost-PID ──frames──▶ tap
 //!        ◀────used─────
 //! ```
-//! Rings and the one frame lie in memory of the device's own, which only the worker
-//! is told of: its guest-physical address 0. Of the rings' content only the two
-//! indexes ever change: all entries are 0, which is the descriptor of the frame.
+//! The rings and the one frame are in separate memory, which only the worker knows: its
+//! guest-physical address 0. Only the two indexes of the rings ever change: all entries
+//! are 0, the descriptor of the frame.
 
 use std::fs::File;
 use std::io::Write;
@@ -23,35 +23,35 @@ use crate::helper::STACK_BYTES;
 use crate::memory::Mapping;
 use crate::tap;
 
-/// Entries of the ring: the most that vhost takes (`VHOST_SET_VRING_NUM`), tens of
+/// Entries of the ring: the maximum that vhost accepts (`VHOST_SET_VRING_NUM`), tens of
 /// milliseconds of work.
 const ENTRIES: u16 = 1 << 15;
 
-/// Until the ring is filled up again: a part of what it lasts.
+/// Interval between two refills of the ring, shorter than the ring lasts.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// For how many of them a ring that is full may last: a minute.
+/// Maximum number of intervals that a full ring may last: a minute.
 const PAUSES: u32 = 12_000;
 
-/// Where the parts of a split ring lie in the mapping (virtio 1.2, 2.7), and behind
-/// them the frame with its header.
+/// Offsets of the parts of a split ring in the mapping (virtio 1.2, 2.7), followed by the
+/// frame with its header.
 const DESCRIPTORS: u64 = 0;
 const AVAILABLE: u64 = 16 * ENTRIES as u64;
 const USED: u64 = AVAILABLE + 0x1_1000;
 const FRAME: u64 = USED + 0x4_1000;
 const BYTES: u64 = FRAME + 0x1000;
 
-/// In both rings the index stands behind the flags.
+/// Offset of the index, after the flags, in both rings.
 const INDEX: u64 = 2;
 
-/// Of vhost-net's two queues the one that sends (`VHOST_NET_VQ_TX`).
+/// The transmit queue of vhost-net's two queues (`VHOST_NET_VQ_TX`).
 const TX: u32 = 1;
 
 /// `struct virtio_net_hdr` of a device without features.
 const HEADER_BYTES: usize = 10;
 
-/// The smallest frame: for all, from a local address, of the ethertype for
-/// experiments (IEEE 802), which nobody takes.
+/// The smallest frame: broadcast, from a local address, with the ethertype for
+/// experiments (IEEE 802), which no protocol handles.
 const FRAME_BYTES: usize = HEADER_BYTES + 60;
 const FRAME_START: [u8; 14] = [
     0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5,
@@ -96,7 +96,7 @@ struct RingAddress {
     log: u64,
 }
 
-/// A device, at rest or flooded; its worker lives until the process ends.
+/// A device, idle or flooded; its worker exists until the process ends.
 pub(crate) struct Vhost {
     _device: File,
     _tap: File,
@@ -106,14 +106,14 @@ pub(crate) struct Vhost {
     flood: Option<Flood>,
 }
 
-/// What is filling up the ring: it ends with its sender.
+/// The thread that fills the ring; it ends when its sender is dropped.
 struct Flood {
     end: Sender<()>,
     feeder: JoinHandle<()>,
 }
 
 impl Vhost {
-    /// A device at rest whose other end is a new tap of that name. The worker is
+    /// Creates an idle device whose other end is a new tap with this name. The worker is
     /// named after the calling thread.
     pub(crate) fn start(tap: &str) -> anyhow::Result<Self> {
         let tap = tap::create(tap)?;
@@ -130,7 +130,7 @@ impl Vhost {
         // SAFETY: plain numbers.
         let kick = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         ensure!(kick >= 0, "eventfd: {}", std::io::Error::last_os_error());
-        // SAFETY: a new descriptor that nobody else owns.
+        // SAFETY: a new descriptor without another owner.
         let kick = unsafe { File::from_raw_fd(kick) };
         let vhost = Self {
             available: memory.word(AVAILABLE + INDEX)?,
@@ -144,7 +144,7 @@ impl Vhost {
         Ok(vhost)
     }
 
-    /// Has frames to send from now on, more than the worker can take.
+    /// Starts sending more frames than the worker can process.
     pub(crate) fn flood(&mut self) -> anyhow::Result<()> {
         ensure!(self.flood.is_none(), "it is flooded: use `flood off` first");
         let (end, ended) = channel();
@@ -155,11 +155,11 @@ impl Vhost {
             .stack_size(STACK_BYTES)
             .spawn(move || {
                 while ended.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
-                    // As many as there are entries may be on their way: vhost takes
-                    // one more for an error (`vhost_get_vq_desc`).
+                    // Up to one frame per entry may be in flight: vhost treats one more
+                    // as an error (`vhost_get_vq_desc`).
                     let all = used.load(Ordering::Acquire).wrapping_add(ENTRIES);
                     available.store(all, Ordering::Release);
-                    // An event that was not yet taken is as good as two.
+                    // A pending event has the same effect as two.
                     let _ = kick.write(&1u64.to_ne_bytes());
                 }
             })
@@ -168,7 +168,7 @@ impl Vhost {
         Ok(())
     }
 
-    /// Ends the flood; back when all is sent.
+    /// Ends the flood; returns once all frames are sent.
     pub(crate) fn calm(&mut self) -> anyhow::Result<()> {
         let flood = self.flood.take().context("it is not flooded")?;
         drop(flood.end);
@@ -183,8 +183,8 @@ impl Vhost {
     }
 }
 
-/// Gives the device its worker, memory, ring and tap; from then on it takes what is
-/// available.
+/// Gives the device its worker, memory, ring and tap; from then on it processes available
+/// frames.
 fn set_up(device: &File, memory: &Mapping, kick: &File, tap: &File) -> anyhow::Result<()> {
     let at = |offset: u64| memory.address() + offset;
     let state = |value| RingState { queue: TX, value };
@@ -215,7 +215,7 @@ fn set_up(device: &File, memory: &Mapping, kick: &File, tap: &File) -> anyhow::R
         "SET_FEATURES",
         &0u64,
     )?;
-    // The size in the number is that of the table's head, 8 bytes.
+    // The ioctl's number contains the size of the table's head, 8 bytes.
     set(
         device,
         libc::_IOW::<u64>(VHOST, 0x03),
@@ -235,8 +235,8 @@ fn set_up(device: &File, memory: &Mapping, kick: &File, tap: &File) -> anyhow::R
 }
 
 fn set<T>(device: &File, request: libc::Ioctl, name: &str, value: &T) -> anyhow::Result<()> {
-    // SAFETY: each request reads its own structure, which `value` is; what is mapped
-    // and open by it stays so as long as the device does.
+    // SAFETY: each request reads its own structure, which `value` is. The memory and
+    // files that it names stay mapped and open as long as the device exists.
     let failed = unsafe { libc::ioctl(device.as_raw_fd(), request, &raw const *value) };
     ensure!(
         failed == 0,

@@ -3,9 +3,9 @@
 //! ```text
 //! 0 ──── guest memory (--mem) ────   0xfffbd000 TSS   0xfffff000 firmware page
 //! ```
-//! The guest programs lie in a page of their own at the reset vector, where
-//! firmware is, so that no advice on guest memory takes them away. A vCPU is
-//! created in the reset state: real mode, CS base 0xffff0000.
+//! The guest programs are in a separate page at the reset vector, where firmware is, so
+//! that no madvise on guest memory discards them. A vCPU is created in the reset state:
+//! real mode, CS base 0xffff0000.
 
 use anyhow::{Context, bail, ensure};
 use kvm_bindings::{
@@ -18,21 +18,21 @@ use crate::args::Args;
 use crate::cpuid;
 use crate::memory::{Mapping, PAGE_BYTES};
 
-/// Three pages that VT-x wants for real mode, below 4 GiB and outside memory.
+/// Three pages that VT-x requires for real mode, below 4 GiB and outside of memory.
 const TSS_ADDRESS: usize = 0xfffb_d000;
 /// Guest-physical address of the firmware page.
 const FIRMWARE_ADDRESS: u64 = 0xffff_f000;
 /// Guest memory ends well below the TSS.
 const MAX_MEM_BYTES: u64 = 2 << 30;
 
-/// A program of the guest's: where it begins, as IP in the reset code segment.
+/// A guest program; the value is its start, as IP in the reset code segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Program {
     /// `jmp $`
     Spin = 0xf000,
     /// `hlt; jmp` back to it, interrupts off
     Halt = 0xf010,
-    /// `cpuid; jmp` back to it: each one leaves the guest, on VT-x and SVM alike
+    /// `cpuid; jmp` back to it: each `cpuid` exits, on VT-x and SVM alike
     Exit = 0xf020,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Vm {
 }
 
 impl Vm {
-    /// A VM with memory, an in-kernel irqchip and no vCPU.
+    /// Creates a VM with memory, an in-kernel irqchip and no vCPU.
     pub(crate) fn create(args: &Args) -> anyhow::Result<Self> {
         ensure!(
             (PAGE_BYTES..=MAX_MEM_BYTES).contains(&args.mem) && args.mem.is_multiple_of(PAGE_BYTES),
@@ -93,8 +93,8 @@ impl Vm {
         &self.ram
     }
 
-    /// A new vCPU, with its CPUID table if there is a topology. Its id is its
-    /// APIC id.
+    /// Creates a vCPU, with its CPUID table if there is a topology. Its id is its APIC
+    /// id.
     pub(crate) fn create_vcpu(&self, id: u32, args: &Args) -> anyhow::Result<VcpuFd> {
         let vcpu = self.fd.create_vcpu(id.into()).with_context(|| {
             format!("KVM_CREATE_VCPU of id {id}: ids must differ and stay below KVM's limit")
@@ -121,12 +121,12 @@ impl Vm {
     }
 }
 
-/// Makes the timer chip and sets it going, as a guest's BIOS does: a kernel thread,
-/// `kvm-pit/PID`, works at each interrupt.
+/// Creates the timer chip and starts it, as a guest's BIOS does: a kernel thread,
+/// `kvm-pit/PID`, runs at each interrupt.
 fn start_timer(fd: &VmFd) -> anyhow::Result<()> {
-    /// The rate generator: it begins anew by itself.
+    /// The rate generator, which restarts automatically.
     const PERIODIC: u8 = 2;
-    /// 200 us of its clock of 1.193182 MHz: KVM makes less that much.
+    /// 200 µs of its clock of 1.193182 MHz: KVM's minimum interval.
     const COUNT: u32 = 239;
     fd.create_pit2(kvm_pit_config::default())
         .context("KVM_CREATE_PIT2")?;
@@ -146,7 +146,7 @@ fn limit_halt_polling(fd: &VmFd, us: u32) -> anyhow::Result<()> {
     fd.enable_cap(&cap).context("KVM_CAP_HALT_POLL")
 }
 
-/// Lets the vCPU begin a program, whatever it did before.
+/// Makes the vCPU start a program, independent of its present state.
 pub(crate) fn begin(vcpu: &VcpuFd, program: Program) -> anyhow::Result<()> {
     let reserved_bit_1 = 2;
     let registers = kvm_regs {
@@ -155,7 +155,8 @@ pub(crate) fn begin(vcpu: &VcpuFd, program: Program) -> anyhow::Result<()> {
         ..Default::default()
     };
     vcpu.set_regs(&registers).context("KVM_SET_REGS")?;
-    // Every vCPU but the first waits for a start-up interrupt; a halted one for any.
+    // All vCPUs except the first wait for a start-up interrupt, and a halted one for any
+    // interrupt.
     let runnable = kvm_mp_state {
         mp_state: KVM_MP_STATE_RUNNABLE,
     };

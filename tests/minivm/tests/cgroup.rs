@@ -1,4 +1,4 @@
-//! The cgroups that suites build pods from, against a VM that runs in one.
+//! Checks the cgroups that suites use for pods, with a VM that runs in one.
 
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, eventually, need, process};
 use virtlens_tests::{systemd_pod_path, unique_pod_uid};
@@ -31,8 +31,8 @@ fn a_vm_in_a_pod_is_charged_and_throttled_there_and_nothing_is_left() {
             0,
             "only the level with the quota"
         );
-        // The two are read one after the other: while a period may begin, they need not
-        // belong together.
+        // The two are read one after the other, so a period that begins between them
+        // would make them inconsistent.
         pod.set_quota(None, 20_000);
         let throttled = pod.throttling();
         assert!(throttled.periods >= throttled.throttled_periods);

@@ -1,4 +1,4 @@
-//! How a minivm ends: when told, when its test dies, and never before.
+//! Ends of a minivm: on command and when its test dies, and never before.
 
 #![expect(unsafe_code, reason = "kill(2)")]
 
@@ -93,9 +93,9 @@ fn without_kvm_one_line_names_cause_and_remedy() {
     ) {
         return;
     }
-    // Where anybody can reach it: the target directory may be a private one.
-    // By cp, for a file that this process wrote is busy as long as a child that
-    // another test forks meanwhile has it open.
+    // In a directory that all users can reach: the target directory may be private.
+    // Copied by cp, because a file written by this process stays busy as long as a child
+    // that another test forks has it open.
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("it is ours");
     let copy = dir.path().join("minivm");

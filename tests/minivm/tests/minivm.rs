@@ -1,5 +1,5 @@
-//! What minivm promises to the suites that build on it, checked against what
-//! the kernel shows. Nothing here depends on how fast the machine is.
+//! Checks the behaviour of minivm that suites rely on against the kernel's values.
+//! Nothing here depends on the speed of the machine.
 
 use virtlens_tests::process::{self, Schedstat};
 use virtlens_tests::{Minivm, eventually, need};
@@ -121,7 +121,7 @@ fn hot_plug_adds_a_thread_and_unplug_keeps_the_file() {
     let old_tid = vm.ready.vcpus[1].tid;
     let seen_ns = cpu_ns(&vm, old_tid);
     assert!(vm.unplug(1) >= seen_ns);
-    // The thread was joined; the kernel removes it from /proc a little later.
+    // The thread was joined; the kernel removes it from /proc slightly later.
     eventually("the end of the thread", || {
         (!process::tids(vm.pid()).contains(&old_tid)).then_some(())
     });
@@ -233,7 +233,7 @@ fn guest_memory_comes_and_goes() {
             "{give_back}"
         );
         vm.command(give_back);
-        // Counters of a few pages lag, one batch for each CPU.
+        // The counters lag by some pages, one batch per CPU.
         assert!(
             resident_kib(&vm, key) < start_kib + (4 << 10),
             "{give_back}"

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/*
- * Every throttling of every run queue, as it happens: nothing is added up or
- * judged here.
- */
+/* Every throttling of every run queue, as it happens, without aggregation. */
 #include "compat.bpf.h"
 
 enum { THROTTLED, BEFORE_UNTHROTTLE, AFTER_UNTHROTTLE };
@@ -11,13 +8,13 @@ struct event {
 	__u64 time_ns;
 	__u64 cgroup;
 	__u64 queue;
-	/* The clock of the run queue's CPU, and what it said when its first
-	 * thread stood still. */
+	/* The clock of the run queue's CPU, and its value when its first
+	 * thread was throttled. */
 	__u64 clock;
 	__u64 stood_clock;
 	__u32 kind;
 	__u32 is_throttled;
-	/* Who runs, if this is the run queue's CPU, else 0. */
+	/* The running thread if this is the run queue's CPU, else 0. */
 	__u32 tid;
 	__u32 cpu;
 };

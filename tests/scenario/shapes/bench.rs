@@ -1,5 +1,5 @@
-//! The pod's processes in other cgroups than the rig's, what the kernel says of them,
-//! and the agent beside it.
+//! The pod's processes in other cgroups than the rig's, their values according to the
+//! kernel, and an agent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -25,19 +25,19 @@ const PERIOD_US: u64 = 100_000;
 
 const WINDOW: Duration = Duration::from_secs(3);
 
-/// What the shim uses in that time, ms.
+/// CPU time of the shim during an observation, ms.
 const OF_SHIM_MS: u32 = 300;
 
-/// The pod in its own place. Its processes are back there when this ends.
+/// The pod's original cgroup. Its processes are moved back on drop.
 struct Home {
     scenario: Scenario,
     pod: Pod,
-    /// Kernel threads of the VM that were in the pod, which follow no process.
+    /// Kernel threads of the VM in the pod's cgroup, which do not move with a process.
     kthreads: Vec<u32>,
     slice: TestCgroup,
     scope: TestCgroup,
     virtiofsd: TestCgroup,
-    /// The limit that the slice had.
+    /// Original limit of the slice.
     usual: String,
 }
 
@@ -58,7 +58,7 @@ impl Home {
         }
     }
 
-    /// Moves the pod's own processes into it again.
+    /// Moves the pod's processes back into it.
     fn enter(&self) {
         self.scope.add_process(self.pod.vmm_pid);
         let kthreads = self.kthreads.iter();
@@ -80,17 +80,17 @@ impl Drop for Home {
     }
 }
 
-/// The pod, wherever it is, and the agent that looks at it. What comes first ends first:
-/// cgroups are removed once they are empty.
+/// The pod, in its present cgroups, and the agent that reads it. Fields are dropped in
+/// order: cgroups are removed once they are empty.
 pub(super) struct Bench {
     reader: Reader,
     counters: Counters,
-    /// Threads of each role, but of the emulator.
+    /// Threads of each role except the emulator.
     pub(super) threads: BTreeMap<Role, Vec<(u32, i32)>>,
     /// Kernel threads of the VM.
     kthreads: Vec<u32>,
-    /// CPU time that threads used between a reading and the move after it, ns: it counts
-    /// for where they are then.
+    /// CPU time that threads used between a reading and the move after it, ns; it counts
+    /// for their present cgroup.
     pub(super) moving_ns: u64,
     home: Home,
     shim: Minivm,
@@ -98,20 +98,20 @@ pub(super) struct Bench {
     stray: TestCgroup,
 }
 
-/// The kernel's own account.
+/// The kernel's counters.
 #[derive(Clone)]
 pub(super) struct Truth {
     pub(super) read: Instant,
     /// CPU time and run delay of each role's threads, ns.
     pub(super) roles: BTreeMap<Role, [u64; 2]>,
-    /// CPU time of the pod's cgroups, and of the VM's threads outside of them all, ns.
+    /// CPU time of the pod's cgroups and of the VM's threads outside of them, ns.
     pub(super) all_ns: u64,
     /// CPU time of the pod's slice, ns.
     pub(super) slice_ns: u64,
     pub(super) slice: Throttling,
 }
 
-/// A reading of the agent's between two of the kernel's.
+/// One of the agent's readings between two of the kernel's.
 #[derive(Clone)]
 pub(super) struct Sample {
     pub(super) low: Truth,
@@ -170,12 +170,12 @@ impl Bench {
         &self.home.pod
     }
 
-    /// The path of the pod's slice.
+    /// Path of the pod's slice.
     pub(super) fn slice(&self) -> String {
         self.home.slice.path()
     }
 
-    /// Puts the loads on and the limit.
+    /// Starts the loads and sets the limit.
     pub(super) fn load(&self, cores: f64) {
         let us = Duration::from_micros(PERIOD_US).mul_f64(cores).as_micros();
         let us = u64::try_from(us).expect("a quota of less than a day");
@@ -183,11 +183,11 @@ impl Bench {
         for load in LOADS {
             self.home.scenario.start(load).expect("the load starts");
         }
-        // Until the limit has got hold of them.
+        // Until the limit throttles them.
         sleep(Duration::from_secs(1));
     }
 
-    /// Reads just before a move.
+    /// Reads the threads' CPU time just before a move.
     fn moving(&mut self, act: fn(&Self)) {
         let before = self.truth();
         let snapshot = self.reader.read();
@@ -196,8 +196,8 @@ impl Bench {
         self.counters.follow(&snapshot);
     }
 
-    /// All of the pod boots in the overhead cgroup. Kernel threads stay where they are
-    /// made: there, or in no cgroup of the pod.
+    /// Moves the whole pod into the overhead cgroup, as at boot. Kernel threads stay
+    /// where they are created: there, or in no cgroup of the pod.
     fn boot(&mut self) {
         self.moving(|bench| {
             let pod = bench.pod();
@@ -212,13 +212,13 @@ impl Bench {
         });
     }
 
-    /// Helpers stay in the overhead cgroup, QEMU goes to its pod.
+    /// Leaves the helpers in the overhead cgroup and moves QEMU to its pod.
     pub(super) fn split(&mut self) {
         self.boot();
         self.moving(|bench| bench.home.scope.add_process(bench.pod().vmm_pid));
     }
 
-    /// The same, but QEMU goes to a directory at the top.
+    /// Leaves the helpers in the overhead cgroup and moves QEMU to a top-level directory.
     pub(super) fn stray(&mut self) {
         self.boot();
         self.moving(|bench| bench.stray.add_process(bench.pod().vmm_pid));
@@ -229,7 +229,7 @@ impl Bench {
         });
     }
 
-    /// As the rig has it.
+    /// Restores the rig's layout.
     pub(super) fn go_home(&mut self) {
         self.moving(|bench| {
             bench.home.enter();
@@ -275,7 +275,7 @@ impl Bench {
         }
     }
 
-    /// What the pod does for some seconds where it is.
+    /// Observes the pod for some seconds in its present cgroups.
     pub(super) fn observe(&mut self) -> Over {
         let began = self.sample(Reader::judge);
         let burning = Instant::now();
@@ -286,8 +286,8 @@ impl Bench {
         Over { pod, began, ended }
     }
 
-    /// The same, once its limit holds back what is in it: the machine's two CPUs may be
-    /// needed elsewhere.
+    /// Observes the pod until its limit holds it back: the machine's two CPUs may be busy
+    /// with other work.
     pub(super) fn observe_capped(&mut self) -> Over {
         let mut tries = (0..4).map(|_| self.observe());
         let capped = tries.find(Over::is_capped);
@@ -295,8 +295,8 @@ impl Bench {
     }
 }
 
-/// Threads named after the VMM that owns their device: kernel threads up to v6.3,
-/// threads of the VMM since (`drivers/vhost/vhost.c`).
+/// Threads named after the VMM that owns their device: kernel threads up to v6.3, threads
+/// of the VMM since then (`drivers/vhost/vhost.c`).
 fn vhost_workers(vmm: u32) -> Vec<(u32, i32)> {
     let name = format!("vhost-{vmm}");
     let own = process::tids(vmm).into_iter().map(|tid| (vmm, tid));

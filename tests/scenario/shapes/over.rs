@@ -1,4 +1,4 @@
-//! What the pod did between two readings: by the agent, and by the kernel.
+//! Activity of the pod between two readings, by the agent and by the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +16,7 @@ use super::LIMIT_CORES;
 use super::bench::{Sample, Truth};
 use crate::pods::{self, millis};
 
-/// What is judged here; what else is found depends on the machine's load.
+/// The checks that these tests assert; other findings depend on the machine's load.
 const CHECKS: [&str; 5] = [
     "io_throttled",
     "limit_without_vm",
@@ -25,7 +25,7 @@ const CHECKS: [&str; 5] = [
     "vcpus_exceed_quota",
 ];
 
-/// What the pod did between two readings.
+/// Activity of the pod between two readings.
 pub(super) struct Over {
     pub(super) pod: Pod,
     pub(super) began: Sample,
@@ -37,20 +37,22 @@ impl Over {
         [&self.began, &self.ended].map(|one| pods::vm(&one.snapshot, &self.pod))
     }
 
-    /// The least and the most that a sum of the kernel's grew between both readings.
+    /// Least and greatest increase of a sum of the kernel's counters between the
+    /// readings.
     pub(super) fn grown(&self, of: impl Fn(&Truth) -> u64) -> RangeInclusive<u64> {
         let (began, ended) = (&self.began, &self.ended);
         let low = of(&ended.low).saturating_sub(of(&began.high));
         low..=of(&ended.high) - of(&began.low)
     }
 
-    /// Share of the time between the readings.
+    /// CPU time as a share of the time between the readings.
     fn share(&self, ns: u64) -> f64 {
         let took = self.ended.low.read - self.began.low.read;
         Duration::from_nanos(ns).div_duration_f64(took)
     }
 
-    /// Every role used what its threads did, and all of them what their cgroups did.
+    /// Asserts that each role used the CPU time of its threads, and all roles that of
+    /// their cgroups.
     pub(super) fn assert_accounted(&self) {
         let [then, now] = self.vms();
         for role in self.ended.low.roles.keys() {
@@ -72,7 +74,8 @@ impl Over {
         assert!(unattributed * 200 <= told, "{unattributed} of {told} ns");
     }
 
-    /// Whether the limit is used up and throttled: near enough to be judged so.
+    /// Whether the limit is used up and the pod is throttled, by the bounds of the
+    /// checks.
     pub(super) fn is_capped(&self) -> bool {
         let bounds = Bounds::default();
         let used = self.share(*self.grown(|truth| truth.slice_ns).start()) / LIMIT_CORES;
@@ -82,13 +85,13 @@ impl Over {
         used > bounds.quota_used + 0.02 && throttled.start() * 3 > *periods.end()
     }
 
-    /// Threads that sit outside of the pod's slice by their cgroup files, of each role.
+    /// Number of threads outside of the pod's slice per role, by their cgroup files.
     pub(super) fn outside(&self) -> BTreeMap<Role, u32> {
         let path = format!("/{}", self.pod.pod_cgroup.to_string_lossy());
         let mut outside = BTreeMap::new();
         for thread in &self.vms()[1].threads {
-            // KVM's `kvm-nx-lpage-recovery` has none where it is a kernel thread in the
-            // pod's cgroup, and no thread of the VMM.
+            // KVM's `kvm-nx-lpage-recovery` has no role where it is a kernel thread in
+            // the pod's cgroup instead of a thread of the VMM.
             if let Some(role) = thread.role {
                 let is_outside = !sits_in(thread.tid, &path);
                 *outside.entry(role).or_insert(0) += u32::from(is_outside);
@@ -97,7 +100,7 @@ impl Over {
         outside
     }
 
-    /// The checks that are raised, of those that are judged here.
+    /// The raised checks among [`CHECKS`].
     pub(super) fn found(&self) -> BTreeSet<&'static str> {
         let found = self.vms()[1].findings.as_ref().expect("it was judged");
         for one in found.iter() {
@@ -113,7 +116,7 @@ impl Over {
         of_check.next().expect("it was found")
     }
 
-    /// Checks what is found of a pod that its limit holds back, and what to do about it.
+    /// Asserts the findings and remedies of a pod that its limit holds back.
     pub(super) fn assert_found_capped(&self) {
         let mut found = self.found();
         let mut expected = BTreeSet::from(["quota_capped", "vcpus_exceed_quota"]);
@@ -122,7 +125,7 @@ impl Over {
             let ns = *self.grown(|truth| truth.roles[&role][at]).start();
             self.share(ns)
         };
-        // Of either check it is decided by the kernel's account, unless that is near.
+        // The kernel's counters decide either check, unless they are near the bound.
         let io = [Role::Vhost, Role::Virtiofsd];
         let inside = io.iter().filter(|role| outside[role] == 0);
         let waited = inside.map(|role| truth(*role, 1)).fold(0.0, f64::max);
@@ -150,9 +153,9 @@ impl Over {
             let remedy = remedy(check);
             assert!(remedy.starts_with(text), "{check}: {remedy}");
         };
-        // A limit of 0.6 cores leaves 0.4 of one that a vCPU may have beside it.
+        // One vCPU less the limit of 0.6 cores leaves 0.4 for default_vcpus.
         begins("vcpus_exceed_quota", "set default_vcpus=0.4 ");
-        // vCPUs are in the slice; what they used elsewhere before does not count here.
+        // vCPUs are in the slice; their earlier use elsewhere does not count here.
         let used = self.grown(|truth| truth.slice_ns);
         let vcpus = self.grown(|truth| truth.roles[&Role::Vcpu][0]);
         let beside = [(used.start(), vcpus.end()), (used.end(), vcpus.start())];
@@ -170,13 +173,14 @@ impl Over {
         if found.contains("threads_outside_pod") {
             begins("threads_outside_pod", "set sandbox_cgroup_only=true");
         }
-        // With the systemd driver that frees the pod of its limit, and not only its I/O.
+        // With the systemd driver that setting removes the limit of the whole pod, not
+        // only of its I/O.
         for one in self.vms()[1].findings.iter().flat_map(|found| found.iter()) {
             assert!(!one.remedy.contains("sandbox_cgroup_only=false"), "{one:?}");
         }
     }
 
-    /// Checks the shape, who is outside of the pod, and that all files agree.
+    /// Asserts the layout, the threads outside of the pod, and that all files agree.
     pub(super) fn assert_shape(&self, layout: &str) {
         let vm = self.vms()[1];
         assert_eq!((vm.runtime, vm.cgroup_layout), (Some("kata"), Some(layout)));
@@ -191,7 +195,7 @@ impl Over {
         }
     }
 
-    /// Checks that the limit is shown with the counts of its file, and who uses it.
+    /// Asserts that the limit is shown with the counters of its file and with its users.
     pub(super) fn assert_limited(&self) {
         let [then, now] = self.vms();
         for (sample, vm) in [(&self.began, then), (&self.ended, now)] {
@@ -201,7 +205,7 @@ impl Over {
             assert!((low.periods..=high.periods).contains(&limit.periods));
             let throttled = low.throttled_periods..=high.throttled_periods;
             assert!(throttled.contains(&limit.throttled_periods));
-            // The file has microseconds.
+            // The file has a resolution of 1 µs.
             let stood = low.throttled_ns..=high.throttled_ns + 999;
             assert!(stood.contains(&limit.throttled_ns), "{limit:?} {stood:?}");
             assert_eq!(vm.limits.len(), 1, "{:?}", vm.limits);
@@ -229,7 +233,8 @@ pub(super) fn used_ns(level: &Quota) -> u64 {
     level.used_ns.values().sum()
 }
 
-/// `cpu.stat` lags behind what threads have used by up to a tick of each.
+/// Asserts with a tolerance: `cpu.stat` lags behind the CPU time of threads by up to one
+/// tick per thread.
 #[track_caller]
 pub(super) fn assert_near(what: &str, told: u64, truth: &RangeInclusive<u64>) {
     let slack = (truth.start() / 200).max(20_000_000);

@@ -1,37 +1,37 @@
-//! In which ways files fail.
+//! Faults of files.
 
 use std::time::Duration;
 
 use fuser::Errno;
 
-/// What is wrong with a file, a link or a directory.
+/// A fault of a file, a link or a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It is not there: ENOENT.
+    /// The file does not exist: ENOENT.
     Missing,
-    /// It may not be opened: EACCES.
+    /// The file may not be opened: EACCES.
     Denied,
-    /// It opens, and what it belongs to has ended when it is read: ESRCH.
+    /// The file opens, but its process has ended when it is read: ESRCH.
     Ended,
-    /// It opens and cannot be read: EIO.
+    /// The file opens and cannot be read: EIO.
     Unreadable,
-    /// There is nothing in it.
+    /// The file is empty.
     Empty,
-    /// Half of it is missing.
+    /// Half of the file is missing.
     Cut,
-    /// As long as it should be, and none of it has a meaning.
+    /// The file has its usual length and meaningless content.
     Garbage,
-    /// A file that never ends.
+    /// The file never ends.
     Endless,
-    /// Right, after [`SLOW`].
+    /// The file is correct, after [`SLOW`].
     Slow,
 }
 
-/// How long a slow answer takes.
+/// Delay of a slow answer.
 pub(super) const SLOW: Duration = Duration::from_millis(5);
 
 impl Fault {
-    /// All that there are.
+    /// All faults.
     pub const ALL: [Self; 9] = [
         Self::Missing,
         Self::Denied,
@@ -60,13 +60,13 @@ impl Fault {
         }
     }
 
-    /// What it makes of a text.
+    /// Applies the fault to a text.
     pub(super) fn spoil(self, mut text: Vec<u8>) -> Vec<u8> {
         match self {
             Self::Empty => text.clear(),
             Self::Cut => text.truncate(text.len() / 2),
             Self::Garbage => {
-                // No digit, no letter, no line, and not UTF-8.
+                // No digit, no letter, no newline, and not UTF-8.
                 let noise = (0x80..=0xffu8).cycle().step_by(7);
                 text = noise.take(text.len().max(64)).collect();
             }

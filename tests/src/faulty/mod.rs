@@ -1,10 +1,9 @@
-//! A host whose files fail when they are told to: a FUSE file system that shows /proc
-//! and /sys as they are, but for the faults that were set.
+//! A host with injectable file faults: a FUSE file system that shows /proc and /sys
+//! unchanged except for the faults that were set.
 //!
-//! A process can be started with this as its `--root`, or a
-//! `HostRoot` made of it. What the kernel would never say, as that
-//! a living process is gone, is said too: whoever reads may believe it, and may not
-//! panic.
+//! A process can use it as its `--root`, or a `HostRoot` can be created from it. Faults
+//! can include statements that the kernel would never make, such as that a living process
+//! is gone: a reader may believe them, but must not panic.
 
 mod fault;
 
@@ -28,12 +27,12 @@ use fuser::{
 };
 use tempfile::TempDir;
 
-/// Which fault a file has; by its path below the root, such as `proc/1/stat`.
+/// Returns the fault of a file, by its path below the root, such as `proc/1/stat`.
 type Judge = Box<dyn FnMut(&Path) -> Option<Fault> + Send>;
 
-/// A mounted tree with `proc` and `sys` in it. All is well until a fault is set.
+/// A mounted tree with `proc` and `sys`. It has no faults until one is set.
 pub struct FaultyHost {
-    // Before the folder that it is mounted on.
+    // Before the folder that it is mounted on, because fields are dropped in order.
     _session: BackgroundSession,
     folder: TempDir,
     faults: Arc<Faults>,
@@ -49,7 +48,7 @@ impl std::fmt::Debug for FaultyHost {
 struct Faults(Mutex<(Option<Judge>, u64)>);
 
 impl FaultyHost {
-    /// Mounts one.
+    /// Mounts the tree.
     pub fn mount() -> Self {
         let folder = tempfile::tempdir().expect("there is room for a folder");
         let faults = Arc::new(Faults::default());
@@ -65,17 +64,17 @@ impl FaultyHost {
         }
     }
 
-    /// Where it is.
+    /// Path of the tree.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// From now on files have the faults that `judge` says; it replaces the one before.
+    /// Replaces the faults of all files by those that `judge` returns.
     pub fn set(&self, judge: impl FnMut(&Path) -> Option<Fault> + Send + 'static) {
         *self.faults.lock() = (Some(Box::new(judge)), 0);
     }
 
-    /// Nothing is wrong any more; how often something was since it was set.
+    /// Removes all faults; returns how often one occurred since they were set.
     pub fn heal(&self) -> u64 {
         std::mem::take(&mut *self.faults.lock()).1
     }
@@ -86,7 +85,7 @@ impl Faults {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The fault of a file that is used now, if it is one that `shows` there.
+    /// The fault of a file in use, if it is one that `shows` accepts.
     fn of(&self, path: &Path, shows: impl Fn(Fault) -> bool) -> Option<Fault> {
         let mut set = self.lock();
         let fault = set.0.as_mut().and_then(|judge| judge(path));
@@ -100,7 +99,7 @@ impl Faults {
     }
 }
 
-/// What is open.
+/// An open file or directory.
 enum Open {
     File(Vec<u8>, Option<Fault>),
     Dir(Vec<(u64, fuser::FileType, OsString)>, Option<Fault>),
@@ -113,14 +112,14 @@ struct Tree {
 }
 
 struct Known {
-    /// By node; the root is the first.
+    /// Paths by node number; the root is the first.
     paths: Vec<PathBuf>,
     nodes: HashMap<PathBuf, u64>,
     open: HashMap<u64, Open>,
     opened: u64,
 }
 
-/// Nothing is kept by the kernel, so that a fault holds from the moment it is set.
+/// The kernel caches nothing, so that a fault holds from the moment it is set.
 const TTL: Duration = Duration::ZERO;
 
 impl Tree {
@@ -128,7 +127,7 @@ impl Tree {
         Self {
             faults,
             known: Mutex::new(Known {
-                // Nodes count from 1, which is the root's.
+                // Node numbers begin with 1, the root's.
                 paths: vec![PathBuf::new(), PathBuf::new()],
                 nodes: HashMap::new(),
                 open: HashMap::new(),
@@ -141,7 +140,7 @@ impl Tree {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The path of a node below the root.
+    /// Path of a node below the root.
     fn path(&self, node: INodeNo) -> PathBuf {
         let at = usize::try_from(node.0).expect("it was given out");
         self.known().paths[at].clone()
@@ -189,7 +188,7 @@ fn kind(kind: FileType) -> fuser::FileType {
     }
 }
 
-/// As the real file is, the number of its inode with it: that of a cgroup is its id.
+/// Attributes of the real file, including its inode number: a cgroup's is its id.
 fn attributes(node: u64, real: &Metadata) -> FileAttr {
     FileAttr {
         ino: INodeNo(node),

@@ -1,7 +1,7 @@
 #!/bin/busybox sh
-# Init of the nested guest: puts its devices to use and takes orders from the
-# rig on its second serial port, one a line: "start LOAD" or "stop LOAD", "fill
-# MIB", "empty it" or "online all". Every order is answered with a line.
+# Init of the nested guest: uses its devices and executes commands of the rig from its
+# second serial port, one per line: "start LOAD" or "stop LOAD", "fill MIB", "empty it" or
+# "online all". Every command is answered with a line.
 /bin/busybox --install -s /bin
 export PATH=/bin
 mount -t proc proc /proc
@@ -14,19 +14,19 @@ done
 mkdir -p /share
 mount -t virtiofs share /share
 mkdir -p /ballast
-# Huge pages, so that what is taken is what was freed: small ones would come out
-# of the gaps between others first, which are too small to be reported.
+# Huge pages, so that the guest takes again the memory that it freed. Small pages would
+# come from the gaps between other pages first, which are too small to be reported.
 mount -t tmpfs -o huge=always ballast /ballast
 ifconfig lo 127.0.0.1 up
 ifconfig eth0 10.77.0.2 netmask 255.255.255.0 up
 
-# Every load runs until its word leaves /tmp.
+# Every load runs until its file in /tmp is removed.
 spin() { while [ -e /tmp/cpu ]; do i=0; while [ $i -lt 500 ]; do i=$((i + 1)); done; done; }
 load() {
     case $1 in
     cpu) spin & spin; wait ;;
     cpu1)
-        # On its second CPU alone.
+        # Only on the second CPU.
         taskset 2 sh -c 'while [ -e /tmp/cpu1 ]; do i=0; while [ $i -lt 500 ]; do i=$((i + 1)); done; done' ;;
     virtiofs)
         while [ -e /tmp/virtiofs ]; do
@@ -39,7 +39,7 @@ load() {
             dd if=/dev/vda of=/dev/null bs=64k count=256 iflag=direct
         done ;;
     memory)
-        # Fills and frees 64 MiB; the free pages are reported to the host.
+        # Fills and frees 64 MiB; the guest reports the free pages to the host.
         while [ -e /tmp/memory ]; do
             dd if=/dev/zero of=/tmp/ballast bs=1M count=64
             rm /tmp/ballast
@@ -61,7 +61,7 @@ order() {
         echo ok ;;
     "fill $2") dd if=/dev/zero of=/ballast/fill bs=2M count=$(($2 / 2)) >/dev/null 2>&1 && echo ok ;;
     "online all")
-        # Nothing else does it to a CPU that was plugged in.
+        # Nothing else onlines a CPU that was plugged in.
         for cpu in /sys/devices/system/cpu/cpu[1-9]*/online; do
             [ "$(cat "$cpu")" = 1 ] || echo 1 >"$cpu"
         done && echo ok ;;
@@ -70,8 +70,8 @@ order() {
     esac
 }
 
-# Line mode: a SIGCHLD makes the shell begin its read anew, which must not
-# lose half an order.
+# Line mode: a SIGCHLD makes the shell restart its read, which must not lose half a
+# command.
 stty -F /dev/ttyS1 icanon -echo -onlcr
 exec 3<>/dev/ttyS1
 echo "ready $(nproc)" >&3

@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# Init of the VM under test: loads modules, puts the host's root (read-only)
-# under everything, and hands over to vmtest-inside.
+# Init of the VM under test: loads modules, mounts the host's root read-only below
+# everything, and executes vmtest-inside.
 /bin/busybox --install -s /bin
 export PATH=/bin
 mount -t proc proc /proc
@@ -13,7 +13,7 @@ done
 
 root=/root
 mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=262144 hostroot $root || exec sh
-# A checkout or a cache below /tmp or /run stays visible there.
+# Keeps a checkout or a cache below /tmp or /run visible.
 while read -r dir || [ -n "$dir" ]; do
     mkdir -p "/kept$dir"
     mount --bind "$root$dir" "/kept$dir"

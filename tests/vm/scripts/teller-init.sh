@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# Init of a guest that tells where it believes its CPUs to be, a line for each,
-# and then waits to be looked at.
+# Init of a guest that prints the topology it sees, one line per CPU, and then waits to be
+# observed.
 /bin/busybox --install -s /bin
 export PATH=/bin
 mount -t proc proc /proc
@@ -8,7 +8,7 @@ mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 exec >/dev/ttyS0 2>&1
 
-# The kernel's word for the APIC id stands in cpuinfo alone.
+# The kernel shows the APIC id only in cpuinfo.
 apicid() { awk -v cpu="$1" '$1 == "processor" { at = $3 } $1 == "apicid" && at == cpu { print $3 }' /proc/cpuinfo; }
 for dir in /sys/devices/system/cpu/cpu[0-9]*; do
     cpu=${dir##*cpu}

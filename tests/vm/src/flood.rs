@@ -1,4 +1,4 @@
-//! UDP packets that a vhost worker must copy to its guest.
+//! UDP packets that a vhost worker has to copy to its guest.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
 
-/// Packets to a guest, until this is dropped.
+/// Sends packets to a guest until it is dropped.
 #[derive(Debug)]
 pub struct Flood {
     stop: Arc<AtomicBool>,
@@ -14,22 +14,23 @@ pub struct Flood {
 }
 
 impl Flood {
-    /// Starts to send from one address to another.
+    /// Starts sending from one address to another.
     ///
     /// # Errors
     /// The host has no such address.
     pub fn start(from: &str, to: &str) -> std::io::Result<Self> {
         let socket = UdpSocket::bind((from, 0))?;
-        // Port 9 discards; the guest's kernel does, nobody listens there.
+        // Port 9 is discard; the guest's kernel drops the packets, because no process
+        // listens.
         socket.connect((to, 9))?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = spawn(move || {
             let packet = [0; 1200];
             while !stopped.load(Ordering::Relaxed) {
-                // At most 16 packets a millisecond, so that the sender leaves
-                // the emulated CPUs to those who are to be measured. Refused
-                // and dropped packets are as good as others.
+                // At most 16 packets per millisecond, so that the sender leaves CPU time
+                // for the measured threads. Rejected and dropped packets cause the same
+                // work.
                 for _ in 0..16 {
                     let _ = socket.send(&packet);
                 }

@@ -1,4 +1,4 @@
-//! What the runner outside and the program inside a test VM agree on.
+//! The interface between the runner outside and the program inside a test VM.
 //!
 //! ```text
 //!   vmtest (this host)                    vmtest-inside (the VM under test)
@@ -6,8 +6,8 @@
 //!   verdict, table        <- Line  --     the console
 //! ```
 //!
-//! The suites that run in the VM learn from [`scenario::Scenario`] what is
-//! there to be measured and how to put load on it.
+//! The suites in the VM read from [`scenario::Scenario`] what they can measure and how to
+//! start loads.
 
 #![forbid(unsafe_code)]
 

@@ -1,49 +1,49 @@
-//! The orders that travel into the VM, as JSON in its initramfs.
+//! The plan of a boot, passed to the VM as JSON in its initramfs.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Where the VM's init leaves the plan for `vmtest-inside`.
+/// Path of the plan for `vmtest-inside`.
 pub const PLAN_PATH: &str = "/run/plan.json";
 
-/// Everything `vmtest-inside` is to do in one boot.
+/// The work of `vmtest-inside` in one boot.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
-    /// The entry of `kernels.toml` this boot belongs to.
+    /// The entry of `kernels.toml` for this boot.
     pub kernel: String,
-    /// What to start as the pods under observation.
+    /// The pods under observation.
     pub pods: Pods,
-    /// The guest that a suite may boot beside them; absent with `--bare`.
+    /// A guest that a suite may boot in addition; absent with `--bare`.
     pub teller: Option<Guest>,
-    /// The suites to run, in this order, after the rig's own self-tests.
+    /// The suites to run, in this order, after the rig's self-tests.
     pub suites: Vec<Suite>,
-    /// For how long to put load on the guests without any agent, s: a control, in a
-    /// boot that has no suites.
+    /// Duration of a control run, s: load on the guests without an agent, in a boot
+    /// without suites.
     pub control_s: Option<u64>,
-    /// Where the suites find programs: `PATH` of who started the machine.
+    /// `PATH` for the suites, from the environment of the runner.
     pub path: String,
-    /// Who loads the BPF programs: `VIRTLENS_LOADER` of who started the machine.
+    /// Loader of the BPF programs: `VIRTLENS_LOADER` in the environment of the runner.
     pub loader: Option<String>,
-    /// Hand the console to a shell instead of running tests.
+    /// Attach the console to a shell instead of running tests.
     pub shell: bool,
 }
 
 /// Whether there are pods under observation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Pods {
-    /// Made of these files, and tested before any suite runs.
+    /// Pods from these files, tested before any suite runs.
     Start(Stage),
-    /// None, but a suite starts guests of its own from these files.
+    /// No pods, but a suite starts guests of its own from these files.
     Files(Stage),
     /// The kernel cannot host a nested KVM guest: reported as a skip.
     Impossible,
-    /// Nobody asked for them, nor for the rig's self-tests.
+    /// Neither pods nor the rig's self-tests were requested.
     Unwanted,
 }
 
-/// The files that the pods under observation are made of. All paths are the
-/// host's and are read through the shared root.
+/// Files for the pods under observation. All paths are the host's and are read through
+/// the shared root.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Stage {
     /// The VMM that runs the nested guests.
@@ -56,8 +56,8 @@ pub struct Stage {
     pub guest_initrd: PathBuf,
 }
 
-/// A Linux that tells on its first serial port where it believes its CPUs to
-/// be, then waits (scripts/teller-init.sh).
+/// A Linux guest that prints the topology it sees on its first serial port, then waits
+/// (scripts/teller-init.sh).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Guest {
     /// Its kernel image.
@@ -71,15 +71,15 @@ pub struct Guest {
 pub struct Suite {
     /// Prefix of its tests' names in the report.
     pub name: String,
-    /// The program, by its path on the host.
+    /// Path of the program on the host.
     pub program: PathBuf,
-    /// Directories of programs of its own, before those of [`Plan::path`].
+    /// Directories of programs of this suite, before those of [`Plan::path`].
     pub paths: Vec<PathBuf>,
-    /// The directory it runs in; cargo's tests run in their package's.
+    /// Working directory; cargo's tests run in their package's.
     pub directory: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
-    /// It is killed, and counted as failed, after this many seconds.
+    /// Deadline, s: the program is then killed and counted as failed.
     pub deadline_s: u64,
 }
 

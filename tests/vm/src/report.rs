@@ -1,8 +1,7 @@
-//! The one-line results that cross the VM's console.
+//! Results of one line each on the VM's console.
 //!
-//! A serial console is the only channel that survives a kernel crash, so every
-//! result is one line of it, marked so that kernel messages cannot be taken for
-//! one:
+//! A serial console is the only channel that survives a kernel crash. Each result is one
+//! line of it, with a mark that distinguishes it from kernel messages:
 //!
 //! ```text
 //! VMTEST ok kernel::migration_is_charged
@@ -21,10 +20,10 @@ use std::time::Duration;
 /// The word that starts every line of the report.
 pub const MARK: &str = "VMTEST";
 
-/// The suite of a boot without any agent, in which a machine that broke is looked at.
+/// Name of the suite of a control run, a boot without an agent after a machine broke.
 pub const CONTROL: &str = "control";
 
-/// How often a machine says that it is [alive](Line::Alive).
+/// Interval at which a machine reports that it is [alive](Line::Alive).
 pub const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// One line of the report.
@@ -37,13 +36,13 @@ pub enum Line {
         /// How it ended.
         outcome: Outcome,
     },
-    /// This kernel was seen to offer this feature.
+    /// This kernel has this feature.
     Feature(String),
-    /// Every test of this suite has been reported.
+    /// All tests of this suite have been reported.
     Done(String),
-    /// A thread has run on each CPU since the one before.
+    /// A thread has run on each CPU since the previous line of this kind.
     Alive,
-    /// Everything in the plan has been done; without it the VM died midway.
+    /// The whole plan is done; without this line the VM died early.
     End,
 }
 
@@ -89,10 +88,10 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Reads a line of console output; `None` if it is not part of the report.
+/// Parses a line of console output; `None` if it is not part of the report.
 ///
-/// The mark may stand anywhere in the line: a kernel message without a newline
-/// may precede it on a serial console.
+/// The mark may be anywhere in the line: a kernel message without a newline may precede
+/// it on a serial console.
 pub fn parse_line(text: &str) -> Option<Line> {
     let (_, rest) = text.split_once(MARK)?;
     let mut words = rest.trim().splitn(3, ' ');
@@ -116,13 +115,12 @@ pub fn parse_line(text: &str) -> Option<Line> {
     }
 }
 
-/// Reads what a libtest program printed under `--show-output` into one outcome
-/// for each of its tests, by name.
+/// Parses the output of a libtest program under `--show-output` into one outcome per
+/// test, by name.
 ///
-/// libtest has no word for a skip found out while running, so a test that
-/// cannot run here prints `VMTEST SKIP <its name> <reason>` and returns; that
-/// line overrides the `ok`. An ignored test is a skip too. A failed test's
-/// reason is what it panicked with.
+/// libtest cannot skip a running test. So a test that cannot run prints `VMTEST SKIP <its
+/// name> <reason>` and returns; that line overrides the `ok`. An ignored test is a skip,
+/// too. The reason of a failed test is its panic message.
 pub fn parse_libtest(output: &str) -> BTreeMap<String, Outcome> {
     let panics = panics(output);
     let mut outcomes = BTreeMap::new();
@@ -142,7 +140,7 @@ pub fn parse_libtest(output: &str) -> BTreeMap<String, Outcome> {
             "ignored" => Outcome::Skip(format!("ignored: {verdict}")),
             _ => Outcome::Fail(verdict.to_owned()),
         };
-        // "should panic" tests carry a suffix: "name - should panic".
+        // "should panic" tests have a suffix: "name - should panic".
         let name = name.split(' ').next().unwrap_or(name);
         let outcome = match (outcome, panics.get(name)) {
             (Outcome::Fail(_), Some(why)) => Outcome::Fail(why.clone()),
@@ -153,9 +151,8 @@ pub fn parse_libtest(output: &str) -> BTreeMap<String, Outcome> {
     outcomes
 }
 
-/// What each test said when it panicked, by the test's name: libtest runs a
-/// test in a thread of that name, and std prints
-/// `thread 'NAME' (TID) panicked at PLACE:`, then the message, then a note.
+/// Panic messages by test name: libtest runs a test in a thread with the test's name, and
+/// std prints `thread 'NAME' (TID) panicked at PLACE:`, then the message, then a note.
 fn panics(output: &str) -> BTreeMap<&str, String> {
     let mut panics: BTreeMap<&str, String> = BTreeMap::new();
     let mut lines = output.lines();

@@ -1,7 +1,7 @@
-//! What stands in the VM for the suites to measure, and how to load it.
+//! The pods in the VM that the suites measure, and the control of their loads.
 //!
-//! `vmtest-inside` writes one [`Scenario`] to [`SCENARIO_PATH`] once every pod
-//! is up, and serves the loads until the VM ends.
+//! `vmtest-inside` writes one [`Scenario`] to [`SCENARIO_PATH`] once every pod is up, and
+//! serves the loads until the VM ends.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -12,42 +12,41 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
-/// Where the scenario is described, as JSON.
+/// Path of the scenario, JSON.
 pub const SCENARIO_PATH: &str = "/run/scenario.json";
 
-/// A load that runs longer than this is stopped by the rig, so that a suite
-/// that died cannot leave the machine busy for the next one.
+/// The rig stops a load after this time, so that a suite that died cannot leave the
+/// machine busy for the next one.
 pub const MAX_LOAD: Duration = Duration::from_mins(1);
 
-/// What the rig says of a guest that does not answer an order.
+/// The rig's message about a guest that does not answer a command.
 pub const SILENT_GUEST: &str = "the guest does not answer";
 
-/// What the rig says of a pod of its own of which a process ended: nothing that
-/// a suite does ends one.
+/// The rig's message about a pod of its own with a process that ended: no suite ends one.
 pub const DEAD_POD: &str = "a process of the pod ended by itself";
 
-/// Longer than the rig itself waits for the guest, so that its word is heard.
+/// Longer than the rig waits for the guest, so that the rig's error arrives.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The pods in the VM. A field that is absent from a pod does not exist there.
+/// The pods in the VM. A pod lacks the things whose fields are absent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Scenario {
-    /// The entry of `kernels.toml` that is running.
+    /// The entry of `kernels.toml` for the running kernel.
     pub kernel: String,
-    /// Where cgroup v2 is mounted.
+    /// Mount point of cgroup v2.
     pub cgroup_root: PathBuf,
-    /// The unix socket that takes one order a line: `start LOAD` or `stop
-    /// LOAD`. It answers `ok` when the guest has confirmed, or `error REASON`.
+    /// The unix socket for commands, one per line: `start LOAD` or `stop LOAD`. It
+    /// answers `ok` when the guest has confirmed, or `error REASON`.
     pub control: PathBuf,
-    /// The pods, by name: `named` has every device and `debug-threads=on`;
-    /// `plain` has unnamed threads, no vhost and helpers outside its cgroup.
+    /// The pods, by name: `named` has every device and `debug-threads=on`; `plain` has
+    /// unnamed threads, no vhost and helpers outside its cgroup.
     pub pods: BTreeMap<String, Pod>,
 }
 
 /// One pod: a VMM, its helpers and the cgroups they are in.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Pod {
-    /// The pod's uid as Kubernetes prints it, with dashes.
+    /// The pod's uid in Kubernetes's notation, with dashes.
     pub uid: String,
     /// Process id of the VMM.
     pub vmm_pid: u32,
@@ -57,13 +56,13 @@ pub struct Pod {
     pub iothread_tids: Vec<u32>,
     /// Process ids of its virtiofsd: the parent, then the sandboxed child.
     pub virtiofsd_pids: Vec<u32>,
-    /// The thread of the worker of its vhost-net device, if it has one.
+    /// Tid of its vhost-net worker, if it has one.
     pub vhost_tid: Option<u32>,
-    /// The same of its vhost-vsock device, which nothing uses.
+    /// Tid of its vhost-vsock worker; the device is idle.
     pub vsock_tid: Option<u32>,
     /// The network interface of its vhost-net device.
     pub tap: Option<String>,
-    /// The pod's cgroup, below the cgroup root; its quota is set here.
+    /// The pod's cgroup, relative to the cgroup root; it has the quota.
     pub pod_cgroup: PathBuf,
     /// The cgroup of the VMM.
     pub vmm_cgroup: PathBuf,
@@ -71,22 +70,22 @@ pub struct Pod {
     pub virtiofsd_cgroup: PathBuf,
     /// The VMM's QMP socket, for balloon and pause.
     pub qmp: PathBuf,
-    /// The loads that [`Scenario::start`] knows for this pod.
+    /// The loads that [`Scenario::start`] accepts for this pod.
     pub loads: Vec<String>,
 }
 
 impl Pod {
-    /// The threads of all its vhost workers.
+    /// Tids of all its vhost workers.
     pub fn vhost_tids(&self) -> Vec<u32> {
         self.vhost_tid.into_iter().chain(self.vsock_tid).collect()
     }
 }
 
 impl Scenario {
-    /// Reads the scenario of the VM this runs in.
+    /// Reads the scenario of this VM.
     ///
     /// # Errors
-    /// No scenario stands here: this is not a test VM, or it could not start.
+    /// There is no scenario: this is not a test VM, or it could not start.
     pub fn read() -> anyhow::Result<Self> {
         let text = std::fs::read(SCENARIO_PATH)
             .with_context(|| format!("{SCENARIO_PATH}: not inside a test VM of tests/vm"))?;
@@ -110,7 +109,7 @@ impl Scenario {
         self.order(&format!("stop {load}"))
     }
 
-    /// Sends one order as it stands.
+    /// Sends one command unchanged.
     ///
     /// # Errors
     /// As for [`Scenario::start`].

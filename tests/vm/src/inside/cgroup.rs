@@ -1,22 +1,22 @@
-//! cgroup v2 groups in the shapes that container runtimes make.
+//! cgroup v2 groups in the layouts of container runtimes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// Where the VM's init mounts cgroup v2.
+/// Mount point of cgroup v2 in the VM.
 pub(crate) const ROOT: &str = "/sys/fs/cgroup";
 
-/// The controllers a kubelet delegates to its pods.
+/// The controllers that a kubelet delegates to its pods.
 const CONTROLLERS: &str = "+cpu +cpuset +memory +pids";
 
-/// The absolute path of a group given from the root.
+/// Absolute path of a group that is relative to the root.
 pub(crate) fn path(group: &Path) -> PathBuf {
     Path::new(ROOT).join(group)
 }
 
-/// Makes a group, handing the controllers down to it from the root.
+/// Creates a group and enables the controllers for it from the root down.
 pub(crate) fn make(group: &Path) -> anyhow::Result<()> {
     let mut above = PathBuf::from(ROOT);
     for part in group {
@@ -29,7 +29,7 @@ pub(crate) fn make(group: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sets `cpu.max`: this much CPU time in every 100 ms.
+/// Sets `cpu.max`: the CPU time per 100 ms.
 pub(crate) fn set_quota(group: &Path, quota_us: Option<u32>) -> anyhow::Result<()> {
     let quota = quota_us.map_or_else(|| "max".to_owned(), |us| us.to_string());
     write(&path(group), "cpu.max", &format!("{quota} 100000"))

@@ -1,5 +1,5 @@
-//! The rig's own suite: with plain tools only, is everything here that the
-//! suites are to measure, and does each load burn the thread it is meant for?
+//! The rig's self-tests, with plain tools only: all that the suites measure is present,
+//! and each load uses the CPU time of the thread that it is meant for.
 
 use std::fs;
 use std::path::Path;
@@ -14,13 +14,13 @@ use crate::cgroup;
 use crate::loads::{Loads, lock};
 use crate::procfs::{blocked_in, burn_ns, comm, keyed, run_ns, threads, wait_for};
 
-/// How long a thread is watched, idle or loaded.
+/// How long a thread is observed, idle or loaded.
 const WINDOW: Duration = Duration::from_millis(1500);
 
 /// `ioctl` on x86-64 and `KVM_RUN` (include/uapi/linux/kvm.h: `_IO(0xAE, 0x80)`).
 const IN_KVM_RUN: (u64, u64) = (16, 0xae80);
 
-/// Reports what this kernel offers, as far as files tell.
+/// Reports the features of this kernel that its files show.
 pub(crate) fn features() {
     let feature = |name: &str, there: bool| {
         if there {
@@ -36,7 +36,7 @@ pub(crate) fn features() {
     feature("nested_kvm", Path::new("/dev/kvm").exists());
 }
 
-/// The pods as the checks see them.
+/// The pods under test.
 pub(crate) struct Checks<'a> {
     pub(crate) named: &'a Pod,
     pub(crate) plain: &'a Pod,
@@ -44,7 +44,7 @@ pub(crate) struct Checks<'a> {
 }
 
 impl Checks<'_> {
-    /// Runs and reports all of them.
+    /// Runs and reports all checks.
     pub(crate) fn run(&self) {
         let vhost_is_thread = self.named.vhost_tid.is_some_and(|tid| {
             let own = threads(self.named.vmm_pid);
@@ -152,7 +152,7 @@ impl Checks<'_> {
         ensure!(!tids.is_empty(), "there are no such threads");
         let idle_ns = burn_ns(tids, WINDOW)?;
         let busy_ns = self.under(load, || burn_ns(tids, WINDOW))?;
-        // A load that matters is told from an idle guest's housekeeping by far.
+        // The load far exceeds an idle guest's housekeeping.
         ensure!(
             busy_ns > 3 * idle_ns,
             "{load}: {idle_ns} ns idle, {busy_ns} ns under load"
@@ -161,7 +161,7 @@ impl Checks<'_> {
         Ok(())
     }
 
-    /// Of two workers of one name the flood reaches that of vhost-net alone.
+    /// Two workers have the same name; the flood reaches only that of vhost-net.
     fn vhost_burns(&self) -> anyhow::Result<()> {
         let net = self.named.vhost_tid.context("no vhost-net worker")?;
         let vsock = self.named.vsock_tid.context("no vhost-vsock worker")?;
@@ -204,7 +204,7 @@ impl Checks<'_> {
         })
     }
 
-    /// Runs `watch` while a load is on, and takes the load off in any case.
+    /// Runs `watch` under a load, and always stops the load.
     fn under<T>(&self, load: &str, watch: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
         lock(self.loads).order(&format!("start {load}"))?;
         let seen = watch();

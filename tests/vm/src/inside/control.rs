@@ -1,6 +1,6 @@
-//! A control: the guests work as under the suites, and no agent is there.
+//! A control run: the guests have the same load as under the suites, without an agent.
 //!
-//! A machine that breaks here breaks by itself.
+//! If the machine breaks in it, the agent is not the cause.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use virtlens_vmtest::report::{CONTROL, Line, Outcome};
 
 use crate::loads::{Loads, lock};
 
-/// How long one load stays, as under a suite.
+/// Duration of one load, as under a suite.
 const TURN: Duration = Duration::from_secs(5);
 
-/// Puts load on the pods, or where there are none on guests of its own, and reports it.
+/// Puts load on the pods, or on guests of its own if there are no pods, and reports it.
 pub(crate) fn run(plan: &Plan, loads: Option<&std::sync::Arc<Mutex<Loads>>>, length: Duration) {
     let until = Instant::now() + length;
     let ran = match (loads, &plan.teller) {
@@ -32,7 +32,7 @@ pub(crate) fn run(plan: &Plan, loads: Option<&std::sync::Arc<Mutex<Loads>>>, len
     println!("{}", Line::Done(CONTROL.to_owned()));
 }
 
-/// One load after another, as the suites have them.
+/// Runs the loads one after another, as the suites do.
 fn load_pods(loads: &Mutex<Loads>, until: Instant) -> anyhow::Result<()> {
     for load in Loads::names().iter().cycle() {
         if Instant::now() >= until {
@@ -45,7 +45,7 @@ fn load_pods(loads: &Mutex<Loads>, until: Instant) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Linux guests that boot again and again, one for every two CPUs.
+/// Boots Linux guests repeatedly, one for every two CPUs.
 fn boot_guests(program: &Path, guest: &Guest, until: Instant) -> anyhow::Result<()> {
     let cpus = available_parallelism().context("no CPUs")?.get();
     scope(|scope| {
@@ -61,7 +61,7 @@ fn boot_guests(program: &Path, guest: &Guest, until: Instant) -> anyhow::Result<
     })
 }
 
-/// Boots a guest to its last line.
+/// Boots a guest until its last line.
 fn boot_guest(program: &Path, guest: &Guest) -> anyhow::Result<()> {
     let mut child = Command::new(program)
         .args(["-nodefaults", "-display", "none", "-no-reboot"])
@@ -81,7 +81,8 @@ fn boot_guest(program: &Path, guest: &Guest) -> anyhow::Result<()> {
         .spawn()
         .with_context(|| program.display().to_string())?;
     let stdout = child.stdout.take().context("stdout is piped")?;
-    // One that hangs keeps this from its end: the runner then takes the machine as broken.
+    // A guest that hangs keeps this from ending: the runner then treats the machine as
+    // broken.
     let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
     let is_up = lines.any(|line| line.trim() == "END");
     child.kill()?;

@@ -1,7 +1,7 @@
-//! Tells the runner that every CPU still runs threads.
+//! Reports to the runner that every CPU still runs threads.
 //!
-//! Under emulation a CPU may be lost: in a nested guest that spins, no interrupt has
-//! reached it any more. The machine then uses its CPU as ever, and says nothing.
+//! Under emulation a CPU may be lost: interrupts stopped reaching a CPU in a nested guest
+//! that spins. The machine then still uses CPU time and reports no error.
 
 use std::sync::{Arc, Barrier};
 use std::thread::{available_parallelism, sleep, spawn};
@@ -10,8 +10,8 @@ use anyhow::Context;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use virtlens_vmtest::report::{HEARTBEAT, Line};
 
-/// A thread on each CPU: they meet, and one of them says so. They stay where they are,
-/// since whoever moves interrupts the CPUs' guests.
+/// Starts a thread on each CPU. The threads meet, and one of them reports. They are
+/// pinned, because moving a thread interrupts the guests of the CPUs.
 pub(crate) fn start() -> anyhow::Result<()> {
     let cpus = available_parallelism().context("no CPUs")?.get();
     let all = Arc::new(Barrier::new(cpus));

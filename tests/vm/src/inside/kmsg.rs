@@ -1,8 +1,8 @@
-//! The kernel's log: errors that do not stop the machine.
+//! Errors in the kernel's log that do not stop the machine.
 //!
-//! The console has only messages that are critical (`loglevel=3`). "BUG: scheduling while
-//! atomic" and "BUG: sleeping function called from invalid context" are mere errors
-//! (`pr_err`, kernel/sched/core.c), so they are read here.
+//! The console shows only critical messages (`loglevel=3`). "BUG: scheduling while
+//! atomic" and "BUG: sleeping function called from invalid context" have the level of an
+//! error (`pr_err`, kernel/sched/core.c), so they are read here.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -11,20 +11,20 @@ use std::os::unix::fs::OpenOptionsExt;
 use anyhow::Context;
 use virtlens_vmtest::report::{Line, MARK, Outcome};
 
-/// What the kernel writes where it finds an error of its own; lockdep as well.
+/// Prefix of the kernel's messages about its own errors, lockdep's included.
 const ERROR: &str = "BUG: ";
 
-/// A record of /dev/kmsg is no longer (`PRINTK_MESSAGE_MAX`, kernel/printk/internal.h).
+/// Upper bound of a record of /dev/kmsg (`PRINTK_MESSAGE_MAX`, kernel/printk/internal.h).
 const RECORD_BYTES: usize = 8192;
 
-/// The lines that are shown from an error on: its call trace.
+/// Number of lines shown from an error on: its call trace.
 const LINES_SHOWN: usize = 60;
 
-/// What of the kernel's log was not yet read.
+/// The unread part of the kernel's log.
 pub(crate) struct KernelLog(File);
 
 impl KernelLog {
-    /// The log from its begin.
+    /// Opens the log at its begin.
     pub(crate) fn open() -> anyhow::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(libc::O_NONBLOCK);
@@ -59,7 +59,7 @@ impl KernelLog {
                     let text = String::from_utf8_lossy(&record[..size]);
                     lines.extend(message(&text).map(str::to_owned));
                 }
-                // EPIPE: the next read goes on with the oldest that is there.
+                // EPIPE: the next read continues with the oldest record.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => lost += 1,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => break,
@@ -78,12 +78,12 @@ fn message(record: &str) -> Option<&str> {
 
 fn is_error(line: &str) -> bool {
     let mut found = line.match_indices(ERROR);
-    // A driver's "DEBUG: " is none.
+    // A driver's "DEBUG: " does not count.
     found.any(|(at, _)| !line[..at].ends_with(char::is_alphanumeric))
 }
 
-/// The first line with an error; it and what follows go to the console, marked so that
-/// the runner does not take it for the end of the machine.
+/// Returns the first line with an error. Prints it and the following lines to the
+/// console, with a mark so that the runner does not take them for the end of the machine.
 fn show_error(lines: &[String]) -> Option<String> {
     let at = lines.iter().position(|line| is_error(line))?;
     for line in lines.iter().skip(at).take(LINES_SHOWN) {

@@ -1,4 +1,4 @@
-//! Puts load on the pod, on order, and takes it off again.
+//! Starts and stops loads on the pod, on command.
 //!
 //! ```text
 //! suite -- control.sock --> Loads -- serial port --> guest: cpu virtiofs disk memory
@@ -19,19 +19,19 @@ use virtlens_vmtest::scenario::{MAX_LOAD, SILENT_GUEST};
 
 use crate::pod::TAP;
 
-/// The loads that the guest makes; its init script knows the same names.
+/// The loads that the guest runs; its init script uses the same names.
 const GUEST_LOADS: [&str; 4] = ["cpu", "disk", "memory", "virtiofs"];
 
-/// The load that this process makes.
+/// The load that this process runs.
 const FLOOD: &str = "vhost";
 
-/// The guest and the loads on it.
+/// The guest and its loads.
 pub(crate) struct Loads {
     guest: BufReader<UnixStream>,
     running: BTreeMap<String, Instant>,
     flood: Option<Flood>,
-    /// The guest let an order go unanswered; its later answers would be taken
-    /// for those to other orders.
+    /// Set once the guest left a command unanswered: a later answer could belong to that
+    /// command.
     silent: bool,
 }
 
@@ -57,7 +57,7 @@ impl Loads {
         })
     }
 
-    /// All names that orders know.
+    /// All load names.
     pub(crate) fn names() -> Vec<String> {
         GUEST_LOADS
             .iter()
@@ -66,7 +66,7 @@ impl Loads {
             .collect()
     }
 
-    /// Carries out `start LOAD` or `stop LOAD`; doing either twice is no error.
+    /// Executes `start LOAD` or `stop LOAD`; repeating either is not an error.
     pub(crate) fn order(&mut self, order: &str) -> anyhow::Result<()> {
         let (verb, load) = order
             .trim()
@@ -124,7 +124,7 @@ impl Loads {
     }
 }
 
-/// Serves orders on a socket until this process ends.
+/// Serves commands on a socket until this process ends.
 pub(crate) fn serve(loads: &Arc<Mutex<Loads>>, control: &Path) -> anyhow::Result<()> {
     let listener = UnixListener::bind(control).with_context(|| control.display().to_string())?;
     let serving = Arc::clone(loads);
@@ -145,13 +145,13 @@ pub(crate) fn serve(loads: &Arc<Mutex<Loads>>, control: &Path) -> anyhow::Result
     Ok(())
 }
 
-/// The loads, whatever became of another thread that held them.
+/// Locks the loads, also after a panic of another thread that held them.
 pub(crate) fn lock(loads: &Mutex<Loads>) -> std::sync::MutexGuard<'_, Loads> {
     loads.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn answer(stream: &UnixStream, loads: &Mutex<Loads>) -> anyhow::Result<()> {
-    // A client that never speaks must not keep the others waiting.
+    // A client that sends nothing must not block the others.
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     let mut order = String::new();
     BufReader::new(stream).read_line(&mut order)?;

@@ -1,8 +1,7 @@
-//! `vmtest-inside`: stages the pods in the VM under test, checks that they do
-//! what they are there for, runs the suites beside them and reports.
+//! `vmtest-inside`: starts the pods in the VM under test, checks them, runs the suites
+//! and reports.
 //!
-//! With `--order "start LOAD"` it is the control socket's client, for a shell
-//! in the VM.
+//! With `--order "start LOAD"` it is the control socket's client, for a shell in the VM.
 
 #![forbid(unsafe_code)]
 
@@ -33,10 +32,11 @@ use crate::kmsg::KernelLog;
 use crate::loads::Loads;
 use crate::pod::{Running, TAP};
 
-/// The pod's quota in every 100 ms: less than its vCPUs and helpers can use.
+/// The pod's quota per 100 ms, below the use of its vCPUs and helpers.
 pub(crate) const QUOTA_US: u32 = 150_000;
 
-/// A guest kernel under two layers of emulation boots in about 15 s.
+/// Patience for the boot of a guest kernel, which takes about 15 s under two layers of
+/// emulation.
 const GUEST_PATIENCE: Duration = Duration::from_secs(75);
 
 fn main() -> anyhow::Result<()> {
@@ -49,7 +49,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn run(plan: &Plan) -> anyhow::Result<()> {
-    // What is run here shows it as the node.
+    // Programs in the VM use the hostname as the name of the node.
     Command::new("/run/busybox")
         .args(["hostname", &plan.kernel])
         .status()?;
@@ -85,7 +85,7 @@ fn run(plan: &Plan) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts the pods that are planned, and reports how they fare.
+/// Starts the planned pods, and reports the result.
 fn stage(plan: &Plan) -> Option<Staged> {
     let stage = match &plan.pods {
         Pods::Start(stage) => stage,
@@ -110,7 +110,7 @@ fn stage(plan: &Plan) -> Option<Staged> {
     }
 }
 
-/// The pods that run, and the hand on their loads.
+/// The running pods and the control of their loads.
 struct Staged {
     pods: Vec<(&'static str, Running)>,
     loads: Arc<Mutex<Loads>>,
@@ -127,7 +127,7 @@ impl Staged {
             pods.push((shape.name, running));
         }
         let named = &mut pods[0].1;
-        // QEMU has made the interface; the guest answers from the other end.
+        // QEMU has created the interface; the guest answers from the other end.
         let up = Command::new("/run/busybox")
             .args(["ifconfig", TAP.0, TAP.1, "up"])
             .status()?;
@@ -156,7 +156,7 @@ impl Staged {
         Ok(Self { pods, loads })
     }
 
-    /// Reports a pod that did not live through a suite, with what it said last.
+    /// Reports a pod that ended during a suite, with its last output.
     fn report_dead(&mut self, suite: &str) {
         let dead: Vec<String> = self
             .pods
@@ -194,7 +194,7 @@ fn report_no_pods() {
     );
 }
 
-/// What the pods' processes said, for the console log.
+/// Copies the output of the pods' processes to the console log.
 fn dump_logs() {
     for shape in pod::shapes() {
         for log in ["virtiofsd.log", "qemu.log", "guest.log"] {
@@ -208,7 +208,7 @@ fn dump_logs() {
 
 fn shell() -> anyhow::Result<()> {
     println!("{SCENARIO_PATH} tells what is here; leave with exit or ctrl-a x");
-    // Without a session of its own a shell has no job control.
+    // A shell has job control only as a session leader.
     Command::new("/run/busybox")
         .args(["setsid", "-c", "/bin/bash", "-i"])
         .status()?;

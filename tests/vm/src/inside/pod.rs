@@ -13,30 +13,30 @@ use crate::cgroup;
 use crate::procfs::{comm, processes, threads, wait_for};
 use crate::qmp::Qmp;
 
-/// The network of the pod with a guest: the host's end and the guest's.
+/// The network of the pod with a guest: interface, host address, guest address.
 pub(crate) const TAP: (&str, &str, &str) = ("vmtap0", "10.77.0.1", "10.77.0.2");
 
-/// Under emulation everything takes its time, but not this long.
+/// Longer than any step takes under emulation.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// What makes one pod different from another.
+/// Properties in which pods differ.
 pub(crate) struct Shape {
     pub(crate) name: &'static str,
-    /// The id of its sandbox, after which Kata names its QEMU.
+    /// Id of the sandbox, after which Kata names its QEMU.
     pub(crate) sandbox: String,
     pub(crate) uid: &'static str,
-    /// Cgroups from the root: the pod's, the VMM's, the virtiofsd's.
+    /// Cgroups relative to the root: the pod's, the VMM's, the virtiofsd's.
     pub(crate) pod_cgroup: PathBuf,
     pub(crate) vmm_cgroup: PathBuf,
     pub(crate) virtiofsd_cgroup: PathBuf,
-    /// Boots Linux with every device; otherwise firmware that idles.
+    /// Boots Linux with every device; otherwise idle firmware.
     pub(crate) full: bool,
 }
 
-/// A pod that runs, with the processes that must be ended.
+/// A running pod, with the processes that have to be ended.
 pub(crate) struct Running {
     pub(crate) pod: Pod,
-    /// Where the files of the pod are: sockets, disk, logs.
+    /// Directory of the pod's files: sockets, disk, logs.
     pub(crate) dir: PathBuf,
     children: Vec<Child>,
 }
@@ -46,10 +46,10 @@ const PLAIN_UID: &str = "b7a9d2c4-58e1-4c6f-8b1d-73f2a90c4e15";
 
 /// The pods of the scenario.
 ///
-/// `named` is what containerd makes with the systemd cgroup driver and Kata's
-/// `sandbox_cgroup_only`. `plain` is what Kata's Go runtime makes by default
-/// with the cgroupfs driver on cgroup v2: helpers in `/kata_overhead`, outside
-/// the pod (kata-containers 4.1 `src/runtime/virtcontainers/sandbox.go`).
+/// `named` has the layout of containerd with the systemd cgroup driver and Kata's
+/// `sandbox_cgroup_only`. `plain` has the default layout of Kata's Go runtime with the
+/// cgroupfs driver on cgroup v2: helpers in `/kata_overhead`, outside the pod
+/// (kata-containers 4.1 `src/runtime/virtcontainers/sandbox.go`).
 pub(crate) fn shapes() -> [Shape; 2] {
     let slice = format!(
         "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{}.slice",
@@ -130,7 +130,7 @@ impl Running {
         Ok(Self { pod, dir, children })
     }
 
-    /// The processes that ended by themselves, and how.
+    /// The processes that ended unexpectedly, with their exit status.
     pub(crate) fn dead(&mut self) -> impl Iterator<Item = String> {
         let named = ["its virtiofsd", "its VMM"]
             .into_iter()
@@ -151,8 +151,8 @@ impl Running {
     }
 }
 
-/// Starts a command inside a cgroup: a shell enters it and becomes the command,
-/// so that no thread of it was ever elsewhere.
+/// Starts a command inside a cgroup: a shell enters it and executes the command, so that
+/// none of its threads was ever outside.
 fn spawn(command: &Command, group: &Path, log: &Path) -> anyhow::Result<Child> {
     let log = File::create(log)?;
     Command::new("/bin/sh")
@@ -231,9 +231,10 @@ fn qemu(shape: &Shape, stage: &Stage, dir: &Path) -> anyhow::Result<Command> {
 }
 
 /// The workers of the VMM's two vhost devices, vhost-net and vhost-vsock. Both are named
-/// after the thread that set the owner: kernel threads up to 6.3, threads of the VMM since
-/// (drivers/vhost/vhost.c). QEMU opens network backends before it makes devices, so the
-/// first worker is that of vhost-net; the rig's own suite shows that it is.
+/// after the thread that set the owner. They are kernel threads up to 6.3, and threads of
+/// the VMM since then (drivers/vhost/vhost.c). QEMU opens network backends before it
+/// creates devices, so the first worker is that of vhost-net; the rig's self-tests check
+/// this.
 fn vhost_workers(vmm: u32) -> anyhow::Result<[u32; 2]> {
     let name = format!("vhost-{vmm}");
     let mut all = threads(vmm);
@@ -249,7 +250,7 @@ fn vhost_workers(vmm: u32) -> anyhow::Result<[u32; 2]> {
 fn children_of(pid: u32) -> Vec<u32> {
     let parent = |child: &u32| {
         let stat = fs::read_to_string(format!("/proc/{child}/stat")).ok()?;
-        // The name stands in brackets and may hold anything, even ") ".
+        // The name is in brackets and may contain anything, even ") ".
         stat.rsplit_once(") ")?
             .1
             .split(' ')

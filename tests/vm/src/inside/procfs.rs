@@ -1,5 +1,5 @@
-//! The plain /proc readings the rig checks itself with. Deliberately not the
-//! agent's own readers: the rig is what those are judged by.
+//! Plain readers of /proc for the rig's self-tests. They deliberately do not use the
+//! agent's readers, because the rig checks those.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +27,7 @@ pub(crate) fn processes() -> Vec<u32> {
         .collect()
 }
 
-/// The name of a thread; empty if it is gone.
+/// Name of a thread; empty if the thread has ended.
 pub(crate) fn comm(tid: u32) -> String {
     fs::read_to_string(format!("/proc/{tid}/comm"))
         .unwrap_or_default()
@@ -35,8 +35,8 @@ pub(crate) fn comm(tid: u32) -> String {
         .to_owned()
 }
 
-/// CPU time of a thread since its birth: the first field of its schedstat,
-/// which is `sum_exec_runtime` (kernel/sched: `proc_pid_schedstat`).
+/// CPU time of a thread since its start, ns: the first field of its schedstat,
+/// `sum_exec_runtime` (kernel/sched: `proc_pid_schedstat`).
 pub(crate) fn run_ns(tid: u32) -> anyhow::Result<u64> {
     let path = format!("/proc/{tid}/schedstat");
     let text = fs::read_to_string(&path).with_context(|| path.clone())?;
@@ -47,7 +47,7 @@ pub(crate) fn run_ns(tid: u32) -> anyhow::Result<u64> {
     first.parse().with_context(|| path)
 }
 
-/// CPU time that these threads use together within `window`.
+/// Sum of the CPU time that these threads use within `window`, ns.
 pub(crate) fn burn_ns(tids: &[u32], window: Duration) -> anyhow::Result<u64> {
     let total = || {
         tids.iter()
@@ -58,7 +58,7 @@ pub(crate) fn burn_ns(tids: &[u32], window: Duration) -> anyhow::Result<u64> {
     Ok(total()? - before)
 }
 
-/// One figure of a `key value` file such as cpu.stat or status.
+/// A number in a `key value` file such as cpu.stat or status.
 pub(crate) fn keyed(path: &Path, key: &str) -> anyhow::Result<u64> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let value = text
@@ -68,7 +68,7 @@ pub(crate) fn keyed(path: &Path, key: &str) -> anyhow::Result<u64> {
     Ok(value.parse()?)
 }
 
-/// Asks again and again until there is an answer or the time is over.
+/// Repeats a query until it has an answer or the time is over.
 pub(crate) fn wait_for<T>(
     what: &str,
     limit: Duration,
@@ -88,8 +88,8 @@ pub(crate) fn wait_for<T>(
     }
 }
 
-/// The number in the first argument-carrying system call a sleeping thread is
-/// in: `(number, second argument)` of /proc/TID/syscall.
+/// `(number, second argument)` of the system call that a sleeping thread is in, from
+/// /proc/TID/syscall.
 pub(crate) fn blocked_in(tid: u32) -> anyhow::Result<Option<(u64, u64)>> {
     let text = fs::read_to_string(format!("/proc/{tid}/syscall"))?;
     let mut words = text.split_whitespace();

@@ -1,5 +1,5 @@
-//! As much of QEMU's monitor protocol as it takes to learn which thread is
-//! what: QEMU's own word, independent of thread names and of the kernel.
+//! The part of QEMU's monitor protocol that reports the role of each thread: QEMU's own
+//! data, independent of thread names and of the kernel.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-/// One connection; QEMU serves one at a time, so it is not kept.
+/// One connection; QEMU serves one at a time, so it is not kept open.
 pub(crate) struct Qmp {
     stream: BufReader<UnixStream>,
 }
@@ -26,10 +26,10 @@ impl Qmp {
         Ok(qmp)
     }
 
-    /// Runs a command without arguments and gives what it returns.
+    /// Runs a command without arguments and returns its result.
     pub(crate) fn execute(&mut self, command: &str) -> anyhow::Result<Value> {
         writeln!(self.stream.get_mut(), "{{\"execute\":\"{command}\"}}")?;
-        // The greeting and events come in between and are of no interest.
+        // Skips the greeting and events.
         loop {
             let mut line = String::new();
             if self.stream.read_line(&mut line)? == 0 {
@@ -45,7 +45,7 @@ impl Qmp {
         }
     }
 
-    /// The thread ids in what `query-cpus-fast` or `query-iothreads` return.
+    /// The thread ids in the result of `query-cpus-fast` or `query-iothreads`.
     pub(crate) fn thread_ids(&mut self, command: &str) -> anyhow::Result<Vec<u32>> {
         let result = self.execute(command)?;
         let list = result

@@ -1,4 +1,4 @@
-//! Runs the planned test programs and turns what they print into a report.
+//! Runs the planned test programs and converts their output to a report.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use virtlens_vmtest::report::{Line, MARK, Outcome, parse_libtest, parse_line};
 
 use crate::kmsg::KernelLog;
 
-/// Runs a suite and reports it, whatever becomes of it.
+/// Runs a suite and always reports it.
 pub(crate) fn run(suite: &Suite, plan: &Plan, log: &mut KernelLog) {
     let (output, end) = match execute(suite, plan) {
         Ok(ran) => ran,
@@ -37,14 +37,14 @@ pub(crate) fn run(suite: &Suite, plan: &Plan, log: &mut KernelLog) {
     println!("{}", Line::Done(suite.name.clone()));
 }
 
-/// The outcome of each test, and of the program itself if that tells more.
+/// Outcome of each test, and of the program itself if it failed for another reason.
 fn outcomes(output: &str, end: Result<(), String>) -> BTreeMap<String, Outcome> {
     let mut outcomes = parse_libtest(output);
     let failed = outcomes
         .values()
         .any(|outcome| matches!(outcome, Outcome::Fail(_)));
     match end {
-        // libtest exits with an error if a test failed: that is no second one.
+        // libtest exits with an error if a test failed: not a second failure.
         Err(_) if failed => {}
         Err(why) => drop(outcomes.insert("program".to_owned(), Outcome::Fail(why))),
         Ok(()) if outcomes.is_empty() => drop(outcomes.insert("program".to_owned(), Outcome::Ok)),
@@ -53,15 +53,14 @@ fn outcomes(output: &str, end: Result<(), String>) -> BTreeMap<String, Outcome> 
     outcomes
 }
 
-/// The suite's own programs come first.
+/// `PATH` with the suite's own programs first.
 fn search_path(suite: &Suite, plan: &Plan) -> anyhow::Result<OsString> {
     let usual = std::env::split_paths(&plan.path);
     let all = suite.paths.iter().cloned().chain(usual);
     std::env::join_paths(all).context("a directory of programs has a colon in its name")
 }
 
-/// Runs the program to its end or its deadline: what it printed, and how it
-/// ended.
+/// Runs the program until its end or its deadline; returns its output and how it ended.
 fn execute(suite: &Suite, plan: &Plan) -> anyhow::Result<(String, Result<(), String>)> {
     let mut child = Command::new("/bin/sh")
         .args(["-c", "exec \"$0\" \"$@\" 2>&1"])
@@ -70,7 +69,7 @@ fn execute(suite: &Suite, plan: &Plan) -> anyhow::Result<(String, Result<(), Str
         .env("VIRTLENS_VM", &plan.kernel)
         .env("PATH", search_path(suite, plan)?)
         .env("RUST_BACKTRACE", "1")
-        // Of a panic, and not once more of each error in its message.
+        // Only backtraces of panics, not one more for each error in a message.
         .env("RUST_LIB_BACKTRACE", "0")
         .env("HOME", "/tmp")
         .envs(plan.loader.iter().map(|loader| ("VIRTLENS_LOADER", loader)))

@@ -1,8 +1,7 @@
 //! Debian packages of any suite, fetched once and unpacked, never installed.
 //!
-//! Each suite gets a private apt tree (lists and caches of its own), so the
-//! system's apt knows nothing of it. Where the mirror is and which key signs it
-//! is derived from the machine's own apt sources.
+//! Each suite has a private apt tree (lists and caches), so the system's apt is not
+//! affected. The mirror and the signing key come from the machine's own apt sources.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +19,7 @@ pub(crate) struct Apt {
     packages: PathBuf,
 }
 
-/// Where packages come from, as one stanza of the machine's sources says.
+/// Origin of packages: one stanza of the machine's sources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Source {
     uri: String,
@@ -29,7 +28,7 @@ struct Source {
 }
 
 impl Apt {
-    /// A private apt for `suite` below the cache directory.
+    /// Creates a private apt for `suite` below the cache directory.
     pub(crate) fn new(cache: &Path, suite: &str) -> Self {
         Self {
             suite: suite.to_owned(),
@@ -38,18 +37,18 @@ impl Apt {
         }
     }
 
-    /// Fetches the package index. Everything else here reads what this left.
+    /// Fetches the package index, which all other methods here read.
     pub(crate) fn update(&self) -> anyhow::Result<()> {
         for dir in ["state/lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(self.dir.join(dir))?;
         }
-        // No package counts as installed: a closure of dependencies is whole.
+        // No package counts as installed, so that a closure of dependencies is complete.
         fs::write(self.dir.join("status"), "")?;
         let source = source_for(&self.suite, &machine_sources()?)?;
         let options = source
             .signed_by
             .map_or_else(String::new, |key| format!("[signed-by={key}] "));
-        // Backports are made to be used on top of their release.
+        // Backports depend on their release.
         let release = self.suite.strip_suffix("-backports");
         let suites = release.into_iter().chain([self.suite.as_str()]);
         let entry = |suite| format!("deb {options}{} {suite} main\n", source.uri);
@@ -68,7 +67,7 @@ impl Apt {
 
     /// The control fields `Version` and `Depends` of one package.
     pub(crate) fn show(&self, name: &str) -> anyhow::Result<(String, Vec<String>)> {
-        // Else a backport's release is asked first.
+        // Otherwise apt would prefer the version of a backport's release.
         let of_suite = format!("APT::Default-Release={}", self.suite);
         let show = ["-o", &of_suite, "--no-all-versions", "show", name];
         let text = self.run("apt-cache", &show, &self.dir)?;
@@ -85,8 +84,8 @@ impl Apt {
         Ok((version.to_owned(), depends))
     }
 
-    /// The unpacked directory of a package in any version; the suite's present
-    /// one is fetched if there is none.
+    /// Directory of an unpacked package of any version; the suite's present version is
+    /// fetched if there is none.
     pub(crate) fn any_version(&self, name: &str) -> anyhow::Result<PathBuf> {
         if let Some(have) = self.have(&format!("{name}_")) {
             return Ok(have);
@@ -96,9 +95,9 @@ impl Apt {
         self.unpack(name, &version)
     }
 
-    /// Like [`Apt::any_version`], with everything the package depends on in the
-    /// same directory: a program from it runs on libraries of its own suite,
-    /// whatever this machine has.
+    /// Like [`Apt::any_version`], with all dependencies of the package in the same
+    /// directory: its programs use libraries of their own suite, independent of this
+    /// machine's.
     pub(crate) fn closure(&self, name: &str) -> anyhow::Result<PathBuf> {
         let prefix = format!("{name}+depends_");
         if let Some(have) = self.have(&prefix) {
@@ -118,8 +117,8 @@ impl Apt {
         self.fetch(&format!("{prefix}{version}"), &packages)
     }
 
-    /// Downloads and unpacks one package unless that version is already there,
-    /// and gives its directory.
+    /// Downloads and unpacks one package unless this version is already there, and
+    /// returns its directory.
     pub(crate) fn unpack(&self, name: &str, version: &str) -> anyhow::Result<PathBuf> {
         self.fetch(&format!("{name}_{version}"), &[format!("{name}={version}")])
     }
@@ -135,7 +134,7 @@ impl Apt {
 
     /// Downloads `packages` and unpacks them into one directory.
     fn fetch(&self, title: &str, packages: &[String]) -> anyhow::Result<PathBuf> {
-        // Kernel and QEMU command lines give ':' and ',' a meaning.
+        // ':' and ',' are separators on kernel and QEMU command lines.
         let dir = self.packages.join(title.replace([':', ','], "_"));
         if dir.exists() {
             return Ok(dir);
@@ -173,7 +172,7 @@ impl Apt {
                 "-o",
                 "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false",
             ])
-            // As root apt drops to a user that cannot write below a home directory.
+            // As root apt switches to a user that cannot write below a home directory.
             .args(["-o", "APT::Sandbox::User=root"])
             .args(["-o", &format!("Dir::Etc::SourceList={dir}/sources.list")])
             .args(["-o", &format!("Dir::State={dir}/state")])
@@ -185,7 +184,7 @@ impl Apt {
     }
 }
 
-/// Runs a command to its end and gives what it printed.
+/// Runs a command to its end and returns its output.
 pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let out = command
@@ -201,8 +200,8 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// Reads what `apt-get -s install` would do into `name=version` words, from
-/// lines like `Inst zlib1g (1:1.3-1 Debian:13/stable [amd64])`.
+/// Converts the output of `apt-get -s install` to `name=version` words, from lines like
+/// `Inst zlib1g (1:1.3-1 Debian:13/stable [amd64])`.
 fn parse_simulation(text: &str) -> Vec<String> {
     let install = |line: &str| {
         let (name, rest) = line.strip_prefix("Inst ")?.split_once(" (")?;
@@ -273,8 +272,8 @@ fn parse_one_line(line: &str) -> Option<Source> {
     })
 }
 
-/// The machine's mirror that should also carry `suite`: a security suite lives
-/// on a mirror of its own, all others beside the release this machine runs.
+/// The machine's mirror that should also have `suite`: security suites are on a separate
+/// mirror, all others on that of this machine's release.
 fn source_for(suite: &str, sources: &[Source]) -> anyhow::Result<Source> {
     const RELEASES: [&str; 6] = ["bullseye", "bookworm", "trixie", "forky", "stable", "sid"];
     let security = suite.ends_with("-security");

@@ -14,12 +14,12 @@ use virtlens_vmtest::report::{HEARTBEAT, Line, Outcome, parse_line};
 use crate::hardware::Hardware;
 use crate::oops::is_fatal;
 
-/// The program that emulates the machine, and where its own files are.
+/// The program that emulates the machine, and the path of its files.
 #[derive(Debug)]
 pub(crate) struct Emulator {
     /// The command, up to the first argument that describes a machine.
     pub(crate) program: Vec<OsString>,
-    /// Where its loadable parts are, if not where it was built to look.
+    /// Directory of its loadable modules, if not the built-in one.
     pub(crate) modules: Option<PathBuf>,
 }
 
@@ -31,33 +31,33 @@ pub(crate) struct Machine<'a> {
     pub(crate) hardware: &'a Hardware,
     pub(crate) kernel: &'a Path,
     pub(crate) initrd: &'a Path,
-    /// Kernel messages and everything else printed, each line with its second.
+    /// Kernel messages and all other output, each line with its time in seconds.
     pub(crate) log: &'a Path,
-    /// Time to boot, to start pods and to test the rig.
+    /// Time to boot, to start pods and to run the self-tests.
     pub(crate) rig_deadline: Duration,
     /// Time for all suites. QEMU is killed when it is over.
     pub(crate) suites_deadline: Duration,
 }
 
-/// A suite that is ended at its deadline has this long to say so.
+/// Time for a suite that is killed at its deadline to report it.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// A CPU that has run no thread for so long is taken to run none any more.
+/// A CPU that has run no thread for this long counts as lost.
 const LOST: Duration = Duration::from_secs(18 * HEARTBEAT.as_secs());
 
-/// What a boot left behind.
+/// Result of a boot.
 #[derive(Debug)]
 pub(crate) struct Ran {
     /// The report, in order.
     pub(crate) lines: Vec<Line>,
-    /// Why the machine was killed or died, if it did not end by itself.
+    /// Why the machine was killed or died; `None` if it ended regularly.
     pub(crate) death: Option<String>,
     pub(crate) took: Duration,
-    /// Of that, the time since the rig's own tests ended: that of the suites.
+    /// Part of `took` after the rig's self-tests: the time of the suites.
     pub(crate) suites_took: Duration,
 }
 
-/// Why the machine is of no use, if the line says that a self-test failed.
+/// The reason why the machine is unusable, if the line reports a failed self-test.
 fn failure_of_rig(line: &Line) -> Option<String> {
     match line {
         Line::Test {
@@ -68,13 +68,13 @@ fn failure_of_rig(line: &Line) -> Option<String> {
     }
 }
 
-/// Whether the machine, which beat last at this time, beats no more.
+/// Whether the last heartbeat of the machine is too old.
 fn has_lost_a_cpu(beaten: Option<Instant>, now: Instant) -> bool {
     beaten.is_some_and(|beaten| now.saturating_duration_since(beaten) > LOST)
 }
 
 impl Machine<'_> {
-    /// Boots, follows the console until the machine ends or must be killed.
+    /// Boots and follows the console until the machine ends or must be killed.
     pub(crate) fn run(&self) -> anyhow::Result<Ran> {
         let began = Instant::now();
         let mut log = File::create(self.log).with_context(|| self.log.display().to_string())?;
@@ -96,7 +96,7 @@ impl Machine<'_> {
             }
             lines.push(line);
         });
-        // Ends the process in every case; it may already be gone.
+        // Ends the process in every case; it may have ended already.
         let _ = child.kill();
         child.wait()?;
         let death = result?;
@@ -129,7 +129,7 @@ impl Machine<'_> {
         let mut is_complete = false;
         loop {
             let limit = match &fatal {
-                // The rest of the oops is worth having in the log.
+                // Leaves time for the rest of the oops to reach the log.
                 Some((_, seen)) => *seen + Duration::from_secs(2),
                 None => end,
             };
@@ -171,7 +171,7 @@ impl Machine<'_> {
                 is_complete |= line == Line::End;
                 let failure = failure_of_rig(&line);
                 report(line);
-                // A guest that hangs would make all that follows wait for it.
+                // If a guest hangs, everything after it would wait for it.
                 if failure.is_some() {
                     return Ok(failure);
                 }
@@ -195,10 +195,10 @@ impl Machine<'_> {
             .arg(self.kernel)
             .arg("-initrd")
             .arg(self.initrd)
-            // loglevel 3: an oops reaches the console, chatter does not cut
-            // through the report. A tick that comes by itself, since an
-            // interrupt of the emulated timer is lost now and then, and a
-            // kernel that sets its timer anew for each event then sleeps on.
+            // loglevel 3: an oops reaches the console, and minor messages do not
+            // interrupt the report. A periodic tick, because an interrupt of the emulated
+            // timer is lost now and then; a kernel that programs its timer for each event
+            // then never wakes.
             .args([
                 "-append",
                 "console=ttyS0 loglevel=3 panic=-1 oops=panic tsc=reliable nohz=off highres=off",
@@ -209,8 +209,8 @@ impl Machine<'_> {
     }
 }
 
-/// Whether the emulator still does something: an idle machine has its ticks,
-/// one that lost an interrupt has nothing at all.
+/// Detects an emulator that does nothing: an idle machine has its ticks, one that lost an
+/// interrupt uses no CPU time.
 struct Pulse {
     stat: PathBuf,
     cpu_ticks: Option<u64>,
@@ -218,8 +218,8 @@ struct Pulse {
 }
 
 impl Pulse {
-    /// How long a machine may do next to nothing: an idle one uses some
-    /// hundredths of a CPU.
+    /// Length of an interval in which a machine must use some CPU time: an idle one uses
+    /// some hundredths of a CPU.
     const EVERY: Duration = Duration::from_secs(20);
 
     fn of(pid: u32) -> Self {
@@ -230,8 +230,8 @@ impl Pulse {
         }
     }
 
-    /// True if the process used less than 20 ms of CPU (2 ticks) since it was
-    /// asked for the last time, at least [`Pulse::EVERY`] ago.
+    /// True if the process used less than 20 ms of CPU (2 ticks) since the last call, at
+    /// least [`Pulse::EVERY`] ago.
     fn has_stopped(&mut self) -> bool {
         if self.felt.elapsed() < Self::EVERY {
             return false;
@@ -254,8 +254,8 @@ impl Pulse {
     }
 }
 
-/// Sends the lines of the console as they come; a thread, because a pipe has
-/// no read deadline.
+/// Sends the lines of the console as they come, from a thread, because a pipe has no read
+/// deadline.
 fn follow(stdout: impl std::io::Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {

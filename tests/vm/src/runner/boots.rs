@@ -1,5 +1,5 @@
-//! Boots a machine until it holds, and, where it broke beside the agent, as often
-//! again without it.
+//! Boots a machine until it holds. If it broke while the agent ran, boots it as often
+//! again without the agent.
 //!
 //! ```text
 //! boot ── holds ──────────────────────────────────────────► verdict
@@ -20,25 +20,25 @@ use crate::oops;
 use crate::record::{Record, weigh};
 use crate::verdict::{Break, Verdict, judge};
 
-/// How often a machine that breaks is booted.
+/// Maximum number of boots of a machine that breaks.
 const BOOTS: usize = 3;
 
-/// A control takes as long as the suites did, up to this: what the suites of one
-/// machine take.
+/// Maximum length of a control run, the time that the suites of one machine take; it is
+/// otherwise as long as the suites were.
 const CONTROL_LENGTH: Duration = Duration::from_mins(5);
 
-/// A load may take so long to stop, and a guest to boot.
+/// Additional time for a load to stop and a guest to boot.
 const CONTROL_SLACK: Duration = Duration::from_secs(90);
 
-/// No further control begins after this.
+/// No further control run begins after this time.
 const CONTROL_PATIENCE: Duration = Duration::from_mins(10);
 
-/// What became of one kernel.
+/// Result of one kernel.
 pub(crate) struct Booted {
     pub(crate) verdict: Verdict,
-    /// The last boot with the suites alone.
+    /// Duration of the suites in the last boot.
     pub(crate) took: Duration,
-    /// How often it was booted for the suites.
+    /// Number of boots for the suites.
     pub(crate) boots: usize,
     pub(crate) record: Record,
 }
@@ -47,18 +47,18 @@ pub(crate) struct Booted {
 pub(crate) struct Boots<'a> {
     pub(crate) machine: Machine<'a>,
     pub(crate) entry: &'a Entry,
-    /// The suites that are to report.
+    /// The suites that have to report.
     pub(crate) suites: &'a [&'a str],
-    /// Once it is over, a machine that broke is not booted again.
+    /// After this time a machine that broke is not booted again.
     pub(crate) patience: Instant,
 }
 
 impl Boots<'_> {
-    /// Boots until the machine holds, at most [`BOOTS`] times: under software emulation a
+    /// Boots until the machine holds, at most [`BOOTS`] times. Under software emulation a
     /// host of nested guests crashes or stops now and then, with and without the suites
-    /// (a fault on the way out of the guest, a lost interrupt). What a suite found in a
-    /// machine that held is final. `control` makes the initramfs and names the log of a
-    /// boot without any agent; it is asked for only if a machine broke beside one.
+    /// (a fault at a guest exit, a lost interrupt). The result of a suite in a machine
+    /// that held is final. `control` creates the initramfs and names the log of a boot
+    /// without an agent; it is called only if a machine broke while the agent ran.
     pub(crate) fn run(
         &self,
         control: impl FnOnce(Duration) -> anyhow::Result<(PathBuf, PathBuf)>,
@@ -110,7 +110,7 @@ impl Boots<'_> {
         Ok(())
     }
 
-    /// Boots without the agent as often as with it, unless it breaks as often before.
+    /// Boots without the agent as often as with it, or until it has broken as often.
     fn control(&self, machine: &Machine<'_>, record: &mut Record) -> anyhow::Result<()> {
         let patience = Instant::now() + CONTROL_PATIENCE;
         let mut boots = 0;
@@ -138,7 +138,7 @@ impl Boots<'_> {
     }
 }
 
-/// Keeps the console of a boot beside that of the next.
+/// Keeps the console log of a boot next to that of the next boot.
 fn keep_log(machine: &Machine<'_>, boot: usize) -> anyhow::Result<()> {
     let kept = machine.log.with_extension(format!("{boot}.log"));
     Ok(fs::rename(machine.log, kept)?)

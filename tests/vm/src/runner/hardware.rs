@@ -1,36 +1,36 @@
-//! The machine that QEMU emulates: how many CPUs, and how they lie.
+//! The machine that QEMU emulates: its CPUs and their topology.
 
 use std::time::Duration;
 
 use serde::Deserialize;
 
-/// Memory of a machine, over all of its nodes.
+/// Memory of a machine, the sum of its nodes.
 const MEMORY_MIB: usize = 4096;
 
-/// A machine of `kernels.toml`, or the usual one.
+/// A machine of `kernels.toml`, or the default one.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Hardware {
-    /// Its name, by which kernels refer to it.
+    /// Name by which kernels refer to it.
     pub(crate) name: String,
     /// QEMU's `-smp`.
     smp: String,
-    /// What its CPUs have beside what all have, as in QEMU's `-cpu`.
+    /// CPU features in addition to those of all machines, as in QEMU's `-cpu`.
     #[serde(default)]
     cpu: Vec<String>,
-    /// The CPUs of each NUMA node; memory is shared out evenly. Empty is a
-    /// machine without nodes.
+    /// The CPUs of each NUMA node; memory is divided evenly. Empty for a machine without
+    /// nodes.
     #[serde(default)]
     nodes: Vec<String>,
     /// Further arguments of QEMU.
     #[serde(default)]
     args: Vec<String>,
-    /// Time to boot, to start pods and to test the rig, s.
+    /// Time to boot, to start pods and to run the self-tests, s.
     #[serde(default = "usual_boot_s")]
     boot_s: u64,
 }
 
-/// For a machine of few CPUs.
+/// Default for a machine of few CPUs.
 fn usual_boot_s() -> u64 {
     150
 }
@@ -49,15 +49,15 @@ impl Default for Hardware {
 }
 
 impl Hardware {
-    /// Boot, pods and self-tests of the rig; suites bring their own deadlines.
+    /// Deadline of boot, pods and self-tests; suites have their own deadlines.
     pub(crate) fn rig_deadline(&self) -> Duration {
         Duration::from_secs(self.boot_s)
     }
 
-    /// What tells QEMU of it.
+    /// QEMU's arguments for the machine.
     pub(crate) fn args(&self) -> Vec<String> {
-        // Without five-level page tables, on which nested paging is emulated
-        // wrongly now and then.
+        // Without five-level page tables: nested paging on them is emulated incorrectly
+        // now and then.
         let cpu = ["max", "+svm", "-la57"].map(str::to_owned);
         let cpu = [&cpu[..], &self.cpu].concat().join(",");
         let memory = MEMORY_MIB.to_string();

@@ -27,7 +27,7 @@ impl Cpio {
         self.entry(path, DIRECTORY, &[]);
     }
 
-    /// Adds a file that everybody may read and run.
+    /// Adds a file that all users may read and execute.
     pub(crate) fn file(&mut self, path: &str, content: &[u8]) {
         self.entry(path, EXECUTABLE, content);
     }
@@ -79,8 +79,8 @@ impl Cpio {
     }
 }
 
-/// Adds what every initramfs here has: busybox under all the names that the
-/// init scripts call, mount points, and `init`.
+/// Creates an archive with the common content: busybox under all names that the init
+/// scripts call, mount points, and `init`.
 pub(crate) fn base(busybox: &Path, init: &str) -> anyhow::Result<Cpio> {
     let mut cpio = Cpio::default();
     for dir in ["bin", "dev", "proc", "sys", "run", "tmp", "modules", "root"] {
@@ -98,8 +98,8 @@ pub(crate) fn base(busybox: &Path, init: &str) -> anyhow::Result<Cpio> {
     Ok(cpio)
 }
 
-/// Adds modules with all they depend on, uncompressed, as
-/// `modules/<nn>-<name>.ko`: loading them in the order of their names works.
+/// Adds modules with their dependencies, uncompressed, as `modules/<nn>-<name>.ko`: they
+/// can be loaded in the order of their names.
 pub(crate) fn add_modules(cpio: &mut Cpio, kernel: &Kernel, names: &[&str]) -> anyhow::Result<()> {
     for (position, path) in load_order(kernel, names)?.iter().enumerate() {
         let file = kernel.modules.join(path);
@@ -118,8 +118,8 @@ pub(crate) fn add_modules(cpio: &mut Cpio, kernel: &Kernel, names: &[&str]) -> a
     Ok(())
 }
 
-/// The files to load for `names`, dependencies first. A module that is built
-/// into this kernel needs none.
+/// The files to load for `names`, dependencies first. A module that is built into this
+/// kernel needs no file.
 fn load_order(kernel: &Kernel, names: &[&str]) -> anyhow::Result<Vec<String>> {
     let read = |file: &str| {
         let path = kernel.modules.join(file);
@@ -144,7 +144,7 @@ fn load_order(kernel: &Kernel, names: &[&str]) -> anyhow::Result<Vec<String>> {
             }
             bail!("kernel {} has no module {name}", kernel.release);
         };
-        // modules.dep lists what a module needs with the deepest need last.
+        // modules.dep lists the dependencies of a module with the deepest last.
         for one in needs.iter().rev().chain([path]) {
             if !order.iter().any(|have| have == one) {
                 order.push((*one).to_owned());
@@ -154,7 +154,7 @@ fn load_order(kernel: &Kernel, names: &[&str]) -> anyhow::Result<Vec<String>> {
     Ok(order)
 }
 
-/// `kernel/fs/9p/9p.ko.xz` is called `9p`; the kernel treats `-` as `_`.
+/// `kernel/fs/9p/9p.ko.xz` has the name `9p`; the kernel treats `-` as `_`.
 fn module_name(path: &str) -> String {
     let file = PathBuf::from(path);
     let file = file.file_name().unwrap_or_default().to_string_lossy();

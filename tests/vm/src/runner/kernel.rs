@@ -1,4 +1,4 @@
-//! `kernels.toml`, and the packages that make one of its entries.
+//! `kernels.toml`, and the packages of its kernels.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,20 +11,20 @@ use serde::{Deserialize, Serialize};
 use crate::apt::{Apt, output};
 use crate::hardware::Hardware;
 
-/// The suite that is the rig's own: pods, and their self-tests.
+/// Name of the rig's own suite: pods and their self-tests.
 pub(crate) const RIG: &str = "rig";
 
 /// The whole of `kernels.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Catalogue {
-    /// The suite whose QEMU emulates the machines; absent is this machine's own.
+    /// The suite whose QEMU emulates the machines; absent for this machine's own QEMU.
     pub(crate) emulator_suite: Option<String>,
-    /// The kernel the nested guests run, by name.
+    /// Name of the kernel of the nested guests.
     pub(crate) guest: String,
     #[serde(rename = "machine", default)]
     machines: Vec<Hardware>,
-    /// What an entry has that names no machine.
+    /// The machine of entries that name none.
     #[serde(skip)]
     usual: Hardware,
     #[serde(rename = "kernel")]
@@ -33,34 +33,33 @@ pub(crate) struct Catalogue {
     pub(crate) suites: Vec<SuiteEntry>,
 }
 
-/// One kernel: where it comes from and what is true on it.
+/// One kernel: its source and the expectations for it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Entry {
-    /// Its name on the command line and in reports.
+    /// Name on the command line and in reports.
     pub(crate) name: String,
-    /// The Debian suite that carries it.
+    /// The Debian suite that contains it.
     pub(crate) suite: String,
     /// `6.1` takes the newest `linux-image-6.1…-amd64` of the suite.
     pub(crate) series: String,
-    /// `rt` takes the newest `linux-image-6.1…-rt-amd64`; absent is the plain flavour.
+    /// `rt` takes the newest `linux-image-6.1…-rt-amd64`; absent for the plain flavour.
     #[serde(default)]
     pub(crate) flavour: Option<String>,
-    /// The machine to boot it on; absent is [`Hardware::default`].
+    /// The machine to boot it on; absent for [`Hardware::default`].
     #[serde(default)]
     pub(crate) machine: Option<String>,
-    /// Modules that it loads beside those of every machine.
+    /// Modules that it loads in addition to those of every machine.
     #[serde(default)]
     pub(crate) modules: Vec<String>,
     /// Whether KVM works in it, so that the pods can be started.
     pub(crate) nested_kvm: bool,
-    /// The suites of tests to run, by name. [`RIG`] stands for the pods and
-    /// the self-tests made with them.
+    /// Names of the test suites to run. [`RIG`] stands for the pods and their self-tests.
     pub(crate) suites: BTreeSet<String>,
-    /// For each suite of tests, the features it must report here: no more, no
-    /// less. None is listed for a suite that reports none.
+    /// The exact features that each suite must report. Suites that report no features
+    /// have no entry.
     pub(crate) features: BTreeMap<String, BTreeSet<String>>,
-    /// It is booted only where it, all kernels, or a suite are asked for.
+    /// Booted only if the kernel, all kernels, or one of its suites is requested.
     #[serde(default)]
     pub(crate) by_name: bool,
     /// The tests that may be skipped, each with its reason.
@@ -79,18 +78,18 @@ pub(crate) struct SuiteEntry {
     #[serde(default)]
     pub(crate) args: Vec<String>,
     pub(crate) deadline_s: u64,
-    /// A group of `packages.debian`, which is unpacked for it into the cache.
+    /// A group of `packages.debian` that is unpacked into the cache for it.
     #[serde(default)]
     pub(crate) packages: Option<String>,
-    /// It starts guests of its own from the files that pods are made of.
+    /// Whether it starts guests of its own from the pods' files.
     #[serde(default)]
     pub(crate) own_guests: bool,
-    /// It runs only where it is asked for by its name.
+    /// Runs only if it is requested by name.
     #[serde(default)]
     pub(crate) by_name: bool,
 }
 
-/// A kernel as it lies in the cache.
+/// A kernel in the cache.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Kernel {
     /// `uname -r`.
@@ -119,14 +118,14 @@ impl Catalogue {
         Ok(catalogue)
     }
 
-    /// Fails unless there is a suite of that name.
+    /// Fails unless a suite with this name exists.
     pub(crate) fn knows_suite(&self, name: &str) -> anyhow::Result<()> {
         let known = name == RIG || self.suites.iter().any(|suite| suite.name == name);
         ensure!(known, "kernels.toml has no suite {name}");
         Ok(())
     }
 
-    /// The machine that an entry wants.
+    /// The machine of an entry.
     pub(crate) fn hardware(&self, entry: &Entry) -> anyhow::Result<&Hardware> {
         let Some(name) = &entry.machine else {
             return Ok(&self.usual);
@@ -135,7 +134,7 @@ impl Catalogue {
         found.with_context(|| format!("{}: kernels.toml has no machine {name}", entry.name))
     }
 
-    /// The entry called `name`.
+    /// The entry with this name.
     pub(crate) fn entry(&self, name: &str) -> anyhow::Result<&Entry> {
         self.kernels
             .iter()
@@ -155,8 +154,8 @@ impl Catalogue {
 }
 
 impl Entry {
-    /// The kernel from the cache; fetched if it is not there, or if `newest`
-    /// asks to look whether the suite has a newer one.
+    /// The kernel from the cache. It is fetched if it is missing, or if `newest` is set
+    /// and the suite has a newer one.
     pub(crate) fn kernel(&self, cache: &Path, newest: bool) -> anyhow::Result<Kernel> {
         if !newest && let Some(kernel) = self.cached(cache) {
             return Ok(kernel);
@@ -167,14 +166,14 @@ impl Entry {
         Ok(kernel)
     }
 
-    /// The kernel, if the cache has it whole.
+    /// The kernel, if it is complete in the cache.
     pub(crate) fn cached(&self, cache: &Path) -> Option<Kernel> {
         let kernel: Kernel = serde_json::from_slice(&fs::read(self.record(cache)).ok()?).ok()?;
         let whole = kernel.image.exists() && kernel.modules.join("modules.dep").exists();
         whole.then_some(kernel)
     }
 
-    /// `-rt`, or nothing for the plain flavour.
+    /// `-rt`, or empty for the plain flavour.
     fn suffix(&self) -> String {
         let flavour = self.flavour.as_ref();
         flavour.map_or_else(String::new, |flavour| format!("-{flavour}"))
@@ -198,9 +197,9 @@ impl Entry {
         let (version, depends) = apt.show(&image)?;
         let release = image.trim_start_matches("linux-image-").to_owned();
         let mut roots = vec![apt.unpack(&image, &version)?];
-        // Since 7.x the image package is empty; what was in it is in the
-        // packages of the same release that it depends on. A mirror may have
-        // dropped one already; if that matters, `find` says what is missing.
+        // Since 7.x the image package is empty and depends on packages of the same
+        // release with its content. A mirror may have dropped one already; if that
+        // matters, `find` reports the missing file.
         for part in depends.iter().filter(|name| name.ends_with(&release)) {
             if apt.names(part)?.contains(part) {
                 roots.push(apt.unpack(part, &apt.show(part)?.0)?);
@@ -236,7 +235,7 @@ impl Entry {
 }
 
 /// The newest image of a series whose name ends with `suffix`. With `-amd64` this is the
-/// plain flavour: no cloud, realtime, unsigned or debug image.
+/// plain flavour, not a cloud, realtime, unsigned or debug image.
 fn newest_image(names: &[String], series: &str, suffix: &str) -> Option<String> {
     let rest = |name: &str| {
         let rest = name.strip_prefix("linux-image-")?.strip_prefix(series)?;
@@ -263,9 +262,9 @@ fn newest_image(names: &[String], series: &str, suffix: &str) -> Option<String> 
         .cloned()
 }
 
-/// Writes `modules.dep`, which Debian makes at installation.
+/// Creates `modules.dep`, which Debian creates at installation.
 fn depmod(modules: &Path, release: &str) -> anyhow::Result<()> {
-    // depmod wants <base>/lib/modules/<release>.
+    // depmod requires <base>/lib/modules/<release>.
     let base = modules
         .ancestors()
         .nth(3)

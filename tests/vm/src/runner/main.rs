@@ -1,9 +1,9 @@
-//! `vmtest`: boots Debian kernels in QEMU under software emulation, one after
-//! the other, and runs the project's suites in them beside real VMs.
+//! `vmtest`: boots Debian kernels in QEMU under software emulation, one after another,
+//! and runs the project's suites in them with real VMs.
 //!
-//! What is expected of each kernel is data (`kernels.toml`); what comes out is
-//! a table, a console log per kernel and an exit status. Downloads live in a
-//! cache outside the checkout, by version.
+//! The expectations for each kernel are data (`kernels.toml`). The output is a table, a
+//! console log per kernel and an exit status. Downloads are in a cache outside the
+//! checkout, by version.
 
 #![forbid(unsafe_code)]
 
@@ -74,8 +74,8 @@ struct Cli {
     verb: Option<String>,
 }
 
-/// Once the kernels have taken so long, a machine that breaks is not booted
-/// again: the whole must end within what a CI run may take.
+/// After this time a machine that breaks is not booted again, because the whole run has
+/// to end within the time of a CI run.
 const PATIENCE: Duration = Duration::from_mins(13);
 
 fn main() -> ExitCode {
@@ -182,7 +182,7 @@ fn wants(cli: &Cli, catalogue: &Catalogue, entry: &Entry) -> Wants {
     }
 }
 
-/// Whether nothing failed, on kernels of which one was judged at least.
+/// Whether nothing failed and at least one kernel was judged.
 fn all_sound(rows: &[Row<'_>]) -> bool {
     let held = rows.iter().any(|row| row.booted.verdict.not_run.is_none());
     if !held {
@@ -192,7 +192,7 @@ fn all_sound(rows: &[Row<'_>]) -> bool {
     held && rows.iter().all(sound)
 }
 
-/// `VIRTLENS_CACHE`, or the usual place of a user's caches.
+/// `VIRTLENS_CACHE`, or the user's default cache directory.
 fn cache_dir() -> anyhow::Result<PathBuf> {
     let var = |name| {
         std::env::var_os(name)
@@ -205,7 +205,7 @@ fn cache_dir() -> anyhow::Result<PathBuf> {
         .context("neither VIRTLENS_CACHE nor HOME is set: where shall downloads be kept?")
 }
 
-/// The kernels that were asked for, by name or by what runs on them.
+/// The requested kernels, by name or by suite.
 fn chosen<'a>(catalogue: &'a Catalogue, cli: &Cli) -> anyhow::Result<Vec<&'a Entry>> {
     let names = cli.suites.iter();
     names
@@ -213,7 +213,7 @@ fn chosen<'a>(catalogue: &'a Catalogue, cli: &Cli) -> anyhow::Result<Vec<&'a Ent
         .try_for_each(|name| catalogue.knows_suite(name))?;
     let runs =
         |entry: &Entry| names.len() == 0 || names.clone().any(|name| entry.suites.contains(name));
-    // A kernel with nothing but suites that are to be named is to be named too.
+    // A kernel whose suites all have to be named has to be named, too.
     let by_itself = |name: &String| {
         let mut suites = catalogue.suites.iter();
         !suites.any(|suite| suite.name == *name && suite.by_name)
@@ -262,7 +262,7 @@ fn exec(cli: &Cli) -> anyhow::Result<Option<Suite>> {
         paths: Vec::new(),
         directory: PathBuf::from("/"),
         args: args.to_vec(),
-        // It is named by hand, and may measure for long.
+        // It was named explicitly, and may be a long measurement.
         deadline_s: 1200,
     }))
 }

@@ -1,4 +1,4 @@
-//! What a kernel says when it is lost, out of the console of a machine.
+//! Fatal kernel messages in the console log of a machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,25 +7,25 @@ use std::time::SystemTime;
 use anyhow::Context;
 use virtlens_vmtest::report::MARK;
 
-/// Substrings of the console that mean the kernel is lost.
+/// Substrings of the console that mean that the kernel has failed.
 const FATAL: [&str; 3] = ["Kernel panic", "Oops:", "BUG: "];
 
-/// What comes before it may say what went on.
+/// Lines kept before the message, which may show its cause.
 const LINES_BEFORE: usize = 5;
 
-/// A panic in an oops with all registers and the stack is 120 lines.
+/// Lines kept after it: a panic in an oops with all registers and the stack has 120.
 const LINES_BEHIND: usize = 200;
 
-/// As much of it as is shown at once.
+/// Number of lines printed.
 const LINES_SHOWN: usize = 40;
 
-/// Whether the kernel is lost that says this.
+/// Whether this line means that the kernel has failed.
 pub(crate) fn is_fatal(line: &str) -> bool {
     !line.contains(MARK) && FATAL.iter().any(|word| line.contains(word))
 }
 
-/// Shows the oops in a machine's log, if there is one, and keeps it beside the log
-/// under a name of its own: the next run makes the log anew.
+/// Prints the oops in a machine's log, if there is one, and keeps it next to the log
+/// under another name: the next run overwrites the log.
 pub(crate) fn keep(log: &Path) -> anyhow::Result<Option<PathBuf>> {
     let text = fs::read(log).with_context(|| log.display().to_string())?;
     let Some(oops) = extract(&String::from_utf8_lossy(&text)) else {
@@ -41,7 +41,7 @@ pub(crate) fn keep(log: &Path) -> anyhow::Result<Option<PathBuf>> {
     Ok(Some(kept))
 }
 
-/// The lines about the first line that is fatal.
+/// The lines around the first fatal line.
 fn extract(console: &str) -> Option<String> {
     let lines: Vec<&str> = console.lines().collect();
     let at = lines.iter().position(|line| is_fatal(line))?;

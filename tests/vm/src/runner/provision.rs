@@ -1,5 +1,5 @@
-//! Brings together what one boot needs: packages from the cache, virtiofsd,
-//! the project's own binaries, and the initramfs made of them.
+//! Provides the parts of one boot: packages from the cache, virtiofsd, the project's
+//! binaries, and the initramfs with them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use crate::boot::Emulator;
 use crate::initramfs;
 use crate::kernel::{Catalogue, Entry, Kernel, SuiteEntry};
 
-/// virtiofsd is in no Debian release before trixie, and there without the
-/// version the rig was measured with; crates.io has every version.
+/// virtiofsd is in no Debian release before trixie, and trixie lacks the version that the
+/// rig was measured with; crates.io has every version.
 const VIRTIOFSD: &str = "1.14.0";
 
-/// What the VM under test loads. SVM only: QEMU emulates no VMX.
+/// Modules of the VM under test. SVM only: QEMU does not emulate VMX.
 const HOST_MODULES: [&str; 7] = [
     "9p",
     "9pnet_virtio",
@@ -29,7 +29,7 @@ const HOST_MODULES: [&str; 7] = [
     "vhost_vsock",
 ];
 
-/// What the nested guest loads.
+/// Modules of the nested guest.
 const GUEST_MODULES: [&str; 5] = [
     "virtio_pci",
     "virtio_blk",
@@ -42,13 +42,13 @@ const INIT: &str = include_str!("../../scripts/init.sh");
 const GUEST_INIT: &str = include_str!("../../scripts/guest-init.sh");
 const TELLER_INIT: &str = include_str!("../../scripts/teller-init.sh");
 
-/// Where things are kept and made.
+/// Directories for downloads and build results.
 #[derive(Debug)]
 pub(crate) struct Workshop {
     cache: PathBuf,
     /// Logs and initramfs archives, below cargo's target directory.
     out: PathBuf,
-    /// The program that runs inside; cargo puts it beside this one.
+    /// The program that runs inside; cargo puts it next to this one.
     inside: PathBuf,
 }
 
@@ -58,24 +58,24 @@ pub(crate) struct Provision {
     pub(crate) kernel: Kernel,
     pub(crate) emulator: Emulator,
     busybox: PathBuf,
-    /// The kernel of nested guests; `None` where none are wanted.
+    /// The kernel of nested guests; `None` if there are none.
     guest: Option<Kernel>,
-    /// What pods want beside it; `None` where none are wanted.
+    /// The pods' virtiofsd; `None` if there are no pods.
     virtiofsd: Option<PathBuf>,
-    /// Pods are started, and not only what they are made of is brought.
+    /// Whether pods are started; otherwise only their files are provided.
     pods: bool,
 }
 
-/// Which of its parts a boot wants.
+/// The parts that a boot needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wants {
-    /// The newest kernel of the suite, whatever the cache has.
+    /// The newest kernel of the suite, even if the cache has another one.
     pub(crate) newest: bool,
-    /// What nested guests need; each has what is before it.
+    /// Parts for nested guests.
     pub(crate) guests: Guests,
 }
 
-/// What a boot brings for nested guests.
+/// Parts for nested guests; each variant includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Guests {
     /// Nothing.
@@ -88,14 +88,14 @@ pub(crate) enum Guests {
     Pods,
 }
 
-/// What a boot is for.
+/// Purpose of a boot.
 #[derive(Debug)]
 pub(crate) enum Work<'a> {
-    /// To run these.
+    /// Run these suites.
     Suites(&'a [Suite]),
-    /// For somebody at the terminal.
+    /// An interactive shell on the terminal.
     Shell,
-    /// To put load on the guests for so long, without any agent.
+    /// Load on the guests for this long, without an agent.
     Control(Duration),
 }
 
@@ -128,13 +128,13 @@ impl Workshop {
         })
     }
 
-    /// What the cache has of this kernel.
+    /// Version of this kernel in the cache.
     pub(crate) fn cached(&self, entry: &Entry) -> Option<String> {
         let kernel = entry.cached(&self.cache)?;
         Some(format!("{} ({})", kernel.release, kernel.version))
     }
 
-    /// Fetches what is not yet in the cache.
+    /// Fetches the parts that are missing in the cache.
     pub(crate) fn provide(
         &self,
         catalogue: &Catalogue,
@@ -204,7 +204,7 @@ impl Workshop {
         })
     }
 
-    /// Makes the initramfs archives of one boot.
+    /// Creates the initramfs archives of one boot.
     pub(crate) fn assemble(
         &self,
         entry: &Entry,
@@ -218,7 +218,7 @@ impl Workshop {
             Work::Shell => (&[], None, "console"),
             Work::Control(length) => (&[], Some(length.as_secs()), "control"),
         };
-        // Consoles of an earlier run.
+        // Removes console logs of an earlier run.
         for boot in 1.. {
             if fs::remove_file(dir.join(format!("{log}.{boot}.log"))).is_err() {
                 break;
@@ -266,8 +266,8 @@ impl Workshop {
 }
 
 impl Workshop {
-    /// Directories that the VM needs and that its own /tmp and /run would hide:
-    /// a checkout or a cache may be in a temporary folder.
+    /// Directories that the VM needs and that its own /tmp and /run would hide: a
+    /// checkout or a cache may be in a temporary folder.
     fn hidden(&self) -> Vec<String> {
         let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let target = self.out.parent().unwrap_or(&self.out);
@@ -287,7 +287,7 @@ impl Workshop {
     }
 }
 
-/// The files of the pods; the guests' initramfs is made in `dir`.
+/// The files of the pods; the guests' initramfs is created in `dir`.
 fn stage(guest: &Kernel, virtiofsd: &Path, busybox: &Path, dir: &Path) -> anyhow::Result<Stage> {
     let guest_initrd = dir.join("guest-initrd");
     let mut cpio = initramfs::base(busybox, GUEST_INIT)?;
@@ -301,7 +301,7 @@ fn stage(guest: &Kernel, virtiofsd: &Path, busybox: &Path, dir: &Path) -> anyhow
     })
 }
 
-/// The guest that tells its topology; its initramfs is made in `dir`.
+/// The guest that prints its topology; its initramfs is created in `dir`.
 fn teller(guest: &Kernel, busybox: &Path, dir: &Path) -> anyhow::Result<Guest> {
     let initrd = dir.join("teller-initrd");
     fs::write(&initrd, initramfs::base(busybox, TELLER_INIT)?.finish())?;
@@ -319,7 +319,7 @@ fn machine_qemu() -> anyhow::Result<PathBuf> {
         .context("no qemu-system-x86_64 in PATH: install the Debian package qemu-system-x86")
 }
 
-/// Builds a suite with cargo and finds the binary it made.
+/// Builds a suite with cargo and returns its binary.
 pub(crate) fn build_suite(entry: &SuiteEntry) -> anyhow::Result<Suite> {
     let text = output(
         Command::new("cargo")
@@ -344,7 +344,7 @@ pub(crate) fn build_suite(entry: &SuiteEntry) -> anyhow::Result<Suite> {
         .lines()
         .find_map(built)
         .with_context(|| format!("cargo made no binary of {}", entry.test))?;
-    // Tests share one kernel and one set of pods: one after the other.
+    // Tests share one kernel and one set of pods, so they run one after another.
     let args = ["--test-threads=1", "--show-output"].map(str::to_owned);
     Ok(Suite {
         name: entry.name.clone(),
@@ -356,7 +356,8 @@ pub(crate) fn build_suite(entry: &SuiteEntry) -> anyhow::Result<Suite> {
     })
 }
 
-/// Where the programs of a group of `packages.debian` lie, once it is in the cache.
+/// Directories with the programs of a group of `packages.debian`, after unpacking it into
+/// the cache.
 fn unpacked(group: Option<&str>) -> anyhow::Result<Vec<PathBuf>> {
     let Some(group) = group else {
         return Ok(Vec::new());

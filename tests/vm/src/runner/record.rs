@@ -1,11 +1,11 @@
-//! How often a machine broke, with and without the agent, and what follows.
+//! Statistics of boots that broke, with and without the agent, and the resulting verdict.
 
 use std::fmt;
 
 use crate::boot::Ran;
 use crate::verdict::{Break, Verdict, has_passed_rig};
 
-/// How many boots there were, and how many of them broke.
+/// Number of boots, and how many of them broke.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Tally {
     boots: usize,
@@ -32,19 +32,19 @@ impl fmt::Display for Tally {
     }
 }
 
-/// How often one machine broke, with and without the agent.
+/// Boots of one machine that broke, with and without the agent.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Record {
-    /// Up to the end of the rig's own tests, which know nothing of the agent.
+    /// Until the end of the rig's self-tests, which run without the agent.
     before: Tally,
-    /// Under the suites, with the agent.
+    /// During the suites, with the agent.
     beside: Tally,
-    /// With the same load and no agent.
+    /// With the same load and without an agent.
     control: Tally,
 }
 
 impl Record {
-    /// Counts a boot in which suites were to run.
+    /// Counts a boot for suites.
     pub(crate) fn add(&mut self, ran: &Ran, broken: Option<&Break>) {
         let before = broken.is_some_and(|one| one.alone);
         self.before.add(before);
@@ -53,8 +53,8 @@ impl Record {
         }
     }
 
-    /// Counts a boot without the agent. One that broke before its loads began is no
-    /// control.
+    /// Counts a boot without the agent. A boot that broke before its loads began does not
+    /// count.
     pub(crate) fn add_control(&mut self, broken: Option<&Break>) {
         let before = broken.is_some_and(|one| one.alone);
         self.before.add(before);
@@ -63,12 +63,12 @@ impl Record {
         }
     }
 
-    /// Whether it ever broke.
+    /// Whether any boot broke.
     pub(crate) fn broke(&self) -> bool {
         self.before.plus(self.beside).plus(self.control).breaks > 0
     }
 
-    /// Whether it broke while the agent was there.
+    /// Whether a boot broke while the agent ran.
     pub(crate) fn broke_beside(&self) -> bool {
         self.beside.breaks > 0
     }
@@ -78,12 +78,12 @@ impl Record {
         self.control.boots < self.beside.boots && self.control.breaks < self.beside.breaks
     }
 
-    /// Whether the machine breaks as often without the agent, in no more boots.
+    /// Whether the machine breaks as often without the agent, in at most as many boots.
     fn is_excused(&self) -> bool {
         self.control.breaks >= self.beside.breaks && self.control.boots <= self.beside.boots
     }
 
-    /// The boots of two machines.
+    /// Sum of the boots of two machines.
     #[must_use]
     pub(crate) fn plus(self, more: Self) -> Self {
         Self {
@@ -109,9 +109,9 @@ impl fmt::Display for Record {
     }
 }
 
-/// Judges all boots of a machine: `held` is what was found in the one that held, if one
-/// did. A machine that broke beside the agent has failed, even if it held later, unless
-/// it breaks as often without one. If it never held for reasons of its own, nothing is
+/// Judges all boots of a machine; `held` is the verdict of the boot that held, if any. A
+/// machine that broke while the agent ran has failed, even if it held later, unless it
+/// breaks as often without the agent. A machine that never held for other reasons is not
 /// judged.
 pub(crate) fn weigh(held: Option<Verdict>, breaks: &[Break], record: &Record) -> Verdict {
     let has_held = held.is_some();
@@ -139,7 +139,7 @@ mod tests {
     const BESIDE: &str = "under a suite";
     const HELD: &str = "held";
 
-    /// A boot, and how it broke.
+    /// A boot that broke in this way.
     fn went(how: &str) -> (Ran, Option<Break>) {
         let lines = if how == ALONE {
             Vec::new()
@@ -151,7 +151,7 @@ mod tests {
         (ran, broken)
     }
 
-    /// The verdict on boots that went so, after controls that went so.
+    /// The verdict on these boots after these control runs.
     fn weighed(boots: &[&str], controls: &[&str]) -> Verdict {
         let mut record = Record::default();
         let mut breaks = Vec::new();

@@ -1,4 +1,4 @@
-//! Judges one boot against what `kernels.toml` says of that kernel.
+//! Compares one boot with the expectations of `kernels.toml` for its kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,31 +9,31 @@ use virtlens_vmtest::scenario::{DEAD_POD, SILENT_GUEST};
 use crate::boot::Ran;
 use crate::kernel::Entry;
 
-/// What one boot came to.
+/// Result of one boot.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     pub(crate) passed: usize,
     /// Skips that `kernels.toml` allows.
     pub(crate) skipped: usize,
     pub(crate) features: BTreeSet<String>,
-    /// Everything that makes the run fail; empty is success.
+    /// All failures of the run; empty means success.
     pub(crate) failures: Vec<String>,
-    /// Why nothing was judged, where that is no failure.
+    /// Reason why nothing was judged, if that is not a failure.
     pub(crate) not_run: Option<String>,
 }
 
-/// A machine that broke: not what ran in it was at fault, as far as is known.
+/// A machine that broke: the programs in it are not known to be the cause.
 #[derive(Debug)]
 pub(crate) struct Break {
     why: String,
-    /// It broke before any suite, and with it the agent, ran in it.
+    /// Whether it broke before any suite, and thus the agent, ran in it.
     pub(crate) alone: bool,
 }
 
 impl Break {
-    /// How a boot broke, if it did: the machine died or hung, one of the rig's
-    /// self-tests failed, which know nothing of the agent, or a guest went
-    /// silent or died under a suite.
+    /// Returns how a boot broke, if it did: the machine died or hung, one of the rig's
+    /// self-tests failed, which run without the agent, or a guest stopped answering or
+    /// died during a suite.
     pub(crate) fn of(ran: &Ran, verdict: &Verdict) -> Option<Self> {
         let of_rig = |failure: &&String| {
             let of_guest = [SILENT_GUEST, DEAD_POD];
@@ -65,7 +65,7 @@ pub(crate) fn has_passed_rig(ran: &Ran) -> bool {
     ran.lines.contains(&Line::Done("rig".to_owned()))
 }
 
-/// Judges the report of a boot in which `suites` were to run.
+/// Judges the report of a boot for `suites`.
 pub(crate) fn judge(entry: &Entry, suites: &[&str], lines: &[Line]) -> Verdict {
     let mut verdict = Verdict::default();
     let mut reported: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
