@@ -1,7 +1,7 @@
 //! A timeline as a file for the Perfetto viewer.
 //!
-//! Pieces are written as they come. The writer keeps only which names and tracks the file
-//! has already, so a file that is cut off at any time is valid.
+//! Pieces are written as they arrive. The writer keeps only the names and tracks that the
+//! file already defines. A file that is cut off at any time is valid.
 
 mod perfetto;
 mod title;

@@ -66,10 +66,10 @@ impl Output {
     }
 }
 
-/// What the Perfetto viewer and its tools expect.
+/// File extension of Perfetto traces.
 const EXTENSION: &str = "pftrace";
 
-/// How many traces of one VM a directory has room for.
+/// Maximum number of traces of one VM in a directory.
 const MAX_NAMES: u32 = 1000;
 
 /// Creates a new file in `dir`, named after the VM, with a number if the name is taken.

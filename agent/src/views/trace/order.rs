@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What is wanted.
+/// Arguments of a trace.
 #[derive(Debug)]
 pub struct Order {
     /// Name of the VM.
     pub vm: String,
     /// Duration.
     pub window: Duration,
-    /// Where to; `-` is stdout.
+    /// Output file; `-` is stdout. `None`: a new file named after the VM.
     pub file: Option<PathBuf>,
-    /// How many bytes at most.
+    /// Maximum size of the file, bytes.
     pub max_bytes: u64,
 }
