@@ -29,7 +29,7 @@ use crate::config::{Config, ConfigError, Settings};
 use crate::process;
 use crate::views::{catalogue, check, doctor, snapshot};
 
-/// Shows what VM-isolated pods really cost and suffer on their host
+/// Shows what VM-isolated pods cost on their host
 #[derive(Debug, Parser)]
 #[command(name = "virtlens", version, term_width = 80)]
 struct Cli {
@@ -43,70 +43,68 @@ struct Cli {
 enum Command {
     /// Serve metrics to Prometheus
     ///
-    /// Serves /metrics, /healthz, /readyz and a page at /. The host is read
-    /// when a scraper asks, and never in between. SIGTERM and SIGINT end it. What
-    /// counts stays in the kernel (under /sys/fs/bpf/virtlens) and counts on for the
-    /// next agent; virtlens check --clean removes it.
+    /// Serves /metrics, /healthz, /readyz and a page at /. The host is read on
+    /// each scrape, and never in between. SIGTERM and SIGINT end the agent. Its BPF
+    /// programs and maps stay in the kernel (under /sys/fs/bpf/virtlens) and keep
+    /// counting for the next agent; virtlens check --clean removes them.
     #[command(after_help = "Example: virtlens run --listen 127.0.0.1:9877 --table")]
     Run(RunArgs),
     /// Show the VMs of this host once
     ///
-    /// The table shows the CPU seconds of all threads that live, or with
-    /// --interval the cores in use: by role, the time spent waiting for a CPU
-    /// (WAIT), the tightest CPU limit in cores (QUOTA), and in which share of
-    /// its periods it was used up (THR%). "-" is what does not exist or is not
-    /// known, "gone" a VM that has ended. What ended threads used only an agent
-    /// counts.
+    /// The table shows, by role, the CPU seconds of all living threads, or with
+    /// --interval the cores in use. WAIT is the time spent waiting for a CPU, QUOTA
+    /// the CPU limit in cores, THR% the share of its periods that were throttled.
+    /// "-" is a value that does not exist or is unknown, "gone" a VM that ended.
+    /// Only a running agent counts the CPU time of threads that ended.
     #[command(after_help = "Example: virtlens snapshot --interval 1s -o json")]
     Snapshot(SnapshotArgs),
-    /// Watch the VMs live: all of them, or one in depth
+    /// Show the VMs live: all of them, or one in depth
     ///
-    /// The list shows of each VM the cores in use, the share of its tightest CPU
-    /// limit that is used (USED%) and for which it is throttled (THR%), its
-    /// busiest I/O worker, the vCPU that waits most (WAIT%), and memory. Enter
-    /// shows one VM: roles, limits, vCPUs, workers, memory, findings. "?"
-    /// explains the keys. Without a terminal it prints one table and ends.
+    /// For each VM the list shows the cores in use, the used share of its CPU limit
+    /// (USED%), the share of time that the limit throttled it (THR%), its busiest
+    /// I/O worker, the vCPU that waits most (WAIT%), and memory. Enter shows one
+    /// VM: roles, limits, vCPUs, workers, memory, findings. "?" explains the keys.
+    /// Without a terminal the command prints one table and exits.
     #[command(after_help = "Example: virtlens top shop/web-0 --interval 500ms")]
     Top(TopArgs),
-    /// Draw the host's CPUs, each vCPU where it sits, and what is out of place
+    /// Draw the host's CPUs with the vCPUs on them, and mismatches
     ///
-    /// A letter stands for a VM, the number behind it for a vCPU by its APIC
-    /// id: "A0" is bound to the core where it stands, "~A0" was seen there
-    /// last and may go elsewhere, "A0!" is out of place, as told below the
-    /// tree. VMs that are pinned are judged by their masks, others by where
-    /// they ran.
+    /// A letter is a VM, the number after it a vCPU by its APIC id: "A0" is pinned
+    /// to the core where it is drawn, "~A0" ran there last and may move, "A0!"
+    /// has a mismatch, which is explained below the tree. Pinned VMs are judged by
+    /// their affinity masks, other VMs by the CPUs where they ran.
     #[command(after_help = "Example: virtlens topology shop/web-0 --window 10s")]
     Topology(TopologyArgs),
-    /// Tell what is wrong with the VMs, and what to do about it
+    /// Diagnose the VMs: findings and remedies
     ///
-    /// Watches for a while and judges each VM by what it did meanwhile: CPU
-    /// limits and who used them up, I/O threads and vCPUs at their ends, waiting,
-    /// polling, overhead, placement, memory. Each finding tells what was
-    /// measured, the rule, what to do and where to look next. Exits with 0 when
-    /// there is none, with 2 when there are some, with 1 when it cannot tell.
+    /// Observes the VMs for some time and checks CPU limits and which role used
+    /// them, saturated I/O threads and vCPUs, run delay, halt polling, overhead,
+    /// placement and memory. Each finding has the measurement, the rule, the remedy
+    /// and the next place to look. The exit code is 0 without findings, 2 with
+    /// findings, and 1 if the VMs cannot be judged.
     #[command(after_help = "Example: virtlens doctor shop/web-0 --for 30s")]
     Doctor(DoctorArgs),
-    /// Follow one VM for a short time, event by event, into a file
+    /// Record one VM for a short time, event by event, in a file
     ///
-    /// Writes what each thread of the VM did, on which CPU and how long it waited;
-    /// when each vCPU was in its guest, and why it left it; when CPU limits held the
-    /// VM back, and memory it gave back. The file is for the Perfetto viewer; a
-    /// summary goes to stdout. It costs nothing before and after, and meanwhile
-    /// mostly the VM that is looked at.
+    /// Records for each thread of the VM on which CPU it ran and how long it waited;
+    /// when each vCPU was in guest mode, and why it exited; when CPU limits
+    /// throttled the VM; and memory that it discarded. The file is for the Perfetto
+    /// viewer; a summary goes to stdout. The trace programs are loaded only while
+    /// the command runs, and slow down mostly the traced VM.
     #[command(
         after_help = "Example: virtlens trace shop/web-0 --for 5s -o web.pftrace\n\nOut of a \
                       container: kubectl exec POD -- virtlens trace shop/web-0 -o - > web.pftrace"
     )]
     Trace(TraceArgs),
-    /// Tell what this kernel offers, what degrades and why
+    /// Report which kernel features are available, and what is degraded and why
     ///
-    /// Exits with 0 when everything works fully, else with 1.
+    /// The exit code is 0 if everything works fully, else 1.
     #[command(after_help = "Example: virtlens check --root /host")]
     Check(CheckArgs),
     /// List all metrics with their types, units, labels and meanings
     #[command(after_help = "Example: virtlens metrics -o markdown")]
     Metrics(MetricsArgs),
-    /// Print what makes a shell complete virtlens' commands and options
+    /// Print a completion script for a shell
     #[command(after_help = "Example: source <(virtlens completion bash)")]
     Completion(CompletionArgs),
 }

@@ -1,8 +1,8 @@
-//! What each command can be told.
+//! The arguments of each command.
 
 #![expect(
     clippy::doc_markdown,
-    reason = "clap prints these texts as they are, and backticks would stand in them"
+    reason = "clap prints these texts verbatim, backticks included"
 )]
 
 use std::path::PathBuf;
@@ -22,76 +22,75 @@ pub(crate) struct Common {
     /// VIRTLENS_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Directory below which the host's /proc and /sys are [default: /]
+    /// Directory that contains the host's /proc and /sys [default: /]
     /// [env: VIRTLENS_ROOT]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
-    /// Name of the node [default: the host's] [env: VIRTLENS_NODE_NAME,
+    /// Name of the node [default: the host name] [env: VIRTLENS_NODE_NAME,
     /// NODE_NAME]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) node_name: Option<String>,
-    /// Where names of pods come from: apiserver, kubelet, file:PATH (a list as
-    /// kubectl get pods -A -o json writes it) or none [default: apiserver in a
-    /// pod or with --kubeconfig, else none] [env: VIRTLENS_METADATA]
+    /// Source of pod names: apiserver, kubelet, file:PATH (the output of
+    /// kubectl get pods -A -o json) or none [default: apiserver in a pod or with
+    /// --kubeconfig, else none] [env: VIRTLENS_METADATA]
     #[arg(long, global = true, value_name = "SOURCE")]
     pub(crate) metadata: Option<Metadata>,
-    /// How the API server is reached [default: the pod's service account]
+    /// Kubeconfig for the API server [default: the pod's service account]
     /// [env: VIRTLENS_KUBECONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Where the kubelet is, such as https://10.0.0.7:10250 [env:
+    /// URL of the kubelet, for example https://10.0.0.7:10250 [env:
     /// VIRTLENS_KUBELET_URL]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) kubelet_url: Option<String>,
-    /// Certificates that the kubelet's is signed by [default: the service
-    /// account's] [env: VIRTLENS_KUBELET_CA]
+    /// CA certificates for the kubelet's certificate [default: those of the service
+    /// account] [env: VIRTLENS_KUBELET_CA]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) kubelet_ca: Option<PathBuf>,
-    /// Show the CPU time of each vCPU on each pCPU, in up to as many series as
-    /// a VM's vCPUs times the host's CPUs [env: VIRTLENS_PCPU_SERIES]
+    /// Export the CPU time of each vCPU on each pCPU: up to vCPUs times pCPUs
+    /// series per VM [env: VIRTLENS_PCPU_SERIES]
     #[arg(long, global = true)]
     pub(crate) pcpu_series: bool,
-    /// Who loads the BPF programs: libbpf or aya, as far as they are built in
-    /// [default: the first of these] [env: VIRTLENS_LOADER]
+    /// Loader of the BPF programs: libbpf or aya, if built in [default: the first
+    /// of these that is] [env: VIRTLENS_LOADER]
     #[arg(long, global = true, value_name = "LOADER")]
     pub(crate) loader: Option<Loader>,
-    /// Form of the log: logfmt or json [default: logfmt] [env:
+    /// Format of the log: logfmt or json [default: logfmt] [env:
     /// VIRTLENS_LOG_FORMAT]
     #[arg(long, global = true, value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
-    /// What is logged: error, warn, info or debug [default: info for run, else
-    /// warn] [env: VIRTLENS_LOG_LEVEL]
+    /// Lowest level that is logged: error, warn, info or debug [default: info for
+    /// run, else warn] [env: VIRTLENS_LOG_LEVEL]
     #[arg(long, global = true, value_name = "LEVEL")]
     pub(crate) log_level: Option<LogLevel>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Address to serve on; without one, as in :9877, every address of the host,
-    /// IPv6 and IPv4; port 0 takes a free one and logs it [default: :9877] [env:
-    /// VIRTLENS_LISTEN]
+    /// Address to listen on. Without a host, as in :9877, every IPv6 and IPv4
+    /// address of the host; port 0 chooses a free port and logs it [default:
+    /// :9877] [env: VIRTLENS_LISTEN]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<Listen>,
-    /// YAML file with TLS and users, in the format of Prometheus'
-    /// exporter-toolkit, followed as it changes; --web.config.file is the same
+    /// YAML file with TLS and users in the format of Prometheus'
+    /// exporter-toolkit, reloaded when it changes; --web.config.file is an alias
     /// [env: VIRTLENS_WEB_CONFIG]
     #[arg(long, alias = "web.config.file", value_name = "FILE")]
     pub(crate) web_config: Option<PathBuf>,
-    /// Who says who may ask, beside that: none or kubernetes, which lets pass
-    /// whose bearer token may get the path, as its API server says [default:
-    /// none] [env: VIRTLENS_WEB_AUTH]
-    #[arg(long, value_name = "WHO")]
+    /// Authorization of requests in addition to the web configuration: none or
+    /// kubernetes, which authorizes requests by TokenReview and
+    /// SubjectAccessReview [default: none] [env: VIRTLENS_WEB_AUTH]
+    #[arg(long, value_name = "METHOD")]
     pub(crate) web_auth: Option<WebAuth>,
-    /// For how long one reading answers all who ask [default: 1s] [env:
-    /// VIRTLENS_MIN_AGE]
+    /// How long a reading is cached [default: 1s] [env: VIRTLENS_MIN_AGE]
     #[arg(long, value_name = "TIME")]
     pub(crate) min_age: Option<Span>,
-    /// How long a VM that is gone keeps its final values [default: 1m] [env:
-    /// VIRTLENS_LINGER]
+    /// How long the last values of a VM that ended are exported [default: 1m]
+    /// [env: VIRTLENS_LINGER]
     #[arg(long, value_name = "TIME")]
     pub(crate) linger: Option<Span>,
-    /// Count from now on and leave nothing behind, instead of going on with what
-    /// is under /sys/fs/bpf/virtlens; needed for a second agent on a node [env:
+    /// Do not use pinned maps under /sys/fs/bpf/virtlens: counting starts now and
+    /// ends with the agent. Required for a second agent on a node [env:
     /// VIRTLENS_NO_PIN]
     #[arg(long)]
     pub(crate) no_pin: bool,
@@ -102,20 +101,19 @@ pub(crate) struct RunArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotArgs {
-    /// Shape of the output
-    #[arg(short, long, value_name = "SHAPE", default_value = "table")]
+    /// Output format
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     pub(crate) output: snapshot::Output,
-    /// Read twice, this long apart, and show the rates between
+    /// Read twice, this long apart, and show rates
     #[arg(long, value_name = "TIME")]
     pub(crate) interval: Option<Span>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
-    /// Show this VM first: its NAMESPACE/POD, its name, its pod's uid or its
-    /// VMM's pid
+    /// VM to show first: NAMESPACE/POD, name, pod uid or pid of the VMM
     pub(crate) vm: Option<String>,
-    /// How often the host is read, 100ms to 10s
+    /// Time between readings, 100ms to 10s
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub(crate) interval: Span,
     /// Draw with ASCII characters only
@@ -125,10 +123,9 @@ pub(crate) struct TopArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct TopologyArgs {
-    /// Show one VM only: its NAMESPACE/POD, its name, its pod's uid or its
-    /// VMM's pid
+    /// VM to show: NAMESPACE/POD, name, pod uid or pid of the VMM
     pub(crate) vm: Option<String>,
-    /// For how long is watched where vCPUs run
+    /// Time over which the placement of running vCPUs is measured
     #[arg(long, value_name = "TIME", default_value = "2s")]
     pub(crate) window: Span,
     /// Draw with ASCII characters only
@@ -138,54 +135,53 @@ pub(crate) struct TopologyArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Judge one VM only: its NAMESPACE/POD, its name, its pod's uid or its
-    /// VMM's pid
+    /// VM to judge: NAMESPACE/POD, name, pod uid or pid of the VMM
     pub(crate) vm: Option<String>,
-    /// For how long is watched what the VMs do
+    /// Time over which the VMs are observed
     #[arg(long = "for", value_name = "TIME", default_value = "10s")]
     pub(crate) window: Span,
-    /// Shape of the output
-    #[arg(short, long, value_name = "SHAPE", default_value = "text")]
+    /// Output format
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     pub(crate) output: doctor::Output,
-    /// List the checks with their rules and thresholds, and watch nothing
+    /// List the checks with their rules and thresholds, and exit
     #[arg(long)]
     pub(crate) checks: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TraceArgs {
-    /// The VM: its NAMESPACE/POD, its name, its pod's uid or its VMM's pid
+    /// VM to trace: NAMESPACE/POD, name, pod uid or pid of the VMM
     pub(crate) vm: String,
-    /// For how long, 100ms to 10m; Ctrl-C ends it before
+    /// Duration, 100ms to 10m; Ctrl-C ends the trace early
     #[arg(long = "for", value_name = "TIME", default_value = "10s")]
     pub(crate) window: Span,
-    /// Where to; an existing file is replaced, a symbolic link to a file refused;
-    /// "-" is stdout, with the summary on stderr [default: a new file in this
+    /// Output file. An existing file is replaced, a symbolic link is refused; "-"
+    /// is stdout, with the summary on stderr [default: a new file in this
     /// directory, named after the VM]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// How large the file may grow, in MiB
+    /// Maximum size of the file, MiB
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=65536))]
     pub(crate) max_size: u64,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// Instead remove all that agents left in the kernel of this host: programs,
-    /// and what they counted
+    /// Remove everything that agents left in this host's kernel: programs and
+    /// counters
     #[arg(long)]
     pub(crate) clean: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct MetricsArgs {
-    /// Shape of the output
-    #[arg(short, long, value_name = "SHAPE", default_value = "text")]
+    /// Output format
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     pub(crate) output: catalogue::Output,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CompletionArgs {
-    /// For which shell
+    /// Shell
     pub(crate) shell: clap_complete::Shell,
 }

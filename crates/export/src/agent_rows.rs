@@ -9,7 +9,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
         name: "virtlens_vms",
         kind: Kind::Gauge,
         unit: None,
-        help: "VMs that run on the node; absent where that cannot be read.",
+        help: "VMs that run on the node; absent if that cannot be read.",
         own_labels: &[],
         rows: Rows::Agent(|reading, rows| {
             let running = reading.snapshot.vms.iter().filter(|vm| vm.running).count();
@@ -23,9 +23,9 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
         name: "virtlens_reading_age_seconds",
         kind: Kind::Gauge,
         unit: Some("seconds"),
-        help: "Age of the values of the VMs: 0 while the host can be read. After a failed reading \
-               they are those of the last one that worked; from the third failure in a row on \
-               they are absent until a reading works.",
+        help: "Age of the exported values of VMs: 0 while readings succeed. After a failed \
+               reading the last values are exported; from the third failure in a row on VMs \
+               are absent until a reading succeeds.",
         own_labels: &[],
         rows: Rows::Agent(|reading, rows| {
             known(reading.snapshot.reading_age_ns, |ns| rows.seconds(&[], ns))
@@ -50,7 +50,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
         name: "virtlens_source_up",
         kind: Kind::Gauge,
         unit: None,
-        help: "Whether the source of facts works (1) or not (0); virtlens check says why.",
+        help: "Whether the source works (1) or not (0); virtlens check shows the reason.",
         own_labels: &["source"],
         rows: Rows::Agent(|reading, rows| {
             let mut sources = reading.snapshot.sources.iter();
@@ -61,7 +61,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
         name: "virtlens_source_duration_seconds",
         kind: Kind::Gauge,
         unit: Some("seconds"),
-        help: "How long the last reading of the source took.",
+        help: "Duration of the last reading of the source.",
         own_labels: &["source"],
         rows: Rows::Agent(|reading, rows| {
             let mut sources = reading.snapshot.sources.iter();
@@ -76,8 +76,8 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
         name: "virtlens_metadata_age_seconds",
         kind: Kind::Gauge,
         unit: Some("seconds"),
-        help: "How long ago the source of pod names last told how things are, or since when it \
-               is asked in vain; while the API server is there, a minute at most.",
+        help: "Time since the last successful answer of the source of pod names, or since the \
+               first failed request; with a reachable API server at most a minute.",
         own_labels: &["source"],
         rows: Rows::Agent(|reading, rows| {
             let mut sources = reading.snapshot.sources.iter();
@@ -90,7 +90,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
         name: "virtlens_collection_seconds",
         kind: Kind::Gauge,
         unit: Some("seconds"),
-        help: "How long the collection took that these values come from.",
+        help: "Duration of the collection that produced these values.",
         own_labels: &[],
         rows: Rows::Agent(|reading, rows| rows.seconds(&[], reading.agent.collection_ns)),
     },
@@ -98,7 +98,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
         name: "virtlens_dropped_total",
         kind: Kind::Counter,
         unit: None,
-        help: "What the agent could not keep or read, by reason.",
+        help: "Losses by reason: values that the agent or a BPF program could not keep or read.",
         own_labels: &["reason"],
         rows: Rows::Agent(|reading, rows| {
             let mut dropped = reading.snapshot.dropped.iter();
@@ -144,7 +144,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
         name: "virtlens_bpf_map_max_entries",
         kind: Kind::Gauge,
         unit: None,
-        help: "Entries that the BPF map can hold.",
+        help: "Maximum number of entries in the BPF map.",
         own_labels: &["map"],
         rows: Rows::Agent(|reading, rows| {
             let mut maps = reading.snapshot.maps.iter();

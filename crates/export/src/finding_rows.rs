@@ -7,8 +7,9 @@ pub(crate) const FINDING_FAMILIES: &[Family] = &[Family {
     name: "virtlens_finding",
     kind: Kind::Gauge,
     unit: None,
-    help: "1 for each check that the VM fails, judged over the time since the judgement \
-           before (10 s or more, unless CPUs came or went); virtlens doctor --checks lists the checks.",
+    help: "1 for each check that the VM fails. Findings are judged over the time since the \
+           previous judgement (10 s or more, unless CPUs were hot-plugged); virtlens doctor \
+           --checks lists the checks.",
     own_labels: &["check", "severity"],
     rows: Rows::Vm(|vm, rows| {
         vm.findings

@@ -14,8 +14,8 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
         name: "virtlens_balloon_bytes_total",
         kind: Kind::Counter,
         unit: Some("bytes"),
-        help: "Guest memory that the balloon took (inflate) and gave back (deflate), and that was \
-               discarded otherwise (other: unplugged, migrated, reset).",
+        help: "Guest memory that the balloon took (inflate) and returned (deflate), and memory \
+               discarded for other reasons (other: unplug, migration, reset).",
         own_labels: &["operation"],
         rows: Rows::Vm(|vm, rows| balloon(&vm.memory, rows, |sum| sum.bytes)),
     },
@@ -23,8 +23,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
         name: "virtlens_balloon_events_total",
         kind: Kind::Counter,
         unit: None,
-        help: "Calls of the VMM to the kernel behind virtlens_balloon_bytes_total; mostly one for \
-               each page.",
+        help: "System calls of the VMM behind virtlens_balloon_bytes_total; mostly one per page.",
         own_labels: &["operation"],
         rows: Rows::Vm(|vm, rows| balloon(&vm.memory, rows, |sum| sum.events)),
     },
@@ -32,7 +31,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
         name: "virtlens_free_page_reported_bytes_total",
         kind: Kind::Counter,
         unit: Some("bytes"),
-        help: "Memory that the guest reported free and its VMM gave back to the host.",
+        help: "Memory that the guest reported as free and the VMM released to the host.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
             known(reports(&vm.memory), |report| rows.count(&[], report.bytes))
@@ -42,7 +41,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
         name: "virtlens_free_page_reports_total",
         kind: Kind::Counter,
         unit: None,
-        help: "Ranges that the guest reported free and its VMM gave back to the host.",
+        help: "Ranges that the guest reported as free and the VMM released to the host.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
             known(reports(&vm.memory), |report| rows.count(&[], report.events))
@@ -52,9 +51,10 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
         name: "virtlens_memory_release_seconds_total",
         kind: Kind::Counter,
         unit: Some("seconds"),
-        help: "Time that the VMM spent to give guest memory back to the host: in the kernel, and \
-               between single pages, of which one in 64 is timed and counts for 64; memory that \
-               is unplugged from a guest that has neither reports nor huge pages is not timed.",
+        help: "Time that the VMM spent on releasing guest memory to the host: in the kernel \
+               and between single pages. One in 64 single pages is timed and counts for 64. \
+               Memory that is unplugged from a guest with neither reports nor huge pages is \
+               not timed.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
             let discards = vm.memory.discards.filter(|one| {
@@ -67,8 +67,8 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
         name: "virtlens_memory_refault_bytes_total",
         kind: Kind::Counter,
         unit: Some("bytes"),
-        help: "Memory that the guest had reported free and took again: growth of its resident \
-               RAM up to what reports released.",
+        help: "Memory that the guest reported as free and faulted in again: growth of its \
+               resident RAM up to the released amount.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
             let refault = vm.memory.refault_bytes;
@@ -80,7 +80,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
         name: "virtlens_memory_faults_total",
         kind: Kind::Counter,
         unit: None,
-        help: "Page faults of the guest that KVM fixed: memory that it touched first, or again.",
+        help: "Page faults of the guest that KVM fixed: first and repeated accesses to memory.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| known(vm.memory.faults, |faults| rows.count(&[], faults))),
     },
@@ -88,7 +88,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
         name: "virtlens_memory_guest_bytes",
         kind: Kind::Gauge,
         unit: Some("bytes"),
-        help: "Memory that the guest was given, that of its devices (video) included.",
+        help: "Memory of the guest, device memory (video) included.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| known(vm.memory.guest_bytes, |bytes| rows.count(&[], bytes))),
     },
@@ -96,8 +96,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
         name: "virtlens_memory_resident_bytes",
         kind: Kind::Gauge,
         unit: Some("bytes"),
-        help: "Memory of the VMM's process that is there: the guest's and its own, huge pages \
-               included.",
+        help: "Resident memory of the VMM's process, guest RAM and huge pages included.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| known(vm.memory.resident_bytes, |bytes| rows.count(&[], bytes))),
     },
@@ -106,7 +105,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
         kind: Kind::Gauge,
         unit: Some("bytes"),
         help: "Huge pages of hugetlbfs in virtlens_memory_resident_bytes, which a cgroup's \
-               memory limit does not count; only of VMs that have any.",
+               memory limit does not count; only for VMs with huge pages.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
             let huge = vm.memory.resident_huge_bytes.filter(|bytes| *bytes > 0);
@@ -117,7 +116,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
         name: "virtlens_memory_resident_peak_bytes",
         kind: Kind::Gauge,
         unit: Some("bytes"),
-        help: "The highest virtlens_memory_resident_bytes since the VMM began.",
+        help: "Highest virtlens_memory_resident_bytes since the VMM started.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
             known(vm.memory.resident_peak_bytes, |bytes| {
@@ -129,8 +128,8 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
         name: "virtlens_memory_cgroup_bytes",
         kind: Kind::Gauge,
         unit: Some("bytes"),
-        help: "Memory that the cgroup of virtlens_memory_cgroup_limit_bytes uses; where none has \
-               a limit, the pod's. On cgroup v2 only.",
+        help: "Memory use of the cgroup of virtlens_memory_cgroup_limit_bytes; without a \
+               limit, of the pod's cgroup. cgroup v2 only.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| known(vm.memory.cgroup_bytes, |bytes| rows.count(&[], bytes))),
     },
@@ -138,8 +137,8 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
         name: "virtlens_memory_cgroup_limit_bytes",
         kind: Kind::Gauge,
         unit: Some("bytes"),
-        help: "The lowest memory limit on the VM's cgroup path, the pod's and below; absent where \
-               there is none.",
+        help: "Lowest memory limit on the VM's cgroup path, from the pod's cgroup down; absent \
+               without a limit.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
             known(vm.memory.cgroup_limit_bytes, |bytes| rows.count(&[], bytes))
@@ -149,8 +148,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
         name: "virtlens_memory_feature_enabled",
         kind: Kind::Gauge,
         unit: None,
-        help: "Whether the VM has a balloon, and free page reporting; absent where that is not \
-               known.",
+        help: "Whether the VM has a balloon and free page reporting; absent if unknown.",
         own_labels: &["feature"],
         rows: Rows::Vm(|vm, rows| {
             let features = vm.memory.features.by_name();

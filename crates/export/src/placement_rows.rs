@@ -14,8 +14,8 @@ pub(crate) const PLACEMENT_FAMILIES: &[Family] = &[
         name: "virtlens_guest_topology_info",
         kind: Kind::Info,
         unit: None,
-        help: "What the guest is told by CPUID: packages, cores of a package, threads of a core, \
-               as far as its vCPUs are there.",
+        help: "Topology that CPUID reports to the guest: packages, cores per package, threads \
+               per core, for its present vCPUs.",
         own_labels: &["packages", "cores", "threads"],
         rows: Rows::Vm(|vm, rows| {
             known(vm.topology.as_ref().and_then(|one| one.guest), |guest| {
@@ -31,7 +31,7 @@ pub(crate) const PLACEMENT_FAMILIES: &[Family] = &[
         name: "virtlens_vcpus_pinned",
         kind: Kind::Gauge,
         unit: None,
-        help: "vCPUs of the VM that may run on one pCPU only, or on those of one core.",
+        help: "vCPUs whose affinity allows one pCPU, or the pCPUs of one core, only.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
             known(vm.topology.as_ref(), |one| {
@@ -43,8 +43,9 @@ pub(crate) const PLACEMENT_FAMILIES: &[Family] = &[
         name: "virtlens_vcpu_migrations_total",
         kind: Kind::Counter,
         unit: None,
-        help: "Moves of the VM's vCPUs from one pCPU to another by distance: smt (threads of one \
-               core), core (cores of one last-level cache), llc (caches of one NUMA node), numa.",
+        help: "Migrations of the VM's vCPUs between pCPUs by distance: smt (threads of one \
+               core), core (cores of one last-level cache), llc (caches of one NUMA node), \
+               numa.",
         own_labels: &["distance"],
         rows: Rows::Vm(|vm, rows| {
             known(vm.moves, |moves| {
@@ -58,9 +59,9 @@ pub(crate) const PLACEMENT_FAMILIES: &[Family] = &[
         name: "virtlens_topology_pairs",
         kind: Kind::Gauge,
         unit: None,
-        help: "Pairs of vCPUs by state: guest siblings on one host core (aligned) or on several \
-               (split), vCPUs of different guest cores on one host core (shared). There only \
-               while there are any.",
+        help: "Pairs of vCPUs by state: guest siblings on one host core (aligned) or on \
+               several (split), vCPUs of different guest cores on one host core (shared). \
+               Absent while there are none.",
         own_labels: &["state"],
         rows: Rows::Vm(|vm, rows| {
             let pairs = vm.topology.as_ref().and_then(|one| one.pairs);
@@ -75,8 +76,8 @@ pub(crate) const PLACEMENT_FAMILIES: &[Family] = &[
         name: "virtlens_topology_mismatch",
         kind: Kind::Gauge,
         unit: None,
-        help: "vCPUs that suffer from a mismatch of guest and host topology, by kind; there only \
-               while it holds.",
+        help: "vCPUs affected by a mismatch of guest and host topology, by kind; absent while \
+               there is no mismatch.",
         own_labels: &["kind"],
         rows: Rows::Vm(|vm, rows| {
             known(vm.topology.as_ref(), |one| {
@@ -90,8 +91,8 @@ pub(crate) const PLACEMENT_FAMILIES: &[Family] = &[
         name: "virtlens_misplaced_seconds_total",
         kind: Kind::Counter,
         unit: Some("seconds"),
-        help: "CPU time that vCPUs used while a mismatch of the kind held for them; one vCPU can \
-               count under several kinds. There once it was so.",
+        help: "CPU time of vCPUs while a mismatch of the kind affected them; one vCPU can \
+               count under several kinds. Absent until the first occurrence.",
         own_labels: &["kind"],
         rows: Rows::Vm(|vm, rows| {
             known(vm.topology.as_ref(), |one| {
@@ -106,8 +107,8 @@ pub(crate) const PLACEMENT_FAMILIES: &[Family] = &[
         name: "virtlens_vcpu_pcpu_seconds_total",
         kind: Kind::Counter,
         unit: Some("seconds"),
-        help: "CPU time of the vCPU on each pCPU since it was first seen. As it is many series, \
-               only with the setting pcpu_series.",
+        help: "CPU time of the vCPU on each pCPU since it was first seen. Exported only with \
+               the setting pcpu_series, because of the number of series.",
         own_labels: &["vcpu", "cpu"],
         rows: Rows::Vm(|vm, rows| {
             vm.vcpus.iter().try_for_each(|vcpu| {

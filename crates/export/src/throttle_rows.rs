@@ -12,8 +12,8 @@ pub(crate) const THROTTLE_FAMILIES: &[Family] = &[
         name: "virtlens_cfs_quota_used_seconds_total",
         kind: Kind::Counter,
         unit: Some("seconds"),
-        help: "Host CPU time by role of the threads that share the limit that \
-               virtlens_cfs_quota_cores shows; which roles they are depends on the runtime.",
+        help: "Host CPU time by role of the threads under the limit of \
+               virtlens_cfs_quota_cores; the roles under a limit depend on the runtime.",
         own_labels: &["scope", "role"],
         rows: Rows::Vm(|vm, rows| {
             vm.limits.iter().try_for_each(|quota| {
@@ -27,9 +27,8 @@ pub(crate) const THROTTLE_FAMILIES: &[Family] = &[
         name: "virtlens_throttled_wall_seconds_total",
         kind: Kind::Counter,
         unit: Some("seconds"),
-        help: "Time in which the limit that virtlens_cfs_quota_cores shows held up threads on at \
-               least one CPU; it never exceeds the time that went by, and counts when the \
-               throttling ends.",
+        help: "Wall time in which the limit of virtlens_cfs_quota_cores throttled threads on \
+               at least one CPU. It counts when a throttling ends.",
         own_labels: &["scope"],
         rows: Rows::Vm(|vm, rows| {
             vm.limits.iter().try_for_each(|quota| {
@@ -43,8 +42,8 @@ pub(crate) const THROTTLE_FAMILIES: &[Family] = &[
         name: "virtlens_throttle_duration_seconds",
         kind: Kind::Histogram,
         unit: Some("seconds"),
-        help: "How long the run queue of one CPU was throttled, in all cgroups of the VM, those \
-               that are gone included; only of VMs that were throttled.",
+        help: "Throttling durations of per-CPU run queues in all cgroups of the VM, removed \
+               cgroups included; only for VMs that were throttled.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
             known(vm.throttle_durations, |durations| {
@@ -57,8 +56,8 @@ pub(crate) const THROTTLE_FAMILIES: &[Family] = &[
         name: "virtlens_throttle_hits_total",
         kind: Kind::Counter,
         unit: None,
-        help: "How often a thread of the role ran when a quota of the VM ran out on its CPU; only \
-               of VMs that were throttled.",
+        help: "How often a thread of the role was running on a CPU when a quota of the VM ran \
+               out there; only for VMs that were throttled.",
         own_labels: &["role"],
         rows: Rows::Vm(|vm, rows| {
             known(vm.throttle_durations, |_| {

@@ -14,9 +14,9 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         name: "virtlens_vm_info",
         kind: Kind::Info,
         unit: None,
-        help: "What the VM is: the uid of its pod, its VMM, who runs it, whether its threads lie \
-               in one cgroup (pod, machine), some in an overhead cgroup (split) or all outside of \
-               their pod's (stray), and of a pod whose name is known its runtime class and its \
+        help: "Identity of the VM: uid of its pod, VMM, runtime, cgroup layout (all threads in \
+               one cgroup: pod, machine; some in an overhead cgroup: split; all outside the \
+               pod's cgroup: stray), and with a known pod name its runtime class and \
                VirtualMachineInstance.",
         own_labels: &[
             "uid",
@@ -54,8 +54,8 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         name: "virtlens_cpu_wait_seconds_total",
         kind: Kind::Counter,
         unit: Some("seconds"),
-        help: "Time in which threads of the role could run but did not: waiting for a CPU, or \
-               throttled.",
+        help: "Time in which threads of the role were runnable but did not run: waiting for a \
+               CPU, or throttled.",
         own_labels: &["role"],
         rows: Rows::Vm(|vm, rows| {
             vm.roles.iter().try_for_each(|role| {
@@ -81,8 +81,8 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         name: "virtlens_threads_outside_pod",
         kind: Kind::Gauge,
         unit: None,
-        help: "Living threads of the VM that sit in a cgroup outside of their pod's, where its \
-               limits do not hold; there is a series only while there are such threads.",
+        help: "Living threads of the VM in a cgroup outside of its pod's cgroup, where the \
+               pod's limits do not apply; absent while there are none.",
         own_labels: &["role"],
         rows: Rows::Vm(|vm, rows| {
             vm.roles.iter().try_for_each(|role| {
@@ -109,8 +109,8 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         name: "virtlens_vcpu_wait_seconds_total",
         kind: Kind::Counter,
         unit: Some("seconds"),
-        help: "Time in which the vCPU could run but did not, which the guest sees as steal: \
-               waiting for a CPU, or throttled.",
+        help: "Time in which the vCPU was runnable but did not run, which the guest sees as \
+               steal: waiting for a CPU, or throttled.",
         own_labels: &["vcpu"],
         rows: Rows::Vm(|vm, rows| {
             vm.vcpus
@@ -122,8 +122,8 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         name: "virtlens_guest_seconds_total",
         kind: Kind::Counter,
         unit: Some("seconds"),
-        help: "Time of all vCPUs in guest mode; an estimate, since most kernels sample it by the \
-               tick.",
+        help: "Time of all vCPUs in guest mode; an estimate, because most kernels sample it by \
+               the tick.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| known(vm.guest_ns, |ns| rows.seconds(&[], ns))),
     },
@@ -131,8 +131,8 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         name: "virtlens_halt_poll_seconds_total",
         kind: Kind::Counter,
         unit: Some("seconds"),
-        help: "Host CPU time that idle vCPUs spent polling for a wake-up which came (success) or \
-               did not (fail); part of the role vcpu.",
+        help: "Host CPU time that idle vCPUs spent polling for a wake-up that came (success) \
+               or did not come (fail); part of the role vcpu.",
         own_labels: &["result"],
         rows: Rows::Vm(|vm, rows| {
             known(kvm(vm).halt_poll_ns, |poll| {
@@ -145,7 +145,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         name: "virtlens_kvm_exits_total",
         kind: Kind::Counter,
         unit: None,
-        help: "Exits of all vCPUs from the guest by kind, as KVM counts them.",
+        help: "VM exits of all vCPUs by kind, as KVM counts them.",
         own_labels: &["kind"],
         rows: Rows::Vm(|vm, rows| {
             known(kvm(vm).exits, |exits| {
@@ -159,8 +159,8 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         name: "virtlens_worker_cpu_seconds_total",
         kind: Kind::Counter,
         unit: Some("seconds"),
-        help: "Host CPU time of each I/O worker (vhost, iothread, virtiofsd); part of its role. \
-               Workers are numbered in the order of their birth.",
+        help: "Host CPU time of each I/O worker (vhost, iothread, virtiofsd); part of its \
+               role. Workers are numbered in the order of their start.",
         own_labels: &["role", "worker"],
         rows: Rows::Vm(|vm, rows| {
             vm.workers.iter().try_for_each(|worker| {
@@ -175,7 +175,8 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         name: "virtlens_vcpus",
         kind: Kind::Gauge,
         unit: None,
-        help: "vCPUs of the VM: those that KVM holds (online), those of them that were unplugged and have no thread (parked), those that were seen to run (seen).",
+        help: "vCPUs of the VM: held by KVM (online), of these unplugged and without a thread \
+               (parked), and seen running (seen).",
         own_labels: &["kind"],
         rows: Rows::Vm(|vm, rows| {
             known(vm.vcpu_count.online, |online| {
@@ -193,7 +194,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         name: "virtlens_unattributed_cpu_seconds_total",
         kind: Kind::Counter,
         unit: Some("seconds"),
-        help: "Host CPU time of the VM's pod that belongs to no role.",
+        help: "Host CPU time of the VM's pod that has no role.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| rows.seconds(&[], vm.unattributed_cpu_ns)),
     },
@@ -201,10 +202,10 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         name: "virtlens_cfs_quota_cores",
         kind: Kind::Gauge,
         unit: Some("cores"),
-        help: "CPU limit of the cgroup of the scope that binds (the one throttled in most periods \
-               of late): pod, sandbox (Kata's inside the pod's), container, overhead (outside of \
-               the pod's or the machine's), machine (no pod's), and libvirt's vcpu, emulator and \
-               iothread in it.",
+        help: "CPU limit of the binding cgroup of the scope (the one throttled in most recent \
+               periods). Scopes: pod, sandbox (Kata's, inside the pod's), container, overhead \
+               (outside of the pod's or the machine's), machine (without a pod), and libvirt's \
+               vcpu, emulator and iothread inside it.",
         own_labels: &["scope"],
         rows: Rows::Vm(|vm, rows| {
             each_quota(vm, |quota| {
@@ -218,8 +219,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         name: "virtlens_cfs_periods_total",
         kind: Kind::Counter,
         unit: None,
-        help: "Periods of the limit that virtlens_cfs_quota_cores shows, in which something \
-               wanted to run.",
+        help: "Periods of the limit of virtlens_cfs_quota_cores in which a thread was runnable.",
         own_labels: &["scope"],
         rows: Rows::Vm(|vm, rows| {
             each_quota(vm, |quota| {
@@ -231,8 +231,8 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         name: "virtlens_cfs_throttled_periods_total",
         kind: Kind::Counter,
         unit: None,
-        help: "Periods of the limit that virtlens_cfs_quota_cores shows, in which it was used \
-               up on at least one CPU.",
+        help: "Periods of the limit of virtlens_cfs_quota_cores in which it throttled threads \
+               on at least one CPU.",
         own_labels: &["scope"],
         rows: Rows::Vm(|vm, rows| {
             each_quota(vm, |quota| {
@@ -244,8 +244,8 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         name: "virtlens_cfs_throttled_seconds_total",
         kind: Kind::Counter,
         unit: Some("seconds"),
-        help: "Time throttled by the limit that virtlens_cfs_quota_cores shows, summed over CPUs, \
-               so it can exceed the time that went by.",
+        help: "Time throttled by the limit of virtlens_cfs_quota_cores, summed over CPUs, so \
+               it can exceed wall time.",
         own_labels: &["scope"],
         rows: Rows::Vm(|vm, rows| {
             each_quota(vm, |quota| {

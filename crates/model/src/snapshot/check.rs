@@ -83,7 +83,7 @@ const WARNING: Severity = Severity::Warning;
 const INFO: Severity = Severity::Info;
 
 /// The next step for placement problems.
-const PICTURE: &str = "virtlens topology VM: the host's CPUs, and who sits where";
+const PICTURE: &str = "virtlens topology VM: the host's CPUs with the vCPUs on them";
 
 impl Check {
     /// All checks, those that explain most first.
@@ -125,43 +125,43 @@ impl Check {
             Self::QuotaCapped => About {
                 name: "quota_capped",
                 severity: WARNING,
-                rule: "at least {quota_used} of a CPU limit is used, and it is throttled in at least {quota_throttled} of its periods, or of the time (up to that, where only the kernel's counters tell)",
-                remedy: "raise the limit: resources.limits.cpu of the pod; overhead.podFixed.cpu of the RuntimeClass, which is added to it, where vhost and virtiofsd use it up; virsh schedinfo for libvirt",
-                next: "virtlens trace VM: who ran when the limit was used up, and who then stood for how long; virtlens_throttle_duration_seconds: how long each throttle is",
+                rule: "at least {quota_used} of a CPU limit is used, and it throttles in at least {quota_throttled} of its periods or of the time (an upper bound of the time where only the kernel's counters are known)",
+                remedy: "raise the limit: resources.limits.cpu of the pod; overhead.podFixed.cpu of the RuntimeClass, which kubelet adds to it, if vhost and virtiofsd use the limit; virsh schedinfo for libvirt",
+                next: "virtlens trace VM: which thread ran when the quota ran out, and how long each thread was throttled; virtlens_throttle_duration_seconds: durations of throttling",
             },
             Self::LimitWithoutVm => About {
                 name: "limit_without_vm",
                 severity: WARNING,
-                rule: "the pod has a CPU limit, and all threads of its VM sit outside of the cgroup that it is set on: Kata's Go runtime with the systemd cgroup driver and sandbox_cgroup_only=false makes a cgroup at the top, named as the unit that it should be",
-                remedy: "set sandbox_cgroup_only=true in Kata's configuration.toml, and make the pod anew",
-                next: "virtlens snapshot -o json: cgroup, unapplied_limit; the pod can use more than it may, and kubelet's CPU metrics miss it",
+                rule: "the pod has a CPU limit, and all threads of its VM are outside of the cgroup that has the limit: with the systemd cgroup driver and sandbox_cgroup_only=false, Kata's Go runtime creates a top-level cgroup with the name of a systemd unit instead",
+                remedy: "set sandbox_cgroup_only=true in Kata's configuration.toml, and create the pod again",
+                next: "virtlens snapshot -o json: cgroup, unapplied_limit. The pod can exceed its limit, and kubelet's CPU metrics do not include its VM",
             },
             Self::IoThrottled => About {
                 name: "io_throttled",
                 severity: WARNING,
-                rule: "the threads of vhost, of virtiofsd or the iothreads could together run but did not for at least {io_throttled} of the time, under a limit that is throttled as long",
+                rule: "the threads of vhost, of virtiofsd or the iothreads were together runnable without running for at least {io_throttled} of the time, under a limit that throttles as long",
                 remedy: "raise the limit: overhead.podFixed.cpu of the RuntimeClass or resources.limits.cpu of the pod; virsh schedinfo with emulator_quota or iothread_quota for libvirt",
-                next: "virtlens trace VM: when each worker stood still; guest I/O takes up to a period (100 ms) longer",
+                next: "virtlens trace VM: when each worker was throttled. Guest I/O takes up to one period (100 ms) longer",
             },
             Self::VhostSaturated => About {
                 name: "vhost_saturated",
                 severity: WARNING,
-                rule: "a vhost worker uses at least {vhost_busy}; it is one thread, so one core is its end",
-                remedy: "give the VM more queues: Kata makes one vhost worker for each vCPU that it boots with (default_vcpus); or pass a device through (SR-IOV)",
-                next: "the other end of the connection: it may be the slower one",
+                rule: "a vhost worker uses at least {vhost_busy}; it is one thread, so it cannot use more than one core",
+                remedy: "add queues: Kata creates one vhost worker per vCPU at boot (default_vcpus); KubeVirt: networkInterfaceMultiqueue: true; libvirt: <driver name='vhost' queues='N'/>; or pass a device through (SR-IOV)",
+                next: "the peer of the connection, which may be the slower end",
             },
             Self::VirtiofsdSaturated => About {
                 name: "virtiofsd_saturated",
                 severity: WARNING,
                 rule: "a thread of virtiofsd uses at least {virtiofsd_busy}",
-                remedy: "let virtiofsd use a pool of threads (--thread-pool-size), cache more in the guest (cache=always, DAX), or put what is written often on a block volume",
+                remedy: "give virtiofsd a thread pool (--thread-pool-size; Kata: virtio_fs_extra_args), cache more in the guest (Kata: virtio_fs_cache=always; DAX), or move frequently written data to a block volume",
                 next: "virtlens top VM: the other threads of virtiofsd",
             },
             Self::IothreadSaturated => About {
                 name: "iothread_saturated",
                 severity: WARNING,
                 rule: "an iothread uses at least {iothread_busy}",
-                remedy: "give busy disks iothreads of their own, or one disk several (iothread-vq-mapping of QEMU 9.0)",
+                remedy: "assign an iothread to each busy disk (KubeVirt: dedicatedIOThread: true; libvirt: virsh iothreadadd and <driver iothread='N'/>), or several to one disk (iothread-vq-mapping, QEMU 9.0)",
                 next: "virtlens top VM: the other iothreads",
             },
             Self::VcpusSaturated => About {
@@ -169,71 +169,71 @@ impl Check {
                 severity: WARNING,
                 rule: "all vCPUs together run for at least {vcpus_busy} of the time, polling left out where it is known",
                 remedy: "give the VM more vCPUs: a higher CPU limit, or default_vcpus where there is none",
-                next: "which process of the guest it is: only the guest can tell",
+                next: "the processes of the guest (top inside it), which the host cannot see",
             },
             Self::VcpuStarved => About {
                 name: "vcpu_starved",
                 severity: WARNING,
                 rule: "a vCPU waits for a CPU for at least {vcpu_wait} of the time, throttling left out; the guest sees it as steal",
-                remedy: "the host has too few CPUs for what runs on it: move VMs away, lower what others may use, or pin this one to CPUs of its own",
-                next: "virtlens trace VM: who ran instead; virtlens topology VM: where the vCPUs ran",
+                remedy: "the host has too few CPUs for its load: move VMs to other nodes, lower the limits of others, or give this VM dedicated CPUs (KubeVirt: dedicatedCpuPlacement: true; kubelet: cpuManagerPolicy: static)",
+                next: "virtlens trace VM: which threads ran instead; virtlens topology VM: where the vCPUs ran",
             },
             Self::HaltPollSpin => About {
                 name: "halt_poll_spin",
                 severity: INFO,
                 rule: "at least {halt_poll} of the vCPUs' CPU time, and {halt_poll_cores}, is spent on polling for a wake-up",
-                remedy: "lower /sys/module/kvm/parameters/halt_poll_ns: polling pays in latency of wake-ups, and costs quota where there is a limit",
-                next: "the share of polls that were in vain (fail) in virtlens_halt_poll_seconds_total",
+                remedy: "lower /sys/module/kvm/parameters/halt_poll_ns on the host. Polling shortens wake-ups, and its CPU time counts against a CPU limit",
+                next: "the share of unsuccessful polls (fail) in virtlens_halt_poll_seconds_total",
             },
             Self::OverheadHigh => About {
                 name: "overhead_high",
                 severity: INFO,
                 rule: "at least {overhead} of the VM's CPU time, and {overhead_cores}, is not its vCPUs'",
-                remedy: "look at the busiest role: vhost (fewer, larger packets; offloads), virtiofsd (a block volume), emulator (devices that are emulated)",
-                next: "virtlens top VM: its roles and workers; virtlens trace VM: why its vCPUs leave their guest",
+                remedy: "reduce the busiest role: vhost (fewer, larger packets; offloads), virtiofsd (a block volume instead), emulator (virtio instead of emulated devices)",
+                next: "virtlens top VM: roles and workers; virtlens trace VM: reasons of VM exits",
             },
             Self::VcpusExceedQuota => About {
                 name: "vcpus_exceed_quota",
                 severity: INFO,
-                rule: "there are at least {vcpus_per_quota} as many vCPUs as cores in the CPU limit, and it is throttled for at least {io_throttled} of the time",
-                remedy: "lower default_vcpus of Kata's configuration.toml, which may be a fraction, or raise the limit: more vCPUs than the limit can run make each throttle hit more of them",
-                next: "the annotations and the configuration of the runtime: default_vcpus",
+                rule: "there are at least {vcpus_per_quota} as many vCPUs as cores in the CPU limit, and it throttles for at least {io_throttled} of the time",
+                remedy: "lower default_vcpus in Kata's configuration.toml (a fraction is allowed), or raise the limit. With more vCPUs than the limit can run, each throttling stops more of them",
+                next: "default_vcpus in the runtime's configuration and in the pod's annotations",
             },
             Self::DefaultVcpusWithLimit => About {
                 name: "default_vcpus_with_limit",
                 severity: INFO,
                 rule: "there is a CPU limit, and the pod's annotation default_vcpus is above 1, or a Kata VM was booted with more than one vCPU and got more for the limit",
-                remedy: "use one of the two: with a limit leave default_vcpus at 1 or less, without one set default_vcpus",
+                remedy: "use one of the two: with a limit set default_vcpus to 1 or less, without a limit set default_vcpus",
                 next: "virtlens snapshot -o json: vcpu_count, pod_spec",
             },
             Self::Place(kind) => place(kind),
             Self::ThreadsOutsidePod => About {
                 name: "threads_outside_pod",
                 severity: INFO,
-                rule: "threads that sit outside of the pod's cgroup use at least {outside_cores}",
-                remedy: "add what they use to systemReserved.cpu of the kubelet: the pod's limit and its accounting miss them",
+                rule: "threads outside of the pod's cgroup use at least {outside_cores}",
+                remedy: "add their CPU time to systemReserved.cpu of the kubelet, since the pod's limit and accounting do not include them",
                 next: "virtlens_threads_outside_pod by role",
             },
             Self::ReportingChurn => About {
                 name: "reporting_churn",
                 severity: INFO,
-                rule: "at least {refault_per_minute} of the guest's RAM is reported as free and taken again in a minute, or in less",
-                remedy: "free page reporting does not pay for this VM: switch it off for it (Kata: reclaim_guest_freed_memory=false; KubeVirt: disable free page reporting by its annotation)",
+                rule: "at least {refault_per_minute} of the guest's RAM is reported as free and faulted in again within a minute or less",
+                remedy: "disable free page reporting for this VM, because it releases memory that the guest needs again (Kata: reclaim_guest_freed_memory=false; KubeVirt: annotation kubevirt.io/free-page-reporting-disabled: \"true\")",
                 next: "virtlens_memory_release_seconds_total and virtlens_memory_refault_bytes_total",
             },
             Self::MemoryKept => About {
                 name: "memory_kept",
                 severity: INFO,
-                rule: "the VM has no free page reporting and no balloon at work, its vCPUs run for at most {kept_idle} of the time, and the host holds at least {kept_resident} of its RAM in small pages",
-                remedy: "switch free page reporting on, so that what the guest frees comes back (Kata: reclaim_guest_freed_memory=true)",
-                next: "virtlens_memory_resident_bytes beside what the guest says it uses",
+                rule: "the VM has no free page reporting and no active balloon, its vCPUs run for at most {kept_idle} of the time, and at least {kept_resident} of its RAM is resident in small pages",
+                remedy: "enable free page reporting, which releases memory that the guest frees (Kata: reclaim_guest_freed_memory=true; libvirt: <memballoon freePageReporting='on'/>)",
+                next: "virtlens_memory_resident_bytes, compared with the memory use that the guest reports",
             },
             Self::ThreadPoolIo => About {
                 name: "thread_pool_io",
                 severity: INFO,
-                rule: "QEMU has at least {pool_threads} threads in its pool for I/O",
-                remedy: "use aio=native or aio=io_uring with cache=none for block devices: threads cost switches and a place in the quota each",
-                next: "the VM's -drive and -blockdev arguments: aio=threads is the default",
+                rule: "QEMU has at least {pool_threads} threads in its I/O thread pool",
+                remedy: "use aio=native or aio=io_uring with cache=none for block devices: each pool thread costs context switches and uses the quota",
+                next: "the -drive and -blockdev arguments of the VM: aio=threads is the default",
             },
         }
     }
@@ -242,15 +242,15 @@ impl Check {
 /// Description of a placement check: the common part and the part of each kind.
 const fn place(kind: MismatchKind) -> About {
     let rule = match kind {
-        MismatchKind::SmtSplit => "guest siblings sit on different host cores",
-        MismatchKind::SmtShared => "vCPUs of different guest cores sit on one host core",
+        MismatchKind::SmtSplit => "vCPUs of one guest core are on different host cores",
+        MismatchKind::SmtShared => "vCPUs of different guest cores are on one host core",
         MismatchKind::VcpuOverlap => "more vCPUs are pinned to a CPU or core than it has CPUs",
         MismatchKind::NumaSplit => {
-            "vCPUs of a guest package sit on several NUMA nodes, and one had room"
+            "vCPUs of a guest package are on several NUMA nodes, and one node had room"
         }
-        MismatchKind::LlcSplit => "pinned vCPUs of a guest die sit on several last-level caches",
+        MismatchKind::LlcSplit => "pinned vCPUs of a guest die are on several last-level caches",
         MismatchKind::HelperOnVcpu => "a helper thread may run on a CPU that a vCPU is pinned to",
-        MismatchKind::RemoteMemory => "memory is on NUMA nodes where no vCPU sits",
+        MismatchKind::RemoteMemory => "memory is on NUMA nodes without a vCPU of the VM",
     };
     About {
         name: kind.name(),
@@ -267,7 +267,7 @@ const fn place(kind: MismatchKind) -> About {
                 "memoryManagerPolicy: Static of the kubelet; virsh numatune (libvirt)"
             }
             _ => {
-                "dedicatedCpuPlacement: true with the kubelet option full-pcpus-only (KubeVirt); virsh vcpupin (libvirt); each finding says which"
+                "dedicatedCpuPlacement: true with the kubelet option full-pcpus-only (KubeVirt); virsh vcpupin (libvirt); each finding names the vCPUs and pCPUs"
             }
         },
         next: PICTURE,
