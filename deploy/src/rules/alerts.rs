@@ -24,13 +24,13 @@ pub const VM_ALERTS: &[Alert] = &[
                 )",
         hold: "15m",
         keep: Some("5m"),
-        summary: "A VM is capped by its CPU limit.",
-        description: "@who stood still {{ $value | humanizePercentage }} of the time by the CPU \
-                      limit of its {{ $labels.scope }}, and used\
+        summary: "A CPU limit throttles a VM.",
+        description: "The CPU limit of the {{ $labels.scope }} of @who throttled it for \
+                      {{ $value | humanizePercentage }} of the time. It used\
                       {{ range @q{vm_scope:virtlens_quota_used:ratio_rate5m} }} \
                       {{ .Value | humanizePercentage }}{{ end }} of\
                       {{ range @q{virtlens_cfs_quota_cores} }} {{ .Value | humanize }}{{ end }} \
-                      cores. The limit was eaten by:\
+                      cores, by role:\
                       {{ range @q{vm_scope_role:virtlens_quota_used:share_rate5m} }}\
                       {{ if gt .Value 0.005 }} {{ .Labels.role }} \
                       {{ .Value | humanizePercentage }}{{ end }}{{ end }}.",
@@ -47,11 +47,10 @@ pub const VM_ALERTS: &[Alert] = &[
                 )",
         hold: "10m",
         keep: Some("5m"),
-        summary: "I/O threads of a VM wait under a CPU limit that is throttled.",
-        description: "Threads of {{ $labels.role }} of @who together could run but did not for \
-                      {{ $value | humanizePercentage }} of the time, under a limit that is \
-                      throttled. The guest's I/O takes as much longer, up to a period (100 ms) each \
-                      time.",
+        summary: "A CPU limit throttles I/O threads of a VM.",
+        description: "Threads of {{ $labels.role }} of @who were runnable without running for \
+                      {{ $value | humanizePercentage }} of the time under a limit that \
+                      throttles. Guest I/O takes up to one period (100 ms) longer.",
     },
     // Only where vCPUs share the limit: Kata's overhead cgroup has no vCPUs.
     Alert {
@@ -64,9 +63,9 @@ pub const VM_ALERTS: &[Alert] = &[
                 vm_scope:virtlens_throttled:ratio_rate5m > 0.10",
         hold: "15m",
         keep: None,
-        summary: "Much of a throttled CPU limit goes to other threads than vCPUs.",
-        description: "{{ $value | humanizePercentage }} of what @who used of the CPU limit of its \
-                      {{ $labels.scope }} was not its vCPUs':\
+        summary: "Threads other than vCPUs use much of a throttled CPU limit.",
+        description: "Threads other than vCPUs used {{ $value | humanizePercentage }} of the CPU \
+                      time of @who under the CPU limit of its {{ $labels.scope }}:\
                       {{ range @q{vm_scope_role:virtlens_quota_used:share_rate5m} }}\
                       {{ if gt .Value 0.005 }} {{ .Labels.role }} \
                       {{ .Value | humanizePercentage }}{{ end }}{{ end }}.",
@@ -77,10 +76,10 @@ pub const VM_ALERTS: &[Alert] = &[
         query: "vm_role_worker:virtlens_worker_cpu_seconds:rate5m{role=\"vhost\"} > 0.85",
         hold: "10m",
         keep: Some("5m"),
-        summary: "A vhost worker of a VM is at the end of its core.",
+        summary: "A vhost worker of a VM saturates its core.",
         description: "vhost worker {{ $labels.worker }} of @who uses \
-                      {{ $value | humanizePercentage }} of a core; it is one thread, so one core \
-                      is its end.",
+                      {{ $value | humanizePercentage }} of a core; it is one thread and cannot \
+                      use more than one core.",
     },
     Alert {
         name: "VirtlensStorageWorkerSaturated",
@@ -88,7 +87,7 @@ pub const VM_ALERTS: &[Alert] = &[
         query: "vm_role_worker:virtlens_worker_cpu_seconds:rate5m{role=~\"virtiofsd|iothread\"} > 0.85",
         hold: "10m",
         keep: Some("5m"),
-        summary: "A virtiofsd thread or an iothread of a VM is at the end of its core.",
+        summary: "A virtiofsd thread or an iothread of a VM saturates its core.",
         description: "{{ $labels.role }} worker {{ $labels.worker }} of @who uses \
                       {{ $value | humanizePercentage }} of a core.",
     },
@@ -100,9 +99,9 @@ pub const VM_ALERTS: &[Alert] = &[
                 max by (@vm) (vm_scope:virtlens_throttled:ratio_rate5m) > 0.10",
         hold: "15m",
         keep: None,
-        summary: "All vCPUs of a VM are busy, and no CPU limit is in the way.",
-        description: "@who uses {{ $value | humanizePercentage }} of its vCPUs, polling left out: \
-                      it is too small for what it does.",
+        summary: "All vCPUs of a VM are busy, and no CPU limit throttles it.",
+        description: "@who uses {{ $value | humanizePercentage }} of its vCPUs, halt polling \
+                      excluded: it is too small for its load.",
     },
     Alert {
         name: "VirtlensVCPUStealHigh",
@@ -110,9 +109,9 @@ pub const VM_ALERTS: &[Alert] = &[
         query: "vm:virtlens_vcpu_steal:max_rate5m > 0.10",
         hold: "15m",
         keep: None,
-        summary: "A vCPU waits for a CPU of the host.",
-        description: "The vCPU of @who that waits most could run but did not for \
-                      {{ $value | humanizePercentage }} of the time, throttling left out.",
+        summary: "A vCPU waits for a host CPU.",
+        description: "The vCPU of @who that waits most was runnable without running for \
+                      {{ $value | humanizePercentage }} of the time, throttling excluded.",
     },
     Alert {
         name: "VirtlensHaltPollingHigh",
@@ -124,7 +123,7 @@ pub const VM_ALERTS: &[Alert] = &[
         keep: None,
         summary: "Much of the vCPUs' CPU time is halt polling.",
         description: "vCPUs of @who spend {{ $value | humanizePercentage }} of their CPU time on \
-                      polling for a wake-up.",
+                      halt polling.",
     },
     Alert {
         name: "VirtlensDefaultVCPUsWithCPULimit",
@@ -132,9 +131,9 @@ pub const VM_ALERTS: &[Alert] = &[
         query: "max by (@vm) (virtlens_finding{check=\"default_vcpus_with_limit\"}) == 1",
         hold: "15m",
         keep: None,
-        summary: "A Kata VM was given both default_vcpus and a CPU limit.",
-        description: "@who was told to boot more than one vCPU and has a CPU limit: all of its \
-                      vCPUs share that limit.",
+        summary: "A Kata VM has both default_vcpus and a CPU limit.",
+        description: "@who boots with more than one vCPU and has a CPU limit: all its vCPUs \
+                      share the limit.",
     },
     // A split last-level cache costs little, so it is only on the dashboard.
     Alert {
@@ -143,8 +142,8 @@ pub const VM_ALERTS: &[Alert] = &[
         query: "max by (@vm, kind) (virtlens_topology_mismatch{kind!=\"llc_split\"}) > 0",
         hold: "10m",
         keep: None,
-        summary: "vCPUs do not sit where their guest believes.",
-        description: "{{ $labels.kind }} concerns {{ $value }} vCPUs of @who.",
+        summary: "The placement of vCPUs does not match the guest topology.",
+        description: "{{ $labels.kind }} affects {{ $value }} vCPUs of @who.",
     },
     Alert {
         name: "VirtlensMemoryNotReturned",
@@ -161,9 +160,9 @@ pub const VM_ALERTS: &[Alert] = &[
                 max by (@vm) (virtlens_memory_guest_bytes offset 6h) > 0",
         hold: "1h",
         keep: None,
-        summary: "Free page reporting is on, but no memory came back for 6 hours.",
+        summary: "Free page reporting is enabled, but released no memory for 6 hours.",
         description: "@who holds {{ $value | humanizePercentage }} of its memory, and its guest \
-                      reported none of it free.",
+                      reported none of it as free.",
     },
     Alert {
         name: "VirtlensMemoryRefaultHigh",
@@ -171,8 +170,9 @@ pub const VM_ALERTS: &[Alert] = &[
         query: "60 * vm:virtlens_memory_refault:ratio_rate5m > 0.20",
         hold: "15m",
         keep: None,
-        summary: "A guest reports memory free and takes it again all the time.",
-        description: "@who takes {{ $value | humanizePercentage }} of its memory again each minute.",
+        summary: "A guest reports memory as free and faults it in again all the time.",
+        description: "@who faults in {{ $value | humanizePercentage }} of its memory again per \
+                      minute.",
     },
     Alert {
         name: "VirtlensBalloonThrashing",
@@ -184,9 +184,9 @@ pub const VM_ALERTS: &[Alert] = &[
                 / max by (@vm) (virtlens_memory_guest_bytes) > 0.25",
         hold: "15m",
         keep: None,
-        summary: "A balloon goes up and down.",
-        description: "The balloon of @who took {{ $value | humanizePercentage }} of its memory in \
-                      15 minutes, and gave back more than 25% meanwhile.",
+        summary: "A balloon inflates and deflates repeatedly.",
+        description: "The balloon of @who took {{ $value | humanizePercentage }} of its memory \
+                      in 15 minutes, and returned more than 25%.",
     },
     // Compares resident memory, which cannot be reclaimed; the usage of the cgroup may be
     // page cache. Huge pages have a separate limit.
@@ -203,9 +203,9 @@ pub const VM_ALERTS: &[Alert] = &[
                 / max by (@vm) (virtlens_memory_cgroup_limit_bytes) > 0.95",
         hold: "15m",
         keep: None,
-        summary: "A VM is about to be killed for its memory limit.",
-        description: "The VMM of @who holds {{ $value | humanizePercentage }} of the memory that \
-                      its cgroup may have; beyond that the host kills it.",
+        summary: "A VM is close to its memory limit.",
+        description: "The VMM of @who holds {{ $value | humanizePercentage }} of its cgroup's \
+                      memory limit; above the limit the kernel kills it (OOM).",
     },
 ];
 
@@ -217,8 +217,8 @@ pub const AGENT_ALERTS: &[Alert] = &[
         query: "up{job=~\".*virtlens.*\"} == 0",
         hold: "10m",
         keep: None,
-        summary: "The agent of a node is not scraped.",
-        description: "{{ $labels.instance }} did not answer: nothing is known of its VMs.",
+        summary: "The agent of a node cannot be scraped.",
+        description: "{{ $labels.instance }} did not answer, so there are no data of its VMs.",
     },
     Alert {
         name: "VirtlensAgentBlind",
@@ -227,8 +227,8 @@ pub const AGENT_ALERTS: &[Alert] = &[
         hold: "10m",
         keep: None,
         summary: "The agent of a node answers, but cannot read the node's VMs.",
-        description: "On {{ $labels.instance }} neither BPF nor /proc can be read; virtlens check \
-                      says why.",
+        description: "On {{ $labels.instance }} neither BPF nor /proc can be read; virtlens \
+                      check shows the reason.",
     },
     Alert {
         name: "VirtlensAgentSourceDown",
@@ -236,9 +236,9 @@ pub const AGENT_ALERTS: &[Alert] = &[
         query: "min by (cluster, instance, source) (virtlens_source_up) == 0",
         hold: "15m",
         keep: None,
-        summary: "The agent of a node does without one of its sources.",
-        description: "{{ $labels.source }} is off on {{ $labels.instance }}; virtlens check says \
-                      why, and what is lost.",
+        summary: "A source of a node's agent is down.",
+        description: "{{ $labels.source }} is off on {{ $labels.instance }}; virtlens check \
+                      shows the reason and what is lost.",
     },
     Alert {
         name: "VirtlensAgentDropping",
@@ -247,9 +247,9 @@ pub const AGENT_ALERTS: &[Alert] = &[
         query: "sum by (cluster, instance, reason) (rate(virtlens_dropped_total{reason!=\"pods_unread\"}[5m])) > 0",
         hold: "15m",
         keep: None,
-        summary: "The agent of a node loses what it should count.",
-        description: "{{ $labels.instance }} loses {{ printf \"%.2g\" $value }} things a second for \
-                      {{ $labels.reason }}: its numbers may be too low.",
+        summary: "The agent of a node loses data.",
+        description: "{{ $labels.instance }} loses {{ printf \"%.2g\" $value }} items per second \
+                      with the reason {{ $labels.reason }}: its values may be too low.",
     },
     Alert {
         name: "VirtlensAgentMapFilling",
@@ -260,7 +260,8 @@ pub const AGENT_ALERTS: &[Alert] = &[
         keep: None,
         summary: "A BPF map of the agent is almost full.",
         description: "The map {{ $labels.map }} on {{ $labels.instance }} is \
-                      {{ $value | humanizePercentage }} full; what does not fit will be dropped.",
+                      {{ $value | humanizePercentage }} full; entries that do not fit will be \
+                      dropped.",
     },
     Alert {
         name: "VirtlensMetadataStale",
@@ -268,9 +269,9 @@ pub const AGENT_ALERTS: &[Alert] = &[
         query: "max by (cluster, instance, source) (virtlens_metadata_age_seconds) > 300",
         hold: "10m",
         keep: None,
-        summary: "The agent of a node has not heard of its pods for long.",
-        description: "{{ $labels.source }} last told {{ $labels.instance }} what its pods are called \
-                      {{ $value | humanizeDuration }} ago: pods that are newer have no names.",
+        summary: "The agent of a node has outdated pod names.",
+        description: "{{ $labels.source }} last answered {{ $labels.instance }} \
+                      {{ $value | humanizeDuration }} ago. Newer pods have no names.",
     },
     Alert {
         name: "VirtlensAgentCPUHigh",
@@ -278,7 +279,7 @@ pub const AGENT_ALERTS: &[Alert] = &[
         query: "sum by (cluster, instance) (rate(process_cpu_seconds_total{job=~\".*virtlens.*\"}[5m])) > 0.05",
         hold: "30m",
         keep: None,
-        summary: "The agent of a node costs more CPU than it should.",
+        summary: "The agent of a node uses too much CPU.",
         description: "The agent on {{ $labels.instance }} uses {{ $value | humanizePercentage }} \
                       of a core.",
     },
