@@ -26,7 +26,7 @@ impl FromStr for Metadata {
             ("none", _) => Ok(Self::None),
             (_, Some(path)) if !path.is_empty() => Ok(Self::File(path.into())),
             _ => Err(format!(
-                "{text:?} is no source of pod names (expected apiserver, kubelet, file:PATH or none)"
+                "unknown source of pod names {text:?}; expected apiserver, kubelet, file:PATH or none"
             )),
         }
     }
