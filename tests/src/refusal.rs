@@ -87,8 +87,13 @@ impl Refusal {
                 revents: 0,
             };
             // SAFETY: one live pollfd.
-            let ready = unsafe { libc::poll(&raw mut ready, 1, 20) };
-            if ready > 0 {
+            unsafe { libc::poll(&raw mut ready, 1, 20) };
+            // POLLHUP: the last thread with the filter has exited. Debian 6.1 would then
+            // wait forever for a call to receive.
+            if ready.revents & libc::POLLHUP != 0 {
+                return;
+            }
+            if ready.revents & libc::POLLIN != 0 {
                 self.answer(listener);
             }
         }
