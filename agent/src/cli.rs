@@ -234,7 +234,7 @@ fn completion(shell: clap_complete::Shell) -> String {
 fn open(config: &Config) -> anyhow::Result<Collector> {
     if !process::is_root() {
         tracing::warn!(
-            "not root: only what this user may read is seen; run as root to see all VMs"
+            "not running as root: VMs of other users are not visible; run as root to see all VMs"
         );
     }
     Collector::open(&Options::named(config)?)

@@ -10,7 +10,7 @@ use virtlens_model::snapshot::Source;
 
 use crate::config::{Config, ConfigError, Metadata, WebAuth};
 
-const NAMELESS: &str = "say which node this is with --node-name, or in the manifest with NODE_NAME \
+const NAMELESS: &str = "set the node's name with --node-name, or in the manifest with NODE_NAME \
                         from the field spec.nodeName";
 
 /// Name of this source in rows and labels.
@@ -39,7 +39,7 @@ pub fn source(
     let is_nameless = in_pod && config.node_name.is_none();
     Ok(match &config.metadata {
         None if is_reachable && is_nameless => {
-            tracing::warn!("no names of pods: {NAMELESS}");
+            tracing::warn!("pod names are not available: {NAMELESS}");
             None
         }
         Some(Metadata::ApiServer) if is_nameless => {
@@ -51,8 +51,8 @@ pub fn source(
         Some(Metadata::ApiServer) => Some(api_server(cluster, node)),
         Some(Metadata::Kubelet) => {
             let url = config.kubelet_url.clone().ok_or_else(|| {
-                let text = "--metadata kubelet: say where it is with --kubelet-url, such as \
-                            https://10.0.0.7:10250";
+                let text = "--metadata kubelet: set the kubelet's address with --kubelet-url, such \
+                            as https://10.0.0.7:10250";
                 ConfigError::Usage(text.to_owned())
             })?;
             Some(virtlens_kube::Source::Kubelet(Kubelet {
@@ -105,7 +105,7 @@ impl PodNames {
     pub(crate) fn start(source: virtlens_kube::Source) -> anyhow::Result<Self> {
         Ok(Self {
             mode: source.name(),
-            names: Names::start(source).context("cannot start the thread for names of pods")?,
+            names: Names::start(source).context("cannot start the thread for pod names")?,
             since: Instant::now(),
             told: None,
         })
@@ -130,7 +130,7 @@ impl PodNames {
         let heard = told.and_then(|told| told.age);
         let failure = told.map_or("", |told| &told.failure);
         let reason = match (failure, heard) {
-            ("", None) => "there was no answer yet; VMs have no pods' names until there is",
+            ("", None) => "waiting for the first answer; pod names are not available until then",
             (failure, _) => failure,
         };
         // A source that never answered has been silent since the first request.

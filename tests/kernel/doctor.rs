@@ -223,9 +223,12 @@ fn the_program_tells_by_its_exit_status() {
     let well = doctor(&["rests"]);
     assert_eq!(well.status.code(), Some(0), "{well:?}");
     let text = String::from_utf8(well.stdout).expect("text");
-    assert!(text.contains("nothing found: 1 VM, 23 checks"), "{text}");
+    assert!(text.contains("no findings: 1 VM, 23 checks"), "{text}");
     let unknown = doctor(&["rest"]);
     assert_eq!(unknown.status.code(), Some(1));
     let error = String::from_utf8(unknown.stderr).expect("text");
-    assert!(error.contains("no VM rest; the nearest name"), "{error}");
+    assert!(
+        error.contains("VM rest not found; the nearest name"),
+        "{error}"
+    );
 }

@@ -185,7 +185,7 @@ fn without_cgroup_mounts_all_is_read_and_one_line_says_what_to_mount() {
         panic!("one line says what is off: {table}")
     };
     assert!(note.starts_with("off: cgroups ("), "{note}");
-    for word in ["no mounted cgroup", "mount cgroup2", "/sys/fs/cgroup"] {
+    for word in ["no cgroup file system", "mount cgroup2", "/sys/fs/cgroup"] {
         assert!(note.contains(word), "{word} is not in {note}");
     }
     assert!(table.contains("\nunmounted "), "{table}");

@@ -123,12 +123,15 @@ fn refused_program_costs_its_part_of_a_trace_alone() {
         let after = lacks(Some("trace_to_vmm"), *loader);
         let new: Vec<_> = after.iter().filter(|lack| !before.contains(lack)).collect();
         assert_eq!(new.len(), 1, "{after:?}");
-        assert_eq!(new[0].what, "when vCPUs are in their guest");
+        assert_eq!(new[0].what, "guest time of vCPUs");
         assert_named(&new[0].reason, "trace_to_vmm");
         assert_eq!(lacks(Some("trace_exit_of_3"), *loader), before);
         let throttle = lacks(Some("trace_throttle"), *loader);
         assert_eq!(throttle.len(), 1, "{throttle:?}");
-        assert!(throttle[0].what.starts_with("when quotas"), "{throttle:?}");
+        assert!(
+            throttle[0].what.starts_with("throttling of"),
+            "{throttle:?}"
+        );
         let broken = without(trace::OBJECT, "trace_switch");
         let error = Tracer::load_object(&broken, *loader, &whole().0);
         let error = error.err().expect("nothing to trace");

@@ -233,7 +233,7 @@ fn without_a_terminal_it_is_one_table() {
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8(output.stderr).expect("text");
     assert!(
-        error.contains("there is no VM pipes; the nearest name is piped"),
+        error.contains("VM pipes not found; the nearest name is piped"),
         "{error}"
     );
     assert_eq!(run(&["--interval", "1ms"]).status.code(), Some(2));

@@ -83,7 +83,7 @@ fn the_slices_of_a_thread_are_its_cpu_time() {
     });
     let truth = cpu_ns(&guest, tid) - before;
     let said = interrupted(child, libc::SIGINT);
-    assert!(said.contains("ended early by a signal"), "{said}");
+    assert!(said.contains("stopped early by a signal"), "{said}");
 
     let decoded = Trace::decode(&file);
     assert_eq!(decoded.clocks, 1);
@@ -160,7 +160,7 @@ fn trace_to_stdout_is_whole_and_apart_from_its_summary() {
     let output = output.expect("virtlens runs");
     let summary = String::from_utf8_lossy(&output.stderr);
     assert!(
-        summary.contains("against the kernel's own counters"),
+        summary.contains("compared with the kernel's counters"),
         "{summary}"
     );
     let folder = folder();

@@ -181,7 +181,7 @@ fn schema_of_the_chart_has_the_keys_of_the_agent() {
 /// The keys that the agent suggests for an unknown key.
 fn agent_keys(text: &str) -> BTreeSet<String> {
     let error = Settings::from_yaml(text).expect_err("no such key");
-    let (_, known) = error.split_once("; known ").expect("all that there are");
+    let (_, known) = error.split_once("; known ").expect("all known keys");
     let (_, known) = known.split_once(": ").expect("a list");
     let known = known.split(" at line").next().unwrap_or_default();
     known.split(", ").map(str::to_owned).collect()

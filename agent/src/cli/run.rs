@@ -42,7 +42,8 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
         let scheme = if web.is_tls() { "https" } else { "http" };
         if config.web_auth == WebAuth::Kubernetes && !web.is_tls() {
             tracing::warn!(
-                "tokens come over the wire unencrypted; set a certificate with --web-config"
+                "--web-auth kubernetes without TLS: clients send bearer tokens unencrypted; set a \
+                 certificate with --web-config"
             );
         }
         let hint = || {
@@ -113,7 +114,7 @@ fn log_start(snapshot: &Snapshot, address: SocketAddr) {
     }
     if !process::is_root() {
         tracing::warn!(
-            "not root: only what this user may read is seen; run as root to see all VMs"
+            "not running as root: VMs of other users are not visible; run as root to see all VMs"
         );
     }
 }
@@ -138,7 +139,7 @@ async fn draw(readings: Readings, scheme: &str, address: SocketAddr) -> anyhow::
                 format!("{table}\n")
             };
             if !print_while_read(&frame)? {
-                tracing::info!("nobody reads the table any more");
+                tracing::info!("stdout closed, stopping");
                 return Ok(());
             }
         }
@@ -162,7 +163,7 @@ fn way_out(scheme: &str, address: SocketAddr) -> String {
         any if any.ip().is_unspecified() => format!("localhost:{}", any.port()),
         one => one.to_string(),
     };
-    format!("metrics: {scheme}://{host}/metrics   Ctrl-C ends it")
+    format!("metrics: {scheme}://{host}/metrics   Ctrl-C to stop")
 }
 
 /// Replaces the previous frame in one write. It clears the lines from the second on, then

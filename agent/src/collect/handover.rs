@@ -25,8 +25,8 @@ pub(crate) fn take(
             tracing::warn!(
                 pid = vm.tgid,
                 %error,
-                "what another version knew of a VM is not understood: where the VM was started \
-                 again, its counters begin anew"
+                "cannot parse the handover record of a VM from another version; counters of an \
+                 earlier process of this VM restart"
             );
             None
         }

@@ -56,7 +56,10 @@ impl Collector {
             Ok(()) => self.upkeep.worked(),
             Err(error) => {
                 if let Some(reason) = self.upkeep.failed(&error) {
-                    tracing::warn!(error = %reason, "cannot write the handover of VMs, or drop VMs that ended");
+                    tracing::warn!(
+                        error = %reason,
+                        "cannot update the handover map or remove ended VMs"
+                    );
                 }
             }
         }

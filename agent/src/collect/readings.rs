@@ -42,7 +42,7 @@ pub struct Encoding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
     /// Too many requests are waiting.
-    #[error("too many requests are waiting for a reading; scrape less often")]
+    #[error("too many requests wait for a reading; increase the scrape interval")]
     Busy,
     /// The thread has ended, which happens only while the program ends.
     #[error("the agent is stopping")]

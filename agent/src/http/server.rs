@@ -91,7 +91,7 @@ pub async fn serve(
                     tasks.spawn(async move {
                         tokio::select! {
                             () = connection(stream, &client, &server) => {}
-                            _ = leave => tracing::debug!(%peer, "dropped for a newer connection"),
+                            _ = leave => tracing::debug!(%peer, "connection closed for a newer one"),
                         }
                     });
                 }
@@ -105,7 +105,7 @@ pub async fn serve(
     drop(listener);
     let drained = async { while tasks.join_next().await.is_some() {} };
     if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
-        tracing::warn!("stopped with requests unanswered");
+        tracing::warn!("stopped with requests in progress");
     }
 }
 
@@ -116,8 +116,8 @@ async fn connection(stream: TcpStream, client: &Client, server: &Server) {
     };
     match tokio::time::timeout(CONNECTION_TIMEOUT, conversation).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(peer = %client.peer, error, "a client broke off"),
-        Err(_) => tracing::debug!(peer = %client.peer, "a client was too slow"),
+        Ok(Err(error)) => tracing::debug!(peer = %client.peer, error, "connection failed"),
+        Err(_) => tracing::debug!(peer = %client.peer, "connection timed out"),
     }
 }
 

@@ -96,7 +96,7 @@ impl Tokens {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if *complaint != error && !error.is_empty() {
-            tracing::warn!(error, "tokens cannot be reviewed");
+            tracing::warn!(error, "cannot review tokens");
         }
         *complaint = error;
     }

@@ -64,7 +64,7 @@ pub fn is_called(vm: &Vm, wanted: &str) -> bool {
 
 /// No VM has the name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no VM {wanted}; {}`virtlens snapshot` shows all that there are", self.hint())]
+#[error("VM {wanted} not found; {}run `virtlens snapshot` to list all VMs", self.hint())]
 pub struct NoSuchVm {
     wanted: String,
     nearest: Vec<String>,

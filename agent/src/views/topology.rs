@@ -24,7 +24,7 @@ pub struct View {
 /// Width if the terminal does not report one.
 const DEFAULT_WIDTH: usize = 80;
 
-const INFALLIBLE: &str = "a String takes everything";
+const INFALLIBLE: &str = "writing to a String cannot fail";
 
 /// Draws the host with the VMs of the snapshot that `shows` accepts.
 pub fn render(
@@ -58,7 +58,7 @@ pub fn render(
         canvas.vm(&mut out, one);
     }
     if vms.is_empty() {
-        out.push_str("\nNo running VM is shown.\n");
+        out.push_str("\nNo running VM found.\n");
     }
     out
 }
@@ -311,7 +311,7 @@ impl Canvas {
         }
         .expect(INFALLIBLE);
         if topology.mismatches.is_empty() {
-            text.push_str("; nothing out of place");
+            text.push_str("; no mismatch");
         }
         text
     }
@@ -346,8 +346,8 @@ fn heading(place: &HostPlace) -> String {
 
 fn unjudged(why: Unjudged) -> &'static str {
     match why {
-        Unjudged::GuestTopology => "pairs unknown, as the guest was told nothing",
-        Unjudged::HostTopology => "pairs unknown, as the host does not tell its cores",
-        Unjudged::NoSmt => "no pairs, as the host has no SMT",
+        Unjudged::GuestTopology => "pairs unknown: guest topology not reported",
+        Unjudged::HostTopology => "pairs unknown: host cores not reported",
+        Unjudged::NoSmt => "no pairs: host without SMT",
     }
 }

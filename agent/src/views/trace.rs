@@ -160,7 +160,7 @@ impl Take {
                     let (seconds, lost) = (began.elapsed().as_secs_f64(), self.lost);
                     let written = text::bytes(self.output.written);
                     eprint!("\r\x1b[Ktracing {name}: {seconds:.1} s, {written}, {lost} lost ");
-                    eprint!("(Ctrl-C ends it)");
+                    eprint!("(Ctrl-C to stop)");
                 }
                 if !runs {
                     break End::VmGone;
@@ -240,11 +240,11 @@ impl End {
             Self::Size => {
                 let most = text::bytes(order.max_bytes);
                 Some(format!(
-                    "ended early: the file has reached {most} (--max-size)"
+                    "stopped early: the file reached {most} (--max-size)"
                 ))
             }
-            Self::Signal => Some("ended early by a signal".to_owned()),
-            Self::VmGone => Some("ended early: the VM has ended".to_owned()),
+            Self::Signal => Some("stopped early by a signal".to_owned()),
+            Self::VmGone => Some("stopped early: the VM ended".to_owned()),
         }
     }
 }
@@ -264,7 +264,7 @@ fn the_one<'s>(snapshot: &'s Snapshot, wanted: &str) -> anyhow::Result<&'s Vm> {
     let picked = pick(&snapshot.vms, Some(wanted))?;
     let running: Vec<&Vm> = picked.iter().copied().filter(|vm| vm.running).collect();
     match running[..] {
-        [] => bail!("the VM {wanted} has ended"),
+        [] => bail!("VM {wanted} has ended"),
         [one] => Ok(one),
         [..] => {
             let names: Vec<String> = running
@@ -272,7 +272,7 @@ fn the_one<'s>(snapshot: &'s Snapshot, wanted: &str) -> anyhow::Result<&'s Vm> {
                 .map(|vm| format!("{} ({})", vm.vm, vm.pid))
                 .collect();
             bail!(
-                "{} VMs are called {wanted}: name one by its VMM's pid: {}",
+                "name {wanted} matches {} VMs; select one by the pid of its VMM: {}",
                 names.len(),
                 names.join(", ")
             )

@@ -71,7 +71,7 @@ fn a_node_that_is_well() {
     assert!(!diagnosis.has_findings());
     let text = diagnosis.text(&snapshot, PLAIN);
     assert!(
-        text.starts_with("node-a: nothing found: 1 VM, 23 checks, 10.0 s\n"),
+        text.starts_with("node-a: no findings: 1 VM, 23 checks, 10.0 s\n"),
         "{text}"
     );
 }

@@ -99,7 +99,7 @@ fn without_root_it_runs_and_says_what_that_costs() {
     assert_eq!(
         stderr
             .lines()
-            .filter(|line| line.contains("not root"))
+            .filter(|line| line.contains("not running as root"))
             .count(),
         1,
         "{stderr}"

@@ -136,9 +136,9 @@ fn the_check_of_a_kernel() {
         row(
             "task_storage",
             "degraded",
-            "needs Linux 5.13; a table serves instead",
+            "requires Linux 5.13; a hash map is used instead",
         ),
-        row("throttle", "off", "fentry is not allowed here"),
+        row("throttle", "off", "fentry programs are not allowed"),
     ];
     assert_golden(
         golden("check.txt"),

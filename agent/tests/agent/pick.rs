@@ -37,7 +37,7 @@ fn a_name_that_is_not_there_brings_the_nearest() {
         let error = pick(&vms, Some(wanted)).expect_err("no such VM");
         assert_eq!(
             error.to_string(),
-            format!("there is no VM {wanted}; {hint}`virtlens snapshot` shows all that there are")
+            format!("VM {wanted} not found; {hint}run `virtlens snapshot` to list all VMs")
         );
     }
     assert!(

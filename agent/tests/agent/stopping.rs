@@ -98,7 +98,7 @@ fn table_that_nobody_reads_any_more_ends_the_agent() {
     let (code, log) = agent.end();
     assert_eq!(code, Some(0), "{log:#?}");
     assert!(
-        log.iter().any(|line| line.contains("nobody reads")),
+        log.iter().any(|line| line.contains("stdout closed")),
         "{log:#?}"
     );
 }

@@ -182,7 +182,7 @@ fn the_list_can_be_sorted_and_filtered() {
     press(&mut top, &[KeyCode::Esc]);
     assert_eq!(names(&top).len(), 3);
     typed(&mut top, "/zzz");
-    assert!(screen(&mut top, PLAIN, 80, 24).contains("No VM's name holds this"));
+    assert!(screen(&mut top, PLAIN, 80, 24).contains("No VM matches the filter"));
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn a_vm_that_just_came_has_no_rates_yet() {
     let text = |top: &mut Top| screen(top, PLAIN, 80, 24);
     assert!(text(&mut top).contains("is not in this reading"));
     top.add(reading(0));
-    assert!(text(&mut top).contains("It came just now"));
+    assert!(text(&mut top).contains("New VM:"));
     top.view = View::Fleet;
     assert!(text(&mut top).contains("shop/web-0"));
 }

@@ -27,10 +27,10 @@ use crate::samples::Samples;
 /// Never: writing to a `String` cannot fail, and nothing else in the encoder can.
 pub fn encode(reading: &Arc<Reading>, format: Format, out: &mut String) {
     for family in families() {
-        encode_family(family, reading, format, out).expect("a String takes everything");
+        encode_family(family, reading, format, out).expect("writing to a String cannot fail");
     }
     if format == Format::OpenMetrics {
-        encode_eof(out).expect("a String takes everything");
+        encode_eof(out).expect("writing to a String cannot fail");
     }
 }
 

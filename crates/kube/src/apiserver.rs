@@ -79,17 +79,22 @@ async fn follow_with(cluster: &Cluster, node: &str, store: &Store, silence: Dura
                 Err(Trouble::Expired) => {
                     if follower.expired && follower.version.is_none() {
                         // The server demands a new list, and that is what just failed.
-                        store.fail("the API server's lists of pods expire unread".to_owned());
+                        store.fail(
+                            "the API server's list of pods expired while it was read".to_owned(),
+                        );
                     }
                     follower.version = None;
                     follower.expired = true;
                 }
                 Err(Trouble::Silent) => store.fail(format!(
-                    "the API server has been silent for {} s",
+                    "the API server has not answered for {} s",
                     silence.as_secs()
                 )),
                 Err(Trouble::NoStreams(why)) => {
-                    tracing::info!(why, "streaming lists are refused; pods are listed in pages");
+                    tracing::info!(
+                        why,
+                        "the API server refused streaming lists; listing pods in pages"
+                    );
                     follower.streams = false;
                 }
                 Err(Trouble::Endless(why)) => store.fail(format!("the API server: {why}")),
@@ -179,7 +184,7 @@ impl Follower<'_> {
             }
             params = params.continue_token(&answer.metadata.next);
         }
-        let why = format!("its list of pods goes on beyond {MAX_PAGES} pages of {PAGE}");
+        let why = format!("its list of pods exceeds {MAX_PAGES} pages of {PAGE} pods");
         Err(Trouble::Endless(why))
     }
 
@@ -201,12 +206,12 @@ impl Follower<'_> {
                     return Ok(());
                 }
                 Some(WatchEvent::Bookmark(_)) => {
-                    let why = "a bookmark came before the end of the list was told";
+                    let why = "received a bookmark before the end of the initial list";
                     return Err(Trouble::NoStreams(why.to_owned()));
                 }
                 Some(_) => {}
                 None => {
-                    let why = "the API server ended the stream before all pods were told";
+                    let why = "the API server ended the stream before the end of the initial list";
                     return Err(Trouble::Broken(why.to_owned()));
                 }
             }
@@ -277,7 +282,7 @@ impl From<kube::Error> for Trouble {
         match &error {
             kube::Error::Api(status) => refusal(status),
             long if is_too_long(long) => Self::Endless(too_long()),
-            other => Self::Broken(format!("the API server cannot be asked: {}", chain(other))),
+            other => Self::Broken(format!("cannot query the API server: {}", chain(other))),
         }
     }
 }
@@ -287,14 +292,14 @@ fn refusal(status: &Status) -> Trouble {
         return Trouble::Expired;
     }
     let remedy = match status.code {
-        UNKNOWN => "; the token is not taken: it may have run out",
+        UNKNOWN => "; the service account's token is invalid or has expired",
         FORBIDDEN => "; grant list and watch on pods to the agent's service account",
         _ => "",
     };
     Trouble::Refused {
         code: status.code,
         why: format!(
-            "the API server refuses ({}): {}{remedy}",
+            "the API server refused the request ({}): {}{remedy}",
             status.code, status.message
         ),
     }

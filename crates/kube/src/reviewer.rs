@@ -209,10 +209,10 @@ async fn create<S: for<'de> Deserialize<'de>>(
                 String::new()
             };
             Err(format!(
-                "the API server refuses ({}): {}{remedy}",
+                "the API server refused the request ({}): {}{remedy}",
                 status.code, status.message
             ))
         }
-        Err(error) => Err(format!("the API server cannot be asked: {}", chain(&error))),
+        Err(error) => Err(format!("cannot query the API server: {}", chain(&error))),
     }
 }

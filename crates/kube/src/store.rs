@@ -91,7 +91,10 @@ impl Store {
     pub(crate) fn fail(&self, why: String) {
         let mut state = self.lock();
         if state.failure != why {
-            tracing::warn!(error = why, "names of pods cannot be had; the last stay");
+            tracing::warn!(
+                error = why,
+                "cannot update pod names; the last known names stay in use"
+            );
         }
         state.failure = why;
         state.failures += 1;
@@ -105,7 +108,7 @@ impl Store {
         state.heard = Some(Instant::now());
         if !state.failure.is_empty() {
             state.failure.clear();
-            tracing::info!(pods = state.pods.len(), "names of pods can be had again");
+            tracing::info!(pods = state.pods.len(), "pod names are available again");
         }
         drop(state);
         self.answered.notify_all();

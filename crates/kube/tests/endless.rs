@@ -87,7 +87,7 @@ fn an_event_without_an_end_is_not_read() {
         }
     });
     let failure = server.failure();
-    assert!(failure.contains("beyond 64 MiB"), "{failure}");
+    assert!(failure.contains("exceeds 64 MiB"), "{failure}");
 }
 
 #[test]

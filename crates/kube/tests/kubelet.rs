@@ -179,7 +179,7 @@ fn an_answer_without_an_end_is_not_read() {
     let server = Server::start("200 OK", blanks);
     let names = server.follow(&server.path("ca.crt"), &server.path("token"));
     let failure = answer(&names).failure;
-    assert!(failure.contains("beyond 64 MiB"), "{failure}");
+    assert!(failure.contains("exceeds 64 MiB"), "{failure}");
 }
 
 #[test]

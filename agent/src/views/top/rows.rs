@@ -131,7 +131,7 @@ impl<'s> Row<'s> {
 /// The letters and their meaning.
 pub const FLAGS: [(char, &str); 8] = [
     ('Q', "CPU limit"),
-    ('W', "I/O worker at its end"),
+    ('W', "I/O worker saturated"),
     ('C', "all vCPUs busy"),
     ('S', "vCPU starved"),
     ('T', "topology"),

@@ -49,7 +49,7 @@ impl Terminal {
     /// Waits for an event, at most for `timeout`.
     pub(super) fn wait(&self, timeout: Duration) -> anyhow::Result<Came> {
         let mut fds = [PollFd::from_borrowed_fd(self.fd(), PollFlags::IN)];
-        let timeout = Timespec::try_from(timeout).context("a timeout beyond measure")?;
+        let timeout = Timespec::try_from(timeout).context("timeout out of range")?;
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error).context("cannot wait for the terminal"),

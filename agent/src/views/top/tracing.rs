@@ -25,7 +25,7 @@ impl Tracing {
     pub(super) fn start(vm: &Vm, time: &str, collector: &Collector) -> anyhow::Result<Self> {
         let name = name_of(vm);
         let file = format!("./{}-{time}.pftrace", name.replace(['/', ' '], "-"));
-        let program = std::env::current_exe().context("cannot find this program itself")?;
+        let program = std::env::current_exe().context("cannot find the path of this program")?;
         let child = Command::new(program)
             .arg("--root")
             .arg(collector.root().path())
@@ -57,7 +57,7 @@ impl Tracing {
             let _ = stderr.read_to_string(&mut said);
         }
         let last = said.lines().last().unwrap_or_default();
-        Some(format!("not traced ({status}): {last}"))
+        Some(format!("trace failed ({status}): {last}"))
     }
 }
 

@@ -63,19 +63,21 @@ impl Told {
         );
         page.head(&head);
         let (file, size) = (printable(&self.file), bytes(self.bytes));
-        page.line(&format!("{file}: {size}; https://ui.perfetto.dev opens it"));
+        page.line(&format!(
+            "{file}: {size}; open it at https://ui.perfetto.dev"
+        ));
         if let Some(end) = &self.end {
             page.warn(end);
         }
         if summary.lost > 0 {
             page.warn(
-                "more happened than could be told: what threads did from there to the next \
-                 event stands as \"unknown\"",
+                "events were lost: the state of each thread from a loss to its next event is \
+                 \"unknown\"",
             );
         }
         for lack in &self.lacks {
             page.warn(&format!(
-                "not told: {} ({})",
+                "not available: {} ({})",
                 lack.what,
                 printable(&lack.reason)
             ));
@@ -126,7 +128,7 @@ impl Told {
         }
         page.table(&table);
         if is_untold {
-            page.line("  * with the guest's own: KVM told of no entry and no exit");
+            page.line("  * includes guest time: no KVM entry or exit event received");
         }
     }
 
@@ -177,7 +179,7 @@ impl Told {
         let names = ["count", "host", "with sleep", "longest", "to VMM"];
         let mut table = Table::new("exits, by host time", &names);
         for (reason, used) in exits.iter().take(ROWS) {
-            let name = reason.map_or("not known".into(), ExitReason::name);
+            let name = reason.map_or("unknown".into(), ExitReason::name);
             let cells = vec![
                 used.count.to_string(),
                 time(used.host_ns),
@@ -229,7 +231,7 @@ impl Told {
             .filter_map(|one| Some((one.split.running_ns, *self.counted_ns.get(&one.actor.tid)?)))
             .collect();
         let (told, counted) = known.iter().fold((0, 0), |sum, one| plus(sum, *one));
-        page.chapter("against the kernel's own counters");
+        page.chapter("compared with the kernel's counters");
         let share = 100.0 * ratio(told, counted);
         page.line(&format!(
             "  CPU time {} of {} ({share:.1} %)",
@@ -336,7 +338,7 @@ mod tests {
     fn a_summary_says_where_the_time_went() {
         let expected = "\
 shop/web-0 on node-a: 10.0 s, 6 events, 0 lost
-web.pftrace: 2.0 KiB; https://ui.perfetto.dev opens it
+web.pftrace: 2.0 KiB; open it at https://ui.perfetto.dev
 
 vCPUs, % of the time  guest  host  poll  wait  throttled  idle
   CPU 0/KVM            10.0  15.0   0.0   0.0        0.0  75.0
@@ -345,13 +347,13 @@ other threads, % of their time  running  wait  throttled  sleep
   qemu (1)                          2.5   2.5        0.0   95.0
 
 exits, by host time  count      host  with sleep  longest  to VMM
-  not known              1    1.00 s      1.00 s   1.00 s       0
+  unknown                1    1.00 s      1.00 s   1.00 s       0
   HLT                    1  500.0 ms      8.00 s   8.00 s       0
 
 longest waits for a CPU
    250.0 ms qemu (1) at 3.000 s, CPU 0/KVM (2) ran there
 
-against the kernel's own counters
+compared with the kernel's counters
   CPU time 2.75 s of 2.75 s (100.0 %)
   exits 1 of 1
 ";

@@ -158,7 +158,7 @@ fn what_cannot_be_used_leaves_the_old_and_is_told_once() {
     }
     let (site, other) = (Site::new(TLS), Site::new(TLS));
     let agent = site.start();
-    let refused = "the new web configuration cannot be used";
+    let refused = "cannot reload the web configuration";
     let ask = || site.curl(&agent, "/healthz", &[]).status;
     assert_eq!(ask(), Some(200));
     let certificate = fs::read_to_string(other.path("web.crt")).expect("a certificate");
@@ -167,10 +167,14 @@ fn what_cannot_be_used_leaves_the_old_and_is_told_once() {
         (
             "web.crt",
             certificate.as_str(),
-            "no key for the certificate",
+            "does not match certificate",
         ),
-        ("web.crt", "not a certificate", "no certificate in PEM form"),
-        ("web.yaml", "", "TLS would end"),
+        (
+            "web.crt",
+            "not a certificate",
+            "no certificate in PEM format",
+        ),
+        ("web.yaml", "", "no longer requires TLS"),
         ("web.yaml", "tls_server_config: [", "tls_server_config"),
     ] {
         let good = fs::read_to_string(site.path(name)).expect("it was there");
@@ -178,7 +182,9 @@ fn what_cannot_be_used_leaves_the_old_and_is_told_once() {
         let line = agent.logged_while(refused, || assert_eq!(ask(), Some(200)));
         assert!(line.contains(reason), "{line}");
         site.write(name, &good);
-        agent.logged_while("read anew", || assert_eq!(ask(), Some(200)));
+        agent.logged_while("reloaded the web configuration", || {
+            assert_eq!(ask(), Some(200))
+        });
     }
     fs::remove_file(site.path("web.key")).expect("it was there");
     let line = agent.logged_while(refused, || assert_eq!(ask(), Some(200)));

@@ -99,7 +99,9 @@ fn a_user_who_is_taken_out_stays_out() {
     let agent = site.start();
     assert_eq!(scrape(&agent, "b:secret").status, 200);
     site.write("web.yaml", &users(&["a"]));
-    agent.logged_while("read anew", || drop(agent.get("/healthz")));
+    agent.logged_while("reloaded the web configuration", || {
+        drop(agent.get("/healthz"))
+    });
     assert_eq!(scrape(&agent, "b:secret").status, 401);
     assert_eq!(scrape(&agent, "a:secret").status, 200);
 }

@@ -369,7 +369,7 @@ impl Writer {
 
 fn annotation(peer: &Peer) -> DebugAnnotation {
     let value = if peer.tid == 0 {
-        "nobody: the CPU was idle".to_owned()
+        "none: the CPU was idle".to_owned()
     } else {
         format!("{} ({})", peer.name, peer.tid)
     };

@@ -218,7 +218,7 @@ fn a_namespace_that_is_not_found_is_not_guessed() {
     let cgroups = tree.cgroups();
     assert!(cgroups.process_path(42).is_err());
     tree.write("proc/9/cgroup", "0::/../x\n");
-    assert_eq!(cgroups.process_path(9).expect("below the mount"), "/x");
+    assert_eq!(cgroups.process_path(9).expect("outside the mount"), "/x");
 }
 
 /// The same reader, with only its own part of the hierarchy mounted.
@@ -239,7 +239,9 @@ fn a_part_of_the_hierarchy_keeps_its_full_paths() {
     let tree = Tree::with_mounts(CgroupVersion::V1, mounts);
     tree.cgroup("/inner");
     let cgroups = tree.cgroups();
-    let inner = cgroups.id_of("/docker/abc/inner").expect("below the mount");
+    let inner = cgroups
+        .id_of("/docker/abc/inner")
+        .expect("outside the mount");
     assert_eq!(cgroups.path_of(inner).as_deref(), Some("/docker/abc/inner"));
     assert_eq!(
         cgroups.bandwidth("/docker/abc/inner").expect("files"),
