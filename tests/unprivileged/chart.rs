@@ -101,10 +101,10 @@ fn the_plain_manifests_are_the_charts() {
     if !need::all("the_plain_manifests", [need::helm()]) {
         return;
     }
-    let head = "# Made of the chart, deploy/chart/virtlens, with its own values:\n\
+    let head = "# Rendered from deploy/chart/virtlens with its default values; to update:\n\
                 # UPDATE_GOLDEN=1 cargo test -p virtlens-tests --test unprivileged chart\n";
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: virtlens\n  labels:\n    \
-                     # Its pods see the host's processes.\n    \
+                     # The pods use the host's pid namespace.\n    \
                      pod-security.kubernetes.io/enforce: privileged";
     let documents = render(&["--skip-tests"]);
     let bodies = documents.iter().map(|(_, body)| &**body);
