@@ -163,7 +163,7 @@ fn choose(list: &str, existing: &[u32]) -> anyhow::Result<Vec<u32>> {
         let wanted = u64::from(*range.end()).checked_sub(u64::from(*range.start()));
         ensure!(
             wanted.is_some_and(|distance| distance + 1 == found.len() as u64),
-            "{part}: not all of these exist: see status"
+            "{part}: unknown index: see status"
         );
         chosen.extend(found);
     }

@@ -55,7 +55,7 @@ impl FromStr for Topology {
         }
         ensure!(
             shape.capacity() <= 4096,
-            "more than the 4096 vCPUs that KVM has ids for"
+            "more than 4096 vCPUs, the maximum of KVM"
         );
         Ok(shape)
     }

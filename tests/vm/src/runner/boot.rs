@@ -138,7 +138,7 @@ impl Machine<'_> {
                 Ok(text) => text,
                 Err(RecvTimeoutError::Timeout) if Instant::now() < limit => {
                     if pulse.has_stopped() {
-                        return Ok(Some("its CPUs sleep and nothing wakes them".to_owned()));
+                        return Ok(Some("all CPUs sleep and nothing wakes them up".to_owned()));
                     }
                     if fatal.is_none() && has_lost_a_cpu(beaten, Instant::now()) {
                         let seconds = LOST.as_secs();
