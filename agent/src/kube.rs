@@ -4,20 +4,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use virtlens_kube::{Cluster, Kubelet, Names, Reviewer, Told};
+use virtlens_kube::{Cluster, Kubelet, Names, PodsState, Reviewer};
 use virtlens_model::fleet::Fleet;
 use virtlens_model::snapshot::Source;
 
 use crate::config::{Config, ConfigError, Metadata, WebAuth};
 
-const NAMELESS: &str = "set the node's name with --node-name, or in the manifest with NODE_NAME \
+const SET_NODE_NAME: &str = "set the node's name with --node-name, or in the manifest with NODE_NAME \
                         from the field spec.nodeName";
 
 /// Name of this source in rows and labels.
 const SOURCE: &str = "pods";
 /// Time to wait for names, in one-shot commands and before the first reading of the
 /// agent.
-const PATIENCE: Duration = Duration::from_secs(2);
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns the source of names that `config` selects for the node called `node`; `None`
 /// if it selects none and this is not a pod (`in_pod`).
@@ -39,12 +39,12 @@ pub fn source(
     let is_nameless = in_pod && config.node_name.is_none();
     Ok(match &config.metadata {
         None if is_reachable && is_nameless => {
-            tracing::warn!("pod names are not available: {NAMELESS}");
+            tracing::warn!("pod names are not available: {SET_NODE_NAME}");
             None
         }
         Some(Metadata::ApiServer) if is_nameless => {
             return Err(ConfigError::Usage(format!(
-                "--metadata apiserver: {NAMELESS}"
+                "--metadata apiserver: {SET_NODE_NAME}"
             )));
         }
         None if is_reachable => Some(api_server(cluster, node)),
@@ -98,7 +98,7 @@ pub(crate) struct PodNames {
     names: Names,
     mode: &'static str,
     since: Instant,
-    told: Option<Told>,
+    state: Option<PodsState>,
 }
 
 impl PodNames {
@@ -107,34 +107,34 @@ impl PodNames {
             mode: source.name(),
             names: Names::start(source).context("cannot start the thread for pod names")?,
             since: Instant::now(),
-            told: None,
+            state: None,
         })
     }
 
     /// Waits for the first names, for a limited time.
     pub(crate) fn settle(&self) {
         self.names
-            .wait(PATIENCE.saturating_sub(self.since.elapsed()));
+            .wait(FIRST_ANSWER_TIMEOUT.saturating_sub(self.since.elapsed()));
     }
 
     /// Passes the present names of pods to the fleet.
-    pub(crate) fn tell(&mut self, fleet: &mut Fleet) {
-        let told = self.names.read();
-        fleet.call(Arc::clone(&told.pods));
-        self.told = Some(told);
+    pub(crate) fn update(&mut self, fleet: &mut Fleet) {
+        let state = self.names.read();
+        fleet.call(Arc::clone(&state.pods));
+        self.state = Some(state);
     }
 
     /// State of the source as of the last read.
     pub(crate) fn row(&self) -> Source {
-        let told = self.told.as_ref();
-        let heard = told.and_then(|told| told.age);
-        let failure = told.map_or("", |told| &told.failure);
-        let reason = match (failure, heard) {
+        let state = self.state.as_ref();
+        let age = state.and_then(|state| state.age);
+        let failure = state.map_or("", |state| &state.failure);
+        let reason = match (failure, age) {
             ("", None) => "waiting for the first answer; pod names are not available until then",
             (failure, _) => failure,
         };
         // A source that never answered has been silent since the first request.
-        let age = heard.unwrap_or_else(|| self.since.elapsed());
+        let age = age.unwrap_or_else(|| self.since.elapsed());
         Source {
             name: SOURCE,
             up: reason.is_empty(),
@@ -147,7 +147,7 @@ impl PodNames {
 
     /// Number of failures.
     pub(crate) fn failures(&self) -> u64 {
-        self.told.as_ref().map_or(0, |told| told.failures)
+        self.state.as_ref().map_or(0, |state| state.failures)
     }
 }
 

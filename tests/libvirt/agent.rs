@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use virtlens::collect::{Collector, Options};
-use virtlens_export::{Format, Process, Reading, encode};
+use virtlens_export::{Format, Process, Scrape, encode};
 use virtlens_model::judge::findings::Bounds;
 use virtlens_model::snapshot::{Snapshot, Vm};
 use virtlens_model::vocab::Role;
@@ -81,7 +81,7 @@ impl Agent {
     }
 
     fn scrape(&mut self, snapshot: &Arc<Snapshot>) {
-        let reading = Reading {
+        let reading = Scrape {
             snapshot: Arc::clone(snapshot),
             agent: virtlens_export::Agent {
                 version: "",

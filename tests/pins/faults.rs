@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use virtlens::collect::{Collector, Options};
-use virtlens_export::{Agent, Format, Process, Reading, encode};
+use virtlens_export::{Agent, Format, Process, Scrape, encode};
 use virtlens_model::snapshot::{Snapshot, Vm};
 use virtlens_tests::{Minivm, Refusal, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
 
@@ -199,7 +199,7 @@ fn readings_that_keep_failing_end_the_series_until_one_works() {
     guest.burn_vcpus("all", 20);
     let pid = guest.pid();
     let encoded = |snapshot: &Arc<Snapshot>| {
-        let reading = Arc::new(Reading {
+        let reading = Arc::new(Scrape {
             snapshot: Arc::clone(snapshot),
             agent: Agent {
                 version: "",

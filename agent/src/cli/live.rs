@@ -107,10 +107,10 @@ pub(crate) fn follow(collector: &mut Collector, args: TraceArgs) -> anyhow::Resu
         file: args.output,
         max_bytes: args.max_size << 20,
     };
-    let told = trace::run(collector, &order)?;
+    let report = trace::run(collector, &order)?;
     if to_stdout {
-        eprint!("{}", told.text(Style::default()));
+        eprint!("{}", report.text(Style::default()));
         return Ok(ExitCode::SUCCESS);
     }
-    print(&told.text(table_style()))
+    print(&report.text(table_style()))
 }

@@ -134,7 +134,7 @@ async fn draw(readings: Readings, scheme: &str, address: SocketAddr) -> anyhow::
         if let (Some(before), Some(now)) = (&before, &now) {
             let table = render(now, Some(before), table_style());
             let frame = if in_place {
-                std::mem::take(&mut first) + &repaint(&table, &way_out(scheme, address))
+                std::mem::take(&mut first) + &repaint(&table, &url_line(scheme, address))
             } else {
                 format!("{table}\n")
             };
@@ -157,7 +157,7 @@ fn scroll_away() -> String {
 
 /// The line below a table on a terminal: the URL of the metrics, and the key that ends
 /// the program.
-fn way_out(scheme: &str, address: SocketAddr) -> String {
+fn url_line(scheme: &str, address: SocketAddr) -> String {
     // A browser on this host cannot connect to the unspecified address.
     let host = match address {
         any if any.ip().is_unspecified() => format!("localhost:{}", any.port()),
@@ -176,7 +176,7 @@ fn repaint(table: &str, last_line: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::way_out;
+    use super::url_line;
 
     #[test]
     fn the_address_of_a_frame_can_be_gone_to() {
@@ -186,7 +186,7 @@ mod tests {
             ("127.0.0.1:1", "http://127.0.0.1:1/metrics"),
             ("[::1]:1", "http://[::1]:1/metrics"),
         ] {
-            let line = way_out("http", listen.parse().expect("an address"));
+            let line = url_line("http", listen.parse().expect("an address"));
             assert!(line.contains(&format!(" {url} ")), "{line}");
         }
     }

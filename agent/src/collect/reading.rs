@@ -44,7 +44,7 @@ impl Collector {
                 crate::collect::memory::follow(pass, &self.fleet, &self.root, &mut facts);
         }
         if let Some(names) = &mut self.names {
-            names.tell(&mut self.fleet);
+            names.update(&mut self.fleet);
         }
         let (mut vms, gone) = self.fleet.account(&facts, at_ns);
         self.gone.extend(gone);

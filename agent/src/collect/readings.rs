@@ -21,7 +21,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use hyper::body::Bytes;
 use tokio::sync::oneshot;
-use virtlens_export::{Format, Reading, encode};
+use virtlens_export::{Format, Scrape, encode};
 use virtlens_model::snapshot::Snapshot;
 
 use crate::process;
@@ -151,7 +151,7 @@ struct Reader<C> {
 
 /// The last reading, and its encodings so far.
 struct Held {
-    reading: Arc<Reading>,
+    reading: Arc<Scrape>,
     ended: Instant,
     bodies: Vec<(Encoding, Bytes)>,
 }
@@ -193,7 +193,7 @@ impl<C: FnMut() -> Arc<Snapshot>> Reader<C> {
         self.set_collecting(None);
         let collection_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         Held {
-            reading: Arc::new(Reading {
+            reading: Arc::new(Scrape {
                 snapshot,
                 agent: process::agent(collection_ns),
             }),

@@ -15,7 +15,7 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::tls::{self, TlsSection};
 use super::web_source::ReadText;
-use crate::config::keys::{Known, known};
+use crate::config::keys::{StrictKeys, strict_keys};
 use crate::http::file_watch::FileWatch;
 
 /// The headers that the format allows, with their valid values.
@@ -30,9 +30,9 @@ const HEADERS: [(&str, &[&str]); 5] = [
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct File {
-    #[serde(deserialize_with = "known")]
+    #[serde(deserialize_with = "strict_keys")]
     tls_server_config: Option<TlsSection>,
-    #[serde(deserialize_with = "known")]
+    #[serde(deserialize_with = "strict_keys")]
     http_server_config: Option<HttpSection>,
     basic_auth_users: Option<BTreeMap<String, String>>,
     rate_limit: Option<IgnoredAny>,
@@ -80,7 +80,7 @@ impl WebConfig {
     /// files that it names.
     fn parse(text: &str, base: &Path, read: ReadText<'_>) -> Result<Self, String> {
         // A file of comments alone is a null document.
-        let file: Result<Option<Known<File>>, _> = serde_norway::from_str(text);
+        let file: Result<Option<StrictKeys<File>>, _> = serde_norway::from_str(text);
         let file = file.map_err(|error| error.to_string())?;
         let file = file.map_or_else(File::default, |known| known.0);
         if file.rate_limit.is_some() {

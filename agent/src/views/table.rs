@@ -83,10 +83,10 @@ fn write_rows(out: &mut String, rows: &[Row], rates: bool, style: Style) {
         rates,
         style.width.map(|width| width.saturating_sub(widest)),
     );
-    let room = style
+    let available = style
         .width
         .map_or(widest, |width| width.saturating_sub(lines_width(&columns)));
-    let name_width = widest.min(room.max(MIN_NAME_WIDTH));
+    let name_width = widest.min(available.max(MIN_NAME_WIDTH));
 
     let heads = line("VM", name_width, &columns, |column| column.head);
     writeln!(out, "{}", paint.head(&heads)).expect(INFALLIBLE);

@@ -42,7 +42,7 @@ pub mod vm;
 use self::rows::FLAGS;
 pub use self::state::INTERVALS;
 use self::state::{Action, Top, View};
-use self::terminal::{Came, Terminal};
+use self::terminal::{Input, Terminal};
 use self::theme::Theme;
 use self::tracing::Tracing;
 
@@ -110,7 +110,7 @@ fn live(
         show(top)?;
         let left = top.interval.saturating_sub(read.elapsed());
         match input.wait(left.min(SIGNALS_SEEN_AFTER))? {
-            Came::Event(Event::Key(key)) if key.kind != KeyEventKind::Release => {
+            Input::Event(Event::Key(key)) if key.kind != KeyEventKind::Release => {
                 match top.press(key) {
                     Some(Action::Quit) => return Ok(()),
                     Some(Action::Save) => save(top),
@@ -118,11 +118,11 @@ fn live(
                     None => {}
                 }
             }
-            Came::HungUp => return Ok(()),
-            Came::Event(_) | Came::Nothing => {}
+            Input::HungUp => return Ok(()),
+            Input::Event(_) | Input::Nothing => {}
         }
-        if let Some(told) = trace.as_mut().and_then(Tracing::ended) {
-            top.message = told;
+        if let Some(message) = trace.as_mut().and_then(Tracing::ended) {
+            top.message = message;
             trace = None;
         }
         if read.elapsed() >= top.interval {

@@ -238,14 +238,14 @@ impl Canvas {
     }
 
     /// A pCPU and its vCPUs; returns the width, and the text with its style.
-    fn cell(&self, cpu: u32, occupants: &Occupants, room: usize) -> (usize, String) {
+    fn cell(&self, cpu: u32, occupants: &Occupants, width: usize) -> (usize, String) {
         let mut plain = format!("cpu {cpu:<4}");
         let mut painted = plain.clone();
         let here = occupants.0.get(&cpu).map_or(&[][..], Vec::as_slice);
         for (index, one) in here.iter().enumerate() {
             let left = here.len() - index;
             // The number of omitted vCPUs is shown, and needs space too.
-            if left > 1 && plain.len() + one.text.len() + 5 > room {
+            if left > 1 && plain.len() + one.text.len() + 5 > width {
                 let more = format!(" +{left}");
                 plain.push_str(&more);
                 painted.push_str(&more);
@@ -267,8 +267,8 @@ impl Canvas {
         let Tagged { tag, vm } = one;
         let name = name_of(vm);
         let topology = vm.topology.as_deref();
-        let said = topology.map_or("not judged yet".to_owned(), |it| self.summary(vm, it));
-        let head = format!("{tag}  {name}: {said}");
+        let summary = topology.map_or("not judged yet".to_owned(), |it| self.summary(vm, it));
+        let head = format!("{tag}  {name}: {summary}");
         self.text(out, "", "   ", &head);
         let found = topology.map_or(&[][..], |topology| &topology.mismatches);
         for (index, one) in found.iter().enumerate() {

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use virtlens_export::{Agent, Format, Kind, Process, Reading, encode, families};
+use virtlens_export::{Agent, Format, Kind, Process, Scrape, encode, families};
 use virtlens_model::snapshot::Snapshot;
 
-fn reading(snapshot: Snapshot) -> Arc<Reading> {
-    Arc::new(Reading {
+fn reading(snapshot: Snapshot) -> Arc<Scrape> {
+    Arc::new(Scrape {
         snapshot: Arc::new(snapshot),
         agent: Agent {
             version: "1.2.3",
@@ -31,7 +31,7 @@ fn reading(snapshot: Snapshot) -> Arc<Reading> {
     })
 }
 
-fn text_of(reading: &Arc<Reading>, format: Format) -> String {
+fn text_of(reading: &Arc<Scrape>, format: Format) -> String {
     let mut out = String::new();
     encode(reading, format, &mut out);
     out

@@ -92,12 +92,13 @@ impl Cluster {
                 ))
             })?,
             Self::Kubeconfig(path) => {
-                let told = |error| Unreachable(format!("{}: {}", path.display(), chain(&error)));
-                let file = Kubeconfig::read_from(path).map_err(told)?;
+                let unreachable =
+                    |error| Unreachable(format!("{}: {}", path.display(), chain(&error)));
+                let file = Kubeconfig::read_from(path).map_err(unreachable)?;
                 let options = KubeConfigOptions::default();
                 Config::from_custom_kubeconfig(file, &options)
                     .await
-                    .map_err(told)?
+                    .map_err(unreachable)?
             }
         };
         connect(config)

@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
-use virtlens_kube::{Kubelet, Names, Source, Told};
+use virtlens_kube::{Kubelet, Names, PodsState, Source};
 
 const TOKEN: &str = "of-the-service-account";
 
@@ -125,7 +125,7 @@ fn serve(
 }
 
 /// Waits for an answer or a failure.
-fn answer(names: &Names) -> Told {
+fn answer(names: &Names) -> PodsState {
     names.wait(Duration::from_mins(1));
     names.read()
 }
@@ -134,10 +134,10 @@ fn answer(names: &Names) -> Told {
 fn its_pods_are_known_and_it_is_not_asked_again_at_once() {
     let server = Server::start("200 OK", PODS);
     let names = server.follow(&server.path("ca.crt"), &server.path("token"));
-    let told = answer(&names);
-    assert_eq!(told.failure, "");
-    assert_eq!(&*told.pods["8c2d"].name, "web");
-    assert_eq!(told.pods["8c2d"].spec.cpu_limit_millis, Some(1000));
+    let state = answer(&names);
+    assert_eq!(state.failure, "");
+    assert_eq!(&*state.pods["8c2d"].name, "web");
+    assert_eq!(state.pods["8c2d"].spec.cpu_limit_millis, Some(1000));
     let end = Instant::now() + Duration::from_secs(1);
     while Instant::now() < end {
         names.read();
@@ -152,9 +152,9 @@ fn one_that_cannot_prove_itself_is_told_no_token() {
     let (_, other) = certified();
     fs::write(server.path("other.crt"), other).expect("written");
     let names = server.follow(&server.path("other.crt"), &server.path("token"));
-    let told = answer(&names);
-    assert!(told.failure.contains("certificate"), "{}", told.failure);
-    assert!(told.pods.is_empty());
+    let state = answer(&names);
+    assert!(state.failure.contains("certificate"), "{}", state.failure);
+    assert!(state.pods.is_empty());
     assert_eq!(server.asked.load(Ordering::Relaxed), 0);
 }
 

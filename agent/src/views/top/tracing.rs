@@ -51,12 +51,12 @@ impl Tracing {
         if status.success() {
             return Some(format!("traced {}: {}", self.vm, self.file));
         }
-        let mut said = String::new();
+        let mut output = String::new();
         if let Some(stderr) = &mut self.child.stderr {
             // If the output cannot be read, the exit status suffices.
-            let _ = stderr.read_to_string(&mut said);
+            let _ = stderr.read_to_string(&mut output);
         }
-        let last = said.lines().last().unwrap_or_default();
+        let last = output.lines().last().unwrap_or_default();
         Some(format!("trace failed ({status}): {last}"))
     }
 }

@@ -99,9 +99,9 @@ impl Screen<'_> {
         most: Option<f64>,
         value: impl Fn(&Interval) -> Option<f64>,
     ) -> String {
-        let room = self.width.saturating_sub(taken + 1).min(60);
+        let available = self.width.saturating_sub(taken + 1).min(60);
         let back = self.top.back();
-        let values = self.top.history.series(&self.vm.vm, back, room, value);
+        let values = self.top.history.series(&self.vm.vm, back, available, value);
         let highest = values.iter().flatten().copied().fold(0.0, f64::max);
         self.theme.bars(&values, most.unwrap_or(highest))
     }

@@ -13,7 +13,7 @@ use crate::term::{Paint, Style, printable};
 
 /// The data of the summary.
 #[derive(Debug)]
-pub struct Told {
+pub struct Report {
     pub(super) name: String,
     pub(super) node: String,
     pub(super) summary: Summary,
@@ -35,7 +35,7 @@ const ROWS: usize = 10;
 /// Threads with a smaller share of running time are omitted.
 const LEAST: f64 = 0.0005;
 
-impl Told {
+impl Report {
     /// Returns the summary.
     pub fn text(&self, style: Style) -> String {
         let mut page = Page {
@@ -48,7 +48,7 @@ impl Told {
         self.exits(&mut page);
         self.longest("longest waits for a CPU", &self.summary.waits, &mut page);
         self.longest("longest throttlings", &self.summary.throttles, &mut page);
-        self.truth(&mut page);
+        self.comparison(&mut page);
         page.out
     }
 
@@ -99,11 +99,11 @@ impl Told {
             "unknown",
         ];
         let mut table = Table::new("vCPUs, % of the time", &names);
-        let mut is_untold = false;
+        let mut is_unknown = false;
         for thread in vcpus {
             let split = &thread.split;
-            let told = split.guest.zip(split.host_ns());
-            let (guest, host_ns) = told.unwrap_or((GuestSplit::default(), split.running_ns));
+            let traced = split.guest.zip(split.host_ns());
+            let (guest, host_ns) = traced.unwrap_or((GuestSplit::default(), split.running_ns));
             let mut cells = shares(
                 &[
                     guest.guest_ns,
@@ -116,8 +116,8 @@ impl Told {
                 ],
                 split.wall_ns(),
             );
-            if told.is_none() && split.running_ns > 0 {
-                is_untold = true;
+            if traced.is_none() && split.running_ns > 0 {
+                is_unknown = true;
                 cells[1].push('*');
                 for at in [0, 2] {
                     "?".clone_into(&mut cells[at]);
@@ -127,7 +127,7 @@ impl Told {
             table.row(&thread.actor.title(), cells);
         }
         page.table(&table);
-        if is_untold {
+        if is_unknown {
             page.line("  * includes guest time: no KVM entry or exit event received");
         }
     }
@@ -207,7 +207,7 @@ impl Told {
                 continue;
             };
             let thread = self.summary.threads.iter().find(|one| one.actor.tid == tid);
-            let who = thread.map_or_else(String::new, |thread| thread.actor.title());
+            let name = thread.map_or_else(String::new, |thread| thread.actor.title());
             let at = seconds(slice.from_ns.saturating_sub(began_ns));
             let rival = slice.peer.map_or_else(String::new, |peer| {
                 if peer.tid == 0 {
@@ -217,7 +217,7 @@ impl Told {
                 }
             });
             let line = format!(
-                "  {:>9} {who} ({tid}) at {at:.3} s{rival}",
+                "  {:>9} {name} ({tid}) at {at:.3} s{rival}",
                 time(slice.took_ns())
             );
             page.line(&printable(&line));
@@ -225,17 +225,17 @@ impl Told {
     }
 
     /// Compares the CPU time in the trace with the kernel's count.
-    fn truth(&self, page: &mut Page) {
+    fn comparison(&self, page: &mut Page) {
         let threads = self.summary.threads.iter();
         let known: Vec<(u64, u64)> = threads
             .filter_map(|one| Some((one.split.running_ns, *self.counted_ns.get(&one.actor.tid)?)))
             .collect();
-        let (told, counted) = known.iter().fold((0, 0), |sum, one| plus(sum, *one));
+        let (traced, counted) = known.iter().fold((0, 0), |sum, one| plus(sum, *one));
         page.chapter("compared with the kernel's counters");
-        let share = 100.0 * ratio(told, counted);
+        let share = 100.0 * ratio(traced, counted);
         page.line(&format!(
             "  CPU time {} of {} ({share:.1} %)",
-            time(told),
+            time(traced),
             time(counted)
         ));
         let guests = self
@@ -243,11 +243,11 @@ impl Told {
             .threads
             .iter()
             .filter_map(|one| one.split.guest);
-        let (told, counted) = guests.fold((0, 0), |sum, one| {
+        let (traced, counted) = guests.fold((0, 0), |sum, one| {
             plus(sum, (one.exits_told, one.exits_counted.unwrap_or(0)))
         });
         if counted > 0 {
-            page.line(&format!("  exits {told} of {counted}"));
+            page.line(&format!("  exits {traced} of {counted}"));
         }
     }
 }
@@ -265,7 +265,7 @@ mod tests {
     use virtlens_model::timeline::{Actor, Event, ExitReason, Lost, Off, Peer, Timeline, What};
     use virtlens_model::vocab::Comm;
 
-    use super::Told;
+    use super::Report;
     use crate::term::Style;
 
     fn actor(tid: u32, name: &str, vcpu: Option<u32>) -> Actor {
@@ -281,7 +281,7 @@ mod tests {
     }
 
     /// A vCPU that halts for most of 10 s, and a thread that waited for it.
-    fn told() -> Told {
+    fn report() -> Report {
         let peer = Peer {
             tid: 2,
             name: Comm::new("CPU 0/KVM"),
@@ -321,7 +321,7 @@ mod tests {
             };
             timeline.feed(&event, &mut pieces);
         }
-        Told {
+        Report {
             name: "shop/web-0".to_owned(),
             node: "node-a".to_owned(),
             summary: timeline.end(10_000_000_000, 0, |_| false, &mut pieces),
@@ -357,16 +357,16 @@ compared with the kernel's counters
   CPU time 2.75 s of 2.75 s (100.0 %)
   exits 1 of 1
 ";
-        assert_eq!(told().text(Style::default()), expected);
+        assert_eq!(report().text(Style::default()), expected);
     }
 
     #[test]
     fn throttling_that_is_not_followed_is_shown_as_unknown() {
-        let told = Told {
+        let report = Report {
             knows_throttle: false,
-            ..told()
+            ..report()
         };
-        let text = told.text(Style::default());
+        let text = report.text(Style::default());
         for row in [
             "  CPU 0/KVM            10.0  15.0   0.0   0.0          ?  75.0\n",
             "  qemu (1)                          2.5   2.5          ?   95.0\n",
