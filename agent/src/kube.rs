@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_from_where_they_can_without_being_told() {
+    fn pod_names_source_defaults_to_reachable_api_server() {
         assert_eq!(mode(Settings::default(), false), None);
         assert_eq!(mode(Settings::default(), true), Some("apiserver"));
         let kubeconfig = Settings {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn they_come_from_where_one_says() {
+    fn configured_pod_names_source_is_used() {
         for (text, expected) in [
             ("none", None),
             ("apiserver", Some("apiserver")),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_pod_the_node_has_to_be_named() {
+    fn pod_names_in_a_pod_require_node_name() {
         let with = |metadata| {
             let settings = Settings {
                 metadata,
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubelet_needs_an_address() {
+    fn kubelet_source_requires_url() {
         let settings = |url: Option<&str>| Settings {
             metadata: Some(Metadata::Kubelet),
             kubelet_url: url.map(str::to_owned),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_is_none_is_told() {
+    fn unknown_pod_names_source_is_an_error() {
         for text in ["", "file:", "cri", "APISERVER"] {
             let error = text.parse::<Metadata>().expect_err(text);
             assert!(error.contains("expected apiserver, kubelet"), "{error}");
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubeconfig_is_used_also_inside_of_a_pod() {
+    fn kubeconfig_in_a_pod_overrides_service_account() {
         let settings = Settings {
             kubeconfig: Some("/a".into()),
             node_name: Some("a".to_owned()),

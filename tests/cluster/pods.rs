@@ -80,8 +80,8 @@ fn has(state: &PodsState, name: &str) -> bool {
 }
 
 #[test]
-fn of_five_hundred_pods_elsewhere_none_is_kept() {
-    if !ready("of_five_hundred_pods") {
+fn pods_of_other_nodes_are_not_stored() {
+    if !ready("pods_of_other_nodes_are_not_stored") {
         return;
     }
     let server = ApiServer::start();
@@ -113,8 +113,8 @@ fn of_five_hundred_pods_elsewhere_none_is_kept() {
 
 /// A stateful set recreates its pods like this.
 #[test]
-fn the_same_name_with_a_new_uid_is_another_pod() {
-    if !ready("the_same_name") {
+fn recreated_pod_with_same_name_is_another_pod() {
+    if !ready("recreated_pod_with_same_name_is_another_pod") {
         return;
     }
     let server = ApiServer::start();
@@ -135,8 +135,8 @@ fn the_same_name_with_a_new_uid_is_another_pod() {
 }
 
 #[test]
-fn names_stay_while_the_api_server_is_away_for_a_minute() {
-    if !ready("names_stay") {
+fn pod_names_survive_one_minute_api_server_outage() {
+    if !ready("pod_names_survive_one_minute_api_server_outage") {
         return;
     }
     let mut server = ApiServer::start();
@@ -177,8 +177,8 @@ fn names_stay_while_the_api_server_is_away_for_a_minute() {
 }
 
 #[test]
-fn who_may_not_list_pods_is_told_so_until_it_may() {
-    if !ready("who_may_not_list") {
+fn missing_list_permission_is_reported_until_granted() {
+    if !ready("missing_list_permission_is_reported_until_granted") {
         return;
     }
     let server = ApiServer::start();
@@ -216,8 +216,8 @@ fn who_may_not_list_pods_is_told_so_until_it_may() {
 }
 
 #[test]
-fn a_token_that_is_rotated_is_read_again() {
-    if !ready("a_token_that_is_rotated") {
+fn rotated_token_is_read_again() {
+    if !ready("rotated_token_is_read_again") {
         return;
     }
     let server = ApiServer::start();
@@ -236,8 +236,8 @@ fn a_token_that_is_rotated_is_read_again() {
 /// While the connection was cut, pods were created and deleted, and etcd compacted these
 /// changes: the known resource version is rejected with 410, and the agent lists again.
 #[test]
-fn a_version_too_old_makes_it_list_anew() {
-    if !ready("a_version_too_old") {
+fn expired_version_causes_new_list() {
+    if !ready("expired_version_causes_new_list") {
         return;
     }
     let mut server = ApiServer::start();
@@ -284,8 +284,8 @@ fn compact(server: &ApiServer) {
 }
 
 #[test]
-fn an_etcd_without_streaming_lists_is_listed_in_pages() {
-    const TEST: &str = "an_etcd_without_streaming_lists";
+fn old_etcd_without_streaming_lists_is_listed_in_pages() {
+    const TEST: &str = "old_etcd_without_streaming_lists_is_listed_in_pages";
     let old = need::old_etcd();
     if !need::all(TEST, [need::api_server(), old.clone().map(drop)]) {
         return;

@@ -54,7 +54,10 @@ fn assert_named(reason: &str, program: &str) {
 
 #[test]
 fn refused_program_costs_its_feature_alone_with_each_loader() {
-    if !need::all("refused_program", [need::root(), need::bpf()]) {
+    if !need::all(
+        "refused_program_costs_its_feature_alone_with_each_loader",
+        [need::root(), need::bpf()],
+    ) {
         return;
     }
     for loader in Loader::ALL {
@@ -81,13 +84,16 @@ fn refused_program_costs_its_feature_alone_with_each_loader() {
 
 #[test]
 fn refused_walk_costs_the_walk_alone() {
-    if !need::all("refused_walk", [need::root(), need::bpf()]) {
+    if !need::all(
+        "refused_walk_costs_the_walk_alone",
+        [need::root(), need::bpf()],
+    ) {
         return;
     }
     let loader = Loader::default();
     let before = load(OBJECT, loader).expect("a pass");
     let walks = need::that("task_walk", before.walks, "the kernel is older than v6.9");
-    if !need::all("refused_walk", [walks]) {
+    if !need::all("refused_walk_costs_the_walk_alone", [walks]) {
         return;
     }
     let after = load(&without(OBJECT, "walk_tasks"), loader).expect("a pass");
@@ -97,7 +103,10 @@ fn refused_walk_costs_the_walk_alone() {
 
 #[test]
 fn refused_task_pass_is_an_error_with_its_reason() {
-    if !need::all("refused_task_pass", [need::root(), need::bpf()]) {
+    if !need::all(
+        "refused_task_pass_is_an_error_with_its_reason",
+        [need::root(), need::bpf()],
+    ) {
         return;
     }
     let broken = without(&without(OBJECT, "sample_tasks"), "walk_tasks");
@@ -109,7 +118,10 @@ fn refused_task_pass_is_an_error_with_its_reason() {
 
 #[test]
 fn refused_program_costs_its_part_of_a_trace_alone() {
-    if !need::all("refused_trace", [need::root(), need::bpf()]) {
+    if !need::all(
+        "refused_program_costs_its_part_of_a_trace_alone",
+        [need::root(), need::bpf()],
+    ) {
         return;
     }
     let lacks = |program: Option<&str>, loader| {

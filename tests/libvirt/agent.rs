@@ -142,7 +142,7 @@ pub(crate) fn tids_of(vm: &Vm, role: Role) -> Vec<u32> {
 }
 
 #[test]
-fn counters_of_a_scrape_are_those_whose_type_says_so() {
+fn counter_and_histogram_series_are_recognized_by_type() {
     let text = "# HELP a_total b\n# TYPE a_total counter\na_total{x=\"y z\"} 5\n\
                 # TYPE g gauge\ng 7\n# TYPE h histogram\nh_bucket{le=\"1\"} 2\n";
     let found: Vec<_> = counters(text).collect();

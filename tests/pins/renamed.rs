@@ -17,7 +17,7 @@ fn roles(vm: &Vm) -> [u64; 3] {
 /// former role, with task storage and with the hash map.
 #[test]
 fn roles_changed_while_no_agent_runs_former_roles_keep_their_time() {
-    if !reader::ready("roles_changed") {
+    if !reader::ready("roles_changed_while_no_agent_runs_former_roles_keep_their_time") {
         return;
     }
     for knows_task_storage in [true, false] {

@@ -63,8 +63,8 @@ fn watch(command: Command, pod: &TestCgroup, guest: &mut Minivm) -> Told {
 
 #[test]
 #[ignore = "needs a second build of the agent: make test-pins"]
-fn another_layout_is_dropped_with_a_word_and_never_read() {
-    let test = "another_layout";
+fn maps_with_another_layout_are_dropped_with_a_warning() {
+    let test = "maps_with_another_layout_are_dropped_with_a_warning";
     if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
         return;
     }

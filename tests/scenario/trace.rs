@@ -84,7 +84,7 @@ fn compared(summary: &str, what: &str) -> (u64, f64) {
 }
 
 #[test]
-fn a_trace_tells_what_the_kernel_counted() {
+fn trace_agrees_with_kernel_counters() {
     let mut reader = Reader::new();
     let pod = reader.named().clone();
     let tids: Vec<(u32, i32)> = pod

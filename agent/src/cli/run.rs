@@ -179,7 +179,7 @@ mod tests {
     use super::url_line;
 
     #[test]
-    fn the_address_of_a_frame_can_be_gone_to() {
+    fn url_line_of_any_listen_address_can_be_opened() {
         for (listen, url) in [
             ("0.0.0.0:9877", "http://localhost:9877/metrics"),
             ("[::]:9877", "http://localhost:9877/metrics"),

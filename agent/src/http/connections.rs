@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_that_asked_nothing_makes_room() {
+    fn oldest_connection_without_request_is_evicted_at_limit() {
         let connections = Arc::<Connections>::default();
         let mut all = enter(&connections, HERE, MAX_CONNECTIONS);
         all[0].0.admitted();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_most_gives_way_first() {
+    fn client_with_most_connections_is_evicted_first() {
         let connections = Arc::<Connections>::default();
         let mut scraper = enter(&connections, THERE, 2);
         let mut flood = enter(&connections, HERE, 5 * MAX_CONNECTIONS);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_nobody_takes_give_way_to_new_ones() {
+    fn oldest_pending_answer_is_evicted_at_limit() {
         let connections = Arc::<Connections>::default();
         let mut all = enter(&connections, HERE, MAX_ANSWERS + 1);
         all[..MAX_ANSWERS]

@@ -78,7 +78,7 @@ mod tests {
     use super::escape;
 
     #[test]
-    fn names_cannot_become_markup() {
+    fn names_are_escaped_in_html() {
         assert_eq!(escape("<a href=\"&\">"), "&lt;a href=&quot;&amp;&quot;&gt;");
     }
 }

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_users_own_password_is_right() {
+    fn only_own_password_of_user_is_accepted() {
         block_on(async {
             let (passwords, users) = (Passwords::new(), users());
             for (user, password, verdict) in [
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_hash_makes_the_old_password_wrong() {
+    fn changed_hash_invalidates_old_password() {
         block_on(async {
             let (passwords, mut users) = (Passwords::new(), users());
             let ask = async |users: &_| passwords.check(users, HERE, "prom", b"secret").await;
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_one_leaves_room_for_another() {
+    fn password_flood_of_one_client_does_not_block_another() {
         block_on(async {
             let (passwords, users) = (Passwords::new(), users());
             assert_eq!(

@@ -187,7 +187,7 @@ mod tests {
     use super::{HeaderValue, accepts_gzip};
 
     #[test]
-    fn gzip_is_sent_only_to_those_who_take_it() {
+    fn gzip_is_sent_only_if_accepted() {
         for (header, taken) in [
             ("gzip", true),
             ("deflate, gzip;q=0.5", true),

@@ -87,7 +87,7 @@ mod tests {
     const LONG: Duration = Duration::from_hours(1);
 
     #[test]
-    fn wrong_ones_drive_out_no_right_one() {
+    fn negative_verdicts_do_not_evict_positive_ones() {
         let cache = VerdictCache::new();
         let tag = |number: usize| cache.tag(&[&number.to_le_bytes()]);
         let recall = |number| cache.recall(&tag(number), |_| LONG);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_no_longer_is_not_recalled() {
+    fn expired_verdict_is_not_returned() {
         let cache = VerdictCache::new();
         let tag = cache.tag(&[b"token"]);
         cache.remember(tag, true);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_not_run_together() {
+    fn tags_of_different_parts_differ() {
         let cache = VerdictCache::<bool>::new();
         assert_ne!(cache.tag(&[b"a", b"bc"]), cache.tag(&[b"ab", b"c"]));
         assert_ne!(cache.tag(&[b"a"]), VerdictCache::<bool>::new().tag(&[b"a"]));

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cause_is_told_once() {
+    fn shortfalls_with_same_cause_are_grouped() {
         let snapshot = Snapshot {
             api_version: API_VERSION,
             kind: "Snapshot",

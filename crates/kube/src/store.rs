@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_stays_when_the_source_fails() {
+    fn failed_source_keeps_last_pods() {
         let store = Store::default();
         store.replace([("1".into(), pod("web"))]);
         store.fail("gone".to_owned());
@@ -150,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_has_no_age() {
+    fn pods_without_answer_have_no_age() {
         let store = Store::default();
         store.fail("never there".to_owned());
         assert_eq!(store.read().age, None);
     }
 
     #[test]
-    fn a_reading_keeps_what_it_was_told() {
+    fn read_state_does_not_change_later() {
         let store = Store::default();
         store.put("1".into(), pod("web"));
         let state = store.read();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_told_at_once_and_gives_up_in_time() {
+    fn wait_ends_at_first_failure_or_timeout() {
         let store = Store::default();
         store.wait(Duration::from_millis(1));
         store.fail("no".to_owned());
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_what_is_kept() {
+    fn stored_pods_are_bounded_and_excess_is_counted() {
         let store = Store::default();
         for index in 0..super::MAX_PODS + 10 {
             store.put(index.to_string().into(), pod("web"));

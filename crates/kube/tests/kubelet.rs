@@ -131,7 +131,7 @@ fn answer(names: &Names) -> PodsState {
 }
 
 #[test]
-fn its_pods_are_known_and_it_is_not_asked_again_at_once() {
+fn kubelet_pods_are_cached() {
     let server = Server::start("200 OK", PODS);
     let names = server.follow(&server.path("ca.crt"), &server.path("token"));
     let state = answer(&names);
@@ -147,7 +147,7 @@ fn its_pods_are_known_and_it_is_not_asked_again_at_once() {
 }
 
 #[test]
-fn one_that_cannot_prove_itself_is_told_no_token() {
+fn kubelet_with_untrusted_certificate_gets_no_token() {
     let server = Server::start("200 OK", PODS);
     let (_, other) = certified();
     fs::write(server.path("other.crt"), other).expect("written");
@@ -159,7 +159,7 @@ fn one_that_cannot_prove_itself_is_told_no_token() {
 }
 
 #[test]
-fn what_it_refuses_is_told_with_the_remedy() {
+fn kubelet_refusal_is_reported_with_remedy() {
     let forbidden = r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure",
         "message": "forbidden: nodes/pods", "reason": "Forbidden", "code": 403}"#;
     let server = Server::start("403 Forbidden", forbidden);
@@ -174,7 +174,7 @@ fn what_it_refuses_is_told_with_the_remedy() {
 }
 
 #[test]
-fn an_answer_without_an_end_is_not_read() {
+fn endless_kubelet_answer_is_refused() {
     let blanks: &'static str = " ".repeat(65 << 20).leak();
     let server = Server::start("200 OK", blanks);
     let names = server.follow(&server.path("ca.crt"), &server.path("token"));
@@ -183,7 +183,7 @@ fn an_answer_without_an_end_is_not_read() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_ca_file_is_named() {
     let server = Server::start("200 OK", PODS);
     let names = server.follow(&server.path("no-such.crt"), &server.path("token"));
     let failure = answer(&names).failure;

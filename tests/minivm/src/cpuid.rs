@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_dense_when_counts_are_powers_of_two_and_sparse_else() {
+    fn ids_are_dense_only_for_powers_of_two() {
         let dense: Topology = "cores=2,threads=2".parse().expect("a shape");
         assert_eq!(
             (0..4).map(|i| dense.apic_id(i)).collect::<Vec<_>>(),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_says_what_it_does_not_know() {
+    fn invalid_topology_shape_is_an_error() {
         for bad in [
             "cores",
             "cores=0",

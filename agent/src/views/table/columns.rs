@@ -153,7 +153,7 @@ mod tests {
     use super::shorten;
 
     #[test]
-    fn what_is_too_wide_loses_its_middle() {
+    fn too_wide_name_is_shortened_in_the_middle() {
         for (text, width, short) in [
             ("shop/web-0", 10, "shop/web-0"),
             ("shop/checkout-7d9f8b6c5d-x2x4z", 12, "shop/c…x2x4z"),

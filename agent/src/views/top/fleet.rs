@@ -249,7 +249,7 @@ mod tests {
     use super::size;
 
     #[test]
-    fn sizes_take_four_characters() {
+    fn sizes_have_at_most_four_characters() {
         for (bytes, text) in [
             (0, "0K"),
             (999 << 10, "999K"),

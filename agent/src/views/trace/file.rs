@@ -127,7 +127,7 @@ mod tests {
     use super::{create_new, replace};
 
     #[test]
-    fn own_name_that_is_taken_gets_a_number_and_no_link_is_followed() {
+    fn taken_default_name_gets_number_and_symlink_is_not_followed() {
         let dir = tempfile::tempdir().expect("a directory");
         let at = |name: &str| dir.path().join(name);
         symlink(at("elsewhere"), at("shop-web-0.json")).expect("linked");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn named_file_is_replaced_and_link_to_a_file_is_refused() {
+    fn named_file_is_replaced_and_symlink_to_file_is_refused() {
         let dir = tempfile::tempdir().expect("a directory");
         let at = |name: &str| dir.path().join(name);
         fs::write(at("web.pftrace"), "an older trace").expect("written");

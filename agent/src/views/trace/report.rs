@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_says_where_the_time_went() {
+    fn summary_splits_time_by_state() {
         let expected = "\
 shop/web-0 on node-a: 10.0 s, 6 events, 0 lost
 web.pftrace: 2.0 KiB; open it at https://ui.perfetto.dev
@@ -361,7 +361,7 @@ compared with the kernel's counters
     }
 
     #[test]
-    fn throttling_that_is_not_followed_is_shown_as_unknown() {
+    fn untraced_throttling_is_shown_as_unknown() {
         let report = Report {
             knows_throttle: false,
             ..report()

@@ -157,7 +157,7 @@ mod tests {
     use super::{bytes, shares, time};
 
     #[test]
-    fn shares_add_up_to_a_hundred() {
+    fn shares_add_up_to_100_percent() {
         assert_eq!(shares(&[1, 1, 1], 3), ["33.4", "33.3", "33.3"]);
         assert_eq!(shares(&[0, 7, 0], 7), ["0.0", "100.0", "0.0"]);
         assert_eq!(shares(&[2, 2, 2, 2, 2, 2, 1], 13)[6], "7.7");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn units_suit() {
+    fn values_are_shown_in_suitable_units() {
         assert_eq!(time(999), "999 ns");
         assert_eq!(time(1_500), "1.5 us");
         assert_eq!(time(2_500_000_000), "2.50 s");

@@ -14,8 +14,8 @@ const UNTRUSTED: Option<i32> = Some(60);
 const NO_HANDSHAKE: Option<i32> = Some(35);
 
 #[test]
-fn with_tls_all_is_tls() {
-    if !curl_is_here("with_tls_all_is_tls") {
+fn tls_applies_to_every_path() {
+    if !curl_is_here("tls_applies_to_every_path") {
         return;
     }
     let site = Site::new(&format!(
@@ -48,8 +48,8 @@ fn with_tls_all_is_tls() {
 }
 
 #[test]
-fn a_certificate_may_stand_in_the_file_itself() {
-    if !curl_is_here("a_certificate_may_stand_in_the_file_itself") {
+fn inline_certificate_is_served() {
+    if !curl_is_here("inline_certificate_is_served") {
         return;
     }
     let site = Site::new("");
@@ -64,8 +64,8 @@ fn a_certificate_may_stand_in_the_file_itself() {
 }
 
 #[test]
-fn the_example_serves_as_it_is() {
-    if !curl_is_here("the_example_serves_as_it_is") {
+fn example_web_config_is_accepted() {
+    if !curl_is_here("example_web_config_is_accepted") {
         return;
     }
     let site = Site::new(include_str!("../../../../deploy/web-config.example.yaml"));
@@ -84,8 +84,8 @@ fn the_example_serves_as_it_is() {
 }
 
 #[test]
-fn versions_and_suites_are_those_that_are_named() {
-    let test = "versions_and_suites_are_those_that_are_named";
+fn only_configured_tls_versions_and_suites_are_offered() {
+    let test = "only_configured_tls_versions_and_suites_are_offered";
     if !curl_is_here(test) {
         return;
     }
@@ -127,8 +127,8 @@ fn until_served(site: &Site, agent: &Agent) {
 }
 
 #[test]
-fn a_new_certificate_is_served_without_a_restart() {
-    if !curl_is_here("a_new_certificate_is_served_without_a_restart") {
+fn replaced_certificate_is_served_without_restart() {
+    if !curl_is_here("replaced_certificate_is_served_without_restart") {
         return;
     }
     // The layout of a mounted Kubernetes secret: links to files below a link that is
@@ -152,8 +152,8 @@ fn a_new_certificate_is_served_without_a_restart() {
 }
 
 #[test]
-fn what_cannot_be_used_leaves_the_old_and_is_told_once() {
-    if !curl_is_here("what_cannot_be_used_leaves_the_old_and_is_told_once") {
+fn invalid_reload_keeps_old_config_and_logs_once() {
+    if !curl_is_here("invalid_reload_keeps_old_config_and_logs_once") {
         return;
     }
     let (site, other) = (Site::new(TLS), Site::new(TLS));

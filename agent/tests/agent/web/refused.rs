@@ -84,7 +84,7 @@ const FILES: [(&str, &[&str]); 7] = [
 ];
 
 #[test]
-fn what_cannot_be_served_is_told_before() {
+fn invalid_web_config_fails_at_start() {
     let site = Site::new("");
     site.write("ca.key", &site.authority.key().serialize_pem());
     let section = |more| format!("tls_server_config: {{cert_file: web.crt, {more}}}\n");
@@ -106,7 +106,7 @@ fn what_cannot_be_served_is_told_before() {
 }
 
 #[test]
-fn a_file_that_asks_for_nothing_serves_everyone() {
+fn empty_web_config_requires_nothing() {
     for web_config in [
         "",
         "# nothing\n",

@@ -100,7 +100,7 @@ mod tests {
     use super::parse_children;
 
     #[test]
-    fn children_are_whole_numbers() {
+    fn children_parse_as_whole_numbers() {
         assert_eq!(parse_children(b"12 345 6789 "), [12, 345, 6789]);
         assert_eq!(parse_children(b"12 34"), [12]);
         assert!(parse_children(b"").is_empty());

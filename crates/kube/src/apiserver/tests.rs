@@ -80,7 +80,7 @@ fn requests(times: usize, answer: Answer) -> (Vec<String>, u64) {
 }
 
 #[test]
-fn watch_without_bookmarks_is_followed_anew_and_no_failure() {
+fn watch_without_bookmarks_reconnects_without_failure() {
     let (requests, failures) = requests(3, |line| {
         let is_list = line.contains("sendInitialEvents");
         (if is_list { LISTED } else { "" }, true)
@@ -109,7 +109,7 @@ fn streaming_list_after_an_expired_version_asks_for_the_latest() {
 }
 
 #[test]
-fn list_without_an_end_in_time_is_a_failure() {
+fn list_that_does_not_end_in_time_is_a_failure() {
     let (_, failures) = requests(2, |_| ("", true));
     assert!(failures > 0);
 }

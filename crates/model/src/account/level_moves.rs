@@ -242,13 +242,13 @@ mod tests {
     }
 
     #[test]
-    fn thread_outside_all_levels_brings_nothing() {
+    fn thread_outside_all_levels_is_not_charged() {
         assert_eq!(charged(&[&[at(6, 0, 100)], &[at(6, 1, 110)]]), [10, 0, 0]);
         assert_eq!(charged(&[&[at(6, 1, 100)], &[at(6, 0, 110)]]), [100, 0, 0]);
     }
 
     #[test]
-    fn thread_is_found_among_many_that_came_and_went() {
+    fn moved_thread_is_found_among_many_ended_ones() {
         let before: Vec<_> = (0..50).map(|tid| at(tid, 1, 10)).collect();
         let mut now: Vec<_> = (100..150).map(|tid| at(tid, 1, 0)).collect();
         now.push(at(40, 2, 15));

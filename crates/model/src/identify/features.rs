@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_tell_of_the_balloon_and_of_reporting() {
+    fn balloon_and_reporting_are_parsed_from_arguments() {
         let (yes, no) = (Some(true), Some(false));
         for (vmm, command, expected) in [
             (Vmm::Qemu, "-m 1G -device virtio-net-pci", (no, no)),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_is_there() {
+    fn observed_feature_is_enabled() {
         let silent = Features::default().seen(Vmm::Qemu, 0, 0);
         assert_eq!(silent, Features::default());
         let seen = Features::default().seen(Vmm::Qemu, 0, 3);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn discards_are_told_apart_by_what_the_vm_has() {
+    fn discards_are_classified_by_vm_features() {
         let of = |reports, huge_pages| {
             let mut features = Features::default();
             features.free_page_reporting.enabled = reports;

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_catalogue_of_this_repository_reads() {
+    fn kernels_toml_of_repository_is_valid() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels.toml");
         let catalogue = Catalogue::read(&path).expect("kernels.toml");
         for entry in &catalogue.kernels {

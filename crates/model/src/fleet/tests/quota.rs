@@ -31,7 +31,7 @@ fn ended(owner: Owner, cgroup: Option<CgroupId>, cpu_ns: u64) -> RetiredFact {
 }
 
 #[test]
-fn each_role_is_charged_where_its_threads_sit() {
+fn each_role_is_charged_to_levels_of_its_threads() {
     let own = Owner::Vm(vm(100));
     let virtiofsd = ThreadFact {
         cgroup: POD,
@@ -63,7 +63,7 @@ fn each_role_is_charged_where_its_threads_sit() {
 
 /// The counters of a VMM that is restarted in its pod continue.
 #[test]
-fn what_was_used_never_falls() {
+fn used_quota_never_falls() {
     let mut fleet = Fleet::new(u64::MAX);
     let virtiofsd = |cpu_ns| ThreadFact {
         process_comm: Comm::new("virtiofsd"),
@@ -78,7 +78,7 @@ fn what_was_used_never_falls() {
 }
 
 #[test]
-fn throttling_is_shown_where_it_is_followed() {
+fn throttling_is_shown_if_tracked() {
     let own = Owner::Vm(vm(100));
     let read_with = |throttling| {
         let facts = Facts {
