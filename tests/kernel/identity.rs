@@ -140,8 +140,8 @@ fn vmm_with_renamed_file_is_measured_exactly() {
 /// A QEMU with a renamed file is identified by its command line; the names that QEMU
 /// gives its threads decide their roles.
 #[test]
-fn a_qemu_whose_file_is_renamed_keeps_its_roles() {
-    let test = "a_qemu_whose_file_is_renamed_keeps_its_roles";
+fn qemu_with_renamed_file_keeps_roles() {
+    let test = "qemu_with_renamed_file_keeps_roles";
     if !reader::ready(test) || !need::all(test, [need::qemu()]) {
         return;
     }

@@ -193,8 +193,8 @@ fn handover_with_a_failed_call_loses_no_counter() {
 
 /// Rates of 0 would resolve alerts, so the VMs are absent after some failures.
 #[test]
-fn readings_that_keep_failing_end_the_series_until_one_works() {
-    if !reader::ready("readings_that_keep_failing_end_the_series_until_one_works") {
+fn repeatedly_failed_readings_end_series_until_success() {
+    if !reader::ready("repeatedly_failed_readings_end_series_until_success") {
         return;
     }
     let root = Root::new();

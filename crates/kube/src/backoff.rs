@@ -44,7 +44,7 @@ mod tests {
     use super::{Backoff, Duration, LONGEST, SERVED};
 
     #[test]
-    fn pauses_grow_to_a_minute_and_no_further() {
+    fn pauses_grow_up_to_one_minute() {
         let mut backoff = Backoff::default();
         let pauses: Vec<Duration> = (0..12).map(|_| backoff.after(Duration::ZERO)).collect();
         assert!(pauses[0] <= Duration::from_secs(1), "{pauses:?}");

@@ -65,7 +65,7 @@ fn every_alert_has_summary_and_severity() {
 
 /// One test in which it fires, and one in which it does not.
 #[test]
-fn every_alert_has_both_tests() {
+fn every_alert_has_firing_and_silent_test() {
     let file = root().join("deploy/prometheus/tests.yaml");
     let text = fs::read_to_string(file).expect("it is there");
     let all: Value = serde_norway::from_str(&text).expect("YAML");

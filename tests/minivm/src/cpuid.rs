@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_number_processors_and_shifts() {
+    fn cpuid_leaves_have_processor_counts_and_shifts() {
         let shape: Topology = "sockets=2,dies=2,cores=2,threads=2"
             .parse()
             .expect("a shape");

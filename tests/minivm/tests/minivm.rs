@@ -72,8 +72,8 @@ fn a_paused_vcpu_waits_in_user_space_from_the_start_and_can_still_run() {
 }
 
 #[test]
-fn duty_uses_cpu_and_rests() {
-    if !need::all("duty_uses_cpu_and_rests", [need::kvm()]) {
+fn duty_mode_uses_cpu_and_idles() {
+    if !need::all("duty_mode_uses_cpu_and_idles", [need::kvm()]) {
         return;
     }
     let mut vm = Minivm::start(["--start", "duty:30"]);
@@ -102,9 +102,9 @@ fn exiting_vcpu_uses_cpu_and_follows_commands() {
 }
 
 #[test]
-fn hot_plug_adds_a_thread_and_unplug_keeps_the_file() {
+fn hotplug_adds_thread_and_unplug_keeps_kvm_file() {
     if !need::all(
-        "hot_plug_adds_a_thread_and_unplug_keeps_the_file",
+        "hotplug_adds_thread_and_unplug_keeps_kvm_file",
         [need::kvm()],
     ) {
         return;
@@ -238,11 +238,8 @@ fn guest_memory_is_touched_and_discarded() {
 }
 
 #[test]
-fn a_wrong_command_is_an_error_and_changes_nothing() {
-    if !need::all(
-        "a_wrong_command_is_an_error_and_changes_nothing",
-        [need::kvm()],
-    ) {
+fn invalid_command_is_an_error_without_effect() {
+    if !need::all("invalid_command_is_an_error_without_effect", [need::kvm()]) {
         return;
     }
     let mut vm = Minivm::start(["--topology", "cores=1"]);

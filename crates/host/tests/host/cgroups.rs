@@ -52,7 +52,7 @@ fn bandwidth_and_usage_of_v1_and_v2_are_alike() {
 }
 
 #[test]
-fn a_kernel_without_burst_and_a_cgroup_without_limit() {
+fn cgroup_without_burst_file_or_limit_is_read() {
     let v1 = Tree::v1();
     v1.cgroup("/a");
     v1.remove(&(v1.cgroup_dir("/a") + "/cpu.cfs_burst_us"));
@@ -288,7 +288,7 @@ fn cgroup_with_non_utf8_name_is_counted() {
 }
 
 #[test]
-fn a_process_has_the_cpuset_of_the_nearest_cgroup_that_has_one() {
+fn process_has_cpuset_of_nearest_cgroup() {
     let pod = "/kubepods/pod1";
     for (tree, mount, file) in [
         (Tree::v1(), "sys/fs/cgroup/cpuset", "cpuset.effective_cpus"),
@@ -308,7 +308,7 @@ fn a_process_has_the_cpuset_of_the_nearest_cgroup_that_has_one() {
 
 /// libvirt: a pinned cgroup for each vCPU, and one for the emulator.
 #[test]
-fn cpuset_of_vcpus_in_cgroups_of_their_own_is_the_union() {
+fn cpuset_of_vcpus_in_separate_cgroups_is_the_union() {
     let tree = Tree::v2();
     let vm = "/machine.slice/vm.scope/libvirt";
     for (tid, name, cpus) in [(7, "vcpu0", "0"), (8, "vcpu1", "2"), (9, "vcpu2", "4-5")] {

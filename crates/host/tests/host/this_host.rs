@@ -123,7 +123,7 @@ fn ended_thread_is_retired_with_last_read_time() {
 }
 
 #[test]
-fn cpu_time_of_the_own_cgroup_rises() {
+fn cpu_time_of_own_cgroup_rises() {
     let cgroups = Cgroups::find(&HostRoot::default()).expect("the cpu controller");
     let path = cgroups.process_path(std::process::id()).expect("a cgroup");
     let before = cgroups.usage_ns(&path).expect("CPU accounting");
@@ -132,7 +132,7 @@ fn cpu_time_of_the_own_cgroup_rises() {
 }
 
 #[test]
-fn this_process_and_node_describe_themselves() {
+fn own_process_and_node_are_read() {
     let root = HostRoot::default();
     let own = process(&root, std::process::id()).expect("this process");
     assert_eq!(own.args, std::env::args().collect::<Vec<_>>());

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_that_moves_leaves_its_time_where_it_was_charged() {
+    fn moved_thread_leaves_time_at_former_level() {
         let stays = at(7, 1, 5);
         let before = [at(6, 1, 100), stays];
         assert_eq!(charged(&[&before, &[at(6, 2, 130), stays]]), [105, 30, 0]);

@@ -104,7 +104,7 @@ fn detached_meter_keeps_counts_and_continues_with_its_cgroup() {
 }
 
 #[test]
-fn throttling_since_the_last_reading_is_unknown_of_a_level_not_read_before() {
+fn throttling_of_new_level_since_last_reading_is_unknown() {
     let five = fact(5);
     let mut meter = QuotaMeter::default();
     let now = level(&five, 100, None);

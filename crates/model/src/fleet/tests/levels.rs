@@ -177,7 +177,7 @@ fn scope_changes_to_newly_binding_level_without_jump() {
 }
 
 #[test]
-fn throttled_vcpu_is_told_apart_from_one_that_is_not() {
+fn throttled_vcpu_is_distinguished_from_unthrottled_one() {
     let mut fleet = Fleet::new(0);
     let before = last(&mut fleet, &host([[0; 2], [0; 2], [0; 2], [0; 2]], 0), 0);
     let now = last(

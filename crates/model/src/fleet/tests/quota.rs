@@ -127,7 +127,7 @@ fn worker_at(cgroup: CgroupId, cpu_ns: u64) -> Facts {
 
 /// The time that a thread used in a cgroup stays with this cgroup when the thread moves.
 #[test]
-fn thread_that_moves_leaves_its_time_to_the_level_that_was_charged() {
+fn moved_thread_leaves_time_to_former_level() {
     let mut fleet = Fleet::new(u64::MAX);
     assert_eq!(read_at(&mut fleet, CONTAINER, 100), [100, 100]);
     assert_eq!(read_at(&mut fleet, CgroupId(10), 150), [100, 100]);
@@ -136,7 +136,7 @@ fn thread_that_moves_leaves_its_time_to_the_level_that_was_charged() {
 }
 
 #[test]
-fn next_agent_leaves_the_time_of_moved_threads_where_it_was_charged() {
+fn next_agent_keeps_time_of_moved_threads_at_former_level() {
     let mut fleet = Fleet::new(u64::MAX);
     read_at(&mut fleet, CONTAINER, 100);
     assert_eq!(read_at(&mut fleet, POD, 160), [160, 100]);
