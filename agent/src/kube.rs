@@ -10,8 +10,8 @@ use virtlens_model::snapshot::Source;
 
 use crate::config::{Config, ConfigError, Metadata, WebAuth};
 
-const SET_NODE_NAME: &str = "set the node's name with --node-name, or in the manifest with NODE_NAME \
-                        from the field spec.nodeName";
+const SET_NODE_NAME: &str = "set the node's name with --node-name, or in the manifest with \
+                             NODE_NAME from the field spec.nodeName";
 
 /// Name of this source in rows and labels.
 const SOURCE: &str = "pods";

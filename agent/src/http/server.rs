@@ -91,7 +91,7 @@ pub async fn serve(
                     tasks.spawn(async move {
                         tokio::select! {
                             () = connection(stream, &client, &server) => {}
-                            _ = evicted => tracing::debug!(%peer, "connection closed for a newer one"),
+                            _ = evicted => tracing::debug!(%peer, "evicted by a newer connection"),
                         }
                     });
                 }
