@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use virtlens_host::{HostRoot, Losses, topology, topology_mark};
+use virtlens_host::{HostRoot, Losses, topology, topology_stamp};
 use virtlens_model::vocab::topology::host::{Distance, HostTopology};
 
 use crate::tree::Tree;
@@ -121,11 +121,11 @@ fn missing_cpu_list_is_an_error() {
 }
 
 #[test]
-fn topology_mark_changes_only_with_cpus() {
+fn topology_stamp_changes_only_with_cpus() {
     let tree = two_packages();
-    let before = topology_mark(&tree.root());
+    let before = topology_stamp(&tree.root());
     cpu(&tree, 1, "1,5", "0-1,4-5", "0");
-    assert_eq!(topology_mark(&tree.root()), before);
+    assert_eq!(topology_stamp(&tree.root()), before);
 
     for (file, text) in [
         ("cpu/online", "0-3\n"),
@@ -134,9 +134,9 @@ fn topology_mark_changes_only_with_cpus() {
     ] {
         let tree = two_packages();
         tree.write(&format!("{SYSTEM}/{file}"), text);
-        assert_ne!(topology_mark(&tree.root()), before, "{file}");
+        assert_ne!(topology_stamp(&tree.root()), before, "{file}");
         tree.remove(&format!("{SYSTEM}/{file}"));
-        assert_ne!(topology_mark(&tree.root()), before, "no {file}");
+        assert_ne!(topology_stamp(&tree.root()), before, "no {file}");
     }
 }
 
@@ -185,7 +185,7 @@ fn this_host_has_the_cores_of_its_cpuinfo() {
     assert_eq!(cores, expected);
     assert!(host.knows_cores());
     assert_eq!(
-        topology_mark(&HostRoot::default()),
-        topology_mark(&HostRoot::default())
+        topology_stamp(&HostRoot::default()),
+        topology_stamp(&HostRoot::default())
     );
 }
