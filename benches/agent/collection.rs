@@ -189,6 +189,6 @@ fn named(snapshot: &Snapshot) -> Arc<Scrape> {
 fn compress(text: &str) -> Vec<u8> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
     gzip.write_all(text.as_bytes())
-        .expect("a Vec takes everything");
-    gzip.finish().expect("a Vec takes everything")
+        .expect("writing to a Vec cannot fail");
+    gzip.finish().expect("writing to a Vec cannot fail")
 }

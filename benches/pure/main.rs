@@ -64,8 +64,8 @@ fn encoding(criterion: &mut Criterion) {
         bencher.iter(|| {
             let mut gzip = GzEncoder::new(Vec::with_capacity(text.len() / 8), Compression::fast());
             gzip.write_all(black_box(text.as_bytes()))
-                .expect("a Vec takes everything");
-            gzip.finish().expect("a Vec takes everything")
+                .expect("writing to a Vec cannot fail");
+            gzip.finish().expect("writing to a Vec cannot fail")
         });
     });
 }

@@ -42,7 +42,7 @@ pub(crate) fn keep(pass: &mut TaskPass, fleet: &mut Fleet) -> Result<(), Error> 
     }
     let mut kept_all = Ok(());
     for (vm, kept) in fleet.unsaved() {
-        let bytes = serde_json::to_vec(&kept).expect("it is plain data");
+        let bytes = serde_json::to_vec(&kept).expect("plain data is serializable");
         match pass.keep(vm, &bytes) {
             Ok(()) => fleet.saved(vm, &kept),
             // Continue with the other VMs.

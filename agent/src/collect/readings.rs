@@ -231,6 +231,8 @@ impl Held {
 /// output that is a sixth smaller.
 fn gzip(text: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 8), Compression::fast());
-    encoder.write_all(text).expect("a Vec takes everything");
-    encoder.finish().expect("a Vec takes everything")
+    encoder
+        .write_all(text)
+        .expect("writing to a Vec cannot fail");
+    encoder.finish().expect("writing to a Vec cannot fail")
 }

@@ -58,7 +58,7 @@ impl<V: Copy + PartialEq> VerdictCache<V> {
     }
 
     /// Caches a verdict.
-    #[expect(clippy::indexing_slicing, reason = "a place that was just looked for")]
+    #[expect(clippy::indexing_slicing, reason = "the index was just found")]
     pub(super) fn remember(&self, tag: Tag, verdict: V) {
         let mut verdicts = self.lock();
         // An earlier verdict on the same request is replaced.

@@ -168,7 +168,7 @@ fn checked_headers(
             .map_err(|_| format!("headers: invalid value {value:?} of {name}"))?;
         // An empty value means that the header is not set.
         if !value.is_empty() {
-            let name = HeaderName::from_bytes(name.as_bytes()).expect("one of the known");
+            let name = HeaderName::from_bytes(name.as_bytes()).expect("a name from the table");
             checked.push((name, value));
         }
     }

@@ -194,7 +194,10 @@ impl Take {
         });
         let lost = tracer.lost();
         if lost != self.lost {
-            #[allow(clippy::cast_precision_loss, reason = "a number on a screen")]
+            #[allow(
+                clippy::cast_precision_loss,
+                reason = "a displayed number has few digits"
+            )]
             let value = lost as f64;
             self.pieces.push(Piece::Count {
                 time_ns: now_ns().min(until_ns),

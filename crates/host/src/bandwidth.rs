@@ -145,7 +145,7 @@ pub fn parse_cpu_max(bytes: &[u8]) -> Option<(Option<u64>, u64)> {
 // The outer Option is `None` for unparsable text.
 #[allow(
     clippy::option_option,
-    reason = "no limit and not understood are different answers"
+    reason = "no limit and unparsable are different results"
 )]
 pub fn parse_quota_us(bytes: &[u8]) -> Option<Option<u64>> {
     let text = std::str::from_utf8(bytes).ok()?;

@@ -73,7 +73,7 @@ fn parse_cpus(bytes: &[u8]) -> Option<CpuSet> {
 /// Parses a number; -1 means that the firmware did not set it.
 #[expect(
     clippy::option_option,
-    reason = "not told is not the same as not understood"
+    reason = "absent and unparsable are different results"
 )]
 fn parse_id(bytes: &[u8]) -> Option<Option<u32>> {
     let id: i64 = std::str::from_utf8(bytes).ok()?.trim().parse().ok()?;

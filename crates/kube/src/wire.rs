@@ -170,7 +170,7 @@ fn millis(text: &str) -> Option<u64> {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "a whole number in the range just asked for"
+        reason = "the value is whole and its range was checked"
     )]
     (0.0..1e15).contains(&value).then_some(value as u64)
 }

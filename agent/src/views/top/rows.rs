@@ -194,7 +194,7 @@ pub fn rows<'s>(
 }
 
 /// Converts to a float for display.
-#[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
+#[expect(clippy::cast_precision_loss, reason = "two digits are displayed")]
 pub fn float(number: u64) -> f64 {
     number as f64
 }

@@ -360,7 +360,7 @@ fn short(rate: f64) -> String {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a rate of bytes, of which two digits are shown"
+    reason = "two digits of the rate are displayed"
 )]
 fn whole(rate: f64) -> u64 {
     rate as u64

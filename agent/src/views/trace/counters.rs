@@ -98,7 +98,10 @@ fn used_ns(quota: &Quota) -> u64 {
     used.fold(0, |sum, ns| sum.saturating_add(*ns))
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a number on a screen")]
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "a displayed number has few digits"
+)]
 fn float(number: u64) -> f64 {
     number as f64
 }

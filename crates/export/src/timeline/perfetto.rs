@@ -363,7 +363,7 @@ impl Writer {
         // Key of `Trace.packet`: field 1, length-delimited.
         out.push(0x0a);
         let encoded = packet.encode_length_delimited(out);
-        encoded.expect("a vector grows");
+        encoded.expect("writing to a Vec cannot fail");
     }
 }
 
