@@ -28,10 +28,10 @@ impl Features {
         // (src/vmm/src/devices/virtio/balloon/device.rs, compact_page_frame_numbers).
         let proves = reports > 0 && vmm != Vmm::Firecracker;
         if events > 0 || reports > 0 {
-            self.balloon = Feature::known(true, "it was seen at work");
+            self.balloon = Feature::known(true, "observed balloon activity");
         }
         if proves {
-            self.free_page_reporting = Feature::known(true, "reports were seen");
+            self.free_page_reporting = Feature::known(true, "observed reports");
         }
         self
     }
@@ -91,10 +91,10 @@ pub fn of_arguments(vmm: Vmm, args: &[String]) -> Features {
         Vmm::Qemu | Vmm::StratoVirt => qemu(args),
         Vmm::CloudHypervisor => cloud_hypervisor(args),
         Vmm::Firecracker | Vmm::Dragonball => Features::both(Feature::unknown(
-            "the VMM is told over its API, not by arguments",
+            "the VMM is configured through its API, not by arguments",
         )),
         Vmm::Kvmtool | Vmm::Crosvm | Vmm::Other => {
-            Features::both(Feature::unknown("not known of this VMM"))
+            Features::both(Feature::unknown("unknown for this VMM"))
         }
     }
 }
@@ -145,7 +145,7 @@ fn cloud_hypervisor(args: &[String]) -> Features {
         return Features::both(Feature::known(false, BY_ARGUMENTS));
     }
     Features::both(Feature::unknown(
-        "the VMM is told over its API, not by arguments",
+        "the VMM is configured through its API, not by arguments",
     ))
 }
 
