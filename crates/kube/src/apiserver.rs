@@ -99,7 +99,7 @@ async fn follow_with(cluster: &Cluster, node: &str, store: &Store, silence: Dura
                 }
                 Err(SessionError::Endless(why)) => store.fail(format!("the API server: {why}")),
                 Err(SessionError::Refused { why, .. } | SessionError::Broken(why)) => {
-                    store.fail(why)
+                    store.fail(why);
                 }
             },
             Err(why) => store.fail(why.to_string()),

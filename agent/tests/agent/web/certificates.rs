@@ -183,7 +183,7 @@ fn invalid_reload_keeps_old_config_and_logs_once() {
         assert!(line.contains(reason), "{line}");
         site.write(name, &good);
         agent.logged_while("reloaded the web configuration", || {
-            assert_eq!(ask(), Some(200))
+            assert_eq!(ask(), Some(200));
         });
     }
     fs::remove_file(site.path("web.key")).expect("it was there");

@@ -100,7 +100,7 @@ fn removed_user_is_refused_after_reload() {
     assert_eq!(scrape(&agent, "b:secret").status, 200);
     site.write("web.yaml", &users(&["a"]));
     agent.logged_while("reloaded the web configuration", || {
-        drop(agent.get("/healthz"))
+        drop(agent.get("/healthz"));
     });
     assert_eq!(scrape(&agent, "b:secret").status, 401);
     assert_eq!(scrape(&agent, "a:secret").status, 200);
