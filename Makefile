@@ -6,7 +6,7 @@
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## build and start the agent, show the host's VMs until Ctrl-C (DEMO=0: no demo VMs)
+run: ## build and run the agent with a live table of VMs until Ctrl-C (DEMO=0: no demo VMs)
 	@scripts/run
 
 demo: ## start two small VMs, print and check the agent's values, and exit
@@ -16,65 +16,65 @@ release: ## build the static binary and print its directory
 	@scripts/install-packages run
 	@scripts/build-release
 
-test: ## style, unit, kernel and vm tests; without root only those that need none
+test: ## style, unit, kernel and vm tests; without root only style and unit
 	@scripts/test
 
 test-unit: ## formatting, lints and the tests that need no privilege
 	@scripts/test style unit
 
-test-kernel: ## the suite on this host's kernel (root)
+test-kernel: ## kernel suite on this host (root)
 	@scripts/test kernel
 
-test-vm: ## the agent with real pods on each Debian kernel in QEMU (root)
+test-vm: ## scenario suites with real pods on each Debian kernel in QEMU (root)
 	@scripts/test vm
 
-test-memory: ## memory that guests give back and take again, on each Debian kernel in QEMU (root)
+test-memory: ## ballooning, free page reporting and refaults, on each Debian kernel in QEMU (root)
 	@scripts/test memory
 
 test-pins: ## counters across restarts and kills of the agent, on each Debian kernel in QEMU (root)
 	@scripts/test pins
 
-test-placement: ## vCPU placement, on a machine with cores, threads, caches and NUMA nodes in QEMU (root)
+test-placement: ## vCPU placement, on a QEMU machine with cores, SMT, caches and NUMA nodes (root)
 	@scripts/test placement
 
-test-libvirt: ## domains of Debian's libvirt with changing limits and pins, on Debian 6.12 in QEMU (root)
+test-libvirt: ## libvirt domains with changing limits and pins, on Debian 6.12 in QEMU (root)
 	@scripts/test libvirt
 
-test-rt: ## the agent with real pods on Debian's PREEMPT_RT kernel in QEMU (root)
+test-rt: ## scenario suites with real pods on Debian's PREEMPT_RT kernel in QEMU (root)
 	@scripts/test rt
 
-test-wide: ## masks, residency and bounds on a machine of 64 CPUs in QEMU (root)
+test-wide: ## CPU masks, residency and limits, on a QEMU machine with 64 CPUs (root)
 	@scripts/test wide
 
-soak: ## start and end ten thousand VMs, then scrape for an hour (SOAK_SECONDS) (root)
+soak: ## start and stop ten thousand VMs, then scrape for one hour (SOAK_SECONDS) (root)
 	@scripts/test soak
 
-cluster-test: ## the deployment on a real API server; the first run builds it for some minutes (Go)
+cluster-test: ## deployment on a real API server (Go); the first run builds it in some minutes
 	@scripts/test cluster
 
-fuzz: ## search inputs that break a parser: make fuzz TARGET=stat FUZZ_SECONDS=60; all targets take hours
+fuzz: ## fuzz the parsers: make fuzz TARGET=stat FUZZ_SECONDS=60; all targets take hours
 	@scripts/fuzz $(TARGET)
 
-deny: ## check licences, sources and advisories of all crates with cargo-deny; the first run builds it for some minutes
+deny: ## check licences, sources and advisories of all crates with cargo-deny; the first run builds it
 	@scripts/deny
 
-vm: ## a shell on a Debian kernel in QEMU with running VMs: make vm KERNEL=debian-6.12
+vm: ## open a shell on a Debian kernel in QEMU with running VMs: make vm KERNEL=debian-6.12
 	@scripts/install-packages run test
 	@cargo build --quiet --package virtlens-vmtest --locked
 	@cargo run --quiet --package virtlens-vmtest --locked -- --shell $(if $(KERNEL),--kernel $(KERNEL))
 
-bench: ## criterion benchmarks and the cost of a whole collection
+bench: ## run criterion benchmarks and measure the cost of the whole agent
 	@scripts/install-packages run
 	@VIRTLENS_BIN_DIR=$$(scripts/build-release) cargo bench --locked --package virtlens-benches
 
-draw: ## pictures of the fleet and the pod dashboard with real data, for docs/images (root, Node.js)
+draw: ## draw the fleet and the pod dashboard with real data to docs/images (root, Node.js)
 	@scripts/draw-dashboards
 
-generate: ## rewrite the rules, dashboards and the metrics reference from their tables
+generate: ## regenerate rules, dashboards and docs/metrics.md from their tables
 	@cargo run --quiet --package virtlens-deploy --locked
 
 fmt: ## format the sources
 	@cargo fmt --all
 
-clean: ## remove build results, but not the cache of downloads
+clean: ## remove build results, but keep the download cache
 	@cargo clean

@@ -31,7 +31,7 @@ trap 'exit 143' TERM HUP
 build() {
     scripts/install-packages run
     command -v cargo >/dev/null ||
-        die "there is no cargo on PATH; install Rust with rustup, the toolchain file does the rest"
+        die "cargo not found in PATH; install Rust with rustup, which installs the toolchain of rust-toolchain.toml"
     bin=$(scripts/build-release)
 }
 

@@ -115,7 +115,7 @@ pub fn main() -> ExitCode {
     process::keep_to_small_pages();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) if wants_to_know(error.kind()) => {
+        Err(error) if is_usage_error(error.kind()) => {
             // To stdout with 0 for --help, to stderr with 2 for no command.
             error.exit();
         }
@@ -234,13 +234,13 @@ fn completion(shell: clap_complete::Shell) -> String {
 fn open(config: &Config) -> anyhow::Result<Collector> {
     if !process::is_root() {
         tracing::warn!(
-            "not root: only what this user may read is seen; run as root to see all VMs"
+            "not running as root: VMs of other users are not visible; run as root to see all VMs"
         );
     }
     Collector::open(&Options::named(config)?)
 }
 
-fn wants_to_know(kind: ErrorKind) -> bool {
+fn is_usage_error(kind: ErrorKind) -> bool {
     matches!(
         kind,
         ErrorKind::DisplayHelp

@@ -19,7 +19,7 @@ pub(crate) mod keys;
 mod metadata;
 mod values;
 
-use self::keys::Known;
+use self::keys::StrictKeys;
 pub use self::metadata::Metadata;
 pub use self::values::{Listen, LogFormat, LogLevel, Span, Thresholds, WebAuth};
 
@@ -211,7 +211,7 @@ impl Settings {
     /// If it contains anything unknown, with the line.
     pub fn from_yaml(text: &str) -> Result<Self, String> {
         // A file of comments alone is a null document.
-        let settings: Result<Option<Known<Self>>, _> = serde_norway::from_str(text);
+        let settings: Result<Option<StrictKeys<Self>>, _> = serde_norway::from_str(text);
         let settings = settings.map_err(|error| error.to_string())?;
         Ok(settings.map_or_else(Self::default, |known| known.0))
     }

@@ -4,20 +4,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use virtlens_kube::{Cluster, Kubelet, Names, Reviewer, Told};
+use virtlens_kube::{Cluster, Kubelet, Names, PodsState, Reviewer};
 use virtlens_model::fleet::Fleet;
 use virtlens_model::snapshot::Source;
 
 use crate::config::{Config, ConfigError, Metadata, WebAuth};
 
-const NAMELESS: &str = "say which node this is with --node-name, or in the manifest with NODE_NAME \
-                        from the field spec.nodeName";
+const SET_NODE_NAME: &str = "set the node's name with --node-name, or in the manifest with \
+                             NODE_NAME from the field spec.nodeName";
 
 /// Name of this source in rows and labels.
 const SOURCE: &str = "pods";
 /// Time to wait for names, in one-shot commands and before the first reading of the
 /// agent.
-const PATIENCE: Duration = Duration::from_secs(2);
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns the source of names that `config` selects for the node called `node`; `None`
 /// if it selects none and this is not a pod (`in_pod`).
@@ -39,20 +39,20 @@ pub fn source(
     let is_nameless = in_pod && config.node_name.is_none();
     Ok(match &config.metadata {
         None if is_reachable && is_nameless => {
-            tracing::warn!("no names of pods: {NAMELESS}");
+            tracing::warn!("pod names are not available: {SET_NODE_NAME}");
             None
         }
         Some(Metadata::ApiServer) if is_nameless => {
             return Err(ConfigError::Usage(format!(
-                "--metadata apiserver: {NAMELESS}"
+                "--metadata apiserver: {SET_NODE_NAME}"
             )));
         }
         None if is_reachable => Some(api_server(cluster, node)),
         Some(Metadata::ApiServer) => Some(api_server(cluster, node)),
         Some(Metadata::Kubelet) => {
             let url = config.kubelet_url.clone().ok_or_else(|| {
-                let text = "--metadata kubelet: say where it is with --kubelet-url, such as \
-                            https://10.0.0.7:10250";
+                let text = "--metadata kubelet: set the kubelet's address with --kubelet-url, such \
+                            as https://10.0.0.7:10250";
                 ConfigError::Usage(text.to_owned())
             })?;
             Some(virtlens_kube::Source::Kubelet(Kubelet {
@@ -98,43 +98,43 @@ pub(crate) struct PodNames {
     names: Names,
     mode: &'static str,
     since: Instant,
-    told: Option<Told>,
+    state: Option<PodsState>,
 }
 
 impl PodNames {
     pub(crate) fn start(source: virtlens_kube::Source) -> anyhow::Result<Self> {
         Ok(Self {
             mode: source.name(),
-            names: Names::start(source).context("cannot start the thread for names of pods")?,
+            names: Names::start(source).context("cannot start the thread for pod names")?,
             since: Instant::now(),
-            told: None,
+            state: None,
         })
     }
 
     /// Waits for the first names, for a limited time.
     pub(crate) fn settle(&self) {
         self.names
-            .wait(PATIENCE.saturating_sub(self.since.elapsed()));
+            .wait(FIRST_ANSWER_TIMEOUT.saturating_sub(self.since.elapsed()));
     }
 
     /// Passes the present names of pods to the fleet.
-    pub(crate) fn tell(&mut self, fleet: &mut Fleet) {
-        let told = self.names.read();
-        fleet.call(Arc::clone(&told.pods));
-        self.told = Some(told);
+    pub(crate) fn update(&mut self, fleet: &mut Fleet) {
+        let state = self.names.read();
+        fleet.call(Arc::clone(&state.pods));
+        self.state = Some(state);
     }
 
     /// State of the source as of the last read.
     pub(crate) fn row(&self) -> Source {
-        let told = self.told.as_ref();
-        let heard = told.and_then(|told| told.age);
-        let failure = told.map_or("", |told| &told.failure);
-        let reason = match (failure, heard) {
-            ("", None) => "there was no answer yet; VMs have no pods' names until there is",
+        let state = self.state.as_ref();
+        let age = state.and_then(|state| state.age);
+        let failure = state.map_or("", |state| &state.failure);
+        let reason = match (failure, age) {
+            ("", None) => "waiting for the first answer; pod names are not available until then",
             (failure, _) => failure,
         };
         // A source that never answered has been silent since the first request.
-        let age = heard.unwrap_or_else(|| self.since.elapsed());
+        let age = age.unwrap_or_else(|| self.since.elapsed());
         Source {
             name: SOURCE,
             up: reason.is_empty(),
@@ -147,7 +147,7 @@ impl PodNames {
 
     /// Number of failures.
     pub(crate) fn failures(&self) -> u64 {
-        self.told.as_ref().map_or(0, |told| told.failures)
+        self.state.as_ref().map_or(0, |state| state.failures)
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_from_where_they_can_without_being_told() {
+    fn pod_names_source_defaults_to_reachable_api_server() {
         assert_eq!(mode(Settings::default(), false), None);
         assert_eq!(mode(Settings::default(), true), Some("apiserver"));
         let kubeconfig = Settings {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn they_come_from_where_one_says() {
+    fn configured_pod_names_source_is_used() {
         for (text, expected) in [
             ("none", None),
             ("apiserver", Some("apiserver")),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_pod_the_node_has_to_be_named() {
+    fn pod_names_in_a_pod_require_node_name() {
         let with = |metadata| {
             let settings = Settings {
                 metadata,
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubelet_needs_an_address() {
+    fn kubelet_source_requires_url() {
         let settings = |url: Option<&str>| Settings {
             metadata: Some(Metadata::Kubelet),
             kubelet_url: url.map(str::to_owned),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_is_none_is_told() {
+    fn unknown_pod_names_source_is_an_error() {
         for text in ["", "file:", "cri", "APISERVER"] {
             let error = text.parse::<Metadata>().expect_err(text);
             assert!(error.contains("expected apiserver, kubelet"), "{error}");
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubeconfig_is_used_also_inside_of_a_pod() {
+    fn kubeconfig_in_a_pod_overrides_service_account() {
         let settings = Settings {
             kubeconfig: Some("/a".into()),
             node_name: Some("a".to_owned()),

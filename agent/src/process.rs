@@ -93,7 +93,7 @@ mod tests {
     use super::{agent, started};
 
     #[test]
-    fn the_process_knows_itself() {
+    fn own_process_reports_its_usage() {
         started();
         let process = agent(0).process;
         assert!(process.cpu_ns.expect("a clock") > 0);

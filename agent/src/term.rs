@@ -46,7 +46,7 @@ mod tests {
     use super::printable;
 
     #[test]
-    fn no_name_can_steer_the_terminal() {
+    fn control_characters_in_names_are_escaped() {
         assert_eq!(
             printable("a\x1b[2Jb\nc\u{9b}1m"),
             "a\u{fffd}[2Jb\u{fffd}c\u{fffd}1m"

@@ -9,7 +9,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use libbpf_rs::{Iter, MapCore as _, MapFlags};
 use virtlens::collect::{Collector, Options};
-use virtlens_export::{Format, Reading, encode};
+use virtlens_export::{Format, Scrape, encode};
 use virtlens_model::snapshot::Snapshot;
 use virtlens_probe::loader::Loader;
 
@@ -174,13 +174,13 @@ pub(crate) fn other_thread_us(collector: &mut Collector) -> Spread {
 }
 
 /// Adds names like those of pods, which are in every line.
-fn named(snapshot: &Snapshot) -> Arc<Reading> {
+fn named(snapshot: &Snapshot) -> Arc<Scrape> {
     let mut snapshot = snapshot.clone();
     for vm in &mut snapshot.vms {
         vm.namespace = Some("team-a".into());
         vm.pod = Some(format!("virt-launcher-{}-x7k2p", vm.vm).into());
     }
-    Arc::new(Reading {
+    Arc::new(Scrape {
         snapshot: Arc::new(snapshot),
         agent: virtlens::process::agent(0),
     })
@@ -189,6 +189,6 @@ fn named(snapshot: &Snapshot) -> Arc<Reading> {
 fn compress(text: &str) -> Vec<u8> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
     gzip.write_all(text.as_bytes())
-        .expect("a Vec takes everything");
-    gzip.finish().expect("a Vec takes everything")
+        .expect("writing to a Vec cannot fail");
+    gzip.finish().expect("writing to a Vec cannot fail")
 }

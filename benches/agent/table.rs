@@ -95,7 +95,7 @@ impl Table {
         let rule = [0, 1, 2, 3].map(|column| &*rule[column]);
         for row in [&head, &rule].into_iter().chain(&rows) {
             for (cell, width) in row.iter().zip(widths) {
-                write!(text, "| {cell:width$} ").expect("a String takes everything");
+                write!(text, "| {cell:width$} ").expect("writing to a String cannot fail");
             }
             text.push_str("|\n");
         }

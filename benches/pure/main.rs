@@ -15,7 +15,7 @@ use std::time::Duration;
 use criterion::{Criterion, criterion_group, criterion_main};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use virtlens_export::{Format, Reading, encode};
+use virtlens_export::{Format, Scrape, encode};
 use virtlens_model::facts::{Facts, ProcessFact};
 use virtlens_model::fleet::Fleet;
 use virtlens_model::snapshot::{API_VERSION, Node, Snapshot, Vm};
@@ -64,8 +64,8 @@ fn encoding(criterion: &mut Criterion) {
         bencher.iter(|| {
             let mut gzip = GzEncoder::new(Vec::with_capacity(text.len() / 8), Compression::fast());
             gzip.write_all(black_box(text.as_bytes()))
-                .expect("a Vec takes everything");
-            gzip.finish().expect("a Vec takes everything")
+                .expect("writing to a Vec cannot fail");
+            gzip.finish().expect("writing to a Vec cannot fail")
         });
     });
 }
@@ -105,12 +105,12 @@ fn process(vm: VmKey) -> ProcessFact {
 }
 
 /// A reading as the scraper gets it, with the pods' names.
-fn reading(mut vms: Vec<Vm>) -> Arc<Reading> {
+fn reading(mut vms: Vec<Vm>) -> Arc<Scrape> {
     for vm in &mut vms {
         vm.namespace = Some("team-a".into());
         vm.pod = Some(format!("virt-launcher-{}-x7k2p", vm.vm).into());
     }
-    Arc::new(Reading {
+    Arc::new(Scrape {
         snapshot: Arc::new(Snapshot {
             api_version: API_VERSION,
             kind: "Snapshot",

@@ -10,15 +10,15 @@ mod topology;
 
 use crate::dashboard::{Dashboard, Target, target};
 
-/// Memory that the selected VMs report free, and the part that they use again.
-const REPORTED_AND_TAKEN_AGAIN: &[Target] = &[
+/// Memory that the selected VMs report free, and refaults of it.
+const REPORTED_AND_REFAULTED: &[Target] = &[
     target(
         "sum(rate(virtlens_free_page_reported_bytes_total{@sel}[$__rate_interval]))",
-        "reported free",
+        "reported",
     ),
     target(
         "sum(rate(virtlens_memory_refault_bytes_total{@sel}[$__rate_interval]))",
-        "taken again",
+        "refaulted",
     ),
 ];
 

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selectors_are_found_wherever_they_stand() {
+    fn selectors_are_found_anywhere_in_query() {
         let query =
             r#"sum by (a, b) (rate(x{l="1"}[$__rate_interval])) / on (a) y > 0 or vector(0)"#;
         let found = selectors(query).expect("PromQL");

@@ -40,8 +40,8 @@ fn get(agent: &Agent, path: &str, token: Option<&str>) -> (String, String) {
 }
 
 #[test]
-fn metrics_carry_the_names_of_pods_also_while_the_api_server_is_away() {
-    const TEST: &str = "metrics_carry_the_names_of_pods";
+fn metrics_keep_pod_names_during_api_server_outage() {
+    const TEST: &str = "metrics_keep_pod_names_during_api_server_outage";
     let needs = [
         need::api_server(),
         need::curl(),
@@ -106,8 +106,8 @@ fn metrics_carry_the_names_of_pods_also_while_the_api_server_is_away() {
 }
 
 #[test]
-fn who_may_read_is_the_api_servers_to_say() {
-    const TEST: &str = "who_may_read";
+fn api_server_authorizes_scrapes() {
+    const TEST: &str = "api_server_authorizes_scrapes";
     if !need::all(TEST, [need::api_server(), need::curl()]) {
         return;
     }

@@ -69,8 +69,8 @@ fn server() -> ApiServer {
 }
 
 #[test]
-fn the_chart_is_installed_upgraded_and_removed_without_a_trace() {
-    if !ready("the_chart_is_installed") {
+fn chart_is_installed_upgraded_and_removed_completely() {
+    if !ready("chart_is_installed_upgraded_and_removed_completely") {
         return;
     }
     let server = server();
@@ -115,9 +115,12 @@ fn the_chart_is_installed_upgraded_and_removed_without_a_trace() {
 
 /// All variants, including the kinds of the Prometheus operator and of `OpenShift`.
 #[test]
-fn everything_that_is_rendered_is_taken_strictly() {
-    if !ready("everything_is_taken_strictly")
-        || !need::all("everything", [crds().map(drop), need::kubeconform()])
+fn rendered_objects_pass_strict_validation() {
+    if !ready("rendered_objects_pass_strict_validation")
+        || !need::all(
+            "rendered_objects_pass_strict_validation",
+            [crds().map(drop), need::kubeconform()],
+        )
     {
         return;
     }
@@ -232,8 +235,8 @@ fn rights(server: &ApiServer, account: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_agents_account_may_do_what_it_needs_and_nothing_else() {
-    if !ready("the_agents_account") {
+fn service_account_has_exactly_the_required_rights() {
+    if !ready("service_account_has_exactly_the_required_rights") {
         return;
     }
     let server = server();
@@ -261,8 +264,8 @@ fn the_agents_account_may_do_what_it_needs_and_nothing_else() {
 
 /// The same rights, used with the token that a pod gets.
 #[test]
-fn with_a_bound_token_pods_are_listed_and_all_else_is_refused() {
-    if !ready("with_a_bound_token") {
+fn bound_token_lists_pods_and_nothing_else() {
+    if !ready("bound_token_lists_pods_and_nothing_else") {
         return;
     }
     let server = server();

@@ -198,7 +198,7 @@ fn image() -> Result<PathBuf, need::Missing> {
 }
 
 #[test]
-fn the_image_with_what_the_chart_gives_it_finds_a_vm_of_the_host() {
+fn image_with_chart_settings_finds_vm_of_host() {
     let needs = [
         need::root(),
         need::kvm(),
@@ -206,7 +206,7 @@ fn the_image_with_what_the_chart_gives_it_finds_a_vm_of_the_host() {
         need::containerd(),
         image().map(drop),
     ];
-    if !need::all("the_image_finds_a_vm", needs) {
+    if !need::all("image_with_chart_settings_finds_vm_of_host", needs) {
         return;
     }
     let folder = tempfile::tempdir().expect("there is room for a folder");

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use virtlens_kube::{Cluster, Names, Source, Told};
+use virtlens_kube::{Cluster, Names, PodsState, Source};
 use virtlens_tests::{ApiServer, eventually, need};
 
 use crate::proxy::Proxy;
@@ -68,20 +68,20 @@ fn delete(server: &ApiServer, name: &str) {
     ]);
 }
 
-fn until(names: &Names, what: &str, is_so: impl Fn(&Told) -> bool) -> Told {
+fn until(names: &Names, what: &str, is_so: impl Fn(&PodsState) -> bool) -> PodsState {
     eventually(what, || {
-        let told = names.read();
-        is_so(&told).then_some(told)
+        let state = names.read();
+        is_so(&state).then_some(state)
     })
 }
 
-fn has(told: &Told, name: &str) -> bool {
-    told.pods.values().any(|pod| &*pod.name == name)
+fn has(state: &PodsState, name: &str) -> bool {
+    state.pods.values().any(|pod| &*pod.name == name)
 }
 
 #[test]
-fn of_five_hundred_pods_elsewhere_none_is_kept() {
-    if !ready("of_five_hundred_pods") {
+fn pods_of_other_nodes_are_not_stored() {
+    if !ready("pods_of_other_nodes_are_not_stored") {
         return;
     }
     let server = ApiServer::start();
@@ -92,69 +92,69 @@ fn of_five_hundred_pods_elsewhere_none_is_kept() {
     create(&server, &[pod("near", NODE)]);
     let names = follow(server.kubeconfig());
     names.wait(Duration::from_secs(20));
-    let told = names.read();
-    assert_eq!(told.failure, "");
+    let state = names.read();
+    assert_eq!(state.failure, "");
     let uid = uid(&server, "near");
-    let near = &told.pods[uid.as_str()];
+    let near = &state.pods[uid.as_str()];
     assert_eq!((&*near.namespace, &*near.name), ("default", "near"));
     assert_eq!(near.spec.default_vcpus, Some(2.0));
     assert_eq!(near.spec.cpu_limit_millis, Some(500));
-    assert_eq!(told.pods.len(), 1, "{:?}", told.pods);
+    assert_eq!(state.pods.len(), 1, "{:?}", state.pods);
     // A pod that is created later on another node is not listed either.
     create(
         &server,
         &[pod("far-later", "node-b"), pod("near-later", NODE)],
     );
-    let told = until(&names, "the new pod is known", |told| {
-        has(told, "near-later")
+    let state = until(&names, "the new pod is known", |state| {
+        has(state, "near-later")
     });
-    assert_eq!(told.pods.len(), 2, "{:?}", told.pods);
+    assert_eq!(state.pods.len(), 2, "{:?}", state.pods);
 }
 
 /// A stateful set recreates its pods like this.
 #[test]
-fn the_same_name_with_a_new_uid_is_another_pod() {
-    if !ready("the_same_name") {
+fn recreated_pod_with_same_name_is_another_pod() {
+    if !ready("recreated_pod_with_same_name_is_another_pod") {
         return;
     }
     let server = ApiServer::start();
     create(&server, &[pod("db-0", NODE)]);
     let before = uid(&server, "db-0");
     let names = follow(server.kubeconfig());
-    until(&names, "the pod is known", |told| {
-        told.pods.contains_key(before.as_str())
+    until(&names, "the pod is known", |state| {
+        state.pods.contains_key(before.as_str())
     });
     delete(&server, "db-0");
     create(&server, &[pod("db-0", NODE)]);
     let after = uid(&server, "db-0");
     assert_ne!(before, after);
-    let told = until(&names, "the new one is known", |told| {
-        told.pods.contains_key(after.as_str())
+    let state = until(&names, "the new one is known", |state| {
+        state.pods.contains_key(after.as_str())
     });
-    assert!(!told.pods.contains_key(before.as_str()));
+    assert!(!state.pods.contains_key(before.as_str()));
 }
 
 #[test]
-fn names_stay_while_the_api_server_is_away_for_a_minute() {
-    if !ready("names_stay") {
+fn pod_names_survive_one_minute_api_server_outage() {
+    if !ready("pod_names_survive_one_minute_api_server_outage") {
         return;
     }
     let mut server = ApiServer::start();
     create(&server, &[pod("web", NODE)]);
     let names = follow(server.kubeconfig());
-    until(&names, "the pod is known", |told| has(told, "web"));
+    until(&names, "the pod is known", |state| has(state, "web"));
     let failures = names.read().failures;
     let gone = Instant::now();
     server.kill();
-    let told = until(&names, "the outage is told", |told| {
-        !told.failure.is_empty()
+    let state = until(&names, "the outage is reported", |state| {
+        !state.failure.is_empty()
     });
-    assert!(has(&told, "web"));
+    assert!(has(&state, "web"));
     while gone.elapsed() < OUTAGE {
         sleep(Duration::from_secs(5));
-        let told = names.read();
-        assert!(has(&told, "web"), "{told:?}");
-        let age = told.age.expect("it was there once");
+        let state = names.read();
+        assert!(has(&state, "web"), "{state:?}");
+        let age = state.age.expect("it was there once");
         // The last contact was before the server ended, with some tolerance.
         assert!(age + Duration::from_secs(5) >= gone.elapsed(), "{age:?}");
     }
@@ -165,20 +165,20 @@ fn names_stay_while_the_api_server_is_away_for_a_minute() {
     create(&server, &[pod("later", NODE)]);
     let back = Instant::now();
     // The next retry comes after a minute at most.
-    let told = loop {
-        let told = names.read();
-        if told.failure.is_empty() && has(&told, "later") {
-            break told;
+    let state = loop {
+        let state = names.read();
+        if state.failure.is_empty() && has(&state, "later") {
+            break state;
         }
-        assert!(back.elapsed() < Duration::from_secs(90), "{told:?}");
+        assert!(back.elapsed() < Duration::from_secs(90), "{state:?}");
         sleep(Duration::from_millis(200));
     };
-    assert!(has(&told, "web"));
+    assert!(has(&state, "web"));
 }
 
 #[test]
-fn who_may_not_list_pods_is_told_so_until_it_may() {
-    if !ready("who_may_not_list") {
+fn missing_list_permission_is_reported_until_granted() {
+    if !ready("missing_list_permission_is_reported_until_granted") {
         return;
     }
     let server = ApiServer::start();
@@ -190,13 +190,13 @@ fn who_may_not_list_pods_is_told_so_until_it_may() {
     let kubeconfig = kubeconfig(dir.path(), &server, &server.url());
     std::fs::write(dir.path().join("token"), token).expect("a file can be written");
     let names = follow(kubeconfig);
-    let told = until(&names, "it is refused", |told| told.failures > 0);
+    let state = until(&names, "it is refused", |state| state.failures > 0);
     assert!(
-        told.failure.contains("grant list and watch"),
+        state.failure.contains("grant list and watch"),
         "{}",
-        told.failure
+        state.failure
     );
-    assert!(told.pods.is_empty() && told.age.is_none());
+    assert!(state.pods.is_empty() && state.age.is_none());
     server.ask([
         "create",
         "clusterrole",
@@ -211,13 +211,13 @@ fn who_may_not_list_pods_is_told_so_until_it_may() {
         "--clusterrole=virtlens",
         "--serviceaccount=virtlens:virtlens",
     ]);
-    let told = until(&names, "it is allowed", |told| has(told, "web"));
-    assert_eq!(told.failure, "");
+    let state = until(&names, "it is allowed", |state| has(state, "web"));
+    assert_eq!(state.failure, "");
 }
 
 #[test]
-fn a_token_that_is_rotated_is_read_again() {
-    if !ready("a_token_that_is_rotated") {
+fn rotated_token_is_read_again() {
+    if !ready("rotated_token_is_read_again") {
         return;
     }
     let server = ApiServer::start();
@@ -227,17 +227,17 @@ fn a_token_that_is_rotated_is_read_again() {
     let token = dir.path().join("token");
     std::fs::write(&token, "of-yesterday").expect("a file can be written");
     let names = follow(path);
-    let told = until(&names, "it is refused", |told| told.failures > 0);
-    assert!(told.failure.contains("(401)"), "{}", told.failure);
+    let state = until(&names, "it is refused", |state| state.failures > 0);
+    assert!(state.failure.contains("(401)"), "{}", state.failure);
     std::fs::write(&token, server.admin_token()).expect("a file can be written");
-    until(&names, "the new token is taken", |told| has(told, "web"));
+    until(&names, "the new token is taken", |state| has(state, "web"));
 }
 
 /// While the connection was cut, pods were created and deleted, and etcd compacted these
 /// changes: the known resource version is rejected with 410, and the agent lists again.
 #[test]
-fn a_version_too_old_makes_it_list_anew() {
-    if !ready("a_version_too_old") {
+fn expired_version_causes_new_list() {
+    if !ready("expired_version_causes_new_list") {
         return;
     }
     let mut server = ApiServer::start();
@@ -246,9 +246,11 @@ fn a_version_too_old_makes_it_list_anew() {
     let dir = tempfile::tempdir().expect("there is room for a folder");
     std::fs::write(dir.path().join("token"), server.admin_token()).expect("a file");
     let names = follow(kubeconfig(dir.path(), &server, &proxy.url()));
-    until(&names, "the pod is known", |told| has(told, "old"));
+    until(&names, "the pod is known", |state| has(state, "old"));
     proxy.cut();
-    until(&names, "the cut is told", |told| !told.failure.is_empty());
+    until(&names, "the failure is reported", |state| {
+        !state.failure.is_empty()
+    });
     create(&server, &[pod("new", NODE)]);
     delete(&server, "old");
     create(&server, &[pod("passer-by", NODE)]);
@@ -258,10 +260,10 @@ fn a_version_too_old_makes_it_list_anew() {
     server.kill();
     server.resume();
     proxy.mend();
-    let told = until(&names, "all is known anew", |told| {
-        has(told, "new") && told.failure.is_empty()
+    let state = until(&names, "all is known anew", |state| {
+        has(state, "new") && state.failure.is_empty()
     });
-    assert_eq!(told.pods.len(), 1, "{:?}", told.pods);
+    assert_eq!(state.pods.len(), 1, "{:?}", state.pods);
 }
 
 /// Compacts etcd to the present revision.
@@ -282,8 +284,8 @@ fn compact(server: &ApiServer) {
 }
 
 #[test]
-fn an_etcd_without_streaming_lists_is_listed_in_pages() {
-    const TEST: &str = "an_etcd_without_streaming_lists";
+fn old_etcd_without_streaming_lists_is_listed_in_pages() {
+    const TEST: &str = "old_etcd_without_streaming_lists_is_listed_in_pages";
     let old = need::old_etcd();
     if !need::all(TEST, [need::api_server(), old.clone().map(drop)]) {
         return;
@@ -291,12 +293,12 @@ fn an_etcd_without_streaming_lists_is_listed_in_pages() {
     let server = ApiServer::start_with(&old.expect("it was asked for"));
     create(&server, &[pod("web", NODE), pod("far", "node-b")]);
     let names = follow(server.kubeconfig());
-    let told = until(&names, "the pod is known", |told| has(told, "web"));
-    assert_eq!((told.failures, told.pods.len()), (0, 1), "{told:?}");
+    let state = until(&names, "the pod is known", |state| has(state, "web"));
+    assert_eq!((state.failures, state.pods.len()), (0, 1), "{state:?}");
     create(&server, &[pod("later", NODE)]);
-    until(&names, "changes are followed", |told| has(told, "later"));
+    until(&names, "changes are followed", |state| has(state, "later"));
     delete(&server, "web");
-    until(&names, "also those", |told| !has(told, "web"));
+    until(&names, "also those", |state| !has(state, "web"));
 }
 
 /// Writes a kubeconfig whose token is in a file, like a pod's service account token.

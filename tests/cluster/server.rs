@@ -4,8 +4,8 @@ use virtlens_tests::{ApiServer, need};
 
 /// Data survives a restart, so a test that loses data has deleted it.
 #[test]
-fn a_server_that_was_killed_comes_back_with_its_data() {
-    if !need::all("a_server_comes_back", [need::api_server()]) {
+fn killed_server_restarts_with_its_data() {
+    if !need::all("killed_server_restarts_with_its_data", [need::api_server()]) {
         return;
     }
     let mut server = ApiServer::start();
@@ -22,10 +22,10 @@ fn a_server_that_was_killed_comes_back_with_its_data() {
 
 /// A recent etcd can stream a list; an old one cannot.
 #[test]
-fn an_old_etcd_streams_no_lists() {
+fn old_etcd_refuses_streaming_lists() {
     let old = need::old_etcd();
     let needs = [need::api_server(), old.clone().map(drop)];
-    if !need::all("an_old_etcd_streams_no_lists", needs) {
+    if !need::all("old_etcd_refuses_streaming_lists", needs) {
         return;
     }
     let stream = "/api/v1/pods?watch=true&timeoutSeconds=2&sendInitialEvents=true\

@@ -212,8 +212,8 @@ fn note_known(value: &Value, path: String, known: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn with_the_charts_capabilities_it_sees_what_root_sees() {
-    if !ready("it_sees_what_root_sees") {
+fn chart_capabilities_suffice_for_all_data() {
+    if !ready("chart_capabilities_suffice_for_all_data") {
         return;
     }
     let (guest, _dir) = guest();
@@ -223,8 +223,8 @@ fn with_the_charts_capabilities_it_sees_what_root_sees() {
 }
 
 #[test]
-fn without_bpf_or_perfmon_nothing_is_loaded() {
-    if !ready("without_bpf_or_perfmon") {
+fn missing_bpf_or_perfmon_capability_loads_nothing() {
+    if !ready("missing_bpf_or_perfmon_capability_loads_nothing") {
         return;
     }
     let (guest, _dir) = guest();
@@ -238,8 +238,8 @@ fn without_bpf_or_perfmon_nothing_is_loaded() {
 /// The chart omits `SYS_RESOURCE`: only kernels that account BPF maps as locked memory
 /// need it, and they load nothing without it.
 #[test]
-fn without_sys_resource_a_kernel_that_locks_maps_loads_nothing() {
-    if !ready("without_sys_resource") {
+fn missing_sys_resource_on_memlock_kernel_loads_nothing() {
+    if !ready("missing_sys_resource_on_memlock_kernel_loads_nothing") {
         return;
     }
     let (guest, _dir) = guest();
@@ -253,9 +253,9 @@ fn without_sys_resource_a_kernel_that_locks_maps_loads_nothing() {
 /// needs DAC rights, because the directory belongs to the VM's user; reading the links
 /// needs the right to trace the process.
 #[test]
-fn without_bpf_a_vm_of_another_user_needs_two_capabilities() {
+fn vm_of_other_user_without_bpf_needs_two_capabilities() {
     let extra = "DAC_READ_SEARCH";
-    if !ready("a_vm_of_another_user_needs_two") {
+    if !ready("vm_of_other_user_without_bpf_needs_two_capabilities") {
         return;
     }
     assert!(!chart().contains(extra), "for hosts without BPF only");
@@ -272,8 +272,8 @@ fn without_bpf_a_vm_of_another_user_needs_two_capabilities() {
 /// /proc/PID/maps shows where a VM's RAM lies and needs the right to trace the process.
 /// On a kernel without fentry programs the agent does not read it.
 #[test]
-fn without_sys_ptrace_memory_is_followed_as_far_as_maps_are_read() {
-    if !ready("maps_are_read") {
+fn missing_sys_ptrace_limits_memory_tracking_to_readable_maps() {
+    if !ready("missing_sys_ptrace_limits_memory_tracking_to_readable_maps") {
         return;
     }
     let (mut guest, _dir) = guest();

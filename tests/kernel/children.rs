@@ -157,7 +157,7 @@ fn ready(test: &str) -> bool {
 
 #[test]
 fn child_of_a_helper_in_another_cgroup_counts_as_helper() {
-    if !ready("child_of_a_helper") {
+    if !ready("child_of_a_helper_in_another_cgroup_counts_as_helper") {
         return;
     }
     let scene = Scene::new();
@@ -178,7 +178,7 @@ fn child_of_a_helper_in_another_cgroup_counts_as_helper() {
 
 #[test]
 fn child_whose_parent_ended_first_stays_a_helper() {
-    if !ready("child_whose_parent_ended") {
+    if !ready("child_whose_parent_ended_first_stays_a_helper") {
         return;
     }
     for collector in &mut reader::collectors().0 {
@@ -208,8 +208,8 @@ fn child_whose_parent_ended_first_stays_a_helper() {
 }
 
 #[test]
-fn child_that_nobody_saw_counts_when_it_ends() {
-    if !ready("child_that_nobody_saw") {
+fn unseen_child_is_counted_when_it_ends() {
+    if !ready("unseen_child_is_counted_when_it_ends") {
         return;
     }
     let scene = Scene::new();

@@ -24,8 +24,10 @@ fn helper(cgroup: &TestCgroup) -> std::process::Child {
 /// For ten seconds under load, while threads and processes start and end, the sum of the
 /// roles equals the kernel's charge to the pod's cgroup.
 #[test]
-fn the_roles_are_what_the_pods_cgroup_used() {
-    if !reader::ready("the_roles") || !need::all("the_roles", [need::cpu_cgroup()]) {
+fn sum_of_roles_equals_pod_cgroup_usage() {
+    if !reader::ready("sum_of_roles_equals_pod_cgroup_usage")
+        || !need::all("sum_of_roles_equals_pod_cgroup_usage", [need::cpu_cgroup()])
+    {
         return;
     }
     let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
@@ -68,8 +70,13 @@ fn the_roles_are_what_the_pods_cgroup_used() {
 /// A process that exited before the agent started is reported while it is a zombie, and
 /// its CPU time is kept after it is reaped.
 #[test]
-fn a_process_that_exited_unseen_is_counted_when_it_is_freed() {
-    if !reader::ready("exited_unseen") || !need::all("exited_unseen", [need::cpu_cgroup()]) {
+fn unseen_exited_process_is_counted_when_freed() {
+    if !reader::ready("unseen_exited_process_is_counted_when_freed")
+        || !need::all(
+            "unseen_exited_process_is_counted_when_freed",
+            [need::cpu_cgroup()],
+        )
+    {
         return;
     }
     let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
@@ -101,8 +108,13 @@ fn has_exited(pid: u32) -> bool {
 
 /// Quota and throttling of every level equal those in the cgroup's files.
 #[test]
-fn quota_and_throttling_are_those_of_the_files() {
-    if !reader::ready("quota") || !need::all("quota", [need::cpu_cgroup()]) {
+fn quota_and_throttling_equal_cgroup_files() {
+    if !reader::ready("quota_and_throttling_equal_cgroup_files")
+        || !need::all(
+            "quota_and_throttling_equal_cgroup_files",
+            [need::cpu_cgroup()],
+        )
+    {
         return;
     }
     let pod = TestCgroup::new(&systemd_pod_path(&unique_pod_uid()));

@@ -20,8 +20,8 @@ fn read(root: &Path) -> Arc<Snapshot> {
 
 /// Without BTF there is no BPF; the agent falls back to /proc and thread names.
 #[test]
-fn without_btf_a_vm_is_read_from_proc() {
-    if !reader::ready("without_btf") {
+fn vm_without_btf_is_read_from_proc() {
+    if !reader::ready("vm_without_btf_is_read_from_proc") {
         return;
     }
     let mut guest = Minivm::start(["--vcpus", "2", "--name", "plain"]);
@@ -55,9 +55,14 @@ fn without_btf_a_vm_is_read_from_proc() {
 /// Throttling on kernels with and without fentry programs: the values that are present
 /// are correct, and missing ones are named as absent.
 #[test]
-fn throttling_is_followed_or_absent_by_name() {
-    let ready = reader::ready("throttling_is_followed");
-    if !ready || !need::all("throttling_is_followed", [need::cpu_cgroup()]) {
+fn throttling_is_tracked_or_reported_off() {
+    let ready = reader::ready("throttling_is_tracked_or_reported_off");
+    if !ready
+        || !need::all(
+            "throttling_is_tracked_or_reported_off",
+            [need::cpu_cgroup()],
+        )
+    {
         return;
     }
     let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));

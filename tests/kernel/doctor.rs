@@ -50,8 +50,8 @@ fn assert_found(vm: &Vm, expected: &[&str]) {
 }
 
 #[test]
-fn nothing_is_found_of_a_vm_that_is_well() {
-    if !reader::ready("nothing_is_found") {
+fn healthy_vm_has_no_findings() {
+    if !reader::ready("healthy_vm_has_no_findings") {
         return;
     }
     let args = ["--vcpus", "2", "--start", "duty:20", "--thread", "worker=4"];
@@ -59,8 +59,8 @@ fn nothing_is_found_of_a_vm_that_is_well() {
 }
 
 #[test]
-fn a_vm_whose_only_vcpu_spins_is_too_small() {
-    if !reader::ready("a_vm_whose_only_vcpu_spins") {
+fn spinning_only_vcpu_is_saturated() {
+    if !reader::ready("spinning_only_vcpu_is_saturated") {
         return;
     }
     let guest = Minivm::start(["--vcpus", "1", "--start", "spin"]);
@@ -78,8 +78,8 @@ impl Drop for Raised<'_> {
 
 /// A busy host: another thread competes for the vCPU's only CPU.
 #[test]
-fn a_vcpu_that_has_to_share_its_cpu_is_starved() {
-    if !reader::ready("a_vcpu_that_has_to_share") {
+fn vcpu_on_shared_cpu_is_starved() {
+    if !reader::ready("vcpu_on_shared_cpu_is_starved") {
         return;
     }
     let guest = Minivm::start(["--vcpus", "1", "--start", "spin"]);
@@ -101,8 +101,8 @@ fn a_vcpu_that_has_to_share_its_cpu_is_starved() {
 
 /// The vCPU polls nine tenths of the time for work that comes at the end of them.
 #[test]
-fn a_vcpu_that_polls_between_its_tasks_spins() {
-    if !reader::ready("a_vcpu_that_polls") {
+fn vcpu_that_polls_between_tasks_is_found() {
+    if !reader::ready("vcpu_that_polls_between_tasks_is_found") {
         return;
     }
     let args = [
@@ -117,8 +117,8 @@ fn a_vcpu_that_polls_between_its_tasks_spins() {
 }
 
 #[test]
-fn a_pod_at_its_limit_is_capped() {
-    let test = "a_pod_at_its_limit";
+fn pod_at_its_limit_is_capped() {
+    let test = "pod_at_its_limit_is_capped";
     if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
         return;
     }
@@ -132,8 +132,8 @@ fn a_pod_at_its_limit_is_capped() {
 }
 
 #[test]
-fn a_vmm_that_works_more_than_its_guest() {
-    if !reader::ready("a_vmm_that_works") {
+fn busy_vmm_is_found_as_overhead() {
+    if !reader::ready("busy_vmm_is_found_as_overhead") {
         return;
     }
     let args = ["--vcpus", "1", "--thread", "device=1"];
@@ -150,8 +150,8 @@ fn a_vmm_that_works_more_than_its_guest() {
 
 /// QEMU's thread pool for blocking I/O, with named threads.
 #[test]
-fn a_vm_whose_io_goes_through_a_pool_of_threads() {
-    if !reader::ready("a_vm_whose_io_goes_through") {
+fn io_through_thread_pool_is_found() {
+    if !reader::ready("io_through_thread_pool_is_found") {
         return;
     }
     let qemu = |workers: &str| {
@@ -164,8 +164,8 @@ fn a_vm_whose_io_goes_through_a_pool_of_threads() {
 
 /// Kata's Go runtime boots `default_vcpus` and plugs in more for the limit.
 #[test]
-fn a_vm_that_has_vcpus_by_default_and_for_its_limit() {
-    let test = "a_vm_that_has_vcpus_by_default";
+fn default_vcpus_with_limit_are_found() {
+    let test = "default_vcpus_with_limit_are_found";
     if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
         return;
     }
@@ -182,8 +182,8 @@ fn a_vm_that_has_vcpus_by_default_and_for_its_limit() {
 
 /// All of its RAM was touched once, and it has no balloon that could give it back.
 #[test]
-fn a_vm_at_rest_that_cannot_give_back_its_memory() {
-    if !reader::ready("a_vm_at_rest_that_cannot") {
+fn idle_vm_without_memory_release_is_found() {
+    if !reader::ready("idle_vm_without_memory_release_is_found") {
         return;
     }
     let args = ["--vcpus", "1", "--mem", "1G"];
@@ -195,8 +195,8 @@ fn a_vm_at_rest_that_cannot_give_back_its_memory() {
 }
 
 #[test]
-fn the_program_tells_by_its_exit_status() {
-    if !reader::ready("the_program_tells") {
+fn doctor_exit_status_reports_findings() {
+    if !reader::ready("doctor_exit_status_reports_findings") {
         return;
     }
     let _spins = Minivm::start(["--vcpus", "1", "--start", "spin", "--name", "spins"]);
@@ -223,9 +223,12 @@ fn the_program_tells_by_its_exit_status() {
     let well = doctor(&["rests"]);
     assert_eq!(well.status.code(), Some(0), "{well:?}");
     let text = String::from_utf8(well.stdout).expect("text");
-    assert!(text.contains("nothing found: 1 VM, 23 checks"), "{text}");
+    assert!(text.contains("no findings: 1 VM, 23 checks"), "{text}");
     let unknown = doctor(&["rest"]);
     assert_eq!(unknown.status.code(), Some(1));
     let error = String::from_utf8(unknown.stderr).expect("text");
-    assert!(error.contains("no VM rest; the nearest name"), "{error}");
+    assert!(
+        error.contains("VM rest not found; the nearest name"),
+        "{error}"
+    );
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use virtlens_export::{Agent, Format, Process, Reading};
+use virtlens_export::{Agent, Format, Process, Scrape};
 use virtlens_model::snapshot::Snapshot;
 
 /// The highest value of each counter so far.
@@ -39,7 +39,7 @@ fn exposition(snapshot: &Snapshot) -> String {
         collection_ns: 0,
         process: Process::default(),
     };
-    let reading = Arc::new(Reading {
+    let reading = Arc::new(Scrape {
         snapshot: Arc::new(snapshot.clone()),
         agent,
     });

@@ -16,8 +16,8 @@ use crate::reader::{self, cpu_ns, find, threads, vm};
 const QEMU: &str = "qemu-system-x86_64";
 
 #[test]
-fn a_process_with_a_thread_named_like_a_vcpu_is_no_vm() {
-    if !reader::ready("a_process_with_a_thread") {
+fn process_with_thread_named_like_vcpu_is_not_a_vm() {
+    if !reader::ready("process_with_thread_named_like_vcpu_is_not_a_vm") {
         return;
     }
     let (end, wait) = std::sync::mpsc::channel::<()>();
@@ -37,8 +37,8 @@ fn a_process_with_a_thread_named_like_a_vcpu_is_no_vm() {
 }
 
 #[test]
-fn a_vmm_whose_threads_are_all_called_alike_is_split_rightly() {
-    if !reader::ready("all_called_alike") {
+fn vmm_with_identical_thread_names_is_split_by_role() {
+    if !reader::ready("vmm_with_identical_thread_names_is_split_by_role") {
         return;
     }
     let args = [
@@ -68,8 +68,9 @@ fn a_vmm_whose_threads_are_all_called_alike_is_split_rightly() {
 }
 
 #[test]
-fn a_renamed_vmm_is_found() {
-    if !reader::ready("a_renamed_vmm") || !need::all("a_renamed_vmm", [need::qemu()]) {
+fn renamed_vmm_is_found() {
+    if !reader::ready("renamed_vmm_is_found") || !need::all("renamed_vmm_is_found", [need::qemu()])
+    {
         return;
     }
     let name = ["-name", "guest=hidden", "-smp", "2"];
@@ -94,8 +95,8 @@ fn a_renamed_vmm_is_found() {
 
 /// Neither the file name, argv[0] nor the process name identifies the VMM.
 #[test]
-fn a_vmm_whose_file_is_renamed_is_measured_to_the_nanosecond() {
-    if !reader::ready("whose_file_is_renamed") {
+fn vmm_with_renamed_file_is_measured_exactly() {
+    if !reader::ready("vmm_with_renamed_file_is_measured_exactly") {
         return;
     }
     let dir = tempfile::tempdir().expect("a folder can be made");
@@ -139,8 +140,8 @@ fn a_vmm_whose_file_is_renamed_is_measured_to_the_nanosecond() {
 /// A QEMU with a renamed file is identified by its command line; the names that QEMU
 /// gives its threads decide their roles.
 #[test]
-fn a_qemu_whose_file_is_renamed_keeps_its_roles() {
-    let test = "a_qemu_whose_file_is_renamed";
+fn qemu_with_renamed_file_keeps_roles() {
+    let test = "qemu_with_renamed_file_keeps_roles";
     if !reader::ready(test) || !need::all(test, [need::qemu()]) {
         return;
     }
@@ -192,8 +193,10 @@ fn firmware_dirs() -> String {
 }
 
 #[test]
-fn a_vm_is_called_what_its_vmm_was_told() {
-    if !reader::ready("a_vm_is_called") || !need::all("a_vm_is_called", [need::qemu()]) {
+fn vm_has_name_from_vmm_arguments() {
+    if !reader::ready("vm_has_name_from_vmm_arguments")
+        || !need::all("vm_has_name_from_vmm_arguments", [need::qemu()])
+    {
         return;
     }
     let qemu = Qemu::start(1, ["-name", "guest=db,,1,debug-threads=on"]);
@@ -216,7 +219,12 @@ fn a_vm_is_called_what_its_vmm_was_told() {
 /// v2 a process stays in one domain.
 #[test]
 fn a_thread_outside_of_its_pod_is_counted() {
-    if !reader::ready("outside_of_its_pod") || !need::all("outside", [need::cpu_cgroup()]) {
+    if !reader::ready("a_thread_outside_of_its_pod_is_counted")
+        || !need::all(
+            "a_thread_outside_of_its_pod_is_counted",
+            [need::cpu_cgroup()],
+        )
+    {
         return;
     }
     let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));

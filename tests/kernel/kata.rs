@@ -222,7 +222,7 @@ const SCOPE: &str = "cri-containerd-{id}.scope";
 
 #[test]
 fn go_in_pod_is_capped_by_its_limit() {
-    if !ready("go_in_pod") {
+    if !ready("go_in_pod_is_capped_by_its_limit") {
         return;
     }
     let systemd = Shape::new(Shim::Go, systemd_pod_path, SCOPE, None);
@@ -238,8 +238,8 @@ fn go_in_pod_is_capped_by_its_limit() {
 }
 
 #[test]
-fn go_systemd_split_strays_from_its_limit() {
-    if !ready("go_systemd_split_strays") {
+fn go_systemd_split_vm_escapes_its_limit() {
+    if !ready("go_systemd_split_vm_escapes_its_limit") {
         return;
     }
     let mut shape = Shape::new(
@@ -275,7 +275,7 @@ fn go_systemd_split_strays_from_its_limit() {
 
 #[test]
 fn helpers_in_overhead_cgroup_are_outside() {
-    if !ready("helpers_in_overhead_cgroup") {
+    if !ready("helpers_in_overhead_cgroup_are_outside") {
         return;
     }
     let go = Shape::new(
@@ -313,7 +313,7 @@ fn helpers_in_overhead_cgroup_are_outside() {
 
 #[test]
 fn runtime_rs_in_pod_is_capped_by_its_limit() {
-    if !ready("runtime_rs_in_pod") {
+    if !ready("runtime_rs_in_pod_is_capped_by_its_limit") {
         return;
     }
     let shape = Shape::new(Shim::Rs, systemd_pod_path, SCOPE, None);
@@ -324,7 +324,7 @@ fn runtime_rs_in_pod_is_capped_by_its_limit() {
 
 #[test]
 fn dragonball_is_one_process_with_its_virtiofs_worker() {
-    if !ready("dragonball_is_one_process") {
+    if !ready("dragonball_is_one_process_with_its_virtiofs_worker") {
         return;
     }
     let shape = Shape::new(Shim::Dragonball, systemd_pod_path, SCOPE, None);
@@ -339,7 +339,7 @@ fn dragonball_is_one_process_with_its_virtiofs_worker() {
 /// A single vCPU is throttled for at most the time that its limit leaves, a fifth.
 #[test]
 fn only_vcpu_at_its_limit_is_capped() {
-    if !ready("only_vcpu_at_its_limit") {
+    if !ready("only_vcpu_at_its_limit_is_capped") {
         return;
     }
     let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));

@@ -103,7 +103,7 @@ fn over(machine: &Machine, guest: &mut Minivm, work: &str) -> [Vm; 2] {
 
 #[test]
 fn each_cgroup_of_a_libvirt_vm_is_a_level_with_its_own_counters() {
-    if !ready("each_cgroup_of_a_libvirt_vm") {
+    if !ready("each_cgroup_of_a_libvirt_vm_is_a_level_with_its_own_counters") {
         return;
     }
     let machine = Machine::new("levels", Some(80), [Some(30), Some(30), Some(10)]);
@@ -145,7 +145,7 @@ fn each_cgroup_of_a_libvirt_vm_is_a_level_with_its_own_counters() {
 /// as starved of CPU by the host.
 #[test]
 fn throttled_second_vcpu_is_found_and_is_not_starved() {
-    if !ready("throttled_second_vcpu") {
+    if !ready("throttled_second_vcpu_is_found_and_is_not_starved") {
         return;
     }
     let machine = Machine::new("second", None, [Some(50), Some(20), None]);

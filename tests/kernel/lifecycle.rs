@@ -12,8 +12,8 @@ use crate::reader::{self, MS, cpu_ns, find, vm};
 
 /// 11 threads that each live about 50 ms, all between two readings.
 #[test]
-fn a_thread_that_nobody_saw_is_counted() {
-    if !reader::ready("a_thread_that_nobody_saw") {
+fn unseen_thread_is_counted() {
+    if !reader::ready("unseen_thread_is_counted") {
         return;
     }
     let mut guest = Minivm::start(["--vcpus", "1"]);
@@ -30,11 +30,11 @@ fn a_thread_that_nobody_saw_is_counted() {
 
 /// A reused thread id belongs to a new thread.
 #[test]
-fn a_reused_tid_is_no_jump() {
+fn reused_tid_does_not_jump_counters() {
     const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
-    if !reader::ready("a_reused_tid")
+    if !reader::ready("reused_tid_does_not_jump_counters")
         || !need::all(
-            "a_reused_tid",
+            "reused_tid_does_not_jump_counters",
             [need::that(
                 "ns_last_pid",
                 fs::exists(LAST_PID).unwrap_or(false),
@@ -71,7 +71,7 @@ fn a_reused_tid_is_no_jump() {
 /// Counters as Prometheus sees them, read during 500 starts and stops.
 #[test]
 fn no_counter_falls_over_500_starts_and_stops() {
-    if !reader::ready("no_counter_falls") {
+    if !reader::ready("no_counter_falls_over_500_starts_and_stops") {
         return;
     }
     let mut collector = reader::collector();
@@ -101,7 +101,7 @@ fn no_counter_falls_over_500_starts_and_stops() {
 /// waits for the next one.
 #[test]
 fn vm_without_vcpus_ends_while_its_vmm_lives() {
-    if !reader::ready("vm_without_vcpus") {
+    if !reader::ready("vm_without_vcpus_ends_while_its_vmm_lives") {
         return;
     }
     let mut guest = Minivm::start(["--vcpus", "2", "--thread", "api=1", "--name", "released"]);

@@ -124,8 +124,8 @@ impl Twins {
 }
 
 #[test]
-fn both_loaders_tell_the_same_at_the_same_time() {
-    let test = "both_loaders";
+fn both_loaders_report_the_same_values() {
+    let test = "both_loaders_report_the_same_values";
     let needs = [need::root(), need::kvm(), need::bpf(), need::cpu_cgroup()];
     if !need::all(test, needs) {
         return;
@@ -162,8 +162,8 @@ fn status(agent: &Agent, name: &str) -> u64 {
 /// freed memory must not return as huge pages around the remaining allocations: most
 /// distributions' kernels create them in any process's memory, some 20 s later.
 #[test]
-fn neither_loader_leaves_behind_what_loading_took() {
-    let test = "loaders_memory";
+fn loaders_release_memory_of_loading() {
+    let test = "loaders_release_memory_of_loading";
     if !need::all(test, [need::root(), need::bpf()]) {
         return;
     }

@@ -141,8 +141,8 @@ fn vcpu_role(snapshot: &Value, guest: &Minivm) -> (u64, u64) {
 /// BPF reads cgroups in the kernel. Their files are only needed to find cgroups without a
 /// VM.
 #[test]
-fn without_cgroup_mounts_all_is_read_and_one_line_says_what_to_mount() {
-    let test = "without_cgroup_mounts";
+fn missing_cgroup_mounts_are_reported_once_with_remedy() {
+    let test = "missing_cgroup_mounts_are_reported_once_with_remedy";
     if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
         return;
     }
@@ -185,7 +185,7 @@ fn without_cgroup_mounts_all_is_read_and_one_line_says_what_to_mount() {
         panic!("one line says what is off: {table}")
     };
     assert!(note.starts_with("off: cgroups ("), "{note}");
-    for word in ["no mounted cgroup", "mount cgroup2", "/sys/fs/cgroup"] {
+    for word in ["no cgroup file system", "mount cgroup2", "/sys/fs/cgroup"] {
         assert!(note.contains(word), "{word} is not in {note}");
     }
     assert!(table.contains("\nunmounted "), "{table}");
@@ -193,8 +193,8 @@ fn without_cgroup_mounts_all_is_read_and_one_line_says_what_to_mount() {
 
 /// `virtlens check` reports one feature as off, and exits accordingly.
 #[test]
-fn without_cgroup_mounts_the_check_names_them_and_nothing_else() {
-    let test = "the_check_names_them";
+fn check_without_cgroup_mounts_reports_only_them() {
+    let test = "check_without_cgroup_mounts_reports_only_them";
     if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
         return;
     }
@@ -212,8 +212,8 @@ fn without_cgroup_mounts_the_check_names_them_and_nothing_else() {
 }
 
 #[test]
-fn without_cgroup_mounts_the_agent_serves_and_warns_once() {
-    let test = "the_agent_serves_and_warns_once";
+fn agent_without_cgroup_mounts_serves_and_warns_once() {
+    let test = "agent_without_cgroup_mounts_serves_and_warns_once";
     if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
         return;
     }
@@ -253,8 +253,8 @@ fn without_cgroup_mounts_the_agent_serves_and_warns_once() {
 
 /// A one-shot command pins nothing, so it does not report a missing bpffs.
 #[test]
-fn without_bpffs_all_is_as_it_is_with_it() {
-    if !reader::ready("without_bpffs") {
+fn missing_bpffs_changes_no_values() {
+    if !reader::ready("missing_bpffs_changes_no_values") {
         return;
     }
     let with = |args: &[&str]| {

@@ -99,8 +99,8 @@ fn ready(test: &str) -> bool {
 }
 
 #[test]
-fn a_vm_that_is_moved_to_another_pod_is_told_to_be_there() {
-    if !ready("moved_to_another_pod") {
+fn vm_moved_to_another_pod_is_reported_there() {
+    if !ready("vm_moved_to_another_pod_is_reported_there") {
         return;
     }
     let uids = [unique_pod_uid(), unique_pod_uid()];
@@ -125,8 +125,8 @@ fn a_vm_that_is_moved_to_another_pod_is_told_to_be_there() {
 /// Only v1 can rename cgroups. A name is read once, so the pod may keep its former name;
 /// nothing else changes.
 #[test]
-fn a_vm_whose_cgroup_is_renamed_goes_on() {
-    if !ready("whose_cgroup_is_renamed") {
+fn vm_with_renamed_cgroup_continues_counters() {
+    if !ready("vm_with_renamed_cgroup_continues_counters") {
         return;
     }
     let uids = [unique_pod_uid(), unique_pod_uid()];

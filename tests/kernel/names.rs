@@ -42,8 +42,8 @@ fn until(
 }
 
 #[test]
-fn a_vm_is_called_what_its_pod_is() {
-    const TEST: &str = "a_vm_is_called_what_its_pod_is";
+fn vm_has_the_name_of_its_pod() {
+    const TEST: &str = "vm_has_the_name_of_its_pod";
     if !reader::ready(TEST) || !need::all(TEST, [need::cpu_cgroup()]) {
         return;
     }

@@ -75,9 +75,9 @@ fn by_pcpu() -> Collector {
 
 /// Moves a spinning vCPU between two CPUs as fast as the kernel can.
 #[test]
-fn residency_is_exact_over_ten_thousand_moves() {
+fn residency_is_exact_over_ten_thousand_migrations() {
     const MOVES: u64 = 10_000;
-    let test = "residency_is_exact_over_ten_thousand_moves";
+    let test = "residency_is_exact_over_ten_thousand_migrations";
     if !reader::ready(test) || !need::all(test, [two_cpus()]) {
         return;
     }
@@ -154,8 +154,8 @@ fn kinds(topology: &Topology) -> Vec<MismatchKind> {
 
 /// Kata's NUMA pinning silently put two vCPUs on one pCPU.
 #[test]
-fn vcpus_pinned_to_one_pcpu_are_found_and_lose_the_verdict_when_moved() {
-    let test = "vcpus_pinned_to_one_pcpu_are_found";
+fn overlapping_pinned_vcpus_are_found_until_moved() {
+    let test = "overlapping_pinned_vcpus_are_found_until_moved";
     if !reader::ready(test) || !need::all(test, [two_cpus()]) {
         return;
     }
@@ -189,8 +189,8 @@ fn vcpus_pinned_to_one_pcpu_are_found_and_lose_the_verdict_when_moved() {
 
 /// A helper that may run where a vCPU is pinned, and one that may not.
 #[test]
-fn a_helper_on_a_pinned_vcpus_pcpu_is_found() {
-    let test = "a_helper_on_a_pinned_vcpus_pcpu_is_found";
+fn helper_on_pcpu_of_pinned_vcpu_is_found() {
+    let test = "helper_on_pcpu_of_pinned_vcpu_is_found";
     if !reader::ready(test) || !need::all(test, [two_cpus()]) {
         return;
     }
@@ -210,8 +210,8 @@ fn a_helper_on_a_pinned_vcpus_pcpu_is_found() {
 /// The CPUID topology that the agent reads equals the one that minivm was given, for each
 /// vendor's leaves.
 #[test]
-fn a_guest_is_where_its_cpuid_says() {
-    if !reader::ready("a_guest_is_where_its_cpuid_says") {
+fn guest_topology_equals_cpuid() {
+    if !reader::ready("guest_topology_equals_cpuid") {
         return;
     }
     for vendor in ["intel", "amd"] {
@@ -236,7 +236,7 @@ fn a_guest_is_where_its_cpuid_says() {
         }
         assert_ne!(places[0].package, places[11].package, "{vendor}");
     }
-    if need::all("a_guest_is_where_its_cpuid_says", [need::qemu()]) {
+    if need::all("guest_topology_equals_cpuid", [need::qemu()]) {
         // An AMD guest without TOPOEXT has no threads, whatever -smp says:
         // parse_topology_amd, arch/x86/kernel/cpu/topology_amd.c, v6.12.
         for (vendor, shape) in [("GenuineIntel", (1, 2, 2)), ("AuthenticAMD", (1, 4, 1))] {

@@ -96,8 +96,8 @@ fn names(uids: &[String; 3]) -> String {
 
 /// The rules and dashboards are complete if the host has all the features they use.
 #[test]
-fn rules_and_dashboards_show_this_host() {
-    let test = "rules_and_dashboards_show_this_host";
+fn all_queries_have_data_on_this_host() {
+    let test = "all_queries_have_data_on_this_host";
     let host = [need::root(), need::kvm(), need::bpf(), need::cpu_cgroup()];
     let programs = [need::qemu(), need::prometheus()];
     if !need::all(test, host) || !need::all(test, programs) {

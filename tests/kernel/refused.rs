@@ -54,7 +54,10 @@ fn assert_named(reason: &str, program: &str) {
 
 #[test]
 fn refused_program_costs_its_feature_alone_with_each_loader() {
-    if !need::all("refused_program", [need::root(), need::bpf()]) {
+    if !need::all(
+        "refused_program_costs_its_feature_alone_with_each_loader",
+        [need::root(), need::bpf()],
+    ) {
         return;
     }
     for loader in Loader::ALL {
@@ -81,13 +84,16 @@ fn refused_program_costs_its_feature_alone_with_each_loader() {
 
 #[test]
 fn refused_walk_costs_the_walk_alone() {
-    if !need::all("refused_walk", [need::root(), need::bpf()]) {
+    if !need::all(
+        "refused_walk_costs_the_walk_alone",
+        [need::root(), need::bpf()],
+    ) {
         return;
     }
     let loader = Loader::default();
     let before = load(OBJECT, loader).expect("a pass");
     let walks = need::that("task_walk", before.walks, "the kernel is older than v6.9");
-    if !need::all("refused_walk", [walks]) {
+    if !need::all("refused_walk_costs_the_walk_alone", [walks]) {
         return;
     }
     let after = load(&without(OBJECT, "walk_tasks"), loader).expect("a pass");
@@ -97,7 +103,10 @@ fn refused_walk_costs_the_walk_alone() {
 
 #[test]
 fn refused_task_pass_is_an_error_with_its_reason() {
-    if !need::all("refused_task_pass", [need::root(), need::bpf()]) {
+    if !need::all(
+        "refused_task_pass_is_an_error_with_its_reason",
+        [need::root(), need::bpf()],
+    ) {
         return;
     }
     let broken = without(&without(OBJECT, "sample_tasks"), "walk_tasks");
@@ -109,7 +118,10 @@ fn refused_task_pass_is_an_error_with_its_reason() {
 
 #[test]
 fn refused_program_costs_its_part_of_a_trace_alone() {
-    if !need::all("refused_trace", [need::root(), need::bpf()]) {
+    if !need::all(
+        "refused_program_costs_its_part_of_a_trace_alone",
+        [need::root(), need::bpf()],
+    ) {
         return;
     }
     let lacks = |program: Option<&str>, loader| {
@@ -123,12 +135,15 @@ fn refused_program_costs_its_part_of_a_trace_alone() {
         let after = lacks(Some("trace_to_vmm"), *loader);
         let new: Vec<_> = after.iter().filter(|lack| !before.contains(lack)).collect();
         assert_eq!(new.len(), 1, "{after:?}");
-        assert_eq!(new[0].what, "when vCPUs are in their guest");
+        assert_eq!(new[0].what, "guest time of vCPUs");
         assert_named(&new[0].reason, "trace_to_vmm");
         assert_eq!(lacks(Some("trace_exit_of_3"), *loader), before);
         let throttle = lacks(Some("trace_throttle"), *loader);
         assert_eq!(throttle.len(), 1, "{throttle:?}");
-        assert!(throttle[0].what.starts_with("when quotas"), "{throttle:?}");
+        assert!(
+            throttle[0].what.starts_with("throttling of"),
+            "{throttle:?}"
+        );
         let broken = without(trace::OBJECT, "trace_switch");
         let error = Tracer::load_object(&broken, *loader, &whole().0);
         let error = error.err().expect("nothing to trace");

@@ -29,7 +29,7 @@ fn roles(vm: &Vm) -> [u64; 3] {
 
 #[test]
 fn renamed_thread_leaves_its_time_to_its_former_role() {
-    if !reader::ready("renamed_thread") {
+    if !reader::ready("renamed_thread_leaves_its_time_to_its_former_role") {
         return;
     }
     let dir = tempfile::tempdir().expect("a folder can be made");
@@ -64,7 +64,7 @@ fn renamed_thread_leaves_its_time_to_its_former_role() {
 /// Under its former name the thread returns to its former role and worker number.
 #[test]
 fn thread_renamed_again_and_again_is_counted_once() {
-    if !reader::ready("renamed_again") {
+    if !reader::ready("thread_renamed_again_and_again_is_counted_once") {
         return;
     }
     let dir = tempfile::tempdir().expect("a folder can be made");
@@ -97,8 +97,8 @@ fn thread_renamed_again_and_again_is_counted_once() {
 }
 
 #[test]
-fn process_that_execs_leaves_its_time_to_its_former_role() {
-    let test = "process_that_execs";
+fn process_after_exec_leaves_time_to_former_role() {
+    let test = "process_after_exec_leaves_time_to_former_role";
     if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
         return;
     }
@@ -143,8 +143,8 @@ fn process_that_execs_leaves_its_time_to_its_former_role() {
 }
 
 #[test]
-fn thread_that_becomes_a_vcpu_late_leaves_its_time_to_the_emulator() {
-    if !reader::ready("becomes_a_vcpu_late") {
+fn late_vcpu_thread_leaves_earlier_time_to_emulator() {
+    if !reader::ready("late_vcpu_thread_leaves_earlier_time_to_emulator") {
         return;
     }
     let mut guest = Minivm::start(["--vcpus", "1"]);
@@ -182,8 +182,8 @@ fn thread_that_becomes_a_vcpu_late_leaves_its_time_to_the_emulator() {
 
 /// A vCPU thread that was seen as soon as it ran has no CPU time in another role.
 #[test]
-fn vcpu_plugged_between_two_readings_is_a_vcpu_from_its_beginning() {
-    if !reader::ready("vcpu_plugged_between") {
+fn vcpu_plugged_between_readings_is_vcpu_from_start() {
+    if !reader::ready("vcpu_plugged_between_readings_is_vcpu_from_start") {
         return;
     }
     let mut guest = Minivm::start(["--vcpus", "1"]);

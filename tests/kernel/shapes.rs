@@ -7,8 +7,8 @@ use virtlens_tests::{Minivm, Qemu, need};
 use crate::reader::{self, MS, assert_close, cpu_ns, threads, vm};
 
 #[test]
-fn a_vcpu_can_come_and_go_and_come_back() {
-    if !reader::ready("a_vcpu_can_come") {
+fn vcpu_hot_unplug_and_replug_keep_counters() {
+    if !reader::ready("vcpu_hot_unplug_and_replug_keep_counters") {
         return;
     }
     let mut guest = Minivm::start(["--vcpus", "2"]);
@@ -68,8 +68,10 @@ fn a_vcpu_can_come_and_go_and_come_back() {
 }
 
 #[test]
-fn a_vm_that_never_ran_is_found() {
-    if !reader::ready("a_vm_that_never_ran") || !need::all("never_ran", [need::qemu()]) {
+fn vm_that_never_ran_is_found() {
+    if !reader::ready("vm_that_never_ran_is_found")
+        || !need::all("vm_that_never_ran_is_found", [need::qemu()])
+    {
         return;
     }
     let paused = Minivm::start(["--vcpus", "3", "--start", "pause"]);
@@ -86,8 +88,8 @@ fn a_vm_that_never_ran_is_found() {
 /// Its CPU time counts as a vCPU's from the first reading on. Otherwise the emulator
 /// would keep it.
 #[test]
-fn a_vcpu_that_is_in_user_space_as_its_vm_is_met_is_one() {
-    if !reader::ready("met_in_user_space") {
+fn vcpu_in_user_space_when_vm_is_found_is_a_vcpu() {
+    if !reader::ready("vcpu_in_user_space_when_vm_is_found_is_a_vcpu") {
         return;
     }
     // This collector scanned the open files before the VM existed.
@@ -108,7 +110,7 @@ fn a_vcpu_that_is_in_user_space_as_its_vm_is_met_is_one() {
 
 #[test]
 fn a_vm_that_is_paused_later_keeps_its_vcpus() {
-    if !reader::ready("paused_later") {
+    if !reader::ready("a_vm_that_is_paused_later_keeps_its_vcpus") {
         return;
     }
     let mut guest = Minivm::start(["--vcpus", "2"]);
@@ -124,8 +126,8 @@ fn a_vm_that_is_paused_later_keeps_its_vcpus() {
 }
 
 #[test]
-fn a_vm_that_is_halted_from_its_first_second_is_found() {
-    if !reader::ready("halted_from_its_first_second") {
+fn vm_halted_from_start_is_found() {
+    if !reader::ready("vm_halted_from_start_is_found") {
         return;
     }
     let guest = Minivm::start(["--vcpus", "4", "--start", "halt"]);
@@ -141,8 +143,8 @@ fn a_vm_that_is_halted_from_its_first_second_is_found() {
 }
 
 #[test]
-fn a_vm_with_64_vcpus_is_read_whole() {
-    if !reader::ready("64_vcpus") {
+fn vm_with_64_vcpus_is_read_completely() {
+    if !reader::ready("vm_with_64_vcpus_is_read_completely") {
         return;
     }
     let mut guest = Minivm::start([
@@ -171,7 +173,7 @@ fn a_vm_with_64_vcpus_is_read_whole() {
 
 #[test]
 fn two_hundred_vms_are_read_at_once() {
-    if !reader::ready("two_hundred_vms") {
+    if !reader::ready("two_hundred_vms_are_read_at_once") {
         return;
     }
     let args = ["--vcpus", "8", "--thread", "io=4"];

@@ -66,7 +66,7 @@ fn ready(test: &str) -> bool {
 
 #[test]
 fn timer_of_a_vm_counts_as_its_emulator() {
-    if !ready("timer_of_a_vm") {
+    if !ready("timer_of_a_vm_counts_as_its_emulator") {
         return;
     }
     let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
@@ -80,7 +80,7 @@ fn timer_of_a_vm_counts_as_its_emulator() {
 /// The thread is named `kvm-pit/1`, as those of other pods may be.
 #[test]
 fn timer_of_a_vm_in_a_pid_namespace_is_found() {
-    if !ready("timer_of_a_vm_in_a_pid_namespace") {
+    if !ready("timer_of_a_vm_in_a_pid_namespace_is_found") {
         return;
     }
     let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));

@@ -9,8 +9,13 @@ use crate::reader::{self, assert_close, beside, cpu_ns, vm};
 
 /// A QEMU with all vCPUs spinning, one half idle, and an idle one.
 #[test]
-fn each_threads_time_lies_between_two_readings_of_its_schedstat() {
-    if !reader::ready("each_threads_time") || !need::all("each_threads_time", [need::qemu()]) {
+fn thread_time_is_between_two_reads_of_schedstat() {
+    if !reader::ready("thread_time_is_between_two_reads_of_schedstat")
+        || !need::all(
+            "thread_time_is_between_two_reads_of_schedstat",
+            [need::qemu()],
+        )
+    {
         return;
     }
     let qemu = Qemu::start(
@@ -66,8 +71,8 @@ fn thread_cpu_ns(vm: &Vm, tid: i32) -> u64 {
 /// 233 ms on a vCPU, 127 ms on a thread of the VMM: primes, so that no other time in the
 /// system matches them.
 #[test]
-fn burn_is_found_in_its_role_and_nowhere_else() {
-    if !reader::ready("a_burn") {
+fn burned_time_appears_only_in_its_role() {
+    if !reader::ready("burned_time_appears_only_in_its_role") {
         return;
     }
     let mut guest = Minivm::start(["--vcpus", "2", "--thread", "disk=1"]);

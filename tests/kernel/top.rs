@@ -81,8 +81,8 @@ fn tmux() -> Result<(), need::Missing> {
 
 /// The window is closed: the terminal is gone, and the program gets a signal.
 #[test]
-fn a_terminal_that_is_gone_ends_it() {
-    let test = "terminal_that_is_gone";
+fn closed_terminal_ends_top() {
+    let test = "closed_terminal_ends_top";
     if !reader::ready(test) || !need::all(test, [tmux()]) {
         return;
     }
@@ -103,8 +103,8 @@ fn a_terminal_that_is_gone_ends_it() {
 }
 
 #[test]
-fn a_session_shows_what_runs_and_obeys_its_keys() {
-    let test = "a_session_shows_what_runs";
+fn session_shows_vms_and_handles_keys() {
+    let test = "session_shows_vms_and_handles_keys";
     if !reader::ready(test) || !need::all(test, [tmux()]) {
         return;
     }
@@ -177,14 +177,14 @@ fn a_session_shows_what_runs_and_obeys_its_keys() {
     });
     screen.press(&["q"]);
     eventually("the end", || screen.is_over().then_some(()));
-    if need::all("a_trace_beside_the_view", [perfetto::there()]) {
+    if need::all("session_shows_vms_and_handles_keys", [perfetto::there()]) {
         assert!(!Trace::decode(&file).slices.is_empty());
     }
 }
 
 #[test]
-fn a_signal_leaves_the_terminal_as_it_was() {
-    let test = "a_signal_leaves_the_terminal";
+fn signal_restores_terminal() {
+    let test = "signal_restores_terminal";
     if !reader::ready(test) || !need::all(test, [tmux()]) {
         return;
     }
@@ -212,8 +212,8 @@ fn a_signal_leaves_the_terminal_as_it_was() {
 }
 
 #[test]
-fn without_a_terminal_it_is_one_table() {
-    if !reader::ready("without_a_terminal") {
+fn top_without_terminal_prints_one_table() {
+    if !reader::ready("top_without_terminal_prints_one_table") {
         return;
     }
     let _guest = Minivm::start(["--vcpus", "1", "--start", "spin", "--name", "piped"]);
@@ -233,7 +233,7 @@ fn without_a_terminal_it_is_one_table() {
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8(output.stderr).expect("text");
     assert!(
-        error.contains("there is no VM pipes; the nearest name is piped"),
+        error.contains("VM pipes not found; the nearest name is piped"),
         "{error}"
     );
     assert_eq!(run(&["--interval", "1ms"]).status.code(), Some(2));

@@ -63,8 +63,8 @@ fn cpu_ns(guest: &Minivm, tid: i32) -> u64 {
 /// A vCPU is idle, burns 600 ms, and is idle again; its slices show that. This host's
 /// kernel omits a switch event now and then; the trace reports that time as unknown.
 #[test]
-fn the_slices_of_a_thread_are_its_cpu_time() {
-    if !ready("the_slices_of_a_thread") {
+fn sum_of_slices_equals_thread_cpu_time() {
+    if !ready("sum_of_slices_equals_thread_cpu_time") {
         return;
     }
     let folder = folder();
@@ -83,7 +83,7 @@ fn the_slices_of_a_thread_are_its_cpu_time() {
     });
     let truth = cpu_ns(&guest, tid) - before;
     let said = interrupted(child, libc::SIGINT);
-    assert!(said.contains("ended early by a signal"), "{said}");
+    assert!(said.contains("stopped early by a signal"), "{said}");
 
     let decoded = Trace::decode(&file);
     assert_eq!(decoded.clocks, 1);
@@ -110,8 +110,8 @@ fn the_slices_of_a_thread_are_its_cpu_time() {
 }
 
 #[test]
-fn nothing_is_left_of_a_trace_that_was_killed() {
-    if !ready("nothing_is_left_of_a_trace") {
+fn killed_trace_leaves_nothing_in_kernel() {
+    if !ready("killed_trace_leaves_nothing_in_kernel") {
         return;
     }
     let folder = folder();
@@ -128,8 +128,8 @@ fn nothing_is_left_of_a_trace_that_was_killed() {
 }
 
 #[test]
-fn a_trace_ends_at_its_size_and_is_whole() {
-    if !ready("a_trace_ends_at_its_size") {
+fn trace_at_size_limit_ends_with_valid_file() {
+    if !ready("trace_at_size_limit_ends_with_valid_file") {
         return;
     }
     let folder = folder();
@@ -151,8 +151,8 @@ fn a_trace_ends_at_its_size_and_is_whole() {
 }
 
 #[test]
-fn trace_to_stdout_is_whole_and_apart_from_its_summary() {
-    if !ready("trace_to_stdout") {
+fn trace_to_stdout_is_valid_and_separate_from_summary() {
+    if !ready("trace_to_stdout_is_valid_and_separate_from_summary") {
         return;
     }
     let guest = Minivm::start(["--vcpus", "1", "--start", "duty:50"]);
@@ -160,7 +160,7 @@ fn trace_to_stdout_is_whole_and_apart_from_its_summary() {
     let output = output.expect("virtlens runs");
     let summary = String::from_utf8_lossy(&output.stderr);
     assert!(
-        summary.contains("against the kernel's own counters"),
+        summary.contains("compared with the kernel's counters"),
         "{summary}"
     );
     let folder = folder();
@@ -173,8 +173,8 @@ fn trace_to_stdout_is_whole_and_apart_from_its_summary() {
 }
 
 #[test]
-fn a_name_that_is_wrong_is_told_before_anything_is_written() {
-    if !reader::ready("a_name_that_is_wrong") {
+fn unknown_vm_fails_before_file_is_written() {
+    if !reader::ready("unknown_vm_fails_before_file_is_written") {
         return;
     }
     let folder = folder();

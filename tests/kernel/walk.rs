@@ -47,8 +47,8 @@ fn threads(vm: &Minivm) -> BTreeSet<u32> {
 /// Where the kernel allows it, the pass walks the task list itself instead of using an
 /// iterator.
 #[test]
-fn a_pass_walks_where_the_kernel_allows_it() {
-    if !ready("pass_walks") {
+fn pass_walks_in_bpf_if_supported() {
+    if !ready("pass_walks_in_bpf_if_supported") {
         return;
     }
     let options = options();
@@ -72,8 +72,11 @@ fn a_pass_walks_where_the_kernel_allows_it() {
 const FOLLOWED: u32 = 750_000;
 
 #[test]
-fn the_verifier_has_a_quarter_left_of_what_it_may_follow() {
-    if !need::all("followed", [need::root(), need::bpf()]) {
+fn verified_instructions_stay_below_three_quarters_of_limit() {
+    if !need::all(
+        "verified_instructions_stay_below_three_quarters_of_limit",
+        [need::root(), need::bpf()],
+    ) {
         return;
     }
     let mut collector = Collector::open(&options()).expect("the host can be read");
@@ -90,7 +93,10 @@ fn the_verifier_has_a_quarter_left_of_what_it_may_follow() {
     // aba64c7da983 ("bpf: Add verified_insns to bpf_prog_info and fdinfo")
     let told = followed.iter().any(|(_, insns)| *insns > 0);
     let told = need::that("verified_insns", told, "the kernel is older than v5.16");
-    if need::all("followed", [told]) {
+    if need::all(
+        "verified_instructions_stay_below_three_quarters_of_limit",
+        [told],
+    ) {
         let over = followed.iter().find(|(_, insns)| *insns >= FOLLOWED);
         assert!(over.is_none(), "{over:?}");
     }
@@ -99,8 +105,8 @@ fn the_verifier_has_a_quarter_left_of_what_it_may_follow() {
 /// One process has more threads than one run emits, and its threads end all the time,
 /// including those with which the next run would resume.
 #[test]
-fn a_vm_of_many_threads_is_told_whole() {
-    if !ready("many_threads") {
+fn vm_with_many_threads_is_read_completely() {
+    if !ready("vm_with_many_threads_is_read_completely") {
         return;
     }
     let mut many = Minivm::start(["--vcpus", "2", "--thread", "pool=7000"]);
@@ -132,8 +138,8 @@ const OTHERS: usize = 9000;
 
 /// Between two VMs there are more tasks that belong to no VM than one run visits.
 #[test]
-fn a_vm_behind_many_other_tasks_is_told_whole() {
-    if !ready("many_tasks") {
+fn vm_after_many_other_tasks_is_read_completely() {
+    if !ready("vm_after_many_other_tasks_is_read_completely") {
         return;
     }
     let first = Minivm::start(["--vcpus", "2"]);
@@ -173,10 +179,12 @@ fn run(program: BorrowedFd<'_>, walk: &mut Walk) {
 /// If the thread that a run named has exited, the next run visits no task. Resuming with
 /// another task could emit tasks twice.
 #[test]
-fn a_walk_goes_on_with_the_task_it_named_or_not_at_all() {
+fn walk_resumes_at_named_task_or_restarts() {
     let walks = KernelFacts::probe(Path::new("/")).task_walk;
     let walks = need::that("task_walk", walks, "the kernel lets no program walk");
-    if !ready("walk_goes_on") || !need::all("walk_goes_on", [walks]) {
+    if !ready("walk_resumes_at_named_task_or_restarts")
+        || !need::all("walk_resumes_at_named_task_or_restarts", [walks])
+    {
         return;
     }
     let many = Minivm::start(["--vcpus", "2", "--thread", "pool=7000"]);

@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use virtlens::collect::{Collector, Options};
-use virtlens_export::{Format, Process, Reading, encode};
+use virtlens_export::{Format, Process, Scrape, encode};
 use virtlens_model::judge::findings::Bounds;
 use virtlens_model::snapshot::{Snapshot, Vm};
 use virtlens_model::vocab::Role;
@@ -81,7 +81,7 @@ impl Agent {
     }
 
     fn scrape(&mut self, snapshot: &Arc<Snapshot>) {
-        let reading = Reading {
+        let reading = Scrape {
             snapshot: Arc::clone(snapshot),
             agent: virtlens_export::Agent {
                 version: "",
@@ -142,7 +142,7 @@ pub(crate) fn tids_of(vm: &Vm, role: Role) -> Vec<u32> {
 }
 
 #[test]
-fn counters_of_a_scrape_are_those_whose_type_says_so() {
+fn counter_and_histogram_series_are_recognized_by_type() {
     let text = "# HELP a_total b\n# TYPE a_total counter\na_total{x=\"y z\"} 5\n\
                 # TYPE g gauge\ng 7\n# TYPE h histogram\nh_bucket{le=\"1\"} 2\n";
     let found: Vec<_> = counters(text).collect();

@@ -25,7 +25,7 @@ fn domstats(bench: &Bench) -> HashMap<String, u64> {
 }
 
 #[test]
-fn vcpu_time_lies_between_two_readings_of_domstats() {
+fn vcpu_time_is_between_two_domstats() {
     let mut bench = bench();
     bench.under("cpu", |bench| {
         sleep(Duration::from_secs(1));
@@ -48,7 +48,7 @@ fn vcpu_time_lies_between_two_readings_of_domstats() {
 
 /// `cpu.time` is the CPU time of the domain's cgroup; threads outside of it are missing.
 #[test]
-fn roles_together_are_the_cpu_time_of_domstats() {
+fn sum_of_roles_equals_domstats_cpu_time() {
     let mut bench = bench();
     let threads = Threads::of(&bench.libvirt);
     let outside_ns = |_: &Bench| Schedstat::sum(threads.virtiofsd[1]).cpu_ns;
@@ -102,11 +102,11 @@ fn assert_found(load: &'static str, role: Role) {
 }
 
 #[test]
-fn disk_load_is_time_of_the_iothread() {
+fn disk_load_is_charged_to_iothread() {
     assert_found("disk", Role::Iothread);
 }
 
 #[test]
-fn virtiofs_load_is_time_of_virtiofsd() {
+fn virtiofs_load_is_charged_to_virtiofsd() {
     assert_found("virtiofs", Role::Virtiofsd);
 }

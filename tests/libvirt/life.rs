@@ -28,7 +28,7 @@ fn unplug(bench: &mut Bench) {
 }
 
 #[test]
-fn vcpu_plugged_in_is_seen_and_one_unplugged_is_waited_for_no_more() {
+fn hotplugged_vcpu_is_seen_and_unplugged_one_is_parked() {
     let mut bench = bench();
     bench.libvirt.virsh(&format!("setvcpus {DB} 3 --live"));
     eventually("the guest to see its CPU", || {
@@ -61,7 +61,7 @@ fn vcpu_plugged_in_is_seen_and_one_unplugged_is_waited_for_no_more() {
 }
 
 #[test]
-fn suspended_domain_is_the_same_vm_and_uses_nothing() {
+fn suspended_domain_is_same_vm_without_cpu_time() {
     let mut bench = bench();
     let vcpu_ns = |bench: &mut Bench| -> u64 {
         let snapshot = bench.agent.read();
@@ -83,7 +83,7 @@ fn suspended_domain_is_the_same_vm_and_uses_nothing() {
 }
 
 #[test]
-fn saved_domain_is_gone_and_a_restored_one_goes_on() {
+fn saved_domain_ends_and_restored_one_continues() {
     let mut bench = bench();
     let before = bench.agent.find(PLAIN, 1);
     bench.libvirt.virsh(&format!("managedsave {PLAIN}"));
@@ -108,7 +108,7 @@ fn throttle(bench: &mut Bench) {
 }
 
 #[test]
-fn destroyed_domain_that_is_started_again_goes_on() {
+fn restarted_domain_continues_counters() {
     let mut bench = bench();
     throttle(&mut bench);
     let before = bench.agent.find(DB, 2);

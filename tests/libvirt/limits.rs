@@ -101,7 +101,7 @@ fn each_cgroup_with_a_limit_is_a_level() {
 }
 
 #[test]
-fn vcpu_quota_throttles_each_vcpu_as_its_cpu_stat_says() {
+fn vcpu_quota_throttling_equals_cpu_stat() {
     let mut bench = bench();
     let threads = Threads::of(&bench.libvirt);
     let cgroups: Vec<String> = threads.vcpus.iter().map(|tid| cgroup_of(*tid)).collect();
@@ -114,7 +114,7 @@ fn vcpu_quota_throttles_each_vcpu_as_its_cpu_stat_says() {
 }
 
 #[test]
-fn global_quota_throttles_the_domain_as_its_cpu_stat_says() {
+fn global_quota_throttling_equals_cpu_stat() {
     let mut bench = bench();
     let cgroup = global_cgroup(&Threads::of(&bench.libvirt));
     bench.under("cpu", |bench| {
@@ -125,7 +125,7 @@ fn global_quota_throttles_the_domain_as_its_cpu_stat_says() {
 }
 
 #[test]
-fn emulator_quota_throttles_vhost_as_its_cpu_stat_says() {
+fn emulator_quota_throttling_of_vhost_equals_cpu_stat() {
     let mut bench = bench();
     let threads = Threads::of(&bench.libvirt);
     let cgroup = cgroup_of(threads.vhost[0]);
@@ -142,7 +142,7 @@ fn emulator_quota_throttles_vhost_as_its_cpu_stat_says() {
 }
 
 #[test]
-fn iothread_quota_throttles_the_iothread_as_its_cpu_stat_says() {
+fn iothread_quota_throttling_equals_cpu_stat() {
     let mut bench = bench();
     let cgroup = cgroup_of(Threads::of(&bench.libvirt).iothreads[0]);
     bench.under("disk", |bench| {
@@ -189,7 +189,7 @@ fn flooded_vhost_under_the_emulators_limit_is_throttled_io() {
 /// 0.3 cores per vCPU are less than the global limit of 0.4, but the global limit holds
 /// two busy vCPUs back.
 #[test]
-fn limit_that_binds_is_not_the_lowest() {
+fn binding_limit_is_not_the_lowest() {
     let mut bench = bench();
     let cgroup = global_cgroup(&Threads::of(&bench.libvirt));
     let limits = [("vcpu_quota", 30_000), ("global_quota", 40_000)];

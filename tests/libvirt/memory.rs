@@ -42,7 +42,7 @@ fn balloon_set_by_virsh_is_counted_to_the_byte() {
 }
 
 #[test]
-fn guest_and_resident_memory_are_those_of_dommemstat() {
+fn guest_and_resident_memory_equal_dommemstat() {
     let mut bench = bench();
     let before = dommemstat(&bench);
     let snapshot = bench.agent.read();

@@ -13,7 +13,7 @@ fn sorted(mut tids: Vec<u32>) -> Vec<u32> {
 }
 
 #[test]
-fn domains_have_their_names_and_are_libvirts() {
+fn domains_have_names_and_runtime_libvirt() {
     let mut bench = bench();
     let snapshot = bench.agent.read();
     let names: Vec<&str> = snapshot.vms.iter().map(|vm| &*vm.vm).collect();
@@ -26,7 +26,7 @@ fn domains_have_their_names_and_are_libvirts() {
 }
 
 #[test]
-fn vcpus_iothreads_and_workers_are_those_of_the_monitor() {
+fn vcpus_iothreads_and_workers_equal_monitor() {
     let mut bench = bench();
     let threads = Threads::of(&bench.libvirt);
     let snapshot = bench.agent.read();
@@ -45,7 +45,7 @@ fn vcpus_iothreads_and_workers_are_those_of_the_monitor() {
 /// libvirt moves the process that it started. That process forks, sleeps, and leaves the
 /// work to a child, which stays in the cgroup of libvirtd.
 #[test]
-fn virtiofsds_child_in_libvirts_own_cgroup_is_the_vms() {
+fn virtiofsd_child_in_libvirt_cgroup_belongs_to_vm() {
     let mut bench = bench();
     let threads = Threads::of(&bench.libvirt);
     assert_eq!(threads.virtiofsd.len(), 2, "{:?}", threads.virtiofsd);

@@ -25,7 +25,7 @@ const PAGES_OF_A_GIB: f64 = 262_144.0;
 /// process is named like QEMU, so that the agent knows it to have no reports.
 #[test]
 #[ignore = "a measurement of some minutes"]
-fn inflating_by_a_gib_takes_hardly_longer_with_the_agent() {
+fn inflating_one_gib_with_agent_costs_little() {
     let inflate_secs = inflate_secs();
     let args = ["--vcpus", "1", "--start", "halt", "--mem", "128M"];
     let mut vm = Minivm::start_launch(Minivm::launch().arg0("qemu-system-x86_64").args(args));

@@ -101,17 +101,17 @@ fn cycle(bench: &mut Bench, ram: Ram, times: u32) {
 }
 
 #[test]
-fn free_pages_of_anonymous_ram_are_reported_and_come_back() {
+fn reported_free_pages_of_anonymous_ram_refault() {
     cycle(&mut bench(), Ram::Anonymous, 4);
 }
 
 #[test]
-fn free_pages_of_a_memfd_are_reported_once_and_come_back() {
+fn reported_free_pages_of_memfd_refault() {
     cycle(&mut bench(), Ram::Memfd, 1);
 }
 
 #[test]
-fn free_pages_of_huge_pages_are_reported_and_come_back() {
+fn reported_free_huge_pages_refault() {
     let mut bench = bench();
     let pages = GUEST_MIB / 2;
     fs::write("/proc/sys/vm/nr_hugepages", (pages + 2).to_string()).expect("it is root");
@@ -122,7 +122,7 @@ fn free_pages_of_huge_pages_are_reported_and_come_back() {
 /// A third of its RAM is reported and taken again within a minute: that is the only
 /// finding. At rest there is none.
 #[test]
-fn a_guest_that_takes_again_what_it_reported_is_found_to_churn() {
+fn guest_that_refaults_reported_memory_is_found() {
     let mut bench = bench();
     let Bench { agent, calls } = &mut *bench;
     let mut guest = Guest::start(Ram::Anonymous, GUEST_MIB, true, |pid| agent.find(pid));
@@ -144,7 +144,7 @@ fn a_guest_that_takes_again_what_it_reported_is_found_to_churn() {
 /// Without free page reporting, freed memory is not given back; only memory that the
 /// balloon takes is.
 #[test]
-fn a_balloon_is_followed_page_by_page_and_no_reports_are_seen() {
+fn balloon_is_counted_per_page_without_reports() {
     const TAKEN_MIB: u64 = 64;
     let mut bench = bench();
     let bench = &mut *bench;

@@ -18,7 +18,7 @@ fn start(mem: &str, memfd: bool) -> Minivm {
 
 /// A balloon that takes a GiB, page by page: 262 144 calls.
 #[test]
-fn a_gib_inflated_page_by_page_is_counted_to_the_byte() {
+fn inflation_by_single_pages_is_counted_exactly() {
     const PAGES: u64 = 262_144;
     let mut bench = bench();
     let mut vm = start("1G", false);
@@ -44,7 +44,7 @@ fn a_gib_inflated_page_by_page_is_counted_to_the_byte() {
 
 /// Reports, their release, and refaults, for anonymous RAM and RAM in a file.
 #[test]
-fn reports_release_memory_that_comes_back_as_refault() {
+fn reported_memory_counts_as_refault_when_touched() {
     let mut bench = bench();
     for memfd in [false, true] {
         let mut vm = start("256M", memfd);
@@ -94,7 +94,7 @@ fn about(bytes: u64, expected: u64) -> bool {
 
 /// Whole-range discards are a reset or a migration.
 #[test]
-fn a_discard_of_all_ram_is_neither_balloon_nor_report() {
+fn discard_of_all_ram_is_other() {
     let mut bench = bench();
     let mut vm = start("64M", false);
     bench.look_at(vm.pid(), 64 * MIB);
@@ -106,7 +106,7 @@ fn a_discard_of_all_ram_is_neither_balloon_nor_report() {
 
 /// A VMM that trims its heap continuously has no balloon.
 #[test]
-fn what_a_vmm_trims_of_its_own_heap_is_not_counted() {
+fn vmm_heap_trim_is_not_counted() {
     let mut bench = bench();
     let mut vm = start("64M", false);
     bench.look_at(vm.pid(), 64 * MIB);
@@ -128,7 +128,7 @@ fn what_a_vmm_trims_of_its_own_heap_is_not_counted() {
 
 /// Usage and limit of a pod equal those in its files.
 #[test]
-fn a_pods_memory_is_what_its_files_say() {
+fn pod_memory_equals_cgroup_files() {
     let mut bench = bench();
     let pod = TestCgroup::new(&systemd_pod_path(&unique_pod_uid()));
     pod.enable(&["memory"]);

@@ -31,8 +31,8 @@ time.sleep(60)
 /// `fs/exec.c`). The CPU time of each is counted once, with task storage and with the
 /// hash map.
 #[test]
-fn a_thread_that_execs_and_its_leader_are_counted_once() {
-    let test = "a_thread_that_execs";
+fn exec_thread_and_its_leader_are_counted_once() {
+    let test = "exec_thread_and_its_leader_are_counted_once";
     if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
         return;
     }

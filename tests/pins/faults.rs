@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use virtlens::collect::{Collector, Options};
-use virtlens_export::{Agent, Format, Process, Reading, encode};
+use virtlens_export::{Agent, Format, Process, Scrape, encode};
 use virtlens_model::snapshot::{Snapshot, Vm};
 use virtlens_tests::{Minivm, Refusal, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
 
@@ -60,9 +60,12 @@ fn read_well(collector: &mut Collector, pid: u32, least_ns: &mut u64, after: &st
 
 /// VMs start and end at each reading, and one stays.
 #[test]
-fn reading_with_a_failed_call_loses_and_leaks_nothing() {
-    if !reader::ready("reading_with_a_failed_call")
-        || !need::all("reading_with_a_failed_call", [need::cpu_cgroup()])
+fn reading_with_failed_call_loses_and_leaks_nothing() {
+    if !reader::ready("reading_with_failed_call_loses_and_leaks_nothing")
+        || !need::all(
+            "reading_with_failed_call_loses_and_leaks_nothing",
+            [need::cpu_cgroup()],
+        )
     {
         return;
     }
@@ -155,7 +158,7 @@ fn walk_reading(
 /// before knows.
 #[test]
 fn handover_with_a_failed_call_loses_no_counter() {
-    if !reader::ready("handover_with_a_failed_call") {
+    if !reader::ready("handover_with_a_failed_call_loses_no_counter") {
         return;
     }
     let root = Root::new();
@@ -190,8 +193,8 @@ fn handover_with_a_failed_call_loses_no_counter() {
 
 /// Rates of 0 would resolve alerts, so the VMs are absent after some failures.
 #[test]
-fn readings_that_keep_failing_end_the_series_until_one_works() {
-    if !reader::ready("readings_that_keep_failing") {
+fn repeatedly_failed_readings_end_series_until_success() {
+    if !reader::ready("repeatedly_failed_readings_end_series_until_success") {
         return;
     }
     let root = Root::new();
@@ -199,7 +202,7 @@ fn readings_that_keep_failing_end_the_series_until_one_works() {
     guest.burn_vcpus("all", 20);
     let pid = guest.pid();
     let encoded = |snapshot: &Arc<Snapshot>| {
-        let reading = Arc::new(Reading {
+        let reading = Arc::new(Scrape {
             snapshot: Arc::clone(snapshot),
             agent: Agent {
                 version: "",
@@ -250,8 +253,8 @@ fn readings_that_keep_failing_end_the_series_until_one_works() {
 /// Whichever call of a load fails, the agent runs, and the next agent continues the
 /// counters.
 #[test]
-fn load_with_a_failed_call_leaves_the_next_agent_whole() {
-    if !reader::ready("load_with_a_failed_call") {
+fn load_with_failed_call_does_not_affect_next_agent() {
+    if !reader::ready("load_with_failed_call_does_not_affect_next_agent") {
         return;
     }
     let root = Root::new();

@@ -81,7 +81,7 @@ fn live_and_die(command: Command, dice: &mut Dice, seen: &mut Counters) {
 }
 
 #[test]
-fn an_agent_killed_again_and_again_has_lost_nothing() {
+fn repeatedly_killed_agent_loses_nothing() {
     let Some(scene) = Scene::new("killed_again_and_again") else {
         return;
     };
@@ -94,7 +94,7 @@ fn an_agent_killed_again_and_again_has_lost_nothing() {
 }
 
 #[test]
-fn an_agent_that_was_away_has_lost_nothing() {
+fn time_without_agent_loses_nothing() {
     let Some(scene) = Scene::new("was_away") else {
         return;
     };

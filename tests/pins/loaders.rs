@@ -9,8 +9,8 @@ use crate::root::Root;
 
 /// From one loader to the other and back, while threads start and end that no agent sees.
 #[test]
-fn what_one_loader_left_the_other_takes_up() {
-    let test = "what_one_loader_left";
+fn pins_of_one_loader_are_adopted_by_the_other() {
+    let test = "pins_of_one_loader_are_adopted_by_the_other";
     if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
         return;
     }

@@ -3,7 +3,6 @@
 
 #![expect(unsafe_code, reason = "what starts in a cgroup of its own")]
 
-mod again;
 #[path = "../memory/calls.rs"]
 #[allow(dead_code, reason = "the suite of memory asks for more")]
 mod calls;
@@ -16,6 +15,7 @@ mod missed;
 #[allow(dead_code, reason = "the kernel suite asks for more")]
 mod reader;
 mod renamed;
+mod restarted;
 mod root;
 mod scene;
 mod scraped;
@@ -66,8 +66,8 @@ fn run(root: &Root) -> Command {
 /// Threads that start and end while no agent runs are counted to the nanosecond, and the
 /// sum for the pod equals its cgroup's CPU time.
 #[test]
-fn what_happens_while_no_agent_runs_is_counted() {
-    let test = "while_no_agent_runs";
+fn time_without_agent_is_counted() {
+    let test = "time_without_agent_is_counted";
     if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
         return;
     }
@@ -122,8 +122,8 @@ fn what_happens_while_no_agent_runs_is_counted() {
 
 /// A VM that has ended before the next agent starts leaves nothing in the maps.
 #[test]
-fn what_is_nobodys_any_more_is_removed() {
-    if !reader::ready("nobodys") {
+fn entries_of_ended_vm_are_removed() {
+    if !reader::ready("entries_of_ended_vm_are_removed") {
         return;
     }
     let root = Root::new();
@@ -158,8 +158,8 @@ fn what_is_nobodys_any_more_is_removed() {
 }
 
 #[test]
-fn a_second_agent_says_that_there_is_one() {
-    if !reader::ready("second_agent") {
+fn second_agent_reports_running_agent() {
+    if !reader::ready("second_agent_reports_running_agent") {
         return;
     }
     let root = Root::new();
@@ -168,7 +168,7 @@ fn a_second_agent_says_that_there_is_one() {
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
     assert_eq!(second.status.code(), Some(1), "{said}");
     assert!(
-        said.contains("another virtlens agent runs on this node"),
+        said.contains("another virtlens agent on this node"),
         "{said}"
     );
     assert!(said.contains("--no-pin"), "the remedy: {said}");
@@ -187,8 +187,8 @@ fn a_second_agent_says_that_there_is_one() {
 }
 
 #[test]
-fn all_that_was_left_can_be_removed() {
-    if !reader::ready("can_be_removed") {
+fn check_clean_removes_all_pins() {
+    if !reader::ready("check_clean_removes_all_pins") {
         return;
     }
     let root = Root::new();
@@ -209,12 +209,12 @@ fn all_that_was_left_can_be_removed() {
     );
     assert!(!root.pins().exists());
     let said = String::from_utf8_lossy(&clean().stdout).into_owned();
-    assert!(said.contains("nothing was left"), "{said}");
+    assert!(said.contains("nothing to remove"), "{said}");
 }
 
 #[test]
-fn without_a_bpf_file_system_it_works_and_says_so() {
-    if !reader::ready("without_a_bpf_file_system") {
+fn missing_bpffs_is_reported_and_agent_works() {
+    if !reader::ready("missing_bpffs_is_reported_and_agent_works") {
         return;
     }
     let root = Root::without_bpffs();
@@ -229,8 +229,8 @@ fn without_a_bpf_file_system_it_works_and_says_so() {
 
 /// A map of another layout is never read, and programs of another version stop counting.
 #[test]
-fn what_another_version_left_is_dropped_and_named() {
-    if !reader::ready("another_version") {
+fn maps_of_another_version_are_dropped_and_named() {
+    if !reader::ready("maps_of_another_version_are_dropped_and_named") {
         return;
     }
     let root = Root::new();

@@ -13,8 +13,8 @@ const REASON: &str = "ended_vcpus_missed";
 /// The thread's CPU time is counted when it is freed. KVM's counters of it may be gone by
 /// then, and that loss is counted.
 #[test]
-fn a_vcpu_whose_end_was_missed_is_told_and_counted() {
-    if !reader::ready("whose_end_was_missed") {
+fn vcpu_with_missed_end_is_reported_and_counted() {
+    if !reader::ready("vcpu_with_missed_end_is_reported_and_counted") {
         return;
     }
     let root = Root::new();

@@ -16,8 +16,8 @@ fn roles(vm: &Vm) -> [u64; 3] {
 /// One thread is renamed and one becomes a vCPU. Their earlier CPU time stays with the
 /// former role, with task storage and with the hash map.
 #[test]
-fn roles_changed_while_no_agent_runs_former_roles_keep_their_time() {
-    if !reader::ready("roles_changed") {
+fn role_change_without_agent_leaves_time_to_former_role() {
+    if !reader::ready("role_change_without_agent_leaves_time_to_former_role") {
         return;
     }
     for knows_task_storage in [true, false] {

@@ -119,8 +119,8 @@ fn ready(test: &str) -> bool {
 /// Nothing is lost that happens before the kill, during the agent's absence, or
 /// afterwards.
 #[test]
-fn an_agent_that_runs_out_of_memory_has_lost_nothing() {
-    if !ready("runs_out_of_memory") {
+fn out_of_memory_agent_loses_nothing() {
+    if !ready("out_of_memory_agent_loses_nothing") {
         return;
     }
     let root = Root::new();
@@ -156,8 +156,8 @@ fn an_agent_that_runs_out_of_memory_has_lost_nothing() {
 /// With so little memory the agent is killed at some moment of its start. The state that
 /// it leaves does not affect the next agent.
 #[test]
-fn an_agent_that_cannot_even_start_leaves_no_trouble() {
-    if !ready("cannot_even_start") {
+fn agent_failing_at_start_leaves_nothing() {
+    if !ready("agent_failing_at_start_leaves_nothing") {
         return;
     }
     let root = Root::new();

@@ -30,8 +30,8 @@ fn task_storage() -> Result<(), need::Missing> {
 /// Programs that keep thread state elsewhere are of another version. All maps are reused
 /// except the one with that state.
 #[test]
-fn programs_of_another_version_count_on_in_the_same_maps() {
-    let test = "other_programs";
+fn programs_of_another_version_continue_same_maps() {
+    let test = "programs_of_another_version_continue_same_maps";
     if !reader::ready(test) || !need::all(test, [need::cpu_cgroup(), task_storage()]) {
         return;
     }

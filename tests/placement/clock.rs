@@ -72,7 +72,7 @@ fn vcpu_ns(snapshot: &Snapshot, pid: u32) -> u64 {
 }
 
 #[test]
-fn a_wall_clock_that_is_set_changes_no_number() {
+fn wall_clock_change_does_not_affect_values() {
     let mut vm = Minivm::start(["--vcpus", "2", "--name", "timeless"]);
     let mut agent = agent();
     let mut last = agent.collect_judged();

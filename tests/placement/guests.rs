@@ -151,7 +151,7 @@ impl Told {
 
 /// Two guests at a time: more are not faster on the CPUs that emulate all this.
 #[test]
-fn a_guest_is_where_its_own_kernel_says() {
+fn guest_topology_equals_guest_kernel() {
     let plan = Plan::read(Path::new(PLAN_PATH)).expect("this suite runs in tests/vm");
     let guest = plan.teller.expect("the rig brings a guest");
     let mut agent = agent();

@@ -8,7 +8,7 @@ use crate::sysfs::{assert_is_sysfs, list, listed, read};
 /// Asserts that the machine is as `kernels.toml` defines it: the other tests name its
 /// CPUs by number.
 #[test]
-fn this_machine_is_the_one_that_was_told() {
+fn machine_has_configured_topology() {
     assert_eq!(list(&read("cpu/online")), (0..12).collect());
     for cpu in 0..12 {
         let core = cpu / 2 * 2;
@@ -27,7 +27,7 @@ fn this_machine_is_the_one_that_was_told() {
 }
 
 #[test]
-fn the_host_is_what_sysfs_says() {
+fn host_topology_equals_sysfs_files() {
     let mut agent = seats::agent();
     agent.collect();
     assert_is_sysfs(agent.host());

@@ -36,7 +36,7 @@ fn cores(snapshot: &Snapshot, pid: u32) -> Vec<Option<u32>> {
 }
 
 #[test]
-fn a_cpu_that_goes_offline_and_comes_back_is_known_at_once() {
+fn cpu_hotplug_is_known_at_next_reading() {
     let mut vm = pinned("cores=2,threads=2", &[0, 1, 2, 3]);
     let mut agent = agent();
     let before = judged(&mut agent, &vm);
@@ -79,7 +79,7 @@ fn a_cpu_that_goes_offline_and_comes_back_is_known_at_once() {
 }
 
 #[test]
-fn smt_switched_off_and_on_is_known_at_once() {
+fn smt_switch_is_known_at_next_reading() {
     let told = pinned("threads=2", &[8, 9]);
     let vm = pinned("cores=2", &[0, 1]);
     let shared = [(SmtShared, &[0, 1][..], "0-1")];

@@ -26,7 +26,7 @@ fn used_ns(vm: &Minivm) -> u64 {
 }
 
 #[test]
-fn moves_count_by_distance_and_the_pcpus_add_up_to_the_cpu_time() {
+fn migrations_count_by_distance_and_residency_adds_up() {
     let mut vm = pinned("none", &[0]);
     let tid = vm.ready.vcpus[0].tid;
     let mut agent = agent();

@@ -21,7 +21,7 @@ fn pairs(found: &Topology) -> (u32, u32, u32) {
 /// Judged by where its vCPUs ran. Two vCPUs: more of them might fit on one node, and then
 /// the scheduler decides whether to use it.
 #[test]
-fn default_floats_and_nothing_is_wrong() {
+fn default_vm_floats_without_mismatch() {
     let vm = Minivm::start(["--topology", "sockets=2", "--start", "spin"]);
     let mut agent = agent();
     assert_found(&judged(&mut agent, &vm), &[]);
@@ -33,7 +33,7 @@ fn default_floats_and_nothing_is_wrong() {
 }
 
 #[test]
-fn pinned_to_a_core_each_without_topology_is_right() {
+fn vcpus_pinned_to_separate_cores_without_topology_have_no_mismatch() {
     let vm = pinned(NOT_TOLD, &[0, 2, 4, 6]);
     let found = judged(&mut agent(), &vm);
     assert_found(&found, &[]);
@@ -42,7 +42,7 @@ fn pinned_to_a_core_each_without_topology_is_right() {
 
 /// Two cores for four cores of the guest: no pinning can improve that.
 #[test]
-fn confined_as_a_whole_without_topology_is_right() {
+fn confined_vm_without_topology_has_no_mismatch() {
     let mut vm = Minivm::start(["--topology", NOT_TOLD]);
     for tid in tids(vm.pid()) {
         set_affinity(tid, &[0, 1, 2, 3]);
@@ -57,7 +57,7 @@ fn confined_as_a_whole_without_topology_is_right() {
 }
 
 #[test]
-fn siblings_pinned_to_siblings_are_right() {
+fn siblings_pinned_to_siblings_have_no_mismatch() {
     let vm = pinned(TOLD, &[0, 1, 2, 3]);
     let found = judged(&mut agent(), &vm);
     assert_found(&found, &[]);
@@ -67,7 +67,7 @@ fn siblings_pinned_to_siblings_are_right() {
 }
 
 #[test]
-fn kubevirts_order_of_pins_splits_and_shares() {
+fn kubevirt_pin_order_splits_and_shares_cores() {
     let vm = pinned(TOLD, &[0, 2, 1, 3]);
     let mut agent = agent();
     let found = judged(&mut agent, &vm);

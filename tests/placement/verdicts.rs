@@ -21,7 +21,7 @@ struct Case {
 }
 
 #[test]
-fn a_wrong_pin_is_found_and_a_right_one_is_not() {
+fn wrong_pin_is_found_and_correct_pin_is_not() {
     let cases = [
         Case {
             topology: "threads=2",
@@ -101,7 +101,7 @@ fn vcpus_of_two_vms_on_one_pcpu_are_found_in_both() {
 }
 
 #[test]
-fn a_helper_on_a_pinned_vcpus_pcpu_is_found() {
+fn helper_on_pcpu_of_pinned_vcpu_is_found() {
     let launch = Minivm::launch().args(["--vcpus", "1", "--thread", "IO io0=1"]);
     let vm = pinned_launch(launch, &[4]);
     let helper = vm.ready.threads[0].tid;
@@ -134,7 +134,7 @@ fn memory_on_another_node_is_found() {
 
 /// The VM is confined as a whole by its cgroup, without pins.
 #[test]
-fn the_cpuset_of_its_cgroup_is_told() {
+fn cpuset_of_cgroup_is_reported() {
     let pod = systemd_pod_path(&unique_pod_uid());
     let cgroup = TestCgroup::new(&format!("{pod}/cri-containerd-{}.scope", "e5".repeat(32)));
     cgroup.enable(&["cpuset"]);
@@ -151,7 +151,7 @@ fn the_cpuset_of_its_cgroup_is_told() {
 /// The masks allow all CPUs, so that only residency decides: the pins are removed just
 /// before the judgement.
 #[test]
-fn floating_vcpus_are_judged_by_where_they_ran() {
+fn floating_vcpus_are_judged_by_residency() {
     let all: Vec<usize> = (0..12).collect();
     let vm = Minivm::start(["--topology", "cores=2", "--start", "spin"]);
     let mut agent = agent();

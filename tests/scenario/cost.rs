@@ -26,7 +26,7 @@ const WINDOWS: usize = 24;
 /// The measure is the vCPU's CPU time, because the trace's process needs a CPU as well.
 #[test]
 #[ignore = "a measurement of some minutes"]
-fn what_a_trace_adds_to_an_exit() {
+fn trace_cost_per_exit_is_measured() {
     let guest = Minivm::start(["--vcpus", "1", "--start", "exit"]);
     let mut collector = Collector::open(&options()).expect("the host can be read");
     eventually("the agent to find the vCPU", || {

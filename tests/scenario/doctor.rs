@@ -128,7 +128,7 @@ fn found(
 }
 
 #[test]
-fn nothing_is_found_of_pods_at_rest() {
+fn idle_pods_have_no_findings() {
     let mut reader = Reader::new();
     let pods: Vec<Pod> = reader.scenario.pods.values().cloned().collect();
     for pod in pods {
@@ -139,7 +139,7 @@ fn nothing_is_found_of_pods_at_rest() {
 
 /// 1.25 cores for two vCPUs, vhost and virtiofsd, which together want more.
 #[test]
-fn the_capped_pod_is_found_to_be_capped() {
+fn capped_pod_is_found() {
     let mut reader = Reader::new();
     let pod = reader.named().clone();
     // If the machine's two CPUs are busy, they may hold the pod back instead: retry.
@@ -159,7 +159,7 @@ fn the_capped_pod_is_found_to_be_capped() {
 /// guest would need all of the other one to use as much without waiting. So the guest is
 /// idle, and the finding that this VM's use is all overhead is expected as well.
 #[test]
-fn a_flooded_vhost_worker_is_found_to_be_saturated() {
+fn flooded_vhost_worker_is_found_saturated() {
     let pod = TestCgroup::new(&systemd_pod_path(&unique_pod_uid()));
     let container = pod.child("cri-containerd-vm.scope");
     let args = ["--vcpus", "1", "--vhost-net", "flooded"];

@@ -38,7 +38,7 @@ use virtlens_tests::eventually;
 use virtlens_tests::process::Schedstat;
 
 #[test]
-fn every_thread_has_the_role_that_the_rig_gave_it() {
+fn every_thread_has_expected_role() {
     let mut reader = Reader::new();
     let snapshot = reader.read();
     for pod in reader.scenario.pods.values() {
@@ -100,7 +100,7 @@ fn every_thread_has_the_role_that_the_rig_gave_it() {
 
 /// The threads are idle before and after, so the CPU time of the burn is known exactly.
 #[test]
-fn a_burn_of_each_kind_is_found_to_the_millisecond() {
+fn burn_of_each_kind_is_measured_to_the_millisecond() {
     let mut reader = Reader::new();
     let pod = reader.named().clone();
     let virtiofsd: Vec<(u32, i32)> = pod
@@ -147,7 +147,7 @@ fn a_burn_of_each_kind_is_found_to_the_millisecond() {
 /// Ten seconds under one load after another. Not all at once: two emulated CPUs that also
 /// emulate KVM then hang for minutes (seen with QEMU 7.2).
 #[test]
-fn the_roles_are_what_the_pods_cgroup_used() {
+fn sum_of_roles_equals_pod_cgroup_usage() {
     let mut reader = Reader::new();
     let pod = reader.named().clone();
     let first = reader.read_beside_usage(&pod);
@@ -182,7 +182,7 @@ fn the_roles_are_what_the_pods_cgroup_used() {
 }
 
 #[test]
-fn quota_and_throttling_are_those_of_the_pods_files() {
+fn quota_and_throttling_equal_pod_cgroup_files() {
     let mut reader = Reader::new();
     let pod = reader.named().clone();
     reader.scenario.start("cpu").expect("the load starts");
@@ -230,7 +230,7 @@ fn quota_and_throttling_are_those_of_the_pods_files() {
 }
 
 #[test]
-fn each_threads_time_lies_between_two_readings_of_its_schedstat() {
+fn thread_time_is_between_two_reads_of_schedstat() {
     let mut reader = Reader::new();
     let pod = reader.named().clone();
     reader.under_reader("cpu", |reader| {

@@ -12,20 +12,20 @@
 //! in the overhead cgroup, then the whole QEMU process leaves it. Every expectation comes
 //! from `schedstat` of threads and from `cpu.stat` of the cgroups.
 
+mod activity;
 mod bench;
-mod over;
 
 use std::collections::BTreeSet;
 
+use activity::{Activity, assert_near, level, used_ns};
 use bench::Bench;
-use over::{Over, assert_near, level, used_ns};
 use virtlens_model::vocab::Role;
 
 /// Well below the use of the pod's threads without a limit.
 const LIMIT_CORES: f64 = 0.6;
 
 #[test]
-fn pod_in_each_kata_shape_is_accounted_and_judged_as_it_is() {
+fn pod_in_each_kata_layout_is_accounted_and_judged() {
     let mut bench = Bench::start();
     bench.load(LIMIT_CORES);
     let pod = observe_in_pod(&mut bench);
@@ -36,7 +36,7 @@ fn pod_in_each_kata_shape_is_accounted_and_judged_as_it_is() {
     bench.go_home();
     let home = observe_in_pod(&mut bench);
     println!("in all shapes:");
-    let whole = Over {
+    let whole = Activity {
         pod: pod.pod,
         began: pod.began,
         ended: home.ended,
@@ -51,7 +51,7 @@ fn pod_in_each_kata_shape_is_accounted_and_judged_as_it_is() {
     assert_near("used by role", told, &truth);
 }
 
-fn observe_in_pod(bench: &mut Bench) -> Over {
+fn observe_in_pod(bench: &mut Bench) -> Activity {
     println!("in the pod:");
     let over = bench.observe_capped();
     over.assert_accounted();

@@ -193,7 +193,7 @@ fn within(percent: u64, told: u64, truth: u64) -> bool {
 }
 
 #[test]
-fn a_capped_pod_tells_who_ate_its_quota_and_how_long_it_stood() {
+fn capped_pod_reports_quota_use_by_role_and_throttled_time() {
     let mut reader = Reader::new();
     let pod = reader.named().clone();
     let threads = threads(&pod);

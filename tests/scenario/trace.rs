@@ -84,7 +84,7 @@ fn compared(summary: &str, what: &str) -> (u64, f64) {
 }
 
 #[test]
-fn a_trace_tells_what_the_kernel_counted() {
+fn trace_agrees_with_kernel_counters() {
     let mut reader = Reader::new();
     let pod = reader.named().clone();
     let tids: Vec<(u32, i32)> = pod
@@ -106,7 +106,7 @@ fn a_trace_tells_what_the_kernel_counted() {
     // kernel reports the reason without them.
     let is_aya = std::env::var("VIRTLENS_LOADER").is_ok_and(|name| name == "aya");
     let has_reasons = !is_aya || reader.scenario.kernel == "debian-5.10";
-    let is_told = summary.contains("not told: why vCPUs left their guest");
+    let is_told = summary.contains("not available: exit reasons of vCPUs");
     assert_eq!(is_told, !has_reasons, "{summary}");
 
     let trace = Trace::decode(Path::new(FILE));

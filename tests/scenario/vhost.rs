@@ -32,7 +32,7 @@ fn devices(vm: &Vm) -> BTreeMap<u32, VhostDevice> {
 /// `kernels.toml` lists the kernels on which devices must be known; on others there must
 /// be none.
 #[test]
-fn vhost_workers_have_the_device_that_they_work_for() {
+fn vhost_workers_have_their_device() {
     let reader = Reader::new();
     let pod = reader.named().clone();
     let used = |tid: u32| pods::times(&[(tid, tid.cast_signed())]);
@@ -85,7 +85,7 @@ fn vhost_workers_have_the_device_that_they_work_for() {
 
 /// The devices are read before the first reading that shows a VM.
 #[test]
-fn worker_of_vm_that_is_met_later_has_its_device_at_once() {
+fn worker_of_new_vm_has_its_device_at_first_reading() {
     let mut reader = Reader::new();
     let snapshot = reader.read();
     let is_known = !devices(pods::vm(&snapshot, reader.named())).is_empty();

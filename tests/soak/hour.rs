@@ -28,8 +28,8 @@ fn come_and_go(is_over: &AtomicBool) {
 }
 
 #[test]
-fn an_hour_changes_nothing() {
-    let test = "an_hour";
+fn hour_of_load_does_not_grow_agent() {
+    let test = "hour_of_load_does_not_grow_agent";
     if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
         return;
     }

@@ -5,8 +5,8 @@
 
 #![expect(unsafe_code, reason = "threads without number")]
 
-mod crowd;
 mod hour;
+mod many_threads;
 mod pods;
 #[path = "../kernel/reader.rs"]
 #[allow(dead_code, reason = "the kernel suite asks for more")]

@@ -45,8 +45,8 @@ fn quota_us(number: u32) -> u32 {
 }
 
 #[test]
-fn a_thousand_pods_are_read_as_one_is() {
-    let test = "a_thousand_pods";
+fn thousand_pods_are_read_like_one() {
+    let test = "thousand_pods_are_read_like_one";
     if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
         return;
     }

@@ -50,8 +50,8 @@ fn at_rest(watched: &Watched) -> State {
 }
 
 #[test]
-fn ten_thousand_vms_leave_nothing_behind() {
-    let test = "ten_thousand_vms";
+fn ten_thousand_vms_leave_no_state() {
+    let test = "ten_thousand_vms_leave_no_state";
     if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
         return;
     }

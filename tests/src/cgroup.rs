@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hierarchy_is_v1_where_it_has_the_controller() {
+    fn hierarchy_with_v1_controller_is_v1() {
         let split = "25 24 0:22 / /cg/cpu rw,relatime - cgroup cgroup rw,cpu\n\
                      26 24 0:23 / /cg/cpuacct rw,relatime - cgroup cgroup rw,cpuacct\n\
                      27 24 0:24 / /cg/unified rw,relatime - cgroup2 cgroup2 rw\n";

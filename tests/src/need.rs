@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_skip_is_allowed_by_need_by_test_or_by_all() {
+    fn skip_is_allowed_by_need_test_or_all() {
         assert!(is_allowed("kvm, bpf", "some_test", "bpf"));
         assert!(is_allowed("some_test", "some_test", "bpf"));
         assert!(is_allowed("all", "some_test", "bpf"));
@@ -309,8 +309,8 @@ mod tests {
     }
 
     #[test]
-    fn a_met_need_skips_nothing() {
-        assert!(all("a_met_need_skips_nothing", [that("sky", true, "")]));
+    fn met_need_skips_nothing() {
+        assert!(all("met_need_skips_nothing", [that("sky", true, "")]));
         assert_eq!(skipped(), 0);
     }
 }

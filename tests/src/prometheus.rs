@@ -90,7 +90,8 @@ impl Prometheus {
         let mut target = path.to_owned();
         for (index, (name, value)) in parameters.iter().enumerate() {
             let mark = if index == 0 { '?' } else { '&' };
-            write!(target, "{mark}{name}={}", escaped(value)).expect("a String takes everything");
+            write!(target, "{mark}{name}={}", escaped(value))
+                .expect("writing to a String cannot fail");
         }
         let mut stream = TcpStream::connect(self.address)?;
         // HTTP/1.0: the answer is not chunked and ends with the connection.
@@ -117,7 +118,7 @@ fn config(agent: &str, rules: &[&Path]) -> String {
     let mut text =
         "global: { scrape_interval: 1s, evaluation_interval: 1s }\nrule_files:\n".to_owned();
     for file in rules {
-        writeln!(text, "- {}", file.display()).expect("a String takes everything");
+        writeln!(text, "- {}", file.display()).expect("writing to a String cannot fail");
     }
     // honor_labels, as in the chart: the pod label is the VM's pod, not the agent's.
     text + &format!(
@@ -133,7 +134,7 @@ fn escaped(text: &str) -> String {
         if byte.is_ascii_alphanumeric() {
             out.push(char::from(byte));
         } else {
-            write!(out, "%{byte:02X}").expect("a String takes everything");
+            write!(out, "%{byte:02X}").expect("writing to a String cannot fail");
         }
     }
     out

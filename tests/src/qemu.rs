@@ -101,8 +101,8 @@ mod tests {
     use crate::need;
 
     #[test]
-    fn qemu_has_named_vcpus_that_run_and_a_paused_one_has_none_that_run() {
-        let test = "qemu_has_named_vcpus_that_run_and_a_paused_one_has_none_that_run";
+    fn paused_qemu_has_no_running_vcpus() {
+        let test = "paused_qemu_has_no_running_vcpus";
         if !need::all(test, [need::kvm(), need::qemu()]) {
             return;
         }

@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn refused_call_fails_and_the_next_passes() {
-        if !need::all("refused_call", [need::root()]) {
+        if !need::all("refused_call_fails_and_the_next_passes", [need::root()]) {
             return;
         }
         let read = || fs::read("/proc/self/comm").is_ok();

@@ -118,7 +118,7 @@ fn owned(fields: &[Field]) -> Vec<(String, usize, usize)> {
 }
 
 #[test]
-fn the_mirror_has_every_struct_as_it_is() {
+fn rust_mirror_has_every_struct_of_abi() {
     for contract in CONTRACTS {
         let btf = contract.compiled();
         let text = contract.text();
@@ -142,7 +142,7 @@ fn the_mirror_has_every_struct_as_it_is() {
 }
 
 #[test]
-fn the_mirror_has_every_enumerator_as_it_is() {
+fn rust_mirror_has_every_enumerator_of_abi() {
     for contract in CONTRACTS {
         let btf = contract.compiled();
         let text = contract.text();

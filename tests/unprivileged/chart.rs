@@ -74,8 +74,8 @@ pub(crate) fn parse(document: &str) -> Value {
 }
 
 #[test]
-fn the_chart_renders_as_reviewed() {
-    if !need::all("the_chart_renders_as_reviewed", [need::helm()]) {
+fn chart_renders_to_golden() {
+    if !need::all("chart_renders_to_golden", [need::helm()]) {
         return;
     }
     for name in ["default"].into_iter().chain(VALUES) {
@@ -97,14 +97,14 @@ fn the_chart_renders_as_reviewed() {
 
 /// The plain manifests equal the chart, for users without helm.
 #[test]
-fn the_plain_manifests_are_the_charts() {
-    if !need::all("the_plain_manifests", [need::helm()]) {
+fn manifests_equal_rendered_chart() {
+    if !need::all("manifests_equal_rendered_chart", [need::helm()]) {
         return;
     }
-    let head = "# Made of the chart, deploy/chart/virtlens, with its own values:\n\
+    let head = "# Rendered from deploy/chart/virtlens with its default values; to update:\n\
                 # UPDATE_GOLDEN=1 cargo test -p virtlens-tests --test unprivileged chart\n";
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: virtlens\n  labels:\n    \
-                     # Its pods see the host's processes.\n    \
+                     # The pods use the host's pid namespace.\n    \
                      pod-security.kubernetes.io/enforce: privileged";
     let documents = render(&["--skip-tests"]);
     let bodies = documents.iter().map(|(_, body)| &**body);
@@ -119,8 +119,8 @@ fn the_plain_manifests_are_the_charts() {
 }
 
 #[test]
-fn helm_finds_nothing_to_complain_of() {
-    if !need::all("helm_finds_nothing", [need::helm()]) {
+fn helm_lint_passes() {
+    if !need::all("helm_lint_passes", [need::helm()]) {
         return;
     }
     let chart = deploy("chart/virtlens").display().to_string();
@@ -132,8 +132,8 @@ fn helm_finds_nothing_to_complain_of() {
 }
 
 #[test]
-fn values_that_the_chart_does_not_know_are_refused() {
-    if !need::all("values_are_refused", [need::helm()]) {
+fn unknown_chart_values_are_refused() {
+    if !need::all("unknown_chart_values_are_refused", [need::helm()]) {
         return;
     }
     let chart = deploy("chart/virtlens").display().to_string();
@@ -171,7 +171,10 @@ fn values_that_the_chart_does_not_know_are_refused() {
 /// All files generated for Prometheus and Grafana are in the chart.
 #[test]
 fn rules_and_dashboards_in_the_chart_are_all_deployed() {
-    if !need::all("rules_and_dashboards", [need::helm()]) {
+    if !need::all(
+        "rules_and_dashboards_in_the_chart_are_all_deployed",
+        [need::helm()],
+    ) {
         return;
     }
     let flags = ["--values", &values_file("all-on")];
@@ -211,7 +214,10 @@ fn rules_and_dashboards_in_the_chart_are_all_deployed() {
 /// Checks the URL of the values and the runbook file that is published there.
 #[test]
 fn each_alert_of_the_chart_links_to_its_runbook() {
-    if !need::all("each_alert_links", [need::helm()]) {
+    if !need::all(
+        "each_alert_of_the_chart_links_to_its_runbook",
+        [need::helm()],
+    ) {
         return;
     }
     let base = "https://wiki.example.com/virtlens";
@@ -259,7 +265,7 @@ fn capabilities_of_the_chart() -> BTreeSet<String> {
 
 /// The systemd service has the same capabilities as the pod.
 #[test]
-fn the_unit_has_the_charts_capabilities() {
+fn systemd_unit_has_chart_capabilities() {
     let unit = fs::read_to_string(deploy("systemd/virtlens.service")).expect("a unit");
     let line = unit
         .lines()
@@ -273,8 +279,8 @@ fn the_unit_has_the_charts_capabilities() {
 
 /// systemd accepts every line, and rates the exposure as OK.
 #[test]
-fn systemd_accepts_the_unit() {
-    if !need::all("systemd_accepts_the_unit", [need::systemd_analyze()]) {
+fn systemd_analyze_accepts_unit() {
+    if !need::all("systemd_analyze_accepts_unit", [need::systemd_analyze()]) {
         return;
     }
     let unit = fs::read_to_string(deploy("systemd/virtlens.service")).expect("a unit");
@@ -297,7 +303,7 @@ fn systemd_accepts_the_unit() {
 }
 
 #[test]
-fn the_charts_version_is_the_programs() {
+fn chart_version_equals_program_version() {
     let chart = parse(&fs::read_to_string(deploy("chart/virtlens/Chart.yaml")).expect("a chart"));
     for key in ["version", "appVersion"] {
         assert_eq!(chart[key], env!("CARGO_PKG_VERSION"), "{key}");

@@ -110,7 +110,7 @@ fn example_in_values_of_the_chart_is_accepted_by_the_agent() {
 
 /// Checks code blocks that begin with a key of the configuration file, and variables.
 #[test]
-fn every_example_in_the_docs_is_accepted_by_the_agent() {
+fn every_docs_example_is_accepted_by_agent() {
     let keys: BTreeSet<String> = agent_keys("0: 1\n");
     let (mut files, mut variables) = (0, 0);
     for page in pages() {
@@ -163,7 +163,7 @@ fn blocks(text: &str) -> Vec<String> {
 /// Helm rejects the same keys as the agent, so a wrong key fails the installation instead
 /// of each agent.
 #[test]
-fn schema_of_the_chart_has_the_keys_of_the_agent() {
+fn chart_schema_has_the_keys_of_agent_config() {
     let schema: Value = serde_json::from_str(&read(&deploy("chart/virtlens/values.schema.json")))
         .expect("a schema");
     let config = &schema["properties"]["config"];
@@ -181,7 +181,7 @@ fn schema_of_the_chart_has_the_keys_of_the_agent() {
 /// The keys that the agent suggests for an unknown key.
 fn agent_keys(text: &str) -> BTreeSet<String> {
     let error = Settings::from_yaml(text).expect_err("no such key");
-    let (_, known) = error.split_once("; known ").expect("all that there are");
+    let (_, known) = error.split_once("; known ").expect("all known keys");
     let (_, known) = known.split_once(": ").expect("a list");
     let known = known.split(" at line").next().unwrap_or_default();
     known.split(", ").map(str::to_owned).collect()

@@ -209,7 +209,7 @@ fn model_imports_from_lower_layers_only() {
 }
 
 #[test]
-fn modules_import_each_other_in_no_circle() {
+fn modules_have_no_import_cycle() {
     for folder in ["crates/model/src", "crates/export/src", "agent/src"] {
         let arrows = arrows(&sources(folder));
         assert!(arrows.len() > 10, "{folder}: {arrows:?}");
@@ -242,7 +242,7 @@ fn upward_import_is_found_in_every_form() {
 }
 
 #[test]
-fn circle_through_parent_is_found() {
+fn import_cycle_through_parent_is_found() {
     let modules = [
         ("fleet", "mod naming;\nfn name() { naming::free_name(); }"),
         ("fleet::naming", "use super::Fleet;"),

@@ -105,7 +105,7 @@ fn one<'w>(
 }
 
 #[test]
-fn every_package_may_be_used() {
+fn every_package_has_permitted_licence() {
     let allowed = listed("licenses", "allow");
     let packages = packages();
     let complaints: Vec<String> = packages
@@ -136,7 +136,7 @@ fn every_locked_package_comes_from_the_registry() {
 }
 
 #[test]
-fn a_package_from_elsewhere_or_under_another_licence_is_found() {
+fn package_of_unknown_source_or_licence_is_found() {
     let allowed = listed("licenses", "allow");
     let found = |source: Value, license: Value| {
         let package = json!({ "name": "x", "source": source, "license": license });
@@ -165,7 +165,7 @@ fn a_package_from_elsewhere_or_under_another_licence_is_found() {
 }
 
 #[test]
-fn an_expression_is_met_as_spdx_says() {
+fn spdx_expressions_are_evaluated() {
     let allowed = BTreeSet::from(["MIT", "ISC", "A WITH E"].map(str::to_owned));
     for met in [
         "MIT",
@@ -217,7 +217,7 @@ fn linked_with(loader: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn an_agent_with_one_loader_links_nothing_of_the_other() {
+fn agent_with_one_loader_does_not_link_the_other() {
     let libbpf = linked_with("libbpf");
     assert!(libbpf.contains("libbpf-sys") && !libbpf.contains("aya"));
     let aya = linked_with("aya");

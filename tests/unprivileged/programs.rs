@@ -6,7 +6,7 @@ use std::path::Path;
 /// While one agent takes over from another, the programs of both are attached: all must
 /// check which of them count.
 #[test]
-fn every_attached_program_asks_whether_it_counts() {
+fn every_attached_program_checks_is_active() {
     let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bpf");
     let mut found = 0;
     for feature in ["lifetime", "rename", "placement", "throttle", "memory"] {

@@ -99,7 +99,7 @@ fn affinity_masks_equal_those_of_proc() {
 }
 
 #[test]
-fn vcpus_pinned_to_the_last_cpus_are_seated_there() {
+fn vcpus_pinned_to_last_cpus_are_placed_there() {
     let pcpus = last_online(4);
     let mut vm = pinned("cores=4", &pcpus);
     let mut agent = agent();

@@ -43,7 +43,7 @@ fn visit(vm: &Minivm, tid: i32, cpus: &BTreeSet<u32>) {
 }
 
 #[test]
-fn residency_on_every_cpu_adds_up_and_fits_the_map() {
+fn residency_on_every_cpu_adds_up_within_map() {
     let mut vm = Minivm::start(["--vcpus", &VCPUS.to_string()]);
     let tids: Vec<i32> = vm.ready.vcpus.iter().map(|vcpu| vcpu.tid).collect();
     let mut agent = agent();

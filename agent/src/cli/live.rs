@@ -57,13 +57,13 @@ pub(crate) fn show_topology(
 
 pub(crate) fn diagnose(collector: &mut Collector, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     if args.window.0 < Duration::from_secs(1) {
-        let text = "--for: expected 1s or more: less says little (see virtlens doctor --help)";
+        let text = "--for: expected 1s or more (see virtlens doctor --help)";
         return Err(ConfigError::Usage(text.to_owned()).into());
     }
     let first = collector.collect_judged();
     if !is_read(&first) {
         let reason = first.sources.first().map_or("", |source| &source.reason);
-        anyhow::bail!("nothing of this host can be read, so nothing can be judged: {reason}");
+        anyhow::bail!("cannot read the host: {reason}");
     }
     // Before the wait, so that a wrong name is reported at once.
     pick::pick(&first.vms, args.vm.as_deref())?;
@@ -71,17 +71,17 @@ pub(crate) fn diagnose(collector: &mut Collector, args: &DoctorArgs) -> anyhow::
     let snapshot = collector.collect_judged();
     anyhow::ensure!(
         snapshot.clock_ns > first.clock_ns,
-        "the host could not be read a second time"
+        "cannot read the host a second time"
     );
     let window = Duration::from_nanos(snapshot.clock_ns - first.clock_ns);
     let vms = pick::pick(&snapshot.vms, args.vm.as_deref())?;
     anyhow::ensure!(
         args.vm.is_none() || vms.iter().any(|vm| vm.findings.is_some()),
-        "the VM came or ended while it was watched, so it cannot be judged; try again"
+        "cannot judge the VM: it started or ended during the interval; try again"
     );
     anyhow::ensure!(
         !vms.is_empty() || process::is_root(),
-        "no VM is seen, and without root not all can be; run as root"
+        "no VM found; without root VMs of other users are not visible: run as root"
     );
     let diagnosis = Diagnosis::new(&snapshot, &vms, window, collector.bounds());
     let code = print(&match args.output {
@@ -107,10 +107,10 @@ pub(crate) fn follow(collector: &mut Collector, args: TraceArgs) -> anyhow::Resu
         file: args.output,
         max_bytes: args.max_size << 20,
     };
-    let told = trace::run(collector, &order)?;
+    let report = trace::run(collector, &order)?;
     if to_stdout {
-        eprint!("{}", told.text(Style::default()));
+        eprint!("{}", report.text(Style::default()));
         return Ok(ExitCode::SUCCESS);
     }
-    print(&told.text(table_style()))
+    print(&report.text(table_style()))
 }

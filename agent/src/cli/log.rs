@@ -45,7 +45,7 @@ mod tests {
     use super::filter;
 
     #[test]
-    fn no_answer_of_kubernetes_is_told() {
+    fn kubernetes_responses_are_not_logged() {
         let filter = filter(Level::DEBUG);
         assert!(!filter.would_enable("kube_client::client", &Level::ERROR));
         assert!(filter.would_enable("virtlens_kube::store", &Level::DEBUG));

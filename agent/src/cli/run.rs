@@ -42,7 +42,8 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
         let scheme = if web.is_tls() { "https" } else { "http" };
         if config.web_auth == WebAuth::Kubernetes && !web.is_tls() {
             tracing::warn!(
-                "tokens come over the wire unencrypted; set a certificate with --web-config"
+                "--web-auth kubernetes without TLS: clients send bearer tokens unencrypted; set a \
+                 certificate with --web-config"
             );
         }
         let hint = || {
@@ -113,7 +114,7 @@ fn log_start(snapshot: &Snapshot, address: SocketAddr) {
     }
     if !process::is_root() {
         tracing::warn!(
-            "not root: only what this user may read is seen; run as root to see all VMs"
+            "not running as root: VMs of other users are not visible; run as root to see all VMs"
         );
     }
 }
@@ -133,12 +134,12 @@ async fn draw(readings: Readings, scheme: &str, address: SocketAddr) -> anyhow::
         if let (Some(before), Some(now)) = (&before, &now) {
             let table = render(now, Some(before), table_style());
             let frame = if in_place {
-                std::mem::take(&mut first) + &repaint(&table, &way_out(scheme, address))
+                std::mem::take(&mut first) + &repaint(&table, &url_line(scheme, address))
             } else {
                 format!("{table}\n")
             };
             if !print_while_read(&frame)? {
-                tracing::info!("nobody reads the table any more");
+                tracing::info!("stdout closed, stopping");
                 return Ok(());
             }
         }
@@ -156,13 +157,13 @@ fn scroll_away() -> String {
 
 /// The line below a table on a terminal: the URL of the metrics, and the key that ends
 /// the program.
-fn way_out(scheme: &str, address: SocketAddr) -> String {
+fn url_line(scheme: &str, address: SocketAddr) -> String {
     // A browser on this host cannot connect to the unspecified address.
     let host = match address {
         any if any.ip().is_unspecified() => format!("localhost:{}", any.port()),
         one => one.to_string(),
     };
-    format!("metrics: {scheme}://{host}/metrics   Ctrl-C ends it")
+    format!("metrics: {scheme}://{host}/metrics   Ctrl-C to stop")
 }
 
 /// Replaces the previous frame in one write. It clears the lines from the second on, then
@@ -175,17 +176,17 @@ fn repaint(table: &str, last_line: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::way_out;
+    use super::url_line;
 
     #[test]
-    fn the_address_of_a_frame_can_be_gone_to() {
+    fn url_line_of_any_listen_address_can_be_opened() {
         for (listen, url) in [
             ("0.0.0.0:9877", "http://localhost:9877/metrics"),
             ("[::]:9877", "http://localhost:9877/metrics"),
             ("127.0.0.1:1", "http://127.0.0.1:1/metrics"),
             ("[::1]:1", "http://[::1]:1/metrics"),
         ] {
-            let line = way_out("http", listen.parse().expect("an address"));
+            let line = url_line("http", listen.parse().expect("an address"));
             assert!(line.contains(&format!(" {url} ")), "{line}");
         }
     }

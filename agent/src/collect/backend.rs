@@ -55,7 +55,9 @@ impl Backend {
                 Box::new(ProcSource::new(root.clone(), cgroups.clone())),
                 why,
             ),
-            Err(_) => Self::Nothing(format!("{why}; and /proc needs cgroups, which are off too")),
+            Err(_) => Self::Nothing(format!(
+                "{why}; the /proc source requires cgroups, which are off"
+            )),
         }
     }
 

@@ -78,7 +78,7 @@ impl Collector {
     pub fn open(options: &Options) -> anyhow::Result<Self> {
         let names = options.names.clone().map(PodNames::start).transpose()?;
         let root = HostRoot::new(&options.root);
-        let facts = virtlens_host::node(&root).context("cannot read what machine this is")?;
+        let facts = virtlens_host::node(&root).context("cannot read the node's name and CPUs")?;
         let cgroups = Cgroups::find(&root).map_err(|error| error.to_string());
         let version = virtlens_host::cgroup_version(&root);
         let kernel = KernelFacts::probe(&options.root).seen_by(options.loader);

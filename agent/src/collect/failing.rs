@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn last_values_are_shown_for_some_failures_in_a_row() {
+    fn consecutive_failures_show_last_values_up_to_limit() {
         let mut failing = Failing::default();
         let mut shown = || {
             failing.failed(&anyhow::anyhow!("no room"));

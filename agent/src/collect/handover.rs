@@ -25,8 +25,8 @@ pub(crate) fn take(
             tracing::warn!(
                 pid = vm.tgid,
                 %error,
-                "what another version knew of a VM is not understood: where the VM was started \
-                 again, its counters begin anew"
+                "cannot parse the handover record of a VM from another version; counters of an \
+                 earlier process of this VM restart"
             );
             None
         }
@@ -42,7 +42,7 @@ pub(crate) fn keep(pass: &mut TaskPass, fleet: &mut Fleet) -> Result<(), Error> 
     }
     let mut kept_all = Ok(());
     for (vm, kept) in fleet.unsaved() {
-        let bytes = serde_json::to_vec(&kept).expect("it is plain data");
+        let bytes = serde_json::to_vec(&kept).expect("plain data is serializable");
         match pass.keep(vm, &bytes) {
             Ok(()) => fleet.saved(vm, &kept),
             // Continue with the other VMs.

@@ -71,7 +71,7 @@ impl Collector {
                 rows.extend(pinned.as_ref().map(|pinned| match pinned {
                     Ok(()) => source("pins", true, "bpffs", ""),
                     Err(why) => {
-                        let reason = format!("{why}; counts begin anew with each agent");
+                        let reason = format!("{why}; counters restart with each agent");
                         source("pins", false, "off", &reason)
                     }
                 }));
@@ -81,7 +81,8 @@ impl Collector {
                 let reason = if self.failing.is_failing() {
                     self.failing.reason()
                 } else {
-                    "without BPF: vCPUs by their threads' names, no exits, no halt polling"
+                    "BPF not available: vCPUs are recognized by thread name; no exits, no halt \
+                     polling"
                 };
                 let mut rows = off(why);
                 rows.push(source("proc", !self.failing.is_failing(), "files", reason));
@@ -95,7 +96,7 @@ impl Collector {
         sources.push(match &self.cgroups {
             Ok(_) => source("cgroups", true, self.node.cgroup, ""),
             Err(error) if self.bpf().is_some() => {
-                let reason = format!("{error}; until then Kata's overhead cgroup is not seen");
+                let reason = format!("{error}; Kata's overhead cgroup is not read");
                 source("cgroups", false, "off", &reason)
             }
             Err(error) => source("cgroups", false, "off", error),

@@ -20,7 +20,7 @@ pub fn follow(pass: &mut TaskPass, fleet: &Fleet, root: &HostRoot, facts: &mut F
         match virtlens_host::backing(root, vm.tgid, pieces) {
             Ok(ram) => pass.set_ram(*vm, thresholds, &ram),
             Err(error) => {
-                tracing::debug!(pid = vm.tgid, %error, "where a VM's RAM lies cannot be asked");
+                tracing::debug!(pid = vm.tgid, %error, "cannot read the memory mappings of a VM");
                 blind.push(*vm);
             }
         }

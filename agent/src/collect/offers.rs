@@ -40,7 +40,7 @@ fn kernel_rows(kernel: &KernelFacts, loader: Loader) -> [CheckRow; 9] {
         if kernel.btf {
             detail
         } else {
-            "not known without btf"
+            "unknown without btf"
         }
     };
     let readable = kernel.lockdown != "confidentiality";
@@ -49,47 +49,48 @@ fn kernel_rows(kernel: &KernelFacts, loader: Loader) -> [CheckRow; 9] {
             "bpf_allowed",
             kernel.may_load,
             "off",
-            "run as root, or with CAP_BPF and CAP_PERFMON",
+            "requires root, or CAP_BPF and CAP_PERFMON",
         ),
         row(
             "btf",
             kernel.btf,
             "off",
-            "needs CONFIG_DEBUG_INFO_BTF, and /sys mounted",
+            "requires CONFIG_DEBUG_INFO_BTF and a mounted /sys",
         ),
         row(
             "kernel_memory",
             readable,
             "off",
-            "lockdown=confidentiality hides it from BPF",
+            "lockdown=confidentiality prevents BPF from reading kernel memory",
         ),
         row(
             "host_pids",
             kernel.host_pids,
             "off",
-            "run in the host's pid namespace (hostPID: true)",
+            "requires the host's pid namespace (hostPID: true)",
         ),
         row(
             "task_iterator",
             kernel.task_iter,
             "off",
-            typed("needs Linux 5.8"),
+            typed("requires Linux 5.8"),
         ),
         row(
             "kvm_types",
             kvm,
             "off",
             typed(if kernel.kvm_types_in_module {
-                "only the module kvm has them: needs libbpf and CAP_SYS_ADMIN"
+                "only the module kvm provides them: requires --loader libbpf and CAP_SYS_ADMIN"
             } else {
-                "the kernel was built without KVM, or the module kvm was not loaded at start"
+                "the kernel is built without KVM, or the module kvm was not loaded when virtlens \
+                 started"
             }),
         ),
         row(
             "task_storage",
             kernel.task_storage,
             "degraded",
-            typed("needs Linux 5.13; a hash of 32768 threads serves instead"),
+            typed("requires Linux 5.13; a hash map of 32768 threads is used instead"),
         ),
         row(
             "read_ahead",
@@ -97,7 +98,7 @@ fn kernel_rows(kernel: &KernelFacts, loader: Loader) -> [CheckRow; 9] {
             "degraded",
             loader
                 .lacks()
-                .unwrap_or_else(|| typed("needs Linux 6.2; each pass takes longer")),
+                .unwrap_or_else(|| typed("requires Linux 6.2; each pass takes longer")),
         ),
         row(
             "task_walk",
@@ -105,7 +106,7 @@ fn kernel_rows(kernel: &KernelFacts, loader: Loader) -> [CheckRow; 9] {
             "degraded",
             loader
                 .lacks()
-                .unwrap_or_else(|| typed("needs Linux 6.9; each pass takes longer")),
+                .unwrap_or_else(|| typed("requires Linux 6.9; each pass takes longer")),
         ),
     ]
 }

@@ -44,7 +44,7 @@ impl Options {
             Some(name) => name.clone(),
             None => {
                 virtlens_host::node(&HostRoot::new(&plain.root))
-                    .context("cannot read what machine this is")?
+                    .context("cannot read the node's name and CPUs")?
                     .hostname
             }
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use rustc_hash::FxHashMap;
-use virtlens_host::{Cgroups, HostRoot, Losses, TopologyMark};
+use virtlens_host::{Cgroups, HostRoot, Losses, TopologyStamp};
 use virtlens_model::judge::window::{CgroupBounds, Window};
 use virtlens_model::snapshot::Vm;
 use virtlens_model::vocab::CpuSet;
@@ -25,7 +25,7 @@ pub struct Placement {
     /// Start of the clock of its readings.
     started: Timestamp,
     host: HostTopology,
-    mark: Option<TopologyMark>,
+    stamp: Option<TopologyStamp>,
     window: Window,
     is_hastened: bool,
     /// Cpusets by the VMM's pid. `cpusets_of_ns` is when they were last cleared, ns after
@@ -43,7 +43,7 @@ impl Default for Placement {
         Self {
             started: Timestamp::now(),
             host: HostTopology::default(),
-            mark: None,
+            stamp: None,
             window: Window::default(),
             is_hastened: false,
             cpusets: FxHashMap::default(),
@@ -58,8 +58,8 @@ impl Placement {
     /// Reads the host's topology if it changed since the last call; returns whether it
     /// changed.
     pub fn look(&mut self, root: &HostRoot) -> bool {
-        let mark = virtlens_host::topology_mark(root);
-        if self.mark.as_ref() == Some(&mark) {
+        let stamp = virtlens_host::topology_stamp(root);
+        if self.stamp.as_ref() == Some(&stamp) {
             return false;
         }
         let mut losses = Losses::default();
@@ -78,7 +78,7 @@ impl Placement {
             }
         };
         // After losses the topology is read again.
-        self.mark = (losses == Losses::default()).then_some(mark);
+        self.stamp = (losses == Losses::default()).then_some(stamp);
         self.losses.add(losses);
         is_new
     }

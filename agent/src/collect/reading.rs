@@ -44,7 +44,7 @@ impl Collector {
                 crate::collect::memory::follow(pass, &self.fleet, &self.root, &mut facts);
         }
         if let Some(names) = &mut self.names {
-            names.tell(&mut self.fleet);
+            names.update(&mut self.fleet);
         }
         let (mut vms, gone) = self.fleet.account(&facts, at_ns);
         self.gone.extend(gone);
@@ -56,7 +56,10 @@ impl Collector {
             Ok(()) => self.upkeep.worked(),
             Err(error) => {
                 if let Some(reason) = self.upkeep.failed(&error) {
-                    tracing::warn!(error = %reason, "cannot write the handover of VMs, or drop VMs that ended");
+                    tracing::warn!(
+                        error = %reason,
+                        "cannot update the handover map or remove ended VMs"
+                    );
                 }
             }
         }

@@ -21,7 +21,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use hyper::body::Bytes;
 use tokio::sync::oneshot;
-use virtlens_export::{Format, Reading, encode};
+use virtlens_export::{Format, Scrape, encode};
 use virtlens_model::snapshot::Snapshot;
 
 use crate::process;
@@ -42,7 +42,7 @@ pub struct Encoding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
     /// Too many requests are waiting.
-    #[error("too many requests are waiting for a reading; scrape less often")]
+    #[error("too many requests wait for a reading; increase the scrape interval")]
     Busy,
     /// The thread has ended, which happens only while the program ends.
     #[error("the agent is stopping")]
@@ -151,7 +151,7 @@ struct Reader<C> {
 
 /// The last reading, and its encodings so far.
 struct Held {
-    reading: Arc<Reading>,
+    reading: Arc<Scrape>,
     ended: Instant,
     bodies: Vec<(Encoding, Bytes)>,
 }
@@ -193,7 +193,7 @@ impl<C: FnMut() -> Arc<Snapshot>> Reader<C> {
         self.set_collecting(None);
         let collection_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         Held {
-            reading: Arc::new(Reading {
+            reading: Arc::new(Scrape {
                 snapshot,
                 agent: process::agent(collection_ns),
             }),
@@ -231,6 +231,8 @@ impl Held {
 /// output that is a sixth smaller.
 fn gzip(text: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 8), Compression::fast());
-    encoder.write_all(text).expect("a Vec takes everything");
-    encoder.finish().expect("a Vec takes everything")
+    encoder
+        .write_all(text)
+        .expect("writing to a Vec cannot fail");
+    encoder.finish().expect("writing to a Vec cannot fail")
 }

@@ -12,21 +12,21 @@ use serde::{Deserialize, Deserializer, forward_to_deserialize_any};
 use crate::nearest::nearest;
 
 /// A struct, read from a mapping.
-pub(crate) struct Known<T>(pub(crate) T);
+pub(crate) struct StrictKeys<T>(pub(crate) T);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Known<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for StrictKeys<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         T::deserialize(Strict(deserializer)).map(Self)
     }
 }
 
 /// Deserializes an optional field of such a struct.
-pub(crate) fn known<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+pub(crate) fn strict_keys<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: Deserialize<'de>,
     D: Deserializer<'de>,
 {
-    let read = Option::<Known<T>>::deserialize(deserializer)?;
+    let read = Option::<StrictKeys<T>>::deserialize(deserializer)?;
     Ok(read.map(|known| known.0))
 }
 

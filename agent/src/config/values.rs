@@ -47,8 +47,8 @@ impl FromStr for Listen {
         let address = || text.parse().ok().map(Self::At);
         port.map(Self::Every).or_else(address).ok_or_else(|| {
             format!(
-                "{text:?} is no address to listen on (expected a form like :9877, 0.0.0.0:9877 \
-                 or [::1]:9877)"
+                "invalid listen address {text:?} (expected a form like :9877, 0.0.0.0:9877 or \
+                 [::1]:9877)"
             )
         })
     }
@@ -63,7 +63,7 @@ impl FromStr for Span {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let bad =
-            || format!("{text:?} is no length of time (expected a form like 500ms, 1s, 2m or 1h)");
+            || format!("invalid duration {text:?} (expected a form like 500ms, 1s, 2m or 1h)");
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
         let number: u64 = number.parse().map_err(|_| bad())?;
@@ -172,7 +172,9 @@ impl FromStr for WebAuth {
         match text {
             "none" => Ok(Self::None),
             "kubernetes" => Ok(Self::Kubernetes),
-            _ => Err(format!("{text:?} is unknown (expected none or kubernetes)")),
+            _ => Err(format!(
+                "unknown authorization {text:?} (expected none or kubernetes)"
+            )),
         }
     }
 }
@@ -195,7 +197,7 @@ impl FromStr for LogFormat {
             "logfmt" => Ok(Self::Logfmt),
             "json" => Ok(Self::Json),
             _ => Err(format!(
-                "{text:?} is no log format (expected logfmt or json)"
+                "unknown log format {text:?} (expected logfmt or json)"
             )),
         }
     }
@@ -216,7 +218,7 @@ impl FromStr for LogLevel {
             "debug" => tracing::Level::DEBUG,
             _ => {
                 return Err(format!(
-                    "{text:?} is no log level (expected error, warn, info or debug)"
+                    "unknown log level {text:?} (expected error, warn, info or debug)"
                 ));
             }
         };

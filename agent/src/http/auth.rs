@@ -121,7 +121,7 @@ mod tests {
     use super::{HeaderValue, bearer, credentials};
 
     #[test]
-    fn tokens_are_read_as_clients_send_them() {
+    fn bearer_token_is_parsed_in_every_valid_form() {
         for (header, read) in [
             ("Bearer abc.def", Some("abc.def")),
             ("bearer  abc ", Some("abc")),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_read_as_clients_send_them() {
+    fn basic_credentials_are_parsed_in_every_valid_form() {
         for (header, read) in [
             ("Basic cHJvbTpzZWNyZXQ=", Some(("prom", "secret"))),
             ("basic  cHJvbTpzZWNyZXQ= ", Some(("prom", "secret"))),

@@ -1,7 +1,7 @@
 //! Tracks open connections, and evicts some if there are too many.
 //!
 //! Half-open connections cost a client nothing. If new connections waited for a free
-//! place, one client could lock all others out. Instead a new connection replaces one
+//! slot, one client could lock all others out. Instead a new connection replaces one
 //! whose request is not admitted yet: the oldest of the address that has the most.
 
 use std::convert::Infallible;
@@ -20,58 +20,58 @@ pub(super) const MAX_ANSWERS: usize = 64;
 
 /// All connections, oldest first.
 #[derive(Default)]
-pub(super) struct Connections(Mutex<Seats>);
+pub(super) struct Connections(Mutex<Table>);
 
 #[derive(Default)]
-struct Seats {
+struct Table {
     next: u64,
-    taken: Vec<Seat>,
+    open: Vec<Connection>,
 }
 
-struct Seat {
+struct Connection {
     number: u64,
     origin: IpAddr,
     admitted: bool,
-    /// Dropped with the seat, which closes the connection.
-    _stay: oneshot::Sender<Infallible>,
+    /// Dropping it closes the connection.
+    _keep: oneshot::Sender<Infallible>,
 }
 
-/// The place of a connection, released when dropped.
-pub(super) struct Place {
+/// The slot of a connection, released when dropped.
+pub(super) struct Slot {
     connections: Arc<Connections>,
     number: u64,
 }
 
 /// Resolves when the connection is evicted.
-pub(super) type Leave = oneshot::Receiver<Infallible>;
+pub(super) type Evicted = oneshot::Receiver<Infallible>;
 
 impl Connections {
     /// Adds a connection from `peer`, and evicts another one if the limit is reached.
-    pub(super) fn enter(self: &Arc<Self>, peer: IpAddr) -> (Place, Leave) {
-        let mut seats = self.lock();
-        if seats.taken.len() >= MAX_CONNECTIONS {
-            seats.drop_one(false);
+    pub(super) fn enter(self: &Arc<Self>, peer: IpAddr) -> (Slot, Evicted) {
+        let mut table = self.lock();
+        if table.open.len() >= MAX_CONNECTIONS {
+            table.drop_one(false);
         }
-        let (stay, leave) = oneshot::channel();
-        let number = seats.next;
-        seats.next += 1;
-        seats.taken.push(Seat {
+        let (keep, evicted) = oneshot::channel();
+        let number = table.next;
+        table.next += 1;
+        table.open.push(Connection {
             number,
             origin: origin(peer),
             admitted: false,
-            _stay: stay,
+            _keep: keep,
         });
         let connections = Arc::clone(self);
         (
-            Place {
+            Slot {
                 connections,
                 number,
             },
-            leave,
+            evicted,
         )
     }
 
-    fn lock(&self) -> MutexGuard<'_, Seats> {
+    fn lock(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -88,34 +88,38 @@ pub(super) fn origin(peer: IpAddr) -> IpAddr {
     }
 }
 
-impl Place {
+impl Slot {
     /// Marks the connection's request as admitted: its answer is in progress.
     pub(super) fn admitted(&self) {
-        let mut seats = self.connections.lock();
-        let answers = seats.taken.iter().filter(|seat| seat.admitted).count();
+        let mut table = self.connections.lock();
+        let answers = table
+            .open
+            .iter()
+            .filter(|connection| connection.admitted)
+            .count();
         if answers >= MAX_ANSWERS {
-            seats.drop_one(true);
+            table.drop_one(true);
         }
-        let index = seats.index(self.number);
-        if let Some(seat) = index.and_then(|index| seats.taken.get_mut(index)) {
-            seat.admitted = true;
+        let index = table.index(self.number);
+        if let Some(connection) = index.and_then(|index| table.open.get_mut(index)) {
+            connection.admitted = true;
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
-        let mut seats = self.connections.lock();
-        if let Some(index) = seats.index(self.number) {
-            seats.taken.remove(index);
+        let mut table = self.connections.lock();
+        if let Some(index) = table.index(self.number) {
+            table.open.remove(index);
         }
     }
 }
 
-impl Seats {
+impl Table {
     fn index(&self, number: u64) -> Option<usize> {
-        self.taken
-            .binary_search_by_key(&number, |seat| seat.number)
+        self.open
+            .binary_search_by_key(&number, |connection| connection.number)
             .ok()
     }
 
@@ -123,66 +127,65 @@ impl Seats {
     /// are admitted or not.
     fn drop_one(&mut self, admitted: bool) {
         let mut counts = FxHashMap::<IpAddr, usize>::default();
-        let among = |seat: &&Seat| seat.admitted == admitted;
-        for seat in self.taken.iter().filter(among) {
-            *counts.entry(seat.origin).or_default() += 1;
+        let among = |connection: &&Connection| connection.admitted == admitted;
+        for connection in self.open.iter().filter(among) {
+            *counts.entry(connection.origin).or_default() += 1;
         }
         let most = counts.values().copied().max();
-        let victim = self
-            .taken
-            .iter()
-            .position(|seat| among(&seat) && counts.get(&seat.origin).copied() == most);
+        let victim = self.open.iter().position(|connection| {
+            among(&connection) && counts.get(&connection.origin).copied() == most
+        });
         if let Some(victim) = victim {
-            self.taken.remove(victim);
+            self.open.remove(victim);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Arc, Connections, IpAddr, Leave, MAX_ANSWERS, MAX_CONNECTIONS, Place};
+    use super::{Arc, Connections, Evicted, IpAddr, MAX_ANSWERS, MAX_CONNECTIONS, Slot};
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
     const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 
-    fn enter(connections: &Arc<Connections>, peer: IpAddr, many: usize) -> Vec<(Place, Leave)> {
+    fn enter(connections: &Arc<Connections>, peer: IpAddr, many: usize) -> Vec<(Slot, Evicted)> {
         (0..many).map(|_| connections.enter(peer)).collect()
     }
 
-    const NOBODY: [usize; 0] = [];
+    const NONE: [usize; 0] = [];
 
     /// Indices of the evicted connections.
-    fn gone(all: &mut [(Place, Leave)]) -> Vec<usize> {
-        let closed = |leave: &mut Leave| {
-            leave.try_recv() == Err(tokio::sync::oneshot::error::TryRecvError::Closed)
+    fn gone(all: &mut [(Slot, Evicted)]) -> Vec<usize> {
+        let closed = |evicted: &mut Evicted| {
+            evicted.try_recv() == Err(tokio::sync::oneshot::error::TryRecvError::Closed)
         };
         let gone = all.iter_mut().enumerate();
-        gone.filter_map(|(index, (_, leave))| closed(leave).then_some(index))
+        gone.filter_map(|(index, (_, evicted))| closed(evicted).then_some(index))
             .collect()
     }
 
     #[test]
-    fn the_oldest_that_asked_nothing_makes_room() {
+    fn oldest_connection_without_request_is_evicted_at_limit() {
         let connections = Arc::<Connections>::default();
         let mut all = enter(&connections, HERE, MAX_CONNECTIONS);
         all[0].0.admitted();
-        assert_eq!(gone(&mut all), NOBODY);
+        assert_eq!(gone(&mut all), NONE);
         let mut more = enter(&connections, HERE, 2);
         assert_eq!(gone(&mut all), [1, 2]);
-        assert_eq!(gone(&mut more), NOBODY);
+        assert_eq!(gone(&mut more), NONE);
         // Connections that close normally free their places.
         all.truncate(MAX_CONNECTIONS - 1);
         let mut last = enter(&connections, HERE, 1);
         assert_eq!(gone(&mut all), [1, 2]);
-        assert_eq!(gone(&mut last), NOBODY);
+        assert_eq!(gone(&mut last), NONE);
     }
 
     #[test]
-    fn who_has_the_most_gives_way_first() {
+    fn client_with_most_connections_is_evicted_first() {
         let connections = Arc::<Connections>::default();
         let mut scraper = enter(&connections, THERE, 2);
         let mut flood = enter(&connections, HERE, 5 * MAX_CONNECTIONS);
-        assert_eq!(gone(&mut scraper), NOBODY);
+        assert_eq!(gone(&mut scraper), NONE);
         assert_eq!(gone(&mut flood).len(), 4 * MAX_CONNECTIONS + 2);
     }
 
@@ -195,7 +198,7 @@ mod tests {
             connections.enter(address)
         });
         let mut flood: Vec<_> = flood.collect();
-        assert_eq!(gone(&mut scraper), NOBODY);
+        assert_eq!(gone(&mut scraper), NONE);
         assert_eq!(gone(&mut flood).len(), MAX_CONNECTIONS + 2);
     }
 
@@ -209,13 +212,13 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_nobody_takes_give_way_to_new_ones() {
+    fn oldest_pending_answer_is_evicted_at_limit() {
         let connections = Arc::<Connections>::default();
         let mut all = enter(&connections, HERE, MAX_ANSWERS + 1);
         all[..MAX_ANSWERS]
             .iter()
-            .for_each(|(place, _)| place.admitted());
-        assert_eq!(gone(&mut all), NOBODY);
+            .for_each(|(slot, _)| slot.admitted());
+        assert_eq!(gone(&mut all), NONE);
         all[MAX_ANSWERS].0.admitted();
         assert_eq!(gone(&mut all), [0]);
     }

@@ -48,7 +48,7 @@ mod tests {
     use super::{FileWatch, fs};
 
     #[test]
-    fn a_swapped_link_is_a_change() {
+    fn replaced_symlink_is_a_change() {
         let dir = tempfile::tempdir().expect("a directory");
         let at = |name: &str| dir.path().join(name);
         for version in ["1", "2"] {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_comes_is_a_change() {
+    fn created_file_is_a_change() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("tls.key");
         let mut files = FileWatch::default();

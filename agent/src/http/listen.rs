@@ -25,7 +25,7 @@ pub(crate) async fn listen(on: Listen) -> io::Result<TcpListener> {
     };
     match both_families(port) {
         Err(error) if has_no_ipv6(&error) => {
-            tracing::info!(%error, "no IPv6 on this host; listening on IPv4 alone");
+            tracing::info!(%error, "IPv6 not available, listening on IPv4 only");
             TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await
         }
         listener => listener,

@@ -24,7 +24,7 @@ pub fn html(snapshot: &Snapshot) -> String {
          <meta name=\"viewport\" content=\"width=device-width\">\n\
          <title>virtlens on {name}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
          <h1>virtlens</h1>\n\
-         <p>What VM-isolated pods really cost and suffer on their host.</p>\n\
+         <p>CPU time, throttling and memory of VM-isolated pods on this host.</p>\n\
          <p>Node <strong>{name}</strong>, Linux {kernel}, cgroup {cgroup}: \
          {vms} VMs on {cpus} CPUs. Version {VERSION}{revision}.</p>\n\
          <ul>\n<li><a href=\"/metrics\">Metrics</a></li>\n\
@@ -42,7 +42,7 @@ pub fn html(snapshot: &Snapshot) -> String {
     );
     page.push_str(
         "<h2>Sources</h2>\n<table>\n\
-         <tr><th>Source</th><th>State</th><th>Mode</th><th>Took</th><th>Why</th></tr>\n",
+         <tr><th>Source</th><th>State</th><th>Mode</th><th>Duration</th><th>Reason</th></tr>\n",
     );
     for source in &snapshot.sources {
         write_source(&mut page, source);
@@ -63,7 +63,7 @@ fn write_source(page: &mut String, source: &Source) {
         escape(source.mode),
         escape(&source.reason),
     )
-    .expect("a String takes everything");
+    .expect("writing to a String cannot fail");
 }
 
 fn escape(text: &str) -> String {
@@ -78,7 +78,7 @@ mod tests {
     use super::escape;
 
     #[test]
-    fn names_cannot_become_markup() {
+    fn names_are_escaped_in_html() {
         assert_eq!(escape("<a href=\"&\">"), "&lt;a href=&quot;&amp;&quot;&gt;");
     }
 }

@@ -25,14 +25,14 @@ pub(super) enum Verdict {
 
 /// Checks passwords and caches the results.
 pub(super) struct Passwords {
-    memory: VerdictCache<Verdict>,
+    cache: VerdictCache<Verdict>,
     queue: Queue,
 }
 
 impl Passwords {
     pub(super) fn new() -> Self {
         Self {
-            memory: VerdictCache::new(),
+            cache: VerdictCache::new(),
             queue: Queue::new(1),
         }
     }
@@ -58,7 +58,7 @@ impl Passwords {
         let Some(waiting) = self.queue.wait(peer) else {
             return Verdict::Busy;
         };
-        let Some(turn) = waiting.turn().await else {
+        let Some(permit) = waiting.permit().await else {
             return Verdict::Busy;
         };
         // Another request with the same credentials may have been checked meanwhile.
@@ -69,7 +69,7 @@ impl Passwords {
         let check = tokio::task::spawn_blocking(move || {
             let matches = bcrypt::verify(password, &hash).unwrap_or(false);
             // Held until the check ends, even if the client has disconnected.
-            drop(turn);
+            drop(permit);
             matches
         });
         let right = check.await.unwrap_or(false) && known.is_some();
@@ -78,7 +78,7 @@ impl Passwords {
         } else {
             Verdict::Wrong
         };
-        self.memory.remember(tag, verdict);
+        self.cache.remember(tag, verdict);
         verdict
     }
 
@@ -90,12 +90,12 @@ impl Passwords {
             hash.as_bytes(),
             password,
         ];
-        self.memory.tag(&parts)
+        self.cache.tag(&parts)
     }
 
     /// Results do not expire, because the hash is part of the tag.
     fn recall(&self, tag: &Tag) -> Option<Verdict> {
-        self.memory.recall(tag, |_| Duration::MAX)
+        self.cache.recall(tag, |_| Duration::MAX)
     }
 }
 
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_users_own_password_is_right() {
+    fn only_own_password_of_user_is_accepted() {
         block_on(async {
             let (passwords, users) = (Passwords::new(), users());
             for (user, password, verdict) in [
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_hash_makes_the_old_password_wrong() {
+    fn changed_hash_invalidates_old_password() {
         block_on(async {
             let (passwords, mut users) = (Passwords::new(), users());
             let ask = async |users: &_| passwords.check(users, HERE, "prom", b"secret").await;
@@ -153,14 +153,14 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_one_leaves_room_for_another() {
+    fn password_flood_of_one_client_does_not_block_another() {
         block_on(async {
             let (passwords, users) = (Passwords::new(), users());
             assert_eq!(
                 passwords.check(&users, HERE, "prom", b"secret").await,
                 Verdict::Right
             );
-            let turn = passwords.queue.turn.acquire().await.expect("free");
+            let permit = passwords.queue.permits.acquire().await.expect("free");
             let guesses: Vec<_> = (0..MAX_WAITING_OF_ONE)
                 .map(|_| passwords.queue.wait(HERE).expect("a place"))
                 .collect();
@@ -171,7 +171,7 @@ mod tests {
             assert_eq!(known, Verdict::Right);
             assert!(passwords.queue.wait(THERE).is_some(), "another may wait");
             drop(guesses);
-            drop(turn);
+            drop(permit);
             let guess = passwords.check(&users, HERE, "prom", b"guess").await;
             assert_eq!(guess, Verdict::Wrong);
         });

@@ -16,7 +16,7 @@ pub(super) const MAX_WAITING_OF_ONE: usize = 4;
 
 pub(super) struct Queue {
     waiting: Mutex<Vec<IpAddr>>,
-    pub(super) turn: Arc<Semaphore>,
+    pub(super) permits: Arc<Semaphore>,
 }
 
 impl Queue {
@@ -24,7 +24,7 @@ impl Queue {
     pub(super) fn new(at_once: usize) -> Self {
         Self {
             waiting: Mutex::default(),
-            turn: Arc::new(Semaphore::new(at_once)),
+            permits: Arc::new(Semaphore::new(at_once)),
         }
     }
 
@@ -46,8 +46,8 @@ pub(super) struct Waiting<'a>(&'a Queue, IpAddr);
 
 impl Waiting<'_> {
     /// Waits for a permit to run, held until it is dropped.
-    pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.0.turn).acquire_owned().await.ok()
+    pub(super) async fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0.permits).acquire_owned().await.ok()
     }
 }
 

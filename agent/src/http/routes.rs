@@ -31,14 +31,20 @@ pub(super) async fn respond(head: &Parts, body: &Incoming, readings: &Readings) 
         return plain(StatusCode::NOT_FOUND, "not found; try /metrics\n");
     }
     if ![Method::GET, Method::HEAD].contains(&head.method) {
-        let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
+        let mut response = plain(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method not allowed; use GET or HEAD\n",
+        );
         set(&mut response, ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
     // Bodies are not read, so that they cannot use memory; a client that sends one gets
     // an error.
     if !body.is_end_stream() {
-        return plain(StatusCode::PAYLOAD_TOO_LARGE, "no body is taken\n");
+        return plain(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "request bodies are not accepted\n",
+        );
     }
     match path {
         "/metrics" => metrics(&head.headers, readings)
@@ -87,7 +93,7 @@ fn ready(readings: &Readings) -> Answer {
         None => plain(StatusCode::OK, "ok\n"),
         Some(duration) => {
             let why = format!(
-                "a collection has been going on for {} s\n",
+                "the current collection has been running for {} s\n",
                 duration.as_secs()
             );
             plain(StatusCode::SERVICE_UNAVAILABLE, why)
@@ -113,9 +119,9 @@ pub(super) fn refuse(refusal: Refusal, schemes: Schemes) -> Answer {
     match refusal {
         Refusal::Unknown => {
             let text = match (schemes.basic, schemes.bearer) {
-                (_, false) => "user and password, please\n",
-                (false, true) => "a token that may get this path, please\n",
-                (true, true) => "user and password, or a token that may get this path, please\n",
+                (_, false) => "authentication required: user and password\n",
+                (false, true) => "authentication required: bearer token\n",
+                (true, true) => "authentication required: user and password, or bearer token\n",
             };
             let mut response = plain(StatusCode::UNAUTHORIZED, text);
             let basic = schemes
@@ -130,15 +136,15 @@ pub(super) fn refuse(refusal: Refusal, schemes: Schemes) -> Answer {
         }
         Refusal::Forbidden => plain(
             StatusCode::FORBIDDEN,
-            "this token may not get this path; grant get on it as a nonResourceURL\n",
+            "forbidden: the token's user lacks the verb get on this nonResourceURL\n",
         ),
         Refusal::Busy => plain(
             StatusCode::SERVICE_UNAVAILABLE,
-            "too many are being checked; try again\n",
+            "too many authentication checks are pending; try again\n",
         ),
         Refusal::Away => plain(
             StatusCode::SERVICE_UNAVAILABLE,
-            "the API server cannot be asked about the token; try again\n",
+            "cannot review the token: the API server is not available; try again\n",
         ),
     }
 }
@@ -181,7 +187,7 @@ mod tests {
     use super::{HeaderValue, accepts_gzip};
 
     #[test]
-    fn gzip_is_sent_only_to_those_who_take_it() {
+    fn gzip_is_sent_only_if_accepted() {
         for (header, taken) in [
             ("gzip", true),
             ("deflate, gzip;q=0.5", true),

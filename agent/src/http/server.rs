@@ -21,7 +21,7 @@ use virtlens_kube::Reviewer;
 
 use crate::collect::readings::Readings;
 use crate::http::auth::Auth;
-use crate::http::connections::{Connections, Place};
+use crate::http::connections::{Connections, Slot};
 use crate::http::routes::{self, Answer};
 use crate::http::web::Web;
 use crate::http::web_config::WebConfig;
@@ -49,7 +49,7 @@ struct Server {
 struct Client {
     peer: IpAddr,
     config: Arc<WebConfig>,
-    place: Place,
+    slot: Slot,
 }
 
 /// Byte stream of a connection, with or without TLS. A trait object is used so that the
@@ -85,13 +85,13 @@ pub async fn serve(
                 Ok((stream, address)) => {
                     // A dual-stack socket shows an IPv4 client as ::ffff:a.b.c.d.
                     let peer = address.ip().to_canonical();
-                    let (place, leave) = connections.enter(peer);
-                    let client = Client { peer, config: web.current(), place };
+                    let (slot, evicted) = connections.enter(peer);
+                    let client = Client { peer, config: web.current(), slot };
                     let server = Arc::clone(&server);
                     tasks.spawn(async move {
                         tokio::select! {
                             () = connection(stream, &client, &server) => {}
-                            _ = leave => tracing::debug!(%peer, "dropped for a newer connection"),
+                            _ = evicted => tracing::debug!(%peer, "evicted by a newer connection"),
                         }
                     });
                 }
@@ -105,7 +105,7 @@ pub async fn serve(
     drop(listener);
     let drained = async { while tasks.join_next().await.is_some() {} };
     if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
-        tracing::warn!("stopped with requests unanswered");
+        tracing::warn!("stopped with requests in progress");
     }
 }
 
@@ -116,8 +116,8 @@ async fn connection(stream: TcpStream, client: &Client, server: &Server) {
     };
     match tokio::time::timeout(CONNECTION_TIMEOUT, conversation).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(peer = %client.peer, error, "a client broke off"),
-        Err(_) => tracing::debug!(peer = %client.peer, "a client was too slow"),
+        Ok(Err(error)) => tracing::debug!(peer = %client.peer, error, "connection failed"),
+        Err(_) => tracing::debug!(peer = %client.peer, "connection timed out"),
     }
 }
 
@@ -156,7 +156,7 @@ async fn answer(request: Request<Incoming>, client: &Client, server: &Server) ->
     let admission = server.auth.admit(&client.config, client.peer, &head);
     let mut answer = match admission.await {
         Ok(()) => {
-            client.place.admitted();
+            client.slot.admitted();
             routes::respond(&head, &body, &server.readings).await
         }
         Err(refusal) => routes::refuse(refusal, server.auth.schemes(&client.config)),

@@ -77,7 +77,7 @@ pub(super) fn server_config(
 ) -> Result<ServerConfig, String> {
     let mut pem = |name: &str, inline: &Option<String>, file: &Option<String>| match (inline, file)
     {
-        (Some(_), Some(_)) => Err(format!("{name} and {name}_file exclude each other")),
+        (Some(_), Some(_)) => Err(format!("{name} and {name}_file are mutually exclusive")),
         (Some(text), None) => Ok(Some((name.to_owned(), text.clone()))),
         (None, Some(file)) => {
             let path = base.join(file);
@@ -103,12 +103,14 @@ pub(super) fn server_config(
     let certificates = certificates(&chain.0, &chain.1)?;
     let secret = PrivateKeyDer::from_pem_slice(key.1.as_bytes())
         .map_err(|error| unusable(&key.0, "private key", &error))?;
-    let mut config = builder.with_single_cert(certificates, secret).map_err(|error| {
-        format!(
-            "{} is no key for the certificate {}: {error}; give the two that were made together",
-            key.0, chain.0
-        )
-    })?;
+    let mut config = builder
+        .with_single_cert(certificates, secret)
+        .map_err(|error| {
+            format!(
+                "key {} does not match certificate {}: {error}",
+                key.0, chain.0
+            )
+        })?;
     config.ignore_client_order = section.prefer_server_cipher_suites.unwrap_or(true);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     // Prometheus does not resume sessions, so none are stored.
@@ -119,8 +121,8 @@ pub(super) fn server_config(
 
 fn unusable(name: &str, what: &str, error: &PemError) -> String {
     match error {
-        PemError::NoItemsFound => format!("{name} holds no {what} in PEM form"),
-        error => format!("{name} is no {what} in PEM form: {error}"),
+        PemError::NoItemsFound => format!("{name}: no {what} in PEM format found"),
+        error => format!("{name}: invalid {what}: {error}"),
     }
 }
 
@@ -146,7 +148,7 @@ fn verifier(
         "" | "NoClientCert" => {
             if authority.is_some() || section.client_allowed_sans.is_some() {
                 return Err(
-                    "client_ca and client_allowed_sans do nothing without client_auth_type: \
+                    "client_ca and client_allowed_sans require client_auth_type: \
                      RequireAndVerifyClientCert"
                         .to_owned(),
                 );
@@ -157,23 +159,23 @@ fn verifier(
         "VerifyClientCertIfGiven" => false,
         "RequestClientCert" | "RequireAnyClientCert" | "RequireClientCert" => {
             return Err(format!(
-                "client_auth_type {policy} is not supported: it takes certificates that anyone \
-                 can make; use RequireAndVerifyClientCert"
+                "client_auth_type {policy} is not supported because it does not verify \
+                 certificates; use RequireAndVerifyClientCert"
             ));
         }
         _ => {
             return Err(format!(
-                "client_auth_type {policy:?} is unknown (expected RequireAndVerifyClientCert, \
+                "unknown client_auth_type {policy:?} (expected RequireAndVerifyClientCert, \
                  VerifyClientCertIfGiven or NoClientCert)"
             ));
         }
     };
     let (name, text) = authority
-        .ok_or_else(|| format!("client_auth_type {policy} needs client_ca or client_ca_file"))?;
+        .ok_or_else(|| format!("client_auth_type {policy} requires client_ca or client_ca_file"))?;
     let mut roots = RootCertStore::empty();
     for certificate in certificates(&name, &text)? {
         let added = roots.add(certificate);
-        added.map_err(|error| format!("{name}: not a certificate authority's: {error}"))?;
+        added.map_err(|error| format!("{name}: invalid CA certificate: {error}"))?;
     }
     let builder =
         WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
@@ -197,16 +199,16 @@ fn versions(section: &TlsSection) -> Result<Vec<&'static SupportedProtocolVersio
         Some("TLS12") => Ok(2),
         Some("TLS13") => Ok(3),
         Some(old @ ("TLS10" | "TLS11")) => Err(format!(
-            "{key}: {old} is not offered, for it is not safe (expected TLS12 or TLS13)"
+            "{key}: {old} is not supported because it is insecure (expected TLS12 or TLS13)"
         )),
         Some(other) => Err(format!(
-            "{key}: {other:?} is no version of TLS (expected TLS12 or TLS13)"
+            "{key}: unknown TLS version {other:?} (expected TLS12 or TLS13)"
         )),
     };
     let least = number("min_version", &section.min_version, 2)?;
     let most = number("max_version", &section.max_version, 3)?;
     if least > most {
-        return Err("min_version is above max_version".to_owned());
+        return Err("min_version is higher than max_version".to_owned());
     }
     let all = [(2, &TLS12), (3, &TLS13)];
     let wanted = all
@@ -264,7 +266,7 @@ fn one_of(key: &str, names: &[String], known: &[String]) -> Result<(), String> {
     match names.iter().find(|name| !known.contains(name)) {
         None => Ok(()),
         Some(name) => Err(format!(
-            "{key}: {name:?} is not supported (these are: {})",
+            "{key}: {name:?} is not supported (supported: {})",
             known.join(", ")
         )),
     }

@@ -24,10 +24,10 @@ const AT_ONCE: usize = 4;
 /// Has the API server review tokens, and caches the results.
 pub(super) struct Tokens {
     reviewer: Reviewer,
-    memory: VerdictCache<Review>,
+    cache: VerdictCache<Review>,
     queue: Queue,
     /// The reason for unavailability of the API server that was logged last.
-    complaint: Mutex<String>,
+    logged: Mutex<String>,
 }
 
 /// Reason for a missing review.
@@ -43,9 +43,9 @@ impl Tokens {
     pub(super) fn new(reviewer: Reviewer) -> Self {
         Self {
             reviewer,
-            memory: VerdictCache::new(),
+            cache: VerdictCache::new(),
             queue: Queue::new(AT_ONCE),
-            complaint: Mutex::default(),
+            logged: Mutex::default(),
         }
     }
 
@@ -56,19 +56,19 @@ impl Tokens {
         token: &str,
         path: &str,
     ) -> Result<Review, NoAnswer> {
-        let tag = self.memory.tag(&[token.as_bytes(), path.as_bytes()]);
-        let recall = || self.memory.recall(&tag, lifetime);
+        let tag = self.cache.tag(&[token.as_bytes(), path.as_bytes()]);
+        let recall = || self.cache.recall(&tag, lifetime);
         if let Some(review) = recall() {
             return Ok(review);
         }
         // A recently authorized client bypasses the queue, so that guesses of others
         // cannot block it.
-        let lately = self.memory.recall(&tag, lately);
-        let _turn = if lately == Some(Review::Allowed) {
+        let previous = self.cache.recall(&tag, lifetime_in_outage);
+        let _permit = if previous == Some(Review::Allowed) {
             None
         } else {
             let waiting = self.queue.wait(peer).ok_or(NoAnswer::Busy)?;
-            Some(waiting.turn().await.ok_or(NoAnswer::Busy)?)
+            Some(waiting.permit().await.ok_or(NoAnswer::Busy)?)
         };
         // Another request with the same token may have been reviewed meanwhile.
         if let Some(review) = recall() {
@@ -76,13 +76,13 @@ impl Tokens {
         }
         match self.reviewer.may_get(token, path).await {
             Ok(review) => {
-                self.memory.remember(tag, review);
-                self.complain(String::new());
+                self.cache.remember(tag, review);
+                self.log_once(String::new());
                 Ok(review)
             }
             Err(error) => {
-                self.complain(error);
-                lately
+                self.log_once(error);
+                previous
                     .filter(|review| *review == Review::Allowed)
                     .ok_or(NoAnswer::Away)
             }
@@ -90,19 +90,16 @@ impl Tokens {
     }
 
     /// Logs a reason once, regardless of the number of requests.
-    fn complain(&self, error: String) {
-        let mut complaint = self
-            .complaint
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if *complaint != error && !error.is_empty() {
-            tracing::warn!(error, "tokens cannot be reviewed");
+    fn log_once(&self, error: String) {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if *logged != error && !error.is_empty() {
+            tracing::warn!(error, "cannot review tokens");
         }
-        *complaint = error;
+        *logged = error;
     }
 }
 
-fn lately(review: Review) -> Duration {
+fn lifetime_in_outage(review: Review) -> Duration {
     match review {
         Review::Allowed => ALLOWED_IN_OUTAGE,
         Review::Forbidden | Review::Unknown => Duration::ZERO,

@@ -58,19 +58,19 @@ impl<V: Copy + PartialEq> VerdictCache<V> {
     }
 
     /// Caches a verdict.
-    #[expect(clippy::indexing_slicing, reason = "a place that was just looked for")]
+    #[expect(clippy::indexing_slicing, reason = "the index was just found")]
     pub(super) fn remember(&self, tag: Tag, verdict: V) {
         let mut verdicts = self.lock();
         // An earlier verdict on the same request is replaced.
         for (_, tags) in verdicts.iter_mut() {
             tags.retain(|(one, _)| *one != tag);
         }
-        let place = verdicts.iter().position(|(one, _)| *one == verdict);
-        let place = place.unwrap_or_else(|| {
+        let index = verdicts.iter().position(|(one, _)| *one == verdict);
+        let index = index.unwrap_or_else(|| {
             verdicts.push((verdict, VecDeque::new()));
             verdicts.len() - 1
         });
-        let tags = &mut verdicts[place].1;
+        let tags = &mut verdicts[index].1;
         tags.truncate(MAX_REMEMBERED - 1);
         tags.push_front((tag, Instant::now()));
     }
@@ -87,35 +87,32 @@ mod tests {
     const LONG: Duration = Duration::from_hours(1);
 
     #[test]
-    fn wrong_ones_drive_out_no_right_one() {
-        let memory = VerdictCache::new();
-        let tag = |number: usize| memory.tag(&[&number.to_le_bytes()]);
-        let recall = |number| memory.recall(&tag(number), |_| LONG);
-        memory.remember(tag(0), true);
-        (1..=2 * MAX_REMEMBERED).for_each(|number| memory.remember(tag(number), false));
+    fn negative_verdicts_do_not_evict_positive_ones() {
+        let cache = VerdictCache::new();
+        let tag = |number: usize| cache.tag(&[&number.to_le_bytes()]);
+        let recall = |number| cache.recall(&tag(number), |_| LONG);
+        cache.remember(tag(0), true);
+        (1..=2 * MAX_REMEMBERED).for_each(|number| cache.remember(tag(number), false));
         assert_eq!(recall(0), Some(true));
         assert_eq!(recall(1), None);
         assert_eq!(recall(2 * MAX_REMEMBERED), Some(false));
     }
 
     #[test]
-    fn what_holds_no_longer_is_not_recalled() {
-        let memory = VerdictCache::new();
-        let tag = memory.tag(&[b"token"]);
-        memory.remember(tag, true);
+    fn expired_verdict_is_not_returned() {
+        let cache = VerdictCache::new();
+        let tag = cache.tag(&[b"token"]);
+        cache.remember(tag, true);
         let lifetime = |right| if right { Duration::ZERO } else { LONG };
-        assert_eq!(memory.recall(&tag, lifetime), None);
-        memory.remember(tag, false);
-        assert_eq!(memory.recall(&tag, lifetime), Some(false));
+        assert_eq!(cache.recall(&tag, lifetime), None);
+        cache.remember(tag, false);
+        assert_eq!(cache.recall(&tag, lifetime), Some(false));
     }
 
     #[test]
-    fn parts_are_not_run_together() {
-        let memory = VerdictCache::<bool>::new();
-        assert_ne!(memory.tag(&[b"a", b"bc"]), memory.tag(&[b"ab", b"c"]));
-        assert_ne!(
-            memory.tag(&[b"a"]),
-            VerdictCache::<bool>::new().tag(&[b"a"])
-        );
+    fn tags_of_different_parts_differ() {
+        let cache = VerdictCache::<bool>::new();
+        assert_ne!(cache.tag(&[b"a", b"bc"]), cache.tag(&[b"ab", b"c"]));
+        assert_ne!(cache.tag(&[b"a"]), VerdictCache::<bool>::new().tag(&[b"a"]));
     }
 }

@@ -50,7 +50,7 @@ impl Web {
             files,
             checked: None,
         };
-        web.log("web configuration");
+        web.log("loaded the web configuration");
         Ok(web)
     }
 
@@ -81,12 +81,12 @@ impl Web {
         match read {
             Ok(new) => {
                 self.current = Arc::new(new);
-                self.log("web configuration read anew");
+                self.log("reloaded the web configuration");
             }
             Err(reason) => tracing::error!(
                 file = %path.display(),
                 reason,
-                "the new web configuration cannot be used; the old one stays"
+                "cannot reload the web configuration; the previous one stays in use"
             ),
         }
     }
@@ -97,7 +97,7 @@ impl Web {
         match gone.next() {
             None => Ok(new),
             Some(name) => Err(format!(
-                "{name} would end; if that is wanted, restart the agent"
+                "the new file no longer requires {name}; restart the agent to apply it"
             )),
         }
     }

@@ -15,7 +15,7 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::tls::{self, TlsSection};
 use super::web_source::ReadText;
-use crate::config::keys::{Known, known};
+use crate::config::keys::{StrictKeys, strict_keys};
 use crate::http::file_watch::FileWatch;
 
 /// The headers that the format allows, with their valid values.
@@ -30,9 +30,9 @@ const HEADERS: [(&str, &[&str]); 5] = [
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct File {
-    #[serde(deserialize_with = "known")]
+    #[serde(deserialize_with = "strict_keys")]
     tls_server_config: Option<TlsSection>,
-    #[serde(deserialize_with = "known")]
+    #[serde(deserialize_with = "strict_keys")]
     http_server_config: Option<HttpSection>,
     basic_auth_users: Option<BTreeMap<String, String>>,
     rate_limit: Option<IgnoredAny>,
@@ -80,13 +80,13 @@ impl WebConfig {
     /// files that it names.
     fn parse(text: &str, base: &Path, read: ReadText<'_>) -> Result<Self, String> {
         // A file of comments alone is a null document.
-        let file: Result<Option<Known<File>>, _> = serde_norway::from_str(text);
+        let file: Result<Option<StrictKeys<File>>, _> = serde_norway::from_str(text);
         let file = file.map_err(|error| error.to_string())?;
         let file = file.map_or_else(File::default, |known| known.0);
         if file.rate_limit.is_some() {
             return Err(
-                "rate_limit is not supported: one client could use up what all may ask; take it \
-                 out (what clients can cost is bounded without it, see --min-age)"
+                "rate_limit is not supported; remove it and use --min-age to limit the cost of \
+                 requests"
                     .to_owned(),
             );
         }
@@ -138,7 +138,7 @@ fn checked_users(users: BTreeMap<String, String>) -> Result<BTreeMap<String, Str
         // The hash itself is not logged.
         if !parts.is_ok_and(|parts| (4..=31).contains(&parts.get_cost())) {
             return Err(format!(
-                "basic_auth_users: what stands for {user:?} is no bcrypt hash; make one with: \
+                "basic_auth_users: the value of {user:?} is not a bcrypt hash; create one with: \
                  htpasswd -nBC 10 \"\" | tr -d ':\\n'"
             ));
         }
@@ -154,21 +154,21 @@ fn checked_headers(
         let Some((_, allowed)) = HEADERS.iter().find(|(known, _)| known == name) else {
             let known: Vec<_> = HEADERS.iter().map(|(known, _)| *known).collect();
             return Err(format!(
-                "headers: {name:?} cannot be set (these can: {})",
+                "headers: unknown header {name:?} (supported: {})",
                 known.join(", ")
             ));
         };
         if !allowed.is_empty() && !allowed.contains(&value.as_str()) {
             return Err(format!(
-                "headers: {name} cannot be {value:?} (expected {})",
+                "headers: invalid value {value:?} of {name} (expected {})",
                 allowed.join(" or ")
             ));
         }
         let value = HeaderValue::from_str(value)
-            .map_err(|_| format!("headers: {name} cannot be {value:?}"))?;
+            .map_err(|_| format!("headers: invalid value {value:?} of {name}"))?;
         // An empty value means that the header is not set.
         if !value.is_empty() {
-            let name = HeaderName::from_bytes(name.as_bytes()).expect("one of the known");
+            let name = HeaderName::from_bytes(name.as_bytes()).expect("a name from the table");
             checked.push((name, value));
         }
     }

@@ -21,7 +21,7 @@ pub fn report(node: &Node, loader: Loader, features: &[CheckRow]) -> String {
     let width = names.max().unwrap_or(0).max("FEATURE".len());
     let mut line = |name: &str, state: &str, detail: &str| {
         let line = format!("{name:width$}  {state:8}  {detail}");
-        writeln!(out, "{}", line.trim_end()).expect("a String takes everything");
+        writeln!(out, "{}", line.trim_end()).expect("writing to a String cannot fail");
     };
     line("FEATURE", "STATE", "DETAIL");
     for row in features {
@@ -37,8 +37,8 @@ pub fn note_of_ticks(nohz_full: &CpuSet) -> String {
         return String::new();
     }
     format!(
-        "\nnohz_full CPUs {nohz_full}: the CPU time of a thread that runs there lags by up to 1 s; \
-         read rates over 30 s or more\n"
+        "\nnohz_full CPUs {nohz_full}: the CPU time of running threads lags by up to 1 s; compute \
+         rates over 30 s or more\n"
     )
 }
 
@@ -55,7 +55,7 @@ pub fn all_on(features: &[CheckRow]) -> bool {
 pub fn clean(root: &Path) -> anyhow::Result<String> {
     let bpffs = pinned_under(root);
     if !Pins::exist(&bpffs) {
-        return Ok(format!("nothing was left under {}\n", bpffs.display()));
+        return Ok(format!("nothing to remove under {}\n", bpffs.display()));
     }
     let pins = Pins::take(&bpffs).context("cannot clean up")?;
     let dir = pins.dir().display().to_string();

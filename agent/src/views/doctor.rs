@@ -114,7 +114,7 @@ impl<'s> Diagnosis<'s> {
         let (vms, checks) = (self.judged_vms, Check::ALL.len());
         let plural = if vms == 1 { "" } else { "s" };
         let found = match self.findings.len() {
-            0 => "nothing found".to_owned(),
+            0 => "no findings".to_owned(),
             1 => "1 finding".to_owned(),
             more => format!("{more} findings"),
         };
@@ -139,7 +139,7 @@ impl<'s> Diagnosis<'s> {
             page.line(
                 &mut out,
                 "",
-                &format!("not judged, as it came or ended meanwhile: {names}"),
+                &format!("not judged, started or ended during the interval: {names}"),
             );
         }
         for lack in shortfalls(snapshot) {
@@ -164,7 +164,7 @@ pub fn catalogue(bounds: &Bounds, style: Style) -> String {
         page.line(&mut out, "    ", &bounds.rule_of(check));
         page.line(&mut out, "    ", &format!("do: {}", about.remedy));
     }
-    out.push_str("\nThresholds, to be set under `thresholds:` in the configuration file\n");
+    out.push_str("\nThresholds, configurable under `thresholds:` in the configuration file\n");
     for bound in Bounds::TABLE {
         let value = bounds.get(bound.name).unwrap_or(bound.default);
         let (name, shown) = (bound.name, bound.show(value));
@@ -225,7 +225,7 @@ impl Page {
             Severity::Warning => self.paint.warning(&title),
             Severity::Info => title,
         };
-        writeln!(out, "  {title}").expect("a String takes everything");
+        writeln!(out, "  {title}").expect("writing to a String cannot fail");
     }
 
     /// A paragraph; continuation lines have a deeper indentation.

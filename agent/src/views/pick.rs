@@ -64,7 +64,7 @@ pub fn is_called(vm: &Vm, wanted: &str) -> bool {
 
 /// No VM has the name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no VM {wanted}; {}`virtlens snapshot` shows all that there are", self.hint())]
+#[error("VM {wanted} not found; {}run `virtlens snapshot` to list all VMs", self.hint())]
 pub struct NoSuchVm {
     wanted: String,
     nearest: Vec<String>,
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn kata_id_is_shown_by_its_start_and_found_by_both() {
+    fn kata_id_is_shown_short_and_found_by_short_and_full_form() {
         let id = "24f4d524e9243aac18c77400bfe3985d4c50164797e980f6f686d4e83c908f39";
         let whole = format!("sandbox-{id}");
         let mut vm = named(&whole);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn names_without_an_id_stay_whole() {
+    fn name_without_kata_id_is_not_shortened() {
         let (long, almost) = ("ab".repeat(40), "0".repeat(63));
         for name in ["db-01", "deadbeef", &long, "", "kata_é", &almost] {
             assert_eq!(name_of(&named(name)), name);

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cause_is_told_once() {
+    fn shortfalls_with_same_cause_are_grouped() {
         let snapshot = Snapshot {
             api_version: API_VERSION,
             kind: "Snapshot",
@@ -100,7 +100,7 @@ mod tests {
             programs: Vec::new(),
             vms: Vec::new(),
         };
-        let told: Vec<_> = shortfalls(&snapshot)
+        let grouped: Vec<_> = shortfalls(&snapshot)
             .into_iter()
             .map(|group| (group.up, group.sources.join(","), group.reason))
             .collect();
@@ -109,6 +109,6 @@ mod tests {
             (true, "c".to_owned(), "no BPF"),
             (false, "e".to_owned(), ""),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(grouped, expected);
     }
 }

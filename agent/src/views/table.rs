@@ -42,9 +42,9 @@ pub fn render(snapshot: &Snapshot, before: Option<&Snapshot>, style: Style) -> S
     writeln!(out, "{}", caption(snapshot, before.map(|_| elapsed_ns))).expect(INFALLIBLE);
     if rows.is_empty() {
         out.push_str(if snapshot.knows_vms() {
-            "No KVM virtual machine is seen here.\n"
+            "No KVM virtual machine found.\n"
         } else {
-            "Nothing here can be read, so no virtual machine can be seen.\n"
+            "The host cannot be read: virtual machines are unknown.\n"
         });
     } else {
         write_rows(&mut out, &rows, before.is_some(), style);
@@ -55,11 +55,11 @@ pub fn render(snapshot: &Snapshot, before: Option<&Snapshot>, style: Style) -> S
     out
 }
 
-const INFALLIBLE: &str = "a String takes everything";
+const INFALLIBLE: &str = "writing to a String cannot fail";
 
 fn caption(snapshot: &Snapshot, elapsed_ns: Option<u64>) -> String {
     let node = &snapshot.node;
-    let meaning = elapsed_ns.map_or("CPU seconds of all threads that live".to_owned(), |ns| {
+    let meaning = elapsed_ns.map_or("CPU seconds of all living threads".to_owned(), |ns| {
         let secs = Duration::from_nanos(ns).as_secs_f64();
         format!("cores used in the last {secs:.1} s")
     });
@@ -83,10 +83,10 @@ fn write_rows(out: &mut String, rows: &[Row], rates: bool, style: Style) {
         rates,
         style.width.map(|width| width.saturating_sub(widest)),
     );
-    let room = style
+    let available = style
         .width
         .map_or(widest, |width| width.saturating_sub(lines_width(&columns)));
-    let name_width = widest.min(room.max(MIN_NAME_WIDTH));
+    let name_width = widest.min(available.max(MIN_NAME_WIDTH));
 
     let heads = line("VM", name_width, &columns, |column| column.head);
     writeln!(out, "{}", paint.head(&heads)).expect(INFALLIBLE);

@@ -35,14 +35,14 @@ pub mod rows;
 pub mod state;
 mod terminal;
 pub mod theme;
-#[expect(unsafe_code, reason = "kill(2), of its own child")]
+#[expect(unsafe_code, reason = "kill(2) of a child process")]
 mod tracing;
 pub mod vm;
 
 use self::rows::FLAGS;
 pub use self::state::INTERVALS;
 use self::state::{Action, Top, View};
-use self::terminal::{Came, Terminal};
+use self::terminal::{Input, Terminal};
 use self::theme::Theme;
 use self::tracing::Tracing;
 
@@ -110,7 +110,7 @@ fn live(
         show(top)?;
         let left = top.interval.saturating_sub(read.elapsed());
         match input.wait(left.min(SIGNALS_SEEN_AFTER))? {
-            Came::Event(Event::Key(key)) if key.kind != KeyEventKind::Release => {
+            Input::Event(Event::Key(key)) if key.kind != KeyEventKind::Release => {
                 match top.press(key) {
                     Some(Action::Quit) => return Ok(()),
                     Some(Action::Save) => save(top),
@@ -118,11 +118,11 @@ fn live(
                     None => {}
                 }
             }
-            Came::HungUp => return Ok(()),
-            Came::Event(_) | Came::Nothing => {}
+            Input::HungUp => return Ok(()),
+            Input::Event(_) | Input::Nothing => {}
         }
-        if let Some(told) = trace.as_mut().and_then(Tracing::ended) {
-            top.message = told;
+        if let Some(message) = trace.as_mut().and_then(Tracing::ended) {
+            top.message = message;
             trace = None;
         }
         if read.elapsed() >= top.interval {
@@ -147,7 +147,7 @@ fn save(top: &mut Top) {
     };
     top.message = match write(&reading) {
         Ok(path) => format!("saved {}", path.display()),
-        Err(error) => format!("not saved: {error:#}"),
+        Err(error) => format!("cannot save: {error:#}"),
     };
 }
 
@@ -161,10 +161,10 @@ fn follow(top: &mut Top, trace: &mut Option<Tracing>, collector: &Collector) {
     });
     top.message = match (&trace, vm) {
         (Some(trace), _) => trace.text(),
-        (None, None) => "there is no VM to trace".to_owned(),
+        (None, None) => "no VM to trace".to_owned(),
         (None, Some((vm, time))) => match Tracing::start(vm, &time, collector) {
             Ok(begun) => trace.insert(begun).text(),
-            Err(error) => format!("not traced: {error:#}"),
+            Err(error) => format!("cannot trace: {error:#}"),
         },
     };
 }
@@ -261,7 +261,7 @@ fn footer<'a>(top: &Top, theme: Theme) -> Line<'a> {
     }
     if top.is_filtering {
         return Line::styled(
-            format!(" /{}_  Enter keeps it, Esc drops it", top.filter),
+            format!(" /{}_  Enter applies, Esc clears", top.filter),
             theme.head(),
         );
     }
@@ -284,25 +284,34 @@ fn footer<'a>(top: &Top, theme: Theme) -> Line<'a> {
 
 fn help<'a>(theme: Theme) -> Vec<Line<'a>> {
     const KEYS: [(&str, &str); 13] = [
-        ("j k Up Down", "move; in a VM scroll (also PgUp PgDn, g G)"),
-        ("Enter", "the VM in depth"),
-        ("Esc", "back; in the list: no filter"),
-        ("/ F4", "show VMs whose name holds a text"),
+        (
+            "j k Up Down",
+            "move; scroll within a VM (also PgUp PgDn, g G)",
+        ),
+        ("Enter", "show the VM's details"),
+        ("Esc", "return; in the list clear the filter"),
+        ("/ F4", "show VMs whose name contains a text"),
         ("s < > F6", "sort by another column"),
-        ("S", "sort the other way round"),
-        ("Space p", "pause, and go on"),
-        ("Left Right", "the reading before, the one after"),
-        ("+ -", "read less often, more often (100 ms to 10 s)"),
-        ("o", "save the reading that is shown as JSON, here"),
-        ("t", "trace the VM for 10 s, into a file here"),
-        ("? h F1", "this"),
-        ("q F10 Ctrl-C", "end"),
+        ("S", "reverse the order"),
+        ("Space p", "pause or resume"),
+        ("Left Right", "previous or next reading"),
+        ("+ -", "longer or shorter interval (100 ms to 10 s)"),
+        (
+            "o",
+            "save the displayed reading as JSON in the working directory",
+        ),
+        (
+            "t",
+            "trace the VM for 10 s into a file in the working directory",
+        ),
+        ("? h F1", "show or hide this help"),
+        ("q F10 Ctrl-C", "quit"),
     ];
     let mut lines = vec![Line::styled(" Keys", theme.head())];
     let line = |(key, text): (&str, &str)| Line::raw(format!("   {key:<14} {text}"));
     lines.extend(KEYS.map(line));
     lines.push(Line::raw(""));
-    let text = " Flags: large for a warning, small for what is worth knowing";
+    let text = " Flags: upper case is a warning, lower case is information";
     lines.push(Line::styled(text, theme.head()));
     lines.extend(FLAGS.chunks(2).map(|pair| {
         let parts = pair

@@ -24,7 +24,7 @@ pub struct View {
 /// Width if the terminal does not report one.
 const DEFAULT_WIDTH: usize = 80;
 
-const INFALLIBLE: &str = "a String takes everything";
+const INFALLIBLE: &str = "writing to a String cannot fail";
 
 /// Draws the host with the VMs of the snapshot that `shows` accepts.
 pub fn render(
@@ -46,10 +46,10 @@ pub fn render(
     let canvas = Canvas {
         width: view.style.width.unwrap_or(DEFAULT_WIDTH).max(40),
         paint: Paint(view.style.color),
-        marks: if view.ascii { &ASCII } else { &UNICODE },
+        symbols: if view.ascii { &ASCII } else { &UNICODE },
     };
     let mut out = String::new();
-    let caption = caption(snapshot, host, canvas.marks);
+    let caption = caption(snapshot, host, canvas.symbols);
     canvas.text(&mut out, "", "  ", &canvas.paint.head(&caption));
     out.push('\n');
     canvas.host(&mut out, host, &Occupants::of(host, &vms));
@@ -58,7 +58,7 @@ pub fn render(
         canvas.vm(&mut out, one);
     }
     if vms.is_empty() {
-        out.push_str("\nNo running VM is shown.\n");
+        out.push_str("\nNo running VM found.\n");
     }
     out
 }
@@ -78,25 +78,25 @@ fn tag(index: usize) -> String {
     }
 }
 
-struct Marks {
+struct Symbols {
     branch: &'static str,
     times: &'static str,
     arrow: &'static str,
 }
 
-const UNICODE: Marks = Marks {
+const UNICODE: Symbols = Symbols {
     branch: "├ ",
     times: "×",
     arrow: "→ ",
 };
 
-const ASCII: Marks = Marks {
+const ASCII: Symbols = Symbols {
     branch: "+ ",
     times: "x",
     arrow: "=> ",
 };
 
-fn caption(snapshot: &Snapshot, host: &HostTopology, marks: &Marks) -> String {
+fn caption(snapshot: &Snapshot, host: &HostTopology, symbols: &Symbols) -> String {
     let places = || host.online().iter().filter_map(|cpu| host.place(cpu));
     let count = |level: fn(&HostPlace) -> Option<u32>| {
         let mut numbers: Vec<u32> = places().filter_map(level).collect();
@@ -120,7 +120,7 @@ fn caption(snapshot: &Snapshot, host: &HostTopology, marks: &Marks) -> String {
         write!(text, ", {number} {name}{plural}").expect(INFALLIBLE);
     }
     if let Some(threads) = host.threads_per_core().filter(|threads| *threads > 1) {
-        write!(text, " {} {threads} threads", marks.times).expect(INFALLIBLE);
+        write!(text, " {} {threads} threads", symbols.times).expect(INFALLIBLE);
     }
     text
 }
@@ -174,7 +174,7 @@ fn is_bound(host: &HostTopology, vcpu: &Vcpu) -> bool {
 struct Canvas {
     width: usize,
     paint: Paint,
-    marks: &'static Marks,
+    symbols: &'static Symbols,
 }
 
 impl Canvas {
@@ -216,7 +216,7 @@ impl Canvas {
         let core = place
             .and_then(|place| place.core)
             .map_or(String::new(), |core| format!("core {core:<4} "));
-        let head = format!("  {}{core}", self.marks.branch);
+        let head = format!("  {}{core}", self.symbols.branch);
         let indent = head.chars().count();
         let cell = (self.width.saturating_sub(indent) / cpus.len().max(1)).clamp(20, 40);
         let mut line = head;
@@ -238,14 +238,14 @@ impl Canvas {
     }
 
     /// A pCPU and its vCPUs; returns the width, and the text with its style.
-    fn cell(&self, cpu: u32, occupants: &Occupants, room: usize) -> (usize, String) {
+    fn cell(&self, cpu: u32, occupants: &Occupants, width: usize) -> (usize, String) {
         let mut plain = format!("cpu {cpu:<4}");
         let mut painted = plain.clone();
         let here = occupants.0.get(&cpu).map_or(&[][..], Vec::as_slice);
         for (index, one) in here.iter().enumerate() {
             let left = here.len() - index;
             // The number of omitted vCPUs is shown, and needs space too.
-            if left > 1 && plain.len() + one.text.len() + 5 > room {
+            if left > 1 && plain.len() + one.text.len() + 5 > width {
                 let more = format!(" +{left}");
                 plain.push_str(&more);
                 painted.push_str(&more);
@@ -267,8 +267,8 @@ impl Canvas {
         let Tagged { tag, vm } = one;
         let name = name_of(vm);
         let topology = vm.topology.as_deref();
-        let said = topology.map_or("not judged yet".to_owned(), |it| self.summary(vm, it));
-        let head = format!("{tag}  {name}: {said}");
+        let summary = topology.map_or("not judged yet".to_owned(), |it| self.summary(vm, it));
+        let head = format!("{tag}  {name}: {summary}");
         self.text(out, "", "   ", &head);
         let found = topology.map_or(&[][..], |topology| &topology.mismatches);
         for (index, one) in found.iter().enumerate() {
@@ -279,14 +279,14 @@ impl Canvas {
             let next = found.get(index + 1).map(|next| next.mismatch.remedy);
             // Once for all mismatches with the same remedy.
             if next != Some(mismatch.remedy) {
-                let arrow = format!("     {}", self.marks.arrow);
+                let arrow = format!("     {}", self.symbols.arrow);
                 self.text(out, &arrow, "       ", mismatch.remedy);
             }
         }
     }
 
     fn summary(&self, vm: &Vm, topology: &Topology) -> String {
-        let times = self.marks.times;
+        let times = self.symbols.times;
         let vcpus = vm.vcpus.iter().filter(|vcpu| vcpu.tid.is_some()).count();
         let mut text = format!("{vcpus} vCPUs, {} pinned", topology.pinned_vcpus);
         if let Some(cpuset) = &topology.cpuset {
@@ -311,7 +311,7 @@ impl Canvas {
         }
         .expect(INFALLIBLE);
         if topology.mismatches.is_empty() {
-            text.push_str("; nothing out of place");
+            text.push_str("; no mismatch");
         }
         text
     }
@@ -320,7 +320,7 @@ impl Canvas {
         let options = Options::new(self.width)
             .initial_indent(first)
             .subsequent_indent(rest);
-        let text = if self.marks.times == ASCII.times {
+        let text = if self.symbols.times == ASCII.times {
             text.replace('→', "->").replace('≥', ">=")
         } else {
             text.to_owned()
@@ -346,8 +346,8 @@ fn heading(place: &HostPlace) -> String {
 
 fn unjudged(why: Unjudged) -> &'static str {
     match why {
-        Unjudged::GuestTopology => "pairs unknown, as the guest was told nothing",
-        Unjudged::HostTopology => "pairs unknown, as the host does not tell its cores",
-        Unjudged::NoSmt => "no pairs, as the host has no SMT",
+        Unjudged::GuestTopology => "pairs unknown: guest topology not reported",
+        Unjudged::HostTopology => "pairs unknown: host cores not reported",
+        Unjudged::NoSmt => "no pairs: host without SMT",
     }
 }

@@ -2,14 +2,14 @@
 //! Perfetto viewer and a summary.
 //!
 //! ```text
-//! cast        ─► Tracer ─ events ─► Timeline ─ pieces ─► Writer ─► file
-//!                collector ─ readings ──────────┘  └─► Summary ─► report
+//! participants ─► Tracer ─ events ─► Timeline ─ pieces ─► Writer ─► file
+//!                collector ─ counters ───────────┘  └─► Summary ─► report
 //! ```
 
-mod cast;
+mod counters;
 mod file;
 mod order;
-mod readings;
+mod participants;
 mod report;
 mod text;
 
@@ -26,11 +26,11 @@ use virtlens_model::snapshot::{Snapshot, Vm};
 use virtlens_model::timeline::{Counter, Event, Piece, Summary, Timeline};
 use virtlens_probe::trace::Tracer;
 
-use self::cast::Cast;
+use self::counters::Counters;
 use self::file::Output;
 pub use self::order::Order;
-use self::readings::Readings;
-pub use self::report::Told;
+use self::participants::Participants;
+pub use self::report::Report;
 use crate::collect::Collector;
 use crate::views::pick::{name_of, pick};
 
@@ -62,7 +62,7 @@ enum End {
 ///
 /// If there is no such VM, the kernel rejects the programs, or the file cannot be
 /// written.
-pub fn run(collector: &mut Collector, order: &Order) -> anyhow::Result<Told> {
+pub fn run(collector: &mut Collector, order: &Order) -> anyhow::Result<Report> {
     let is_over = signals()?;
     let first = collector.collect();
     let vm = the_one(&first, &order.vm)?;
@@ -70,13 +70,13 @@ pub fn run(collector: &mut Collector, order: &Order) -> anyhow::Result<Told> {
     let mut tracer = tracer.context("cannot trace on this host")?;
     let name = name_of(vm);
 
-    let mut cast = Cast::of(vm, collector);
+    let mut participants = Participants::of(vm, collector);
     // Lists the threads again, since a thread that starts between the list and the
     // attachment of the programs would be missed.
     for round in 0.. {
-        tracer.follow(&cast.tids(), &cast.groups())?;
+        tracer.follow(&participants.tids(), &participants.groups())?;
         tracer.attach()?;
-        if !cast.grow(collector) || round == ROUNDS {
+        if !participants.grow(collector) || round == ROUNDS {
             break;
         }
         tracer.detach();
@@ -86,32 +86,32 @@ pub fn run(collector: &mut Collector, order: &Order) -> anyhow::Result<Told> {
     let mut output = Output::create(order, &name)?;
     let before = collector.collect();
     let began = clocks();
-    let then_ns = cast.cpu_ns(collector);
+    let then_ns = participants.cpu_ns(collector);
     let title = Title {
         vm: name.clone(),
-        processes: cast.processes.clone(),
-        quotas: cast.quotas.clone(),
+        processes: participants.processes.clone(),
+        quotas: participants.quotas.clone(),
         began,
     };
     let mut pieces = Vec::new();
-    let timeline = Timeline::new(began.monotonic_ns, cast.actors.clone(), &mut pieces);
+    let timeline = Timeline::new(began.monotonic_ns, participants.actors.clone(), &mut pieces);
     let mut take = Take {
         writer: Writer::new(title, &mut output.bytes),
-        readings: Readings::new(&before, &vm.vm, cast.paths.clone()),
+        counters: Counters::new(&before, &vm.vm, participants.paths.clone()),
         timeline,
         pieces,
         output,
         lost: 0,
     };
     let end = take.follow(collector, &mut tracer, order, &name, &is_over)?;
-    let mut counted_ns = cast.cpu_ns(collector);
+    let mut counted_ns = participants.cpu_ns(collector);
     let (summary, output) = take.end(&mut tracer, collector)?;
     counted_ns.retain(|tid, ns| {
         let then_ns = then_ns.get(tid).copied();
         *ns = ns.saturating_sub(then_ns.unwrap_or(0));
         then_ns.is_some()
     });
-    Ok(Told {
+    Ok(Report {
         name,
         node: before.node.name.clone(),
         counted_ns,
@@ -127,7 +127,7 @@ pub fn run(collector: &mut Collector, order: &Order) -> anyhow::Result<Told> {
 /// A running trace.
 struct Take {
     timeline: Timeline,
-    readings: Readings,
+    counters: Counters,
     writer: Writer,
     pieces: Vec<Piece>,
     output: Output,
@@ -154,13 +154,13 @@ impl Take {
                 read = Instant::now();
                 let snapshot = collector.collect();
                 rest = READ_EVERY.max(read.elapsed() * READ_REST);
-                let runs = self.readings.add(&snapshot, now_ns(), &mut self.pieces);
+                let runs = self.counters.add(&snapshot, now_ns(), &mut self.pieces);
                 self.write()?;
                 if is_watched {
                     let (seconds, lost) = (began.elapsed().as_secs_f64(), self.lost);
                     let written = text::bytes(self.output.written);
                     eprint!("\r\x1b[Ktracing {name}: {seconds:.1} s, {written}, {lost} lost ");
-                    eprint!("(Ctrl-C ends it)");
+                    eprint!("(Ctrl-C to stop)");
                 }
                 if !runs {
                     break End::VmGone;
@@ -194,7 +194,10 @@ impl Take {
         });
         let lost = tracer.lost();
         if lost != self.lost {
-            #[allow(clippy::cast_precision_loss, reason = "a number on a screen")]
+            #[allow(
+                clippy::cast_precision_loss,
+                reason = "a displayed number has few digits"
+            )]
             let value = lost as f64;
             self.pieces.push(Piece::Count {
                 time_ns: now_ns().min(until_ns),
@@ -222,7 +225,7 @@ impl Take {
         let now_ns = now_ns();
         tracer.detach();
         self.drain(tracer, now_ns)?;
-        let runs = |tid| cast::is_running(collector.root(), tid);
+        let runs = |tid| participants::is_running(collector.root(), tid);
         let summary = self.timeline.end(now_ns, self.lost, runs, &mut self.pieces);
         for piece in self.pieces.drain(..) {
             self.writer.write(&piece, &mut self.output.bytes);
@@ -240,11 +243,11 @@ impl End {
             Self::Size => {
                 let most = text::bytes(order.max_bytes);
                 Some(format!(
-                    "ended early: the file has reached {most} (--max-size)"
+                    "stopped early: the file reached {most} (--max-size)"
                 ))
             }
-            Self::Signal => Some("ended early by a signal".to_owned()),
-            Self::VmGone => Some("ended early: the VM has ended".to_owned()),
+            Self::Signal => Some("stopped early by a signal".to_owned()),
+            Self::VmGone => Some("stopped early: the VM ended".to_owned()),
         }
     }
 }
@@ -264,7 +267,7 @@ fn the_one<'s>(snapshot: &'s Snapshot, wanted: &str) -> anyhow::Result<&'s Vm> {
     let picked = pick(&snapshot.vms, Some(wanted))?;
     let running: Vec<&Vm> = picked.iter().copied().filter(|vm| vm.running).collect();
     match running[..] {
-        [] => bail!("the VM {wanted} has ended"),
+        [] => bail!("VM {wanted} has ended"),
         [one] => Ok(one),
         [..] => {
             let names: Vec<String> = running
@@ -272,7 +275,7 @@ fn the_one<'s>(snapshot: &'s Snapshot, wanted: &str) -> anyhow::Result<&'s Vm> {
                 .map(|vm| format!("{} ({})", vm.vm, vm.pid))
                 .collect();
             bail!(
-                "{} VMs are called {wanted}: name one by its VMM's pid: {}",
+                "name {wanted} matches {} VMs; select one by the pid of its VMM: {}",
                 names.len(),
                 names.join(", ")
             )

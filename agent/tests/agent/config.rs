@@ -15,7 +15,7 @@ fn span(text: &str) -> Span {
 }
 
 #[test]
-fn the_upper_layer_wins_and_silence_asks_the_next() {
+fn higher_layer_overrides_and_unset_falls_through() {
     let seconds = Duration::from_secs;
     for (flag, variable, file, min_age) in [
         (Some("9s"), Some("8s"), "min_age: 7s", seconds(9)),
@@ -75,7 +75,7 @@ fn every_setting_can_come_from_each_layer() {
 }
 
 #[test]
-fn the_name_that_kubernetes_gives_is_the_second_choice() {
+fn node_name_of_kubernetes_is_used_if_none_is_configured() {
     for (own, kubernetes, name) in [
         (Some("a"), Some("b"), Some("a")),
         (None, Some("b"), Some("b")),
@@ -92,7 +92,7 @@ fn the_name_that_kubernetes_gives_is_the_second_choice() {
 }
 
 #[test]
-fn a_broken_file_names_the_line() {
+fn invalid_config_file_error_has_line() {
     for (text, key, line) in [
         ("min_age: 1s\nminage: 2s\n", "minage", "line 2"),
         ("# a\n\nlinger: soon\n", "soon", "line 3"),
@@ -108,7 +108,7 @@ fn a_broken_file_names_the_line() {
 }
 
 #[test]
-fn addresses_and_times_read_as_people_write_them() {
+fn addresses_and_durations_parse_in_common_forms() {
     for (text, address) in [
         ("127.0.0.1:80", Some("127.0.0.1:80")),
         (":80", Some(":80")),
@@ -169,7 +169,7 @@ fn thresholds_are_set_by_name() {
 }
 
 #[test]
-fn unknown_key_is_answered_with_the_nearest_known_and_its_line() {
+fn unknown_key_error_has_nearest_keys_and_line() {
     for (text, expected) in [
         (
             "linger: 1m\nminage: 2s\n",
@@ -188,7 +188,7 @@ fn unknown_key_is_answered_with_the_nearest_known_and_its_line() {
 
 /// No key is similar, so all are suggested.
 #[test]
-fn unknown_key_without_a_near_one_is_answered_with_all() {
+fn unknown_key_without_near_match_error_lists_all_keys() {
     for (text, known) in [
         ("zzzz: 2s\n", ["listen, web_config", ", root"]),
         (

@@ -49,12 +49,12 @@ fn text(snapshot: &Snapshot, style: Style) -> String {
 }
 
 #[test]
-fn the_findings_of_a_node() {
+fn doctor_text_equals_golden() {
     assert_golden(golden("doctor-80.txt"), &text(&snapshot(), PLAIN));
 }
 
 #[test]
-fn the_findings_as_json() {
+fn doctor_json_equals_golden() {
     let snapshot = snapshot();
     let vms: Vec<&Vm> = snapshot.vms.iter().collect();
     let diagnosis = Diagnosis::new(&snapshot, &vms, TEN_SECONDS, &Bounds::default());
@@ -64,20 +64,20 @@ fn the_findings_as_json() {
 }
 
 #[test]
-fn a_node_that_is_well() {
+fn doctor_without_findings_prints_summary() {
     let snapshot = snapshot();
     let well = [&snapshot.vms[1]];
     let diagnosis = Diagnosis::new(&snapshot, &well, TEN_SECONDS, &Bounds::default());
     assert!(!diagnosis.has_findings());
     let text = diagnosis.text(&snapshot, PLAIN);
     assert!(
-        text.starts_with("node-a: nothing found: 1 VM, 23 checks, 10.0 s\n"),
+        text.starts_with("node-a: no findings: 1 VM, 23 checks, 10.0 s\n"),
         "{text}"
     );
 }
 
 #[test]
-fn no_line_is_wider_than_the_terminal_and_colours_change_none() {
+fn doctor_lines_fit_terminal_with_and_without_colour() {
     for width in [60, 80, 200] {
         let style = Style {
             width: Some(width),
@@ -104,7 +104,7 @@ fn no_line_is_wider_than_the_terminal_and_colours_change_none() {
 }
 
 #[test]
-fn the_list_of_checks() {
+fn doctor_checks_equal_golden() {
     assert_golden(
         golden("doctor-checks.txt"),
         &catalogue(&Bounds::default(), PLAIN),

@@ -18,7 +18,7 @@ pub(crate) fn assert_fails(output: &Output, code: i32, words: &[&str]) {
 }
 
 #[test]
-fn a_busy_port_names_the_way_out() {
+fn busy_port_error_suggests_listen_option() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
     assert_fails(
@@ -29,7 +29,7 @@ fn a_busy_port_names_the_way_out() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_a_usage_error() {
+fn invalid_arguments_are_usage_errors() {
     for (args, words) in [
         (
             &["run", "--lisen", ":1"][..],
@@ -50,7 +50,7 @@ fn what_cannot_be_meant_is_a_usage_error() {
 }
 
 #[test]
-fn a_broken_variable_is_named() {
+fn invalid_environment_variable_error_names_it() {
     let output = virtlens()
         .arg("check")
         .env("VIRTLENS_LINGER", "long")
@@ -63,7 +63,7 @@ fn a_broken_variable_is_named() {
 }
 
 #[test]
-fn a_broken_file_is_named_with_its_line() {
+fn invalid_config_file_error_has_path_and_line() {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(file.path(), "linger: 1m\nport: 1\n").expect("it can be written");
     let path = file.path().to_str().expect("text");
@@ -77,7 +77,7 @@ fn a_broken_file_is_named_with_its_line() {
 }
 
 #[test]
-fn without_root_it_runs_and_says_what_that_costs() {
+fn run_without_root_warns_once() {
     // In a directory where an unprivileged user can run it: the build directory may be
     // inaccessible.
     let dir = tempfile::tempdir().expect("a directory");
@@ -99,7 +99,7 @@ fn without_root_it_runs_and_says_what_that_costs() {
     assert_eq!(
         stderr
             .lines()
-            .filter(|line| line.contains("not root"))
+            .filter(|line| line.contains("not running as root"))
             .count(),
         1,
         "{stderr}"

@@ -12,7 +12,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 #[test]
-fn metrics_come_in_the_format_that_is_asked_for() {
+fn metrics_have_negotiated_format() {
     let agent = Agent::start(&[]);
     for (accept, format) in [
         (
@@ -40,13 +40,13 @@ fn metrics_come_in_the_format_that_is_asked_for() {
 }
 
 #[test]
-fn promtool_takes_what_the_agent_says() {
+fn promtool_accepts_metrics_of_agent() {
     let metrics = Agent::start(&[]).get("/metrics");
-    virtlens_tests::promtool::assert_accepts("promtool_takes_what_the_agent_says", &metrics.body);
+    virtlens_tests::promtool::assert_accepts("promtool_accepts_metrics_of_agent", &metrics.body);
 }
 
 #[test]
-fn every_path_and_method_has_its_status() {
+fn every_path_and_method_has_expected_status() {
     let agent = Agent::start(&[]);
     for (method, path, status) in [
         ("GET", "/", 200),
@@ -79,7 +79,7 @@ fn every_path_and_method_has_its_status() {
 }
 
 #[test]
-fn a_head_that_is_too_large_is_refused() {
+fn oversized_request_head_is_refused() {
     let agent = Agent::start(&[]);
     let large = format!("X-Filler: {}", "x".repeat(64 << 10));
     let mut stream = agent.connect();
@@ -96,7 +96,7 @@ fn a_head_that_is_too_large_is_refused() {
 }
 
 #[test]
-fn slow_clients_hold_up_nobody() {
+fn slow_clients_do_not_block_scrape() {
     let agent = Agent::start(&[]);
     let silent: Vec<_> = (0..50).map(|_| agent.connect()).collect();
     let mut trickle = agent.connect();
@@ -119,7 +119,7 @@ fn slow_clients_hold_up_nobody() {
 }
 
 #[test]
-fn an_agent_that_nobody_asks_sleeps() {
+fn agent_without_requests_uses_no_cpu() {
     let agent = Agent::start(&[]);
     assert_eq!(agent.get("/metrics").status, 200);
     // The work that the scrape caused has ended when the count stays constant.
@@ -155,7 +155,7 @@ fn wakeups(pid: u32) -> u64 {
 }
 
 #[test]
-fn sigterm_is_a_clean_end() {
+fn sigterm_ends_agent_with_status_0() {
     let agent = Agent::start(&["--log-format", "json"]);
     let (code, log) = agent.stop();
     assert_eq!(code, Some(0), "{log:#?}");
@@ -166,7 +166,7 @@ fn sigterm_is_a_clean_end() {
 }
 
 #[test]
-fn the_table_is_drawn_beside_the_metrics() {
+fn run_with_table_serves_metrics_too() {
     let mut agent = Agent::start(&["--table", "--node-name", "here"]);
     let caption = agent.first_line();
     assert!(

@@ -71,7 +71,7 @@ fn address_without_host_serves_ipv4_where_there_is_no_ipv6() {
 
 /// The port is free on IPv6 only: the agent must not serve one family alone.
 #[test]
-fn address_without_host_whose_port_is_taken_on_ipv4_is_refused() {
+fn address_without_host_with_busy_ipv4_port_is_refused() {
     let taken = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a port");
     let address = format!(":{}", taken.local_addr().expect("an address").port());
     let dir = dir();

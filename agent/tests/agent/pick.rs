@@ -5,7 +5,7 @@ use virtlens::views::pick::{is_called, name_of, pick};
 use crate::fixture;
 
 #[test]
-fn a_vm_is_called_by_pod_by_name_by_uid_and_by_pid() {
+fn vm_is_selected_by_pod_name_uid_and_pid() {
     let snapshot = fixture::snapshot();
     let kata = &snapshot.vms[0];
     for name in [
@@ -26,7 +26,7 @@ fn a_vm_is_called_by_pod_by_name_by_uid_and_by_pid() {
 }
 
 #[test]
-fn a_name_that_is_not_there_brings_the_nearest() {
+fn unknown_vm_name_error_has_nearest_names() {
     let vms = fixture::snapshot().vms;
     for (wanted, hint) in [
         ("shop/web-1", "the nearest name is shop/web-0; "),
@@ -37,7 +37,7 @@ fn a_name_that_is_not_there_brings_the_nearest() {
         let error = pick(&vms, Some(wanted)).expect_err("no such VM");
         assert_eq!(
             error.to_string(),
-            format!("there is no VM {wanted}; {hint}`virtlens snapshot` shows all that there are")
+            format!("VM {wanted} not found; {hint}run `virtlens snapshot` to list all VMs")
         );
     }
     assert!(

@@ -67,7 +67,7 @@ fn concurrent_scrapes_share_one_collection() {
 }
 
 #[test]
-fn those_who_wait_share_the_next_collection_even_without_min_age() {
+fn waiting_scrapes_share_next_collection_without_min_age() {
     runtime().block_on(async {
         let (readings, go, begun) = slow_readings(Duration::ZERO);
         assert_eq!(ask_many(&readings, 50, go).await.len(), 50);
@@ -77,7 +77,7 @@ fn those_who_wait_share_the_next_collection_even_without_min_age() {
 }
 
 #[test]
-fn a_reading_answers_until_it_is_min_age_old() {
+fn reading_is_cached_for_min_age() {
     for (min_age, collections) in [(FOREVER, 1), (Duration::ZERO, 3)] {
         runtime().block_on(async {
             let (readings, go, begun) = slow_readings(min_age);
@@ -97,7 +97,7 @@ fn a_reading_answers_until_it_is_min_age_old() {
 }
 
 #[test]
-fn too_many_who_wait_are_turned_away() {
+fn scrapes_above_queue_limit_are_refused() {
     runtime().block_on(async {
         let (readings, go, _) = slow_readings(FOREVER);
         let mut asking = JoinSet::new();
@@ -115,7 +115,7 @@ fn too_many_who_wait_are_turned_away() {
 }
 
 #[test]
-fn a_collection_that_goes_on_can_be_told() {
+fn running_collection_reports_its_duration() {
     runtime().block_on(async {
         let (readings, go, begun) = slow_readings(FOREVER);
         assert_eq!(readings.collecting_for(), None);

@@ -11,7 +11,7 @@ use virtlens::http::{Web, serve};
 use crate::readings::slow_readings;
 
 #[test]
-fn a_scrape_that_has_begun_finishes_before_the_end() {
+fn running_scrape_finishes_before_shutdown() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

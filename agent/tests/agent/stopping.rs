@@ -24,7 +24,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Loading blocks on a file of the host that is a pipe.
 #[test]
-fn signal_while_loading_ends_the_agent() {
+fn signal_during_load_ends_agent() {
     let dir = tempfile::tempdir().expect("a directory");
     write_host(dir.path());
     let host = dir.path().join("host");
@@ -63,7 +63,7 @@ fn signal_while_loading_ends_the_agent() {
 /// A client that sends half a request head keeps the agent alive until the head times
 /// out.
 #[test]
-fn second_signal_ends_an_agent_that_waits_for_requests() {
+fn second_signal_ends_agent_that_drains_requests() {
     for signals in [[libc::SIGINT; 2], [libc::SIGTERM, libc::SIGINT]] {
         let agent = Agent::start(&[]);
         let mut client = agent.connect();
@@ -91,14 +91,14 @@ fn second_signal_ends_an_agent_that_waits_for_requests() {
 }
 
 #[test]
-fn table_that_nobody_reads_any_more_ends_the_agent() {
+fn closed_stdout_of_table_ends_agent() {
     let mut agent = Agent::start(&["--table"]);
     assert!(agent.first_line().contains("cores used"));
     agent.close_stdout();
     let (code, log) = agent.end();
     assert_eq!(code, Some(0), "{log:#?}");
     assert!(
-        log.iter().any(|line| line.contains("nobody reads")),
+        log.iter().any(|line| line.contains("stdout closed")),
         "{log:#?}"
     );
 }

@@ -122,7 +122,7 @@ fn names(top: &Top) -> Vec<String> {
 }
 
 #[test]
-fn the_screens() {
+fn top_screens_equal_golden() {
     for (width, height) in [(80, 24), (120, 40)] {
         let mut top = top();
         let name = |what: &str| golden(&format!("top-{what}-{width}.txt"));
@@ -135,7 +135,7 @@ fn the_screens() {
 }
 
 #[test]
-fn without_more_than_ascii_nothing_is_lost() {
+fn ascii_screens_show_same_content() {
     let ascii = Theme {
         ascii: true,
         ..PLAIN
@@ -148,7 +148,7 @@ fn without_more_than_ascii_nothing_is_lost() {
 }
 
 #[test]
-fn no_size_of_a_terminal_is_too_small() {
+fn screens_draw_in_any_terminal_size() {
     let mut top = top();
     for view in [View::Fleet, View::Vm("sandbox-7c41e0".into())] {
         top.view = view;
@@ -167,7 +167,7 @@ fn no_size_of_a_terminal_is_too_small() {
 }
 
 #[test]
-fn the_list_can_be_sorted_and_filtered() {
+fn vm_list_is_sorted_and_filtered_by_keys() {
     let mut top = top();
     assert_eq!(names(&top)[0], "shop/web-0");
     press(&mut top, &[KeyCode::Char('S')]);
@@ -182,11 +182,11 @@ fn the_list_can_be_sorted_and_filtered() {
     press(&mut top, &[KeyCode::Esc]);
     assert_eq!(names(&top).len(), 3);
     typed(&mut top, "/zzz");
-    assert!(screen(&mut top, PLAIN, 80, 24).contains("No VM's name holds this"));
+    assert!(screen(&mut top, PLAIN, 80, 24).contains("No VM matches the filter"));
 }
 
 #[test]
-fn the_cursor_stays_with_its_vm() {
+fn cursor_stays_on_its_vm_when_order_changes() {
     let mut top = top();
     press(&mut top, &[KeyCode::Down]);
     let chosen = top.cursor.clone().expect("it moved");
@@ -202,7 +202,7 @@ fn the_cursor_stays_with_its_vm() {
 }
 
 #[test]
-fn what_is_paused_stays_while_readings_come() {
+fn paused_screen_does_not_change_with_new_readings() {
     let mut top = top();
     press(&mut top, &[KeyCode::Enter, KeyCode::Char(' ')]);
     press(&mut top, &[KeyCode::Left, KeyCode::Left]);
@@ -225,7 +225,7 @@ fn what_is_paused_stays_while_readings_come() {
 }
 
 #[test]
-fn a_vm_that_ends_while_it_is_watched_says_so() {
+fn screen_of_ended_vm_reports_its_end() {
     let mut top = top();
     press(&mut top, &[KeyCode::Enter]);
     let mut gone = Snapshot::clone(&reading(8));
@@ -240,18 +240,18 @@ fn a_vm_that_ends_while_it_is_watched_says_so() {
 }
 
 #[test]
-fn a_vm_that_just_came_has_no_rates_yet() {
+fn new_vm_has_no_rates() {
     let mut top = Top::new(SECOND, View::Vm("sandbox-7c41e0".into()));
     let text = |top: &mut Top| screen(top, PLAIN, 80, 24);
     assert!(text(&mut top).contains("is not in this reading"));
     top.add(reading(0));
-    assert!(text(&mut top).contains("It came just now"));
+    assert!(text(&mut top).contains("New VM:"));
     top.view = View::Fleet;
     assert!(text(&mut top).contains("shop/web-0"));
 }
 
 #[test]
-fn intervals_are_the_ones_there_are() {
+fn interval_keys_step_within_bounds() {
     let mut top = top();
     let slower: Vec<u64> = (0..4)
         .map(|_| {
@@ -267,7 +267,7 @@ fn intervals_are_the_ones_there_are() {
 }
 
 #[test]
-fn a_screen_keeps_as_many_readings_as_fit() {
+fn history_of_many_vms_keeps_fewer_readings() {
     let mut top = Top::new(SECOND, View::Fleet);
     for second in 0..500 {
         let mut reading = Snapshot::clone(&reading(0));

@@ -52,7 +52,7 @@ fn view(width: usize, ascii: bool) -> View {
 }
 
 #[test]
-fn the_tree_with_what_is_out_of_place() {
+fn topology_tree_equals_golden() {
     let drawn = render(&snapshot(), &host(2), |_| true, view(80, false));
     assert_golden(golden("topology-80.txt"), &drawn);
     let one = |vm: &_| is_called(vm, "shop/web-0");
@@ -62,7 +62,7 @@ fn the_tree_with_what_is_out_of_place() {
 }
 
 #[test]
-fn no_line_is_wider_than_the_terminal() {
+fn topology_lines_fit_terminal() {
     for width in [60, 80, 132] {
         let drawn = render(&snapshot(), &host(64), |_| true, view(width, true));
         for line in drawn.lines() {
@@ -72,7 +72,7 @@ fn no_line_is_wider_than_the_terminal() {
 }
 
 #[test]
-fn a_host_that_tells_nothing_is_a_list_of_cpus() {
+fn topology_of_unknown_host_lists_cpus() {
     let online: CpuSet = (0..2).collect();
     let drawn = render(
         &snapshot(),

@@ -1,4 +1,4 @@
-//! Encodes a reading in a text format.
+//! Encodes a scrape in a text format.
 //!
 //! The encoder library writes `OpenMetrics`. The text format has the same series under
 //! other headers, so this module drops the library's headers and writes its own. Families
@@ -17,34 +17,34 @@ use crate::families::families;
 use crate::family::{Family, Rows};
 use crate::format::Format;
 use crate::kind::Kind;
-use crate::reading::Reading;
 use crate::samples::Samples;
+use crate::scrape::Scrape;
 
-/// Appends all families of `reading` to `out`.
+/// Appends all families of `scrape` to `out`.
 ///
 /// # Panics
 ///
 /// Never: writing to a `String` cannot fail, and nothing else in the encoder can.
-pub fn encode(reading: &Arc<Reading>, format: Format, out: &mut String) {
+pub fn encode(scrape: &Arc<Scrape>, format: Format, out: &mut String) {
     for family in families() {
-        encode_family(family, reading, format, out).expect("a String takes everything");
+        encode_family(family, scrape, format, out).expect("writing to a String cannot fail");
     }
     if format == Format::OpenMetrics {
-        encode_eof(out).expect("a String takes everything");
+        encode_eof(out).expect("writing to a String cannot fail");
     }
 }
 
 fn encode_family(
     family: &'static Family,
-    reading: &Arc<Reading>,
+    scrape: &Arc<Scrape>,
     format: Format,
     out: &mut String,
 ) -> fmt::Result {
     let start = out.len();
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(FamilyOfReading {
+    registry.register_collector(Box::new(FamilyOfScrape {
         family,
-        reading: Arc::clone(reading),
+        scrape: Arc::clone(scrape),
     }));
     match format {
         Format::OpenMetrics => encode_registry(out, &registry)?,
@@ -95,12 +95,12 @@ impl Write for AfterHeader<'_> {
 }
 
 #[derive(Debug)]
-struct FamilyOfReading {
+struct FamilyOfScrape {
     family: &'static Family,
-    reading: Arc<Reading>,
+    scrape: Arc<Scrape>,
 }
 
-impl Collector for FamilyOfReading {
+impl Collector for FamilyOfScrape {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         let family = self.family;
         let unit = family.unit.map(|unit| Unit::Other(unit.to_owned()));
@@ -124,8 +124,8 @@ impl Collector for FamilyOfReading {
             vm: None,
         };
         match family.rows {
-            Rows::Agent(rows) => rows(&self.reading, &mut samples),
-            Rows::Vm(rows) => self.reading.snapshot.vms.iter().try_for_each(|vm| {
+            Rows::Agent(rows) => rows(&self.scrape, &mut samples),
+            Rows::Vm(rows) => self.scrape.snapshot.vms.iter().try_for_each(|vm| {
                 samples.vm = Some(vm);
                 rows(vm, &mut samples)
             }),

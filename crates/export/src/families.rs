@@ -27,7 +27,7 @@ mod tests {
     use crate::kind::Kind;
 
     #[test]
-    fn names_are_unique_and_tell_kind_and_unit() {
+    fn family_names_are_unique_with_kind_and_unit() {
         let mut names = BTreeSet::new();
         for family in families() {
             let name = family.name;
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn help_is_one_line_that_needs_no_escape() {
+    fn help_is_one_line_without_escapes() {
         for family in families() {
             assert!(!family.help.is_empty(), "{}", family.name);
             assert!(!family.help.contains(['\n', '\\', '"']), "{}", family.name);

@@ -5,8 +5,8 @@ use std::fmt;
 use virtlens_model::snapshot::Vm;
 
 use crate::kind::Kind;
-use crate::reading::Reading;
 use crate::samples::{IDENTITY_LABELS, Samples};
+use crate::scrape::Scrape;
 
 /// One metric family.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(crate) enum Rows {
     /// Called once for each VM.
     Vm(fn(&Vm, &mut Samples) -> fmt::Result),
     /// Called once per reading.
-    Agent(fn(&Reading, &mut Samples) -> fmt::Result),
+    Agent(fn(&Scrape, &mut Samples) -> fmt::Result),
 }
 
 impl fmt::Debug for Rows {

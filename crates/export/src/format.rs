@@ -64,7 +64,7 @@ mod tests {
     use super::Format;
 
     #[test]
-    fn the_accept_header_decides() {
+    fn accept_header_selects_format() {
         let prometheus_2_42 = "application/openmetrics-text;version=1.0.0,\
             application/openmetrics-text;version=0.0.1;q=0.75,\
             text/plain;version=0.0.4;q=0.5,*/*;q=0.1";

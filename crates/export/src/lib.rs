@@ -2,11 +2,11 @@
 //!
 //! [`families`] is the one table of all exported families; the encoder,
 //! `virtlens metrics` and the documentation are all generated from it. [`encode`] writes
-//! a finished [`Reading`] in the [`Format`] that the scraper asked for. No metric
+//! a finished [`Scrape`] in the [`Format`] that the scraper asked for. No metric
 //! outlives its reading, so the series of a VM vanish with it.
 //!
 //! ```text
-//! Snapshot + Agent = Reading ──► families ──► OpenMetrics 1.0 or text 0.0.4
+//! Snapshot + Agent = Scrape ──► families ──► OpenMetrics 1.0 or text 0.0.4
 //! ```
 
 #![forbid(unsafe_code)]
@@ -31,8 +31,8 @@ mod kind;
 mod markdown;
 mod memory_rows;
 mod placement_rows;
-mod reading;
 mod samples;
+mod scrape;
 mod seconds;
 mod throttle_rows;
 pub mod timeline;
@@ -44,4 +44,4 @@ pub use family::Family;
 pub use format::Format;
 pub use kind::Kind;
 pub use markdown::markdown;
-pub use reading::{Agent, Process, Reading};
+pub use scrape::{Agent, Process, Scrape};

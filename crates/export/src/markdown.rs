@@ -27,7 +27,7 @@ pub fn markdown() -> String {
             },
             family.help,
         )
-        .expect("a String takes everything");
+        .expect("writing to a String cannot fail");
     }
     out
 }

@@ -53,14 +53,14 @@ mod tests {
     }
 
     #[test]
-    fn a_nanosecond_is_never_lost_below_97_days() {
+    fn seconds_below_97_days_keep_every_nanosecond() {
         for ns in [1, 999_999_999, NS_PER_S + 1, (1 << 23) * NS_PER_S - 1] {
             assert!(seconds(ns + 1) > seconds(ns), "{ns} ns");
         }
     }
 
     #[test]
-    fn more_time_is_never_fewer_seconds() {
+    fn seconds_are_monotonic_in_ns() {
         for ns in walk().filter(|ns| *ns < u64::MAX) {
             assert!(seconds(ns + 1) >= seconds(ns), "{ns} ns");
         }

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use virtlens_export::{Agent, Format, Kind, Process, Reading, encode, families};
+use virtlens_export::{Agent, Format, Kind, Process, Scrape, encode, families};
 use virtlens_model::snapshot::Snapshot;
 
-fn reading(snapshot: Snapshot) -> Arc<Reading> {
-    Arc::new(Reading {
+fn reading(snapshot: Snapshot) -> Arc<Scrape> {
+    Arc::new(Scrape {
         snapshot: Arc::new(snapshot),
         agent: Agent {
             version: "1.2.3",
@@ -31,7 +31,7 @@ fn reading(snapshot: Snapshot) -> Arc<Reading> {
     })
 }
 
-fn text_of(reading: &Arc<Reading>, format: Format) -> String {
+fn text_of(reading: &Arc<Scrape>, format: Format) -> String {
     let mut out = String::new();
     encode(reading, format, &mut out);
     out
@@ -42,7 +42,7 @@ fn golden(name: &str) -> String {
 }
 
 #[test]
-fn the_whole_exposition_in_both_formats() {
+fn exposition_in_both_formats_equals_golden() {
     let reading = reading(fixture::snapshot());
     golden_file::assert_golden(golden("metrics.txt"), &text_of(&reading, Format::Text));
     let open_metrics = text_of(&reading, Format::OpenMetrics);
@@ -63,7 +63,7 @@ fn both_formats_have_the_same_series() {
 }
 
 #[test]
-fn no_series_is_there_twice() {
+fn every_series_is_unique() {
     let text = text_of(&reading(fixture::snapshot()), Format::Text);
     let mut seen = BTreeSet::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -85,7 +85,7 @@ fn every_family_has_series_in_the_fixture() {
 }
 
 #[test]
-fn a_family_without_series_is_left_out() {
+fn family_without_series_is_omitted() {
     let node = Snapshot {
         vms: Vec::new(),
         programs: Vec::new(),
@@ -113,18 +113,15 @@ fn hostile_names_stay_inside_their_label() {
 }
 
 #[test]
-fn promtool_finds_nothing_to_complain_of() {
+fn promtool_check_metrics_passes() {
     for reading in [reading(fixture::snapshot()), fleet::reading(3, 2)] {
         let text = text_of(&reading, Format::Text);
-        virtlens_tests::promtool::assert_accepts(
-            "promtool_finds_nothing_to_complain_of",
-            text.as_bytes(),
-        );
+        virtlens_tests::promtool::assert_accepts("promtool_check_metrics_passes", text.as_bytes());
     }
 }
 
 #[test]
-fn a_vm_keeps_within_its_budget_of_series_and_bytes() {
+fn series_and_bytes_per_vm_are_within_budget() {
     const VMS: usize = 200;
     const VCPUS: usize = 8;
     let text = text_of(&fleet::reading(200, 8), Format::OpenMetrics);
@@ -147,7 +144,7 @@ fn a_vm_keeps_within_its_budget_of_series_and_bytes() {
 }
 
 #[test]
-fn the_table_tells_kind_and_labels() {
+fn families_have_kind_and_labels() {
     let cpu = families()
         .find(|family| family.name == "virtlens_cpu_seconds_total")
         .expect("it is there");

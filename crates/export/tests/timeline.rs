@@ -80,8 +80,11 @@ fn written() -> Vec<u8> {
 }
 
 #[test]
-fn perfetto_finds_each_piece_on_its_track() {
-    if !need::all("perfetto_finds_each_piece", [perfetto::there()]) {
+fn perfetto_decodes_each_piece_on_its_track() {
+    if !need::all(
+        "perfetto_decodes_each_piece_on_its_track",
+        [perfetto::there()],
+    ) {
         return;
     }
     let folder = tempfile::tempdir().expect("there is room for a folder");

@@ -155,7 +155,7 @@ mod tests {
 
     /// A sandbox that emulates a kernel may write anything.
     #[test]
-    fn a_mapping_ends_behind_its_beginning_and_in_its_file() {
+    fn mapping_with_invalid_range_is_rejected() {
         for (range, offset, is_one) in [
             ("1000-2000", "0", true),
             ("2000-1000", "0", false),

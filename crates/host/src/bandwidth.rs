@@ -145,7 +145,7 @@ pub fn parse_cpu_max(bytes: &[u8]) -> Option<(Option<u64>, u64)> {
 // The outer Option is `None` for unparsable text.
 #[allow(
     clippy::option_option,
-    reason = "no limit and not understood are different answers"
+    reason = "no limit and unparsable are different results"
 )]
 pub fn parse_quota_us(bytes: &[u8]) -> Option<Option<u64>> {
     let text = std::str::from_utf8(bytes).ok()?;
@@ -162,7 +162,7 @@ mod tests {
     use super::{CpuStat, parse_cpu_max, parse_cpu_stat, parse_quota_us};
 
     #[test]
-    fn both_versions_of_cpu_stat_read_alike() {
+    fn cpu_stat_of_v1_and_v2_parses_alike() {
         let v1 = b"nr_periods 10\nnr_throttled 3\nthrottled_time 7000\nnr_bursts 1\nwait_sum 5\n";
         let v2 = b"usage_usec 9\nuser_usec 4\nsystem_usec 5\nnr_periods 10\nnr_throttled 3\n\
             throttled_usec 7\nnr_bursts 0\n";
@@ -178,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_absent() {
+    fn invalid_number_is_absent() {
         let stat =
             parse_cpu_stat(b"nr_periods -1\nnr_throttled\nthrottled_usec 99999999999999999999\n");
         assert_eq!(stat, CpuStat::default());
     }
 
     #[test]
-    fn a_limit_of_max_is_none() {
+    fn cpu_max_of_max_is_no_limit() {
         assert_eq!(parse_cpu_max(b"max 100000\n"), Some((None, 100_000_000)));
         assert_eq!(
             parse_cpu_max(b"150000 50000\n"),
@@ -208,7 +208,7 @@ mod tests {
         }
 
         #[test]
-        fn any_number_is_read(number in any::<u64>()) {
+        fn every_number_is_parsed(number in any::<u64>()) {
             let stat = parse_cpu_stat(format!("nr_periods {number}\n").as_bytes());
             prop_assert_eq!(stat.periods, Some(number));
         }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The process, thread or cgroup ended while it was read.
-    #[error("{} is gone: what it belongs to has ended", path.display())]
+    #[error("{} vanished: its process, thread or cgroup has ended", path.display())]
     Gone {
         /// The file.
         path: PathBuf,
@@ -16,8 +16,8 @@ pub enum Error {
     },
     /// The kernel denied access.
     #[error(
-        "may not read {}: {source}; run as root in the host's pid namespace, \
-         with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH",
+        "cannot read {}: {source}; run as root in the host's pid namespace, with CAP_SYS_PTRACE \
+         and CAP_DAC_READ_SEARCH",
         path.display()
     )]
     Denied {
@@ -35,7 +35,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The file is longer than any known content.
-    #[error("{} is longer than {limit} bytes and was not read", path.display())]
+    #[error("{}: longer than {limit} bytes, ignored", path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
@@ -54,8 +54,8 @@ pub enum Error {
     },
     /// No cgroup file system with the controller is mounted.
     #[error(
-        "{} shows no mounted cgroup file system with the {controller} controller; mount \
-         cgroup2 (or the v1 controller) below /sys/fs/cgroup, in a container as the host's own",
+        "no cgroup file system with the {controller} controller found in {}; mount cgroup2 (or the \
+         v1 controller) below /sys/fs/cgroup; in a container mount the host's",
         mountinfo.display()
     )]
     NotMounted {
@@ -66,8 +66,8 @@ pub enum Error {
     },
     /// The cgroup is outside the mounted hierarchy.
     #[error(
-        "cgroup {cgroup} is not below the mount at {}; run in the host's cgroup namespace, \
-         or mount the host's /sys/fs/cgroup",
+        "cgroup {cgroup} is outside the mount at {}; run in the host's cgroup namespace, or mount \
+         the host's /sys/fs/cgroup",
         mount.display()
     )]
     OutsideMount {

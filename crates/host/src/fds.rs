@@ -181,7 +181,7 @@ mod tests {
     use super::{KvmLink, parse_kvm_link};
 
     #[test]
-    fn only_kvms_own_links_count() {
+    fn only_kvm_fd_links_are_recognized() {
         assert_eq!(parse_kvm_link(b"anon_inode:kvm-vm"), Some(KvmLink::Vm));
         assert_eq!(
             parse_kvm_link(b"anon_inode:kvm-vcpu:17"),

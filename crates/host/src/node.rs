@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn boot_time_is_a_line_of_its_own() {
+    fn boot_time_is_parsed_from_btime_line() {
         let stat = b"cpu  1 2 3\nintr 5 0\nctxt 9\nbtime 1700000000\nprocesses 7\n";
         assert_eq!(parse_boot_time(stat), Some(1_700_000_000));
         assert_eq!(parse_boot_time(b"xbtime 5\n"), None);

@@ -71,7 +71,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arguments_come_back(args in proptest::collection::vec("[^\0]{0,8}", 1..6)) {
+        fn arguments_round_trip(args in proptest::collection::vec("[^\0]{0,8}", 1..6)) {
             let mut bytes = args.join("\0").into_bytes();
             bytes.push(0);
             prop_assert_eq!(parse_cmdline(&bytes), args);

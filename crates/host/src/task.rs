@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_hold_anything() {
+    fn stat_name_with_any_bytes_is_parsed() {
         for comm in [
             &b"CPU 0/KVM"[..],
             b"a) R 1 (b",
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_stat_line_tells_what_it_holds() {
+    fn truncated_stat_line_yields_present_fields() {
         let whole = stat(b"x");
         let parsed = parse_stat(&whole[..80]).expect("fields up to 22");
         assert_eq!((parsed.pcpu, parsed.guest_ticks), (None, None));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_name_the_kind() {
+    fn thread_kind_is_parsed_from_flags() {
         assert_eq!(thread_kind(0x0040_0000), ThreadKind::User);
         assert_eq!(thread_kind(0x0040_4000), ThreadKind::UserWorker);
         assert_eq!(thread_kind(0x0040_4010), ThreadKind::IoWorker);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn schedstat_without_slices_is_no_answer() {
+    fn schedstat_without_timeslices_is_absent() {
         let parsed = parse_schedstat(b"844685 12 3\n").expect("three numbers");
         assert_eq!((parsed.run_ns, parsed.wait_ns), (844_685, 12));
         assert_eq!(parse_schedstat(b"0 0 0\n"), None);
@@ -201,7 +201,7 @@ mod tests {
         }
 
         #[test]
-        fn every_name_survives(comm in proptest::collection::vec(1u8.., 0..=15)) {
+        fn every_thread_name_round_trips(comm in proptest::collection::vec(1u8.., 0..=15)) {
             let parsed = parse_stat(&stat(&comm)).expect("a stat line");
             prop_assert_eq!(parsed.comm.as_bytes(), &comm[..]);
         }

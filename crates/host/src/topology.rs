@@ -11,13 +11,13 @@ use crate::root::{HostRoot, SMALL_FILE, read, read_as};
 /// Changes with every CPU hotplug event. If it differs from the one before, read
 /// [`topology`] again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TopologyMark([Option<Vec<u8>>; 3]);
+pub struct TopologyStamp([Option<Vec<u8>>; 3]);
 
 /// Reads the mark: 3 small files. Call it before [`topology`], so that a CPU hotplugged
 /// in between is noticed the next time.
-pub fn topology_mark(root: &HostRoot) -> TopologyMark {
+pub fn topology_stamp(root: &HostRoot) -> TopologyStamp {
     let files = ["cpu/online", "cpu/smt/active", "node/online"];
-    TopologyMark(files.map(|file| read(&system(root, file), SMALL_FILE).ok()))
+    TopologyStamp(files.map(|file| read(&system(root, file), SMALL_FILE).ok()))
 }
 
 /// Reads the topology of the online CPUs: 4 small files for each CPU, one for each NUMA
@@ -73,7 +73,7 @@ fn parse_cpus(bytes: &[u8]) -> Option<CpuSet> {
 /// Parses a number; -1 means that the firmware did not set it.
 #[expect(
     clippy::option_option,
-    reason = "not told is not the same as not understood"
+    reason = "absent and unparsable are different results"
 )]
 fn parse_id(bytes: &[u8]) -> Option<Option<u32>> {
     let id: i64 = std::str::from_utf8(bytes).ok()?.trim().parse().ok()?;

@@ -42,7 +42,7 @@ const MAX_PAGES: usize = 2 * MAX_PODS / PAGE as usize;
 /// request without an answer for this time has failed.
 const SILENCE: Duration = Duration::from_secs(150);
 /// Annotation of the bookmark that ends the initial list of pods (KEP-3157).
-const ALL_TOLD: &str = "k8s.io/initial-events-end";
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 /// HTTP status: the requested version is no longer kept.
 const GONE: u16 = 410;
 /// HTTP status: the server cannot authenticate the client.
@@ -76,24 +76,31 @@ async fn follow_with(cluster: &Cluster, node: &str, store: &Store, silence: Dura
         match cluster.client().await {
             Ok(client) => match follower.session(&client).await {
                 Ok(()) => {}
-                Err(Trouble::Expired) => {
+                Err(SessionError::Expired) => {
                     if follower.expired && follower.version.is_none() {
                         // The server demands a new list, and that is what just failed.
-                        store.fail("the API server's lists of pods expire unread".to_owned());
+                        store.fail(
+                            "the API server's list of pods expired while it was read".to_owned(),
+                        );
                     }
                     follower.version = None;
                     follower.expired = true;
                 }
-                Err(Trouble::Silent) => store.fail(format!(
-                    "the API server has been silent for {} s",
+                Err(SessionError::Silent) => store.fail(format!(
+                    "the API server has not answered for {} s",
                     silence.as_secs()
                 )),
-                Err(Trouble::NoStreams(why)) => {
-                    tracing::info!(why, "streaming lists are refused; pods are listed in pages");
+                Err(SessionError::NoStreams(why)) => {
+                    tracing::info!(
+                        why,
+                        "the API server refused streaming lists; listing pods in pages"
+                    );
                     follower.streams = false;
                 }
-                Err(Trouble::Endless(why)) => store.fail(format!("the API server: {why}")),
-                Err(Trouble::Refused { why, .. } | Trouble::Broken(why)) => store.fail(why),
+                Err(SessionError::Endless(why)) => store.fail(format!("the API server: {why}")),
+                Err(SessionError::Refused { why, .. } | SessionError::Broken(why)) => {
+                    store.fail(why);
+                }
             },
             Err(why) => store.fail(why.to_string()),
         }
@@ -117,7 +124,7 @@ struct Follower<'s> {
 
 /// Reason for the end of a session.
 #[derive(Debug)]
-enum Trouble {
+enum SessionError {
     /// Changes since the version are no longer kept.
     Expired,
     /// The server does not support streaming lists.
@@ -134,7 +141,7 @@ enum Trouble {
 
 impl Follower<'_> {
     /// Watches the pods until the server ends the stream, as it does every few minutes.
-    async fn session(&mut self, client: &Client) -> Result<(), Trouble> {
+    async fn session(&mut self, client: &Client) -> Result<(), SessionError> {
         let params = WatchParams::default().fields(&self.selector);
         if self.version.is_none() && !self.streams {
             self.list(client).await?;
@@ -145,9 +152,9 @@ impl Follower<'_> {
             // pods.
             let version = if self.expired { "" } else { "0" };
             let request = Request::new(PODS).watch(&params.initial_events(), version);
-            let refused = |trouble| no_streams(trouble, &NO_STREAMS);
+            let refused = |error| no_streams(error, &NO_STREAMS);
             let mut events = pin!(self.open(client, request).await.map_err(refused)?);
-            let refused = |trouble| no_streams(trouble, &NO_STREAMS_INSIDE);
+            let refused = |error| no_streams(error, &NO_STREAMS_INSIDE);
             self.initial(&mut events).await.map_err(refused)?;
             return self.changes(&mut events).await;
         };
@@ -158,7 +165,7 @@ impl Follower<'_> {
     }
 
     /// Lists all pods, page by page.
-    async fn list(&mut self, client: &Client) -> Result<(), Trouble> {
+    async fn list(&mut self, client: &Client) -> Result<(), SessionError> {
         let mut pods = Vec::new();
         let mut params = ListParams::default().fields(&self.selector).limit(PAGE);
         if !self.expired {
@@ -167,9 +174,9 @@ impl Follower<'_> {
         }
         for _ in 0..MAX_PAGES {
             let request = Request::new(PODS).list(&params);
-            let request = request.map_err(|error| Trouble::Broken(chain(&error)))?;
+            let request = request.map_err(|error| SessionError::Broken(chain(&error)))?;
             let answer = tokio::time::timeout(self.silence, client.request::<WirePods>(request));
-            let answer = answer.await.map_err(|_| Trouble::Silent)??;
+            let answer = answer.await.map_err(|_| SessionError::Silent)??;
             pods.extend(answer.items.iter().map(WirePod::keep));
             if answer.metadata.next.is_empty() {
                 self.store.replace(pods);
@@ -179,35 +186,38 @@ impl Follower<'_> {
             }
             params = params.continue_token(&answer.metadata.next);
         }
-        let why = format!("its list of pods goes on beyond {MAX_PAGES} pages of {PAGE}");
-        Err(Trouble::Endless(why))
+        let why = format!("its list of pods exceeds {MAX_PAGES} pages of {PAGE} pods");
+        Err(SessionError::Endless(why))
     }
 
     /// Lists all pods from a stream that continues with their changes.
     async fn initial(
         &mut self,
         events: &mut (impl Stream<Item = Event> + Unpin),
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), SessionError> {
         let mut pods: Vec<(Arc<str>, Pod)> = Vec::new();
         loop {
             match self.next(events).await? {
                 Some(WatchEvent::Added(pod) | WatchEvent::Modified(pod)) => pods.push(pod.keep()),
-                Some(WatchEvent::Bookmark(mark))
-                    if mark.metadata.annotations.contains_key(ALL_TOLD) =>
+                Some(WatchEvent::Bookmark(bookmark))
+                    if bookmark
+                        .metadata
+                        .annotations
+                        .contains_key(INITIAL_EVENTS_END) =>
                 {
-                    self.version = Some(mark.metadata.resource_version);
+                    self.version = Some(bookmark.metadata.resource_version);
                     self.expired = false;
                     self.store.replace(pods);
                     return Ok(());
                 }
                 Some(WatchEvent::Bookmark(_)) => {
-                    let why = "a bookmark came before the end of the list was told";
-                    return Err(Trouble::NoStreams(why.to_owned()));
+                    let why = "received a bookmark before the end of the initial list";
+                    return Err(SessionError::NoStreams(why.to_owned()));
                 }
                 Some(_) => {}
                 None => {
-                    let why = "the API server ended the stream before all pods were told";
-                    return Err(Trouble::Broken(why.to_owned()));
+                    let why = "the API server ended the stream before the end of the initial list";
+                    return Err(SessionError::Broken(why.to_owned()));
                 }
             }
         }
@@ -216,19 +226,19 @@ impl Follower<'_> {
     async fn changes(
         &mut self,
         events: &mut (impl Stream<Item = Event> + Unpin),
-    ) -> Result<(), Trouble> {
-        let mut heard = false;
+    ) -> Result<(), SessionError> {
+        let mut received = false;
         loop {
             let event = match self.next(events).await {
                 Ok(Some(event)) => event,
                 // The stream is long, but no single event is: continue in another stream.
-                Err(Trouble::Endless(_)) if heard => return Ok(()),
+                Err(SessionError::Endless(_)) if received => return Ok(()),
                 // Either the server ended the stream, nothing changed, or the connection
                 // is dead. A new connection shows which.
-                Ok(None) | Err(Trouble::Silent) => return Ok(()),
-                Err(trouble) => return Err(trouble),
+                Ok(None) | Err(SessionError::Silent) => return Ok(()),
+                Err(error) => return Err(error),
             };
-            heard = true;
+            received = true;
             self.version = Some(match event {
                 WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
                     let (uid, kept) = pod.keep();
@@ -239,9 +249,9 @@ impl Follower<'_> {
                     self.store.remove(pod.uid());
                     pod.metadata.resource_version
                 }
-                WatchEvent::Bookmark(mark) => {
+                WatchEvent::Bookmark(bookmark) => {
                     self.store.confirm();
-                    mark.metadata.resource_version
+                    bookmark.metadata.resource_version
                 }
                 WatchEvent::Error(status) => return Err(refusal(&status)),
             });
@@ -252,18 +262,18 @@ impl Follower<'_> {
         &self,
         client: &Client,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> Result<impl Stream<Item = Event> + use<>, Trouble> {
-        let request = request.map_err(|error| Trouble::Broken(chain(&error)))?;
+    ) -> Result<impl Stream<Item = Event> + use<>, SessionError> {
+        let request = request.map_err(|error| SessionError::Broken(chain(&error)))?;
         let answer = tokio::time::timeout(self.silence, client.request_events::<WirePod>(request));
-        Ok(Box::pin(answer.await.map_err(|_| Trouble::Silent)??))
+        Ok(Box::pin(answer.await.map_err(|_| SessionError::Silent)??))
     }
 
     async fn next(
         &self,
         events: &mut (impl Stream<Item = Event> + Unpin),
-    ) -> Result<Option<WatchEvent<WirePod>>, Trouble> {
+    ) -> Result<Option<WatchEvent<WirePod>>, SessionError> {
         let event = tokio::time::timeout(self.silence, events.next()).await;
-        match event.map_err(|_| Trouble::Silent)?.transpose()? {
+        match event.map_err(|_| SessionError::Silent)?.transpose()? {
             Some(WatchEvent::Error(status)) => Err(refusal(&status)),
             event => Ok(event),
         }
@@ -272,29 +282,29 @@ impl Follower<'_> {
 
 type Event = kube::Result<WatchEvent<WirePod>>;
 
-impl From<kube::Error> for Trouble {
+impl From<kube::Error> for SessionError {
     fn from(error: kube::Error) -> Self {
         match &error {
             kube::Error::Api(status) => refusal(status),
             long if is_too_long(long) => Self::Endless(too_long()),
-            other => Self::Broken(format!("the API server cannot be asked: {}", chain(other))),
+            other => Self::Broken(format!("cannot query the API server: {}", chain(other))),
         }
     }
 }
 
-fn refusal(status: &Status) -> Trouble {
+fn refusal(status: &Status) -> SessionError {
     if status.code == GONE {
-        return Trouble::Expired;
+        return SessionError::Expired;
     }
     let remedy = match status.code {
-        UNKNOWN => "; the token is not taken: it may have run out",
+        UNKNOWN => "; the service account's token is invalid or has expired",
         FORBIDDEN => "; grant list and watch on pods to the agent's service account",
         _ => "",
     };
-    Trouble::Refused {
+    SessionError::Refused {
         code: status.code,
         why: format!(
-            "the API server refuses ({}): {}{remedy}",
+            "the API server refused the request ({}): {}{remedy}",
             status.code, status.message
         ),
     }
@@ -302,9 +312,11 @@ fn refusal(status: &Status) -> Trouble {
 
 /// Statuses in `codes` mean that the server rejects the stream; any other status concerns
 /// the client or the time of the request.
-fn no_streams(trouble: Trouble, codes: &[u16]) -> Trouble {
-    match trouble {
-        Trouble::Refused { code, why } if codes.contains(&code) => Trouble::NoStreams(why),
+fn no_streams(error: SessionError, codes: &[u16]) -> SessionError {
+    match error {
+        SessionError::Refused { code, why } if codes.contains(&code) => {
+            SessionError::NoStreams(why)
+        }
         other => other,
     }
 }

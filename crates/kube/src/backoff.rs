@@ -44,7 +44,7 @@ mod tests {
     use super::{Backoff, Duration, LONGEST, SERVED};
 
     #[test]
-    fn pauses_grow_to_a_minute_and_no_further() {
+    fn pauses_grow_up_to_one_minute() {
         let mut backoff = Backoff::default();
         let pauses: Vec<Duration> = (0..12).map(|_| backoff.after(Duration::ZERO)).collect();
         assert!(pauses[0] <= Duration::from_secs(1), "{pauses:?}");
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_served_may_come_again_soon() {
+    fn pause_after_successful_connection_is_short() {
         let mut backoff = Backoff::default();
         for _ in 0..12 {
             backoff.after(Duration::ZERO);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn two_nodes_do_not_come_at_once() {
+    fn pauses_of_two_nodes_differ() {
         let first = || Backoff::default().after(Duration::ZERO);
         let pauses: std::collections::BTreeSet<Duration> = (0..20).map(|_| first()).collect();
         assert!(pauses.len() > 10, "{pauses:?}");

@@ -86,18 +86,19 @@ impl Cluster {
         let config = match self {
             Self::Inside => Config::incluster_env().map_err(|error| {
                 Unreachable(format!(
-                    "this is no pod with a service account: {}; name a kubeconfig file with \
-                     --kubeconfig, or run without names: --metadata none",
+                    "not running in a pod with a service account: {}; set a kubeconfig file with \
+                     --kubeconfig, or disable pod names with --metadata none",
                     chain(&error)
                 ))
             })?,
             Self::Kubeconfig(path) => {
-                let told = |error| Unreachable(format!("{}: {}", path.display(), chain(&error)));
-                let file = Kubeconfig::read_from(path).map_err(told)?;
+                let unreachable =
+                    |error| Unreachable(format!("{}: {}", path.display(), chain(&error)));
+                let file = Kubeconfig::read_from(path).map_err(unreachable)?;
                 let options = KubeConfigOptions::default();
                 Config::from_custom_kubeconfig(file, &options)
                     .await
-                    .map_err(told)?
+                    .map_err(unreachable)?
             }
         };
         connect(config)
@@ -108,14 +109,13 @@ impl Kubelet {
     pub(crate) fn client(&self) -> Result<Client, Unreachable> {
         let url = self.url.parse().map_err(|error| {
             Unreachable(format!(
-                "{:?} is no address of a kubelet: {error} (expected a form like \
-                 https://10.0.0.7:10250)",
+                "invalid kubelet URL {:?}: {error} (expected a form like https://10.0.0.7:10250)",
                 self.url
             ))
         })?;
         if !self.url.starts_with("https://") {
             return Err(Unreachable(format!(
-                "{}: the token would go there unencrypted; expected https://",
+                "refused to send the token unencrypted to {}: expected https://",
                 self.url
             )));
         }
@@ -163,7 +163,7 @@ pub(crate) fn is_too_long(error: &(dyn Error + 'static)) -> bool {
 
 /// The message for such an answer.
 pub(crate) fn too_long() -> String {
-    format!("its answer goes on beyond {} MiB", MAX_ANSWER_BYTES >> 20)
+    format!("its answer exceeds {} MiB", MAX_ANSWER_BYTES >> 20)
 }
 
 /// Formats an error with all its causes, each text once.

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! API server ── watch of this node's pods ──┐
-//! kubelet ───── /pods, when names lack ─────┼──► store ──► Told, at each reading
+//! kubelet ───── /pods, when names lack ─────┼──► store ──► PodsState, at each reading
 //! file ──────── a list of pods, re-read ────┘
 //! ```
 //!
@@ -41,8 +41,8 @@ use std::time::Duration;
 pub use cluster::{Cluster, Kubelet};
 pub use polled::{ListedPods, parse_pods};
 pub use reviewer::{Review, Reviewer};
+pub use store::PodsState;
 use store::Store;
-pub use store::Told;
 use tokio::sync::{Notify, oneshot};
 
 /// Source of pod names.
@@ -100,13 +100,13 @@ impl Names {
             .enable_io()
             .enable_time()
             .build()?;
-        let (kept, asked) = (Arc::clone(&store), Arc::clone(&wanted));
+        let (thread_store, thread_wanted) = (Arc::clone(&store), Arc::clone(&wanted));
         thread::Builder::new()
             .name("pod-names".to_owned())
             .spawn(move || {
                 runtime.block_on(async {
                     tokio::select! {
-                        () = follow(source, &kept, &asked) => {}
+                        () = follow(source, &thread_store, &thread_wanted) => {}
                         _ = stopped => {}
                     }
                 });
@@ -121,15 +121,15 @@ impl Names {
     }
 
     /// Returns the present state. Never blocks.
-    pub fn read(&self) -> Told {
+    pub fn read(&self) -> PodsState {
         self.wanted.notify_one();
         self.store.read()
     }
 
-    /// Waits until the source has answered or failed once, but no longer than `patience`.
-    pub fn wait(&self, patience: Duration) {
+    /// Waits until the source has answered or failed once, but no longer than `timeout`.
+    pub fn wait(&self, timeout: Duration) {
         self.wanted.notify_one();
-        self.store.wait(patience);
+        self.store.wait(timeout);
     }
 }
 

@@ -49,18 +49,18 @@ async fn ask(kubelet: &Kubelet) -> Result<WirePods, String> {
         Ok(Ok(pods)) => Ok(pods),
         Ok(Err(kube::Error::Api(status))) => {
             let remedy = match status.code {
-                401 => "; it takes no service account's tokens (authentication.webhook)",
+                401 => "; enable authentication.webhook in the kubelet's configuration",
                 403 => "; grant get on nodes/pods (before Kubernetes 1.33 nodes/proxy)",
                 _ => "",
             };
-            let told = &status.message;
+            let message = &status.message;
             Err(format!(
-                "the kubelet refuses ({}): {told}{remedy}",
+                "the kubelet refused the request ({}): {message}{remedy}",
                 status.code
             ))
         }
         Ok(Err(error)) if is_too_long(&error) => Err(format!("the kubelet: {}", too_long())),
-        Ok(Err(error)) => Err(format!("the kubelet cannot be asked: {}", chain(&error))),
+        Ok(Err(error)) => Err(format!("cannot query the kubelet: {}", chain(&error))),
         Err(_) => Err(format!(
             "the kubelet has not answered in {} s",
             ANSWER_TIMEOUT.as_secs()
@@ -93,7 +93,7 @@ fn read(path: &Path, node: &str, known: &mut Option<Stamp>) -> Result<Option<Lis
     let meta = std::fs::metadata(path).map_err(|error| error.to_string())?;
     if !meta.is_file() || meta.len() > MAX_ANSWER_BYTES as u64 {
         let most = MAX_ANSWER_BYTES >> 20;
-        return Err(format!("this is no file of at most {most} MiB"));
+        return Err(format!("not a regular file of at most {most} MiB"));
     }
     let stamp = (meta.len(), meta.modified().ok());
     if *known == Some(stamp) {
@@ -116,7 +116,7 @@ pub type ListedPods = Vec<(Arc<str>, Pod)>;
 /// If the text is not such a list: the error and its line.
 pub fn parse_pods(json: &[u8], node: &str) -> Result<ListedPods, String> {
     let pods: WirePods = serde_json::from_slice(json)
-        .map_err(|error| format!("{error} (expected what kubectl get pods -A -o json writes)"))?;
+        .map_err(|error| format!("{error} (expected the output of kubectl get pods -A -o json)"))?;
     let ours = pods.items.iter().filter(|pod| pod.is_on(node));
     Ok(ours.map(WirePod::keep).collect())
 }

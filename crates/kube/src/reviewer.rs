@@ -37,7 +37,7 @@ const MAX_WAITING: usize = 512;
 /// for that.
 #[derive(Debug, Clone)]
 pub struct Reviewer {
-    asked: mpsc::Sender<Question>,
+    sender: mpsc::Sender<Question>,
 }
 
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Reviewer {
     ///
     /// If the thread cannot be started.
     pub fn start(cluster: Cluster) -> io::Result<Self> {
-        let (asked, questions) = mpsc::channel(MAX_WAITING);
+        let (sender, questions) = mpsc::channel(MAX_WAITING);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -93,7 +93,7 @@ impl Reviewer {
                 runtime.block_on(answer_all(cluster, questions));
                 runtime.shutdown_background();
             })?;
-        Ok(Self { asked })
+        Ok(Self { sender })
     }
 
     /// Reviews whether the owner of `token` may get `path`.
@@ -110,7 +110,7 @@ impl Reviewer {
         };
         let review = async {
             let stopped = || "the agent is stopping".to_owned();
-            let sent = self.asked.send(question).await;
+            let sent = self.sender.send(question).await;
             sent.map_err(|_| stopped())?;
             answered.await.map_err(|_| stopped())?
         };
@@ -209,10 +209,10 @@ async fn create<S: for<'de> Deserialize<'de>>(
                 String::new()
             };
             Err(format!(
-                "the API server refuses ({}): {}{remedy}",
+                "the API server refused the request ({}): {}{remedy}",
                 status.code, status.message
             ))
         }
-        Err(error) => Err(format!("the API server cannot be asked: {}", chain(&error))),
+        Err(error) => Err(format!("cannot query the API server: {}", chain(&error))),
     }
 }

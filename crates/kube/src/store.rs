@@ -11,7 +11,7 @@ pub(crate) const MAX_PODS: usize = 4096;
 
 /// A copy of the state.
 #[derive(Debug, Clone)]
-pub struct Told {
+pub struct PodsState {
     /// The pods by uid.
     pub pods: Arc<Pods>,
     /// Time since the source last confirmed the state; `None` if it never did.
@@ -31,42 +31,42 @@ pub(crate) struct Store {
 #[derive(Debug, Default)]
 struct State {
     pods: Arc<Pods>,
-    heard: Option<Instant>,
+    confirmed: Option<Instant>,
     failure: String,
     failures: u64,
 }
 
 impl Store {
-    pub(crate) fn read(&self) -> Told {
+    pub(crate) fn read(&self) -> PodsState {
         let state = self.lock();
-        Told {
+        PodsState {
             pods: Arc::clone(&state.pods),
-            age: state.heard.map(|heard| heard.elapsed()),
+            age: state.confirmed.map(|confirmed| confirmed.elapsed()),
             failure: state.failure.clone(),
             failures: state.failures,
         }
     }
 
-    pub(crate) fn wait(&self, patience: Duration) {
-        let waits = |state: &mut State| state.heard.is_none() && state.failures == 0;
+    pub(crate) fn wait(&self, timeout: Duration) {
+        let waits = |state: &mut State| state.confirmed.is_none() && state.failures == 0;
         let state = self.lock();
-        drop(self.answered.wait_timeout_while(state, patience, waits));
+        drop(self.answered.wait_timeout_while(state, timeout, waits));
     }
 
     /// Replaces all pods.
     pub(crate) fn replace(&self, pods: impl IntoIterator<Item = (Arc<str>, Pod)>) {
         let mut pods = pods.into_iter();
         let kept = pods.by_ref().take(MAX_PODS).collect();
-        let beyond = pods.count() as u64;
-        self.hear(|state| {
+        let excess = pods.count() as u64;
+        self.update(|state| {
             state.pods = Arc::new(kept);
-            state.failures += beyond;
+            state.failures += excess;
         });
     }
 
     /// Adds or updates a pod.
     pub(crate) fn put(&self, uid: Arc<str>, pod: Pod) {
-        self.hear(|state| {
+        self.update(|state| {
             if state.pods.contains_key(&uid) || state.pods.len() < MAX_PODS {
                 Arc::make_mut(&mut state.pods).insert(uid, pod);
             } else {
@@ -77,21 +77,24 @@ impl Store {
 
     /// Removes a pod.
     pub(crate) fn remove(&self, uid: &str) {
-        self.hear(|state| {
+        self.update(|state| {
             Arc::make_mut(&mut state.pods).remove(uid);
         });
     }
 
     /// Records that the source answered and nothing has changed.
     pub(crate) fn confirm(&self) {
-        self.hear(|_| ());
+        self.update(|_| ());
     }
 
     /// Records that the source failed; the known pods stay.
     pub(crate) fn fail(&self, why: String) {
         let mut state = self.lock();
         if state.failure != why {
-            tracing::warn!(error = why, "names of pods cannot be had; the last stay");
+            tracing::warn!(
+                error = why,
+                "cannot update pod names; the last known names stay in use"
+            );
         }
         state.failure = why;
         state.failures += 1;
@@ -99,13 +102,13 @@ impl Store {
         self.answered.notify_all();
     }
 
-    fn hear(&self, change: impl FnOnce(&mut State)) {
+    fn update(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
-        state.heard = Some(Instant::now());
+        state.confirmed = Some(Instant::now());
         if !state.failure.is_empty() {
             state.failure.clear();
-            tracing::info!(pods = state.pods.len(), "names of pods can be had again");
+            tracing::info!(pods = state.pods.len(), "pod names are available again");
         }
         drop(state);
         self.answered.notify_all();
@@ -133,40 +136,40 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_stays_when_the_source_fails() {
+    fn failed_source_keeps_last_pods() {
         let store = Store::default();
         store.replace([("1".into(), pod("web"))]);
         store.fail("gone".to_owned());
-        let told = store.read();
-        assert_eq!(&*told.pods["1"].name, "web");
-        assert_eq!((told.failure.as_str(), told.failures), ("gone", 1));
-        assert!(told.age.is_some());
+        let state = store.read();
+        assert_eq!(&*state.pods["1"].name, "web");
+        assert_eq!((state.failure.as_str(), state.failures), ("gone", 1));
+        assert!(state.age.is_some());
         store.confirm();
         assert_eq!(store.read().failure, "");
         assert_eq!(store.read().failures, 1, "a loss is not forgotten");
     }
 
     #[test]
-    fn what_is_unknown_has_no_age() {
+    fn pods_without_answer_have_no_age() {
         let store = Store::default();
         store.fail("never there".to_owned());
         assert_eq!(store.read().age, None);
     }
 
     #[test]
-    fn a_reading_keeps_what_it_was_told() {
+    fn read_state_does_not_change_later() {
         let store = Store::default();
         store.put("1".into(), pod("web"));
-        let told = store.read();
+        let state = store.read();
         store.remove("1");
         store.put("2".into(), pod("web"));
-        assert!(told.pods.contains_key("1"));
+        assert!(state.pods.contains_key("1"));
         let now = store.read().pods;
         assert!(now.contains_key("2") && now.len() == 1);
     }
 
     #[test]
-    fn who_waits_is_told_at_once_and_gives_up_in_time() {
+    fn wait_ends_at_first_failure_or_timeout() {
         let store = Store::default();
         store.wait(Duration::from_millis(1));
         store.fail("no".to_owned());
@@ -174,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_what_is_kept() {
+    fn stored_pods_are_bounded_and_excess_is_counted() {
         let store = Store::default();
         for index in 0..super::MAX_PODS + 10 {
             store.put(index.to_string().into(), pod("web"));

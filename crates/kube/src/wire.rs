@@ -170,7 +170,7 @@ fn millis(text: &str) -> Option<u64> {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "a whole number in the range just asked for"
+        reason = "the value is whole and its range was checked"
     )]
     (0.0..1e15).contains(&value).then_some(value as u64)
 }
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_are_read_as_kubernetes_writes_them() {
+    fn cpu_quantities_parse_in_every_kubernetes_form() {
         for (text, expected) in [
             ("1", Some(1000)),
             ("250m", Some(250)),
@@ -208,7 +208,7 @@ mod tests {
 
     /// The study's pod: a limit of one core, and 250m of overhead from the runtime class.
     #[test]
-    fn of_a_pod_it_is_kept_who_it_is_and_what_was_asked_for() {
+    fn pod_keeps_identity_and_requested_resources() {
         let (uid, pod) = parse(
             r#"{"metadata": {"uid": "8c2d", "name": "web", "namespace": "shop",
                  "managedFields": [{"manager": "x"}],
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_static_pod_is_found_by_the_hash_that_names_its_cgroup() {
+    fn static_pod_uid_is_config_hash_of_its_cgroup() {
         let pod = parse(
             r#"{"metadata": {"uid": "of-the-api", "name": "etcd-a", "namespace": "kube-system",
                  "annotations": {"kubernetes.io/config.mirror": "0123456789abcdef0123456789abcdef"}}}"#,
@@ -245,7 +245,7 @@ mod tests {
 
     /// A tenant must not be able to give its pod's name to another tenant's VM.
     #[test]
-    fn no_annotation_makes_a_pod_another() {
+    fn annotations_do_not_change_pod_identity() {
         for told in ["0d2aeb12-7a42-4a2b-9c3e-1f2d3c4b5a69", "victim", ""] {
             let pod = parse(&format!(
                 r#"{{"metadata": {{"uid": "its-own",
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_other_nodes_are_told_apart() {
+    fn pods_of_other_nodes_are_excluded() {
         let on = |node: &str| parse(&format!(r#"{{"spec": {{"nodeName": "{node}"}}}}"#));
         assert!(on("a").is_on("a") && on("").is_on("a"));
         assert!(!on("b").is_on("a"));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_add_up_as_kubelet_adds_them() {
+    fn pod_limit_is_sum_as_in_kubelet() {
         let one = r#"{"resources": {"limits": {"cpu": "1"}}}"#;
         let none = r#"{"resources": {}}"#;
         let big = r#"{"resources": {"limits": {"cpu": "3"}}}"#;

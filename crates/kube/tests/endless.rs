@@ -79,7 +79,7 @@ impl Server {
 }
 
 #[test]
-fn an_event_without_an_end_is_not_read() {
+fn endless_event_is_refused() {
     let server = Server::start(|_, client| {
         client.write_all(STREAM.as_bytes())?;
         loop {
@@ -87,11 +87,11 @@ fn an_event_without_an_end_is_not_read() {
         }
     });
     let failure = server.failure();
-    assert!(failure.contains("beyond 64 MiB"), "{failure}");
+    assert!(failure.contains("exceeds 64 MiB"), "{failure}");
 }
 
 #[test]
-fn a_list_without_an_end_is_left() {
+fn endless_list_is_abandoned() {
     let server = Server::start(|request, client| {
         if request.contains("sendInitialEvents") {
             return client.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
@@ -109,7 +109,7 @@ fn a_list_without_an_end_is_left() {
 }
 
 #[test]
-fn a_stream_of_many_changes_is_no_failure() {
+fn long_stream_of_changes_is_not_a_failure() {
     let server = Server::start(|request, client| {
         client.write_all(STREAM.as_bytes())?;
         if request.contains("sendInitialEvents") {

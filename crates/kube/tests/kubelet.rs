@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
-use virtlens_kube::{Kubelet, Names, Source, Told};
+use virtlens_kube::{Kubelet, Names, PodsState, Source};
 
 const TOKEN: &str = "of-the-service-account";
 
@@ -125,19 +125,19 @@ fn serve(
 }
 
 /// Waits for an answer or a failure.
-fn answer(names: &Names) -> Told {
+fn answer(names: &Names) -> PodsState {
     names.wait(Duration::from_mins(1));
     names.read()
 }
 
 #[test]
-fn its_pods_are_known_and_it_is_not_asked_again_at_once() {
+fn kubelet_pods_are_cached() {
     let server = Server::start("200 OK", PODS);
     let names = server.follow(&server.path("ca.crt"), &server.path("token"));
-    let told = answer(&names);
-    assert_eq!(told.failure, "");
-    assert_eq!(&*told.pods["8c2d"].name, "web");
-    assert_eq!(told.pods["8c2d"].spec.cpu_limit_millis, Some(1000));
+    let state = answer(&names);
+    assert_eq!(state.failure, "");
+    assert_eq!(&*state.pods["8c2d"].name, "web");
+    assert_eq!(state.pods["8c2d"].spec.cpu_limit_millis, Some(1000));
     let end = Instant::now() + Duration::from_secs(1);
     while Instant::now() < end {
         names.read();
@@ -147,19 +147,19 @@ fn its_pods_are_known_and_it_is_not_asked_again_at_once() {
 }
 
 #[test]
-fn one_that_cannot_prove_itself_is_told_no_token() {
+fn kubelet_with_untrusted_certificate_gets_no_token() {
     let server = Server::start("200 OK", PODS);
     let (_, other) = certified();
     fs::write(server.path("other.crt"), other).expect("written");
     let names = server.follow(&server.path("other.crt"), &server.path("token"));
-    let told = answer(&names);
-    assert!(told.failure.contains("certificate"), "{}", told.failure);
-    assert!(told.pods.is_empty());
+    let state = answer(&names);
+    assert!(state.failure.contains("certificate"), "{}", state.failure);
+    assert!(state.pods.is_empty());
     assert_eq!(server.asked.load(Ordering::Relaxed), 0);
 }
 
 #[test]
-fn what_it_refuses_is_told_with_the_remedy() {
+fn kubelet_refusal_is_reported_with_remedy() {
     let forbidden = r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure",
         "message": "forbidden: nodes/pods", "reason": "Forbidden", "code": 403}"#;
     let server = Server::start("403 Forbidden", forbidden);
@@ -174,16 +174,16 @@ fn what_it_refuses_is_told_with_the_remedy() {
 }
 
 #[test]
-fn an_answer_without_an_end_is_not_read() {
+fn endless_kubelet_answer_is_refused() {
     let blanks: &'static str = " ".repeat(65 << 20).leak();
     let server = Server::start("200 OK", blanks);
     let names = server.follow(&server.path("ca.crt"), &server.path("token"));
     let failure = answer(&names).failure;
-    assert!(failure.contains("beyond 64 MiB"), "{failure}");
+    assert!(failure.contains("exceeds 64 MiB"), "{failure}");
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_ca_file_is_named() {
     let server = Server::start("200 OK", PODS);
     let names = server.follow(&server.path("no-such.crt"), &server.path("token"));
     let failure = answer(&names).failure;

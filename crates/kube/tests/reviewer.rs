@@ -62,7 +62,7 @@ fn write_config(dir: &Path, server: &str, comment: &str) {
 }
 
 #[test]
-fn client_is_made_once_until_its_files_change() {
+fn client_is_created_once_until_its_files_change() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let server = listener.local_addr().expect("an address").to_string();
     // They end with the test process.

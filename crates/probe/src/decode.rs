@@ -126,7 +126,7 @@ impl Decoder {
         let mut vcpu = None;
         if thread.flags & abi::THREAD_VCPU != 0 {
             let (found, tail) = abi::VcpuRecord::ref_from_prefix(rest)
-                .map_err(|_| record.broken("a vCPU is cut short"))?;
+                .map_err(|_| record.broken("truncated vCPU"))?;
             rest = tail;
             vcpu = Some(vcpu_fact(found));
             if let (Owner::Vm(vm), vcpus @ 1..) = (owner, found.online_vcpus) {
@@ -136,7 +136,7 @@ impl Decoder {
         let words = <[u64]>::ref_from_bytes(rest)
             .ok()
             .filter(|words| words.len() == mask_words)
-            .ok_or_else(|| record.broken("an affinity mask is cut short"))?;
+            .ok_or_else(|| record.broken("truncated affinity mask"))?;
         Ok(ThreadFact {
             owner,
             tid: thread.tid,
@@ -159,7 +159,7 @@ impl Decoder {
     fn cpuid(&mut self, record: &Record<'_>) -> Result<(), Error> {
         let (cpuid, rest) = record.of::<abi::CpuidRecord>()?;
         let leaves = <[abi::CpuidLeaf]>::ref_from_bytes(rest)
-            .map_err(|_| record.broken("a CPUID leaf is cut short"))?;
+            .map_err(|_| record.broken("truncated CPUID leaf"))?;
         let entries: Vec<CpuidEntry> = leaves.iter().map(cpuid_entry).collect();
         if let Owner::Vm(vm) = owner(cpuid.owner) {
             match GuestTopology::decode(&entries) {

@@ -62,10 +62,10 @@ pub enum Error {
     #[error("{0}")]
     Impossible(String),
     /// The kernel rejected the programs.
-    #[error("the kernel refused the BPF programs: {0}{hint}", hint = hint(.0))]
+    #[error("the kernel rejected the BPF programs: {0}{hint}", hint = hint(.0))]
     Load(std::io::Error),
     /// A loaded program or map differs from the object of this agent.
-    #[error("the BPF object has no {0}")]
+    #[error("{0} not found in the BPF object")]
     Missing(&'static str),
     /// An operation on a map failed.
     #[error("BPF map {map}: {cause}")]
@@ -87,7 +87,7 @@ pub enum Error {
     #[error("the task pass failed: {0}")]
     Stream(std::io::Error),
     /// The stream contains an invalid record.
-    #[error("the task pass wrote a broken record, at byte {offset} of a read: {what}")]
+    #[error("invalid record at byte {offset} of the task pass: {what}")]
     Record {
         /// Offset in the stream, bytes.
         offset: usize,
@@ -107,8 +107,8 @@ impl Error {
 fn hint(error: &std::io::Error) -> &'static str {
     match error.kind() {
         std::io::ErrorKind::PermissionDenied => {
-            " (run as root, or with CAP_BPF and CAP_PERFMON; lockdown=confidentiality refuses \
-             them too)"
+            " (requires root, or CAP_BPF and CAP_PERFMON; not possible with \
+             lockdown=confidentiality)"
         }
         _ => "",
     }

@@ -19,7 +19,7 @@ use std::str::FromStr;
 use crate::object::Program;
 
 #[cfg(not(any(feature = "aya", feature = "libbpf")))]
-compile_error!("no loader: build with the feature libbpf, aya or both");
+compile_error!("no loader selected: build with the feature libbpf, aya or both");
 
 /// A library that loads objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,9 @@ impl Loader {
             #[cfg(feature = "libbpf")]
             Self::Libbpf => None,
             #[cfg(feature = "aya")]
-            Self::Aya => Some("aya calls no function of the kernel; each pass takes longer"),
+            Self::Aya => {
+                Some("aya does not support kernel functions (kfuncs); each pass takes longer")
+            }
         }
     }
 
@@ -105,7 +107,10 @@ impl FromStr for Loader {
         let found = Self::ALL.iter().find(|loader| loader.name() == name);
         found.copied().ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|loader| loader.name()).collect();
-            format!("no loader of this build; it has {}", names.join(", "))
+            format!(
+                "loader not available in this build (available: {})",
+                names.join(", ")
+            )
         })
     }
 }

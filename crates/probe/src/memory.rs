@@ -103,7 +103,7 @@ impl Memory {
         let (ram, lost, generation) = match self.write(maps, vm, ram) {
             Ok(ram) => (Some(ram), beyond, generation),
             Err(error) => {
-                tracing::debug!(pid = vm.tgid, %error, "cannot follow the RAM of a VM");
+                tracing::debug!(pid = vm.tgid, %error, "cannot track the RAM of a VM");
                 // If the maps are full, a retry at the next reading would fail too.
                 let known = if error.is_full() {
                     generation

@@ -91,7 +91,8 @@ impl Compiled {
     ) -> io::Result<BTreeMap<&'static str, &Program>> {
         let found = names.map(|name| {
             let program = self.programs.get(name);
-            let program = program.ok_or_else(|| format!("the object has no program {name}"));
+            let program =
+                program.ok_or_else(|| format!("program {name} not found in the BPF object"));
             Ok((name, program.map_err(io::Error::other)?))
         });
         found.collect()

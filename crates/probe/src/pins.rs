@@ -44,8 +44,7 @@ pub struct Pins {
 pub enum Refusal {
     /// Another agent holds the lock.
     #[error(
-        "another virtlens agent runs on this node and holds {0}; stop it, or give this one \
-         --no-pin"
+        "another virtlens agent on this node holds {0}; stop it, or start this one with --no-pin"
     )]
     Busy(PathBuf),
     /// There is no writable bpffs.
@@ -76,20 +75,19 @@ impl Pins {
         {
             match fs::create_dir(&part) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                    return Err(unavailable(&part, "cannot be made", &error));
+                    return Err(unavailable(&part, "cannot create", &error));
                 }
                 _ => {}
             }
         }
-        let lock =
-            File::open(&dir).map_err(|error| unavailable(&dir, "cannot be opened", &error))?;
+        let lock = File::open(&dir).map_err(|error| unavailable(&dir, "cannot open", &error))?;
         // SAFETY: flock takes a descriptor that is open, and a plain number.
         if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
             let error = io::Error::last_os_error();
             return Err(if error.kind() == ErrorKind::WouldBlock {
                 Refusal::Busy(dir)
             } else {
-                unavailable(&dir, "cannot be locked", &error)
+                unavailable(&dir, "cannot lock", &error)
             });
         }
         Ok(Self { dir, _lock: lock })
@@ -171,31 +169,31 @@ fn is_of(path: &Path, part: &str) -> bool {
 /// # Errors
 /// [`Refusal::Unavailable`] with the remedy.
 pub fn is_bpffs(dir: &Path) -> Result<(), Refusal> {
-    let mount = "mount one (mount -t bpf bpf /sys/fs/bpf)";
-    let refuse = |what: &str| Err(Refusal::Unavailable(format!("{} {what}", dir.display())));
+    let mount = "mount one with: mount -t bpf bpf /sys/fs/bpf";
+    let refuse = |why: &str| Err(Refusal::Unavailable(format!("{}: {why}", dir.display())));
     let Ok(path) = std::ffi::CString::new(dir.as_os_str().as_bytes()) else {
-        return refuse("is no path");
+        return refuse("invalid path");
     };
     let mut found = std::mem::MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: a C string, and a buffer of the right size.
     if unsafe { libc::statfs(path.as_ptr(), found.as_mut_ptr()) } != 0 {
         return refuse(&format!(
-            "cannot be read ({}); {mount}",
+            "cannot read it: {}; {mount}",
             io::Error::last_os_error()
         ));
     }
     // SAFETY: statfs has filled in the buffer.
     let found = unsafe { found.assume_init() };
     if found.f_type != BPF_FS_MAGIC {
-        return refuse(&format!("is no BPF file system; {mount}"));
+        return refuse(&format!("not a BPF file system; {mount}"));
     }
     // SAFETY: a C string, and a plain number.
     if unsafe { libc::access(path.as_ptr(), libc::W_OK) } != 0 {
-        return refuse("cannot be written to; in a container mount it without readOnly");
+        return refuse("not writable; in a container mount it without readOnly");
     }
     Ok(())
 }
 
 fn unavailable(path: &Path, what: &str, error: &io::Error) -> Refusal {
-    Refusal::Unavailable(format!("{} {what}: {error}", path.display()))
+    Refusal::Unavailable(format!("{what} {}: {error}", path.display()))
 }

@@ -77,26 +77,24 @@ impl Feature {
     /// The data that is missing without it.
     pub const fn without(self) -> &'static str {
         match self {
-            Self::TaskPass => "VMs are found by /proc, vCPUs by their threads' names",
+            Self::TaskPass => {
+                "VMs are found through /proc, and vCPUs are recognized by thread name"
+            }
             Self::FilePass => {
-                "a VM whose vCPUs have not run yet is not seen, and a vCPU that is in user space \
-                 as its VM is met counts as the emulator's"
+                "VMs whose vCPUs have not run yet are not found; vCPU threads in user space when \
+                 their VM is found count as emulator"
             }
-            Self::Lifetime => "what a thread used after the last reading before its end is lost",
-            Self::Rename => {
-                "what a thread used before it changed its name moves to the role that it has then"
-            }
+            Self::Lifetime => "CPU time of threads between the last reading and their end is lost",
+            Self::Rename => "CPU time of renamed threads moves to their new role",
             Self::Placement => {
-                "where vCPUs ran is not known: VMs that are not pinned are not judged by topology"
+                "vCPU residency is unknown, and the topology of VMs without pinned vCPUs is not \
+                 judged"
             }
             Self::Throttle => {
-                "of throttling there is what the kernel counts: not the wall time, not each \
-                 duration, not who ran when the quota ran out"
+                "throttling is limited to the kernel's counters: no wall time, no durations, no \
+                 role that ran when the quota ran out"
             }
-            Self::Memory => {
-                "what balloons and free page reports gave back, and what guests took again, is \
-                 not known"
-            }
+            Self::Memory => "ballooned, reported and refaulted guest memory is unknown",
         }
     }
 }
@@ -230,8 +228,8 @@ pub fn plan(facts: &KernelFacts) -> Plan {
 pub(crate) fn throttle_obstacle(facts: &KernelFacts) -> Option<&'static str> {
     if !facts.throttle_functions {
         Some(
-            "the kernel has no CPU limits (CONFIG_CFS_BANDWIDTH), or its throttling is no \
-             function of its own",
+            "the kernel has no CPU limits (CONFIG_CFS_BANDWIDTH), or inlines its throttling \
+             functions",
         )
     } else if !facts.fentry {
         Some(NO_FENTRY)
@@ -244,43 +242,41 @@ pub(crate) fn throttle_obstacle(facts: &KernelFacts) -> Option<&'static str> {
 /// the scheduler.
 pub(crate) fn trace_obstacle(facts: &KernelFacts) -> Option<&'static str> {
     let sleeps = facts.ring_sleeps.then_some(
-        "this PREEMPT_RT kernel takes a sleeping lock in BPF ring buffers, which a trace writes \
-         to with run queues locked (CVE-2024-50138): use Linux 6.12 or later, or a stable kernel \
+        "BPF ring buffers of this PREEMPT_RT kernel take a sleeping lock (CVE-2024-50138), and a \
+         trace writes to them under run queue locks: use Linux 6.12 or later, or a stable kernel \
          with the fix",
     );
     obstacle(facts).or(sleeps)
 }
 
 /// The reason why programs on kernel functions are left out.
-const NO_FENTRY: &str = "the kernel refuses programs at its functions (fentry)";
+const NO_FENTRY: &str = "the kernel does not support fentry programs";
 
 /// Returns the reason why no program can be used, with its remedy.
 pub(crate) fn obstacle(facts: &KernelFacts) -> Option<&'static str> {
     if !facts.may_load {
-        Some("may not load BPF programs: run as root, or with CAP_BPF and CAP_PERFMON")
+        Some("no permission to load BPF programs: run as root, or with CAP_BPF and CAP_PERFMON")
     } else if !facts.btf {
         Some(
-            "the kernel has no type information (/sys/kernel/btf/vmlinux): it needs \
-             CONFIG_DEBUG_INFO_BTF, or /sys is not mounted",
+            "no kernel type information (/sys/kernel/btf/vmlinux): requires CONFIG_DEBUG_INFO_BTF \
+             and a mounted /sys",
         )
     } else if facts.lockdown == "confidentiality" {
-        Some("kernel lockdown is at confidentiality: BPF may not read kernel memory")
+        Some("lockdown=confidentiality prevents BPF from reading kernel memory")
     } else if !facts.host_pids {
         Some(
-            "runs in a pid namespace of its own and would see only itself: use the host's \
-             (hostPID: true)",
+            "running in a separate pid namespace, where other processes are not visible: use the \
+             host's (hostPID: true)",
         )
     } else if !facts.task_iter {
-        Some("the kernel has no task iterators (needs 5.8 or later)")
+        Some("the kernel has no task iterators: requires Linux 5.8 or later")
     } else if facts.kvm_types_in_module && !facts.kvm_types {
-        Some(
-            "only the module kvm has KVM's types: they need libbpf (--loader libbpf) and \
-             CAP_SYS_ADMIN",
-        )
+        Some("only the module kvm provides KVM's types: requires --loader libbpf and CAP_SYS_ADMIN")
     } else if !(facts.preempt_notifiers && facts.kvm_types) {
         Some(
-            "the kernel was built without KVM or its types, or the module kvm was not loaded when \
-             virtlens started and has them alone: load it and restart virtlens",
+            "KVM's types not found: the kernel is built without KVM or without its types, or the \
+             module kvm, which provides them, was not loaded when virtlens started: load it and \
+             restart virtlens",
         )
     } else {
         None

@@ -89,9 +89,13 @@ fn ways(plan: &Plan) -> Vec<Plan> {
 
 fn report(plan: &Plan, way: &Plan, cause: &io::Error) {
     if plan.task_storage && !way.task_storage {
-        tracing::warn!(%cause, "the kernel refuses task storage: marks are kept in a hash");
+        tracing::warn!(%cause, "the kernel rejected task storage; using a hash map for marks");
     } else if plan.walks && !way.walks {
-        tracing::warn!(%cause, "the kernel refuses a pass that walks by itself: passes take longer");
+        tracing::warn!(
+            %cause,
+            "the kernel rejected the program that walks all tasks; using a task iterator, each \
+             pass takes longer"
+        );
     }
 }
 
@@ -110,7 +114,7 @@ fn add_features<L>(
     let settled = add_each(settled, &others, |features| load(&way.only(features)))?;
     let plan = settled.refused.into_iter();
     let plan = plan.fold(way.clone(), |plan, (feature, cause)| {
-        plan.without(feature, format!("refused by the kernel: {cause}"))
+        plan.without(feature, format!("rejected by the kernel: {cause}"))
     });
     Ok((plan, settled.loaded))
 }

@@ -444,6 +444,6 @@ fn low_bits(pass: u64) -> u32 {
 }
 
 fn not_attached(plan: &Plan, feature: Feature, cause: &dyn std::fmt::Display) -> Plan {
-    let reason = format!("cannot be attached: {cause}");
+    let reason = format!("cannot attach: {cause}");
     plan.clone().without(feature, reason)
 }

@@ -98,7 +98,7 @@ impl Tracer {
         let cause = |of: &[Part]| {
             let mut refused = settled.refused.iter();
             let (_, cause) = refused.find(|(part, _)| of.contains(part))?;
-            Some(format!("refused by the kernel: {cause}"))
+            Some(format!("rejected by the kernel: {cause}"))
         };
         let no_throttle = cause(&[THROTTLE]).map(|cause| no_throttle(&cause));
         let tells_throttle = obstacle.is_none() && no_throttle.is_none();
@@ -155,7 +155,7 @@ impl Tracer {
         if self.tells_guest
             && let Err(cause) = self.attach_guest()
         {
-            let reason = format!("KVM's tracepoints cannot be followed: {cause:#}");
+            let reason = format!("cannot attach to KVM's tracepoints: {cause:#}");
             self.lacks.push(no_guest_times(reason));
         }
         self.attach_all(STATES).map_err(Error::Load)
@@ -266,21 +266,23 @@ fn load(object: &[u8], loader: Loader, parts: &[Part]) -> Result<Loaded, Error> 
 fn no_reasons(loader: Loader, kernel: &KernelFacts) -> Option<Lack> {
     let readable = loader.reads_modules() || kernel.kvm_built_in;
     (!readable).then(|| Lack {
-        what: "why vCPUs left their guest",
-        reason: format!("{loader} does not know the types of modules, as KVM is one here"),
+        what: "exit reasons of vCPUs",
+        reason: format!(
+            "{loader} does not support type information of modules, and KVM is a module here"
+        ),
     })
 }
 
 fn no_guest_times(reason: String) -> Lack {
     Lack {
-        what: "when vCPUs are in their guest",
+        what: "guest time of vCPUs",
         reason,
     }
 }
 
 fn no_throttle(reason: &str) -> Lack {
     Lack {
-        what: "when quotas hold threads back, which then are runnable",
+        what: "throttling of threads, shown as waiting",
         reason: reason.to_owned(),
     }
 }

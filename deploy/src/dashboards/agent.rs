@@ -6,33 +6,33 @@ use crate::dashboard::{Dashboard, Of, Panel, Row, target};
 pub(super) const AGENT: Dashboard = Dashboard {
     name: "agent",
     title: "Agent",
-    description: "Whether the agents' numbers are whole, and what they cost.",
+    description: "Completeness of the agents' data, and the agents' cost.",
     of: Of::Agents,
     rows: &[
         Row {
-            title: "Whole",
+            title: "Completeness",
             panels: &[
                 Panel::table(
                     "Sources",
                     Count,
-                    "Which sources of facts work (1) on which node; virtlens check says why one does not.",
+                    "Whether each source works (1) on each node; virtlens check shows the reason if not.",
                     &[target("min by (cluster, instance, source) (virtlens_source_up{@node})", "Up")],
                 )
                 .width(12),
                 Panel::table(
                     "Versions",
                     Count,
-                    "Which version of the agent runs where.",
+                    "Version of the agent on each node.",
                     &[target(
                         "max by (cluster, instance, version, revision, rustversion) (virtlens_build_info{@node})",
-                        "Runs",
+                        "Agents",
                     )],
                 )
                 .width(12),
                 Panel::lines(
                     "Lost",
                     PerSecond,
-                    "What the agent could not keep or read, by reason: numbers may be too low.",
+                    "Values that the agent or a BPF program could not keep or read, by reason; other values may then be too low.",
                     &[target(
                         "sum by (instance, reason) (rate(virtlens_dropped_total{@node}[$__rate_interval]))",
                         "{{instance}} {{reason}}",
@@ -41,7 +41,7 @@ pub(super) const AGENT: Dashboard = Dashboard {
                 Panel::lines(
                     "BPF maps",
                     Share,
-                    "How full the BPF maps are that can fill up.",
+                    "Fill level of BPF maps with a fixed size.",
                     &[target(
                         "virtlens_bpf_map_entries{@node} / virtlens_bpf_map_max_entries{@node}",
                         "{{instance}} {{map}}",
@@ -51,11 +51,11 @@ pub(super) const AGENT: Dashboard = Dashboard {
             ],
         },
         Row {
-            title: "Names",
+            title: "Pod names",
             panels: &[Panel::lines(
-                "Age of pods' names",
+                "Age of pod names",
                 Seconds,
-                "How long ago each agent last heard what its node's pods are called.",
+                "Time since the last answer of each agent's source of pod names.",
                 &[target(
                     "max by (instance, source) (virtlens_metadata_age_seconds{@node})",
                     "{{instance}} {{source}}",
@@ -84,9 +84,9 @@ pub(super) const AGENT: Dashboard = Dashboard {
                     )],
                 ),
                 Panel::lines(
-                    "One collection",
+                    "Collection time",
                     Seconds,
-                    "How long it takes to read the node and, of that, each source that is timed.",
+                    "Duration of a collection, and of each source whose duration is measured.",
                     &[
                         target("virtlens_collection_seconds{@node}", "{{instance}} all"),
                         target("virtlens_source_duration_seconds{@node}", "{{instance}} {{source}}"),
@@ -104,14 +104,14 @@ pub(super) const AGENT: Dashboard = Dashboard {
                 Panel::lines(
                     "Runs of BPF programs",
                     PerSecond,
-                    "How often each BPF program ran; counted only while kernel.bpf_stats_enabled is 1.",
+                    "Runs of each BPF program; counted only while kernel.bpf_stats_enabled is 1.",
                     &[target(
                         "sum by (instance, program) (rate(virtlens_bpf_program_runs_total{@node}[$__rate_interval]))",
                         "{{instance}} {{program}}",
                     )],
                 ),
                 Panel::lines(
-                    "Open files",
+                    "Open file descriptors",
                     Count,
                     "File descriptors of the agent.",
                     &[target(
@@ -120,9 +120,9 @@ pub(super) const AGENT: Dashboard = Dashboard {
                     )],
                 ),
                 Panel::lines(
-                    "Runs for",
+                    "Uptime",
                     Seconds,
-                    "How long ago the agent started.",
+                    "Time since the agent started.",
                     &[target(
                         "time() - max by (instance) (process_start_time_seconds{@node, job=~\".*virtlens.*\"})",
                         "{{instance}}",

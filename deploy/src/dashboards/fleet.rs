@@ -6,23 +6,23 @@ use crate::dashboard::{Dashboard, Of, Panel, Row, column, target};
 pub(super) const FLEET: Dashboard = Dashboard {
     name: "fleet",
     title: "Fleet",
-    description: "All VMs, and which of them to look at.",
+    description: "All VMs, and those that need attention.",
     of: Of::Vms,
     rows: &[
         Row {
             title: "Now",
             panels: &[
-                Panel::stat("VMs", Count, "VMs that run on the chosen nodes.", &[target(
+                Panel::stat("VMs", Count, "Running VMs of the selected nodes.", &[target(
                     "sum(virtlens_vms{@node})",
                     "",
                 )]),
-                Panel::stat("Cores used", Cores, "Host CPU time of all chosen VMs, over 5 minutes.", &[
+                Panel::stat("Cores used", Cores, "Host CPU time of the selected VMs over 5 minutes.", &[
                     target("sum(vm:virtlens_cpu_seconds:rate5m{@sel})", ""),
                 ]),
                 Panel::stat(
                     "Throttled",
                     Count,
-                    "VMs that a CPU limit held up for more than a tenth of the last 5 minutes.",
+                    "VMs that a CPU limit throttled for more than 10 % of the last 5 minutes.",
                     &[target(
                         "count(max by (@vm) (vm_scope:virtlens_throttled:ratio_rate5m{@sel}) > 0.10) or vector(0)",
                         "",
@@ -50,9 +50,9 @@ pub(super) const FLEET: Dashboard = Dashboard {
                 )
                 .limit(1.0),
                 Panel::stat(
-                    "Given back, 24 h",
+                    "Memory released, 24 h",
                     Bytes,
-                    "Memory that guests reported free or balloons took within a day.",
+                    "Memory that guests reported as free or balloons took in one day.",
                     &[target(
                         "(sum(increase(virtlens_free_page_reported_bytes_total{@sel}[24h])) or vector(0))\n\
                          + (sum(increase(virtlens_balloon_bytes_total{@sel, operation=\"inflate\"}[24h])) or vector(0))",
@@ -64,9 +64,9 @@ pub(super) const FLEET: Dashboard = Dashboard {
         Row {
             title: "VMs",
             panels: &[Panel::table(
-                "VMs, the busiest first",
+                "VMs by CPU use",
                 Count,
-                "What matters of each VM over the last 5 minutes; a click on its name shows it in depth.",
+                "Main values of each VM over the last 5 minutes; its name links to the pod dashboard.",
                 &[
                     column("sum by (@vm) (vm:virtlens_cpu_seconds:rate5m{@sel})", "Cores", Cores),
                     column("max by (@vm) (vm:virtlens_cpu_overhead:ratio_rate5m{@sel})", "Overhead", Share),
@@ -78,7 +78,7 @@ pub(super) const FLEET: Dashboard = Dashboard {
                         Cores,
                     ),
                     column("max by (@vm) (vm:virtlens_vcpus_busy:ratio_rate5m{@sel})", "vCPUs busy", Share),
-                    column("max by (@vm) (vm:virtlens_vcpu_steal:max_rate5m{@sel})", "Waits for CPU", Share),
+                    column("max by (@vm) (vm:virtlens_vcpu_steal:max_rate5m{@sel})", "Waiting for CPU", Share),
                     column("sum by (@vm) (virtlens_memory_resident_bytes{@sel})", "Resident", Bytes),
                     column("count by (@vm) (virtlens_finding{@sel})", "Findings", Count),
                 ],
@@ -90,7 +90,7 @@ pub(super) const FLEET: Dashboard = Dashboard {
                 Panel::stacked(
                     "Cores by role",
                     Cores,
-                    "Host CPU time of all chosen VMs by what their threads do.",
+                    "Host CPU time of the selected VMs by role.",
                     &[target(
                         "sum by (role) (rate(virtlens_cpu_seconds_total{@sel}[$__rate_interval]))",
                         "{{role}}",
@@ -105,11 +105,11 @@ pub(super) const FLEET: Dashboard = Dashboard {
             ],
         },
         Row {
-            title: "What is wrong",
+            title: "Findings",
             panels: &[Panel::table(
                 "Findings",
                 Count,
-                "Every check that a VM fails now; virtlens doctor tells evidence and remedy.",
+                "Checks that VMs fail at present; virtlens doctor shows evidence and remedy.",
                 &[target(
                     "max by (@vm, check, severity) (virtlens_finding{@sel})",
                     "Found",

@@ -1,22 +1,22 @@
 //! Memory that guests return and use again.
 
-use super::REPORTED_AND_TAKEN_AGAIN;
+use super::REPORTED_AND_REFAULTED;
 use crate::dashboard::Unit::{Bytes, BytesPerSecond, Count, PerSecond, SecondsPerGib, Share};
 use crate::dashboard::{Dashboard, Of, Panel, Row, column, target};
 
 pub(super) const MEMORY: Dashboard = Dashboard {
     name: "memory",
     title: "Memory",
-    description: "What VMs hold of the host's memory, give back and take again.",
+    description: "Memory of VMs: resident, released to the host and refaulted.",
     of: Of::Vms,
     rows: &[
         Row {
-            title: "Held",
+            title: "Memory",
             panels: &[
                 Panel::stacked(
                     "Resident by VM",
                     Bytes,
-                    "Memory of the host that the ten largest VMs hold.",
+                    "Resident memory of the ten largest VMs.",
                     &[target(
                         "topk(10, sum by (namespace, pod, vm) (virtlens_memory_resident_bytes{@sel}))",
                         "{{namespace}}/{{pod}} {{vm}}",
@@ -25,7 +25,7 @@ pub(super) const MEMORY: Dashboard = Dashboard {
                 Panel::lines(
                     "All VMs",
                     Bytes,
-                    "What guests were given, what is resident of it, and the highest that ever was.",
+                    "Guest memory, resident memory and its peak.",
                     &[
                         target("sum(virtlens_memory_guest_bytes{@sel})", "given"),
                         target("sum(virtlens_memory_resident_bytes{@sel})", "resident"),
@@ -35,7 +35,7 @@ pub(super) const MEMORY: Dashboard = Dashboard {
                 Panel::table(
                     "VMs",
                     Bytes,
-                    "Memory of each VM, its limit, and whether it can give memory back.",
+                    "Memory of each VM, its limit, and whether it can release memory.",
                     &[
                         column(
                             "max by (@vm) (virtlens_memory_resident_bytes{@sel})",
@@ -44,12 +44,12 @@ pub(super) const MEMORY: Dashboard = Dashboard {
                         ),
                         column(
                             "max by (@vm) (virtlens_memory_guest_bytes{@sel})",
-                            "Given",
+                            "Guest",
                             Bytes,
                         ),
                         column(
                             "max by (@vm) (virtlens_memory_resident_bytes{@sel}) / max by (@vm) (virtlens_memory_cgroup_limit_bytes{@sel})",
-                            "Of its limit",
+                            "Share of limit",
                             Share,
                         ),
                         column(
@@ -67,18 +67,18 @@ pub(super) const MEMORY: Dashboard = Dashboard {
             ],
         },
         Row {
-            title: "Given back and taken again",
+            title: "Released and refaulted",
             panels: &[
                 Panel::lines(
                     "Free page reports",
                     BytesPerSecond,
-                    "Memory that guests reported free, and that they took again.",
-                    REPORTED_AND_TAKEN_AGAIN,
+                    "Memory that guests reported as free, and refaults.",
+                    REPORTED_AND_REFAULTED,
                 ),
                 Panel::lines(
-                    "Taken again by VM",
+                    "Refaults by VM",
                     Share,
-                    "Share of its memory that each guest takes again in a second, over 5 minutes.",
+                    "Share of its memory that each guest refaults per second, over 5 minutes.",
                     &[target(
                         "topk(10, vm:virtlens_memory_refault:ratio_rate5m{@sel})",
                         "{{namespace}}/{{pod}} {{vm}}",
@@ -87,16 +87,16 @@ pub(super) const MEMORY: Dashboard = Dashboard {
                 Panel::lines(
                     "Balloons",
                     BytesPerSecond,
-                    "Memory that balloons took (inflate) and gave back (deflate), and that was discarded otherwise.",
+                    "Memory that balloons took (inflate) and returned (deflate), and memory discarded for other reasons.",
                     &[target(
                         "sum by (operation) (rate(virtlens_balloon_bytes_total{@sel}[$__rate_interval]))",
                         "{{operation}}",
                     )],
                 ),
                 Panel::lines(
-                    "Cost of giving back",
+                    "Cost of releasing memory",
                     SecondsPerGib,
-                    "Time that VMMs spend to give a GiB back to the host.",
+                    "Time that VMMs spend to release one GiB to the host.",
                     &[target(
                         "sum(rate(virtlens_memory_release_seconds_total{@sel}[$__rate_interval]))\n\
                          / (\n  \
@@ -110,7 +110,7 @@ pub(super) const MEMORY: Dashboard = Dashboard {
                 Panel::lines(
                     "Page faults of guests",
                     PerSecond,
-                    "Memory that guests touch for the first time, or again after it was given back.",
+                    "Page faults of guests on memory that they use first, or again after its release.",
                     &[target(
                         "sum by (vm) (rate(virtlens_memory_faults_total{@sel}[$__rate_interval]))",
                         "{{vm}}",

@@ -1,13 +1,13 @@
 //! One node: the resources that its VMs use.
 
-use super::REPORTED_AND_TAKEN_AGAIN;
+use super::REPORTED_AND_REFAULTED;
 use crate::dashboard::Unit::{Bytes, BytesPerSecond, Cores, Count, PerSecond, Share};
 use crate::dashboard::{Dashboard, Of, Panel, Row, target};
 
 pub(super) const NODE: Dashboard = Dashboard {
     name: "node",
     title: "Node",
-    description: "What the VMs of a node take from it, and from each other.",
+    description: "Resource use of a node's VMs, and contention between them.",
     of: Of::Vms,
     rows: &[
         Row {
@@ -16,7 +16,7 @@ pub(super) const NODE: Dashboard = Dashboard {
                 Panel::stacked(
                     "Cores by role",
                     Cores,
-                    "Host CPU time of the node's VMs by what their threads do.",
+                    "Host CPU time of the node's VMs by role.",
                     &[target(
                         "sum by (role) (rate(virtlens_cpu_seconds_total{@sel}[$__rate_interval]))",
                         "{{role}}",
@@ -25,16 +25,16 @@ pub(super) const NODE: Dashboard = Dashboard {
                 Panel::stacked(
                     "Cores by VM",
                     Cores,
-                    "Host CPU time of the ten VMs that use most, all roles together.",
+                    "Host CPU time of the ten busiest VMs, all roles.",
                     &[target(
                         "topk(10, sum by (namespace, pod, vm) (rate(virtlens_cpu_seconds_total{@sel}[$__rate_interval])))",
                         "{{namespace}}/{{pod}} {{vm}}",
                     )],
                 ),
                 Panel::stacked(
-                    "vCPU time by CPU of the host",
+                    "vCPU time by pCPU",
                     Cores,
-                    "How much of each of the host's CPUs is used by vCPUs; only with the agent's setting pcpu_series.",
+                    "CPU time of vCPUs on each pCPU; only with the agent's setting pcpu_series.",
                     &[target(
                         "sum by (instance, cpu) (rate(virtlens_vcpu_pcpu_seconds_total{@sel}[$__rate_interval]))",
                         "{{instance}} CPU {{cpu}}",
@@ -43,18 +43,18 @@ pub(super) const NODE: Dashboard = Dashboard {
                 Panel::lines(
                     "VMs",
                     Count,
-                    "VMs that run on the node.",
+                    "Running VMs of the node.",
                     &[target("virtlens_vms{@node}", "{{instance}}")],
                 ),
             ],
         },
         Row {
-            title: "Who waits for whom",
+            title: "Contention",
             panels: &[
                 Panel::lines(
-                    "vCPUs that wait for a CPU",
+                    "vCPU steal",
                     Share,
-                    "Of each VM the vCPU that waits most, throttling left out, over 5 minutes.",
+                    "The vCPU of each VM that waits most for a CPU over 5 minutes, throttling excluded.",
                     &[target(
                         "topk(10, vm:virtlens_vcpu_steal:max_rate5m{@sel})",
                         "{{namespace}}/{{pod}} {{vm}}",
@@ -62,27 +62,27 @@ pub(super) const NODE: Dashboard = Dashboard {
                 )
                 .limit(0.10),
                 Panel::lines(
-                    "Threads that wait",
+                    "Waiting threads",
                     Cores,
-                    "Threads by role that could run but did not, throttled ones included.",
+                    "Runnable threads that did not run, by role: waiting for a CPU, or throttled.",
                     &[target(
                         "sum by (role) (rate(virtlens_cpu_wait_seconds_total{@sel}[$__rate_interval]))",
                         "{{role}}",
                     )],
                 ),
                 Panel::lines(
-                    "Moves of vCPUs",
+                    "vCPU migrations",
                     PerSecond,
-                    "How often vCPUs moved to another CPU of the host, by distance.",
+                    "Migrations of vCPUs between pCPUs, by distance.",
                     &[target(
                         "sum by (distance) (rate(virtlens_vcpu_migrations_total{@sel}[$__rate_interval]))",
                         "{{distance}}",
                     )],
                 ),
                 Panel::lines(
-                    "The agent",
+                    "Agent",
                     Cores,
-                    "What the agent itself costs the node.",
+                    "CPU time of the agent.",
                     &[target(
                         "sum by (instance) (rate(process_cpu_seconds_total{@node, job=~\".*virtlens.*\"}[$__rate_interval]))",
                         "{{instance}}",
@@ -96,17 +96,17 @@ pub(super) const NODE: Dashboard = Dashboard {
                 Panel::stacked(
                     "Resident by VM",
                     Bytes,
-                    "Memory of the node that is held by the ten largest VMs.",
+                    "Resident memory of the ten largest VMs of the node.",
                     &[target(
                         "topk(10, sum by (namespace, pod, vm) (virtlens_memory_resident_bytes{@sel}))",
                         "{{namespace}}/{{pod}} {{vm}}",
                     )],
                 ),
                 Panel::lines(
-                    "Given back and taken again",
+                    "Released and refaulted",
                     BytesPerSecond,
-                    "Memory that guests reported free, and that they took again.",
-                    REPORTED_AND_TAKEN_AGAIN,
+                    "Memory that guests reported as free, and refaults.",
+                    REPORTED_AND_REFAULTED,
                 ),
             ],
         },

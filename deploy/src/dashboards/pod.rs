@@ -6,18 +6,18 @@ use crate::dashboard::{Dashboard, Of, Panel, Row, target};
 pub(super) const POD: Dashboard = Dashboard {
     name: "pod",
     title: "Pod",
-    description: "One VM in depth: who uses its CPU, what holds it up, where it sits, what it holds.",
+    description: "One VM in detail: CPU by role, throttling, waiting, placement and memory.",
     of: Of::Vms,
     rows: &[CPU, THROTTLING, WAITING, PLACEMENT, MEMORY, FACTS],
 };
 
 const CPU: Row = Row {
-    title: "Who uses the CPU",
+    title: "CPU",
     panels: &[
         Panel::stacked(
             "Cores by role",
             Cores,
-            "Host CPU time by what the threads do; what has no role is other.",
+            "Host CPU time by role; time without a role is other.",
             &[
                 target(
                     "sum by (role) (rate(virtlens_cpu_seconds_total{@sel}[$__rate_interval]))",
@@ -32,7 +32,7 @@ const CPU: Row = Row {
         Panel::lines(
             "Workers",
             Cores,
-            "Each vhost worker, iothread and virtiofsd thread: one thread ends at one core.",
+            "CPU time of each vhost worker, iothread and virtiofsd thread; one thread can use at most one core.",
             &[target(
                 "sum by (vm, role, worker) (rate(virtlens_worker_cpu_seconds_total{@sel}[$__rate_interval]))",
                 "{{vm}} {{role}} {{worker}}",
@@ -61,9 +61,9 @@ const THROTTLING: Row = Row {
     title: "Throttling",
     panels: &[
         Panel::lines(
-            "Limit and use",
+            "Limit and usage",
             Cores,
-            "Each CPU limit, and what the threads under it use.",
+            "Each CPU limit, and the CPU time of the threads under it.",
             &[
                 target(
                     "sum by (vm, scope) (rate(virtlens_cfs_quota_used_seconds_total{@sel}[$__rate_interval]))",
@@ -73,9 +73,9 @@ const THROTTLING: Row = Row {
             ],
         ),
         Panel::lines(
-            "Stood still",
+            "Throttled",
             Share,
-            "Share of the time that a limit held up threads over 5 minutes: by the clock, or at most, where only the kernel's counters tell.",
+            "Share of time in which a limit throttled threads, over 5 minutes: wall time, or the kernel's sum over CPUs (at most 100 %) without it.",
             &[target(
                 "vm_scope:virtlens_throttled:ratio_rate5m{@sel}",
                 "{{vm}} {{scope}}",
@@ -83,27 +83,27 @@ const THROTTLING: Row = Row {
         )
         .limit(0.25),
         Panel::stacked(
-            "Who ate the limit",
+            "Limit usage by role",
             Share,
-            "The share of each role in what was used of the limit over 5 minutes.",
+            "Share of each role in the usage of the limit, over 5 minutes.",
             &[target(
                 "vm_scope_role:virtlens_quota_used:share_rate5m{@sel}",
                 "{{vm}} {{scope}} {{role}}",
             )],
         ),
         Panel::lines(
-            "Who ran when it was used up",
+            "Role running at throttling",
             PerSecond,
-            "How often a thread of the role ran as a limit ran out on its CPU.",
+            "How often a thread of the role was running on a CPU when a limit ran out there.",
             &[target(
                 "sum by (role) (rate(virtlens_throttle_hits_total{@sel}[$__rate_interval]))",
                 "{{role}}",
             )],
         ),
         Panel::heatmap(
-            "How long each throttling lasts",
+            "Throttling durations",
             Seconds,
-            "Throttlings by how long the run queue of one CPU stood.",
+            "Throttlings of single run queues, by duration.",
             &[target(
                 "sum by (le) (increase(virtlens_throttle_duration_seconds_bucket{@sel}[$__rate_interval]))",
                 "{{le}}",
@@ -116,18 +116,18 @@ const WAITING: Row = Row {
     title: "Waiting",
     panels: &[
         Panel::lines(
-            "Threads that wait",
+            "Waiting threads",
             Cores,
-            "Threads by role that could run but did not: waiting for a CPU, or throttled.",
+            "Runnable threads that did not run, by role: waiting for a CPU, or throttled.",
             &[target(
                 "sum by (role) (rate(virtlens_cpu_wait_seconds_total{@sel}[$__rate_interval]))",
                 "{{role}}",
             )],
         ),
         Panel::lines(
-            "vCPUs that wait",
+            "Waiting vCPUs",
             Share,
-            "The share of the time that each vCPU could run but did not, which its guest sees as steal.",
+            "Share of time in which each vCPU was runnable but did not run, which the guest sees as steal.",
             &[target(
                 "sum by (vm, vcpu) (rate(virtlens_vcpu_wait_seconds_total{@sel}[$__rate_interval]))",
                 "{{vm}} vCPU {{vcpu}}",
@@ -137,16 +137,16 @@ const WAITING: Row = Row {
         Panel::lines(
             "Halt polling",
             Cores,
-            "CPU time of idle vCPUs that polled for a wake-up which came (success) or did not (fail).",
+            "CPU time of idle vCPUs polling for a wake-up that came (success) or did not come (fail).",
             &[target(
                 "sum by (result) (rate(virtlens_halt_poll_seconds_total{@sel}[$__rate_interval]))",
                 "{{result}}",
             )],
         ),
         Panel::lines(
-            "In the guest",
+            "Guest mode",
             Share,
-            "The share of the vCPUs' CPU time in guest mode; an estimate, since most kernels sample it.",
+            "Share of the vCPUs' CPU time in guest mode; an estimate, because most kernels sample it.",
             &[target(
                 "sum by (vm) (rate(virtlens_guest_seconds_total{@sel}[$__rate_interval]))\n\
                  / (sum by (vm) (rate(virtlens_cpu_seconds_total{@sel, role=\"vcpu\"}[$__rate_interval])) > 0)",
@@ -156,7 +156,7 @@ const WAITING: Row = Row {
         Panel::lines(
             "Exits",
             PerSecond,
-            "Exits from the guest by kind, as KVM counts them.",
+            "VM exits by kind, as KVM counts them.",
             &[target(
                 "sum by (kind) (rate(virtlens_kvm_exits_total{@sel}[$__rate_interval]))",
                 "{{kind}}",
@@ -169,9 +169,9 @@ const PLACEMENT: Row = Row {
     title: "Placement",
     panels: &[
         Panel::lines(
-            "vCPUs, and pinned ones",
+            "vCPUs and pinned vCPUs",
             Count,
-            "vCPUs that KVM holds, and those that may run on one CPU or core only.",
+            "vCPUs of the VM, and those whose affinity allows only one pCPU or core.",
             &[
                 target(
                     "sum by (vm, kind) (virtlens_vcpus{@sel})",
@@ -183,25 +183,25 @@ const PLACEMENT: Row = Row {
         Panel::lines(
             "Mismatches",
             Count,
-            "vCPUs that suffer from a mismatch of guest and host topology, by kind.",
+            "vCPUs affected by a mismatch of guest and host topology, by kind.",
             &[target(
                 "sum by (vm, kind) (virtlens_topology_mismatch{@sel})",
                 "{{vm}} {{kind}}",
             )],
         ),
         Panel::lines(
-            "Pairs of vCPUs",
+            "vCPU pairs",
             Count,
-            "Guest siblings on one core of the host (aligned) or on several (split), and strangers on one (shared).",
+            "Guest siblings on one host core (aligned) or on several (split), and vCPUs of different guest cores on one host core (shared).",
             &[target(
                 "sum by (vm, state) (virtlens_topology_pairs{@sel})",
                 "{{vm}} {{state}}",
             )],
         ),
         Panel::lines(
-            "Moves",
+            "Migrations",
             PerSecond,
-            "How often vCPUs moved to another CPU of the host, by distance.",
+            "Migrations of vCPUs between pCPUs, by distance.",
             &[target(
                 "sum by (distance) (rate(virtlens_vcpu_migrations_total{@sel}[$__rate_interval]))",
                 "{{distance}}",
@@ -214,13 +214,13 @@ const MEMORY: Row = Row {
     title: "Memory",
     panels: &[
         Panel::lines(
-            "Held",
+            "Memory",
             Bytes,
-            "What the guest was given, what is resident, its peak, and the limit of its cgroup.",
+            "Guest memory, resident memory, its peak, and usage and limit of the cgroup.",
             &[
                 target(
                     "sum by (vm) (virtlens_memory_guest_bytes{@sel})",
-                    "{{vm}} given",
+                    "{{vm}} guest",
                 ),
                 target(
                     "sum by (vm) (virtlens_memory_resident_bytes{@sel})",
@@ -241,13 +241,13 @@ const MEMORY: Row = Row {
             ],
         ),
         Panel::lines(
-            "Given back and taken again",
+            "Released and refaulted",
             BytesPerSecond,
-            "Memory that the guest reported free, that its balloon took, and that it took again.",
+            "Memory that the guest reported as free, that its balloon took, and refaults.",
             &[
                 target(
                     "sum(rate(virtlens_free_page_reported_bytes_total{@sel}[$__rate_interval]))",
-                    "reported free",
+                    "reported",
                 ),
                 target(
                     "sum by (operation) (rate(virtlens_balloon_bytes_total{@sel}[$__rate_interval]))",
@@ -255,14 +255,14 @@ const MEMORY: Row = Row {
                 ),
                 target(
                     "sum(rate(virtlens_memory_refault_bytes_total{@sel}[$__rate_interval]))",
-                    "taken again",
+                    "refaulted",
                 ),
             ],
         ),
         Panel::lines(
-            "Calls that give back",
+            "Release calls",
             PerSecond,
-            "Ranges that the guest reported free, and calls of the VMM for its balloon.",
+            "Ranges that the guest reported as free, and system calls of the VMM for its balloon.",
             &[
                 target(
                     "sum(rate(virtlens_free_page_reports_total{@sel}[$__rate_interval]))",
@@ -277,7 +277,7 @@ const MEMORY: Row = Row {
         Panel::lines(
             "Page faults",
             PerSecond,
-            "Memory that the guest touches for the first time, or again.",
+            "Page faults of the guest: first and repeated accesses to memory.",
             &[target(
                 "sum by (vm) (rate(virtlens_memory_faults_total{@sel}[$__rate_interval]))",
                 "{{vm}}",
@@ -290,9 +290,9 @@ const FACTS: Row = Row {
     title: "Facts",
     panels: &[
         Panel::table(
-            "The VM",
+            "VM",
             Count,
-            "What it is: the uid of its pod, its VMM, who runs it, how its threads lie in cgroups.",
+            "Identity of the VM: uid of its pod, VMM, runtime and cgroup layout.",
             &[target(
                 "max by (@vm, uid, vmm, runtime, cgroup_layout, runtime_class, vmi) (virtlens_vm_info{@sel})",
                 "Is",
@@ -301,7 +301,7 @@ const FACTS: Row = Row {
         Panel::table(
             "Findings",
             Count,
-            "Every check that it fails now; virtlens doctor tells evidence and remedy.",
+            "Checks that the VM fails at present; virtlens doctor shows evidence and remedy.",
             &[target(
                 "max by (@vm, check, severity) (virtlens_finding{@sel})",
                 "Found",

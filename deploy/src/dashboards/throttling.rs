@@ -6,31 +6,31 @@ use crate::dashboard::{Dashboard, Of, Panel, Row, column, target};
 pub(super) const THROTTLING: Dashboard = Dashboard {
     name: "throttling",
     title: "Throttling",
-    description: "CPU limits: which VMs stand still by them, for how long, and who ate them.",
+    description: "CPU limits: throttled VMs, throttled time, and usage by role.",
     of: Of::Vms,
     rows: &[
         Row {
             title: "Limits",
             panels: &[
                 Panel::table(
-                    "Limits, the most throttled first",
+                    "Limits by throttled time",
                     Share,
-                    "Each CPU limit over the last 5 minutes: for how long it held up threads, how much of it was used, and how large it is.",
+                    "Each CPU limit over the last 5 minutes: throttled time, usage and size.",
                     &[
                         column("max by (@vm, scope) (vm_scope:virtlens_throttled:ratio_rate5m{@sel})", "Throttled", Share),
                         column("max by (@vm, scope) (vm_scope:virtlens_quota_used:ratio_rate5m{@sel})", "Used", Share),
                         column("max by (@vm, scope) (virtlens_cfs_quota_cores{@sel})", "Limit", Cores),
                         column(
                             "sum by (@vm, scope) (vm_scope_role:virtlens_quota_used:share_rate5m{@sel, role!=\"vcpu\"})",
-                            "Not by vCPUs",
+                            "Other than vCPUs",
                             Share,
                         ),
                     ],
                 ),
                 Panel::table(
-                    "Who ate the limit",
+                    "Limit usage by role",
                     Share,
-                    "The share of what was used of each limit, by role, over the last 5 minutes.",
+                    "Share of each role in the usage of each limit, over the last 5 minutes.",
                     &[target(
                         "max by (@vm, scope, role) (vm_scope_role:virtlens_quota_used:share_rate5m{@sel})",
                         "Share",
@@ -39,12 +39,12 @@ pub(super) const THROTTLING: Dashboard = Dashboard {
             ],
         },
         Row {
-            title: "By the clock, and by the kernel's counters",
+            title: "Wall time and kernel counters",
             panels: &[
                 Panel::lines(
-                    "Stood still, by the clock",
+                    "Throttled wall time",
                     Share,
-                    "Share of the time in which a limit held up threads on at least one CPU.",
+                    "Share of time in which a limit throttled threads on at least one CPU.",
                     &[target(
                         "topk(10, max by (namespace, pod, vm, scope) (rate(virtlens_throttled_wall_seconds_total{@sel}[$__rate_interval])))",
                         "{{namespace}}/{{pod}} {{vm}} {{scope}}",
@@ -54,7 +54,7 @@ pub(super) const THROTTLING: Dashboard = Dashboard {
                 Panel::lines(
                     "Throttled periods",
                     Share,
-                    "Share of the periods with work in which the limit was used up: what other alerts look at; it says nothing of how long.",
+                    "Share of the periods with runnable threads in which the limit throttled them. Common alerts use this value; it does not include durations.",
                     &[target(
                         "topk(10, max by (namespace, pod, vm, scope) (\n  \
                            rate(virtlens_cfs_throttled_periods_total{@sel}[$__rate_interval])\n  \
@@ -66,16 +66,16 @@ pub(super) const THROTTLING: Dashboard = Dashboard {
                 Panel::lines(
                     "Throttled, summed over CPUs",
                     Cores,
-                    "The kernel's own time throttled, which counts each CPU and so can exceed the clock.",
+                    "The kernel's throttled time, summed over CPUs, so it can exceed wall time.",
                     &[target(
                         "topk(10, sum by (namespace, pod, vm, scope) (rate(virtlens_cfs_throttled_seconds_total{@sel}[$__rate_interval])))",
                         "{{namespace}}/{{pod}} {{vm}} {{scope}}",
                     )],
                 ),
                 Panel::lines(
-                    "One throttling lasts",
+                    "Throttling duration",
                     Seconds,
-                    "How long the run queue of one CPU stands before it is set free: half of them less, 99 % less.",
+                    "Time until a throttled run queue of one CPU is unthrottled: median and 99th percentile.",
                     &[
                         target(
                             "histogram_quantile(0.5, sum by (le) (rate(virtlens_throttle_duration_seconds_bucket{@sel}[$__rate_interval])))",
@@ -90,21 +90,21 @@ pub(super) const THROTTLING: Dashboard = Dashboard {
             ],
         },
         Row {
-            title: "Who suffers",
+            title: "Effects",
             panels: &[
                 Panel::lines(
-                    "Threads that wait",
+                    "Waiting threads",
                     Cores,
-                    "Threads by role that could run but did not, over 5 minutes; throttled ones and those that wait for a CPU.",
+                    "Runnable threads that did not run, by role, over 5 minutes: waiting for a CPU, or throttled.",
                     &[target(
                         "sum by (role) (vm_role:virtlens_cpu_wait_seconds:rate5m{@sel})",
                         "{{role}}",
                     )],
                 ),
                 Panel::lines(
-                    "Threads outside of their pod",
+                    "Threads outside their pod",
                     Count,
-                    "Threads by role that sit where the pod's limit does not hold.",
+                    "Threads by role in cgroups where the pod's limits do not apply.",
                     &[target(
                         "sum by (role) (virtlens_threads_outside_pod{@sel})",
                         "{{role}}",

@@ -6,42 +6,42 @@ use crate::dashboard::{Dashboard, Of, Panel, Row, column, target};
 pub(super) const TOPOLOGY: Dashboard = Dashboard {
     name: "topology",
     title: "Topology",
-    description: "Where vCPUs sit on the host's CPUs, against what their guests believe.",
+    description: "Placement of vCPUs on the host, compared with the guest topology.",
     of: Of::Vms,
     rows: &[
         Row {
-            title: "Out of place",
+            title: "Mismatches",
             panels: &[
                 Panel::table(
                     "Mismatches",
                     Count,
-                    "vCPUs that suffer from a mismatch, by kind; virtlens topology draws where they sit.",
+                    "vCPUs affected by a mismatch, by kind; virtlens topology draws their placement.",
                     &[target("max by (@vm, kind) (virtlens_topology_mismatch{@sel})", "vCPUs")],
                 ),
                 Panel::lines(
-                    "Cores used out of place",
+                    "Cores used under mismatch",
                     Cores,
-                    "CPU time that vCPUs used while a mismatch of the kind held for them.",
+                    "CPU time of vCPUs while a mismatch of the kind affected them.",
                     &[target(
                         "sum by (kind) (rate(virtlens_misplaced_seconds_total{@sel}[$__rate_interval]))",
                         "{{kind}}",
                     )],
                 ),
                 Panel::lines(
-                    "Pairs of vCPUs",
+                    "vCPU pairs",
                     Count,
-                    "Guest siblings on one core of the host (aligned) or on several (split), and strangers on one (shared).",
+                    "Guest siblings on one host core (aligned) or on several (split), and vCPUs of different guest cores on one host core (shared).",
                     &[target("sum by (state) (virtlens_topology_pairs{@sel})", "{{state}}")],
                 ),
             ],
         },
         Row {
-            title: "Pinned and moved",
+            title: "Pinning and migrations",
             panels: &[
                 Panel::table(
                     "Pinning",
                     Count,
-                    "vCPUs that may run on one CPU or core only, beside all that KVM holds; none pinned is a VM that floats.",
+                    "vCPUs whose affinity allows only one pCPU or core, and all vCPUs; a VM without pinned vCPUs floats.",
                     &[
                         column("max by (@vm) (virtlens_vcpus_pinned{@sel})", "Pinned", Count),
                         column("max by (@vm) (virtlens_vcpus{@sel, kind=\"online\"})", "vCPUs", Count),
@@ -49,28 +49,28 @@ pub(super) const TOPOLOGY: Dashboard = Dashboard {
                 )
                 .width(12),
                 Panel::table(
-                    "What guests are told",
+                    "Guest topology",
                     Count,
-                    "Packages, cores of a package and threads of a core, as CPUID tells each guest.",
+                    "Packages, cores per package and threads per core that CPUID reports to each guest.",
                     &[target(
                         "max by (@vm, packages, cores, threads) (virtlens_guest_topology_info{@sel})",
-                        "Told",
+                        "Value",
                     )],
                 )
                 .width(12),
                 Panel::lines(
-                    "Moves of vCPUs by distance",
+                    "vCPU migrations by distance",
                     PerSecond,
-                    "Moves between threads of a core (smt), cores of a cache, caches of a node, nodes.",
+                    "Migrations between threads of one core (smt), cores of one cache, caches of one node, and nodes.",
                     &[target(
                         "sum by (distance) (rate(virtlens_vcpu_migrations_total{@sel}[$__rate_interval]))",
                         "{{distance}}",
                     )],
                 ),
                 Panel::lines(
-                    "Moves of vCPUs by VM",
+                    "vCPU migrations by VM",
                     PerSecond,
-                    "The ten VMs whose vCPUs move most.",
+                    "The ten VMs with the most vCPU migrations.",
                     &[target(
                         "topk(10, sum by (namespace, pod, vm) (rate(virtlens_vcpu_migrations_total{@sel}[$__rate_interval])))",
                         "{{namespace}}/{{pod}} {{vm}}",

@@ -89,7 +89,7 @@ fn documents() -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_queries_name_is_exported() {
+fn metrics_and_labels_of_queries_are_exported() {
     let known = known();
     let mut wrong = Vec::new();
     for (name, query) in queries() {
@@ -140,7 +140,7 @@ fn unknown_values(selector: &Selector) -> impl Iterator<Item = String> {
 
 /// Also outside of whole queries.
 #[test]
-fn what_texts_name_is_exported() {
+fn metrics_in_texts_are_exported() {
     let mut known: BTreeSet<String> = known().into_keys().collect();
     known.extend(families().map(|family| family.name.to_owned()));
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
@@ -179,7 +179,7 @@ fn every_recording_rule_is_used() {
 }
 
 #[test]
-fn rules_come_after_those_that_they_use() {
+fn rules_follow_rules_that_they_use() {
     let mut before = BTreeSet::new();
     for rule in rules::RECORDINGS {
         for selector in promql::selectors(&rule.query()).expect("PromQL") {

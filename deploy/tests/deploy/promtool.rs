@@ -3,23 +3,23 @@
 use virtlens_tests::promtool;
 
 #[test]
-fn promtool_takes_the_rules() {
+fn promtool_accepts_rules() {
     let folder = virtlens_deploy::root().join("deploy/prometheus");
     for name in ["recording-rules.yaml", "alerting-rules.yaml"] {
         let file = folder.join(name).display().to_string();
         promtool::run(
-            "promtool_takes_the_rules",
+            "promtool_accepts_rules",
             &["check", "rules", "--lint-fatal", &file],
         );
     }
 }
 
 #[test]
-fn every_alert_fires_when_it_must_and_only_then() {
+fn every_alert_fires_only_on_its_condition() {
     let file = virtlens_deploy::root().join("deploy/prometheus/tests.yaml");
     let file = file.display().to_string();
     promtool::run(
-        "every_alert_fires_when_it_must_and_only_then",
+        "every_alert_fires_only_on_its_condition",
         &["test", "rules", &file],
     );
 }

@@ -19,7 +19,7 @@ fn is_sentence(text: &str) -> bool {
 }
 
 #[test]
-fn every_alert_has_a_runbook_that_holds_its_query() {
+fn every_alert_has_runbook_with_its_query() {
     for alert in rules::alerts() {
         let text = fs::read_to_string(runbook(alert.name))
             .unwrap_or_else(|error| panic!("{}: {error}", alert.name));
@@ -47,7 +47,7 @@ fn every_alert_has_a_runbook_that_holds_its_query() {
 }
 
 #[test]
-fn every_alert_says_what_and_how_bad() {
+fn every_alert_has_summary_and_severity() {
     let mut names = BTreeSet::new();
     for alert in rules::alerts() {
         let Alert { name, .. } = alert;
@@ -65,7 +65,7 @@ fn every_alert_says_what_and_how_bad() {
 
 /// One test in which it fires, and one in which it does not.
 #[test]
-fn every_alert_has_both_tests() {
+fn every_alert_has_firing_and_silent_test() {
     let file = root().join("deploy/prometheus/tests.yaml");
     let text = fs::read_to_string(file).expect("it is there");
     let all: Value = serde_norway::from_str(&text).expect("YAML");
@@ -92,7 +92,7 @@ fn every_alert_has_both_tests() {
 }
 
 #[test]
-fn every_panel_says_what_it_shows() {
+fn every_panel_has_description() {
     for dashboard in DASHBOARDS {
         for panel in dashboard.panels() {
             let name = format!("{} / {}", dashboard.name, panel.title);
@@ -121,7 +121,7 @@ fn every_panel_says_what_it_shows() {
 }
 
 #[test]
-fn dashboards_are_what_grafana_and_sidecars_take() {
+fn dashboards_are_valid_for_grafana_and_sidecars() {
     let mut uids = BTreeSet::new();
     for dashboard in DASHBOARDS {
         let json = dashboard.json();

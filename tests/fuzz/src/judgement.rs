@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use virtlens_abi as abi;
-use virtlens_export::{Agent, Format, Process, Reading, encode};
+use virtlens_export::{Agent, Format, Process, Scrape, encode};
 use virtlens_model::facts::{
     Facts, ProcessFact, ResidencyFact, RetiredFact, ThreadClass, ThreadFact, VmPlacementFact,
 };
@@ -195,7 +195,7 @@ fn check(before: &[Vm], now: &[Vm]) {
 }
 
 fn write(snapshot: &Arc<Snapshot>) {
-    let reading = Arc::new(Reading {
+    let reading = Arc::new(Scrape {
         snapshot: Arc::clone(snapshot),
         agent: Agent {
             version: "0",

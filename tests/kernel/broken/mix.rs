@@ -42,8 +42,8 @@ fn any_fault(mut dice: Dice) -> impl FnMut(&Path) -> Option<Fault> + Send + 'sta
 /// Runs the whole program: it answers every scrape, no counter falls, and its numbers are
 /// correct again once the faults are over.
 #[test]
-fn in_any_mix_of_faults_every_scrape_is_answered() {
-    if !ready("any_mix_of_faults") {
+fn every_scrape_is_answered_under_mixed_faults() {
+    if !ready("every_scrape_is_answered_under_mixed_faults") {
         return;
     }
     for (with_bpf, seed) in [(true, 7), (false, 11)] {

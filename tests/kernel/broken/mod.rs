@@ -228,8 +228,8 @@ fn ready(test: &str) -> bool {
 }
 
 #[test]
-fn with_bpf_no_file_of_the_machine_can_spoil_a_reading() {
-    if !ready("no_file_of_the_machine") {
+fn machine_file_faults_with_bpf_do_not_break_readings() {
+    if !ready("machine_file_faults_with_bpf_do_not_break_readings") {
         return;
     }
     let mut scene = Scene::new(true);
@@ -241,8 +241,8 @@ fn with_bpf_no_file_of_the_machine_can_spoil_a_reading() {
 }
 
 #[test]
-fn without_bpf_no_file_of_a_vm_can_spoil_a_reading() {
-    if !ready("no_file_of_a_vm") {
+fn vm_file_faults_without_bpf_do_not_break_readings() {
+    if !ready("vm_file_faults_without_bpf_do_not_break_readings") {
         return;
     }
     let mut scene = Scene::new(false);
@@ -262,8 +262,8 @@ const OF_A_NEW_VM: &[Place] = &[
 
 /// A VM that cannot be identified is still a VM and has its numbers.
 #[test]
-fn with_bpf_a_new_vm_that_cannot_be_asked_is_measured() {
-    if !ready("cannot_be_asked") {
+fn unreadable_new_vm_with_bpf_is_measured() {
+    if !ready("unreadable_new_vm_with_bpf_is_measured") {
         return;
     }
     let mut scene = Scene::new(true);
@@ -333,8 +333,8 @@ const OF_THE_START: &[&str] = &[
 
 /// The agent starts with fewer features or names the error; the next start succeeds.
 #[test]
-fn whatever_is_wrong_at_the_start_is_told() {
-    if !ready("wrong_at_the_start") {
+fn faults_at_start_are_reported() {
+    if !ready("faults_at_start_are_reported") {
         return;
     }
     let guest = Minivm::start(["--vcpus", "2", "--name", "early"]);

@@ -8,38 +8,38 @@ use clap::Parser;
 
 use crate::cpuid::{Topology, Vendor};
 
-/// A tiny KVM VMM whose threads, topology and load a test chooses.
+/// A minimal KVM VMM for tests, with configurable threads, topology and load.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, after_long_help = COMMANDS)]
 pub(crate) struct Args {
-    /// vCPUs at start [default: all of the topology, else 1]
+    /// Number of vCPUs at start [default: all of the topology, else 1]
     #[arg(long, value_name = "N")]
     pub(crate) vcpus: Option<u32>,
 
-    /// What every vCPU does at start: halt, spin, exit, pause, duty:PERCENT
+    /// Initial mode of every vCPU: halt, spin, exit, pause, duty:PERCENT
     ///
-    /// A halted vCPU blocks in the kernel, inside the `KVM_RUN` call; a paused
-    /// one waits in user space and has never made that call. `exit` spins too, but
-    /// leaves the guest with every second instruction (CPUID), for the kernel alone.
+    /// A halted vCPU blocks in the kernel, inside the `KVM_RUN` call. A paused vCPU
+    /// waits in user space before its first `KVM_RUN` call. `exit` spins too, but every
+    /// second instruction (CPUID) causes an exit that the kernel handles.
     #[arg(long, value_name = "MODE", default_value = "halt")]
     pub(crate) start: Mode,
 
-    /// CPUID topology the guest sees: `sockets=S,dies=D,cores=C,threads=T` or none
+    /// CPUID topology of the guest: `sockets=S,dies=D,cores=C,threads=T` or none
     ///
-    /// Keys left out count 1. vCPU ids are then the APIC ids, with the gaps
-    /// that widths of a power of two leave. `none` sets no CPUID at all.
+    /// Missing keys default to 1. vCPU ids are then the APIC ids, with gaps because each
+    /// level's width is rounded up to a power of two. `none` sets no CPUID.
     #[arg(long, value_name = "SHAPE", default_value = "none", value_parser = parse_shape)]
     pub(crate) topology: Shape,
 
-    /// Whose CPUID leaves carry the topology
+    /// CPU vendor whose CPUID leaves describe the topology
     #[arg(long, value_enum, default_value_t = Vendor::Intel)]
     pub(crate) vendor: Vendor,
 
-    /// vCPU ids without a topology: the first, and the distance between two
+    /// vCPU ids without a topology: the first id, and the distance between ids
     #[arg(long, value_name = "BASE[:STRIDE]", default_value = "0:1")]
     pub(crate) vcpu_ids: VcpuIds,
 
-    /// Name of vCPU threads; {} becomes the index; `same` keeps the process's
+    /// Name of vCPU threads; {} is replaced by the index; `same` keeps the process's name
     #[arg(long, value_name = "NAME", default_value = "CPU {}/KVM")]
     pub(crate) vcpu_name: String,
 
@@ -47,43 +47,43 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     pub(crate) comm: Option<String>,
 
-    /// Helper threads beside the vCPUs, idle; may be repeated; {} as above
+    /// Additional idle helper threads; repeatable; {} as above
     #[arg(long = "thread", value_name = "NAME=COUNT")]
     pub(crate) threads: Vec<Helpers>,
 
-    /// The kernel's timer chip (PIT), which interrupts the guest 5000 times a second
+    /// Create the kernel's timer chip (PIT), with 5000 interrupts per second
     #[arg(long)]
     pub(crate) pit: bool,
 
-    /// Guest memory, with K, M or G
+    /// Size of guest memory, with suffix K, M or G
     #[arg(long, value_name = "BYTES", default_value = "64K", value_parser = parse_bytes)]
     pub(crate) mem: u64,
 
-    /// Guest memory in a shared memfd (as for vhost-user), not anonymous
+    /// Back guest memory with a shared memfd (as for vhost-user) instead of anonymous memory
     #[arg(long)]
     pub(crate) memfd: bool,
 
-    /// For how long a halted vCPU polls at most, µs [default: the host's]
+    /// Maximum halt polling time of a vCPU, µs [default: the host's]
     #[arg(long, value_name = "US")]
     pub(crate) halt_poll_us: Option<u32>,
 
-    /// A vhost-net device of the kernel's, whose other end is a new tap of this name
+    /// Create a vhost-net device with a new tap interface of this name
     #[arg(long, value_name = "TAP")]
     pub(crate) vhost_net: Option<String>,
 
-    /// Stands in the command line, as in a VMM's; not used
+    /// Ignored; present as in the command line of a VMM
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
 
-    /// Stands in the command line, as in a VMM's; not used
+    /// Ignored; present as in the command line of a VMM
     #[arg(long, value_name = "N")]
     pub(crate) smp: Option<u32>,
 
-    /// Live on when stdin ends and when the parent dies; SIGTERM ends it
+    /// Continue after the end of stdin and of the parent process, until SIGTERM
     #[arg(long)]
     pub(crate) detach_stdin: bool,
 
-    /// End after this time; the end of stdin does not end it
+    /// Exit after this time; the end of stdin is ignored
     #[arg(long = "for", value_name = "SECONDS")]
     pub(crate) for_seconds: Option<u32>,
 }
@@ -92,33 +92,33 @@ const COMMANDS: &str = "\
 Commands, one per line on stdin; each is answered by one JSON object on stdout,
 {\"ok\":true,…} or {\"ok\":false,\"error\":…}. LIST is `all` or indexes such as 0,2-3.
   spin LIST | exit LIST | halt LIST | pause LIST
-                                       the vCPUs' load; answered when they follow it
-  duty PERCENT LIST                    spin this share of every 10 ms, halt the rest
-  burn vcpu LIST MS                    spin until the thread's CPU clock went on by MS,
-                                       then halt; reply: exact ns of each, at rest
+                                       set the mode of vCPUs; answered when it is in effect
+  duty PERCENT LIST                    spin for this share of every 10 ms, halt for the rest
+  burn vcpu LIST MS                    spin until the thread's CPU clock advanced by MS,
+                                       then halt; reply: exact ns of each, when idle
   burn thread LIST MS                  the same in helper threads, in user space
-  burn user INDEX MS                   the same of a vCPU in user space, which is then paused
-  rename thread INDEX NAME             give a helper thread another name
-  plug [MODE]                          one more vCPU, or an unplugged one in a new thread
+  burn user INDEX MS                   the same for a vCPU in user space, which is then paused
+  rename thread INDEX NAME             rename a helper thread
+  plug [MODE]                          add a vCPU, or restart an unplugged one in a new thread
   unplug INDEX                         end a vCPU's thread; its kvm file stays, as in QEMU
   release                              end all vCPUs and close their files; the process stays
-  spawn COUNT MS NAME                  threads that burn MS each and end; reply: the sum
+  spawn COUNT MS NAME                  start threads that burn MS each and exit; reply: the sum
   touch OFFSET LEN                     write each page of a range of guest memory
   madvise ADVICE OFFSET LEN COUNT      COUNT calls on ranges in a row; ADVICE: dontneed,
                                        willneed, free, remove
   punch OFFSET LEN COUNT               fallocate(PUNCH_HOLE) in the memfd, likewise
-  trim LEN COUNT                       COUNT times madvise dontneed on memory of its own
-  fork MS                              fork: the child holds all its files for so long
-  exec                                 become the same program anew, in the same process;
-                                       it says that it is ready, as at the first start
+  trim LEN COUNT                       COUNT times madvise dontneed on memory outside the guest's
+  fork MS                              fork a child that keeps all files open for MS
+  exec                                 execute this program again in the same process;
+                                       prints the ready line again
   flood on | flood off                 keep the vhost-net device's ring full of frames to
                                        send; off is answered when all are sent
   status                               all threads, modes, CPU clocks
-  quit                                 end; so do the end of stdin and SIGTERM
-Before the first command one line {\"ready\":true,\"pid\":…,\"vcpus\":[…],\"threads\":[…]} tells
-that every thread is in its starting mode.
+  quit                                 exit, as at the end of stdin and on SIGTERM
+The first line {\"ready\":true,\"pid\":…,\"vcpus\":[…],\"threads\":[…]} is printed when every
+thread is in its initial mode.
 
-Exit status: 0 after quit, end of stdin, SIGTERM, --for; 1 cannot run; 2 bad usage.";
+Exit status: 0 after quit, end of stdin, SIGTERM, --for; 1 failure; 2 usage error.";
 
 /// Activity of a vCPU until the next order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,5 +249,5 @@ pub(crate) fn parse_bytes(text: &str) -> anyhow::Result<u64> {
     u64::from(parse_number(digits)?)
         .checked_shl(shift)
         .filter(|bytes| *bytes <= u64::MAX >> 1)
-        .with_context(|| format!("{text:?} is too much"))
+        .with_context(|| format!("{text:?} is too large"))
 }

@@ -67,7 +67,7 @@ impl KickTimer {
         let failed = unsafe { libc::timer_create(clock, &raw mut event, &raw mut timer) };
         if failed != 0 {
             return Err(std::io::Error::last_os_error())
-                .context("cannot make a timer: raise the limit of pending signals (ulimit -i)");
+                .context("cannot create a timer: raise the limit of pending signals (ulimit -i)");
         }
         Ok(Self(timer))
     }
@@ -81,7 +81,7 @@ impl KickTimer {
         let once = libc::itimerspec {
             it_interval: never,
             it_value: libc::timespec {
-                tv_sec: after.as_secs().try_into().context("too long a time")?,
+                tv_sec: after.as_secs().try_into().context("time too long")?,
                 tv_nsec: after.subsec_nanos().into(),
             },
         };

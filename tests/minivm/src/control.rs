@@ -7,11 +7,11 @@ use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::args::{Args, Mode, parse_bytes, parse_number};
+use crate::fork_exec;
 use crate::helper::spawn_and_end;
 use crate::lifetime;
 use crate::machine::Machine;
 use crate::memory::{Advice, Mapping};
-use crate::rebirth;
 
 /// Maximum number of short-lived threads per command: all exist at once, so memory bounds
 /// them.
@@ -114,8 +114,8 @@ fn obey(machine: &mut Machine<'_>, words: &[&str]) -> anyhow::Result<Value> {
             trim(parse_bytes(len)?, count.into())?;
             Ok(json!({}))
         }
-        ["fork", ms] => Ok(json!({ "pid": rebirth::fork(parse_ms(ms)?)? })),
-        ["exec"] => rebirth::exec().map(|()| json!({})),
+        ["fork", ms] => Ok(json!({ "pid": fork_exec::fork(parse_ms(ms)?)? })),
+        ["exec"] => fork_exec::exec().map(|()| json!({})),
         ["flood", "on"] => {
             machine.vhost()?.flood()?;
             Ok(json!({}))
@@ -163,7 +163,7 @@ fn choose(list: &str, existing: &[u32]) -> anyhow::Result<Vec<u32>> {
         let wanted = u64::from(*range.end()).checked_sub(u64::from(*range.start()));
         ensure!(
             wanted.is_some_and(|distance| distance + 1 == found.len() as u64),
-            "{part}: not all of these exist: see status"
+            "{part}: unknown index: see status"
         );
         chosen.extend(found);
     }
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_names_what_exists() {
+    fn list_selects_existing_indexes() {
         let existing = [0, 1, 2, 4];
         assert_eq!(choose("all", &existing).expect("a list"), existing);
         assert_eq!(choose("4,0-1,1", &existing).expect("a list"), [0, 1, 4]);

@@ -55,7 +55,7 @@ impl FromStr for Topology {
         }
         ensure!(
             shape.capacity() <= 4096,
-            "more than the 4096 vCPUs that KVM has ids for"
+            "more than 4096 vCPUs, the maximum of KVM"
         );
         Ok(shape)
     }
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_dense_when_counts_are_powers_of_two_and_sparse_else() {
+    fn ids_are_dense_only_for_powers_of_two() {
         let dense: Topology = "cores=2,threads=2".parse().expect("a shape");
         assert_eq!(
             (0..4).map(|i| dense.apic_id(i)).collect::<Vec<_>>(),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_number_processors_and_shifts() {
+    fn cpuid_leaves_have_processor_counts_and_shifts() {
         let shape: Topology = "sockets=2,dies=2,cores=2,threads=2"
             .parse()
             .expect("a shape");
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_says_what_it_does_not_know() {
+    fn invalid_topology_shape_is_an_error() {
         for bad in [
             "cores",
             "cores=0",

@@ -125,7 +125,7 @@ impl<'a> Machine<'a> {
     /// The network device.
     pub(crate) fn vhost(&mut self) -> anyhow::Result<&mut Vhost> {
         let vhost = self.vhost.as_mut();
-        vhost.context("there is no device: start with --vhost-net")
+        vhost.context("no vhost-net device: start with --vhost-net")
     }
 
     /// All living threads and their CPU time.

@@ -87,7 +87,10 @@ impl Mapping {
 
     /// A number that the kernel or a guest also changes.
     pub(crate) fn word(&self, offset: u64) -> anyhow::Result<&'static AtomicU16> {
-        ensure!(offset.is_multiple_of(2), "{offset} is no place for a word");
+        ensure!(
+            offset.is_multiple_of(2),
+            "offset {offset} is not a multiple of 2"
+        );
         let word = self.at(offset, 2)?;
         // SAFETY: `at` checked the range, which is aligned and never unmapped; all bytes
         // are valid numbers.
@@ -162,7 +165,7 @@ impl Mapping {
 fn make_memfd(bytes: u64) -> anyhow::Result<File> {
     // SAFETY: a static C string and a flag.
     let fd = unsafe { libc::memfd_create(c"ram".as_ptr(), libc::MFD_CLOEXEC) };
-    ensure!(fd >= 0, "cannot make a memfd: {}", os_error());
+    ensure!(fd >= 0, "cannot create a memfd: {}", os_error());
     // SAFETY: a new descriptor without another owner.
     let file = unsafe { File::from_raw_fd(fd) };
     file.set_len(bytes)?;

@@ -14,7 +14,7 @@ pub(crate) fn create(name: &str) -> anyhow::Result<File> {
         .read(true)
         .write(true)
         .open("/dev/net/tun")
-        .context("cannot open /dev/net/tun: load the module tun, and be root")?;
+        .context("cannot open /dev/net/tun: load the module tun, and run as root")?;
     let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
     request(&file, libc::TUNSETIFF, name, flags).context("TUNSETIFF")?;
     // Any socket accepts ioctls on interfaces.
@@ -33,7 +33,7 @@ fn request(
     let mut order: libc::ifreq = unsafe { std::mem::zeroed() };
     ensure!(
         name.len() < order.ifr_name.len(),
-        "{name:?}: names of interfaces have up to 15 bytes"
+        "{name:?}: interface names have at most 15 bytes"
     );
     for (to, byte) in order.ifr_name.iter_mut().zip(name.bytes()) {
         *to = c_char::from_ne_bytes([byte]);

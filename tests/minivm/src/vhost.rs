@@ -126,7 +126,7 @@ impl Vhost {
             .read(true)
             .write(true)
             .open("/dev/vhost-net")
-            .context("cannot open /dev/vhost-net: load the module vhost_net, and be root")?;
+            .context("cannot open /dev/vhost-net: load the module vhost_net, and run as root")?;
         // SAFETY: plain numbers.
         let kick = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         ensure!(kick >= 0, "eventfd: {}", std::io::Error::last_os_error());
@@ -146,7 +146,10 @@ impl Vhost {
 
     /// Starts sending more frames than the worker can process.
     pub(crate) fn flood(&mut self) -> anyhow::Result<()> {
-        ensure!(self.flood.is_none(), "it is flooded: use `flood off` first");
+        ensure!(
+            self.flood.is_none(),
+            "flooding is already on: use `flood off` first"
+        );
         let (end, ended) = channel();
         let (available, used) = (self.available, self.used);
         let mut kick = self.kick.try_clone()?;
@@ -170,7 +173,7 @@ impl Vhost {
 
     /// Ends the flood; returns once all frames are sent.
     pub(crate) fn calm(&mut self) -> anyhow::Result<()> {
-        let flood = self.flood.take().context("it is not flooded")?;
+        let flood = self.flood.take().context("flooding is not on")?;
         drop(flood.end);
         flood.feeder.join().ok().context("the feeder panicked")?;
         for _ in 0..PAUSES {
@@ -179,7 +182,7 @@ impl Vhost {
             }
             sleep(PAUSE);
         }
-        bail!("the worker stands still: see the kernel's log")
+        bail!("the vhost worker makes no progress: see the kernel's log")
     }
 }
 

@@ -54,7 +54,7 @@ impl Vm {
         let kvm = Kvm::new().map_err(|error| {
             anyhow::anyhow!(
                 "cannot open /dev/kvm: {error}; load the module kvm_intel or kvm_amd, give this \
-                 container the device, or be root"
+                 container the device, or run as root"
             )
         })?;
         let fd = kvm.create_vm().context("KVM_CREATE_VM")?;
@@ -169,6 +169,6 @@ pub(crate) fn run(vcpu: &mut VcpuFd) -> anyhow::Result<()> {
         Err(error) if [libc::EINTR, libc::EAGAIN].contains(&error.errno()) => Ok(()),
         Ok(kvm_ioctls::VcpuExit::Intr) => Ok(()),
         Err(error) => Err(error).context("KVM_RUN"),
-        Ok(exit) => bail!("KVM_RUN: the guest left with {exit:?}, which its programs never do"),
+        Ok(exit) => bail!("KVM_RUN: unexpected exit {exit:?}"),
     }
 }

@@ -4,8 +4,8 @@ use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, eventually, need, pr
 use virtlens_tests::{systemd_pod_path, unique_pod_uid};
 
 #[test]
-fn a_vm_in_a_pod_is_charged_and_throttled_there_and_nothing_is_left() {
-    let test = "a_vm_in_a_pod_is_charged_and_throttled_there_and_nothing_is_left";
+fn vm_in_pod_is_charged_and_throttled_and_cleaned_up() {
+    let test = "vm_in_pod_is_charged_and_throttled_and_cleaned_up";
     if !need::all(test, [need::root(), need::kvm(), need::cpu_cgroup()]) {
         return;
     }
@@ -47,8 +47,8 @@ fn a_vm_in_a_pod_is_charged_and_throttled_there_and_nothing_is_left() {
 }
 
 #[test]
-fn a_process_or_a_thread_moves_in() {
-    let test = "a_process_or_a_thread_moves_in";
+fn process_and_thread_move_into_cgroup() {
+    let test = "process_and_thread_move_into_cgroup";
     if !need::all(test, [need::root(), need::kvm(), need::cpu_cgroup()]) {
         return;
     }

@@ -34,9 +34,9 @@ fn terminate(child: &Child) {
 }
 
 #[test]
-fn the_end_of_stdin_sigterm_and_time_end_it_cleanly() {
+fn end_of_stdin_sigterm_and_timeout_exit_cleanly() {
     if !need::all(
-        "the_end_of_stdin_sigterm_and_time_end_it_cleanly",
+        "end_of_stdin_sigterm_and_timeout_exit_cleanly",
         [need::kvm()],
     ) {
         return;
@@ -51,9 +51,9 @@ fn the_end_of_stdin_sigterm_and_time_end_it_cleanly() {
 }
 
 #[test]
-fn it_outlives_the_thread_that_started_it_but_not_the_process() {
+fn minivm_outlives_starting_thread_but_not_process() {
     if !need::all(
-        "it_outlives_the_thread_that_started_it_but_not_the_process",
+        "minivm_outlives_starting_thread_but_not_process",
         [need::kvm()],
     ) {
         return;
@@ -84,11 +84,11 @@ fn it_outlives_the_thread_that_started_it_but_not_the_process() {
 }
 
 #[test]
-fn without_kvm_one_line_names_cause_and_remedy() {
+fn missing_kvm_error_has_cause_and_remedy() {
     let forbidden = std::fs::metadata("/dev/kvm").map_or(true, |kvm| kvm.mode() & 0o006 == 0);
     let locked = need::that("locked_kvm", forbidden, "everybody may open /dev/kvm");
     if !need::all(
-        "without_kvm_one_line_names_cause_and_remedy",
+        "missing_kvm_error_has_cause_and_remedy",
         [need::root(), locked],
     ) {
         return;

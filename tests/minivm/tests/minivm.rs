@@ -13,11 +13,8 @@ fn cpu_ns(vm: &Minivm, tid: i32) -> u64 {
 }
 
 #[test]
-fn a_burn_on_vcpus_and_helpers_is_what_schedstat_goes_on_by() {
-    if !need::all(
-        "a_burn_on_vcpus_and_helpers_is_what_schedstat_goes_on_by",
-        [need::kvm()],
-    ) {
+fn burn_advances_schedstat_exactly() {
+    if !need::all("burn_advances_schedstat_exactly", [need::kvm()]) {
         return;
     }
     let mut vm = Minivm::start(["--vcpus", "2", "--thread", "IO iothread{}=1"]);
@@ -35,9 +32,9 @@ fn a_burn_on_vcpus_and_helpers_is_what_schedstat_goes_on_by() {
 }
 
 #[test]
-fn a_halted_vcpu_blocks_in_the_kernel_and_rests() {
+fn halted_vcpu_blocks_in_kernel_without_cpu_time() {
     if !need::all(
-        "a_halted_vcpu_blocks_in_the_kernel_and_rests",
+        "halted_vcpu_blocks_in_kernel_without_cpu_time",
         [need::kvm()],
     ) {
         return;
@@ -75,8 +72,8 @@ fn a_paused_vcpu_waits_in_user_space_from_the_start_and_can_still_run() {
 }
 
 #[test]
-fn duty_uses_cpu_and_rests() {
-    if !need::all("duty_uses_cpu_and_rests", [need::kvm()]) {
+fn duty_mode_uses_cpu_and_idles() {
+    if !need::all("duty_mode_uses_cpu_and_idles", [need::kvm()]) {
         return;
     }
     let mut vm = Minivm::start(["--start", "duty:30"]);
@@ -90,8 +87,8 @@ fn duty_uses_cpu_and_rests() {
 }
 
 #[test]
-fn a_vcpu_that_exits_all_the_time_uses_cpu_and_obeys() {
-    if !need::all("a_vcpu_that_exits_all_the_time", [need::kvm()]) {
+fn exiting_vcpu_uses_cpu_and_follows_commands() {
+    if !need::all("exiting_vcpu_uses_cpu_and_follows_commands", [need::kvm()]) {
         return;
     }
     let mut vm = Minivm::start(["--start", "exit"]);
@@ -105,9 +102,9 @@ fn a_vcpu_that_exits_all_the_time_uses_cpu_and_obeys() {
 }
 
 #[test]
-fn hot_plug_adds_a_thread_and_unplug_keeps_the_file() {
+fn hotplug_adds_thread_and_unplug_keeps_kvm_file() {
     if !need::all(
-        "hot_plug_adds_a_thread_and_unplug_keeps_the_file",
+        "hotplug_adds_thread_and_unplug_keeps_kvm_file",
         [need::kvm()],
     ) {
         return;
@@ -136,8 +133,8 @@ fn hot_plug_adds_a_thread_and_unplug_keeps_the_file() {
 }
 
 #[test]
-fn threads_have_the_names_asked_for() {
-    if !need::all("threads_have_the_names_asked_for", [need::kvm()]) {
+fn threads_have_requested_names() {
+    if !need::all("threads_have_requested_names", [need::kvm()]) {
         return;
     }
     let names = |vm: &Minivm| -> Vec<String> {
@@ -166,9 +163,9 @@ fn threads_have_the_names_asked_for() {
 }
 
 #[test]
-fn a_topology_makes_the_vcpu_ids_and_leaves_kvm_accepts() {
+fn topology_yields_vcpu_ids_and_leaves_that_kvm_accepts() {
     if !need::all(
-        "a_topology_makes_the_vcpu_ids_and_leaves_kvm_accepts",
+        "topology_yields_vcpu_ids_and_leaves_that_kvm_accepts",
         [need::kvm()],
     ) {
         return;
@@ -184,11 +181,8 @@ fn a_topology_makes_the_vcpu_ids_and_leaves_kvm_accepts() {
 }
 
 #[test]
-fn short_lived_threads_are_in_the_clock_of_the_process() {
-    if !need::all(
-        "short_lived_threads_are_in_the_clock_of_the_process",
-        [need::kvm()],
-    ) {
+fn short_lived_threads_count_in_process_clock() {
+    if !need::all("short_lived_threads_count_in_process_clock", [need::kvm()]) {
         return;
     }
     let mut vm = Minivm::start([]);
@@ -200,8 +194,8 @@ fn short_lived_threads_are_in_the_clock_of_the_process() {
 }
 
 #[test]
-fn guest_memory_comes_and_goes() {
-    if !need::all("guest_memory_comes_and_goes", [need::kvm()]) {
+fn guest_memory_is_touched_and_discarded() {
+    if !need::all("guest_memory_is_touched_and_discarded", [need::kvm()]) {
         return;
     }
     let resident_kib = |vm: &Minivm, key: &str| -> u64 {
@@ -244,11 +238,8 @@ fn guest_memory_comes_and_goes() {
 }
 
 #[test]
-fn a_wrong_command_is_an_error_and_changes_nothing() {
-    if !need::all(
-        "a_wrong_command_is_an_error_and_changes_nothing",
-        [need::kvm()],
-    ) {
+fn invalid_command_is_an_error_without_effect() {
+    if !need::all("invalid_command_is_an_error_without_effect", [need::kvm()]) {
         return;
     }
     let mut vm = Minivm::start(["--topology", "cores=1"]);

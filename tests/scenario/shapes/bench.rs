@@ -14,7 +14,7 @@ use virtlens_tests::process::{self, Schedstat};
 use virtlens_tests::{Minivm, TestCgroup, Throttling, eventually};
 use virtlens_vmtest::scenario::{Pod, Scenario};
 
-use super::over::Over;
+use super::activity::Activity;
 use crate::exposed::Counters;
 use crate::pods::{self, Reader};
 use crate::throttle;
@@ -276,21 +276,21 @@ impl Bench {
     }
 
     /// Observes the pod for some seconds in its present cgroups.
-    pub(super) fn observe(&mut self) -> Over {
+    pub(super) fn observe(&mut self) -> Activity {
         let began = self.sample(Reader::judge);
         let burning = Instant::now();
         self.shim.burn_threads("0", OF_SHIM_MS);
         sleep(WINDOW.saturating_sub(burning.elapsed()));
         let ended = self.sample(Reader::judge);
         let pod = self.pod().clone();
-        Over { pod, began, ended }
+        Activity { pod, began, ended }
     }
 
     /// Observes the pod until its limit holds it back: the machine's two CPUs may be busy
     /// with other work.
-    pub(super) fn observe_capped(&mut self) -> Over {
+    pub(super) fn observe_capped(&mut self) -> Activity {
         let mut tries = (0..4).map(|_| self.observe());
-        let capped = tries.find(Over::is_capped);
+        let capped = tries.find(Activity::is_capped);
         capped.expect("this machine lets the pod use what its limit allows")
     }
 }

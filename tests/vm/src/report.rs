@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_survives_the_console() {
+    fn report_lines_round_trip_through_console() {
         let test = |outcome| Line::Test {
             name: "kernel::x".into(),
             outcome,
@@ -201,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn other_console_output_is_no_result() {
+    fn other_console_output_is_ignored() {
         assert_eq!(parse_line("[    0.1] Linux version 6.1"), None);
         assert_eq!(parse_line("VMTEST whatever this is"), None);
         assert_eq!(parse_line("VMTEST ok"), None);
     }
 
     #[test]
-    fn a_reason_of_many_lines_becomes_one() {
+    fn multi_line_reason_becomes_one_line() {
         let line = Line::Test {
             name: "a".into(),
             outcome: Outcome::Fail("x\n  y".into()),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_what_the_test_panicked_with() {
+    fn failure_has_panic_message() {
         let output = "test a ... FAILED\ntest b ... FAILED\n\nfailures:\n\n---- a stdout ----\n\n\
             thread 'a' (311) panicked at tests/x.rs:7:9:\n\
             assertion failed\n  left: 1\n right: 2\nstack backtrace:\n   0: rust_begin_unwind\n\

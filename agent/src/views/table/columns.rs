@@ -29,11 +29,12 @@ impl Column {
     }
 }
 
-/// Returns the columns of the most detailed level whose lines fit `room`
+/// Returns the columns of the most detailed level whose lines fit `available`
 /// ([`lines_width`]), else those of the least detailed level.
-pub(super) fn fit(rows: &[Row], rates: bool, room: Option<usize>) -> Vec<Column> {
+pub(super) fn fit(rows: &[Row], rates: bool, available: Option<usize>) -> Vec<Column> {
     let all = |detail| columns(rows, rates, detail);
-    let fits = |columns: &Vec<Column>| room.is_none_or(|room| lines_width(columns) <= room);
+    let fits =
+        |columns: &Vec<Column>| available.is_none_or(|available| lines_width(columns) <= available);
     let details = [Detail::Full, Detail::Short];
     let fitting = details.into_iter().map(all).find(fits);
     fitting.unwrap_or_else(|| all(Detail::Folded))
@@ -127,9 +128,9 @@ pub(crate) fn shorten(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }
-    let room = width.saturating_sub(1);
-    let end = take_width(text.chars().rev(), room / 2);
-    let start = take_width(text.chars(), room - room / 2);
+    let available = width.saturating_sub(1);
+    let end = take_width(text.chars().rev(), available / 2);
+    let start = take_width(text.chars(), available - available / 2);
     let end: String = end.chars().rev().collect();
     format!("{start}…{end}")
 }
@@ -152,7 +153,7 @@ mod tests {
     use super::shorten;
 
     #[test]
-    fn what_is_too_wide_loses_its_middle() {
+    fn too_wide_name_is_shortened_in_the_middle() {
         for (text, width, short) in [
             ("shop/web-0", 10, "shop/web-0"),
             ("shop/checkout-7d9f8b6c5d-x2x4z", 12, "shop/c…x2x4z"),

@@ -129,10 +129,10 @@ pub fn lines<'a>(top: &Top, width: usize, height: usize, theme: Theme) -> Vec<Li
         lines.push(Line::raw(match (top.shown(), top.filter.is_empty()) {
             (None, _) => " reading ...",
             (Some(reading), true) if !is_read(reading) => {
-                " Nothing here can be read: see virtlens check."
+                " The host cannot be read: see virtlens check."
             }
-            (Some(_), true) => " No KVM virtual machine is seen here.",
-            (Some(_), false) => " No VM's name holds this; Esc shows all.",
+            (Some(_), true) => " No KVM virtual machine found.",
+            (Some(_), false) => " No VM matches the filter; Esc clears it.",
         }));
     }
     lines
@@ -170,7 +170,7 @@ fn heads<'a>(top: &Top, columns: &[&Column], name_width: usize, theme: Theme) ->
         // wider.
         let head = format!("{arrow}{}", column.head);
         let width = column.width + 1;
-        write!(text, "{head:>width$}").expect("a String takes everything");
+        write!(text, "{head:>width$}").expect("writing to a String cannot fail");
     }
     Line::styled(text, theme.head())
 }
@@ -249,7 +249,7 @@ mod tests {
     use super::size;
 
     #[test]
-    fn sizes_take_four_characters() {
+    fn sizes_have_at_most_four_characters() {
         for (bytes, text) in [
             (0, "0K"),
             (999 << 10, "999K"),

@@ -131,7 +131,7 @@ impl<'s> Row<'s> {
 /// The letters and their meaning.
 pub const FLAGS: [(char, &str); 8] = [
     ('Q', "CPU limit"),
-    ('W', "I/O worker at its end"),
+    ('W', "I/O worker saturated"),
     ('C', "all vCPUs busy"),
     ('S', "vCPU starved"),
     ('T', "topology"),
@@ -194,7 +194,7 @@ pub fn rows<'s>(
 }
 
 /// Converts to a float for display.
-#[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
+#[expect(clippy::cast_precision_loss, reason = "two digits are displayed")]
 pub fn float(number: u64) -> f64 {
     number as f64
 }

@@ -20,7 +20,7 @@ pub(super) struct Terminal {
 }
 
 /// Result of a wait.
-pub(super) enum Came {
+pub(super) enum Input {
     /// Timeout or a signal.
     Nothing,
     Event(Event),
@@ -47,9 +47,9 @@ impl Terminal {
     }
 
     /// Waits for an event, at most for `timeout`.
-    pub(super) fn wait(&self, timeout: Duration) -> anyhow::Result<Came> {
+    pub(super) fn wait(&self, timeout: Duration) -> anyhow::Result<Input> {
         let mut fds = [PollFd::from_borrowed_fd(self.fd(), PollFlags::IN)];
-        let timeout = Timespec::try_from(timeout).context("a timeout beyond measure")?;
+        let timeout = Timespec::try_from(timeout).context("timeout out of range")?;
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error).context("cannot wait for the terminal"),
@@ -57,14 +57,14 @@ impl Terminal {
         let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
         let [terminal] = &fds;
         if terminal.revents().intersects(gone) {
-            return Ok(Came::HungUp);
+            return Ok(Input::HungUp);
         }
         // Called even if there is no input: a signal reports a change of the terminal's
         // size.
         if event::poll(Duration::ZERO).context("cannot read from the terminal")? {
             let event = event::read().context("cannot read from the terminal")?;
-            return Ok(Came::Event(event));
+            return Ok(Input::Event(event));
         }
-        Ok(Came::Nothing)
+        Ok(Input::Nothing)
     }
 }

@@ -104,7 +104,7 @@ mod tests {
     use super::Theme;
 
     #[test]
-    fn bars_are_as_high_as_their_values() {
+    fn bars_are_proportional_to_values() {
         let theme = |ascii| Theme {
             color: false,
             ascii,

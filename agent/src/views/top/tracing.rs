@@ -25,7 +25,7 @@ impl Tracing {
     pub(super) fn start(vm: &Vm, time: &str, collector: &Collector) -> anyhow::Result<Self> {
         let name = name_of(vm);
         let file = format!("./{}-{time}.pftrace", name.replace(['/', ' '], "-"));
-        let program = std::env::current_exe().context("cannot find this program itself")?;
+        let program = std::env::current_exe().context("cannot find the path of this program")?;
         let child = Command::new(program)
             .arg("--root")
             .arg(collector.root().path())
@@ -51,13 +51,13 @@ impl Tracing {
         if status.success() {
             return Some(format!("traced {}: {}", self.vm, self.file));
         }
-        let mut said = String::new();
+        let mut output = String::new();
         if let Some(stderr) = &mut self.child.stderr {
             // If the output cannot be read, the exit status suffices.
-            let _ = stderr.read_to_string(&mut said);
+            let _ = stderr.read_to_string(&mut output);
         }
-        let last = said.lines().last().unwrap_or_default();
-        Some(format!("not traced ({status}): {last}"))
+        let last = output.lines().last().unwrap_or_default();
+        Some(format!("trace failed ({status}): {last}"))
     }
 }
 

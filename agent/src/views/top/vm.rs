@@ -23,12 +23,12 @@ pub fn lines<'a>(top: &Top, name: &str, width: usize, theme: Theme) -> Vec<Line<
         return vec![
             Line::styled(
                 format!(
-                    " {} is not in this reading: it has ended, or was not there yet.",
+                    " {} is not in this reading: it has ended or had not started.",
                     printable(name)
                 ),
                 theme.warning(),
             ),
-            Line::raw(" Esc goes back to the list, Left and Right to other readings."),
+            Line::raw(" Esc returns to the list; Left and Right show other readings."),
         ];
     };
     let screen = Screen {
@@ -41,9 +41,7 @@ pub fn lines<'a>(top: &Top, name: &str, width: usize, theme: Theme) -> Vec<Line<
     let mut lines = vec![screen.head()];
     lines.extend(screen.summary());
     let Some(over) = screen.over else {
-        lines.push(Line::raw(
-            " It came just now; with the next reading there is more.",
-        ));
+        lines.push(Line::raw(" New VM: rates are shown from the next reading."));
         return lines;
     };
     screen.roles(&mut lines, &over);
@@ -101,9 +99,9 @@ impl Screen<'_> {
         most: Option<f64>,
         value: impl Fn(&Interval) -> Option<f64>,
     ) -> String {
-        let room = self.width.saturating_sub(taken + 1).min(60);
+        let available = self.width.saturating_sub(taken + 1).min(60);
         let back = self.top.back();
-        let values = self.top.history.series(&self.vm.vm, back, room, value);
+        let values = self.top.history.series(&self.vm.vm, back, available, value);
         let highest = values.iter().flatten().copied().fold(0.0, f64::max);
         self.theme.bars(&values, most.unwrap_or(highest))
     }
@@ -277,7 +275,7 @@ impl Screen<'_> {
         );
         if let Some(limit) = memory.cgroup_limit_bytes {
             let (used, limit) = (size(memory.cgroup_bytes), size(Some(limit)));
-            write!(text, "; cgroup {used} of {limit}").expect("a String takes everything");
+            write!(text, "; cgroup {used} of {limit}").expect("writing to a String cannot fail");
         }
         lines.push(Line::styled(" MEMORY", self.theme.head()));
         let resident = |over: &Interval| over.now.memory.resident_bytes.map(float);
@@ -295,7 +293,7 @@ impl Screen<'_> {
                 }
             };
             lines.push(Line::raw(format!(
-                " reported {}, taken again {}; balloon in {}, out {}; giving back took {}",
+                " reported {}, refaulted {}; balloon in {}, out {}; release time {}",
                 rate(discards.report.bytes),
                 used.refault_bytes.map_or("-".to_owned(), rate),
                 rate(discards.inflate.bytes),
@@ -307,7 +305,7 @@ impl Screen<'_> {
             let state = match feature.enabled {
                 Some(true) => "on",
                 Some(false) => "off",
-                None => "not known",
+                None => "unknown",
             };
             format!("{} {state} ({})", name.replace('_', " "), feature.reason)
         });
@@ -362,7 +360,7 @@ fn short(rate: f64) -> String {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a rate of bytes, of which two digits are shown"
+    reason = "two digits of the rate are displayed"
 )]
 fn whole(rate: f64) -> u64 {
     rate as u64

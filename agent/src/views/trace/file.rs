@@ -32,7 +32,8 @@ impl Output {
                 let stdout = io::stdout();
                 ensure!(
                     !stdout.is_terminal(),
-                    "a trace is no text for a terminal: redirect it, or name a file with --output"
+                    "refused to write a trace to a terminal: redirect stdout, or set a file with \
+                     --output"
                 );
                 (Box::new(stdout), "stdout".to_owned())
             }
@@ -59,7 +60,7 @@ impl Output {
         self.to
             .write_all(&self.bytes)
             .and_then(|()| self.to.flush())
-            .with_context(|| format!("cannot write on to {}", self.name))?;
+            .with_context(|| format!("cannot write to {}", self.name))?;
         self.written += self.bytes.len() as u64;
         self.bytes.clear();
         Ok(())
@@ -83,7 +84,7 @@ fn create_new(dir: &Path, vm: &str, extension: &str) -> anyhow::Result<(File, St
             created => return Ok((created.with_context(|| hint(&name))?, name)),
         }
     }
-    bail!("{MAX_NAMES} traces of {vm} are in this directory: name another file with --output")
+    bail!("this directory already has {MAX_NAMES} traces of {vm}: set another file with --output")
 }
 
 /// Opens the file of this name and truncates it; a pipe or a device is opened through
@@ -103,7 +104,7 @@ fn replace(path: &Path) -> io::Result<File> {
 
 /// Opens the target of a link, unless it is a regular file: `/dev/stdout` is a link.
 fn through_link(path: &Path) -> io::Result<File> {
-    let refusal = || io::Error::other("it is a symbolic link, which is not followed to a file");
+    let refusal = || io::Error::other("refused to follow a symbolic link to a file");
     let file = match OpenOptions::new().write(true).open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Err(refusal()),
         opened => opened?,
@@ -115,7 +116,7 @@ fn through_link(path: &Path) -> io::Result<File> {
 }
 
 fn hint(name: &str) -> String {
-    format!("cannot write {name}: name another file with --output")
+    format!("cannot write {name}: set another file with --output")
 }
 
 #[cfg(test)]
@@ -126,7 +127,7 @@ mod tests {
     use super::{create_new, replace};
 
     #[test]
-    fn own_name_that_is_taken_gets_a_number_and_no_link_is_followed() {
+    fn taken_default_name_gets_number_and_symlink_is_not_followed() {
         let dir = tempfile::tempdir().expect("a directory");
         let at = |name: &str| dir.path().join(name);
         symlink(at("elsewhere"), at("shop-web-0.json")).expect("linked");
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn named_file_is_replaced_and_link_to_a_file_is_refused() {
+    fn named_file_is_replaced_and_symlink_to_file_is_refused() {
         let dir = tempfile::tempdir().expect("a directory");
         let at = |name: &str| dir.path().join(name);
         fs::write(at("web.pftrace"), "an older trace").expect("written");

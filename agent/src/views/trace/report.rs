@@ -13,7 +13,7 @@ use crate::term::{Paint, Style, printable};
 
 /// The data of the summary.
 #[derive(Debug)]
-pub struct Told {
+pub struct Report {
     pub(super) name: String,
     pub(super) node: String,
     pub(super) summary: Summary,
@@ -35,7 +35,7 @@ const ROWS: usize = 10;
 /// Threads with a smaller share of running time are omitted.
 const LEAST: f64 = 0.0005;
 
-impl Told {
+impl Report {
     /// Returns the summary.
     pub fn text(&self, style: Style) -> String {
         let mut page = Page {
@@ -48,7 +48,7 @@ impl Told {
         self.exits(&mut page);
         self.longest("longest waits for a CPU", &self.summary.waits, &mut page);
         self.longest("longest throttlings", &self.summary.throttles, &mut page);
-        self.truth(&mut page);
+        self.comparison(&mut page);
         page.out
     }
 
@@ -63,19 +63,21 @@ impl Told {
         );
         page.head(&head);
         let (file, size) = (printable(&self.file), bytes(self.bytes));
-        page.line(&format!("{file}: {size}; https://ui.perfetto.dev opens it"));
+        page.line(&format!(
+            "{file}: {size}; open it at https://ui.perfetto.dev"
+        ));
         if let Some(end) = &self.end {
             page.warn(end);
         }
         if summary.lost > 0 {
             page.warn(
-                "more happened than could be told: what threads did from there to the next \
-                 event stands as \"unknown\"",
+                "events were lost: the state of each thread from a loss to its next event is \
+                 \"unknown\"",
             );
         }
         for lack in &self.lacks {
             page.warn(&format!(
-                "not told: {} ({})",
+                "not available: {} ({})",
                 lack.what,
                 printable(&lack.reason)
             ));
@@ -97,11 +99,11 @@ impl Told {
             "unknown",
         ];
         let mut table = Table::new("vCPUs, % of the time", &names);
-        let mut is_untold = false;
+        let mut is_unknown = false;
         for thread in vcpus {
             let split = &thread.split;
-            let told = split.guest.zip(split.host_ns());
-            let (guest, host_ns) = told.unwrap_or((GuestSplit::default(), split.running_ns));
+            let traced = split.guest.zip(split.host_ns());
+            let (guest, host_ns) = traced.unwrap_or((GuestSplit::default(), split.running_ns));
             let mut cells = shares(
                 &[
                     guest.guest_ns,
@@ -114,8 +116,8 @@ impl Told {
                 ],
                 split.wall_ns(),
             );
-            if told.is_none() && split.running_ns > 0 {
-                is_untold = true;
+            if traced.is_none() && split.running_ns > 0 {
+                is_unknown = true;
                 cells[1].push('*');
                 for at in [0, 2] {
                     "?".clone_into(&mut cells[at]);
@@ -125,8 +127,8 @@ impl Told {
             table.row(&thread.actor.title(), cells);
         }
         page.table(&table);
-        if is_untold {
-            page.line("  * with the guest's own: KVM told of no entry and no exit");
+        if is_unknown {
+            page.line("  * includes guest time: no KVM entry or exit event received");
         }
     }
 
@@ -177,7 +179,7 @@ impl Told {
         let names = ["count", "host", "with sleep", "longest", "to VMM"];
         let mut table = Table::new("exits, by host time", &names);
         for (reason, used) in exits.iter().take(ROWS) {
-            let name = reason.map_or("not known".into(), ExitReason::name);
+            let name = reason.map_or("unknown".into(), ExitReason::name);
             let cells = vec![
                 used.count.to_string(),
                 time(used.host_ns),
@@ -205,7 +207,7 @@ impl Told {
                 continue;
             };
             let thread = self.summary.threads.iter().find(|one| one.actor.tid == tid);
-            let who = thread.map_or_else(String::new, |thread| thread.actor.title());
+            let name = thread.map_or_else(String::new, |thread| thread.actor.title());
             let at = seconds(slice.from_ns.saturating_sub(began_ns));
             let rival = slice.peer.map_or_else(String::new, |peer| {
                 if peer.tid == 0 {
@@ -215,7 +217,7 @@ impl Told {
                 }
             });
             let line = format!(
-                "  {:>9} {who} ({tid}) at {at:.3} s{rival}",
+                "  {:>9} {name} ({tid}) at {at:.3} s{rival}",
                 time(slice.took_ns())
             );
             page.line(&printable(&line));
@@ -223,17 +225,17 @@ impl Told {
     }
 
     /// Compares the CPU time in the trace with the kernel's count.
-    fn truth(&self, page: &mut Page) {
+    fn comparison(&self, page: &mut Page) {
         let threads = self.summary.threads.iter();
         let known: Vec<(u64, u64)> = threads
             .filter_map(|one| Some((one.split.running_ns, *self.counted_ns.get(&one.actor.tid)?)))
             .collect();
-        let (told, counted) = known.iter().fold((0, 0), |sum, one| plus(sum, *one));
-        page.chapter("against the kernel's own counters");
-        let share = 100.0 * ratio(told, counted);
+        let (traced, counted) = known.iter().fold((0, 0), |sum, one| plus(sum, *one));
+        page.chapter("compared with the kernel's counters");
+        let share = 100.0 * ratio(traced, counted);
         page.line(&format!(
             "  CPU time {} of {} ({share:.1} %)",
-            time(told),
+            time(traced),
             time(counted)
         ));
         let guests = self
@@ -241,11 +243,11 @@ impl Told {
             .threads
             .iter()
             .filter_map(|one| one.split.guest);
-        let (told, counted) = guests.fold((0, 0), |sum, one| {
+        let (traced, counted) = guests.fold((0, 0), |sum, one| {
             plus(sum, (one.exits_told, one.exits_counted.unwrap_or(0)))
         });
         if counted > 0 {
-            page.line(&format!("  exits {told} of {counted}"));
+            page.line(&format!("  exits {traced} of {counted}"));
         }
     }
 }
@@ -263,7 +265,7 @@ mod tests {
     use virtlens_model::timeline::{Actor, Event, ExitReason, Lost, Off, Peer, Timeline, What};
     use virtlens_model::vocab::Comm;
 
-    use super::Told;
+    use super::Report;
     use crate::term::Style;
 
     fn actor(tid: u32, name: &str, vcpu: Option<u32>) -> Actor {
@@ -279,7 +281,7 @@ mod tests {
     }
 
     /// A vCPU that halts for most of 10 s, and a thread that waited for it.
-    fn told() -> Told {
+    fn report() -> Report {
         let peer = Peer {
             tid: 2,
             name: Comm::new("CPU 0/KVM"),
@@ -319,7 +321,7 @@ mod tests {
             };
             timeline.feed(&event, &mut pieces);
         }
-        Told {
+        Report {
             name: "shop/web-0".to_owned(),
             node: "node-a".to_owned(),
             summary: timeline.end(10_000_000_000, 0, |_| false, &mut pieces),
@@ -333,10 +335,10 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_says_where_the_time_went() {
+    fn summary_splits_time_by_state() {
         let expected = "\
 shop/web-0 on node-a: 10.0 s, 6 events, 0 lost
-web.pftrace: 2.0 KiB; https://ui.perfetto.dev opens it
+web.pftrace: 2.0 KiB; open it at https://ui.perfetto.dev
 
 vCPUs, % of the time  guest  host  poll  wait  throttled  idle
   CPU 0/KVM            10.0  15.0   0.0   0.0        0.0  75.0
@@ -345,26 +347,26 @@ other threads, % of their time  running  wait  throttled  sleep
   qemu (1)                          2.5   2.5        0.0   95.0
 
 exits, by host time  count      host  with sleep  longest  to VMM
-  not known              1    1.00 s      1.00 s   1.00 s       0
+  unknown                1    1.00 s      1.00 s   1.00 s       0
   HLT                    1  500.0 ms      8.00 s   8.00 s       0
 
 longest waits for a CPU
    250.0 ms qemu (1) at 3.000 s, CPU 0/KVM (2) ran there
 
-against the kernel's own counters
+compared with the kernel's counters
   CPU time 2.75 s of 2.75 s (100.0 %)
   exits 1 of 1
 ";
-        assert_eq!(told().text(Style::default()), expected);
+        assert_eq!(report().text(Style::default()), expected);
     }
 
     #[test]
-    fn throttling_that_is_not_followed_is_shown_as_unknown() {
-        let told = Told {
+    fn untraced_throttling_is_shown_as_unknown() {
+        let report = Report {
             knows_throttle: false,
-            ..told()
+            ..report()
         };
-        let text = told.text(Style::default());
+        let text = report.text(Style::default());
         for row in [
             "  CPU 0/KVM            10.0  15.0   0.0   0.0          ?  75.0\n",
             "  qemu (1)                          2.5   2.5          ?   95.0\n",

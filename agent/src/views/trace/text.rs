@@ -21,7 +21,7 @@ impl Page {
     }
 
     pub(super) fn line(&mut self, text: &str) {
-        writeln!(self.out, "{}", text.trim_end()).expect("a string grows");
+        writeln!(self.out, "{}", text.trim_end()).expect("writing to a String cannot fail");
     }
 
     pub(super) fn chapter(&mut self, title: &str) {
@@ -42,7 +42,7 @@ impl Page {
                 .filter(|(at, _)| table.is_shown(*at))
             {
                 let width = widths[at + 1];
-                write!(line, "  {cell:>width$}").expect("a string grows");
+                write!(line, "  {cell:>width$}").expect("writing to a String cannot fail");
             }
             line.trim_end().to_owned()
         };
@@ -117,7 +117,10 @@ pub(super) fn shares(parts: &[u64], whole: u64) -> Vec<String> {
 }
 
 /// A part divided by the whole; 0 if the whole is 0.
-#[allow(clippy::cast_precision_loss, reason = "a number on a screen")]
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "a displayed number has few digits"
+)]
 pub(super) fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 {
         0.0
@@ -142,7 +145,10 @@ pub(super) fn time(ns: u64) -> String {
 
 /// Formats a size with a suitable unit.
 pub(super) fn bytes(bytes: u64) -> String {
-    #[allow(clippy::cast_precision_loss, reason = "a number on a screen")]
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "a displayed number has few digits"
+    )]
     let float = bytes as f64;
     match bytes {
         0..1024 => format!("{bytes} B"),
@@ -157,7 +163,7 @@ mod tests {
     use super::{bytes, shares, time};
 
     #[test]
-    fn shares_add_up_to_a_hundred() {
+    fn shares_add_up_to_100_percent() {
         assert_eq!(shares(&[1, 1, 1], 3), ["33.4", "33.3", "33.3"]);
         assert_eq!(shares(&[0, 7, 0], 7), ["0.0", "100.0", "0.0"]);
         assert_eq!(shares(&[2, 2, 2, 2, 2, 2, 1], 13)[6], "7.7");
@@ -165,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn units_suit() {
+    fn values_are_shown_in_suitable_units() {
         assert_eq!(time(999), "999 ns");
         assert_eq!(time(1_500), "1.5 us");
         assert_eq!(time(2_500_000_000), "2.50 s");

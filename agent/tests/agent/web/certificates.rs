@@ -14,8 +14,8 @@ const UNTRUSTED: Option<i32> = Some(60);
 const NO_HANDSHAKE: Option<i32> = Some(35);
 
 #[test]
-fn with_tls_all_is_tls() {
-    if !curl_is_here("with_tls_all_is_tls") {
+fn tls_applies_to_every_path() {
+    if !curl_is_here("tls_applies_to_every_path") {
         return;
     }
     let site = Site::new(&format!(
@@ -48,8 +48,8 @@ fn with_tls_all_is_tls() {
 }
 
 #[test]
-fn a_certificate_may_stand_in_the_file_itself() {
-    if !curl_is_here("a_certificate_may_stand_in_the_file_itself") {
+fn inline_certificate_is_served() {
+    if !curl_is_here("inline_certificate_is_served") {
         return;
     }
     let site = Site::new("");
@@ -64,8 +64,8 @@ fn a_certificate_may_stand_in_the_file_itself() {
 }
 
 #[test]
-fn the_example_serves_as_it_is() {
-    if !curl_is_here("the_example_serves_as_it_is") {
+fn example_web_config_is_accepted() {
+    if !curl_is_here("example_web_config_is_accepted") {
         return;
     }
     let site = Site::new(include_str!("../../../../deploy/web-config.example.yaml"));
@@ -84,8 +84,8 @@ fn the_example_serves_as_it_is() {
 }
 
 #[test]
-fn versions_and_suites_are_those_that_are_named() {
-    let test = "versions_and_suites_are_those_that_are_named";
+fn only_configured_tls_versions_and_suites_are_offered() {
+    let test = "only_configured_tls_versions_and_suites_are_offered";
     if !curl_is_here(test) {
         return;
     }
@@ -127,8 +127,8 @@ fn until_served(site: &Site, agent: &Agent) {
 }
 
 #[test]
-fn a_new_certificate_is_served_without_a_restart() {
-    if !curl_is_here("a_new_certificate_is_served_without_a_restart") {
+fn replaced_certificate_is_served_without_restart() {
+    if !curl_is_here("replaced_certificate_is_served_without_restart") {
         return;
     }
     // The layout of a mounted Kubernetes secret: links to files below a link that is
@@ -152,13 +152,13 @@ fn a_new_certificate_is_served_without_a_restart() {
 }
 
 #[test]
-fn what_cannot_be_used_leaves_the_old_and_is_told_once() {
-    if !curl_is_here("what_cannot_be_used_leaves_the_old_and_is_told_once") {
+fn invalid_reload_keeps_old_config_and_logs_once() {
+    if !curl_is_here("invalid_reload_keeps_old_config_and_logs_once") {
         return;
     }
     let (site, other) = (Site::new(TLS), Site::new(TLS));
     let agent = site.start();
-    let refused = "the new web configuration cannot be used";
+    let refused = "cannot reload the web configuration";
     let ask = || site.curl(&agent, "/healthz", &[]).status;
     assert_eq!(ask(), Some(200));
     let certificate = fs::read_to_string(other.path("web.crt")).expect("a certificate");
@@ -167,10 +167,14 @@ fn what_cannot_be_used_leaves_the_old_and_is_told_once() {
         (
             "web.crt",
             certificate.as_str(),
-            "no key for the certificate",
+            "does not match certificate",
         ),
-        ("web.crt", "not a certificate", "no certificate in PEM form"),
-        ("web.yaml", "", "TLS would end"),
+        (
+            "web.crt",
+            "not a certificate",
+            "no certificate in PEM format",
+        ),
+        ("web.yaml", "", "no longer requires TLS"),
         ("web.yaml", "tls_server_config: [", "tls_server_config"),
     ] {
         let good = fs::read_to_string(site.path(name)).expect("it was there");
@@ -178,7 +182,9 @@ fn what_cannot_be_used_leaves_the_old_and_is_told_once() {
         let line = agent.logged_while(refused, || assert_eq!(ask(), Some(200)));
         assert!(line.contains(reason), "{line}");
         site.write(name, &good);
-        agent.logged_while("read anew", || assert_eq!(ask(), Some(200)));
+        agent.logged_while("reloaded the web configuration", || {
+            assert_eq!(ask(), Some(200));
+        });
     }
     fs::remove_file(site.path("web.key")).expect("it was there");
     let line = agent.logged_while(refused, || assert_eq!(ask(), Some(200)));

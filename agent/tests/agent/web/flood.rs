@@ -61,8 +61,8 @@ fn allow_many_files() {
 }
 
 #[test]
-fn a_thousand_half_open_connections_hold_up_no_scrape() {
-    if !curl_is_here("a_thousand_half_open_connections_hold_up_no_scrape") {
+fn thousand_half_open_connections_do_not_block_scrape() {
+    if !curl_is_here("thousand_half_open_connections_do_not_block_scrape") {
         return;
     }
     allow_many_files();
@@ -84,8 +84,8 @@ fn a_thousand_half_open_connections_hold_up_no_scrape() {
 }
 
 #[test]
-fn who_finishes_the_handshake_and_says_no_more_holds_up_no_scrape() {
-    if !curl_is_here("who_finishes_the_handshake_and_says_no_more_holds_up_no_scrape") {
+fn idle_client_after_handshake_does_not_block_scrape() {
+    if !curl_is_here("idle_client_after_handshake_does_not_block_scrape") {
         return;
     }
     allow_many_files();
@@ -102,8 +102,8 @@ fn who_finishes_the_handshake_and_says_no_more_holds_up_no_scrape() {
 }
 
 #[test]
-fn who_asks_and_takes_no_answer_holds_up_no_scrape() {
-    if !curl_is_here("who_asks_and_takes_no_answer_holds_up_no_scrape") {
+fn non_reading_client_does_not_block_scrape() {
+    if !curl_is_here("non_reading_client_does_not_block_scrape") {
         return;
     }
     let site = Site::new(TLS);
@@ -133,8 +133,8 @@ fn connect(site: &Site, agent: &Agent) -> StreamOwned<ClientConnection, TcpStrea
 }
 
 #[test]
-fn a_header_of_a_gigabyte_is_refused() {
-    if !curl_is_here("a_header_of_a_gigabyte_is_refused") {
+fn header_of_a_gigabyte_is_refused() {
+    if !curl_is_here("header_of_a_gigabyte_is_refused") {
         return;
     }
     let site = guarded();
@@ -160,8 +160,8 @@ fn a_header_of_a_gigabyte_is_refused() {
 }
 
 #[test]
-fn a_body_without_end_is_refused() {
-    if !curl_is_here("a_body_without_end_is_refused") {
+fn endless_body_is_refused() {
+    if !curl_is_here("endless_body_is_refused") {
         return;
     }
     let site = guarded();

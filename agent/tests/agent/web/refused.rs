@@ -9,15 +9,15 @@ const SECTIONS: [(&str, &[&str]); 15] = [
     ("", &["key_file", "missing"]),
     ("key_file: no.key", &["no.key", "No such file"]),
     ("key_file: web.crt", &["web.crt", "no private key"]),
-    ("key_file: ca.key", &["ca.key", "web.crt", "together"]),
-    ("key_file: web.key, cert: x", &["cert_file", "exclude"]),
+    ("key_file: ca.key", &["ca.key", "web.crt", "does not match"]),
+    ("key_file: web.key, cert: x", &["cert_file", "exclusive"]),
     (
         "key_file: web.key, client_ca_file: ca.crt",
         &["RequireAndVerifyClientCert"],
     ),
     (
         "key_file: web.key, client_auth_type: RequireAndVerifyClientCert",
-        &["needs", "client_ca_file"],
+        &["requires", "client_ca_file"],
     ),
     (
         "key_file: web.key, client_auth_type: RequireAnyClientCert",
@@ -38,7 +38,7 @@ const SECTIONS: [(&str, &[&str]); 15] = [
     ),
     (
         "key_file: web.key, min_version: TLS13, max_version: TLS12",
-        &["above"],
+        &["higher"],
     ),
     (
         "key_file: web.key, cipher_suites: [TLS_RSA_WITH_AES_128_CBC_SHA]",
@@ -75,7 +75,7 @@ const FILES: [(&str, &[&str]); 7] = [
     ),
     (
         "rate_limit: {interval: 1s, burst: 2}\n",
-        &["rate_limit", "take it out"],
+        &["rate_limit", "remove it"],
     ),
     (
         "# a\nbasic_auth: {}\n",
@@ -84,7 +84,7 @@ const FILES: [(&str, &[&str]); 7] = [
 ];
 
 #[test]
-fn what_cannot_be_served_is_told_before() {
+fn invalid_web_config_fails_at_start() {
     let site = Site::new("");
     site.write("ca.key", &site.authority.key().serialize_pem());
     let section = |more| format!("tls_server_config: {{cert_file: web.crt, {more}}}\n");
@@ -106,7 +106,7 @@ fn what_cannot_be_served_is_told_before() {
 }
 
 #[test]
-fn a_file_that_asks_for_nothing_serves_everyone() {
+fn empty_web_config_requires_nothing() {
     for web_config in [
         "",
         "# nothing\n",

@@ -6,8 +6,8 @@ use super::{Site, TLS, curl_is_here, user};
 use crate::program::{Agent, Answer};
 
 #[test]
-fn who_has_a_password_comes_in() {
-    if !curl_is_here("who_has_a_password_comes_in") {
+fn valid_password_is_required() {
+    if !curl_is_here("valid_password_is_required") {
         return;
     }
     let site = Site::new(&(TLS.to_owned() + &user("prom", "secret")));
@@ -57,7 +57,7 @@ fn scrape(agent: &Agent, user_and_password: &str) -> Answer {
 }
 
 #[test]
-fn a_flood_of_guesses_holds_up_no_scrape() {
+fn password_guesses_do_not_block_scrape() {
     // At a realistic bcrypt cost.
     let hash = bcrypt::hash("secret", 10).expect("a hash");
     let site = Site::new(&format!("basic_auth_users: {{prom: {hash}}}\n"));
@@ -88,7 +88,7 @@ fn a_flood_of_guesses_holds_up_no_scrape() {
 }
 
 #[test]
-fn a_user_who_is_taken_out_stays_out() {
+fn removed_user_is_refused_after_reload() {
     let site = Site::new("");
     let users = |names: &[&str]| {
         let hash = bcrypt::hash("secret", 4).expect("a hash");
@@ -99,7 +99,9 @@ fn a_user_who_is_taken_out_stays_out() {
     let agent = site.start();
     assert_eq!(scrape(&agent, "b:secret").status, 200);
     site.write("web.yaml", &users(&["a"]));
-    agent.logged_while("read anew", || drop(agent.get("/healthz")));
+    agent.logged_while("reloaded the web configuration", || {
+        drop(agent.get("/healthz"));
+    });
     assert_eq!(scrape(&agent, "b:secret").status, 401);
     assert_eq!(scrape(&agent, "a:secret").status, 200);
 }

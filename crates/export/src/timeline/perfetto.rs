@@ -363,13 +363,13 @@ impl Writer {
         // Key of `Trace.packet`: field 1, length-delimited.
         out.push(0x0a);
         let encoded = packet.encode_length_delimited(out);
-        encoded.expect("a vector grows");
+        encoded.expect("writing to a Vec cannot fail");
     }
 }
 
 fn annotation(peer: &Peer) -> DebugAnnotation {
     let value = if peer.tid == 0 {
-        "nobody: the CPU was idle".to_owned()
+        "none: the CPU was idle".to_owned()
     } else {
         format!("{} ({})", peer.name, peer.tid)
     };

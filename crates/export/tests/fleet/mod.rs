@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use virtlens_export::{Agent, Process, Reading};
+use virtlens_export::{Agent, Process, Scrape};
 use virtlens_model::snapshot::{
     API_VERSION, Memory, Node, Pairs, Quota, RoleUse, Snapshot, Throttle, Topology, Vcpu,
     VcpuCount, Vm, Worker,
@@ -15,9 +15,9 @@ use virtlens_model::vocab::{
 };
 
 /// Kata pods whose numbers all differ; none is round.
-pub(crate) fn reading(vms: u32, vcpus: u32) -> Arc<Reading> {
+pub(crate) fn reading(vms: u32, vcpus: u32) -> Arc<Scrape> {
     let mut ns = Numbers(1);
-    Arc::new(Reading {
+    Arc::new(Scrape {
         snapshot: Arc::new(Snapshot {
             api_version: API_VERSION,
             kind: "Snapshot",

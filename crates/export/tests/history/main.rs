@@ -104,12 +104,12 @@ proptest! {
     /// VMs that ended keep their last values, so the export covers all CPU time ever
     /// used.
     #[test]
-    fn lingering_vms_no_counter_falls_and_roles_are_what_pods_used(steps in steps()) {
+    fn counters_of_lingering_vms_never_fall_and_roles_equal_pod_usage(steps in steps()) {
         live(steps, u64::MAX)?;
     }
 
     #[test]
-    fn forgotten_vms_no_counter_falls(steps in steps()) {
+    fn counters_of_dropped_vms_never_fall(steps in steps()) {
         live(steps, 2)?;
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use virtlens_export::{Agent, Format, Process, Reading, encode};
+use virtlens_export::{Agent, Format, Process, Scrape, encode};
 use virtlens_model::snapshot::{API_VERSION, Node, Snapshot, Vm};
 
 /// Counter samples by series, as spelled in the exposition.
@@ -11,7 +11,7 @@ pub(crate) type Counters = BTreeMap<String, f64>;
 
 /// The counters of `vms`.
 pub(crate) fn counters(vms: Vec<Vm>) -> Counters {
-    let reading = Reading {
+    let reading = Scrape {
         snapshot: Arc::new(Snapshot {
             api_version: API_VERSION,
             kind: "Snapshot",

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use virtlens_model::vocab::CgroupId;
 
 use super::threads::ThreadReader;
-use super::{MAX_THREADS, Owner, Reading};
+use super::{MAX_THREADS, Owner, PartialFacts};
 use crate::root::{HostRoot, SMALL_FILE, numbered, read_start};
 
 /// Known children, by process id. They are kept because a process whose parent ends is
@@ -27,7 +27,7 @@ impl Children {
         &mut self,
         root: &HostRoot,
         reader: &mut ThreadReader,
-        reading: &mut Reading,
+        reading: &mut PartialFacts,
         mut parents: Vec<(u32, CgroupId)>,
         is_watched: impl Fn(CgroupId) -> bool,
     ) {
@@ -54,7 +54,7 @@ impl Children {
     }
 }
 
-impl Reading {
+impl PartialFacts {
     /// Reads the threads of a child process and returns those that were read.
     fn read_child(
         &mut self,
@@ -100,7 +100,7 @@ mod tests {
     use super::parse_children;
 
     #[test]
-    fn children_are_whole_numbers() {
+    fn children_parse_as_whole_numbers() {
         assert_eq!(parse_children(b"12 345 6789 "), [12, 345, 6789]);
         assert_eq!(parse_children(b"12 34"), [12]);
         assert!(parse_children(b"").is_empty());

@@ -129,7 +129,7 @@ impl ProcSource {
     pub fn read(&mut self) -> Result<Facts, Error> {
         self.find_vmms()?;
         let mut reader = ThreadReader::new(&self.root, &self.cgroups, self.ticks_per_s);
-        let mut reading = Reading::default();
+        let mut reading = PartialFacts::default();
         self.vmms.retain(|pid, vmm| {
             let lives = vmm.look(&self.root, &mut reader, *pid);
             if lives {
@@ -172,7 +172,7 @@ impl ProcSource {
 
     /// Retires the threads that are missing from this reading, and the former classes of
     /// the others.
-    fn retire(&mut self, reading: &mut Reading) {
+    fn retire(&mut self, reading: &mut PartialFacts) {
         let vms = reading.vms.iter().map(|vm| Owner::Vm(vm.vm));
         let pods = self.watched.keys().map(|one| Owner::Pod(one.pod));
         let present: HashSet<Owner> = vms.chain(pods).collect();
@@ -248,7 +248,7 @@ impl Vmm {
 
 /// The partial result of a reading.
 #[derive(Default)]
-struct Reading {
+struct PartialFacts {
     vms: Vec<VmFact>,
     threads: Vec<ThreadFact>,
     /// Owners of the threads read so far, by tid.
@@ -257,7 +257,7 @@ struct Reading {
     own_pids: Vec<(u32, VmKey)>,
 }
 
-impl Reading {
+impl PartialFacts {
     /// Reads a VMM's threads.
     fn read_vmm(&mut self, root: &HostRoot, reader: &mut ThreadReader, pid: u32, vmm: &Vmm) {
         reader.losses.over_limit += u64::from(vmm.fds.is_cut);

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_owners_those_gone_longest_are_dropped() {
+    fn longest_ended_owners_are_dropped_at_limit() {
         let mut retired = Retired::default();
         let present = HashSet::from([Owner::Pod(CgroupId(0))]);
         let end = |retired: &mut Retired, owner: u64| {
@@ -337,7 +337,7 @@ mod tests {
         /// Threads start, run, change their names and end in any order: the sum of living
         /// and retired threads equals all times ever seen, and never falls.
         #[test]
-        fn nothing_seen_is_lost(steps in proptest::collection::vec((0u32..6, 0u64..100), 1..40)) {
+        fn observed_time_is_never_lost(steps in proptest::collection::vec((0u32..6, 0u64..100), 1..40)) {
             let present = HashSet::from([Owner::Pod(CgroupId(1))]);
             let mut retired = Retired::default();
             let mut living: Vec<ThreadFact> = Vec::new();

@@ -216,7 +216,7 @@ mod tests {
     use super::ancestors;
 
     #[test]
-    fn ancestors_end_at_the_root() {
+    fn ancestors_stop_at_root() {
         let above = |path| ancestors(path).collect::<Vec<_>>();
         assert_eq!(above("/a/b/c"), ["/a/b", "/a", "/"]);
         assert_eq!(above("/a"), ["/"]);

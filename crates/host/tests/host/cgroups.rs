@@ -13,7 +13,7 @@ const HALF_A_CPU: Bandwidth = Bandwidth {
 };
 
 #[test]
-fn the_cpu_controller_decides_the_version() {
+fn cgroup_version_is_that_of_cpu_controller() {
     assert_eq!(Tree::v1().cgroups().version(), CgroupVersion::V1);
     assert_eq!(Tree::v2().cgroups().version(), CgroupVersion::V2);
     assert_eq!(Tree::hybrid().cgroups().version(), CgroupVersion::V1);
@@ -26,7 +26,7 @@ fn the_cpu_controller_decides_the_version() {
 }
 
 #[test]
-fn a_host_without_cgroups_is_told_what_to_mount() {
+fn missing_cgroups_error_names_mount() {
     let named = "40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n";
     for mounts in ["", "27 1 254:0 / / rw - ext4 /dev/vda rw\n", named] {
         let tree = Tree::with_mounts(CgroupVersion::V2, mounts);
@@ -37,7 +37,7 @@ fn a_host_without_cgroups_is_told_what_to_mount() {
 }
 
 #[test]
-fn bandwidth_and_usage_read_alike_on_both_versions() {
+fn bandwidth_and_usage_of_v1_and_v2_are_alike() {
     for tree in [Tree::v1(), Tree::v2(), Tree::hybrid()] {
         tree.cgroup("/kubepods/pod1");
         let cgroups = tree.cgroups();
@@ -52,7 +52,7 @@ fn bandwidth_and_usage_read_alike_on_both_versions() {
 }
 
 #[test]
-fn a_kernel_without_burst_and_a_cgroup_without_limit() {
+fn cgroup_without_burst_file_or_limit_is_read() {
     let v1 = Tree::v1();
     v1.cgroup("/a");
     v1.remove(&(v1.cgroup_dir("/a") + "/cpu.cfs_burst_us"));
@@ -77,7 +77,7 @@ fn a_kernel_without_burst_and_a_cgroup_without_limit() {
 }
 
 #[test]
-fn what_is_gone_differs_from_what_is_odd() {
+fn missing_and_invalid_files_are_distinct_errors() {
     for tree in [Tree::v1(), Tree::v2()] {
         tree.cgroup("/a");
         tree.write(&(tree.cgroup_dir("/a") + "/cpu.stat"), "nr_periods many\n");
@@ -94,7 +94,7 @@ fn what_is_gone_differs_from_what_is_odd() {
 }
 
 #[test]
-fn cpuacct_mounted_apart_or_not_at_all() {
+fn usage_is_read_from_separate_cpuacct_mount() {
     let cpu = "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu\n";
     let tree = Tree::with_mounts(CgroupVersion::V1, cpu);
     let error = tree.cgroups().usage_ns("/").expect_err("no cpuacct");
@@ -106,7 +106,7 @@ fn cpuacct_mounted_apart_or_not_at_all() {
 }
 
 #[test]
-fn ids_lead_back_to_paths() {
+fn cgroup_ids_resolve_to_paths() {
     for tree in [Tree::v1(), Tree::v2()] {
         tree.cgroup("/a/b/c");
         tree.cgroup("/d");
@@ -121,7 +121,7 @@ fn ids_lead_back_to_paths() {
 }
 
 #[test]
-fn a_process_is_found_in_its_cpu_cgroup() {
+fn process_is_located_in_its_cpu_cgroup() {
     let kata = "/kubepods-burstable-pod1.slice:cri-containerd:abc";
     for tree in [Tree::v1(), Tree::v2(), Tree::hybrid()] {
         tree.cgroup(kata);
@@ -183,7 +183,7 @@ fn paths_seen_from_a_namespace_are_made_absolute() {
 }
 
 #[test]
-fn of_two_mounts_the_one_that_shows_most_is_read() {
+fn widest_of_two_cgroup_mounts_is_used() {
     let own = "30 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
     let part = "31 23 0:28 /a /part rw - cgroup2 cgroup2 rw\n";
     let host = "32 23 0:28 /../.. /host/sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
@@ -206,7 +206,7 @@ fn of_two_mounts_the_one_that_shows_most_is_read() {
 
 /// A wrong path would be worse than none.
 #[test]
-fn a_namespace_that_is_not_found_is_not_guessed() {
+fn unknown_cgroup_namespace_is_an_error() {
     let mounts = "30 23 0:28 /.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
     let tree = Tree::with_mounts(CgroupVersion::V2, mounts);
     tree.cgroup("/deep/er");
@@ -218,7 +218,7 @@ fn a_namespace_that_is_not_found_is_not_guessed() {
     let cgroups = tree.cgroups();
     assert!(cgroups.process_path(42).is_err());
     tree.write("proc/9/cgroup", "0::/../x\n");
-    assert_eq!(cgroups.process_path(9).expect("below the mount"), "/x");
+    assert_eq!(cgroups.process_path(9).expect("outside the mount"), "/x");
 }
 
 /// The same reader, with only its own part of the hierarchy mounted.
@@ -234,12 +234,14 @@ fn cgroups_outside_of_the_mount_are_refused() {
 }
 
 #[test]
-fn a_part_of_the_hierarchy_keeps_its_full_paths() {
+fn partial_cgroup_mount_keeps_full_paths() {
     let mounts = "32 31 0:29 /docker/abc /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu\n";
     let tree = Tree::with_mounts(CgroupVersion::V1, mounts);
     tree.cgroup("/inner");
     let cgroups = tree.cgroups();
-    let inner = cgroups.id_of("/docker/abc/inner").expect("below the mount");
+    let inner = cgroups
+        .id_of("/docker/abc/inner")
+        .expect("outside the mount");
     assert_eq!(cgroups.path_of(inner).as_deref(), Some("/docker/abc/inner"));
     assert_eq!(
         cgroups.bandwidth("/docker/abc/inner").expect("files"),
@@ -251,7 +253,7 @@ fn a_part_of_the_hierarchy_keeps_its_full_paths() {
 }
 
 #[test]
-fn members_are_all_threads_below() {
+fn members_are_all_threads_of_subtree() {
     for tree in [Tree::v1(), Tree::v2()] {
         for (cgroup, tids) in [
             ("/a", "1\n2\n"),
@@ -273,7 +275,7 @@ fn members_are_all_threads_below() {
 }
 
 #[test]
-fn a_cgroup_whose_name_is_no_text_is_counted() {
+fn cgroup_with_non_utf8_name_is_counted() {
     use std::os::unix::ffi::OsStrExt;
     let tree = Tree::v2();
     tree.cgroup("/a");
@@ -286,7 +288,7 @@ fn a_cgroup_whose_name_is_no_text_is_counted() {
 }
 
 #[test]
-fn a_process_has_the_cpuset_of_the_nearest_cgroup_that_has_one() {
+fn process_has_cpuset_of_nearest_cgroup() {
     let pod = "/kubepods/pod1";
     for (tree, mount, file) in [
         (Tree::v1(), "sys/fs/cgroup/cpuset", "cpuset.effective_cpus"),
@@ -306,7 +308,7 @@ fn a_process_has_the_cpuset_of_the_nearest_cgroup_that_has_one() {
 
 /// libvirt: a pinned cgroup for each vCPU, and one for the emulator.
 #[test]
-fn cpuset_of_vcpus_in_cgroups_of_their_own_is_the_union() {
+fn cpuset_of_vcpus_in_separate_cgroups_is_the_union() {
     let tree = Tree::v2();
     let vm = "/machine.slice/vm.scope/libvirt";
     for (tid, name, cpus) in [(7, "vcpu0", "0"), (8, "vcpu1", "2"), (9, "vcpu2", "4-5")] {

@@ -11,7 +11,7 @@ use crate::source::{
 use crate::tree::{Thread, Tree};
 
 #[test]
-fn a_vm_that_ended_leaves_its_sums_until_it_is_forgotten() {
+fn ended_vm_keeps_its_sums_until_dropped() {
     let tree = with_pod(Tree::v2());
     let mut source = source(&tree);
     assert!(read(&mut source).retired.is_empty());
@@ -46,7 +46,7 @@ fn a_vm_that_ended_leaves_its_sums_until_it_is_forgotten() {
 }
 
 #[test]
-fn a_reused_tid_is_another_thread() {
+fn reused_tid_is_a_new_thread() {
     let tree = with_pod(Tree::v1());
     let mut source = watching(&tree, POD);
     read(&mut source);
@@ -67,7 +67,7 @@ fn a_reused_tid_is_another_thread() {
 }
 
 #[test]
-fn a_thread_that_only_left_the_pod_is_not_retired() {
+fn thread_that_leaves_pod_is_not_retired() {
     let tree = with_pod(Tree::v2());
     let mut source = watching(&tree, POD);
     read(&mut source);
@@ -80,7 +80,7 @@ fn a_thread_that_only_left_the_pod_is_not_retired() {
 }
 
 #[test]
-fn a_zombie_has_ended() {
+fn zombie_counts_as_ended() {
     let tree = with_pod(Tree::v2());
     let mut source = watching(&tree, POD);
     read(&mut source);

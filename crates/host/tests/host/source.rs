@@ -143,7 +143,7 @@ fn a_vm_its_helpers_and_its_cgroups_are_read() {
 }
 
 #[test]
-fn a_name_makes_no_vm() {
+fn process_with_vcpu_name_without_kvm_fds_is_not_a_vm() {
     let tree = with_pod(Tree::v2());
     tree.thread(Thread {
         tgid: 50,
@@ -159,7 +159,7 @@ fn a_name_makes_no_vm() {
 }
 
 #[test]
-fn names_count_sparse_ids_in_order() {
+fn sparse_vcpu_ids_are_assigned_in_name_order() {
     // With three cores per socket KVM's ids have a gap, QEMU's names do not.
     let tree = with_pod(Tree::v2());
     for (tid, comm) in [(23, b"CPU 2/KVM"), (24, b"CPU 3/KVM")] {
@@ -173,7 +173,7 @@ fn names_count_sparse_ids_in_order() {
 }
 
 #[test]
-fn only_the_first_thread_of_a_name_is_the_vcpu() {
+fn first_thread_with_vcpu_name_is_the_vcpu() {
     // A worker has the name of the vCPU thread that created it.
     let tree = with_pod(Tree::v2());
     tree.thread(Thread {
@@ -235,7 +235,7 @@ fn vhost_workers_belong_to_their_vm() {
 }
 
 #[test]
-fn a_vhost_worker_is_known_before_the_next_look_at_the_host() {
+fn new_vhost_worker_is_read_before_next_scan() {
     let tree = with_pod(Tree::v1());
     let mut source = watching(&tree, POD);
     read(&mut source);
@@ -251,7 +251,7 @@ fn a_vhost_worker_is_known_before_the_next_look_at_the_host() {
 }
 
 #[test]
-fn a_new_vm_is_seen_at_the_next_look() {
+fn new_vm_is_found_at_next_scan() {
     let tree = with_pod(Tree::v2());
     let mut source = source(&tree);
     assert_eq!(read(&mut source).vms.len(), 1);
@@ -276,7 +276,7 @@ fn a_new_vm_is_seen_at_the_next_look() {
 }
 
 #[test]
-fn a_kernel_without_schedstat_tells_ticks() {
+fn cpu_time_without_schedstat_is_in_ticks() {
     let tree = with_pod(Tree::v1());
     tree.remove("proc/20/task/21/schedstat");
     tree.write("proc/20/task/22/schedstat", "0 0 0\n");
@@ -290,7 +290,7 @@ fn a_kernel_without_schedstat_tells_ticks() {
 }
 
 #[test]
-fn odd_names_are_names() {
+fn unusual_names_are_accepted() {
     let tree = with_pod(Tree::v2());
     for (tid, comm) in [
         (23, &b") S 1 (x"[..]),
@@ -306,7 +306,7 @@ fn odd_names_are_names() {
 }
 
 #[test]
-fn what_vanishes_is_a_race_and_what_is_odd_is_not() {
+fn vanished_files_count_as_races_and_invalid_ones_do_not() {
     let tree = with_pod(Tree::v2());
     let mut source = watching(&tree, POD);
     read(&mut source);
@@ -330,7 +330,7 @@ fn what_vanishes_is_a_race_and_what_is_odd_is_not() {
 }
 
 #[test]
-fn a_cgroup_outside_of_the_pod_may_belong_to_it() {
+fn overhead_cgroup_outside_pod_is_watched() {
     let tree = with_pod(Tree::v1());
     tree.cgroup("/kata_overhead/x");
     tree.thread(Thread {
@@ -357,7 +357,7 @@ fn a_cgroup_outside_of_the_pod_may_belong_to_it() {
 }
 
 #[test]
-fn watching_says_whether_anything_changes() {
+fn watch_reports_whether_set_changed() {
     let tree = with_pod(Tree::v2());
     let mut source = source(&tree);
     let (pod, sandbox) = (watched(&tree, POD), watched(&tree, SANDBOX));

@@ -30,7 +30,7 @@ fn own_tid() -> u32 {
 }
 
 #[test]
-fn a_reading_lies_between_two_looks_at_schedstat() {
+fn cpu_time_is_between_two_reads_of_schedstat() {
     let root = HostRoot::default();
     let cgroups = Cgroups::find(&root).expect("the cpu controller");
     let tid = own_tid();
@@ -75,7 +75,7 @@ fn a_reading_lies_between_two_looks_at_schedstat() {
 }
 
 #[test]
-fn a_thread_that_ended_is_retired_with_what_was_seen() {
+fn ended_thread_is_retired_with_last_read_time() {
     let root = HostRoot::default();
     let cgroups = Cgroups::find(&root).expect("the cpu controller");
     let path = cgroups.process_path(std::process::id()).expect("a cgroup");
@@ -123,7 +123,7 @@ fn a_thread_that_ended_is_retired_with_what_was_seen() {
 }
 
 #[test]
-fn cpu_time_of_the_own_cgroup_rises() {
+fn cpu_time_of_own_cgroup_rises() {
     let cgroups = Cgroups::find(&HostRoot::default()).expect("the cpu controller");
     let path = cgroups.process_path(std::process::id()).expect("a cgroup");
     let before = cgroups.usage_ns(&path).expect("CPU accounting");
@@ -132,7 +132,7 @@ fn cpu_time_of_the_own_cgroup_rises() {
 }
 
 #[test]
-fn this_process_and_node_describe_themselves() {
+fn own_process_and_node_are_read() {
     let root = HostRoot::default();
     let own = process(&root, std::process::id()).expect("this process");
     assert_eq!(own.args, std::env::args().collect::<Vec<_>>());

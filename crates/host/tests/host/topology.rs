@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use virtlens_host::{HostRoot, Losses, topology, topology_mark};
+use virtlens_host::{HostRoot, Losses, topology, topology_stamp};
 use virtlens_model::vocab::topology::host::{Distance, HostTopology};
 
 use crate::tree::Tree;
@@ -54,7 +54,7 @@ fn read(tree: &Tree) -> (HostTopology, Losses) {
 }
 
 #[test]
-fn a_host_is_read_whole() {
+fn host_topology_is_read_completely() {
     let (host, losses) = read(&two_packages());
 
     assert_eq!(losses, Losses::default());
@@ -72,7 +72,7 @@ fn a_host_is_read_whole() {
 }
 
 #[test]
-fn what_is_missing_is_unknown_and_no_loss() {
+fn missing_topology_file_is_unknown_and_not_counted() {
     let tree = two_packages();
     for cpu in 0..8 {
         tree.remove(&format!("{SYSTEM}/cpu/cpu{cpu}/cache"));
@@ -98,7 +98,7 @@ fn what_is_missing_is_unknown_and_no_loss() {
 }
 
 #[test]
-fn what_is_not_understood_is_unknown_and_counted() {
+fn invalid_topology_file_is_unknown_and_counted() {
     let tree = two_packages();
     let dir = format!("{SYSTEM}/cpu/cpu1");
     tree.write(&format!("{dir}/topology/core_cpus_list"), "one\n");
@@ -113,7 +113,7 @@ fn what_is_not_understood_is_unknown_and_counted() {
 }
 
 #[test]
-fn without_a_list_of_cpus_there_is_no_host() {
+fn missing_cpu_list_is_an_error() {
     let tree = two_packages();
     tree.remove(&format!("{SYSTEM}/cpu/online"));
     let mut losses = Losses::default();
@@ -121,11 +121,11 @@ fn without_a_list_of_cpus_there_is_no_host() {
 }
 
 #[test]
-fn the_mark_changes_with_the_cpus_and_only_then() {
+fn topology_stamp_changes_only_with_cpus() {
     let tree = two_packages();
-    let before = topology_mark(&tree.root());
+    let before = topology_stamp(&tree.root());
     cpu(&tree, 1, "1,5", "0-1,4-5", "0");
-    assert_eq!(topology_mark(&tree.root()), before);
+    assert_eq!(topology_stamp(&tree.root()), before);
 
     for (file, text) in [
         ("cpu/online", "0-3\n"),
@@ -134,14 +134,14 @@ fn the_mark_changes_with_the_cpus_and_only_then() {
     ] {
         let tree = two_packages();
         tree.write(&format!("{SYSTEM}/{file}"), text);
-        assert_ne!(topology_mark(&tree.root()), before, "{file}");
+        assert_ne!(topology_stamp(&tree.root()), before, "{file}");
         tree.remove(&format!("{SYSTEM}/{file}"));
-        assert_ne!(topology_mark(&tree.root()), before, "no {file}");
+        assert_ne!(topology_stamp(&tree.root()), before, "no {file}");
     }
 }
 
 #[test]
-fn smt_off_leaves_one_thread_a_core() {
+fn smt_off_leaves_one_thread_per_core() {
     let tree = two_packages();
     tree.write(&format!("{SYSTEM}/cpu/online"), "0-3\n");
     for core in 0..4 {
@@ -185,7 +185,7 @@ fn this_host_has_the_cores_of_its_cpuinfo() {
     assert_eq!(cores, expected);
     assert!(host.knows_cores());
     assert_eq!(
-        topology_mark(&HostRoot::default()),
-        topology_mark(&HostRoot::default())
+        topology_stamp(&HostRoot::default()),
+        topology_stamp(&HostRoot::default())
     );
 }

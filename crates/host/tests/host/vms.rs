@@ -24,7 +24,7 @@ fn vcpus_are_counted_by_their_ids() {
 }
 
 #[test]
-fn the_search_finds_vms_and_vhost_kernel_threads() {
+fn scan_finds_vms_and_vhost_kernel_threads() {
     let tree = Tree::v1();
     let process = |pid, comm| {
         tree.thread(Thread {
@@ -60,7 +60,7 @@ fn the_search_finds_vms_and_vhost_kernel_threads() {
 }
 
 #[test]
-fn a_process_tells_its_file_and_arguments() {
+fn process_file_and_arguments_are_read() {
     let tree = Tree::v2();
     tree.write("proc/7/comm", b"a)\nb (c\n");
     tree.write("proc/7/cmdline", b"/usr/bin/qemu\0-name\0guest=\xff\0\0");
@@ -77,7 +77,7 @@ fn a_process_tells_its_file_and_arguments() {
 }
 
 #[test]
-fn a_long_command_line_keeps_whole_arguments() {
+fn truncated_command_line_keeps_whole_arguments() {
     let tree = Tree::v2();
     tree.write("proc/7/comm", "x\n");
     tree.write(
@@ -89,7 +89,7 @@ fn a_long_command_line_keeps_whole_arguments() {
 }
 
 #[test]
-fn the_node_is_described_by_its_files() {
+fn node_facts_are_read_from_files() {
     let tree = Tree::v2();
     tree.write("proc/sys/kernel/hostname", "worker-3\n");
     tree.write("proc/sys/kernel/osrelease", "6.12.1-amd64\n");

@@ -29,7 +29,7 @@ type Answer = fn(&str) -> (&'static str, bool);
 
 /// Follows a server until it has received `times` requests; returns the requests and the
 /// number of failures.
-fn asked(times: usize, answer: Answer) -> (Vec<String>, u64) {
+fn requests(times: usize, answer: Answer) -> (Vec<String>, u64) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let lines = Arc::new(Mutex::new(Vec::new()));
@@ -80,36 +80,36 @@ fn asked(times: usize, answer: Answer) -> (Vec<String>, u64) {
 }
 
 #[test]
-fn watch_without_bookmarks_is_followed_anew_and_no_failure() {
-    let (asked, failures) = asked(3, |line| {
+fn watch_without_bookmarks_reconnects_without_failure() {
+    let (requests, failures) = requests(3, |line| {
         let is_list = line.contains("sendInitialEvents");
         (if is_list { LISTED } else { "" }, true)
     });
-    assert!(asked[0].contains("sendInitialEvents"), "{asked:?}");
-    for again in &asked[1..3] {
-        assert!(again.contains("resourceVersion=7 "), "{asked:?}");
+    assert!(requests[0].contains("sendInitialEvents"), "{requests:?}");
+    for again in &requests[1..3] {
+        assert!(again.contains("resourceVersion=7 "), "{requests:?}");
     }
     assert_eq!(failures, 0);
 }
 
 #[test]
 fn streaming_list_after_an_expired_version_asks_for_the_latest() {
-    let (asked, failures) = asked(3, |line| match line {
+    let (requests, failures) = requests(3, |line| match line {
         list if list.contains("sendInitialEvents") => (LISTED, false),
         _ => (EXPIRED, false),
     });
-    let versions: Vec<_> = asked
+    let versions: Vec<_> = requests
         .iter()
         .filter_map(|line| line.rsplit("resourceVersion=").next())
         .filter_map(|rest| rest.split_once(' '))
         .map(|(version, _)| version)
         .collect();
-    assert_eq!(versions[..3], ["0", "7", ""], "{asked:?}");
+    assert_eq!(versions[..3], ["0", "7", ""], "{requests:?}");
     assert_eq!(failures, 0);
 }
 
 #[test]
-fn list_without_an_end_in_time_is_a_failure() {
-    let (_, failures) = asked(2, |_| ("", true));
+fn list_that_does_not_end_in_time_is_a_failure() {
+    let (_, failures) = requests(2, |_| ("", true));
     assert!(failures > 0);
 }

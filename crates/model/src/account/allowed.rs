@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_parts_add_up_to_the_one_above_them() {
+    fn effective_limit_combines_limits_of_levels() {
         assert!(is(of(80, [30, 30], 10), Some(0.7), Some(0.6)));
         assert!(is(of(40, [30, 30], 10), Some(0.4), Some(0.4)));
         assert!(is(of(80, [30, 30], 0), Some(0.8), Some(0.6)));

@@ -84,7 +84,7 @@ mod tests {
     use crate::vocab::CgroupId;
 
     #[test]
-    fn a_path_told_anew_is_the_same_path() {
+    fn path_requested_again_has_the_same_meter() {
         let mut meters = ByPath::default();
         for path in ["/a", "/a/b"].map(Arc::from) {
             meters.of(&path);

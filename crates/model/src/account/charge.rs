@@ -110,7 +110,7 @@ mod tests {
     use crate::vocab::{CgroupId, Owner, Role, VmKey};
 
     #[test]
-    fn threads_of_an_inner_level_are_charged_to_the_outer_one_too() {
+    fn threads_of_inner_level_are_charged_to_outer_level_too() {
         let (pod, container) = (CgroupId(1), CgroupId(2));
         let root = "/kubepods/pod0d2aeb12-7a42-4a2b-9c3e-1f2d3c4b5a69";
         let fact = |id, parent, path: String| CgroupFact {

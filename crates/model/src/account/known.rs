@@ -65,7 +65,7 @@ mod tests {
     use super::Known;
 
     #[test]
-    fn what_another_agent_read_is_absent_until_it_is_read_again() {
+    fn value_of_previous_agent_is_absent_until_read() {
         let mut counters = Known::from(Some(5));
         counters.change(|count| *count += 1);
         assert_eq!(counters.get(), None);

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_that_moves_leaves_its_time_where_it_was_charged() {
+    fn moved_thread_leaves_time_at_former_level() {
         let stays = at(7, 1, 5);
         let before = [at(6, 1, 100), stays];
         assert_eq!(charged(&[&before, &[at(6, 2, 130), stays]]), [105, 30, 0]);
@@ -242,13 +242,13 @@ mod tests {
     }
 
     #[test]
-    fn thread_outside_all_levels_brings_nothing() {
+    fn thread_outside_all_levels_is_not_charged() {
         assert_eq!(charged(&[&[at(6, 0, 100)], &[at(6, 1, 110)]]), [10, 0, 0]);
         assert_eq!(charged(&[&[at(6, 1, 100)], &[at(6, 0, 110)]]), [100, 0, 0]);
     }
 
     #[test]
-    fn thread_is_found_among_many_that_came_and_went() {
+    fn moved_thread_is_found_among_many_ended_ones() {
         let before: Vec<_> = (0..50).map(|tid| at(tid, 1, 10)).collect();
         let mut now: Vec<_> = (100..150).map(|tid| at(tid, 1, 0)).collect();
         now.push(at(40, 2, 15));

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn level_removed_and_made_again_is_charged_with_the_threads_of_both() {
+    fn recreated_level_is_charged_with_threads_of_both() {
         let (mut levels, mut facts) = (Levels::default(), libvirt());
         held(&mut levels, &facts, &[5, 6]);
         facts[5].id = CgroupId(66);

@@ -81,7 +81,7 @@ mod tests {
     use crate::vocab::DiscardSum;
 
     #[test]
-    fn a_vm_started_again_counts_on() {
+    fn restarted_vm_continues_counters() {
         let mut meter = MemoryMeter::default();
         assert_eq!(meter.discards(), None, "what is not followed is absent");
         let fact = |bytes| {

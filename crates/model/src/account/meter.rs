@@ -230,7 +230,7 @@ mod tests {
     use super::{Meter, Times, TimesMeter};
 
     #[test]
-    fn a_meter_shows_the_highest_until_the_source_caught_up() {
+    fn meter_keeps_highest_value_until_source_exceeds_it() {
         let mut meter = Meter::default();
         assert_eq!(meter.read(100), 100);
         assert_eq!(meter.read(60), 100, "a dip does not show");
@@ -247,7 +247,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_meter_falls(steps in proptest::collection::vec((any::<u64>(), any::<bool>()), 0..64)) {
+        fn meters_never_fall(steps in proptest::collection::vec((any::<u64>(), any::<bool>()), 0..64)) {
             let mut meter = Meter::default();
             let mut before = 0;
             for (value, renewed) in steps {
@@ -263,7 +263,7 @@ mod tests {
         /// A VM restarted in its pod: the times of its processes are added, the time of
         /// the pod's other processes counts once.
         #[test]
-        fn a_restart_counts_each_process_once(
+        fn restart_counts_each_process_once(
             lives in proptest::collection::vec(0u64..1_000_000, 1..8),
             pods in proptest::collection::vec(0u64..1_000_000, 8),
         ) {

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_shown() {
+    fn read_throttling_is_shown() {
         let mut meter = ThrottleMeter::default();
         meter.read(&fact(3));
         let shown = meter.show();
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn another_cgroup_counts_on_from_where_it_is() {
+    fn changed_cgroup_continues_counters() {
         let mut meter = ThrottleMeter::default();
         meter.read(&fact(3));
         meter.turn_to(&fact(100));

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpu_made_anew_at_the_same_address_counts_on() {
+    fn vcpu_recreated_at_same_address_continues_counters() {
         let mut meter = VcpuMeter::default();
         let total = |meter: &VcpuMeter| meter.stats.get().expect("was read").total().pf_fixed;
         assert!(!meter.read_stats(&stats(1, 50)));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpu_that_comes_back_in_another_thread_counts_once() {
+    fn vcpu_resumed_in_another_thread_counts_once() {
         let mut meter = VcpuMeter::default();
         for (ended, now) in [(5, 5), (5, 8), (9, 9), (9, 12)] {
             meter.read_ended(&stats(1, ended));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vcpu_made_anew_counts_on() {
+    fn recreated_vcpu_continues_counters() {
         let mut meter = VcpuMeter::default();
         meter.read_stats(&stats(1, 50));
         meter.read_stats(&stats(2, 3));

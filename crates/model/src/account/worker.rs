@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_keep_their_numbers_and_hand_them_on() {
+    fn workers_keep_numbers_and_ended_numbers_are_reused() {
         let mut workers = Workers::default();
         assert!(workers.read(&[(worker(7), 100), (worker(9), 200)]));
         assert!(workers.read(&[(worker(9), 250)]), "7 has ended");
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_a_worker_that_ended_unseen_is_never_given_again() {
+    fn number_of_worker_that_ended_unseen_is_not_reused() {
         let mut workers = Workers::default();
         workers.read(&[(worker(7), 100), (worker(9), 200)]);
         let mut workers = workers.recalled();

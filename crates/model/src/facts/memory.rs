@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_guest_sees_twice_is_one_piece_and_firmware_is_none() {
+    fn aliased_memory_is_one_piece_and_firmware_is_excluded() {
         let slots = [
             slot(0x110_0000, 0x10_0000, false),
             slot(0x100_0000, 0xa_0000, false),

@@ -49,7 +49,7 @@ mod tests {
     use super::fitting;
 
     #[test]
-    fn room_for_a_large_vm_is_not_kept_by_a_small_one() {
+    fn small_vm_does_not_keep_memory_of_large_vm() {
         let mut room: Vec<u8> = vec![1; 64];
         assert_eq!(fitting(&mut room, 40).capacity(), 64, "it is used again");
         room = vec![1; 64];

@@ -162,7 +162,7 @@ fn cpu_ns(vm: &Vm, role: Role) -> u64 {
 }
 
 #[test]
-fn a_pod_is_split_by_role_and_scope() {
+fn pod_cpu_time_is_split_by_role_and_scope() {
     let own = Owner::Vm(vm(100));
     let virtiofsd = ThreadFact {
         process_comm: Comm::new("virtiofsd"),
@@ -209,7 +209,7 @@ fn a_pod_is_split_by_role_and_scope() {
 }
 
 #[test]
-fn a_vm_is_called_what_its_pod_is_and_stays_so() {
+fn vm_has_pod_name_and_keeps_it() {
     let pods = |name: &str| {
         let pod = Pod {
             namespace: "shop".into(),
@@ -237,7 +237,7 @@ fn a_vm_is_called_what_its_pod_is_and_stays_so() {
 }
 
 #[test]
-fn the_pod_is_watched_wherever_the_vm_sits_in_it() {
+fn pod_cgroup_is_watched_for_vm_at_any_depth() {
     let mut fleet = Fleet::new(0);
     let facts = facts(vec![vcpu(vm(100), 101, 0, 1)], vec![]);
     for vm in fleet.strangers(&facts) {
@@ -304,7 +304,7 @@ fn a_kata_overhead_cgroup_is_watched_for_its_pod() {
 
 /// As `ctr run … demo1` creates it with `sandbox_cgroup_only=false`.
 #[test]
-fn sandbox_named_by_hand_has_its_overhead_cgroup() {
+fn sandbox_with_custom_name_has_overhead_cgroup() {
     let cgroup = |id, path: &str| CgroupFact {
         id: CgroupId(id),
         parent: Some(CgroupId(1)),
@@ -347,7 +347,7 @@ fn sandbox_named_by_hand_has_its_overhead_cgroup() {
 }
 
 #[test]
-fn what_is_shown_is_the_same_in_the_room_of_another_reading() {
+fn snapshot_in_reused_memory_is_the_same() {
     let large: Vec<_> = (0..64).map(|id| vcpu(vm(100), 101 + id, id, 7)).collect();
     let small = vec![
         vcpu(vm(100), 101, 0, 9),
@@ -369,7 +369,7 @@ fn what_is_shown_is_the_same_in_the_room_of_another_reading() {
 }
 
 #[test]
-fn names_are_unique_on_the_node() {
+fn vm_names_are_unique_on_node() {
     let facts = facts(
         vec![vcpu(vm(100), 101, 0, 1), vcpu(vm(200), 201, 0, 1)],
         vec![],
@@ -384,7 +384,7 @@ fn names_are_unique_on_the_node() {
 }
 
 #[test]
-fn an_ended_vm_stays_for_its_time_and_its_owners_are_given_up() {
+fn ended_vm_lingers_and_releases_its_owners() {
     let mut fleet = Fleet::new(60);
     let own = Owner::Vm(vm(100));
     read(
@@ -417,7 +417,7 @@ fn an_ended_vm_stays_for_its_time_and_its_owners_are_given_up() {
 }
 
 #[test]
-fn a_vm_started_again_under_its_name_counts_on() {
+fn vm_restarted_under_its_name_continues_counters() {
     let mut fleet = Fleet::new(1000);
     let helper = || thread(Owner::Pod(POD), 50, "shim", 7);
     read(
@@ -445,7 +445,7 @@ fn a_vm_started_again_under_its_name_counts_on() {
 }
 
 #[test]
-fn a_thread_named_like_a_vcpu_is_none() {
+fn thread_named_like_vcpu_is_not_a_vcpu() {
     let liar = thread(Owner::Vm(vm(100)), 102, "CPU 1/KVM", 9);
     let facts = facts(vec![vcpu(vm(100), 101, 0, 1), liar], vec![]);
     let (vms, _) = read(&mut Fleet::new(0), &facts, "a", 0);
@@ -456,7 +456,7 @@ fn a_thread_named_like_a_vcpu_is_none() {
 }
 
 #[test]
-fn a_thread_that_is_being_freed_leaves_no_dip() {
+fn exiting_thread_does_not_lower_counters() {
     let mut fleet = Fleet::new(0);
     let own = Owner::Vm(vm(100));
     let with = facts(

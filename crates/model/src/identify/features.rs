@@ -28,10 +28,10 @@ impl Features {
         // (src/vmm/src/devices/virtio/balloon/device.rs, compact_page_frame_numbers).
         let proves = reports > 0 && vmm != Vmm::Firecracker;
         if events > 0 || reports > 0 {
-            self.balloon = Feature::known(true, "it was seen at work");
+            self.balloon = Feature::known(true, "observed balloon activity");
         }
         if proves {
-            self.free_page_reporting = Feature::known(true, "reports were seen");
+            self.free_page_reporting = Feature::known(true, "observed reports");
         }
         self
     }
@@ -91,10 +91,10 @@ pub fn of_arguments(vmm: Vmm, args: &[String]) -> Features {
         Vmm::Qemu | Vmm::StratoVirt => qemu(args),
         Vmm::CloudHypervisor => cloud_hypervisor(args),
         Vmm::Firecracker | Vmm::Dragonball => Features::both(Feature::unknown(
-            "the VMM is told over its API, not by arguments",
+            "the VMM is configured through its API, not by arguments",
         )),
         Vmm::Kvmtool | Vmm::Crosvm | Vmm::Other => {
-            Features::both(Feature::unknown("not known of this VMM"))
+            Features::both(Feature::unknown("unknown for this VMM"))
         }
     }
 }
@@ -145,7 +145,7 @@ fn cloud_hypervisor(args: &[String]) -> Features {
         return Features::both(Feature::known(false, BY_ARGUMENTS));
     }
     Features::both(Feature::unknown(
-        "the VMM is told over its API, not by arguments",
+        "the VMM is configured through its API, not by arguments",
     ))
 }
 
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_tell_of_the_balloon_and_of_reporting() {
+    fn balloon_and_reporting_are_parsed_from_arguments() {
         let (yes, no) = (Some(true), Some(false));
         for (vmm, command, expected) in [
             (Vmm::Qemu, "-m 1G -device virtio-net-pci", (no, no)),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_is_there() {
+    fn observed_feature_is_enabled() {
         let silent = Features::default().seen(Vmm::Qemu, 0, 0);
         assert_eq!(silent, Features::default());
         let seen = Features::default().seen(Vmm::Qemu, 0, 3);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn discards_are_told_apart_by_what_the_vm_has() {
+    fn discards_are_classified_by_vm_features() {
         let of = |reports, huge_pages| {
             let mut features = Features::default();
             features.free_page_reporting.enabled = reports;

@@ -288,7 +288,7 @@ mod tests {
     use crate::vocab::MismatchKind;
 
     #[test]
-    fn all_checks_have_names_of_their_own() {
+    fn check_names_are_unique() {
         let names: BTreeSet<_> = Check::ALL.iter().map(|check| check.name()).collect();
         assert_eq!(names.len(), Check::ALL.len());
         for kind in MismatchKind::ALL {

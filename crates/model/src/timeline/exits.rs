@@ -181,7 +181,7 @@ mod tests {
     use super::{ExitReason, SVM, VMX};
 
     #[test]
-    fn reasons_have_the_names_that_the_kernel_gives_them() {
+    fn exit_reasons_have_kernel_names() {
         let name = |is_svm, code| ExitReason { is_svm, code }.name().into_owned();
         assert_eq!(name(false, 12), "HLT");
         // The top bit marks a failed entry.
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_are_in_order() {
+    fn exit_reason_tables_are_sorted() {
         for table in [VMX, SVM] {
             assert!(table.is_sorted_by(|a, b| a.0 < b.0));
         }

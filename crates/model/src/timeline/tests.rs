@@ -133,7 +133,7 @@ fn title_has_the_device_of_a_vhost_worker() {
 }
 
 #[test]
-fn what_a_thread_did_first_is_told_by_its_first_event() {
+fn state_before_first_event_is_inferred() {
     let first = |what| slices(&trace(&[event(10, 1, what)], 20).0, Track::Thread(1))[0].2;
     assert_eq!(first(on()), Doing::Runnable);
     assert_eq!(first(off(Off::Sleeping)), Doing::Running(0));
@@ -144,7 +144,7 @@ fn what_a_thread_did_first_is_told_by_its_first_event() {
 /// Before v6.18: a thread that waits on a throttled run queue is throttled from the start
 /// of the throttling to its end.
 #[test]
-fn a_quota_that_ran_out_holds_back_who_waits() {
+fn exhausted_quota_throttles_waiting_thread() {
     let events = [
         event(10, 1, off(Off::Runnable)),
         event(20, 0, What::Throttled(POD)),
@@ -171,7 +171,7 @@ fn a_quota_that_ran_out_holds_back_who_waits() {
 
 /// Since v6.18: only threads that the kernel reports as throttled are throttled.
 #[test]
-fn a_thread_that_was_not_told_to_stand_only_waits() {
+fn thread_without_throttle_event_only_waits() {
     let stands = |stands| What::Off {
         into: Off::Runnable,
         stands: Some(stands),
@@ -193,7 +193,7 @@ fn a_thread_that_was_not_told_to_stand_only_waits() {
 }
 
 #[test]
-fn a_quota_that_had_run_out_before_is_known_once_it_is_back() {
+fn earlier_throttle_is_known_after_unthrottle() {
     let events = [
         event(40, 0, What::Unthrottled(POD)),
         event(45, 1, on()),
@@ -209,7 +209,7 @@ fn a_quota_that_had_run_out_before_is_known_once_it_is_back() {
 
 /// Guest, exit, a halt with 20 ns of polling and then sleep, guest again.
 #[test]
-fn a_vcpus_time_is_its_guests_its_hosts_polling_and_sleep() {
+fn vcpu_time_splits_into_guest_host_polling_and_sleep() {
     let halted = What::HaltEnd {
         took_ns: 60,
         slept: true,
@@ -249,7 +249,7 @@ fn a_vcpus_time_is_its_guests_its_hosts_polling_and_sleep() {
 }
 
 #[test]
-fn a_halt_that_is_woken_as_it_polls_is_all_polling() {
+fn halt_woken_during_polling_is_polling() {
     let halted = What::HaltEnd {
         took_ns: 30,
         slept: false,
@@ -267,7 +267,7 @@ fn a_halt_that_is_woken_as_it_polls_is_all_polling() {
 }
 
 #[test]
-fn what_was_lost_is_lost_up_to_the_next_event() {
+fn time_from_loss_to_next_event_is_unknown() {
     let lost = Event {
         lost: Lost {
             states: 2,
@@ -298,7 +298,7 @@ fn what_was_lost_is_lost_up_to_the_next_event() {
 
 /// A context switch without an event.
 #[test]
-fn what_does_not_follow_is_not_known() {
+fn inconsistent_event_makes_state_unknown() {
     let events = [
         event(10, 1, off(Off::Runnable)),
         event(30, 1, off(Off::Runnable)),
@@ -321,7 +321,7 @@ fn what_does_not_follow_is_not_known() {
 }
 
 #[test]
-fn a_thread_that_comes_later_is_one_of_its_process() {
+fn later_thread_belongs_to_its_process() {
     let born = What::Born {
         process: 1,
         name: Comm::new("worker"),
@@ -349,7 +349,7 @@ fn a_thread_that_comes_later_is_one_of_its_process() {
 
 /// The BPF programs are attached before the trace begins.
 #[test]
-fn a_thread_that_came_just_before_is_followed() {
+fn thread_started_just_before_is_traced() {
     let born = What::Born {
         process: 1,
         name: Comm::new("worker"),
@@ -391,7 +391,7 @@ proptest! {
     /// For any sequence of events: a thread's states sum to the traced time, a vCPU's
     /// shares sum to its run time, and slices nest.
     #[test]
-    fn every_moment_is_in_one_state(
+    fn every_moment_has_exactly_one_state(
         steps in proptest::collection::vec((1..40u64, 1..3u32, 0..3u32, any_what(), 0..4u32), 1..80)
     ) {
         let mut now_ns = 0;

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_read_and_print_alike() {
+    fn cpu_list_round_trips() {
         for text in [
             "",
             "0",
@@ -210,14 +210,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_an_error() {
+    fn invalid_cpu_list_is_an_error() {
         for text in ["a", "1-", "-1", "3-1", "0-8192", "0-31:2/4", "1;2"] {
             assert!(text.parse::<CpuSet>().is_err(), "{text}");
         }
     }
 
     #[test]
-    fn words_and_lists_agree() {
+    fn cpu_set_from_words_equals_list() {
         let words = CpuSet::from_words(&[0b1011, 0, 1 << 63, 0]);
         assert_eq!(words, set("0-1,3,191"));
         assert_eq!(words.len(), 4);

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn exits_of_no_class_alone_are_no_fall() {
+    fn unclassified_exits_alone_are_not_a_fall() {
         let (mut now, then) = (counters(7, None), counters(7, None));
         now.exits = Some(ExitCounts([7, 7, 7, 7, 7, 7, 0]));
         assert!(!now.fell_from(&then));
@@ -217,13 +217,13 @@ mod tests {
     }
 
     #[test]
-    fn classes_ahead_of_the_total_leave_no_others() {
+    fn classes_exceeding_total_leave_no_other_exits() {
         assert_eq!(ExitCounts::of(10, [1, 2, 3, 0, 0, 0]).other(), 4);
         assert_eq!(ExitCounts::of(5, [1, 2, 3, 0, 0, 0]).other(), 0);
     }
 
     #[test]
-    fn counters_are_kept_as_they_are_shown() {
+    fn kept_counters_equal_shown_counters() {
         let now = counters(7, None);
         let kept = serde_json::to_string(&now).expect("JSON");
         assert_eq!(

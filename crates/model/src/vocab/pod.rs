@@ -54,7 +54,7 @@ mod tests {
     use super::PodSpec;
 
     #[test]
-    fn a_limit_of_any_size_has_room_for_the_overhead() {
+    fn limit_plus_overhead_saturates() {
         let quota = |cpu_limit_millis, cpu_overhead_millis| {
             let spec = PodSpec {
                 cpu_limit_millis,

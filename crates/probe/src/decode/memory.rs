@@ -31,7 +31,7 @@ impl Memories {
     pub(super) fn learn(&mut self, record: &Record<'_>) -> Result<(), Error> {
         let (slots, rest) = record.of::<abi::memory::MemslotsRecord>()?;
         let slot_records = <[abi::memory::Memslot]>::ref_from_bytes(rest)
-            .map_err(|_| record.broken("a memslot is cut short"))?;
+            .map_err(|_| record.broken("truncated memslot"))?;
         let memslots: Vec<Memslot> = slot_records
             .iter()
             .map(|slot| Memslot {

@@ -18,7 +18,7 @@ impl<'a> Record<'a> {
     where
         T: FromBytes + zerocopy::KnownLayout + zerocopy::Immutable,
     {
-        T::ref_from_prefix(self.bytes).map_err(|_| self.broken("cut short"))
+        T::ref_from_prefix(self.bytes).map_err(|_| self.broken("truncated record"))
     }
 
     pub(super) fn broken(&self, what: &'static str) -> Error {
@@ -44,12 +44,12 @@ impl<'a> Records<'a> {
         let offset = self.offset;
         let broken = |what| Error::Record { offset, what };
         let rest = self.stream.get(offset..).unwrap_or_default();
-        let (head, _) =
-            abi::RecordHead::ref_from_prefix(rest).map_err(|_| broken("no record's head"))?;
+        let (head, _) = abi::RecordHead::ref_from_prefix(rest)
+            .map_err(|_| broken("truncated record header"))?;
         let size = head.size as usize;
         let is_whole = size >= size_of::<abi::RecordHead>() && size.is_multiple_of(8);
         let bytes = rest.get(..size).filter(|_| is_whole);
-        let bytes = bytes.ok_or_else(|| broken("impossible size"))?;
+        let bytes = bytes.ok_or_else(|| broken("invalid record size"))?;
         self.offset += size;
         Ok(Record {
             kind: head.kind,

@@ -67,7 +67,7 @@ fn load_one(ebpf: &mut Ebpf, name: &str, target: &str, types: &Btf) -> io::Resul
         Program::RawTracePoint(one) => one.load(),
         other => {
             return Err(io::Error::other(format!(
-                "{name} is a {:?}",
+                "{name}: unsupported map type {:?}",
                 other.prog_type()
             )));
         }
@@ -88,7 +88,7 @@ fn descriptor(map: &Map) -> io::Result<OwnedFd> {
         | Map::PerCpuHashMap(data)
         | Map::RingBuf(data)
         | Map::Unsupported(data) => data,
-        other => return Err(io::Error::other(format!("no such map is known: {other:?}"))),
+        other => return Err(io::Error::other(format!("unsupported map: {other:?}"))),
     };
     data.fd().as_fd().try_clone_to_owned()
 }

@@ -100,7 +100,7 @@ impl TaskPass {
         if !dropped.is_empty() {
             tracing::warn!(
                 ?dropped,
-                "maps that another version left are of another layout: what they had counted is \
+                "dropped pinned maps of another version with a different layout; their counts are \
                  lost"
             );
         }

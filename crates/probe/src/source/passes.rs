@@ -149,8 +149,7 @@ impl TaskPass {
             }
         }
         Err(Error::Stream(io::Error::other(format!(
-            "in {ATTEMPTS} passes threads ended just where a pass was to go on: \
-             it succeeds when fewer begin and end"
+            "gave up after {ATTEMPTS} attempts: the resume thread exited each time"
         ))))
     }
 }
@@ -162,8 +161,11 @@ fn read_each(
     buffer: &mut Buffer,
     mut each: impl FnMut(&[u8]) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let pass = sys::iterate(link.as_fd())
-        .map_err(|cause| Error::Stream(io::Error::other(format!("cannot start it: {cause}"))))?;
+    let pass = sys::iterate(link.as_fd()).map_err(|cause| {
+        Error::Stream(io::Error::other(format!(
+            "cannot start the task iterator: {cause}"
+        )))
+    })?;
     let mut pass = File::from(pass);
     loop {
         buffer.clear();

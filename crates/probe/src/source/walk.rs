@@ -59,9 +59,9 @@ fn to_its_end(mut run: impl FnMut(&mut abi::Walk) -> Result<(), Error>) -> Resul
             return Ok(walk.tid == 0);
         }
     }
-    Err(Error::Stream(io::Error::other(
-        "a pass over all tasks does not end",
-    )))
+    Err(Error::Stream(io::Error::other(format!(
+        "the pass over all tasks did not end after {RUNS_MAX} runs"
+    ))))
 }
 
 #[cfg(test)]

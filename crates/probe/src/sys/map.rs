@@ -208,7 +208,7 @@ impl Map {
 fn wrong_size() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidInput,
-        "its entries are of another size",
+        "entry size differs from the expected one",
     )
 }
 

@@ -73,12 +73,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- toYaml (mergeOverwrite $own (deepCopy .Values.config)) }}
 {{- end }}
 
-{{/* Whether the agent asks the API server or a kubelet for anything. */}}
+{{/* Whether the agent queries the API server or a kubelet. */}}
 {{- define "virtlens.needsToken" -}}
 {{- if or (has .Values.metadata.source (list "apiserver" "kubelet")) (eq .Values.web.auth "kubernetes") }}true{{ end }}
 {{- end }}
 
-{{/* securityContext; Kubernetes before 1.30 knows no appArmorProfile. */}}
+{{/* securityContext; Kubernetes before 1.30 has no appArmorProfile. */}}
 {{- define "virtlens.securityContext" -}}
 {{- $context := deepCopy .Values.securityContext }}
 {{- if semverCompare "<1.30-0" .Capabilities.KubeVersion.Version }}
@@ -87,14 +87,14 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- toYaml $context }}
 {{- end }}
 
-{{/* The same as an annotation, which is how Kubernetes before 1.30 is told. */}}
+{{/* The AppArmor profile as an annotation, for Kubernetes before 1.30. */}}
 {{- define "virtlens.appArmor" -}}
 {{- if and (semverCompare "<1.30-0" .root.Capabilities.KubeVersion.Version) (eq (dig "appArmorProfile" "type" "" .root.Values.securityContext) "Unconfined") -}}
 container.apparmor.security.beta.kubernetes.io/{{ .container }}: unconfined
 {{- end }}
 {{- end }}
 
-{{/* What every container that looks at the host mounts. */}}
+{{/* Volume mounts of every container that reads the host. */}}
 {{- define "virtlens.volumeMounts" -}}
 - name: config
   mountPath: /etc/virtlens/config
@@ -103,7 +103,7 @@ container.apparmor.security.beta.kubernetes.io/{{ .container }}: unconfined
   mountPath: /sys/fs/cgroup
   readOnly: true
   {{- if semverCompare ">=1.31-0" .Capabilities.KubeVersion.Version }}
-  # cgroup v1 is several mounts; those below are read-only too where the runtime can.
+  # cgroup v1 has several mounts; nested ones are read-only too if the runtime supports it.
   recursiveReadOnly: IfPossible
   {{- end }}
 {{- if .Values.pin }}
@@ -124,13 +124,13 @@ container.apparmor.security.beta.kubernetes.io/{{ .container }}: unconfined
 - name: config
   configMap:
     name: {{ include "virtlens.configMapName" . }}
-# A container sees its own part of the hierarchy; here is the host's whole.
+# A container's own mount shows only its part of the hierarchy; this is the host's.
 - name: cgroup
   hostPath:
     path: /sys/fs/cgroup
     type: Directory
 {{- if .Values.pin }}
-# Here the kernel keeps what was counted while the pod is replaced.
+# Pinned BPF programs and maps, which count while the pod is replaced.
 - name: bpffs
   hostPath:
     path: /sys/fs/bpf
@@ -167,7 +167,7 @@ container.apparmor.security.beta.kubernetes.io/{{ .container }}: unconfined
 {{- end }}
 {{- end }}
 
-{{/* Where pods run and as what: shared by the DaemonSet and the test. */}}
+{{/* Scheduling and identity of pods, shared by the DaemonSet and the test. */}}
 {{- define "virtlens.placement" -}}
 serviceAccountName: {{ include "virtlens.serviceAccountName" . }}
 automountServiceAccountToken: {{ eq (include "virtlens.needsToken" .) "true" }}

@@ -24,7 +24,7 @@ pub(crate) fn run(plan: &Plan, loads: Option<&std::sync::Arc<Mutex<Loads>>>, len
     let ran = match (loads, &plan.teller) {
         (Some(loads), _) => load_pods(loads, until),
         (None, Some(guest)) => boot_guests(&program(plan), guest, until),
-        (None, None) => Err(anyhow::anyhow!("there is no guest to put load on")),
+        (None, None) => Err(anyhow::anyhow!("no guest to put load on")),
     };
     let outcome = ran.map_or_else(|why| Outcome::Fail(format!("{why:#}")), |()| Outcome::Ok);
     let name = format!("{CONTROL}::load");

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn record_has_its_text_behind_the_semicolon() {
+    fn kmsg_text_follows_semicolon() {
         let record = "3,339,5140900,-;BUG: scheduling while atomic: a;b/1/0x2\n SUBSYSTEM=acpi\n";
         let text = message(record);
         assert_eq!(text, Some("BUG: scheduling while atomic: a;b/1/0x2"));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_the_kernel_are_found_among_other_messages() {
+    fn kernel_errors_are_found_among_other_messages() {
         let quiet = ["kvm: Nested Virtualization enabled", "DEBUG: nothing"];
         assert_eq!(show_error(&quiet.map(str::to_owned)), None);
         let text = "BUG: sleeping function called from invalid context at x.c:1";

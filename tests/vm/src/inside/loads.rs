@@ -71,10 +71,10 @@ impl Loads {
         let (verb, load) = order
             .trim()
             .split_once(' ')
-            .context("an order is two words")?;
+            .context("expected an order of two words")?;
         ensure!(
             Self::names().iter().any(|name| name == load),
-            "there is no load {load}"
+            "unknown load {load}"
         );
         match (verb, self.running.contains_key(load)) {
             ("start", false) => {

@@ -184,7 +184,7 @@ impl Staged {
 }
 
 fn report_no_pods() {
-    let outcome = Outcome::Skip("kernels.toml says that KVM does not work here".to_owned());
+    let outcome = Outcome::Skip("no KVM, as kernels.toml lists for this kernel".to_owned());
     println!(
         "{}",
         Line::Test {
@@ -207,7 +207,7 @@ fn dump_logs() {
 }
 
 fn shell() -> anyhow::Result<()> {
-    println!("{SCENARIO_PATH} tells what is here; leave with exit or ctrl-a x");
+    println!("{SCENARIO_PATH} describes this machine; leave with exit or ctrl-a x");
     // A shell has job control only as a session leader.
     Command::new("/run/busybox")
         .args(["setsid", "-c", "/bin/bash", "-i"])

@@ -139,12 +139,12 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_program_is_judged_by_its_exit() {
+    fn plain_program_is_judged_by_exit_status() {
         assert_eq!(outcomes("hello\n", Ok(()))["program"], Outcome::Ok);
     }
 
     #[test]
-    fn a_program_that_hangs_is_ended_at_its_deadline() {
+    fn hanging_program_is_killed_at_deadline() {
         let suite = Suite {
             name: "x".into(),
             program: "/bin/sleep".into(),

@@ -298,7 +298,7 @@ mod tests {
         Types: deb\nURIs: http://mirror.example/security\nSuites: bookworm-security\n";
 
     #[test]
-    fn both_source_formats_are_read() {
+    fn both_apt_source_formats_are_parsed() {
         let sources = parse_deb822(DEB822);
         assert_eq!(sources.len(), 2);
         assert_eq!(sources[0].signed_by.as_deref(), Some("/k.gpg"));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_security_suite_comes_from_the_security_mirror() {
+    fn security_suite_uses_security_mirror() {
         let sources = parse_deb822(DEB822);
         let uri = |suite| source_for(suite, &sources).expect("a mirror").uri;
         assert_eq!(uri("bullseye-security"), "http://mirror.example/security");
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_third_party_source_is_not_taken_for_debian() {
+    fn third_party_source_is_not_a_debian_mirror() {
         let sources = [parse_one_line(
             "deb http://vendor.example/apt nodistro main",
         )];

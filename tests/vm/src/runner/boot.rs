@@ -138,7 +138,7 @@ impl Machine<'_> {
                 Ok(text) => text,
                 Err(RecvTimeoutError::Timeout) if Instant::now() < limit => {
                     if pulse.has_stopped() {
-                        return Ok(Some("its CPUs sleep and nothing wakes them".to_owned()));
+                        return Ok(Some("all CPUs sleep and nothing wakes them up".to_owned()));
                     }
                     if fatal.is_none() && has_lost_a_cpu(beaten, Instant::now()) {
                         let seconds = LOST.as_secs();
@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cpu_is_lost_when_the_machine_beats_no_more() {
+    fn missing_heartbeat_means_lost_cpu() {
         let now = Instant::now();
         assert!(!has_lost_a_cpu(None, now), "it still boots");
         assert!(!has_lost_a_cpu(Some(now), now + LOST));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_sleeps_has_no_pulse() {
+    fn sleeping_process_uses_no_cpu_time() {
         let mut child = Command::new("/bin/sleep")
             .arg("60")
             .spawn()

@@ -83,14 +83,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_usual_machine_has_two_cpus_and_no_nodes() {
+    fn default_machine_has_two_cpus_and_no_nodes() {
         let args = Hardware::default().args();
         let told = "-cpu max,+svm,-la57 -smp 2 -m 4096";
         assert_eq!(args.join(" "), told);
     }
 
     #[test]
-    fn nodes_share_the_memory_out() {
+    fn memory_is_divided_among_nodes() {
         let hardware: Hardware = toml::from_str(
             "name = 'm'\nsmp = '4,sockets=2'\ncpu = ['+topoext']\nnodes = ['0-1', '2-3']",
         )

@@ -146,7 +146,7 @@ impl Catalogue {
                     .map(|entry| entry.name.as_str())
                     .collect();
                 format!(
-                    "no kernel {name} in kernels.toml; there are: {}",
+                    "unknown kernel {name}; kernels.toml has: {}",
                     names.join(", ")
                 )
             })
@@ -216,7 +216,7 @@ impl Entry {
             let mut places = places.flat_map(|path| roots.iter().map(move |root| root.join(&path)));
             places
                 .find(|path| path.exists())
-                .with_context(|| format!("{image}: there is no {what} inside"))
+                .with_context(|| format!("{image}: {what} not found in it"))
         };
         let (vmlinuz, tree, builtin) =
             (find("vmlinuz")?, find("kernel")?, find("modules.builtin")?);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_catalogue_of_this_repository_reads() {
+    fn kernels_toml_of_repository_is_valid() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels.toml");
         let catalogue = Catalogue::read(&path).expect("kernels.toml");
         for entry in &catalogue.kernels {

@@ -40,33 +40,33 @@ use crate::record::Record;
     reason = "each is a flag of the command line"
 )]
 struct Cli {
-    /// Boot only this kernel; may be repeated. Without it those of kernels.toml that
-    /// need not be named.
+    /// Boot only this kernel; repeatable. By default all kernels of kernels.toml that
+    /// do not have to be named.
     #[arg(long = "kernel", value_name = "NAME")]
     kernels: Vec<String>,
     /// Boot all kernels of kernels.toml.
     #[arg(long, conflicts_with = "kernels")]
     all: bool,
-    /// Run only this suite of kernels.toml, on the kernels that list it; may be
-    /// repeated. `rig` always runs where it is listed.
+    /// Run only this suite of kernels.toml, on the kernels that list it; repeatable.
+    /// `rig` always runs where it is listed.
     #[arg(long = "suite", value_name = "NAME")]
     suites: Vec<String>,
-    /// Run this program as one more suite: NAME=PATH, then its arguments.
+    /// Run this program as an additional suite: NAME=PATH, then its arguments.
     #[arg(long, num_args = 1.., value_name = "NAME=PATH", allow_hyphen_values = true)]
     exec: Vec<String>,
-    /// Start no pods, run no self-tests and no suite but that of --exec.
+    /// Run only the suite of --exec, without pods and self-tests.
     #[arg(long, requires = "exec", conflicts_with_all = ["suites", "shell"])]
     bare: bool,
     /// List the kernels and whether they are in the cache.
     #[arg(long)]
     list: bool,
-    /// Fill the cache and stop.
+    /// Fill the cache and exit.
     #[arg(long)]
     fetch_only: bool,
-    /// Look whether the suites have newer kernels than the cache.
+    /// Check for newer kernels than those in the cache.
     #[arg(long)]
     newest: bool,
-    /// Start the pods of one kernel and give a shell beside them.
+    /// Boot one kernel with its pods and open a shell.
     #[arg(long)]
     shell: bool,
     /// Only for `cargo run -- run`, which reads better in scripts.
@@ -186,7 +186,7 @@ fn wants(cli: &Cli, catalogue: &Catalogue, entry: &Entry) -> Wants {
 fn all_sound(rows: &[Row<'_>]) -> bool {
     let held = rows.iter().any(|row| row.booted.verdict.not_run.is_none());
     if !held {
-        println!("\nno machine held long enough to judge anything");
+        println!("\nno result: every machine broke too early");
     }
     let sound = |row: &Row<'_>| row.booted.verdict.failures.is_empty();
     held && rows.iter().all(sound)
@@ -202,7 +202,7 @@ fn cache_dir() -> anyhow::Result<PathBuf> {
     var("VIRTLENS_CACHE")
         .or_else(|| Some(var("XDG_CACHE_HOME")?.join("virtlens")))
         .or_else(|| Some(var("HOME")?.join(".cache/virtlens")))
-        .context("neither VIRTLENS_CACHE nor HOME is set: where shall downloads be kept?")
+        .context("no cache directory: set VIRTLENS_CACHE or HOME")
 }
 
 /// The requested kernels, by name or by suite.
@@ -232,7 +232,7 @@ fn chosen<'a>(catalogue: &'a Catalogue, cli: &Cli) -> anyhow::Result<Vec<&'a Ent
         let entry = catalogue.entry(name)?;
         anyhow::ensure!(
             runs(entry),
-            "kernels.toml has {name} run none of these suites"
+            "kernels.toml lists none of these suites for {name}"
         );
         Ok(entry)
     });
@@ -255,7 +255,9 @@ fn exec(cli: &Cli) -> anyhow::Result<Option<Suite>> {
     let Some((first, args)) = cli.exec.split_first() else {
         return Ok(None);
     };
-    let (name, program) = first.split_once('=').context("--exec wants NAME=PATH")?;
+    let (name, program) = first
+        .split_once('=')
+        .context("--exec: expected NAME=PATH")?;
     Ok(Some(Suite {
         name: name.to_owned(),
         program: std::fs::canonicalize(program).with_context(|| program.to_owned())?,

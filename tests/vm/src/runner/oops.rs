@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn oops_is_extracted_with_what_came_before_and_behind() {
+    fn oops_is_extracted_with_surrounding_lines() {
         let before = "it boots\n".repeat(9);
         let panic = "Kernel panic - not syncing: corrupted stack end detected inside scheduler\n";
         let console = format!("{before}{panic}CPU: 1\nCall Trace:\n");

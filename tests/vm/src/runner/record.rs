@@ -172,13 +172,13 @@ mod tests {
     }
 
     #[test]
-    fn machine_that_holds_needs_no_control() {
+    fn stable_machine_needs_no_control() {
         let verdict = weighed(&[HELD], &[]);
         assert!(verdict.failures.is_empty() && verdict.not_run.is_none());
     }
 
     #[test]
-    fn machine_that_broke_beside_the_agent_and_never_without_it_fails() {
+    fn machine_broken_only_with_agent_fails() {
         let verdict = weighed(&[BESIDE, BESIDE, BESIDE], &[HELD, HELD, HELD]);
         assert_eq!((verdict.skipped, verdict.failures.len()), (0, 3));
         let said = &verdict.failures[0];
@@ -187,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn machine_that_held_after_breaking_beside_the_agent_fails_too() {
+    fn machine_stable_after_breaking_with_agent_fails() {
         let verdict = weighed(&[BESIDE, HELD], &[HELD, HELD]);
         assert_eq!(verdict.failures.len(), 1);
         assert!(verdict.not_run.is_none(), "its suites were judged");
     }
 
     #[test]
-    fn machine_that_broke_once_before_a_suite_fails_for_those_beside_the_agent() {
+    fn one_break_before_suites_does_not_excuse_breaks_with_agent() {
         // One of three boots broke before a suite began: everything was skipped once.
         let verdict = weighed(&[BESIDE, ALONE, BESIDE], &[HELD, HELD]);
         assert_eq!((verdict.skipped, verdict.failures.len()), (0, 2));
@@ -203,13 +203,13 @@ mod tests {
     }
 
     #[test]
-    fn machine_that_breaks_as_often_without_the_agent_is_judged_by_the_boot_that_held() {
+    fn machine_breaking_equally_without_agent_is_judged_by_stable_boot() {
         let verdict = weighed(&[BESIDE, HELD], &[HELD, BESIDE]);
         assert!(verdict.failures.is_empty() && verdict.not_run.is_none());
     }
 
     #[test]
-    fn machine_that_breaks_as_often_without_the_agent_and_never_held_is_not_run() {
+    fn machine_breaking_equally_without_stable_boot_is_not_run() {
         let verdict = weighed(&[BESIDE, BESIDE, BESIDE], &[BESIDE, BESIDE, BESIDE]);
         assert_eq!((verdict.skipped, verdict.failures.len()), (1, 0));
         assert!(
@@ -220,19 +220,19 @@ mod tests {
     }
 
     #[test]
-    fn control_that_broke_before_its_loads_excuses_nothing() {
+    fn control_broken_before_its_loads_is_no_excuse() {
         let verdict = weighed(&[BESIDE, HELD], &[ALONE, HELD, HELD]);
         assert_eq!(verdict.failures.len(), 1);
     }
 
     #[test]
-    fn machine_that_breaks_less_often_without_the_agent_fails() {
+    fn machine_breaking_less_without_agent_fails() {
         let verdict = weighed(&[BESIDE, BESIDE, BESIDE], &[BESIDE, HELD, BESIDE]);
         assert_eq!(verdict.failures.len(), 3);
     }
 
     #[test]
-    fn machine_that_never_comes_to_a_suite_is_not_run() {
+    fn machine_that_never_reaches_a_suite_is_not_run() {
         let verdict = weighed(&[ALONE, ALONE, ALONE], &[]);
         assert_eq!((verdict.skipped, verdict.failures.len()), (1, 0));
         assert!(
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn machine_without_time_for_a_control_fails() {
+    fn machine_without_time_for_control_fails() {
         let died = ran(complete(&[]), Some("Oops"));
         let broken = Break::of(&died, &judge(&entry(), &["rig"], &died.lines));
         let breaks = [broken.expect("it died")];

@@ -179,7 +179,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_listed_skip_that_passes_fails_so_the_list_stays_true() {
+    fn listed_skip_that_passes_fails() {
         assert_eq!(failures(&complete(&[test("a::old", Outcome::Ok)])).len(), 1);
     }
 
@@ -202,7 +202,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn only_the_rig_and_its_guests_tell_of_a_broken_machine() {
+    fn only_rig_and_guest_failures_mean_broken_machine() {
         let alone = |name, why| broke(complete(&[failed(name, why)]), None).map(|one| one.alone);
         assert_eq!(alone("rig::pods_start", "no answer"), Some(true));
         let silent = format!("cpu: error {SILENT_GUEST}: os error 11");
@@ -213,7 +213,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_machine_that_died_tells_when() {
+    fn dead_machine_reports_when_it_died() {
         let alone = |lines| broke(lines, Some("Kernel panic")).map(|one| one.alone);
         assert_eq!(alone(Vec::new()), Some(true));
         assert_eq!(alone(vec![Line::Done("rig".into())]), Some(false));

@@ -46,7 +46,7 @@ fn totals(shown: &Quota) -> [u64; 4] {
 }
 
 #[test]
-fn cgroup_made_again_counts_on() {
+fn recreated_cgroup_continues_counters() {
     let (five, six) = (fact(5), fact(6));
     let mut meter = QuotaMeter::default();
     meter.read(&level(&five, 100, None));
@@ -57,7 +57,7 @@ fn cgroup_made_again_counts_on() {
 }
 
 #[test]
-fn level_that_comes_to_bind_adds_only_what_it_counts_from_then_on() {
+fn newly_binding_level_adds_only_later_counts() {
     let (mut scope, mut five, mut six) = <(BindingMeter, QuotaMeter, QuotaMeter)>::default();
     let (five_fact, six_fact) = (fact(5), fact(6));
     let mut read = |meter: &mut QuotaMeter, level: &LevelReading<'_>| {
@@ -79,7 +79,7 @@ fn level_that_comes_to_bind_adds_only_what_it_counts_from_then_on() {
 }
 
 #[test]
-fn detached_meter_keeps_its_counts_and_goes_on_where_its_cgroup_does() {
+fn detached_meter_keeps_counts_and_continues_with_its_cgroup() {
     let five = fact(5);
     let throttle = |of: u64| ThrottleFact {
         throttles: of,
@@ -104,7 +104,7 @@ fn detached_meter_keeps_its_counts_and_goes_on_where_its_cgroup_does() {
 }
 
 #[test]
-fn throttling_since_the_last_reading_is_unknown_of_a_level_not_read_before() {
+fn throttling_of_new_level_since_last_reading_is_unknown() {
     let five = fact(5);
     let mut meter = QuotaMeter::default();
     let now = level(&five, 100, None);

@@ -33,7 +33,7 @@ fn vm_that_kvm_released_ends_and_lingers_while_its_vmm_lives() {
 }
 
 #[test]
-fn vm_that_boots_again_in_time_goes_on() {
+fn vm_rebooted_within_linger_continues() {
     let mut fleet = Fleet::new(60);
     only(&mut fleet, &vmm(2), 0);
     only(&mut fleet, &vmm(0), 10);
@@ -43,7 +43,7 @@ fn vm_that_boots_again_in_time_goes_on() {
 
 /// It was started paused, and no vCPU has run yet.
 #[test]
-fn vm_whose_vcpus_never_ran_runs() {
+fn vm_with_vcpus_that_never_ran_is_running() {
     let mut fleet = Fleet::new(60);
     let paused = Facts {
         vms: vec![VmFact {

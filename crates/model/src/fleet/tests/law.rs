@@ -8,7 +8,7 @@ use crate::vocab::Owner;
 
 /// Counters at their maximum: sums saturate there.
 #[test]
-fn sums_end_at_the_largest_number() {
+fn sums_saturate_at_maximum() {
     let most = u64::MAX;
     let vcpus = [(101, 0), (102, 1)].map(|(tid, id)| ThreadFact {
         guest_ns: Some(most),

@@ -91,7 +91,7 @@ fn level(levels: &[Quota], path: &str) -> Quota {
 }
 
 #[test]
-fn every_cgroup_with_a_limit_is_shown_with_the_threads_in_it() {
+fn every_limited_cgroup_is_shown_with_its_threads() {
     let vm = last(&mut Fleet::new(0), &host([[9; 2]; 4], 100), 0);
     let shown = vm.quota.iter().map(|level| (level.scope, level.cores));
     let shown: Vec<_> = shown.collect();
@@ -125,7 +125,7 @@ fn every_cgroup_with_a_limit_is_shown_with_the_threads_in_it() {
 }
 
 #[test]
-fn limit_that_binds_is_shown_and_not_the_lowest() {
+fn binding_limit_is_shown_instead_of_lowest() {
     let mut fleet = Fleet::new(0);
     let before = last(
         &mut fleet,
@@ -143,7 +143,7 @@ fn limit_that_binds_is_shown_and_not_the_lowest() {
 }
 
 #[test]
-fn scope_turns_to_the_level_that_comes_to_bind_without_a_jump() {
+fn scope_changes_to_newly_binding_level_without_jump() {
     let mut fleet = Fleet::new(0);
     let shown = |fleet: &mut Fleet, vcpu0: [u64; 2], vcpu1: [u64; 2], at: u64| {
         let vm = last(fleet, &host([[0; 2], vcpu0, vcpu1, [0; 2]], at), at);
@@ -177,7 +177,7 @@ fn scope_turns_to_the_level_that_comes_to_bind_without_a_jump() {
 }
 
 #[test]
-fn throttled_vcpu_is_told_apart_from_one_that_is_not() {
+fn throttled_vcpu_is_distinguished_from_unthrottled_one() {
     let mut fleet = Fleet::new(0);
     let before = last(&mut fleet, &host([[0; 2], [0; 2], [0; 2], [0; 2]], 0), 0);
     let now = last(

@@ -14,7 +14,7 @@ fn running(tgids: &[u32]) -> Facts {
 
 /// A tenant that knows another tenant's name and guesses its pid.
 #[test]
-fn a_name_that_looks_like_the_next_choice_takes_nothing_from_another() {
+fn name_with_pid_suffix_does_not_take_another_vms_name() {
     let mut fleet = Fleet::new(0);
     read(&mut fleet, &running(&[100]), "web", 0);
     read(&mut fleet, &running(&[100, 300]), "web-200", 0);
@@ -25,7 +25,7 @@ fn a_name_that_looks_like_the_next_choice_takes_nothing_from_another() {
 
 /// A pid is reused while the VM that had it still shows its last values.
 #[test]
-fn a_pid_that_comes_again_is_not_the_same_name() {
+fn vm_with_reused_pid_gets_another_name() {
     let mut fleet = Fleet::new(60);
     read(&mut fleet, &running(&[100]), "web", 0);
     read(&mut fleet, &running(&[100, 200]), "web", 0);
@@ -41,7 +41,7 @@ fn a_pid_that_comes_again_is_not_the_same_name() {
 
 /// 32 VMs: a random order would put the oldest first in only 1 of 32 runs.
 #[test]
-fn vms_of_one_name_met_at_once_oldest_keeps_plain_name() {
+fn oldest_of_vms_with_same_name_keeps_plain_name() {
     let mut pids: Vec<u32> = (1..=32).map(|number| number * 100).collect();
     pids.rotate_left(7);
     let (vms, _) = read(&mut Fleet::new(0), &running(&pids), "web", 0);

@@ -57,7 +57,7 @@ fn vcpu_unplugged_before_agent_looked_is_parked() {
 }
 
 #[test]
-fn parked_vcpus_of_vm_started_again_are_not_those_of_the_one_before() {
+fn restarted_vm_does_not_inherit_parked_vcpus() {
     let mut fleet = Fleet::new(0);
     read(&mut fleet, &held(&[0, 1], vec![ended(2)]), "a", 0);
     let mut next = facts(vec![vcpu(vm(200), 200, 0, 10)], vec![ended(2)]);

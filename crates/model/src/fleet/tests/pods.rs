@@ -53,7 +53,7 @@ fn another_agent(fleet: &mut Fleet, facts: &Facts) -> Fleet {
 }
 
 #[test]
-fn oldest_vm_of_pod_ends_next_vm_counts_on_from_there() {
+fn next_vm_of_pod_continues_counters_of_ended_oldest() {
     let mut fleet = Fleet::new(10);
     let both = host(&[(100, 50), (200, 60)], 1000, &[]);
     assert_eq!(helpers(&read(&mut fleet, &both, 0)), [1000, 0]);
@@ -64,7 +64,7 @@ fn oldest_vm_of_pod_ends_next_vm_counts_on_from_there() {
 }
 
 #[test]
-fn vm_started_again_beside_another_counts_its_own_time_alone() {
+fn restarted_vm_with_sibling_counts_only_its_own_time() {
     let mut fleet = Fleet::new(u64::MAX);
     read(&mut fleet, &host(&[(100, 50), (200, 60)], 1000, &[]), 0);
     let ended = [gone(100, 55)];
@@ -80,7 +80,7 @@ fn vm_started_again_beside_another_counts_its_own_time_alone() {
 }
 
 #[test]
-fn vm_started_again_before_it_was_missed_keeps_its_pod() {
+fn vm_restarted_between_readings_keeps_its_pod() {
     let mut fleet = Fleet::new(u64::MAX);
     read(&mut fleet, &host(&[(100, 50), (200, 60)], 1000, &[]), 0);
     let again = host(&[(101, 7), (200, 60)], 1010, &[gone(100, 55)]);
@@ -88,7 +88,7 @@ fn vm_started_again_before_it_was_missed_keeps_its_pod() {
 }
 
 #[test]
-fn pod_changes_its_vm_while_no_agent_runs_next_vm_counts_on() {
+fn vm_replaced_without_agent_continues_counters_of_pod() {
     let mut fleet = Fleet::new(u64::MAX);
     read(&mut fleet, &host(&[(100, 50), (200, 60)], 1000, &[]), 0);
     let after = host(&[(200, 70)], 1040, &[gone(100, 55)]);
@@ -101,7 +101,7 @@ fn pod_changes_its_vm_while_no_agent_runs_next_vm_counts_on() {
 }
 
 #[test]
-fn another_vm_starts_in_pod_whose_vm_lingers_counts_on() {
+fn new_vm_in_pod_of_lingering_vm_continues_counters() {
     let mut fleet = Fleet::new(u64::MAX);
     read(&mut fleet, &host(&[(100, 50)], 1000, &[]), 0);
     let ended = [gone(100, 55)];
@@ -114,7 +114,7 @@ fn another_vm_starts_in_pod_whose_vm_lingers_counts_on() {
 }
 
 #[test]
-fn levels_of_next_vm_do_not_jump_by_helpers_history() {
+fn next_vm_levels_do_not_jump_by_former_helper_time() {
     let mut fleet = Fleet::new(u64::MAX);
     let used = |vms: &BTreeMap<String, Vm>| {
         let pod = vms["vm2"].quota.first().expect("it has levels");

@@ -31,7 +31,7 @@ fn ended(owner: Owner, cgroup: Option<CgroupId>, cpu_ns: u64) -> RetiredFact {
 }
 
 #[test]
-fn each_role_is_charged_where_its_threads_sit() {
+fn each_role_is_charged_to_levels_of_its_threads() {
     let own = Owner::Vm(vm(100));
     let virtiofsd = ThreadFact {
         cgroup: POD,
@@ -63,7 +63,7 @@ fn each_role_is_charged_where_its_threads_sit() {
 
 /// The counters of a VMM that is restarted in its pod continue.
 #[test]
-fn what_was_used_never_falls() {
+fn used_quota_never_falls() {
     let mut fleet = Fleet::new(u64::MAX);
     let virtiofsd = |cpu_ns| ThreadFact {
         process_comm: Comm::new("virtiofsd"),
@@ -78,7 +78,7 @@ fn what_was_used_never_falls() {
 }
 
 #[test]
-fn throttling_is_shown_where_it_is_followed() {
+fn throttling_is_shown_if_tracked() {
     let own = Owner::Vm(vm(100));
     let read_with = |throttling| {
         let facts = Facts {
@@ -127,7 +127,7 @@ fn worker_at(cgroup: CgroupId, cpu_ns: u64) -> Facts {
 
 /// The time that a thread used in a cgroup stays with this cgroup when the thread moves.
 #[test]
-fn thread_that_moves_leaves_its_time_to_the_level_that_was_charged() {
+fn moved_thread_leaves_time_to_former_level() {
     let mut fleet = Fleet::new(u64::MAX);
     assert_eq!(read_at(&mut fleet, CONTAINER, 100), [100, 100]);
     assert_eq!(read_at(&mut fleet, CgroupId(10), 150), [100, 100]);
@@ -136,7 +136,7 @@ fn thread_that_moves_leaves_its_time_to_the_level_that_was_charged() {
 }
 
 #[test]
-fn next_agent_leaves_the_time_of_moved_threads_where_it_was_charged() {
+fn next_agent_keeps_time_of_moved_threads_at_former_level() {
     let mut fleet = Fleet::new(u64::MAX);
     read_at(&mut fleet, CONTAINER, 100);
     assert_eq!(read_at(&mut fleet, POD, 160), [160, 100]);

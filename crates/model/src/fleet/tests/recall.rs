@@ -229,7 +229,7 @@ impl Agents {
 
 proptest! {
     #[test]
-    fn another_agent_goes_on_where_the_one_before_was(steps in steps()) {
+    fn next_agent_continues_counters(steps in steps()) {
         let (mut host, mut agents) = (Host::new(), Agents::new());
         for step in steps {
             match step {
@@ -259,7 +259,7 @@ proptest! {
 /// If no source reported KVM's final counters, the counter restarts instead of keeping a
 /// part.
 #[test]
-fn exits_that_are_not_known_to_the_end_begin_anew() {
+fn incomplete_exit_counts_restart() {
     let (mut host, mut agents) = (Host::new(), Agents::new());
     let exits = |shown: &Vm| shown.vcpus[0].kvm.exits.map(|exits| exits.other());
     host.run(0, 100);

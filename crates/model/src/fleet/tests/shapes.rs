@@ -85,7 +85,7 @@ fn helpers_that_move_with_their_vm_count_once() {
 }
 
 #[test]
-fn limit_has_what_helpers_used_before_and_after_they_were_elsewhere() {
+fn limit_includes_helper_time_before_and_after_absence() {
     let mut fleet = Fleet::new(0);
     let inside = |ns| host(CONTAINER, CONTAINER, POD, ns);
     assert_eq!(helper_ns(&read(&mut fleet, &inside(1000))), 1000);

@@ -10,7 +10,7 @@ const STRAY: CgroupId = CgroupId(50);
 const OVERHEAD: CgroupId = CgroupId(60);
 
 #[test]
-fn all_threads_of_stray_vm_are_outside_of_their_pod() {
+fn all_threads_of_stray_vm_are_outside_pod() {
     let id = "ab".repeat(32);
     let slice = format!("kubepods-burstable-pod{}.slice", UID.replace('-', "_"));
     let paths = [

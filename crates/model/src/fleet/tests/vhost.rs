@@ -41,7 +41,7 @@ fn devices(vm: &Vm) -> Vec<(u32, Option<VhostDevice>)> {
 }
 
 #[test]
-fn workers_of_one_name_have_their_devices() {
+fn workers_with_same_name_have_their_own_devices() {
     let known = [(103, VhostDevice::Vsock), (102, VhostDevice::Net)];
     let vm = read_with(&mut Fleet::new(0), &[102, 103, 104], &known);
     let expected = [
@@ -53,7 +53,7 @@ fn workers_of_one_name_have_their_devices() {
 }
 
 #[test]
-fn thread_that_is_no_vhost_worker_has_no_device() {
+fn thread_other_than_vhost_worker_has_no_device() {
     let vm = read_with(&mut Fleet::new(0), &[102], &[(101, VhostDevice::Net)]);
     assert_eq!(devices(&vm), [(102, None)]);
     assert!(vm.threads.iter().all(|thread| thread.device.is_none()));
@@ -77,7 +77,7 @@ fn reused_tid_does_not_inherit_the_device() {
 }
 
 #[test]
-fn worker_that_takes_a_number_over_has_the_device_of_its_own() {
+fn worker_with_reused_number_has_its_own_device() {
     let mut fleet = Fleet::new(0);
     let both = [(102, VhostDevice::Net), (103, VhostDevice::Vsock)];
     read_with(&mut fleet, &[102, 103], &both);

@@ -18,7 +18,7 @@ fn levels(path: &str) -> Vec<(usize, Scope)> {
 }
 
 #[test]
-fn sandbox_named_by_hand_is_known_by_its_vmms_id() {
+fn sandbox_with_custom_name_is_identified_by_vmm_id() {
     for (path, id, root) in [
         (
             "/default/kata_demo1",
@@ -232,7 +232,7 @@ const PODS: &[PodForm] = &[
 ];
 
 #[test]
-fn every_form_of_a_pod_is_known() {
+fn every_form_of_pod_cgroup_is_recognized() {
     for (path, uid, id, kata, scopes) in PODS {
         let path = fill(path);
         let location = locate(&path);
@@ -254,7 +254,7 @@ fn every_form_of_a_pod_is_known() {
 }
 
 #[test]
-fn a_unit_name_made_a_directory_is_the_sandbox() {
+fn systemd_unit_name_as_directory_is_the_sandbox() {
     let name = fill("kubepods-burstable-pod{u_id}.slice:cri-containerd:{id}");
     for (before, runtime) in [
         ("/", Some("kata")),
@@ -305,7 +305,7 @@ fn pod_of_stray_is_nested_at_each_dash() {
 }
 
 #[test]
-fn a_kata_sandbox_needs_no_pod() {
+fn kata_sandbox_without_pod_is_recognized() {
     let path = fill("/default/kata_{id}");
     let location = locate(&path);
     assert_eq!(location.root.as_deref(), Some(path.as_str()));
@@ -336,14 +336,14 @@ fn every_overhead_path_names_its_sandbox() {
 }
 
 #[test]
-fn no_overhead_path_is_made_of_what_is_no_id() {
+fn invalid_sandbox_id_has_no_overhead_path() {
     for id in ["", "..", "a/b", "../etc", "-a", "a b", "é", &"a".repeat(77)] {
         assert!(overhead_paths(id).is_empty(), "{id}");
     }
 }
 
 #[test]
-fn libvirt_scopes_hold_the_machine() {
+fn libvirt_scope_contains_machine_name() {
     let scope = r"/machine.slice/machine-qemu\x2d12\x2dweb\x2d01.scope";
     let manual = "/machine/qemu-3-db.libvirt-qemu";
     let partition = "/machine/prod.partition/qemu-3-db.libvirt-qemu";
@@ -383,7 +383,7 @@ fn libvirt_scopes_hold_the_machine() {
 }
 
 #[test]
-fn plain_cgroups_are_their_own_machine() {
+fn plain_cgroup_is_its_own_machine() {
     for path in [
         "/system.slice/vm@1.service",
         "/user.slice/user-1000.slice/session-2.scope",
@@ -403,7 +403,7 @@ fn plain_cgroups_are_their_own_machine() {
 }
 
 #[test]
-fn what_only_looks_like_a_pod_is_none() {
+fn cgroup_similar_to_pod_is_not_a_pod() {
     for path in [
         "/home/podcast",
         "/kubepods/podcast",
@@ -439,13 +439,13 @@ fn what_only_looks_like_a_pod_is_none() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+    fn arbitrary_path_does_not_panic(bytes: Vec<u8>) {
         let path = String::from_utf8_lossy(&bytes);
         check(&path);
     }
 
     #[test]
-    fn no_mixture_of_known_parts_makes_it_panic(
+    fn mixed_known_path_parts_do_not_panic(
         parts in prop::collection::vec(
             r"(kubepods|burstable|pod|kata_|kata_overhead|kata-overhead|\.slice|\.scope|:|-|_|/|machine-qemu|\\x2d|\\x|\.libvirt-qemu|[0-9a-f]{8}|é|/)",
             0..24,

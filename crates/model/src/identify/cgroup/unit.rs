@@ -45,7 +45,7 @@ mod tests {
     use super::unit_name;
 
     #[test]
-    fn vm_in_its_own_service_has_the_name_of_the_service() {
+    fn vm_in_systemd_service_has_service_name() {
         for (path, name) in [
             ("/system.slice/web-01.service", Some("web-01")),
             ("/system.slice/web-01.service/vcpus", Some("web-01")),

@@ -67,7 +67,7 @@ const NAMES: [(Vmm, &str, &str); 8] = [
 ];
 
 #[test]
-fn every_vmm_has_its_names() {
+fn thread_names_of_every_vmm_are_recognized() {
     assert_eq!(NAMES.map(|(vmm, _, _)| vmm), VMMS);
     for (vmm, io, rest) in NAMES {
         for (names, role) in [(io, Iothread), (rest, Emulator)] {
@@ -84,7 +84,7 @@ fn every_vmm_has_its_names() {
 }
 
 #[test]
-fn a_name_makes_no_vcpu() {
+fn thread_name_alone_is_not_a_vcpu() {
     for name in [
         "CPU 0/KVM",
         "vcpu0",
@@ -110,7 +110,7 @@ fn a_name_makes_no_vcpu() {
 }
 
 #[test]
-fn no_name_hides_a_vcpu() {
+fn vcpu_with_any_name_is_a_vcpu() {
     for vmm in VMMS {
         for name in [
             "vhost-1",
@@ -130,7 +130,7 @@ fn no_name_hides_a_vcpu() {
 }
 
 #[test]
-fn vhost_is_flag_and_name() {
+fn vhost_worker_requires_flag_and_name() {
     for vmm in VMMS {
         for (kind, name, role) in [
             (UserWorker, "vhost-4711", Vhost),
@@ -152,7 +152,7 @@ fn vhost_is_flag_and_name() {
 }
 
 #[test]
-fn other_processes_of_the_pod() {
+fn other_processes_of_pod_are_helpers() {
     for (kind, process, name, role) in [
         (User, "virtiofsd", "virtiofsd", Some(Virtiofsd)),
         (User, "virtiofsd", "virtiofsd-backe", Some(Virtiofsd)),
@@ -184,7 +184,7 @@ fn other_processes_of_the_pod() {
 }
 
 #[test]
-fn a_vmm_that_calls_itself_virtiofsd_is_still_the_vmm() {
+fn vmm_named_virtiofsd_is_the_vmm() {
     let thread = Traits {
         process_comm: Comm::new("virtiofsd"),
         ..vmm_thread(Vmm::Qemu, User, "virtiofsd")
@@ -193,7 +193,7 @@ fn a_vmm_that_calls_itself_virtiofsd_is_still_the_vmm() {
 }
 
 #[test]
-fn a_name_may_be_any_bytes() {
+fn thread_name_with_any_bytes_has_role() {
     for name in [&b"\xff\xfe_q1"[..], b"IO \xff", b"\x80vhost-"] {
         let role = role_of(&vmm_thread(Vmm::CloudHypervisor, User, name));
         assert_eq!(role == Some(Iothread), name.ends_with(b"_q1"), "{name:?}");
@@ -206,7 +206,7 @@ fn a_name_may_be_any_bytes() {
 
 proptest! {
     #[test]
-    fn only_kvm_makes_a_vcpu(
+    fn only_kvm_vcpu_is_a_vcpu(
         name: [u8; 16], process: [u8; 16], kind in 0..4usize, vmm in 0..VMMS.len(), in_vmm: bool,
     ) {
         let traits = Traits {

@@ -19,7 +19,7 @@ fn process(exe: &str, command: &str) -> ProcessFact {
 }
 
 #[test]
-fn the_comm_is_the_last_resort() {
+fn comm_is_used_if_nothing_else_matches() {
     for (comm, vmm) in [
         ("qemu-system-x86", Vmm::Qemu),
         ("cloud-hyperviso", Vmm::CloudHypervisor),
@@ -60,7 +60,7 @@ fn a_name_with_blanks_is_one_argument() {
 }
 
 #[test]
-fn a_name_is_cut_between_characters() {
+fn long_name_is_cut_between_characters() {
     let long = format!("qemu-system-x86_64 -name {}", "é".repeat(200));
     let name = identify(&process("/usr/bin/qemu-system-x86_64", &long)).name;
     assert_eq!(name, Some("é".repeat(126)));
@@ -73,7 +73,7 @@ fn a_name_is_cut_between_characters() {
 
 proptest! {
     #[test]
-    fn no_command_line_makes_it_panic(
+    fn arbitrary_command_line_does_not_panic(
         exe: Option<String>,
         args in prop::collection::vec(
             prop_oneof![
@@ -93,7 +93,7 @@ proptest! {
 }
 
 #[test]
-fn a_guest_has_the_nodes_that_qemu_was_told_of() {
+fn guest_numa_nodes_are_parsed_from_qemu_arguments() {
     let nodes = |exe, command| identify(&process(exe, command)).guest_nodes;
     let qemu = "/usr/bin/qemu-system-x86_64";
     let two = "qemu -numa node,nodeid=0,cpus=0-1 -numa node,nodeid=1 -numa dist,src=0,dst=1";
@@ -106,7 +106,7 @@ fn a_guest_has_the_nodes_that_qemu_was_told_of() {
 }
 
 #[test]
-fn a_vm_booted_with_the_vcpus_that_qemu_was_told_of() {
+fn boot_vcpus_are_parsed_from_qemu_arguments() {
     let boot = |exe, command: &str| identify(&process(exe, command)).boot_vcpus;
     let qemu = "/usr/bin/qemu-system-x86_64";
     for (smp, vcpus) in [
@@ -122,7 +122,7 @@ fn a_vm_booted_with_the_vcpus_that_qemu_was_told_of() {
 }
 
 #[test]
-fn sandbox_id_is_what_kata_told_its_vmm() {
+fn sandbox_id_is_parsed_from_kata_vmm_arguments() {
     let id = |exe, command: &str| identify(&process(exe, command)).sandbox_id;
     let qemu = "/opt/kata/bin/qemu-system-x86_64";
     let named = "qemu -mem-path /run/vc/vm/template/memory -name sandbox-demo1,debug-threads=on \

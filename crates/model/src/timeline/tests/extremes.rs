@@ -5,7 +5,7 @@ use crate::timeline::event::{Off, What};
 use crate::vocab::Comm;
 
 #[test]
-fn the_last_nanosecond_has_an_end() {
+fn slice_at_maximum_time_has_an_end() {
     let last = u64::MAX;
     let halt = What::HaltEnd {
         took_ns: last,
@@ -25,7 +25,7 @@ fn the_last_nanosecond_has_an_end() {
 
 /// A vCPU whose run time went back: its time counts once.
 #[test]
-fn time_that_goes_back_counts_once() {
+fn backward_time_counts_once() {
     let mut events = vec![event(1, 1, on()), event(2, 1, What::Entry)];
     for round in 0..8 {
         events.push(event(1_000, 1, exit(round, 0)));
@@ -39,7 +39,7 @@ fn time_that_goes_back_counts_once() {
 
 /// The exit event was lost, and the id was reused by another thread.
 #[test]
-fn a_thread_that_was_replaced_was_there_until_then() {
+fn replaced_thread_ends_at_replacement() {
     let born = What::Born {
         process: 1,
         name: Comm::new("next"),
@@ -54,7 +54,7 @@ fn a_thread_that_was_replaced_was_there_until_then() {
 
 /// Clocks of CPUs that are far apart: pauses begin before the previous pause has ended.
 #[test]
-fn pauses_that_overlap_are_no_longer_than_the_halt() {
+fn overlapping_pauses_do_not_exceed_halt() {
     let late = u64::MAX / 2;
     let halt = What::HaltEnd {
         took_ns: u64::MAX,

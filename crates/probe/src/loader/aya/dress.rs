@@ -62,7 +62,7 @@ fn drop_calls(elf: &ElfFile64<'_, Endianness>, dressed: &mut [u8]) -> io::Result
             }
             let name = symbol.name().unwrap_or_default();
             if !symbol.is_weak() {
-                let why = format!("it needs {name} of the kernel, which aya does not know");
+                let why = format!("requires the kernel symbol {name}, which aya does not support");
                 return Err(io::Error::new(io::ErrorKind::Unsupported, why));
             }
             let place = usize::try_from(begin + offset).map_err(io::Error::other)?;
@@ -177,7 +177,7 @@ fn info(kind: Kind, entries: usize) -> u32 {
 }
 
 fn broken() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the object is broken")
+    io::Error::new(io::ErrorKind::InvalidData, "the BPF object is invalid")
 }
 
 #[cfg(test)]

@@ -328,7 +328,7 @@ const CASES: &[Case] = &[
 ];
 
 #[test]
-fn every_command_line_is_told_apart() {
+fn every_command_line_is_identified() {
     for (exe, command, vmm, name, runtime) in CASES {
         let identity = identify(&process(exe, command));
         assert_eq!(identity.vmm, *vmm, "{command}");
@@ -338,7 +338,7 @@ fn every_command_line_is_told_apart() {
 }
 
 #[test]
-fn every_vmm_is_in_the_table_under_its_own_name() {
+fn every_vmm_is_listed_under_its_name() {
     for vmm in Vmm::ALL {
         assert!(CASES.iter().any(|case| case.2 == vmm), "{vmm:?}");
     }

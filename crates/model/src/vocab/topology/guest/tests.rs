@@ -32,7 +32,7 @@ const FOUR_CORES: [[u32; 3]; 4] = [[0, 0, 0], [0, 1, 0], [0, 2, 0], [0, 3, 0]];
 const FOUR_PACKAGES: [[u32; 3]; 4] = [[0, 0, 0], [1, 1, 0], [2, 2, 0], [3, 3, 0]];
 
 #[test]
-fn qemu_tells_all_guests_the_same() {
+fn qemu_topology_is_decoded_from_any_leaves() {
     let smp = Smp::new(1, 1, 2, 2);
     let intel = qemu(smp, INTEL);
     let amd = qemu(smp, AMD);
@@ -50,7 +50,7 @@ fn qemu_tells_all_guests_the_same() {
 }
 
 #[test]
-fn an_amd_guest_without_topoext_sees_cores() {
+fn amd_guest_without_topoext_has_cores_only() {
     let mut entries = without(&qemu(Smp::new(1, 1, 2, 2), AMD), &[0x8000_0001]);
     entries.push(leaf(0x8000_0001, 0, [0, 0, 2, 0]));
     assert_eq!(places(&entries, &FOUR), Some(FOUR_CORES.to_vec()));
@@ -125,7 +125,7 @@ fn firecracker_has_one_package() {
 }
 
 #[test]
-fn dragonball_tells_in_all_leaves_alike() {
+fn dragonball_leaves_agree() {
     let smp = Smp::new(1, 1, 2, 2);
     for name in [INTEL, AMD] {
         let mut entries = qemu(smp, name);
@@ -139,7 +139,7 @@ fn dragonball_tells_in_all_leaves_alike() {
 }
 
 #[test]
-fn what_is_not_told_is_not_guessed() {
+fn missing_cpuid_leaves_are_unknown() {
     let empty_leaf: Vec<CpuidEntry> = (0..2).map(|index| leaf(0xb, index, [0; 4])).collect();
     for (case, entries) in [
         ("nothing", Vec::new()),
@@ -158,7 +158,7 @@ fn what_is_not_told_is_not_guessed() {
 }
 
 #[test]
-fn leaves_beyond_the_highest_are_not_there_for_the_guest() {
+fn leaves_above_maximum_are_ignored() {
     let mut entries = qemu(Smp::new(1, 1, 4, 1), INTEL);
     entries[0] = vendor(INTEL, 0xb);
     entries.extend(levels(0x1f, &[(1, 2, 4), (2, 2, 4)]));
@@ -166,7 +166,7 @@ fn leaves_beyond_the_highest_are_not_there_for_the_guest() {
 }
 
 #[test]
-fn threads_at_shift_0_are_threads_all_the_same() {
+fn threads_with_shift_0_are_decoded() {
     let entries = [
         vec![vendor(INTEL, 0xb)],
         levels(0xb, &[(1, 0, 2), (2, 2, 4)]),
@@ -176,7 +176,7 @@ fn threads_at_shift_0_are_threads_all_the_same() {
 }
 
 #[test]
-fn a_shape_counts_what_is_there() {
+fn shape_counts_present_vcpus() {
     let shape = |smp: Smp, name, ids: &[u32]| {
         let topology = GuestTopology::decode(&qemu(smp, name)).expect("leaves");
         let shape = GuestShape::of(ids.iter().map(|id| topology.place(*id)))?;
@@ -195,7 +195,7 @@ fn a_shape_counts_what_is_there() {
 
 proptest! {
     #[test]
-    fn every_shape_is_decoded_as_it_was_told(
+    fn every_encoded_shape_is_decoded(
         sockets in 1u32..5, dies in 1u32..4, cores in 1u32..9, threads in 1u32..5,
         // QEMU gives AMD CPUs no separate dies.
         amd in any::<bool>(),

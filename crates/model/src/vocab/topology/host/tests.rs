@@ -7,7 +7,7 @@ fn set(text: &str) -> CpuSet {
 }
 
 #[test]
-fn distances_are_those_that_a_host_was_built_with() {
+fn distances_equal_those_of_generated_host() {
     for machine in machines() {
         let host = machine.host();
         let (llc, die) = (machine.cores, machine.cores * machine.llcs);
@@ -37,7 +37,7 @@ fn distances_are_those_that_a_host_was_built_with() {
 }
 
 #[test]
-fn a_place_has_numbers_that_are_unique_on_the_host() {
+fn place_numbers_are_unique_on_host() {
     let machine = Machine {
         packages: 2,
         dies: 2,
@@ -64,7 +64,7 @@ fn a_place_has_numbers_that_are_unique_on_the_host() {
 }
 
 #[test]
-fn offline_cpus_are_holes_and_smt_off_is_one_thread_a_core() {
+fn offline_cpus_are_gaps_and_smt_off_is_one_thread_per_core() {
     let machine = Machine {
         packages: 1,
         dies: 1,
@@ -115,7 +115,7 @@ fn eight_thousand_cpus_have_places() {
 }
 
 #[test]
-fn what_the_host_does_not_tell_stays_unknown() {
+fn unreported_host_topology_is_unknown() {
     let online = set("0-3");
     let host = HostTopology::new(&[], &online);
     assert_eq!(host.place(3), Some(&HostPlace::default()));
@@ -146,7 +146,7 @@ fn what_the_host_does_not_tell_stays_unknown() {
 }
 
 #[test]
-fn a_cache_that_spans_nodes_is_one_for_each() {
+fn cache_spanning_nodes_is_split_by_node() {
     let online = set("0-3");
     let fact = |cpu| CpuFact {
         cpu,
@@ -163,7 +163,7 @@ fn a_cache_that_spans_nodes_is_one_for_each() {
 }
 
 #[test]
-fn a_set_without_its_own_cpu_is_not_believed() {
+fn sibling_set_without_own_cpu_is_ignored() {
     let fact = CpuFact {
         cpu: 1,
         core_cpus: Some(set("0")),

@@ -96,8 +96,8 @@ const NO_GROUPS: Lacks = Lacks {
 };
 
 #[test]
-fn kernel_without_cpu_limits_lacks_quotas_and_nothing_else() {
-    let test = "kernel_without_cpu_limits";
+fn kernel_without_cpu_limits_lacks_only_quotas() {
+    let test = "kernel_without_cpu_limits_lacks_only_quotas";
     if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
         return;
     }

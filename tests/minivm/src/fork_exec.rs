@@ -34,5 +34,5 @@ pub(crate) fn exec() -> anyhow::Result<()> {
     let error = Command::new(program)
         .args(std::env::args_os().skip(1))
         .exec();
-    Err(error).context("cannot become the same program")
+    Err(error).context("cannot execute this program again")
 }

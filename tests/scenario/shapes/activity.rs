@@ -26,13 +26,13 @@ const CHECKS: [&str; 5] = [
 ];
 
 /// Activity of the pod between two readings.
-pub(super) struct Over {
+pub(super) struct Activity {
     pub(super) pod: Pod,
     pub(super) began: Sample,
     pub(super) ended: Sample,
 }
 
-impl Over {
+impl Activity {
     pub(super) fn vms(&self) -> [&Vm; 2] {
         [&self.began, &self.ended].map(|one| pods::vm(&one.snapshot, &self.pod))
     }

@@ -32,8 +32,8 @@ fn work(guest: &mut Minivm, ms: u32) {
 }
 
 #[test]
-fn a_vm_started_again_counts_on_from_agent_to_agent() {
-    let test = "started_again";
+fn restarted_vm_continues_counters_across_agents() {
+    let test = "restarted_vm_continues_counters_across_agents";
     if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
         return;
     }

@@ -12,7 +12,7 @@ use virtlens_model::vocab::{CgroupId, Comm};
 use crate::collect::Collector;
 
 /// Participants of a trace.
-pub(super) struct Cast {
+pub(super) struct Participants {
     pub(super) actors: Vec<Actor>,
     /// Names of processes, by id.
     pub(super) processes: FxHashMap<u32, String>,
@@ -23,10 +23,10 @@ pub(super) struct Cast {
     seen: FxHashSet<u32>,
 }
 
-impl Cast {
+impl Participants {
     /// The VM's threads as of the last reading.
     pub(super) fn of(vm: &Vm, collector: &Collector) -> Self {
-        let mut cast = Self {
+        let mut participants = Self {
             actors: Vec::new(),
             processes: FxHashMap::default(),
             quotas: FxHashMap::default(),
@@ -37,8 +37,8 @@ impl Cast {
             let cgroup = &quota.cgroup;
             if let Some(id) = collector.cgroups().and_then(|all| all.id_of(cgroup)) {
                 let name = format!("{} {cgroup}", quota.scope.name());
-                cast.quotas.insert(id, name);
-                cast.paths.insert(cgroup.to_string(), id);
+                participants.quotas.insert(id, name);
+                participants.paths.insert(cgroup.to_string(), id);
             }
         }
         for thread in &vm.threads {
@@ -47,7 +47,7 @@ impl Cast {
             };
             let mut vcpus = vm.vcpus.iter();
             let vcpu = vcpus.find(|vcpu| vcpu.tid == Some(thread.tid));
-            cast.add(
+            participants.add(
                 Actor {
                     tid: thread.tid,
                     process,
@@ -55,12 +55,12 @@ impl Cast {
                     role: thread.role,
                     vcpu: vcpu.map(|vcpu| vcpu.id),
                     device: thread.device,
-                    groups: cast.groups_of(collector, thread.tid),
+                    groups: participants.groups_of(collector, thread.tid),
                 },
                 collector.root(),
             );
         }
-        cast
+        participants
     }
 
     /// Adds threads that the same processes have started since; returns whether there are

@@ -6,7 +6,7 @@ use virtlens_model::snapshot::Snapshot;
 
 /// The input of one scrape: the host's VMs and the agent itself.
 #[derive(Debug)]
-pub struct Reading {
+pub struct Scrape {
     /// The host and its VMs.
     pub snapshot: Arc<Snapshot>,
     /// The agent.

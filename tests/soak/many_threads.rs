@@ -43,24 +43,24 @@ impl Drop for MorePids {
 }
 
 /// Processes full of idle threads.
-struct Crowd {
+struct ManyThreads {
     pids: Vec<libc::pid_t>,
     // After the fields that need it, because fields are dropped in order.
     _pids: MorePids,
 }
 
-impl Crowd {
+impl ManyThreads {
     fn start() -> Self {
         let more = MorePids::new();
         let each = THREADS / PROCESSES;
         let pids = (0..PROCESSES).map(|_| start_process(each)).collect();
-        let crowd = Self { pids, _pids: more };
+        let others = Self { pids, _pids: more };
         let mut before = 0;
         // Until the number stops growing.
         loop {
-            let now = crowd.threads();
+            let now = others.threads();
             if now == before || now >= THREADS {
-                return crowd;
+                return others;
             }
             before = now;
             std::thread::sleep(std::time::Duration::from_secs(1));
@@ -80,7 +80,7 @@ impl Crowd {
     }
 }
 
-impl Drop for Crowd {
+impl Drop for ManyThreads {
     fn drop(&mut self) {
         for pid in &self.pids {
             // SAFETY: plain numbers; these are our children, which have not been waited
@@ -137,8 +137,8 @@ extern "C" fn rest(_: *mut libc::c_void) -> libc::c_int {
 }
 
 #[test]
-fn a_hundred_thousand_threads_beside_a_vm_change_nothing() {
-    let test = "a_hundred_thousand_threads";
+fn hundred_thousand_other_threads_do_not_change_values() {
+    let test = "hundred_thousand_other_threads_do_not_change_values";
     if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
         return;
     }
@@ -146,8 +146,8 @@ fn a_hundred_thousand_threads_beside_a_vm_change_nothing() {
     watched.work();
     let before = watched.state();
     println!("before: {before}");
-    let crowd = Crowd::start();
-    println!("{} threads of {THREADS}", crowd.threads());
+    let others = ManyThreads::start();
+    println!("{} threads of {THREADS}", others.threads());
     let mut during: Vec<State> = Vec::new();
     for _ in 0..20 {
         watched.work();
@@ -156,8 +156,11 @@ fn a_hundred_thousand_threads_beside_a_vm_change_nothing() {
         println!("after {} ms: {state}", began.elapsed().as_millis());
         during.push(state);
     }
-    assert!(crowd.threads() > THREADS / 10, "this host holds no crowd");
-    drop(crowd);
+    assert!(
+        others.threads() > THREADS / 10,
+        "this host cannot run enough threads"
+    );
+    drop(others);
     watched.work();
     let after = watched.state();
     println!("after: {after}");

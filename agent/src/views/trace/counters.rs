@@ -10,14 +10,14 @@ use virtlens_model::vocab::{CgroupId, DiscardSum};
 use super::text::bytes;
 
 /// The readings of one VM.
-pub(super) struct Readings {
+pub(super) struct Counters {
     vm: Arc<str>,
     /// Ids of the cgroups, by path.
     quotas: FxHashMap<String, CgroupId>,
     last: Option<(u64, Vm)>,
 }
 
-impl Readings {
+impl Counters {
     pub(super) fn new(
         first: &Snapshot,
         vm: &Arc<str>,
@@ -69,7 +69,7 @@ impl Readings {
 }
 
 /// Reports memory that the VM returned between two readings or used again.
-fn notes(before: &Vm, after: &Vm, mut tell: impl FnMut(String)) {
+fn notes(before: &Vm, after: &Vm, mut emit: impl FnMut(String)) {
     let (Some(before), Some(after)) = (before.memory.discards, after.memory.discards) else {
         return;
     };
@@ -81,7 +81,7 @@ fn notes(before: &Vm, after: &Vm, mut tell: impl FnMut(String)) {
     ];
     for (name, before, after) in kinds {
         if after.events > before.events {
-            tell(note(name, before, after));
+            emit(note(name, before, after));
         }
     }
 }
@@ -98,7 +98,10 @@ fn used_ns(quota: &Quota) -> u64 {
     used.fold(0, |sum, ns| sum.saturating_add(*ns))
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a number on a screen")]
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "a displayed number has few digits"
+)]
 fn float(number: u64) -> f64 {
     number as f64
 }

@@ -12,8 +12,8 @@ use crate::reader::{self, MS, assert_close, cpu_ns, find, threads, vm};
 /// The child inherits the VM's files. The VM stays its parent's, and no second VM
 /// appears.
 #[test]
-fn a_vmm_that_forks_is_one_vm() {
-    if !reader::ready("a_vmm_that_forks") {
+fn forked_vmm_is_one_vm() {
+    if !reader::ready("forked_vmm_is_one_vm") {
         return;
     }
     let mut guest = Minivm::start(["--vcpus", "2", "--name", "forks"]);
@@ -51,8 +51,8 @@ fn a_vmm_that_forks_is_one_vm() {
 /// A QEMU that is updated under its guest: same process, other program, all other threads
 /// new. The CPU time of the old threads is kept.
 #[test]
-fn a_vmm_that_becomes_another_program_goes_on() {
-    if !reader::ready("becomes_another_program") {
+fn vmm_after_exec_continues_counters() {
+    if !reader::ready("vmm_after_exec_continues_counters") {
         return;
     }
     let args = ["--vcpus", "2", "--thread", "io=1", "--name", "updated"];
@@ -94,8 +94,8 @@ const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
 /// A VMM that reuses the pid of one that has just ended is another VM. It gets nothing of
 /// the earlier VM, and neither loses CPU time.
 #[test]
-fn a_vmm_with_the_pid_of_one_before_is_another_vm() {
-    let test = "with_the_pid_of_one_before";
+fn vmm_with_reused_pid_is_another_vm() {
+    let test = "vmm_with_reused_pid_is_another_vm";
     let has_pids = fs::exists(LAST_PID).unwrap_or(false);
     if !reader::ready(test) || !need::all(test, [need::that("ns_last_pid", has_pids, LAST_PID)]) {
         return;

@@ -40,7 +40,7 @@ fn two_readings() -> (Snapshot, Snapshot) {
 }
 
 #[test]
-fn the_table_of_totals() {
+fn table_of_totals_equals_golden() {
     assert_golden(
         golden("table-totals-80.txt"),
         &render(&fixture::snapshot(), None, PLAIN),
@@ -56,7 +56,7 @@ fn the_table_of_totals() {
 }
 
 #[test]
-fn the_table_of_rates() {
+fn table_of_rates_equals_golden() {
     let (before, now) = two_readings();
     let since = Some(&before);
     assert_golden(golden("table-rates-80.txt"), &render(&now, since, PLAIN));
@@ -88,7 +88,7 @@ fn without_style(text: &str) -> String {
 }
 
 #[test]
-fn no_line_of_the_table_is_wider_than_the_terminal() {
+fn table_lines_fit_terminal() {
     let (before, now) = two_readings();
     let since = Some(&before);
     for table in [render(&now, since, PLAIN), render(&now, None, PLAIN)] {
@@ -99,7 +99,7 @@ fn no_line_of_the_table_is_wider_than_the_terminal() {
 }
 
 #[test]
-fn the_table_of_a_node_without_vms() {
+fn table_without_vms_equals_golden() {
     let empty = Snapshot {
         vms: Vec::new(),
         ..fixture::snapshot()
@@ -108,13 +108,13 @@ fn the_table_of_a_node_without_vms() {
 }
 
 #[test]
-fn the_json_of_a_snapshot() {
+fn snapshot_json_equals_golden() {
     let json = serde_json::to_string_pretty(&fixture::snapshot()).expect("JSON") + "\n";
     assert_golden(golden("snapshot.json"), &json);
 }
 
 #[test]
-fn the_catalogue_of_metrics() {
+fn metrics_catalogue_equals_golden() {
     for (output, name) in [
         (catalogue::Output::Text, "metrics.txt"),
         (catalogue::Output::Json, "metrics.json"),
@@ -125,7 +125,7 @@ fn the_catalogue_of_metrics() {
 }
 
 #[test]
-fn the_check_of_a_kernel() {
+fn check_report_equals_golden() {
     let row = |feature, state, detail: &str| CheckRow {
         feature,
         state,
@@ -136,9 +136,9 @@ fn the_check_of_a_kernel() {
         row(
             "task_storage",
             "degraded",
-            "needs Linux 5.13; a table serves instead",
+            "requires Linux 5.13; a hash map is used instead",
         ),
-        row("throttle", "off", "fentry is not allowed here"),
+        row("throttle", "off", "fentry programs are not allowed"),
     ];
     assert_golden(
         golden("check.txt"),
@@ -148,14 +148,14 @@ fn the_check_of_a_kernel() {
 }
 
 #[test]
-fn check_names_cpus_without_a_tick_where_there_are_some() {
+fn check_report_names_nohz_full_cpus() {
     let note = check::note_of_ticks(&"2-5".parse().expect("a list"));
     assert!(note.contains("nohz_full CPUs 2-5: "), "{note}");
     assert_eq!(check::note_of_ticks(&CpuSet::default()), "");
 }
 
 #[test]
-fn the_landing_page() {
+fn landing_page_equals_golden() {
     let html = page::html(&fixture::snapshot());
     let version = format!("Version {}", virtlens::process::VERSION);
     let html = html.replace(&version, "Version X");
@@ -163,7 +163,7 @@ fn the_landing_page() {
 }
 
 #[test]
-fn the_help_of_each_command() {
+fn help_of_each_command_equals_golden() {
     for args in [
         &["--help"][..],
         &["run", "--help"],
@@ -190,7 +190,7 @@ fn the_help_of_each_command() {
 }
 
 #[test]
-fn every_help_has_an_example_that_the_program_takes() {
+fn every_help_has_valid_example() {
     let list = output(&["--help"]);
     let list = String::from_utf8(list.stdout).expect("text");
     let commands = list.lines().skip_while(|line| *line != "Commands:").skip(1);
@@ -214,7 +214,7 @@ fn every_help_has_an_example_that_the_program_takes() {
 }
 
 #[test]
-fn shells_are_told_how_to_complete() {
+fn completion_is_generated_for_each_shell() {
     for shell in ["bash", "zsh", "fish"] {
         let script = output(&["completion", shell]);
         assert!(script.status.success());
@@ -227,7 +227,7 @@ fn shells_are_told_how_to_complete() {
 }
 
 #[test]
-fn a_reader_that_leaves_early_is_no_error() {
+fn closed_stdout_is_not_an_error() {
     use std::process::Stdio;
     let mut child = crate::program::virtlens()
         .arg("metrics")
