@@ -6,7 +6,51 @@
 #define VIRTLENS_MEMORY_BPF_H
 
 #include "stream.bpf.h"
+#include "thread_state.bpf.h"
 #include "refault.h"
+
+/* Location of the RAM of VMs, set by the agent. Arrays, which are cheaper than a hash:
+ * each page of a balloon looks up its VM's RAM, and each madvise of any process tests
+ * whether the process is a VMM. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RAM_MAX);
+	__type(key, __u32);
+	__type(value, struct ram_bucket);
+} ram_buckets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RAM_MAX);
+	__type(key, __u32);
+	__type(value, struct ram);
+} ram SEC(".maps");
+
+/* Discard counters of that RAM. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RAM_MAX);
+	__type(key, __u32);
+	__type(value, struct discards);
+} discards SEC(".maps");
+
+/* Buffer for the records of a VM's memory. */
+struct memory_buffer {
+	struct memory_record memory;
+	struct memslots_record record;
+	struct memslot slots[MEMSLOTS_MAX];
+	/* Kept here and not on the stack, so that the verifier does not track their
+	 * values: it would check each number separately. */
+	__u32 count;
+	__u32 bucket;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct memory_buffer);
+} memory_buffer SEC(".maps");
+_Static_assert(sizeof(struct memory_buffer) <= RECORD_MAX, "the largest record fits");
 
 /* Up to 128 buckets and 128 slots, plus one slot more to detect an overflow. */
 #define MEMSLOT_STEPS 257

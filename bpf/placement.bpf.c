@@ -9,6 +9,14 @@
  */
 #include "placement.bpf.h"
 
+/* Topology of each CPU; as many entries as an affinity mask has bits. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MASK_WORDS_MAX * 64);
+	__type(key, __u32);
+	__type(value, struct cpu_place);
+} places SEC(".maps");
+
 static __always_inline __u32 distance(__u32 from, __u32 to)
 {
 	struct cpu_place *a = bpf_map_lookup_elem(&places, &from);

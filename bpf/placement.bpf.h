@@ -6,6 +6,29 @@
 #define VIRTLENS_PLACEMENT_BPF_H
 
 #include "stream.bpf.h"
+#include "thread_state.bpf.h"
+
+/* CPU time of each vCPU on each pCPU that it has used. The agent sets the size by the
+ * host's CPUs and removes former VMs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct residency_key);
+	__type(value, __u64);
+} residency SEC(".maps");
+
+/* Buffer for a guest's CPUID leaves. */
+struct cpuid_buffer {
+	struct cpuid_record record;
+	struct cpuid_leaf leaves[CPUID_LEAVES_MAX];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cpuid_buffer);
+} cpuid_buffer SEC(".maps");
+_Static_assert(sizeof(struct cpuid_buffer) <= RECORD_MAX, "the largest record fits");
 
 /* Charges the pCPU of `task` with the CPU time that the vCPU used since the last charge.
  * Charges of one thread never overlap: it is migrated, exits, or has exited. */

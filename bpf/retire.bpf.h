@@ -15,10 +15,20 @@
 #define VIRTLENS_RETIRE_BPF_H
 
 #include "owner.bpf.h"
+#include "thread_class.bpf.h"
 
 /* Distinct classes (name, kind, vCPU) per owner in `retired`: 64 vCPUs and as many names.
  * Beyond that all times are added to one entry without names. */
 #define NAMES_PER_OWNER 128
+
+/* Up to NAMES_PER_OWNER names per owner; the agent removes former owners. Enough for 512
+ * VMs with all their names, thousands with the usual ten. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 32768);
+	__type(key, struct thread_class);
+	__type(value, struct retired);
+} retired SEC(".maps");
 
 static __always_inline void read_times(struct task_struct *task, struct retired *times)
 {

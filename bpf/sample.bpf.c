@@ -16,11 +16,10 @@
  * emitting must be repeatable.
  */
 #include "ahead.bpf.h"
-#include "retire.bpf.h"
+#include "cgroup_record.bpf.h"
 #include "placement.bpf.h"
-#include "memory.bpf.h"
+#include "retire.bpf.h"
 #include "vcpu.bpf.h"
-#include "vhost.bpf.h"
 
 /* Returns the vCPU that `task` has loaded, usually inside KVM_RUN. KVM is the only user
  * of preempt notifiers (kvm_main.c: vcpu_load), but other vCPU ioctls load the vCPU too,
@@ -124,131 +123,6 @@ static __always_inline void fill_vcpu(struct vcpu_record *record, struct task_st
 	keep_other_exits(record, mark, vcpu);
 	record->preempted = is_preempted(task, vcpu);
 	record->online_vcpus = new_online_vcpus(task, vcpu, last);
-}
-
-/* Fills in a cgroup's memory usage and limit. On v1 the memory controller has a separate
- * hierarchy. */
-static __always_inline void fill_cgroup_memory(struct cgroup_record *record,
-					       struct cgroup *cgroup)
-{
-	struct cgroup_subsys_state *css;
-	struct mem_cgroup *memory;
-	__u64 limit;
-
-	record->memory_bytes = record->memory_limit_bytes = UNKNOWN;
-	if (cfg.cgroup_v1 || !bpf_core_enum_value_exists(enum cgroup_subsys_id, memory_cgrp_id))
-		return;
-	css = cgroup->subsys[bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id)];
-	if (!css)
-		return;
-	memory = (void *)css - bpf_core_field_offset(struct mem_cgroup, css);
-	record->memory_bytes = bytes_of(READ_OR(0, memory->memory.usage.counter));
-	limit = READ_OR(PAGE_COUNTER_MAX, memory->memory.max);
-	if (limit < PAGE_COUNTER_MAX)
-		record->memory_limit_bytes = limit * PAGE_SIZE;
-}
-
-/* Emits one cgroup; false if this pass has already emitted it. */
-static __noinline bool tell_cgroup(void *out, struct cgroup *cgroup,
-				   struct task_group *group, __u32 tid,
-				   const struct control *control)
-{
-	struct cgroup_record record = { .head = { RECORD_CGROUP, sizeof(record) } };
-	struct told fresh = { .pass = control->pass, .session = control->session, .tid = tid };
-	struct cgroup_name_record *name;
-	struct told *told;
-	const char *text;
-	__u32 zero = 0;
-
-	record.id = cgroup_id(cgroup);
-	told = bpf_map_lookup_elem(&told_cgroups, &record.id);
-	if (told && told->pass == control->pass && told->tid != tid)
-		return false;
-	record.parent = cgroup_id(cgroup_parent(cgroup));
-	if (group && HAS_LIMITS(group)) {
-		record.quota_ns = group->cfs_bandwidth.quota;
-		record.period_ns = group->cfs_bandwidth.period;
-		record.burst_ns = burst_ns(group);
-		record.periods = (__u32)group->cfs_bandwidth.nr_periods;
-		record.throttled_periods = (__u32)group->cfs_bandwidth.nr_throttled;
-		record.throttled_ns = group->cfs_bandwidth.throttled_time;
-	}
-	fill_cgroup_memory(&record, cgroup);
-	tell(out, &record, sizeof(record));
-
-	fresh.named_pass = told ? told->named_pass : 0;
-	if (!told || told->session != control->session || told->named_pass == control->pass) {
-		name = bpf_map_lookup_elem(&name_buffer, &zero);
-		if (!name)
-			return true;
-		name->head.kind = RECORD_CGROUP_NAME;
-		name->head.size = sizeof(*name);
-		name->id = record.id;
-		text = cgroup->kn->name;
-		bpf_probe_read_kernel_str(name->name, sizeof(name->name), text);
-		tell(out, name, sizeof(*name));
-		fresh.named_pass = control->pass;
-	}
-	if (told)
-		*told = fresh;
-	else
-		bpf_map_update_elem(&told_cgroups, &record.id, &fresh, BPF_ANY);
-	return true;
-}
-
-/* Emits the cgroups from the task's own up to the root. If one was already emitted, so
- * were its ancestors. */
-static __always_inline void tell_cgroups(void *out, struct task_struct *task,
-					 struct cgroup *cgroup, const struct control *control)
-{
-	struct task_group *group = task_group(task), *own;
-
-	for (int depth = 0; depth < MAX_CGROUP_DEPTH; depth++) {
-		if (!cgroup)
-			return;
-		/* On v2 the cpu controller may be enabled only above this cgroup. */
-		own = NULL;
-		if (group && group->css.cgroup == cgroup) {
-			own = group;
-			group = group->parent;
-		}
-		if (!tell_cgroup(out, cgroup, own, task->pid, control))
-			return;
-		cgroup = cgroup_parent(cgroup);
-	}
-	if (cgroup)
-		count_drop(DROP_CGROUP_DEPTH);
-}
-
-/* Emits the task's cgroups, unless the previous task was in the same cgroup. Returns the
- * id of the task's cgroup. */
-static __always_inline __u64 tell_own_cgroups(void *out, struct task_struct *task,
-					      struct neighbour *last,
-					      const struct control *control)
-{
-	struct cgroup *cgroup = task_cgroup(task);
-
-	if (last->cgroup != (__u64)cgroup || last->cgroup_tid == (__u32)task->pid) {
-		last->cgroup = (__u64)cgroup;
-		last->cgroup_id = cgroup_id(cgroup);
-		last->cgroup_tid = task->pid;
-		tell_cgroups(out, task, cgroup, control);
-	}
-	return last->cgroup_id;
-}
-
-/* Returns the cache of this pass, cleared at its start. */
-static __always_inline struct neighbour *get_neighbour(const struct control *control)
-{
-	struct neighbour *last;
-	__u32 zero = 0;
-
-	last = bpf_map_lookup_elem(&neighbours, &zero);
-	if (last && last->pass != control->pass) {
-		__builtin_memset(last, 0, sizeof(*last));
-		last->pass = control->pass;
-	}
-	return last;
 }
 
 static __always_inline void fill_thread(struct thread_record *thread, struct task_struct *task,
@@ -417,57 +291,5 @@ int sample_tasks(struct bpf_iter__task *ctx)
 	last = get_neighbour(control);
 	if (last)
 		sample(ctx->meta->seq, task, control, last);
-	return 0;
-}
-
-/* The pass over open files finds VMs whose vCPUs are in user space or have never run, and
- * the workers of vhost devices. It runs at start, when a VM is found, and periodically.
- * Users cannot name anonymous inodes, so the name together with the file system's magic
- * identifies a vCPU (kvm_main.c: create_vcpu_fd). */
-SEC("iter/task_file")
-int sample_files(struct bpf_iter__task_file *ctx)
-{
-	struct vcpu_fd_record record = { .head = { RECORD_VCPU_FD, sizeof(record) } };
-	struct task_struct *task = ctx->task;
-	struct file *file = ctx->file;
-	struct kvm_vcpu *vcpu;
-	struct control *control;
-	struct pid *pid = NULL;
-	union {
-		char text[16];
-		__u64 first8;
-	} name = {}, vcpu_name = { .text = "kvm-vcpu" };
-	__u64 instance;
-	__u32 device;
-
-	if (!task || !file)
-		return 0;
-	device = vhost_device(file->f_inode);
-	if (device)
-		emit_vhost_workers(ctx->meta->seq, file->private_data, task->mm, device);
-	if (file->f_inode->i_sb->s_magic != ANON_INODE_FS_MAGIC)
-		return 0;
-	bpf_probe_read_kernel_str(name.text, sizeof(name.text), file->f_path.dentry->d_name.name);
-	/* Excludes "kvm-vcpu-stats:N". */
-	if (name.first8 != vcpu_name.first8 || name.text[8] != ':')
-		return 0;
-	vcpu = file->private_data;
-	/* A child created by fork has the files too, but is not a VMM: KVM serves only
-	 * the address space that created the VM (kvm_vcpu_ioctl, virt/kvm/kvm_main.c). */
-	if (BPF_CORE_READ(vcpu, kvm, mm) != task->mm)
-		return 0;
-	instance = (__u64)vcpu;
-	vm_owner(task, &record.owner);
-	control = get_control();
-	if (control)
-		learn_vm(task, &record.owner, control);
-	record.instance = instance;
-	record.vcpu_id = READ_OR(~0U, vcpu->vcpu_id);
-	bpf_core_read(&pid, sizeof(pid), &vcpu->pid);
-	if (pid)
-		record.tid = BPF_CORE_READ(pid, numbers[0].nr);
-	if (record.tid)
-		bpf_map_update_elem(&vcpu_of_tid, &record.tid, &instance, BPF_ANY);
-	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
 	return 0;
 }

@@ -7,6 +7,7 @@
 #define VIRTLENS_STREAM_BPF_H
 
 #include "maps.bpf.h"
+#include "memory_abi.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -30,16 +31,13 @@ struct {
 	__type(value, struct thread_buffer);
 } thread_buffer SEC(".maps");
 
-_Static_assert(sizeof(struct cpuid_buffer) <= RECORD_MAX, "leaves find room");
-_Static_assert(sizeof(struct memory_buffer) <= RECORD_MAX, "memslots find room");
-
 /* Maximum output of one task, bytes: a walk stops if less space is left. */
 #define TASK_TELLS_MAX (64 << 10)
 _Static_assert(2 * RECORD_MAX + sizeof(struct memory_record) + sizeof(struct thread_buffer) +
 			       16 * (sizeof(struct cgroup_record) +
 				     sizeof(struct cgroup_name_record)) <=
 		       TASK_TELLS_MAX,
-	       "a task finds room");
+	       "the output of a task fits");
 
 /* Address of the next record of a walk. The mask is for the verifier: the walk stops
  * before that limit. */

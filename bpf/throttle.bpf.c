@@ -19,6 +19,54 @@
  * Before v6.18 both are one moment.
  */
 #include "owner.bpf.h"
+#include "thread_class.bpf.h"
+
+/* The end of the counted wall time of a level, and the last gaps before it in which no
+ * run queue was throttled: a run queue that is unthrottled late may have been throttled
+ * during some of them. 32 periods are seconds. */
+#define WALL_GAPS 32
+struct wall_gap {
+	__u64 from_ns;
+	__u64 to_ns;
+};
+struct wall {
+	/* Held if several CPUs may count at once. */
+	struct bpf_spin_lock lock;
+	__u32 gaps_made;
+	__u64 until_ns;
+	struct wall_gap gaps[WALL_GAPS];
+};
+/* The agent creates the entry of a level before the level itself: the programs run with a
+ * run queue locked, where they must not allocate, and preallocated entries would take 9
+ * MiB. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct wall);
+} walls SEC(".maps");
+
+/* The run queue that this CPU is unthrottling. */
+struct unthrottling {
+	__u64 queue;
+	__u64 stood_clock;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct unthrottling);
+} unthrottling SEC(".maps");
+
+/* How often threads were running when a quota was exhausted. The agent removes the
+ * entries of former owners. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct thread_class);
+	__type(value, __u64);
+} throttle_hits SEC(".maps");
 
 static const __u32 throttle_bounds_ms[] = THROTTLE_BOUNDS_MS;
 

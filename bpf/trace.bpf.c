@@ -11,7 +11,7 @@
  * Each program first tests one bit: whether the thread is traced. Other threads of the
  * host cost nothing more.
  */
-#include "compat.bpf.h"
+#include "kvm_exit.bpf.h"
 #include "trace_abi.h"
 
 /* The traced threads, one bit per tid. The agent sets those of the VM, and a new thread

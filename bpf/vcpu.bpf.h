@@ -5,7 +5,33 @@
 #ifndef VIRTLENS_VCPU_BPF_H
 #define VIRTLENS_VCPU_BPF_H
 
-#include "maps.bpf.h"
+#include "thread_state.bpf.h"
+#include "record_abi.h"
+
+/* vCPUs whose threads have exited, until the agent removes their VMs: 64 VMs of 64
+ * vCPUs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct vcpu_key);
+	__type(value, struct vcpu_record);
+} ended_vcpus SEC(".maps");
+
+/* Buffer for a value of `ended_vcpus`, which is too large for the stack. Threads do not
+ * exit in interrupts, and a CPU does not start a raw tracepoint program that it is
+ * already running (kernel/trace/bpf_trace.c: __bpf_trace_run; before v6.1 the program
+ * cannot be preempted there). */
+#define STAT_SPAN 200
+struct ended_buffer {
+	struct vcpu_record record;
+	__u64 span[STAT_SPAN / 8];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct ended_buffer);
+} ended_buffer SEC(".maps");
 
 /* Whether the vCPU at `vcpu` is alive and `task` was the last thread to run it. Data read
  * through `vcpu` is valid only if this returns true. */

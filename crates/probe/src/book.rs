@@ -40,7 +40,7 @@ impl Book {
     /// Reads the state of each VM that a former agent left. Deletes incomplete editions.
     pub(crate) fn read(&mut self, maps: &Maps) -> Result<Vec<(VmKey, Vec<u8>)>, Error> {
         let mut pages = Pages::new();
-        let mut batch = Batch::<abi::BookKey, abi::BookPage>::default();
+        let mut batch = Batch::<abi::map::BookKey, abi::map::BookPage>::default();
         maps.each("book", &mut batch, |key, page| {
             pages
                 .entry(vm_of(key))
@@ -81,7 +81,7 @@ impl Book {
     ///
     /// [`Error::Map`]: to be retried. Until then no state is stored, or the former state.
     pub(crate) fn write(&mut self, maps: &Maps, vm: VmKey, bytes: &[u8]) -> Result<(), Error> {
-        let chunks: Vec<&[u8]> = bytes.chunks(abi::BOOK_PAGE_LEN).collect();
+        let chunks: Vec<&[u8]> = bytes.chunks(abi::map::BOOK_PAGE_LEN).collect();
         let editions = self.editions.entry(vm).or_default();
         let edition = Edition {
             number: editions.last().map_or(0, |one| one.number.wrapping_add(1)),
@@ -148,10 +148,10 @@ impl Book {
 }
 
 /// Pages by VM, edition and number.
-type Pages = BTreeMap<VmKey, BTreeMap<u32, BTreeMap<u32, abi::BookPage>>>;
+type Pages = BTreeMap<VmKey, BTreeMap<u32, BTreeMap<u32, abi::map::BookPage>>>;
 
 /// Returns the bytes of an edition if it is complete.
-fn whole(pages: &BTreeMap<u32, abi::BookPage>) -> Option<Vec<u8>> {
+fn whole(pages: &BTreeMap<u32, abi::map::BookPage>) -> Option<Vec<u8>> {
     let first = pages.get(&0)?;
     if pages.len() != first.pages as usize {
         return None;
@@ -166,8 +166,8 @@ fn whole(pages: &BTreeMap<u32, abi::BookPage>) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn page(edition: Edition, chunk: &[u8]) -> abi::BookPage {
-    let mut page = abi::BookPage::new_zeroed();
+fn page(edition: Edition, chunk: &[u8]) -> abi::map::BookPage {
+    let mut page = abi::map::BookPage::new_zeroed();
     page.pages = edition.pages;
     page.len = count(chunk.len());
     for (to, from) in page.bytes.iter_mut().zip(chunk) {
@@ -183,8 +183,8 @@ fn delete(maps: &Maps, vm: VmKey, edition: Edition) -> Result<(), Error> {
         .try_for_each(|key| maps.delete("book", key.as_bytes()))
 }
 
-fn key(vm: VmKey, edition: u32, page: u32) -> abi::BookKey {
-    abi::BookKey {
+fn key(vm: VmKey, edition: u32, page: u32) -> abi::map::BookKey {
+    abi::map::BookKey {
         start_ns: vm.start_ns,
         tgid: vm.tgid,
         edition,
@@ -193,7 +193,7 @@ fn key(vm: VmKey, edition: u32, page: u32) -> abi::BookKey {
     }
 }
 
-fn vm_of(key: &abi::BookKey) -> VmKey {
+fn vm_of(key: &abi::map::BookKey) -> VmKey {
     VmKey {
         start_ns: key.start_ns,
         tgid: key.tgid,
@@ -219,7 +219,7 @@ mod tests {
             number: 3,
             pages: 3,
         };
-        let chunks = text.chunks(abi::BOOK_PAGE_LEN);
+        let chunks = text.chunks(abi::map::BOOK_PAGE_LEN);
         let pages: BTreeMap<u32, _> = (0u32..)
             .zip(chunks.map(|chunk| page(edition, chunk)))
             .collect();

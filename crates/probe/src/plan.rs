@@ -1,6 +1,6 @@
 //! Decides which programs are loaded on a kernel, and why the others are not. Pure.
 
-use virtlens_abi::VhostFields;
+use virtlens_abi::map::VhostFields;
 
 use crate::facts::KernelFacts;
 

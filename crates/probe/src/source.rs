@@ -329,7 +329,7 @@ impl TaskPass {
         }
         let new: Vec<WatchedCgroup> = cgroups.difference(&self.watched).copied().collect();
         for new in new {
-            let watch = abi::Watch {
+            let watch = abi::map::Watch {
                 pod: new.pod.0,
                 names: 0,
                 since_pass: low_bits(self.control.pass),
@@ -413,7 +413,7 @@ impl TaskPass {
     }
 
     fn forget_vm(&self, vm: VmKey) -> Result<(), Error> {
-        let known: Option<abi::Vm> = self.maps.get("vms", vm.tgid.as_bytes())?;
+        let known: Option<abi::map::Vm> = self.maps.get("vms", vm.tgid.as_bytes())?;
         // Another VM may have this pid by now.
         if known.is_some_and(|known| known.start_ns == vm.start_ns) {
             self.maps.delete("vms", vm.tgid.as_bytes())?;

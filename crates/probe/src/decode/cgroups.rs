@@ -28,7 +28,7 @@ pub(super) struct Names {
 
 impl Names {
     /// Stores a name.
-    pub(super) fn learn(&mut self, record: &abi::CgroupNameRecord) {
+    pub(super) fn learn(&mut self, record: &abi::record::CgroupNameRecord) {
         let mut parts = record.name.split(|byte| *byte == 0);
         let name = String::from_utf8_lossy(parts.next().unwrap_or_default());
         if self
@@ -44,7 +44,10 @@ impl Names {
 
     /// Returns the cgroups of one pass, each once, and the number of cgroups without a
     /// known name.
-    pub(super) fn facts(&mut self, told: &mut Vec<abi::CgroupRecord>) -> (Vec<CgroupFact>, usize) {
+    pub(super) fn facts(
+        &mut self,
+        told: &mut Vec<abi::record::CgroupRecord>,
+    ) -> (Vec<CgroupFact>, usize) {
         // A cgroup that was emitted twice (an entry of `told_cgroups` was evicted) is one
         // fact.
         let mut seen = FxHashSet::with_capacity_and_hasher(told.len(), FxBuildHasher);
@@ -62,7 +65,7 @@ impl Names {
 
     fn fact(
         &mut self,
-        record: &abi::CgroupRecord,
+        record: &abi::record::CgroupRecord,
         parents: &Parents<impl FnOnce() -> FxHashMap<u64, u64>>,
     ) -> Option<CgroupFact> {
         let path = if let Some(path) = self.paths.get(&record.id) {
@@ -121,7 +124,7 @@ impl Names {
     }
 }
 
-fn bandwidth(record: &abi::CgroupRecord) -> Option<Bandwidth> {
+fn bandwidth(record: &abi::record::CgroupRecord) -> Option<Bandwidth> {
     (record.period_ns != 0).then(|| Bandwidth {
         quota_ns: known(record.quota_ns),
         period_ns: record.period_ns,
@@ -132,7 +135,7 @@ fn bandwidth(record: &abi::CgroupRecord) -> Option<Bandwidth> {
     })
 }
 
-fn memory(record: &abi::CgroupRecord) -> Option<CgroupMemory> {
+fn memory(record: &abi::record::CgroupRecord) -> Option<CgroupMemory> {
     known(record.memory_bytes).map(|usage_bytes| CgroupMemory {
         usage_bytes,
         limit_bytes: known(record.memory_limit_bytes),

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use virtlens_abi::{NO_FIELD, VhostFields};
+use virtlens_abi::map::{NO_FIELD, VhostFields};
 
 use crate::btf::{Btf, Kind, Type};
 
@@ -91,7 +91,7 @@ fn offset(of: Type<'_>, name: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use virtlens_abi::{NO_FIELD, VhostFields};
+    use virtlens_abi::map::{NO_FIELD, VhostFields};
 
     use super::{in_kernel, in_module, of_module};
     use crate::btf::{Btf, Kind};

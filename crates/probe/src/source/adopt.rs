@@ -65,7 +65,7 @@ impl TaskPass {
         // The programs emitted their once-per-session records to another agent.
         self.control.session += 1;
         self.control.epoch = self.control.epoch.wrapping_add(1);
-        let mut watched = Batch::<u64, abi::Watch>::default();
+        let mut watched = Batch::<u64, abi::map::Watch>::default();
         self.maps.each("watched", &mut watched, |cgroup, watch| {
             self.watched.insert(WatchedCgroup {
                 cgroup: CgroupId(*cgroup),

@@ -9,7 +9,7 @@ use crate::maps::MARKS;
 use crate::sys;
 
 /// Names of the losses in the kernel, in the order of `enum drop_reason`.
-const DROP_REASONS: [&str; abi::DROP_REASONS as usize] = [
+const DROP_REASONS: [&str; abi::map::DROP_REASONS as usize] = [
     "retired_full",
     "mark_full",
     "vm_full",
@@ -31,7 +31,7 @@ const DROP_REASONS: [&str; abi::DROP_REASONS as usize] = [
 #[derive(Debug, Default)]
 pub(super) struct Lost {
     /// By reason, in the order of [`DROP_REASONS`].
-    in_kernel: [u64; abi::DROP_REASONS as usize],
+    in_kernel: [u64; abi::map::DROP_REASONS as usize],
     interrupted: u64,
 }
 

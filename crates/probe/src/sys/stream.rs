@@ -1,11 +1,11 @@
-//! Output of a program in a map (`struct stream`, `bpf/abi.h`).
+//! Output of a program in a map (`struct stream`, `bpf/record_abi.h`).
 
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use virtlens_abi::{STREAM_BYTES, Stream as Layout};
+use virtlens_abi::record::{STREAM_BYTES, Stream as Layout};
 
 use super::mapping::Mapping;
 
