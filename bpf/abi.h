@@ -25,15 +25,15 @@ struct config {
 	__u32 cgroup_v1;
 	/* 64-bit words of an affinity mask; 0: the mask is too long to be emitted. */
 	__u32 mask_words;
-	/* Marks (`struct mark`: the state of a thread) are in task storage (since v5.11),
+	/* The states of threads (bpf/thread_state.bpf.h) are in task storage (since v5.11),
 	 * not in a hash. */
 	__u32 task_storage;
 	/* A pass runs as the program `walk_tasks` and writes to map `stream`. */
 	__u32 walks;
-	/* Every thread that is counted in `retired` and not freed yet has a mark, so a
-	 * thread without a mark is not in `retired`. 0 if `retired` was taken over
-	 * without the marks of the programs that wrote it. */
-	__u32 marks_all;
+	/* Every thread that is counted in `retired` and not freed yet has a thread state:
+	 * a thread without one is not in `retired`. 0 if the agent took over `retired`
+	 * from a former agent, but not the thread states that belong to it. */
+	__u32 states_complete;
 	/* Offset of the worker in struct kvm_pit, bytes; 0: unknown. */
 	__u32 pit_worker;
 	/* Maximum error of a process's resident memory where each CPU batches its updates
@@ -68,13 +68,13 @@ struct control {
 	__u32 epoch;
 	/* Number of watched cgroups. */
 	__u32 watched;
-	/* A pass over open files ran just before: this pass may mark the vCPUs that it
-	 * found. */
+	/* A pass over open files ran just before: this pass looks up each thread among the
+	 * vCPU threads that it found. */
 	__u32 after_files;
-	/* Low bits of `pass` at the last completed reading. `shown_ns` is when that pass
-	 * began, ns since boot: a thread that started later was in no reading. 0: no
-	 * reading yet. */
+	/* Low bits of the number of the pass whose data the last reading showed. */
 	__u32 shown_pass;
+	/* When that pass began, ns since boot: a thread that started later was in no
+	 * reading. 0: no reading yet. */
 	__u64 shown_ns;
 	/* When the latest pass began, ns since boot. */
 	__u64 begun_ns;

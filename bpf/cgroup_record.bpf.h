@@ -9,15 +9,16 @@
 #include "pass_cache.bpf.h"
 #include "memory.bpf.h"
 
-/* The cgroups that this pass has emitted. If an entry is evicted, its cgroup is emitted
- * twice. */
-struct told {
+/* The last pass that emitted a cgroup, and its session. If an entry is evicted, its cgroup
+ * is emitted twice. */
+struct emitted_cgroup {
 	__u64 pass;
 	__u64 session;
+	/* The pass that emitted its name. */
 	__u64 named_pass;
-	/* The thread for which the cgroup was emitted: if the stream's buffer is full,
-	 * the kernel drops that output and calls the program for the same thread
-	 * again. */
+	/* The thread for which the cgroup was emitted. For the same thread it is emitted
+	 * again: if the stream's buffer is full, the kernel drops the output of a thread
+	 * and calls the program for it again. */
 	__u32 tid;
 	__u32 pad;
 };
@@ -25,8 +26,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
 	__type(key, __u64);
-	__type(value, struct told);
-} told_cgroups SEC(".maps");
+	__type(value, struct emitted_cgroup);
+} emitted_cgroups SEC(".maps");
 
 /* Buffer for a cgroup name. */
 struct {
@@ -59,20 +60,24 @@ static __always_inline void fill_cgroup_memory(struct cgroup_record *record,
 }
 
 /* Emits one cgroup; false if this pass has already emitted it. */
-static __noinline bool tell_cgroup(void *out, struct cgroup *cgroup,
+static __noinline bool emit_cgroup(void *out, struct cgroup *cgroup,
 				   struct task_group *group, __u32 tid,
 				   const struct control *control)
 {
 	struct cgroup_record record = { .head = { RECORD_CGROUP, sizeof(record) } };
-	struct told fresh = { .pass = control->pass, .session = control->session, .tid = tid };
+	struct emitted_cgroup fresh = {
+		.pass = control->pass,
+		.session = control->session,
+		.tid = tid,
+	};
 	struct cgroup_name_record *name;
-	struct told *told;
+	struct emitted_cgroup *emitted;
 	const char *text;
 	__u32 zero = 0;
 
 	record.id = cgroup_id(cgroup);
-	told = bpf_map_lookup_elem(&told_cgroups, &record.id);
-	if (told && told->pass == control->pass && told->tid != tid)
+	emitted = bpf_map_lookup_elem(&emitted_cgroups, &record.id);
+	if (emitted && emitted->pass == control->pass && emitted->tid != tid)
 		return false;
 	record.parent = cgroup_id(cgroup_parent(cgroup));
 	if (group && HAS_LIMITS(group)) {
@@ -84,10 +89,11 @@ static __noinline bool tell_cgroup(void *out, struct cgroup *cgroup,
 		record.throttled_ns = group->cfs_bandwidth.throttled_time;
 	}
 	fill_cgroup_memory(&record, cgroup);
-	tell(out, &record, sizeof(record));
+	emit(out, &record, sizeof(record));
 
-	fresh.named_pass = told ? told->named_pass : 0;
-	if (!told || told->session != control->session || told->named_pass == control->pass) {
+	fresh.named_pass = emitted ? emitted->named_pass : 0;
+	if (!emitted || emitted->session != control->session ||
+	    emitted->named_pass == control->pass) {
 		name = bpf_map_lookup_elem(&name_buffer, &zero);
 		if (!name)
 			return true;
@@ -96,19 +102,19 @@ static __noinline bool tell_cgroup(void *out, struct cgroup *cgroup,
 		name->id = record.id;
 		text = cgroup->kn->name;
 		bpf_probe_read_kernel_str(name->name, sizeof(name->name), text);
-		tell(out, name, sizeof(*name));
+		emit(out, name, sizeof(*name));
 		fresh.named_pass = control->pass;
 	}
-	if (told)
-		*told = fresh;
+	if (emitted)
+		*emitted = fresh;
 	else
-		bpf_map_update_elem(&told_cgroups, &record.id, &fresh, BPF_ANY);
+		bpf_map_update_elem(&emitted_cgroups, &record.id, &fresh, BPF_ANY);
 	return true;
 }
 
 /* Emits the cgroups from the task's own up to the root. If one was already emitted, so
  * were its ancestors. */
-static __always_inline void tell_cgroups(void *out, struct task_struct *task,
+static __always_inline void emit_cgroups(void *out, struct task_struct *task,
 					 struct cgroup *cgroup, const struct control *control)
 {
 	struct task_group *group = task_group(task), *own;
@@ -122,7 +128,7 @@ static __always_inline void tell_cgroups(void *out, struct task_struct *task,
 			own = group;
 			group = group->parent;
 		}
-		if (!tell_cgroup(out, cgroup, own, task->pid, control))
+		if (!emit_cgroup(out, cgroup, own, task->pid, control))
 			return;
 		cgroup = cgroup_parent(cgroup);
 	}
@@ -132,19 +138,19 @@ static __always_inline void tell_cgroups(void *out, struct task_struct *task,
 
 /* Emits the task's cgroups, unless the previous task was in the same cgroup. Returns the
  * id of the task's cgroup. */
-static __always_inline __u64 tell_own_cgroups(void *out, struct task_struct *task,
-					      struct neighbour *last,
+static __always_inline __u64 emit_own_cgroups(void *out, struct task_struct *task,
+					      struct pass_cache *cache,
 					      const struct control *control)
 {
 	struct cgroup *cgroup = task_cgroup(task);
 
-	if (last->cgroup != (__u64)cgroup || last->cgroup_tid == (__u32)task->pid) {
-		last->cgroup = (__u64)cgroup;
-		last->cgroup_id = cgroup_id(cgroup);
-		last->cgroup_tid = task->pid;
-		tell_cgroups(out, task, cgroup, control);
+	if (cache->cgroup != (__u64)cgroup || cache->cgroup_tid == (__u32)task->pid) {
+		cache->cgroup = (__u64)cgroup;
+		cache->cgroup_id = cgroup_id(cgroup);
+		cache->cgroup_tid = task->pid;
+		emit_cgroups(out, task, cgroup, control);
 	}
-	return last->cgroup_id;
+	return cache->cgroup_id;
 }
 
 #endif

@@ -85,15 +85,14 @@ static __always_inline bool is_runnable(struct task_struct *task)
 	return !task_state(task);
 }
 
-/* Whether the kernel throttles single threads; is_task_throttled: whether it throttles
- * this one. */
-#define TELLS_THROTTLED(task)                                                  \
+/* Whether the kernel throttles single threads, and shows which. */
+#define HAS_THROTTLED_TASKS(task)                                              \
 	bpf_core_field_exists(((struct task_struct___throttled *)(task))->throttled)
 static __always_inline bool is_task_throttled(struct task_struct *task)
 {
 	struct task_struct___throttled *fields = (void *)task;
 
-	return TELLS_THROTTLED(task) && BPF_CORE_READ(fields, throttled);
+	return HAS_THROTTLED_TASKS(task) && BPF_CORE_READ(fields, throttled);
 }
 
 static __always_inline bool is_user_worker(unsigned int task_flags)
@@ -132,9 +131,9 @@ static __always_inline void read_halt_times(struct halt_times *times, struct kvm
 	times->poll_success_ns = times->poll_fail_ns = times->wait_ns = UNKNOWN;
 	if (bpf_rdonly_cast) {
 		times->poll_success_ns =
-			(__u64)WORD(vcpu, kvm_vcpu, stat.generic.halt_poll_success_ns);
-		times->poll_fail_ns = (__u64)WORD(vcpu, kvm_vcpu, stat.generic.halt_poll_fail_ns);
-		times->wait_ns = (__u64)WORD(vcpu, kvm_vcpu, stat.generic.halt_wait_ns);
+			(__u64)CAST_READ(vcpu, kvm_vcpu, stat.generic.halt_poll_success_ns);
+		times->poll_fail_ns = (__u64)CAST_READ(vcpu, kvm_vcpu, stat.generic.halt_poll_fail_ns);
+		times->wait_ns = (__u64)CAST_READ(vcpu, kvm_vcpu, stat.generic.halt_wait_ns);
 	} else if (bpf_core_field_exists(vcpu->stat.generic.halt_wait_ns) &&
 	    bpf_core_field_offset(vcpu->stat.generic.halt_wait_ns) -
 			    bpf_core_field_offset(vcpu->stat.generic.halt_poll_success_ns) ==

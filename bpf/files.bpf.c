@@ -44,7 +44,7 @@ int sample_files(struct bpf_iter__task_file *ctx)
 	vm_owner(task, &record.owner);
 	control = get_control();
 	if (control)
-		learn_vm(task, &record.owner, control);
+		add_vm(task, &record.owner, control);
 	record.instance = instance;
 	record.vcpu_id = READ_OR(~0U, vcpu->vcpu_id);
 	bpf_core_read(&pid, sizeof(pid), &vcpu->pid);

@@ -143,12 +143,13 @@ struct retired {
 	__u64 guest_ns;
 };
 
-/* Index into map `drops`: kind and reason of a loss. */
+/* Index into map `drops`: kind and reason of a loss. Each is named after its value of the
+ * label `reason` (`mark` is the former name of the thread state). */
 enum drop_reason {
 	/* A thread exited, and `retired` had no free entry, not even the one for its
 	 * owner without names: its time is lost. */
 	DROP_RETIRED_FULL = 0,
-	/* A thread's mark could not be created: a vCPU then counts as an emulator thread,
+	/* A thread state could not be created: a vCPU then counts as an emulator thread,
 	 * and an exiting thread is missing until it is freed. */
 	DROP_MARK_FULL = 1,
 	/* `vms` or `vm_mms` was full: the VM's other threads are not found. */
@@ -175,10 +176,10 @@ enum drop_reason {
 	/* The exit program did not run for a vCPU thread, because another run of it was
 	 * interrupted: KVM's counts since the last record may be lost. */
 	DROP_ENDED_VCPUS_MISSED = 11,
-	/* The mark of a freed thread could not be read: the time that it used after its
+	/* The state of a freed thread could not be read: the time that it used after its
 	 * exit is lost, or all of its time if it was not in `retired` yet. */
 	DROP_MARK_UNREAD = 12,
-	/* The kernel did not look up the mark of a VM's thread: a vCPU's migration is not
+	/* The kernel did not look up the state of a VM's thread: a vCPU's migration is not
 	 * counted, or a throttle hit or a pass attributes the thread to the emulator. */
 	DROP_MARK_BUSY = 13,
 	/* A multi-threaded process of a pod was renamed: the time of its other threads
@@ -187,9 +188,9 @@ enum drop_reason {
 	DROP_REASONS = 15,
 };
 
-/* Key of map `book`: a page of the state of a VM that the agent keeps for the next
+/* Key of map `book`: a page of the state of a VM that the agent hands over to the next
  * agent. */
-struct book_key {
+struct handover_key {
 	/* Start time of the VM's process, ns since boot. */
 	__u64 start_ns;
 	__u32 tgid;
@@ -200,15 +201,15 @@ struct book_key {
 	__u32 pad;
 };
 
-#define BOOK_PAGE_LEN 1016
+#define HANDOVER_PAGE_LEN 1016
 
 /* Value of map `book`. BPF programs never read it. */
-struct book_page {
+struct handover_page {
 	/* Number of pages of this edition. */
 	__u32 pages;
 	/* Number of valid bytes in `bytes`. */
 	__u32 len;
-	__u8 bytes[BOOK_PAGE_LEN];
+	__u8 bytes[HANDOVER_PAGE_LEN];
 };
 
 #endif

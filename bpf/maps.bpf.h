@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The maps that several features share, with their bounds: constants, the VMs and cgroups to
- * count, and the losses. A map of one feature is in that feature's file. Names have at most
- * 15 characters, so that bpftool shows them in full.
+ * count, and the losses. A map of one feature is in that feature's file.
+ *
+ * Names have at most 15 characters, so that bpftool shows them in full. An agent finds the
+ * maps of a former agent by name and layout, so a map with lasting data keeps its name: the
+ * thread states are in `marks`, the wall time of levels is in `walls`, the handover is in
+ * `book`.
  */
 #ifndef VIRTLENS_MAPS_BPF_H
 #define VIRTLENS_MAPS_BPF_H
@@ -48,6 +52,7 @@ struct {
 	__type(value, struct level);
 } levels SEC(".maps");
 
+/* The agent writes it before each pass. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -65,6 +70,7 @@ struct {
 	__type(value, __u64);
 } active SEC(".maps");
 
+/* Number of losses, by enum drop_reason. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, DROP_REASONS);
@@ -72,13 +78,14 @@ struct {
 	__type(value, __u64);
 } drops SEC(".maps");
 
-/* State that the agent keeps for the next agent: mostly one or two pages per VM. */
+/* The handover: state of each VM that the agent leaves for the next agent, mostly one or
+ * two pages. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct book_key);
-	__type(value, struct book_page);
+	__type(key, struct handover_key);
+	__type(value, struct handover_page);
 } book SEC(".maps");
 
 /* vCPU threads found through their open files. */

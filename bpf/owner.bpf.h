@@ -25,7 +25,7 @@ static __always_inline bool was_shown(__u32 since, const struct control *control
 }
 
 /* Whether the process of `task` is a known VM, or was started by a process of a pod. */
-static __always_inline bool by_process(struct task_struct *task, struct neighbour *last,
+static __always_inline bool by_process(struct task_struct *task, struct pass_cache *cache,
 				       struct owner *owner)
 {
 	__u32 tgid = task->tgid;
@@ -33,7 +33,7 @@ static __always_inline bool by_process(struct task_struct *task, struct neighbou
 	__u64 pod;
 
 	vm_owner(task, owner);
-	if (last && last->vm.tgid == tgid && last->vm.id == owner->id)
+	if (cache && cache->vm.tgid == tgid && cache->vm.id == owner->id)
 		return true;
 	vm = bpf_map_lookup_elem(&vms, &tgid);
 	/* The pid of a former VM was reused. */
@@ -44,16 +44,16 @@ static __always_inline bool by_process(struct task_struct *task, struct neighbou
 		pod_owner(pod, owner);
 		return pod != 0;
 	}
-	if (last) {
-		last->vm = *owner;
-		last->vm_since_pass = vm->since_pass;
+	if (cache) {
+		cache->vm = *owner;
+		cache->vm_since_pass = vm->since_pass;
 	}
 	return true;
 }
 
 /* Up to this tgid a parent has no owner: init (1), which adopts all orphans, and kthreadd
  * (2). */
-#define LAST_OF_NOBODYS 2
+#define LAST_SYSTEM_TGID 2
 
 /* Returns the pod of the parent process of `task`, or 0. A manager may put children of a
  * VM's helpers into another cgroup: libvirt moves the virtiofsd that it has started to
@@ -66,7 +66,7 @@ static __always_inline __u64 pod_of_parent(struct task_struct *task, struct task
 	__u32 tgid = parent->tgid;
 	struct vm *known;
 
-	if (tgid <= LAST_OF_NOBODYS)
+	if (tgid <= LAST_SYSTEM_TGID)
 		return 0;
 	known = bpf_map_lookup_elem(&vms, &tgid);
 	if (known && known->pod && known->start_ns == parent->group_leader->start_boottime)
@@ -80,27 +80,28 @@ static __always_inline __u64 pod_of_parent(struct task_struct *task, struct task
 /* Returns the pod of the parent of `task`, which itself is in no watched cgroup; 0 if the
  * parent is in none either. */
 static __noinline __u64 pod_by_parent(struct task_struct *task, const struct control *control,
-				      struct neighbour *last)
+				      struct pass_cache *cache)
 {
 	struct task_struct *parent = task->real_parent;
 	__u64 pod;
 
-	if (!parent || (last && last->other_parent == (__u64)parent))
+	if (!parent || (cache && cache->unowned_parent == (__u64)parent))
 		return 0;
 	pod = pod_of_parent(task, parent, control);
-	if (!pod && last)
-		last->other_parent = (__u64)parent;
+	if (!pod && cache)
+		cache->unowned_parent = (__u64)parent;
 	return pod;
 }
 
-/* Whether a marked thread of a pod belongs to a VM by now. A pass may see a vhost thread
- * before its VM, and a process belongs to the pod until it creates its VM. */
-static __always_inline bool became_vms(struct task_struct *task, struct neighbour *last,
+/* Whether a thread whose state names a pod as the owner belongs to a VM by now. A pass may
+ * see a vhost thread before its VM, and a process belongs to the pod until it creates its
+ * VM. */
+static __always_inline bool joined_vm(struct task_struct *task, struct pass_cache *cache,
 				       struct owner *owner)
 {
 	struct owner found = {};
 
-	if (task->flags & PF_KTHREAD ? !works_for_vm(task, &found) : !by_process(task, last, &found))
+	if (task->flags & PF_KTHREAD ? !works_for_vm(task, &found) : !by_process(task, cache, &found))
 		return false;
 	if (!found.tgid)
 		return false;
@@ -108,47 +109,47 @@ static __always_inline bool became_vms(struct task_struct *task, struct neighbou
 	return true;
 }
 
-/* Fills in `owner` and returns true if the task has an owner. Its mark may still have
- * another owner: see follow_owner. `last` is the cache of the pass: it saves repeated
- * lookups for a process or cgroup without an owner. `has_parent`: its parent is still
- * valid and may be read. */
-static __always_inline bool owner_of(struct task_struct *task, struct mark *mark,
-				     const struct control *control, struct neighbour *last,
+/* Fills in `owner` and returns true if the task has an owner. Its state may still name
+ * another owner: see follow_owner. `cache` saves repeated lookups for a process or cgroup
+ * without an owner; NULL outside of a pass. `has_parent`: the pointer to its parent is
+ * still valid. */
+static __always_inline bool owner_of(struct task_struct *task, struct thread_state *state,
+				     const struct control *control, struct pass_cache *cache,
 				     bool has_parent, struct owner *owner)
 {
 	bool may_be_child = false;
 	struct cgroup *cgroup;
 	__u64 pod = 0;
 
-	if (mark) {
-		*owner = mark->owner;
+	if (state) {
+		*owner = state->owner;
 		if (!owner->tgid)
-			became_vms(task, last, owner);
+			joined_vm(task, cache, owner);
 		return true;
 	}
 	if (task->flags & PF_KTHREAD) {
 		if (works_for_vm(task, owner))
 			return true;
-	} else if (!last || last->other_tgid != (__u32)task->tgid) {
-		if (by_process(task, last, owner))
+	} else if (!cache || cache->unowned_tgid != (__u32)task->tgid) {
+		if (by_process(task, cache, owner))
 			return true;
-		if (last)
-			last->other_tgid = task->tgid;
+		if (cache)
+			cache->unowned_tgid = task->tgid;
 		may_be_child = has_parent;
 	}
 	if (!control->watched)
 		return false;
 	cgroup = task_cgroup(task);
-	if (!last || last->other_cgroup != (__u64)cgroup)
+	if (!cache || cache->unowned_cgroup != (__u64)cgroup)
 		pod = pod_of(cgroup, control);
 	if (!pod) {
-		if (last)
-			last->other_cgroup = (__u64)cgroup;
+		if (cache)
+			cache->unowned_cgroup = (__u64)cgroup;
 		if (may_be_child)
-			pod = pod_by_parent(task, control, last);
+			pod = pod_by_parent(task, control, cache);
 		if (!pod)
 			return false;
-		remember_child(task, pod);
+		add_child(task, pod);
 	}
 	pod_owner(pod, owner);
 	return true;

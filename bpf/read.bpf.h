@@ -3,9 +3,9 @@
  * How the programs read kernel memory.
  *
  *   direct read       `task->pid`: where the verifier knows the type of the pointer
- *   WORD              the same for any pointer to kernel memory, by bpf_rdonly_cast
+ *   CAST_READ              the same for any pointer to kernel memory, by bpf_rdonly_cast
  *   READ_OR, READ_0   bpf_probe_read_kernel, a helper call that costs ten times as much
- *   PEEK              WORD where the kernel has bpf_rdonly_cast, otherwise READ_0
+ *   READ_WORD              CAST_READ where the kernel has bpf_rdonly_cast, otherwise READ_0
  *
  * A direct read of an address without memory returns 0 (PROBE_MEM, kernel/bpf/verifier.c).
  */
@@ -41,7 +41,7 @@ extern void *bpf_rdonly_cast(const void *address, __u32 type_id) __ksym __weak;
 
 /* Reads the word at an address, 0 if no memory is mapped there. The cast is to a type
  * that every kernel has and that begins with a pointer. */
-static __always_inline void *word_at(const void *address)
+static __always_inline void *cast_read(const void *address)
 {
 	struct hlist_node *node;
 
@@ -49,8 +49,8 @@ static __always_inline void *word_at(const void *address)
 	return *(struct hlist_node *volatile *)&node->next;
 }
 
-#define WORD(address, type, field)                                             \
-	word_at((const void *)(address) + bpf_core_field_offset(struct type, field))
+#define CAST_READ(address, type, field)                                             \
+	cast_read((const void *)(address) + bpf_core_field_offset(struct type, field))
 
 /* Converts a pointer to a number: the verifier treats a negated pointer as a scalar
  * (check_alu_op, kernel/bpf/verifier.c). */
@@ -64,8 +64,8 @@ static __always_inline __u64 address_of(const void *pointer)
 
 /* Reads a word, or the lower half of one, as a number: with a direct read if possible,
  * otherwise with a helper call. 0 if no memory is mapped there. */
-#define PEEK(source)                                                           \
-	(bpf_rdonly_cast ? (typeof(source))address_of(word_at(&(source))) : READ_0(source))
+#define READ_WORD(source)                                                           \
+	(bpf_rdonly_cast ? (typeof(source))address_of(cast_read(&(source))) : READ_0(source))
 
 /* Equal on all kernels; defined here because both objects use it. */
 static __always_inline __u64 cgroup_id(struct cgroup *cgroup)

@@ -37,8 +37,8 @@ enum record_kind {
 	RECORD_VHOST_WORKER = 8,
 };
 
-/* Head of each record of the stream. `size` is the size of the whole record, bytes, a
- * multiple of 8. */
+/* Head of each record of the stream. `size` is the size of the whole record with its head,
+ * in bytes, and a multiple of 8. */
 struct record_head {
 	__u32 kind;
 	__u32 size;

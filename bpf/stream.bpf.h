@@ -32,22 +32,22 @@ struct {
 } thread_buffer SEC(".maps");
 
 /* Maximum output of one task, bytes: a walk stops if less space is left. */
-#define TASK_TELLS_MAX (64 << 10)
+#define TASK_OUTPUT_MAX (64 << 10)
 _Static_assert(2 * RECORD_MAX + sizeof(struct memory_record) + sizeof(struct thread_buffer) +
 			       16 * (sizeof(struct cgroup_record) +
 				     sizeof(struct cgroup_name_record)) <=
-		       TASK_TELLS_MAX,
+		       TASK_OUTPUT_MAX,
 	       "the output of a task fits");
 
 /* Address of the next record of a walk. The mask is for the verifier: the walk stops
  * before that limit. */
-static __always_inline void *next_place(struct stream *to)
+static __always_inline void *next_record(struct stream *to)
 {
 	return to->bytes + (to->used & (STREAM_BYTES - 1));
 }
 
 /* Emits a record: `out` is the iterator's `struct seq_file`, or `struct stream`. */
-static __always_inline void tell(void *out, const void *record, __u32 size)
+static __always_inline void emit(void *out, const void *record, __u32 size)
 {
 	struct stream *to = out;
 
@@ -57,19 +57,19 @@ static __always_inline void tell(void *out, const void *record, __u32 size)
 	}
 	/* A helper call, because the verifier would check a copy loop on each path that
 	 * leads here. */
-	bpf_probe_read_kernel(next_place(to), size, record);
+	bpf_probe_read_kernel(next_record(to), size, record);
 	to->used += size;
 }
 
-/* Returns the buffer for a thread's record; tell_thread_in emits it. */
-static __always_inline struct thread_buffer *thread_room(void *out)
+/* Returns the buffer for a thread's record; emit_reserved emits it. */
+static __always_inline struct thread_buffer *reserve_thread(void *out)
 {
 	__u32 zero = 0;
 
-	return cfg.walks ? next_place(out) : bpf_map_lookup_elem(&thread_buffer, &zero);
+	return cfg.walks ? next_record(out) : bpf_map_lookup_elem(&thread_buffer, &zero);
 }
 
-static __always_inline void tell_thread_in(void *out, struct thread_buffer *buffer, __u32 size)
+static __always_inline void emit_reserved(void *out, struct thread_buffer *buffer, __u32 size)
 {
 	struct stream *to = out;
 

@@ -26,7 +26,7 @@ static __always_inline bool has_leader(struct task_struct *task)
 }
 
 /* Fills in the class of a thread; the agent derives the role from the names. */
-static __always_inline void classify(struct task_struct *task, const struct mark *mark,
+static __always_inline void classify(struct task_struct *task, const struct thread_state *state,
 				     const struct owner *owner, __u64 level,
 				     struct thread_class *class)
 {
@@ -34,12 +34,12 @@ static __always_inline void classify(struct task_struct *task, const struct mark
 
 	if (has_leader(task))
 		leader_comm = task->group_leader->comm;
-	else if (mark && mark->has_exited)
-		leader_comm = mark->leader_comm;
+	else if (state && state->has_exited)
+		leader_comm = state->leader_comm;
 	__builtin_memset(class, 0, sizeof(*class));
 	class->owner = *owner;
 	class->level = level;
-	class->vcpu_id = mark ? mark->vcpu_id : ~0U;
+	class->vcpu_id = state ? state->vcpu_id : ~0U;
 	class->flags = thread_flags(task);
 	bpf_probe_read_kernel_str(class->comm, sizeof(class->comm), task->comm);
 	bpf_probe_read_kernel_str(class->leader_comm, sizeof(class->leader_comm), leader_comm);

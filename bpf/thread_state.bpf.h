@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The state of a thread: its owner, its vCPU, and its times that `retired` already holds.
+ * Only vCPU threads, kernel threads, threads whose class has changed and exiting threads
+ * have one.
  */
 #ifndef VIRTLENS_THREAD_STATE_BPF_H
 #define VIRTLENS_THREAD_STATE_BPF_H
 
 #include "maps.bpf.h"
 
-/* State of a thread: its mark. The fields that each pass reads come first: they are one
- * cache line, or two. */
-struct mark {
+/* The fields that each pass reads come first: they are one cache line, or two. */
+struct thread_state {
 	struct owner owner;
 	/* Address of its kvm_vcpu, 0 if it runs no vCPU. */
 	__u64 vcpu;
@@ -45,37 +46,35 @@ struct mark {
 	__u64 slots_pass;
 };
 
-/* Only vCPU threads, kernel threads, threads whose class has changed and exiting threads
- * are marked. */
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct mark);
+	__type(value, struct thread_state);
 } marks SEC(".maps");
 
 /* The same before v5.11, where there is no task storage. 512 VMs of 64 vCPUs. The key is
  * the task's address, since a thread that execs takes its leader's tid (de_thread,
  * fs/exec.c); the start time detects a reused address. */
-struct mark_key {
+struct thread_state_key {
 	__u64 start_ns;
 	__u64 task;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 32768);
-	__type(key, struct mark_key);
-	__type(value, struct mark);
+	__type(key, struct thread_state_key);
+	__type(value, struct thread_state);
 } marks_hash SEC(".maps");
 
-static __always_inline struct mark_key key_of(struct task_struct *task)
+static __always_inline struct thread_state_key state_key(struct task_struct *task)
 {
-	return (struct mark_key){ .start_ns = task->start_boottime, .task = (__u64)task };
+	return (struct thread_state_key){ .start_ns = task->start_boottime, .task = (__u64)task };
 }
 
-static __always_inline struct mark *mark_of(struct task_struct *task)
+static __always_inline struct thread_state *state_of(struct task_struct *task)
 {
-	struct mark_key key;
+	struct thread_state_key key;
 
 	if (cfg.task_storage) {
 		/* Most tasks of a host have no storage at all. */
@@ -83,19 +82,19 @@ static __always_inline struct mark *mark_of(struct task_struct *task)
 			return NULL;
 		return bpf_task_storage_get(&marks, task, NULL, 0);
 	}
-	key = key_of(task);
+	key = state_key(task);
 	return bpf_map_lookup_elem(&marks_hash, &key);
 }
 
-/* Whether a task whose lookup found no mark may have one. */
-static __always_inline bool may_have_mark(struct task_struct *task)
+/* Whether a task may have a state although its lookup found none. */
+static __always_inline bool may_have_state(struct task_struct *task)
 {
 	return cfg.task_storage && !always_finds_storage() && task->bpf_storage;
 }
 
-/* Whether a thread of a VM has a mark, read from the cache in the kernel's task storage:
+/* Whether a thread of a VM has a state, read from the cache in the kernel's task storage:
  * other programs may have storage there too. */
-static __noinline bool has_mark(struct task_struct *task)
+static __noinline bool has_state(struct task_struct *task)
 {
 	const void *cache, *data;
 	struct owner owner;
@@ -105,7 +104,7 @@ static __noinline bool has_mark(struct task_struct *task)
 		if (bpf_probe_read_kernel(&data, sizeof(data), cache + at * sizeof(data)) || !data)
 			continue;
 		data += bpf_core_field_offset(struct bpf_local_storage_data, data);
-		/* The owner is the first field of a mark. */
+		/* The owner is the first field of the state. */
 		if (!bpf_probe_read_kernel(&owner, sizeof(owner), data) &&
 		    owner.tgid == (__u32)task->tgid &&
 		    owner.id == task->group_leader->start_boottime)
@@ -114,46 +113,47 @@ static __noinline bool has_mark(struct task_struct *task)
 	return false;
 }
 
-/* Returns the mark of `task`. Counts a miss if a thread of a VM has one and the kernel
+/* Returns the state of `task`. Counts a miss if a thread of a VM has one and the kernel
  * did not look it up: before v6.2 it does not while this CPU is in any other task storage
  * operation (bpf_task_storage_trylock, kernel/bpf/bpf_task_storage.c). */
-static __always_inline struct mark *mark_or_miss(struct task_struct *task)
+static __always_inline struct thread_state *state_or_miss(struct task_struct *task)
 {
-	struct mark *mark = mark_of(task);
+	struct thread_state *state = state_of(task);
 
-	if (!mark && may_have_mark(task) && has_mark(task))
+	if (!state && may_have_state(task) && has_state(task))
 		count_drop(DROP_MARK_BUSY);
-	return mark;
+	return state;
 }
 
-/* Returns the mark of `task`, and creates it if necessary; NULL (counted) if it cannot be
- * created. A separate function, because a whole mark takes stack space. */
-static __noinline struct mark *make_mark(struct task_struct *task, const struct owner *owner)
+/* Returns the state of `task`, and creates it if necessary; NULL (counted) if it cannot be
+ * created. A separate function, because a whole state takes stack space. */
+static __noinline struct thread_state *make_state(struct task_struct *task,
+						  const struct owner *owner)
 {
-	struct mark fresh = { .owner = *owner, .vcpu_id = ~0U };
-	struct mark_key key;
-	struct mark *mark;
+	struct thread_state fresh = { .owner = *owner, .vcpu_id = ~0U };
+	struct thread_state_key key;
+	struct thread_state *state;
 
 	if (cfg.task_storage) {
-		mark = bpf_task_storage_get(&marks, task, &fresh, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		state = bpf_task_storage_get(&marks, task, &fresh, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	} else {
-		key = key_of(task);
+		key = state_key(task);
 		bpf_map_update_elem(&marks_hash, &key, &fresh, BPF_NOEXIST);
-		mark = bpf_map_lookup_elem(&marks_hash, &key);
+		state = bpf_map_lookup_elem(&marks_hash, &key);
 	}
-	if (!mark)
+	if (!state)
 		count_drop(DROP_MARK_FULL);
-	return mark;
+	return state;
 }
 
-static __always_inline void forget_mark(struct task_struct *task)
+static __always_inline void delete_state(struct task_struct *task)
 {
-	struct mark_key key;
+	struct thread_state_key key;
 
 	/* Task storage is freed with its task. */
 	if (cfg.task_storage)
 		return;
-	key = key_of(task);
+	key = state_key(task);
 	bpf_map_delete_elem(&marks_hash, &key);
 }
 

@@ -87,10 +87,9 @@ static __always_inline __u64 pod_of_child(const struct vm *child)
 }
 
 /* Records that the process of `task` is the child of a process of a pod, because the
- * child of an exited parent is given another parent. A separate function next to
- * pod_by_parent: if one called the other, both together would exceed the stack that a
- * pass has left. */
-static __noinline void remember_child(struct task_struct *task, __u64 pod)
+ * child of an exited parent is given another parent. pod_by_parent does not call this
+ * function: both on one call path would exceed the stack of a pass. */
+static __noinline void add_child(struct task_struct *task, __u64 pod)
 {
 	struct vm fresh = {}, *known;
 	__u32 tgid = task->tgid;
@@ -105,7 +104,7 @@ static __noinline void remember_child(struct task_struct *task, __u64 pod)
 
 /* Removes a process that was recorded because of its parent when its thread group leader
  * is freed, which is its last thread. */
-static __always_inline void forget_child(struct task_struct *task)
+static __always_inline void delete_child(struct task_struct *task)
 {
 	__u32 tgid = task->tgid;
 	struct vm *known;
@@ -117,10 +116,10 @@ static __always_inline void forget_child(struct task_struct *task)
 		bpf_map_delete_elem(&vms, &tgid);
 }
 
-/* Records the VM whose vCPU `task` runs. A separate function to save stack: together with
- * pod_by_parent below it a pass may use 512 bytes. */
-static __noinline void learn_vm(struct task_struct *task, const struct owner *owner,
-				     const struct control *control)
+/* Records the VM whose vCPU `task` runs. Not inlined, because its stack would add to that
+ * of pod_by_parent: a pass may use 512 bytes. */
+static __noinline void add_vm(struct task_struct *task, const struct owner *owner,
+				const struct control *control)
 {
 	__u64 mm = (__u64)task->mm, former;
 	/* The present pass has already visited some of its threads. */
@@ -147,23 +146,23 @@ static __noinline void learn_vm(struct task_struct *task, const struct owner *ow
 /* Records the kernel thread that is the timer of the VM whose vCPU is at `vcpu`: the
  * thread is in the root cgroup, and its name has a pid of the VMM's pid namespace. A VMM
  * creates its timer before its vCPUs run. */
-static __noinline void learn_pit(struct mark *mark, struct kvm_vcpu *vcpu)
+static __noinline void add_pit(struct thread_state *state, struct kvm_vcpu *vcpu)
 {
 	struct kthread_worker *worker = NULL;
-	struct owner owner = mark->owner;
+	struct owner owner = state->owner;
 	struct kvm *kvm = NULL;
 	void *pit;
 	__u64 task = 0;
 
-	if (mark->pit || !cfg.pit_worker || !HAS_PIT(kvm))
+	if (state->pit || !cfg.pit_worker || !HAS_PIT(kvm))
 		return;
-	kvm = PEEK(vcpu->kvm);
-	pit = PEEK(kvm->arch.vpit);
+	kvm = READ_WORD(vcpu->kvm);
+	pit = READ_WORD(kvm->arch.vpit);
 	if (!pit || bpf_probe_read_kernel(&worker, sizeof(worker), pit + cfg.pit_worker) || !worker)
 		return;
 	if (bpf_core_read(&task, sizeof(task), &worker->task) || !task)
 		return;
-	mark->pit = task;
+	state->pit = task;
 	if (bpf_map_update_elem(&vm_mms, &task, &owner, BPF_ANY))
 		count_drop(DROP_VM_FULL);
 }

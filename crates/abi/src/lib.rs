@@ -79,7 +79,7 @@ mirror! {
         mask_words: u32,
         task_storage: u32,
         walks: u32,
-        marks_all: u32,
+        states_complete: u32,
         pit_worker: u32,
         rss_error_bytes: u64,
         programs: u64,

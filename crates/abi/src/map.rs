@@ -7,7 +7,7 @@ pub const NO_FIELD: u32 = u32::MAX;
 /// Number of buckets of throttle durations.
 pub const THROTTLE_DURATIONS: usize = 9;
 /// Payload of a page of map `book`, bytes.
-pub const BOOK_PAGE_LEN: usize = 1016;
+pub const HANDOVER_PAGE_LEN: usize = 1016;
 
 mirror! {
     /// `struct watch`: value of map `watched`.
@@ -78,19 +78,19 @@ mirror! {
         wait_ns: u64,
         guest_ns: u64,
     }
-    /// `struct book_key`: key of map `book`.
-    book_key => BookKey {
+    /// `struct handover_key`: key of map `book`.
+    handover_key => HandoverKey {
         start_ns: u64,
         tgid: u32,
         edition: u32,
         page: u32,
         pad: u32,
     }
-    /// `struct book_page`: value of map `book`.
-    book_page => BookPage {
+    /// `struct handover_page`: value of map `book`.
+    handover_page => HandoverPage {
         pages: u32,
         len: u32,
-        bytes: [u8; BOOK_PAGE_LEN],
+        bytes: [u8; HANDOVER_PAGE_LEN],
     }
 }
 
@@ -109,7 +109,7 @@ enumerators! {
     DISTANCES = 5,
     /// The time of an exited thread is lost: `retired` is full.
     DROP_RETIRED_FULL = 0,
-    /// A thread's mark could not be created.
+    /// A thread state could not be created.
     DROP_MARK_FULL = 1,
     /// `vms` or `vm_mms` is full: a VM is missing.
     DROP_VM_FULL = 2,
@@ -133,7 +133,7 @@ enumerators! {
     DROP_ENDED_VCPUS_MISSED = 11,
     /// The time after a thread's exit is lost, or all of its time.
     DROP_MARK_UNREAD = 12,
-    /// The kernel did not look up a thread's mark.
+    /// The kernel did not look up a thread state.
     DROP_MARK_BUSY = 13,
     /// The time of a renamed process's threads moves to another role.
     DROP_PROCESS_RENAMED = 14,

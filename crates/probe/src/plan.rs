@@ -106,7 +106,7 @@ impl Feature {
 pub struct Plan {
     /// The features to load.
     pub features: Vec<Feature>,
-    /// Marks are kept in task storage.
+    /// Thread states are kept in task storage.
     pub task_storage: bool,
     /// The task pass runs as `walk_tasks`.
     pub walks: bool,

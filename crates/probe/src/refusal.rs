@@ -89,7 +89,7 @@ fn ways(plan: &Plan) -> Vec<Plan> {
 
 fn report(plan: &Plan, way: &Plan, cause: &io::Error) {
     if plan.task_storage && !way.task_storage {
-        tracing::warn!(%cause, "the kernel refuses task storage: marks are kept in a hash");
+        tracing::warn!(%cause, "the kernel refuses task storage: thread states are kept in a hash");
     } else if plan.walks && !way.walks {
         tracing::warn!(%cause, "the kernel refuses a pass that walks by itself: passes take longer");
     }

@@ -1,7 +1,7 @@
 //! The BPF source: loads the plan's programs, runs passes, reads maps.
 
 mod adopt;
-mod beside;
+mod extras;
 mod health;
 mod hooks;
 mod passes;
@@ -24,8 +24,8 @@ use virtlens_model::vocab::topology::host::HostTopology;
 use virtlens_model::vocab::{CgroupId, Owner, ThreadKey, VhostDevice, VmKey};
 use zerocopy::{FromZeros as _, IntoBytes};
 
-use crate::book::Book;
 use crate::decode::{self, Buffer, Decoder};
+use crate::handover::Handover;
 use crate::load::{Loaded, Programs, Target};
 use crate::loader::Loader;
 use crate::maps::Maps;
@@ -49,8 +49,8 @@ pub struct TaskPass {
     programs: Programs,
     /// Fingerprint of the programs: `config.programs` in `bpf/abi.h`.
     which: u64,
-    /// Whether a thread without a mark is not in `retired`: see `config` in `bpf/abi.h`.
-    marks_all: bool,
+    /// See `config.states_complete` in `bpf/abi.h`.
+    states_complete: bool,
     maps: Maps,
     /// The pins that keep maps and links without this agent.
     pins: Option<Pins>,
@@ -67,10 +67,11 @@ pub struct TaskPass {
     placement: Placement,
     throttle: Throttle,
     memory: Memory,
-    book: Book,
+    handover: Handover,
     wants_residency: bool,
-    /// Number of entries of the map of marks, counted when residency was last read.
-    marks: Option<u64>,
+    /// Number of entries of the hash of thread states, counted when residency was last
+    /// read.
+    state_entries: Option<u64>,
     control: abi::Control,
     watched: FxHashSet<WatchedCgroup>,
     known: FxHashSet<VmKey>,
@@ -134,9 +135,9 @@ impl TaskPass {
         };
         let mut loaded = load::object(&target, &mut plan)?;
         let places = std::mem::take(&mut loaded.places);
-        let marks_left = loaded.marks_left;
+        let states_adopted = loaded.states_adopted;
         let mut pass = Self::attach(loaded, plan, pins, Vhost::new(root))?;
-        pass.adopt(marks_left)?;
+        pass.adopt(states_adopted)?;
         pass.take_over(places)?;
         Ok(pass)
     }
@@ -151,7 +152,7 @@ impl TaskPass {
             programs,
             mut maps,
             which,
-            marks_all,
+            states_complete,
             ..
         } = loaded;
         let tasks = Tasks::of(&programs, &plan, &mut maps)?;
@@ -200,7 +201,7 @@ impl TaskPass {
             memory_hooks,
             programs,
             which,
-            marks_all,
+            states_complete,
             maps,
             dropped_maps: 0,
             left: FxHashSet::default(),
@@ -213,9 +214,9 @@ impl TaskPass {
             placement: Placement::default(),
             throttle: Throttle::default(),
             memory: Memory::default(),
-            book: Book::default(),
+            handover: Handover::default(),
             wants_residency: false,
-            marks: None,
+            state_entries: None,
             control: abi::Control::new_zeroed(),
             watched: FxHashSet::default(),
             known: FxHashSet::default(),
@@ -308,7 +309,7 @@ impl TaskPass {
         }
         let generation = self.decoder.ram_of(vm).map_or(0, |slots| slots.generation);
         self.memory
-            .tell(&self.maps, vm, (thresholds, generation), pieces);
+            .set(&self.maps, vm, (thresholds, generation), pieces);
     }
 
     /// Sets the cgroups whose threads are all read. Returns whether that is a change, so
@@ -388,7 +389,7 @@ impl TaskPass {
         }
         self.placement.forget(&self.maps, &gone)?;
         self.memory.forget(&self.maps, &gone)?;
-        self.book.forget(&self.maps, &gone)?;
+        self.handover.forget(&self.maps, &gone)?;
         self.forget_mms(&gone)
     }
 

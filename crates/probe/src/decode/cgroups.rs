@@ -46,20 +46,20 @@ impl Names {
     /// known name.
     pub(super) fn facts(
         &mut self,
-        told: &mut Vec<abi::record::CgroupRecord>,
+        emitted: &mut Vec<abi::record::CgroupRecord>,
     ) -> (Vec<CgroupFact>, usize) {
         // A cgroup that was emitted twice (an entry of `told_cgroups` was evicted) is one
         // fact.
-        let mut seen = FxHashSet::with_capacity_and_hasher(told.len(), FxBuildHasher);
-        told.retain(|one| seen.insert(one.id));
+        let mut seen = FxHashSet::with_capacity_and_hasher(emitted.len(), FxBuildHasher);
+        emitted.retain(|one| seen.insert(one.id));
         // Needed only for cgroups whose path is not known yet.
-        let parents = Parents::new(|| told.iter().map(|one| (one.id, one.parent)).collect());
-        let facts: Vec<CgroupFact> = told
+        let parents = Parents::new(|| emitted.iter().map(|one| (one.id, one.parent)).collect());
+        let facts: Vec<CgroupFact> = emitted
             .iter()
             .filter_map(|record| self.fact(record, &parents))
             .collect();
         self.bound(&parents);
-        let nameless = told.len() - facts.len();
+        let nameless = emitted.len() - facts.len();
         (facts, nameless)
     }
 
@@ -116,10 +116,10 @@ impl Names {
 
     /// Drops the names of cgroups that are not in this pass, once there are too many
     /// names. The source must then renew the session.
-    fn bound(&mut self, told: &Parents<impl FnOnce() -> FxHashMap<u64, u64>>) {
+    fn bound(&mut self, emitted: &Parents<impl FnOnce() -> FxHashMap<u64, u64>>) {
         if self.names.len() > NAMES_KEPT {
-            self.names.retain(|id, _| told.contains_key(id));
-            self.paths.retain(|id, _| told.contains_key(id));
+            self.names.retain(|id, _| emitted.contains_key(id));
+            self.paths.retain(|id, _| emitted.contains_key(id));
         }
     }
 }
