@@ -60,7 +60,7 @@ static __always_inline void fill_cgroup_memory(struct cgroup_record *record,
 }
 
 /* Emits one cgroup; false if this pass has already emitted it. */
-static __noinline bool emit_cgroup(void *out, struct cgroup *cgroup,
+static __noinline bool emit_cgroup(struct output *out, struct cgroup *cgroup,
 				   struct task_group *group, __u32 tid,
 				   const struct control *control)
 {
@@ -114,7 +114,7 @@ static __noinline bool emit_cgroup(void *out, struct cgroup *cgroup,
 
 /* Emits the cgroups from the task's own up to the root. If one was already emitted, so
  * were its ancestors. */
-static __always_inline void emit_cgroups(void *out, struct task_struct *task,
+static __always_inline void emit_cgroups(struct output *out, struct task_struct *task,
 					 struct cgroup *cgroup, const struct control *control)
 {
 	struct task_group *group = task_group(task), *own;
@@ -138,7 +138,7 @@ static __always_inline void emit_cgroups(void *out, struct task_struct *task,
 
 /* Emits the task's cgroups, unless the previous task was in the same cgroup. Returns the
  * id of the task's cgroup. */
-static __always_inline __u64 emit_own_cgroups(void *out, struct task_struct *task,
+static __always_inline __u64 emit_own_cgroups(struct output *out, struct task_struct *task,
 					      struct pass_cache *cache,
 					      const struct control *control)
 {

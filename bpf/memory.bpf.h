@@ -150,7 +150,7 @@ static __always_inline __u64 read_refault(const struct thread_state *state, stru
 }
 
 /* Emits the memory of the VM's process. Called for one vCPU of each VM. */
-static __noinline void emit_memory(void *out, struct task_struct *task,
+static __noinline void emit_memory(struct output *out, struct task_struct *task,
 				   const struct thread_state *state)
 {
 	struct mm_struct *mm = task->mm;
@@ -237,7 +237,7 @@ static __noinline void copy_hash(struct memory_buffer *buffer, struct kvm_memslo
 /* Emits a VM's memslots if they have changed. KVM frees the old set on a change
  * (virt/kvm/kvm_main.c), so the copy is emitted only if pointer and generation are
  * unchanged after copying. */
-static __noinline void emit_memslots(void *out, struct thread_state *state,
+static __noinline void emit_memslots(struct output *out, struct thread_state *state,
 				     const struct control *control)
 {
 	struct kvm_vcpu *vcpu = (struct kvm_vcpu *)state->vcpu;

@@ -52,7 +52,7 @@ static __always_inline void charge_pcpu(struct task_struct *task, struct thread_
  * differ only in their APIC id, which is their vcpu_id. KVM may replace the leaves
  * without RCU (kvm_set_cpuid, arch/x86/kvm/cpuid.c), though not once the vCPU has run, so
  * the agent validates the copy. */
-static __always_inline void emit_cpuid(void *out, struct thread_state *state,
+static __always_inline void emit_cpuid(struct output *out, struct thread_state *state,
 				       const struct control *control)
 {
 	struct kvm_vcpu *vcpu = (struct kvm_vcpu *)state->vcpu;

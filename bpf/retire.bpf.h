@@ -84,7 +84,8 @@ static __always_inline bool add_retired(const struct thread_class *key, const st
 
 /* Adds to an entry, and creates it if necessary. If two CPUs create it at once, the
  * second one adds to the entry of the first. */
-static __always_inline bool make_retired(const struct thread_class *key, const struct retired *times)
+static __always_inline bool make_retired(const struct thread_class *key,
+					 const struct retired *times)
 {
 	return !bpf_map_update_elem(&retired, key, times, BPF_NOEXIST) || add_retired(key, times);
 }

@@ -187,7 +187,7 @@ static __always_inline void copy_mask(__u64 *mask, struct task_struct *task)
 		mask[word] = words[word];
 }
 
-static __always_inline void emit_thread(void *out, struct task_struct *task,
+static __always_inline void emit_thread(struct output *out, struct task_struct *task,
 					struct thread_state *state, bool is_vcpu_valid,
 					const struct owner *owner, const struct control *control,
 					struct pass_cache *cache)
@@ -246,7 +246,7 @@ static __always_inline bool identify(struct task_struct *task, struct thread_sta
 }
 
 /* Handles one task of a pass; false if it has no owner. */
-static __always_inline bool sample(void *out, struct task_struct *task,
+static __always_inline bool sample(struct output *out, struct task_struct *task,
 				   const struct control *control, struct pass_cache *cache)
 {
 	struct kvm_vcpu *vcpu;
@@ -293,6 +293,6 @@ int sample_tasks(struct bpf_iter__task *ctx)
 		return 0;
 	cache = get_pass_cache(control);
 	if (cache)
-		sample(ctx->meta->seq, task, control, cache);
+		sample(output_to_seq_file(ctx->meta->seq), task, control, cache);
 	return 0;
 }

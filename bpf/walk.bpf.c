@@ -47,18 +47,18 @@ __noinline bool sample_next(struct task_struct *task TRUSTED)
 {
 	struct control *control = get_control();
 	struct pass_cache *cache;
-	struct stream *to;
+	struct output *out;
 	__u32 zero = 0;
 	bool has_owner;
 
-	to = bpf_map_lookup_elem(&stream, &zero);
-	if (!control || !to)
+	out = output_to_stream(bpf_map_lookup_elem(&stream, &zero));
+	if (!control || !out)
 		return false;
 	cache = get_pass_cache(control);
 	if (!cache)
 		return false;
 	bpf_rcu_read_lock();
-	has_owner = sample(to, task, control, cache);
+	has_owner = sample(out, task, control, cache);
 	bpf_rcu_read_unlock();
 	return has_owner;
 }
