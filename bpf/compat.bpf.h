@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * One accessor for each difference between kernels that matters to these programs. They
- * test the kernel's type information (BTF), never its version; the versions in comments
- * say where a difference comes from.
+ * One accessor for each difference between kernels that matters to these programs, except
+ * the layouts of the tracepoint kvm_exit (kvm_exit.bpf.h). They test the kernel's type
+ * information (BTF), never its version; the versions in comments say where a difference
+ * comes from.
  */
 #ifndef VIRTLENS_COMPAT_BPF_H
 #define VIRTLENS_COMPAT_BPF_H
 
-#include "kernel.bpf.h"
+#include "read.bpf.h"
 #include "abi.h"
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_core_read.h>
-#include <bpf/bpf_tracing.h>
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -48,12 +46,6 @@ struct mm_struct___atomic {
 	struct mm_rss_stat___atomic rss_stat;
 };
 
-/* In v6.12 the field is in vcpu_vmx itself, in v7.2 in struct vcpu_vt, which TDX uses
- * too. */
-struct vcpu_vmx___own {
-	union vmx_exit_reason exit_reason;
-};
-
 /* Since v6.18 (see throttle.bpf.c). */
 struct task_struct___throttled {
 	bool throttled;
@@ -67,14 +59,6 @@ struct kvm_memslots___array {
 };
 
 #pragma clang attribute pop
-
-/* Equal on all kernels; defined here because both objects use it. */
-static __always_inline __u64 cgroup_id(struct cgroup *cgroup)
-{
-	struct kernfs_node *node = cgroup ? cgroup->kn : NULL;
-
-	return node ? node->id : 0;
-}
 
 static __always_inline __u32 task_pcpu(struct task_struct *task)
 {
@@ -101,15 +85,14 @@ static __always_inline bool is_runnable(struct task_struct *task)
 	return !task_state(task);
 }
 
-/* Whether the kernel throttles single threads; is_task_throttled: whether it throttles
- * this one. */
-#define TELLS_THROTTLED(task)                                                  \
+/* Whether the kernel throttles single threads, and shows which. */
+#define HAS_THROTTLED_TASKS(task)                                              \
 	bpf_core_field_exists(((struct task_struct___throttled *)(task))->throttled)
 static __always_inline bool is_task_throttled(struct task_struct *task)
 {
 	struct task_struct___throttled *fields = (void *)task;
 
-	return TELLS_THROTTLED(task) && BPF_CORE_READ(fields, throttled);
+	return HAS_THROTTLED_TASKS(task) && BPF_CORE_READ(fields, throttled);
 }
 
 static __always_inline bool is_user_worker(unsigned int task_flags)
@@ -117,56 +100,6 @@ static __always_inline bool is_user_worker(unsigned int task_flags)
 	return bpf_core_field_exists(struct kernel_clone_args, user_worker) &&
 	       task_flags & PF_USER_WORKER;
 }
-
-/* bpf_probe_read_kernel that returns `missing` on an error. */
-#define READ_OR(missing, source)                                               \
-	({                                                                     \
-		typeof(source) __value;                                        \
-		bpf_core_read(&__value, sizeof(__value), &(source)) ?          \
-			(typeof(source))(missing) : __value;                   \
-	})
-
-/* The same with 0 on an error, which the kernel writes itself: no branch for the verifier
- * to follow. */
-#define READ_0(source)                                                         \
-	({                                                                     \
-		typeof(source) __value;                                        \
-		bpf_core_read(&__value, sizeof(__value), &(source));           \
-		__value;                                                       \
-	})
-
-/* Since v6.2: a35b9af4ec2c ("bpf: Add a kfunc for generic type cast"). It allows a direct
- * read also where the verifier does not know the type, at a tenth of the cost of
- * bpf_probe_read_kernel. */
-extern void *bpf_rdonly_cast(const void *address, __u32 type_id) __ksym __weak;
-
-/* Reads the word at an address, 0 if no memory is mapped there. The cast is to a type
- * that every kernel has and that begins with a pointer. */
-static __always_inline void *word_at(const void *address)
-{
-	struct hlist_node *node;
-
-	node = bpf_rdonly_cast(address, bpf_core_type_id_kernel(struct hlist_node));
-	return *(struct hlist_node *volatile *)&node->next;
-}
-
-#define WORD(address, type, field)                                             \
-	word_at((const void *)(address) + bpf_core_field_offset(struct type, field))
-
-/* Converts a pointer to a number: the verifier treats a negated pointer as a scalar
- * (check_alu_op, kernel/bpf/verifier.c). */
-static __always_inline __u64 address_of(const void *pointer)
-{
-	__u64 address = (__u64)pointer;
-
-	asm volatile("%0 = -%0; %0 = -%0" : "+r"(address));
-	return address;
-}
-
-/* Reads a word, or the lower half of one, as a number: with a direct read if possible,
- * otherwise with a helper call. 0 if no memory is mapped there. */
-#define PEEK(source)                                                           \
-	(bpf_rdonly_cast ? (typeof(source))address_of(word_at(&(source))) : READ_0(source))
 
 /* Whether a lookup in task storage also succeeds while this CPU is in an operation on
  * another task's storage: since e8b02296a6b8 ("bpf: Avoid taking spinlock in
@@ -198,9 +131,9 @@ static __always_inline void read_halt_times(struct halt_times *times, struct kvm
 	times->poll_success_ns = times->poll_fail_ns = times->wait_ns = UNKNOWN;
 	if (bpf_rdonly_cast) {
 		times->poll_success_ns =
-			(__u64)WORD(vcpu, kvm_vcpu, stat.generic.halt_poll_success_ns);
-		times->poll_fail_ns = (__u64)WORD(vcpu, kvm_vcpu, stat.generic.halt_poll_fail_ns);
-		times->wait_ns = (__u64)WORD(vcpu, kvm_vcpu, stat.generic.halt_wait_ns);
+			(__u64)CAST_READ(vcpu, kvm_vcpu, stat.generic.halt_poll_success_ns);
+		times->poll_fail_ns = (__u64)CAST_READ(vcpu, kvm_vcpu, stat.generic.halt_poll_fail_ns);
+		times->wait_ns = (__u64)CAST_READ(vcpu, kvm_vcpu, stat.generic.halt_wait_ns);
 	} else if (bpf_core_field_exists(vcpu->stat.generic.halt_wait_ns) &&
 	    bpf_core_field_offset(vcpu->stat.generic.halt_wait_ns) -
 			    bpf_core_field_offset(vcpu->stat.generic.halt_poll_success_ns) ==
@@ -348,53 +281,6 @@ static __always_inline bool read_syscall_args(const __u64 *ctx, struct syscall_a
 	top = (address_of(ctx) | (THREAD_SIZE - 1)) + 1;
 	regs = (struct pt_regs *)(top - bpf_core_type_size(struct pt_regs));
 	return !bpf_core_read(args, sizeof(*args), &regs->dx);
-}
-
-/* A VM exit, as reported by the tracepoint kvm_exit. */
-struct kvm_exit {
-	struct kvm_vcpu *vcpu;
-	__u32 reason;
-	bool is_svm;
-	/* Whether `reason` is known. */
-	bool is_known;
-};
-
-/* arch/x86/kvm/trace.h: the `isa` argument on AMD; 1 is Intel. */
-#define KVM_ISA_SVM 2
-
-/* The tracepoint's arguments in v5.10 and v5.15: (reason, vcpu, isa). */
-static __always_inline void read_exit_of_3(struct kvm_exit *exit,
-					   struct bpf_raw_tracepoint_args *ctx)
-{
-	exit->reason = ctx->args[0];
-	exit->vcpu = (void *)ctx->args[1];
-	exit->is_svm = (__u32)ctx->args[2] == KVM_ISA_SVM;
-	exit->is_known = true;
-}
-
-/* From v6.1 on: (vcpu, isa). */
-static __always_inline void read_exit_of_2(struct kvm_exit *exit,
-					   struct bpf_raw_tracepoint_args *ctx)
-{
-	struct vcpu_vmx___own *vmx_own;
-	struct vcpu_vmx *vmx;
-	struct vcpu_svm *svm;
-
-	exit->vcpu = (void *)ctx->args[0];
-	exit->is_svm = (__u32)ctx->args[1] == KVM_ISA_SVM;
-	exit->is_known = true;
-	exit->reason = 0;
-	svm = (void *)exit->vcpu;
-	vmx = (void *)exit->vcpu;
-	vmx_own = (void *)exit->vcpu;
-	if (exit->is_svm && bpf_core_field_exists(svm->vmcb))
-		exit->reason = BPF_CORE_READ(svm, vmcb, control.exit_code);
-	else if (!exit->is_svm && bpf_core_field_exists(vmx->vt.exit_reason.full))
-		exit->reason = BPF_CORE_READ(vmx, vt.exit_reason.full);
-	else if (!exit->is_svm && bpf_core_field_exists(vmx_own->exit_reason.full))
-		exit->reason = BPF_CORE_READ(vmx_own, exit_reason.full);
-	else
-		exit->is_known = false;
 }
 
 #endif

@@ -3,7 +3,7 @@
  * The kernel's types, written by hand with only the fields that are read. The loader
  * relocates each access to the field's offset in the running kernel (CO-RE), so order and
  * size have no meaning here, only names and types. A type with ___suffix is a variant of
- * one kernel range, used in compat.bpf.h only.
+ * one kernel range, used in compat.bpf.h and kvm_exit.bpf.h only.
  */
 #ifndef VIRTLENS_KERNEL_BPF_H
 #define VIRTLENS_KERNEL_BPF_H

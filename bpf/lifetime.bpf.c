@@ -2,7 +2,7 @@
 /*
  * The times of threads that exit.
  *
- *   sched_process_exit ──► adds its times so far to `retired`; marks the thread
+ *   sched_process_exit ──► adds its times so far to `retired`, and notes that in its state
  *   … the task pass may still see it: it emits only the time beyond that
  *   sched_process_free ──► adds the time since then (a large VM's teardown)
  *
@@ -24,34 +24,34 @@ SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
 {
 	struct control *control = get_control();
-	struct mark *mark = mark_of(task);
+	struct thread_state *state = state_of(task);
 	struct retired times = {}, now;
 	struct owner owner = {};
 	__u64 level;
 
-	if (!control || !is_active() || !owner_of(task, mark, control, NULL, true, &owner))
+	if (!control || !is_active() || !owner_of(task, state, control, NULL, true, &owner))
 		return 0;
-	if (!mark)
-		mark = make_mark(task, &owner);
-	/* With marks_all, a thread that cannot be marked is left to on_free. */
-	if (mark ? mark->has_exited : cfg.marks_all)
+	if (!state)
+		state = make_state(task, &owner);
+	/* With states_complete, on_free handles a thread whose state cannot be created. */
+	if (state ? state->has_exited : cfg.states_complete)
 		return 0;
-	if (mark)
-		follow_owner(task, mark, &owner, control);
+	if (state)
+		follow_owner(task, state, &owner, control);
 	read_times(task, &times);
 	times.threads = 1;
 	level = find_level(task_cgroup(task));
-	if (mark) {
-		charge_pcpu(task, mark);
-		keep_counters(task, mark);
+	if (state) {
+		charge_pcpu(task, state);
+		store_counters(task, state);
 		now = times;
-		subtract(&times, &mark->retired);
-		mark->retired = now;
-		mark->retired_level = level;
-		__builtin_memcpy(mark->leader_comm, task->group_leader->comm, COMM_LEN);
-		mark->has_exited = 1;
+		subtract(&times, &state->retired);
+		state->retired = now;
+		state->retired_level = level;
+		__builtin_memcpy(state->leader_comm, task->group_leader->comm, COMM_LEN);
+		state->has_exited = 1;
 	}
-	retire(task, mark, &owner, level, &times);
+	retire(task, state, &owner, level, &times);
 	return 0;
 }
 
@@ -59,39 +59,39 @@ SEC("tp_btf/sched_process_free")
 int BPF_PROG(on_free, struct task_struct *task)
 {
 	struct control *control = get_control();
-	struct mark *mark = mark_of(task);
-	bool has_exited = mark && mark->has_exited;
+	struct thread_state *state = state_of(task);
+	bool has_exited = state && state->has_exited;
 	struct retired times = {};
 	struct owner owner = {};
 	__u64 level;
 
-	if (!control || !is_active() || (!has_exited && !cfg.marks_all))
+	if (!control || !is_active() || (!has_exited && !cfg.states_complete))
 		return 0;
 	/* false: its parent may be freed already. */
-	if (!owner_of(task, mark, control, NULL, false, &owner))
+	if (!owner_of(task, state, control, NULL, false, &owner))
 		return 0;
 	if (!owner.tgid)
-		forget_child(task);
-	if (!mark && may_have_mark(task)) {
+		delete_child(task);
+	if (!state && may_have_state(task)) {
 		count_drop(DROP_MARK_UNREAD);
 		return 0;
 	}
 	read_times(task, &times);
-	if (mark)
-		subtract(&times, &mark->retired);
+	if (state)
+		subtract(&times, &state->retired);
 	if (has_exited) {
-		level = mark->retired_level;
+		level = state->retired_level;
 	} else {
 		times.threads = 1;
 		level = find_level(task_cgroup(task));
 	}
-	if (mark)
-		charge_pcpu(task, mark);
+	if (state)
+		charge_pcpu(task, state);
 	/* KVM may have freed its counters by now. */
-	if (mark && mark->vcpu && !has_exited)
+	if (state && state->vcpu && !has_exited)
 		count_drop(DROP_ENDED_VCPUS_MISSED);
 	if (times.threads || times.run_ns || times.wait_ns)
-		retire(task, mark, &owner, level, &times);
-	forget_mark(task);
+		retire(task, state, &owner, level, &times);
+	delete_state(task);
 	return 0;
 }

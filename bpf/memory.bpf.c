@@ -45,9 +45,9 @@ static __always_inline struct self get_self(void)
 	return self;
 }
 
-/* Whether this process is the VMM of `ram` and not one that reuses its pid. Mostly the
- * thread group leader handles the balloon: where each read is a helper call, it needs one
- * call less. */
+/* Whether this process is the VMM of `ram` and not one that reuses its pid. Where each
+ * read is a helper call, the pointer to the thread group leader is not read if this
+ * thread is the leader, which mostly handles the balloon. */
 static __always_inline bool is_own(const struct self *self, const struct ram *ram)
 {
 	struct task_struct *leader = self->task;
@@ -83,17 +83,18 @@ static __always_inline __u64 own_ram_bytes(struct task_struct *self, const struc
 }
 
 /*
- * Time. A large call is timed from its entry to its return. Single-page calls come in
- * long series, and two programs per call would slow down each of them. So one call in 64
- * is timed, from the return of the call before it, and counts 64 times. This time
- * includes the VMM's work for a page and the kernel's, but not the time in which the VMM
- * waits for its guest. A hash of the page address decides whether the next call is timed,
- * because the first page of a huge page costs more than the others.
+ * How calls are timed. A large call is timed from its entry to its return. Single-page
+ * calls come in long series, and a program at their entry would slow down each of them.
+ * So one call in 64 is timed, from the return of the call before it, and its time counts
+ * 64 times. It includes the work of the VMM and of the kernel for one page; a sample in
+ * which the VMM waited for its guest is discarded. A hash of the page address selects the
+ * calls: the first page of a huge page costs more than the others, and a fixed interval
+ * could select only such pages, or none.
  */
 #define LARGE_BYTES (64ULL << 10)
 #define TIMED_SHIFT 6
-/* A longer interval than any page takes: in between the thread did other work, or did not
- * run. */
+/* Longer than any page takes: a longer sample includes other work of the thread, or time
+ * in which it did not run. */
 #define PAGE_MAX_NS (1ULL << 20)
 static __always_inline bool is_next_timed(__u64 start)
 {

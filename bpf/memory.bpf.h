@@ -6,7 +6,51 @@
 #define VIRTLENS_MEMORY_BPF_H
 
 #include "stream.bpf.h"
+#include "thread_state.bpf.h"
 #include "refault.h"
+
+/* Location of the RAM of VMs, set by the agent. Arrays, which are cheaper than a hash:
+ * each page of a balloon looks up its VM's RAM, and each madvise of any process tests
+ * whether the process is a VMM. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RAM_MAX);
+	__type(key, __u32);
+	__type(value, struct ram_bucket);
+} ram_buckets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RAM_MAX);
+	__type(key, __u32);
+	__type(value, struct ram);
+} ram SEC(".maps");
+
+/* Discard counters of that RAM. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RAM_MAX);
+	__type(key, __u32);
+	__type(value, struct discards);
+} discards SEC(".maps");
+
+/* Buffer for the records of a VM's memory. */
+struct memory_buffer {
+	struct memory_record memory;
+	struct memslots_record record;
+	struct memslot slots[MEMSLOTS_MAX];
+	/* Kept here and not on the stack, so that the verifier does not track their
+	 * values: it would check each number separately. */
+	__u32 count;
+	__u32 bucket;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct memory_buffer);
+} memory_buffer SEC(".maps");
+_Static_assert(sizeof(struct memory_buffer) <= RECORD_MAX, "the largest record fits");
 
 /* Up to 128 buckets and 128 slots, plus one slot more to detect an overflow. */
 #define MEMSLOT_STEPS 257
@@ -30,7 +74,7 @@ static __always_inline __u64 rss_error_bytes(struct mm_struct *mm)
 {
 	if (RSS_IS_PERCPU(mm))
 		return cfg.rss_error_bytes;
-	return bytes_of(PEEK(mm->mm_users.counter) * RSS_PAGES_OF_THREAD);
+	return bytes_of(READ_WORD(mm->mm_users.counter) * RSS_PAGES_OF_THREAD);
 }
 
 /* Returns the RAM of the VM whose VMM is the process `tgid`, NULL if unknown. */
@@ -60,7 +104,7 @@ static __always_inline struct discards *discards_of(const struct ram *ram)
 
 static __always_inline __s64 huge_pages(struct mm_struct *mm)
 {
-	return bpf_core_field_exists(mm->hugetlb_usage) ? PEEK(mm->hugetlb_usage.counter) : 0;
+	return bpf_core_field_exists(mm->hugetlb_usage) ? READ_WORD(mm->hugetlb_usage.counter) : 0;
 }
 
 /* Resident memory that can be guest RAM, bytes. */
@@ -77,15 +121,15 @@ static __always_inline __u64 ram_bytes_of(__u32 backing, const struct resident *
 /* Reads the resident pages of `mm`, and returns how much reported memory the guest has
  * taken again so far. A pass also detects memory that the VMM freed itself since the last
  * report: growth from that lower value is the guest's. */
-static __always_inline __u64 read_refault(const struct mark *mark, struct mm_struct *mm,
+static __always_inline __u64 read_refault(const struct thread_state *state, struct mm_struct *mm,
 					  struct resident *pages)
 {
-	struct ram *known = ram_of(mark->owner.tgid);
+	struct ram *known = ram_of(state->owner.tgid);
 	struct discards *sums = NULL;
 	struct discards before;
 	__u64 bytes;
 
-	if (known && known->start_ns == mark->owner.id)
+	if (known && known->start_ns == state->owner.id)
 		sums = discards_of(known);
 	if (!known || !sums) {
 		read_resident(mm, pages);
@@ -106,8 +150,8 @@ static __always_inline __u64 read_refault(const struct mark *mark, struct mm_str
 }
 
 /* Emits the memory of the VM's process. Called for one vCPU of each VM. */
-static __noinline void tell_memory(void *out, struct task_struct *task,
-				   const struct mark *mark)
+static __noinline void emit_memory(struct output *out, struct task_struct *task,
+				   const struct thread_state *state)
 {
 	struct mm_struct *mm = task->mm;
 	struct memory_buffer *buffer;
@@ -121,19 +165,19 @@ static __noinline void tell_memory(void *out, struct task_struct *task,
 	record = &buffer->memory;
 	record->head.kind = RECORD_MEMORY;
 	record->head.size = sizeof(*record);
-	record->owner = mark->owner;
+	record->owner = state->owner;
 	record->resident_bytes = record->peak_bytes = UNKNOWN;
 	record->hugetlb_bytes = bytes_of(huge_pages(mm));
 	record->refault_bytes = UNKNOWN;
 	if (RSS_IS_KNOWN(mm)) {
-		record->refault_bytes = read_refault(mark, mm, &pages);
+		record->refault_bytes = read_refault(state, mm, &pages);
 		record->resident_bytes = bytes_of(pages.file + pages.anon + pages.shared);
 		/* The kernel updates hiwater_rss only when memory is released. */
 		record->peak_bytes = mm->hiwater_rss * PAGE_SIZE;
 		if (record->peak_bytes < record->resident_bytes)
 			record->peak_bytes = record->resident_bytes;
 	}
-	tell(out, record, sizeof(*record));
+	emit(out, record, sizeof(*record));
 }
 
 /* Copies a memslot; false if the buffer is full. A slot that could not be read is copied
@@ -193,21 +237,21 @@ static __noinline void copy_hash(struct memory_buffer *buffer, struct kvm_memslo
 /* Emits a VM's memslots if they have changed. KVM frees the old set on a change
  * (virt/kvm/kvm_main.c), so the copy is emitted only if pointer and generation are
  * unchanged after copying. */
-static __noinline void tell_memslots(void *out, struct mark *mark,
+static __noinline void emit_memslots(struct output *out, struct thread_state *state,
 				     const struct control *control)
 {
-	struct kvm_vcpu *vcpu = (struct kvm_vcpu *)mark->vcpu;
-	struct kvm *kvm = PEEK(vcpu->kvm);
-	struct kvm_memslots *slots = PEEK(kvm->memslots[0]);
-	__u64 generation = PEEK(slots->generation);
+	struct kvm_vcpu *vcpu = (struct kvm_vcpu *)state->vcpu;
+	struct kvm *kvm = READ_WORD(vcpu->kvm);
+	struct kvm_memslots *slots = READ_WORD(kvm->memslots[0]);
+	__u64 generation = READ_WORD(slots->generation);
 	struct memory_buffer *buffer;
 	__u32 zero = 0, size;
 
 	/* The record of this pass is emitted again for the same task, because the kernel
 	 * may have dropped it. */
 	if (!slots || generation & MEMSLOTS_CHANGE ||
-	    (mark->slots_generation == generation && mark->slots_session == control->session &&
-	     mark->slots_pass != control->pass))
+	    (state->slots_generation == generation && state->slots_session == control->session &&
+	     state->slots_pass != control->pass))
 		return;
 	buffer = bpf_map_lookup_elem(&memory_buffer, &zero);
 	if (!buffer)
@@ -217,8 +261,8 @@ static __noinline void tell_memslots(void *out, struct mark *mark,
 		copy_array(buffer, slots);
 	else
 		copy_hash(buffer, slots);
-	if (PEEK(kvm->memslots[0]) != slots ||
-	    PEEK(slots->generation) != generation)
+	if (READ_WORD(kvm->memslots[0]) != slots ||
+	    READ_WORD(slots->generation) != generation)
 		return;
 	size = buffer->count * sizeof(struct memslot) + sizeof(buffer->record);
 	/* The verifiers of 5.10 and 6.1 track the bounds of a register, not of its copy
@@ -228,11 +272,11 @@ static __noinline void tell_memslots(void *out, struct mark *mark,
 		return;
 	buffer->record.head.kind = RECORD_MEMSLOTS;
 	buffer->record.head.size = size;
-	buffer->record.owner = mark->owner;
-	tell(out, &buffer->record, size);
-	mark->slots_generation = generation;
-	mark->slots_session = control->session;
-	mark->slots_pass = control->pass;
+	buffer->record.owner = state->owner;
+	emit(out, &buffer->record, size);
+	state->slots_generation = generation;
+	state->slots_session = control->session;
+	state->slots_pass = control->pass;
 }
 
 #endif

@@ -6,7 +6,7 @@
 #ifndef VIRTLENS_MEMORY_ABI_H
 #define VIRTLENS_MEMORY_ABI_H
 
-#include "abi.h"
+#include "record_abi.h"
 
 /* QEMU's pc machine has about ten; a guest with a thousand DIMMs is only partly shown. */
 #define MEMSLOTS_MAX 128

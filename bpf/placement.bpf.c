@@ -9,6 +9,14 @@
  */
 #include "placement.bpf.h"
 
+/* Topology of each CPU; as many entries as an affinity mask has bits. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MASK_WORDS_MAX * 64);
+	__type(key, __u32);
+	__type(value, struct cpu_place);
+} places SEC(".maps");
+
 static __always_inline __u32 distance(__u32 from, __u32 to)
 {
 	struct cpu_place *a = bpf_map_lookup_elem(&places, &from);
@@ -30,14 +38,14 @@ static __always_inline __u32 distance(__u32 from, __u32 to)
 SEC("tp_btf/sched_migrate_task")
 int BPF_PROG(on_migrate, struct task_struct *task, int dest_cpu)
 {
-	struct mark *mark = mark_or_miss(task);
+	struct thread_state *state = state_or_miss(task);
 	struct vm *vm;
 	__u32 tgid, class;
 
-	if (!mark || !mark->vcpu || !is_active())
+	if (!state || !state->vcpu || !is_active())
 		return 0;
-	charge_pcpu(task, mark);
-	tgid = mark->owner.tgid;
+	charge_pcpu(task, state);
+	tgid = state->owner.tgid;
 	vm = bpf_map_lookup_elem(&vms, &tgid);
 	class = distance(task_pcpu(task), dest_cpu);
 	if (vm && class < DISTANCES)

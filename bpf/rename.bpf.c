@@ -11,26 +11,26 @@ int BPF_PROG(on_rename, struct task_struct *task)
 {
 	struct control *control = get_control();
 	struct owner owner = {};
-	struct mark *mark;
+	struct thread_state *state;
 
 	/* Most threads set their name right after their start, before any pass has seen
 	 * them. */
 	if (!control || task->start_boottime >= control->begun_ns || !is_active())
 		return 0;
-	mark = mark_of(task);
+	state = state_of(task);
 	/* The class of a vCPU does not depend on its name. */
-	if (mark && (mark->vcpu || mark->has_exited))
+	if (state && (state->vcpu || state->has_exited))
 		return 0;
-	if (!owner_of(task, mark, control, NULL, true, &owner))
+	if (!owner_of(task, state, control, NULL, true, &owner))
 		return 0;
 	/* The roles of a pod's threads also depend on the name of their process. */
 	if (!owner.tgid && task->pid == task->tgid && task->signal->nr_threads > 1)
 		count_drop(DROP_PROCESS_RENAMED);
-	if (!mark)
-		mark = make_mark(task, &owner);
-	if (!mark)
+	if (!state)
+		state = make_state(task, &owner);
+	if (!state)
 		return 0;
-	follow_owner(task, mark, &owner, control);
-	retire_class(task, mark, &owner, control);
+	follow_owner(task, state, &owner, control);
+	retire_class(task, state, &owner, control);
 	return 0;
 }

@@ -4,8 +4,8 @@
  * thread exits, and when its name, its owner or its vCPU changes, on which its role
  * depends.
  *
- *   class changes ──► its times so far are added to `retired` under the old class
- *                     its mark stores them: they are subtracted from all later times
+ *   class changes ──► its times so far are added to `retired` under the old class,
+ *                     and its state stores them, to subtract them from all later times
  *
  * So the time per role is correct without a memory of each thread, also while no agent
  * runs. A thread that was in no reading has no old class: all of its time belongs to the
@@ -15,10 +15,20 @@
 #define VIRTLENS_RETIRE_BPF_H
 
 #include "owner.bpf.h"
+#include "thread_class.bpf.h"
 
 /* Distinct classes (name, kind, vCPU) per owner in `retired`: 64 vCPUs and as many names.
  * Beyond that all times are added to one entry without names. */
 #define NAMES_PER_OWNER 128
+
+/* Up to NAMES_PER_OWNER names per owner; the agent removes former owners. Enough for 512
+ * VMs with all their names, thousands with the usual ten. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 32768);
+	__type(key, struct thread_class);
+	__type(value, struct retired);
+} retired SEC(".maps");
 
 static __always_inline void read_times(struct task_struct *task, struct retired *times)
 {
@@ -36,7 +46,7 @@ static __always_inline void subtract(struct retired *times, const struct retired
 }
 
 /* Reserves one more name for the owner; false if its share is used up. */
-static __always_inline bool take_name(const struct owner *owner)
+static __always_inline bool reserve_name(const struct owner *owner)
 {
 	__u32 tgid = owner->tgid, *names;
 	struct watch *watch;
@@ -74,20 +84,21 @@ static __always_inline bool add_retired(const struct thread_class *key, const st
 
 /* Adds to an entry, and creates it if necessary. If two CPUs create it at once, the
  * second one adds to the entry of the first. */
-static __always_inline bool make_retired(const struct thread_class *key, const struct retired *times)
+static __always_inline bool make_retired(const struct thread_class *key,
+					 const struct retired *times)
 {
 	return !bpf_map_update_elem(&retired, key, times, BPF_NOEXIST) || add_retired(key, times);
 }
 
-static __noinline void retire(struct task_struct *task, const struct mark *mark,
+static __noinline void retire(struct task_struct *task, const struct thread_state *state,
 			      const struct owner *owner, __u64 level, const struct retired *times)
 {
 	struct thread_class key;
 
-	classify(task, mark, owner, level, &key);
+	classify(task, state, owner, level, &key);
 	if (add_retired(&key, times))
 		return;
-	if (take_name(owner) && make_retired(&key, times))
+	if (reserve_name(owner) && make_retired(&key, times))
 		return;
 	count_drop(DROP_RETIRED_NAMES);
 	__builtin_memset(key.comm, 0, sizeof(key.comm));
@@ -98,38 +109,38 @@ static __noinline void retire(struct task_struct *task, const struct mark *mark,
 
 /* Adds the time of `task` that is not in `retired` yet, under its present class with
  * `owner` as the owner. */
-static __noinline void retire_class(struct task_struct *task, struct mark *mark,
+static __noinline void retire_class(struct task_struct *task, struct thread_state *state,
 				    const struct owner *owner, const struct control *control)
 {
 	struct retired times = {}, now;
 
 	read_times(task, &times);
 	now = times;
-	subtract(&times, &mark->retired);
+	subtract(&times, &state->retired);
 	if (!times.run_ns && !times.wait_ns)
 		return;
-	now.threads = mark->retired.threads;
-	mark->retired = now;
-	mark->class_changes += 1;
-	mark->changed_pass = control->pass;
-	retire(task, mark, owner, find_level(task_cgroup(task)), &times);
+	now.threads = state->retired.threads;
+	state->retired = now;
+	state->class_changes += 1;
+	state->changed_pass = control->pass;
+	retire(task, state, owner, find_level(task_cgroup(task)), &times);
 }
 
-/* Handles a changed owner of a marked thread. */
-static __always_inline void follow_owner(struct task_struct *task, struct mark *mark,
+/* Handles a changed owner of a thread that has a state. */
+static __always_inline void follow_owner(struct task_struct *task, struct thread_state *state,
 					 const struct owner *owner, const struct control *control)
 {
-	struct owner before = mark->owner;
+	struct owner before = state->owner;
 
 	if (before.tgid == owner->tgid && before.id == owner->id)
 		return;
-	mark->owner = *owner;
-	if (task->start_boottime < control->shown_ns && !mark->has_exited)
-		retire_class(task, mark, &before, control);
+	state->owner = *owner;
+	if (task->start_boottime < control->shown_ns && !state->has_exited)
+		retire_class(task, state, &before, control);
 }
 
-/* Finds the owner under which the last reading showed an unmarked thread of a VM's
- * process; false if no reading showed it. The VM may have been unknown at that time. */
+/* Finds the owner under which the last reading showed a thread of a VM's process that has
+ * no state; false if no reading showed it. The VM may have been unknown at that time. */
 static __noinline bool shown_owner(struct task_struct *task, struct owner *owner,
 				   const struct control *control)
 {

@@ -3,7 +3,7 @@
  * The task pass: one walk over the host's tasks emits all data of every VM that the
  * kernel maintains itself.
  *
- *   task ── in KVM_RUN? ──► its vCPU: mark the thread, register its VM
+ *   task ── in KVM_RUN? ──► its vCPU: store it in the thread state, record its VM
  *        └─ owner? (owner.bpf.h) ──► no owner: done
  *   its cgroups up to the root, each once per pass ──► stream
  *   its times, its vCPU's counters, its affinity ──► stream
@@ -15,16 +15,15 @@
  * and calls the program again for the same task (bpf_seq_read, kernel/bpf/bpf_iter.c):
  * emitting must be repeatable.
  */
-#include "ahead.bpf.h"
-#include "retire.bpf.h"
+#include "prefetch.bpf.h"
+#include "cgroup_record.bpf.h"
 #include "placement.bpf.h"
-#include "memory.bpf.h"
+#include "retire.bpf.h"
 #include "vcpu.bpf.h"
-#include "vhost.bpf.h"
 
 /* Returns the vCPU that `task` has loaded, usually inside KVM_RUN. KVM is the only user
- * of preempt notifiers (kvm_main.c: vcpu_load), but other vCPU ioctls load the vCPU too,
- * hence runs_vcpu. */
+ * of preempt notifiers (vcpu_load, virt/kvm/kvm_main.c). Other vCPU ioctls load the vCPU
+ * too: runs_vcpu excludes them. */
 static __always_inline struct kvm_vcpu *loaded_vcpu(struct task_struct *task)
 {
 	struct hlist_node *link = task->preempt_notifiers.first;
@@ -44,57 +43,58 @@ static __always_inline struct kvm_vcpu *found_vcpu(struct task_struct *task)
 	return vcpu ? (struct kvm_vcpu *)*vcpu : NULL;
 }
 
-/* Marks `task` as the thread of `vcpu`. If an earlier reading showed the thread in
- * another class, its time so far stays in that class: the vCPU may be hot-plugged, or the
- * thread was in user space when its VM was found. */
-static __always_inline struct mark *mark_vcpu(struct task_struct *task, struct mark *mark,
-					      struct kvm_vcpu *vcpu,
-					      const struct control *control,
-					      struct neighbour *last)
+/* Records in its state that `task` is the thread of `vcpu`. If an earlier reading showed
+ * the thread in another class, its time so far stays in that class: the vCPU may be
+ * hot-plugged, or the thread was in user space when its VM was found. */
+static __always_inline struct thread_state *set_vcpu(struct task_struct *task,
+						     struct thread_state *state,
+						     struct kvm_vcpu *vcpu,
+						     const struct control *control,
+						     struct pass_cache *cache)
 {
-	bool is_new = !mark;
+	bool is_new = !state;
 	__u32 vcpu_id;
 
-	if (mark && mark->vcpu == (__u64)vcpu)
-		return mark;
-	vm_owner(task, &last->owner);
-	learn_vm(task, &last->owner, control);
-	if (!mark)
-		mark = make_mark(task, &last->owner);
-	if (mark && mark->vcpu != (__u64)vcpu) {
+	if (state && state->vcpu == (__u64)vcpu)
+		return state;
+	vm_owner(task, &cache->owner);
+	add_vm(task, &cache->owner, control);
+	if (!state)
+		state = make_state(task, &cache->owner);
+	if (state && state->vcpu != (__u64)vcpu) {
 		/* A thread can run one vCPU after another. */
-		charge_pcpu(task, mark);
+		charge_pcpu(task, state);
 		vcpu_id = READ_OR(~0U, vcpu->vcpu_id);
-		last->before = mark->owner;
-		if (is_new ? shown_owner(task, &last->before, control) :
-			     mark->vcpu_id != vcpu_id && task->start_boottime < control->shown_ns)
-			retire_class(task, mark, &last->before, control);
-		mark->owner = last->owner;
-		mark->placed_ns = task->se.sum_exec_runtime;
-		mark->cpuid_session = 0;
-		mark->other_exits = 0;
-		mark->kinds = 0;
-		mark->pit = 0;
-		mark->vcpu_id = vcpu_id;
-		mark->vcpu_idx = READ_OR(~0U, vcpu->vcpu_idx);
-		mark->vcpu = (__u64)vcpu;
+		cache->former_owner = state->owner;
+		if (is_new ? shown_owner(task, &cache->former_owner, control) :
+			     state->vcpu_id != vcpu_id && task->start_boottime < control->shown_ns)
+			retire_class(task, state, &cache->former_owner, control);
+		state->owner = cache->owner;
+		state->placed_ns = task->se.sum_exec_runtime;
+		state->cpuid_session = 0;
+		state->other_exits = 0;
+		state->kinds = 0;
+		state->pit = 0;
+		state->vcpu_id = vcpu_id;
+		state->vcpu_idx = READ_OR(~0U, vcpu->vcpu_idx);
+		state->vcpu = (__u64)vcpu;
 	}
-	return mark;
+	return state;
 }
 
-/* Number of vCPUs that KVM has for the process of `task`; 0 if this pass has already
- * emitted it. */
+/* Returns the number of vCPUs that KVM has for the process of `task`; 0 if this pass has
+ * already emitted that number. */
 static __always_inline __u32 new_online_vcpus(struct task_struct *task, struct kvm_vcpu *vcpu,
-					      struct neighbour *last)
+					      struct pass_cache *cache)
 {
 	struct kvm *kvm;
 
-	if (last->vm_tgid == (__u32)task->tgid && last->vm_tid != (__u32)task->pid)
+	if (cache->vm_tgid == (__u32)task->tgid && cache->vm_tid != (__u32)task->pid)
 		return 0;
-	last->vm_tgid = task->tgid;
-	last->vm_tid = task->pid;
-	kvm = PEEK(vcpu->kvm);
-	return PEEK(kvm->online_vcpus.counter);
+	cache->vm_tgid = task->tgid;
+	cache->vm_tid = task->pid;
+	kvm = READ_WORD(vcpu->kvm);
+	return READ_WORD(kvm->online_vcpus.counter);
 }
 
 /* Whether the thread was preempted inside the guest. Only a runnable task can have been
@@ -105,154 +105,29 @@ static __always_inline __u32 is_preempted(struct task_struct *task, struct kvm_v
 }
 
 static __always_inline void fill_vcpu(struct vcpu_record *record, struct task_struct *task,
-				      struct mark *mark, bool is_alive, __u64 *span,
-				      struct neighbour *last)
+				      struct thread_state *state, bool is_vcpu_valid, __u64 *span,
+				      struct pass_cache *cache)
 {
-	struct kvm_vcpu *vcpu = (struct kvm_vcpu *)mark->vcpu;
+	struct kvm_vcpu *vcpu = (struct kvm_vcpu *)state->vcpu;
 
 	__builtin_memset(record, 0, sizeof(*record));
-	record->id = mark->vcpu_id;
-	record->index = mark->vcpu_idx;
-	record->instance = mark->vcpu;
+	record->id = state->vcpu_id;
+	record->index = state->vcpu_idx;
+	record->instance = state->vcpu;
 	/* Excludes the time in `retired`, like the times in the thread_record. */
-	if (mark->placed_ns > mark->retired.run_ns)
-		record->placed_ns = mark->placed_ns - mark->retired.run_ns;
+	if (state->placed_ns > state->retired.run_ns)
+		record->placed_ns = state->placed_ns - state->retired.run_ns;
 	record->exits = UNKNOWN;
-	if (!is_alive)
+	if (!is_vcpu_valid)
 		return;
 	fill_counters(record, vcpu, span);
-	keep_other_exits(record, mark, vcpu);
+	keep_other_exits(record, state, vcpu);
 	record->preempted = is_preempted(task, vcpu);
-	record->online_vcpus = new_online_vcpus(task, vcpu, last);
-}
-
-/* Fills in a cgroup's memory usage and limit. On v1 the memory controller has a separate
- * hierarchy. */
-static __always_inline void fill_cgroup_memory(struct cgroup_record *record,
-					       struct cgroup *cgroup)
-{
-	struct cgroup_subsys_state *css;
-	struct mem_cgroup *memory;
-	__u64 limit;
-
-	record->memory_bytes = record->memory_limit_bytes = UNKNOWN;
-	if (cfg.cgroup_v1 || !bpf_core_enum_value_exists(enum cgroup_subsys_id, memory_cgrp_id))
-		return;
-	css = cgroup->subsys[bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id)];
-	if (!css)
-		return;
-	memory = (void *)css - bpf_core_field_offset(struct mem_cgroup, css);
-	record->memory_bytes = bytes_of(READ_OR(0, memory->memory.usage.counter));
-	limit = READ_OR(PAGE_COUNTER_MAX, memory->memory.max);
-	if (limit < PAGE_COUNTER_MAX)
-		record->memory_limit_bytes = limit * PAGE_SIZE;
-}
-
-/* Emits one cgroup; false if this pass has already emitted it. */
-static __noinline bool tell_cgroup(void *out, struct cgroup *cgroup,
-				   struct task_group *group, __u32 tid,
-				   const struct control *control)
-{
-	struct cgroup_record record = { .head = { RECORD_CGROUP, sizeof(record) } };
-	struct told fresh = { .pass = control->pass, .session = control->session, .tid = tid };
-	struct cgroup_name_record *name;
-	struct told *told;
-	const char *text;
-	__u32 zero = 0;
-
-	record.id = cgroup_id(cgroup);
-	told = bpf_map_lookup_elem(&told_cgroups, &record.id);
-	if (told && told->pass == control->pass && told->tid != tid)
-		return false;
-	record.parent = cgroup_id(cgroup_parent(cgroup));
-	if (group && HAS_LIMITS(group)) {
-		record.quota_ns = group->cfs_bandwidth.quota;
-		record.period_ns = group->cfs_bandwidth.period;
-		record.burst_ns = burst_ns(group);
-		record.periods = (__u32)group->cfs_bandwidth.nr_periods;
-		record.throttled_periods = (__u32)group->cfs_bandwidth.nr_throttled;
-		record.throttled_ns = group->cfs_bandwidth.throttled_time;
-	}
-	fill_cgroup_memory(&record, cgroup);
-	tell(out, &record, sizeof(record));
-
-	fresh.named_pass = told ? told->named_pass : 0;
-	if (!told || told->session != control->session || told->named_pass == control->pass) {
-		name = bpf_map_lookup_elem(&name_buffer, &zero);
-		if (!name)
-			return true;
-		name->head.kind = RECORD_CGROUP_NAME;
-		name->head.size = sizeof(*name);
-		name->id = record.id;
-		text = cgroup->kn->name;
-		bpf_probe_read_kernel_str(name->name, sizeof(name->name), text);
-		tell(out, name, sizeof(*name));
-		fresh.named_pass = control->pass;
-	}
-	if (told)
-		*told = fresh;
-	else
-		bpf_map_update_elem(&told_cgroups, &record.id, &fresh, BPF_ANY);
-	return true;
-}
-
-/* Emits the cgroups from the task's own up to the root. If one was already emitted, so
- * were its ancestors. */
-static __always_inline void tell_cgroups(void *out, struct task_struct *task,
-					 struct cgroup *cgroup, const struct control *control)
-{
-	struct task_group *group = task_group(task), *own;
-
-	for (int depth = 0; depth < MAX_CGROUP_DEPTH; depth++) {
-		if (!cgroup)
-			return;
-		/* On v2 the cpu controller may be enabled only above this cgroup. */
-		own = NULL;
-		if (group && group->css.cgroup == cgroup) {
-			own = group;
-			group = group->parent;
-		}
-		if (!tell_cgroup(out, cgroup, own, task->pid, control))
-			return;
-		cgroup = cgroup_parent(cgroup);
-	}
-	if (cgroup)
-		count_drop(DROP_CGROUP_DEPTH);
-}
-
-/* Emits the task's cgroups, unless the previous task was in the same cgroup. Returns the
- * id of the task's cgroup. */
-static __always_inline __u64 tell_own_cgroups(void *out, struct task_struct *task,
-					      struct neighbour *last,
-					      const struct control *control)
-{
-	struct cgroup *cgroup = task_cgroup(task);
-
-	if (last->cgroup != (__u64)cgroup || last->cgroup_tid == (__u32)task->pid) {
-		last->cgroup = (__u64)cgroup;
-		last->cgroup_id = cgroup_id(cgroup);
-		last->cgroup_tid = task->pid;
-		tell_cgroups(out, task, cgroup, control);
-	}
-	return last->cgroup_id;
-}
-
-/* Returns the cache of this pass, cleared at its start. */
-static __always_inline struct neighbour *get_neighbour(const struct control *control)
-{
-	struct neighbour *last;
-	__u32 zero = 0;
-
-	last = bpf_map_lookup_elem(&neighbours, &zero);
-	if (last && last->pass != control->pass) {
-		__builtin_memset(last, 0, sizeof(*last));
-		last->pass = control->pass;
-	}
-	return last;
+	record->online_vcpus = new_online_vcpus(task, vcpu, cache);
 }
 
 static __always_inline void fill_thread(struct thread_record *thread, struct task_struct *task,
-					const struct mark *mark, const struct owner *owner,
+					const struct thread_state *state, const struct owner *owner,
 					const struct control *control)
 {
 	struct task_struct *leader;
@@ -279,16 +154,16 @@ static __always_inline void fill_thread(struct thread_record *thread, struct tas
 	}
 	thread->class_changes = 0;
 	thread->pad = 0;
-	if (!mark)
+	if (!state)
 		return;
-	if (mark->has_exited)
+	if (state->has_exited)
 		thread->flags |= THREAD_RETIRED;
-	if (mark->class_changes && mark->changed_pass == (__u32)control->pass)
+	if (state->class_changes && state->changed_pass == (__u32)control->pass)
 		thread->flags |= THREAD_CHANGED;
-	thread->class_changes = mark->class_changes;
-	thread->run_ns -= mark->retired.run_ns;
-	thread->wait_ns -= mark->retired.wait_ns;
-	thread->guest_ns -= mark->retired.guest_ns;
+	thread->class_changes = state->class_changes;
+	thread->run_ns -= state->retired.run_ns;
+	thread->wait_ns -= state->retired.wait_ns;
+	thread->guest_ns -= state->retired.guest_ns;
 }
 
 /* Masks up to this many words are copied word by word, which is cheaper than a helper
@@ -312,96 +187,98 @@ static __always_inline void copy_mask(__u64 *mask, struct task_struct *task)
 		mask[word] = words[word];
 }
 
-static __always_inline void tell_thread(void *out, struct task_struct *task,
-					struct mark *mark, bool is_alive,
+static __always_inline void emit_thread(struct output *out, struct task_struct *task,
+					struct thread_state *state, bool is_vcpu_valid,
 					const struct owner *owner, const struct control *control,
-					struct neighbour *last)
+					struct pass_cache *cache)
 {
 	__u32 mask_size = cfg.mask_words * 8, size = sizeof(struct thread_record);
-	__u64 cgroup = tell_own_cgroups(out, task, last, control);
-	struct thread_buffer *buffer = thread_room(out);
+	__u64 cgroup = emit_own_cgroups(out, task, cache, control);
+	struct thread_buffer *buffer = reserve_thread(out);
 	void *mask;
 
 	if (!buffer || mask_size > sizeof(buffer->mask))
 		return;
 	buffer->thread.cgroup = cgroup;
-	fill_thread(&buffer->thread, task, mark, owner, control);
+	fill_thread(&buffer->thread, task, state, owner, control);
 	mask = &buffer->vcpu;
-	if (mark && mark->vcpu) {
+	if (state && state->vcpu) {
 		buffer->thread.flags |= THREAD_VCPU;
-		/* The mask overwrites the span later. */
-		fill_vcpu(&buffer->vcpu, task, mark, is_alive, buffer->mask, last);
+		/* The space of the mask is used as the span before the mask is copied. */
+		fill_vcpu(&buffer->vcpu, task, state, is_vcpu_valid, buffer->mask, cache);
 		size += sizeof(buffer->vcpu);
 		mask = &buffer->mask;
 	}
 	copy_mask(mask, task);
 	size += mask_size;
 	buffer->thread.head.size = size;
-	tell_thread_in(out, buffer, size);
+	emit_reserved(out, buffer, size);
 }
 
-/* Finds the owner of `task` and whether it is inside KVM_RUN, and stores both in `last`.
- * Marks `task` if it is a VM's vCPU or its owner changed. False if it has no owner. */
-static __always_inline bool identify(struct task_struct *task, struct mark **found,
-				     const struct control *control, struct neighbour *last)
+/* Finds the owner of `task` and whether it has loaded its vCPU, and stores both in `cache`.
+ * Creates its state if it is a VM's vCPU or its owner changed. False if it has no
+ * owner. */
+static __always_inline bool identify(struct task_struct *task, struct thread_state **found,
+				     const struct control *control, struct pass_cache *cache)
 {
-	struct mark *mark = mark_or_miss(task);
+	struct thread_state *state = state_or_miss(task);
 	struct kvm_vcpu *vcpu = loaded_vcpu(task);
 
 	/* A thread that ran this vCPU before and has it loaded needs no further check. */
-	last->is_alive = vcpu && ((mark && mark->vcpu == (__u64)vcpu) || runs_vcpu(task, vcpu));
-	if (last->is_alive)
-		mark = mark_vcpu(task, mark, vcpu, control, last);
-	if (!owner_of(task, mark, control, last, true, &last->owner))
+	cache->is_vcpu_valid =
+		vcpu && ((state && state->vcpu == (__u64)vcpu) || runs_vcpu(task, vcpu));
+	if (cache->is_vcpu_valid)
+		state = set_vcpu(task, state, vcpu, control, cache);
+	if (!owner_of(task, state, control, cache, true, &cache->owner))
 		return false;
-	if (mark) {
-		follow_owner(task, mark, &last->owner, control);
-	} else if (last->owner.tgid && !(task->flags & PF_KTHREAD) &&
-		   !was_shown(last->vm_since_pass, control) &&
-		   shown_owner(task, &last->before, control)) {
+	if (state) {
+		follow_owner(task, state, &cache->owner, control);
+	} else if (cache->owner.tgid && !(task->flags & PF_KTHREAD) &&
+		   !was_shown(cache->vm_since_pass, control) &&
+		   shown_owner(task, &cache->former_owner, control)) {
 		/* The process belonged to the pod before it created its VM. */
-		mark = make_mark(task, &last->owner);
-		if (mark)
-			retire_class(task, mark, &last->before, control);
+		state = make_state(task, &cache->owner);
+		if (state)
+			retire_class(task, state, &cache->former_owner, control);
 	}
-	*found = mark;
+	*found = state;
 	return true;
 }
 
 /* Handles one task of a pass; false if it has no owner. */
-static __always_inline bool sample(void *out, struct task_struct *task,
-				   const struct control *control, struct neighbour *last)
+static __always_inline bool sample(struct output *out, struct task_struct *task,
+				   const struct control *control, struct pass_cache *cache)
 {
 	struct kvm_vcpu *vcpu;
-	struct mark *mark;
+	struct thread_state *state;
 
-	if (!identify(task, &mark, control, last))
+	if (!identify(task, &state, control, cache))
 		return false;
 	if (!cfg.walks)
-		read_ahead(task);
-	if (!mark && task->flags & PF_KTHREAD) {
+		prefetch_next(task);
+	if (!state && task->flags & PF_KTHREAD) {
 		/* Also for kernel threads of a pod: KVM's leave the pod's cgroup just
 		 * before they exit (virt/kvm/kvm_main.c: kvm_vm_worker_thread, since
 		 * v5.18). */
-		mark = make_mark(task, &last->owner);
-	} else if (last->owner.tgid && control->after_files && (!mark || !mark->vcpu)) {
+		state = make_state(task, &cache->owner);
+	} else if (cache->owner.tgid && control->after_files && (!state || !state->vcpu)) {
 		vcpu = found_vcpu(task);
-		last->is_alive = runs_vcpu(task, vcpu);
-		if (last->is_alive)
-			mark = mark_vcpu(task, mark, vcpu, control, last);
+		cache->is_vcpu_valid = runs_vcpu(task, vcpu);
+		if (cache->is_vcpu_valid)
+			state = set_vcpu(task, state, vcpu, control, cache);
 	}
-	if (mark && !last->is_alive)
-		last->is_alive = runs_vcpu(task, (struct kvm_vcpu *)mark->vcpu);
-	if (mark && last->is_alive)
-		tell_cpuid(out, mark, control);
-	if (mark && mark->vcpu && !mark->vcpu_idx) {
-		tell_memory(out, task, mark);
-		if (last->is_alive) {
-			learn_pit(mark, (struct kvm_vcpu *)mark->vcpu);
-			tell_memslots(out, mark, control);
+	if (state && !cache->is_vcpu_valid)
+		cache->is_vcpu_valid = runs_vcpu(task, (struct kvm_vcpu *)state->vcpu);
+	if (state && cache->is_vcpu_valid)
+		emit_cpuid(out, state, control);
+	if (state && state->vcpu && !state->vcpu_idx) {
+		emit_memory(out, task, state);
+		if (cache->is_vcpu_valid) {
+			add_pit(state, (struct kvm_vcpu *)state->vcpu);
+			emit_memslots(out, state, control);
 		}
 	}
-	tell_thread(out, task, mark, last->is_alive, &last->owner, control, last);
+	emit_thread(out, task, state, cache->is_vcpu_valid, &cache->owner, control, cache);
 	return true;
 }
 
@@ -410,64 +287,12 @@ int sample_tasks(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
 	struct control *control = get_control();
-	struct neighbour *last;
+	struct pass_cache *cache;
 
 	if (!task || !control)
 		return 0;
-	last = get_neighbour(control);
-	if (last)
-		sample(ctx->meta->seq, task, control, last);
-	return 0;
-}
-
-/* The pass over open files finds VMs whose vCPUs are in user space or have never run, and
- * the workers of vhost devices. It runs at start, when a VM is found, and periodically.
- * Users cannot name anonymous inodes, so the name together with the file system's magic
- * identifies a vCPU (kvm_main.c: create_vcpu_fd). */
-SEC("iter/task_file")
-int sample_files(struct bpf_iter__task_file *ctx)
-{
-	struct vcpu_fd_record record = { .head = { RECORD_VCPU_FD, sizeof(record) } };
-	struct task_struct *task = ctx->task;
-	struct file *file = ctx->file;
-	struct kvm_vcpu *vcpu;
-	struct control *control;
-	struct pid *pid = NULL;
-	union {
-		char text[16];
-		__u64 first8;
-	} name = {}, vcpu_name = { .text = "kvm-vcpu" };
-	__u64 instance;
-	__u32 device;
-
-	if (!task || !file)
-		return 0;
-	device = vhost_device(file->f_inode);
-	if (device)
-		emit_vhost_workers(ctx->meta->seq, file->private_data, task->mm, device);
-	if (file->f_inode->i_sb->s_magic != ANON_INODE_FS_MAGIC)
-		return 0;
-	bpf_probe_read_kernel_str(name.text, sizeof(name.text), file->f_path.dentry->d_name.name);
-	/* Excludes "kvm-vcpu-stats:N". */
-	if (name.first8 != vcpu_name.first8 || name.text[8] != ':')
-		return 0;
-	vcpu = file->private_data;
-	/* A child created by fork has the files too, but is not a VMM: KVM serves only
-	 * the address space that created the VM (kvm_vcpu_ioctl, virt/kvm/kvm_main.c). */
-	if (BPF_CORE_READ(vcpu, kvm, mm) != task->mm)
-		return 0;
-	instance = (__u64)vcpu;
-	vm_owner(task, &record.owner);
-	control = get_control();
-	if (control)
-		learn_vm(task, &record.owner, control);
-	record.instance = instance;
-	record.vcpu_id = READ_OR(~0U, vcpu->vcpu_id);
-	bpf_core_read(&pid, sizeof(pid), &vcpu->pid);
-	if (pid)
-		record.tid = BPF_CORE_READ(pid, numbers[0].nr);
-	if (record.tid)
-		bpf_map_update_elem(&vcpu_of_tid, &record.tid, &instance, BPF_ANY);
-	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
+	cache = get_pass_cache(control);
+	if (cache)
+		sample(output_to_seq_file(ctx->meta->seq), task, control, cache);
 	return 0;
 }

@@ -12,13 +12,61 @@
  * to maps that do not allocate elements: before v6.1 an allocation may wake a thread or,
  * on PREEMPT_RT, sleep.
  *
- * Since v6.18 ("sched/fair: Switch to task based throttle model") a thread keeps running
- * in the kernel and is throttled only on return to user space; some threads never return
- * (a vhost worker). So a throttling counts from when its first thread was throttled,
- * where the kernel starts its clock. A throttling that stopped no thread has duration 0.
- * Before v6.18 both are one moment.
+ * Since v6.18 ("sched/fair: Switch to task based throttle model") the kernel stops a
+ * thread only when it returns to user space, and a thread that never returns, such as a
+ * vhost worker, keeps running. The kernel starts its clock when it stops the first thread:
+ * a throttling is counted from there, and one that stopped no thread has duration 0.
+ * Before v6.18 the kernel stops all threads of the run queue at once.
  */
 #include "owner.bpf.h"
+#include "thread_class.bpf.h"
+
+/* The end of the counted wall time of a level, and the last gaps before it in which no
+ * counted run queue was throttled: a run queue that is unthrottled late may have been
+ * throttled during some of them. 32 periods are seconds. */
+#define WALL_GAPS 32
+struct wall_gap {
+	__u64 from_ns;
+	__u64 to_ns;
+};
+struct wall_time {
+	/* Held if several CPUs may count at once. */
+	struct bpf_spin_lock lock;
+	__u32 gaps_made;
+	__u64 until_ns;
+	struct wall_gap gaps[WALL_GAPS];
+};
+/* The agent creates the entry of a level before the level itself: the programs run with a
+ * run queue locked, where they must not allocate, and preallocated entries would take 9
+ * MiB. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct wall_time);
+} walls SEC(".maps");
+
+/* The run queue that this CPU is unthrottling. */
+struct unthrottling {
+	__u64 queue;
+	__u64 throttled_clock;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct unthrottling);
+} unthrottling SEC(".maps");
+
+/* How often threads were running when a quota was exhausted. The agent removes the
+ * entries of former owners. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct thread_class);
+	__type(value, __u64);
+} throttle_hits SEC(".maps");
 
 static const __u32 throttle_bounds_ms[] = THROTTLE_BOUNDS_MS;
 
@@ -63,15 +111,15 @@ static __always_inline void count_hit(struct cfs_rq *queue, __u64 level)
 	struct control *control = get_control();
 	struct thread_class class;
 	struct owner owner = {};
-	struct mark *mark;
+	struct thread_state *state;
 	__u64 one = 1, *hits;
 
 	if (!task || !control || !is_charged(task, queue->tg))
 		return;
-	mark = mark_or_miss(task);
-	if (!owner_of(task, mark, control, NULL, false, &owner))
+	state = state_or_miss(task);
+	if (!owner_of(task, state, control, NULL, false, &owner))
 		return;
-	classify(task, mark, &owner, level, &class);
+	classify(task, state, &owner, level, &class);
 	hits = bpf_map_lookup_elem(&throttle_hits, &class);
 	if (!hits && !bpf_map_update_elem(&throttle_hits, &class, &one, BPF_NOEXIST))
 		return;
@@ -86,7 +134,7 @@ static __always_inline void count_hit(struct cfs_rq *queue, __u64 level)
 /* Returns the part of a run queue's throttled time, from `from_ns` to now, that is not
  * yet counted as wall time. Calls come in the order of end times, so an overlap is with
  * the end of the counted time or with a recorded gap before it. */
-static __always_inline __u64 new_wall_ns(struct wall *wall, __u64 from_ns, __u64 now_ns)
+static __always_inline __u64 new_wall_ns(struct wall_time *wall, __u64 from_ns, __u64 now_ns)
 {
 	__u64 new_ns = 0, fill_ns;
 
@@ -114,10 +162,10 @@ static __always_inline __u64 new_wall_ns(struct wall *wall, __u64 from_ns, __u64
 	return new_ns;
 }
 
-static __always_inline void count_wall(struct cfs_rq *queue, __u64 id, __u64 stood_ns,
+static __always_inline void count_wall(struct cfs_rq *queue, __u64 id, __u64 throttled_ns,
 				       struct level *level)
 {
-	struct wall *wall = bpf_map_lookup_elem(&walls, &id);
+	struct wall_time *wall = bpf_map_lookup_elem(&walls, &id);
 	__u64 now_ns = bpf_ktime_get_ns(), new_ns;
 
 	if (!wall) {
@@ -126,24 +174,24 @@ static __always_inline void count_wall(struct cfs_rq *queue, __u64 id, __u64 sto
 	}
 	if (is_unthrottled_at_once(queue)) {
 		bpf_spin_lock(&wall->lock);
-		new_ns = new_wall_ns(wall, now_ns - stood_ns, now_ns);
+		new_ns = new_wall_ns(wall, now_ns - throttled_ns, now_ns);
 		bpf_spin_unlock(&wall->lock);
 	} else {
-		new_ns = new_wall_ns(wall, now_ns - stood_ns, now_ns);
+		new_ns = new_wall_ns(wall, now_ns - throttled_ns, now_ns);
 	}
 	__sync_fetch_and_add(&level->wall_ns, new_ns);
 }
 
-static __always_inline void count_duration(struct level *level, __u64 stood_ns)
+static __always_inline void count_duration(struct level *level, __u64 throttled_ns)
 {
 	__u32 kind = THROTTLE_DURATIONS - 1;
 
 	for (__u32 i = THROTTLE_DURATIONS - 1; i-- > 0;)
-		if (stood_ns <= throttle_bounds_ms[i] * 1000000ULL)
+		if (throttled_ns <= throttle_bounds_ms[i] * 1000000ULL)
 			kind = i;
 	if (kind < THROTTLE_DURATIONS)
 		__sync_fetch_and_add(&level->durations[kind], 1);
-	__sync_fetch_and_add(&level->duration_sum_ns, stood_ns);
+	__sync_fetch_and_add(&level->duration_sum_ns, throttled_ns);
 }
 
 SEC("fexit/throttle_cfs_rq")
@@ -170,25 +218,27 @@ int BPF_PROG(pre_unthrottle, struct cfs_rq *queue)
 	if (!here || !is_active())
 		return 0;
 	here->queue = is_queue_throttled(queue) ? (__u64)queue : 0;
-	here->stood_clock = queue->throttled_clock;
+	here->throttled_clock = queue->throttled_clock;
 	return 0;
 }
 
 SEC("fexit/unthrottle_cfs_rq")
 int BPF_PROG(on_unthrottle, struct cfs_rq *queue)
 {
-	__u64 id = group_id(queue->tg), stood_ns;
+	__u64 id = group_id(queue->tg), throttled_ns;
 	struct level *level = bpf_map_lookup_elem(&levels, &id);
 	__u32 zero = 0;
 	struct unthrottling *here = bpf_map_lookup_elem(&unthrottling, &zero);
 
+	if (!level || !here || !is_active() || here->queue != (__u64)queue)
+		return 0;
 	/* Since v6.18 the kernel may find that there is still no runtime and keep the run
 	 * queue throttled. */
-	if (!level || !here || !is_active() || here->queue != (__u64)queue || is_queue_throttled(queue))
+	if (is_queue_throttled(queue))
 		return 0;
-	stood_ns = here->stood_clock ? queue->rq->clock - here->stood_clock : 0;
-	count_duration(level, stood_ns);
-	if (stood_ns)
-		count_wall(queue, id, stood_ns, level);
+	throttled_ns = here->throttled_clock ? queue->rq->clock - here->throttled_clock : 0;
+	count_duration(level, throttled_ns);
+	if (throttled_ns)
+		count_wall(queue, id, throttled_ns, level);
 	return 0;
 }

@@ -11,138 +11,10 @@
  * Each program first tests one bit: whether the thread is traced. Other threads of the
  * host cost nothing more.
  */
-#include "compat.bpf.h"
-#include "trace_abi.h"
+#include "kvm_exit.bpf.h"
+#include "trace_event.bpf.h"
 
-/* The traced threads, one bit per tid. The agent sets those of the VM, and a new thread
- * of a traced process is added at its first wakeup. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, TRACED_WORDS);
-	__type(key, __u32);
-	__type(value, __u64);
-} traced_bits SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, TRACED_MAX);
-	__type(key, __u32);
-	__type(value, struct traced);
-} traced_threads SEC(".maps");
-
-/* The cgroups whose quotas apply to the VM. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 64);
-	__type(key, __u64);
-	__type(value, __u64);
-} traced_groups SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 16 << 20);
-} trace_events SEC(".maps");
-
-/* Guest events of this CPU in the current window of 8.4 ms. */
-struct budget {
-	__u64 window;
-	__u64 used;
-};
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct budget);
-} trace_budget SEC(".maps");
-
-/* Lost events, including those of threads that `traced_threads` does not have. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} trace_lost SEC(".maps");
-
-static __always_inline __u64 *word_of(__u32 tid)
-{
-	__u32 word = tid / 64;
-
-	return bpf_map_lookup_elem(&traced_bits, &word);
-}
-
-static __always_inline bool is_traced(__u32 tid)
-{
-	__u64 *word = word_of(tid);
-
-	return word && *word >> tid % 64 & 1;
-}
-
-/* v5.10 has no atomic operation except addition. A tid belongs to one thread only, so
- * each bit is set once and cleared once. */
-static __always_inline void set_traced(__u32 tid, bool traced)
-{
-	__u64 *word = word_of(tid), bit = 1ULL << tid % 64;
-
-	if (word)
-		__sync_fetch_and_add(word, traced ? bit : -bit);
-}
-
-static __always_inline void count_lost(void)
-{
-	__u32 zero = 0;
-	__u64 *lost = bpf_map_lookup_elem(&trace_lost, &zero);
-
-	if (lost)
-		*lost += 1;
-}
-
-static __always_inline bool is_of_guest(__u32 kind)
-{
-	return kind == TRACE_EXIT || kind == TRACE_ENTRY || kind == TRACE_TO_VMM ||
-	       kind == TRACE_HALT_END;
-}
-
-static __always_inline void lose(struct traced *thread, __u32 kind)
-{
-	count_lost();
-	if (!thread)
-		return;
-	if (is_of_guest(kind))
-		thread->lost_exits += 1;
-	else
-		thread->lost_states += 1;
-}
-
-/* Reserves an event and fills in the common fields; NULL (counted) if the ring buffer is
- * full. */
-static __always_inline struct trace_event *begin(__u32 kind, __u32 tid, __u32 cpu, __u64 time_ns)
-{
-	struct traced *thread = tid ? bpf_map_lookup_elem(&traced_threads, &tid) : NULL;
-	struct trace_event *event = bpf_ringbuf_reserve(&trace_events, sizeof(*event), 0);
-
-	if (!event) {
-		lose(thread, kind);
-		return NULL;
-	}
-	__builtin_memset(event, 0, sizeof(*event));
-	event->time_ns = time_ns;
-	event->tid = tid;
-	event->kind = kind;
-	event->cpu = cpu;
-	if (thread) {
-		event->lost_states = thread->lost_states;
-		event->lost_exits = thread->lost_exits;
-	}
-	return event;
-}
-
-/* Submits without a wakeup: the reader polls. */
-static __always_inline void end(struct trace_event *event)
-{
-	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
-}
-
-static __always_inline void tell_peer(struct trace_event *event, struct task_struct *peer)
+static __always_inline void set_peer(struct trace_event *event, struct task_struct *peer)
 {
 	event->peer_tid = peer->pid;
 	bpf_core_read(event->peer_comm, sizeof(event->peer_comm), &peer->comm);
@@ -150,9 +22,9 @@ static __always_inline void tell_peer(struct trace_event *event, struct task_str
 
 static __always_inline __u32 throttled_flags(struct task_struct *task)
 {
-	if (!TELLS_THROTTLED(task))
+	if (!HAS_THROTTLED_TASKS(task))
 		return 0;
-	return TRACE_TELLS_THROTTLED | (is_task_throttled(task) ? TRACE_IS_THROTTLED : 0);
+	return TRACE_SHOWS_THROTTLED | (is_task_throttled(task) ? TRACE_IS_THROTTLED : 0);
 }
 
 SEC("tp_btf/sched_switch")
@@ -168,7 +40,7 @@ int BPF_PROG(trace_switch, bool preempt, struct task_struct *prev, struct task_s
 	now_ns = bpf_ktime_get_ns();
 	cpu = bpf_get_smp_processor_id();
 	state = task_state(prev);
-	event = is_off ? begin(TRACE_OFF, prev_tid, cpu, now_ns) : NULL;
+	event = is_off ? reserve_event(TRACE_OFF, prev_tid, cpu, now_ns) : NULL;
 	if (event) {
 		event->flags = throttled_flags(prev);
 		/* A task that is preempted before it sleeps stays runnable. */
@@ -178,30 +50,30 @@ int BPF_PROG(trace_switch, bool preempt, struct task_struct *prev, struct task_s
 			event->flags |= TRACE_ENDED;
 		else if (state & TASK_UNINTERRUPTIBLE && !(state & TASK_NOLOAD))
 			event->flags |= TRACE_UNINTERRUPTIBLE;
-		tell_peer(event, next);
-		end(event);
+		set_peer(event, next);
+		submit_event(event);
 	}
 	if (is_off && !preempt && state & TASK_DEAD) {
 		set_traced(prev_tid, false);
 		bpf_map_delete_elem(&traced_threads, &prev_tid);
 	}
-	event = is_on ? begin(TRACE_ON, next_tid, cpu, now_ns) : NULL;
+	event = is_on ? reserve_event(TRACE_ON, next_tid, cpu, now_ns) : NULL;
 	if (event) {
-		tell_peer(event, prev);
-		end(event);
+		set_peer(event, prev);
+		submit_event(event);
 	}
 	return 0;
 }
 
-static __always_inline void tell_woken(struct task_struct *task, __u32 tid)
+static __always_inline void emit_woken(struct task_struct *task, __u32 tid)
 {
 	struct trace_event *event;
 
-	event = begin(TRACE_WOKEN, tid, task_pcpu(task), bpf_ktime_get_ns());
+	event = reserve_event(TRACE_WOKEN, tid, task_pcpu(task), bpf_ktime_get_ns());
 	if (!event)
 		return;
 	event->flags = throttled_flags(task);
-	end(event);
+	submit_event(event);
 }
 
 SEC("tp_btf/sched_wakeup")
@@ -210,7 +82,7 @@ int BPF_PROG(trace_wakeup, struct task_struct *task)
 	__u32 tid = task->pid;
 
 	if (is_traced(tid))
-		tell_woken(task, tid);
+		emit_woken(task, tid);
 	return 0;
 }
 
@@ -229,13 +101,13 @@ int BPF_PROG(trace_wakeup_new, struct task_struct *task)
 		return 0;
 	}
 	set_traced(tid, true);
-	event = begin(TRACE_BORN, tid, task_pcpu(task), bpf_ktime_get_ns());
+	event = reserve_event(TRACE_BORN, tid, task_pcpu(task), bpf_ktime_get_ns());
 	if (event) {
 		event->value = tgid;
-		tell_peer(event, task);
-		end(event);
+		set_peer(event, task);
+		submit_event(event);
 	}
-	tell_woken(task, tid);
+	emit_woken(task, tid);
 	return 0;
 }
 
@@ -247,11 +119,23 @@ int BPF_PROG(trace_migrate, struct task_struct *task, int dest_cpu)
 
 	if (!is_traced(tid))
 		return 0;
-	event = begin(TRACE_MOVED, tid, dest_cpu, bpf_ktime_get_ns());
+	event = reserve_event(TRACE_MOVED, tid, dest_cpu, bpf_ktime_get_ns());
 	if (event)
-		end(event);
+		submit_event(event);
 	return 0;
 }
+
+/* Guest events of this CPU in the current window of 8.4 ms. */
+struct budget {
+	__u64 window;
+	__u64 used;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct budget);
+} trace_budget SEC(".maps");
 
 /* Whether this CPU may emit one more guest event in this window. */
 static __always_inline bool is_within_budget(__u64 now_ns)
@@ -271,7 +155,7 @@ static __always_inline bool is_within_budget(__u64 now_ns)
 }
 
 /* Reserves an event of this thread's guest; NULL if the budget is used up. */
-static __always_inline struct trace_event *begin_of_guest(__u32 kind)
+static __always_inline struct trace_event *reserve_guest_event(__u32 kind)
 {
 	__u32 tid = bpf_get_current_pid_tgid();
 	__u64 now_ns;
@@ -280,13 +164,13 @@ static __always_inline struct trace_event *begin_of_guest(__u32 kind)
 		return NULL;
 	now_ns = bpf_ktime_get_ns();
 	if (!is_within_budget(now_ns)) {
-		lose(bpf_map_lookup_elem(&traced_threads, &tid), kind);
+		count_lost_event(bpf_map_lookup_elem(&traced_threads, &tid), kind);
 		return NULL;
 	}
-	return begin(kind, tid, bpf_get_smp_processor_id(), now_ns);
+	return reserve_event(kind, tid, bpf_get_smp_processor_id(), now_ns);
 }
 
-static __always_inline void tell_exit(struct trace_event *event, const struct kvm_exit *exit)
+static __always_inline void emit_exit(struct trace_event *event, const struct kvm_exit *exit)
 {
 	struct kvm_vcpu *vcpu = exit->vcpu;
 
@@ -295,7 +179,7 @@ static __always_inline void tell_exit(struct trace_event *event, const struct kv
 		event->flags |= TRACE_NO_REASON;
 	event->value = (__u64)(__u32)READ_OR(0, vcpu->stat.exits) << 32 | exit->reason;
 	event->extra = READ_OR(0, vcpu->halt_poll_ns);
-	end(event);
+	submit_event(event);
 }
 
 /* A tracepoint rejects a program that reads more arguments than it has: if this program
@@ -303,36 +187,36 @@ static __always_inline void tell_exit(struct trace_event *event, const struct kv
 SEC("raw_tp/kvm_exit")
 int trace_exit_of_3(struct bpf_raw_tracepoint_args *ctx)
 {
-	struct trace_event *event = begin_of_guest(TRACE_EXIT);
+	struct trace_event *event = reserve_guest_event(TRACE_EXIT);
 	struct kvm_exit exit;
 
 	if (!event)
 		return 0;
 	read_exit_of_3(&exit, ctx);
-	tell_exit(event, &exit);
+	emit_exit(event, &exit);
 	return 0;
 }
 
 SEC("raw_tp/kvm_exit")
 int trace_exit_of_2(struct bpf_raw_tracepoint_args *ctx)
 {
-	struct trace_event *event = begin_of_guest(TRACE_EXIT);
+	struct trace_event *event = reserve_guest_event(TRACE_EXIT);
 	struct kvm_exit exit;
 
 	if (!event)
 		return 0;
 	read_exit_of_2(&exit, ctx);
-	tell_exit(event, &exit);
+	emit_exit(event, &exit);
 	return 0;
 }
 
 SEC("raw_tp/kvm_entry")
 int trace_entry(struct bpf_raw_tracepoint_args *ctx)
 {
-	struct trace_event *event = begin_of_guest(TRACE_ENTRY);
+	struct trace_event *event = reserve_guest_event(TRACE_ENTRY);
 
 	if (event)
-		end(event);
+		submit_event(event);
 	return 0;
 }
 
@@ -340,12 +224,12 @@ int trace_entry(struct bpf_raw_tracepoint_args *ctx)
 SEC("raw_tp/kvm_userspace_exit")
 int trace_to_vmm(struct bpf_raw_tracepoint_args *ctx)
 {
-	struct trace_event *event = begin_of_guest(TRACE_TO_VMM);
+	struct trace_event *event = reserve_guest_event(TRACE_TO_VMM);
 
 	if (!event)
 		return 0;
 	event->value = (__u32)ctx->args[0];
-	end(event);
+	submit_event(event);
 	return 0;
 }
 
@@ -353,18 +237,18 @@ int trace_to_vmm(struct bpf_raw_tracepoint_args *ctx)
 SEC("raw_tp/kvm_vcpu_wakeup")
 int trace_halt_end(struct bpf_raw_tracepoint_args *ctx)
 {
-	struct trace_event *event = begin_of_guest(TRACE_HALT_END);
+	struct trace_event *event = reserve_guest_event(TRACE_HALT_END);
 
 	if (!event)
 		return 0;
 	event->value = ctx->args[0];
 	if (ctx->args[1] & 1)
 		event->flags = TRACE_SLEPT;
-	end(event);
+	submit_event(event);
 	return 0;
 }
 
-static __always_inline void tell_group(struct cfs_rq *queue, __u32 kind)
+static __always_inline void emit_throttling(struct cfs_rq *queue, __u32 kind)
 {
 	struct task_group *group = queue->tg;
 	__u64 id = group ? cgroup_id(group->css.cgroup) : 0;
@@ -372,18 +256,18 @@ static __always_inline void tell_group(struct cfs_rq *queue, __u32 kind)
 
 	if (!bpf_map_lookup_elem(&traced_groups, &id))
 		return;
-	event = begin(kind, 0, queue->rq->cpu, bpf_ktime_get_ns());
+	event = reserve_event(kind, 0, queue->rq->cpu, bpf_ktime_get_ns());
 	if (!event)
 		return;
 	event->value = id;
-	end(event);
+	submit_event(event);
 }
 
 SEC("fexit/throttle_cfs_rq")
 int BPF_PROG(trace_throttle, struct cfs_rq *queue, bool throttled)
 {
 	if (throttled)
-		tell_group(queue, TRACE_THROTTLED);
+		emit_throttling(queue, TRACE_THROTTLED);
 	return 0;
 }
 
@@ -393,7 +277,7 @@ int BPF_PROG(trace_unthrottl, struct cfs_rq *queue)
 	/* Since v6.18 the kernel may find that there is still no runtime and keep the run
 	 * queue throttled. */
 	if (!is_queue_throttled(queue))
-		tell_group(queue, TRACE_UNTHROTTLED);
+		emit_throttling(queue, TRACE_UNTHROTTLED);
 	return 0;
 }
 

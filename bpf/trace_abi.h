@@ -49,8 +49,8 @@ enum trace_flag {
 	/* TRACE_OFF: it has exited. */
 	TRACE_ENDED = 4,
 	/* The kernel throttles single threads and shows which ones (since v6.18). */
-	TRACE_TELLS_THROTTLED = 8,
-	/* The thread is throttled. Valid with TRACE_TELLS_THROTTLED. */
+	TRACE_SHOWS_THROTTLED = 8,
+	/* The thread is throttled. Valid with TRACE_SHOWS_THROTTLED. */
 	TRACE_IS_THROTTLED = 16,
 	/* TRACE_EXIT: the reason is an SVM exit code, otherwise a VMX exit reason. */
 	TRACE_SVM = 32,

@@ -5,7 +5,35 @@
 #ifndef VIRTLENS_VCPU_BPF_H
 #define VIRTLENS_VCPU_BPF_H
 
-#include "maps.bpf.h"
+#include "thread_state.bpf.h"
+#include "record_abi.h"
+
+/* vCPUs whose threads have exited, until the agent removes their VMs: 64 VMs of 64
+ * vCPUs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct vcpu_key);
+	__type(value, struct vcpu_record);
+} ended_vcpus SEC(".maps");
+
+/* Bytes from the first of KVM's x86 counters to beyond the last: see STAT_OFFSET. */
+#define STAT_SPAN 200
+
+/* Buffer for a value of `ended_vcpus`, which is too large for the stack. Threads do not
+ * exit in interrupts, and a CPU does not start a raw tracepoint program that it is
+ * already running (kernel/trace/bpf_trace.c: __bpf_trace_run; before v6.1 the program
+ * cannot be preempted there). */
+struct ended_buffer {
+	struct vcpu_record record;
+	__u64 span[STAT_SPAN / 8];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct ended_buffer);
+} ended_buffer SEC(".maps");
 
 /* Whether the vCPU at `vcpu` is alive and `task` was the last thread to run it. Data read
  * through `vcpu` is valid only if this returns true. */
@@ -16,7 +44,7 @@ static __always_inline bool runs_vcpu(struct task_struct *task, struct kvm_vcpu 
 	if (!vcpu)
 		return false;
 	if (bpf_rdonly_cast)
-		pid = WORD(vcpu, kvm_vcpu, pid);
+		pid = CAST_READ(vcpu, kvm_vcpu, pid);
 	else
 		bpf_core_read(&pid, sizeof(pid), &vcpu->pid);
 	return pid && pid == task->thread_pid;
@@ -30,7 +58,7 @@ static __always_inline bool runs_vcpu(struct task_struct *task, struct kvm_vcpu 
 /* Reads one counter from the span, or with a separate call where a kernel has it outside
  * the span. */
 #define STAT(span, start, vcpu, field)                                         \
-	(bpf_rdonly_cast ? (__u64)WORD(vcpu, kvm_vcpu, stat.field) :           \
+	(bpf_rdonly_cast ? (__u64)CAST_READ(vcpu, kvm_vcpu, stat.field) :           \
 	 STAT_OFFSET(field) >= (start) && STAT_OFFSET(field) - (start) <= STAT_SPAN - 8 ? \
 		 *(__u64 *)((void *)(span) + (STAT_OFFSET(field) - (start))) : \
 		 READ_OR(UNKNOWN, (vcpu)->stat.field))
@@ -64,24 +92,24 @@ static __always_inline void fill_counters(struct vcpu_record *record, struct kvm
 		record->pf_taken = STAT(span, start, vcpu, pf_taken);
 }
 
-/* Resets the state of a vCPU whose kvm_vcpu has the address of the former one: the VM was
- * created again, and KVM counts from zero. */
-static __always_inline void meet_anew(struct mark *mark, struct kvm_vcpu *vcpu)
+/* Resets the state of a thread whose vCPU was replaced by a new one at the same address:
+ * the VM was created again, and KVM counts from zero. */
+static __always_inline void reset_vcpu(struct thread_state *state, struct kvm_vcpu *vcpu)
 {
-	mark->other_exits = 0;
-	mark->cpuid_session = 0;
-	mark->slots_session = 0;
-	mark->pit = 0;
-	mark->vcpu_id = READ_OR(~0U, vcpu->vcpu_id);
-	mark->vcpu_idx = READ_OR(~0U, vcpu->vcpu_idx);
+	state->other_exits = 0;
+	state->cpuid_session = 0;
+	state->slots_session = 0;
+	state->pit = 0;
+	state->vcpu_id = READ_OR(~0U, vcpu->vcpu_id);
+	state->vcpu_idx = READ_OR(~0U, vcpu->vcpu_idx);
 }
 
-/* Makes the unclassified exits monotonic. KVM increments `exits` before the counter of
- * the exit's kind (vcpu_enter_guest, arch/x86/kvm/x86.c). If the host's tick preempts the
- * vCPU between the two, a reader sees one unclassified exit too many. The highest value
- * emitted is kept, also for the next agent. The error is at most one exit per vCPU, and
- * the next unclassified exit compensates for it. */
-static __always_inline void keep_other_exits(struct vcpu_record *record, struct mark *mark,
+/* Makes the number of unclassified exits monotonic. KVM increments `exits` before the
+ * counter of the exit's kind (vcpu_enter_guest, arch/x86/kvm/x86.c). A reader between the
+ * two, while the vCPU is preempted there, sees one unclassified exit too many. So the
+ * thread state keeps the highest number emitted. It is at most one exit too high, until
+ * the next unclassified exit. */
+static __always_inline void keep_other_exits(struct vcpu_record *record, struct thread_state *state,
 					     struct kvm_vcpu *vcpu)
 {
 	const __u64 counts[] = { record->io_exits,	   record->mmio_exits,
@@ -98,21 +126,21 @@ static __always_inline void keep_other_exits(struct vcpu_record *record, struct 
 		}
 		kinds += counts[kind];
 	}
-	if (kinds < mark->kinds)
-		meet_anew(mark, vcpu);
-	mark->kinds = kinds;
-	if (record->exits > kinds && record->exits - kinds > mark->other_exits)
-		mark->other_exits = record->exits - kinds;
-	record->exits = kinds + mark->other_exits;
+	if (kinds < state->kinds)
+		reset_vcpu(state, vcpu);
+	state->kinds = kinds;
+	if (record->exits > kinds && record->exits - kinds > state->other_exits)
+		state->other_exits = record->exits - kinds;
+	record->exits = kinds + state->other_exits;
 }
 
 /* Stores the counters of the vCPU that `task` ran, when the thread exits: KVM frees them
  * with the VM's last thread. The VM still exists here, because the thread has not closed
  * its files yet (do_exit, kernel/exit.c). */
-static __always_inline void keep_counters(struct task_struct *task, struct mark *mark)
+static __always_inline void store_counters(struct task_struct *task, struct thread_state *state)
 {
-	struct vcpu_key key = { .owner = mark->owner, .vcpu_id = mark->vcpu_id };
-	struct kvm_vcpu *vcpu = (struct kvm_vcpu *)mark->vcpu;
+	struct vcpu_key key = { .owner = state->owner, .vcpu_id = state->vcpu_id };
+	struct kvm_vcpu *vcpu = (struct kvm_vcpu *)state->vcpu;
 	struct ended_buffer *buffer;
 	__u32 zero = 0;
 
@@ -121,10 +149,10 @@ static __always_inline void keep_counters(struct task_struct *task, struct mark 
 	buffer = bpf_map_lookup_elem(&ended_buffer, &zero);
 	if (!buffer)
 		return;
-	buffer->record.id = mark->vcpu_id;
-	buffer->record.instance = mark->vcpu;
+	buffer->record.id = state->vcpu_id;
+	buffer->record.instance = state->vcpu;
 	fill_counters(&buffer->record, vcpu, buffer->span);
-	keep_other_exits(&buffer->record, mark, vcpu);
+	keep_other_exits(&buffer->record, state, vcpu);
 	if (bpf_map_update_elem(&ended_vcpus, &key, &buffer->record, BPF_ANY))
 		count_drop(DROP_ENDED_VCPUS_FULL);
 }

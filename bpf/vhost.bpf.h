@@ -14,6 +14,15 @@
 #define VIRTLENS_VHOST_BPF_H
 
 #include "maps.bpf.h"
+#include "record_abi.h"
+
+/* Field offsets of vhost devices; set by the agent once they are known. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct vhost_fields);
+} vhost_fields SEC(".maps");
 
 /* Maximum number of virtqueues of a device whose workers are read. Both devices have two:
  * VHOST_NET_VQ_MAX (drivers/vhost/net.c), vhost_vsock.vqs (drivers/vhost/vsock.c), v5.10

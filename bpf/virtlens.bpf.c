@@ -4,6 +4,7 @@
  * of the plan are loaded.
  */
 #include "sample.bpf.c"
+#include "files.bpf.c"
 #include "walk.bpf.c"
 #include "lifetime.bpf.c"
 #include "rename.bpf.c"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The task pass for kernels where a program can iterate over tasks itself. It emits the
- * same data as the iterator program and only walks differently. A task iterator looks up
- * each pid in turn, takes a reference to the task and starts the program again; this
- * program follows the lists of processes and threads. It is two tasks ahead of the task
- * that it emits, so it prefetches without guessing.
+ * same data as the iterator program. A task iterator looks up each pid in turn, takes a
+ * reference to the task and starts the program again; this program follows the kernel's
+ * lists of processes and threads. It fetches the next two tasks before it emits one, so it
+ * prefetches without guessing.
  *
  * A run stops when the stream is full or TASKS_MAX tasks were visited, because on a
  * non-preemptible kernel nothing else gets this CPU meanwhile. The next run resumes at
@@ -39,42 +39,44 @@ static __always_inline bool is_next(struct task_struct *task, const struct walk 
 /* Since v6.9: e2b3c4ff5d18 ("bpf: add __arg_trusted global func arg tag"). */
 #define TRUSTED __attribute__((btf_decl_tag("arg:trusted")))
 
-/* Handles one task; false if it has no owner. This is a global function, because the
- * verifier checks it once, not for each path that leads to it. So the verifier does not
- * know that the walk holds an RCU read lock, and would let task storage be created by an
- * allocation that may sleep: the function takes the lock again. */
+/* Handles one task; false if it has no owner. The function is global, so that the verifier
+ * checks it once and not for each path that leads to it. It takes the RCU read lock
+ * again: the verifier does not know that the caller holds it, and without it would create
+ * task storage with an allocation that may sleep. */
 __noinline bool sample_next(struct task_struct *task TRUSTED)
 {
 	struct control *control = get_control();
-	struct neighbour *last;
-	struct stream *to;
+	struct pass_cache *cache;
+	struct output *out;
 	__u32 zero = 0;
-	bool is_told;
+	bool has_owner;
 
-	to = bpf_map_lookup_elem(&stream, &zero);
-	if (!control || !to)
+	out = output_to_stream(bpf_map_lookup_elem(&stream, &zero));
+	if (!control || !out)
 		return false;
-	last = get_neighbour(control);
-	if (!last)
+	cache = get_pass_cache(control);
+	if (!cache)
 		return false;
 	bpf_rcu_read_lock();
-	is_told = sample(to, task, control, last);
+	has_owner = sample(out, task, control, cache);
 	bpf_rcu_read_unlock();
-	return is_told;
+	return has_owner;
 }
 
-/* Like touch_task, for a trusted task: a read is a single instruction, so that more reads
- * are in flight at once. */
-static __always_inline void see_task(const struct task_struct *task)
+/* Like prefetch_task, for a trusted task: a read is a single instruction, so that more
+ * reads are in flight at once. */
+static __always_inline void prefetch_trusted(const struct task_struct *task)
 {
-#define SEE(field) ((void)*(volatile typeof(task->field) *)&task->field)
-	EACH_LINE_OF_A_TASK(SEE);
+#define PREFETCH_FIELD(field) ((void)*(volatile typeof(task->field) *)&task->field)
+	FOR_EACH_TASK_LINE(PREFETCH_FIELD);
 }
 
 /* Result of visiting one task. */
 enum progress {
-	AT_NOBODYS,
-	AT_SOMEBODYS,
+	/* It has no owner, or the walk resumes further on. */
+	WITHOUT_OWNER,
+	WITH_OWNER,
+	/* The run ends before this task. */
 	STOPPED,
 };
 
@@ -83,22 +85,22 @@ static __always_inline enum progress visit(struct task_struct *task, struct walk
 					   struct stream *to)
 {
 	if (walk->tid && !is_next(task, walk))
-		return AT_NOBODYS;
+		return WITHOUT_OWNER;
 	walk->tid = 0;
-	if (walk->seen >= TASKS_MAX || to->used > STREAM_BYTES - TASK_TELLS_MAX) {
+	if (walk->seen >= TASKS_MAX || to->used > STREAM_BYTES - TASK_OUTPUT_MAX) {
 		walk->tid = task->pid;
 		walk->start_ns = task->start_boottime;
 		return STOPPED;
 	}
 	walk->seen += 1;
-	return sample_next(task) ? AT_SOMEBODYS : AT_NOBODYS;
+	return sample_next(task) ? WITH_OWNER : WITHOUT_OWNER;
 }
 
 SEC("syscall")
 int walk_tasks(struct walk *walk)
 {
-	struct task_struct *task = NULL, *next = NULL, *ahead;
-	enum progress progress = AT_NOBODYS;
+	struct task_struct *task = NULL, *next = NULL, *after_next;
+	enum progress progress = WITHOUT_OWNER;
 	struct bpf_iter_task tasks;
 	struct stream *to;
 	__u32 zero = 0;
@@ -110,22 +112,22 @@ int walk_tasks(struct walk *walk)
 	walk->seen = 0;
 	bpf_rcu_read_lock();
 	bpf_iter_task_new(&tasks, NULL, ALL_THREADS);
-	while ((ahead = bpf_iter_task_next(&tasks))) {
+	while ((after_next = bpf_iter_task_next(&tasks))) {
 		/* Little is read of a task without an owner, and the tasks after it
 		 * mostly have none either, so prefetching is skipped. */
-		if (progress == AT_SOMEBODYS) {
-			see_task(ahead);
+		if (progress == WITH_OWNER) {
+			prefetch_trusted(after_next);
 			if (next)
-				touch_belongings(next);
+				prefetch_pointees(next);
 			if (next && task && next->cgroups != task->cgroups)
-				touch_cgroup(next);
+				prefetch_cgroup(next);
 		}
 		if (task)
 			progress = visit(task, walk, to);
 		if (progress == STOPPED)
 			break;
 		task = next;
-		next = ahead;
+		next = after_next;
 	}
 	bpf_iter_task_destroy(&tasks);
 	if (task && progress != STOPPED)

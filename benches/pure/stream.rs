@@ -55,8 +55,8 @@ impl Stream {
     }
 
     fn cgroup(&mut self, id: u64, parent: u64, name: Option<&str>) {
-        let record = abi::CgroupRecord {
-            head: head::<abi::CgroupRecord>(abi::RECORD_CGROUP, 0),
+        let record = abi::record::CgroupRecord {
+            head: head::<abi::record::CgroupRecord>(abi::record::RECORD_CGROUP, 0),
             id,
             parent,
             quota_ns: 400_000_000,
@@ -70,8 +70,8 @@ impl Stream {
         };
         self.put(&record);
         if let Some(name) = name {
-            let record = abi::CgroupNameRecord {
-                head: head::<abi::CgroupNameRecord>(abi::RECORD_CGROUP_NAME, 0),
+            let record = abi::record::CgroupNameRecord {
+                head: head::<abi::record::CgroupNameRecord>(abi::record::RECORD_CGROUP_NAME, 0),
                 id,
                 name: padded(name),
             };
@@ -81,9 +81,12 @@ impl Stream {
 
     fn thread(&mut self, vm: u32, nth: u32, comm: &str, vcpu: Option<u32>) {
         let times = u64::from(vm * 100 + nth + 1) * 1_234_567_891;
-        let vcpu_bytes = vcpu.map_or(0, |_| size_of::<abi::VcpuRecord>());
-        let record = abi::ThreadRecord {
-            head: head::<abi::ThreadRecord>(abi::RECORD_THREAD, vcpu_bytes + MASK_WORDS * 8),
+        let vcpu_bytes = vcpu.map_or(0, |_| size_of::<abi::record::VcpuRecord>());
+        let record = abi::record::ThreadRecord {
+            head: head::<abi::record::ThreadRecord>(
+                abi::record::RECORD_THREAD,
+                vcpu_bytes + MASK_WORDS * 8,
+            ),
             owner: abi::Owner {
                 id: u64::from(vm) * 1_000_000,
                 tgid: tgid(vm),
@@ -97,7 +100,7 @@ impl Stream {
             guest_ns: vcpu.map_or(0, |_| times / 2),
             cgroup: 1001 + u64::from(vm) * 2,
             pcpu: nth % 96,
-            flags: vcpu.map_or(0, |_| abi::THREAD_VCPU),
+            flags: vcpu.map_or(0, |_| abi::record::THREAD_VCPU),
             class_changes: 0,
             pad: 0,
             comm: padded(comm),
@@ -115,8 +118,8 @@ impl Stream {
     }
 }
 
-fn vcpu_record(id: u32, times: u64) -> abi::VcpuRecord {
-    abi::VcpuRecord {
+fn vcpu_record(id: u32, times: u64) -> abi::record::VcpuRecord {
+    abi::record::VcpuRecord {
         id,
         index: id,
         instance: 0xffff_8000_0000_0000 + times,
@@ -138,9 +141,9 @@ fn vcpu_record(id: u32, times: u64) -> abi::VcpuRecord {
     }
 }
 
-fn head<T>(kind: u32, more_bytes: usize) -> abi::RecordHead {
+fn head<T>(kind: u32, more_bytes: usize) -> abi::record::RecordHead {
     let size = size_of::<T>() + more_bytes;
-    abi::RecordHead {
+    abi::record::RecordHead {
         kind,
         size: u32::try_from(size).expect("a record is short"),
     }

@@ -1,5 +1,5 @@
-//! `bpf/abi.h`, `bpf/memory_abi.h`, `bpf/trace_abi.h` and their mirrors in crates/abi
-//! have the same layout.
+//! `bpf/abi.h` and the headers `bpf/*_abi.h` have the same layout as their mirrors in
+//! crates/abi.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,11 +16,21 @@ struct Contract {
     enumerators: &'static [(&'static str, u32)],
 }
 
-const CONTRACTS: [Contract; 3] = [
+const CONTRACTS: [Contract; 5] = [
     Contract {
         header: "abi.h",
         structs: virtlens_abi::STRUCTS,
-        enumerators: virtlens_abi::ENUMERATORS,
+        enumerators: &[],
+    },
+    Contract {
+        header: "record_abi.h",
+        structs: virtlens_abi::record::STRUCTS,
+        enumerators: virtlens_abi::record::ENUMERATORS,
+    },
+    Contract {
+        header: "map_abi.h",
+        structs: virtlens_abi::map::STRUCTS,
+        enumerators: virtlens_abi::map::ENUMERATORS,
     },
     Contract {
         header: "memory_abi.h",

@@ -1,7 +1,8 @@
 //! Rust mirror of `bpf/memory_abi.h`: memory records of a pass, the location of RAM, and
 //! the counters of discards.
 
-use crate::{Owner, RecordHead};
+use crate::Owner;
+use crate::record::RecordHead;
 
 /// Maximum number of memslots emitted per VM.
 pub const MEMSLOTS_MAX: usize = 128;

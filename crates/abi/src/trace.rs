@@ -57,7 +57,7 @@ enumerators! {
     /// The thread has exited.
     TRACE_ENDED = 4,
     /// The kernel throttles single threads and shows which ones.
-    TRACE_TELLS_THROTTLED = 8,
+    TRACE_SHOWS_THROTTLED = 8,
     /// The thread is throttled.
     TRACE_IS_THROTTLED = 16,
     /// The reason is an SVM exit code, otherwise a VMX exit reason.

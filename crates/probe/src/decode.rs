@@ -44,7 +44,7 @@ pub struct Decoder {
     guests: FxHashMap<VmKey, GuestTopology>,
     /// The pass in progress.
     facts: Facts,
-    cgroups: Vec<abi::CgroupRecord>,
+    cgroups: Vec<abi::record::CgroupRecord>,
     /// The location of the RAM of VMs: emitted when it has changed.
     memories: Memories,
     /// A thread changed its class during a pass.
@@ -79,18 +79,18 @@ impl Decoder {
         for record in Records::new(stream) {
             let record = record?;
             match record.kind {
-                abi::RECORD_THREAD => {
+                abi::record::RECORD_THREAD => {
                     let fact = self.thread(&record, mask_words)?;
                     self.facts.threads.push(fact);
                 }
-                abi::RECORD_CGROUP => self.cgroups.push(*record.of()?.0),
-                abi::RECORD_CGROUP_NAME => self.names.learn(record.of()?.0),
-                abi::RECORD_CPUID => self.cpuid(&record)?,
-                abi::RECORD_MEMORY => {
+                abi::record::RECORD_CGROUP => self.cgroups.push(*record.of()?.0),
+                abi::record::RECORD_CGROUP_NAME => self.names.learn(record.of()?.0),
+                abi::record::RECORD_CPUID => self.cpuid(&record)?,
+                abi::record::RECORD_MEMORY => {
                     let (vm, fact) = memory::memory(record.of()?.0);
                     self.facts.memory.insert(vm, fact);
                 }
-                abi::RECORD_MEMSLOTS => self.memories.learn(&record)?,
+                abi::record::RECORD_MEMSLOTS => self.memories.learn(&record)?,
                 _ => return Err(record.broken("unknown kind")),
             }
         }
@@ -120,12 +120,12 @@ impl Decoder {
     }
 
     fn thread(&mut self, record: &Record<'_>, mask_words: usize) -> Result<ThreadFact, Error> {
-        let (thread, mut rest) = record.of::<abi::ThreadRecord>()?;
+        let (thread, mut rest) = record.of::<abi::record::ThreadRecord>()?;
         let owner = owner(thread.owner);
-        self.has_changed |= thread.flags & abi::THREAD_CHANGED != 0;
+        self.has_changed |= thread.flags & abi::record::THREAD_CHANGED != 0;
         let mut vcpu = None;
-        if thread.flags & abi::THREAD_VCPU != 0 {
-            let (found, tail) = abi::VcpuRecord::ref_from_prefix(rest)
+        if thread.flags & abi::record::THREAD_VCPU != 0 {
+            let (found, tail) = abi::record::VcpuRecord::ref_from_prefix(rest)
                 .map_err(|_| record.broken("truncated vCPU"))?;
             rest = tail;
             vcpu = Some(vcpu_fact(found));
@@ -157,8 +157,8 @@ impl Decoder {
     }
 
     fn cpuid(&mut self, record: &Record<'_>) -> Result<(), Error> {
-        let (cpuid, rest) = record.of::<abi::CpuidRecord>()?;
-        let leaves = <[abi::CpuidLeaf]>::ref_from_bytes(rest)
+        let (cpuid, rest) = record.of::<abi::record::CpuidRecord>()?;
+        let leaves = <[abi::record::CpuidLeaf]>::ref_from_bytes(rest)
             .map_err(|_| record.broken("truncated CPUID leaf"))?;
         let entries: Vec<CpuidEntry> = leaves.iter().map(cpuid_entry).collect();
         if let Owner::Vm(vm) = owner(cpuid.owner) {
@@ -200,7 +200,7 @@ impl Decoder {
 }
 
 /// Converts an entry of the map `retired`.
-pub fn retired(key: &abi::ThreadClass, sum: &abi::Retired) -> RetiredFact {
+pub fn retired(key: &abi::map::ThreadClass, sum: &abi::map::Retired) -> RetiredFact {
     RetiredFact {
         class: class(key),
         threads: sum.threads,
@@ -211,7 +211,7 @@ pub fn retired(key: &abi::ThreadClass, sum: &abi::Retired) -> RetiredFact {
 }
 
 /// Converts a class of threads.
-pub fn class(class: &abi::ThreadClass) -> ThreadClass {
+pub fn class(class: &abi::map::ThreadClass) -> ThreadClass {
     ThreadClass {
         owner: owner(class.owner),
         cgroup: (class.level != 0).then_some(CgroupId(class.level)),
@@ -223,7 +223,7 @@ pub fn class(class: &abi::ThreadClass) -> ThreadClass {
 }
 
 /// Converts an entry of the map `levels`.
-pub fn throttle(level: &abi::Level) -> ThrottleFact {
+pub fn throttle(level: &abi::map::Level) -> ThrottleFact {
     ThrottleFact {
         throttles: level.throttles,
         wall_ns: level.wall_ns,
@@ -235,7 +235,7 @@ pub fn throttle(level: &abi::Level) -> ThrottleFact {
 }
 
 /// Converts an entry of the map `residency`; `None` if its owner is not a VM.
-pub fn residency(key: &abi::ResidencyKey, run_ns: u64) -> Option<ResidencyFact> {
+pub fn residency(key: &abi::map::ResidencyKey, run_ns: u64) -> Option<ResidencyFact> {
     let Owner::Vm(vm) = owner(key.owner) else {
         return None;
     };
@@ -249,18 +249,18 @@ pub fn residency(key: &abi::ResidencyKey, run_ns: u64) -> Option<ResidencyFact> 
 
 /// Converts migrations by `enum distance`.
 #[expect(clippy::indexing_slicing, reason = "constants below DISTANCES")]
-pub fn moves(counts: &[u64; abi::DISTANCES as usize]) -> Moves {
+pub fn moves(counts: &[u64; abi::map::DISTANCES as usize]) -> Moves {
     let of = |distance: u32| counts[distance as usize];
     Moves {
         by_distance: Distance::ALL.map(|distance| {
             of(match distance {
-                Distance::Smt => abi::DISTANCE_SMT,
-                Distance::Core => abi::DISTANCE_CORE,
-                Distance::Llc => abi::DISTANCE_LLC,
-                Distance::Numa => abi::DISTANCE_NUMA,
+                Distance::Smt => abi::map::DISTANCE_SMT,
+                Distance::Core => abi::map::DISTANCE_CORE,
+                Distance::Llc => abi::map::DISTANCE_LLC,
+                Distance::Numa => abi::map::DISTANCE_NUMA,
             })
         }),
-        unknown: of(abi::DISTANCE_UNKNOWN),
+        unknown: of(abi::map::DISTANCE_UNKNOWN),
     }
 }
 
@@ -277,11 +277,11 @@ pub fn owner(owner: abi::Owner) -> Owner {
 }
 
 fn kind(flags: u32) -> ThreadKind {
-    if flags & abi::THREAD_KTHREAD != 0 {
+    if flags & abi::record::THREAD_KTHREAD != 0 {
         ThreadKind::Kthread
-    } else if flags & abi::THREAD_IO_WORKER != 0 {
+    } else if flags & abi::record::THREAD_IO_WORKER != 0 {
         ThreadKind::IoWorker
-    } else if flags & abi::THREAD_USER_WORKER != 0 {
+    } else if flags & abi::record::THREAD_USER_WORKER != 0 {
         ThreadKind::UserWorker
     } else {
         ThreadKind::User
@@ -292,7 +292,7 @@ fn known(value: u64) -> Option<u64> {
     (value != abi::UNKNOWN).then_some(value)
 }
 
-fn cpuid_entry(leaf: &abi::CpuidLeaf) -> CpuidEntry {
+fn cpuid_entry(leaf: &abi::record::CpuidLeaf) -> CpuidEntry {
     CpuidEntry {
         function: leaf.function,
         index: leaf.index,
@@ -303,7 +303,7 @@ fn cpuid_entry(leaf: &abi::CpuidLeaf) -> CpuidEntry {
     }
 }
 
-fn vcpu_fact(record: &abi::VcpuRecord) -> VcpuFact {
+fn vcpu_fact(record: &abi::record::VcpuRecord) -> VcpuFact {
     VcpuFact {
         id: record.id,
         index: (record.index != u32::MAX).then_some(record.index),
@@ -313,7 +313,10 @@ fn vcpu_fact(record: &abi::VcpuRecord) -> VcpuFact {
 }
 
 /// Converts a vCPU whose thread has exited, if KVM's counters of it are known.
-pub(crate) fn ended_vcpu(key: &abi::VcpuKey, record: &abi::VcpuRecord) -> Option<EndedVcpuFact> {
+pub(crate) fn ended_vcpu(
+    key: &abi::map::VcpuKey,
+    record: &abi::record::VcpuRecord,
+) -> Option<EndedVcpuFact> {
     let Owner::Vm(vm) = owner(key.owner) else {
         return None;
     };
@@ -324,7 +327,7 @@ pub(crate) fn ended_vcpu(key: &abi::VcpuKey, record: &abi::VcpuRecord) -> Option
     })
 }
 
-fn vcpu_stats(record: &abi::VcpuRecord) -> Option<VcpuStats> {
+fn vcpu_stats(record: &abi::record::VcpuRecord) -> Option<VcpuStats> {
     // Every kernel has these counters, so an unknown one means that the structure was
     // freed.
     Some(VcpuStats {

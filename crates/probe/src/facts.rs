@@ -5,7 +5,7 @@ pub(crate) mod vhost;
 
 use std::path::Path;
 
-use virtlens_abi::VhostFields;
+use virtlens_abi::map::VhostFields;
 
 use crate::btf::{Btf, Kind};
 use crate::loader::Loader;

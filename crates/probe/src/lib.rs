@@ -23,10 +23,10 @@
     )
 )]
 
-mod book;
 mod btf;
 pub mod decode;
 pub mod facts;
+mod handover;
 mod load;
 pub mod loader;
 #[expect(

@@ -10,7 +10,7 @@ use virtlens_abi as abi;
 use zerocopy::IntoBytes;
 
 use crate::loader::{Loader, Wanted};
-use crate::maps::MARKS;
+use crate::maps::{STATES, STATES_HASH};
 use crate::object::{Compiled, MapDefinition, Program, fingerprint};
 use crate::pins::Pins;
 use crate::plan::Plan;
@@ -24,10 +24,10 @@ pub(crate) struct Loaded {
     pub(crate) maps: BTreeMap<String, OwnedFd>,
     /// Fingerprint of the programs: see `config.programs` in `bpf/abi.h`.
     pub(crate) which: u64,
-    /// See `config.marks_all` in `bpf/abi.h`.
-    pub(crate) marks_all: bool,
-    /// Whether the marks were taken over from a former agent.
-    pub(crate) marks_left: bool,
+    /// See `config.states_complete` in `bpf/abi.h`.
+    pub(crate) states_complete: bool,
+    /// Whether the thread states were taken over from a former agent.
+    pub(crate) states_adopted: bool,
     /// The paths of the maps on bpffs, if they are pinned.
     pub(crate) places: Vec<PathBuf>,
 }
@@ -83,14 +83,14 @@ pub(crate) fn object(target: &Target<'_>, plan: &mut Plan) -> Result<Loaded, Err
     let compiled = Compiled::read(target.object)?;
     let (settled, placed) = refusal::settle(plan, |plan| place(target, &compiled, plan))?;
     *plan = settled;
-    let marks_all = marks_all(plan, &placed.pinned);
+    let states_complete = states_complete(plan, &placed.pinned);
     pin(&placed.loaded.maps, &placed.places, &placed.pinned)?;
     Ok(Loaded {
         programs: Programs::new(compiled, placed.loaded.programs),
         maps: placed.loaded.maps,
         which: placed.which,
-        marks_all,
-        marks_left: placed.pinned.contains_key(marks(plan).0),
+        states_complete,
+        states_adopted: placed.pinned.contains_key(states(plan).0),
         places: placed.places.into_values().collect(),
     })
 }
@@ -121,7 +121,7 @@ fn load(
         mask_words: u32::try_from(plan.mask_words).unwrap_or(0),
         task_storage: plan.task_storage.into(),
         walks: plan.walks.into(),
-        marks_all: marks_all(plan, pinned).into(),
+        states_complete: states_complete(plan, pinned).into(),
         pit_worker: plan.pit_worker,
         rss_error_bytes: plan.rss_error_bytes,
         programs: 0,
@@ -150,27 +150,28 @@ const RESIDENCY: &str = "residency";
 /// Output of `walk_tasks`; never pinned, because it has no lasting data.
 pub(crate) const STREAM: &str = "stream";
 
-/// Returns the map of marks that is used, and the other one.
-fn marks(plan: &Plan) -> (&'static str, &'static str) {
+/// Returns the map of thread states that the plan uses, and the other one.
+fn states(plan: &Plan) -> (&'static str, &'static str) {
     if plan.task_storage {
-        ("marks", MARKS)
+        (STATES, STATES_HASH)
     } else {
-        (MARKS, "marks")
+        (STATES_HASH, STATES)
     }
 }
 
-/// Returns the unused one of the two maps of marks, and the map `stream` if no pass
-/// writes to it.
+/// Returns the maps that the plan does not use: one of the two maps of thread states, and
+/// the map `stream` if no pass writes to it.
 fn unused(plan: &Plan) -> Vec<&'static str> {
-    let (_, marks) = marks(plan);
+    let (_, states) = states(plan);
     let stream = (!plan.walks).then_some(STREAM);
-    std::iter::once(marks).chain(stream).collect()
+    std::iter::once(states).chain(stream).collect()
 }
 
-/// Whether `retired` is new, or the marks of its threads were taken over with it.
-fn marks_all(plan: &Plan, pinned: &BTreeMap<String, PathBuf>) -> bool {
-    let (marks, _) = marks(plan);
-    pinned.contains_key(marks) || !pinned.contains_key("retired")
+/// Whether all threads that `retired` counts have a state: `retired` is new, or the thread
+/// states were taken over with it.
+fn states_complete(plan: &Plan, pinned: &BTreeMap<String, PathBuf>) -> bool {
+    let (states, _) = states(plan);
+    pinned.contains_key(states) || !pinned.contains_key("retired")
 }
 
 /// Returns the definition of a map on this host.

@@ -31,8 +31,11 @@ const NAMES: [&str; 18] = [
     "discards",
 ];
 
-/// The map of marks that exists only on kernels without task storage.
-pub(crate) const MARKS: &str = "marks_hash";
+/// The thread states, on kernels with task storage.
+pub(crate) const STATES: &str = "marks";
+
+/// The thread states, on kernels without it.
+pub(crate) const STATES_HASH: &str = "marks_hash";
 
 /// These maps. The error of a failed operation names the map.
 pub(crate) struct Maps(HashMap<&'static str, Map>);
@@ -48,9 +51,9 @@ impl Maps {
         for name in NAMES {
             maps.insert(name, take(name)?);
         }
-        match take(MARKS) {
+        match take(STATES_HASH) {
             Err(Error::Missing(_)) => {}
-            marks => drop(maps.insert(MARKS, marks?)),
+            states => drop(maps.insert(STATES_HASH, states?)),
         }
         Ok(Self(maps))
     }

@@ -18,7 +18,7 @@ use crate::{Error, decode};
 #[derive(Default)]
 pub(crate) struct Memory {
     discards: Batch<u32, abi::memory::Discards>,
-    told: FxHashMap<VmKey, Told>,
+    written: FxHashMap<VmKey, Written>,
     places: Places,
     /// RAM ranges of former VMs that did not fit.
     lost: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Memory {
 const NOT_WRITTEN: u64 = u64::MAX;
 
 /// The settings of a VM that were written for the programs.
-struct Told {
+struct Written {
     thresholds: Thresholds,
     /// Generation of the memslots that were written.
     generation: u64,
@@ -64,13 +64,13 @@ impl Memory {
         }
         let ram_of = |place: u32| rams.get(&place).copied();
         for (vm, ram) in self.places.adopt(buckets, ram_of) {
-            let told = Told {
+            let written = Written {
                 thresholds: Thresholds::of(&Features::default(), false),
                 generation: NOT_WRITTEN,
                 ram: Some(ram),
                 lost: 0,
             };
-            self.told.insert(vm, told);
+            self.written.insert(vm, written);
         }
         Ok(())
     }
@@ -83,14 +83,13 @@ impl Memory {
     /// Whether the programs have the location of the RAM of `vm` for this generation of
     /// memslots.
     pub(crate) fn knows(&self, vm: VmKey, thresholds: Thresholds, generation: u64) -> bool {
-        self.told
-            .get(&vm)
-            .is_some_and(|told| told.thresholds == thresholds && told.generation == generation)
+        let written = self.written.get(&vm);
+        written.is_some_and(|one| one.thresholds == thresholds && one.generation == generation)
     }
 
     /// Writes the location of the RAM of `vm` for the programs. Ranges that do not fit
     /// are counted as lost.
-    pub(crate) fn tell(
+    pub(crate) fn set(
         &mut self,
         maps: &Maps,
         vm: VmKey,
@@ -98,7 +97,7 @@ impl Memory {
         pieces: &[RamPiece],
     ) {
         let (ram, beyond) = ram(vm, thresholds, pieces);
-        let before = self.told.get(&vm).map(|told| (told.ram, told.lost));
+        let before = self.written.get(&vm).map(|one| (one.ram, one.lost));
         let (ram_before, lost_before) = before.unwrap_or_default();
         let (ram, lost, generation) = match self.write(maps, vm, ram) {
             Ok(ram) => (Some(ram), beyond, generation),
@@ -113,14 +112,14 @@ impl Memory {
                 (ram_before, pieces.len() as u64, known)
             }
         };
-        let told = Told {
+        let written = Written {
             thresholds,
             generation,
             ram,
             // A counter never decreases, also when fewer ranges are lost.
             lost: lost.max(lost_before),
         };
-        self.told.insert(vm, told);
+        self.written.insert(vm, written);
     }
 
     /// Writes to an unused entry of `ram`, and then points the VMM's process to it.
@@ -174,25 +173,28 @@ impl Memory {
     /// Removes the data of former VMs.
     pub(crate) fn forget(&mut self, maps: &Maps, gone: &FxHashSet<VmKey>) -> Result<(), Error> {
         for vm in gone {
-            let Some(told) = self.told.get(vm) else {
+            let Some(written) = self.written.get(vm) else {
                 continue;
             };
             // Another VM may have this pid by now, with its entry.
-            let naming = told.ram.and_then(|ram| self.places.unnamed(vm.tgid, ram));
+            let naming = written
+                .ram
+                .and_then(|ram| self.places.unnamed(vm.tgid, ram));
             if let Some(naming) = naming {
                 write_bucket(maps, &naming)?;
                 self.places.keep(&naming);
             }
-            self.lost += told.lost;
+            self.lost += written.lost;
             self.places.forget(*vm);
-            self.told.remove(vm);
+            self.written.remove(vm);
         }
         Ok(())
     }
 
     /// Number of RAM ranges that are not tracked.
     pub(crate) fn lost(&self) -> u64 {
-        self.told.values().map(|told| told.lost).sum::<u64>() + self.lost
+        let lost = self.written.values().map(|one| one.lost);
+        lost.sum::<u64>() + self.lost
     }
 }
 

@@ -192,7 +192,7 @@ mod tests {
         let drops = &maps["drops"];
         // BPF_MAP_TYPE_PERCPU_ARRAY
         assert_eq!((drops.kind, drops.key_size, drops.value_size), (6, 4, 8));
-        assert_eq!(drops.max_entries, virtlens_abi::DROP_REASONS);
+        assert_eq!(drops.max_entries, virtlens_abi::map::DROP_REASONS);
         // BPF_MAP_TYPE_TASK_STORAGE, BPF_F_NO_PREALLOC
         assert_eq!((maps["marks"].kind, maps["marks"].flags), (29, 1));
         assert_eq!(

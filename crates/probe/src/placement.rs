@@ -14,8 +14,8 @@ use crate::{Error, decode};
 /// Reads and writes these maps.
 #[derive(Default)]
 pub(crate) struct Placement {
-    residency: Batch<abi::ResidencyKey, u64>,
-    vms: Batch<u32, abi::Vm>,
+    residency: Batch<abi::map::ResidencyKey, u64>,
+    vms: Batch<u32, abi::map::Vm>,
     /// Entries of the map `residency` when it was last read.
     pub(crate) residency_entries: Option<u64>,
     /// Entries of the map `vms` when it was last read.
@@ -93,19 +93,19 @@ impl Placement {
                 keys.push(*key);
             }
         })?;
-        let delete = |key: &abi::ResidencyKey| maps.delete("residency", key.as_bytes());
+        let delete = |key: &abi::map::ResidencyKey| maps.delete("residency", key.as_bytes());
         keys.iter().try_for_each(delete)
     }
 }
 
 /// Ids in the map start at 1, so that 0 means unknown.
-fn place(place: Option<&HostPlace>) -> abi::CpuPlace {
+fn place(place: Option<&HostPlace>) -> abi::map::CpuPlace {
     let number = |level: fn(&HostPlace) -> Option<u32>| {
         place
             .and_then(level)
             .map_or(0, |number| number.saturating_add(1))
     };
-    abi::CpuPlace {
+    abi::map::CpuPlace {
         core: number(|place| place.core),
         llc: number(|place| place.llc),
         node: number(|place| place.node),

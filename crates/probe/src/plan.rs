@@ -1,6 +1,6 @@
 //! Decides which programs are loaded on a kernel, and why the others are not. Pure.
 
-use virtlens_abi::VhostFields;
+use virtlens_abi::map::VhostFields;
 
 use crate::facts::KernelFacts;
 
@@ -104,7 +104,7 @@ impl Feature {
 pub struct Plan {
     /// The features to load.
     pub features: Vec<Feature>,
-    /// Marks are kept in task storage.
+    /// Thread states are kept in task storage.
     pub task_storage: bool,
     /// The task pass runs as `walk_tasks`.
     pub walks: bool,

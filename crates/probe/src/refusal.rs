@@ -89,7 +89,7 @@ fn ways(plan: &Plan) -> Vec<Plan> {
 
 fn report(plan: &Plan, way: &Plan, cause: &io::Error) {
     if plan.task_storage && !way.task_storage {
-        tracing::warn!(%cause, "the kernel rejected task storage; using a hash map for marks");
+        tracing::warn!(%cause, "the kernel rejected task storage; using a hash map for thread states");
     } else if plan.walks && !way.walks {
         tracing::warn!(
             %cause,

@@ -14,12 +14,12 @@ use crate::{Error, decode};
 /// Reads these maps.
 #[derive(Default)]
 pub(crate) struct Retired {
-    batch: Batch<abi::ThreadClass, abi::Retired>,
+    batch: Batch<abi::map::ThreadClass, abi::map::Retired>,
     /// Entries of `retired` when it was last read.
     pub(crate) entries: u64,
     /// Number of threads that had exited by then.
     threads: u64,
-    vcpus: Batch<abi::VcpuKey, abi::VcpuRecord>,
+    vcpus: Batch<abi::map::VcpuKey, abi::record::VcpuRecord>,
     ended_vcpus: Vec<EndedVcpuFact>,
     /// Number of exited threads when the vCPUs were last read.
     vcpus_as_of: u64,
@@ -64,7 +64,7 @@ impl Retired {
                 keys.push(*key);
             }
         })?;
-        let delete = |key: &abi::ThreadClass| maps.delete("retired", key.as_bytes());
+        let delete = |key: &abi::map::ThreadClass| maps.delete("retired", key.as_bytes());
         keys.iter().try_for_each(delete)?;
         self.forget_vcpus(maps, gone)
     }
@@ -76,7 +76,7 @@ impl Retired {
                 keys.push(*key);
             }
         })?;
-        let delete = |key: &abi::VcpuKey| maps.delete("ended_vcpus", key.as_bytes());
+        let delete = |key: &abi::map::VcpuKey| maps.delete("ended_vcpus", key.as_bytes());
         keys.iter().try_for_each(delete)?;
         self.ended_vcpus
             .retain(|fact| !gone.contains(&Owner::Vm(fact.vm)));

@@ -1,7 +1,9 @@
-//! The BPF source: loads the plan's programs, runs passes, reads maps.
+//! The BPF source: its state, one reading, and the settings that the agent changes.
 
 mod adopt;
-mod beside;
+mod attach;
+mod extras;
+mod forget;
 mod health;
 mod hooks;
 mod passes;
@@ -9,7 +11,6 @@ mod vhost;
 mod walk;
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::Arc;
 
 use health::Lost;
@@ -22,21 +23,19 @@ use virtlens_model::facts::{Facts, Piece, RamPiece, VmFact, WatchedCgroup};
 use virtlens_model::identify::features::Thresholds;
 use virtlens_model::vocab::topology::host::HostTopology;
 use virtlens_model::vocab::{CgroupId, Owner, ThreadKey, VhostDevice, VmKey};
-use zerocopy::{FromZeros as _, IntoBytes};
+use zerocopy::IntoBytes as _;
 
-use crate::book::Book;
-use crate::decode::{self, Buffer, Decoder};
-use crate::load::{Loaded, Programs, Target};
-use crate::loader::Loader;
+use crate::Error;
+use crate::decode::{Buffer, Decoder};
+use crate::handover::Handover;
+use crate::load::Programs;
 use crate::maps::Maps;
 use crate::memory::Memory;
 use crate::pins::Pins;
 use crate::placement::Placement;
 use crate::plan::{Feature, Plan};
 use crate::retired::Retired;
-use crate::sys::map::Batch;
 use crate::throttle::Throttle;
-use crate::{Error, OBJECT, load};
 
 /// The loaded programs and the state needed to read them.
 pub struct TaskPass {
@@ -49,8 +48,8 @@ pub struct TaskPass {
     programs: Programs,
     /// Fingerprint of the programs: `config.programs` in `bpf/abi.h`.
     which: u64,
-    /// Whether a thread without a mark is not in `retired`: see `config` in `bpf/abi.h`.
-    marks_all: bool,
+    /// See `config.states_complete` in `bpf/abi.h`.
+    states_complete: bool,
     maps: Maps,
     /// The pins that keep maps and links without this agent.
     pins: Option<Pins>,
@@ -67,10 +66,11 @@ pub struct TaskPass {
     placement: Placement,
     throttle: Throttle,
     memory: Memory,
-    book: Book,
+    handover: Handover,
     wants_residency: bool,
-    /// Number of entries of the map of marks, counted when residency was last read.
-    marks: Option<u64>,
+    /// Number of entries of the hash of thread states, counted when residency was last
+    /// read.
+    state_entries: Option<u64>,
     control: abi::Control,
     watched: FxHashSet<WatchedCgroup>,
     known: FxHashSet<VmKey>,
@@ -90,145 +90,6 @@ pub struct TaskPass {
 }
 
 impl TaskPass {
-    /// Loads the programs of `plan` with `loader` and attaches them. `root` contains
-    /// /sys; `cgroup_v1`: the cpu controller is in a v1 hierarchy. With `pins` it
-    /// continues the counters of the former agent, and leaves everything behind for the
-    /// next one. Features that the kernel rejects are left out, with the reason, as long
-    /// as the task pass itself can be loaded.
-    ///
-    /// # Errors
-    /// [`Error::Impossible`] if the plan has no task pass, [`Error::Load`] if the kernel
-    /// rejects it, [`Error::Pin`] if `pins` cannot be used.
-    pub fn load(
-        root: &Path,
-        loader: Loader,
-        plan: Plan,
-        cgroup_v1: bool,
-        pins: Option<Pins>,
-    ) -> Result<Self, Error> {
-        Self::load_object(OBJECT, root, loader, plan, cgroup_v1, pins)
-    }
-
-    /// Like [`TaskPass::load`], with another build of [`OBJECT`].
-    ///
-    /// # Errors
-    /// As [`TaskPass::load`].
-    pub fn load_object(
-        object: &[u8],
-        root: &Path,
-        loader: Loader,
-        mut plan: Plan,
-        cgroup_v1: bool,
-        pins: Option<Pins>,
-    ) -> Result<Self, Error> {
-        if !plan.features.contains(&Feature::TaskPass) {
-            let reason = plan.left_out.first().map_or("", |(_, reason)| reason);
-            return Err(Error::Impossible(reason.to_owned()));
-        }
-        plan.walks &= loader.lacks().is_none();
-        let target = Target {
-            object,
-            loader,
-            cgroup_v1,
-            pins: pins.as_ref(),
-        };
-        let mut loaded = load::object(&target, &mut plan)?;
-        let places = std::mem::take(&mut loaded.places);
-        let marks_left = loaded.marks_left;
-        let mut pass = Self::attach(loaded, plan, pins, Vhost::new(root))?;
-        pass.adopt(marks_left)?;
-        pass.take_over(places)?;
-        Ok(pass)
-    }
-
-    fn attach(
-        loaded: Loaded,
-        mut plan: Plan,
-        pins: Option<Pins>,
-        vhost: Vhost,
-    ) -> Result<Self, Error> {
-        let Loaded {
-            programs,
-            mut maps,
-            which,
-            marks_all,
-            ..
-        } = loaded;
-        let tasks = Tasks::of(&programs, &plan, &mut maps)?;
-        let files = plan.features.contains(&Feature::FilePass);
-        let files = files.then(|| programs.attach("sample_files"));
-        let files = files.transpose().unwrap_or_else(|cause| {
-            plan = not_attached(&plan, Feature::FilePass, &cause);
-            None
-        });
-        let mut optional = |feature: Feature| -> Vec<Hook> {
-            if !plan.features.contains(&feature) {
-                return Vec::new();
-            }
-            let hooks: Result<Vec<_>, _> = plan
-                .programs_of(feature)
-                .iter()
-                .filter(|name| !feature.attached_at_need().contains(name))
-                .map(|name| Hook::attach(&programs, name, pins.as_ref(), which))
-                .collect();
-            hooks.unwrap_or_else(|cause| {
-                plan = not_attached(&plan, feature, &cause);
-                Vec::new()
-            })
-        };
-        let mut hooks = optional(Feature::Lifetime);
-        hooks.extend(optional(Feature::Rename));
-        hooks.extend(optional(Feature::Placement));
-        hooks.extend(optional(Feature::Throttle));
-        let mut memory_hooks = optional(Feature::Memory);
-        // A former agent attached these for a VM that still needs them.
-        let at_need = Feature::Memory.attached_at_need();
-        let left = pins
-            .iter()
-            .flat_map(|pins| Hook::left(pins, at_need, which));
-        memory_hooks.extend(left);
-        let maps = Maps::of(maps)?;
-        Ok(Self {
-            tasks,
-            files,
-            hooks,
-            unattached: if memory_hooks.iter().any(|hook| at_need.contains(&hook.name)) {
-                &[]
-            } else {
-                at_need
-            },
-            memory_hooks,
-            programs,
-            which,
-            marks_all,
-            maps,
-            dropped_maps: 0,
-            left: FxHashSet::default(),
-            is_settled: pins.is_none(),
-            pins,
-            plan,
-            decoder: Decoder::default(),
-            stream: Buffer::default(),
-            retired: Retired::default(),
-            placement: Placement::default(),
-            throttle: Throttle::default(),
-            memory: Memory::default(),
-            book: Book::default(),
-            wants_residency: false,
-            marks: None,
-            control: abi::Control::new_zeroed(),
-            watched: FxHashSet::default(),
-            known: FxHashSet::default(),
-            by_fds: Vec::new(),
-            has_run: Arc::default(),
-            vhost,
-            vhost_devices: Arc::default(),
-            file_pass_errors: 0,
-            interrupted_before: 0,
-            lost: Lost::default(),
-        })
-    }
-
     /// The loaded features, and those that were left out with their reasons.
     pub fn plan(&self) -> &Plan {
         &self.plan
@@ -308,7 +169,7 @@ impl TaskPass {
         }
         let generation = self.decoder.ram_of(vm).map_or(0, |slots| slots.generation);
         self.memory
-            .tell(&self.maps, vm, (thresholds, generation), pieces);
+            .set(&self.maps, vm, (thresholds, generation), pieces);
     }
 
     /// Sets the cgroups whose threads are all read. Returns whether that is a change, so
@@ -329,7 +190,7 @@ impl TaskPass {
         }
         let new: Vec<WatchedCgroup> = cgroups.difference(&self.watched).copied().collect();
         for new in new {
-            let watch = abi::Watch {
+            let watch = abi::map::Watch {
                 pod: new.pod.0,
                 names: 0,
                 since_pass: low_bits(self.control.pass),
@@ -355,83 +216,6 @@ impl TaskPass {
         let sees_more = self.throttle.set_levels(&self.maps, levels)?;
         Ok(is_followed && sees_more)
     }
-
-    /// Removes all data of owners that no longer exist.
-    ///
-    /// # Errors
-    /// [`Error::Map`]: the removal is incomplete; a call with the same owners does the
-    /// rest.
-    pub fn forget(&mut self, owners: &FxHashSet<Owner>) -> Result<(), Error> {
-        if owners.is_empty() {
-            return Ok(());
-        }
-        self.retired.forget(&self.maps, owners)?;
-        self.throttle.forget(&self.maps, owners)?;
-        self.placement.forget_children(&self.maps, owners)?;
-        let gone: FxHashSet<VmKey> = owners
-            .iter()
-            .filter_map(|owner| {
-                if let Owner::Vm(vm) = owner {
-                    Some(*vm)
-                } else {
-                    None
-                }
-            })
-            .collect();
-        if gone.is_empty() {
-            return Ok(());
-        }
-        for vm in &gone {
-            self.known.remove(vm);
-            self.decoder.forget(*vm);
-            self.forget_vm(*vm)?;
-        }
-        self.placement.forget(&self.maps, &gone)?;
-        self.memory.forget(&self.maps, &gone)?;
-        self.book.forget(&self.maps, &gone)?;
-        self.forget_mms(&gone)
-    }
-
-    /// Attaches the entry programs for large discards, once. They stay attached: a node
-    /// usually runs such VMs again.
-    fn attach_entries(&mut self) {
-        let entries = std::mem::take(&mut self.unattached).iter();
-        let (pins, which) = (self.pins.as_ref(), self.which);
-        let hooks: Result<Vec<_>, _> = entries
-            .map(|name| Hook::attach(&self.programs, name, pins, which))
-            .collect();
-        match hooks {
-            Ok(hooks) => self.memory_hooks.extend(hooks),
-            Err(cause) => {
-                let before = self.interrupted(&self.programs());
-                self.memory_hooks.clear();
-                self.plan = not_attached(&self.plan, Feature::Memory, &cause);
-                let after = self.interrupted(&self.programs());
-                self.interrupted_before += before.saturating_sub(after);
-            }
-        }
-    }
-
-    fn forget_vm(&self, vm: VmKey) -> Result<(), Error> {
-        let known: Option<abi::Vm> = self.maps.get("vms", vm.tgid.as_bytes())?;
-        // Another VM may have this pid by now.
-        if known.is_some_and(|known| known.start_ns == vm.start_ns) {
-            self.maps.delete("vms", vm.tgid.as_bytes())?;
-        }
-        Ok(())
-    }
-
-    fn forget_mms(&self, gone: &FxHashSet<VmKey>) -> Result<(), Error> {
-        let mut keys: Vec<u64> = Vec::new();
-        let mut batch = Batch::<u64, abi::Owner>::default();
-        self.maps.each("vm_mms", &mut batch, |mm, owner| {
-            if matches!(decode::owner(*owner), Owner::Vm(vm) if gone.contains(&vm)) {
-                keys.push(*mm);
-            }
-        })?;
-        let delete = |mm: &u64| self.maps.delete("vm_mms", mm.as_bytes());
-        keys.iter().try_for_each(delete)
-    }
 }
 
 /// The low bits of a pass's number, which the programs compare.
@@ -441,9 +225,4 @@ impl TaskPass {
 )]
 fn low_bits(pass: u64) -> u32 {
     pass as u32
-}
-
-fn not_attached(plan: &Plan, feature: Feature, cause: &dyn std::fmt::Display) -> Plan {
-    let reason = format!("cannot attach: {cause}");
-    plan.clone().without(feature, reason)
 }

@@ -81,7 +81,7 @@ struct Pin {
 struct Info {
     fd: u32,
     len: u32,
-    told: u64,
+    info: u64,
 }
 
 #[repr(C)]
@@ -174,12 +174,12 @@ fn address<T: ?Sized>(of: *const T) -> u64 {
     of.cast::<()>().expose_provenance() as u64
 }
 
-/// Reads the information about an object, as much as fits in `told`.
-fn info<I>(fd: BorrowedFd<'_>, told: &mut I) -> io::Result<()> {
+/// Reads the information about an object, as much as fits in `info`.
+fn info<I>(fd: BorrowedFd<'_>, info: &mut I) -> io::Result<()> {
     let mut attributes = Info {
         fd: number(fd),
         len: u32::try_from(size_of::<I>()).unwrap_or(0),
-        told: address(std::ptr::from_mut(told)),
+        info: address(std::ptr::from_mut(info)),
     };
     bpf(Command::ObjInfo, &mut attributes).map(drop)
 }

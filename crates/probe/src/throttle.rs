@@ -14,8 +14,8 @@ use crate::{Error, decode};
 #[derive(Default)]
 pub(crate) struct Throttle {
     levels: FxHashSet<CgroupId>,
-    level_batch: Batch<u64, abi::Level>,
-    hit_batch: Batch<abi::ThreadClass, u64>,
+    level_batch: Batch<u64, abi::map::Level>,
+    hit_batch: Batch<abi::map::ThreadClass, u64>,
     /// Number of times that a level did not fit in the map.
     lost: u64,
     /// Entries of `throttle_hits` when it was last read.
@@ -103,7 +103,7 @@ impl Throttle {
                 keys.push(*class);
             }
         })?;
-        let delete = |key: &abi::ThreadClass| maps.delete("throttle_hits", key.as_bytes());
+        let delete = |key: &abi::map::ThreadClass| maps.delete("throttle_hits", key.as_bytes());
         keys.iter().try_for_each(delete)
     }
 }
@@ -111,7 +111,7 @@ impl Throttle {
 /// Starts a level. The entry of `walls` is created first, because a program that finds
 /// the level needs it.
 fn begin_level(maps: &Maps, level: CgroupId) -> Result<(), Error> {
-    let (key, fresh) = (level.0, abi::Level::new_zeroed());
+    let (key, fresh) = (level.0, abi::map::Level::new_zeroed());
     maps.insert_zeros("walls", key.as_bytes())?;
     let begun = maps.update("levels", key.as_bytes(), fresh.as_bytes());
     if begun.is_err() {

@@ -1,6 +1,6 @@
 //! The CPU topology that a VMM presents to a guest.
 
-use virtlens_abi::CpuidLeaf;
+use virtlens_abi::record::CpuidLeaf;
 use virtlens_model::vocab::topology::guest::{CpuidEntry, GuestShape, GuestTopology};
 use zerocopy::FromBytes;
 

@@ -43,7 +43,7 @@ pub fn records(data: &[u8]) {
     if files.feed(whole.bytes()).is_ok() {
         let found = files.found();
         assert!(found.vms.iter().all(|vm| vm.vcpus > 0));
-        let smallest = size_of::<abi::VhostWorkerRecord>();
+        let smallest = size_of::<abi::record::VhostWorkerRecord>();
         assert!(found.vhost_devices.len() * smallest <= whole.bytes().len());
     }
 }
@@ -76,7 +76,7 @@ pub(crate) fn cut_near(stream: &[u8], wanted: usize) -> usize {
 }
 
 fn check(facts: &Facts, nameless: usize, stream: &[u8]) {
-    let smallest = size_of::<abi::RecordHead>();
+    let smallest = size_of::<abi::record::RecordHead>();
     let records = stream.len() / smallest;
     assert!(facts.threads.len() + facts.cgroups.len() + nameless <= records);
     for cgroup in &facts.cgroups {

@@ -17,7 +17,7 @@ use crate::vocab::{CgroupId, Scope};
 
 /// Maximum number of remembered levels without a thread. They are needed because ended
 /// threads are still charged to them: an owner retires under at most 128 keys
-/// (`NAMES_PER_OWNER`, `bpf/lifetime.bpf.c`).
+/// (`NAMES_PER_OWNER`, `bpf/retire.bpf.h`).
 const EMPTY_LEVELS_MAX: usize = 128;
 
 /// One cgroup that can limit threads of a VM.

@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 
 /// Upper bounds of the buckets, ms; one more bucket has no upper bound
-/// (`THROTTLE_BOUNDS_MS` in `bpf/abi.h`). A throttled run queue usually waits for the
+/// (`THROTTLE_BOUNDS_MS` in `bpf/map_abi.h`). A throttled run queue usually waits for the
 /// rest of a period of 100 ms.
 pub const BOUNDS_MS: [u64; 8] = [1, 5, 10, 25, 50, 100, 250, 1000];
 

@@ -28,7 +28,7 @@ pub(super) struct Names {
 
 impl Names {
     /// Stores a name.
-    pub(super) fn learn(&mut self, record: &abi::CgroupNameRecord) {
+    pub(super) fn learn(&mut self, record: &abi::record::CgroupNameRecord) {
         let mut parts = record.name.split(|byte| *byte == 0);
         let name = String::from_utf8_lossy(parts.next().unwrap_or_default());
         if self
@@ -44,25 +44,28 @@ impl Names {
 
     /// Returns the cgroups of one pass, each once, and the number of cgroups without a
     /// known name.
-    pub(super) fn facts(&mut self, told: &mut Vec<abi::CgroupRecord>) -> (Vec<CgroupFact>, usize) {
+    pub(super) fn facts(
+        &mut self,
+        emitted: &mut Vec<abi::record::CgroupRecord>,
+    ) -> (Vec<CgroupFact>, usize) {
         // A cgroup that was emitted twice (an entry of `told_cgroups` was evicted) is one
         // fact.
-        let mut seen = FxHashSet::with_capacity_and_hasher(told.len(), FxBuildHasher);
-        told.retain(|one| seen.insert(one.id));
+        let mut seen = FxHashSet::with_capacity_and_hasher(emitted.len(), FxBuildHasher);
+        emitted.retain(|one| seen.insert(one.id));
         // Needed only for cgroups whose path is not known yet.
-        let parents = Parents::new(|| told.iter().map(|one| (one.id, one.parent)).collect());
-        let facts: Vec<CgroupFact> = told
+        let parents = Parents::new(|| emitted.iter().map(|one| (one.id, one.parent)).collect());
+        let facts: Vec<CgroupFact> = emitted
             .iter()
             .filter_map(|record| self.fact(record, &parents))
             .collect();
         self.bound(&parents);
-        let nameless = told.len() - facts.len();
+        let nameless = emitted.len() - facts.len();
         (facts, nameless)
     }
 
     fn fact(
         &mut self,
-        record: &abi::CgroupRecord,
+        record: &abi::record::CgroupRecord,
         parents: &Parents<impl FnOnce() -> FxHashMap<u64, u64>>,
     ) -> Option<CgroupFact> {
         let path = if let Some(path) = self.paths.get(&record.id) {
@@ -113,15 +116,15 @@ impl Names {
 
     /// Drops the names of cgroups that are not in this pass, once there are too many
     /// names. The source must then renew the session.
-    fn bound(&mut self, told: &Parents<impl FnOnce() -> FxHashMap<u64, u64>>) {
+    fn bound(&mut self, emitted: &Parents<impl FnOnce() -> FxHashMap<u64, u64>>) {
         if self.names.len() > NAMES_KEPT {
-            self.names.retain(|id, _| told.contains_key(id));
-            self.paths.retain(|id, _| told.contains_key(id));
+            self.names.retain(|id, _| emitted.contains_key(id));
+            self.paths.retain(|id, _| emitted.contains_key(id));
         }
     }
 }
 
-fn bandwidth(record: &abi::CgroupRecord) -> Option<Bandwidth> {
+fn bandwidth(record: &abi::record::CgroupRecord) -> Option<Bandwidth> {
     (record.period_ns != 0).then(|| Bandwidth {
         quota_ns: known(record.quota_ns),
         period_ns: record.period_ns,
@@ -132,7 +135,7 @@ fn bandwidth(record: &abi::CgroupRecord) -> Option<Bandwidth> {
     })
 }
 
-fn memory(record: &abi::CgroupRecord) -> Option<CgroupMemory> {
+fn memory(record: &abi::record::CgroupRecord) -> Option<CgroupMemory> {
     known(record.memory_bytes).map(|usage_bytes| CgroupMemory {
         usage_bytes,
         limit_bytes: known(record.memory_limit_bytes),

@@ -37,12 +37,12 @@ impl OpenFiles {
         for record in Records::new(stream) {
             let record = record?;
             match record.kind {
-                abi::RECORD_VCPU_FD => self.vcpu(record.of()?.0),
-                abi::RECORD_VHOST_WORKER => {
-                    let (worker, _) = record.of::<abi::VhostWorkerRecord>()?;
+                abi::record::RECORD_VCPU_FD => self.vcpu(record.of()?.0),
+                abi::record::RECORD_VHOST_WORKER => {
+                    let (worker, _) = record.of::<abi::record::VhostWorkerRecord>()?;
                     let device = match worker.device {
-                        abi::VHOST_NET => VhostDevice::Net,
-                        abi::VHOST_VSOCK => VhostDevice::Vsock,
+                        abi::record::VHOST_NET => VhostDevice::Net,
+                        abi::record::VHOST_VSOCK => VhostDevice::Vsock,
                         _ => return Err(record.broken("unknown vhost device")),
                     };
                     let thread = ThreadKey {
@@ -57,7 +57,7 @@ impl OpenFiles {
         Ok(())
     }
 
-    fn vcpu(&mut self, fd: &abi::VcpuFdRecord) {
+    fn vcpu(&mut self, fd: &abi::record::VcpuFdRecord) {
         if let Owner::Vm(vm) = owner(fd.owner) {
             // KVM keeps the last thread that ran it, also after that thread has exited.
             let has_run = (fd.tid != 0).then_some(fd.vcpu_id);

@@ -44,10 +44,10 @@ impl<'a> Records<'a> {
         let offset = self.offset;
         let broken = |what| Error::Record { offset, what };
         let rest = self.stream.get(offset..).unwrap_or_default();
-        let (head, _) = abi::RecordHead::ref_from_prefix(rest)
+        let (head, _) = abi::record::RecordHead::ref_from_prefix(rest)
             .map_err(|_| broken("truncated record header"))?;
         let size = head.size as usize;
-        let is_whole = size >= size_of::<abi::RecordHead>() && size.is_multiple_of(8);
+        let is_whole = size >= size_of::<abi::record::RecordHead>() && size.is_multiple_of(8);
         let bytes = rest.get(..size).filter(|_| is_whole);
         let bytes = bytes.ok_or_else(|| broken("invalid record size"))?;
         self.offset += size;

@@ -19,14 +19,14 @@ impl Stream {
     }
 
     fn cgroup(&mut self, id: u64, parent: u64, name: Option<&str>) -> &mut Self {
-        let mut record = abi::CgroupRecord::new_zeroed();
-        record.head = head(abi::RECORD_CGROUP, size_of_val(&record));
+        let mut record = abi::record::CgroupRecord::new_zeroed();
+        record.head = head(abi::record::RECORD_CGROUP, size_of_val(&record));
         (record.id, record.parent) = (id, parent);
         (record.quota_ns, record.period_ns) = (abi::UNKNOWN, 100_000_000);
         self.push(record.as_bytes());
         if let Some(text) = name {
-            let mut record = abi::CgroupNameRecord::new_zeroed();
-            record.head = head(abi::RECORD_CGROUP_NAME, size_of_val(&record));
+            let mut record = abi::record::CgroupNameRecord::new_zeroed();
+            record.head = head(abi::record::RECORD_CGROUP_NAME, size_of_val(&record));
             record.id = id;
             record.name[..text.len()].copy_from_slice(text.as_bytes());
             self.push(record.as_bytes());
@@ -34,15 +34,20 @@ impl Stream {
         self
     }
 
-    fn thread(&mut self, flags: u32, mask: &[u64], vcpu: Option<abi::VcpuRecord>) -> &mut Self {
-        let mut record = abi::ThreadRecord::new_zeroed();
+    fn thread(
+        &mut self,
+        flags: u32,
+        mask: &[u64],
+        vcpu: Option<abi::record::VcpuRecord>,
+    ) -> &mut Self {
+        let mut record = abi::record::ThreadRecord::new_zeroed();
         let more = if vcpu.is_some() {
-            size_of::<abi::VcpuRecord>()
+            size_of::<abi::record::VcpuRecord>()
         } else {
             0
         };
         record.head = head(
-            abi::RECORD_THREAD,
+            abi::record::RECORD_THREAD,
             size_of_val(&record) + more + size_of_val(mask),
         );
         record.owner = abi::Owner {
@@ -61,15 +66,15 @@ impl Stream {
     }
 }
 
-fn head(kind: u32, size: usize) -> abi::RecordHead {
-    abi::RecordHead {
+fn head(kind: u32, size: usize) -> abi::record::RecordHead {
+    abi::record::RecordHead {
         kind,
         size: u32::try_from(size).expect("small"),
     }
 }
 
-fn vcpu(exits: u64) -> abi::VcpuRecord {
-    let mut vcpu = abi::VcpuRecord::new_zeroed();
+fn vcpu(exits: u64) -> abi::record::VcpuRecord {
+    let mut vcpu = abi::record::VcpuRecord::new_zeroed();
     (vcpu.id, vcpu.index, vcpu.instance) = (2, 1, 0xffff);
     (vcpu.exits, vcpu.io_exits, vcpu.online_vcpus) = (exits, 3, 4);
     (vcpu.halt_wait_ns, vcpu.pf_taken) = (abi::UNKNOWN, abi::UNKNOWN);
@@ -79,7 +84,7 @@ fn vcpu(exits: u64) -> abi::VcpuRecord {
 #[test]
 fn a_vcpu_thread_comes_out_as_it_went_in() {
     let mut stream = Stream::default();
-    stream.thread(abi::THREAD_VCPU, &[0b1010, 1], Some(vcpu(10)));
+    stream.thread(abi::record::THREAD_VCPU, &[0b1010, 1], Some(vcpu(10)));
     let (facts, nameless) = Decoder::default()
         .pass(stream.0.bytes(), 2)
         .expect("it is whole");
@@ -119,10 +124,10 @@ fn a_vcpu_thread_comes_out_as_it_went_in() {
 #[test]
 fn a_vcpu_that_cannot_be_believed_has_no_counters() {
     let mut stream = Stream::default();
-    stream.thread(abi::THREAD_VCPU, &[], Some(vcpu(abi::UNKNOWN)));
+    stream.thread(abi::record::THREAD_VCPU, &[], Some(vcpu(abi::UNKNOWN)));
     let mut half = vcpu(7);
     half.pf_fixed = abi::UNKNOWN;
-    stream.thread(abi::THREAD_VCPU, &[], Some(half));
+    stream.thread(abi::record::THREAD_VCPU, &[], Some(half));
     let (facts, _) = Decoder::default()
         .pass(stream.0.bytes(), 0)
         .expect("it is whole");
@@ -136,13 +141,13 @@ fn a_vcpu_that_cannot_be_believed_has_no_counters() {
 fn what_a_thread_is_stands_in_its_flags() {
     for (flags, kind) in [
         (0, ThreadKind::User),
-        (abi::THREAD_USER_WORKER, ThreadKind::UserWorker),
+        (abi::record::THREAD_USER_WORKER, ThreadKind::UserWorker),
         (
-            abi::THREAD_USER_WORKER | abi::THREAD_IO_WORKER,
+            abi::record::THREAD_USER_WORKER | abi::record::THREAD_IO_WORKER,
             ThreadKind::IoWorker,
         ),
         (
-            abi::THREAD_KTHREAD | abi::THREAD_USER_WORKER,
+            abi::record::THREAD_KTHREAD | abi::record::THREAD_USER_WORKER,
             ThreadKind::Kthread,
         ),
     ] {
@@ -211,7 +216,7 @@ fn a_broken_stream_is_an_error_with_its_place() {
     stream.thread(0, &[], None);
     let whole = stream.0.bytes().len();
     stream
-        .push(head(abi::RECORD_THREAD, 16).as_bytes())
+        .push(head(abi::record::RECORD_THREAD, 16).as_bytes())
         .push(&[0; 8]);
     let broken = Decoder::default().pass(stream.0.bytes(), 0);
     assert!(
@@ -220,21 +225,21 @@ fn a_broken_stream_is_an_error_with_its_place() {
     );
 }
 
-fn vhost_worker(tid: u32, device: u32) -> abi::VhostWorkerRecord {
-    let mut record = abi::VhostWorkerRecord::new_zeroed();
-    record.head = head(abi::RECORD_VHOST_WORKER, size_of_val(&record));
+fn vhost_worker(tid: u32, device: u32) -> abi::record::VhostWorkerRecord {
+    let mut record = abi::record::VhostWorkerRecord::new_zeroed();
+    record.head = head(abi::record::RECORD_VHOST_WORKER, size_of_val(&record));
     (record.tid, record.start_ns, record.device) = (tid, 700, device);
     record
 }
 
 #[test]
 fn open_files_give_vcpus_and_vhost_workers() {
-    let mut fd = abi::VcpuFdRecord::new_zeroed();
-    fd.head = head(abi::RECORD_VCPU_FD, size_of_val(&fd));
+    let mut fd = abi::record::VcpuFdRecord::new_zeroed();
+    fd.head = head(abi::record::RECORD_VCPU_FD, size_of_val(&fd));
     (fd.owner.id, fd.owner.tgid, fd.vcpu_id, fd.tid) = (500, 7, 3, 9);
     let (net, vsock) = (
-        vhost_worker(21, abi::VHOST_NET),
-        vhost_worker(22, abi::VHOST_VSOCK),
+        vhost_worker(21, abi::record::VHOST_NET),
+        vhost_worker(22, abi::record::VHOST_VSOCK),
     );
     let mut stream = Stream::default();
     // If two processes have a file open, its worker is emitted twice.

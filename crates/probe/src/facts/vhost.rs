@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use virtlens_abi::{NO_FIELD, VhostFields};
+use virtlens_abi::map::{NO_FIELD, VhostFields};
 
 use crate::btf::{Btf, Kind, Type};
 
@@ -49,7 +49,7 @@ fn fields(kernel: &Btf<'_>, vhost: &Btf<'_>, types_before: u32) -> Option<VhostF
     let of_queue = queue.and_then(|queue| offset(queue, "worker"));
     let of_device = device.members().find(|field| field.name == "worker");
     // Offset of the structure that contains the worker's fields.
-    let mut behind = 0;
+    let mut embedded_at = 0;
     match (of_queue, of_device, worker) {
         (Some(at), _, Some(_)) => {
             fields.vqs = offset(device, "vqs")?;
@@ -65,13 +65,13 @@ fn fields(kernel: &Btf<'_>, vhost: &Btf<'_>, types_before: u32) -> Option<VhostF
         (None, Some(at), Some(worker))
             if at.type_id.checked_sub(types_before) == Some(worker.id) =>
         {
-            behind = at.offset_bits / 8;
+            embedded_at = at.offset_bits / 8;
         }
         (None, Some(at), Some(_)) => fields.worker = at.offset_bits / 8,
         _ => return None,
     }
     let worker = worker?;
-    let within = |name| offset(worker, name).and_then(|at| at.checked_add(behind));
+    let within = |name| offset(worker, name).and_then(|at| at.checked_add(embedded_at));
     // Debian's 6.12.117 and later: a VMM may request kernel threads as before v6.4.
     let task = within("kthread_task").or_else(|| within("task"));
     fields.task = task.unwrap_or(NO_FIELD);
@@ -91,7 +91,7 @@ fn offset(of: Type<'_>, name: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use virtlens_abi::{NO_FIELD, VhostFields};
+    use virtlens_abi::map::{NO_FIELD, VhostFields};
 
     use super::{in_kernel, in_module, of_module};
     use crate::btf::{Btf, Kind};

@@ -1,6 +1,6 @@
 //! Loading with aya.
 
-mod dress;
+mod aya_compat;
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -23,8 +23,8 @@ pub(super) fn load(wanted: &Wanted<'_>) -> io::Result<Loaded> {
 }
 
 fn load_all(wanted: &Wanted<'_>) -> io::Result<Loaded> {
-    let object = dress::dress(wanted.object, wanted.unused_maps)?;
-    let types = Btf::from_sys_fs().map_err(said)?;
+    let object = aya_compat::convert(wanted.object, wanted.unused_maps)?;
+    let types = Btf::from_sys_fs().map_err(to_io_error)?;
     let mut loader = EbpfLoader::new();
     loader.btf(Some(&types)).allow_unsupported_maps();
     if let Some((name, value)) = wanted.constant {
@@ -40,7 +40,7 @@ fn load_all(wanted: &Wanted<'_>) -> io::Result<Loaded> {
     for (name, place) in wanted.pinned {
         loader.map_pin_path(name, place.as_path());
     }
-    let mut ebpf = loader.load(&object).map_err(said)?;
+    let mut ebpf = loader.load(&object).map_err(to_io_error)?;
     let mut loaded = Loaded {
         maps: BTreeMap::new(),
         programs: BTreeMap::new(),
@@ -73,7 +73,7 @@ fn load_one(ebpf: &mut Ebpf, name: &str, target: &str, types: &Btf) -> io::Resul
         }
     };
     done.map_err(|error| refused(name, error))?;
-    let loaded = program.fd().map_err(said)?;
+    let loaded = program.fd().map_err(to_io_error)?;
     loaded.as_fd().try_clone_to_owned()
 }
 
@@ -99,7 +99,7 @@ fn refused(name: &str, error: ProgramError) -> io::Error {
         verifier_log,
     } = error
     else {
-        return said(error);
+        return to_io_error(error);
     };
     let log = verifier_log.to_string();
     tracing::debug!(target: "aya", "{name}: {log}");
@@ -109,7 +109,7 @@ fn refused(name: &str, error: ProgramError) -> io::Error {
 
 /// Converts aya's error to text, with the kind of the kernel's error if that is its
 /// cause.
-fn said(error: impl Error + 'static) -> io::Error {
+fn to_io_error(error: impl Error + 'static) -> io::Error {
     let mut text = error.to_string();
     let mut cause = error.source();
     let mut kind = io::ErrorKind::Other;

@@ -20,20 +20,24 @@ pub(super) fn load(wanted: &Wanted<'_>) -> io::Result<Loaded> {
     let mut builder = ObjectBuilder::default();
     let mut open = builder
         .open_memory(wanted.object)
-        .map_err(|error| said(&error))?;
+        .map_err(|error| to_io_error(&error))?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if let (Some((_, value)), true) = (wanted.constant, name.ends_with(".rodata")) {
-            map.set_initial_value(value).map_err(|error| said(&error))?;
+            map.set_initial_value(value)
+                .map_err(|error| to_io_error(&error))?;
         }
         if wanted.unused_maps.contains(&name.as_str()) {
-            map.set_autocreate(false).map_err(|error| said(&error))?;
+            map.set_autocreate(false)
+                .map_err(|error| to_io_error(&error))?;
         }
         if let Some((_, entries)) = wanted.max_entries.filter(|(of, _)| *of == name) {
-            map.set_max_entries(entries).map_err(|error| said(&error))?;
+            map.set_max_entries(entries)
+                .map_err(|error| to_io_error(&error))?;
         }
         if let Some(place) = wanted.pinned.get(&name) {
-            map.reuse_pinned_map(place).map_err(|error| said(&error))?;
+            map.reuse_pinned_map(place)
+                .map_err(|error| to_io_error(&error))?;
         }
     }
     let is_wanted = |name: &str| wanted.programs.contains_key(name);
@@ -65,14 +69,14 @@ pub(super) fn load(wanted: &Wanted<'_>) -> io::Result<Loaded> {
 
 /// The error of a load, with the program and the verifier's reason if libbpf named them.
 fn refused(error: &libbpf_rs::Error) -> io::Error {
-    let error = said(error);
+    let error = to_io_error(error);
     match REFUSED.take() {
         Some(refusal) => io::Error::new(error.kind(), refusal),
         None => error,
     }
 }
 
-fn said(error: &libbpf_rs::Error) -> io::Error {
+fn to_io_error(error: &libbpf_rs::Error) -> io::Error {
     let kind = match error.kind() {
         ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
         ErrorKind::NotFound => io::ErrorKind::NotFound,

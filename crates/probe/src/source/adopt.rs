@@ -31,8 +31,8 @@ impl TaskPass {
     /// # Errors
     /// [`Error::Map`].
     pub fn kept(&mut self) -> Result<Vec<(VmKey, Vec<u8>)>, Error> {
-        let kept = self.book.read(&self.maps)?;
-        self.left.extend(self.book.vms().map(Owner::Vm));
+        let kept = self.handover.read(&self.maps)?;
+        self.left.extend(self.handover.vms().map(Owner::Vm));
         Ok(kept)
     }
 
@@ -41,7 +41,7 @@ impl TaskPass {
     /// # Errors
     /// [`Error::Map`]: the former state is still stored, or none.
     pub fn keep(&mut self, vm: VmKey, bytes: &[u8]) -> Result<(), Error> {
-        self.book.write(&self.maps, vm, bytes)
+        self.handover.write(&self.maps, vm, bytes)
     }
 
     /// Whether the maps are pinned for the next agent.
@@ -50,22 +50,22 @@ impl TaskPass {
     }
 
     /// Takes over the contents of the maps, which are empty without a former agent.
-    /// `marks_left`: the marks of threads are taken over too.
-    pub(super) fn adopt(&mut self, marks_left: bool) -> Result<(), Error> {
+    /// `states_adopted`: the thread states are taken over too.
+    pub(super) fn adopt(&mut self, states_adopted: bool) -> Result<(), Error> {
         let zero = 0u32;
         let before: Option<abi::Control> = self.maps.get("control", zero.as_bytes())?;
         if let Some(before) = before {
             self.control = before;
         }
-        if !marks_left {
-            // Otherwise vCPUs whose marks are lost would be counted as other threads that
-            // became vCPUs.
+        if !states_adopted {
+            // Otherwise vCPU threads whose states are lost would be counted as other
+            // threads that became vCPUs.
             self.control.shown_ns = 0;
         }
         // The programs emitted their once-per-session records to another agent.
         self.control.session += 1;
         self.control.epoch = self.control.epoch.wrapping_add(1);
-        let mut watched = Batch::<u64, abi::Watch>::default();
+        let mut watched = Batch::<u64, abi::map::Watch>::default();
         self.maps.each("watched", &mut watched, |cgroup, watch| {
             self.watched.insert(WatchedCgroup {
                 cgroup: CgroupId(*cgroup),

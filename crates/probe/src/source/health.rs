@@ -5,11 +5,11 @@ use virtlens_model::snapshot::{Dropped, MapFill, ProgramCost};
 use zerocopy::IntoBytes;
 
 use super::TaskPass;
-use crate::maps::MARKS;
+use crate::maps::STATES_HASH;
 use crate::sys;
 
 /// Names of the losses in the kernel, in the order of `enum drop_reason`.
-const DROP_REASONS: [&str; abi::DROP_REASONS as usize] = [
+const DROP_REASONS: [&str; abi::map::DROP_REASONS as usize] = [
     "retired_full",
     "mark_full",
     "vm_full",
@@ -31,21 +31,21 @@ const DROP_REASONS: [&str; abi::DROP_REASONS as usize] = [
 #[derive(Debug, Default)]
 pub(super) struct Lost {
     /// By reason, in the order of [`DROP_REASONS`].
-    in_kernel: [u64; abi::DROP_REASONS as usize],
+    in_kernel: [u64; abi::map::DROP_REASONS as usize],
     interrupted: u64,
 }
 
 /// Returns the losses by missed runs of programs. `on_free` compensates for missed runs
-/// of `on_exit` if it can detect them (`marks_all`).
-fn interrupted(programs: &[ProgramCost], marks_all: bool) -> u64 {
-    let is_lost = |one: &&ProgramCost| !(marks_all && one.program == "on_exit");
+/// of `on_exit` if it can detect them (`states_complete`).
+fn interrupted(programs: &[ProgramCost], states_complete: bool) -> u64 {
+    let is_lost = |one: &&ProgramCost| !(states_complete && one.program == "on_exit");
     programs.iter().filter(is_lost).map(|one| one.missed).sum()
 }
 
 impl TaskPass {
     /// Missed runs of the attached programs for which no other program compensates.
     pub(super) fn interrupted(&self, programs: &[ProgramCost]) -> u64 {
-        interrupted(programs, self.marks_all)
+        interrupted(programs, self.states_complete)
     }
 
     /// Returns the losses since the programs were loaded; `programs` is the result of
@@ -74,7 +74,7 @@ impl TaskPass {
                 },
                 Dropped {
                     reason: "book_full",
-                    count: self.book.lost(),
+                    count: self.handover.lost(),
                 },
                 Dropped {
                     reason: "map_layout",
@@ -96,7 +96,7 @@ impl TaskPass {
             entries,
             max_entries: u64::from(self.maps.max_entries(map)),
         };
-        let marks = (!self.plan.task_storage).then(|| fill(MARKS, self.marks));
+        let states = (!self.plan.task_storage).then(|| fill(STATES_HASH, self.state_entries));
         let others = [
             fill("retired", Some(self.retired.entries)),
             fill("residency", self.placement.residency_entries),
@@ -106,9 +106,9 @@ impl TaskPass {
             fill("throttle_hits", Some(self.throttle.hit_entries)),
             fill("discards", Some(self.memory.entries())),
             fill("ended_vcpus", Some(self.retired.vcpu_entries)),
-            fill("book", Some(self.book.pages())),
+            fill("book", Some(self.handover.pages())),
         ];
-        others.into_iter().chain(marks).collect()
+        others.into_iter().chain(states).collect()
     }
 
     /// Returns the loaded programs with their missed runs, and their cost if the kernel's

@@ -91,25 +91,25 @@ impl TaskPass {
     fn passes(&mut self) -> Result<Facts, Error> {
         let mut facts = self.pass()?;
         for _ in 1..REPEATS {
-            let met: Vec<_> = facts
+            let new: Vec<_> = facts
                 .alive()
                 .filter(|vm| !self.known.contains(vm))
                 .collect();
-            if met.is_empty() {
+            if new.is_empty() {
                 break;
             }
-            if !met.iter().all(|vm| self.is_looked_through(*vm)) {
+            if !new.iter().all(|vm| self.has_searched_files(*vm)) {
                 // A failure is counted; the next pass over open files may find them.
                 self.find_paused().ok();
             }
             facts = self.pass()?;
-            self.known.extend(met);
+            self.known.extend(new);
         }
         Ok(facts)
     }
 
     /// Whether this reading has already searched the open files of this VM.
-    fn is_looked_through(&self, vm: VmKey) -> bool {
+    fn has_searched_files(&self, vm: VmKey) -> bool {
         self.control.after_files == 1 && self.by_fds.iter().any(|one| one.vm == vm)
     }
 

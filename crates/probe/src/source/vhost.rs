@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use virtlens_abi::VhostFields;
+use virtlens_abi::map::VhostFields;
 use zerocopy::IntoBytes as _;
 
 use crate::Error;

@@ -43,15 +43,17 @@ impl Walk {
         &self,
         mut each: impl FnMut(&[u8]) -> Result<(), Error>,
     ) -> Result<bool, Error> {
-        to_its_end(|walk| {
+        run_until_complete(|walk| {
             sys::run(self.program.as_fd(), walk).map_err(Error::Stream)?;
-            each(self.stream.told())
+            each(self.stream.output())
         })
     }
 }
 
 /// Runs from the first task to the last; `false` if the pass is incomplete.
-fn to_its_end(mut run: impl FnMut(&mut abi::Walk) -> Result<(), Error>) -> Result<bool, Error> {
+fn run_until_complete(
+    mut run: impl FnMut(&mut abi::Walk) -> Result<(), Error>,
+) -> Result<bool, Error> {
     let mut walk = abi::Walk::new_zeroed();
     for _ in 0..RUNS_MAX {
         run(&mut walk)?;
@@ -73,7 +75,7 @@ mod tests {
     fn walk(threads: impl IntoIterator<Item = (u32, u64)>) -> (Result<bool, Error>, Vec<u32>) {
         let mut threads = threads.into_iter();
         let mut begun = Vec::new();
-        let is_whole = to_its_end(|walk| {
+        let is_whole = run_until_complete(|walk| {
             begun.push(walk.tid);
             (walk.tid, walk.seen) = threads.next().expect("no run is behind the last");
             Ok(())

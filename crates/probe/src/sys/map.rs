@@ -165,7 +165,7 @@ impl Map {
     }
 
     /// Counts the elements of a hash by their keys, with one call per key: there are at
-    /// most some 10 000 marks, and reading values would copy more. Elements that are
+    /// most some 10 000 thread states, and reading values would copy more. Elements that are
     /// added or deleted meanwhile may be missing or counted twice.
     ///
     /// # Errors

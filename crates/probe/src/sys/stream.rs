@@ -1,11 +1,11 @@
-//! Output of a program in a map (`struct stream`, `bpf/abi.h`).
+//! Output of a program in a map (`struct stream`, `bpf/record_abi.h`).
 
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use virtlens_abi::{STREAM_BYTES, Stream as Layout};
+use virtlens_abi::record::{STREAM_BYTES, Stream as Layout};
 
 use super::mapping::Mapping;
 
@@ -27,7 +27,7 @@ impl Stream {
 
     /// Returns the output of the last run. The program must not run meanwhile: only the
     /// owner of this value runs it.
-    pub(crate) fn told(&self) -> &[u8] {
+    pub(crate) fn output(&self) -> &[u8] {
         // SAFETY: the word is at the start of a page, which stays mapped as long as
         // `self` lives.
         let used = unsafe { self.0.at(0).cast::<AtomicU64>().as_ref() };

@@ -11,7 +11,7 @@ use virtlens_model::vocab::{CgroupId, Comm};
 )]
 pub fn event(raw: TraceEvent) -> Option<Event> {
     let has = |flag: u32| raw.flags & flag != 0;
-    let stands = has(abi::TRACE_TELLS_THROTTLED).then(|| has(abi::TRACE_IS_THROTTLED));
+    let stands = has(abi::TRACE_SHOWS_THROTTLED).then(|| has(abi::TRACE_IS_THROTTLED));
     let peer = Peer {
         tid: raw.peer_tid,
         name: Comm(raw.peer_comm),
@@ -111,9 +111,9 @@ mod tests {
         assert_eq!(into(0), (Off::Sleeping, None));
         assert_eq!(into(abi::TRACE_RUNNABLE), (Off::Runnable, None));
         assert_eq!(into(abi::TRACE_ENDED), (Off::Ended, None));
-        let tells = abi::TRACE_TELLS_THROTTLED;
-        assert_eq!(into(tells).1, Some(false));
-        assert_eq!(into(tells | abi::TRACE_IS_THROTTLED).1, Some(true));
+        let shows = abi::TRACE_SHOWS_THROTTLED;
+        assert_eq!(into(shows).1, Some(false));
+        assert_eq!(into(shows | abi::TRACE_IS_THROTTLED).1, Some(true));
         assert_eq!(into(abi::TRACE_UNINTERRUPTIBLE).0, Off::Uninterruptible);
     }
 

@@ -1,5 +1,5 @@
-//! State that the agent keeps of each VM for the next agent: opaque bytes on pages of a
-//! pinned map.
+//! The handover: state of each VM that the agent leaves for the next agent, opaque bytes on
+//! pages of the pinned map `book`.
 //!
 //! An agent may be killed between any two pages. So a new edition is written next to the
 //! old one, its first page last, and only then is the old one deleted. A reader uses the
@@ -20,9 +20,12 @@ use crate::sys::map::Batch;
 /// pCPUs.
 const MAX_PAGES: usize = 256;
 
+/// The map. An agent finds the handover of a former agent by this name.
+const MAP: &str = "book";
+
 /// The editions that this agent has written or found.
 #[derive(Debug, Default)]
-pub(crate) struct Book {
+pub(crate) struct Handover {
     /// Editions of each VM that may have pages in the map, the newest last. An edition is
     /// removed only after its pages are deleted.
     editions: FxHashMap<VmKey, Vec<Edition>>,
@@ -36,12 +39,12 @@ struct Edition {
     pages: u32,
 }
 
-impl Book {
+impl Handover {
     /// Reads the state of each VM that a former agent left. Deletes incomplete editions.
     pub(crate) fn read(&mut self, maps: &Maps) -> Result<Vec<(VmKey, Vec<u8>)>, Error> {
         let mut pages = Pages::new();
-        let mut batch = Batch::<abi::BookKey, abi::BookPage>::default();
-        maps.each("book", &mut batch, |key, page| {
+        let mut batch = Batch::<abi::map::HandoverKey, abi::map::HandoverPage>::default();
+        maps.each(MAP, &mut batch, |key, page| {
             pages
                 .entry(vm_of(key))
                 .or_default()
@@ -64,7 +67,7 @@ impl Book {
                     .is_none_or(|(newest, _)| newest.number != *number)
                 {
                     for page in pages.keys() {
-                        maps.delete("book", key(vm, *number, *page).as_bytes())?;
+                        maps.delete(MAP, key(vm, *number, *page).as_bytes())?;
                     }
                 }
             }
@@ -81,20 +84,20 @@ impl Book {
     ///
     /// [`Error::Map`]: to be retried. Until then no state is stored, or the former state.
     pub(crate) fn write(&mut self, maps: &Maps, vm: VmKey, bytes: &[u8]) -> Result<(), Error> {
-        let chunks: Vec<&[u8]> = bytes.chunks(abi::BOOK_PAGE_LEN).collect();
+        let chunks: Vec<&[u8]> = bytes.chunks(abi::map::HANDOVER_PAGE_LEN).collect();
         let editions = self.editions.entry(vm).or_default();
         let edition = Edition {
             number: editions.last().map_or(0, |one| one.number.wrapping_add(1)),
             pages: count(chunks.len()),
         };
         let written = if chunks.len() > MAX_PAGES {
-            Err(Maps::is_full("book"))
+            Err(Maps::is_full(MAP))
         } else {
             editions.push(edition);
             let mut pages = (0u32..).zip(chunks).collect::<Vec<_>>().into_iter().rev();
             pages.try_for_each(|(at, chunk)| {
                 let key = key(vm, edition.number, at);
-                maps.update("book", key.as_bytes(), page(edition, chunk).as_bytes())
+                maps.update(MAP, key.as_bytes(), page(edition, chunk).as_bytes())
             })
         };
         let Err(error) = written else {
@@ -148,10 +151,10 @@ impl Book {
 }
 
 /// Pages by VM, edition and number.
-type Pages = BTreeMap<VmKey, BTreeMap<u32, BTreeMap<u32, abi::BookPage>>>;
+type Pages = BTreeMap<VmKey, BTreeMap<u32, BTreeMap<u32, abi::map::HandoverPage>>>;
 
 /// Returns the bytes of an edition if it is complete.
-fn whole(pages: &BTreeMap<u32, abi::BookPage>) -> Option<Vec<u8>> {
+fn whole(pages: &BTreeMap<u32, abi::map::HandoverPage>) -> Option<Vec<u8>> {
     let first = pages.get(&0)?;
     if pages.len() != first.pages as usize {
         return None;
@@ -166,8 +169,8 @@ fn whole(pages: &BTreeMap<u32, abi::BookPage>) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn page(edition: Edition, chunk: &[u8]) -> abi::BookPage {
-    let mut page = abi::BookPage::new_zeroed();
+fn page(edition: Edition, chunk: &[u8]) -> abi::map::HandoverPage {
+    let mut page = abi::map::HandoverPage::new_zeroed();
     page.pages = edition.pages;
     page.len = count(chunk.len());
     for (to, from) in page.bytes.iter_mut().zip(chunk) {
@@ -180,11 +183,11 @@ fn page(edition: Edition, chunk: &[u8]) -> abi::BookPage {
 fn delete(maps: &Maps, vm: VmKey, edition: Edition) -> Result<(), Error> {
     (0..edition.pages)
         .map(|page| key(vm, edition.number, page))
-        .try_for_each(|key| maps.delete("book", key.as_bytes()))
+        .try_for_each(|key| maps.delete(MAP, key.as_bytes()))
 }
 
-fn key(vm: VmKey, edition: u32, page: u32) -> abi::BookKey {
-    abi::BookKey {
+fn key(vm: VmKey, edition: u32, page: u32) -> abi::map::HandoverKey {
+    abi::map::HandoverKey {
         start_ns: vm.start_ns,
         tgid: vm.tgid,
         edition,
@@ -193,7 +196,7 @@ fn key(vm: VmKey, edition: u32, page: u32) -> abi::BookKey {
     }
 }
 
-fn vm_of(key: &abi::BookKey) -> VmKey {
+fn vm_of(key: &abi::map::HandoverKey) -> VmKey {
     VmKey {
         start_ns: key.start_ns,
         tgid: key.tgid,
@@ -219,7 +222,7 @@ mod tests {
             number: 3,
             pages: 3,
         };
-        let chunks = text.chunks(abi::BOOK_PAGE_LEN);
+        let chunks = text.chunks(abi::map::HANDOVER_PAGE_LEN);
         let pages: BTreeMap<u32, _> = (0u32..)
             .zip(chunks.map(|chunk| page(edition, chunk)))
             .collect();

@@ -8,19 +8,20 @@ use virtlens_model::vocab::VmKey;
 
 use super::TaskPass;
 use crate::Error;
-use crate::maps::MARKS;
+use crate::maps::STATES_HASH;
 use crate::plan::Feature;
 
 impl TaskPass {
     /// Reads residency before the pass, like `retired`: if a vCPU migrates meanwhile, its
-    /// time since then is missing, but no time is counted twice. The marks are counted
-    /// with it, because that is slow too: one system call per mark.
+    /// time since then is missing, but no time is counted twice. The entries of the hash
+    /// of thread states are counted with it, because that is slow too: one system call per
+    /// entry.
     pub(super) fn read_residency(&mut self) -> Result<Option<Vec<ResidencyFact>>, Error> {
         if !std::mem::take(&mut self.wants_residency) {
             return Ok(None);
         }
         if !self.plan.task_storage {
-            self.marks = self.maps.count(MARKS);
+            self.state_entries = self.maps.count(STATES_HASH);
         }
         self.placement.residency(&self.maps).map(Some)
     }
@@ -69,14 +70,14 @@ impl TaskPass {
     pub(super) fn add_by_fds(&self, facts: &mut Facts) {
         facts.has_run = Arc::clone(&self.has_run);
         facts.vhost_devices = Arc::clone(&self.vhost_devices);
-        let told: FxHashSet<VmKey> = facts.vms.iter().map(|one| one.vm).collect();
+        let by_tasks: FxHashSet<VmKey> = facts.vms.iter().map(|one| one.vm).collect();
         let by_fds = self.by_fds.iter();
-        let silent: Vec<_> = by_fds.filter(|one| !told.contains(&one.vm)).collect();
-        if silent.is_empty() {
+        let missing: Vec<_> = by_fds.filter(|one| !by_tasks.contains(&one.vm)).collect();
+        if missing.is_empty() {
             return;
         }
         let alive: FxHashSet<VmKey> = facts.alive().collect();
-        let silent = silent.into_iter().filter(|one| alive.contains(&one.vm));
-        facts.vms.extend(silent);
+        let missing = missing.into_iter().filter(|one| alive.contains(&one.vm));
+        facts.vms.extend(missing);
     }
 }

@@ -25,29 +25,29 @@ const KERNEL_SYMBOLS: &str = ".ksyms";
 
 /// Returns a copy of `object` for aya, in which `unused_maps` have a type that every
 /// kernel can create.
-pub(super) fn dress(object: &[u8], unused_maps: &[&str]) -> io::Result<Vec<u8>> {
-    let mut dressed = object.to_vec();
+pub(super) fn convert(object: &[u8], unused_maps: &[&str]) -> io::Result<Vec<u8>> {
+    let mut converted = object.to_vec();
     let elf = ElfFile64::<Endianness>::parse(object).map_err(io::Error::other)?;
-    drop_calls(&elf, &mut dressed)?;
-    rename(&mut dressed);
+    drop_calls(&elf, &mut converted)?;
+    rename(&mut converted);
     let section = elf.section_by_name(".BTF").ok_or_else(broken)?;
     let (begin, _) = section.file_range().ok_or_else(broken)?;
     let types = section.data().map_err(io::Error::other)?;
     let mut types = Types {
         begin: usize::try_from(begin).map_err(io::Error::other)?,
         btf: Btf::parse(types).ok_or_else(broken)?,
-        dressed: &mut dressed,
+        converted: &mut converted,
     };
     types.drop_kernel_symbols()?;
     for map in unused_maps {
         types.make_hash(map)?;
     }
-    Ok(dressed)
+    Ok(converted)
 }
 
 /// Replaces calls of kernel functions by calls of [`NO_HELPER`]. Loads of their addresses
 /// read 0, which aya does not change.
-fn drop_calls(elf: &ElfFile64<'_, Endianness>, dressed: &mut [u8]) -> io::Result<()> {
+fn drop_calls(elf: &ElfFile64<'_, Endianness>, converted: &mut [u8]) -> io::Result<()> {
     for section in elf.sections() {
         let Some((begin, _)) = section.file_range() else {
             continue;
@@ -66,7 +66,7 @@ fn drop_calls(elf: &ElfFile64<'_, Endianness>, dressed: &mut [u8]) -> io::Result
                 return Err(io::Error::new(io::ErrorKind::Unsupported, why));
             }
             let place = usize::try_from(begin + offset).map_err(io::Error::other)?;
-            let instruction = dressed
+            let instruction = converted
                 .get_mut(place..)
                 .and_then(<[u8]>::first_chunk_mut::<8>);
             let instruction = instruction.ok_or_else(broken)?;
@@ -81,13 +81,13 @@ fn drop_calls(elf: &ElfFile64<'_, Endianness>, dressed: &mut [u8]) -> io::Result
 
 /// Renames the section `syscall`: aya does not know this program type, and rejects an
 /// object with an unknown section type. Those programs are not loaded with aya.
-fn rename(dressed: &mut [u8]) {
+fn rename(converted: &mut [u8]) {
     const SECTION: &[u8] = b"syscall\0";
     const KNOWN: &[u8] = b"iter/no\0";
     // The section name, the name of its relocations after ".rel", and its type
     // information.
-    for at in 0..dressed.len().saturating_sub(SECTION.len()) {
-        if let Some(name) = dressed.get_mut(at..at + SECTION.len())
+    for at in 0..converted.len().saturating_sub(SECTION.len()) {
+        if let Some(name) = converted.get_mut(at..at + SECTION.len())
             && name == SECTION
         {
             name.copy_from_slice(KNOWN);
@@ -99,7 +99,7 @@ fn rename(dressed: &mut [u8]) {
 struct Types<'d> {
     begin: usize,
     btf: Btf<'d>,
-    dressed: &'d mut [u8],
+    converted: &'d mut [u8],
 }
 
 impl Types<'_> {
@@ -163,7 +163,7 @@ impl Types<'_> {
     fn put(&mut self, one: &Type<'_>, word: usize, value: u32) -> io::Result<()> {
         let place = self.begin + self.btf.begin() + one.offset + 4 * word;
         let bytes = self
-            .dressed
+            .converted
             .get_mut(place..)
             .and_then(<[u8]>::first_chunk_mut);
         *bytes.ok_or_else(broken)? = value.to_ne_bytes();
@@ -185,7 +185,7 @@ mod tests {
     use object::read::elf::ElfFile64;
     use object::{Endianness, Object as _, ObjectSection as _};
 
-    use super::{Btf, HASH, Kind, dress};
+    use super::{Btf, HASH, Kind, convert};
     use crate::OBJECT;
     use crate::object::Compiled;
 
@@ -202,17 +202,19 @@ mod tests {
             types.find(Kind::DataSec, ".ksyms").is_some(),
             "it was there"
         );
-        let dressed = dress(OBJECT, &[]).expect("it can be");
-        assert_eq!(dressed.len(), OBJECT.len());
-        let types = Btf::parse(section(&dressed, ".BTF")).expect("types");
+        let converted = convert(OBJECT, &[]).expect("it can be");
+        assert_eq!(converted.len(), OBJECT.len());
+        let types = Btf::parse(section(&converted, ".BTF")).expect("types");
         assert!(types.find(Kind::DataSec, ".ksyms").is_none());
-        assert!(ElfFile64::<Endianness>::parse(&*dressed).is_ok_and(|elf| {
-            elf.section_by_name("syscall").is_none() && elf.section_by_name("iter/no").is_some()
-        }));
+        assert!(
+            ElfFile64::<Endianness>::parse(&*converted).is_ok_and(|elf| {
+                elf.section_by_name("syscall").is_none() && elf.section_by_name("iter/no").is_some()
+            })
+        );
         // BTF_FUNC_EXTERN is the third linkage.
         let functions = types.types().filter(|one| one.is(Kind::Func));
         assert!(functions.into_iter().all(|one| one.vlen() < 2));
-        let (words, _) = dressed.as_chunks::<8>();
+        let (words, _) = converted.as_chunks::<8>();
         let dropped = words
             .iter()
             .filter(|code| **code == *b"\x85\0\0\0\xff\xff\xff\x7f");
@@ -221,9 +223,9 @@ mod tests {
 
     #[test]
     fn a_map_that_is_not_used_becomes_a_hash_and_no_other_changes() {
-        let dressed = dress(OBJECT, &["marks"]).expect("it can be");
+        let converted = convert(OBJECT, &["marks"]).expect("it can be");
         let before = Compiled::read(OBJECT).expect("an object").maps;
-        let after = Compiled::read(&dressed).expect("an object").maps;
+        let after = Compiled::read(&converted).expect("an object").maps;
         assert_ne!(before["marks"].kind, HASH);
         assert_eq!(after["marks"].kind, HASH);
         let changed = before.iter().filter(|(name, map)| after[*name] != **map);
@@ -232,14 +234,14 @@ mod tests {
 
     #[test]
     fn a_kind_that_another_map_has_stays() {
-        let dressed = dress(OBJECT, &["marks_hash"]).expect("it can be");
+        let converted = convert(OBJECT, &["marks_hash"]).expect("it can be");
         let before = Compiled::read(OBJECT).expect("an object").maps;
-        assert_eq!(Compiled::read(&dressed).expect("an object").maps, before);
+        assert_eq!(Compiled::read(&converted).expect("an object").maps, before);
     }
 
     #[test]
     fn what_is_no_object_is_refused() {
-        assert!(dress(b"no object", &[]).is_err());
-        assert!(dress(OBJECT, &["no such map"]).is_err());
+        assert!(convert(b"no object", &[]).is_err());
+        assert!(convert(OBJECT, &["no such map"]).is_err());
     }
 }

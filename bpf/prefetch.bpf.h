@@ -6,28 +6,28 @@
  * does not wait for it:
  *
  *   the one after the next    fields of its task_struct
- *   the next                  the data that it points to: its mark, its vCPU
+ *   the next                  the data that it points to: thread state, vCPU
  *
  * An iterator program can only guess the next threads: mostly the threads of a process
  * follow each other, as in the process's list. The values read here are only used to
  * touch more data; an invalid address reads as 0 (PROBE_MEM).
  */
-#ifndef VIRTLENS_AHEAD_BPF_H
-#define VIRTLENS_AHEAD_BPF_H
+#ifndef VIRTLENS_PREFETCH_BPF_H
+#define VIRTLENS_PREFETCH_BPF_H
 
 #include "maps.bpf.h"
 #include "owner.bpf.h"
 
 /* Returns the thread after `task` in its process's list. After the last one the result
  * points to no task. */
-static __always_inline void *thread_behind(const void *task)
+static __always_inline void *thread_after(const void *task)
 {
-	return WORD(task, task_struct, thread_node) -
+	return CAST_READ(task, task_struct, thread_node) -
 	       bpf_core_field_offset(struct task_struct, thread_node);
 }
 
 /* Fields of a task_struct that a pass reads, each on another cache line. */
-#define EACH_LINE_OF_A_TASK(of)                                                \
+#define FOR_EACH_TASK_LINE(of)                                                 \
 	of(flags);                                                             \
 	of(se.sum_exec_runtime);                                               \
 	of(preempt_notifiers.first);                                           \
@@ -40,59 +40,59 @@ static __always_inline void *thread_behind(const void *task)
 	of(cgroups);                                                           \
 	of(bpf_storage)
 
-static __always_inline void touch_task(const void *task)
+static __always_inline void prefetch_task(const void *task)
 {
-#define TOUCH(field) WORD(task, task_struct, field)
-	EACH_LINE_OF_A_TASK(TOUCH);
+#define PREFETCH_WORD(field) CAST_READ(task, task_struct, field)
+	FOR_EACH_TASK_LINE(PREFETCH_WORD);
 }
 
 /* Touches the fields of a vCPU that a pass reads. */
-static __always_inline void touch_vcpu(const void *vcpu)
+static __always_inline void prefetch_vcpu(const void *vcpu)
 {
-	WORD(vcpu, kvm_vcpu, stat.generic.halt_poll_success_ns);
-	WORD(vcpu, kvm_vcpu, stat.generic.halt_wait_ns);
-	WORD(vcpu, kvm_vcpu, stat.pf_fixed);
-	WORD(vcpu, kvm_vcpu, stat.exits);
-	WORD(vcpu, kvm_vcpu, stat.halt_exits);
-	WORD(vcpu, kvm_vcpu, stat.hypercalls);
+	CAST_READ(vcpu, kvm_vcpu, stat.generic.halt_poll_success_ns);
+	CAST_READ(vcpu, kvm_vcpu, stat.generic.halt_wait_ns);
+	CAST_READ(vcpu, kvm_vcpu, stat.pf_fixed);
+	CAST_READ(vcpu, kvm_vcpu, stat.exits);
+	CAST_READ(vcpu, kvm_vcpu, stat.halt_exits);
+	CAST_READ(vcpu, kvm_vcpu, stat.hypercalls);
 }
 
-/* Touches the data that a task points to: its mark, its vCPU. */
-static __always_inline void touch_belongings(const struct task_struct *task)
+/* Touches the data that a task points to: its thread state, its vCPU. */
+static __always_inline void prefetch_pointees(const struct task_struct *task)
 {
-	const void *mark, *link;
+	const void *state, *link;
 
-	/* The storage begins with a cache, and mostly the mark is its first entry. */
-	mark = word_at(task->bpf_storage);
-	if (mark)
-		word_at(mark);
+	/* The storage begins with a cache, whose first entry mostly is the thread state. */
+	state = cast_read(task->bpf_storage);
+	if (state)
+		cast_read(state);
 	link = task->preempt_notifiers.first;
 	if (link)
-		touch_vcpu(link - bpf_core_field_offset(struct kvm_vcpu, preempt_notifier) -
-			   bpf_core_field_offset(struct preempt_notifier, link));
+		prefetch_vcpu(link - bpf_core_field_offset(struct kvm_vcpu, preempt_notifier) -
+			      bpf_core_field_offset(struct preempt_notifier, link));
 }
 
 /* Touches the cgroup of a task. */
-static __always_inline void touch_cgroup(struct task_struct *task)
+static __always_inline void prefetch_cgroup(struct task_struct *task)
 {
 	struct cgroup *cgroup = task_cgroup(task);
 
 	if (cgroup)
-		WORD(cgroup->kn, kernfs_node, id);
+		CAST_READ(cgroup->kn, kernfs_node, id);
 }
 
 /* Touches the data that the threads after `task` will need. */
-static __always_inline void read_ahead(struct task_struct *task)
+static __always_inline void prefetch_next(struct task_struct *task)
 {
 	struct task_struct *next;
 
 	if (!bpf_rdonly_cast)
 		return;
-	next = bpf_rdonly_cast(thread_behind(task), bpf_core_type_id_kernel(struct task_struct));
-	touch_task(thread_behind(next));
+	next = bpf_rdonly_cast(thread_after(task), bpf_core_type_id_kernel(struct task_struct));
+	prefetch_task(thread_after(next));
 	if (next->tgid != task->tgid)
 		return;
-	touch_belongings(next);
+	prefetch_pointees(next);
 }
 
 #endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The cache of a pass: results for the previous tasks, because consecutive tasks mostly
+ * share a process and a cgroup.
+ */
+#ifndef VIRTLENS_PASS_CACHE_BPF_H
+#define VIRTLENS_PASS_CACHE_BPF_H
+
+#include "maps.bpf.h"
+
+/* The `_tid` fields hold the thread for which a record was emitted: for this thread it is
+ * emitted again, as in struct emitted_cgroup. */
+struct pass_cache {
+	__u64 pass;
+	__u64 cgroup;
+	__u64 cgroup_id;
+	__u32 cgroup_tid;
+	/* The process whose number of vCPUs was emitted. */
+	__u32 vm_tgid;
+	__u32 vm_tid;
+	/* A process that belongs to no VM, and a cgroup that is in no watched one. */
+	__u32 unowned_tgid;
+	__u64 unowned_cgroup;
+	/* A task in no watched pod: its children inherit no owner from it. */
+	__u64 unowned_parent;
+	/* The VM of a process, and the first pass that sees all of its threads. */
+	struct owner vm;
+	__u32 vm_since_pass;
+	/* The current thread: whether the vCPU of its state is valid (runs_vcpu), its owner
+	 * and its owner before. Kept here and not on the stack, so that the verifier does
+	 * not follow each path to them. */
+	__u32 is_vcpu_valid;
+	struct owner owner;
+	struct owner former_owner;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct pass_cache);
+} pass_cache SEC(".maps");
+
+/* Returns the cache of this pass, cleared at its start. */
+static __always_inline struct pass_cache *get_pass_cache(const struct control *control)
+{
+	struct pass_cache *cache;
+	__u32 zero = 0;
+
+	cache = bpf_map_lookup_elem(&pass_cache, &zero);
+	if (cache && cache->pass != control->pass) {
+		__builtin_memset(cache, 0, sizeof(*cache));
+		cache->pass = control->pass;
+	}
+	return cache;
+}
+
+#endif

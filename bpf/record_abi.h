@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The records that a pass emits, by the rules of abi.h. crates/abi/src/record.rs mirrors it.
+ */
+#ifndef VIRTLENS_RECORD_ABI_H
+#define VIRTLENS_RECORD_ABI_H
+
+#include "abi.h"
+
+/* NAME_MAX of the VFS and a NUL. */
+#define CGROUP_NAME_LEN 256
+/* KVM_MAX_CPUID_ENTRIES, 256 since v5.11 (arch/x86/include/asm/kvm_host.h). */
+#define CPUID_LEAVES_MAX 256
+
+/* Maximum size of a record, bytes. */
+#define RECORD_MAX (16 << 10)
+
+/* Enough for about 1800 vCPU threads or 3800 other threads per run, if an affinity mask
+ * is one word. */
+#define STREAM_BYTES (512 << 10)
+
+/* Output of a run of `walk_tasks` (map `stream`, one entry). */
+struct stream {
+	__u64 used;
+	/* RECORD_MAX more bytes, so that the verifier accepts a write at any `used`. */
+	__u8 bytes[STREAM_BYTES + RECORD_MAX];
+};
+
+enum record_kind {
+	RECORD_THREAD = 1,
+	RECORD_CGROUP = 2,
+	RECORD_CGROUP_NAME = 3,
+	RECORD_VCPU_FD = 4,
+	RECORD_CPUID = 5,
+	RECORD_MEMORY = 6,
+	RECORD_MEMSLOTS = 7,
+	RECORD_VHOST_WORKER = 8,
+};
+
+/* Head of each record of the stream. `size` is the size of the whole record with its head,
+ * in bytes, and a multiple of 8. */
+struct record_head {
+	__u32 kind;
+	__u32 size;
+};
+
+enum thread_flag {
+	/* A vcpu_record follows. */
+	THREAD_VCPU = 1,
+	THREAD_KTHREAD = 2,
+	THREAD_USER_WORKER = 4,
+	THREAD_IO_WORKER = 8,
+	/* The thread has begun to exit and is counted in `retired`. */
+	THREAD_RETIRED = 16,
+	/* Its class changed since this pass began: a snapshot of `retired` taken before
+	 * the pass may lack the time that it used before the change. */
+	THREAD_CHANGED = 32,
+};
+
+/*
+ * A live thread of a VM or a watched cgroup. Its times exclude what `retired` already
+ * holds: they count since its last class change, or since it began to exit. A vcpu_record
+ * follows if THREAD_VCPU is set, then config.mask_words words of affinity.
+ */
+struct thread_record {
+	struct record_head head;
+	struct owner owner;
+	__u32 tid;
+	__u32 tgid;
+	__u64 start_ns;
+	__u64 run_ns;
+	__u64 wait_ns;
+	__u64 guest_ns;
+	__u64 cgroup;
+	__u32 pcpu;
+	__u32 flags;
+	/* Number of class changes, see bpf/retire.bpf.h. */
+	__u32 class_changes;
+	__u32 pad;
+	char comm[COMM_LEN];
+	char leader_comm[COMM_LEN];
+};
+
+/* The vCPU that a thread runs. The counters are UNKNOWN while KVM's structure cannot be
+ * trusted. */
+struct vcpu_record {
+	__u32 id;
+	__u32 index;
+	/* Address of the kvm_vcpu: the counters of another instance start at 0. */
+	__u64 instance;
+	__u64 halt_poll_success_ns;
+	__u64 halt_poll_fail_ns;
+	__u64 halt_wait_ns;
+	/* Includes the highest number of unclassified exits emitted so far: see
+	 * keep_other_exits. */
+	__u64 exits;
+	__u64 io_exits;
+	__u64 mmio_exits;
+	__u64 halt_exits;
+	__u64 irq_exits;
+	__u64 irq_window_exits;
+	__u64 hypercalls;
+	__u64 pf_fixed;
+	__u64 pf_taken;
+	/* CPU time that is in `residency`, or that was used before the vCPU was first
+	 * seen, ns. Time beyond it was used on the present pCPU. */
+	__u64 placed_ns;
+	__u32 preempted;
+	/* Number of vCPUs of its VM, 0 if unknown. */
+	__u32 online_vcpus;
+};
+
+/* A cgroup in the hierarchy above a thread, from the thread's cgroup to the root. */
+struct cgroup_record {
+	struct record_head head;
+	__u64 id;
+	/* 0 for the root. */
+	__u64 parent;
+	/* period_ns 0: the cpu controller is not enabled here. quota_ns UNKNOWN: no
+	 * limit. */
+	__u64 quota_ns;
+	__u64 period_ns;
+	/* UNKNOWN before v5.14. */
+	__u64 burst_ns;
+	__u64 periods;
+	__u64 throttled_periods;
+	__u64 throttled_ns;
+	/* Memory usage; UNKNOWN on v1, and where the memory controller is not enabled. */
+	__u64 memory_bytes;
+	/* UNKNOWN: no limit, or unknown. */
+	__u64 memory_limit_bytes;
+};
+
+/* The name of a cgroup, emitted once per session. */
+struct cgroup_name_record {
+	struct record_head head;
+	__u64 id;
+	char name[CGROUP_NAME_LEN];
+};
+
+/* An open file of a vCPU, from the pass over open files. */
+struct vcpu_fd_record {
+	struct record_head head;
+	struct owner owner;
+	__u64 instance;
+	__u32 vcpu_id;
+	/* The last thread that ran it, 0 if it has never run. */
+	__u32 tid;
+};
+
+/* Device type of a vhost worker. */
+enum vhost_device {
+	VHOST_NET = 1,
+	VHOST_VSOCK = 2,
+};
+
+/* A vhost worker, from the pass over open files. */
+struct vhost_worker_record {
+	struct record_head head;
+	/* Start time of its thread, ns since boot. */
+	__u64 start_ns;
+	__u32 tid;
+	/* enum vhost_device */
+	__u32 device;
+};
+
+/* A CPUID leaf that user space has set in KVM: struct kvm_cpuid_entry2,
+ * arch/x86/include/uapi/asm/kvm.h. */
+struct cpuid_leaf {
+	__u32 function;
+	__u32 index;
+	__u32 flags;
+	__u32 eax;
+	__u32 ebx;
+	__u32 ecx;
+	__u32 edx;
+	__u32 padding[3];
+};
+
+/* CPUID of a VM's first vCPU, emitted once per session; the leaves follow. */
+struct cpuid_record {
+	struct record_head head;
+	struct owner owner;
+};
+
+#endif
