@@ -78,7 +78,7 @@ struct Pin {
 }
 
 #[repr(C)]
-struct Info {
+struct InfoByFd {
     fd: u32,
     len: u32,
     info: u64,
@@ -176,7 +176,7 @@ fn address<T: ?Sized>(of: *const T) -> u64 {
 
 /// Reads the information about an object, as much as fits in `info`.
 fn info<I>(fd: BorrowedFd<'_>, info: &mut I) -> io::Result<()> {
-    let mut attributes = Info {
+    let mut attributes = InfoByFd {
         fd: number(fd),
         len: u32::try_from(size_of::<I>()).unwrap_or(0),
         info: address(std::ptr::from_mut(info)),
