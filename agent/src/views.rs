@@ -9,5 +9,4 @@ pub mod snapshot;
 pub mod table;
 pub mod top;
 pub mod topology;
-#[expect(unsafe_code, reason = "the clocks of the kernel")]
 pub mod trace;

@@ -1,6 +1,6 @@
 //! The agent's interfaces: whole outputs, and the real program as a black box.
 
-#![expect(unsafe_code, reason = "kill(2), prctl(2) and setrlimit(2)")]
+#![expect(unsafe_code, reason = "a seccomp filter in a child")]
 
 mod config;
 mod doctor;
