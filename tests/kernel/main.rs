@@ -4,7 +4,7 @@
 //! Tests here run one after another (`--test-threads=1`, as `make test` does): they
 //! measure CPU time on a machine that may have two CPUs.
 
-#![expect(unsafe_code, reason = "mounts, capabilities and signals")]
+#![expect(unsafe_code, reason = "closures between fork and exec")]
 
 mod broken;
 mod capabilities;

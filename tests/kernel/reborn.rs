@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use rustix::process::{Pid, Signal, kill_process};
 use virtlens_model::vocab::Role;
 use virtlens_tests::{Minivm, eventually, need};
 
@@ -44,8 +45,9 @@ fn a_vmm_that_forks_is_one_vm() {
         );
     }
     counters.follow(&before.collect());
-    // SAFETY: kill reads plain numbers. The child would live for a minute otherwise.
-    unsafe { libc::kill(child.cast_signed(), libc::SIGKILL) };
+    // The child would live for a minute otherwise.
+    let child = Pid::from_raw(child.cast_signed()).expect("a pid");
+    kill_process(child, Signal::KILL).expect("it lives");
 }
 
 /// A QEMU that is updated under its guest: same process, other program, all other threads

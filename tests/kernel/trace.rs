@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use libbpf_rs::query::ProgInfoIter;
+use rustix::process::{Pid, Signal, kill_process};
 use virtlens_tests::perfetto::{self, Trace, assert_seamless, took_ns};
 use virtlens_tests::process::Schedstat;
 use virtlens_tests::{Minivm, binary, eventually, need};
@@ -45,9 +46,8 @@ fn begun(file: &Path) {
     });
 }
 
-fn interrupted(mut child: Child, signal: i32) -> String {
-    // SAFETY: kill has no preconditions; the child was not waited for.
-    unsafe { libc::kill(child.id().cast_signed(), signal) };
+fn interrupted(mut child: Child, signal: Signal) -> String {
+    kill_process(Pid::from_child(&child), signal).expect("it is our child");
     child.wait().expect("it ends");
     let mut said = String::new();
     std::io::Read::read_to_string(&mut child.stdout.take().expect("a pipe"), &mut said)
@@ -82,7 +82,7 @@ fn the_slices_of_a_thread_are_its_cpu_time() {
         (cpu_ns(&guest, tid) == now).then_some(())
     });
     let truth = cpu_ns(&guest, tid) - before;
-    let said = interrupted(child, libc::SIGINT);
+    let said = interrupted(child, Signal::INT);
     assert!(said.contains("ended early by a signal"), "{said}");
 
     let decoded = Trace::decode(&file);
@@ -123,7 +123,7 @@ fn nothing_is_left_of_a_trace_that_was_killed() {
     let child = trace(&guest, &file, &["--for", "60s"]).spawn();
     let child = child.expect("virtlens starts");
     begun(&file);
-    interrupted(child, libc::SIGKILL);
+    interrupted(child, Signal::KILL);
     eventually("the programs to go", || (programs() == 0).then_some(()));
 }
 

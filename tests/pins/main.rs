@@ -1,7 +1,7 @@
 //! The BPF programs keep counting without the agent, and the next agent continues: on the
 //! running kernel as root, and by `make test-pins` on each kernel of tests/vm.
 
-#![expect(unsafe_code, reason = "what starts in a cgroup of its own")]
+#![expect(unsafe_code, reason = "closures between fork and exec")]
 
 mod again;
 #[path = "../memory/calls.rs"]

@@ -4,7 +4,7 @@
 //! The rig describes the pods in a file. All expectations come from that file and from
 //! the kernel's counters, never from the agent.
 
-#![expect(unsafe_code, reason = "capabilities and signals")]
+#![expect(unsafe_code, reason = "closures between fork and exec")]
 
 #[path = "../kernel/capabilities.rs"]
 mod capabilities;

@@ -15,7 +15,7 @@
 
 #![expect(
     unsafe_code,
-    reason = "what a test needs to be told or done by system calls"
+    reason = "bpf(2), seccomp(2), and closures between fork and exec"
 )]
 
 mod agent;
@@ -42,7 +42,7 @@ pub use binary::binary;
 pub use bpffs::Bpffs;
 pub use cgroup::{TestCgroup, Throttling, cgroupfs_pod_path, systemd_pod_path, unique_pod_uid};
 pub use faulty::{Fault, FaultyHost};
-pub use launch::Launch;
+pub use launch::{Launch, private_mounts};
 pub use minivm::{Minivm, Receipt, Status, Thread, Vcpu};
 pub use qemu::Qemu;
 pub use refusal::Refusal;
