@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 /// Longer than any answer takes; without it a lost answer would block the run.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -177,14 +178,11 @@ pub(crate) fn send(child: &Child, signal: Signal) {
 }
 
 fn listen_of(line: &str) -> Option<SocketAddr> {
-    let json = || line.split_once("\"listen\":\"")?.1.split('"').next();
-    let logfmt = || line.split_once(" listen=")?.1.split(' ').next();
-    let text = if line.starts_with('{') {
-        json()
-    } else {
-        logfmt()
+    let text = match serde_json::from_str::<Value>(line) {
+        Ok(line) => line["listen"].as_str()?.to_owned(),
+        Err(_) => line.split_once(" listen=")?.1.split(' ').next()?.to_owned(),
     };
-    text.map(|text| text.trim_matches('"').parse().expect("an address"))
+    Some(text.trim_matches('"').parse().expect("an address"))
 }
 
 /// The agent's answer.
