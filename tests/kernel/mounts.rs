@@ -12,11 +12,10 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use serde_json::Value;
 use virtlens_model::vocab::Role;
 use virtlens_tests::process::Schedstat;
+use virtlens_tests::reader;
 use virtlens_tests::{
     Agent, Minivm, TestCgroup, binary, cgroupfs_pod_path, need, private_mounts, unique_pod_uid,
 };
-
-use crate::reader;
 
 /// The program with mounts that `change` changes for it alone. It is killed when the
 /// thread that started it exits. `change` may only make system calls.

@@ -5,10 +5,9 @@ use std::fs;
 
 use rustix::process::{Pid, Signal, kill_process};
 use virtlens_model::vocab::Role;
+use virtlens_tests::exposed::Counters;
+use virtlens_tests::reader::{self, MS, assert_close, cpu_ns, find, threads, vm};
 use virtlens_tests::{Minivm, eventually, need};
-
-use crate::exposed::Counters;
-use crate::reader::{self, MS, assert_close, cpu_ns, find, threads, vm};
 
 /// The child inherits the VM's files. The VM stays its parent's, and no second VM
 /// appears.

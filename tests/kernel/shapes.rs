@@ -2,9 +2,8 @@
 
 use virtlens_model::snapshot::Vm;
 use virtlens_model::vocab::Role;
+use virtlens_tests::reader::{self, MS, assert_close, cpu_ns, threads, vm};
 use virtlens_tests::{Minivm, Qemu, need};
-
-use crate::reader::{self, MS, assert_close, cpu_ns, threads, vm};
 
 #[test]
 fn a_vcpu_can_come_and_go_and_come_back() {

@@ -10,9 +10,8 @@ use libbpf_rs::query::ProgInfoIter;
 use rustix::process::{Pid, Signal, kill_process};
 use virtlens_tests::perfetto::{self, Trace, assert_seamless, took_ns};
 use virtlens_tests::process::Schedstat;
+use virtlens_tests::reader;
 use virtlens_tests::{Minivm, binary, eventually, need};
-
-use crate::reader;
 
 fn ready(test: &str) -> bool {
     reader::ready(test) && need::all(test, [perfetto::there()])

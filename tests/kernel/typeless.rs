@@ -9,10 +9,10 @@ use rustix::mount::mount_bind;
 use serde_json::Value;
 use virtlens_model::vocab::Role;
 use virtlens_probe::loader::Loader;
+use virtlens_tests::reader;
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
 
 use crate::mounts::{by, output, with_mounts};
-use crate::reader;
 
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
 

@@ -4,21 +4,13 @@
 #![expect(unsafe_code, reason = "closures between fork and exec")]
 
 mod again;
-#[path = "../memory/calls.rs"]
-#[allow(dead_code, reason = "the suite of memory asks for more")]
-mod calls;
 mod exec;
 mod faults;
 mod killed;
 mod loaders;
 mod missed;
-#[path = "../kernel/reader.rs"]
-#[allow(dead_code, reason = "the kernel suite asks for more")]
-mod reader;
 mod renamed;
-mod root;
 mod scene;
-mod scraped;
 mod starved;
 mod swapped;
 mod upgraded;
@@ -27,12 +19,12 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use reader::{MS, all_ns, assert_close, cpu_ns, dropped, vm};
-use root::Root;
 use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::Snapshot;
 use virtlens_model::vocab::Role;
 use virtlens_probe::loader::Loader;
+use virtlens_tests::reader::{self, MS, all_ns, assert_close, cpu_ns, dropped, vm};
+use virtlens_tests::root::Root;
 use virtlens_tests::{Agent, Minivm, TestCgroup, binary, cgroupfs_pod_path, need, unique_pod_uid};
 
 fn pinned(root: &Root) -> Collector {
@@ -71,7 +63,7 @@ fn what_happens_while_no_agent_runs_is_counted() {
     if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
         return;
     }
-    let root = Root::new();
+    let root = Root::with_bpffs();
     let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
     let container = pod.child(&"ab".repeat(32));
     let args = ["--vcpus", "2", "--thread", "io=1", "--name", "alone"];
@@ -126,7 +118,7 @@ fn what_is_nobodys_any_more_is_removed() {
     if !reader::ready("nobodys") {
         return;
     }
-    let root = Root::new();
+    let root = Root::with_bpffs();
     let entries = |snapshot: &Snapshot, map| {
         let fill = snapshot.maps.iter().find(|one| one.map == map);
         fill.expect("it is told").entries.expect("it is known")
@@ -162,7 +154,7 @@ fn a_second_agent_says_that_there_is_one() {
     if !reader::ready("second_agent") {
         return;
     }
-    let root = Root::new();
+    let root = Root::with_bpffs();
     let mut first = Agent::start(run(&root));
     let second = run(&root).output().expect("it runs");
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
@@ -191,7 +183,7 @@ fn all_that_was_left_can_be_removed() {
     if !reader::ready("can_be_removed") {
         return;
     }
-    let root = Root::new();
+    let root = Root::with_bpffs();
     assert_eq!(Agent::start(run(&root)).stop().0, Some(0));
     let left = fs::read_dir(root.pins().join("links")).expect("it stays");
     assert!(left.count() >= 3, "programs count on");
@@ -233,7 +225,7 @@ fn what_another_version_left_is_dropped_and_named() {
     if !reader::ready("another_version") {
         return;
     }
-    let root = Root::new();
+    let root = Root::with_bpffs();
     drop(pinned(&root));
     let maps = root.pins().join("maps");
     let named = |name: &str| {

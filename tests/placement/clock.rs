@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, Timespec, clock_gettime, clock_settime};
 use virtlens_model::snapshot::Snapshot;
 use virtlens_model::vocab::Role;
-use virtlens_tests::Minivm;
 use virtlens_tests::process::Schedstat;
-
-use crate::seats::{agent, vm_of};
+use virtlens_tests::seats::agent;
+use virtlens_tests::{Minivm, reader};
 
 const HOUR_S: i64 = 3600;
 
@@ -48,7 +47,7 @@ fn set(time: Timespec) {
 }
 
 fn vcpu_ns(snapshot: &Snapshot, pid: u32) -> u64 {
-    let mut roles = vm_of(snapshot, pid).roles.iter();
+    let mut roles = reader::vm(snapshot, pid).roles.iter();
     roles
         .find(|one| one.role == Role::Vcpu)
         .expect("it has one")
@@ -78,7 +77,7 @@ fn a_wall_clock_that_is_set_changes_no_number() {
                 after.clock_ns > before.clock_ns,
                 "the agent's own clock goes on"
             );
-            let own = vm_of(after, vm.pid());
+            let own = reader::vm(after, vm.pid());
             assert!(own.running && &*own.vm == "timeless", "{own:?}");
             let read_ns = after.sources.iter().filter_map(|one| one.duration_ns).max();
             assert!(

@@ -6,8 +6,8 @@ use std::time::Instant;
 use rustix::event::pause;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use virtlens_tests::need;
+use virtlens_tests::reader;
 
-use crate::reader;
 use crate::watched::{DRIFT_NS, State, Watched};
 
 /// Threads at once, if the host can hold them.

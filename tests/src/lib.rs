@@ -7,7 +7,13 @@
 //! - a private [`Bpffs`] for an agent;
 //! - a [`FaultyHost`], whose files fail on demand, and a [`Refusal`] of system calls;
 //! - a cluster's API server without the other components ([`ApiServer`]);
-//! - oracles to compare with: [`process`] reads the kernel's values in /proc;
+//! - a collector in the test's process ([`reader`]), also for pinned VMs ([`seats`]), on a
+//!   host with a private bpffs ([`root`]);
+//! - counters as Prometheus sees them: of snapshots ([`exposed`]), of agents ([`scraped`]);
+//! - oracles to compare with: [`process`] and [`sysfs`] read the kernel's values, [`calls`]
+//!   counts system calls;
+//! - snapshots without a host: [`blank`], a small [`fixture`], a large [`fleet`]; and the
+//!   comparison of outputs with reviewed files ([`golden`]);
 //! - a checker of expositions ([`promtool`]) and a reader of traces ([`perfetto`]);
 //! - requirements of a test on its host ([`need`]), and paths of the binaries.
 //!
@@ -21,9 +27,15 @@
 mod agent;
 mod api_server;
 mod binary;
+pub mod blank;
 mod bpffs;
+pub mod calls;
 mod cgroup;
+pub mod exposed;
 mod faulty;
+pub mod fixture;
+pub mod fleet;
+pub mod golden;
 pub mod grafana;
 mod launch;
 mod minivm;
@@ -34,7 +46,12 @@ pub mod process;
 pub mod prometheus;
 pub mod promtool;
 mod qemu;
+pub mod reader;
 mod refusal;
+pub mod root;
+pub mod scraped;
+pub mod seats;
+pub mod sysfs;
 
 pub use agent::Agent;
 pub use api_server::ApiServer;

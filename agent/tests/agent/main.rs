@@ -6,10 +6,6 @@ mod config;
 mod doctor;
 mod errors;
 mod faces;
-#[path = "../../../crates/export/tests/fixture/mod.rs"]
-mod fixture;
-#[path = "../../../crates/export/tests/golden_file/mod.rs"]
-mod golden_file;
 mod http;
 mod listening;
 mod pick;

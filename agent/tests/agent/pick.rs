@@ -1,8 +1,7 @@
 //! Selection of VMs by name.
 
 use virtlens::views::pick::{is_called, name_of, pick};
-
-use crate::fixture;
+use virtlens_tests::fixture;
 
 #[test]
 fn a_vm_is_called_by_pod_by_name_by_uid_and_by_pid() {

@@ -13,7 +13,8 @@ const WILLNEED: u32 = 3;
 const PUNCH: u32 = 3;
 
 /// Counts all calls of a process from now on.
-pub(crate) struct Calls {
+#[derive(Debug)]
+pub struct Calls {
     object: Object,
     _link: Link,
 }
@@ -30,7 +31,7 @@ struct Call {
 
 impl Calls {
     /// Attaches without a process to watch.
-    pub(crate) fn new() -> Self {
+    pub fn attach() -> Self {
         let bytes = include_bytes!(concat!(env!("OUT_DIR"), "/calls.bpf.o"));
         let open = ObjectBuilder::default()
             .open_memory(bytes)
@@ -49,7 +50,7 @@ impl Calls {
     }
 
     /// Watches a process whose RAM is the mapping of `ram_bytes`.
-    pub(crate) fn watch(&self, pid: u32, ram_bytes: u64) {
+    pub fn watch(&self, pid: u32, ram_bytes: u64) {
         let calls = self.map("calls");
         for key in calls.keys().collect::<Vec<_>>() {
             calls.delete(&key).expect("it is there");
@@ -95,7 +96,7 @@ impl Calls {
 
     /// Number and bytes of calls that free RAM, for the lengths that `bytes` accepts:
     /// madvise for anonymous RAM, hole punches for RAM in a file.
-    pub(crate) fn freed(&self, file: bool, bytes: impl Fn(u64) -> bool) -> (u64, u64) {
+    pub fn freed(&self, file: bool, bytes: impl Fn(u64) -> bool) -> (u64, u64) {
         self.sum(|call| {
             let frees = if file {
                 call.number == NR_FALLOCATE && call.what == PUNCH
@@ -107,19 +108,19 @@ impl Calls {
     }
 
     /// Number and bytes of calls that give RAM back to the guest.
-    pub(crate) fn wanted(&self) -> (u64, u64) {
+    pub fn wanted(&self) -> (u64, u64) {
         self.sum(|call| call.number == NR_MADVISE && call.what == WILLNEED && call.in_ram)
     }
 
     /// Number of madvise calls outside of RAM.
-    pub(crate) fn elsewhere(&self) -> u64 {
+    pub fn elsewhere(&self) -> u64 {
         let (events, _) = self.sum(|call| call.number == NR_MADVISE && !call.in_ram);
         events
     }
 }
 
 /// Number and bytes of the agent's sum.
-pub(crate) fn pair(sum: DiscardSum) -> (u64, u64) {
+pub fn pair(sum: DiscardSum) -> (u64, u64) {
     (sum.events, sum.bytes)
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 /// # Panics
 ///
 /// If they differ or the file cannot be read.
-pub(crate) fn assert_golden(path: impl AsRef<Path>, actual: &str) {
+pub fn assert_golden(path: impl AsRef<Path>, actual: &str) {
     let path = path.as_ref();
     if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
         fs::write(path, actual).expect("the golden file can be written");

@@ -3,21 +3,24 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use virtlens_export::{Agent, Format, Process, Reading};
+use virtlens_export::{Format, encode};
 use virtlens_model::snapshot::Snapshot;
+
+use crate::blank;
 
 /// The highest value of each counter so far.
 #[derive(Debug, Default)]
-pub(crate) struct Counters(HashMap<String, f64>);
+pub struct Counters(HashMap<String, f64>);
 
 impl Counters {
     /// Records a snapshot; panics if a counter has fallen.
-    pub(crate) fn follow(&mut self, snapshot: &Snapshot) {
-        self.follow_text(&exposition(snapshot));
+    pub fn follow(&mut self, snapshot: &Snapshot) {
+        let snapshot = Arc::new(snapshot.clone());
+        self.follow_text(&exposition(snapshot, Format::Text));
     }
 
     /// Records the text of a scrape; panics if a counter has fallen.
-    pub(crate) fn follow_text(&mut self, text: &str) {
+    pub fn follow_text(&mut self, text: &str) {
         let samples = text.lines().filter(|line| line.starts_with("virtlens_"));
         for line in samples {
             let (series, value) = line.rsplit_once(' ').expect("a sample has a value");
@@ -31,19 +34,9 @@ impl Counters {
     }
 }
 
-fn exposition(snapshot: &Snapshot) -> String {
-    let agent = Agent {
-        version: "",
-        revision: "",
-        rustversion: "",
-        collection_ns: 0,
-        process: Process::default(),
-    };
-    let reading = Arc::new(Reading {
-        snapshot: Arc::new(snapshot.clone()),
-        agent,
-    });
+/// The text that a scrape of this snapshot returns.
+pub fn exposition(snapshot: Arc<Snapshot>, format: Format) -> String {
     let mut text = String::new();
-    virtlens_export::encode(&reading, Format::Text, &mut text);
+    encode(&blank::reading(snapshot), format, &mut text);
     text
 }

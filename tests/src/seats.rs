@@ -4,76 +4,60 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use virtlens::collect::{Collector, Options};
-use virtlens_model::snapshot::{Snapshot, Topology, Vm};
+use virtlens_model::snapshot::{Snapshot, Topology};
 use virtlens_model::vocab::MismatchKind;
-use virtlens_tests::process::set_affinity;
-use virtlens_tests::{Launch, Minivm, eventually};
 
-use crate::reader::options;
+use crate::process::set_affinity;
+use crate::{Launch, Minivm, eventually, reader};
 
 /// A collector with BPF attached.
-pub(crate) fn agent() -> Collector {
-    let mut agent = Collector::open(&Options {
+pub fn agent() -> Collector {
+    reader::collector_with(&Options {
         pcpu_series: true,
-        ..options()
+        ..reader::options()
     })
-    .expect("the host can be read");
-    let snapshot = agent.collect();
-    let pass = snapshot
-        .sources
-        .iter()
-        .find(|source| source.name == "task_pass")
-        .expect("it is always told of");
-    assert!(pass.up, "the task pass is off: {}", pass.reason);
-    agent
 }
 
 /// Starts a VM with this guest topology (in the format of `minivm --topology`). Its vCPUs
 /// are halted and pinned in order to these CPUs.
-pub(crate) fn pinned(topology: &str, pcpus: &[usize]) -> Minivm {
+pub fn pinned(topology: &str, pcpus: &[usize]) -> Minivm {
     let vm = Minivm::start(["--topology", topology]);
     pin(&vm, pcpus);
     vm
 }
 
 /// Like [`pinned`], for a prepared launch.
-pub(crate) fn pinned_launch(launch: Launch, pcpus: &[usize]) -> Minivm {
+pub fn pinned_launch(launch: Launch, pcpus: &[usize]) -> Minivm {
     let vm = Minivm::start_launch(launch);
     pin(&vm, pcpus);
     vm
 }
 
 /// Pins the vCPUs in order, each to one CPU.
-pub(crate) fn pin(vm: &Minivm, pcpus: &[usize]) {
+pub fn pin(vm: &Minivm, pcpus: &[usize]) {
     assert_eq!(vm.ready.vcpus.len(), pcpus.len(), "a CPU for each vCPU");
     for (vcpu, pcpu) in vm.ready.vcpus.iter().zip(pcpus) {
         set_affinity(vcpu.tid, &[*pcpu]);
     }
 }
 
-/// The VM of a process.
-pub(crate) fn vm_of(snapshot: &Snapshot, pid: u32) -> &Vm {
-    let found = snapshot.vms.iter().find(|vm| vm.pid == pid);
-    found.unwrap_or_else(|| panic!("pid {pid} is no VM: {:?}", snapshot.sources))
-}
-
 /// Topology of a VM at the last judgement.
-pub(crate) fn topology(snapshot: &Snapshot, pid: u32) -> Arc<Topology> {
-    let topology = &vm_of(snapshot, pid).topology;
+pub fn topology(snapshot: &Snapshot, pid: u32) -> Arc<Topology> {
+    let topology = &reader::vm(snapshot, pid).topology;
     Arc::clone(topology.as_ref().expect("every VM is judged"))
 }
 
 /// The checks that a judgement made now raises for a VM.
-pub(crate) fn checks(agent: &mut Collector, vm: &Minivm) -> Vec<&'static str> {
+pub fn checks(agent: &mut Collector, vm: &Minivm) -> Vec<&'static str> {
     let snapshot = agent.collect_judged();
-    let found = vm_of(&snapshot, vm.pid()).findings.clone();
+    let found = reader::vm(&snapshot, vm.pid()).findings.clone();
     let found = found.expect("it was there at the judgement before");
     found.iter().map(|one| one.check.name()).collect()
 }
 
 /// Topology of a VM by a judgement made now, once the agent knows all of its vCPUs: a
 /// vCPU is found when it is first seen inside `KVM_RUN`.
-pub(crate) fn judged(agent: &mut Collector, vm: &Minivm) -> Arc<Topology> {
+pub fn judged(agent: &mut Collector, vm: &Minivm) -> Arc<Topology> {
     let vcpus = vm.ready.vcpus.len();
     eventually("the agent to find all vCPUs", || {
         let snapshot = agent.collect();
@@ -85,11 +69,11 @@ pub(crate) fn judged(agent: &mut Collector, vm: &Minivm) -> Arc<Topology> {
 }
 
 /// A finding: its kind, the vCPUs, the pCPUs.
-pub(crate) type Finding<'a> = (MismatchKind, &'a [u32], &'a str);
+pub type Finding<'a> = (MismatchKind, &'a [u32], &'a str);
 
 /// Fails unless these are all the findings, in this order.
 #[track_caller]
-pub(crate) fn assert_found(topology: &Topology, expected: &[Finding<'_>]) {
+pub fn assert_found(topology: &Topology, expected: &[Finding<'_>]) {
     let found: Vec<_> = topology
         .mismatches
         .iter()
@@ -108,7 +92,7 @@ pub(crate) fn assert_found(topology: &Topology, expected: &[Finding<'_>]) {
 /// Fails unless a judgement made now has exactly these misplacements, and the doctor has
 /// no other findings.
 #[track_caller]
-pub(crate) fn assert_judged(
+pub fn assert_judged(
     agent: &mut Collector,
     vm: &Minivm,
     expected: &[Finding<'_>],

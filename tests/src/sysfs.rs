@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use virtlens_model::vocab::topology::host::HostTopology;
+
 const SYSFS: &str = "/sys/devices/system";
 
 /// Reads a kernel's list such as `0-3,8`.
-pub(crate) fn list(text: &str) -> BTreeSet<u32> {
+pub fn list(text: &str) -> BTreeSet<u32> {
     let number = |text: &str| text.parse::<u32>().expect("CPU lists have numbers");
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -16,19 +18,20 @@ pub(crate) fn list(text: &str) -> BTreeSet<u32> {
     parts.flat_map(range).collect()
 }
 
-pub(crate) fn read(path: &str) -> String {
+/// Reads a file below `/sys/devices/system`.
+pub fn read(path: &str) -> String {
     let path = format!("{SYSFS}/{path}");
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 /// The CPUs listed in a file of a CPU's directory.
-pub(crate) fn listed(cpu: u32, file: &str) -> BTreeSet<u32> {
+pub fn listed(cpu: u32, file: &str) -> BTreeSet<u32> {
     list(&read(&format!("cpu/cpu{cpu}/{file}")))
 }
 
 /// Compares the agent's host topology with sysfs, CPU by CPU.
 #[track_caller]
-pub(crate) fn assert_is_sysfs(host: &virtlens_model::vocab::topology::host::HostTopology) {
+pub fn assert_is_sysfs(host: &HostTopology) {
     let online = list(&read("cpu/online"));
     let told: BTreeSet<u32> = host.online().iter().collect();
     assert_eq!(told, online, "online CPUs");

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use virtlens_export::{Agent, Process, Reading};
+use virtlens_export::Reading;
 use virtlens_model::snapshot::{
-    API_VERSION, Memory, Node, Pairs, Quota, RoleUse, Snapshot, Throttle, Topology, Vcpu,
-    VcpuCount, Vm, Worker,
+    Memory, Pairs, Quota, RoleUse, Throttle, Topology, Vcpu, VcpuCount, Vm, Worker,
 };
 use virtlens_model::vocab::topology::guest::GuestShape;
 use virtlens_model::vocab::{
@@ -14,36 +13,13 @@ use virtlens_model::vocab::{
     Scope,
 };
 
+use crate::blank;
+
 /// Kata pods whose numbers all differ; none is round.
-pub(crate) fn reading(vms: u32, vcpus: u32) -> Arc<Reading> {
+pub fn reading(vms: u32, vcpus: u32) -> Arc<Reading> {
     let mut ns = Numbers(1);
-    Arc::new(Reading {
-        snapshot: Arc::new(Snapshot {
-            api_version: API_VERSION,
-            kind: "Snapshot",
-            time: "2026-01-01T00:00:00Z".to_owned(),
-            clock_ns: 0,
-            reading_age_ns: Some(0),
-            node: Node {
-                name: "node-a".to_owned(),
-                kernel: "6.18.0".to_owned(),
-                cpus: 64,
-                cgroup: "v2",
-            },
-            sources: Vec::new(),
-            dropped: Vec::new(),
-            maps: Vec::new(),
-            programs: Vec::new(),
-            vms: (0..vms).map(|index| vm(index, vcpus, &mut ns)).collect(),
-        }),
-        agent: Agent {
-            version: "0",
-            revision: "",
-            rustversion: "",
-            collection_ns: ns.next(),
-            process: Process::default(),
-        },
-    })
+    let vms = (0..vms).map(|index| vm(index, vcpus, &mut ns)).collect();
+    blank::reading(Arc::new(blank::snapshot(vms)))
 }
 
 struct Numbers(u64);

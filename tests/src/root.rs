@@ -4,20 +4,22 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use virtlens_tests::Bpffs;
+use crate::Bpffs;
 
 /// The BTF name by which an agent decides where the programs keep the state of threads.
-pub(crate) const TASK_STORAGE: &str = "BPF_MAP_TYPE_TASK_STORAGE";
+pub const TASK_STORAGE: &str = "BPF_MAP_TYPE_TASK_STORAGE";
 
 /// Removed on drop, with all that is pinned there.
-pub(super) struct Root {
+#[derive(Debug)]
+pub struct Root {
     // Before the folder, because fields are dropped in order: this unmounts it.
     _bpffs: Option<Bpffs>,
     folder: tempfile::TempDir,
 }
 
 impl Root {
-    pub(super) fn new() -> Self {
+    /// The running host with an empty BPF file system.
+    pub fn with_bpffs() -> Self {
         let root = Self::without_bpffs();
         let bpffs = Bpffs::mount(&root.bpffs());
         Self {
@@ -26,7 +28,8 @@ impl Root {
         }
     }
 
-    pub(super) fn without_bpffs() -> Self {
+    /// The running host without a BPF file system.
+    pub fn without_bpffs() -> Self {
         let folder = tempfile::tempdir().expect("there is room for a folder");
         symlink("/proc", folder.path().join("proc")).expect("a link can be made");
         for part in ["sys/devices", "sys/fs/cgroup", "sys/kernel"] {
@@ -43,7 +46,7 @@ impl Root {
     }
 
     /// Hides this word from the kernel's BTF, or shows it again.
-    pub(super) fn set_knows(&self, word: &str, knows: bool) {
+    pub fn set_knows(&self, word: &str, knows: bool) {
         const TYPES: &str = "sys/kernel/btf/vmlinux";
         let kernel = self.path().join("sys/kernel");
         if kernel.is_symlink() {
@@ -65,12 +68,13 @@ impl Root {
         fs::write(self.path().join(TYPES), types).expect("a file");
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// The directory that replaces `/`.
+    pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
     /// Directory of the agent's pins.
-    pub(super) fn pins(&self) -> PathBuf {
+    pub fn pins(&self) -> PathBuf {
         self.bpffs().join("virtlens")
     }
 

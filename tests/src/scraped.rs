@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use virtlens_tests::Agent;
+use crate::Agent;
 
 /// Counters of VMs and their values, by series.
-pub(crate) type Counters = BTreeMap<String, f64>;
+pub type Counters = BTreeMap<String, f64>;
 
 /// The counters of a scrape.
-pub(crate) fn counters(agent: &Agent) -> Counters {
+pub fn counters(agent: &Agent) -> Counters {
     samples(agent, |series| {
         series.contains("vm=\"") && is_counter(series)
     })
 }
 
 /// Asserts that no counter is lower than before, and records the new values.
-pub(crate) fn not_fallen(seen: &mut Counters, now: Counters) {
+pub fn not_fallen(seen: &mut Counters, now: Counters) {
     for (series, value) in now {
         let before = seen.entry(series.clone()).or_insert(value);
         assert!(value >= *before, "{series} fell from {before} to {value}");
@@ -24,13 +24,13 @@ pub(crate) fn not_fallen(seen: &mut Counters, now: Counters) {
 }
 
 /// Number of losses for this reason.
-pub(crate) fn dropped(agent: &Agent, reason: &str) -> u64 {
+pub fn dropped(agent: &Agent, reason: &str) -> u64 {
     let wanted = format!("virtlens_dropped_total{{reason=\"{reason}\"}}");
     whole(samples(agent, |series| series == wanted)[&wanted])
 }
 
 /// CPU time of a VM over all roles and threads without a role, ns.
-pub(crate) fn cpu_ns(counters: &Counters, vm: &str) -> u64 {
+pub fn cpu_ns(counters: &Counters, vm: &str) -> u64 {
     let of_vm = format!("vm=\"{vm}\"");
     let names = [
         "virtlens_cpu_seconds_total{",
@@ -44,7 +44,7 @@ pub(crate) fn cpu_ns(counters: &Counters, vm: &str) -> u64 {
 }
 
 /// The wanted samples of a scrape, unchanged.
-pub(crate) fn samples(agent: &Agent, wanted: impl Fn(&str) -> bool) -> Counters {
+pub fn samples(agent: &Agent, wanted: impl Fn(&str) -> bool) -> Counters {
     let answer = agent.get("/metrics");
     answer
         .lines()
@@ -67,6 +67,6 @@ fn is_counter(series: &str) -> bool {
     clippy::cast_sign_loss,
     reason = "a count, or some minutes in ns"
 )]
-pub(crate) fn whole(value: f64) -> u64 {
+pub fn whole(value: f64) -> u64 {
     value.round() as u64
 }

@@ -7,21 +7,33 @@ use std::sync::Arc;
 use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::{Snapshot, Vm};
 use virtlens_model::vocab::Role;
-use virtlens_tests::{eventually, need};
 
-#[path = "options.rs"]
-mod options;
+use crate::{eventually, need};
 
-pub(crate) use options::options;
+/// Default options of collectors, with the loader of `VIRTLENS_LOADER`, as in the
+/// programs that tests start.
+pub fn options() -> Options {
+    let named = std::env::var("VIRTLENS_LOADER").ok();
+    let loader = named.map(|name| name.parse().expect("VIRTLENS_LOADER is a loader's name"));
+    Options {
+        loader: loader.unwrap_or_default(),
+        ..Options::default()
+    }
+}
 
 /// Whether the requirements of every test here are met.
-pub(crate) fn ready(test: &str) -> bool {
+pub fn ready(test: &str) -> bool {
     need::all(test, [need::root(), need::kvm(), need::bpf()])
 }
 
 /// A collector with a working task pass.
-pub(crate) fn collector() -> Collector {
-    let mut collector = Collector::open(&options()).expect("the host can be read");
+pub fn collector() -> Collector {
+    collector_with(&options())
+}
+
+/// A collector with these options and a working task pass.
+pub fn collector_with(options: &Options) -> Collector {
+    let mut collector = Collector::open(options).expect("the host can be read");
     let snapshot = collector.collect();
     let pass = snapshot
         .sources
@@ -33,7 +45,7 @@ pub(crate) fn collector() -> Collector {
 }
 
 /// An agent with BPF, and one without.
-pub(crate) fn collectors() -> (Vec<Collector>, tempfile::TempDir) {
+pub fn collectors() -> (Vec<Collector>, tempfile::TempDir) {
     let without_btf = host_with(&["sys/devices", "sys/fs/cgroup"]);
     let without_bpf = Collector::open(&Options {
         root: without_btf.path().to_owned(),
@@ -44,7 +56,7 @@ pub(crate) fn collectors() -> (Vec<Collector>, tempfile::TempDir) {
 }
 
 /// A tree with the host's /proc and only the named parts of /sys.
-pub(crate) fn host_with(sys: &[&str]) -> tempfile::TempDir {
+pub fn host_with(sys: &[&str]) -> tempfile::TempDir {
     let root = tempfile::tempdir().expect("there is room for a folder");
     symlink("/proc", root.path().join("proc")).expect("a link can be made");
     for path in sys {
@@ -56,14 +68,14 @@ pub(crate) fn host_with(sys: &[&str]) -> tempfile::TempDir {
 }
 
 /// The VM of a process.
-pub(crate) fn vm(snapshot: &Snapshot, pid: u32) -> &Vm {
+pub fn vm(snapshot: &Snapshot, pid: u32) -> &Vm {
     find(snapshot, pid).unwrap_or_else(|| {
         panic!("pid {pid} is no VM; those are: {:?}", names(snapshot));
     })
 }
 
 /// The VM of a process, if it is one.
-pub(crate) fn find(snapshot: &Snapshot, pid: u32) -> Option<&Vm> {
+pub fn find(snapshot: &Snapshot, pid: u32) -> Option<&Vm> {
     snapshot.vms.iter().find(|vm| vm.pid == pid)
 }
 
@@ -72,7 +84,7 @@ fn names(snapshot: &Snapshot) -> Vec<(u32, &str)> {
 }
 
 /// CPU time of a role, ns; 0 if the VM lacks the role.
-pub(crate) fn cpu_ns(vm: &Vm, role: Role) -> u64 {
+pub fn cpu_ns(vm: &Vm, role: Role) -> u64 {
     vm.roles
         .iter()
         .find(|one| one.role == role)
@@ -80,7 +92,7 @@ pub(crate) fn cpu_ns(vm: &Vm, role: Role) -> u64 {
 }
 
 /// Number of living threads of a role.
-pub(crate) fn threads(vm: &Vm, role: Role) -> u32 {
+pub fn threads(vm: &Vm, role: Role) -> u32 {
     vm.roles
         .iter()
         .find(|one| one.role == role)
@@ -88,19 +100,19 @@ pub(crate) fn threads(vm: &Vm, role: Role) -> u32 {
 }
 
 /// CPU time of all roles and of threads without a role, ns.
-pub(crate) fn all_ns(vm: &Vm) -> u64 {
+pub fn all_ns(vm: &Vm) -> u64 {
     vm.roles.iter().map(|role| role.cpu_ns).sum::<u64>() + vm.unattributed_cpu_ns
 }
 
 /// Number of losses for this reason.
-pub(crate) fn dropped(snapshot: &Snapshot, reason: &str) -> u64 {
+pub fn dropped(snapshot: &Snapshot, reason: &str) -> u64 {
     let found = snapshot.dropped.iter().find(|one| one.reason == reason);
     found.expect("it is always told").count
 }
 
 /// Fails unless the two differ by less than `within_ns`.
 #[track_caller]
-pub(crate) fn assert_close(what: &str, found_ns: u64, expected_ns: u64, within_ns: u64) {
+pub fn assert_close(what: &str, found_ns: u64, expected_ns: u64, within_ns: u64) {
     let off = found_ns.abs_diff(expected_ns);
     assert!(
         off <= within_ns,
@@ -111,7 +123,7 @@ pub(crate) fn assert_close(what: &str, found_ns: u64, expected_ns: u64, within_n
 /// Reads until `told` of a snapshot equals the expected value, and fails if it is more.
 /// The last CPU time of a thread is final once the kernel frees it, after its exit.
 #[track_caller]
-pub(crate) fn assert_settles(
+pub fn assert_settles(
     collector: &mut Collector,
     what: &str,
     expected_ns: u64,
@@ -130,9 +142,9 @@ pub(crate) fn assert_settles(
 /// Upper bound of the CPU time that a thread uses to begin and end a burn of this length:
 /// some µs, but on a shared machine the host charges interrupts and its own work to the
 /// thread.
-pub(crate) fn beside(burned_ns: u64) -> u64 {
+pub fn beside(burned_ns: u64) -> u64 {
     (burned_ns / 20).max(5 * MS)
 }
 
 /// One millisecond.
-pub(crate) const MS: u64 = 1_000_000;
+pub const MS: u64 = 1_000_000;
