@@ -16,6 +16,8 @@
 //! | [`views`] | a snapshot as a table, a live screen, findings, a drawing, a trace |
 //! | [`term`] | colours, and names without control characters |
 
+#![forbid(unsafe_code)]
+
 pub mod cli;
 pub mod collect;
 // Input from clients and files must not panic the agent.
@@ -35,7 +37,6 @@ pub mod http;
 )]
 pub mod kube;
 mod nearest;
-#[expect(unsafe_code, reason = "geteuid(2) and a CPU clock")]
 pub mod process;
 pub mod term;
 pub mod views;

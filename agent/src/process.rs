@@ -2,8 +2,11 @@
 
 use std::fs;
 use std::sync::OnceLock;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::process::geteuid;
+use rustix::thread::disable_transparent_huge_pages;
+use rustix::time::{ClockId, clock_gettime};
 use virtlens_export::{Agent, Process};
 
 /// The program's version.
@@ -33,7 +36,7 @@ pub fn started() {
 /// the kernel denies it, the agent uses more memory but works the same.
 pub fn keep_to_small_pages() {
     // prctl(2), since Linux 3.15.
-    rustix::thread::disable_transparent_huge_pages(true).ok();
+    disable_transparent_huge_pages(true).ok();
 }
 
 /// Data on the agent itself, after a collection that took `collection_ns`.
@@ -54,22 +57,14 @@ pub fn agent(collection_ns: u64) -> Agent {
 
 /// Whether the effective user is root.
 pub fn is_root() -> bool {
-    // SAFETY: geteuid has no preconditions and always succeeds.
-    unsafe { libc::geteuid() == 0 }
+    geteuid().is_root()
 }
 
 /// CPU clock of the process: user and system time of all threads, exact to the ns, while
 /// /proc/self/stat counts in ticks.
 fn cpu_ns() -> Option<u64> {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is a valid timespec that the call may write.
-    let result = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
-    let seconds = u64::try_from(time.tv_sec).ok()?;
-    let ns = u64::try_from(time.tv_nsec).ok()?;
-    (result == 0).then_some(seconds * 1_000_000_000 + ns)
+    let time = Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).ok()?;
+    u64::try_from(time.as_nanos()).ok()
 }
 
 /// `VmRSS` from the agent's own status file, which is in kB for every page size.

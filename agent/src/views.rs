@@ -9,5 +9,4 @@ pub mod snapshot;
 pub mod table;
 pub mod top;
 pub mod topology;
-#[expect(unsafe_code, reason = "clock_gettime(2)")]
 pub mod trace;

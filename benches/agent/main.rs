@@ -2,7 +2,10 @@
 //! `cargo bench -p virtlens-benches --bench agent [-- --save]` needs root and /dev/kvm.
 //! Without them it prints a message and measures the remaining values. It never fails CI.
 
-#![expect(unsafe_code, reason = "clocks and scheduling of libc")]
+#![expect(
+    unsafe_code,
+    reason = "sched_setscheduler(2), and a closure between fork and exec"
+)]
 
 mod bpf;
 mod clock;

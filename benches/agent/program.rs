@@ -9,6 +9,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Signal, set_parent_process_death_signal};
 use virtlens_probe::loader::Loader;
 use virtlens_tests::process::{Schedstat, tids};
 
@@ -53,13 +54,9 @@ impl Program {
             ])
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        // SAFETY: prctl is allowed between fork and exec, and reads plain numbers.
-        unsafe {
-            command.pre_exec(|| {
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                Ok(())
-            })
-        };
+        let bind = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
+        // SAFETY: prctl is allowed between fork and exec.
+        unsafe { command.pre_exec(bind) };
         let mut child = command.spawn().expect("virtlens can be started");
         let mut log = BufReader::new(child.stderr.take().expect("it is piped"));
         let mut line = String::new();

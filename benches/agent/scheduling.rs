@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use rustix::thread::gettid;
 use virtlens::collect::Collector;
 use virtlens_probe::facts::KernelFacts;
 use virtlens_probe::loader::Loader;
@@ -69,8 +70,8 @@ fn of_a_spinning_thread<T>(measure: impl FnOnce(i32) -> T) -> Option<T> {
         let (tell, told) = mpsc::sync_channel(1);
         thread::scope(|scope| {
             scope.spawn(|| {
-                // SAFETY: gettid has no preconditions.
-                tell.send(unsafe { libc::gettid() }).expect("it is awaited");
+                let tid = gettid().as_raw_pid();
+                tell.send(tid).expect("it is awaited");
                 while !is_over.load(Ordering::Relaxed) {
                     spin_loop();
                 }

@@ -18,9 +18,10 @@ use flate2::write::GzEncoder;
 use virtlens_export::{Format, Scrape, encode};
 use virtlens_model::facts::{Facts, ProcessFact};
 use virtlens_model::fleet::Fleet;
-use virtlens_model::snapshot::{API_VERSION, Node, Snapshot, Vm};
+use virtlens_model::snapshot::Vm;
 use virtlens_model::vocab::{Comm, VmKey};
 use virtlens_probe::decode::Decoder;
+use virtlens_tests::blank;
 
 /// The node of the design's budget.
 const VMS: u32 = 200;
@@ -111,24 +112,7 @@ fn reading(mut vms: Vec<Vm>) -> Arc<Scrape> {
         vm.pod = Some(format!("virt-launcher-{}-x7k2p", vm.vm).into());
     }
     Arc::new(Scrape {
-        snapshot: Arc::new(Snapshot {
-            api_version: API_VERSION,
-            kind: "Snapshot",
-            time: "2026-01-01T00:00:00Z".to_owned(),
-            clock_ns: 0,
-            reading_age_ns: Some(0),
-            node: Node {
-                name: "node-1".to_owned(),
-                kernel: "6.18.0".to_owned(),
-                cpus: 96,
-                cgroup: "v2",
-            },
-            sources: Vec::new(),
-            dropped: Vec::new(),
-            maps: Vec::new(),
-            programs: Vec::new(),
-            vms,
-        }),
+        snapshot: Arc::new(blank::snapshot(vms)),
         agent: virtlens::process::agent(0),
     })
 }

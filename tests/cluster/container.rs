@@ -8,6 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use virtlens_tests::{Bpffs, Launch, Minivm, eventually, need};
@@ -103,8 +104,7 @@ impl Drop for Containerd {
             self.ctr(&["images", "unmount", &self.path("rootfs")])
                 .output(),
         );
-        // SAFETY: kill reads plain numbers.
-        unsafe { libc::kill(self.child.id().cast_signed(), libc::SIGTERM) };
+        kill_process(Pid::from_child(&self.child), Signal::TERM).ok();
         drop(self.child.wait());
     }
 }

@@ -1,8 +1,6 @@
 //! virtlens in a cluster, with a real API server: `make cluster-test` builds the required
 //! programs and runs this suite.
 
-#![expect(unsafe_code, reason = "kill(2)")]
-
 mod agent;
 mod chart;
 mod container;

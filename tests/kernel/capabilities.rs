@@ -5,18 +5,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt as _;
+use std::fs;
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
-use std::{fs, io, ptr};
 
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use rustix::mount::mount_bind;
+use rustix::process::{Gid, Resource, Rlimit, Uid, setrlimit};
+use rustix::thread::{
+    CapabilitySet, remove_capability_from_bounding_set, set_no_new_privs, set_thread_gid,
+    set_thread_groups, set_thread_uid,
+};
 use serde_json::Value;
 use tempfile::TempDir;
-use virtlens_tests::{Minivm, binary, need};
+use virtlens_tests::{Launch, Minivm, binary, need, private_mounts};
 
 /// The file that defines the set.
 const VALUES: &str = include_str!("../../deploy/chart/virtlens/values.yaml");
@@ -31,7 +38,7 @@ const NUMBERS: [(&str, u32); 5] = [
 ];
 
 /// UID of `KubeVirt`'s QEMU.
-const QEMU_USER: libc::uid_t = 107;
+const QEMU_USER: u32 = 107;
 
 type Set = BTreeSet<String>;
 
@@ -67,13 +74,6 @@ fn without(mut set: Set, name: &str) -> Set {
     set
 }
 
-fn done(result: libc::c_int) -> io::Result<()> {
-    match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 /// The program as a container runtime starts it. `None` is root with all capabilities.
 fn virtlens(set: Option<&Set>, args: &[&str]) -> Command {
     bounded(Command::new(binary("virtlens")), set, args)
@@ -86,21 +86,20 @@ fn bounded(mut command: Command, set: Option<&Set>, args: &[&str]) -> Command {
     let kept: Vec<u32> = set.iter().map(|name| number(name)).collect();
     let bound = move || {
         // The default limit of locked memory.
-        let locked = libc::rlimit {
-            rlim_cur: 64 << 10,
-            rlim_max: 64 << 10,
+        let locked = Rlimit {
+            current: Some(64 << 10),
+            maximum: Some(64 << 10),
         };
-        // SAFETY: these calls read plain numbers and a live struct.
-        unsafe {
-            done(libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const locked))?;
-            done(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
-            // The kernel rejects the first number that is not a capability.
-            let mut all = 0..;
-            while let Some(one) = all.next()
-                && (kept.contains(&one) || libc::prctl(libc::PR_CAPBSET_DROP, one) == 0)
-            {
-            }
-        }
+        setrlimit(Resource::Memlock, locked)?;
+        set_no_new_privs(true)?;
+        // The kernel rejects the first number that is not a capability.
+        let remove = |one| {
+            remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1_u64 << one))
+        };
+        let mut all = 0..64;
+        while let Some(one) = all.next()
+            && (kept.contains(&one) || remove(one).is_ok())
+        {}
         Ok(())
     };
     // SAFETY: only system calls are made between fork and exec; the list was made before.
@@ -128,25 +127,18 @@ fn guest() -> (Minivm, TempDir) {
     open(dir.path(), 0o755);
     // Other users may not be able to enter the build directory.
     fs::copy(binary("minivm"), path("minivm")).expect("there is room for a program");
-    let text = |path: &Path| CString::new(path.as_os_str().as_bytes()).expect("no NUL");
-    let (node, device) = (text(&path("kvm")), libc::makedev(10, 232));
-    // SAFETY: the string is live.
-    done(unsafe { libc::mknod(node.as_ptr(), libc::S_IFCHR, device) }).expect("a device node");
+    let node = CString::new(path("kvm").into_os_string().into_vec()).expect("no NUL");
+    let (kind, device) = (FileType::CharacterDevice, makedev(10, 232));
+    mknodat(CWD, &node, kind, Mode::empty(), device).expect("a device node");
     open(&path("kvm"), 0o666);
     let become_user = move || {
-        let (none, all) = (ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
-        // SAFETY: these calls read plain numbers and live strings.
-        unsafe {
-            done(libc::unshare(libc::CLONE_NEWNS))?;
-            done(libc::mount(none, c"/".as_ptr(), none, all, ptr::null()))?;
-            let (kvm, bind) = (c"/dev/kvm".as_ptr(), libc::MS_BIND);
-            done(libc::mount(node.as_ptr(), kvm, none, bind, ptr::null()))?;
-            done(libc::setgroups(0, ptr::null()))?;
-            done(libc::setgid(QEMU_USER))?;
-            done(libc::setuid(QEMU_USER))
-        }
+        private_mounts()?;
+        mount_bind(&node, c"/dev/kvm")?;
+        set_thread_groups(&[])?;
+        set_thread_gid(Gid::from_raw(QEMU_USER))?;
+        Ok(set_thread_uid(Uid::from_raw(QEMU_USER))?)
     };
-    let launch = virtlens_tests::Launch::new(path("minivm"));
+    let launch = Launch::new(path("minivm"));
     let launch = launch.args(["--vcpus", "2", "--mem", "16M", "--name", "of-another-user"]);
     // SAFETY: the closure only makes system calls; the strings were made before.
     let launch = unsafe { launch.before_exec(become_user) };

@@ -11,9 +11,8 @@ use virtlens::collect::Collector;
 use virtlens_model::snapshot::{RoleUse, Snapshot};
 use virtlens_model::vocab::Role;
 use virtlens_tests::process::Schedstat;
+use virtlens_tests::reader::{self, MS, assert_close, cpu_ns, vm};
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, eventually, need, unique_pod_uid};
-
-use crate::reader::{self, MS, assert_close, cpu_ns, vm};
 
 /// A process with one child, which executes commands: burn, fork, end.
 struct Family {

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use virtlens_model::snapshot::Snapshot;
 use virtlens_model::vocab::Role;
+use virtlens_tests::reader::{self, MS, all_ns, assert_close, cpu_ns, vm};
 use virtlens_tests::{
     Launch, Minivm, TestCgroup, cgroupfs_pod_path, eventually, need, systemd_pod_path,
     unique_pod_uid,
 };
-
-use crate::reader::{self, MS, all_ns, assert_close, cpu_ns, vm};
 
 /// A process of the pod that is not a VM; it spins half of the time.
 fn helper(cgroup: &TestCgroup) -> std::process::Child {

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::{Quota, Snapshot};
 use virtlens_model::vocab::Role;
+use virtlens_tests::reader::{self, cpu_ns, host_with, threads, vm};
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
-
-use crate::reader::{self, cpu_ns, host_with, threads, vm};
 
 fn read(root: &Path) -> Arc<Snapshot> {
     let options = Options {

@@ -9,11 +9,10 @@ use std::time::Duration;
 use virtlens::collect::Collector;
 use virtlens_model::snapshot::Vm;
 use virtlens_tests::process::{burn, set_affinity};
+use virtlens_tests::reader::{self, find, vm};
 use virtlens_tests::{
     Minivm, TestCgroup, binary, cgroupfs_pod_path, eventually, need, unique_pod_uid,
 };
-
-use crate::reader::{self, find, vm};
 
 const WINDOW: Duration = Duration::from_secs(2);
 

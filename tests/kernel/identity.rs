@@ -7,11 +7,10 @@ use std::thread;
 use virtlens_model::snapshot::Thread;
 use virtlens_model::vocab::Role;
 use virtlens_tests::process::{Schedstat, tids};
+use virtlens_tests::reader::{self, cpu_ns, find, threads, vm};
 use virtlens_tests::{
     Launch, Minivm, Qemu, TestCgroup, binary, cgroupfs_pod_path, eventually, need, unique_pod_uid,
 };
-
-use crate::reader::{self, cpu_ns, find, threads, vm};
 
 const QEMU: &str = "qemu-system-x86_64";
 

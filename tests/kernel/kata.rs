@@ -19,11 +19,10 @@ use std::time::{Duration, Instant};
 use virtlens::collect::Collector;
 use virtlens_model::snapshot::{Finding, Vm};
 use virtlens_model::vocab::{Role, Scope};
+use virtlens_tests::reader::{self, find, threads, vm};
 use virtlens_tests::{
     Minivm, TestCgroup, cgroupfs_pod_path, eventually, need, systemd_pod_path, unique_pod_uid,
 };
-
-use crate::reader::{self, find, threads, vm};
 
 /// The limit of each pod, well below the CPU time that a busy machine leaves to its
 /// vCPUs.

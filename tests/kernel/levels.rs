@@ -4,9 +4,8 @@
 use virtlens_model::judge::interval::Interval;
 use virtlens_model::snapshot::{Quota, Vm};
 use virtlens_model::vocab::{Role, Scope};
+use virtlens_tests::reader::{self, vm};
 use virtlens_tests::{Minivm, TestCgroup, Throttling, eventually, need};
-
-use crate::reader::{self, vm};
 
 const PERIOD_US: u64 = 100_000;
 

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use virtlens::collect::{Collector, Options};
 use virtlens_model::vocab::Role;
+use virtlens_tests::exposed::Counters;
+use virtlens_tests::reader::{self, MS, cpu_ns, find, vm};
 use virtlens_tests::{Minivm, eventually, need};
-
-use crate::exposed::Counters;
-use crate::reader::{self, MS, cpu_ns, find, vm};
 
 /// 11 threads that each live about 50 ms, all between two readings.
 #[test]

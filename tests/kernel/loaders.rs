@@ -5,13 +5,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use virtlens_probe::loader::Loader;
+use virtlens_tests::scraped::{Counters, counters};
 use virtlens_tests::{Agent, Minivm, TestCgroup, binary, cgroupfs_pod_path, need, unique_pod_uid};
-
-#[path = "../pins/scraped.rs"]
-#[allow(dead_code, reason = "the suite of pins asks for more")]
-mod scraped;
-
-use scraped::{Counters, counters};
 
 /// Number of vCPUs per VM.
 const VCPUS: u32 = 2;

@@ -4,7 +4,7 @@
 //! Tests here run one after another (`--test-threads=1`, as `make test` does): they
 //! measure CPU time on a machine that may have two CPUs.
 
-#![expect(unsafe_code, reason = "mounts, capabilities and signals")]
+#![expect(unsafe_code, reason = "closures between fork and exec")]
 
 mod broken;
 mod capabilities;
@@ -12,7 +12,6 @@ mod children;
 mod conservation;
 mod degraded;
 mod doctor;
-mod exposed;
 mod identity;
 mod kata;
 mod levels;
@@ -25,7 +24,6 @@ mod names;
 mod placement;
 mod process_identity;
 mod prometheus;
-mod reader;
 mod refused;
 mod roles;
 mod shapes;
@@ -34,5 +32,3 @@ mod times;
 mod top;
 mod trace;
 mod walk;
-
-use reader::options;

@@ -5,13 +5,14 @@
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
 
+use rustix::mount::mount_bind;
 use serde_json::Value;
 use virtlens_model::vocab::Role;
 use virtlens_probe::loader::Loader;
+use virtlens_tests::reader;
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
 
-use crate::mounts::{bind, by, output, with_mounts};
-use crate::reader;
+use crate::mounts::{by, output, with_mounts};
 
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
 
@@ -78,7 +79,7 @@ fn snapshot(lacks: &Lacks, loader: Loader) -> Value {
     let from = CString::new(file.path().as_os_str().as_bytes()).expect("no NUL");
     let to = CString::new(TYPES).expect("no NUL");
     let args = ["snapshot", "-o", "json", "--loader", loader.name()];
-    let done = output(with_mounts(&args, move || bind(&from, &to)));
+    let done = output(with_mounts(&args, move || Ok(mount_bind(&from, &to)?)));
     assert!(done.status.success(), "{done:?}");
     serde_json::from_slice(&done.stdout).expect("JSON")
 }

@@ -6,22 +6,16 @@ use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Output, Stdio};
-use std::ptr;
 
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde_json::Value;
 use virtlens_model::vocab::Role;
 use virtlens_tests::process::Schedstat;
-use virtlens_tests::{Agent, Minivm, TestCgroup, binary, cgroupfs_pod_path, need, unique_pod_uid};
-
-use crate::reader;
-
-/// Converts the result of a system call; the error is errno.
-fn done(result: libc::c_int) -> io::Result<()> {
-    match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
+use virtlens_tests::reader;
+use virtlens_tests::{
+    Agent, Minivm, TestCgroup, binary, cgroupfs_pod_path, need, private_mounts, unique_pod_uid,
+};
 
 /// The program with mounts that `change` changes for it alone. It is killed when the
 /// thread that started it exits. `change` may only make system calls.
@@ -30,19 +24,8 @@ pub(crate) fn with_mounts(
     change: impl Fn() -> io::Result<()> + Send + Sync + 'static,
 ) -> Command {
     let enter = move || {
-        // SAFETY: these calls read plain numbers and a literal.
-        unsafe {
-            done(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
-            done(libc::unshare(libc::CLONE_NEWNS))?;
-            let flags = libc::MS_REC | libc::MS_PRIVATE;
-            done(libc::mount(
-                ptr::null(),
-                c"/".as_ptr(),
-                ptr::null(),
-                flags,
-                ptr::null(),
-            ))?;
-        }
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        private_mounts()?;
         change()
     };
     let mut command = Command::new(binary("virtlens"));
@@ -58,29 +41,11 @@ pub(crate) fn with_mounts(
 fn without(kinds: &[&str], args: &[&str]) -> Command {
     let points = mount_points(kinds);
     with_mounts(args, move || {
-        points
-            .iter()
-            .try_for_each(|point| done(unmount(point.as_c_str())))
+        for point in &points {
+            unmount(point, UnmountFlags::DETACH)?;
+        }
+        Ok(())
     })
-}
-
-/// Bind-mounts one file over another.
-pub(crate) fn bind(from: &CStr, to: &CStr) -> io::Result<()> {
-    // SAFETY: the strings are live.
-    done(unsafe {
-        libc::mount(
-            from.as_ptr(),
-            to.as_ptr(),
-            ptr::null(),
-            libc::MS_BIND,
-            ptr::null(),
-        )
-    })
-}
-
-fn unmount(point: &CStr) -> libc::c_int {
-    // SAFETY: the string is live.
-    unsafe { libc::umount2(point.as_ptr(), libc::MNT_DETACH) }
 }
 
 /// Mount points of file systems of these kinds, the last mount first. Fields:
@@ -259,9 +224,14 @@ fn missing_bpffs_changes_no_values() {
     }
     let with = |args: &[&str]| {
         output(with_mounts(args, || {
-            let (name, at) = (c"bpf".as_ptr(), c"/sys/fs/bpf".as_ptr());
-            // SAFETY: the strings are literals, and no data is given.
-            done(unsafe { libc::mount(name, at, name, 0, ptr::null()) })
+            let none = None::<&CStr>;
+            Ok(mount(
+                c"bpf",
+                c"/sys/fs/bpf",
+                c"bpf",
+                MountFlags::empty(),
+                none,
+            )?)
         }))
     };
     let without = |args: &[&str]| output(without(&["bpf"], args));

@@ -8,9 +8,8 @@ use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::{Snapshot, Vm};
 use virtlens_model::vocab::Role;
 use virtlens_tests::process::Schedstat;
+use virtlens_tests::reader::{self, cpu_ns, host_with, vm};
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
-
-use crate::reader::{self, cpu_ns, host_with, vm};
 
 /// Agents with and without BPF, and a VM that they watch.
 struct Watched {

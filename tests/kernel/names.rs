@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::{Snapshot, Source};
+use virtlens_tests::reader::{self, dropped, vm};
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, eventually, need, unique_pod_uid};
-
-use crate::reader::{self, dropped, vm};
 
 fn source(snapshot: &Snapshot) -> &Source {
     let mut sources = snapshot.sources.iter();

@@ -9,9 +9,8 @@ use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::{Snapshot, Topology};
 use virtlens_model::vocab::MismatchKind;
 use virtlens_tests::process::{is_halted, set_affinity};
+use virtlens_tests::reader::{self, MS, assert_close};
 use virtlens_tests::{Minivm, Qemu, eventually, need};
-
-use crate::reader::{self, MS, assert_close};
 
 /// Traces every context switch of one thread.
 struct Switches {

@@ -3,11 +3,11 @@
 
 use std::fs;
 
+use rustix::process::{Pid, Signal, kill_process};
 use virtlens_model::vocab::Role;
+use virtlens_tests::exposed::Counters;
+use virtlens_tests::reader::{self, MS, assert_close, cpu_ns, find, threads, vm};
 use virtlens_tests::{Minivm, eventually, need};
-
-use crate::exposed::Counters;
-use crate::reader::{self, MS, assert_close, cpu_ns, find, threads, vm};
 
 /// The child inherits the VM's files. The VM stays its parent's, and no second VM
 /// appears.
@@ -44,8 +44,9 @@ fn forked_vmm_is_one_vm() {
         );
     }
     counters.follow(&before.collect());
-    // SAFETY: kill reads plain numbers. The child would live for a minute otherwise.
-    unsafe { libc::kill(child.cast_signed(), libc::SIGKILL) };
+    // The child would live for a minute otherwise.
+    let child = Pid::from_raw(child.cast_signed()).expect("a pid");
+    kill_process(child, Signal::KILL).expect("it lives");
 }
 
 /// A QEMU that is updated under its guest: same process, other program, all other threads

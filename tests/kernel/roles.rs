@@ -5,11 +5,10 @@ use std::path::Path;
 use virtlens_model::snapshot::Vm;
 use virtlens_model::vocab::Role;
 use virtlens_tests::process::Schedstat;
+use virtlens_tests::reader::{self, MS, all_ns, assert_close, cpu_ns, dropped, vm};
 use virtlens_tests::{
     Launch, Minivm, TestCgroup, binary, cgroupfs_pod_path, eventually, need, unique_pod_uid,
 };
-
-use crate::reader::{self, MS, all_ns, assert_close, cpu_ns, dropped, vm};
 
 /// A minivm that looks like QEMU: thread names decide roles only for known VMMs.
 fn like_qemu<'a>(dir: &Path, args: impl IntoIterator<Item = &'a str>) -> Minivm {

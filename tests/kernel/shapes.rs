@@ -2,9 +2,8 @@
 
 use virtlens_model::snapshot::Vm;
 use virtlens_model::vocab::Role;
+use virtlens_tests::reader::{self, MS, assert_close, cpu_ns, threads, vm};
 use virtlens_tests::{Minivm, Qemu, need};
-
-use crate::reader::{self, MS, assert_close, cpu_ns, threads, vm};
 
 #[test]
 fn vcpu_hot_unplug_and_replug_keep_counters() {

@@ -4,11 +4,10 @@
 use virtlens::collect::Collector;
 use virtlens_model::vocab::Role;
 use virtlens_tests::process::{Schedstat, comm};
+use virtlens_tests::reader::{self, MS, cpu_ns, vm};
 use virtlens_tests::{
     Launch, Minivm, TestCgroup, binary, cgroupfs_pod_path, eventually, need, unique_pod_uid,
 };
-
-use crate::reader::{self, MS, cpu_ns, vm};
 
 /// The newest timer thread with this name.
 fn timer(name: &str) -> u32 {

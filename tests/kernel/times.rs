@@ -3,9 +3,8 @@
 use virtlens_model::snapshot::Vm;
 use virtlens_model::vocab::Role;
 use virtlens_tests::process::Schedstat;
+use virtlens_tests::reader::{self, assert_close, beside, cpu_ns, vm};
 use virtlens_tests::{Minivm, Qemu, need};
-
-use crate::reader::{self, assert_close, beside, cpu_ns, vm};
 
 /// A QEMU with all vCPUs spinning, one half idle, and an idle one.
 #[test]

@@ -4,9 +4,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use virtlens_tests::perfetto::{self, Trace};
+use virtlens_tests::reader;
 use virtlens_tests::{Minivm, binary, eventually, need};
-
-use crate::reader;
 
 /// A private terminal, which is closed on drop.
 struct Screen {

@@ -7,11 +7,11 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use libbpf_rs::query::ProgInfoIter;
+use rustix::process::{Pid, Signal, kill_process};
 use virtlens_tests::perfetto::{self, Trace, assert_seamless, took_ns};
 use virtlens_tests::process::Schedstat;
+use virtlens_tests::reader;
 use virtlens_tests::{Minivm, binary, eventually, need};
-
-use crate::reader;
 
 fn ready(test: &str) -> bool {
     reader::ready(test) && need::all(test, [perfetto::there()])
@@ -45,9 +45,8 @@ fn begun(file: &Path) {
     });
 }
 
-fn interrupted(mut child: Child, signal: i32) -> String {
-    // SAFETY: kill has no preconditions; the child was not waited for.
-    unsafe { libc::kill(child.id().cast_signed(), signal) };
+fn interrupted(mut child: Child, signal: Signal) -> String {
+    kill_process(Pid::from_child(&child), signal).expect("it is our child");
     child.wait().expect("it ends");
     let mut said = String::new();
     std::io::Read::read_to_string(&mut child.stdout.take().expect("a pipe"), &mut said)
@@ -82,7 +81,7 @@ fn sum_of_slices_equals_thread_cpu_time() {
         (cpu_ns(&guest, tid) == now).then_some(())
     });
     let truth = cpu_ns(&guest, tid) - before;
-    let said = interrupted(child, libc::SIGINT);
+    let said = interrupted(child, Signal::INT);
     assert!(said.contains("stopped early by a signal"), "{said}");
 
     let decoded = Trace::decode(&file);
@@ -123,7 +122,7 @@ fn killed_trace_leaves_nothing_in_kernel() {
     let child = trace(&guest, &file, &["--for", "60s"]).spawn();
     let child = child.expect("virtlens starts");
     begun(&file);
-    interrupted(child, libc::SIGKILL);
+    interrupted(child, Signal::KILL);
     eventually("the programs to go", || (programs() == 0).then_some(()));
 }
 

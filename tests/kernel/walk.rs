@@ -14,9 +14,8 @@ use virtlens_abi::Walk;
 use virtlens_model::snapshot::Snapshot;
 use virtlens_probe::facts::KernelFacts;
 use virtlens_probe::loader::Loader;
+use virtlens_tests::reader::options;
 use virtlens_tests::{Minivm, need, process};
-
-use crate::options;
 
 fn ready(test: &str) -> bool {
     need::all(test, [need::root(), need::kvm(), need::bpf()])

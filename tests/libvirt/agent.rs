@@ -6,13 +6,13 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use virtlens::collect::{Collector, Options};
-use virtlens_export::{Format, Process, Scrape, encode};
+use virtlens_export::Format;
 use virtlens_model::judge::findings::Bounds;
 use virtlens_model::snapshot::{Snapshot, Vm};
 use virtlens_model::vocab::Role;
 use virtlens_tests::eventually;
-
-use crate::options::options;
+use virtlens_tests::exposed::exposition;
+use virtlens_tests::reader::options;
 
 /// A running agent.
 pub(crate) struct Agent {
@@ -81,18 +81,7 @@ impl Agent {
     }
 
     fn scrape(&mut self, snapshot: &Arc<Snapshot>) {
-        let reading = Scrape {
-            snapshot: Arc::clone(snapshot),
-            agent: virtlens_export::Agent {
-                version: "",
-                revision: "",
-                rustversion: "",
-                collection_ns: 0,
-                process: Process::default(),
-            },
-        };
-        let mut text = String::new();
-        encode(&Arc::new(reading), Format::Text, &mut text);
+        let text = exposition(Arc::clone(snapshot), Format::Text);
         for (series, value) in counters(&text) {
             let last = self.last.entry(series.to_owned()).or_insert(value);
             if value < *last {

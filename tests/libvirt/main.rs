@@ -13,8 +13,6 @@ mod life;
 mod limits;
 mod manager;
 mod memory;
-#[path = "../kernel/options.rs"]
-mod options;
 mod pins;
 mod roles;
 

@@ -6,9 +6,9 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use virtlens_model::snapshot::Memory;
+use virtlens_tests::calls::pair;
 use virtlens_tests::eventually;
 
-use crate::calls::pair;
 use crate::guest::{Guest, Ram};
 use crate::{Agent, Bench, MIB, bench};
 

@@ -4,23 +4,20 @@
 //! whose Linux guests have a balloon. The agent's counts are compared with every system
 //! call of the VMM and with the orders of the tests.
 
-mod calls;
 mod cost;
 mod cycle;
 mod guest;
 mod minivms;
-#[path = "../kernel/options.rs"]
-mod options;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use calls::Calls;
-use options::options;
 use virtlens::collect::Collector;
-use virtlens_model::snapshot::{Memory, Snapshot, Vm};
+use virtlens_model::snapshot::{Memory, Snapshot};
 use virtlens_model::vocab::Discards;
+use virtlens_tests::calls::Calls;
+use virtlens_tests::reader;
 
 const MIB: u64 = 1 << 20;
 
@@ -40,7 +37,7 @@ fn bench() -> MutexGuard<'static, Bench> {
         fs::write("/sys/kernel/mm/transparent_hugepage/enabled", "never").expect("it is root");
         Mutex::new(Bench {
             agent: Agent::new(),
-            calls: Calls::new(),
+            calls: Calls::attach(),
         })
     });
     bench.lock().unwrap_or_else(PoisonError::into_inner)
@@ -61,7 +58,7 @@ struct Agent {
 
 impl Agent {
     fn new() -> Self {
-        let collector = Collector::open(&options());
+        let collector = Collector::open(&reader::options());
         let mut agent = Self {
             collector: collector.expect("the host can be read"),
         };
@@ -76,13 +73,13 @@ impl Agent {
     fn memory_of(&mut self, pid: u32) -> Memory {
         let snapshot = self.collector.collect();
         assert_nothing_dropped(&snapshot);
-        vm_of(&snapshot, pid).memory.clone()
+        reader::vm(&snapshot, pid).memory.clone()
     }
 
     /// Checks raised by the VM's activity since the last call.
     fn judge(&mut self, pid: u32) -> BTreeSet<&'static str> {
         let snapshot = self.collector.collect_judged();
-        let findings = vm_of(&snapshot, pid).findings.as_deref();
+        let findings = reader::vm(&snapshot, pid).findings.as_deref();
         let findings = findings.expect("it was judged before");
         for finding in findings {
             println!("{}: {}", finding.check.name(), finding.evidence);
@@ -104,11 +101,6 @@ impl Agent {
         });
         self.collector.collect();
     }
-}
-
-fn vm_of(snapshot: &Snapshot, pid: u32) -> &Vm {
-    let found = snapshot.vms.iter().find(|vm| vm.pid == pid);
-    found.unwrap_or_else(|| panic!("pid {pid} is no VM: {:?}", snapshot.sources))
 }
 
 fn assert_nothing_dropped(snapshot: &Snapshot) {

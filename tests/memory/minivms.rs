@@ -3,9 +3,9 @@
 use std::fs;
 use std::time::Instant;
 
+use virtlens_tests::calls::pair;
 use virtlens_tests::{Minivm, TestCgroup, systemd_pod_path, unique_pod_uid};
 
-use crate::calls::pair;
 use crate::{MIB, bench};
 
 const PAGE: u64 = 4096;

@@ -5,13 +5,13 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use virtlens_model::vocab::Role;
+use virtlens_tests::reader::{self, MS, cpu_ns, vm};
+use virtlens_tests::root::{Root, TASK_STORAGE};
 use virtlens_tests::{
     Launch, Minivm, TestCgroup, cgroupfs_pod_path, eventually, need, unique_pod_uid,
 };
 
 use crate::pinned;
-use crate::reader::{self, MS, cpu_ns, vm};
-use crate::root::{Root, TASK_STORAGE};
 
 /// The leader burns CPU time, then another thread execs a program that sleeps.
 const SCRIPT: &str = "
@@ -37,7 +37,7 @@ fn exec_thread_and_its_leader_are_counted_once() {
         return;
     }
     for knows_task_storage in [true, false] {
-        let root = Root::new();
+        let root = Root::with_bpffs();
         root.set_knows(TASK_STORAGE, knows_task_storage);
         let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
         let (main, side) = (pod.child(&"ab".repeat(32)), pod.child(&"cd".repeat(32)));

@@ -6,13 +6,14 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use virtlens::collect::{Collector, Options};
-use virtlens_export::{Agent, Format, Process, Scrape, encode};
+use virtlens_export::Format;
 use virtlens_model::snapshot::{Snapshot, Vm};
+use virtlens_tests::exposed::exposition;
+use virtlens_tests::reader::{self, all_ns, find, vm};
+use virtlens_tests::root::Root;
 use virtlens_tests::{Minivm, Refusal, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
 
 use crate::pinned;
-use crate::reader::{self, all_ns, find, vm};
-use crate::root::Root;
 
 /// Step between the calls that fail: a full walk takes too long on an emulated machine.
 fn stride() -> usize {
@@ -69,7 +70,7 @@ fn reading_with_failed_call_loses_and_leaks_nothing() {
     {
         return;
     }
-    let root = Root::new();
+    let root = Root::with_bpffs();
     let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
     pod.set_quota(Some(80_000), 100_000);
     let args = [
@@ -161,7 +162,7 @@ fn handover_with_a_failed_call_loses_no_counter() {
     if !reader::ready("handover_with_a_failed_call_loses_no_counter") {
         return;
     }
-    let root = Root::new();
+    let root = Root::with_bpffs();
     let args = ["--vcpus", "1", "--name", "walked-phoenix"];
     let mut first = Minivm::start(args);
     first.burn_vcpus("all", 50);
@@ -197,25 +198,11 @@ fn repeatedly_failed_readings_end_series_until_success() {
     if !reader::ready("repeatedly_failed_readings_end_series_until_success") {
         return;
     }
-    let root = Root::new();
+    let root = Root::with_bpffs();
     let mut guest = Minivm::start(["--vcpus", "1", "--name", "walked-shown"]);
     guest.burn_vcpus("all", 20);
     let pid = guest.pid();
-    let encoded = |snapshot: &Arc<Snapshot>| {
-        let reading = Arc::new(Scrape {
-            snapshot: Arc::clone(snapshot),
-            agent: Agent {
-                version: "",
-                revision: "",
-                rustversion: "",
-                collection_ns: 0,
-                process: Process::default(),
-            },
-        });
-        let mut text = String::new();
-        encode(&reading, Format::OpenMetrics, &mut text);
-        text
-    };
+    let encoded = |snapshot: &Arc<Snapshot>| exposition(Arc::clone(snapshot), Format::OpenMetrics);
     Refusal::scope(&[BPF], |refusal| {
         let mut collector = pinned(&root);
         let mut least_ns = 0;
@@ -257,7 +244,7 @@ fn load_with_failed_call_does_not_affect_next_agent() {
     if !reader::ready("load_with_failed_call_does_not_affect_next_agent") {
         return;
     }
-    let root = Root::new();
+    let root = Root::with_bpffs();
     let mut guest = Minivm::start(["--vcpus", "1", "--name", "walked-loaded"]);
     guest.burn_vcpus("all", 20);
     let pid = guest.pid();

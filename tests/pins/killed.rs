@@ -6,10 +6,10 @@ use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use virtlens_tests::Agent;
+use virtlens_tests::scraped::{Counters, counters, not_fallen};
 
 use crate::run;
 use crate::scene::Scene;
-use crate::scraped::{Counters, counters, not_fallen};
 
 /// Number of kills. Starting the agent takes seconds in an emulated machine; `make
 /// test-pins` sets it to a hundred.

@@ -1,11 +1,11 @@
 //! Handover between agents with different loaders.
 
 use virtlens_probe::loader::Loader;
+use virtlens_tests::reader::{self, MS, all_ns, assert_close, dropped, vm};
+use virtlens_tests::root::Root;
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
 
 use crate::pinned_by;
-use crate::reader::{self, MS, all_ns, assert_close, dropped, vm};
-use crate::root::Root;
 
 /// From one loader to the other and back, while threads start and end that no agent sees.
 #[test]
@@ -18,7 +18,7 @@ fn pins_of_one_loader_are_adopted_by_the_other() {
         panic!("this build has both loaders: {:?}", Loader::ALL);
     };
     for first in [[one, other, one], [other, one, other]] {
-        let root = Root::new();
+        let root = Root::with_bpffs();
         let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
         let launch = Minivm::launch().args(["--vcpus", "2", "--name", "handed-on"]);
         let mut guest = Minivm::start_launch(launch.cgroup(&pod));

@@ -1,24 +1,16 @@
 //! The BPF programs keep counting without the agent, and the next agent continues: on the
 //! running kernel as root, and by `make test-pins` on each kernel of tests/vm.
 
-#![expect(unsafe_code, reason = "what starts in a cgroup of its own")]
+#![expect(unsafe_code, reason = "closures between fork and exec")]
 
-#[path = "../memory/calls.rs"]
-#[allow(dead_code, reason = "the suite of memory asks for more")]
-mod calls;
 mod exec;
 mod faults;
 mod killed;
 mod loaders;
 mod missed;
-#[path = "../kernel/reader.rs"]
-#[allow(dead_code, reason = "the kernel suite asks for more")]
-mod reader;
 mod renamed;
 mod restarted;
-mod root;
 mod scene;
-mod scraped;
 mod starved;
 mod swapped;
 mod upgraded;
@@ -27,12 +19,12 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use reader::{MS, all_ns, assert_close, cpu_ns, dropped, vm};
-use root::Root;
 use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::Snapshot;
 use virtlens_model::vocab::Role;
 use virtlens_probe::loader::Loader;
+use virtlens_tests::reader::{self, MS, all_ns, assert_close, cpu_ns, dropped, vm};
+use virtlens_tests::root::Root;
 use virtlens_tests::{Agent, Minivm, TestCgroup, binary, cgroupfs_pod_path, need, unique_pod_uid};
 
 fn pinned(root: &Root) -> Collector {
@@ -71,7 +63,7 @@ fn time_without_agent_is_counted() {
     if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
         return;
     }
-    let root = Root::new();
+    let root = Root::with_bpffs();
     let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
     let container = pod.child(&"ab".repeat(32));
     let args = ["--vcpus", "2", "--thread", "io=1", "--name", "alone"];
@@ -126,7 +118,7 @@ fn entries_of_ended_vm_are_removed() {
     if !reader::ready("entries_of_ended_vm_are_removed") {
         return;
     }
-    let root = Root::new();
+    let root = Root::with_bpffs();
     let entries = |snapshot: &Snapshot, map| {
         let fill = snapshot.maps.iter().find(|one| one.map == map);
         fill.expect("it is told").entries.expect("it is known")
@@ -162,7 +154,7 @@ fn second_agent_reports_running_agent() {
     if !reader::ready("second_agent_reports_running_agent") {
         return;
     }
-    let root = Root::new();
+    let root = Root::with_bpffs();
     let mut first = Agent::start(run(&root));
     let second = run(&root).output().expect("it runs");
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
@@ -191,7 +183,7 @@ fn check_clean_removes_all_pins() {
     if !reader::ready("check_clean_removes_all_pins") {
         return;
     }
-    let root = Root::new();
+    let root = Root::with_bpffs();
     assert_eq!(Agent::start(run(&root)).stop().0, Some(0));
     let left = fs::read_dir(root.pins().join("links")).expect("it stays");
     assert!(left.count() >= 3, "programs count on");
@@ -233,7 +225,7 @@ fn maps_of_another_version_are_dropped_and_named() {
     if !reader::ready("maps_of_another_version_are_dropped_and_named") {
         return;
     }
-    let root = Root::new();
+    let root = Root::with_bpffs();
     drop(pinned(&root));
     let maps = root.pins().join("maps");
     let named = |name: &str| {

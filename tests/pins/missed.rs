@@ -2,11 +2,11 @@
 
 use std::fs;
 
+use virtlens_tests::reader::{self, MS, dropped, vm};
+use virtlens_tests::root::Root;
 use virtlens_tests::{Minivm, eventually};
 
 use crate::pinned;
-use crate::reader::{self, MS, dropped, vm};
-use crate::root::Root;
 
 const REASON: &str = "ended_vcpus_missed";
 
@@ -17,7 +17,7 @@ fn vcpu_with_missed_end_is_reported_and_counted() {
     if !reader::ready("vcpu_with_missed_end_is_reported_and_counted") {
         return;
     }
-    let root = Root::new();
+    let root = Root::with_bpffs();
     let mut guest = Minivm::start(["--vcpus", "2", "--name", "missed"]);
     let mut collector = pinned(&root);
     collector.collect();

@@ -3,11 +3,11 @@
 use virtlens_model::snapshot::Vm;
 use virtlens_model::vocab::Role;
 use virtlens_tests::process::{Schedstat, tids};
+use virtlens_tests::reader::{self, MS, all_ns, assert_close, cpu_ns, vm};
+use virtlens_tests::root::{Root, TASK_STORAGE};
 use virtlens_tests::{Launch, Minivm, binary};
 
 use crate::pinned;
-use crate::reader::{self, MS, all_ns, assert_close, cpu_ns, vm};
-use crate::root::{Root, TASK_STORAGE};
 
 fn roles(vm: &Vm) -> [u64; 3] {
     [Role::Vcpu, Role::Iothread, Role::Emulator].map(|role| cpu_ns(vm, role))
@@ -21,7 +21,7 @@ fn role_change_without_agent_leaves_time_to_former_role() {
         return;
     }
     for knows_task_storage in [true, false] {
-        let root = Root::new();
+        let root = Root::with_bpffs();
         root.set_knows(TASK_STORAGE, knows_task_storage);
         let dir = tempfile::tempdir().expect("a folder can be made");
         let file = dir.path().join("qemu-system-x86_64");

@@ -1,12 +1,12 @@
 //! A VM is restarted under the same name: its counters continue, with the same agent,
 //! another agent, or no agent running.
 
+use virtlens_tests::reader::{self, MS, assert_close};
+use virtlens_tests::root::Root;
+use virtlens_tests::scraped::{Counters, counters, cpu_ns, not_fallen};
 use virtlens_tests::{Agent, Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
 
-use crate::reader::{self, MS, assert_close};
-use crate::root::Root;
 use crate::run;
-use crate::scraped::{Counters, counters, cpu_ns, not_fallen};
 
 /// Starts the VM once.
 fn life(cgroup: &TestCgroup) -> Minivm {
@@ -37,7 +37,7 @@ fn restarted_vm_continues_counters_across_agents() {
     if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
         return;
     }
-    let root = Root::new();
+    let root = Root::with_bpffs();
     let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
     pod.set_quota(Some(100_000), 100_000);
     let container = pod.child(&"ab".repeat(32));

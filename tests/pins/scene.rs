@@ -4,13 +4,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use virtlens_tests::calls::Calls;
+use virtlens_tests::reader::{self, MS, assert_close};
+use virtlens_tests::root::Root;
+use virtlens_tests::scraped::{Counters, counters, cpu_ns, not_fallen, samples, whole};
 use virtlens_tests::{Agent, Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
 
-use crate::calls::Calls;
-use crate::reader::{self, MS, assert_close};
-use crate::root::Root;
 use crate::run;
-use crate::scraped::{Counters, counters, cpu_ns, not_fallen, samples, whole};
 
 const RAM_BYTES: u64 = 64 << 20;
 
@@ -35,7 +35,7 @@ impl Scene {
         if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
             return None;
         }
-        let root = Root::new();
+        let root = Root::with_bpffs();
         let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
         pod.set_quota(Some(50_000), 100_000);
         let container = pod.child(&"ab".repeat(32));
@@ -48,7 +48,7 @@ impl Scene {
         let agent = Agent::start(run(&root));
         // The second reading knows where the RAM lies.
         not_fallen(&mut seen, counters(&agent));
-        let calls = follows_discards(&agent).then(Calls::new);
+        let calls = follows_discards(&agent).then(Calls::attach);
         if let Some(calls) = &calls {
             calls.watch(guest.pid(), RAM_BYTES);
         }

@@ -9,14 +9,14 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
+use virtlens_tests::reader::{self, MS, assert_close};
+use virtlens_tests::root::Root;
+use virtlens_tests::scraped::{Counters, counters, cpu_ns, not_fallen};
 use virtlens_tests::{
     Agent, Minivm, TestCgroup, cgroupfs_pod_path, eventually, need, unique_pod_uid,
 };
 
-use crate::reader::{self, MS, assert_close};
-use crate::root::Root;
 use crate::run;
-use crate::scraped::{Counters, counters, cpu_ns, not_fallen};
 
 /// A cgroup of the memory controller, on v1 or v2.
 struct Memory {
@@ -123,7 +123,7 @@ fn out_of_memory_agent_loses_nothing() {
     if !ready("out_of_memory_agent_loses_nothing") {
         return;
     }
-    let root = Root::new();
+    let root = Root::with_bpffs();
     let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
     let args = [
         "--vcpus", "2", "--start", "duty:20", "--thread", "io=1", "--name", "steady",
@@ -160,7 +160,7 @@ fn agent_failing_at_start_leaves_nothing() {
     if !ready("agent_failing_at_start_leaves_nothing") {
         return;
     }
-    let root = Root::new();
+    let root = Root::with_bpffs();
     let guest = Minivm::start(["--vcpus", "1", "--start", "duty:20", "--name", "steady"]);
     let mut seen = Counters::new();
     not_fallen(&mut seen, counters(&Agent::start(run(&root))));

@@ -5,11 +5,11 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use virtlens_tests::reader::{self, MS, all_ns, assert_close, vm};
+use virtlens_tests::root::{Root, TASK_STORAGE};
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
 
 use crate::pinned;
-use crate::reader::{self, MS, all_ns, assert_close, vm};
-use crate::root::{Root, TASK_STORAGE};
 
 /// The attached links and the versions of their programs.
 fn links(root: &Root) -> BTreeSet<String> {
@@ -35,7 +35,7 @@ fn programs_of_another_version_continue_same_maps() {
     if !reader::ready(test) || !need::all(test, [need::cpu_cgroup(), task_storage()]) {
         return;
     }
-    let root = Root::new();
+    let root = Root::with_bpffs();
     let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
     let args = ["--vcpus", "1", "--thread", "io=1", "--name", "swapped"];
     let mut guest = Minivm::start_launch(Minivm::launch().args(args).cgroup(&pod));

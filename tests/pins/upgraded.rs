@@ -3,12 +3,12 @@
 
 use std::process::Command;
 
+use virtlens_tests::reader::{self, MS, assert_close};
+use virtlens_tests::root::Root;
+use virtlens_tests::scraped::{Counters, counters, cpu_ns, dropped};
 use virtlens_tests::{Agent, Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
 
-use crate::reader::{self, MS, assert_close};
-use crate::root::Root;
 use crate::run;
-use crate::scraped::{Counters, counters, cpu_ns, dropped};
 
 /// The other version: `scripts/build-other-layout`.
 fn other(root: &Root) -> Command {
@@ -68,7 +68,7 @@ fn maps_with_another_layout_are_dropped_with_a_warning() {
     if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
         return;
     }
-    let root = Root::new();
+    let root = Root::with_bpffs();
     let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
     let container = pod.child(&"ab".repeat(32));
     let args = ["--vcpus", "1", "--thread", "io=1", "--name", "upgraded"];

@@ -2,40 +2,31 @@
 //! and durations use clocks that cannot be set. The test is in this suite because it
 //! needs a machine for itself.
 
-#![expect(unsafe_code, reason = "the calls that set a clock")]
-
-use std::io;
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, Timespec, clock_gettime, clock_settime};
 use virtlens_model::snapshot::Snapshot;
 use virtlens_model::vocab::Role;
-use virtlens_tests::Minivm;
 use virtlens_tests::process::Schedstat;
-
-use crate::seats::{agent, vm_of};
+use virtlens_tests::seats::agent;
+use virtlens_tests::{Minivm, reader};
 
 const HOUR_S: i64 = 3600;
 
 /// Sets the wall clock some seconds off, and restores it on drop.
 struct Wrong {
     began: Instant,
-    right: libc::timespec,
+    right: Timespec,
 }
 
 impl Wrong {
     fn by(seconds: i64) -> Self {
-        let mut right = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        // SAFETY: a live, writable timespec.
-        let failed = unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut right) };
-        assert_eq!(failed, 0, "there is a clock");
+        let right = clock_gettime(ClockId::Realtime);
         let wrong = Self {
             began: Instant::now(),
             right,
         };
-        set(libc::timespec {
+        set(Timespec {
             tv_sec: right.tv_sec + seconds,
             ..right
         });
@@ -45,26 +36,18 @@ impl Wrong {
 
 impl Drop for Wrong {
     fn drop(&mut self) {
-        let began = Duration::new(
-            self.right.tv_sec.unsigned_abs(),
-            u32::try_from(self.right.tv_nsec).expect("below a second"),
-        );
+        let began = Duration::try_from(self.right).expect("after 1970");
         let now = began + self.began.elapsed();
-        set(libc::timespec {
-            tv_sec: i64::try_from(now.as_secs()).expect("far from its end"),
-            tv_nsec: now.subsec_nanos().into(),
-        });
+        set(now.try_into().expect("far from its end"));
     }
 }
 
-fn set(time: libc::timespec) {
-    // SAFETY: a live timespec.
-    let failed = unsafe { libc::clock_settime(libc::CLOCK_REALTIME, &raw const time) };
-    assert_eq!(failed, 0, "root may set it: {}", io::Error::last_os_error());
+fn set(time: Timespec) {
+    clock_settime(ClockId::Realtime, time).expect("root may set it");
 }
 
 fn vcpu_ns(snapshot: &Snapshot, pid: u32) -> u64 {
-    let mut roles = vm_of(snapshot, pid).roles.iter();
+    let mut roles = reader::vm(snapshot, pid).roles.iter();
     roles
         .find(|one| one.role == Role::Vcpu)
         .expect("it has one")
@@ -94,7 +77,7 @@ fn wall_clock_change_does_not_affect_values() {
                 after.clock_ns > before.clock_ns,
                 "the agent's own clock goes on"
             );
-            let own = vm_of(after, vm.pid());
+            let own = reader::vm(after, vm.pid());
             assert!(own.running && &*own.vm == "timeless", "{own:?}");
             let read_ns = after.sources.iter().filter_map(|one| one.duration_ns).max();
             assert!(

@@ -9,12 +9,11 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use virtlens::collect::Collector;
 use virtlens_model::vocab::topology::guest::GuestPlace;
-use virtlens_tests::Qemu;
+use virtlens_tests::seats::agent;
+use virtlens_tests::sysfs::list;
+use virtlens_tests::{Qemu, reader};
 use virtlens_vmtest::plan::{Guest, PLAN_PATH, Plan};
 use virtlens_vmtest::scenario::SILENT_GUEST;
-
-use crate::seats::{agent, vm_of};
-use crate::sysfs::list;
 
 /// Longer than a guest of six vCPUs takes under two layers of emulation.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -169,7 +168,7 @@ fn guest_topology_equals_guest_kernel() {
 
 fn assert_agreed(agent: &mut Collector, teller: &Teller, told: &[Told]) {
     let snapshot = agent.collect_judged();
-    let vm = vm_of(&snapshot, teller.qemu.pid());
+    let vm = reader::vm(&snapshot, teller.qemu.pid());
     let place = |cpu: &Told| -> GuestPlace {
         let vcpu = vm.vcpus.iter().find(|vcpu| vcpu.id == cpu.apicid);
         let vcpu = vcpu.unwrap_or_else(|| panic!("no vCPU {}: {told:?}", cpu.apicid));

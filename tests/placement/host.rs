@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::seats;
-use crate::sysfs::{assert_is_sysfs, list, listed, read};
+use virtlens_tests::seats;
+use virtlens_tests::sysfs::{assert_is_sysfs, list, listed, read};
 
 /// Asserts that the machine is as `kernels.toml` defines it: the other tests name its
 /// CPUs by number.

@@ -5,9 +5,9 @@ use std::fs;
 use virtlens_model::snapshot::{Snapshot, Topology, Unjudged};
 use virtlens_model::vocab::MismatchKind::SmtShared;
 use virtlens_tests::process::set_affinity;
-
-use crate::seats::{agent, assert_found, judged, pin, pinned, topology, vm_of};
-use crate::sysfs::assert_is_sysfs;
+use virtlens_tests::reader;
+use virtlens_tests::seats::{agent, assert_found, judged, pin, pinned, topology};
+use virtlens_tests::sysfs::assert_is_sysfs;
 
 /// Writes a file of /sys/devices/system/cpu, and writes the opposite value on drop.
 struct Switched {
@@ -31,7 +31,7 @@ impl Drop for Switched {
 
 /// Number of a VM's vCPUs on each core. vCPUs last seen on an offline CPU have no core.
 fn cores(snapshot: &Snapshot, pid: u32) -> Vec<Option<u32>> {
-    let vcpus = vm_of(snapshot, pid).vcpus.iter();
+    let vcpus = reader::vm(snapshot, pid).vcpus.iter();
     vcpus.map(|vcpu| vcpu.host?.core).collect()
 }
 
@@ -63,7 +63,7 @@ fn cpu_hotplug_is_known_at_next_reading() {
 
     // The agent's BPF programs know the CPU again, too.
     let pid = vm.pid();
-    let moves = |snapshot: &Snapshot| vm_of(snapshot, pid).moves.expect("followed");
+    let moves = |snapshot: &Snapshot| reader::vm(snapshot, pid).moves.expect("followed");
     let then = moves(&agent.collect());
     vm.command("spin 2");
     for pcpu in [3, 2] {

@@ -21,15 +21,8 @@ mod loaders;
 mod moved;
 #[path = "../kernel/prometheus.rs"]
 mod prometheus;
-#[path = "../kernel/reader.rs"]
-#[allow(dead_code, reason = "the kernel suite asks for more")]
-mod reader;
 mod residency;
-mod seats;
 mod study;
-mod sysfs;
 mod verdicts;
 #[path = "../kernel/walk.rs"]
 mod walk;
-
-use reader::options;

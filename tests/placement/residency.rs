@@ -5,9 +5,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use virtlens_tests::process::{Schedstat, is_halted, set_affinity};
-use virtlens_tests::{Minivm, eventually};
-
-use crate::seats::{agent, pinned, vm_of};
+use virtlens_tests::seats::{agent, pinned};
+use virtlens_tests::{Minivm, eventually, reader};
 
 /// CPUs by distance from CPU 0: its sibling, another core, another cache, another node.
 const FAR: [usize; 4] = [1, 2, 4, 8];
@@ -47,7 +46,11 @@ fn migrations_count_by_distance_and_residency_adds_up() {
     rest(&vm);
     let (after, used_after_ns) = (agent.collect(), used_ns(&vm));
 
-    let moves = |snapshot| vm_of(snapshot, vm.pid()).moves.expect("they are followed");
+    let moves = |snapshot| {
+        reader::vm(snapshot, vm.pid())
+            .moves
+            .expect("they are followed")
+    };
     let (then, now) = (moves(&before), moves(&after));
     let by_distance: Vec<u64> = now
         .by_distance
@@ -59,7 +62,7 @@ fn migrations_count_by_distance_and_residency_adds_up() {
     assert_eq!(by_distance, [2 * ROUNDS; 4], "smt, core, llc, numa");
     assert_eq!(now.unknown, then.unknown);
 
-    let residency = |snapshot| vm_of(snapshot, vm.pid()).vcpus[0].residency_ns.clone();
+    let residency = |snapshot| reader::vm(snapshot, vm.pid()).vcpus[0].residency_ns.clone();
     let then: BTreeMap<u32, u64> = residency(&before);
     let ran: BTreeMap<u32, u64> = residency(&after)
         .into_iter()

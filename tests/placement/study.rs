@@ -5,8 +5,7 @@ use virtlens_model::snapshot::Topology;
 use virtlens_model::vocab::MismatchKind::{SmtShared, SmtSplit};
 use virtlens_tests::Minivm;
 use virtlens_tests::process::{set_affinity, tids};
-
-use crate::seats::{agent, assert_found, checks, judged, pin, pinned, topology};
+use virtlens_tests::seats::{agent, assert_found, checks, judged, pin, pinned, topology};
 
 /// QEMU's default topology: one package per vCPU.
 const NOT_TOLD: &str = "sockets=4";

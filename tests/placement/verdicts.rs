@@ -5,12 +5,10 @@ use virtlens_model::vocab::MismatchKind::{
     HelperOnVcpu, LlcSplit, NumaSplit, RemoteMemory, SmtShared, SmtSplit, VcpuOverlap,
 };
 use virtlens_tests::process::set_affinity;
-use virtlens_tests::{Minivm, TestCgroup, systemd_pod_path, unique_pod_uid};
-
-use crate::seats::{
+use virtlens_tests::seats::{
     Finding, agent, assert_found, assert_judged, judged, pin, pinned, pinned_launch, topology,
-    vm_of,
 };
+use virtlens_tests::{Minivm, TestCgroup, reader, systemd_pod_path, unique_pod_uid};
 
 /// A VM pinned wrongly, then pinned correctly.
 struct Case {
@@ -92,7 +90,7 @@ fn vcpus_of_two_vms_on_one_pcpu_are_found_in_both() {
         &[(VcpuOverlap, &[1], "4"), (VcpuOverlap, &[0], "6")],
     );
     let snapshot = agent.collect();
-    let other = &*vm_of(&snapshot, one.pid()).vm;
+    let other = &*reader::vm(&snapshot, one.pid()).vm;
     let evidence = &found.mismatches[0].mismatch.evidence;
     assert!(evidence.contains(other), "{evidence}");
     pin(&two, &[0, 2]);

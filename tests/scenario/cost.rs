@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use libbpf_rs::query::ProgInfoIter;
 use virtlens::collect::Collector;
-use virtlens_tests::{Minivm, eventually};
+use virtlens_tests::{Minivm, eventually, reader};
 
-use crate::options;
-use crate::pods;
 use crate::trace::{start, stop};
 
 const PAIRS: usize = 11;
@@ -28,7 +26,7 @@ const WINDOWS: usize = 24;
 #[ignore = "a measurement of some minutes"]
 fn trace_cost_per_exit_is_measured() {
     let guest = Minivm::start(["--vcpus", "1", "--start", "exit"]);
-    let mut collector = Collector::open(&options()).expect("the host can be read");
+    let mut collector = Collector::open(&reader::options()).expect("the host can be read");
     eventually("the agent to find the vCPU", || {
         let snapshot = collector.collect();
         let vm = snapshot.vms.iter().find(|vm| vm.pid == guest.pid())?;
@@ -69,7 +67,7 @@ fn ns_per_exit(collector: &mut Collector, guest: &Minivm) -> f64 {
 fn ns_per_exit_now(collector: &mut Collector, guest: &Minivm) -> f64 {
     let mut read = || {
         let snapshot = collector.collect();
-        let vm = pods::vm_of(&snapshot, guest.pid());
+        let vm = reader::vm(&snapshot, guest.pid());
         let exits: u64 = vm.vcpus[0]
             .kvm
             .exits

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use virtlens_model::judge::findings::Bounds;
 use virtlens_tests::process::Schedstat;
-use virtlens_tests::{Minivm, TestCgroup, process, systemd_pod_path, unique_pod_uid};
+use virtlens_tests::{Minivm, TestCgroup, process, reader, systemd_pod_path, unique_pod_uid};
 use virtlens_vmtest::scenario::Pod;
 
 use crate::pods::{self, Reader};
@@ -23,7 +23,7 @@ const STUDY_US: u64 = 125_000;
 fn found_of(reader: &mut Reader, pid: u32) -> BTreeSet<&'static str> {
     reader.judge();
     sleep(WINDOW);
-    let findings = pods::vm_of(&reader.judge(), pid).findings.clone();
+    let findings = reader::vm(&reader.judge(), pid).findings.clone();
     let findings = findings.expect("it was judged");
     for finding in findings.iter() {
         println!("{}: {}", finding.check.name(), finding.evidence);

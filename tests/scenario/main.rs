@@ -4,23 +4,18 @@
 //! The rig describes the pods in a file. All expectations come from that file and from
 //! the kernel's counters, never from the agent.
 
-#![expect(unsafe_code, reason = "capabilities and signals")]
+#![expect(unsafe_code, reason = "closures between fork and exec")]
 
 #[path = "../kernel/capabilities.rs"]
 mod capabilities;
 mod cost;
 mod doctor;
-#[path = "../kernel/exposed.rs"]
-mod exposed;
 mod features;
 #[path = "../kernel/kata.rs"]
 mod kata;
 #[path = "../kernel/loaders.rs"]
 mod loaders;
 mod pods;
-#[path = "../kernel/reader.rs"]
-#[allow(dead_code, reason = "the kernel suite needs more of it")]
-mod reader;
 mod shapes;
 mod throttle;
 mod trace;
@@ -32,10 +27,9 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use pods::{Reader, accounted, burned, millis};
-use reader::options;
 use virtlens_model::vocab::Role;
-use virtlens_tests::eventually;
 use virtlens_tests::process::Schedstat;
+use virtlens_tests::{eventually, reader};
 
 #[test]
 fn every_thread_has_expected_role() {
@@ -155,7 +149,7 @@ fn sum_of_roles_equals_pod_cgroup_usage() {
         reader.under(load, || sleep(Duration::from_millis(2500)));
     }
     let last = reader.read_beside_usage(&pod);
-    let told = pods::all_ns(&last.vm) - pods::all_ns(&first.vm);
+    let told = reader::all_ns(&last.vm) - reader::all_ns(&first.vm);
     // CPU time of the pod between the two readings lies between these.
     let low = last.usage_ns.start() - first.usage_ns.end();
     let high = last.usage_ns.end() - first.usage_ns.start();

@@ -10,9 +10,8 @@ use virtlens::collect::Collector;
 use virtlens_model::snapshot::{RoleUse, Snapshot, Vm};
 use virtlens_model::vocab::Role;
 use virtlens_tests::process::Schedstat;
+use virtlens_tests::reader;
 use virtlens_vmtest::scenario::{Pod, Scenario};
-
-use crate::options;
 
 /// A quota, µs in 100 ms, below the use of a pod of two busy vCPUs where its emulated
 /// host is slow, 1.1 cores.
@@ -49,7 +48,7 @@ impl Reader {
         let scenario = Scenario::read().expect("this suite runs in tests/vm");
         let mut reader = Self {
             scenario,
-            collector: Collector::open(&options()).expect("the host can be read"),
+            collector: Collector::open(&reader::options()).expect("the host can be read"),
         };
         // A vCPU is found when it is first seen inside KVM_RUN.
         for _ in 0..10 {
@@ -207,23 +206,12 @@ pub(crate) fn accounted(before: &Snapshot, after: &Snapshot, pod: &Pod, role: Ro
 
 /// The VM of a pod.
 pub(crate) fn vm<'a>(snapshot: &'a Snapshot, pod: &Pod) -> &'a Vm {
-    vm_of(snapshot, pod.vmm_pid)
-}
-
-/// The VM of a process.
-pub(crate) fn vm_of(snapshot: &Snapshot, pid: u32) -> &Vm {
-    let found = snapshot.vms.iter().find(|vm| vm.pid == pid);
-    found.unwrap_or_else(|| panic!("pid {pid} is no VM: {:?}", snapshot.sources))
+    reader::vm(snapshot, pod.vmm_pid)
 }
 
 /// The entry of a role in a VM.
 pub(crate) fn role(vm: &Vm, role: Role) -> Option<&RoleUse> {
     vm.roles.iter().find(|one| one.role == role)
-}
-
-/// CPU time of all roles and of threads without a role, ns.
-pub(crate) fn all_ns(vm: &Vm) -> u64 {
-    vm.roles.iter().map(|role| role.cpu_ns).sum::<u64>() + vm.unattributed_cpu_ns
 }
 
 /// Wall-clock time during which the pod was throttled on any CPU, ns.

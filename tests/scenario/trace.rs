@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use virtlens_model::snapshot::Snapshot;
 use virtlens_tests::perfetto::{Slice, Trace, assert_seamless, took_ns};
 use virtlens_tests::{binary, eventually};
@@ -33,8 +34,7 @@ pub(crate) fn start(pid: u32) -> Child {
 
 /// Stops a trace and returns its summary.
 pub(crate) fn stop(child: Child) -> String {
-    // SAFETY: kill has no preconditions; the child was not waited for.
-    unsafe { libc::kill(child.id().cast_signed(), libc::SIGINT) };
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it is our child");
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).expect("text")

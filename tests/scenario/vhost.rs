@@ -12,9 +12,9 @@ use virtlens_model::snapshot::Vm;
 use virtlens_model::vocab::Role;
 use virtlens_model::vocab::VhostDevice;
 use virtlens_probe::loader::Loader;
+use virtlens_tests::reader::options;
 use virtlens_tests::{Minivm, eventually, process};
 
-use crate::options;
 use crate::pods::{self, Reader, burned, millis};
 
 /// The devices of a VM's vhost workers, by tid.

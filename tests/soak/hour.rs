@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
+use virtlens_tests::reader;
 use virtlens_tests::{Minivm, need};
 
-use crate::reader;
 use crate::watched::{DRIFT_NS, Watched};
 
 /// Seconds between two checks of the agent's state; it is scraped every second.

@@ -8,14 +8,5 @@
 mod hour;
 mod many_threads;
 mod pods;
-#[path = "../kernel/reader.rs"]
-#[allow(dead_code, reason = "the kernel suite asks for more")]
-mod reader;
-#[path = "../pins/root.rs"]
-#[allow(dead_code, reason = "the suite of pins asks for more")]
-mod root;
-#[path = "../pins/scraped.rs"]
-#[allow(dead_code, reason = "the suite of pins asks for more")]
-mod scraped;
 mod starts;
 mod watched;

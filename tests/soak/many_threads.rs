@@ -3,9 +3,11 @@
 use std::fs;
 use std::time::Instant;
 
+use rustix::event::pause;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use virtlens_tests::need;
+use virtlens_tests::reader;
 
-use crate::reader;
 use crate::watched::{DRIFT_NS, State, Watched};
 
 /// Threads at once, if the host can hold them.
@@ -44,7 +46,7 @@ impl Drop for MorePids {
 
 /// Processes full of idle threads.
 struct ManyThreads {
-    pids: Vec<libc::pid_t>,
+    pids: Vec<Pid>,
     // After the fields that need it, because fields are dropped in order.
     _pids: MorePids,
 }
@@ -69,7 +71,7 @@ impl ManyThreads {
 
     /// Number of threads.
     fn threads(&self) -> usize {
-        let of = |pid: &libc::pid_t| -> usize {
+        let of = |pid: &Pid| -> usize {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
             let line = status
                 .lines()
@@ -82,24 +84,22 @@ impl ManyThreads {
 
 impl Drop for ManyThreads {
     fn drop(&mut self) {
+        // These are our children, which have not been waited for.
         for pid in &self.pids {
-            // SAFETY: plain numbers; these are our children, which have not been waited
-            // for.
-            unsafe { libc::kill(*pid, libc::SIGKILL) };
+            kill_process(*pid, Signal::KILL).ok();
         }
         for pid in &self.pids {
-            // SAFETY: the status pointer may be null.
-            unsafe { libc::waitpid(*pid, std::ptr::null_mut(), 0) };
+            waitpid(Some(*pid), WaitOptions::empty()).ok();
         }
     }
 }
 
 /// Starts a process with `threads` threads, or as many as it may have.
-fn start_process(threads: usize) -> libc::pid_t {
+fn start_process(threads: usize) -> Pid {
     // SAFETY: the child has only the forking thread, and only makes system calls.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork: {}", std::io::Error::last_os_error());
-    if child > 0 {
+    if let Some(child) = Pid::from_raw(child) {
         return child;
     }
     // SAFETY: system calls on plain numbers and on a mapping of the child, of which each
@@ -131,8 +131,7 @@ fn start_process(threads: usize) -> libc::pid_t {
 
 extern "C" fn rest(_: *mut libc::c_void) -> libc::c_int {
     loop {
-        // SAFETY: pause has no preconditions.
-        unsafe { libc::pause() };
+        pause();
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
+use virtlens_tests::reader;
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
 
-use crate::reader;
 use crate::watched::{DRIFT_NS, Watched};
 
 /// Pods on the node.

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
+use virtlens_tests::reader;
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
 
-use crate::reader;
 use crate::watched::{DRIFT_NS, LINGER, State, Watched};
 
 const STARTS: usize = 10_000;

@@ -5,11 +5,10 @@ use std::fmt;
 use std::process::Command;
 use std::time::Duration;
 
+use virtlens_tests::reader::MS;
+use virtlens_tests::root::Root;
+use virtlens_tests::scraped::{counters, cpu_ns, samples};
 use virtlens_tests::{Agent, Minivm, TestCgroup, binary, cgroupfs_pod_path, unique_pod_uid};
-
-use crate::reader::MS;
-use crate::root::Root;
-use crate::scraped::{counters, cpu_ns, samples};
 
 /// How long the agent keeps the final values of a VM.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
@@ -73,7 +72,7 @@ impl fmt::Display for State {
 impl Watched {
     /// Starts the agent and a VM that works.
     pub(crate) fn start() -> Self {
-        let root = Root::new();
+        let root = Root::with_bpffs();
         let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
         let container = pod.child(&"ab".repeat(32));
         let args = [

@@ -4,6 +4,8 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 /// A running `virtlens run`; killed on drop.
 #[derive(Debug)]
 pub struct Agent {
@@ -65,11 +67,8 @@ impl Agent {
 
     /// Stops the agent with SIGTERM; returns its exit code and its log.
     pub fn stop(&mut self) -> (Option<i32>, Vec<String>) {
-        let pid = self.child.id().cast_signed();
-        // SAFETY: kill reads plain numbers; the child is not reaped yet, so the pid is
-        // not reused.
-        let failed = unsafe { libc::kill(pid, libc::SIGTERM) };
-        assert_eq!(failed, 0, "it lives");
+        // The child is not reaped yet, so its pid is not reused.
+        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it lives");
         let status = self.child.wait().expect("it is our child");
         let rest = self.stderr.by_ref().lines().map_while(Result::ok);
         let log = self.log.drain(..).chain(rest).collect();

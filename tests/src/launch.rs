@@ -7,6 +7,10 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
 
+use rustix::mount::{MountPropagationFlags, mount_change};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
 use crate::TestCgroup;
 
 /// A VMM to be started, with the options that both kinds share.
@@ -84,15 +88,21 @@ impl Launch {
 
     /// Kills the process when the thread that started it exits.
     pub(crate) fn die_with_thread(mut self) -> Self {
-        let bind = || {
-            // SAFETY: prctl reads plain numbers.
-            match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } {
-                0 => Ok(()),
-                _ => Err(io::Error::last_os_error()),
-            }
-        };
+        let bind = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
         // SAFETY: prctl is allowed between fork and exec.
         unsafe { self.command.pre_exec(bind) };
         self
     }
+}
+
+/// Gives the calling process a private mount namespace; to be called between fork and
+/// exec.
+///
+/// # Errors
+/// The process lacks `CAP_SYS_ADMIN`.
+pub fn private_mounts() -> io::Result<()> {
+    // SAFETY: descriptors stay shared.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
+    let flags = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
+    Ok(mount_change(c"/", flags)?)
 }

@@ -7,7 +7,13 @@
 //! - a private [`Bpffs`] for an agent;
 //! - a [`FaultyHost`], whose files fail on demand, and a [`Refusal`] of system calls;
 //! - a cluster's API server without the other components ([`ApiServer`]);
-//! - oracles to compare with: [`process`] reads the kernel's values in /proc;
+//! - a collector in the test's process ([`reader`]), also for pinned VMs ([`seats`]), on a
+//!   host with a private bpffs ([`root`]);
+//! - counters as Prometheus sees them: of snapshots ([`exposed`]), of agents ([`scraped`]);
+//! - oracles to compare with: [`process`] and [`sysfs`] read the kernel's values, [`calls`]
+//!   counts system calls;
+//! - snapshots without a host: [`blank`], a small [`fixture`], a large [`fleet`]; and the
+//!   comparison of outputs with reviewed files ([`golden`]);
 //! - a checker of expositions ([`promtool`]) and a reader of traces ([`perfetto`]);
 //! - requirements of a test on its host ([`need`]), and paths of the binaries.
 //!
@@ -15,15 +21,21 @@
 
 #![expect(
     unsafe_code,
-    reason = "what a test needs to be told or done by system calls"
+    reason = "bpf(2), seccomp(2), and closures between fork and exec"
 )]
 
 mod agent;
 mod api_server;
 mod binary;
+pub mod blank;
 mod bpffs;
+pub mod calls;
 mod cgroup;
+pub mod exposed;
 mod faulty;
+pub mod fixture;
+pub mod fleet;
+pub mod golden;
 pub mod grafana;
 mod launch;
 mod minivm;
@@ -34,7 +46,12 @@ pub mod process;
 pub mod prometheus;
 pub mod promtool;
 mod qemu;
+pub mod reader;
 mod refusal;
+pub mod root;
+pub mod scraped;
+pub mod seats;
+pub mod sysfs;
 
 pub use agent::Agent;
 pub use api_server::ApiServer;
@@ -42,7 +59,7 @@ pub use binary::binary;
 pub use bpffs::Bpffs;
 pub use cgroup::{TestCgroup, Throttling, cgroupfs_pod_path, systemd_pod_path, unique_pod_uid};
 pub use faulty::{Fault, FaultyHost};
-pub use launch::Launch;
+pub use launch::{Launch, private_mounts};
 pub use minivm::{Minivm, Receipt, Status, Thread, Vcpu};
 pub use qemu::Qemu;
 pub use refusal::Refusal;

@@ -13,9 +13,12 @@
 use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+
+use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
 
 static SKIPPED: AtomicUsize = AtomicUsize::new(0);
 
@@ -98,9 +101,8 @@ pub fn that(need: &'static str, met: bool, cause: &str) -> Result<(), Missing> {
 /// # Errors
 /// Another user runs this.
 pub fn root() -> Result<(), Missing> {
-    // SAFETY: geteuid has no preconditions.
-    let uid = unsafe { libc::geteuid() };
-    that("root", uid == 0, &format!("runs as uid {uid}"))
+    let uid = geteuid();
+    that("root", uid.is_root(), &format!("runs as uid {uid}"))
 }
 
 /// Needs a /dev/kvm that can be opened.
@@ -142,12 +144,12 @@ pub fn bpf() -> Result<(), Missing> {
     }
     // Up to v5.10 maps count as locked memory of the user; an agent's maps exceed the
     // default limit of a process.
-    let limit = libc::rlimit {
-        rlim_cur: libc::RLIM_INFINITY,
-        rlim_max: libc::RLIM_INFINITY,
+    let unlimited = Rlimit {
+        current: None,
+        maximum: None,
     };
-    // SAFETY: it reads a live struct. If it fails, the next call reports the error.
-    unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) };
+    // If it fails, the next call reports the error.
+    setrlimit(Resource::Memlock, unlimited).ok();
     let (map_create, array) = (0, 2);
     let attr = MapCreate {
         map_type: array,
@@ -162,8 +164,9 @@ pub fn bpf() -> Result<(), Missing> {
         let cause = format!("bpf(BPF_MAP_CREATE): {}", std::io::Error::last_os_error());
         return Err(Missing { need: "bpf", cause });
     }
+    let fd = i32::try_from(fd).expect("descriptors are ints");
     // SAFETY: a descriptor that was created above and has no other owner.
-    unsafe { libc::close(i32::try_from(fd).expect("descriptors are ints")) };
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
     Ok(())
 }
 

@@ -4,6 +4,10 @@
 use std::fs;
 use std::time::Duration;
 
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
 /// One thread's /proc/PID/task/TID/schedstat: cumulative since its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedstat {
@@ -104,20 +108,12 @@ pub fn is_halted(pid: u32, tid: i32) -> bool {
 
 /// Pins a thread to CPUs; panics if the kernel refuses.
 pub fn set_affinity(tid: i32, cpus: &[usize]) {
-    // SAFETY: all zeroes is an empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    let mut set = CpuSet::new();
     for cpu in cpus {
-        // SAFETY: it writes one word of the set; it panics on a CPU beyond it.
-        unsafe { libc::CPU_SET(*cpu, &mut set) };
+        set.set(*cpu);
     }
-    // SAFETY: the set is live and of the size given.
-    let failed = unsafe { libc::sched_setaffinity(tid, size_of_val(&set), &raw const set) };
-    assert_eq!(
-        failed,
-        0,
-        "pin {tid} to {cpus:?}: {}",
-        std::io::Error::last_os_error()
-    );
+    sched_setaffinity(Pid::from_raw(tid), &set)
+        .unwrap_or_else(|error| panic!("pin {tid} to {cpus:?}: {error}"));
 }
 
 /// Uses CPU in the calling thread until its CPU clock has advanced by `cpu`; returns the
@@ -136,15 +132,9 @@ pub fn burn(cpu: Duration) -> u64 {
 
 /// CPU time of the calling thread since its start, ns.
 pub fn own_cpu_ns() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `now` is a live, writable timespec.
-    let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
-    assert_eq!(failed, 0, "a thread has a clock");
-    let ns = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
-    u64::try_from(ns).expect("a CPU clock is never negative")
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    let now = Duration::try_from(now).expect("a CPU clock is never negative");
+    u64::try_from(now.as_nanos()).expect("584 years")
 }
 
 fn names(dir: &str) -> impl Iterator<Item = String> {

@@ -9,6 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// How often the end of the thread is checked: 20 ms.
+const POLLED_EVERY: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 20_000_000,
+};
+
 /// State of the failures of one thread's system calls.
 #[derive(Debug, Clone, Default)]
 pub struct Refusal(Arc<State>);
@@ -81,19 +89,17 @@ impl Refusal {
 
     fn answer_until(&self, listener: &OwnedFd, is_over: impl Fn() -> bool) {
         while !is_over() {
-            let mut ready = libc::pollfd {
-                fd: listener.as_raw_fd(),
-                events: libc::POLLIN,
-                revents: 0,
-            };
-            // SAFETY: one live pollfd.
-            unsafe { libc::poll(&raw mut ready, 1, 20) };
-            // POLLHUP: the last thread with the filter has exited. Debian 6.1 would then
-            // wait forever for a call to receive.
-            if ready.revents & libc::POLLHUP != 0 {
+            let mut ready = [PollFd::new(listener, PollFlags::IN)];
+            if poll(&mut ready, Some(&POLLED_EVERY)).is_err() {
+                continue;
+            }
+            let events = ready[0].revents();
+            // The last thread with the filter has exited. Debian 6.1 would then wait
+            // forever for a call to receive.
+            if events.contains(PollFlags::HUP) {
                 return;
             }
-            if ready.revents & libc::POLLIN != 0 {
+            if events.contains(PollFlags::IN) {
                 self.answer(listener);
             }
         }

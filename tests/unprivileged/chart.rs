@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use virtlens_tests::golden::assert_golden;
 use virtlens_tests::need;
 
 use crate::examples::assert_agent_accepts;
-use crate::golden_file::assert_golden;
 
 /// The Kubernetes version to render for, independent of helm's default.
 const KUBERNETES: &str = "1.36.3";

@@ -3,9 +3,6 @@
 mod abi;
 mod chart;
 mod examples;
-// Shared with the suite that first needed it.
-#[path = "../../crates/export/tests/golden_file/mod.rs"]
-mod golden_file;
 mod layers;
 mod packages;
 mod programs;

@@ -6,17 +6,11 @@
 #[path = "../scenario/features.rs"]
 mod features;
 mod masks;
-#[path = "../kernel/reader.rs"]
-#[allow(dead_code, reason = "the kernel suite needs more of it")]
-mod reader;
 mod residency;
-#[path = "../placement/seats.rs"]
-#[allow(dead_code, reason = "the placement suite needs more of it")]
-mod seats;
-#[path = "../placement/sysfs.rs"]
-mod sysfs;
 
 use std::collections::BTreeSet;
+
+use virtlens_tests::sysfs;
 
 /// The online CPUs.
 fn online() -> BTreeSet<u32> {

@@ -7,11 +7,11 @@ use std::path::Path;
 use virtlens::collect::Collector;
 use virtlens_probe::facts::KernelFacts;
 use virtlens_probe::plan::plan;
-use virtlens_tests::Minivm;
 use virtlens_tests::process::set_affinity;
+use virtlens_tests::seats::{agent, assert_found, judged, pinned};
+use virtlens_tests::sysfs::{assert_is_sysfs, list};
+use virtlens_tests::{Minivm, reader};
 
-use crate::seats::{agent, assert_found, judged, pinned, vm_of};
-use crate::sysfs::{assert_is_sysfs, list};
 use crate::{last_online, online, possible};
 
 /// Pages of a process's resident memory that the kernel may hold back per CPU
@@ -66,7 +66,7 @@ fn allowed(pid: u32, tid: i32) -> BTreeSet<u32> {
 #[track_caller]
 fn assert_masks(agent: &mut Collector, vm: &Minivm) {
     let snapshot = agent.collect();
-    let seen = &vm_of(&snapshot, vm.pid()).vcpus;
+    let seen = &reader::vm(&snapshot, vm.pid()).vcpus;
     for vcpu in &vm.ready.vcpus {
         let tid = vcpu.tid.cast_unsigned();
         let one = seen.iter().find(|one| one.tid == Some(tid));
@@ -107,7 +107,7 @@ fn vcpus_pinned_to_last_cpus_are_placed_there() {
     let found = judged(&mut agent, &vm);
     assert_eq!(found.pinned_vcpus, 4);
     let snapshot = agent.collect();
-    let mut vcpus: Vec<_> = vm_of(&snapshot, vm.pid()).vcpus.iter().collect();
+    let mut vcpus: Vec<_> = reader::vm(&snapshot, vm.pid()).vcpus.iter().collect();
     vcpus.sort_by_key(|vcpu| vcpu.index);
     let on: Vec<Option<u32>> = vcpus.iter().map(|vcpu| vcpu.pcpu).collect();
     let wanted: Vec<Option<u32>> = pcpus.iter().map(|cpu| u32::try_from(*cpu).ok()).collect();

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use virtlens_model::snapshot::{Snapshot, Vcpu};
 use virtlens_tests::process::{Schedstat, is_halted, set_affinity};
-use virtlens_tests::{Minivm, eventually};
+use virtlens_tests::seats::{agent, judged};
+use virtlens_tests::{Minivm, eventually, reader};
 
 use crate::online;
-use crate::seats::{agent, judged, vm_of};
 
 const VCPUS: usize = 4;
 const MS: u64 = 1_000_000;
@@ -26,7 +26,7 @@ fn rest(vm: &Minivm) {
 }
 
 fn vcpu_of<'a>(snapshot: &'a Snapshot, vm: &Minivm, tid: i32) -> &'a Vcpu {
-    let mut vcpus = vm_of(snapshot, vm.pid()).vcpus.iter();
+    let mut vcpus = reader::vm(snapshot, vm.pid()).vcpus.iter();
     let found = vcpus.find(|vcpu| vcpu.tid == Some(tid.cast_unsigned()));
     found.expect("the agent has the vCPU")
 }

@@ -35,7 +35,6 @@ pub mod rows;
 pub mod state;
 mod terminal;
 pub mod theme;
-#[expect(unsafe_code, reason = "kill(2) of a child process")]
 mod tracing;
 pub mod vm;
 

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
 use signal_hook::flag;
 use virtlens_export::timeline::{Clocks, Title, Writer};
@@ -285,22 +286,17 @@ fn the_one<'s>(snapshot: &'s Snapshot, wanted: &str) -> anyhow::Result<&'s Vm> {
 
 fn clocks() -> Clocks {
     Clocks {
-        monotonic_ns: clock_ns(libc::CLOCK_MONOTONIC),
-        boottime_ns: clock_ns(libc::CLOCK_BOOTTIME),
-        realtime_ns: clock_ns(libc::CLOCK_REALTIME),
+        monotonic_ns: clock_ns(ClockId::Monotonic),
+        boottime_ns: clock_ns(ClockId::Boottime),
+        realtime_ns: clock_ns(ClockId::Realtime),
     }
 }
 
 fn now_ns() -> u64 {
-    clock_ns(libc::CLOCK_MONOTONIC)
+    clock_ns(ClockId::Monotonic)
 }
 
-fn clock_ns(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the kernel writes one timespec. These clocks always exist.
-    unsafe { libc::clock_gettime(clock, &raw mut time) };
+fn clock_ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }

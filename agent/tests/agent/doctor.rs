@@ -7,10 +7,11 @@ use virtlens::views::doctor::{Diagnosis, catalogue};
 use virtlens_model::judge::findings::Bounds;
 use virtlens_model::snapshot::{Check, Finding, Snapshot, Vm};
 use virtlens_model::vocab::MismatchKind;
+use virtlens_tests::fixture;
+use virtlens_tests::golden::assert_golden;
 
-use crate::golden_file::assert_golden;
+use crate::golden;
 use crate::program::output;
-use crate::{fixture, golden};
 
 const TEN_SECONDS: Duration = Duration::from_secs(10);
 const PLAIN: Style = Style {

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
+use rustix::thread::set_no_new_privs;
 use tempfile::TempDir;
 use virtlens_tests::need;
 
@@ -106,11 +107,7 @@ fn without_ipv6() -> io::Result<()> {
         len: u16::try_from(steps.len()).expect("few"),
         filter: steps.as_mut_ptr(),
     };
-    // SAFETY: it takes only numbers.
-    let failed = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-    if failed != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    set_no_new_privs(true)?;
     let mode = libc::SECCOMP_MODE_FILTER;
     // SAFETY: the kernel copies the program, which lives until then.
     let failed = unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) };

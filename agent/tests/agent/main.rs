@@ -1,14 +1,11 @@
 //! The agent's interfaces: whole outputs, and the real program as a black box.
 
-#![expect(unsafe_code, reason = "kill(2), prctl(2) and setrlimit(2)")]
+#![expect(unsafe_code, reason = "a seccomp filter in a child")]
 
 mod config;
 mod doctor;
 mod errors;
-#[path = "../../../crates/export/tests/fixture/mod.rs"]
-mod fixture;
-#[path = "../../../crates/export/tests/golden_file/mod.rs"]
-mod golden_file;
+mod faces;
 mod http;
 mod listening;
 mod outputs;

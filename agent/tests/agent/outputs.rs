@@ -9,10 +9,11 @@ use virtlens::views::table::render;
 use virtlens_model::snapshot::Snapshot;
 use virtlens_model::vocab::CpuSet;
 use virtlens_probe::loader::Loader;
+use virtlens_tests::fixture;
+use virtlens_tests::golden::assert_golden;
 
-use crate::golden_file::assert_golden;
+use crate::golden;
 use crate::program::output;
-use crate::{fixture, golden};
 
 const MS: u64 = 1_000_000;
 const PLAIN: Style = Style {

@@ -1,8 +1,7 @@
 //! Selection of VMs by name.
 
 use virtlens::views::pick::{is_called, name_of, pick};
-
-use crate::fixture;
+use virtlens_tests::fixture;
 
 #[test]
 fn vm_is_selected_by_pod_name_uid_and_pid() {

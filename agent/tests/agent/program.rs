@@ -7,6 +7,9 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
 /// Longer than any answer takes; without it a lost answer would block the run.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -109,13 +112,13 @@ impl Agent {
         panic!("the log does not say {words:?}; it says: {seen:#?}");
     }
 
-    pub(crate) fn signal(&self, signal: i32) {
+    pub(crate) fn signal(&self, signal: Signal) {
         send(&self.child, signal);
     }
 
     /// Sends SIGTERM; returns the exit code and the rest of the log.
     pub(crate) fn stop(self) -> (Option<i32>, Vec<String>) {
-        self.signal(libc::SIGTERM);
+        self.signal(Signal::TERM);
         self.end()
     }
 
@@ -169,22 +172,17 @@ impl Drop for Agent {
     }
 }
 
-pub(crate) fn send(child: &Child, signal: i32) {
-    let pid = libc::pid_t::try_from(child.id()).expect("a pid");
-    // SAFETY: kill takes no pointers; the child is not reaped yet, so its pid is not
-    // reused.
-    unsafe { libc::kill(pid, signal) };
+pub(crate) fn send(child: &Child, signal: Signal) {
+    // The child is not reaped yet, so its pid is not reused.
+    kill_process(Pid::from_child(child), signal).expect("it is our child");
 }
 
 fn listen_of(line: &str) -> Option<SocketAddr> {
-    let json = || line.split_once("\"listen\":\"")?.1.split('"').next();
-    let logfmt = || line.split_once(" listen=")?.1.split(' ').next();
-    let text = if line.starts_with('{') {
-        json()
-    } else {
-        logfmt()
+    let text = match serde_json::from_str::<Value>(line) {
+        Ok(line) => line["listen"].as_str()?.to_owned(),
+        Err(_) => line.split_once(" listen=")?.1.split(' ').next()?.to_owned(),
     };
-    text.map(|text| text.trim_matches('"').parse().expect("an address"))
+    Some(text.trim_matches('"').parse().expect("an address"))
 }
 
 /// The agent's answer.

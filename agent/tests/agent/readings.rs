@@ -9,8 +9,7 @@ use hyper::body::Bytes;
 use tokio::task::JoinSet;
 use virtlens::collect::readings::{Encoding, Readings};
 use virtlens_export::Format;
-
-use crate::fixture;
+use virtlens_tests::fixture;
 
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 const PLAIN: Encoding = Encoding {

@@ -7,6 +7,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
+
 use crate::program::{Agent, send, virtlens};
 use crate::web::write_host;
 
@@ -32,7 +34,7 @@ fn signal_during_load_ends_agent() {
     std::fs::remove_file(&pipe).expect("removed");
     let made = Command::new("mkfifo").arg(&pipe).status();
     assert!(made.expect("mkfifo starts").success());
-    for signal in [libc::SIGTERM, libc::SIGINT] {
+    for signal in [Signal::TERM, Signal::INT] {
         let mut child = virtlens()
             .args(["run", "--listen", "127.0.0.1:0", "--no-pin", "--root"])
             .arg(&host)
@@ -64,7 +66,7 @@ fn signal_during_load_ends_agent() {
 /// out.
 #[test]
 fn second_signal_ends_agent_that_drains_requests() {
-    for signals in [[libc::SIGINT; 2], [libc::SIGTERM, libc::SIGINT]] {
+    for signals in [[Signal::INT; 2], [Signal::TERM, Signal::INT]] {
         let agent = Agent::start(&[]);
         let mut client = agent.connect();
         client

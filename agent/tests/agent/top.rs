@@ -10,9 +10,10 @@ use virtlens::views::top::state::{Action, Top, View};
 use virtlens::views::top::theme::Theme;
 use virtlens_model::snapshot::{Check, Finding, Snapshot, Vm};
 use virtlens_model::vocab::{Role, VhostDevice};
+use virtlens_tests::fixture;
+use virtlens_tests::golden::assert_golden;
 
-use crate::golden_file::assert_golden;
-use crate::{fixture, golden};
+use crate::golden;
 
 const MS: u64 = 1_000_000;
 const SECOND: Duration = Duration::from_secs(1);

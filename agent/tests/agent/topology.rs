@@ -6,9 +6,10 @@ use virtlens::views::topology::{View, render};
 use virtlens_model::snapshot::Snapshot;
 use virtlens_model::vocab::CpuSet;
 use virtlens_model::vocab::topology::host::{CpuFact, HostTopology};
+use virtlens_tests::fixture;
+use virtlens_tests::golden::assert_golden;
 
-use crate::golden_file::assert_golden;
-use crate::{fixture, golden};
+use crate::golden;
 
 /// Packages of two cores with two threads each; siblings have adjacent numbers.
 fn host(packages: u32) -> HostTopology {

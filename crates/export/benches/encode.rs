@@ -1,9 +1,6 @@
 //! Cost of encoding and compressing the metrics of a full node:
 //! `cargo bench -p virtlens-export`.
 
-#[path = "../tests/fleet/mod.rs"]
-mod fleet;
-
 use std::hint::black_box;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -11,6 +8,7 @@ use std::time::{Duration, Instant};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use virtlens_export::{Format, encode};
+use virtlens_tests::fleet;
 
 const ROUNDS: u32 = 200;
 

@@ -1,8 +1,13 @@
 //! Encodes a scrape in a text format.
 //!
-//! The encoder library writes `OpenMetrics`. The text format has the same series under
-//! other headers, so this module drops the library's headers and writes its own. Families
-//! without series are omitted.
+//! A reading has its values already, so nothing is registered as a metric: the registry
+//! would hold a second copy of each value, and series of VMs that have ended. A
+//! [`Collector`] is prometheus-client's form for values that are read on each scrape, and
+//! in a registry it must be boxed; its encoder has no public constructor (0.25,
+//! `src/collector.rs`, `src/encoding/text.rs`). There is one collector per family, because
+//! the encoder writes the `OpenMetrics` headers of a family before its series. The text
+//! format has the same series under other headers, so this module drops the library's
+//! headers and writes its own. Families without series are omitted.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;

@@ -1,9 +1,5 @@
 //! Whole expositions of a synthetic node.
 
-mod fixture;
-mod fleet;
-mod golden_file;
-
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::sync::Arc;
@@ -12,6 +8,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use virtlens_export::{Agent, Format, Kind, Process, Scrape, encode, families};
 use virtlens_model::snapshot::Snapshot;
+use virtlens_tests::golden::assert_golden;
+use virtlens_tests::{fixture, fleet};
 
 fn reading(snapshot: Snapshot) -> Arc<Scrape> {
     Arc::new(Scrape {
@@ -44,9 +42,9 @@ fn golden(name: &str) -> String {
 #[test]
 fn exposition_in_both_formats_equals_golden() {
     let reading = reading(fixture::snapshot());
-    golden_file::assert_golden(golden("metrics.txt"), &text_of(&reading, Format::Text));
+    assert_golden(golden("metrics.txt"), &text_of(&reading, Format::Text));
     let open_metrics = text_of(&reading, Format::OpenMetrics);
-    golden_file::assert_golden(golden("metrics.openmetrics.txt"), &open_metrics);
+    assert_golden(golden("metrics.openmetrics.txt"), &open_metrics);
 }
 
 #[test]

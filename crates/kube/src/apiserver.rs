@@ -9,8 +9,10 @@
 //!     └──────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! kube-runtime's watcher does the same, but hides bookmarks. On a node without changes
-//! only bookmarks prove that the names are still correct.
+//! `watcher` of kube-runtime (`kube-runtime/src/watcher.rs`) does the same, but passes on
+//! neither bookmarks nor successful reconnects. On a node without changes only these prove
+//! that the names are still correct. It also does not fall back to pages of a list where
+//! streaming lists are refused.
 
 use std::pin::pin;
 use std::sync::Arc;

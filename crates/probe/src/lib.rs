@@ -40,7 +40,6 @@ mod maps;
 )]
 mod memory;
 mod object;
-#[expect(unsafe_code, reason = "flock(2), statfs(2) and access(2)")]
 pub mod pins;
 mod placement;
 pub mod plan;

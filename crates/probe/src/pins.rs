@@ -15,11 +15,11 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::fd::AsRawFd as _;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access, statfs};
 
 /// `BPF_FS_MAGIC`, `include/uapi/linux/magic.h`.
 const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
@@ -80,17 +80,13 @@ impl Pins {
                 _ => {}
             }
         }
-        let lock = File::open(&dir).map_err(|error| unavailable(&dir, "cannot open", &error))?;
-        // SAFETY: flock takes a descriptor that is open, and a plain number.
-        if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
-            let error = io::Error::last_os_error();
-            return Err(if error.kind() == ErrorKind::WouldBlock {
-                Refusal::Busy(dir)
-            } else {
-                unavailable(&dir, "cannot lock", &error)
-            });
+        let lock =
+            File::open(&dir).map_err(|error| unavailable(&dir, "cannot open", &error))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { dir, _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(Refusal::Busy(dir)),
+            Err(TryLockError::Error(error)) => Err(unavailable(&dir, "cannot lock", &error)),
         }
-        Ok(Self { dir, _lock: lock })
     }
 
     /// Whether a former agent left anything below `bpffs`.
@@ -171,24 +167,17 @@ fn is_of(path: &Path, part: &str) -> bool {
 pub fn is_bpffs(dir: &Path) -> Result<(), Refusal> {
     let mount = "mount one with: mount -t bpf bpf /sys/fs/bpf";
     let refuse = |why: &str| Err(Refusal::Unavailable(format!("{}: {why}", dir.display())));
-    let Ok(path) = std::ffi::CString::new(dir.as_os_str().as_bytes()) else {
-        return refuse("invalid path");
+    let found = match statfs(dir) {
+        Ok(found) => found,
+        Err(error) => {
+            let error = io::Error::from(error);
+            return refuse(&format!("cannot read it: {error}; {mount}"));
+        }
     };
-    let mut found = std::mem::MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: a C string, and a buffer of the right size.
-    if unsafe { libc::statfs(path.as_ptr(), found.as_mut_ptr()) } != 0 {
-        return refuse(&format!(
-            "cannot read it: {}; {mount}",
-            io::Error::last_os_error()
-        ));
-    }
-    // SAFETY: statfs has filled in the buffer.
-    let found = unsafe { found.assume_init() };
     if found.f_type != BPF_FS_MAGIC {
         return refuse(&format!("not a BPF file system; {mount}"));
     }
-    // SAFETY: a C string, and a plain number.
-    if unsafe { libc::access(path.as_ptr(), libc::W_OK) } != 0 {
+    if access(dir, Access::WRITE_OK).is_err() {
         return refuse("not writable; in a container mount it without readOnly");
     }
     Ok(())

@@ -16,6 +16,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::OnceLock;
 
+use rustix::time::{ClockId, clock_gettime};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// `enum bpf_cmd`.
@@ -37,17 +38,10 @@ enum Command {
 }
 
 /// The time since boot, ns, by the clock of a task's start time.
-pub(crate) fn boot_ns() -> io::Result<u64> {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the kernel writes the time to `now`, which outlives the call.
-    if unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+pub(crate) fn boot_ns() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
     let part = |value: i64| u64::try_from(value).unwrap_or(0);
-    Ok(part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec))
+    part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
 }
 
 /// `BPF_PROG_TYPE_TRACING`, `enum bpf_prog_type`.

@@ -2,7 +2,7 @@
 //!
 //! Each module is a target: a function that parses any bytes and checks invariants of the
 //! result. `make fuzz` searches for bytes that violate one; `tests/corpus.rs` runs all
-//! targets on the inputs in `corpus`.
+//! targets on the named inputs in `corpus` and on those that libFuzzer found, in `found`.
 //!
 //! ```text
 //! the kernel    stat · proc_files · cgroupfs · maps · cpulist · cgroup_path

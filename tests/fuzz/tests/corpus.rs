@@ -1,17 +1,24 @@
-//! Runs each target on every input of its corpus, and checks that each corpus has inputs.
+//! Runs each target on every input that is kept: named ones in `corpus`, and in `found`
+//! those of libFuzzer, one per line in base64.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use virtlens_fuzz::{TARGETS, Target};
 
-/// Limit on the size of all corpora in a checkout.
-const MAX_CORPORA_BYTES: u64 = 1 << 20;
+/// Limit on the size of all inputs in a checkout.
+const MAX_CORPORA_BYTES: usize = 1 << 20;
+
+fn path(below: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(below)
+}
 
 fn entries(below: &str) -> Vec<PathBuf> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join(below);
+    let dir = path(below);
     let entries = fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
     let paths = entries.map(|entry| entry.expect("an entry").path());
     let mut paths: Vec<PathBuf> = paths.collect();
@@ -25,14 +32,27 @@ fn stems(paths: &[PathBuf]) -> BTreeSet<String> {
     paths.iter().filter_map(stem).collect()
 }
 
+/// The inputs of a target, each with its place.
+fn inputs(name: &str) -> Vec<(String, Vec<u8>)> {
+    let named = entries(&format!("corpus/{name}")).into_iter().map(|path| {
+        let input = fs::read(&path).expect("a readable input");
+        (path.display().to_string(), input)
+    });
+    let file = format!("found/{name}");
+    let lines = fs::read_to_string(path(&file)).expect("each target has a file");
+    let found = lines.lines().zip(1..).map(|(line, number)| {
+        let input = STANDARD.decode(line).expect("base64");
+        (format!("{file}:{number}"), input)
+    });
+    named.chain(found).collect()
+}
+
 fn replay(name: &str, target: Target) {
-    let inputs = entries(&format!("corpus/{name}"));
+    let inputs = inputs(name);
     assert!(!inputs.is_empty(), "the corpus of {name} is empty");
-    let breaks = |path: &&PathBuf| {
-        let input = fs::read(path).expect("a readable input");
-        catch_unwind(AssertUnwindSafe(|| target(&input))).is_err()
-    };
-    let broken: Vec<&PathBuf> = inputs.iter().filter(breaks).collect();
+    let breaks = |input: &[u8]| catch_unwind(AssertUnwindSafe(|| target(input))).is_err();
+    let broken = inputs.iter().filter(|(_, input)| breaks(input));
+    let broken: Vec<&str> = broken.map(|(place, _)| &**place).collect();
     assert!(broken.is_empty(), "{name} breaks on {broken:#?}");
 }
 
@@ -49,6 +69,7 @@ fn each_module_is_a_target_with_a_corpus() {
     let targets: BTreeSet<String> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
     assert_eq!(targets.len(), TARGETS.len(), "each name once");
     assert_eq!(stems(&entries("corpus")), targets);
+    assert_eq!(stems(&entries("found")), targets);
     let mut modules = stems(&entries("src"));
     modules.retain(|name| !matches!(name.as_str(), "lib" | "main"));
     assert_eq!(modules, targets);
@@ -56,11 +77,11 @@ fn each_module_is_a_target_with_a_corpus() {
 
 #[test]
 fn corpora_stay_small() {
-    let inputs = entries("corpus").into_iter().flat_map(|dir| {
-        let entries = fs::read_dir(dir).expect("a corpus");
-        entries.map(|entry| entry.and_then(|entry| entry.metadata()).expect("an input"))
-    });
-    let bytes: u64 = inputs.map(|meta| meta.len()).sum();
+    let bytes: usize = TARGETS
+        .iter()
+        .flat_map(|(name, _)| inputs(name))
+        .map(|(_, input)| input.len())
+        .sum();
     assert!(
         bytes < MAX_CORPORA_BYTES,
         "{bytes} bytes; scripts/fuzz --keep keeps the least"

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use virtlens_tests::exposed::Counters;
 use virtlens_tests::{Agent, Fault, FaultyHost, Minivm, binary};
 
 use super::{hide_btf, ready, vcpus_ns};
-use crate::exposed::Counters;
 
 /// A pseudorandom generator with a fixed sequence: only the time of a read decides which
 /// fault hits it.

@@ -13,14 +13,14 @@ use std::sync::{Arc, mpsc};
 use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::{Snapshot, Vm};
 use virtlens_model::vocab::Role;
+use virtlens_tests::exposed::Counters;
 use virtlens_tests::process::Schedstat;
+use virtlens_tests::reader::{self, cpu_ns, find, threads, vm};
 use virtlens_tests::{
     Fault, FaultyHost, Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid,
 };
 
 use self::place::{Place, dir, file, links, list, maybe};
-use crate::exposed::Counters;
-use crate::reader::{self, cpu_ns, find, threads, vm};
 
 /// CPU quota of the pod, cores.
 const QUOTA: f64 = 0.5;

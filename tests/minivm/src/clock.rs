@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use rustix::thread::gettid;
 
 use crate::kick;
 
@@ -60,8 +61,7 @@ impl KickTimer {
         let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
         event.sigev_notify = libc::SIGEV_THREAD_ID;
         event.sigev_signo = kick::signal();
-        // SAFETY: gettid has no preconditions.
-        event.sigev_notify_thread_id = unsafe { libc::gettid() };
+        event.sigev_notify_thread_id = gettid().as_raw_pid();
         let mut timer = std::ptr::null_mut();
         // SAFETY: both pointers are to live locals.
         let failed = unsafe { libc::timer_create(clock, &raw mut event, &raw mut timer) };

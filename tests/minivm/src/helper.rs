@@ -6,6 +6,7 @@ use std::thread::Builder;
 use std::time::Duration;
 
 use anyhow::Context;
+use rustix::thread::gettid;
 
 use crate::clock::{burn_own, own_cpu_ns};
 use crate::machine::Worker;
@@ -46,8 +47,7 @@ impl Helper {
         let (tell_tid, told_tid) = channel();
         named(Builder::new().stack_size(STACK_BYTES), Some(name), index)
             .spawn(move || {
-                // SAFETY: gettid has no preconditions.
-                let _ = tell_tid.send(unsafe { libc::gettid() });
+                let _ = tell_tid.send(gettid().as_raw_pid());
                 for Burn { cpu, done } in inbox {
                     burn_own(cpu);
                     let _ = done.send(());

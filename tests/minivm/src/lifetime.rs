@@ -6,6 +6,9 @@
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use rustix::event::pause;
+use rustix::process::{Pid, getppid};
+
 use crate::args::Args;
 use crate::kick;
 
@@ -26,8 +29,7 @@ pub(crate) fn bound(args: &Args) {
 /// Waits until a signal ends the process.
 pub(crate) fn wait_for_end() -> ! {
     loop {
-        // SAFETY: pause has no preconditions.
-        unsafe { libc::pause() };
+        pause();
     }
 }
 
@@ -36,17 +38,19 @@ fn die_with_parent() {
     // and a test may start a VM in one thread and keep it in another. The handler
     // distinguishes the two.
     let signal = libc::SIGRTMIN() + 1;
-    // SAFETY: getppid has no preconditions; prctl reads plain numbers.
-    unsafe {
-        PARENT_PID.store(libc::getppid(), Ordering::Relaxed);
-        kick::install(signal, end_without_parent);
-        libc::prctl(libc::PR_SET_PDEATHSIG, signal);
-    }
+    PARENT_PID.store(parent_pid(), Ordering::Relaxed);
+    kick::install(signal, end_without_parent);
+    // SAFETY: prctl reads plain numbers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) };
+}
+
+/// One system call, which is allowed in a handler; 0 for a parent outside the namespace.
+fn parent_pid() -> i32 {
+    Pid::as_raw(getppid())
 }
 
 extern "C" fn end_without_parent(_: libc::c_int) {
-    // SAFETY: getppid has no preconditions and is allowed in a handler.
-    if unsafe { libc::getppid() } != PARENT_PID.load(Ordering::Relaxed) {
+    if parent_pid() != PARENT_PID.load(Ordering::Relaxed) {
         end(0);
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use kvm_ioctls::VcpuFd;
+use rustix::thread::set_name;
 use serde::Serialize;
 
 use crate::args::{Args, Mode};
@@ -319,7 +320,5 @@ fn thread_status(helper: &Helper) -> ThreadStatus {
 /// Names the main thread, and so the process. The kernel keeps 15 bytes.
 fn rename_process(name: &str) -> anyhow::Result<()> {
     let name = CString::new(name).context("a name without NUL")?;
-    // SAFETY: a live C string.
-    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
-    Ok(())
+    Ok(set_name(&name)?)
 }

@@ -1,11 +1,12 @@
 //! Mappings for guest memory, and the calls of a balloon on them.
 
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU16;
 
 use anyhow::{Context, bail, ensure};
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 
 /// Size of a small page of x86-64, bytes.
 pub(crate) const PAGE_BYTES: u64 = 4096;
@@ -130,11 +131,8 @@ impl Mapping {
             .as_ref()
             .context("anonymous memory has no file: start with --memfd")?;
         for offset in self.ranges(offset, len, count)? {
-            let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-            let (start, len) = (offset.try_into()?, len.try_into()?);
-            // SAFETY: plain numbers; the file is open.
-            let failed = unsafe { libc::fallocate(file.as_raw_fd(), mode, start, len) };
-            ensure!(failed == 0, "fallocate at {offset}: {}", os_error());
+            let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(file, mode, offset, len).with_context(|| format!("fallocate at {offset}"))?;
         }
         Ok(())
     }
@@ -163,11 +161,8 @@ impl Mapping {
 }
 
 fn make_memfd(bytes: u64) -> anyhow::Result<File> {
-    // SAFETY: a static C string and a flag.
-    let fd = unsafe { libc::memfd_create(c"ram".as_ptr(), libc::MFD_CLOEXEC) };
-    ensure!(fd >= 0, "cannot create a memfd: {}", os_error());
-    // SAFETY: a new descriptor without another owner.
-    let file = unsafe { File::from_raw_fd(fd) };
+    let fd = memfd_create(c"ram", MemfdFlags::CLOEXEC).context("cannot create a memfd")?;
+    let file = File::from(fd);
     file.set_len(bytes)?;
     Ok(file)
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use kvm_ioctls::VcpuFd;
+use rustix::thread::gettid;
 
 use crate::args::Mode;
 use crate::clock::{KickTimer, burn_own, ns_of, own_cpu_ns, thread_cpu_ns};
@@ -151,9 +152,7 @@ impl Runner {
     fn live(mut self, tell_tid: &Sender<i32>) -> VcpuFd {
         let kickable = Kickable::new(&mut self.fd);
         // Only now: an earlier kick would be a signal without a handler.
-        //
-        // SAFETY: gettid has no preconditions.
-        let _ = tell_tid.send(unsafe { libc::gettid() });
+        let _ = tell_tid.send(gettid().as_raw_pid());
         if let Err(error) = self.follow() {
             eprintln!("minivm: {error:#}");
             std::process::abort();

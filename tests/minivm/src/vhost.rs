@@ -11,13 +11,14 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle, sleep};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use rustix::event::{EventfdFlags, eventfd};
 
 use crate::helper::STACK_BYTES;
 use crate::memory::Mapping;
@@ -127,11 +128,8 @@ impl Vhost {
             .write(true)
             .open("/dev/vhost-net")
             .context("cannot open /dev/vhost-net: load the module vhost_net, and run as root")?;
-        // SAFETY: plain numbers.
-        let kick = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        ensure!(kick >= 0, "eventfd: {}", std::io::Error::last_os_error());
-        // SAFETY: a new descriptor without another owner.
-        let kick = unsafe { File::from_raw_fd(kick) };
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let kick = File::from(eventfd(0, flags).context("cannot create an eventfd")?);
         let vhost = Self {
             available: memory.word(AVAILABLE + INDEX)?,
             used: memory.word(USED + INDEX)?,

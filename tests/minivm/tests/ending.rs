@@ -1,13 +1,12 @@
 //! Ends of a minivm: on command and when its test dies, and never before.
 
-#![expect(unsafe_code, reason = "kill(2)")]
-
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use virtlens_tests::{Minivm, need};
 
 fn minivm(args: &[&str], stdin: Stdio) -> Child {
@@ -28,9 +27,7 @@ fn minivm(args: &[&str], stdin: Stdio) -> Child {
 }
 
 fn terminate(child: &Child) {
-    let pid = i32::try_from(child.id()).expect("pids are ints");
-    // SAFETY: kill takes plain numbers; the child was not waited for yet.
-    assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
+    kill_process(Pid::from_child(child), Signal::TERM).expect("it is our child");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use virtlens_model::judge::findings::Bounds;
 use virtlens_model::snapshot::Finding;
 use virtlens_model::snapshot::{Quota, Vm};
 use virtlens_model::vocab::{Role, Scope};
+use virtlens_tests::reader;
 use virtlens_vmtest::scenario::Pod;
 
 use super::LIMIT_CORES;
@@ -66,7 +67,7 @@ impl Activity {
             );
         }
         let (told, truth) = (
-            pods::all_ns(now) - pods::all_ns(then),
+            reader::all_ns(now) - reader::all_ns(then),
             self.grown(|truth| truth.all_ns),
         );
         assert_near("all roles", told, &truth);

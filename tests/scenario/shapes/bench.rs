@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use virtlens_model::snapshot::Snapshot;
 use virtlens_model::vocab::Role;
+use virtlens_tests::exposed::Counters;
 use virtlens_tests::process::{self, Schedstat};
 use virtlens_tests::{Minivm, TestCgroup, Throttling, eventually};
 use virtlens_vmtest::scenario::{Pod, Scenario};
 
 use super::activity::Activity;
-use crate::exposed::Counters;
 use crate::pods::{self, Reader};
 use crate::throttle;
 

@@ -5,6 +5,7 @@ use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::Context as _;
+use rustix::process::{Pid, Signal, kill_process};
 use virtlens_model::snapshot::Vm;
 
 use crate::collect::Collector;
@@ -65,8 +66,7 @@ impl Drop for Tracing {
     /// Ends the trace; its file stays valid.
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
-            // SAFETY: kill has no preconditions; the child was not waited for.
-            unsafe { libc::kill(self.child.id().cast_signed(), libc::SIGTERM) };
+            let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
             let _ = self.child.wait();
         }
     }

@@ -5,6 +5,7 @@ use std::io::{Read as _, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{
@@ -47,17 +48,12 @@ fn assert_unharmed<T>(site: &Site, agent: &Agent, harm: impl FnOnce() -> T) {
 
 /// Raises the limit on this process's open files above a login shell's 1024.
 fn allow_many_files() {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let limit = Rlimit {
+        current: maximum,
+        maximum,
     };
-    // SAFETY: both calls are given a live struct of their own type.
-    let done = unsafe {
-        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
-        limit.rlim_cur = limit.rlim_max;
-        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit)
-    };
-    assert_eq!(done, 0, "the limit can be raised");
+    setrlimit(Resource::Nofile, limit).expect("the limit can be raised");
 }
 
 #[test]

@@ -3,43 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use virtlens_export::{Agent, Format, Process, Scrape, encode};
-use virtlens_model::snapshot::{API_VERSION, Node, Snapshot, Vm};
+use virtlens_export::Format;
+use virtlens_model::snapshot::Vm;
+use virtlens_tests::blank;
+use virtlens_tests::exposed::exposition;
 
 /// Counter samples by series, as spelled in the exposition.
 pub(crate) type Counters = BTreeMap<String, f64>;
 
 /// The counters of `vms`.
 pub(crate) fn counters(vms: Vec<Vm>) -> Counters {
-    let reading = Scrape {
-        snapshot: Arc::new(Snapshot {
-            api_version: API_VERSION,
-            kind: "Snapshot",
-            time: "2026-01-01T00:00:00Z".to_owned(),
-            clock_ns: 0,
-            reading_age_ns: Some(0),
-            node: Node {
-                name: "node-a".to_owned(),
-                kernel: "6.18.0".to_owned(),
-                cpus: 8,
-                cgroup: "v2",
-            },
-            sources: Vec::new(),
-            dropped: Vec::new(),
-            maps: Vec::new(),
-            programs: Vec::new(),
-            vms,
-        }),
-        agent: Agent {
-            version: "0",
-            revision: "",
-            rustversion: "",
-            collection_ns: 0,
-            process: Process::default(),
-        },
-    };
-    let mut text = String::new();
-    encode(&Arc::new(reading), Format::Text, &mut text);
+    let text = exposition(Arc::new(blank::snapshot(vms)), Format::Text);
     parse(&text)
 }
 

@@ -1,6 +1,8 @@
 //! Detects from the VMM's arguments and from observed events whether a VM has a balloon
 //! and whether its guest reports free pages.
 
+use serde_json::Value;
+
 use crate::identify::vmm::Vmm;
 use crate::vocab::{Feature, Features};
 
@@ -114,7 +116,7 @@ fn qemu(args: &[String]) -> Features {
     }
     let reports = balloons.any(|device| {
         let value = property(device, "free-page-reporting").unwrap_or_default();
-        matches!(value, "on" | "yes" | "true" | "y")
+        matches!(value.as_str(), "on" | "yes" | "true" | "y")
     });
     Features {
         balloon: Feature::known(true, BY_ARGUMENTS),
@@ -135,7 +137,7 @@ fn cloud_hypervisor(args: &[String]) -> Features {
         })
     };
     if let Some(balloon) = value("--balloon") {
-        let reports = property(balloon, "free_page_reporting") == Some("on");
+        let reports = property(balloon, "free_page_reporting").as_deref() == Some("on");
         return Features {
             balloon: Feature::known(true, BY_ARGUMENTS),
             free_page_reporting: Feature::known(reports, BY_ARGUMENTS),
@@ -150,33 +152,29 @@ fn cloud_hypervisor(args: &[String]) -> Features {
 }
 
 /// Driver name of a device option.
-fn driver(device: &str) -> &str {
+fn driver(device: &str) -> String {
     if device.starts_with('{') {
         return property(device, "driver").unwrap_or_default();
     }
     let first = device.split(',').next().unwrap_or_default();
-    first.strip_prefix("driver=").unwrap_or(first)
+    first.strip_prefix("driver=").unwrap_or(first).to_owned()
 }
 
-/// Value of a property in `key=value,…` or in a flat JSON object.
-fn property<'a>(device: &'a str, name: &str) -> Option<&'a str> {
-    if !device.starts_with('{') {
-        return device
-            .split(',')
-            .filter_map(|part| part.split_once('='))
-            .filter(|(key, _)| *key == name)
-            .map(|(_, value)| value)
-            .next_back();
+/// Value of a property in `key=value,…` or in a JSON object.
+fn property(device: &str, name: &str) -> Option<String> {
+    if device.starts_with('{') {
+        let device: Value = serde_json::from_str(device).ok()?;
+        return device.get(name).map(|value| match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        });
     }
-    device.match_indices(name).find_map(|(at, _)| {
-        let (before, found) = device.split_at_checked(at)?;
-        let before = before.strip_suffix('"')?;
-        let key = before.trim_end().ends_with(['{', ',']);
-        let after = found.strip_prefix(name)?.strip_prefix('"')?.trim_start();
-        let value = after.strip_prefix(':')?.trim_start();
-        let (value, _) = value.split_once([',', '}'])?;
-        key.then(|| value.trim().trim_matches('"'))
-    })
+    device
+        .split(',')
+        .filter_map(|part| part.split_once('='))
+        .filter(|(key, _)| *key == name)
+        .map(|(_, value)| value.to_owned())
+        .next_back()
 }
 
 #[cfg(test)]
@@ -221,6 +219,11 @@ mod tests {
             (
                 Vmm::Qemu,
                 r#"-device {"driver":"virtio-net-pci","id":"free-page-reporting"}"#,
+                (no, no),
+            ),
+            (
+                Vmm::Qemu,
+                r#"-device {"inner":{"driver":"virtio-balloon-pci"},"driver":"virtio-net-pci"}"#,
                 (no, no),
             ),
             (

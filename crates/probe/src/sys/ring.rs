@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use rustix::param::page_size;
+
 use super::map::Map;
 use super::mapping::Mapping;
 
@@ -29,9 +31,7 @@ impl Ring {
     /// # Errors
     /// The error of the kernel.
     pub(crate) fn of(map: &Map) -> io::Result<Self> {
-        // SAFETY: a plain number.
-        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-        let page = usize::try_from(page).map_err(|_| io::Error::last_os_error())?;
+        let page = page_size();
         let size = map.info().max_entries;
         let fd = map.fd();
         let both = page + 2 * size as usize;
