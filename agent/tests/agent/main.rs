@@ -5,7 +5,6 @@
 mod config;
 mod doctor;
 mod errors;
-mod faces;
 mod http;
 mod listening;
 mod outputs;
