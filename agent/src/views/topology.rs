@@ -267,8 +267,8 @@ impl Canvas {
         let Tagged { tag, vm } = one;
         let name = name_of(vm);
         let topology = vm.topology.as_deref();
-        let said = topology.map_or("not judged yet".to_owned(), |it| self.summary(vm, it));
-        let head = format!("{tag}  {name}: {said}");
+        let summary = topology.map_or("not judged yet".to_owned(), |it| self.summary(vm, it));
+        let head = format!("{tag}  {name}: {summary}");
         self.text(out, "", "   ", &head);
         let found = topology.map_or(&[][..], |topology| &topology.mismatches);
         for (index, one) in found.iter().enumerate() {
@@ -276,11 +276,11 @@ impl Canvas {
             let kind = self.paint.warning(mismatch.kind.name());
             self.text(out, "   ", "   ", &format!("{kind} since {}", one.since));
             self.text(out, "     ", "     ", &printable(&mismatch.evidence));
-            let next = found.get(index + 1).map(|next| next.mismatch.remedy);
+            let next = found.get(index + 1).map(|next| &next.mismatch.remedy);
             // Once for all mismatches with the same remedy.
-            if next != Some(mismatch.remedy) {
+            if next != Some(&mismatch.remedy) {
                 let arrow = format!("     {}", self.marks.arrow);
-                self.text(out, &arrow, "       ", mismatch.remedy);
+                self.text(out, &arrow, "       ", &printable(&mismatch.remedy));
             }
         }
     }
@@ -311,7 +311,7 @@ impl Canvas {
         }
         .expect(INFALLIBLE);
         if topology.mismatches.is_empty() {
-            text.push_str("; nothing out of place");
+            text.push_str("; no mismatch");
         }
         text
     }
@@ -346,8 +346,8 @@ fn heading(place: &HostPlace) -> String {
 
 fn unjudged(why: Unjudged) -> &'static str {
     match why {
-        Unjudged::GuestTopology => "pairs unknown, as the guest was told nothing",
-        Unjudged::HostTopology => "pairs unknown, as the host does not tell its cores",
-        Unjudged::NoSmt => "no pairs, as the host has no SMT",
+        Unjudged::GuestTopology => "pairs unknown: the guest's topology is unknown",
+        Unjudged::HostTopology => "pairs unknown: the host's core siblings are unknown",
+        Unjudged::NoSmt => "no pairs: the host has no SMT, or SMT is off",
     }
 }
