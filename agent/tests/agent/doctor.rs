@@ -28,12 +28,14 @@ fn snapshot() -> Snapshot {
             Finding::new(Check::QuotaCapped, capped.to_owned(), 1.6),
             Finding::new(
                 Check::Place(MismatchKind::SmtSplit),
-                "vCPUs 0 and 1 are siblings, on cores 0 and 1".to_owned(),
+                "vCPUs 0 and 1 are threads of one guest core, and are pinned to pCPUs 0,2 of host \
+                 cores 0 and 2"
+                    .to_owned(),
                 1.0,
             ),
             Finding::new(
                 Check::VcpusExceedQuota,
-                "2 vCPUs under a limit of 1.25 cores: 1.6 vCPUs a core".to_owned(),
+                "2 vCPUs under a limit of 1.25 cores: 1.6 vCPUs per core".to_owned(),
                 1.1,
             ),
         ]
@@ -49,12 +51,12 @@ fn text(snapshot: &Snapshot, style: Style) -> String {
 }
 
 #[test]
-fn the_findings_of_a_node() {
+fn text_of_findings_is_golden() {
     assert_golden(golden("doctor-80.txt"), &text(&snapshot(), PLAIN));
 }
 
 #[test]
-fn the_findings_as_json() {
+fn json_of_findings_is_golden() {
     let snapshot = snapshot();
     let vms: Vec<&Vm> = snapshot.vms.iter().collect();
     let diagnosis = Diagnosis::new(&snapshot, &vms, TEN_SECONDS, &Bounds::default());
@@ -64,10 +66,10 @@ fn the_findings_as_json() {
 }
 
 #[test]
-fn a_node_that_is_well() {
+fn node_without_findings_prints_nothing_found() {
     let snapshot = snapshot();
-    let well = [&snapshot.vms[1]];
-    let diagnosis = Diagnosis::new(&snapshot, &well, TEN_SECONDS, &Bounds::default());
+    let healthy = [&snapshot.vms[1]];
+    let diagnosis = Diagnosis::new(&snapshot, &healthy, TEN_SECONDS, &Bounds::default());
     assert!(!diagnosis.has_findings());
     let text = diagnosis.text(&snapshot, PLAIN);
     assert!(
@@ -77,7 +79,7 @@ fn a_node_that_is_well() {
 }
 
 #[test]
-fn no_line_is_wider_than_the_terminal_and_colours_change_none() {
+fn lines_fit_the_terminal_and_colors_change_no_text() {
     for width in [60, 80, 200] {
         let style = Style {
             width: Some(width),
@@ -104,7 +106,39 @@ fn no_line_is_wider_than_the_terminal_and_colours_change_none() {
 }
 
 #[test]
-fn the_list_of_checks() {
+fn next_step_names_existing_runbooks() {
+    let runbooks = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/runbooks");
+    let mut named = 0;
+    for check in Check::ALL {
+        let words = check.about().next.split_whitespace();
+        for name in words.filter(|word| word.starts_with("Virtlens")) {
+            let file = format!("{runbooks}/{name}.md");
+            assert!(std::path::Path::new(&file).exists(), "{check:?}: {file}");
+            named += 1;
+        }
+    }
+    assert!(named > 10, "{named} runbooks are named");
+}
+
+#[test]
+fn next_step_has_commands_with_the_name_of_the_vm() {
+    for check in Check::ALL {
+        let mut snapshot = fixture::snapshot();
+        snapshot.vms[0].findings = Some([Finding::new(check, String::new(), 1.0)].into());
+        let vms: Vec<&Vm> = snapshot.vms.iter().collect();
+        let diagnosis = Diagnosis::new(&snapshot, &vms, TEN_SECONDS, &Bounds::default());
+        let json = serde_json::to_value(&diagnosis).expect("JSON");
+        let next = json["findings"][0]["next"].as_str().expect("a text");
+        assert!(!next.contains(" VM:") && !next.contains(" VM --"), "{next}");
+        let has_command = [" top ", " trace ", " topology "]
+            .iter()
+            .any(|command| check.about().next.contains(&format!("virtlens{command}")));
+        assert_eq!(next.contains(" shop/web-0"), has_command, "{next}");
+    }
+}
+
+#[test]
+fn list_of_checks_is_golden() {
     assert_golden(
         golden("doctor-checks.txt"),
         &catalogue(&Bounds::default(), PLAIN),
