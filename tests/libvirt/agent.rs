@@ -8,7 +8,7 @@ use std::time::Duration;
 use virtlens::collect::{Collector, Options};
 use virtlens_export::Format;
 use virtlens_model::judge::findings::Bounds;
-use virtlens_model::snapshot::{Snapshot, Vm};
+use virtlens_model::snapshot::{Findings, Snapshot, Vm};
 use virtlens_model::vocab::Role;
 use virtlens_tests::eventually;
 use virtlens_tests::exposed::exposition;
@@ -52,16 +52,22 @@ impl Agent {
 
     /// Names of the findings for a VM while `work` runs.
     pub(crate) fn findings(&mut self, name: &str, work: impl FnOnce()) -> Vec<&'static str> {
+        let found = self.judged(name, work);
+        found.iter().map(|one| one.check.name()).collect()
+    }
+
+    /// The findings for a VM while `work` runs.
+    pub(crate) fn judged(&mut self, name: &str, work: impl FnOnce()) -> Findings {
         self.collector.collect_judged();
         work();
         let snapshot = self.collector.collect_judged();
         self.scrape(&snapshot);
-        let found = vm(&snapshot, name).findings.as_deref();
+        let found = vm(&snapshot, name).findings.clone();
         let found = found.expect("it was judged before");
-        for finding in found {
+        for finding in &*found {
             println!("{}: {}", finding.check.name(), finding.evidence);
         }
-        found.iter().map(|one| one.check.name()).collect()
+        found
     }
 
     /// Reads until this VM is seen with so many vCPUs.

@@ -84,3 +84,51 @@ fn helper_on_vcpu_ends_with_pins_of_emulator_and_iothread() {
     assert!(shared, "emulator and iothread share the vCPUs' CPUs");
     assert!(!apart, "nothing shares CPU 0 with the vCPUs");
 }
+
+/// Runs the virsh commands in the remedy of a finding; returns whether the finding ended.
+fn ends_by_remedy(bench: &mut Bench, check: &str) -> bool {
+    let second = || sleep(Duration::from_secs(1));
+    let found = bench.agent.judged(DB, second);
+    let finding = found.iter().find(|one| one.check.name() == check);
+    let remedy = &finding
+        .unwrap_or_else(|| panic!("no {check}: {found:?}"))
+        .remedy;
+    let commands: Vec<&str> = remedy
+        .split("virsh ")
+        .skip(1)
+        .filter_map(|text| text.split([';', '(']).next())
+        .map(str::trim)
+        .collect();
+    assert!(!commands.is_empty(), "{remedy}");
+    for command in commands {
+        bench.libvirt.virsh(command);
+    }
+    !bench.agent.findings(DB, second).contains(&check)
+}
+
+#[test]
+fn virsh_commands_of_remedy_end_vcpu_overlap() {
+    let mut bench = bench();
+    for pin in [
+        "vcpupin {} 1 0",
+        "emulatorpin {} 0-1",
+        "iothreadpin {} 1 0-1",
+    ] {
+        bench
+            .libvirt
+            .virsh(&format!("{} --live", pin.replace("{}", DB)));
+    }
+    assert!(ends_by_remedy(&mut bench, "vcpu_overlap"));
+    assert_eq!(vcpupin(&bench)[..2], ["0", "1"]);
+}
+
+#[test]
+fn virsh_commands_of_remedy_end_helper_on_vcpu() {
+    let mut bench = bench();
+    for pin in ["vcpupin {} 1 0", "emulatorpin {} 0", "iothreadpin {} 1 1"] {
+        bench
+            .libvirt
+            .virsh(&format!("{} --live", pin.replace("{}", DB)));
+    }
+    assert!(ends_by_remedy(&mut bench, "helper_on_vcpu"));
+}

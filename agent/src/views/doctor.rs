@@ -1,5 +1,5 @@
-//! `virtlens doctor`: the findings of an interval by rank, with the evidence, the rule
-//! and the remedy.
+//! `virtlens doctor`: the findings of an interval by rank, with the evidence, the rule,
+//! the impact, the remedy and the next step.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -54,6 +54,7 @@ struct Found<'s> {
     #[serde(flatten)]
     finding: &'s Finding,
     rule: String,
+    impact: &'static str,
     next: String,
     #[serde(skip)]
     of: &'s Vm,
@@ -78,6 +79,7 @@ impl<'s> Diagnosis<'s> {
                 pid: vm.pid,
                 finding,
                 rule: bounds.rule_of(finding.check),
+                impact: finding.check.about().impact,
                 next: next(finding.check, &name_of(vm)),
                 of: vm,
             })
@@ -151,10 +153,13 @@ impl<'s> Diagnosis<'s> {
 
 /// The command for further diagnosis of this VM.
 fn next(check: Check, name: &str) -> String {
-    check.about().next.replace(" VM:", &format!(" {name}:"))
+    let next = check.about().next;
+    [":", " --"].iter().fold(next.to_owned(), |next, end| {
+        next.replace(&format!(" VM{end}"), &format!(" {name}{end}"))
+    })
 }
 
-/// The checks with name, rule, remedy and thresholds.
+/// The checks with name, rule, impact and remedy, and the thresholds.
 pub fn catalogue(bounds: &Bounds, style: Style) -> String {
     let page = Page::new(style);
     let mut out = String::new();
@@ -162,6 +167,7 @@ pub fn catalogue(bounds: &Bounds, style: Style) -> String {
         let about = check.about();
         page.title(&mut out, about.severity, about.name);
         page.line(&mut out, "    ", &bounds.rule_of(check));
+        page.line(&mut out, "    ", &format!("why: {}", about.impact));
         page.line(&mut out, "    ", &format!("do: {}", about.remedy));
     }
     out.push_str("\nThresholds, configurable under `thresholds:` in the configuration file\n");
@@ -214,7 +220,8 @@ impl Page {
                 "    ",
                 &self.paint.faint(&format!("rule: {}", found.rule)),
             );
-            self.line(out, "    ", &format!("do: {}", finding.remedy));
+            self.line(out, "    ", &format!("why: {}", found.impact));
+            self.line(out, "    ", &printable(&format!("do: {}", finding.remedy)));
             self.line(out, "    ", &format!("next: {}", found.next));
         }
     }

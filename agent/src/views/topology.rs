@@ -276,11 +276,11 @@ impl Canvas {
             let kind = self.paint.warning(mismatch.kind.name());
             self.text(out, "   ", "   ", &format!("{kind} since {}", one.since));
             self.text(out, "     ", "     ", &printable(&mismatch.evidence));
-            let next = found.get(index + 1).map(|next| next.mismatch.remedy);
+            let next = found.get(index + 1).map(|next| &next.mismatch.remedy);
             // Once for all mismatches with the same remedy.
-            if next != Some(mismatch.remedy) {
+            if next != Some(&mismatch.remedy) {
                 let arrow = format!("     {}", self.symbols.arrow);
-                self.text(out, &arrow, "       ", mismatch.remedy);
+                self.text(out, &arrow, "       ", &printable(&mismatch.remedy));
             }
         }
     }

@@ -29,12 +29,14 @@ fn snapshot() -> Snapshot {
             Finding::new(Check::QuotaCapped, capped.to_owned(), 1.6),
             Finding::new(
                 Check::Place(MismatchKind::SmtSplit),
-                "vCPUs 0 and 1 are siblings, on cores 0 and 1".to_owned(),
+                "vCPUs 0 and 1 are threads of one guest core, and are pinned to pCPUs 0,2 of host \
+                 cores 0 and 2"
+                    .to_owned(),
                 1.0,
             ),
             Finding::new(
                 Check::VcpusExceedQuota,
-                "2 vCPUs under a limit of 1.25 cores: 1.6 vCPUs a core".to_owned(),
+                "2 vCPUs under a limit of 1.25 cores: 1.6 vCPUs per core".to_owned(),
                 1.1,
             ),
         ]
@@ -67,8 +69,8 @@ fn doctor_json_equals_golden() {
 #[test]
 fn doctor_without_findings_prints_summary() {
     let snapshot = snapshot();
-    let well = [&snapshot.vms[1]];
-    let diagnosis = Diagnosis::new(&snapshot, &well, TEN_SECONDS, &Bounds::default());
+    let healthy = [&snapshot.vms[1]];
+    let diagnosis = Diagnosis::new(&snapshot, &healthy, TEN_SECONDS, &Bounds::default());
     assert!(!diagnosis.has_findings());
     let text = diagnosis.text(&snapshot, PLAIN);
     assert!(
@@ -101,6 +103,38 @@ fn doctor_lines_fit_terminal_with_and_without_colour() {
             .fold(colored, |text, code| text.replace(code, ""));
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(words(&bare), words(&text(&snapshot(), style)));
+    }
+}
+
+#[test]
+fn next_step_names_existing_runbooks() {
+    let runbooks = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/runbooks");
+    let mut named = 0;
+    for check in Check::ALL {
+        let words = check.about().next.split_whitespace();
+        for name in words.filter(|word| word.starts_with("Virtlens")) {
+            let file = format!("{runbooks}/{name}.md");
+            assert!(std::path::Path::new(&file).exists(), "{check:?}: {file}");
+            named += 1;
+        }
+    }
+    assert!(named > 10, "{named} runbooks are named");
+}
+
+#[test]
+fn next_step_has_commands_with_the_name_of_the_vm() {
+    for check in Check::ALL {
+        let mut snapshot = fixture::snapshot();
+        snapshot.vms[0].findings = Some([Finding::new(check, String::new(), 1.0)].into());
+        let vms: Vec<&Vm> = snapshot.vms.iter().collect();
+        let diagnosis = Diagnosis::new(&snapshot, &vms, TEN_SECONDS, &Bounds::default());
+        let json = serde_json::to_value(&diagnosis).expect("JSON");
+        let next = json["findings"][0]["next"].as_str().expect("a text");
+        assert!(!next.contains(" VM:") && !next.contains(" VM --"), "{next}");
+        let has_command = [" top ", " trace ", " topology "]
+            .iter()
+            .any(|command| check.about().next.contains(&format!("virtlens{command}")));
+        assert_eq!(next.contains(" shop/web-0"), has_command, "{next}");
     }
 }
 

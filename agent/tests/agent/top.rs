@@ -74,7 +74,7 @@ fn reading(second: u64) -> Arc<Snapshot> {
             Finding::new(Check::QuotaCapped, evidence.to_owned(), 1.8),
             Finding::new(
                 Check::VcpusExceedQuota,
-                "2 vCPUs under a limit of 1.25 cores: 1.6 vCPUs a core".to_owned(),
+                "2 vCPUs under a limit of 1.25 cores: 1.6 vCPUs per core".to_owned(),
                 1.1,
             ),
         ]

@@ -7,4 +7,6 @@ pub mod interval;
     reason = "places in lists that it makes itself"
 )]
 pub mod placement;
+pub mod runtime;
+mod shell;
 pub mod window;

@@ -334,7 +334,8 @@ impl Screen<'_> {
             let (severity, name) = (finding.severity, finding.check.name());
             lines.push(Line::styled(format!(" {severity}: {name}"), style));
             lines.extend(self.wrapped(&printable(&finding.evidence), "   "));
-            lines.extend(self.wrapped(&format!("do: {}", finding.remedy), "   "));
+            let remedy = format!("do: {}", finding.remedy);
+            lines.extend(self.wrapped(&printable(&remedy), "   "));
         }
         match found {
             None => lines.push(Line::styled(" not judged yet", self.theme.faint())),

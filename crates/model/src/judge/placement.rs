@@ -1,8 +1,8 @@
 //! Compares the placement of VMs on the host's CPUs with the topology of their guests.
 //!
-//! A vCPU is *located* on (in code: *sits* on) a CPU, core, cache or node in two cases.
+//! A vCPU is *located* on a CPU, core, cache or node in two cases.
 //! Either its affinity mask allows no other one. Or it was measured there: it used at
-//! least [`SITS_PERCENT`] of its run time of the window there, and ran for at least
+//! least [`LOCATED_PERCENT`] of its run time of the window there, and ran for at least
 //! [`JUDGED_PERCENT`] of the window. A vCPU without a location is not judged.
 //!
 //! A vCPU is *pinned* if its mask holds one CPU or only CPUs of one core, while the host
@@ -13,7 +13,7 @@
 //! | kind | raised when |
 //! |---|---|
 //! | `smt_split` | guest siblings are located on different host cores |
-//! | `smt_shared` | vCPUs of different guest cores of one VM are located on one host core, but not on one pCPU. Pinned: always. Measured: only if together they ran there for more than [`SIDE_BY_SIDE_PERCENT`] of the window, and thus at the same time, and if it was avoidable: the VM's masks hold a core for each guest core, and have enough CPU time for all vCPUs that may run there |
+//! | `smt_shared` | vCPUs of different guest cores of one VM are located on one host core, but not on one pCPU. Pinned: always. Measured: only if together they ran there for more than [`CONCURRENT_PERCENT`] of the window, and thus at the same time, and if it was avoidable: the VM's masks hold a core for each guest core, and have enough CPU time for all vCPUs that may run there |
 //! | `vcpu_overlap` | more vCPUs, of any VM, are pinned to a CPU or a core than it has CPUs |
 //! | `numa_split` | the vCPUs of a guest package are located on several nodes. If the guest has one vCPU per package (the default of VMMs), all vCPUs count as one package, unless each package has its own node. Only if the vCPUs would fit into one node, and if the guest is not known to have several nodes. Measured: only if one node had enough idle CPU time for all of them |
 //! | `llc_split` | the pinned vCPUs of a guest die are located on several last-level caches of a node, and would fit into one. Never measured: the scheduler spreads threads over caches to use all of them |
@@ -25,9 +25,13 @@
 //! and for a guest of unknown topology no `smt_*` and no `*_split`.
 
 mod cores;
+mod found;
+mod location;
 mod pins;
+mod plan;
+mod remedy;
 mod rules;
-mod seat;
+mod settings;
 mod spread;
 mod text;
 mod tracker;
@@ -36,8 +40,8 @@ mod types;
 pub use self::rules::judge;
 pub use self::tracker::Tracker;
 pub use self::types::{
-    HelperPlacement, JUDGED_PERCENT, Judgement, REMOTE_PERCENT, SIDE_BY_SIDE_PERCENT, SITS_PERCENT,
-    VcpuPlacement, VmPlacement,
+    CONCURRENT_PERCENT, HelperPlacement, JUDGED_PERCENT, Judgement, LOCATED_PERCENT,
+    REMOTE_PERCENT, VcpuPlacement, VmPlacement,
 };
 
 #[cfg(test)]

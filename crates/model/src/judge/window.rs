@@ -11,6 +11,7 @@ use crate::identify::roles;
 use crate::judge::placement::{
     self, HelperPlacement, Judgement, Tracker, VcpuPlacement, VmPlacement,
 };
+use crate::judge::runtime::Runtime;
 use crate::snapshot::{Misplaced, Thread, Topology, Vcpu, Vm};
 use crate::vocab::topology::guest::GuestShape;
 use crate::vocab::topology::host::HostTopology;
@@ -109,7 +110,19 @@ impl Window {
 
     fn placement(&self, vm: &Vm, memory: Option<MemoryByNode>, window_ns: u64) -> VmPlacement {
         let before = self.vms.get(&vm.vm);
-        let there = vm.vcpus.iter().filter(|vcpu| vcpu.tid.is_some());
+        let vcpus = vm.vcpus.iter().filter_map(|vcpu| {
+            let before = before.and_then(|before| before.vcpus.get(&vcpu.id));
+            let used = used_since(vcpu, before);
+            Some(VcpuPlacement {
+                id: vcpu.id,
+                number: number_of(vcpu, &vm.threads),
+                tid: vcpu.tid?,
+                guest: vcpu.guest,
+                affinity: vcpu.affinity.clone(),
+                residency_ns: used.residency_ns.into_iter().collect(),
+                cpu_ns: used.cpu_ns,
+            })
+        });
         let placed = |thread: &&Thread| !roles::is_nx_recovery(thread.name);
         let helpers = vm.threads.iter().filter(placed).filter_map(|thread| {
             Some(HelperPlacement {
@@ -122,9 +135,9 @@ impl Window {
         });
         VmPlacement {
             name: Arc::clone(&vm.vm),
-            vcpus: there
-                .map(|vcpu| seat(vcpu, before.and_then(|before| before.vcpus.get(&vcpu.id))))
-                .collect(),
+            runtime: Runtime::of(vm),
+            pid: vm.pid,
+            vcpus: vcpus.collect(),
             helpers: helpers.collect(),
             memory_by_node: memory,
             guest_nodes: vm.guest_nodes,
@@ -141,26 +154,38 @@ fn used(vcpu: &Vcpu) -> Used {
     }
 }
 
-/// CPU time of a vCPU since the last judgement; nothing if there was none.
-fn seat(vcpu: &Vcpu, before: Option<&Used>) -> VcpuPlacement {
-    let since = |before: &Used| {
-        let by_pcpu = vcpu.residency_ns.iter().map(|(pcpu, ns)| {
-            let then = before.residency_ns.get(pcpu).copied().unwrap_or(0);
-            (*pcpu, ns.saturating_sub(then))
-        });
-        (
-            by_pcpu.filter(|(_, ns)| *ns > 0).collect(),
-            vcpu.cpu_ns.saturating_sub(before.cpu_ns),
-        )
+/// CPU time of a vCPU since the last judgement; none if there was no judgement.
+fn used_since(vcpu: &Vcpu, before: Option<&Used>) -> Used {
+    let Some(before) = before else {
+        return Used::default();
     };
-    let (residency_ns, cpu_ns) = before.map_or_else(Default::default, since);
-    VcpuPlacement {
-        id: vcpu.id,
-        guest: vcpu.guest,
-        affinity: vcpu.affinity.clone(),
-        residency_ns,
-        cpu_ns,
+    let by_pcpu = vcpu.residency_ns.iter().map(|(pcpu, ns)| {
+        let then = before.residency_ns.get(pcpu).copied().unwrap_or(0);
+        (*pcpu, ns.saturating_sub(then))
+    });
+    Used {
+        cpu_ns: vcpu.cpu_ns.saturating_sub(before.cpu_ns),
+        residency_ns: by_pcpu.filter(|(_, ns)| *ns > 0).collect(),
     }
+}
+
+/// Number of a vCPU for the VMM: in libvirt's cgroup `vcpu0`, or in the name of QEMU's
+/// thread "CPU 0/KVM" (`accel/kvm/kvm-accel-ops.c`); otherwise its place in the order of
+/// creation. The ids of vCPUs have gaps if, for example, a guest package has three cores.
+fn number_of(vcpu: &Vcpu, threads: &[Thread]) -> u32 {
+    let by_cgroup = || {
+        let cgroup = vcpu.cgroup.as_deref()?.rsplit('/').next()?;
+        cgroup.strip_prefix("vcpu")?.parse().ok()
+    };
+    let by_name = || {
+        let thread = threads.iter().find(|one| Some(one.tid) == vcpu.tid)?;
+        let name = thread.name.as_str()?.strip_prefix("CPU ")?;
+        name.strip_suffix("/KVM")?.parse().ok()
+    };
+    by_cgroup()
+        .or_else(by_name)
+        .or(vcpu.index)
+        .unwrap_or(vcpu.id)
 }
 
 fn topology(
@@ -192,7 +217,7 @@ fn topology(
 mod tests {
     use std::sync::Arc;
 
-    use super::{CgroupBounds, Window};
+    use super::{CgroupBounds, Window, number_of};
     use crate::snapshot::{Thread, Vcpu, Vm};
     use crate::vocab::topology::synthetic::{Machine, Siblings};
     use crate::vocab::{Comm, CpuSet, MismatchKind, Role};
@@ -253,6 +278,26 @@ mod tests {
         let topology = vms[0].topology.as_ref().expect("it was judged");
         let kinds = topology.mismatches.iter().map(|one| one.mismatch.kind);
         kinds.collect()
+    }
+
+    #[test]
+    fn number_of_vcpu_is_read_from_cgroup_or_thread_name() {
+        let mut vcpu = Vcpu {
+            id: 4,
+            index: Some(2),
+            tid: Some(10),
+            ..Vcpu::default()
+        };
+        let threads = [
+            thread(9, Role::Emulator, "CPU 8/KVM", 0),
+            thread(10, Role::Vcpu, "CPU 3/KVM", 0),
+        ];
+        assert_eq!(number_of(&vcpu, &[]), 2);
+        assert_eq!(number_of(&vcpu, &threads), 3);
+        vcpu.cgroup = Some("/machine.slice/x.scope/libvirt/vcpu5".into());
+        assert_eq!(number_of(&vcpu, &threads), 5);
+        vcpu.cgroup = Some("/machine.slice/x.scope/libvirt/vcpus".into());
+        assert_eq!(number_of(&vcpu, &threads), 3);
     }
 
     #[test]

@@ -51,8 +51,9 @@ pub struct Mismatch {
     pub pcpus: CpuSet,
     /// The observation, as a sentence.
     pub evidence: String,
-    /// The remedy.
-    pub remedy: &'static str,
+    /// The remedy for the VM's runtime, as commands or settings. Mismatches of one kind of
+    /// a VM have the same remedy.
+    pub remedy: String,
 }
 
 fn numbers<S: Serializer>(cpus: &CpuSet, serializer: S) -> Result<S::Ok, S::Error> {

@@ -93,11 +93,11 @@ bounds! {
     vcpus_busy = 0.95 Share, "Share of the time that all vCPUs run, polling left out, from which the VM is too small";
     vcpu_wait = 0.10 Share, "Share of the time that a vCPU waits for a CPU, throttling left out";
     halt_poll = 0.20 Share, "Share of the vCPUs' CPU time that is spent on polling in HLT";
-    halt_poll_cores = 0.10 Cores, "CPU time of polling, below which it does not matter";
+    halt_poll_cores = 0.10 Cores, "CPU time of polling, below which polling is ignored";
     overhead = 0.50 Share, "Share of the VM's CPU time that is not its vCPUs'";
-    overhead_cores = 0.10 Cores, "CPU time beside the vCPUs, below which it does not matter";
-    outside_cores = 0.05 Cores, "CPU time of threads outside of the pod's cgroup";
-    refault_per_minute = 0.20 Share, "Share of the guest's RAM that is reported as free and taken again in a minute";
+    overhead_cores = 0.10 Cores, "CPU time of threads other than vCPUs, below which overhead is ignored";
+    outside_cores = 0.05 Cores, "CPU time of threads outside the pod's cgroup";
+    refault_per_minute = 0.20 Share, "Share of the guest's RAM that is reported as free and used again in a minute";
     kept_resident = 0.80 Share, "Share of the guest's RAM that is held by the host";
     kept_idle = 0.05 Share, "Share of the time that vCPUs run, up to which the VM is idle";
     pool_threads = 8.0 Count, "Threads of QEMU's pool for I/O";

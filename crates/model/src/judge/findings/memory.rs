@@ -31,11 +31,12 @@ fn churn(over: &Interval, bounds: &Bounds) -> Option<Finding> {
     let again = share(taken.min(report.bytes), guest) / minutes.max(1.0);
     (again >= bounds.refault_per_minute).then(|| {
         let evidence = format!(
-            "{} reported as free and {} taken again in {}, of {} RAM; the VMM spent {} on giving it back ({} a GiB)",
+            "the guest reported {} of its {} RAM as free and used {} of it again in {}; the VMM \
+             spent {} on releasing it ({} per GiB)",
             bytes(report.bytes),
+            bytes(guest),
             bytes(taken),
             time(over.length_ns()),
-            bytes(guest),
             time(report.ns),
             time(per_gib(report.ns, report.bytes)),
         );
@@ -60,7 +61,7 @@ const KEPT_MIN_BYTES: u64 = 1 << 30;
 fn kept(over: &Interval, bounds: &Bounds) -> Option<Finding> {
     let memory = &over.now.memory;
     let (guest, resident) = (memory.guest_bytes?, memory.resident_bytes?);
-    let is_balloon_at_rest = match memory.discards {
+    let is_balloon_idle = match memory.discards {
         Some(discards) => discards.events() == 0,
         None => memory.features.balloon.is_absent(),
     };
@@ -73,7 +74,7 @@ fn kept(over: &Interval, bounds: &Bounds) -> Option<Finding> {
     let spec = over.now.pod_spec.as_ref();
     let is_opted_out = spec.is_some_and(|spec| spec.reporting_disabled);
     let is_kept = reporting.is_absent()
-        && is_balloon_at_rest
+        && is_balloon_idle
         && guest >= KEPT_MIN_BYTES
         && memory.resident_huge_bytes.unwrap_or(0) == 0
         && vcpus > 0
@@ -81,7 +82,8 @@ fn kept(over: &Interval, bounds: &Bounds) -> Option<Finding> {
         && held >= bounds.kept_resident;
     is_kept.then(|| {
         let evidence = format!(
-            "the host holds {} for {} of RAM ({}) while its vCPUs run {} of the time; no reporting: {}",
+            "the host holds {} of the guest's {} RAM ({}), whose vCPUs run {} of the time; free page \
+             reporting is off: {}",
             bytes(resident),
             bytes(guest),
             percent(held),

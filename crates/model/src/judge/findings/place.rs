@@ -5,7 +5,7 @@ use crate::snapshot::{Check, Finding, Misplaced};
 use crate::vocab::MismatchKind;
 
 /// Maximum number of findings per kind; `virtlens topology` shows all.
-const TOLD: usize = 3;
+const SHOWN_MAX: usize = 3;
 
 pub(super) fn judge(over: &Interval) -> impl Iterator<Item = Finding> {
     let mismatches = over
@@ -21,14 +21,14 @@ pub(super) fn judge(over: &Interval) -> impl Iterator<Item = Finding> {
         let first = of_kind.first()?;
         let mut evidence: Vec<String> = of_kind
             .iter()
-            .take(TOLD)
+            .take(SHOWN_MAX)
             .map(|one| one.mismatch.evidence.clone())
             .collect();
-        if of_kind.len() > TOLD {
-            evidence.push(format!("and {} more", of_kind.len() - TOLD));
+        if of_kind.len() > SHOWN_MAX {
+            evidence.push(format!("and {} more", of_kind.len() - SHOWN_MAX));
         }
         Some(Finding {
-            remedy: first.mismatch.remedy.into(),
+            remedy: first.mismatch.remedy.clone().into(),
             ..Finding::new(Check::Place(kind), evidence.join("; "), 1.0)
         })
     })

@@ -57,13 +57,13 @@ fn capped(over: &Interval, bounds: &Bounds, setup: &Setup) -> Option<Finding> {
         })
         .max_by(|(_, one, _), (_, other, _)| one.total_cmp(other));
     let (used, throttled, limit) = worst?;
-    let mut eaters: Vec<(Role, u64)> = Role::ALL
+    let mut users: Vec<(Role, u64)> = Role::ALL
         .into_iter()
         .filter_map(|role| Some((role, limit.of(role)?)))
         .filter(|(_, ns)| over.cores(*ns) >= 0.005)
         .collect();
-    eaters.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
-    let eaters = eaters
+    users.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    let users = users
         .iter()
         .map(|(role, ns)| format!("{} {:.2}", role.name(), over.cores(*ns)));
     let about = if limit.wall_ns.is_some() {
@@ -77,15 +77,15 @@ fn capped(over: &Interval, bounds: &Bounds, setup: &Setup) -> Option<Finding> {
         over.cores(limit.total_ns()),
         limit.cores,
         percent(used),
-        listed(eaters),
+        listed(users),
         time(over.throttled_ns(&limit)),
         time(over.length_ns()),
         limit.throttled_periods,
         limit.periods,
     ) + &made_of(over, &limit);
     let of_vcpus = limit.of(Role::Vcpu).unwrap_or(0);
-    let beside_ns = limit.total_ns().saturating_sub(of_vcpus);
-    let overhead_is_high = over.cores(beside_ns) >= 0.1 * limit.cores;
+    let other_ns = limit.total_ns().saturating_sub(of_vcpus);
+    let overhead_is_high = over.cores(other_ns) >= 0.1 * limit.cores;
     let remedy = setup.raise(limit.now.scope, &limit.now.cgroup, overhead_is_high);
     let excess = throttled / bounds.quota_throttled;
     Some(Finding::new(Check::QuotaCapped, evidence, excess).with(remedy))
@@ -154,7 +154,7 @@ fn place_of(scope: Scope) -> &'static str {
 fn io_throttled(over: &Interval, bounds: &Bounds, setup: &Setup) -> Option<Finding> {
     let is_throttled =
         |limit: &LimitUse| over.cores(over.throttled_ns(limit)) >= bounds.io_throttled;
-    let mut held: Vec<(RoleUse, u64, &Quota)> = over
+    let mut stalled: Vec<(RoleUse, u64, &Quota)> = over
         .limits()
         .filter(is_throttled)
         .flat_map(|limit| {
@@ -164,29 +164,31 @@ fn io_throttled(over: &Interval, bounds: &Bounds, setup: &Setup) -> Option<Findi
             });
             charged.filter_map(move |role| {
                 let threads = u64::from(role.threads.max(1));
-                let stood_ns = role.wait_ns?.min(throttled_ns.saturating_mul(threads));
-                Some((role, stood_ns, limit.now))
+                let stalled_ns = role.wait_ns?.min(throttled_ns.saturating_mul(threads));
+                Some((role, stalled_ns, limit.now))
             })
         })
-        .filter(|(_, stood_ns, _)| over.cores(*stood_ns) >= bounds.io_throttled)
+        .filter(|(_, stalled_ns, _)| over.cores(*stalled_ns) >= bounds.io_throttled)
         .collect();
-    held.sort_by_key(|(role, stood_ns, _)| (role.role, std::cmp::Reverse(*stood_ns)));
-    held.dedup_by_key(|(role, ..)| role.role);
-    let (_, worst_ns, limit) = *held.iter().max_by_key(|(_, stood_ns, _)| *stood_ns)?;
-    let roles: Vec<Role> = held.iter().map(|(role, ..)| role.role).collect();
+    stalled.sort_by_key(|(role, stalled_ns, _)| (role.role, std::cmp::Reverse(*stalled_ns)));
+    stalled.dedup_by_key(|(role, ..)| role.role);
+    let (_, worst_ns, limit) = *stalled
+        .iter()
+        .max_by_key(|(_, stalled_ns, _)| *stalled_ns)?;
+    let roles: Vec<Role> = stalled.iter().map(|(role, ..)| role.role).collect();
     let remedy = setup.free_io(limit.scope, &limit.cgroup, &roles);
-    let evidence = held.iter().map(|(role, stood_ns, _)| {
+    let evidence = stalled.iter().map(|(role, stalled_ns, _)| {
         let hits = match role.throttle_hits {
-            Some(hits) if hits > 0 => format!(", and ran {hits} times when the limit was used up"),
+            Some(hits) if hits > 0 => format!(" (running {hits} times when the quota ran out)"),
             _ => String::new(),
         };
-        let who = match role.threads {
-            0 | 1 => role.role.name().to_owned(),
-            more => format!("{more} threads of {} together", role.role.name()),
+        let threads = match role.threads {
+            0 | 1 => format!("{} was", role.role.name()),
+            more => format!("{more} threads of {} together were", role.role.name()),
         };
         format!(
-            "{who} stood ready to run for {} in {} under a throttled limit{hits}",
-            time(*stood_ns),
+            "{threads} runnable but did not run for {} of {} under a throttled limit{hits}",
+            time(*stalled_ns),
             time(over.length_ns())
         )
     });
@@ -203,10 +205,10 @@ fn too_many_vcpus(over: &Interval, bounds: &Bounds, setup: &Setup) -> Option<Fin
     let of_vcpus = over.limits().filter(|limit| limit.of(Role::Vcpu).is_some());
     let throttled_ns = of_vcpus.map(|limit| over.throttled_ns(&limit)).max()?;
     let ratio = f64::from(vcpus) / cores;
-    let hurts = over.cores(throttled_ns) >= bounds.io_throttled;
-    (ratio >= bounds.vcpus_per_quota && vcpus > 1 && hurts).then(|| {
+    let is_throttled = over.cores(throttled_ns) >= bounds.io_throttled;
+    (ratio >= bounds.vcpus_per_quota && vcpus > 1 && is_throttled).then(|| {
         let evidence = format!(
-            "{vcpus} vCPUs under a limit of {cores:.2} cores: {ratio:.1} vCPUs a core; throttled \
+            "{vcpus} vCPUs under a limit of {cores:.2} cores: {ratio:.1} vCPUs per core; throttled \
              for {} of {}",
             time(throttled_ns),
             time(over.length_ns())
@@ -229,7 +231,7 @@ fn both_ways(over: &Interval) -> Option<Finding> {
         && vcpus > 1.0
     {
         let evidence = format!(
-            "its annotation default_vcpus says {vcpus}, and there is a limit of {:.2} cores",
+            "the pod's annotation default_vcpus is {vcpus}, in addition to a limit of {:.2} cores",
             limit.cores
         );
         return Some(Finding::new(Check::DefaultVcpusWithLimit, evidence, 1.0));
@@ -238,7 +240,7 @@ fn both_ways(over: &Interval) -> Option<Finding> {
     let is_both = over.now.runtime == Some("kata") && boot > 1 && online > boot;
     is_both.then(|| {
         let evidence = format!(
-            "booted with {boot} vCPUs, has {online}, and a limit of {:.2} cores",
+            "the VM booted with {boot} vCPUs and has {online} now, under a limit of {:.2} cores",
             limit.cores
         );
         Finding::new(Check::DefaultVcpusWithLimit, evidence, 1.0)
@@ -291,7 +293,10 @@ fn outside(over: &Interval, bounds: &Bounds, setup: &Setup) -> Option<Finding> {
             let (name, cores) = (role.role.name(), over.cores(*ns));
             format!("{threads} {name} thread{plural} with {cores:.2} cores")
         });
-        let evidence = format!("outside of the pod's cgroup: {}", listed(parts));
+        let evidence = format!(
+            "threads outside the pod's cgroup used {cores:.2} cores: {}",
+            listed(parts)
+        );
         let excess = cores / bounds.outside_cores;
         Finding::new(Check::ThreadsOutsidePod, evidence, excess).with(setup.take_in(cores))
     })

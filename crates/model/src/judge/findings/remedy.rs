@@ -16,23 +16,10 @@
 use std::borrow::Cow;
 
 use super::text::thousandths;
+use crate::judge::runtime::Runtime;
+use crate::judge::shell::quoted;
 use crate::snapshot::{Check, Vm};
-use crate::vocab::{Comm, Role, Scope};
-
-/// Runtime of a VM.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Runtime {
-    KataGo,
-    /// runtime-rs with a separate VMM process.
-    KataRs,
-    /// runtime-rs with its built-in VMM.
-    Dragonball,
-    /// Kata with an unknown shim.
-    Kata,
-    KubeVirt,
-    Libvirt,
-    Unknown,
-}
+use crate::vocab::{Role, Scope};
 
 /// Cgroup driver of the pods' cgroups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,23 +54,16 @@ impl<'a> Setup<'a> {
         };
         Self {
             vm,
-            runtime: runtime_of(vm),
+            runtime: Runtime::of(vm),
             driver,
             is_v1: cgroup == "v1",
         }
     }
 
-    fn is_kata(&self) -> bool {
-        matches!(
-            self.runtime,
-            Runtime::KataGo | Runtime::KataRs | Runtime::Dragonball | Runtime::Kata
-        )
-    }
-
     /// Remedy for a limit on `cgroup` that caps the VM. `overhead_is_high`: threads other
     /// than vCPUs use a large part of the limit.
     pub(super) fn raise(&self, scope: Scope, cgroup: &str, overhead_is_high: bool) -> Remedy {
-        if self.is_kata() && scope != Scope::Machine {
+        if self.runtime.is_kata() && scope != Scope::Machine {
             return if overhead_is_high {
                 "raise overhead.podFixed.cpu of the RuntimeClass, which kubelet adds to the limit, \
                  or resources.limits.cpu of the pod's containers"
@@ -129,7 +109,7 @@ impl<'a> Setup<'a> {
         let raise = self.raise(scope, cgroup, true);
         // Moving threads out helps only if all are still in the pod's cgroup.
         let is_inside = self.vm.cgroup_layout == Some("pod");
-        if !self.is_kata() || !is_inside || scope == Scope::Machine {
+        if !self.runtime.is_kata() || !is_inside || scope == Scope::Machine {
             return raise;
         }
         let only_virtiofsd = roles.iter().all(|role| *role == Role::Virtiofsd);
@@ -154,7 +134,7 @@ impl<'a> Setup<'a> {
 
     /// Remedy for threads that use `cores` outside the pod.
     pub(super) fn take_in(&self, cores: f64) -> Remedy {
-        if self.is_kata() {
+        if self.runtime.is_kata() {
             return format!(
                 "set sandbox_cgroup_only=true in Kata's configuration.toml, and add {cores:.2} \
                  cores to overhead.podFixed.cpu of the RuntimeClass, since the pod's limit then \
@@ -215,35 +195,6 @@ impl<'a> Setup<'a> {
     }
 }
 
-fn runtime_of(vm: &Vm) -> Runtime {
-    match vm.runtime {
-        Some("kata") if vm.vmm == "dragonball" => Runtime::Dragonball,
-        Some("kata") => shim_of(vm),
-        Some("kubevirt") => Runtime::KubeVirt,
-        Some("libvirt") => Runtime::Libvirt,
-        _ => Runtime::Unknown,
-    }
-}
-
-/// Identifies the Kata shim by the names of its threads. Threads of runtime-rs have names
-/// of tokio and slog; all threads of the Go runtime are named after the program (Kata
-/// 4.1).
-fn shim_of(vm: &Vm) -> Runtime {
-    let helpers = || {
-        vm.threads
-            .iter()
-            .filter(|thread| thread.role == Some(Role::Helper))
-    };
-    let is_named = |name: &str| helpers().any(|thread| thread.name == Comm::new(name));
-    if is_named("tokio-rt-worker") || is_named("slog-async-logg") {
-        Runtime::KataRs
-    } else if is_named("containerd-shim-kata-v2") {
-        Runtime::KataGo
-    } else {
-        Runtime::Kata
-    }
-}
-
 /// Whether other VMs can be in the cgroup too, as in `machine.slice`: libvirt sets no
 /// limit there.
 fn is_shared(cgroup: &str) -> bool {
@@ -259,13 +210,4 @@ fn unit_of(cgroup: &str) -> Option<&str> {
         kinds.iter().any(|kind| name.ends_with(kind))
     };
     cgroup.rsplit('/').find(is_unit)
-}
-
-/// Quotes an argument for a shell.
-fn quoted(text: &str) -> Cow<'_, str> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:@/+=".contains(&byte);
-    if !text.is_empty() && text.bytes().all(is_plain) {
-        return text.into();
-    }
-    format!("'{}'", text.replace('\'', r"'\''")).into()
 }

@@ -145,7 +145,7 @@ fn throttle(vm: &mut Vm, permille: u64) {
     let limit = &mut vm.limits[0];
     limit.periods += 100;
     limit.throttled_periods += permille / 10;
-    let throttle = limit.throttle.as_mut().expect("it is followed");
+    let throttle = limit.throttle.as_mut().expect("it is tracked");
     throttle.wall_ns += part(permille);
 }
 
@@ -187,7 +187,7 @@ fn limited() -> Vm {
 }
 
 #[test]
-fn warnings_come_first_and_then_the_furthest() {
+fn warnings_come_first_then_highest_excess() {
     let found = found(&fresh(), |vm| {
         use_cpu(vm, Role::Vhost, 900);
         use_cpu(vm, Role::Iothread, 990);
@@ -206,7 +206,7 @@ fn warnings_come_first_and_then_the_furthest() {
 }
 
 #[test]
-fn thresholds_are_as_they_are_set() {
+fn configured_threshold_is_used() {
     let bounds = Bounds {
         vhost_busy: 0.5,
         ..Bounds::default()

@@ -88,9 +88,9 @@ fn all_busy(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Findi
     let are_all = counts.online.is_none() || usize::try_from(counts.usable()) == Ok(vcpus.len());
     (share >= bounds.vcpus_busy && !vcpus.is_empty() && are_all).then(|| {
         let evidence = match vcpus {
-            [_] => format!("its only vCPU ran for {} of the time", percent(share)),
+            [_] => format!("the VM's only vCPU ran for {} of the time", percent(share)),
             _ => format!(
-                "its {} vCPUs ran for {} of the time on average",
+                "the VM's {} vCPUs ran for {} of the time on average",
                 vcpus.len(),
                 percent(share)
             ),
@@ -120,7 +120,7 @@ fn starved(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Findin
         )
     });
     let rest = starved.len().saturating_sub(4);
-    let rest = (rest > 0).then(|| format!("{rest} more did"));
+    let rest = (rest > 0).then(|| format!("so did {rest} more"));
     let evidence = listed(shown.chain(rest));
     Some(Finding::new(
         Check::VcpuStarved,
@@ -134,13 +134,14 @@ fn spinning(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Findi
         |part: fn(&VcpuUse) -> u64| over.cores(vcpus.iter().map(part).fold(0, u64::saturating_add));
     let cpu = sum(|vcpu| vcpu.cpu_ns);
     let polled = sum(poll_ns);
-    let in_vain = sum(|vcpu| vcpu.kvm.halt_poll_ns.map_or(0, |poll| poll.fail));
+    let failed = sum(|vcpu| vcpu.kvm.halt_poll_ns.map_or(0, |poll| poll.fail));
     let share = polled / cpu;
     (cpu > 0.0 && share >= bounds.halt_poll && polled >= bounds.halt_poll_cores).then(|| {
         let evidence = format!(
-            "vCPUs polled with {polled:.2} of their {cpu:.2} cores ({}), {} of it in vain",
+            "vCPUs spent {polled:.2} of their {cpu:.2} cores ({}) on halt polling, {} of it without \
+             a wake-up",
             percent(share),
-            percent(in_vain / polled)
+            percent(failed / polled)
         );
         Finding::new(Check::HaltPollSpin, evidence, share / bounds.halt_poll)
     })
@@ -149,9 +150,9 @@ fn spinning(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Findi
 fn overhead(over: &Interval, bounds: &Bounds) -> Option<Finding> {
     let all = over.cores(over.cpu_ns());
     let vcpus = over.role(Role::Vcpu)?;
-    let beside = all - over.cores(vcpus.cpu_ns);
-    let share = beside / all;
-    (all > 0.0 && share >= bounds.overhead && beside >= bounds.overhead_cores).then(|| {
+    let others = all - over.cores(vcpus.cpu_ns);
+    let share = others / all;
+    (all > 0.0 && share >= bounds.overhead && others >= bounds.overhead_cores).then(|| {
         let mut roles: Vec<_> = over
             .roles()
             .filter(|role| role.role != Role::Vcpu && over.cores(role.cpu_ns) >= 0.005)
@@ -161,7 +162,7 @@ fn overhead(over: &Interval, bounds: &Bounds) -> Option<Finding> {
             .iter()
             .map(|role| format!("{} {:.2}", role.role.name(), over.cores(role.cpu_ns)));
         let evidence = format!(
-            "{beside:.2} of {all:.2} cores ({}) beside the vCPUs: {}",
+            "threads other than vCPUs used {others:.2} of {all:.2} cores ({}): {}",
             percent(share),
             listed(roles)
         );
@@ -178,7 +179,7 @@ fn pool(over: &Interval, bounds: &Bounds) -> Option<Finding> {
     let workers: Vec<_> = threads.filter(is_pooled).collect();
     let share = count(&workers) / bounds.pool_threads;
     (share >= 1.0 && over.now.vmm == "qemu").then(|| {
-        let evidence = format!("{} threads named worker", workers.len());
+        let evidence = format!("QEMU has {} threads named worker", workers.len());
         Finding::new(Check::ThreadPoolIo, evidence, share)
     })
 }

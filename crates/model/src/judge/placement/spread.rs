@@ -1,21 +1,22 @@
 //! VMs that are spread over more nodes or caches than they need: `numa_split`,
 //! `llc_split` and `remote_memory`.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::text::{are_on, ids, list, pcpus, vcpus};
-use crate::judge::placement::seat::{Seat, Seated, SeatedVm, Sits};
+use super::text::{are_on, ids, list, name_vcpus, pcpus};
+use crate::judge::placement::found::{Cause, Found};
+use crate::judge::placement::location::{LocatedHost, LocatedVcpu, LocatedVm, Location};
 use crate::judge::placement::types::REMOTE_PERCENT;
-use crate::snapshot::Mismatch;
 use crate::vocab::topology::guest::GuestPlace;
 use crate::vocab::{CpuSet, MismatchKind};
 
 /// vCPUs that are close to each other in the guest's topology.
-type Unit<'a> = Vec<&'a Seat<'a>>;
+type Unit<'a> = Vec<&'a LocatedVcpu<'a>>;
 
 /// Packages that are spread over several nodes. If each package has one vCPU, the whole
 /// VM.
-pub(super) fn nodes(seated: &Seated<'_>, vm: &SeatedVm<'_>) -> Vec<Mismatch> {
+pub(super) fn nodes(located: &LocatedHost<'_>, vm: &LocatedVm<'_>) -> Vec<Found<'static>> {
     if vm.placement.guest_nodes.is_some_and(|nodes| nodes > 1) {
         return Vec::new();
     }
@@ -24,126 +25,137 @@ pub(super) fn nodes(seated: &Seated<'_>, vm: &SeatedVm<'_>) -> Vec<Mismatch> {
     };
     let default = packages.values().all(|package| package.len() == 1);
     let judged: Vec<Unit<'_>> = if default {
-        let all: Unit<'_> = vm.seats.iter().collect();
-        let one_each = packages.len() == sits_on(&all, |seat| seat.node).len();
+        let all: Unit<'_> = vm.vcpus.iter().collect();
+        let one_each = packages.len() == located_on(&all, |vcpu| vcpu.node).len();
         if one_each { Vec::new() } else { vec![all] }
     } else {
         packages.into_values().collect()
     };
     judged
         .iter()
-        .filter_map(|unit| node_split(seated, vm, unit, default))
+        .filter_map(|unit| node_split(located, vm, unit, default))
         .collect()
 }
 
 fn node_split(
-    seated: &Seated<'_>,
-    vm: &SeatedVm<'_>,
-    unit: &[&Seat<'_>],
+    located: &LocatedHost<'_>,
+    vm: &LocatedVm<'_>,
+    unit: &[&LocatedVcpu<'_>],
     default: bool,
-) -> Option<Mismatch> {
-    let nodes = sits_on(unit, |seat| seat.node);
+) -> Option<Found<'static>> {
+    let nodes = located_on(unit, |vcpu| vcpu.node);
     if nodes.len() < 2 {
         return None;
     }
-    let sitting = || unit.iter().filter_map(|seat| seat.node);
-    let held = sitting().all(|node| node.held);
-    let fits = |(node, cpus): (u32, &CpuSet)| {
-        if held {
-            return needed_cores(seated, unit) <= seated.cores_among(cpus);
+    let by_mask = unit
+        .iter()
+        .all(|vcpu| vcpu.node.is_none_or(|node| node.by_mask));
+    let fits = |(node, cpus): &(u32, &CpuSet)| {
+        if by_mask {
+            return needed_cores(located, unit) <= located.cores_among(cpus);
         }
         let allowed = vm.allowed().map(|allowed| allowed.intersection(cpus));
-        allowed.is_some_and(|allowed| has_room(seated, unit, node, &allowed))
+        allowed.is_some_and(|allowed| has_room(located, unit, *node, &allowed))
     };
-    if !seated.host.nodes().any(fits) {
-        return None;
-    }
-    let what = if default {
-        "all of a guest that was told of no nodes"
+    let vcpus_on = |node: u32| {
+        let there = |vcpu: &&&LocatedVcpu<'_>| vcpu.node.is_some_and(|one| one.unit == node);
+        unit.iter().filter(there).count()
+    };
+    let fitting = located.host.nodes().filter(fits).map(|(node, _)| node);
+    let node = fitting.max_by_key(|node| (vcpus_on(*node), Reverse(*node)))?;
+    let part = if default {
+        "all of the guest"
     } else {
         "of one guest package"
     };
-    Some(Mismatch {
+    Some(Found {
         kind: MismatchKind::NumaSplit,
         vcpus: ids(unit),
-        pcpus: pcpus(seated.host, unit),
+        pcpus: pcpus(located.host, unit),
         evidence: format!(
-            "{}, {what}, {} NUMA nodes {}, and would fit into one",
-            vcpus(&ids(unit)),
+            "{}, {part}, {} NUMA nodes {}, and would fit into one",
+            name_vcpus(&ids(unit)),
             are_on(unit),
             list(nodes),
         ),
-        remedy: if held {
-            "give the VM CPUs of one node (the kubelet's Topology Manager, policy \
-             single-numa-node), or tell the guest its nodes (guestMappingPassthrough in KubeVirt)"
+        cause: if unit.iter().all(|vcpu| vcpu.pinned) {
+            Cause::Pins
         } else {
-            "confine the VM to one node (a cpuset, or the kubelet's Topology Manager)"
+            Cause::Nodes(node)
         },
     })
 }
 
 /// Whether a node has, in addition to other usage, a host core for each guest core and
 /// enough CPU time for the vCPUs.
-fn has_room(seated: &Seated<'_>, unit: &[&Seat<'_>], node: u32, allowed: &CpuSet) -> bool {
-    let cores = seated.cores_among(allowed);
-    let add = |sum: u64, seat: &&Seat<'_>| sum.saturating_add(seat.used_milli);
+fn has_room(
+    located: &LocatedHost<'_>,
+    unit: &[&LocatedVcpu<'_>],
+    node: u32,
+    allowed: &CpuSet,
+) -> bool {
+    let cores = located.cores_among(allowed);
+    let add = |sum: u64, vcpu: &&LocatedVcpu<'_>| sum.saturating_add(vcpu.used_milli);
     let used = unit.iter().fold(0, add);
-    let on_node = |seat: &&&Seat<'_>| seat.node.is_some_and(|sits| sits.unit == node);
+    let on_node = |vcpu: &&&LocatedVcpu<'_>| vcpu.node.is_some_and(|one| one.unit == node);
     let own = unit.iter().filter(on_node).fold(0, add);
-    let others = seated.milli_on_node(node).saturating_sub(own);
-    needed_cores(seated, unit) <= cores && others.saturating_add(used) <= cores as u64 * 1000
+    let others = located.milli_on_node(node).saturating_sub(own);
+    needed_cores(located, unit) <= cores && others.saturating_add(used) <= cores as u64 * 1000
 }
 
 /// Pinned dies that are spread over several last-level caches of one node.
-pub(super) fn caches(seated: &Seated<'_>, vm: &SeatedVm<'_>) -> Vec<Mismatch> {
+pub(super) fn caches(located: &LocatedHost<'_>, vm: &LocatedVm<'_>) -> Vec<Found<'static>> {
     let Some(dies) = units(vm, |guest| guest.die) else {
         return Vec::new();
     };
     dies.values()
-        .filter_map(|die| cache_split(seated, die))
+        .filter_map(|die| cache_split(located, die))
         .collect()
 }
 
-fn cache_split(seated: &Seated<'_>, die: &[&Seat<'_>]) -> Option<Mismatch> {
-    let pinned = die.iter().all(|seat| seat.pinned);
-    let caches = sits_on(die, |seat| seat.llc);
-    let nodes = sits_on(die, |seat| seat.node);
+fn cache_split(located: &LocatedHost<'_>, die: &[&LocatedVcpu<'_>]) -> Option<Found<'static>> {
+    let pinned = die.iter().all(|vcpu| vcpu.pinned);
+    let caches = located_on(die, |vcpu| vcpu.llc);
+    let nodes = located_on(die, |vcpu| vcpu.node);
     // A split over nodes is worse, so only that one is reported.
     if !pinned || caches.len() < 2 || nodes.len() > 1 {
         return None;
     }
-    let mut there = seated.host.llcs().filter(|(llc, _)| {
-        let node = seated.host.place(*llc).and_then(|place| place.node);
+    let mut there = located.host.llcs().filter(|(llc, _)| {
+        let node = located.host.place(*llc).and_then(|place| place.node);
         node.is_none_or(|node| nodes.contains(&node))
     });
-    let needed = needed_cores(seated, die);
-    if !there.any(|(_, cpus)| needed <= seated.cores_among(cpus)) {
+    let needed = needed_cores(located, die);
+    if !there.any(|(_, cpus)| needed <= located.cores_among(cpus)) {
         return None;
     }
-    Some(Mismatch {
+    Some(Found {
         kind: MismatchKind::LlcSplit,
         vcpus: ids(die),
-        pcpus: pcpus(seated.host, die),
+        pcpus: pcpus(located.host, die),
         evidence: format!(
             "{}, of one guest die, are pinned to {} last-level caches (of pCPUs {}), and would \
              fit into one",
-            vcpus(&ids(die)),
+            name_vcpus(&ids(die)),
             caches.len(),
             list(&caches),
         ),
-        remedy: "pin the vCPUs inside one cache (the CPU manager's \
-                 prefer-align-cpus-by-uncorecache option), or tell the guest a die for each",
+        cause: Cause::Pins,
     })
 }
 
 /// Memory on nodes where no vCPU of the VM is located.
-pub(super) fn memory(seated: &Seated<'_>, vm: &SeatedVm<'_>) -> Option<Mismatch> {
-    let seats: Unit<'_> = vm.seats.iter().collect();
-    let all_sit = !seats.is_empty() && seats.iter().all(|seat| seat.node.is_some());
-    let nodes = sits_on(&seats, |seat| seat.node);
-    let by_node = vm.placement.memory_by_node.as_ref().filter(|_| all_sit)?;
+pub(super) fn memory(located: &LocatedHost<'_>, vm: &LocatedVm<'_>) -> Option<Found<'static>> {
+    let vcpus: Unit<'_> = vm.vcpus.iter().collect();
+    let all_located = !vcpus.is_empty() && vcpus.iter().all(|vcpu| vcpu.node.is_some());
+    let nodes = located_on(&vcpus, |vcpu| vcpu.node);
+    let by_node = vm
+        .placement
+        .memory_by_node
+        .as_ref()
+        .filter(|_| all_located)?;
     let with_cpus = || {
-        let known = |(node, _): &&(u32, u64)| seated.host.node_cpus(*node).is_some();
+        let known = |(node, _): &&(u32, u64)| located.host.node_cpus(*node).is_some();
         by_node.iter().filter(known)
     };
     let far = || with_cpus().filter(|(node, _)| !nodes.contains(node));
@@ -152,48 +164,58 @@ pub(super) fn memory(seated: &Seated<'_>, vm: &SeatedVm<'_>) -> Option<Mismatch>
     if remote == 0 || remote.saturating_mul(100) <= total.saturating_mul(REMOTE_PERCENT) {
         return None;
     }
-    Some(Mismatch {
+    let from: Vec<u32> = far()
+        .filter(|(_, bytes)| *bytes > 0)
+        .map(|(node, _)| *node)
+        .collect();
+    Some(Found {
         kind: MismatchKind::RemoteMemory,
-        vcpus: ids(&seats),
-        pcpus: pcpus(seated.host, &seats),
+        vcpus: ids(&vcpus),
+        pcpus: pcpus(located.host, &vcpus),
         evidence: format!(
-            "{} MiB of {} MiB of memory are on NUMA nodes {}, while all vCPUs {} nodes {}",
+            "{} MiB of {} MiB of memory ({} %) are on NUMA nodes {}, while all vCPUs {} nodes {}",
             remote >> 20,
             total >> 20,
-            list(far().map(|(node, _)| node)),
-            are_on(&seats),
-            list(nodes),
+            u128::from(remote) * 100 / u128::from(total),
+            list(&from),
+            are_on(&vcpus),
+            list(&nodes),
         ),
-        remedy: "give the VM CPUs and memory of one node (the kubelet's Memory Manager, or \
-                 numatune in libvirt)",
+        cause: Cause::Memory {
+            from,
+            to: nodes.into_iter().collect(),
+        },
     })
 }
 
 /// The VM's vCPUs grouped by the guest's topology; `None` if the position of a vCPU is
 /// unknown.
 fn units<'a>(
-    vm: &SeatedVm<'a>,
+    vm: &LocatedVm<'a>,
     number: impl Fn(&GuestPlace) -> u32,
 ) -> Option<BTreeMap<u32, Unit<'a>>> {
     let mut units: BTreeMap<u32, Unit<'_>> = BTreeMap::new();
-    for seat in vm.seats {
-        let guest = seat.vcpu.guest.as_ref()?;
-        units.entry(number(guest)).or_default().push(seat);
+    for vcpu in vm.vcpus {
+        let guest = vcpu.placement.guest.as_ref()?;
+        units.entry(number(guest)).or_default().push(vcpu);
     }
     Some(units)
 }
 
-fn sits_on(seats: &[&Seat<'_>], level: impl Fn(&Seat<'_>) -> Option<Sits>) -> BTreeSet<u32> {
-    let sitting = seats.iter().filter_map(|seat| level(seat));
-    sitting.map(|sits| sits.unit).collect()
+fn located_on(
+    vcpus: &[&LocatedVcpu<'_>],
+    level: impl Fn(&LocatedVcpu<'_>) -> Option<Location>,
+) -> BTreeSet<u32> {
+    let located = vcpus.iter().filter_map(|vcpu| level(vcpu));
+    located.map(|one| one.unit).collect()
 }
 
 /// Number of host cores that these vCPUs need if no two guest cores share one.
-fn needed_cores(seated: &Seated<'_>, seats: &[&Seat<'_>]) -> usize {
-    let threads = seated.host.threads_per_core().unwrap_or(1);
+fn needed_cores(located: &LocatedHost<'_>, vcpus: &[&LocatedVcpu<'_>]) -> usize {
+    let threads = located.host.threads_per_core().unwrap_or(1);
     let mut guest_cores: BTreeMap<Option<u32>, usize> = BTreeMap::new();
-    for seat in seats {
-        let core = seat.vcpu.guest.map(|guest| guest.core);
+    for vcpu in vcpus {
+        let core = vcpu.placement.guest.map(|guest| guest.core);
         *guest_cores.entry(core).or_default() += 1;
     }
     let cores = guest_cores.values().map(|vcpus| vcpus.div_ceil(threads));

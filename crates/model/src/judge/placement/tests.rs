@@ -8,9 +8,11 @@ use crate::vocab::topology::host::HostTopology;
 use crate::vocab::topology::synthetic::{Machine, Siblings};
 use crate::vocab::{Comm, CpuSet, MismatchKind, Role};
 
-mod deserved;
-mod innocent;
+mod commands;
+mod not_raised;
 mod property;
+mod raised;
+mod remedy;
 mod study;
 mod tracker;
 
@@ -37,11 +39,11 @@ const TWO_NODES: Machine = Machine {
     siblings: Siblings::Adjacent,
 };
 
-/// Topology of the guest: sockets, cores and threads.
+/// Topology of a guest: packages, cores per package and threads per core.
 #[derive(Debug, Clone, Copy)]
-struct Told(u32, u32, u32);
+struct Guest(u32, u32, u32);
 
-impl Told {
+impl Guest {
     fn vcpus(self) -> u32 {
         self.0 * self.1 * self.2
     }
@@ -63,16 +65,19 @@ fn set(text: &str) -> Arc<CpuSet> {
 }
 
 /// A VM whose vCPUs have these masks, sorted by id.
-fn vm(name: &str, told: Told, masks: &[&str]) -> VmPlacement {
-    assert_eq!(told.vcpus() as usize, masks.len(), "a mask for each vCPU");
+fn vm(name: &str, guest: Guest, masks: &[&str]) -> VmPlacement {
+    assert_eq!(guest.vcpus() as usize, masks.len(), "a mask for each vCPU");
     let vcpus = (0u32..).zip(masks).map(|(id, mask)| VcpuPlacement {
         id,
-        guest: Some(told.place(id)),
+        number: id,
+        tid: 100 + id,
+        guest: Some(guest.place(id)),
         affinity: Some(set(mask)),
         ..VcpuPlacement::default()
     });
     VmPlacement {
         name: name.into(),
+        pid: 99,
         vcpus: vcpus.collect(),
         window_ns: 10 * SECOND,
         ..VmPlacement::default()
@@ -80,9 +85,9 @@ fn vm(name: &str, told: Told, masks: &[&str]) -> VmPlacement {
 }
 
 /// A VM whose vCPUs may run anywhere.
-fn floating(machine: Machine, name: &str, told: Told) -> VmPlacement {
+fn floating(machine: Machine, name: &str, guest: Guest) -> VmPlacement {
     let all = format!("0-{}", machine.cpus() - 1);
-    vm(name, told, &vec![&*all; told.vcpus() as usize])
+    vm(name, guest, &vec![&*all; guest.vcpus() as usize])
 }
 
 impl VmPlacement {

@@ -1,8 +1,9 @@
 //! Phrases of evidence.
 
 use std::fmt::{Display, Write};
+use std::time::Duration;
 
-use crate::judge::placement::seat::Seat;
+use crate::judge::placement::location::LocatedVcpu;
 use crate::vocab::CpuSet;
 use crate::vocab::topology::host::HostTopology;
 
@@ -32,14 +33,19 @@ pub(super) fn list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
 }
 
 /// "vCPU 1", "vCPUs 1 and 2".
-pub(super) fn vcpus(ids: &[u32]) -> String {
+pub(super) fn name_vcpus(ids: &[u32]) -> String {
     let word = if ids.len() == 1 { "vCPU" } else { "vCPUs" };
     format!("{word} {}", list(ids))
 }
 
+/// A time in seconds.
+pub(super) fn seconds(ns: u64) -> String {
+    format!("{:.1} s", Duration::from_nanos(ns).as_secs_f64())
+}
+
 /// Verb for the location of these vCPUs: pinned or measured.
-pub(super) fn are_on(seats: &[&Seat<'_>]) -> &'static str {
-    if seats.iter().all(|seat| seat.pinned) {
+pub(super) fn are_on(vcpus: &[&LocatedVcpu<'_>]) -> &'static str {
+    if vcpus.iter().all(|vcpu| vcpu.pinned) {
         "are pinned to"
     } else {
         "ran on"
@@ -47,22 +53,22 @@ pub(super) fn are_on(seats: &[&Seat<'_>]) -> &'static str {
 }
 
 /// The ids of vCPUs, lowest first.
-pub(super) fn ids(seats: &[&Seat<'_>]) -> Vec<u32> {
-    let mut ids: Vec<u32> = seats.iter().map(|seat| seat.vcpu.id).collect();
+pub(super) fn ids(vcpus: &[&LocatedVcpu<'_>]) -> Vec<u32> {
+    let mut ids: Vec<u32> = vcpus.iter().map(|vcpu| vcpu.placement.id).collect();
     ids.sort_unstable();
     ids
 }
 
 /// The CPUs of vCPUs: those of the mask of a pinned vCPU, those of the core of a located
 /// one, otherwise the online CPUs on which the vCPU ran.
-pub(super) fn pcpus(host: &HostTopology, seats: &[&Seat<'_>]) -> CpuSet {
+pub(super) fn pcpus(host: &HostTopology, vcpus: &[&LocatedVcpu<'_>]) -> CpuSet {
     let mut pcpus = CpuSet::default();
-    for seat in seats {
-        match (seat.pinned, &seat.mask, seat.core) {
+    for vcpu in vcpus {
+        match (vcpu.pinned, &vcpu.mask, vcpu.core) {
             (true, Some(mask), _) => pcpus.extend(mask.iter()),
             (_, _, Some(core)) => pcpus.extend(host.core_cpus(core.unit).iter().copied()),
             _ => {
-                let ran = seat.vcpu.residency_ns.iter().map(|(cpu, _)| *cpu);
+                let ran = vcpu.placement.residency_ns.iter().map(|(cpu, _)| *cpu);
                 pcpus.extend(ran.filter(|cpu| host.online().contains(*cpu)));
             }
         }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use crate::judge::runtime::Runtime;
 use crate::snapshot::{Mismatch, Pairs, Unjudged};
 use crate::vocab::topology::guest::GuestPlace;
 use crate::vocab::{Comm, CpuSet, Role, VhostDevice};
 
 /// Minimum share of its run time that a vCPU must use in one place to be located there,
 /// %.
-pub const SITS_PERCENT: u64 = 90;
+pub const LOCATED_PERCENT: u64 = 90;
 
 /// Minimum share of the window that a vCPU must run to be judged by measurement, %. A
 /// vCPU that hardly runs shows little and suffers little.
@@ -17,7 +18,7 @@ pub const JUDGED_PERCENT: u64 = 5;
 /// Minimum share of the window that two vCPUs on one core must run, summed, to prove that
 /// they ran at the same time, %: more than 100, by more than the lag of the scheduler's
 /// accounting (a tick for each vCPU).
-pub const SIDE_BY_SIDE_PERCENT: u64 = 110;
+pub const CONCURRENT_PERCENT: u64 = 110;
 
 /// Allowed share of a VM's memory on nodes where none of its vCPUs is located, %: the
 /// VMM's page cache and libraries can be on any node.
@@ -26,8 +27,12 @@ pub const REMOTE_PERCENT: u64 = 10;
 /// A VM with the placement of its threads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VmPlacement {
-    /// Name of the VM on its node.
+    /// Name of the VM on its node; with libvirt the name of its domain.
     pub name: Arc<str>,
+    /// The runtime that started it.
+    pub runtime: Runtime,
+    /// Process id of the VMM.
+    pub pid: u32,
     /// The vCPUs that have a thread.
     pub vcpus: Vec<VcpuPlacement>,
     /// Living threads other than vCPUs'.
@@ -47,6 +52,11 @@ pub struct VmPlacement {
 pub struct VcpuPlacement {
     /// `vcpu_id`.
     pub id: u32,
+    /// Number by which the VMM and virsh name the vCPU. It differs from `id` if the ids
+    /// have gaps.
+    pub number: u32,
+    /// Thread id.
+    pub tid: u32,
     /// Position in the guest's topology.
     pub guest: Option<GuestPlace>,
     /// Allowed CPUs.

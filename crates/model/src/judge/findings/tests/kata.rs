@@ -58,7 +58,7 @@ fn remedy<'f>(found: &'f [Finding], check: &str) -> &'f str {
 }
 
 /// A role waits under a throttled limit.
-fn stands(role: usize) -> impl FnOnce(&mut Vm) {
+fn waits(role: usize) -> impl FnOnce(&mut Vm) {
     move |vm| {
         let limit = &mut vm.limits[0];
         limit.used_ns.insert(vm.roles[role].role, part(100));
@@ -90,7 +90,7 @@ fn io_remedy_moves_threads_only_where_setting_does() {
         // The shim is unknown.
         (&[], CGROUPFS, "v1", VHOST, None),
     ] {
-        let found = found_on(version, &pod(shim, cgroup), stands(role));
+        let found = found_on(version, &pod(shim, cgroup), waits(role));
         let text = remedy(&found, "io_throttled");
         let case = format!("{shim:?} {cgroup} {version}: {text}");
         assert!(text.contains("overhead.podFixed.cpu"), "{case}");
@@ -102,7 +102,7 @@ fn io_remedy_moves_threads_only_where_setting_does() {
     }
     let mut dragonball = pod(RS, SYSTEMD);
     dragonball.vmm = "dragonball";
-    let found = found_on("v2", &dragonball, stands(VIRTIOFSD));
+    let found = found_on("v2", &dragonball, waits(VIRTIOFSD));
     assert!(!remedy(&found, "io_throttled").contains("sandbox_cgroup_only"));
 }
 
@@ -116,7 +116,7 @@ fn remedies_of_one_pod_do_not_contradict_each_other() {
         vm.roles[2].outside_pod = Some(5);
         let found = found_on(version, &vm, |vm| {
             use_cpu(vm, Role::Virtiofsd, 300);
-            stands(1)(vm);
+            waits(1)(vm);
         });
         let io = remedy(&found, "io_throttled");
         assert!(!io.contains("sandbox_cgroup_only"), "{io}");
@@ -129,9 +129,9 @@ fn remedies_of_one_pod_do_not_contradict_each_other() {
     }
 }
 
-/// The kernel thread `kvm-pit/7` in the root cgroup, beside other threads outside.
+/// The kernel thread `kvm-pit/7` in the root cgroup, and other threads outside.
 #[test]
-fn timer_of_vm_is_no_thread_outside_pod() {
+fn timer_of_vm_does_not_count_as_outside_pod() {
     let mut vm = pod(GO, CGROUPFS);
     vm.threads.push(Thread {
         tid: 99,

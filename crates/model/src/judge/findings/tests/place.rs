@@ -7,7 +7,7 @@ use crate::snapshot::{Check, Mismatch, Misplaced, Topology, Vm};
 use crate::vocab::{CpuSet, MismatchKind};
 
 #[test]
-fn every_misplacement_is_a_finding() {
+fn every_mismatch_is_a_finding() {
     for kind in MismatchKind::ALL {
         let misplaced = |count| {
             move |vm: &mut Vm| {
@@ -16,8 +16,8 @@ fn every_misplacement_is_a_finding() {
                         kind,
                         vcpus: vec![0, 1],
                         pcpus: CpuSet::default(),
-                        evidence: "0 and 1 are apart".to_owned(),
-                        remedy: "bring them together",
+                        evidence: "vCPUs 0 and 1 are on 2 cores".to_owned(),
+                        remedy: "virsh vcpupin web 1 4 --live".to_owned(),
                     },
                     since: String::new(),
                 };
@@ -29,10 +29,10 @@ fn every_misplacement_is_a_finding() {
         };
         let evidence = raises(Check::Place(kind), &fresh(), misplaced(4), misplaced(0));
         assert!(
-            evidence.ends_with("0 and 1 are apart; and 1 more"),
+            evidence.ends_with("vCPUs 0 and 1 are on 2 cores; and 1 more"),
             "{evidence}"
         );
         let found = found(&fresh(), misplaced(1));
-        assert_eq!(found[0].remedy, "bring them together");
+        assert_eq!(found[0].remedy, "virsh vcpupin web 1 4 --live");
     }
 }

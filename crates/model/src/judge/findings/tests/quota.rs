@@ -7,7 +7,7 @@ use crate::snapshot::{Check, Vm};
 use crate::vocab::{PodSpec, Role};
 
 #[test]
-fn a_limit_that_is_used_up_and_throttled_caps() {
+fn used_up_and_throttled_limit_raises_quota_capped() {
     let capped = |used: u64, throttled| {
         move |vm: &mut Vm| {
             use_cpu(vm, Role::Vcpu, used - 400);
@@ -35,7 +35,7 @@ fn a_limit_that_is_used_up_and_throttled_caps() {
 }
 
 /// Requested limit of the pod and overhead of its VM, millicores.
-fn asked(limit: u64, overhead: u64) -> PodSpec {
+fn spec_with(limit: u64, overhead: u64) -> PodSpec {
     PodSpec {
         cpu_limit_millis: Some(limit),
         cpu_overhead_millis: Some(overhead),
@@ -44,7 +44,7 @@ fn asked(limit: u64, overhead: u64) -> PodSpec {
 }
 
 #[test]
-fn a_limit_is_told_with_what_it_is_made_of() {
+fn evidence_of_limit_names_its_parts() {
     let evidence = |spec: Option<PodSpec>| {
         let mut vm = limited();
         vm.pod_spec = spec.map(Arc::new);
@@ -55,15 +55,15 @@ fn a_limit_is_told_with_what_it_is_made_of() {
         found.remove(0).evidence
     };
     let made_of = "; the limit is 1.75 of its containers and 0.25 of its runtime class";
-    assert!(evidence(Some(asked(1750, 250))).ends_with(made_of));
+    assert!(evidence(Some(spec_with(1750, 250))).ends_with(made_of));
     // Another limit than kubelet would set, or no overhead: nothing to explain.
-    for spec in [Some(asked(1000, 250)), Some(asked(2000, 0)), None] {
+    for spec in [Some(spec_with(1000, 250)), Some(spec_with(2000, 0)), None] {
         assert!(evidence(spec).ends_with("in 40 of 100 periods"));
     }
 }
 
 #[test]
-fn an_annotation_sizes_the_vm_beside_its_limit() {
+fn default_vcpus_annotation_with_limit_raises_finding() {
     let with = |vcpus| {
         let mut vm = limited();
         vm.pod_spec = Some(Arc::new(PodSpec {
@@ -76,7 +76,7 @@ fn an_annotation_sizes_the_vm_beside_its_limit() {
     assert_eq!(names(&both), ["default_vcpus_with_limit"]);
     assert_eq!(
         both[0].evidence,
-        "its annotation default_vcpus says 2, and there is a limit of 2.00 cores"
+        "the pod's annotation default_vcpus is 2, in addition to a limit of 2.00 cores"
     );
     for vcpus in [Some(1.0), None] {
         assert_eq!(names(&with(vcpus)), [] as [&str; 0]);
@@ -84,7 +84,7 @@ fn an_annotation_sizes_the_vm_beside_its_limit() {
 }
 
 #[test]
-fn where_throttling_is_not_followed_its_periods_tell() {
+fn untracked_throttling_is_judged_by_periods() {
     let mut vm = limited();
     vm.limits[0].throttle = None;
     let found = found(&vm, |vm| {
@@ -99,8 +99,8 @@ fn where_throttling_is_not_followed_its_periods_tell() {
 }
 
 #[test]
-fn io_threads_that_stand_under_a_throttled_limit() {
-    let stands = |waited, throttled| {
+fn io_threads_stalled_by_throttled_limit_raise_io_throttled() {
+    let waits = |waited, throttled| {
         move |vm: &mut Vm| {
             use_cpu(vm, Role::Vhost, 100);
             use_cpu(vm, Role::Vcpu, 200);
@@ -112,23 +112,23 @@ fn io_threads_that_stand_under_a_throttled_limit() {
     let evidence = raises(
         Check::IoThrottled,
         &limited(),
-        stands(200, 150),
-        stands(200, 90),
+        waits(200, 150),
+        waits(200, 90),
     );
     assert_eq!(
         evidence,
-        "vhost stood ready to run for 1.5 s in 10.0 s under a throttled limit, and ran 3 times \
-         when the limit was used up"
+        "vhost was runnable but did not run for 1.5 s of 10.0 s under a throttled limit (running \
+         3 times when the quota ran out)"
     );
-    assert_eq!(names(&found(&limited(), stands(90, 500))), [] as [&str; 0]);
+    assert_eq!(names(&found(&limited(), waits(90, 500))), [] as [&str; 0]);
     // Many threads that each waited briefly are not one thread that waited long.
     let mut many = limited();
     many.roles[1].threads = 8;
-    assert_eq!(names(&found(&many, stands(400, 90))), [] as [&str; 0]);
+    assert_eq!(names(&found(&many, waits(400, 90))), [] as [&str; 0]);
     // The limit is throttled, but this role is outside it.
     let mut outside = limited();
     outside.limits[0].used_ns.remove(&Role::Vhost);
-    assert_eq!(names(&found(&outside, stands(200, 150))), [] as [&str; 0]);
+    assert_eq!(names(&found(&outside, waits(200, 150))), [] as [&str; 0]);
 }
 
 /// One vCPU wants a whole core: it is throttled only for the rest of each period, but in
@@ -142,10 +142,10 @@ fn only_vcpu_at_its_limit_is_capped_whatever_the_limit() {
         vm.vcpu_count.seen = 1;
         limit(&mut vm, f64::from(permille) / 1000.0);
         let permille = u64::from(permille);
-        let uses = |used: u64, stood: u64, periods: u64| {
+        let uses = |used: u64, throttled: u64, periods: u64| {
             move |vm: &mut Vm| {
                 use_cpu(vm, Role::Vcpu, used);
-                throttle(vm, stood);
+                throttle(vm, throttled);
                 vm.limits[0].throttled_periods = periods;
             }
         };
@@ -167,7 +167,7 @@ fn only_vcpu_at_its_limit_is_capped_whatever_the_limit() {
 }
 
 #[test]
-fn more_vcpus_than_the_limit_runs() {
+fn more_vcpus_than_limit_raises_vcpus_exceed_quota() {
     let of = |cores, throttled| {
         let mut vm = fresh();
         limit(&mut vm, cores);
@@ -180,14 +180,18 @@ fn more_vcpus_than_the_limit_runs() {
     assert_eq!(names(&tight), ["vcpus_exceed_quota"]);
     assert_eq!(
         tight[0].evidence,
-        "2 vCPUs under a limit of 1.25 cores: 1.6 vCPUs a core; throttled for 1.1 s of 10.0 s"
+        "2 vCPUs under a limit of 1.25 cores: 1.6 vCPUs per core; throttled for 1.1 s of 10.0 s"
     );
-    assert_eq!(names(&of(1.25, 90)), [] as [&str; 0], "it hardly hurts");
-    assert_eq!(names(&of(1.5, 110)), [] as [&str; 0], "it is wide enough");
+    assert_eq!(names(&of(1.25, 90)), [] as [&str; 0], "hardly throttled");
+    assert_eq!(
+        names(&of(1.5, 110)),
+        [] as [&str; 0],
+        "the limit is large enough"
+    );
 }
 
 #[test]
-fn two_ways_to_size_a_vm() {
+fn kata_vm_with_two_boot_vcpus_and_limit_raises_finding() {
     let mut vm = limited();
     vm.vcpu_count.online = Some(3);
     let with_boot = |boot, runtime| {
@@ -213,7 +217,7 @@ fn two_ways_to_size_a_vm() {
 }
 
 #[test]
-fn threads_that_work_outside_of_the_pod() {
+fn busy_threads_outside_pod_raise_threads_outside_pod() {
     let outside = |permille| {
         move |vm: &mut Vm| {
             use_cpu(vm, Role::Emulator, permille);
@@ -229,7 +233,7 @@ fn threads_that_work_outside_of_the_pod() {
     );
     assert_eq!(
         evidence,
-        "outside of the pod's cgroup: 3 emulator threads with 0.06 cores"
+        "threads outside the pod's cgroup used 0.06 cores: 3 emulator threads with 0.06 cores"
     );
     raises(Check::ThreadsOutsidePod, &fresh(), outside(60), outside(40));
 }

@@ -5,7 +5,7 @@ use crate::snapshot::{Check, Thread, Vm, Worker};
 use crate::vocab::{Comm, HaltPoll, Role, Scope, VhostDevice};
 
 #[test]
-fn each_kind_of_worker_has_an_end() {
+fn worker_that_uses_its_core_raises_saturated() {
     for (check, role) in [
         (Check::VhostSaturated, Role::Vhost),
         (Check::VirtiofsdSaturated, Role::Virtiofsd),
@@ -40,7 +40,7 @@ fn saturated_vhost_worker_is_named_with_its_device() {
 }
 
 #[test]
-fn two_workers_at_half_are_not_one_at_its_end() {
+fn two_half_busy_workers_raise_nothing() {
     let mut vm = fresh();
     let other = Worker {
         worker: 1,
@@ -55,15 +55,18 @@ fn two_workers_at_half_are_not_one_at_its_end() {
 }
 
 #[test]
-fn vcpus_that_are_all_busy() {
+fn busy_vcpus_raise_vcpus_saturated() {
     let of = |permille| move |vm: &mut Vm| use_cpu(vm, Role::Vcpu, permille);
     let evidence = raises(Check::VcpusSaturated, &fresh(), of(1940), of(1880));
-    assert_eq!(evidence, "its 2 vCPUs ran for 97 % of the time on average");
+    assert_eq!(
+        evidence,
+        "the VM's 2 vCPUs ran for 97 % of the time on average"
+    );
 }
 
 /// QEMU parks an unplugged vCPU, and KVM still holds it.
 #[test]
-fn vcpus_saturated_is_raised_beside_a_parked_vcpu() {
+fn vcpus_saturated_is_raised_with_a_parked_vcpu() {
     let mut vm = fresh();
     vm.vcpu_count.online = Some(3);
     let busy = |vm: &mut Vm| use_cpu(vm, Role::Vcpu, 1940);
@@ -75,7 +78,7 @@ fn vcpus_saturated_is_raised_beside_a_parked_vcpu() {
 }
 
 #[test]
-fn a_vcpu_that_waits() {
+fn waiting_vcpu_raises_vcpu_starved() {
     let waits = |permille| move |vm: &mut Vm| vm.vcpus[1].wait_ns = Some(part(permille));
     let evidence = raises(Check::VcpuStarved, &fresh(), waits(110), waits(90));
     assert_eq!(evidence, "vCPU 1 waited for a CPU for 1.1 s of 10.0 s");
@@ -95,7 +98,7 @@ fn a_vcpu_that_waits() {
 
 /// libvirt throttles one vCPU's cgroup: this vCPU is not starved, the other one is.
 #[test]
-fn throttling_is_taken_off_the_wait_of_the_vcpus_below_the_limit_alone() {
+fn throttling_is_subtracted_only_for_vcpus_below_limit() {
     let mut of_one = limited();
     of_one.limits[0].scope = Scope::Vcpu;
     of_one.limits[0].cgroup = "/machine/vcpu1".into();
@@ -111,7 +114,7 @@ fn throttling_is_taken_off_the_wait_of_the_vcpus_below_the_limit_alone() {
 }
 
 #[test]
-fn vcpus_that_poll() {
+fn polling_vcpus_raise_halt_poll_spin() {
     let polls = |permille: u64| {
         move |vm: &mut Vm| {
             use_cpu(vm, Role::Vcpu, 1000);
@@ -124,7 +127,7 @@ fn vcpus_that_poll() {
     let evidence = raises(Check::HaltPollSpin, &fresh(), polls(240), polls(190));
     assert_eq!(
         evidence,
-        "vCPUs polled with 0.24 of their 1.00 cores (24 %), 75 % of it in vain"
+        "vCPUs spent 0.24 of their 1.00 cores (24 %) on halt polling, 75 % of it without a wake-up"
     );
     // A large share of very little CPU time.
     let little = found(&fresh(), |vm| {
@@ -138,7 +141,7 @@ fn vcpus_that_poll() {
 }
 
 #[test]
-fn polling_is_no_work() {
+fn polling_does_not_count_as_busy() {
     let found = found(&fresh(), |vm| {
         use_cpu(vm, Role::Vcpu, 2000);
         for vcpu in &mut vm.vcpus {
@@ -152,7 +155,7 @@ fn polling_is_no_work() {
 }
 
 #[test]
-fn a_vm_whose_host_works_more_than_it() {
+fn threads_other_than_vcpus_raise_overhead_high() {
     let of = |emulator| {
         move |vm: &mut Vm| {
             use_cpu(vm, Role::Vcpu, 300);
@@ -162,12 +165,12 @@ fn a_vm_whose_host_works_more_than_it() {
     let evidence = raises(Check::OverheadHigh, &fresh(), of(310), of(290));
     assert_eq!(
         evidence,
-        "0.31 of 0.61 cores (51 %) beside the vCPUs: emulator 0.31"
+        "threads other than vCPUs used 0.31 of 0.61 cores (51 %): emulator 0.31"
     );
 }
 
 #[test]
-fn a_pool_of_io_threads() {
+fn qemu_thread_pool_raises_thread_pool_io() {
     let pool = |threads: usize| {
         move |vm: &mut Vm| {
             let worker = Thread {
@@ -184,5 +187,5 @@ fn a_pool_of_io_threads() {
         }
     };
     let evidence = raises(Check::ThreadPoolIo, &fresh(), pool(8), pool(7));
-    assert_eq!(evidence, "8 threads named worker");
+    assert_eq!(evidence, "QEMU has 8 threads named worker");
 }

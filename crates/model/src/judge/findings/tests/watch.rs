@@ -30,7 +30,7 @@ fn reading(clock_ns: u64, vms: Vec<Vm>) -> Arc<Snapshot> {
 }
 
 #[test]
-fn a_watch_judges_from_one_reading_to_the_next() {
+fn watch_judges_between_two_readings() {
     let mut watch = Watch::new(Bounds::default());
     let shown = |watch: &Watch, vm: &Vm| {
         let mut vms = [vm.clone()];
@@ -40,7 +40,7 @@ fn a_watch_judges_from_one_reading_to_the_next() {
     };
     let mut vm = fresh();
     watch.judge(&[vm.clone()], 0);
-    assert_eq!(shown(&watch, &vm), None, "there is nothing to compare with");
+    assert_eq!(shown(&watch, &vm), None, "no earlier reading");
     watch.begin(&reading(0, vec![vm.clone()]));
 
     use_cpu(&mut vm, Role::Vhost, 900);
@@ -49,7 +49,7 @@ fn a_watch_judges_from_one_reading_to_the_next() {
     assert_eq!(shown(&watch, &vm), Some(vec!["vhost_saturated"]));
     watch.begin(&reading(WINDOW, vec![vm.clone()]));
     watch.judge(&[vm.clone()], 2 * WINDOW);
-    assert_eq!(shown(&watch, &vm), Some(vec![]), "it has come to rest");
+    assert_eq!(shown(&watch, &vm), Some(vec![]), "the VM is idle");
 
     // Restarted in place: the counters belong to another process.
     let again = Vm {

@@ -3,37 +3,37 @@
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
 use proptest::sample::{self, Index};
 
-use super::{Told, vm};
+use super::{Guest, vm};
 use crate::judge::placement::judge;
 use crate::judge::placement::types::VmPlacement;
 use crate::vocab::Role;
 use crate::vocab::topology::synthetic::{Machine, machines};
 
 /// Hosts with a spare CPU for the emulator.
-fn a_machine() -> impl Strategy<Value = Machine> {
-    let roomy = machines()
+fn machine_with_spare_core() -> impl Strategy<Value = Machine> {
+    let suitable = machines()
         .into_iter()
         .filter(|machine| machine.cores() > 1)
         .collect::<Vec<_>>();
-    sample::select(roomy)
+    sample::select(suitable)
 }
 
 /// A VM of `cores` guest cores with the host's threads per core, or one, pinned to host
 /// cores starting at `first`, with its emulator pinned to the last core.
-fn matching(machine: Machine, told: Told, first: u32) -> VmPlacement {
-    let Told(_, _, threads) = told;
-    let masks: Vec<String> = (0..told.vcpus())
+fn matching(machine: Machine, guest: Guest, first: u32) -> VmPlacement {
+    let Guest(_, _, threads) = guest;
+    let masks: Vec<String> = (0..guest.vcpus())
         .map(|id| machine.cpu(first + id / threads, id % threads).to_string())
         .collect();
     let masks: Vec<&str> = masks.iter().map(String::as_str).collect();
     let emulator = machine.cpu(machine.cores() - 1, 0).to_string();
-    vm("a", told, &masks).helper(Role::Emulator, &emulator)
+    vm("a", guest, &masks).helper(Role::Emulator, &emulator)
 }
 
 proptest! {
     #[test]
-    fn a_vm_pinned_as_its_host_is_built_raises_nothing(
-        machine in a_machine(),
+    fn vm_pinned_to_matching_topology_raises_nothing(
+        machine in machine_with_spare_core(),
         cores in any::<Index>(),
         start in any::<Index>(),
         all_threads in any::<bool>(),
@@ -48,7 +48,7 @@ proptest! {
             .filter(|first| cores <= machine.cores && first + cores <= spare)
             .collect();
         let first = if starts.is_empty() { 0 } else { *start.get(&starts) };
-        let mut vm = matching(machine, Told(1, cores, threads), first);
+        let mut vm = matching(machine, Guest(1, cores, threads), first);
         if ran {
             let cpus: Vec<u32> = vm
                 .vcpus
@@ -67,17 +67,17 @@ proptest! {
     }
 
     #[test]
-    fn a_vm_like_the_whole_host_raises_nothing(machine in a_machine()) {
+    fn vm_with_topology_of_host_raises_nothing(machine in machine_with_spare_core()) {
         let cores = machine.cores() / machine.packages;
-        let told = Told(machine.packages, cores, machine.threads);
-        let mut vm = matching(machine, told, 0);
+        let guest = Guest(machine.packages, cores, machine.threads);
+        let mut vm = matching(machine, guest, 0);
         vm.helpers.clear();
         let judged = judge(&machine.host(), &[vm]).pop().expect("one");
         prop_assert_eq!(judged.mismatches, []);
     }
 
     #[test]
-    fn anything_is_judged_and_stays_in_bounds(
+    fn any_placement_is_judged_within_bounds(
         machine in sample::select(machines()),
         masks in proptest::collection::vec((0u32..600, 0u32..4, 0u64..100), 1..24),
     ) {
@@ -89,7 +89,7 @@ proptest! {
                     .map(|(first, more, _)| format!("{first}-{}", first + more))
                     .collect();
                 let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-                let mut vm = vm("a", Told(1, 1, u32::try_from(masks.len()).expect("4")), &texts);
+                let mut vm = vm("a", Guest(1, 1, u32::try_from(masks.len()).expect("4")), &texts);
                 for (index, (first, _, percent)) in masks.iter().enumerate() {
                     vm = vm.ran(index, &[(*first, *percent)]);
                 }

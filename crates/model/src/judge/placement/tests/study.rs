@@ -3,7 +3,7 @@
 //! pinned one to one or as a whole, without topology; and pinned with topology. CPUs 1
 //! and 17, and 2 and 18, are siblings.
 
-use super::{ONE_NODE, Told, floating, found, judge_one, pairs, vm};
+use super::{Guest, ONE_NODE, floating, found, judge_one, pairs, vm};
 use crate::judge::placement::types::VmPlacement;
 use crate::snapshot::Pairs;
 use crate::vocab::MismatchKind::{SmtShared, SmtSplit};
@@ -16,45 +16,45 @@ fn judged(vm: VmPlacement) -> (Pairs, u32, Vec<(MismatchKind, Vec<u32>)>) {
     (pairs, judged.pinned_vcpus, found(&judged))
 }
 
-const NOT_TOLD: Told = Told(4, 1, 1);
-const TOLD: Told = Told(1, 2, 2);
+const ONE_EACH: Guest = Guest(4, 1, 1);
+const TWO_THREADS: Guest = Guest(1, 2, 2);
 
 #[test]
-fn default_floats_and_nothing_is_wrong() {
-    let vm = floating(ONE_NODE, "def", NOT_TOLD).ran_on(&[3, 8, 11, 30]);
+fn floating_without_topology_raises_nothing() {
+    let vm = floating(ONE_NODE, "def", ONE_EACH).ran_on(&[3, 8, 11, 30]);
     assert_eq!(judged(vm), (pairs(0, 0, 0), 0, vec![]));
 }
 
 #[test]
-fn pinned_without_topology_shares_cores_that_the_guest_thinks_its_own() {
-    let vm = vm("pin", NOT_TOLD, &["1", "17", "2", "18"]);
+fn pinned_without_topology_raises_smt_shared() {
+    let vm = vm("pin", ONE_EACH, &["1", "17", "2", "18"]);
     let shared = vec![(SmtShared, vec![0, 1]), (SmtShared, vec![2, 3])];
     assert_eq!(judged(vm), (pairs(0, 0, 2), 4, shared));
 }
 
 #[test]
-fn pinned_without_topology_to_a_core_each_is_right() {
-    let vm = vm("pin", NOT_TOLD, &["1", "2", "3", "20"]);
+fn pinned_to_separate_cores_without_topology_raises_nothing() {
+    let vm = vm("pin", ONE_EACH, &["1", "2", "3", "20"]);
     assert_eq!(judged(vm), (pairs(0, 0, 0), 4, vec![]));
 }
 
 #[test]
-fn confined_as_a_whole_without_topology_is_not_pinned() {
+fn confined_without_topology_is_not_pinned() {
     let masks = ["1-2,17-18"; 4];
     // Two host cores for four guest cores: some guest cores must share.
-    let vm = vm("pin_def", NOT_TOLD, &masks).ran_on(&[1, 17, 2, 18]);
+    let vm = vm("pin_def", ONE_EACH, &masks).ran_on(&[1, 17, 2, 18]);
     assert_eq!(judged(vm), (pairs(0, 0, 0), 0, vec![]));
 }
 
 #[test]
-fn siblings_on_siblings_are_right() {
-    let vm = vm("vtune", TOLD, &["1", "17", "2", "18"]);
+fn siblings_pinned_to_siblings_raise_nothing() {
+    let vm = vm("vtune", TWO_THREADS, &["1", "17", "2", "18"]);
     assert_eq!(judged(vm), (pairs(2, 0, 0), 4, vec![]));
 }
 
 #[test]
-fn kubevirt_pins_in_the_order_of_cpu_numbers() {
-    let vm = vm("kubevirt", TOLD, &["1", "2", "17", "18"]);
+fn pins_in_order_of_cpu_numbers_raise_smt_mismatches() {
+    let vm = vm("kubevirt", TWO_THREADS, &["1", "2", "17", "18"]);
     let wrong = vec![
         (SmtSplit, vec![0, 1]),
         (SmtSplit, vec![2, 3]),
@@ -65,8 +65,8 @@ fn kubevirt_pins_in_the_order_of_cpu_numbers() {
 }
 
 #[test]
-fn evidence_names_who_is_where() {
-    let wrong = vm("kubevirt", TOLD, &["1", "2", "17", "18"]);
+fn evidence_names_vcpus_and_pcpus() {
+    let wrong = vm("kubevirt", TWO_THREADS, &["1", "2", "17", "18"]);
     let judged = judge_one(&ONE_NODE.host(), wrong);
     let [split, _, shared, _] = &judged.mismatches[..] else {
         panic!("{judged:?}");
@@ -80,7 +80,7 @@ fn evidence_names_who_is_where() {
     assert_eq!(shared.pcpus.to_string(), "1,17");
     assert_eq!(
         shared.evidence,
-        "vCPUs 0 and 2 are cores of their own for the guest, and are pinned to the threads 1,17 \
-         of host core 1"
+        "vCPUs 0 and 2 are different cores of the guest, and are pinned to pCPUs 1,17 of one host \
+         core"
     );
 }

@@ -1,22 +1,22 @@
-use super::{ONE_NODE, SECOND, Told, judge_one, vm};
+use super::{Guest, ONE_NODE, SECOND, judge_one, vm};
 use crate::judge::placement::tracker::Tracker;
 use crate::judge::placement::types::VmPlacement;
 use crate::vocab::MismatchKind::{HelperOnVcpu, SmtShared, SmtSplit};
 use crate::vocab::{MismatchKind, Role};
 
-const TOLD: Told = Told(1, 2, 2);
+const TWO_THREADS: Guest = Guest(1, 2, 2);
 
 fn wrong() -> VmPlacement {
-    vm("a", TOLD, &["1", "2", "17", "18"]).ran_on(&[1, 2, 17, 18])
+    vm("a", TWO_THREADS, &["1", "2", "17", "18"]).ran_on(&[1, 2, 17, 18])
 }
 
 fn right() -> VmPlacement {
-    vm("a", TOLD, &["1", "17", "2", "18"]).ran_on(&[1, 17, 2, 18])
+    vm("a", TWO_THREADS, &["1", "17", "2", "18"]).ran_on(&[1, 17, 2, 18])
 }
 
 /// One of the misplaced pairs was corrected.
 fn half() -> VmPlacement {
-    vm("a", TOLD, &["1", "17", "4", "18"]).ran_on(&[1, 17, 4, 18])
+    vm("a", TWO_THREADS, &["1", "17", "4", "18"]).ran_on(&[1, 17, 4, 18])
 }
 
 fn since(tracker: &mut Tracker, now_s: u64, vm: &VmPlacement) -> Vec<(MismatchKind, u64)> {
@@ -33,7 +33,7 @@ fn misplaced(tracker: &Tracker, kind: MismatchKind) -> u64 {
 }
 
 #[test]
-fn since_is_kept_while_it_holds_and_forgotten_after() {
+fn since_is_kept_until_mismatch_ends() {
     let mut tracker = Tracker::default();
     let first = since(&mut tracker, 10, &wrong());
     assert_eq!(first.len(), 4);
@@ -47,7 +47,7 @@ fn since_is_kept_while_it_holds_and_forgotten_after() {
 }
 
 #[test]
-fn run_time_counts_once_a_kind_and_never_falls() {
+fn run_time_counts_once_per_kind_and_never_falls() {
     let mut tracker = Tracker::default();
     assert_eq!(tracker.misplaced_ns().count(), MismatchKind::ALL.len());
     since(&mut tracker, 10, &wrong());
@@ -60,9 +60,9 @@ fn run_time_counts_once_a_kind_and_never_falls() {
     assert_eq!(misplaced(&tracker, SmtSplit), 60 * SECOND);
     assert_eq!(misplaced(&tracker, SmtShared), 40 * SECOND);
     // Two roles conflict with the same vCPUs: the time of the vCPUs counts once.
-    let intruded = right()
+    let with_helpers = right()
         .helper(Role::Vhost, "1-2")
         .helper(Role::Emulator, "1-2");
-    since(&mut tracker, 40, &intruded);
+    since(&mut tracker, 40, &with_helpers);
     assert_eq!(misplaced(&tracker, HelperOnVcpu), 20 * SECOND);
 }

@@ -1,6 +1,6 @@
 //! VMs with a good or the best possible placement: nothing may be raised.
 
-use super::{ONE_NODE, TWO_NODES, Told, floating, found, judge_one, pairs, vm};
+use super::{Guest, ONE_NODE, TWO_NODES, floating, found, judge_one, pairs, vm};
 use crate::judge::placement::judge;
 use crate::judge::placement::types::VmPlacement;
 use crate::snapshot::Unjudged;
@@ -26,19 +26,19 @@ const NO_SMT: Machine = Machine {
 };
 
 #[track_caller]
-fn innocent(machine: Machine, vm: VmPlacement) {
+fn assert_not_raised(machine: Machine, vm: VmPlacement) {
     let judged = judge_one(&machine.host(), vm);
     assert_eq!(found(&judged), [], "{judged:#?}");
 }
 
 #[test]
-fn the_only_cpu_of_a_host_is_nobodys_choice() {
-    let vm = vm("a", Told(1, 2, 1), &["0", "0"]).ran_on(&[0, 0]);
+fn single_cpu_host_raises_nothing() {
+    let vm = vm("a", Guest(1, 2, 1), &["0", "0"]).ran_on(&[0, 0]);
     let vm = vm.helper(Role::Emulator, "0").helper(Role::Vhost, "0");
     let judged = judge_one(&ONE_CPU.host(), vm.clone());
     assert_eq!((judged.pinned_vcpus, found(&judged)), (0, vec![]));
     assert_eq!(judged.pairs, Err(Unjudged::NoSmt));
-    let lone = super::vm("a", Told(1, 1, 1), &["0"]);
+    let lone = super::vm("a", Guest(1, 1, 1), &["0"]);
     assert_eq!(judge_one(&ONE_CPU.host(), lone).pinned_vcpus, 0);
     let other = VmPlacement {
         name: "b".into(),
@@ -49,38 +49,38 @@ fn the_only_cpu_of_a_host_is_nobodys_choice() {
 }
 
 #[test]
-fn the_only_core_of_a_host_has_to_be_shared() {
-    let vm = floating(ONE_CORE, "a", Told(2, 1, 1)).ran_on(&[0, 1]);
-    innocent(ONE_CORE, vm.helper(Role::Emulator, "0-1"));
+fn single_core_host_raises_nothing() {
+    let vm = floating(ONE_CORE, "a", Guest(2, 1, 1)).ran_on(&[0, 1]);
+    assert_not_raised(ONE_CORE, vm.helper(Role::Emulator, "0-1"));
 }
 
 #[test]
-fn a_vm_confined_to_a_cpuset_is_not_pinned() {
+fn vm_confined_to_cpuset_is_not_pinned() {
     // A static CPU manager gives the pod one CPU, Kata two vCPUs.
-    let vm = vm("a", Told(2, 1, 1), &["3", "3"]).helper(Role::Emulator, "3");
+    let vm = vm("a", Guest(2, 1, 1), &["3", "3"]).helper(Role::Emulator, "3");
     let judged = judge_one(&ONE_NODE.host(), vm.ran(0, &[(3, 50)]).ran(1, &[(3, 50)]));
     assert_eq!((judged.pinned_vcpus, found(&judged)), (0, vec![]));
 }
 
 #[test]
-fn masks_of_several_cores_are_no_pins() {
-    let vm = vm("a", Told(1, 3, 1), &["3-4", "3-4", "3-4,20"]).helper(Role::Emulator, "3-4");
+fn masks_of_several_cores_do_not_pin() {
+    let vm = vm("a", Guest(1, 3, 1), &["3-4", "3-4", "3-4,20"]).helper(Role::Emulator, "3-4");
     let judged = judge_one(&ONE_NODE.host(), vm);
     assert_eq!((judged.pinned_vcpus, found(&judged)), (0, vec![]));
 }
 
 #[test]
-fn guest_siblings_may_share_the_mask_of_their_core() {
-    let vm = vm("a", Told(1, 2, 2), &["1,17", "1,17", "2,18", "2,18"]);
+fn siblings_with_mask_of_one_core_are_aligned() {
+    let vm = vm("a", Guest(1, 2, 2), &["1,17", "1,17", "2,18", "2,18"]);
     let judged = judge_one(&ONE_NODE.host(), vm);
     assert_eq!((judged.pinned_vcpus, found(&judged)), (4, vec![]));
     assert_eq!(judged.pairs, Ok(pairs(2, 0, 0)));
 }
 
 #[test]
-fn a_host_without_smt_has_no_siblings_to_miss() {
+fn host_without_smt_raises_no_smt_mismatch() {
     for masks in [["1", "2"], ["3", "5"]] {
-        let vm = vm("a", Told(1, 1, 2), &masks);
+        let vm = vm("a", Guest(1, 1, 2), &masks);
         let judged = judge_one(&NO_SMT.host(), vm);
         assert_eq!(found(&judged), []);
         assert_eq!(judged.pairs, Err(Unjudged::NoSmt));
@@ -88,105 +88,105 @@ fn a_host_without_smt_has_no_siblings_to_miss() {
 }
 
 #[test]
-fn taking_turns_on_a_core_is_not_side_by_side() {
-    let vm = || floating(ONE_NODE, "a", Told(1, 2, 1));
-    innocent(ONE_NODE, vm().ran(0, &[(3, 50)]).ran(1, &[(19, 50)]));
+fn alternate_use_of_a_core_raises_nothing() {
+    let vm = || floating(ONE_NODE, "a", Guest(1, 2, 1));
+    assert_not_raised(ONE_NODE, vm().ran(0, &[(3, 50)]).ran(1, &[(19, 50)]));
     // Accounting lag makes one CPU appear to run longer.
-    innocent(ONE_NODE, vm().ran(0, &[(3, 53)]).ran(1, &[(3, 54)]));
+    assert_not_raised(ONE_NODE, vm().ran(0, &[(3, 53)]).ran(1, &[(3, 54)]));
 }
 
 #[test]
-fn a_crowded_host_has_no_core_for_each() {
-    let vm = floating(ONE_NODE, "a", Told(1, 2, 1)).ran_on(&[3, 19]);
-    let crowd = floating(ONE_NODE, "crowd", Told(15, 1, 1));
-    let crowd = crowd.ran_on(&[0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
-    let judged = judge(&ONE_NODE.host(), &[vm.clone(), crowd]);
+fn sharing_on_a_full_host_raises_nothing() {
+    let vm = floating(ONE_NODE, "a", Guest(1, 2, 1)).ran_on(&[3, 19]);
+    let busy = floating(ONE_NODE, "busy", Guest(15, 1, 1));
+    let busy = busy.ran_on(&[0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+    let judged = judge(&ONE_NODE.host(), &[vm.clone(), busy]);
     assert_eq!(found(&judged[0]), []);
     // If the other load is elsewhere, the sharing is avoidable.
-    let elsewhere = floating(ONE_NODE, "crowd", Told(1, 1, 1)).ran_on(&[0]);
+    let elsewhere = floating(ONE_NODE, "busy", Guest(1, 1, 1)).ran_on(&[0]);
     let judged = judge(&ONE_NODE.host(), &[vm, elsewhere]);
     assert_eq!(found(&judged[0]).len(), 1);
 }
 
 #[test]
-fn more_guest_cores_than_host_cores_have_to_share() {
-    let vm = floating(ONE_CORE, "a", Told(1, 3, 1));
-    innocent(ONE_CORE, vm.ran_on(&[0, 1]));
+fn more_guest_cores_than_host_cores_raise_nothing() {
+    let vm = floating(ONE_CORE, "a", Guest(1, 3, 1));
+    assert_not_raised(ONE_CORE, vm.ran_on(&[0, 1]));
 }
 
 #[test]
-fn who_hardly_ran_or_ran_everywhere_is_not_judged() {
-    let vm = || floating(ONE_NODE, "a", Told(1, 1, 2));
-    innocent(ONE_NODE, vm());
-    innocent(ONE_NODE, vm().ran(0, &[(3, 4)]).ran(1, &[(4, 4)]));
-    let wandered = vm().ran(0, &[(3, 50), (5, 40)]).ran(1, &[(4, 90)]);
-    let judged = judge_one(&ONE_NODE.host(), wandered);
+fn vcpu_without_location_is_not_judged() {
+    let vm = || floating(ONE_NODE, "a", Guest(1, 1, 2));
+    assert_not_raised(ONE_NODE, vm());
+    assert_not_raised(ONE_NODE, vm().ran(0, &[(3, 4)]).ran(1, &[(4, 4)]));
+    let unlocated = vm().ran(0, &[(3, 50), (5, 40)]).ran(1, &[(4, 90)]);
+    let judged = judge_one(&ONE_NODE.host(), unlocated);
     assert_eq!(found(&judged), []);
     assert_eq!(judged.pairs, Ok(pairs(0, 0, 0)));
     // The CPUs of most of its run time are unknown.
     let mut unknown = vm().ran(0, &[(3, 10)]).ran(1, &[(4, 90)]);
     unknown.vcpus[0].cpu_ns *= 5;
-    innocent(ONE_NODE, unknown);
+    assert_not_raised(ONE_NODE, unknown);
     // A first reading has no window.
     let mut first = vm().ran(0, &[(3, 90)]).ran(1, &[(4, 90)]);
     first.window_ns = 0;
-    innocent(ONE_NODE, first);
+    assert_not_raised(ONE_NODE, first);
 }
 
 #[test]
-fn a_vm_larger_than_a_node_or_a_cache_has_to_be_split() {
+fn vm_larger_than_node_or_cache_raises_nothing() {
     // 9 guest cores for nodes of 8: one thread of each core.
     let masks: Vec<String> = (0..9).map(|core| (core * 2).to_string()).collect();
     let masks: Vec<&str> = masks.iter().map(String::as_str).collect();
-    innocent(TWO_NODES, vm("a", Told(1, 9, 1), &masks));
-    innocent(TWO_NODES, vm("a", Told(9, 1, 1), &masks));
+    assert_not_raised(TWO_NODES, vm("a", Guest(1, 9, 1), &masks));
+    assert_not_raised(TWO_NODES, vm("a", Guest(9, 1, 1), &masks));
     // 5 guest cores for caches of 4, inside a node.
-    innocent(TWO_NODES, vm("a", Told(1, 5, 1), &masks[..5]));
+    assert_not_raised(TWO_NODES, vm("a", Guest(1, 5, 1), &masks[..5]));
     // 5 guest cores of two threads.
     let masks: Vec<String> = (0..10).map(|cpu: u32| cpu.to_string()).collect();
     let masks: Vec<&str> = masks.iter().map(String::as_str).collect();
-    innocent(TWO_NODES, vm("a", Told(1, 5, 2), &masks));
+    assert_not_raised(TWO_NODES, vm("a", Guest(1, 5, 2), &masks));
 }
 
 #[test]
-fn packages_on_nodes_of_their_own_are_right() {
-    innocent(TWO_NODES, vm("a", Told(2, 2, 1), &["0", "2", "16", "18"]));
-    innocent(TWO_NODES, vm("a", Told(2, 1, 1), &["0", "16"]));
+fn each_package_on_one_node_raises_nothing() {
+    assert_not_raised(TWO_NODES, vm("a", Guest(2, 2, 1), &["0", "2", "16", "18"]));
+    assert_not_raised(TWO_NODES, vm("a", Guest(2, 1, 1), &["0", "16"]));
     // Two packages per node.
     let masks = ["0", "2", "4", "6", "16", "18", "20", "22"];
-    innocent(TWO_NODES, vm("a", Told(4, 2, 1), &masks));
+    assert_not_raised(TWO_NODES, vm("a", Guest(4, 2, 1), &masks));
     // Each die on its own cache.
-    let mut dies = vm("a", Told(1, 4, 1), &["0", "2", "8", "10"]);
+    let mut dies = vm("a", Guest(1, 4, 1), &["0", "2", "8", "10"]);
     for vcpu in &mut dies.vcpus {
-        let guest = vcpu.guest.as_mut().expect("told");
+        let guest = vcpu.guest.as_mut().expect("every vCPU has a place");
         guest.die = guest.core / 2;
     }
-    innocent(TWO_NODES, dies);
+    assert_not_raised(TWO_NODES, dies);
 }
 
 #[test]
-fn a_guest_that_knows_its_nodes_may_span_them() {
-    let split = vm("a", Told(1, 4, 1), &["0", "2", "16", "18"]);
-    innocent(
+fn guest_with_several_nodes_may_span_nodes() {
+    let split = vm("a", Guest(1, 4, 1), &["0", "2", "16", "18"]);
+    assert_not_raised(
         TWO_NODES,
         VmPlacement {
             guest_nodes: Some(2),
             ..split.clone().memory(&[(0, 4), (1, 4)])
         },
     );
-    let told_of_one = VmPlacement {
+    let with_one_node = VmPlacement {
         guest_nodes: Some(1),
         ..split
     };
-    assert_eq!(found(&judge_one(&TWO_NODES.host(), told_of_one)).len(), 1);
+    assert_eq!(found(&judge_one(&TWO_NODES.host(), with_one_node)).len(), 1);
 }
 
 #[test]
-fn a_floating_vm_is_spread_where_no_node_has_room() {
-    let vm = floating(TWO_NODES, "a", Told(1, 2, 1)).ran_on(&[0, 16]);
+fn spread_without_room_on_a_node_raises_nothing() {
+    let vm = floating(TWO_NODES, "a", Guest(1, 2, 1)).ran_on(&[0, 16]);
     let busy = |name, first: u32| {
         let cpus: Vec<u32> = (0..7).map(|core| first + core * 2).collect();
-        floating(TWO_NODES, name, Told(7, 1, 1)).ran_on(&cpus)
+        floating(TWO_NODES, name, Guest(7, 1, 1)).ran_on(&cpus)
     };
     let judged = judge(
         &TWO_NODES.host(),
@@ -198,45 +198,45 @@ fn a_floating_vm_is_spread_where_no_node_has_room() {
 }
 
 #[test]
-fn a_floating_vm_on_several_caches_uses_them() {
-    let vm = floating(TWO_NODES, "a", Told(1, 2, 1)).ran_on(&[0, 8]);
-    innocent(TWO_NODES, vm);
+fn floating_vm_on_several_caches_raises_nothing() {
+    let vm = floating(TWO_NODES, "a", Guest(1, 2, 1)).ran_on(&[0, 8]);
+    assert_not_raised(TWO_NODES, vm);
 }
 
 #[test]
-fn helpers_elsewhere_or_anywhere_are_no_intruders() {
-    let pinned = || vm("a", Told(1, 2, 1), &["3", "4"]);
+fn helpers_on_other_or_all_cpus_raise_nothing() {
+    let pinned = || vm("a", Guest(1, 2, 1), &["3", "4"]);
     for mask in ["5", "19-20", "0-31", "0-511"] {
-        innocent(ONE_NODE, pinned().helper(Role::Emulator, mask));
+        assert_not_raised(ONE_NODE, pinned().helper(Role::Emulator, mask));
     }
     // Other processes of the pod do not count as the VM's threads.
-    innocent(ONE_NODE, pinned().helper(Role::Helper, "3-4"));
+    assert_not_raised(ONE_NODE, pinned().helper(Role::Helper, "3-4"));
     // If vCPUs are pinned to all CPUs, helpers cannot run elsewhere.
-    let all = vm("a", Told(1, 1, 2), &["0", "1"]).helper(Role::Emulator, "0-1");
-    innocent(ONE_CORE, all);
+    let all = vm("a", Guest(1, 1, 2), &["0", "1"]).helper(Role::Emulator, "0-1");
+    assert_not_raised(ONE_CORE, all);
     // No vCPU is pinned.
-    let vm = vm("a", Told(1, 2, 1), &["3-4", "3-4"]).helper(Role::Vhost, "3");
-    innocent(ONE_NODE, vm);
+    let vm = vm("a", Guest(1, 2, 1), &["3-4", "3-4"]).helper(Role::Vhost, "3");
+    assert_not_raised(ONE_NODE, vm);
 }
 
 #[test]
-fn memory_nearby_unknown_or_in_tiers_is_not_remote() {
-    let pinned = || vm("a", Told(1, 2, 1), &["0", "2"]);
-    innocent(TWO_NODES, pinned().memory(&[(0, 9), (1, 1)]));
-    innocent(TWO_NODES, pinned().memory(&[(0, 1), (5, 9)]));
-    innocent(TWO_NODES, pinned().memory(&[]));
+fn local_unknown_or_tiered_memory_raises_nothing() {
+    let pinned = || vm("a", Guest(1, 2, 1), &["0", "2"]);
+    assert_not_raised(TWO_NODES, pinned().memory(&[(0, 9), (1, 1)]));
+    assert_not_raised(TWO_NODES, pinned().memory(&[(0, 1), (5, 9)]));
+    assert_not_raised(TWO_NODES, pinned().memory(&[]));
     // The location of its vCPUs is unknown.
-    let floats = floating(TWO_NODES, "a", Told(1, 2, 1));
-    innocent(TWO_NODES, floats.memory(&[(1, 8)]));
+    let floats = floating(TWO_NODES, "a", Guest(1, 2, 1));
+    assert_not_raised(TWO_NODES, floats.memory(&[(1, 8)]));
 }
 
 #[test]
-fn what_is_not_known_is_not_judged() {
-    let told = Told(1, 2, 2);
+fn unknown_topology_or_mask_is_not_judged() {
+    let guest = Guest(1, 2, 2);
     let masks = ["1", "2", "17", "18"];
-    let mut untold = vm("a", told, &masks);
-    untold.vcpus[3].guest = None;
-    let judged = judge_one(&ONE_NODE.host(), untold);
+    let mut partly_known = vm("a", guest, &masks);
+    partly_known.vcpus[3].guest = None;
+    let judged = judge_one(&ONE_NODE.host(), partly_known);
     assert_eq!(judged.pairs, Err(Unjudged::GuestTopology));
     assert_eq!((judged.pinned_vcpus, found(&judged)), (4, vec![]));
 
@@ -246,30 +246,30 @@ fn what_is_not_known_is_not_judged() {
         ..CpuFact::default()
     };
     let facts: Vec<CpuFact> = (0..32).map(fact).collect();
-    let blind = HostTopology::new(&facts, &online);
-    let judged = judge_one(&blind, vm("a", told, &masks));
+    let no_cores = HostTopology::new(&facts, &online);
+    let judged = judge_one(&no_cores, vm("a", guest, &masks));
     assert_eq!(judged.pairs, Err(Unjudged::HostTopology));
     assert_eq!((judged.pinned_vcpus, found(&judged)), (4, vec![]));
 
-    let mut unseen = vm("a", told, &masks);
-    unseen
+    let mut no_masks = vm("a", guest, &masks);
+    no_masks
         .vcpus
         .iter_mut()
         .for_each(|vcpu| vcpu.affinity = None);
-    let judged = judge_one(&ONE_NODE.host(), unseen);
+    let judged = judge_one(&ONE_NODE.host(), no_masks);
     assert_eq!((judged.pinned_vcpus, found(&judged)), (0, vec![]));
     assert_eq!(judge(&ONE_NODE.host(), &[]), []);
-    innocent(ONE_NODE, VmPlacement::default());
+    assert_not_raised(ONE_NODE, VmPlacement::default());
 }
 
 #[test]
-fn offline_cpus_in_masks_do_not_count() {
+fn offline_cpus_in_masks_are_ignored() {
     // All possible CPUs: the kernel's default mask.
     let machine = Machine {
         cores: 4,
         ..ONE_CPU
     };
-    let vm = vm("a", Told(1, 2, 1), &["0-8191", "0-8191"]);
+    let vm = vm("a", Guest(1, 2, 1), &["0-8191", "0-8191"]);
     let judged = judge_one(&machine.host(), vm);
     assert_eq!((judged.pinned_vcpus, found(&judged)), (0, vec![]));
 }

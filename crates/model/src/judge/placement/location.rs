@@ -2,33 +2,35 @@
 
 use std::collections::BTreeMap;
 
-use crate::judge::placement::types::{JUDGED_PERCENT, SITS_PERCENT, VcpuPlacement, VmPlacement};
+use crate::judge::placement::types::{
+    HelperPlacement, JUDGED_PERCENT, LOCATED_PERCENT, VcpuPlacement, VmPlacement,
+};
 use crate::vocab::topology::host::{HostPlace, HostTopology};
 use crate::vocab::{CpuSet, Role};
 
 /// A unit of the host (core, cache or node) on which a vCPU is located.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sits {
+pub(super) struct Location {
     /// Number of the unit on the host.
     pub(super) unit: u32,
     /// Whether the mask allows no other unit; otherwise the location was measured.
-    pub(super) held: bool,
+    pub(super) by_mask: bool,
 }
 
 /// Location of one vCPU.
-pub(super) struct Seat<'a> {
-    pub(super) vcpu: &'a VcpuPlacement,
+pub(super) struct LocatedVcpu<'a> {
+    pub(super) placement: &'a VcpuPlacement,
     /// The online CPUs in its mask, if the mask is known.
     pub(super) mask: Option<CpuSet>,
     pub(super) pinned: bool,
-    pub(super) core: Option<Sits>,
-    pub(super) llc: Option<Sits>,
-    pub(super) node: Option<Sits>,
+    pub(super) core: Option<Location>,
+    pub(super) llc: Option<Location>,
+    pub(super) node: Option<Location>,
     /// CPU time used, in thousandths of a CPU.
     pub(super) used_milli: u64,
 }
 
-impl Seat<'_> {
+impl LocatedVcpu<'_> {
     /// The only CPU in its mask, if there is just one.
     pub(super) fn only_cpu(&self) -> Option<u32> {
         let mask = self.mask.as_ref()?;
@@ -37,10 +39,10 @@ impl Seat<'_> {
 
     /// CPU time used on the core where it is located, ns.
     pub(super) fn ns_on_core(&self, cpus: &[u32]) -> u64 {
-        if self.core.is_some_and(|core| core.held) {
-            return self.vcpu.cpu_ns;
+        if self.core.is_some_and(|core| core.by_mask) {
+            return self.placement.cpu_ns;
         }
-        let there = self.vcpu.residency_ns.iter();
+        let there = self.placement.residency_ns.iter();
         there
             .filter(|(cpu, _)| cpus.contains(cpu))
             .fold(0, |sum, (_, ns)| sum.saturating_add(*ns))
@@ -49,14 +51,14 @@ impl Seat<'_> {
 
 /// One VM and the locations of its vCPUs.
 #[derive(Clone, Copy)]
-pub(super) struct SeatedVm<'a> {
+pub(super) struct LocatedVm<'a> {
     pub(super) placement: &'a VmPlacement,
-    pub(super) seats: &'a [Seat<'a>],
+    pub(super) vcpus: &'a [LocatedVcpu<'a>],
 }
 
-impl SeatedVm<'_> {
+impl LocatedVm<'_> {
     pub(super) fn pinned(&self) -> u32 {
-        let pinned = self.seats.iter().filter(|seat| seat.pinned).count();
+        let pinned = self.vcpus.iter().filter(|vcpu| vcpu.pinned).count();
         u32::try_from(pinned).unwrap_or(u32::MAX)
     }
 
@@ -64,8 +66,8 @@ impl SeatedVm<'_> {
     pub(super) fn allowed(&self) -> Option<CpuSet> {
         let mut allowed = CpuSet::default();
         let mut last: Option<&CpuSet> = None;
-        for seat in self.seats {
-            let mask = seat.mask.as_ref()?;
+        for vcpu in self.vcpus {
+            let mask = vcpu.mask.as_ref()?;
             if last != Some(mask) {
                 allowed.extend(mask.iter());
             }
@@ -76,15 +78,15 @@ impl SeatedVm<'_> {
 }
 
 /// All VMs of the host, with the locations of their vCPUs.
-pub(super) struct Seated<'a> {
+pub(super) struct LocatedHost<'a> {
     pub(super) host: &'a HostTopology,
     pub(super) vms: &'a [VmPlacement],
-    seats: Vec<Vec<Seat<'a>>>,
+    vcpus: Vec<Vec<LocatedVcpu<'a>>>,
     /// CPU time that vCPUs used on each node, in thousandths of a CPU.
     node_milli: BTreeMap<u32, u64>,
 }
 
-impl<'a> Seated<'a> {
+impl<'a> LocatedHost<'a> {
     pub(super) fn of(host: &'a HostTopology, vms: &'a [VmPlacement]) -> Self {
         let mut node_milli = BTreeMap::new();
         for vm in vms {
@@ -95,19 +97,19 @@ impl<'a> Seated<'a> {
                 }
             }
         }
-        let seats = vms.iter().map(|vm| seats(host, vm)).collect();
+        let vcpus = vms.iter().map(|vm| locate(host, vm)).collect();
         Self {
             host,
             vms,
-            seats,
+            vcpus,
             node_milli,
         }
     }
 
-    pub(super) fn vm(&self, index: usize) -> SeatedVm<'_> {
-        SeatedVm {
+    pub(super) fn vm(&self, index: usize) -> LocatedVm<'_> {
+        LocatedVm {
             placement: &self.vms[index],
-            seats: &self.seats[index],
+            vcpus: &self.vcpus[index],
         }
     }
 
@@ -118,13 +120,13 @@ impl<'a> Seated<'a> {
 
     /// CPU time used by all vCPUs of the host that may run on any of `cpus`, in
     /// thousandths of a CPU.
-    pub(super) fn milli_wanting(&self, cpus: &CpuSet) -> u64 {
-        let seats = self.seats.iter().flatten();
-        let wanting = seats.filter(|seat| {
-            let mask = seat.mask.as_ref();
-            seat.used_milli > 0 && mask.is_none_or(|mask| mask.intersects(cpus))
+    pub(super) fn milli_allowed_on(&self, cpus: &CpuSet) -> u64 {
+        let vcpus = self.vcpus.iter().flatten();
+        let allowed = vcpus.filter(|vcpu| {
+            let mask = vcpu.mask.as_ref();
+            vcpu.used_milli > 0 && mask.is_none_or(|mask| mask.intersects(cpus))
         });
-        wanting.fold(0, |sum, seat| sum.saturating_add(seat.used_milli))
+        allowed.fold(0, |sum, vcpu| sum.saturating_add(vcpu.used_milli))
     }
 
     /// Number of cores among `cpus`; the number of CPUs if cores are unknown.
@@ -140,49 +142,55 @@ impl<'a> Seated<'a> {
     }
 }
 
-fn seats<'a>(host: &HostTopology, vm: &'a VmPlacement) -> Vec<Seat<'a>> {
+/// Locations of a VM's vCPUs.
+fn locate<'a>(host: &HostTopology, vm: &'a VmPlacement) -> Vec<LocatedVcpu<'a>> {
     let confined = is_confined(vm);
-    let seat = |vcpu: &'a VcpuPlacement| {
-        let mask = vcpu.affinity.as_ref();
+    let located = |placement: &'a VcpuPlacement| {
+        let mask = placement.affinity.as_ref();
         let mask = mask
             .map(|mask| mask.intersection(host.online()))
             .filter(|mask| !mask.is_empty());
         let lowest = mask.as_ref().and_then(|mask| mask.iter().next());
-        let held = lowest.zip(mask.as_ref());
-        let ran = Ran::of(vcpu, vm.window_ns);
-        let core = held.and_then(|(cpu, mask)| held_by_core(host, cpu, mask));
-        let llc = held.and_then(|(cpu, mask)| {
+        let allowed = lowest.zip(mask.as_ref());
+        let ran = Ran::of(placement, vm.window_ns);
+        let core = allowed.and_then(|(cpu, mask)| only_core(host, cpu, mask));
+        let llc = allowed.and_then(|(cpu, mask)| {
             let llc = host.place(cpu)?.llc?;
             mask.is_subset(host.llc_cpus(llc)?).then_some(llc)
         });
-        let node = held.and_then(|(cpu, mask)| {
+        let node = allowed.and_then(|(cpu, mask)| {
             let node = host.place(cpu)?.node?;
             mask.is_subset(host.node_cpus(node)?).then_some(node)
         });
         let small = mask.as_ref().is_some_and(|mask| mask.len() == 1) || core.is_some();
-        let sits = |held: Option<u32>, level: fn(&HostPlace) -> Option<u32>| {
+        let location = |only: Option<u32>, level: fn(&HostPlace) -> Option<u32>| {
             let measured = || ran.as_ref()?.mostly_in(host, level);
-            let sits = |held| move |unit| Sits { unit, held };
-            held.map(sits(true)).or_else(|| measured().map(sits(false)))
+            let location = |by_mask| move |unit| Location { unit, by_mask };
+            only.map(location(true))
+                .or_else(|| measured().map(location(false)))
         };
-        Seat {
-            vcpu,
+        LocatedVcpu {
+            placement,
             pinned: small && !confined && mask.as_ref() != Some(host.online()),
-            core: sits(core, |place| place.core),
-            llc: sits(llc, |place| place.llc),
-            node: sits(node, |place| place.node),
+            core: location(core, |place| place.core),
+            llc: location(llc, |place| place.llc),
+            node: location(node, |place| place.node),
             mask,
-            used_milli: milli(vcpu.cpu_ns, vm.window_ns),
+            used_milli: milli(placement.cpu_ns, vm.window_ns),
         }
     };
-    vm.vcpus.iter().map(seat).collect()
+    vm.vcpus.iter().map(located).collect()
+}
+
+/// Whether a helper is a thread of the VMM or of the kernel for it, not of another process.
+pub(super) fn is_vmm_helper(helper: &HelperPlacement) -> bool {
+    matches!(helper.role, Role::Vhost | Role::Iothread | Role::Emulator)
 }
 
 /// Whether all threads of the VMM have the same mask. A single thread is not enough: its
 /// mask counts as set for it.
 fn is_confined(vm: &VmPlacement) -> bool {
-    let own = |role| matches!(role, Role::Vhost | Role::Iothread | Role::Emulator);
-    let helpers = vm.helpers.iter().filter(|helper| own(helper.role));
+    let helpers = vm.helpers.iter().filter(|helper| is_vmm_helper(helper));
     let vcpus = vm.vcpus.iter().filter_map(|vcpu| vcpu.affinity.as_ref());
     let mut masks = vcpus.chain(helpers.filter_map(|helper| helper.affinity.as_ref()));
     let Some(first) = masks.next() else {
@@ -192,7 +200,8 @@ fn is_confined(vm: &VmPlacement) -> bool {
     others.peek().is_some() && others.all(|mask| mask == first)
 }
 
-fn held_by_core(host: &HostTopology, cpu: u32, mask: &CpuSet) -> Option<u32> {
+/// The core that holds all CPUs of a mask, if there is one. `cpu` is in the mask.
+pub(super) fn only_core(host: &HostTopology, cpu: u32, mask: &CpuSet) -> Option<u32> {
     let core = host.place(cpu)?.core?;
     let siblings = host.core_cpus(core);
     let inside = mask.iter().take(siblings.len() + 1);
@@ -202,30 +211,33 @@ fn held_by_core(host: &HostTopology, cpu: u32, mask: &CpuSet) -> Option<u32> {
 
 /// Run time of a vCPU that is long enough to be judged.
 struct Ran<'a> {
-    vcpu: &'a VcpuPlacement,
+    placement: &'a VcpuPlacement,
     /// Run time on known and unknown CPUs, ns.
     total_ns: u64,
 }
 
 impl<'a> Ran<'a> {
-    fn of(vcpu: &'a VcpuPlacement, window_ns: u64) -> Option<Self> {
-        let known = vcpu.residency_ns.iter();
+    fn of(placement: &'a VcpuPlacement, window_ns: u64) -> Option<Self> {
+        let known = placement.residency_ns.iter();
         let known = known.fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
-        let total_ns = known.max(vcpu.cpu_ns);
+        let total_ns = known.max(placement.cpu_ns);
         let enough = total_ns.saturating_mul(100) >= window_ns.saturating_mul(JUDGED_PERCENT);
-        (window_ns > 0 && total_ns > 0 && enough).then_some(Self { vcpu, total_ns })
+        (window_ns > 0 && total_ns > 0 && enough).then_some(Self {
+            placement,
+            total_ns,
+        })
     }
 
-    /// The unit on which the vCPU used [`SITS_PERCENT`] of its run time.
+    /// The unit on which the vCPU used [`LOCATED_PERCENT`] of its run time.
     fn mostly_in(&self, host: &HostTopology, level: fn(&HostPlace) -> Option<u32>) -> Option<u32> {
         let mut by_unit: BTreeMap<u32, u64> = BTreeMap::new();
-        for (cpu, ns) in &self.vcpu.residency_ns {
+        for (cpu, ns) in &self.placement.residency_ns {
             if let Some(unit) = host.place(*cpu).and_then(level) {
                 let sum = by_unit.entry(unit).or_default();
                 *sum = sum.saturating_add(*ns);
             }
         }
-        let needed = self.total_ns.saturating_mul(SITS_PERCENT);
+        let needed = self.total_ns.saturating_mul(LOCATED_PERCENT);
         let (unit, _) = by_unit
             .into_iter()
             .find(|(_, ns)| ns.saturating_mul(100) >= needed)?;
