@@ -1,7 +1,7 @@
 # `make run` shows this host's VMs, `make test` runs the tests. `make help` lists all targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo release test test-unit test-kernel test-vm test-memory test-pins test-placement test-libvirt test-rt test-wide soak cluster-test fuzz deny bench vm draw generate fmt clean
+.PHONY: help run demo release test test-unit test-kernel test-vm test-memory test-pins test-placement test-libvirt test-rt test-wide soak cluster-test fuzz deny bench vm draw site generate fmt clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,10 @@ bench: ## criterion benchmarks and the cost of a whole collection
 
 draw: ## pictures of the fleet and the pod dashboard with real data, for docs/images (root, Node.js)
 	@scripts/draw-dashboards
+
+site: ## the documentation as web pages in target/site, with every link checked
+	@scripts/install-packages run
+	@VIRTLENS_SITE=$(CURDIR)/target/site cargo test --quiet --package virtlens-tests --test unprivileged --locked site::
 
 generate: ## rewrite the rules, dashboards and the metrics reference from their tables
 	@cargo run --quiet --package virtlens-deploy --locked

@@ -8,4 +8,6 @@ mod examples;
 mod golden_file;
 mod layers;
 mod packages;
+mod pages;
 mod programs;
+mod site;
