@@ -74,8 +74,9 @@ site: ## the documentation as web pages in target/site, with every link checked
 	@scripts/install-packages run
 	@VIRTLENS_SITE=$(CURDIR)/target/site cargo test --quiet --package virtlens-tests --test unprivileged --locked site::
 
-generate: ## rewrite the rules, dashboards and the metrics reference from their tables
+generate: ## rewrite the rules, dashboards and the references in docs from the code
 	@cargo run --quiet --package virtlens-deploy --locked
+	@UPDATE_GOLDEN=1 cargo test --quiet --package virtlens-tests --test unprivileged --locked reference::
 
 fmt: ## format the sources
 	@cargo fmt --all

@@ -10,4 +10,5 @@ mod layers;
 mod packages;
 mod pages;
 mod programs;
+mod reference;
 mod site;
