@@ -2,6 +2,7 @@
 
 mod abi;
 mod chart;
+mod commands;
 mod examples;
 // Shared with the suite that first needed it.
 #[path = "../../crates/export/tests/golden_file/mod.rs"]

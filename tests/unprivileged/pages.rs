@@ -86,6 +86,15 @@ impl Page {
         }
         blocks
     }
+
+    /// Code within sentences and tables, on one line each.
+    pub(crate) fn spans(&self) -> Vec<String> {
+        let code = |event| match event {
+            Event::Code(text) => Some(text.into_string()),
+            _ => None,
+        };
+        self.events().filter_map(code).collect()
+    }
 }
 
 /// Values of an attribute in HTML that quotes all of them.
