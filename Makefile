@@ -1,7 +1,7 @@
 # `make run` shows this host's VMs, `make test` runs the tests. `make help` lists all targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo release test test-unit test-kernel test-vm test-memory test-pins test-placement test-libvirt test-rt test-wide soak cluster-test fuzz deny bench vm draw generate fmt clean
+.PHONY: help run demo release test test-unit test-kernel test-vm test-memory test-pins test-placement test-libvirt test-rt test-wide soak cluster-test fuzz deny bench vm draw site generate fmt clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,8 +70,13 @@ bench: ## run criterion benchmarks and measure the cost of the whole agent
 draw: ## draw the fleet and the pod dashboard with real data to docs/images (root, Node.js)
 	@scripts/draw-dashboards
 
-generate: ## regenerate rules, dashboards and docs/metrics.md from their tables
+site: ## build the documentation as web pages in target/site, and check every link
+	@scripts/install-packages run
+	@VIRTLENS_SITE=$(CURDIR)/target/site cargo test --quiet --package virtlens-tests --test unprivileged --locked site::
+
+generate: ## regenerate rules, dashboards and references in docs from the code
 	@cargo run --quiet --package virtlens-deploy --locked
+	@UPDATE_GOLDEN=1 cargo test --quiet --package virtlens-tests --test unprivileged --locked reference::
 
 fmt: ## format the sources
 	@cargo fmt --all

@@ -8,6 +8,7 @@
 mod args;
 mod live;
 pub mod log;
+pub mod reference;
 pub mod run;
 mod stdout;
 mod stop;

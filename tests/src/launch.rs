@@ -41,7 +41,7 @@ impl Launch {
         self
     }
 
-    /// Sets argv[0] instead of the program's path.
+    /// Sets `argv[0]` instead of the program's path.
     #[must_use]
     pub fn arg0(mut self, name: &str) -> Self {
         self.command.arg0(name);

@@ -13,7 +13,7 @@ use virtlens_tests::need;
 use crate::examples::assert_agent_accepts;
 
 /// The Kubernetes version to render for, independent of helm's default.
-const KUBERNETES: &str = "1.36.3";
+pub(crate) const KUBERNETES: &str = "1.36.3";
 
 /// Additional values, `deploy/chart/tests/values/NAME.yaml`.
 const VALUES: [&str; 4] = ["all-on", "kubelet", "none", "openshift"];

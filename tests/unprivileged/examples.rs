@@ -9,6 +9,7 @@ use serde_json::Value;
 use virtlens::config::Settings;
 
 use crate::chart::{deploy, parse};
+use crate::pages::{Page, pages};
 
 /// Panics if the agent would reject these documents: its configuration file, and
 /// variables in its environment.
@@ -64,26 +65,6 @@ fn in_folder(folder: &Path, extension: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// Files for users: README, docs, runbooks, and the files next to the deployment files.
-fn pages() -> Vec<PathBuf> {
-    let root = deploy("..");
-    let folders = [
-        root.clone(),
-        root.join("docs"),
-        root.join("docs/runbooks"),
-        deploy(""),
-    ];
-    let mut pages: Vec<PathBuf> = folders
-        .iter()
-        .flat_map(|folder| in_folder(folder, "md"))
-        .collect();
-    pages.extend([
-        deploy("systemd/virtlens.service"),
-        deploy("chart/virtlens/values.yaml"),
-    ]);
-    pages
-}
-
 #[test]
 fn rendered_config_map_of_every_values_file_is_accepted_by_the_agent() {
     let mut files = in_folder(&deploy("chart/tests/golden"), "yaml");
@@ -113,12 +94,16 @@ fn example_in_values_of_the_chart_is_accepted_by_the_agent() {
 fn every_docs_example_is_accepted_by_agent() {
     let keys: BTreeSet<String> = agent_keys("0: 1\n");
     let (mut files, mut variables) = (0, 0);
-    for page in pages() {
-        let (name, text) = (page.display().to_string(), read(&page));
-        for block in blocks(&text) {
-            let key = block.split(':').next().unwrap_or_default().trim();
-            if keys.contains(key) {
-                assert_config(&name, &block);
+    let others = [
+        "deploy/systemd/virtlens.service",
+        "deploy/chart/virtlens/values.yaml",
+    ];
+    for page in pages().into_iter().chain(others.map(Page::read)) {
+        let (name, text) = (page.name(), &page.text);
+        for block in page.blocks() {
+            let key = block.text.split(':').next().unwrap_or_default().trim();
+            if block.language == "yaml" && keys.contains(key) {
+                assert_config(&name, &block.text);
                 files += 1;
             }
         }
@@ -137,27 +122,6 @@ fn every_docs_example_is_accepted_by_agent() {
         }
     }
     assert!(files > 0 && variables > 0, "{files} {variables}");
-}
-
-/// Code blocks of Markdown: indented ones without their indentation, fenced ones
-/// unchanged.
-fn blocks(text: &str) -> Vec<String> {
-    let mut blocks = vec![String::new()];
-    let mut is_fenced = false;
-    for line in text.lines() {
-        if line.starts_with("```") {
-            is_fenced = !is_fenced;
-            blocks.push(String::new());
-        } else if let Some(code) = line.strip_prefix("    ").or(is_fenced.then_some(line)) {
-            let block = blocks.last_mut().expect("one at least");
-            block.push_str(code);
-            block.push('\n');
-        } else if !line.is_empty() {
-            blocks.push(String::new());
-        }
-    }
-    blocks.retain(|block| !block.is_empty());
-    blocks
 }
 
 /// Helm rejects the same keys as the agent, so a wrong key fails the installation instead

@@ -2,7 +2,11 @@
 
 mod abi;
 mod chart;
+mod commands;
 mod examples;
 mod layers;
 mod packages;
+mod pages;
 mod programs;
+mod reference;
+mod site;

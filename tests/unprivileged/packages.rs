@@ -29,7 +29,7 @@ fn listed(section: &str, list: &str) -> BTreeSet<String> {
 
 /// All packages of a build with its tests, for the target of deny.toml: those of other
 /// targets were never downloaded. Cargo runs offline here.
-fn packages() -> Vec<Value> {
+pub(crate) fn packages() -> Vec<Value> {
     let mut command = Command::new(env!("CARGO"));
     command.args(["metadata", "--offline", "--locked", "--format-version=1"]);
     for target in listed("graph", "targets") {

@@ -51,8 +51,8 @@ pub(crate) struct Common {
     /// series per VM [env: VIRTLENS_PCPU_SERIES]
     #[arg(long, global = true)]
     pub(crate) pcpu_series: bool,
-    /// Loader of the BPF programs: libbpf or aya, if built in [default: the first
-    /// of these that is] [env: VIRTLENS_LOADER]
+    /// Loader of the BPF programs: libbpf or aya, if built in [default: libbpf if
+    /// built in, else aya] [env: VIRTLENS_LOADER]
     #[arg(long, global = true, value_name = "LOADER")]
     pub(crate) loader: Option<Loader>,
     /// Format of the log: logfmt or json [default: logfmt] [env:

@@ -31,7 +31,7 @@ pub(crate) fn print(text: &str) -> anyhow::Result<ExitCode> {
 ///
 /// # Errors
 ///
-/// As for [`print`].
+/// As for [`print()`].
 pub(crate) fn print_while_read(text: &str) -> anyhow::Result<bool> {
     let mut stdout = std::io::stdout().lock();
     match stdout

@@ -16,7 +16,7 @@ use crate::config::keys::KnownKey;
 pub enum Listen {
     /// All addresses of the host, IPv6 and IPv4: ":9877".
     Every(u16),
-    /// One address: "127.0.0.1:9877", "0.0.0.0:9877", "[::]:9877".
+    /// One address: `127.0.0.1:9877`, `0.0.0.0:9877`, `[::]:9877`.
     At(SocketAddr),
 }
 

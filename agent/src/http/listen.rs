@@ -44,7 +44,7 @@ fn both_families(port: u16) -> io::Result<TcpListener> {
 
 /// Whether the error means that the host has no IPv6. Without the address family, as with
 /// `ipv6.disable=1` or a seccomp filter, the socket cannot be created; without any IPv6
-/// address [::] may be rejected.
+/// address `[::]` may be rejected.
 fn has_no_ipv6(error: &io::Error) -> bool {
     [Errno::AFNOSUPPORT, Errno::ADDRNOTAVAIL]
         .map(|errno| Some(errno.raw_os_error()))

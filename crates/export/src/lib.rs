@@ -1,7 +1,7 @@
 //! A reading as Prometheus metrics.
 //!
-//! [`families`] is the one table of all exported families; the encoder,
-//! `virtlens metrics` and the documentation are all generated from it. [`encode`] writes
+//! [`families()`] is the one table of all exported families; the encoder,
+//! `virtlens metrics` and the documentation are all generated from it. [`encode()`] writes
 //! a finished [`Scrape`] in the [`Format`] that the scraper asked for. No metric
 //! outlives its reading, so the series of a VM vanish with it.
 //!

@@ -204,7 +204,7 @@ fn lockdown(root: &Path) -> String {
     parse_lockdown(&text.unwrap_or_default()).to_owned()
 }
 
-/// The word in brackets: "none [integrity] confidentiality".
+/// The word in brackets: `none [integrity] confidentiality`.
 fn parse_lockdown(text: &str) -> &str {
     text.split_once('[')
         .and_then(|(_, rest)| rest.split_once(']'))

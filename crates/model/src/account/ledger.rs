@@ -31,7 +31,7 @@ use crate::vocab::{CgroupId, Durations, Moves, Role, Scope};
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Ledger {
-    /// CPU and wait time, by [`sum_index`].
+    /// CPU and wait time, by `sum_index`.
     pub roles: [TimesMeter; SUMS],
     /// The pod whose other processes are counted for this VM: see `fleet/pods.rs`.
     pub pod: Option<CgroupId>,
@@ -39,7 +39,7 @@ pub struct Ledger {
     pub vcpus: BTreeMap<u32, VcpuMeter>,
     /// Numbered workers of each role.
     pub workers: BTreeMap<Role, Workers>,
-    /// Number of times that each role was running when a quota ran out, by [`sum_index`].
+    /// Number of times that each role was running when a quota ran out, by `sum_index`.
     pub hits: [PodMeter; SUMS],
     /// Counters of levels, by cgroup path.
     pub quotas: ByPath,
@@ -97,7 +97,7 @@ impl Ledger {
         }
     }
 
-    /// Skips `counted`, by [`sum_index`]: the values that the other processes of its pod
+    /// Skips `counted`, by `sum_index`: the values that the other processes of its pod
     /// had before the VM moved to this pod together with them.
     pub fn skip_pod(&mut self, counted: &[Times; SUMS]) {
         self.changes += 1;

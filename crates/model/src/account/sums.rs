@@ -2,8 +2,8 @@
 
 use crate::vocab::Role;
 
-/// Number of sums that a [`Ledger`] keeps by role: one per role, and one for threads
-/// without a role.
+/// Number of sums that a [`Ledger`](super::ledger::Ledger) keeps by role: one per role, and
+/// one for threads without a role.
 pub const SUMS: usize = Role::ALL.len() + 1;
 
 /// The index of a role's sum; `None` is unattributed.

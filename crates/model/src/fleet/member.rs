@@ -34,7 +34,7 @@ pub(crate) struct Member {
     pub ledger: Ledger,
     /// Charges of its threads at the last reading.
     pub charged: LastCharged,
-    /// When the VM was first missing, ns on the clock of [`Fleet::account`].
+    /// When the VM was first missing, ns on the clock of [`Fleet::account`](super::Fleet::account).
     pub ended_ns: Option<u64>,
     /// Features by which it releases memory, according to its arguments.
     pub features: Features,

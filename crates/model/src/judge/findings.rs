@@ -5,7 +5,7 @@
 //!                                  ▲ Bounds (thresholds)
 //! ```
 //!
-//! [`Check`] holds the rule and the remedy of each check. A check is raised at most once
+//! [`Check`](crate::snapshot::Check) holds the rule and the remedy of each check. A check is raised at most once
 //! per VM; the evidence names the affected objects.
 
 mod bounds;

@@ -33,6 +33,6 @@ pub enum Owner {
     Vm(VmKey),
     /// A thread of another process in a watched cgroup (the pod's cgroup or one that
     /// belongs to the pod), or of a child of such a process that is in no watched cgroup.
-    /// The id is the pod's cgroup; see [`WatchedCgroup`].
+    /// The id is the pod's cgroup; see `facts::WatchedCgroup`.
     Pod(CgroupId),
 }

@@ -89,6 +89,6 @@ pub struct Judgement {
     pub pairs: Result<Pairs, Unjudged>,
     /// Number of pinned vCPUs.
     pub pinned_vcpus: u32,
-    /// The mismatches, in the order of [`MismatchKind::ALL`].
+    /// The mismatches, in the order of `MismatchKind::ALL`.
     pub mismatches: Vec<Mismatch>,
 }

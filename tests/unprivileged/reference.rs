@@ -1,0 +1,13 @@
+//! Reference pages that are made of the program's texts are those that are checked in.
+//! `make generate` writes them.
+
+use virtlens::cli::reference;
+
+use crate::golden_file::assert_golden;
+use crate::pages::root;
+
+#[test]
+fn reference_pages_are_up_to_date() {
+    assert_golden(root().join("docs/cli.md"), &reference::commands());
+    assert_golden(root().join("docs/settings.md"), &reference::settings());
+}
