@@ -3,8 +3,8 @@
 
 use virtlens::cli::reference;
 
-use crate::golden_file::assert_golden;
 use crate::pages::root;
+use virtlens_tests::golden::assert_golden;
 
 #[test]
 fn reference_pages_are_up_to_date() {

@@ -97,7 +97,7 @@ fn write_source(folder: &Path) {
 fn build(scratch: &Path, target: &Path) {
     let mut config = Config::from_disk(root().join("docs/book.toml")).expect("it is valid");
     config.book.src = "source".into();
-    config.build.build_dir = target.to_owned();
+    target.clone_into(&mut config.build.build_dir);
     write_source(&scratch.join("source"));
     let book = MDBook::load_with_config(scratch, config).expect("all pages are there");
     book.build().expect("they can be rendered");

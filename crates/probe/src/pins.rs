@@ -80,8 +80,7 @@ impl Pins {
                 _ => {}
             }
         }
-        let lock =
-            File::open(&dir).map_err(|error| unavailable(&dir, "cannot open", &error))?;
+        let lock = File::open(&dir).map_err(|error| unavailable(&dir, "cannot open", &error))?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { dir, _lock: lock }),
             Err(TryLockError::WouldBlock) => Err(Refusal::Busy(dir)),
