@@ -46,7 +46,7 @@ fn forked_vmm_is_one_vm() {
     counters.follow(&before.collect());
     // The child would live for a minute otherwise.
     let child = Pid::from_raw(child.cast_signed()).expect("a pid");
-    kill_process(child, Signal::KILL).expect("it lives");
+    kill_process(child, Signal::KILL).ok();
 }
 
 /// A QEMU that is updated under its guest: same process, other program, all other threads

@@ -174,7 +174,7 @@ impl Drop for Agent {
 
 pub(crate) fn send(child: &Child, signal: Signal) {
     // The child is not reaped yet, so its pid is not reused.
-    kill_process(Pid::from_child(child), signal).expect("it is our child");
+    kill_process(Pid::from_child(child), signal).ok();
 }
 
 fn listen_of(line: &str) -> Option<SocketAddr> {
