@@ -75,7 +75,7 @@ struct Pin {
 struct InfoByFd {
     fd: u32,
     len: u32,
-    info: u64,
+    buffer: u64,
 }
 
 #[repr(C)]
@@ -173,7 +173,7 @@ fn info<I>(fd: BorrowedFd<'_>, info: &mut I) -> io::Result<()> {
     let mut attributes = InfoByFd {
         fd: number(fd),
         len: u32::try_from(size_of::<I>()).unwrap_or(0),
-        info: address(std::ptr::from_mut(info)),
+        buffer: address(std::ptr::from_mut(info)),
     };
     bpf(Command::ObjInfo, &mut attributes).map(drop)
 }
