@@ -14,12 +14,13 @@ use rustc_hash::FxHashMap;
 use virtlens_abi as abi;
 use virtlens_model::facts::{
     EndedVcpuFact, Facts, ResidencyFact, RetiredFact, ThreadClass, ThreadFact, ThreadKind,
-    ThrottleFact, VcpuFact, VcpuStats, VmFact,
+    VcpuFact, VcpuStats, VmFact,
 };
 use virtlens_model::vocab::topology::guest::{CpuidEntry, GuestTopology};
 use virtlens_model::vocab::topology::host::Distance;
 use virtlens_model::vocab::{
-    CgroupId, Comm, CpuSet, Durations, ExitCounts, HaltPoll, KvmCounters, Moves, Owner, VmKey,
+    CgroupId, Comm, CpuSet, Durations, ExitCounts, HaltPoll, KvmCounters, Moves, Owner, Throttle,
+    VmKey,
 };
 use zerocopy::FromBytes;
 
@@ -223,11 +224,11 @@ pub fn class(class: &abi::ThreadClass) -> ThreadClass {
 }
 
 /// Converts an entry of the map `levels`.
-pub fn throttle(level: &abi::Level) -> ThrottleFact {
-    ThrottleFact {
+pub fn throttle(level: &abi::Level) -> Throttle {
+    Throttle {
         throttles: level.throttles,
         wall_ns: level.wall_ns,
-        durations: Durations {
+        unthrottles: Durations {
             counts: level.durations,
             sum_ns: level.duration_sum_ns,
         },

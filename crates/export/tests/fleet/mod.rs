@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use virtlens_export::{Agent, Process, Reading};
 use virtlens_model::snapshot::{
-    API_VERSION, Memory, Node, Pairs, Quota, RoleUse, Snapshot, Throttle, Topology, Vcpu,
-    VcpuCount, Vm, Worker,
+    API_VERSION, Memory, Node, Pairs, Quota, RoleUse, Snapshot, Topology, Vcpu, VcpuCount, Vm,
+    Worker,
 };
 use virtlens_model::vocab::topology::guest::GuestShape;
 use virtlens_model::vocab::{
     Discards, ExitCounts, Feature, Features, HaltPoll, KvmCounters, MismatchKind, Moves, Role,
-    Scope,
+    Scope, Throttle,
 };
 
 /// Kata pods whose numbers all differ; none is round.

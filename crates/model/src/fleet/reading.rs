@@ -16,7 +16,7 @@ use crate::facts::{
     ThrottlingFacts, VmPlacementFact,
 };
 use crate::fleet::member::Member;
-use crate::fleet::room::{Room, copied, fitting};
+use crate::fleet::room::{Room, fitting};
 use crate::fleet::vcpus::{Vcpus, VcpusKnown};
 use crate::fleet::{memory, quota};
 use crate::identify::place::Cgroups;
@@ -249,6 +249,7 @@ impl<'a> Reading<'a> {
         let guest = ledger.guest.read(self.guest_ns);
         let workers = self.workers(ledger);
         quota::read(member, cgroups, &self.charges, self.throttling);
+        let (quota, limits) = quota::show(member);
         let memory = memory::read(member, self.memory, cgroups, &vcpus);
         self.seat_vcpus(&mut vcpus, member, cgroups);
         let place = member.place.as_ref();
@@ -288,8 +289,8 @@ impl<'a> Reading<'a> {
             threads: self.threads,
             vcpus,
             workers,
-            quota: copied(self.room.quota, &member.quota),
-            limits: copied(self.room.limits, &member.limits),
+            quota,
+            limits,
             limit_cores: member.allowed.all,
             vcpu_limit_cores: member.allowed.vcpus,
             throttle_durations: member.ledger.throttle_durations(),

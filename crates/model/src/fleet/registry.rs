@@ -106,7 +106,6 @@ impl Fleet {
                 place,
                 overhead: Vec::new(),
                 levels,
-                quota: Vec::new(),
                 limits: Vec::new(),
                 allowed: Allowed::default(),
                 ledger,

@@ -1,6 +1,6 @@
 //! Buffers for shown values, reused from reading to reading.
 
-use crate::snapshot::{Quota, RoleUse, Thread, Vcpu, Vm};
+use crate::snapshot::{RoleUse, Thread, Vcpu, Vm};
 
 /// Buffers of one VM from an earlier reading. They are reused because allocating them
 /// costs as much as filling them.
@@ -9,8 +9,6 @@ pub(super) struct Room {
     pub(super) threads: Vec<Thread>,
     pub(super) vcpus: Vec<Vcpu>,
     pub(super) roles: Vec<RoleUse>,
-    pub(super) quota: Vec<Quota>,
-    pub(super) limits: Vec<Quota>,
 }
 
 /// Empties the buffer, with a capacity for `count`. A much larger buffer, as a larger VM
@@ -25,21 +23,12 @@ pub(super) fn fitting<T>(room: &mut Vec<T>, count: usize) -> Vec<T> {
     room
 }
 
-/// Copies `from` into the emptied buffer.
-pub(super) fn copied<T: Clone>(mut room: Vec<T>, from: &[T]) -> Vec<T> {
-    room.clear();
-    room.extend_from_slice(from);
-    room
-}
-
 impl From<Vm> for Room {
     fn from(vm: Vm) -> Self {
         Self {
             threads: vm.threads,
             vcpus: vm.vcpus,
             roles: vm.roles,
-            quota: vm.quota,
-            limits: vm.limits,
         }
     }
 }

@@ -1,9 +1,9 @@
 use super::{BindingMeter, QuotaMeter};
 use crate::account::charge::PodSums;
 use crate::account::level::LevelReading;
-use crate::facts::{Bandwidth, CgroupFact, ThrottleFact};
+use crate::facts::{Bandwidth, CgroupFact};
 use crate::snapshot::Quota;
-use crate::vocab::{CgroupId, DURATIONS, Durations, Role, Scope};
+use crate::vocab::{CgroupId, DURATIONS, Durations, Role, Scope, Throttle};
 
 fn fact(id: u64) -> CgroupFact {
     CgroupFact {
@@ -18,7 +18,7 @@ fn fact(id: u64) -> CgroupFact {
 fn level<'a>(
     fact: &'a CgroupFact,
     periods: u64,
-    throttle: Option<&'a ThrottleFact>,
+    throttle: Option<&'a Throttle>,
 ) -> LevelReading<'a> {
     let mut used = PodSums::default();
     used.own[0] = periods * 7;
@@ -53,7 +53,7 @@ fn cgroup_made_again_counts_on() {
     meter.succeed();
     let last = level(&six, 20, None);
     meter.read(&last);
-    assert_eq!(totals(&meter.show(&last)), [120, 12, 1200, 840]);
+    assert_eq!(totals(&meter.show(&last.limit(true))), [120, 12, 1200, 840]);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn level_that_comes_to_bind_adds_only_what_it_counts_from_then_on() {
         }
         meter.read(level);
         scope.read(level, meter);
-        totals(&scope.show(level))
+        totals(&scope.show(&level.limit(true)))
     };
     let first = read(&mut five, &level(&five_fact, 100, None));
     assert_eq!(first, [100, 10, 1000, 700]);
@@ -81,10 +81,10 @@ fn level_that_comes_to_bind_adds_only_what_it_counts_from_then_on() {
 #[test]
 fn detached_meter_keeps_its_counts_and_goes_on_where_its_cgroup_does() {
     let five = fact(5);
-    let throttle = |of: u64| ThrottleFact {
+    let throttle = |of: u64| Throttle {
         throttles: of,
         wall_ns: of,
-        durations: Durations {
+        unthrottles: Durations {
             counts: [of; DURATIONS],
             sum_ns: of,
         },
@@ -98,7 +98,7 @@ fn detached_meter_keeps_its_counts_and_goes_on_where_its_cgroup_does() {
     assert!(!next.is_plain(), "it is kept");
     let level = level(&five, 130, Some(&late));
     next.read(&level);
-    assert_eq!(totals(&next.show(&level))[..3], [130, 13, 1300]);
+    assert_eq!(totals(&next.show(&level.limit(true)))[..3], [130, 13, 1300]);
     let seen = next.throttle().expect("it is followed");
     assert_eq!((seen.throttles, seen.unthrottles.counts[0]), (5, 5));
 }
