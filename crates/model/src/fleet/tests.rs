@@ -347,28 +347,6 @@ fn sandbox_named_by_hand_has_its_overhead_cgroup() {
 }
 
 #[test]
-fn what_is_shown_is_the_same_in_the_room_of_another_reading() {
-    let large: Vec<_> = (0..64).map(|id| vcpu(vm(100), 101 + id, id, 7)).collect();
-    let small = vec![
-        vcpu(vm(100), 101, 0, 9),
-        thread(Owner::Vm(vm(100)), 100, "", 1),
-    ];
-    let (large, small) = (facts(large, vec![]), facts(small, vec![]));
-    let shown = |is_recycled: bool| {
-        let mut fleet = Fleet::new(0);
-        [&large, &small, &large].map(|facts| {
-            let (vms, _) = read(&mut fleet, facts, "a", 1);
-            let text = serde_json::to_string(&vms).expect("it is plain data");
-            if is_recycled {
-                fleet.recycle(vms);
-            }
-            text
-        })
-    };
-    assert_eq!(shown(true), shown(false));
-}
-
-#[test]
 fn names_are_unique_on_the_node() {
     let facts = facts(
         vec![vcpu(vm(100), 101, 0, 1), vcpu(vm(200), 201, 0, 1)],

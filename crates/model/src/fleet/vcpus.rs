@@ -1,11 +1,14 @@
 //! The vCPUs of one VM: times of their threads, and their shown values.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::account::meter::Times;
 use crate::account::vcpu::{StatsMeter, VcpuMeter};
 use crate::facts::{ThreadFact, VcpuFact, VcpuStats};
+use crate::identify::place::{Cgroups, Place};
 use crate::snapshot::Vcpu;
+use crate::vocab::CgroupId;
 use crate::vocab::topology::guest::GuestTopology;
 
 /// Times of all threads of one vCPU.
@@ -72,18 +75,32 @@ impl VcpuSums<'_> {
 }
 
 /// The values that this reading has for every vCPU of a VM.
-pub(super) struct VcpusKnown {
+pub(super) struct VcpusKnown<'a> {
     pub(super) wait: bool,
     pub(super) guest_time: bool,
     pub(super) topology: Option<GuestTopology>,
     pub(super) residency: bool,
+    pub(super) place: Option<&'a Place>,
+    pub(super) cgroups: &'a Cgroups<'a>,
 }
 
+impl VcpusKnown<'_> {
+    /// Path of a cgroup: usually that of the VM.
+    fn path(&self, cgroup: CgroupId) -> Option<Arc<str>> {
+        let place = self.place.filter(|place| place.cgroup == cgroup);
+        if let Some(place) = place {
+            return Some(Arc::clone(&place.path));
+        }
+        Some(Arc::clone(&self.cgroups.get(&cgroup)?.path))
+    }
+}
+
+/// A vCPU with the totals of `meter`.
 pub(super) fn shown(
     id: u32,
     meter: &VcpuMeter,
     living: Option<(&ThreadFact, &VcpuFact)>,
-    known: &VcpusKnown,
+    known: &VcpusKnown<'_>,
 ) -> Vcpu {
     let thread = living.map(|(thread, _)| thread);
     let kvm = meter.stats.get().map(StatsMeter::total);
@@ -96,7 +113,7 @@ pub(super) fn shown(
         guest_ns: (known.guest_time || meter.guest.total() > 0).then(|| meter.guest.total()),
         kvm: kvm.unwrap_or_default(),
         preempted: living.and_then(|(_, vcpu)| Some(vcpu.stats?.preempted)),
-        cgroup: None,
+        cgroup: thread.and_then(|thread| known.path(thread.cgroup)),
         pcpu: thread.and_then(|thread| thread.pcpu),
         affinity: thread.and_then(|thread| thread.affinity.clone()),
         guest: known.topology.map(|guest| guest.place(id)),
