@@ -46,7 +46,7 @@ impl Collector {
         if let Some(names) = &mut self.names {
             names.tell(&mut self.fleet);
         }
-        let (mut vms, gone) = self.fleet.account(&facts, at_ns);
+        let (vms, gone) = self.fleet.account(&facts, at_ns);
         self.gone.extend(gone);
         if let Backend::Bpf(pass, _) = &mut self.backend {
             pass.accounted();
@@ -60,20 +60,7 @@ impl Collector {
                 }
             }
         }
-        if due {
-            let cgroups = self.cgroups.as_ref().ok();
-            self.placement.judge(&vms, cgroups, at_ns);
-        }
-        self.placement.show(&mut vms);
-        crate::collect::unapplied_limit::show_limits(&mut vms, self.cgroups.as_ref().ok());
-        if due {
-            self.watch.judge(&vms, at_ns);
-        }
-        self.watch.show(&mut vms);
-        if due && !self.pcpu_series {
-            let vcpus = vms.iter_mut().flat_map(|vm| &mut vm.vcpus);
-            vcpus.for_each(|vcpu| vcpu.residency_ns.clear());
-        }
+        let vms = self.judged(vms, at_ns, due);
         let has_lost_vcpus = vms.iter().any(|vm| {
             let had = !vm.vcpus.is_empty();
             vm.running && had && vm.vcpus.iter().all(|vcpu| vcpu.tid.is_none())
@@ -108,6 +95,7 @@ impl Collector {
             let host = self.placement.host();
             self.node.cpus = u32::try_from(host.online().len()).unwrap_or(u32::MAX);
             self.backend.set_host(host)?;
+            self.fleet.set_host(host.clone());
             self.is_host_new = false;
             self.placement.hasten();
         }

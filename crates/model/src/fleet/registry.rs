@@ -17,6 +17,7 @@ use crate::identify::place::by_id;
 use crate::identify::place::{Cgroups, Place};
 use crate::identify::{features, vmm};
 use crate::snapshot::Vm;
+use crate::vocab::topology::host::HostTopology;
 use crate::vocab::{CgroupId, Owner, Pods, VmKey};
 
 /// The VMs of a host.
@@ -26,6 +27,8 @@ pub struct Fleet {
     pub(super) vms: FxHashMap<VmKey, Member>,
     /// The VMs in display order, and the value of `changes` for which it is valid.
     pub(super) order: (Option<u64>, Vec<VmKey>),
+    /// The CPUs of the host.
+    pub(super) host: HostTopology,
     /// VMs whose counters others took over since the last reading.
     pub(super) succeeded: Vec<VmKey>,
     /// Number of times that VMs were added, removed, ended or moved.
@@ -45,12 +48,18 @@ impl Fleet {
             linger_ns,
             vms: FxHashMap::default(),
             order: (None, Vec::new()),
+            host: HostTopology::default(),
             succeeded: Vec::new(),
             changes: 0,
             pods_as_of: None,
             pods: Arc::default(),
             recalled: FxHashMap::default(),
         }
+    }
+
+    /// Sets the CPUs of the host. Takes effect at the next [`Fleet::account`].
+    pub fn set_host(&mut self, host: HostTopology) {
+        self.host = host;
     }
 
     /// Sets the node's pods as Kubernetes reports them. Takes effect at the next

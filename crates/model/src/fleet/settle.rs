@@ -12,14 +12,21 @@ use crate::fleet::vcpus::VcpusKnown;
 use crate::fleet::{memory, quota, vcpus};
 use crate::identify::place::Cgroups;
 use crate::snapshot::{RoleUse, Vcpu, VcpuCount, Vm, Worker};
+use crate::vocab::topology::host::HostTopology;
 use crate::vocab::{Role, VmKey};
 
 impl Reading<'_> {
     /// Reads the meters of the member, and shows the VM with their totals.
-    pub(super) fn settle(mut self, vm: VmKey, member: &mut Member, cgroups: &Cgroups<'_>) -> Vm {
+    pub(super) fn settle(
+        mut self,
+        vm: VmKey,
+        member: &mut Member,
+        cgroups: &Cgroups<'_>,
+        host: &HostTopology,
+    ) -> Vm {
         let layout = self.layout(member);
         let outside = self.outside_pod(member);
-        let vcpus = self.vcpus(member, cgroups);
+        let vcpus = self.vcpus(member, cgroups, host);
         let ledger = &mut member.ledger;
         let roles = self.roles(ledger, outside);
         let unattributed = ledger.roles[sum_index(None)]
@@ -88,7 +95,12 @@ impl Reading<'_> {
         shown
     }
 
-    fn vcpus(&mut self, member: &mut Member, cgroups: &Cgroups<'_>) -> Vec<Vcpu> {
+    fn vcpus(
+        &mut self,
+        member: &mut Member,
+        cgroups: &Cgroups<'_>,
+        host: &HostTopology,
+    ) -> Vec<Vcpu> {
         let ledger = &mut member.ledger;
         for (id, sums) in &mut self.vcpus.0 {
             let meter = ledger.vcpus.entry(*id).or_default();
@@ -113,6 +125,7 @@ impl Reading<'_> {
             residency: self.residency_known,
             place: member.place.as_ref(),
             cgroups,
+            host,
         };
         let mut shown = Vec::with_capacity(ledger.vcpus.len());
         shown.extend(ledger.vcpus.iter().map(|(id, meter)| {

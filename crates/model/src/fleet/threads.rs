@@ -44,7 +44,7 @@ impl Fleet {
             let member = self.vms.get_mut(vm)?;
             let mut reading = reading(*vm, member, its, facts, cgroups);
             reading.follow_moves(member);
-            Some(reading.settle(*vm, member, cgroups))
+            Some(reading.settle(*vm, member, cgroups, &self.host))
         };
         let mut shown = Vec::with_capacity(vms.len());
         shown.extend(vms.iter().enumerate().filter_map(settle));

@@ -10,6 +10,7 @@ use crate::identify::place::{Cgroups, Place};
 use crate::snapshot::Vcpu;
 use crate::vocab::CgroupId;
 use crate::vocab::topology::guest::GuestTopology;
+use crate::vocab::topology::host::HostTopology;
 
 /// Times of all threads of one vCPU.
 #[derive(Debug, Default)]
@@ -82,6 +83,7 @@ pub(super) struct VcpusKnown<'a> {
     pub(super) residency: bool,
     pub(super) place: Option<&'a Place>,
     pub(super) cgroups: &'a Cgroups<'a>,
+    pub(super) host: &'a HostTopology,
 }
 
 impl VcpusKnown<'_> {
@@ -103,6 +105,7 @@ pub(super) fn shown(
     known: &VcpusKnown<'_>,
 ) -> Vcpu {
     let thread = living.map(|(thread, _)| thread);
+    let pcpu = thread.and_then(|thread| thread.pcpu);
     let kvm = meter.stats.get().map(StatsMeter::total);
     Vcpu {
         id,
@@ -114,10 +117,10 @@ pub(super) fn shown(
         kvm: kvm.unwrap_or_default(),
         preempted: living.and_then(|(_, vcpu)| Some(vcpu.stats?.preempted)),
         cgroup: thread.and_then(|thread| known.path(thread.cgroup)),
-        pcpu: thread.and_then(|thread| thread.pcpu),
+        pcpu,
         affinity: thread.and_then(|thread| thread.affinity.clone()),
         guest: known.topology.map(|guest| guest.place(id)),
-        host: None,
+        host: pcpu.and_then(|pcpu| known.host.place(pcpu)).copied(),
         residency_ns: if known.residency {
             meter.residency_ns()
         } else {

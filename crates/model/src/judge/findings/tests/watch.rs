@@ -33,10 +33,8 @@ fn reading(clock_ns: u64, vms: Vec<Vm>) -> Arc<Snapshot> {
 fn a_watch_judges_from_one_reading_to_the_next() {
     let mut watch = Watch::new(Bounds::default());
     let shown = |watch: &Watch, vm: &Vm| {
-        let mut vms = [vm.clone()];
-        watch.show(&mut vms);
-        let [vm] = vms;
-        vm.findings.map(|found| names(&found))
+        let found = watch.findings(vm);
+        found.map(|found| names(&found))
     };
     let mut vm = fresh();
     watch.judge(&[vm.clone()], 0);
