@@ -112,7 +112,7 @@ impl Collector {
             self.has_taken_over = true;
         }
         for round in 0..ROUNDS {
-            self.admit_strangers(&facts, round == 0);
+            self.admit_unknown(&facts, round == 0);
             let cgroups = self.cgroups.as_ref().ok();
             self.fleet.follow(&facts, |path| cgroups?.id_of(path));
             let changes = Some(self.fleet.changes());
@@ -132,15 +132,15 @@ impl Collector {
     }
 
     /// Admits new VMs, if their identity is known.
-    fn admit_strangers(&mut self, facts: &Facts, is_first: bool) {
-        let strangers = self.fleet.strangers(facts);
+    fn admit_unknown(&mut self, facts: &Facts, is_first: bool) {
+        let unknown = self.fleet.unknown_vms(facts);
         let unread = self.unread_in_row.keys();
-        let ended = unread.filter(|vm| is_first && !strangers.contains(vm));
+        let ended = unread.filter(|vm| is_first && !unknown.contains(vm));
         for vm in ended.copied().collect::<Vec<_>>() {
             self.unread_in_row.remove(&vm);
             self.gone.insert(Owner::Vm(vm));
         }
-        for vm in strangers {
+        for vm in unknown {
             // At most one attempt per reading.
             if !is_first && self.unread_in_row.contains_key(&vm) {
                 continue;

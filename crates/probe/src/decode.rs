@@ -309,7 +309,7 @@ fn vcpu_fact(record: &abi::VcpuRecord) -> VcpuFact {
         id: record.id,
         index: (record.index != u32::MAX).then_some(record.index),
         stats: vcpu_stats(record),
-        placed_ns: Some(record.placed_ns),
+        charged_ns: Some(record.placed_ns),
     }
 }
 

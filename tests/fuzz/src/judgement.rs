@@ -79,7 +79,7 @@ impl Judge {
                 .into(),
             ..ProcessFact::default()
         };
-        for vm in self.fleet.strangers(facts) {
+        for vm in self.fleet.unknown_vms(facts) {
             self.fleet.admit(vm, &process, facts);
         }
         self.fleet.follow(facts, |_| None);

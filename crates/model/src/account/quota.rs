@@ -62,12 +62,12 @@ impl BandwidthMeter {
     }
 
     /// Switches to other counters with these present values: only later increments count.
-    fn turn_to(&mut self, counts: KernelCounts, throttle: Option<&Throttle>) {
+    fn switch_to(&mut self, counts: KernelCounts, throttle: Option<&Throttle>) {
         for (meter, value) in self.kernel().into_iter().zip(counts) {
-            meter.turn_to(value);
+            meter.switch_to(value);
         }
         if let Some(seen) = throttle {
-            self.throttle.now().turn_to(seen);
+            self.throttle.now().switch_to(seen);
         }
     }
 
@@ -107,7 +107,7 @@ impl BandwidthMeter {
 
 /// Keeps the total of a meter whose source may be removed.
 fn keep(meter: &mut Meter) {
-    meter.turn_to(meter.counted());
+    meter.switch_to(meter.counted());
 }
 
 /// The counters of one level.
@@ -181,7 +181,7 @@ impl QuotaMeter {
         meters.cgroup = Some(level.fact.id);
         if is_another {
             let zero = level.throttle.map(|_| Throttle::default());
-            meters.turn_to(KernelCounts::default(), zero.as_ref());
+            meters.switch_to(KernelCounts::default(), zero.as_ref());
         }
         let bandwidth = &level.bandwidth;
         let counts = [
@@ -280,10 +280,10 @@ impl BindingMeter {
 
     /// Switches to the level counted by `its` as the binding one: only later increments
     /// count.
-    pub fn turn_to(&mut self, its: &QuotaMeter) {
+    pub fn switch_to(&mut self, its: &QuotaMeter) {
         let throttle = its.throttle();
         self.bandwidth
-            .turn_to(its.bandwidth.totals(), throttle.as_ref());
+            .switch_to(its.bandwidth.totals(), throttle.as_ref());
         let used = self
             .tightest_used
             .iter_mut()
@@ -291,7 +291,7 @@ impl BindingMeter {
         let totals = its.used.iter().flat_map(|used| used.iter());
         let totals = totals.map(PodMeter::total).chain(std::iter::repeat(0));
         for (meter, total) in used.zip(totals) {
-            meter.turn_to(total);
+            meter.switch_to(total);
         }
     }
 

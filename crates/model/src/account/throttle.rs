@@ -18,9 +18,9 @@ impl ThrottleMeter {
     }
 
     /// Switches to another source with the present values `fact`.
-    pub fn turn_to(&mut self, fact: &Throttle) {
+    pub fn switch_to(&mut self, fact: &Throttle) {
         for (meter, value) in self.0.iter_mut().zip(fact.values()) {
-            meter.turn_to(value);
+            meter.switch_to(value);
         }
     }
 
@@ -72,7 +72,7 @@ mod tests {
     fn another_cgroup_counts_on_from_where_it_is() {
         let mut meter = ThrottleMeter::default();
         meter.read(&fact(3));
-        meter.turn_to(&fact(100));
+        meter.switch_to(&fact(100));
         meter.read(&fact(101));
         assert_eq!(meter.show().wall_ns, 40);
         meter.each(Meter::renew);

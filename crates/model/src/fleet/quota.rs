@@ -54,7 +54,7 @@ pub(super) fn read(
             ledger.changes += 1;
         }
     }
-    let unread = turn(&binding, &levels, ledger);
+    let unread = switch(&binding, &levels, ledger);
     member.limits.clear();
     for (at, level) in levels.iter().enumerate() {
         let meter = ledger.quotas.of(&level.fact.path);
@@ -69,7 +69,7 @@ pub(super) fn read(
         };
         let meter = ledger.limits.entry(scope).or_default();
         if unread.contains(&scope) {
-            meter.turn_to(its);
+            meter.switch_to(its);
         }
         ledger.changes += u64::from(meter.read(level, its));
     }
@@ -146,7 +146,7 @@ fn binding(levels: &[LevelReading<'_>], ledger: &Ledger) -> Binding {
 
 /// Switches the meters of the scopes whose binding level changed. Returns the scopes
 /// whose new level has not been read yet: the caller switches these after reading it.
-fn turn(binding: &Binding, levels: &[LevelReading<'_>], ledger: &mut Ledger) -> Vec<Scope> {
+fn switch(binding: &Binding, levels: &[LevelReading<'_>], ledger: &mut Ledger) -> Vec<Scope> {
     let mut unread = Vec::new();
     for (scope, at) in binding.all() {
         let path = &levels[at].fact.path;
@@ -156,7 +156,7 @@ fn turn(binding: &Binding, levels: &[LevelReading<'_>], ledger: &mut Ledger) -> 
         match (meter.path(), ledger.quotas.get(path)) {
             (None, _) => {}
             (Some(before), _) if before == path && meter.cgroup().is_some() => {}
-            (Some(_), Some(its)) if !meter.is_recalled() => meter.turn_to(its),
+            (Some(_), Some(its)) if !meter.is_recalled() => meter.switch_to(its),
             (Some(_), _) => unread.push(scope),
         }
     }

@@ -71,7 +71,7 @@ impl Fleet {
     /// Unknown VMs in `facts`, oldest first. Pass them to [`Fleet::admit`] in this order
     /// before [`Fleet::account`]: of two VMs with one name the first keeps the plain
     /// name.
-    pub fn strangers(&self, facts: &Facts) -> Vec<VmKey> {
+    pub fn unknown_vms(&self, facts: &Facts) -> Vec<VmKey> {
         let unknown = facts.held().filter(|vm| !self.vms.contains_key(vm));
         let mut unknown: Vec<VmKey> = unknown.collect();
         unknown.sort_unstable();

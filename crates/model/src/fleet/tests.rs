@@ -95,7 +95,7 @@ fn vcpu(vm: VmKey, tid: u32, id: u32, cpu_ns: u64) -> ThreadFact {
     };
     ThreadFact {
         vcpu: Some(VcpuFact {
-            placed_ns: None,
+            charged_ns: None,
             id,
             index: Some(id),
             stats: Some(stats),
@@ -147,7 +147,7 @@ fn facts(threads: Vec<ThreadFact>, retired: Vec<RetiredFact>) -> Facts {
 
 /// Admits all unknown VMs under `name` and accounts.
 fn read(fleet: &mut Fleet, facts: &Facts, name: &str, now_ns: u64) -> (Vec<Vm>, FxHashSet<Owner>) {
-    for vm in fleet.strangers(facts) {
+    for vm in fleet.unknown_vms(facts) {
         fleet.admit(vm, &qemu(name), facts);
     }
     fleet.follow(facts, |_| None);
@@ -240,7 +240,7 @@ fn a_vm_is_called_what_its_pod_is_and_stays_so() {
 fn the_pod_is_watched_wherever_the_vm_sits_in_it() {
     let mut fleet = Fleet::new(0);
     let facts = facts(vec![vcpu(vm(100), 101, 0, 1)], vec![]);
-    for vm in fleet.strangers(&facts) {
+    for vm in fleet.unknown_vms(&facts) {
         fleet.admit(vm, &qemu("a"), &facts);
     }
     assert_eq!(
@@ -276,7 +276,7 @@ fn a_kata_overhead_cgroup_is_watched_for_its_pod() {
     facts.cgroups[3].path = format!("{pod}/kata_{id}").into();
     facts.cgroups.push(overhead);
     let mut fleet = Fleet::new(0);
-    for vm in fleet.strangers(&facts) {
+    for vm in fleet.unknown_vms(&facts) {
         fleet.admit(vm, &qemu("sandbox"), &facts);
     }
     fleet.follow(&facts, |path| {

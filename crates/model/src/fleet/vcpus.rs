@@ -67,8 +67,8 @@ impl VcpuSums<'_> {
         let Some((thread, vcpu)) = self.living else {
             return;
         };
-        if let (Some(pcpu), Some(placed_ns)) = (thread.pcpu, vcpu.placed_ns) {
-            let since_ns = thread.cpu_ns.saturating_sub(placed_ns);
+        if let (Some(pcpu), Some(charged_ns)) = (thread.pcpu, vcpu.charged_ns) {
+            let since_ns = thread.cpu_ns.saturating_sub(charged_ns);
             let sum = self.pcpus.entry(pcpu).or_default();
             *sum = sum.saturating_add(since_ns);
         }

@@ -63,7 +63,7 @@ fn level_that_comes_to_bind_adds_only_what_it_counts_from_then_on() {
     let mut read = |meter: &mut QuotaMeter, level: &LevelReading<'_>| {
         let is_other = scope.path().is_some_and(|path| *path != level.fact.path);
         if is_other {
-            scope.turn_to(meter);
+            scope.switch_to(meter);
         }
         meter.read(level);
         scope.read(level, meter);
