@@ -5,6 +5,7 @@ mod collector;
 mod failing;
 mod handover;
 mod health;
+mod judgement;
 pub mod memory;
 pub mod offers;
 mod options;

@@ -82,7 +82,7 @@ fn facts(decoder: &mut Decoder, is_first: bool) -> Facts {
 
 fn fleet(facts: &Facts) -> Fleet {
     let mut fleet = Fleet::new(60_000_000_000);
-    for vm in fleet.strangers(facts) {
+    for vm in fleet.unknown_vms(facts) {
         fleet.admit(vm, &process(vm), facts);
     }
     let watched = fleet.watched();

@@ -89,7 +89,10 @@ fn throttling_is_tracked_or_reported_off() {
     let hits = vm(&last, guest.pid()).roles[0].throttle_hits;
     if source.up {
         let seen = high.throttle.expect("it is followed");
-        assert_eq!(seen.unthrottled_ns, high.throttled_ns - low.throttled_ns);
+        assert_eq!(
+            seen.unthrottles.sum_ns,
+            high.throttled_ns - low.throttled_ns
+        );
         assert!(hits.is_some_and(|hits| hits > 0));
     } else {
         assert!(source.reason.contains("fentry"), "{source:?}");

@@ -9,8 +9,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{Link, MapCore as _, Object, ObjectBuilder, RingBufferBuilder};
-use virtlens_model::snapshot::{Quota, RoleUse, Snapshot, Throttle};
-use virtlens_model::vocab::{Role, Scope};
+use virtlens_model::snapshot::{Quota, RoleUse, Snapshot};
+use virtlens_model::vocab::{Role, Scope, Throttle};
 use virtlens_vmtest::scenario::Pod;
 
 use crate::pods::{self, CAPPED_US, Reader, burned, millis};
@@ -250,7 +250,7 @@ fn capped_pod_reports_quota_use_by_role_and_throttled_time() {
 
     let (low, high) = (throttle(first, &pod), throttle(last, &pod));
     let wall_ns = high.wall_ns - low.wall_ns;
-    let stood_ns = high.unthrottled_ns - low.unthrottled_ns;
+    let stood_ns = high.unthrottles.sum_ns - low.unthrottles.sum_ns;
     println!(
         "stood {} ms of {} ms: truth {} ms; summed {} ms: truth {} ms; {} throttles, {} ends",
         millis(wall_ns),

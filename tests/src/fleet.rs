@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use virtlens_export::Scrape;
 use virtlens_model::snapshot::{
-    Memory, Pairs, Quota, RoleUse, Throttle, Topology, Vcpu, VcpuCount, Vm, Worker,
+    Memory, Pairs, Quota, RoleUse, Topology, Vcpu, VcpuCount, Vm, Worker,
 };
 use virtlens_model::vocab::topology::guest::GuestShape;
 use virtlens_model::vocab::{
     Discards, ExitCounts, Feature, Features, HaltPoll, KvmCounters, MismatchKind, Moves, Role,
-    Scope,
+    Scope, Throttle,
 };
 
 use crate::blank;

@@ -54,8 +54,9 @@ pub struct Collector {
     pub(super) started: Instant,
     pub(super) files_walked: Option<Instant>,
     pub(super) walk_files_every: Duration,
-    /// The last snapshot: its VMs are repeated when a single reading fails.
-    pub(super) last: Option<Arc<Snapshot>>,
+    /// The snapshot of the last successful reading: its VMs are repeated when a single
+    /// reading fails.
+    pub(super) fallback: Option<Arc<Snapshot>>,
     pub(super) failing: Failing,
     /// The steps after a reading: saving state for the next agent, and dropping state.
     pub(super) upkeep: Failing,
@@ -113,7 +114,7 @@ impl Collector {
             started: Instant::now(),
             files_walked: None,
             walk_files_every: FILE_PASS_EVERY,
-            last: None,
+            fallback: None,
             failing: Failing::default(),
             upkeep: Failing::default(),
             ram_unread: 0,
@@ -137,8 +138,8 @@ impl Collector {
                 if let Some(reason) = self.failing.failed(&error) {
                     tracing::warn!(error = %reason, "cannot read the host");
                 }
-                let last = self.last.as_ref();
-                let last = last.filter(|_| self.failing.shows_last());
+                let fallback = self.fallback.as_ref();
+                let last = fallback.filter(|_| self.failing.shows_last());
                 (last.map_or_else(Vec::new, |last| last.vms.clone()), false)
             }
         };
@@ -160,9 +161,8 @@ impl Collector {
         if is_judged {
             self.watch.begin(&snapshot);
         }
-        let before = self.last.replace(Arc::clone(&snapshot));
-        if let Some(Ok(before)) = before.map(Arc::try_unwrap) {
-            self.fleet.recycle(before.vms);
+        if !self.failing.is_failing() {
+            self.fallback = Some(Arc::clone(&snapshot));
         }
         snapshot
     }

@@ -1,13 +1,14 @@
 //! Placement of VMs: the host's topology, updated on CPU hotplug, and its judgement every
 //! [`JUDGED_EVERY`].
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use rustc_hash::FxHashMap;
 use virtlens_host::{Cgroups, HostRoot, Losses, TopologyStamp};
 use virtlens_model::judge::window::{CgroupBounds, Window};
-use virtlens_model::snapshot::Vm;
+use virtlens_model::snapshot::{Topology, Vm};
 use virtlens_model::vocab::CpuSet;
 use virtlens_model::vocab::topology::host::HostTopology;
 
@@ -149,8 +150,8 @@ impl Placement {
         self.window.judge(&self.host, vms, bounds, now_ns, date);
     }
 
-    /// Adds the last judgement to each VM, and the location of its pCPU to each vCPU.
-    pub fn show(&self, vms: &mut [Vm]) {
-        self.window.show(&self.host, vms);
+    /// The last judgement of a VM.
+    pub fn topology(&self, vm: &Vm) -> Option<Arc<Topology>> {
+        self.window.topology(vm)
     }
 }

@@ -46,7 +46,7 @@ impl Collector {
         if let Some(names) = &mut self.names {
             names.update(&mut self.fleet);
         }
-        let (mut vms, gone) = self.fleet.account(&facts, at_ns);
+        let (vms, gone) = self.fleet.account(&facts, at_ns);
         self.gone.extend(gone);
         if let Backend::Bpf(pass, _) = &mut self.backend {
             pass.accounted();
@@ -63,20 +63,7 @@ impl Collector {
                 }
             }
         }
-        if due {
-            let cgroups = self.cgroups.as_ref().ok();
-            self.placement.judge(&vms, cgroups, at_ns);
-        }
-        self.placement.show(&mut vms);
-        crate::collect::unapplied_limit::show_limits(&mut vms, self.cgroups.as_ref().ok());
-        if due {
-            self.watch.judge(&vms, at_ns);
-        }
-        self.watch.show(&mut vms);
-        if due && !self.pcpu_series {
-            let vcpus = vms.iter_mut().flat_map(|vm| &mut vm.vcpus);
-            vcpus.for_each(|vcpu| vcpu.residency_ns.clear());
-        }
+        let vms = self.judged(vms, at_ns, due);
         let has_lost_vcpus = vms.iter().any(|vm| {
             let had = !vm.vcpus.is_empty();
             vm.running && had && vm.vcpus.iter().all(|vcpu| vcpu.tid.is_none())
@@ -111,6 +98,7 @@ impl Collector {
             let host = self.placement.host();
             self.node.cpus = u32::try_from(host.online().len()).unwrap_or(u32::MAX);
             self.backend.set_host(host)?;
+            self.fleet.set_host(host.clone());
             self.is_host_new = false;
             self.placement.hasten();
         }
@@ -127,7 +115,7 @@ impl Collector {
             self.has_taken_over = true;
         }
         for round in 0..ROUNDS {
-            self.admit_strangers(&facts, round == 0);
+            self.admit_unknown(&facts, round == 0);
             let cgroups = self.cgroups.as_ref().ok();
             self.fleet.follow(&facts, |path| cgroups?.id_of(path));
             let changes = Some(self.fleet.changes());
@@ -147,15 +135,15 @@ impl Collector {
     }
 
     /// Admits new VMs, if their identity is known.
-    fn admit_strangers(&mut self, facts: &Facts, is_first: bool) {
-        let strangers = self.fleet.strangers(facts);
+    fn admit_unknown(&mut self, facts: &Facts, is_first: bool) {
+        let unknown = self.fleet.unknown_vms(facts);
         let unread = self.unread_in_row.keys();
-        let ended = unread.filter(|vm| is_first && !strangers.contains(vm));
+        let ended = unread.filter(|vm| is_first && !unknown.contains(vm));
         for vm in ended.copied().collect::<Vec<_>>() {
             self.unread_in_row.remove(&vm);
             self.gone.insert(Owner::Vm(vm));
         }
-        for vm in strangers {
+        for vm in unknown {
             // At most one attempt per reading.
             if !is_first && self.unread_in_row.contains_key(&vm) {
                 continue;

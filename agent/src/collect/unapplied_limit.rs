@@ -6,13 +6,11 @@ use virtlens_host::Cgroups;
 use virtlens_model::identify::cgroup::pod_of_stray;
 use virtlens_model::snapshot::{UnappliedLimit, Vm};
 
-/// Adds the pod's limit to each VM outside the pod's cgroup. Costs three files for each
-/// such VM; there are none if Kata is configured well.
-pub(crate) fn show_limits(vms: &mut [Vm], cgroups: Option<&Cgroups>) {
-    for vm in vms.iter_mut().filter(|vm| vm.running) {
-        let pod = vm.cgroup.as_deref().and_then(pod_of_stray);
-        vm.unapplied_limit = pod.and_then(|pod| limit_of(&pod, cgroups?));
-    }
+/// The pod's limit, if the VM is outside the pod's cgroup. Costs three files for each such
+/// VM; there are none if Kata is configured well.
+pub(super) fn of(vm: &Vm, cgroups: Option<&Cgroups>) -> Option<UnappliedLimit> {
+    let cgroup = vm.cgroup.as_deref().filter(|_| vm.running)?;
+    limit_of(&pod_of_stray(cgroup)?, cgroups?)
 }
 
 #[expect(

@@ -19,7 +19,7 @@ pub use self::memory::{
     Backing, DiscardsFact, MemoryFact, Memslot, Piece, RamPiece, bytes_in, ram_of,
 };
 pub use self::thread::{RetiredFact, ThreadClass, ThreadFact, ThreadKind};
-pub use self::throttling::{HitFact, ThrottleFact, ThrottlingFacts};
+pub use self::throttling::{HitFact, ThrottlingFacts};
 pub use self::vcpu::{EndedVcpuFact, ResidencyFact, VcpuFact, VcpuStats, VmPlacementFact};
 use crate::vocab::{Comm, Owner, ThreadKey, VhostDevice, VmKey};
 

@@ -19,8 +19,9 @@ mod quota;
 mod reading;
 mod recall;
 mod registry;
-mod room;
+mod settle;
 mod threads;
+mod tracking;
 mod vcpus;
 
 pub use self::kept::Kept;

@@ -13,6 +13,7 @@ mod moves;
 pub mod pod;
 mod role;
 mod scope;
+mod throttle;
 pub mod topology;
 mod vhost;
 
@@ -28,4 +29,5 @@ pub use self::moves::Moves;
 pub use self::pod::{Pod, PodSpec, Pods};
 pub use self::role::Role;
 pub use self::scope::Scope;
+pub use self::throttle::Throttle;
 pub use self::vhost::VhostDevice;

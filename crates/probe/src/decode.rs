@@ -14,12 +14,13 @@ use rustc_hash::FxHashMap;
 use virtlens_abi as abi;
 use virtlens_model::facts::{
     EndedVcpuFact, Facts, ResidencyFact, RetiredFact, ThreadClass, ThreadFact, ThreadKind,
-    ThrottleFact, VcpuFact, VcpuStats, VmFact,
+    VcpuFact, VcpuStats, VmFact,
 };
 use virtlens_model::vocab::topology::guest::{CpuidEntry, GuestTopology};
 use virtlens_model::vocab::topology::host::Distance;
 use virtlens_model::vocab::{
-    CgroupId, Comm, CpuSet, Durations, ExitCounts, HaltPoll, KvmCounters, Moves, Owner, VmKey,
+    CgroupId, Comm, CpuSet, Durations, ExitCounts, HaltPoll, KvmCounters, Moves, Owner, Throttle,
+    VmKey,
 };
 use zerocopy::FromBytes;
 
@@ -223,11 +224,11 @@ pub fn class(class: &abi::map::ThreadClass) -> ThreadClass {
 }
 
 /// Converts an entry of the map `levels`.
-pub fn throttle(level: &abi::map::Level) -> ThrottleFact {
-    ThrottleFact {
+pub fn throttle(level: &abi::map::Level) -> Throttle {
+    Throttle {
         throttles: level.throttles,
         wall_ns: level.wall_ns,
-        durations: Durations {
+        unthrottles: Durations {
             counts: level.durations,
             sum_ns: level.duration_sum_ns,
         },
@@ -308,7 +309,7 @@ fn vcpu_fact(record: &abi::record::VcpuRecord) -> VcpuFact {
         id: record.id,
         index: (record.index != u32::MAX).then_some(record.index),
         stats: vcpu_stats(record),
-        placed_ns: Some(record.placed_ns),
+        charged_ns: Some(record.placed_ns),
     }
 }
 

@@ -58,9 +58,11 @@ struct Judge {
 
 impl Judge {
     fn new() -> Self {
+        let mut fleet = Fleet::new(WINDOW_NS / 2);
+        fleet.set_host(host());
         Self {
             decoder: Decoder::default(),
-            fleet: Fleet::new(WINDOW_NS / 2),
+            fleet,
             host: host(),
             window: Window::default(),
             watch: Watch::new(Bounds::default()),
@@ -77,7 +79,7 @@ impl Judge {
                 .into(),
             ..ProcessFact::default()
         };
-        for vm in self.fleet.strangers(facts) {
+        for vm in self.fleet.unknown_vms(facts) {
             self.fleet.admit(vm, &process, facts);
         }
         self.fleet.follow(facts, |_| None);
@@ -86,9 +88,13 @@ impl Judge {
         let date = |ns: u64| ns.to_string();
         self.window
             .judge(&self.host, &vms, bounds, self.now_ns, date);
-        self.window.show(&self.host, &mut vms);
+        for vm in &mut vms {
+            vm.topology = self.window.topology(vm);
+        }
         self.watch.judge(&vms, self.now_ns);
-        self.watch.show(&mut vms);
+        for vm in &mut vms {
+            vm.findings = self.watch.findings(vm);
+        }
         let snapshot = Arc::new(snapshot(vms, self.now_ns));
         self.watch.begin(&snapshot);
         snapshot

@@ -53,9 +53,9 @@ impl Agents {
             self.recall(&facts);
         }
         for _ in 0..ROUNDS {
-            let mut strangers: Vec<VmKey> = self.fleet.strangers(&facts).into_iter().collect();
-            strangers.sort_unstable();
-            for vm in strangers {
+            let mut unknown: Vec<VmKey> = self.fleet.unknown_vms(&facts).into_iter().collect();
+            unknown.sort_unstable();
+            for vm in unknown {
                 self.fleet.admit(vm, &qemu(host.admit(vm)), &facts);
             }
             self.fleet.follow(&facts, |_| None);

@@ -126,7 +126,7 @@ impl Retired {
                 id,
                 index: None,
                 stats: None,
-                placed_ns: None,
+                charged_ns: None,
             });
         }
         let mut held = before.map_or_else(Held::default, |before| before.held);

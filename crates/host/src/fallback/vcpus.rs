@@ -67,7 +67,7 @@ pub(super) fn name_vcpus(threads: &mut [ThreadFact], ids: &BTreeSet<u32>) {
     }
     for (id, thread) in runners {
         thread.vcpu = Some(VcpuFact {
-            placed_ns: None,
+            charged_ns: None,
             id,
             index: None,
             stats: None,

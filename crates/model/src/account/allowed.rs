@@ -1,7 +1,8 @@
 //! CPU time that the limits of all cgroups of a VM allow together.
 
 use crate::account::charge::Charges;
-use crate::account::levels::Levels;
+use crate::account::level::cores;
+use crate::account::levels::{Level, Levels};
 use crate::identify::place::Cgroups;
 
 /// CPU time per second that limits allow to the threads in their cgroups, cores.
@@ -50,44 +51,36 @@ impl Share {
 
 /// CPU time that the limits of `levels` allow to the threads in `charges`.
 pub fn allowed(levels: &Levels, charges: &Charges, cgroups: &Cgroups<'_>) -> Allowed {
-    let limit = |at: usize| {
-        let id = levels.all().get(at)?.id;
-        crate::account::level::cores(&cgroups.get(&id)?.bandwidth?)
-    };
-    let is_limited = (0..levels.all().len()).any(|at| limit(at).is_some());
-    if !is_limited {
+    let limit = |level: &Level| cores(&cgroups.get(&level.id)?.bandwidth?);
+    // The limit of each level, and its shares for all threads and for vCPU threads.
+    let share = |level| (limit(level), [Share::default(); 2]);
+    let mut shares: Vec<_> = levels.all().iter().map(share).collect();
+    if shares.iter().all(|(limit, _)| limit.is_none()) {
         return Allowed::default();
     }
-    let of = |is_counted: fn(&[u32; 2]) -> bool| {
-        let mut shares = vec![Share::default(); levels.all().len()];
-        for (id, threads) in charges.seats() {
-            if let Some(share) = levels.at(id).and_then(|at| shares.get_mut(at))
-                && is_counted(&threads)
-            {
-                share.add(Share {
-                    is_open: true,
-                    is_held: true,
-                    limited: 0.0,
-                });
-            }
-        }
-        // An inner level has more ancestors than an outer one.
-        let mut inner_first: Vec<usize> = (0..shares.len()).collect();
-        inner_first.sort_by_key(|at| std::cmp::Reverse(levels.depth(*at)));
-        let mut sum = Share::default();
-        for at in inner_first {
-            let share = shares[at].capped(limit(at));
-            match levels.parent(at) {
-                Some(parent) => shares[parent].add(share),
-                None => sum.add(share),
-            }
-        }
-        (sum.limited > 0.0).then_some(sum.limited)
+    let open = |is_held: bool| Share {
+        limited: 0.0,
+        is_open: is_held,
+        is_held,
     };
-    Allowed {
-        all: of(|[others, vcpus]| others + vcpus > 0),
-        vcpus: of(|[_, vcpus]| *vcpus > 0),
+    for (id, [others, vcpus]) in charges.threads() {
+        if let Some((_, share)) = levels.at(id).and_then(|at| shares.get_mut(at)) {
+            *share = [open(others + vcpus > 0), open(vcpus > 0)];
+        }
     }
+    let mut sums = [Share::default(); 2];
+    for at in levels.inner_first() {
+        let (limit, share) = shares[at];
+        let above = match levels.all()[at].parent {
+            Some(parent) => &mut shares[parent].1,
+            None => &mut sums,
+        };
+        for (above, share) in above.iter_mut().zip(share) {
+            above.add(share.capped(limit));
+        }
+    }
+    let [all, vcpus] = sums.map(|sum| (sum.limited > 0.0).then_some(sum.limited));
+    Allowed { all, vcpus }
 }
 
 #[cfg(test)]
@@ -129,7 +122,7 @@ mod tests {
         levels.hold(&[4, 5, 6].map(CgroupId), whole, &cgroups);
         let mut charges = Charges::default();
         for (id, is_vcpu) in [(4, true), (5, true), (6, false)] {
-            charges.seat(Some(CgroupId(id)), is_vcpu);
+            charges.count(Some(CgroupId(id)), is_vcpu);
         }
         allowed(&levels, &charges, &cgroups)
     }

@@ -63,14 +63,14 @@ impl Charges {
     }
 
     /// Counts a living thread in the level.
-    pub fn seat(&mut self, level: Option<CgroupId>, is_vcpu: bool) {
+    pub fn count(&mut self, level: Option<CgroupId>, is_vcpu: bool) {
         if let Some(level) = level {
             self.charge(level).threads[usize::from(is_vcpu)] += 1;
         }
     }
 
     /// The levels with their numbers of living threads: other threads, and vCPU threads.
-    pub fn seats(&self) -> impl Iterator<Item = (CgroupId, [u32; 2])> + '_ {
+    pub fn threads(&self) -> impl Iterator<Item = (CgroupId, [u32; 2])> + '_ {
         self.0.iter().map(|charge| (charge.level, charge.threads))
     }
 

@@ -21,7 +21,6 @@ use crate::account::sums::SUMS;
 use crate::account::throttle::ThrottleMeter;
 use crate::account::vcpu::VcpuMeter;
 use crate::account::worker::{WorkerId, Workers};
-use crate::facts::ThrottleFact;
 use crate::vocab::topology::host::Distance;
 use crate::vocab::{CgroupId, Durations, Moves, Role, Scope};
 
@@ -161,8 +160,9 @@ impl Ledger {
                 continue;
             };
             let sum = self.forgotten.any().map(ThrottleMeter::show);
-            let sum = sum.map_or_else(ThrottleFact::default, ThrottleFact::from);
-            self.forgotten.now().read(&sum.plus(&seen.into()));
+            self.forgotten
+                .now()
+                .read(&sum.unwrap_or_default().plus(&seen));
             self.changes += 1;
         }
     }

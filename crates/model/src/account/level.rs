@@ -1,10 +1,12 @@
-//! One cgroup that limits a VM, in one reading.
+//! One cgroup that limits a VM: its values in one reading, and its limit as last read.
+
+use std::sync::Arc;
 
 use crate::account::charge::{Charges, PodSums};
 use crate::account::levels::Levels;
-use crate::facts::{Bandwidth, CgroupFact, ThrottleFact, ThrottlingFacts};
+use crate::facts::{Bandwidth, CgroupFact, ThrottlingFacts};
 use crate::identify::place::Cgroups;
-use crate::vocab::Scope;
+use crate::vocab::{Scope, Throttle};
 
 /// One level of a VM in one reading.
 #[derive(Debug)]
@@ -16,7 +18,7 @@ pub struct LevelReading<'a> {
     /// Bandwidth control of the cgroup.
     pub bandwidth: Bandwidth,
     /// Observed throttling; `None` if it is not tracked or never occurred.
-    pub throttle: Option<&'a ThrottleFact>,
+    pub throttle: Option<&'a Throttle>,
     /// CPU time charged to the cgroup, by role.
     pub used: PodSums,
 }
@@ -50,6 +52,32 @@ impl<'a> LevelReading<'a> {
     pub fn cores(&self) -> Option<f64> {
         cores(&self.bandwidth)
     }
+
+    /// The limit. `is_binding`: it is the binding one of its scope.
+    pub fn limit(&self, is_binding: bool) -> Limit {
+        Limit {
+            scope: self.scope,
+            cgroup: Arc::clone(&self.fact.path),
+            cores: self.cores(),
+            period_ns: self.bandwidth.period_ns,
+            is_binding,
+        }
+    }
+}
+
+/// The limit of a level as last read. The ledger has its counters.
+#[derive(Debug, Clone)]
+pub struct Limit {
+    /// Meaning of the level for the VM.
+    pub scope: Scope,
+    /// Path of the cgroup.
+    pub cgroup: Arc<str>,
+    /// Limit in cores: CPU time per second; `None` = no limit.
+    pub cores: Option<f64>,
+    /// Length of a period, ns.
+    pub period_ns: u64,
+    /// Whether the level is the binding one of its scope.
+    pub is_binding: bool,
 }
 
 /// Limit of a cgroup in cores, if any.

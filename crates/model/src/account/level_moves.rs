@@ -37,85 +37,97 @@ pub struct Charged {
 }
 
 impl Charged {
+    fn key(&self) -> (u32, u64) {
+        (self.tid, self.start_ns)
+    }
+
     fn is_same_as(&self, other: &Self) -> bool {
-        self.tid == other.tid && self.start_ns == other.start_ns
+        self.key() == other.key()
     }
 }
 
-/// The threads of one VM as the last reading charged them.
+/// The threads of one VM as the last reading charged them. A reading compares each thread
+/// with its last charge and then replaces the charge in place, because most threads stay
+/// where they are and in their order.
 #[derive(Debug, Clone, Default)]
 pub struct LastCharged {
     /// The pod of the VM.
     pod: Option<CgroupId>,
-    last: Vec<Charged>,
-    /// Spare buffer for the next reading.
-    spare: Vec<Charged>,
+    /// In the order of the last reading; during a reading, the first `read` are present
+    /// charges.
+    threads: Vec<Charged>,
+    read: usize,
+    /// Last charges of threads that were at another index in this reading.
+    others: FxHashMap<(u32, u64), Charged>,
+    /// Last charges of threads that moved, with their present level.
+    moved: Vec<(Charged, Option<CgroupId>)>,
+    brought: Option<Box<[Times; SUMS]>>,
 }
 
 /// Differences between a reading of a VM's threads and the previous one.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Followed {
     /// Whether a thread moved to another level.
     pub has_moved: bool,
     /// Set if the VM moved to another pod: the times of the pod's other processes that
     /// moved with it, by [`sum_index`].
-    pub brought: Option<[Times; SUMS]>,
+    pub brought: Option<Box<[Times; SUMS]>>,
 }
 
-/// Search distance for a thread whose index has changed.
-const NEAR: usize = 8;
-
 impl LastCharged {
-    /// An empty buffer for the charges of the next reading, for [`LastCharged::follow`].
-    pub fn room(&mut self) -> Vec<Charged> {
-        self.spare.clear();
-        std::mem::take(&mut self.spare)
-    }
-
-    /// Records in `moves` which of the threads charged `now` were in another level
-    /// before. The order is usually that of the last reading. `pod` is the pod of the VM.
-    pub fn follow(
-        &mut self,
-        now: Vec<Charged>,
-        pod: Option<CgroupId>,
-        moves: &mut LevelMoves,
-    ) -> Followed {
+    /// Begins a reading of the VM, which is in `pod`.
+    pub fn begin(&mut self, pod: Option<CgroupId>) {
         let is_another = self.pod.zip(pod).is_some_and(|(last, pod)| last != pod);
         self.pod = pod;
-        let mut by_id: Option<FxHashMap<(u32, u64), usize>> = None;
-        let mut next = 0;
-        let mut followed = Followed {
-            has_moved: false,
-            brought: is_another.then(Default::default),
+        self.brought = is_another.then(Box::default);
+    }
+
+    /// Replaces the charge of a thread. Charge each thread once.
+    pub fn charge(&mut self, thread: Charged) {
+        let before = match self.threads.get_mut(self.read) {
+            Some(last) if last.is_same_as(&thread) => Some(std::mem::replace(last, thread)),
+            _ => self.charge_other(thread),
         };
-        for thread in &now {
-            let near = self.last.iter().skip(next).take(NEAR);
-            let near = near.clone().position(|one| one.is_same_as(thread));
-            let found = near.map(|near| next + near).or_else(|| {
-                let ids = self.last.iter().zip(0..);
-                let by_id = by_id.get_or_insert_with(|| {
-                    ids.map(|(one, at)| ((one.tid, one.start_ns), at)).collect()
-                });
-                by_id.get(&(thread.tid, thread.start_ns)).copied()
-            });
-            let Some((before, at)) = found.and_then(|at| Some((self.last.get(at)?, at))) else {
-                continue;
-            };
-            next = at + 1;
-            if before.class_changes != thread.class_changes {
-                continue;
-            }
-            if before.level != thread.level {
-                moves.note(before, thread.level);
-                followed.has_moved = true;
-            }
-            if let Some(brought) = followed.brought.as_mut().filter(|_| !before.is_own) {
-                let Times { cpu_ns, wait_ns } = before.times;
-                brought[sum_index(before.role)].add(cpu_ns, wait_ns);
-            }
+        self.read += 1;
+        let Some(before) = before else {
+            return;
+        };
+        if before.class_changes != thread.class_changes {
+            return;
         }
-        self.spare = std::mem::replace(&mut self.last, now);
-        followed
+        if before.level != thread.level {
+            self.moved.push((before, thread.level));
+        }
+        if let Some(brought) = self.brought.as_mut().filter(|_| !before.is_own) {
+            let Times { cpu_ns, wait_ns } = before.times;
+            brought[sum_index(before.role)].add(cpu_ns, wait_ns);
+        }
+    }
+
+    /// Charges a thread that is not at its last index. Returns its last charge, if any.
+    #[cold]
+    fn charge_other(&mut self, thread: Charged) -> Option<Charged> {
+        let rest = self.threads.drain(self.read..);
+        self.others.extend(rest.map(|one| (one.key(), one)));
+        self.threads.push(thread);
+        self.others.remove(&thread.key())
+    }
+
+    /// Ends the reading. Records in `moves` which threads were in another level before.
+    pub fn end(&mut self, moves: &mut LevelMoves) -> Followed {
+        self.threads.truncate(self.read);
+        self.read = 0;
+        if !self.others.is_empty() {
+            self.others = FxHashMap::default();
+        }
+        let has_moved = !self.moved.is_empty();
+        for (before, to) in self.moved.drain(..) {
+            moves.note(&before, to);
+        }
+        Followed {
+            has_moved,
+            brought: self.brought.take(),
+        }
     }
 }
 
@@ -214,12 +226,21 @@ mod tests {
         }
     }
 
+    fn follow(last: &mut LastCharged, now: &[Charged], moves: &mut LevelMoves) {
+        last.begin(None);
+        for thread in now {
+            last.charge(*thread);
+        }
+        last.end(moves);
+        assert_eq!(last.threads, now, "the next reading compares with these");
+    }
+
     /// The charge of each level after readings of these threads.
     fn charged(readings: &[&[Charged]]) -> [u64; 3] {
         let (mut last, mut moves) = (LastCharged::default(), LevelMoves::default());
         let mut charges = Charges::default();
         for now in readings {
-            last.follow(now.to_vec(), None, &mut moves);
+            follow(&mut last, now, &mut moves);
             charges = Charges::default();
             for one in *now {
                 charges.add(one.level, VM, one.role, one.times.cpu_ns);
@@ -260,7 +281,7 @@ mod tests {
     fn moves_are_bounded() {
         let (mut last, mut moves) = (LastCharged::default(), LevelMoves::default());
         for level in 1..1000 {
-            last.follow(vec![at(1, level, level)], None, &mut moves);
+            follow(&mut last, &[at(1, level, level)], &mut moves);
         }
         assert_eq!(moves.0.len(), MOVES_MAX);
     }

@@ -35,6 +35,9 @@ pub struct Level {
     /// and its ancestors.
     #[serde(skip)]
     pub charged: Vec<usize>,
+    /// Index of the nearest level above.
+    #[serde(skip)]
+    pub parent: Option<usize>,
 }
 
 /// A cgroup that holds threads, and its nearest level (itself or an ancestor).
@@ -61,6 +64,8 @@ pub struct Levels {
     all: Vec<Level>,
     /// Indexes in `all`, by id.
     by_id: Vec<(CgroupId, usize)>,
+    /// Indexes in `all`, the longest path first.
+    inner_first: Vec<usize>,
     /// The cgroups that hold threads, by id.
     held: Vec<Held>,
 }
@@ -72,8 +77,8 @@ impl Levels {
     }
 
     /// Whether exactly these cgroups, sorted by id, hold threads.
-    pub fn are_held_by(&self, cgroups: &[CgroupId]) -> bool {
-        self.held.iter().map(|held| &held.cgroup).eq(cgroups)
+    pub fn are_held_by(&self, cgroups: impl Iterator<Item = CgroupId>) -> bool {
+        self.held.iter().map(|held| held.cgroup).eq(cgroups)
     }
 
     /// Records that exactly the cgroups `held`, sorted by id, hold threads. Returns true
@@ -93,6 +98,7 @@ impl Levels {
                         path,
                         is_held: true,
                         charged: Vec::new(),
+                        parent: None,
                     });
                 }
             }
@@ -122,17 +128,9 @@ impl Levels {
         Some(self.by_id[at].1)
     }
 
-    /// Depth of a level: higher for an inner level than for its ancestors.
-    pub fn depth(&self, at: usize) -> usize {
-        self.all.get(at).map_or(0, |level| level.path.len())
-    }
-
-    /// Index of the nearest level above the one at `at`.
-    pub fn parent(&self, at: usize) -> Option<usize> {
-        let level = self.all.get(at)?;
-        let above = level.charged.iter().copied();
-        let above = above.filter(|above| self.all[*above].path.len() < level.path.len());
-        above.max_by_key(|above| (self.all[*above].is_held, self.all[*above].path.len()))
+    /// Indexes of the levels, an inner level before its ancestors.
+    pub fn inner_first(&self) -> impl Iterator<Item = usize> + '_ {
+        self.inner_first.iter().copied()
     }
 
     /// Whether a living thread is in the level at this path or below.
@@ -174,16 +172,21 @@ impl Levels {
     fn arrange(&mut self) {
         let key = |level: &Level| (level.scope, Arc::clone(&level.path), level.id);
         self.all.sort_by_cached_key(key);
-        let paths: Vec<Arc<str>> = self
-            .all
-            .iter()
-            .map(|level| Arc::clone(&level.path))
+        let all = self.all.iter();
+        let paths: Vec<(bool, Arc<str>)> = all
+            .map(|level| (level.is_held, Arc::clone(&level.path)))
             .collect();
         for level in &mut self.all {
             let above = paths.iter().enumerate();
-            let above = above.filter(|(_, path)| cgroup::is_within(&level.path, path));
+            let above = above.filter(|(_, (_, path))| cgroup::is_within(&level.path, path));
             level.charged = above.map(|(at, _)| at).collect();
+            let above = level.charged.iter().copied();
+            let above = above.filter(|at| paths[*at].1.len() < level.path.len());
+            level.parent = above.max_by_key(|at| (paths[*at].0, paths[*at].1.len()));
         }
+        self.inner_first = (0..self.all.len()).collect();
+        self.inner_first
+            .sort_by_key(|at| std::cmp::Reverse(self.all[*at].path.len()));
         let ids = self.all.iter().map(|level| level.id);
         self.by_id = ids.zip(0..).collect();
         self.by_id.sort_unstable();
@@ -270,7 +273,7 @@ mod tests {
             ..Whole::default()
         };
         let is_new = levels.hold(&ids, whole, &cgroups);
-        assert!(levels.are_held_by(&ids));
+        assert!(levels.are_held_by(ids.iter().copied()));
         is_new
     }
 

@@ -24,12 +24,12 @@ impl Meter {
 
     /// The source restarted from zero: the total is kept.
     pub fn renew(&mut self) {
-        self.turn_to(0);
+        self.switch_to(0);
     }
 
     /// Switches to another source with the present value `value`: only later increments
     /// are added.
-    pub fn turn_to(&mut self, value: u64) {
+    pub fn switch_to(&mut self, value: u64) {
         self.base = self.shown;
         self.skipped = value;
     }
@@ -108,7 +108,7 @@ impl PodMeter {
     /// (`pod`); `pod` is 0 while another VM counts them.
     pub fn read(&mut self, own: u64, pod: u64) -> u64 {
         if std::mem::take(&mut self.skips_pod) {
-            self.pod.turn_to(pod);
+            self.pod.switch_to(pod);
         }
         self.own.read(own).saturating_add(self.pod.read(pod))
     }
@@ -122,7 +122,7 @@ impl PodMeter {
     /// `former`, or at 0 if no VM counted them.
     pub fn take_pod(&mut self, former: Option<&Self>) {
         self.pod
-            .turn_to(former.map_or(0, |former| former.pod.counted()));
+            .switch_to(former.map_or(0, |former| former.pod.counted()));
     }
 
     /// Skips a value of the pod's processes that this VM has already counted.
@@ -132,7 +132,7 @@ impl PodMeter {
 
     /// Stops counting the pod's other processes, which belong to another VM from now on.
     pub fn leave_pod(&mut self) {
-        self.pod.turn_to(self.pod.counted());
+        self.pod.switch_to(self.pod.counted());
     }
 
     /// Like [`PodMeter::take_pod`], for an unknown value of the former VM.
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(meter.read(110), 110, "and leaves nothing behind");
         meter.renew();
         assert_eq!(meter.read(5), 115, "a source made anew adds to the old");
-        meter.turn_to(1000);
+        meter.switch_to(1000);
         assert_eq!(
             meter.read(1003),
             118,

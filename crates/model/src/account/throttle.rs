@@ -3,9 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::account::meter::Meter;
-use crate::facts::ThrottleFact;
-use crate::snapshot::Throttle;
-use crate::vocab::{DURATIONS, Durations};
+use crate::vocab::{DURATIONS, Durations, Throttle};
 
 /// Monotonic counters of [`Throttle`].
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
@@ -13,16 +11,16 @@ pub struct ThrottleMeter([Meter; DURATIONS + 3]);
 
 impl ThrottleMeter {
     /// Reads the source's present values.
-    pub fn read(&mut self, fact: &ThrottleFact) {
+    pub fn read(&mut self, fact: &Throttle) {
         for (meter, value) in self.0.iter_mut().zip(fact.values()) {
             meter.read(value);
         }
     }
 
     /// Switches to another source with the present values `fact`.
-    pub fn turn_to(&mut self, fact: &ThrottleFact) {
+    pub fn switch_to(&mut self, fact: &Throttle) {
         for (meter, value) in self.0.iter_mut().zip(fact.values()) {
-            meter.turn_to(value);
+            meter.switch_to(value);
         }
     }
 
@@ -41,17 +39,6 @@ impl ThrottleMeter {
                 counts,
                 sum_ns: sum,
             },
-            unthrottled_ns: sum,
-        }
-    }
-}
-
-impl From<Throttle> for ThrottleFact {
-    fn from(shown: Throttle) -> Self {
-        Self {
-            throttles: shown.throttles,
-            wall_ns: shown.wall_ns,
-            durations: shown.unthrottles,
         }
     }
 }
@@ -60,14 +47,13 @@ impl From<Throttle> for ThrottleFact {
 mod tests {
     use super::ThrottleMeter;
     use crate::account::meter::Meter;
-    use crate::facts::ThrottleFact;
-    use crate::vocab::{DURATIONS, Durations};
+    use crate::vocab::{DURATIONS, Durations, Throttle};
 
-    fn fact(of: u64) -> ThrottleFact {
-        ThrottleFact {
+    fn fact(of: u64) -> Throttle {
+        Throttle {
             throttles: of,
             wall_ns: of * 10,
-            durations: Durations {
+            unthrottles: Durations {
                 counts: [of; DURATIONS],
                 sum_ns: of * 20,
             },
@@ -78,17 +64,15 @@ mod tests {
     fn read_throttling_is_shown() {
         let mut meter = ThrottleMeter::default();
         meter.read(&fact(3));
-        let shown = meter.show();
-        assert_eq!((shown.wall_ns, shown.throttles), (30, 3));
-        assert_eq!(shown.unthrottles, fact(3).durations);
-        assert_eq!(shown.unthrottles.count(), 3 * DURATIONS as u64);
+        assert_eq!(meter.show(), fact(3));
+        assert_eq!(meter.show().unthrottles.count(), 3 * DURATIONS as u64);
     }
 
     #[test]
     fn changed_cgroup_continues_counters() {
         let mut meter = ThrottleMeter::default();
         meter.read(&fact(3));
-        meter.turn_to(&fact(100));
+        meter.switch_to(&fact(100));
         meter.read(&fact(101));
         assert_eq!(meter.show().wall_ns, 40);
         meter.each(Meter::renew);

@@ -15,7 +15,7 @@ pub struct VcpuFact {
     /// The part of the thread's CPU time, ns, that [`ResidencyFact`]s attribute to a pCPU
     /// or that was used before the vCPU was first seen. The rest was used on the thread's
     /// present pCPU. `None` if moves are not tracked.
-    pub placed_ns: Option<u64>,
+    pub charged_ns: Option<u64>,
 }
 
 /// CPU time that a vCPU used on one pCPU since the vCPU was first seen, up to

@@ -106,7 +106,6 @@ impl Kept {
             place: self.place.map(KeptPlace::place),
             overhead: Vec::new(),
             levels: self.levels,
-            quota: Vec::new(),
             limits: Vec::new(),
             allowed: Allowed::default(),
             ledger,

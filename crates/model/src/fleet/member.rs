@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use crate::account::allowed::Allowed;
 use crate::account::ledger::Ledger;
+use crate::account::level::Limit;
 use crate::account::level_moves::LastCharged;
 use crate::account::levels::Levels;
 use crate::identify::place::Place;
 use crate::identify::vmm::Identity;
-use crate::snapshot::Quota;
 use crate::vocab::{CgroupId, Features, Pod};
 
 /// One VM.
@@ -24,10 +24,9 @@ pub(crate) struct Member {
     pub overhead: Vec<CgroupId>,
     /// The cgroups that can limit its threads.
     pub levels: Levels,
-    /// Its bandwidth control as last seen; the cgroups can be removed before the VM ends.
-    pub quota: Vec<Quota>,
-    /// The binding level of each scope as last seen.
-    pub limits: Vec<Quota>,
+    /// The limits of its levels as last seen; the cgroups can be removed before the VM
+    /// ends.
+    pub limits: Vec<Limit>,
     /// CPU time that all its limits together allow, as last seen.
     pub allowed: Allowed,
     /// Its counters.

@@ -1,8 +1,6 @@
 //! CPU limits of a VM: each level, the binding level of each scope, and the CPU time that
 //! all limits together allow.
 
-use std::collections::BTreeMap;
-
 use crate::account::allowed::allowed;
 use crate::account::charge::Charges;
 use crate::account::ledger::Ledger;
@@ -11,6 +9,7 @@ use crate::account::quota::BindingMeter;
 use crate::facts::ThrottlingFacts;
 use crate::fleet::member::Member;
 use crate::identify::place::Cgroups;
+use crate::snapshot::Quota;
 use crate::vocab::Scope;
 
 /// Reads the levels that hold threads of the VM. Once the VM has ended its cgroups are
@@ -35,7 +34,7 @@ pub(super) fn read(
     let ledger = &mut member.ledger;
     let binding = binding(&levels, ledger);
     for (scope, meter) in &mut ledger.limits {
-        let now = binding.get(scope).map(|at| &levels[*at].fact.path);
+        let now = binding.of(*scope).map(|at| &levels[at].fact.path);
         let Some(cgroup) = meter.cgroup().filter(|_| meter.path() != now) else {
             continue;
         };
@@ -55,33 +54,62 @@ pub(super) fn read(
             ledger.changes += 1;
         }
     }
-    let unread = turn(&binding, &levels, ledger);
-    member.quota.clear();
-    for level in &levels {
+    let unread = switch(&binding, &levels, ledger);
+    member.limits.clear();
+    for (at, level) in levels.iter().enumerate() {
         let meter = ledger.quotas.of(&level.fact.path);
         ledger.changes += u64::from(meter.read(level));
-        member.quota.push(meter.show(level));
+        let is_binding = binding.of(level.scope) == Some(at);
+        member.limits.push(level.limit(is_binding));
     }
-    member.limits.clear();
-    for (scope, at) in binding {
+    for (scope, at) in binding.all() {
         let level = &levels[at];
         let Some(its) = ledger.quotas.get(&level.fact.path) else {
             continue;
         };
         let meter = ledger.limits.entry(scope).or_default();
         if unread.contains(&scope) {
-            meter.turn_to(its);
+            meter.switch_to(its);
         }
         ledger.changes += u64::from(meter.read(level, its));
-        member.limits.push(meter.show(level));
     }
 }
 
-/// The binding level of each scope, as an index in `levels`: the level that was throttled
-/// in the most periods since the last reading, then for the longest time. Without
-/// throttling the previously binding level stays, or else the lowest limit is chosen.
-fn binding(levels: &[LevelReading<'_>], ledger: &Ledger) -> BTreeMap<Scope, usize> {
-    let mut binding: BTreeMap<Scope, usize> = BTreeMap::new();
+/// The levels, and the binding level of each scope, with their limits as last read.
+pub(super) fn show(member: &Member) -> (Vec<Quota>, Vec<Quota>) {
+    let (ledger, limits) = (&member.ledger, &member.limits);
+    let levels = limits.iter().filter_map(|limit| {
+        let meter = ledger.quotas.get(&limit.cgroup)?;
+        Some(meter.show(limit))
+    });
+    let binding = limits.iter().filter(|limit| limit.is_binding);
+    let scopes = binding.filter_map(|limit| {
+        let meter = ledger.limits.get(&limit.scope)?;
+        Some(meter.show(limit))
+    });
+    (levels.collect(), scopes.collect())
+}
+
+/// The binding level of each scope, as an index in the levels.
+#[derive(Default)]
+struct Binding([Option<usize>; Scope::ALL.len()]);
+
+impl Binding {
+    fn of(&self, scope: Scope) -> Option<usize> {
+        self.0[scope as usize]
+    }
+
+    fn all(&self) -> impl Iterator<Item = (Scope, usize)> {
+        let scopes = Scope::ALL.into_iter().zip(self.0);
+        scopes.filter_map(|(scope, at)| Some((scope, at?)))
+    }
+}
+
+/// The binding level of each scope: the level that was throttled in the most periods
+/// since the last reading, then for the longest time. Without throttling the previously
+/// binding level stays, or else the lowest limit is chosen.
+fn binding(levels: &[LevelReading<'_>], ledger: &Ledger) -> Binding {
+    let mut binding = Binding::default();
     let throttled = |at: usize| {
         let level = &levels[at];
         let known = ledger.limits.get(&level.scope);
@@ -100,7 +128,10 @@ fn binding(levels: &[LevelReading<'_>], ledger: &Ledger) -> BTreeMap<Scope, usiz
         (since.unwrap_or_default(), bound_before)
     };
     for at in (0..levels.len()).filter(|at| levels[*at].counts()) {
-        let best = binding.entry(levels[at].scope).or_insert(at);
+        let best = binding.0[levels[at].scope as usize].get_or_insert(at);
+        if *best == at {
+            continue;
+        }
         let limit = |at: usize| levels[at].cores().unwrap_or(f64::INFINITY);
         let is_better = match throttled(at).cmp(&throttled(*best)) {
             std::cmp::Ordering::Equal => limit(at) < limit(*best),
@@ -115,22 +146,18 @@ fn binding(levels: &[LevelReading<'_>], ledger: &Ledger) -> BTreeMap<Scope, usiz
 
 /// Switches the meters of the scopes whose binding level changed. Returns the scopes
 /// whose new level has not been read yet: the caller switches these after reading it.
-fn turn(
-    binding: &BTreeMap<Scope, usize>,
-    levels: &[LevelReading<'_>],
-    ledger: &mut Ledger,
-) -> Vec<Scope> {
+fn switch(binding: &Binding, levels: &[LevelReading<'_>], ledger: &mut Ledger) -> Vec<Scope> {
     let mut unread = Vec::new();
-    for (scope, at) in binding {
-        let path = &levels[*at].fact.path;
-        let Some(meter) = ledger.limits.get_mut(scope) else {
+    for (scope, at) in binding.all() {
+        let path = &levels[at].fact.path;
+        let Some(meter) = ledger.limits.get_mut(&scope) else {
             continue;
         };
         match (meter.path(), ledger.quotas.get(path)) {
             (None, _) => {}
             (Some(before), _) if before == path && meter.cgroup().is_some() => {}
-            (Some(_), Some(its)) if !meter.is_recalled() => meter.turn_to(its),
-            (Some(_), _) => unread.push(*scope),
+            (Some(_), Some(its)) if !meter.is_recalled() => meter.switch_to(its),
+            (Some(_), _) => unread.push(scope),
         }
     }
     unread

@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
-use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::account::allowed::Allowed;
 use crate::account::ledger::Ledger;
 use crate::account::level_moves::LastCharged;
-use crate::account::levels::{Levels, Whole};
-use crate::facts::{Facts, ProcessFact, ThreadFact, WatchedCgroup};
+use crate::account::levels::Levels;
+use crate::facts::{Facts, ProcessFact, WatchedCgroup};
 use crate::fleet::kept::Kept;
 use crate::fleet::member::Member;
-use crate::fleet::room::Room;
 use crate::identify::features::Thresholds;
 use crate::identify::name;
 use crate::identify::place::by_id;
 use crate::identify::place::{Cgroups, Place};
-use crate::identify::{cgroup, features, vmm};
+use crate::identify::{features, vmm};
 use crate::snapshot::Vm;
+use crate::vocab::topology::host::HostTopology;
 use crate::vocab::{CgroupId, Owner, Pods, VmKey};
 
 /// The VMs of a host.
@@ -27,8 +27,8 @@ pub struct Fleet {
     pub(super) vms: FxHashMap<VmKey, Member>,
     /// The VMs in display order, and the value of `changes` for which it is valid.
     pub(super) order: (Option<u64>, Vec<VmKey>),
-    /// Buffers of former readings.
-    pub(super) rooms: std::vec::IntoIter<Room>,
+    /// The CPUs of the host.
+    pub(super) host: HostTopology,
     /// VMs whose counters others took over since the last reading.
     pub(super) succeeded: Vec<VmKey>,
     /// Number of times that VMs were added, removed, ended or moved.
@@ -48,13 +48,18 @@ impl Fleet {
             linger_ns,
             vms: FxHashMap::default(),
             order: (None, Vec::new()),
-            rooms: Vec::new().into_iter(),
+            host: HostTopology::default(),
             succeeded: Vec::new(),
             changes: 0,
             pods_as_of: None,
             pods: Arc::default(),
             recalled: FxHashMap::default(),
         }
+    }
+
+    /// Sets the CPUs of the host. Takes effect at the next [`Fleet::account`].
+    pub fn set_host(&mut self, host: HostTopology) {
+        self.host = host;
     }
 
     /// Sets the node's pods as Kubernetes reports them. Takes effect at the next
@@ -66,7 +71,7 @@ impl Fleet {
     /// Unknown VMs in `facts`, oldest first. Pass them to [`Fleet::admit`] in this order
     /// before [`Fleet::account`]: of two VMs with one name the first keeps the plain
     /// name.
-    pub fn strangers(&self, facts: &Facts) -> Vec<VmKey> {
+    pub fn unknown_vms(&self, facts: &Facts) -> Vec<VmKey> {
         let unknown = facts.held().filter(|vm| !self.vms.contains_key(vm));
         let mut unknown: Vec<VmKey> = unknown.collect();
         unknown.sort_unstable();
@@ -106,7 +111,6 @@ impl Fleet {
                 place,
                 overhead: Vec::new(),
                 levels,
-                quota: Vec::new(),
                 limits: Vec::new(),
                 allowed: Allowed::default(),
                 ledger,
@@ -150,96 +154,6 @@ impl Fleet {
         }
     }
 
-    /// Detects VMs that moved to another cgroup, and the cgroups that hold their threads.
-    /// `id_of` looks up a cgroup by its path. Call this after each reading, before
-    /// [`Fleet::account`].
-    pub fn follow(&mut self, facts: &Facts, id_of: impl Fn(&str) -> Option<CgroupId>) {
-        self.follow_places(facts, id_of);
-        self.follow_levels(facts);
-    }
-
-    pub(super) fn follow_places(
-        &mut self,
-        facts: &Facts,
-        id_of: impl Fn(&str) -> Option<CgroupId>,
-    ) {
-        let moved = self.moved(facts);
-        // Usually no VM has moved, and no lookup is needed.
-        if moved.is_empty() {
-            return;
-        }
-        self.changes += moved.len() as u64;
-        let cgroups = by_id(facts);
-        for (vm, at) in moved {
-            let member = self.vms.get_mut(&vm).expect("moved tells of members");
-            let before = member.place.as_ref().map(|place| place.cgroup);
-            member.ledger.changes += u64::from(before != Some(at));
-            let sandbox_id = member.identity.sandbox_id.as_deref();
-            member.place = Place::of(at, &cgroups, sandbox_id).or(member.place.take());
-            let Some(place) = &mut member.place else {
-                continue;
-            };
-            place.is_new = false;
-            let sandbox_id = sandbox_id.or(place.location.sandbox_id.as_deref());
-            let paths = cgroup::overhead_paths(sandbox_id.unwrap_or_default());
-            member.overhead = paths.iter().filter_map(|path| id_of(path)).collect();
-        }
-    }
-
-    pub(super) fn follow_levels(&mut self, facts: &Facts) {
-        self.assign_pods();
-        let held = self.held(facts);
-        let is_new = |(vm, held): &(VmKey, Vec<CgroupId>)| {
-            let member = self.vms.get(vm);
-            member.is_some_and(|member| !member.levels.are_held_by(held))
-        };
-        let held: Vec<_> = held.into_iter().filter(is_new).collect();
-        // Usually all threads are in the same cgroups as before.
-        if held.is_empty() {
-            return;
-        }
-        let cgroups = by_id(facts);
-        for (vm, held) in held {
-            let Some(member) = self.vms.get_mut(&vm) else {
-                continue;
-            };
-            let place = member.place.as_ref();
-            let whole = Whole {
-                root: place.and_then(|place| place.location.root.as_deref()),
-                sandbox_id: member.identity.sandbox_id.as_deref(),
-            };
-            if member.levels.hold(&held, whole, &cgroups) {
-                self.changes += 1;
-            }
-            let levels = &member.levels;
-            member.ledger.forget_levels(|path| levels.has(path));
-            member.ledger.changes += 1;
-        }
-    }
-
-    /// The cgroups that hold threads of each VM and of its pod, sorted by id.
-    pub(super) fn held(&self, facts: &Facts) -> FxHashMap<VmKey, Vec<CgroupId>> {
-        let pods = self.pod_vms();
-        let mut held: FxHashMap<VmKey, Vec<CgroupId>> =
-            FxHashMap::with_capacity_and_hasher(self.vms.len(), FxBuildHasher);
-        for run in facts.runs() {
-            let vm = match run[0].owner {
-                Owner::Vm(vm) => Some(vm),
-                Owner::Pod(pod) => pods.get(&pod).copied(),
-            };
-            let Some(vm) = vm else {
-                continue;
-            };
-            let cgroups = held.entry(vm).or_default();
-            for run in run.chunk_by(|one, next| one.cgroup == next.cgroup) {
-                if let Err(at) = cgroups.binary_search(&run[0].cgroup) {
-                    cgroups.insert(at, run[0].cgroup);
-                }
-            }
-        }
-        held
-    }
-
     /// A number that changes whenever [`Fleet::watched`] or [`Fleet::levels`] can change.
     pub fn changes(&self) -> u64 {
         self.changes
@@ -276,13 +190,19 @@ impl Fleet {
         self.vms.get(&vm)
     }
 
+    /// Thresholds that classify discards of a VM's RAM; `None` if the VM is unknown.
+    pub fn thresholds(&self, vm: VmKey, huge_pages: bool) -> Option<Thresholds> {
+        let member = self.member(vm)?;
+        Some(Thresholds::of(&member.features, huge_pages))
+    }
+
     /// Accounts one reading, taken at `now_ns` on a monotonic clock. Returns the VMs, and
     /// the owners that are gone for good.
     pub fn account(&mut self, facts: &Facts, now_ns: u64) -> (Vec<Vm>, FxHashSet<Owner>) {
-        let mut held = FxHashSet::with_capacity_and_hasher(self.vms.len(), FxBuildHasher);
-        held.extend(facts.held());
+        let mut held: Vec<VmKey> = facts.held().collect();
+        held.sort_unstable();
         for (vm, member) in &mut self.vms {
-            let is_alive = held.contains(vm);
+            let is_alive = held.binary_search(vm).is_ok();
             self.changes += u64::from(is_alive == member.ended_ns.is_some());
             member.ended_ns = if is_alive {
                 None
@@ -299,12 +219,6 @@ impl Fleet {
         let vms = self.settle(&order, facts, &by_id(facts));
         self.order = (as_of, order);
         (vms, gone)
-    }
-
-    /// Takes back VMs that are no longer shown: the next reading reuses their buffers.
-    pub fn recycle(&mut self, vms: Vec<Vm>) {
-        let rooms: Vec<Room> = vms.into_iter().map(Room::from).collect();
-        self.rooms = rooms.into_iter();
     }
 
     /// Sorts the VMs in display order, if the order may have changed.
@@ -349,40 +263,6 @@ impl Fleet {
             })
             .collect()
     }
-
-    /// Members whose vCPU threads are in another cgroup than before, with the new cgroup.
-    pub(super) fn moved(&self, facts: &Facts) -> Vec<(VmKey, CgroupId)> {
-        let has_moved = |vm: &VmKey, thread: &ThreadFact| {
-            self.vms.get(vm).is_some_and(|member| {
-                let place = member.place.as_ref();
-                place.is_none_or(|place| place.cgroup != thread.cgroup || place.is_new)
-            })
-        };
-        // The first vCPU thread of each run, or else its first thread.
-        let seats = facts.runs().filter_map(|run| match run[0].owner {
-            Owner::Vm(vm) => {
-                let vcpu = run.iter().find(|thread| thread.vcpu.is_some());
-                Some((vm, vcpu.unwrap_or(&run[0])))
-            }
-            Owner::Pod(_) => None,
-        });
-        let odd = seats.clone().filter(|(vm, seat)| has_moved(vm, seat));
-        let odd: FxHashSet<VmKey> = odd.map(|(vm, _)| vm).collect();
-        if odd.is_empty() {
-            return Vec::new();
-        }
-        let mut at: FxHashMap<VmKey, &ThreadFact> = FxHashMap::default();
-        for (vm, seat) in seats.filter(|(vm, _)| odd.contains(vm)) {
-            let best = at.entry(vm).or_insert(seat);
-            if best.vcpu.is_none() && seat.vcpu.is_some() {
-                *best = seat;
-            }
-        }
-        at.into_iter()
-            .filter(|(vm, thread)| has_moved(vm, thread))
-            .map(|(vm, thread)| (vm, thread.cgroup))
-            .collect()
-    }
 }
 
 /// The cgroup of most vCPU threads of a VM; without vCPUs, of its threads.
@@ -402,12 +282,4 @@ fn place_of(
         .find(|thread| thread.vcpu.is_some())
         .or_else(|| own().next())?;
     Place::of(thread.cgroup, cgroups, sandbox_id)
-}
-
-impl Fleet {
-    /// Thresholds that classify discards of a VM's RAM; `None` if the VM is unknown.
-    pub fn thresholds(&self, vm: VmKey, huge_pages: bool) -> Option<Thresholds> {
-        let member = self.member(vm)?;
-        Some(Thresholds::of(&member.features, huge_pages))
-    }
 }

@@ -95,7 +95,7 @@ fn vcpu(vm: VmKey, tid: u32, id: u32, cpu_ns: u64) -> ThreadFact {
     };
     ThreadFact {
         vcpu: Some(VcpuFact {
-            placed_ns: None,
+            charged_ns: None,
             id,
             index: Some(id),
             stats: Some(stats),
@@ -147,7 +147,7 @@ fn facts(threads: Vec<ThreadFact>, retired: Vec<RetiredFact>) -> Facts {
 
 /// Admits all unknown VMs under `name` and accounts.
 fn read(fleet: &mut Fleet, facts: &Facts, name: &str, now_ns: u64) -> (Vec<Vm>, FxHashSet<Owner>) {
-    for vm in fleet.strangers(facts) {
+    for vm in fleet.unknown_vms(facts) {
         fleet.admit(vm, &qemu(name), facts);
     }
     fleet.follow(facts, |_| None);
@@ -240,7 +240,7 @@ fn vm_has_pod_name_and_keeps_it() {
 fn pod_cgroup_is_watched_for_vm_at_any_depth() {
     let mut fleet = Fleet::new(0);
     let facts = facts(vec![vcpu(vm(100), 101, 0, 1)], vec![]);
-    for vm in fleet.strangers(&facts) {
+    for vm in fleet.unknown_vms(&facts) {
         fleet.admit(vm, &qemu("a"), &facts);
     }
     assert_eq!(
@@ -276,7 +276,7 @@ fn a_kata_overhead_cgroup_is_watched_for_its_pod() {
     facts.cgroups[3].path = format!("{pod}/kata_{id}").into();
     facts.cgroups.push(overhead);
     let mut fleet = Fleet::new(0);
-    for vm in fleet.strangers(&facts) {
+    for vm in fleet.unknown_vms(&facts) {
         fleet.admit(vm, &qemu("sandbox"), &facts);
     }
     fleet.follow(&facts, |path| {
@@ -344,28 +344,6 @@ fn sandbox_with_custom_name_has_overhead_cgroup() {
     let (vms, _) = fleet.account(&facts, 0);
     assert_eq!(cpu_ns(&vms[0], Role::Virtiofsd), 7);
     assert_eq!(vms[0].cgroup_layout, Some("split"));
-}
-
-#[test]
-fn snapshot_in_reused_memory_is_the_same() {
-    let large: Vec<_> = (0..64).map(|id| vcpu(vm(100), 101 + id, id, 7)).collect();
-    let small = vec![
-        vcpu(vm(100), 101, 0, 9),
-        thread(Owner::Vm(vm(100)), 100, "", 1),
-    ];
-    let (large, small) = (facts(large, vec![]), facts(small, vec![]));
-    let shown = |is_recycled: bool| {
-        let mut fleet = Fleet::new(0);
-        [&large, &small, &large].map(|facts| {
-            let (vms, _) = read(&mut fleet, facts, "a", 1);
-            let text = serde_json::to_string(&vms).expect("it is plain data");
-            if is_recycled {
-                fleet.recycle(vms);
-            }
-            text
-        })
-    };
-    assert_eq!(shown(true), shown(false));
 }
 
 #[test]

@@ -2,14 +2,12 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::account::level_moves::Charged;
 use crate::facts::{
     EndedVcpuFact, Facts, HitFact, ResidencyFact, RetiredFact, ThreadClass, ThreadFact,
 };
 use crate::fleet::member::Member;
-use crate::fleet::reading::{Reading, Seat};
+use crate::fleet::reading::{Reading, ThreadCgroup};
 use crate::fleet::registry::Fleet;
-use crate::fleet::room::Room;
 use crate::identify::place::Cgroups;
 use crate::identify::roles;
 use crate::identify::vmm::Identity;
@@ -44,13 +42,13 @@ impl Fleet {
             let its;
             (its, rest) = rest.split_at(count);
             let member = self.vms.get_mut(vm)?;
-            let room = self.rooms.next().unwrap_or_default();
-            let charged = member.charged.room();
-            let mut reading = reading(*vm, member, its, facts, cgroups, room, charged);
+            let mut reading = reading(*vm, member, its, facts, cgroups);
             reading.follow_moves(member);
-            Some(reading.settle(*vm, member, cgroups))
+            Some(reading.settle(*vm, member, cgroups, &self.host))
         };
-        vms.iter().enumerate().filter_map(settle).collect()
+        let mut shown = Vec::with_capacity(vms.len());
+        shown.extend(vms.iter().enumerate().filter_map(settle));
+        shown
     }
 
     /// The facts of `vms`, each with the index of its VM in `vms`, in this order.
@@ -85,28 +83,25 @@ impl Fleet {
 
 fn reading<'a>(
     vm: VmKey,
-    member: &Member,
+    member: &mut Member,
     belongings: &[(usize, Belonging<'a>)],
     facts: &'a Facts,
     cgroups: &Cgroups<'_>,
-    room: Room,
-    charged: Vec<Charged>,
 ) -> Reading<'a> {
     let living = belongings.iter().map(|(_, one)| match one {
         Belonging::Living(run) => run.len(),
         _ => 0,
     });
-    let mut reading = Reading::of(vm, facts, room, living.sum(), member.ledger.vcpus.len());
-    reading.charged = charged;
+    let mut reading = Reading::begin(vm, member, facts, living.sum());
     for (_, belonging) in belongings {
         match belonging {
             Belonging::Living(run) => {
-                let mut seat = Seat::default();
+                let mut at = ThreadCgroup::default();
                 for thread in *run {
-                    if seat.cgroup != Some(thread.cgroup) {
-                        seat = Seat::of(thread.cgroup, member, cgroups);
+                    if at.cgroup != Some(thread.cgroup) {
+                        at = ThreadCgroup::of(thread.cgroup, member, cgroups);
                     }
-                    reading.living(thread, role_of_living(thread, &member.identity), seat);
+                    reading.living(thread, role_of_living(thread, &member.identity), at);
                 }
             }
             Belonging::Retired(fact) => {

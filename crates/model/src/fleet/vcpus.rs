@@ -1,12 +1,16 @@
 //! The vCPUs of one VM: times of their threads, and their shown values.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::account::meter::Times;
 use crate::account::vcpu::{StatsMeter, VcpuMeter};
 use crate::facts::{ThreadFact, VcpuFact, VcpuStats};
+use crate::identify::place::{Cgroups, Place};
 use crate::snapshot::Vcpu;
+use crate::vocab::CgroupId;
 use crate::vocab::topology::guest::GuestTopology;
+use crate::vocab::topology::host::HostTopology;
 
 /// Times of all threads of one vCPU.
 #[derive(Debug, Default)]
@@ -63,8 +67,8 @@ impl VcpuSums<'_> {
         let Some((thread, vcpu)) = self.living else {
             return;
         };
-        if let (Some(pcpu), Some(placed_ns)) = (thread.pcpu, vcpu.placed_ns) {
-            let since_ns = thread.cpu_ns.saturating_sub(placed_ns);
+        if let (Some(pcpu), Some(charged_ns)) = (thread.pcpu, vcpu.charged_ns) {
+            let since_ns = thread.cpu_ns.saturating_sub(charged_ns);
             let sum = self.pcpus.entry(pcpu).or_default();
             *sum = sum.saturating_add(since_ns);
         }
@@ -72,20 +76,36 @@ impl VcpuSums<'_> {
 }
 
 /// The values that this reading has for every vCPU of a VM.
-pub(super) struct VcpusKnown {
+pub(super) struct VcpusKnown<'a> {
     pub(super) wait: bool,
     pub(super) guest_time: bool,
     pub(super) topology: Option<GuestTopology>,
     pub(super) residency: bool,
+    pub(super) place: Option<&'a Place>,
+    pub(super) cgroups: &'a Cgroups<'a>,
+    pub(super) host: &'a HostTopology,
 }
 
+impl VcpusKnown<'_> {
+    /// Path of a cgroup: usually that of the VM.
+    fn path(&self, cgroup: CgroupId) -> Option<Arc<str>> {
+        let place = self.place.filter(|place| place.cgroup == cgroup);
+        if let Some(place) = place {
+            return Some(Arc::clone(&place.path));
+        }
+        Some(Arc::clone(&self.cgroups.get(&cgroup)?.path))
+    }
+}
+
+/// A vCPU with the totals of `meter`.
 pub(super) fn shown(
     id: u32,
     meter: &VcpuMeter,
     living: Option<(&ThreadFact, &VcpuFact)>,
-    known: &VcpusKnown,
+    known: &VcpusKnown<'_>,
 ) -> Vcpu {
     let thread = living.map(|(thread, _)| thread);
+    let pcpu = thread.and_then(|thread| thread.pcpu);
     let kvm = meter.stats.get().map(StatsMeter::total);
     Vcpu {
         id,
@@ -96,11 +116,11 @@ pub(super) fn shown(
         guest_ns: (known.guest_time || meter.guest.total() > 0).then(|| meter.guest.total()),
         kvm: kvm.unwrap_or_default(),
         preempted: living.and_then(|(_, vcpu)| Some(vcpu.stats?.preempted)),
-        cgroup: None,
-        pcpu: thread.and_then(|thread| thread.pcpu),
+        cgroup: thread.and_then(|thread| known.path(thread.cgroup)),
+        pcpu,
         affinity: thread.and_then(|thread| thread.affinity.clone()),
         guest: known.topology.map(|guest| guest.place(id)),
-        host: None,
+        host: pcpu.and_then(|pcpu| known.host.place(pcpu)).copied(),
         residency_ns: if known.residency {
             meter.residency_ns()
         } else {

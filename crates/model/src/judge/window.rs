@@ -98,14 +98,10 @@ impl Window {
         }
     }
 
-    /// Adds the last judgement to each VM, and the position of its pCPU to each vCPU.
-    pub fn show(&self, host: &HostTopology, vms: &mut [Vm]) {
-        for vm in vms {
-            vm.topology = self.vms.get(&vm.vm).map(|one| Arc::clone(&one.topology));
-            for vcpu in &mut vm.vcpus {
-                vcpu.host = vcpu.pcpu.and_then(|pcpu| host.place(pcpu)).copied();
-            }
-        }
+    /// The last judgement of a VM.
+    pub fn topology(&self, vm: &Vm) -> Option<Arc<Topology>> {
+        let judged = self.vms.get(&vm.vm)?;
+        Some(Arc::clone(&judged.topology))
     }
 
     fn placement(&self, vm: &Vm, memory: Option<MemoryByNode>, window_ns: u64) -> VmPlacement {
@@ -251,7 +247,7 @@ mod tests {
     /// vCPU 0 pinned to CPU 0 and the emulator to CPU 1, as `virsh vcpupin` and
     /// `virsh emulatorpin` do, plus `worker`.
     fn found_with(worker: Thread) -> Vec<MismatchKind> {
-        let mut vms = [Vm {
+        let vms = [Vm {
             vm: "db-01".into(),
             running: true,
             vcpus: vec![Vcpu {
@@ -274,8 +270,7 @@ mod tests {
             0,
             |_| String::new(),
         );
-        window.show(&host, &mut vms);
-        let topology = vms[0].topology.as_ref().expect("it was judged");
+        let topology = window.topology(&vms[0]).expect("it was judged");
         let kinds = topology.mismatches.iter().map(|one| one.mismatch.kind);
         kinds.collect()
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::vocab::{Durations, Role, Scope};
+use crate::vocab::{Role, Scope, Throttle};
 
 /// CPU bandwidth control of one level of the VM's cgroup path.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -38,17 +38,4 @@ pub struct UnappliedLimit {
     pub cgroup: Arc<str>,
     /// Limit in cores: CPU time per second.
     pub cores: f64,
-}
-
-/// Observed throttling of one level of a VM's cgroup path.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Throttle {
-    /// Wall time in which the level was throttled on at least one CPU, ns.
-    pub wall_ns: u64,
-    /// Number of times that a per-CPU run queue was throttled.
-    pub throttles: u64,
-    /// Unthrottle events by duration of the throttling.
-    pub unthrottles: Durations,
-    /// Sum of these durations, ns.
-    pub unthrottled_ns: u64,
 }

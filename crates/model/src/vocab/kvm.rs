@@ -112,7 +112,7 @@ impl KvmCounters {
     /// Combines each counter with that of `other`; a counter absent on one side takes the
     /// value of the other side.
     #[must_use]
-    pub fn with(&self, other: &Self, one: fn(u64, u64) -> u64) -> Self {
+    pub fn with(&self, other: &Self, one: impl Fn(u64, u64) -> u64 + Copy) -> Self {
         Self {
             halt_poll_ns: either(self.halt_poll_ns, other.halt_poll_ns, |now, other| {
                 HaltPoll {

@@ -58,7 +58,7 @@ impl Host {
                 id,
                 index: Some(id),
                 stats: None,
-                placed_ns: None,
+                charged_ns: None,
             }),
             class_changes: thread.class_changes,
         })

@@ -1,9 +1,9 @@
 use super::{BindingMeter, QuotaMeter};
 use crate::account::charge::PodSums;
 use crate::account::level::LevelReading;
-use crate::facts::{Bandwidth, CgroupFact, ThrottleFact};
+use crate::facts::{Bandwidth, CgroupFact};
 use crate::snapshot::Quota;
-use crate::vocab::{CgroupId, DURATIONS, Durations, Role, Scope};
+use crate::vocab::{CgroupId, DURATIONS, Durations, Role, Scope, Throttle};
 
 fn fact(id: u64) -> CgroupFact {
     CgroupFact {
@@ -18,7 +18,7 @@ fn fact(id: u64) -> CgroupFact {
 fn level<'a>(
     fact: &'a CgroupFact,
     periods: u64,
-    throttle: Option<&'a ThrottleFact>,
+    throttle: Option<&'a Throttle>,
 ) -> LevelReading<'a> {
     let mut used = PodSums::default();
     used.own[0] = periods * 7;
@@ -53,7 +53,7 @@ fn recreated_cgroup_continues_counters() {
     meter.succeed();
     let last = level(&six, 20, None);
     meter.read(&last);
-    assert_eq!(totals(&meter.show(&last)), [120, 12, 1200, 840]);
+    assert_eq!(totals(&meter.show(&last.limit(true))), [120, 12, 1200, 840]);
 }
 
 #[test]
@@ -63,11 +63,11 @@ fn newly_binding_level_adds_only_later_counts() {
     let mut read = |meter: &mut QuotaMeter, level: &LevelReading<'_>| {
         let is_other = scope.path().is_some_and(|path| *path != level.fact.path);
         if is_other {
-            scope.turn_to(meter);
+            scope.switch_to(meter);
         }
         meter.read(level);
         scope.read(level, meter);
-        totals(&scope.show(level))
+        totals(&scope.show(&level.limit(true)))
     };
     let first = read(&mut five, &level(&five_fact, 100, None));
     assert_eq!(first, [100, 10, 1000, 700]);
@@ -81,10 +81,10 @@ fn newly_binding_level_adds_only_later_counts() {
 #[test]
 fn detached_meter_keeps_counts_and_continues_with_its_cgroup() {
     let five = fact(5);
-    let throttle = |of: u64| ThrottleFact {
+    let throttle = |of: u64| Throttle {
         throttles: of,
         wall_ns: of,
-        durations: Durations {
+        unthrottles: Durations {
             counts: [of; DURATIONS],
             sum_ns: of,
         },
@@ -98,7 +98,7 @@ fn detached_meter_keeps_counts_and_continues_with_its_cgroup() {
     assert!(!next.is_plain(), "it is kept");
     let level = level(&five, 130, Some(&late));
     next.read(&level);
-    assert_eq!(totals(&next.show(&level))[..3], [130, 13, 1300]);
+    assert_eq!(totals(&next.show(&level.limit(true)))[..3], [130, 13, 1300]);
     let seen = next.throttle().expect("it is followed");
     assert_eq!((seen.throttles, seen.unthrottles.counts[0]), (5, 5));
 }

@@ -1,13 +1,11 @@
 //! Limits on cgroups that each hold a part of a VM's threads, as libvirt creates them.
 
 use super::{read, thread, vcpu, vm};
-use crate::facts::{
-    Bandwidth, CgroupFact, Facts, ThreadFact, ThreadKind, ThrottleFact, ThrottlingFacts,
-};
+use crate::facts::{Bandwidth, CgroupFact, Facts, ThreadFact, ThreadKind, ThrottlingFacts};
 use crate::fleet::registry::Fleet;
 use crate::judge::interval::Interval;
 use crate::snapshot::{Quota, Vm};
-use crate::vocab::{CgroupId, Durations, Owner, Role, Scope};
+use crate::vocab::{CgroupId, Durations, Owner, Role, Scope, Throttle};
 
 const SCOPE: &str = r"/machine.slice/machine-qemu\x2d1\x2ddb.scope";
 const GLOBAL: u64 = 4;
@@ -193,10 +191,10 @@ fn throttled_vcpu_is_distinguished_from_unthrottled_one() {
 /// A VM whose throttled cgroup is removed while its other cgroup remains.
 #[test]
 fn throttle_durations_do_not_fall_when_a_level_goes() {
-    let throttled = |of: u64| ThrottleFact {
+    let throttled = |of: u64| Throttle {
         throttles: of,
         wall_ns: of,
-        durations: Durations {
+        unthrottles: Durations {
             counts: [of, 0, 0, 0, 0, 0, 0, 0, 0],
             sum_ns: of,
         },
@@ -240,10 +238,10 @@ fn throttle_durations_do_not_fall_when_a_level_goes() {
 /// The next agent cannot read the counters of a removed cgroup.
 #[test]
 fn throttle_durations_outlive_the_agent_and_the_level() {
-    let throttled = ThrottleFact {
+    let throttled = Throttle {
         throttles: 5,
         wall_ns: 5,
-        durations: Durations {
+        unthrottles: Durations {
             counts: [5, 0, 0, 0, 0, 0, 0, 0, 0],
             sum_ns: 5,
         },

@@ -24,7 +24,7 @@ fn gone(pid: u32, ns: u64) -> RetiredFact {
 }
 
 fn read(fleet: &mut Fleet, facts: &Facts, now_ns: u64) -> BTreeMap<String, Vm> {
-    let mut met: Vec<VmKey> = fleet.strangers(facts).into_iter().collect();
+    let mut met: Vec<VmKey> = fleet.unknown_vms(facts).into_iter().collect();
     met.sort_unstable();
     for one in met {
         let name = format!("guest=vm{}", one.tgid / 100);

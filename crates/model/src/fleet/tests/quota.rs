@@ -1,13 +1,11 @@
 //! CPU time charged to quotas, and threads that were running when a quota ran out.
 
 use super::{CONTAINER, POD, facts, read, retired, thread, vcpu, vm};
-use crate::facts::{
-    Facts, HitFact, RetiredFact, ThreadClass, ThreadFact, ThrottleFact, ThrottlingFacts,
-};
+use crate::facts::{Facts, HitFact, RetiredFact, ThreadClass, ThreadFact, ThrottlingFacts};
 use crate::fleet::kept::Kept;
 use crate::fleet::registry::Fleet;
 use crate::snapshot::Quota;
-use crate::vocab::{CgroupId, Comm, Durations, Owner, Role, Scope};
+use crate::vocab::{CgroupId, Comm, Durations, Owner, Role, Scope, Throttle};
 
 fn level(levels: &[Quota], scope: Scope) -> &Quota {
     let level = levels.iter().find(|one| one.scope == scope);
@@ -90,10 +88,10 @@ fn throttling_is_shown_if_tracked() {
         (seen, vms[0].roles[0].throttle_hits)
     };
     assert_eq!(read_with(None), (None, None));
-    let fact = ThrottleFact {
+    let fact = Throttle {
         throttles: 3,
         wall_ns: 10,
-        durations: Durations {
+        unthrottles: Durations {
             counts: [2, 0, 0, 0, 0, 0, 0, 0, 0],
             sum_ns: 15,
         },

@@ -41,7 +41,7 @@ fn host(vcpu_at: CgroupId, virtiofsd_at: CgroupId, root: CgroupId, ns: u64) -> F
 }
 
 fn read(fleet: &mut Fleet, facts: &Facts) -> Vm {
-    for vm in fleet.strangers(facts) {
+    for vm in fleet.unknown_vms(facts) {
         fleet.admit(vm, &qemu("sandbox-ab"), facts);
     }
     // The overhead cgroup exists regardless of its members.

@@ -38,7 +38,7 @@ fn all_threads_of_stray_vm_are_outside_pod() {
         memory: None,
     }));
     let mut fleet = Fleet::new(0);
-    for vm in fleet.strangers(&facts) {
+    for vm in fleet.unknown_vms(&facts) {
         fleet.admit(vm, &super::qemu("sandbox-ab"), &facts);
     }
     fleet.follow(&facts, |path| {

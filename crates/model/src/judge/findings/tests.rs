@@ -10,10 +10,8 @@ mod watch;
 use super::judge;
 use crate::judge::findings::bounds::Bounds;
 use crate::judge::interval::Interval;
-use crate::snapshot::{
-    Check, Finding, Quota, RoleUse, Severity, Throttle, Vcpu, VcpuCount, Vm, Worker,
-};
-use crate::vocab::{Discards, Feature, Features, HaltPoll, KvmCounters, Role, Scope};
+use crate::snapshot::{Check, Finding, Quota, RoleUse, Severity, Vcpu, VcpuCount, Vm, Worker};
+use crate::vocab::{Discards, Feature, Features, HaltPoll, KvmCounters, Role, Scope, Throttle};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;

@@ -9,12 +9,12 @@ use crate::judge::findings::rules::judge;
 use crate::judge::interval::{Interval, is_same};
 use crate::snapshot::{Findings, Snapshot, Vm};
 
-/// The last findings, and the reading with which the present window began.
+/// The last findings, and the baseline of the next.
 #[derive(Debug, Default)]
 pub struct Watch {
     bounds: Bounds,
     /// The reading with which the present window began.
-    began: Option<Arc<Snapshot>>,
+    baseline: Option<Arc<Snapshot>>,
     /// By VM name, which is unique on the node, with the pid at that time.
     found: FxHashMap<Arc<str>, (u32, Findings)>,
 }
@@ -36,7 +36,7 @@ impl Watch {
     /// Judges all VMs over the window that ends at `now_ns`, on the clock of
     /// [`Snapshot::clock_ns`]. New and ended VMs are not judged.
     pub fn judge(&mut self, vms: &[Vm], now_ns: u64) {
-        let Some(before) = &self.began else {
+        let Some(before) = &self.baseline else {
             return;
         };
         let length_ns = now_ns.saturating_sub(before.clock_ns);
@@ -60,15 +60,13 @@ impl Watch {
 
     /// Starts a window with this reading.
     pub fn begin(&mut self, snapshot: &Arc<Snapshot>) {
-        self.began = Some(Arc::clone(snapshot));
+        self.baseline = Some(Arc::clone(snapshot));
     }
 
-    /// Adds the last findings to each VM.
-    pub fn show(&self, vms: &mut [Vm]) {
-        for vm in vms {
-            let found = self.found.get(&vm.vm);
-            let its = found.filter(|(pid, _)| vm.running && *pid == vm.pid);
-            vm.findings = its.map(|(_, found)| Arc::clone(found));
-        }
+    /// The last findings of a VM; `None` before its first judgement.
+    pub fn findings(&self, vm: &Vm) -> Option<Findings> {
+        let found = self.found.get(&vm.vm);
+        let its = found.filter(|(pid, _)| vm.running && *pid == vm.pid);
+        its.map(|(_, found)| Arc::clone(found))
     }
 }

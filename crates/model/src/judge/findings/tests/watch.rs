@@ -33,10 +33,8 @@ fn reading(clock_ns: u64, vms: Vec<Vm>) -> Arc<Snapshot> {
 fn watch_judges_between_two_readings() {
     let mut watch = Watch::new(Bounds::default());
     let shown = |watch: &Watch, vm: &Vm| {
-        let mut vms = [vm.clone()];
-        watch.show(&mut vms);
-        let [vm] = vms;
-        vm.findings.map(|found| names(&found))
+        let found = watch.findings(vm);
+        found.map(|found| names(&found))
     };
     let mut vm = fresh();
     watch.judge(&[vm.clone()], 0);
