@@ -28,8 +28,9 @@ cp /bin/busybox /plan.json $root/run/
 mount --move /proc $root/proc
 mount --move /sys $root/sys
 mount --move /dev $root/dev
-mkdir -p $root/dev/shm
+mkdir -p $root/dev/shm $root/dev/pts
 mount -t tmpfs shm $root/dev/shm
+mount -t devpts pts $root/dev/pts
 
 sys=$root/sys
 mount -t cgroup2 cgroup2 $sys/fs/cgroup
