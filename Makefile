@@ -1,7 +1,7 @@
 # `make run` shows this host's VMs, `make test` runs the tests. `make help` lists all targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo release test test-unit test-kernel test-vm test-memory test-pins test-placement test-libvirt test-rt test-wide soak cluster-test fuzz deny bench vm draw site generate fmt clean
+.PHONY: help run demo release test test-unit test-kernel test-vm test-memory test-pins test-placement test-libvirt test-rt test-wide soak cluster-test fuzz deny bench vm draw record site generate fmt clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ bench: ## run criterion benchmarks and measure the cost of the whole agent
 
 draw: ## draw the fleet and the pod dashboard with real data to docs/images (root, Node.js)
 	@scripts/draw-dashboards
+
+record: ## record a session on a throttled pod and its use of the limit to docs/images (root)
+	@scripts/record-terminal
 
 site: ## build the documentation as web pages in target/site, and check every link
 	@scripts/install-packages run
