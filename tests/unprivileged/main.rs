@@ -7,6 +7,7 @@ mod examples;
 mod layers;
 mod packages;
 mod pages;
+mod pictures;
 mod programs;
 mod reference;
 mod site;
