@@ -87,12 +87,12 @@ fn session_shows_findings_of_top_doctor_and_trace_without_missing_sources() {
     let roles = ROLES.iter().map(|role| role.name());
     let checks = [Check::IoThrottled, Check::QuotaCapped].map(Check::name);
     let expected = [
-        "$ virtlens top<",
+        "$ virtlens top",
         "THR%",
         "WORKER",
         "limit pod 1.25 cores",
-        "$ virtlens doctor<",
-        "$ virtlens trace shop/web-0 --for 5s<",
+        "$ virtlens doctor",
+        "$ virtlens trace shop/web-0 --for 5s",
         "vCPUs, % of the time",
         "longest throttlings",
         "exits, by host time",

@@ -166,7 +166,7 @@ mod tests {
         for feature in Feature::ALL.into_iter().skip(1) {
             for program in whole().programs_of(feature) {
                 let (plan, loaded) = settle(&whole(), kernel(&[program], true)).expect(program);
-                let reason = format!("refused by the kernel: {program}: no");
+                let reason = format!("rejected by the kernel: {program}: no");
                 assert_eq!(plan.left_out, [(feature, reason)], "{program}");
                 assert_eq!(
                     plan.features,
@@ -183,7 +183,7 @@ mod tests {
         let (plan, _) = settle(&whole(), kernel(&["on_free", "on_madvise"], true)).expect("a pass");
         let reasons: Vec<_> = plan.left_out.iter().map(|(_, reason)| &**reason).collect();
         let expected =
-            ["on_free", "on_madvise"].map(|name| format!("refused by the kernel: {name}: no"));
+            ["on_free", "on_madvise"].map(|name| format!("rejected by the kernel: {name}: no"));
         assert_eq!(reasons, expected);
     }
 
