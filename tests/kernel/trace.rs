@@ -140,7 +140,7 @@ fn trace_at_size_limit_ends_with_valid_file() {
     let output = child.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{output:?}");
-    assert!(said.contains("the file has reached 1.0 MiB"), "{said}");
+    assert!(said.contains("the file reached 1.0 MiB"), "{said}");
     let size = fs::metadata(&file).expect("a file").len();
     assert!((1 << 20..2 << 20).contains(&size), "{size} bytes");
     let decoded = Trace::decode(&file);
