@@ -90,8 +90,8 @@ pub(crate) fn of_loaders() -> Vec<(Loader, Spread, Spread)> {
             collect_ms.push(real(thread_ns(|| collector.collect()).1) / 1e6);
         }
     }
-    let told = |(loader, load, _, collect_ms)| (loader, load, Spread::of(collect_ms));
-    loaded.into_iter().map(told).collect()
+    let spread = |(loader, load, _, collect_ms)| (loader, load, Spread::of(collect_ms));
+    loaded.into_iter().map(spread).collect()
 }
 
 /// Measures collections on the present host.
@@ -146,7 +146,7 @@ pub(crate) fn iterator_ms() -> Spread {
         sleep(PAUSE);
         let all = || Iter::new(&link).and_then(|mut pass| Ok(pass.read_to_end(&mut Vec::new())?));
         let (read, ns) = thread_ns(all);
-        assert_eq!(read.expect("it goes over all"), 0, "it tells nothing");
+        assert_eq!(read.expect("it goes over all"), 0, "it emits nothing");
         real(ns) / 1e6
     };
     let spread = Spread::of((0..ROUNDS).map(pass));

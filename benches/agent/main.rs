@@ -68,10 +68,10 @@ fn main() {
 fn tracing(table: &mut Table) {
     let of_others = scheduling::context_switch(|| scheduling::tracer(&[1]));
     let what = "while a VM is traced, added to a context switch of any other task, ns";
-    table.tell_added(what, &of_others);
+    table.row_added(what, &of_others);
     // New threads of a traced process are traced as well, and so are the measured ones.
     let own = scheduling::context_switch(|| scheduling::tracer(&[std::process::id()]));
-    table.tell_added("… to one between two threads of that VM, ns", &own);
+    table.row_added("… to one between two threads of that VM, ns", &own);
 }
 
 fn scheduling(table: &mut Table) {
@@ -96,7 +96,7 @@ fn scheduling(table: &mut Table) {
         None => table.miss(what, one_cpu),
     }
     if let Some(empty) = scheduling::migration_with_an_empty_program() {
-        table.tell_added("… beside it, by a program there that does nothing", &empty);
+        table.row_added("… beside it, by a program there that does nothing", &empty);
     }
     let what = "added to a migration of a vCPU, ns";
     if let Err(missing) = need::kvm() {
@@ -111,7 +111,7 @@ fn scheduling(table: &mut Table) {
     };
     match scheduling::vcpu_migration(following) {
         Some(migration) => {
-            table.tell_added(what, &migration.compared);
+            table.row_added(what, &migration.compared);
             hook(table, migration.hook_ns);
         }
         None => table.miss(what, one_cpu),
@@ -122,7 +122,7 @@ fn scheduling(table: &mut Table) {
 fn hook(table: &mut Table, hook_ns: Option<f64>) {
     let what = "… the hook alone, as the kernel counts it, ns";
     match hook_ns {
-        Some(ns) => table.tell(what, format!("{ns:.0}")),
+        Some(ns) => table.row(what, format!("{ns:.0}")),
         None => table.miss(what, "the kernel does not count"),
     }
 }
@@ -153,12 +153,12 @@ fn full_node(table: &mut Table) {
         format!("{collect}"),
         within(collect, 3.0),
     );
-    table.tell("… the same back to back", format!("{}", full.warm_ms));
+    table.row("… the same back to back", format!("{}", full.warm_ms));
     let what = "… with placement and findings judged, as once in 10 s";
-    table.tell(what, format!("{}", full.judged_ms));
+    table.row(what, format!("{}", full.judged_ms));
     let iterator = collection::iterator_ms();
     let what = "… beside it, an iterator of the kernel over the same tasks, which only counts them";
-    table.tell(what, format!("{iterator}"));
+    table.row(what, format!("{iterator}"));
     table.judge(
         "… encode",
         "≤ 3",
@@ -171,7 +171,7 @@ fn full_node(table: &mut Table) {
         format!("{}", full.sum_ms),
         within(&full.sum_ms, 6.0),
     );
-    table.tell("… gzip, apart", format!("{}", full.gzip_ms));
+    table.row("… gzip, apart", format!("{}", full.gzip_ms));
     growth(table, &costs, per_vm_us(full) <= 1.25 * per_vm_us(small));
     let other = collection::other_thread_us(&mut collector);
     let what = "one other thread of the host in a collection, µs CPU";
@@ -179,13 +179,13 @@ fn full_node(table: &mut Table) {
     answer(table, full);
     drop(collector);
     for (loader, load, collect) in collection::of_loaders() {
-        table.tell(
+        table.row(
             &format!("{loader}: to load the programs, ms CPU"),
             format!("{load}"),
         );
         let what =
             format!("{loader}: one collection in turn with the other, read and account, ms CPU");
-        table.tell(&what, format!("{collect}"));
+        table.row(&what, format!("{collect}"));
     }
     program(table, Some(&node));
 }
@@ -224,7 +224,7 @@ fn answer(table: &mut Table, cost: &Cost) {
         format!("{gzipped:.2}"),
         gzipped <= 5.0,
     );
-    table.tell("plain a VM, KB", format!("{:.1}", each(cost.bytes) / 1e3));
+    table.row("plain a VM, KB", format!("{:.1}", each(cost.bytes) / 1e3));
 }
 
 /// Measures the release program, under the node's load if there is one.
@@ -234,13 +234,13 @@ fn program(table: &mut Table, node: Option<&str>) {
         let program = Program::start(&path, *loader);
         let what =
             format!("virtlens run --loader {loader}: from its start to the first reading, ms");
-        let told = format!("{:.0} ({:.0} CPU)", program.start_ms, program.start_cpu_ms);
-        table.tell(&what, told);
+        let times = format!("{:.0} ({:.0} CPU)", program.start_ms, program.start_cpu_ms);
+        table.row(&what, times);
         for _ in 0..SCRAPES {
             program.scrape();
         }
         let what = format!("… resident memory after {SCRAPES} scrapes, MiB");
-        table.tell(&what, format!("{:.1}", program.resident_mib()));
+        table.row(&what, format!("{:.1}", program.resident_mib()));
     }
     let program = Program::start(&path, Loader::default());
     let before_ms = program.cpu_ms();
@@ -249,7 +249,7 @@ fn program(table: &mut Table, node: Option<&str>) {
         bytes = program.scrape();
     }
     let scrape_ms = (program.cpu_ms() - before_ms) / f64::from(SCRAPES);
-    table.tell(
+    table.row(
         "virtlens run: a whole scrape with HTTP and gzip, ms CPU",
         format!("{scrape_ms:.2} for {bytes} bytes"),
     );
@@ -257,7 +257,7 @@ fn program(table: &mut Table, node: Option<&str>) {
     let what = format!("resident memory after {SCRAPES} scrapes, MiB");
     match node {
         Some(_) => table.judge(&what, "≤ 24", format!("{mib:.1}"), mib <= 24.0),
-        None => table.tell(&what, format!("{mib:.1} without VMs")),
+        None => table.row(&what, format!("{mib:.1} without VMs")),
     }
     let wake_ups = program.wake_ups();
     let what = "wake-ups in 10 s unscraped";

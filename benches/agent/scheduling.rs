@@ -67,16 +67,16 @@ pub(crate) fn migration(mut agent: impl FnMut() -> Collector) -> Option<Migratio
 fn of_a_spinning_thread<T>(measure: impl FnOnce(i32) -> T) -> Option<T> {
     has_two_cpus().then(|| {
         let is_over = AtomicBool::new(false);
-        let (tell, told) = mpsc::sync_channel(1);
+        let (sender, receiver) = mpsc::sync_channel(1);
         thread::scope(|scope| {
             scope.spawn(|| {
                 let tid = gettid().as_raw_pid();
-                tell.send(tid).expect("it is awaited");
+                sender.send(tid).expect("it is awaited");
                 while !is_over.load(Ordering::Relaxed) {
                     spin_loop();
                 }
             });
-            let measured = measure(told.recv().expect("it tells its id"));
+            let measured = measure(receiver.recv().expect("it sends its id"));
             is_over.store(true, Ordering::Relaxed);
             measured
         })

@@ -36,7 +36,7 @@ impl Table {
     /// is undecided if the quartiles are further apart than `limit_ns` and
     /// [`SHARPEST_NS`]: the machine was too busy.
     pub(crate) fn judge_added(&mut self, what: &str, budget: &str, it: &Compared, limit_ns: f64) {
-        let measured = told(it);
+        let measured = describe(it);
         let Spread { low, high, .. } = it.added;
         let verdict = if low > limit_ns.max(SHARPEST_NS) {
             "OVER"
@@ -49,12 +49,12 @@ impl Table {
     }
 
     /// Adds the cost that the agent adds to an operation without a budget.
-    pub(crate) fn tell_added(&mut self, what: &str, it: &Compared) {
-        self.tell(what, told(it));
+    pub(crate) fn row_added(&mut self, what: &str, it: &Compared) {
+        self.row(what, describe(it));
     }
 
     /// Adds a value without a budget.
-    pub(crate) fn tell(&mut self, what: &str, measured: String) {
+    pub(crate) fn row(&mut self, what: &str, measured: String) {
         self.add(what, "–", measured, "");
     }
 
@@ -112,7 +112,7 @@ pub(crate) fn save(text: &str) {
     fs::write(README, readme).expect("benches/README.md can be written");
 }
 
-fn told(it: &Compared) -> String {
+fn describe(it: &Compared) -> String {
     let Compared {
         without,
         added,

@@ -89,7 +89,7 @@ fn metrics_keep_pod_names_during_api_server_outage() {
     };
     server.kill();
     let up = "virtlens_source_up{source=\"pods\"} ";
-    let away = eventually("the outage is told", || {
+    let away = eventually("the outage is reported", || {
         Some(metrics()).filter(|text| text.contains(&format!("{up}0")))
     });
     assert!(away.contains(named) && away.contains("virtlens_cpu_seconds_total"));
@@ -112,7 +112,7 @@ fn api_server_authorizes_scrapes() {
         return;
     }
     let mut server = ApiServer::start();
-    for account in ["prometheus", "stranger"] {
+    for account in ["prometheus", "unauthorized"] {
         server.ask(["create", "serviceaccount", account, "-n", "default"]);
     }
     server.ask([
@@ -131,7 +131,7 @@ fn api_server_authorizes_scrapes() {
         account,
     ]);
     let token = |account| server.ask(["create", "token", account]);
-    let (prometheus, stranger) = (token("prometheus"), token("stranger"));
+    let (prometheus, unauthorized) = (token("prometheus"), token("unauthorized"));
     let agent = start(&server, &["--web-auth", "kubernetes"]);
     let status = |path, token: Option<&str>| get(&agent, path, token).0;
     assert_eq!(status("/metrics", Some(&prometheus)), "200");
@@ -140,7 +140,7 @@ fn api_server_authorizes_scrapes() {
         "403",
         "that path was not granted"
     );
-    assert_eq!(status("/metrics", Some(&stranger)), "403");
+    assert_eq!(status("/metrics", Some(&unauthorized)), "403");
     assert_eq!(status("/metrics", Some("invented")), "401");
     assert_eq!(status("/metrics", None), "401");
     for path in ["/healthz", "/readyz"] {

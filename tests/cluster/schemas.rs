@@ -14,10 +14,10 @@ const KIND: &str = "x-kubernetes-group-version-kind";
 
 /// Writes the schemas of `kinds` to a folder, each with all schemas that it references.
 pub(crate) fn write(server: &ApiServer, kinds: &[&str], folder: &Path) {
-    let told = server.ask(["get", "--raw", "/openapi/v2"]);
-    let mut told: Value = serde_json::from_str(&told).expect("JSON");
-    let Value::Object(mut definitions) = told["definitions"].take() else {
-        panic!("the server tells of no kinds")
+    let schema = server.ask(["get", "--raw", "/openapi/v2"]);
+    let mut schema: Value = serde_json::from_str(&schema).expect("JSON");
+    let Value::Object(mut definitions) = schema["definitions"].take() else {
+        panic!("the server lists no kinds")
     };
     definitions.values_mut().for_each(close);
     let number_or_text = json!({"oneOf": [{"type": "string"}, {"type": "integer"}]});

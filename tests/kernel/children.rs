@@ -161,10 +161,10 @@ fn child_of_a_helper_in_another_cgroup_counts_as_helper() {
     }
     let scene = Scene::new();
     let mut family = scene.family();
-    let mut stranger = Family::start("virtiofsd", &scene.elsewhere, &scene.elsewhere);
+    let mut unrelated = Family::start("virtiofsd", &scene.elsewhere, &scene.elsewhere);
     for collector in &mut reader::collectors().0 {
         family.burn();
-        stranger.burn();
+        unrelated.burn();
         let pids = [family.parent.id(), family.worker];
         let role = scene.read(collector, &pids, 0);
         assert_eq!((role.threads, role.outside_pod), (2, Some(1)), "{role:?}");
@@ -172,7 +172,7 @@ fn child_of_a_helper_in_another_cgroup_counts_as_helper() {
         scene.read(collector, &pids, 0);
     }
     family.end();
-    stranger.end();
+    unrelated.end();
 }
 
 #[test]

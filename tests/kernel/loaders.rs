@@ -150,7 +150,7 @@ fn status(agent: &Agent, name: &str) -> u64 {
     let status = std::fs::read_to_string(path).expect("it lives");
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     let value = line.map(|line| line.trim().trim_end_matches(" kB"));
-    value.expect("it is told").parse().expect("a number")
+    value.expect("it is listed").parse().expect("a number")
 }
 
 /// aya reads all types of the kernel into the heap, some 30 MiB in small pieces. The

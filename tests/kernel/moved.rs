@@ -17,7 +17,7 @@ struct Watched {
     guest: Minivm,
     _without_btf: tempfile::TempDir,
     /// The highest CPU time that each agent reported per role, ns.
-    told_ns: Vec<[u64; 2]>,
+    reported_ns: Vec<[u64; 2]>,
 }
 
 const ROLES: [Role; 2] = [Role::Vcpu, Role::Emulator];
@@ -33,7 +33,7 @@ impl Watched {
         });
         let collectors = vec![reader::collector(), without_bpf.expect("/proc is there")];
         Self {
-            told_ns: vec![[0; 2]; collectors.len()],
+            reported_ns: vec![[0; 2]; collectors.len()],
             collectors,
             guest,
             _without_btf: without_btf,
@@ -51,7 +51,7 @@ impl Watched {
             tids.map(|tid| of(tid).cpu_ns).sum()
         };
         let mut snapshots = Vec::new();
-        for (collector, told_ns) in self.collectors.iter_mut().zip(&mut self.told_ns) {
+        for (collector, reported_ns) in self.collectors.iter_mut().zip(&mut self.reported_ns) {
             let low_ns = vcpus_ns();
             let snapshot = collector.collect();
             let truth = low_ns..=vcpus_ns();
@@ -61,10 +61,10 @@ impl Watched {
                 "{what}: {now:?} is not in {truth:?}"
             );
             assert!(
-                now[0] >= told_ns[0] && now[1] >= told_ns[1],
+                now[0] >= reported_ns[0] && now[1] >= reported_ns[1],
                 "{what}: {now:?} fell"
             );
-            *told_ns = now;
+            *reported_ns = now;
             snapshots.push(snapshot);
         }
         snapshots

@@ -52,7 +52,7 @@ fn vm_has_the_name_of_its_pod() {
     write(&file, &uid, "web-0");
     let cgroup = TestCgroup::new(&cgroupfs_pod_path(&uid));
     let guest = Minivm::start_launch(Minivm::launch().args(["--start", "spin"]).cgroup(&cgroup));
-    let stranger = Minivm::start(["--start", "halt"]);
+    let unlisted = Minivm::start(["--start", "halt"]);
     let mut collector = Collector::open(&Options {
         names: Some(virtlens_kube::Source::File {
             path: file.clone(),
@@ -66,10 +66,10 @@ fn vm_has_the_name_of_its_pod() {
     let seen = vm(&first, guest.pid());
     let called = (seen.namespace.as_deref(), seen.pod.as_deref());
     assert_eq!(called, (Some("shop"), Some("web-0")));
-    let spec = seen.pod_spec.as_ref().expect("it was told");
+    let spec = seen.pod_spec.as_ref().expect("it is known");
     assert_eq!(spec.quota_millis(), Some(1250));
     assert_eq!(spec.runtime_class.as_deref(), Some("kata"));
-    assert_eq!(vm(&first, stranger.pid()).pod, None, "it is in no pod");
+    assert_eq!(vm(&first, unlisted.pid()).pod, None, "it is in no pod");
     assert!(source(&first).up, "{:?}", source(&first));
     assert!(source(&first).age_ns.is_some());
 
@@ -82,7 +82,7 @@ fn vm_has_the_name_of_its_pod() {
 
     // A broken source removes no name and reports its error.
     fs::write(&file, "{").expect("a file can be written");
-    let broken = until(&mut collector, "the broken file is told", |snapshot| {
+    let broken = until(&mut collector, "the broken file is reported", |snapshot| {
         !source(snapshot).up
     });
     let reason = &source(&broken).reason;

@@ -117,22 +117,22 @@ fn residency_is_exact_over_ten_thousand_migrations() {
             .map(|(pcpu, ns)| (*pcpu, ns - then.get(pcpu).unwrap_or(&0)))
             .collect()
     };
-    let told = since(&after.residency_ns, &before.residency_ns);
+    let reported = since(&after.residency_ns, &before.residency_ns);
     let truth = since(&truth_after, &truth_before);
     let used_ns = after.cpu_ns - before.cpu_ns;
-    println!("told {told:?}, truth {truth:?}, used {used_ns} ns");
+    println!("reported {reported:?}, truth {truth:?}, used {used_ns} ns");
     // A missed move, or one counted twice, would add a far larger error per move.
     let within_ns = (used_ns / 100).max(2 * MS);
     assert_close(
         "the pCPUs together",
-        told.values().sum(),
+        reported.values().sum(),
         used_ns,
         within_ns,
     );
     assert!(truth.len() >= 2, "it ran on both CPUs: {truth:?}");
     for (pcpu, ns) in &truth {
-        let told_ns = told.get(pcpu).copied().unwrap_or(0);
-        assert_close(&format!("pCPU {pcpu}"), told_ns, *ns, within_ns);
+        let reported_ns = reported.get(pcpu).copied().unwrap_or(0);
+        assert_close(&format!("pCPU {pcpu}"), reported_ns, *ns, within_ns);
     }
 }
 
@@ -245,7 +245,7 @@ fn guest_topology_equals_cpuid() {
             let snapshot = reader::collector().collect();
             let vm = reader::vm(&snapshot, qemu.pid());
             let topology = vm.topology.as_ref().expect("every VM is judged");
-            let guest = topology.guest.expect("QEMU tells");
+            let guest = topology.guest.expect("QEMU sets it");
             assert_eq!(
                 (guest.packages, guest.cores, guest.threads),
                 shape,

@@ -71,9 +71,13 @@ fn vmm_after_exec_continues_counters() {
         let snapshot = collector.collect();
         counters.follow(&snapshot);
         let found = vm(&snapshot, guest.pid());
-        let told: Vec<_> = found.vcpus.iter().filter_map(|one| one.tid).collect();
+        let reported: Vec<_> = found.vcpus.iter().filter_map(|one| one.tid).collect();
         let own = guest.ready.vcpus.iter().map(|one| one.tid.unsigned_abs());
-        assert_eq!(told, own.collect::<Vec<_>>(), "round {round}: {found:?}");
+        assert_eq!(
+            reported,
+            own.collect::<Vec<_>>(),
+            "round {round}: {found:?}"
+        );
         assert_eq!(&*found.vm, "updated");
     }
     // The last CPU time of a thread is final once the kernel frees it, after a grace
@@ -81,12 +85,12 @@ fn vmm_after_exec_continues_counters() {
     eventually("all of the old threads", || {
         let snapshot = collector.collect();
         counters.follow(&snapshot);
-        let told = cpu_ns(vm(&snapshot, guest.pid()), Role::Vcpu);
+        let reported = cpu_ns(vm(&snapshot, guest.pid()), Role::Vcpu);
         assert!(
-            told < burned + 100 * MS,
-            "{told} ns of {burned}: counted twice"
+            reported < burned + 100 * MS,
+            "{reported} ns of {burned}: counted twice"
         );
-        (told >= burned).then_some(())
+        (reported >= burned).then_some(())
     });
 }
 

@@ -135,7 +135,7 @@ fn all_queries_have_data_on_this_host() {
     let verdict = verdict(&prometheus, &lacks(&pods[2]), &mut calm);
     outside.kill().expect("it is our child");
     outside.wait().expect("it is our child");
-    tell(&verdict);
+    print(&verdict);
     assert!(verdict.failures.is_empty(), "{:#?}", verdict.failures);
     assert_rules_are_well(&prometheus);
 }
@@ -166,7 +166,7 @@ impl Drop for Asked<'_> {
 }
 
 /// Prints the queries that this host cannot show.
-fn tell(verdict: &Verdict) {
+fn print(verdict: &Verdict) {
     for ((need, why), queries) in &verdict.excused {
         let queries: Vec<_> = queries.iter().map(String::as_str).collect();
         let what = format!("queries without {need}");

@@ -91,7 +91,7 @@ fn timer_of_a_vm_in_a_pid_namespace_is_found() {
     assert_eq!(guest.ready.pid, 1, "it is alone in its namespace");
     let unshare = guest.pid();
     let children = format!("/proc/{unshare}/task/{unshare}/children");
-    let children = std::fs::read_to_string(children).expect("the kernel tells");
+    let children = std::fs::read_to_string(children).expect("the kernel lists them");
     let vmm = children.trim().parse().expect("one child");
     let (mut collectors, _root) = reader::collectors();
     check(guest, vmm, timer("kvm-pit/1"), &mut collectors);

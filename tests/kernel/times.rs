@@ -99,9 +99,9 @@ fn burned_time_appears_only_in_its_role() {
     let (of_emulator, within) = (of_role(Role::Emulator), beside(emulator_ns));
     assert_close("role emulator", of_emulator, emulator_ns, within);
     let of_helper = |vm| thread_cpu_ns(vm, helper.tid);
-    let told = of_helper(after) - of_helper(before);
+    let reported = of_helper(after) - of_helper(before);
     let within = beside(helper.burned_ns);
-    assert_close("the thread", told, helper.burned_ns, within);
+    assert_close("the thread", reported, helper.burned_ns, within);
     let of_vcpu = after.vcpus[1].cpu_ns - before.vcpus[1].cpu_ns;
     let within = beside(vcpu.burned_ns);
     assert_close("vCPU 1", of_vcpu, vcpu.burned_ns, within);

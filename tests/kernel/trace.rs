@@ -91,7 +91,7 @@ fn sum_of_slices_equals_thread_cpu_time() {
     assert_seamless(&slices);
     let running = took_ns(&slices, "running");
     let unknown = took_ns(&slices, "unknown");
-    println!("burned {truth} ns, told {running} ns, unknown {unknown} ns");
+    println!("burned {truth} ns, reported {running} ns, unknown {unknown} ns");
     assert!(truth > 500_000_000, "it did not burn");
     assert!(running <= truth + truth / 100, "{running} of {truth}");
     assert!(

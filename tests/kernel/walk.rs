@@ -22,7 +22,7 @@ fn ready(test: &str) -> bool {
 }
 
 /// The thread ids in a snapshot of a VM, including duplicates.
-fn told(snapshot: &Snapshot, pid: u32) -> Vec<u32> {
+fn emitted(snapshot: &Snapshot, pid: u32) -> Vec<u32> {
     let vm = snapshot.vms.iter().find(|vm| vm.pid == pid);
     let threads = &vm.expect("it is found").threads;
     threads.iter().map(|thread| thread.tid).collect()
@@ -30,10 +30,10 @@ fn told(snapshot: &Snapshot, pid: u32) -> Vec<u32> {
 
 /// Asserts that all of `threads` are in the snapshot, and none twice.
 #[track_caller]
-fn assert_told(snapshot: &Snapshot, pid: u32, threads: &BTreeSet<u32>) {
-    let told = told(snapshot, pid);
-    let once: BTreeSet<u32> = told.iter().copied().collect();
-    assert_eq!(once.len(), told.len(), "each is told once");
+fn assert_emitted(snapshot: &Snapshot, pid: u32, threads: &BTreeSet<u32>) {
+    let emitted = emitted(snapshot, pid);
+    let once: BTreeSet<u32> = emitted.iter().copied().collect();
+    assert_eq!(once.len(), emitted.len(), "each is emitted once");
     let missing: Vec<_> = threads.difference(&once).collect();
     assert!(missing.is_empty(), "of pid {pid}: {missing:?}");
 }
@@ -88,13 +88,17 @@ fn verified_instructions_stay_below_three_quarters_of_limit() {
         .filter(|(name, _)| is_own(&name.to_string_lossy()))
         .collect();
     println!("{followed:?}");
-    assert!(!followed.is_empty(), "the kernel tells of them");
+    assert!(!followed.is_empty(), "the kernel lists them");
     // aba64c7da983 ("bpf: Add verified_insns to bpf_prog_info and fdinfo")
-    let told = followed.iter().any(|(_, insns)| *insns > 0);
-    let told = need::that("verified_insns", told, "the kernel is older than v5.16");
+    let is_counted = followed.iter().any(|(_, insns)| *insns > 0);
+    let is_counted = need::that(
+        "verified_insns",
+        is_counted,
+        "the kernel is older than v5.16",
+    );
     if need::all(
         "verified_instructions_stay_below_three_quarters_of_limit",
-        [told],
+        [is_counted],
     ) {
         let over = followed.iter().find(|(_, insns)| *insns >= FOLLOWED);
         assert!(over.is_none(), "{over:?}");
@@ -126,8 +130,8 @@ fn vm_with_many_threads_is_read_completely() {
         });
         for _ in 0..10 {
             let snapshot = collector.collect();
-            assert_told(&snapshot, pid, &stay);
-            assert_told(&snapshot, behind.pid(), &threads(&behind));
+            assert_emitted(&snapshot, pid, &stay);
+            assert_emitted(&snapshot, behind.pid(), &threads(&behind));
         }
         is_over.store(true, Ordering::Relaxed);
     });
@@ -154,7 +158,7 @@ fn vm_after_many_other_tasks_is_read_completely() {
         for _ in 0..3 {
             let snapshot = collector.collect();
             for vm in [&first, &last] {
-                assert_told(&snapshot, vm.pid(), &threads(vm));
+                assert_emitted(&snapshot, vm.pid(), &threads(vm));
             }
         }
         end.wait();
@@ -232,5 +236,5 @@ fn walk_resumes_at_named_task_or_restarts() {
         assert_eq!((walk.tid, walk.seen), (gone.tid, 0));
     }
     // The agent's own passes still work.
-    assert_told(&collector.collect(), many.pid(), &threads(&many));
+    assert_emitted(&collector.collect(), many.pid(), &threads(&many));
 }

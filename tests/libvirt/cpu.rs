@@ -72,17 +72,17 @@ fn sum_of_roles_equals_domstats_cpu_time() {
     }
     let last = read(&mut bench);
     let (low, high) = (last.0 - first.2, last.2 - first.0);
-    let told = last.1 - first.1;
+    let reported = last.1 - first.1;
     println!(
         "agent {} ms, domstats {}..{} ms",
-        told / 1_000_000,
+        reported / 1_000_000,
         low / 1_000_000,
         high / 1_000_000
     );
     let tolerance = (low / 100).max(TICKS_NS);
     assert!(
-        (low.saturating_sub(tolerance)..=high + tolerance).contains(&told),
-        "agent {told} ns, domstats {low}..{high} ns"
+        (low.saturating_sub(tolerance)..=high + tolerance).contains(&reported),
+        "agent {reported} ns, domstats {low}..{high} ns"
     );
 }
 

@@ -37,7 +37,7 @@ fn at_rest(agent: &mut Agent, pid: u32, reported: u64, quiet: Duration) -> Memor
 }
 
 fn resident(memory: &Memory) -> u64 {
-    memory.resident_bytes.expect("this kernel tells")
+    memory.resident_bytes.expect("this kernel counts it")
 }
 
 /// Lower bound: 5 % less than the guest was ordered to take, bytes.

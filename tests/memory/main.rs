@@ -64,7 +64,7 @@ impl Agent {
         };
         let snapshot = agent.collector.collect();
         let memory = snapshot.sources.iter().find(|one| one.name == "memory");
-        let memory = memory.expect("it is always told of");
+        let memory = memory.expect("it is always shown");
         assert!(memory.up, "memory is off: {}", memory.reason);
         agent
     }

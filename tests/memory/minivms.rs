@@ -38,7 +38,7 @@ fn inflation_by_single_pages_is_counted_exactly() {
     // The calls follow each other without a pause and take all of the time. Each timed
     // call includes a clock read, which is slow on an emulated machine.
     let percent = u128::from(discards.inflate.ns) * 100 / took_ns;
-    println!("a GiB inflated: told {percent} % of the time that it took");
+    println!("a GiB inflated: reported {percent} % of the time that it took");
     assert!((80..=125).contains(&percent), "{percent}");
 }
 
@@ -67,7 +67,7 @@ fn reported_memory_counts_as_refault_when_touched() {
         assert_eq!(discards.inflate.events + discards.other.events, 0);
         assert!(discards.report.ns > 0);
         let resident = |memory: &virtlens_model::snapshot::Memory| {
-            memory.resident_bytes.expect("this kernel tells")
+            memory.resident_bytes.expect("this kernel counts it")
         };
         let grown = resident(&filled) - resident(&before);
         // The program's own file pages add to this; it has loaded them by then.
@@ -146,11 +146,11 @@ fn pod_memory_equals_cgroup_files() {
     let memory = bench.agent.memory_of(vm.pid());
     let after = used();
     assert_eq!(memory.cgroup_limit_bytes, Some(512 * MIB));
-    let told = memory.cgroup_bytes.expect("the controller is on");
+    let reported = memory.cgroup_bytes.expect("the controller is on");
     // The files are read at another moment, and kernels keep some pages in per-CPU
     // counters.
     let between = before.min(after) - MIB..=before.max(after) + MIB;
-    assert!(between.contains(&told), "{told}, {between:?}");
-    assert!(told >= 120 * MIB, "{told}");
+    assert!(between.contains(&reported), "{reported}, {between:?}");
+    assert!(reported >= 120 * MIB, "{reported}");
     drop(vm);
 }

@@ -31,15 +31,15 @@ fn pins_of_one_loader_are_adopted_by_the_other() {
                 snapshot = collector.collect();
             }
             assert_eq!(dropped(&snapshot, "map_layout"), 0, "{loader}");
-            let told_ns = all_ns(vm(&snapshot, guest.pid()));
+            let reported_ns = all_ns(vm(&snapshot, guest.pid()));
             let used_ns = pod.usage_ns();
-            if let Some((told_before_ns, used_before_ns)) = seen {
-                let told: u64 = told_ns - told_before_ns;
+            if let Some((reported_before_ns, used_before_ns)) = seen {
+                let reported: u64 = reported_ns - reported_before_ns;
                 let used: u64 = used_ns - used_before_ns;
                 assert!(used > 40 * MS, "it worked meanwhile: {used} ns");
-                assert_close(loader.name(), told, used, (used / 200).max(20 * MS));
+                assert_close(loader.name(), reported, used, (used / 200).max(20 * MS));
             }
-            seen = Some((told_ns, used_ns));
+            seen = Some((reported_ns, used_ns));
             drop(collector);
             // Four threads of 20 ms each that no agent sees.
             guest.spawn(4, 20, "unseen");

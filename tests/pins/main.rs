@@ -83,12 +83,16 @@ fn time_without_agent_is_counted() {
 
     let [first, again, last] = [&first, &again, &last].map(|one| vm(one, guest.pid()));
     let of_threads = |one| cpu_ns(one, Role::Emulator);
-    let told = [(first, again, spawned), (again, last, later)];
-    for (before, after, burned) in told.map(|(a, b, burned)| (of_threads(a), of_threads(b), burned))
+    let reported = [(first, again, spawned), (again, last, later)];
+    for (before, after, burned) in
+        reported.map(|(a, b, burned)| (of_threads(a), of_threads(b), burned))
     {
         // Plus the CPU time that the VMM used to start them.
-        let told = after - before;
-        assert!((burned..used).contains(&told), "{told} ns of {burned}");
+        let reported = after - before;
+        assert!(
+            (burned..used).contains(&reported),
+            "{reported} ns of {burned}"
+        );
     }
     for receipt in &vcpus {
         let of = |one: &virtlens_model::snapshot::Vm| {
@@ -98,10 +102,10 @@ fn time_without_agent_is_counted() {
                 .find(|one| one.tid == Some(receipt.tid.cast_unsigned()));
             one.expect("it lives").cpu_ns
         };
-        let told = of(again) - of(first);
+        let reported = of(again) - of(first);
         assert!(
-            (receipt.burned_ns..receipt.burned_ns + 20 * MS).contains(&told),
-            "{told} ns of {receipt:?}"
+            (receipt.burned_ns..receipt.burned_ns + 20 * MS).contains(&reported),
+            "{reported} ns of {receipt:?}"
         );
     }
     assert_close(
@@ -121,7 +125,7 @@ fn entries_of_ended_vm_are_removed() {
     let root = Root::with_bpffs();
     let entries = |snapshot: &Snapshot, map| {
         let fill = snapshot.maps.iter().find(|one| one.map == map);
-        fill.expect("it is told").entries.expect("it is known")
+        fill.expect("it is listed").entries.expect("it is known")
     };
     let mut collector = pinned(&root);
     let before = collector.collect();
@@ -137,7 +141,7 @@ fn entries_of_ended_vm_are_removed() {
     let mut collector = pinned(&root);
     let last = collector.collect();
     let mut ended = last.vms.iter();
-    let ended = ended.find(|vm| &*vm.vm == "gone").expect("it is told");
+    let ended = ended.find(|vm| &*vm.vm == "gone").expect("it is listed");
     assert!(!ended.running && all_ns(ended) > 0, "to its end: {ended:?}");
     collector.collect();
     let after = collector.collect();
@@ -214,7 +218,7 @@ fn missing_bpffs_is_reported_and_agent_works() {
     let mut collector = pinned(&root);
     let snapshot = collector.collect();
     let row = snapshot.sources.iter().find(|one| one.name == "pins");
-    let row = row.expect("it is told");
+    let row = row.expect("it is listed");
     assert!(!row.up && row.reason.contains("mount -t bpf"), "{row:?}");
     assert_eq!(&*vm(&snapshot, guest.pid()).vm, "plain");
 }

@@ -42,6 +42,10 @@ fn vcpu_with_missed_end_is_reported_and_counted() {
     let ended = vcpus.find(|one| one.id == 1).expect("its time stays");
     assert_eq!(ended.tid, None, "it has ended");
     // Plus the CPU time of its exit.
-    let told = used_ns..used_ns + 20 * MS;
-    assert!(told.contains(&ended.cpu_ns), "{} in {told:?}", ended.cpu_ns);
+    let reported = used_ns..used_ns + 20 * MS;
+    assert!(
+        reported.contains(&ended.cpu_ns),
+        "{} in {reported:?}",
+        ended.cpu_ns
+    );
 }

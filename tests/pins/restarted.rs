@@ -79,8 +79,8 @@ fn restarted_vm_continues_counters_across_agents() {
         .filter(|series| series.contains("vm=\"again-"))
         .collect();
     assert!(names.is_empty(), "it is one VM: {names:?}");
-    let told = cpu_ns(&last, "again");
-    println!("told {} ms, used {} ms", told / MS, used / MS);
+    let reported = cpu_ns(&last, "again");
+    println!("reported {} ms, used {} ms", reported / MS, used / MS);
     // The agent's value includes the CPU time of each VMM before it entered its cgroup.
-    assert_close("the pod", told, used, (used / 200).max(3 * 20 * MS));
+    assert_close("the pod", reported, used, (used / 200).max(3 * 20 * MS));
 }

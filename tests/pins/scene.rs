@@ -88,14 +88,14 @@ impl Scene {
         let last = counters(&agent);
         let used = self.pod.usage_ns() - self.used_before_ns;
         not_fallen(&mut self.seen, last.clone());
-        let told = cpu_ns(&last, "steady") - cpu_ns(&self.first, "steady");
+        let reported = cpu_ns(&last, "steady") - cpu_ns(&self.first, "steady");
         println!(
-            "told {} ms, used {} ms, of it {} ms by threads that ended",
-            told / MS,
+            "reported {} ms, used {} ms, of it {} ms by threads that ended",
+            reported / MS,
             used / MS,
             burned_ns / MS
         );
-        assert_close("the pod", told, used, (used / 200).max(20 * MS));
+        assert_close("the pod", reported, used, (used / 200).max(20 * MS));
         self.judge_throttling(&last);
         self.judge_discards(&last);
     }

@@ -42,7 +42,7 @@ fn programs_of_another_version_continue_same_maps() {
     let pid = guest.pid();
     let mut agent = pinned(&root);
     agent.collect();
-    let told_before_ns = all_ns(vm(&agent.collect(), pid));
+    let reported_before_ns = all_ns(vm(&agent.collect(), pid));
     let mut collector = Some(agent);
     let used_before_ns = pod.usage_ns();
     let mut attached = links(&root);
@@ -85,11 +85,16 @@ fn programs_of_another_version_continue_same_maps() {
         passing.join().expect("its threads end")
     });
     let last = collector.expect("there is one").collect();
-    let told_ns = all_ns(vm(&last, pid)) - told_before_ns;
+    let reported_ns = all_ns(vm(&last, pid)) - reported_before_ns;
     let used_ns = pod.usage_ns() - used_before_ns;
     assert!(
         used_ns >= spawned_ns && spawned_ns > 20 * MS,
         "{spawned_ns}"
     );
-    assert_close("the pod", told_ns, used_ns, (used_ns / 200).max(10 * MS));
+    assert_close(
+        "the pod",
+        reported_ns,
+        used_ns,
+        (used_ns / 200).max(10 * MS),
+    );
 }

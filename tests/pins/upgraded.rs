@@ -28,14 +28,14 @@ fn other(root: &Root) -> Command {
 }
 
 /// Values that an agent reports of a pod that burns CPU time before and during its run.
-struct Told {
+struct Outcome {
     /// CPU time in its first reading, ns.
     first_ns: u64,
     maps_lost: u64,
     log: Vec<String>,
 }
 
-fn watch(command: Command, pod: &TestCgroup, guest: &mut Minivm) -> Told {
+fn watch(command: Command, pod: &TestCgroup, guest: &mut Minivm) -> Outcome {
     let mut agent = Agent::start(command);
     let first = counters(&agent);
     let before_ns = pod.usage_ns();
@@ -54,7 +54,7 @@ fn watch(command: Command, pod: &TestCgroup, guest: &mut Minivm) -> Told {
     let maps_lost = dropped(&agent, "map_layout");
     let (code, log) = agent.stop();
     assert_eq!(code, Some(0), "{log:#?}");
-    Told {
+    Outcome {
         first_ns: of(&first),
         maps_lost,
         log,
@@ -80,21 +80,26 @@ fn maps_with_another_layout_are_dropped_with_a_warning() {
     let known = pod.usage_ns();
     let versions = [other as fn(&Root) -> Command, run, other];
     for version in versions {
-        let told = watch(version(&root), &pod, &mut guest);
+        let outcome = watch(version(&root), &pod, &mut guest);
         // The map of thread state and the map of retired values; no other map of that
         // layout exists.
-        assert_eq!(told.maps_lost, 2, "{:#?}", told.log);
+        assert_eq!(outcome.maps_lost, 2, "{:#?}", outcome.log);
         let named = |line: &&String| line.contains("retired-") && line.contains("counts are lost");
-        assert_eq!(told.log.iter().filter(named).count(), 1, "{:#?}", told.log);
+        assert_eq!(
+            outcome.log.iter().filter(named).count(),
+            1,
+            "{:#?}",
+            outcome.log
+        );
         // Earlier retired values are missing, and were not misread as other values.
-        let lost = known - told.first_ns.min(known);
+        let lost = known - outcome.first_ns.min(known);
         assert!(
             lost >= retired,
             "{lost} ns lost, of them {retired} by threads that ended"
         );
-        assert!(told.first_ns < pod.usage_ns(), "more than there was");
+        assert!(outcome.first_ns < pod.usage_ns(), "more than there was");
         let again = watch(version(&root), &pod, &mut guest);
         assert_eq!(again.maps_lost, 0, "its own are its own: {:#?}", again.log);
-        assert!(again.first_ns >= told.first_ns + 40 * MS, "and go on");
+        assert!(again.first_ns >= outcome.first_ns + 40 * MS, "and go on");
     }
 }

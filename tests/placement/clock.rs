@@ -65,13 +65,13 @@ fn wall_clock_change_does_not_affect_values() {
         let wrong = Wrong::by(seconds);
         let low: u64 = truth_ns(&vm);
         let now = agent.collect_judged();
-        let told = low..=truth_ns(&vm);
+        let range = low..=truth_ns(&vm);
         drop(wrong);
         let back = agent.collect_judged();
         let took = u64::try_from(began.elapsed().as_nanos()).expect("some seconds");
 
         let used = vcpu_ns(&now, vm.pid());
-        assert!(told.contains(&used), "{used} is not in {told:?}");
+        assert!(range.contains(&used), "{used} is not in {range:?}");
         for (before, after) in [(&last, &now), (&now, &back)] {
             assert!(
                 after.clock_ns > before.clock_ns,
@@ -89,7 +89,7 @@ fn wall_clock_change_does_not_affect_values() {
         assert_ne!(
             now.time[..13],
             back.time[..13],
-            "what the wall says is told: {}",
+            "deviation of the wall clock: {}",
             now.time
         );
         last = back;

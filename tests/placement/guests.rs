@@ -67,7 +67,7 @@ const SHAPES: [Shape; 5] = [
 ];
 
 /// A booting guest and the file of its output.
-struct Teller {
+struct TopologyGuest {
     shape: &'static Shape,
     qemu: Qemu,
     dir: TempDir,
@@ -76,7 +76,7 @@ struct Teller {
 
 /// A CPU according to the guest's kernel.
 #[derive(Debug)]
-struct Told {
+struct GuestCpu {
     apicid: u32,
     package: u32,
     die: u32,
@@ -84,7 +84,7 @@ struct Told {
     siblings: BTreeSet<u32>,
 }
 
-impl Teller {
+impl TopologyGuest {
     fn start(shape: &'static Shape, guest: &Guest) -> Self {
         let dir = tempfile::tempdir().expect("there is room for a folder");
         let serial = format!("file:{}", dir.path().join("serial").display());
@@ -107,16 +107,20 @@ impl Teller {
     }
 
     /// The guest's lines for its CPUs, once all are printed.
-    fn words(&self) -> Vec<Told> {
+    fn cpus(&self) -> Vec<GuestCpu> {
         let serial = self.dir.path().join("serial");
         loop {
             let text = fs::read(&serial).unwrap_or_default();
             let text = String::from_utf8_lossy(&text);
             if text.lines().any(|line| line.trim() == "END") {
-                let told: Vec<Told> = text.lines().filter_map(Told::parse).collect();
-                assert_eq!(told.len(), self.shape.vcpus, "{text}");
-                println!("{}: told after {:?}", self.shape.smp, self.began.elapsed());
-                return told;
+                let reported: Vec<GuestCpu> = text.lines().filter_map(GuestCpu::parse).collect();
+                assert_eq!(reported.len(), self.shape.vcpus, "{text}");
+                println!(
+                    "{}: reported after {:?}",
+                    self.shape.smp,
+                    self.began.elapsed()
+                );
+                return reported;
             }
             assert!(
                 self.began.elapsed() < PATIENCE,
@@ -128,13 +132,13 @@ impl Teller {
     }
 }
 
-impl Told {
+impl GuestCpu {
     /// Parses a line of the guest's init, `CPU 0 apicid 0 package 0 …`.
     fn parse(line: &str) -> Option<Self> {
-        let words: Vec<&str> = line.split_whitespace().collect();
+        let cpus: Vec<&str> = line.split_whitespace().collect();
         let after = |key: &str| {
-            let at = words.iter().position(|word| *word == key)?;
-            words.get(at + 1).copied()
+            let at = cpus.iter().position(|word| *word == key)?;
+            cpus.get(at + 1).copied()
         };
         let number = |key| after(key)?.parse::<u32>().ok();
         number("CPU")?;
@@ -152,31 +156,31 @@ impl Told {
 #[test]
 fn guest_topology_equals_guest_kernel() {
     let plan = Plan::read(Path::new(PLAN_PATH)).expect("this suite runs in tests/vm");
-    let guest = plan.teller.expect("the rig brings a guest");
+    let guest = plan.topology_guest.expect("the rig brings a guest");
     let mut agent = agent();
     for shapes in SHAPES.chunks(2) {
-        let tellers: Vec<Teller> = shapes
+        let guests: Vec<TopologyGuest> = shapes
             .iter()
-            .map(|shape| Teller::start(shape, &guest))
+            .map(|shape| TopologyGuest::start(shape, &guest))
             .collect();
-        for teller in &tellers {
-            let told = teller.words();
-            assert_agreed(&mut agent, teller, &told);
+        for topology_guest in &guests {
+            let reported = topology_guest.cpus();
+            assert_agreed(&mut agent, topology_guest, &reported);
         }
     }
 }
 
-fn assert_agreed(agent: &mut Collector, teller: &Teller, told: &[Told]) {
+fn assert_agreed(agent: &mut Collector, topology_guest: &TopologyGuest, reported: &[GuestCpu]) {
     let snapshot = agent.collect_judged();
-    let vm = reader::vm(&snapshot, teller.qemu.pid());
-    let place = |cpu: &Told| -> GuestPlace {
+    let vm = reader::vm(&snapshot, topology_guest.qemu.pid());
+    let place = |cpu: &GuestCpu| -> GuestPlace {
         let vcpu = vm.vcpus.iter().find(|vcpu| vcpu.id == cpu.apicid);
-        let vcpu = vcpu.unwrap_or_else(|| panic!("no vCPU {}: {told:?}", cpu.apicid));
+        let vcpu = vcpu.unwrap_or_else(|| panic!("no vCPU {}: {reported:?}", cpu.apicid));
         vcpu.guest.expect("its leaves are known")
     };
-    let smp = teller.shape.smp;
-    for one in told {
-        for two in told {
+    let smp = topology_guest.shape.smp;
+    for one in reported {
+        for two in reported {
             let (here, there) = (place(one), place(two));
             let case = || format!("-smp {smp}: {one:?} and {two:?} are {here:?} and {there:?}");
             assert_eq!(
@@ -189,17 +193,17 @@ fn assert_agreed(agent: &mut Collector, teller: &Teller, told: &[Told]) {
             assert_eq!(same_package, here.package == there.package, "{}", case());
             let same_core = (one.package, one.die, one.core) == (two.package, two.die, two.core);
             assert_eq!(same_core, here.core == there.core, "{}", case());
-            if teller.shape.vendor == INTEL {
+            if topology_guest.shape.vendor == INTEL {
                 let same_die = same_package && one.die == two.die;
                 assert_eq!(same_die, here.die == there.die, "{}", case());
             }
         }
     }
     let shape = vm.topology.as_ref().and_then(|topology| topology.guest);
-    let shape = shape.expect("it was told one");
+    let shape = shape.expect("it has one");
     assert_eq!(
         (shape.packages, shape.cores, shape.threads),
-        teller.shape.made,
+        topology_guest.shape.made,
         "-smp {smp}"
     );
 }

@@ -80,18 +80,18 @@ fn cpu_hotplug_is_known_at_next_reading() {
 
 #[test]
 fn smt_switch_is_known_at_next_reading() {
-    let told = pinned("threads=2", &[8, 9]);
+    let with_threads = pinned("threads=2", &[8, 9]);
     let vm = pinned("cores=2", &[0, 1]);
     let shared = [(SmtShared, &[0, 1][..], "0-1")];
     let mut agent = agent();
-    assert_eq!(aligned(&judged(&mut agent, &told)), 1);
+    assert_eq!(aligned(&judged(&mut agent, &with_threads)), 1);
     assert_found(&judged(&mut agent, &vm), &shared);
 
     let off = Switched::new("smt/control", "off", "on");
     let snapshot = agent.collect();
     assert_eq!(snapshot.node.cpus, 6);
     assert_is_sysfs(agent.host());
-    for vm in [&told, &vm] {
+    for vm in [&with_threads, &vm] {
         let found = topology(&snapshot, vm.pid());
         assert_found(&found, &[]);
         assert_eq!((found.pairs, found.unknown), (None, Some(Unjudged::NoSmt)));
@@ -101,9 +101,9 @@ fn smt_switch_is_known_at_next_reading() {
     let snapshot = agent.collect();
     assert_eq!(snapshot.node.cpus, 12);
     assert_is_sysfs(agent.host());
-    pin(&told, &[8, 9]);
+    pin(&with_threads, &[8, 9]);
     pin(&vm, &[0, 1]);
-    assert_eq!(aligned(&judged(&mut agent, &told)), 1);
+    assert_eq!(aligned(&judged(&mut agent, &with_threads)), 1);
     assert_found(&judged(&mut agent, &vm), &shared);
 }
 

@@ -70,10 +70,10 @@ fn migrations_count_by_distance_and_residency_adds_up() {
         .collect();
     let used_ns = used_after_ns - used_before_ns;
     println!("used {used_ns} ns, by pCPU {ran:?}");
-    let told_ns: u64 = ran.values().sum();
+    let reported_ns: u64 = ran.values().sum();
     assert!(
-        told_ns.abs_diff(used_ns) <= (used_ns / 100).max(MS),
-        "told {told_ns} ns, used {used_ns} ns"
+        reported_ns.abs_diff(used_ns) <= (used_ns / 100).max(MS),
+        "reported {reported_ns} ns, used {used_ns} ns"
     );
     for pcpu in FAR {
         let pcpu = u32::try_from(pcpu).expect("a small number");

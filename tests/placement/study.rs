@@ -61,7 +61,7 @@ fn siblings_pinned_to_siblings_have_no_mismatch() {
     let found = judged(&mut agent(), &vm);
     assert_found(&found, &[]);
     assert_eq!((found.pinned_vcpus, pairs(&found)), (4, (2, 0, 0)));
-    let guest = found.guest.expect("it was told");
+    let guest = found.guest.expect("it has CPUID leaves");
     assert_eq!((guest.packages, guest.cores, guest.threads), (1, 2, 2));
 }
 

@@ -77,7 +77,7 @@ fn every_thread_has_expected_role() {
     assert_eq!(
         iothreads,
         reader.named().iothread_tids,
-        "iothreads are told by their names"
+        "iothreads are recognized by their names"
     );
     let virtiofsd = pods::role(named, Role::Virtiofsd).expect("the pod has a virtiofsd");
     let tids: usize = reader
@@ -125,15 +125,15 @@ fn burn_of_each_kind_is_measured_to_the_millisecond() {
         reader.under(load, || sleep(Duration::from_secs(2)));
         let after = reader.at_rest(&threads);
         let truth = burned(&before.truth, &after.truth);
-        let told = accounted(&before.snapshot, &after.snapshot, &pod, role);
+        let reported = accounted(&before.snapshot, &after.snapshot, &pod, role);
         println!("{load}: {} ms of role {}", millis(truth), role.name());
         assert!(
             truth > 20_000_000,
             "{load} burned only {truth} ns: it is no load"
         );
         assert!(
-            told.abs_diff(truth) <= 1_000_000,
-            "{load}: told {told} ns, burned {truth} ns"
+            reported.abs_diff(truth) <= 1_000_000,
+            "{load}: reported {reported} ns, burned {truth} ns"
         );
     }
 }
@@ -149,20 +149,20 @@ fn sum_of_roles_equals_pod_cgroup_usage() {
         reader.under(load, || sleep(Duration::from_millis(2500)));
     }
     let last = reader.read_beside_usage(&pod);
-    let told = reader::all_ns(&last.vm) - reader::all_ns(&first.vm);
+    let reported = reader::all_ns(&last.vm) - reader::all_ns(&first.vm);
     // CPU time of the pod between the two readings lies between these.
     let low = last.usage_ns.start() - first.usage_ns.end();
     let high = last.usage_ns.end() - first.usage_ns.start();
     println!(
-        "told {} ms, used {}..{} ms",
-        millis(told),
+        "reported {} ms, used {}..{} ms",
+        millis(reported),
         millis(low),
         millis(high)
     );
     let tolerance = (low / 200).max(20_000_000);
     assert!(
-        (low.saturating_sub(tolerance)..=high + tolerance).contains(&told),
-        "told {told} ns, used {low}..{high} ns"
+        (low.saturating_sub(tolerance)..=high + tolerance).contains(&reported),
+        "reported {reported} ns, used {low}..{high} ns"
     );
     assert!(
         high - low < 200_000_000,

@@ -44,11 +44,11 @@ fn pod_in_each_kata_layout_is_accounted_and_judged() {
     whole.assert_accounted();
     // CPU time outside of the pod never counted against the limit.
     let [then, now] = whole.vms();
-    let told = used_ns(level(now)) - used_ns(level(then));
+    let reported = used_ns(level(now)) - used_ns(level(then));
     let truth = whole.grown(|truth| truth.slice_ns);
     let truth = truth.start().saturating_sub(bench.moving_ns)..=truth.end() + bench.moving_ns;
     println!("{} ns between a reading and a move", bench.moving_ns);
-    assert_near("used by role", told, &truth);
+    assert_near("used by role", reported, &truth);
 }
 
 fn observe_in_pod(bench: &mut Bench) -> Activity {

@@ -22,7 +22,7 @@ struct Event {
     cgroup: u64,
     queue: u64,
     clock: u64,
-    stood_clock: u64,
+    throttled_clock: u64,
     kind: u32,
     is_throttled: bool,
     tid: u32,
@@ -41,7 +41,7 @@ impl Event {
             cgroup: long(8),
             queue: long(16),
             clock: long(24),
-            stood_clock: long(32),
+            throttled_clock: long(32),
             kind: short(40),
             is_throttled: short(44) != 0,
             tid: short(48),
@@ -95,9 +95,9 @@ struct Truth {
     throttles: u64,
     unthrottles: u64,
     /// Sum of the throttled times of all run queues, ns.
-    stood_ns: u64,
+    throttled_ns: u64,
     /// Begin and end of each throttled time.
-    stood: Vec<(u64, u64)>,
+    throttled: Vec<(u64, u64)>,
     /// How often each thread was running when the quota ran out.
     ran: BTreeMap<u32, u64>,
 }
@@ -123,10 +123,12 @@ impl Truth {
                         continue;
                     }
                     truth.unthrottles += 1;
-                    if before.stood_clock != 0 {
-                        let stood_ns = event.clock - before.stood_clock;
-                        truth.stood_ns += stood_ns;
-                        truth.stood.push((event.time_ns - stood_ns, event.time_ns));
+                    if before.throttled_clock != 0 {
+                        let throttled_ns = event.clock - before.throttled_clock;
+                        truth.throttled_ns += throttled_ns;
+                        truth
+                            .throttled
+                            .push((event.time_ns - throttled_ns, event.time_ns));
                     }
                 }
             }
@@ -136,10 +138,10 @@ impl Truth {
 
     /// Time during which at least one run queue was throttled, ns.
     fn wall_ns(&self) -> u64 {
-        let mut stood = self.stood.clone();
-        stood.sort_unstable();
+        let mut throttled = self.throttled.clone();
+        throttled.sort_unstable();
         let mut until = 0;
-        stood
+        throttled
             .iter()
             .map(|(from, to)| {
                 let more = to.saturating_sub(until.max(*from));
@@ -188,8 +190,8 @@ fn throttle(snapshot: &Snapshot, pod: &Pod) -> Throttle {
         .expect("throttling is followed")
 }
 
-fn within(percent: u64, told: u64, truth: u64) -> bool {
-    told.abs_diff(truth) * 100 <= truth * percent
+fn within(percent: u64, reported: u64, truth: u64) -> bool {
+    reported.abs_diff(truth) * 100 <= truth * percent
 }
 
 #[test]
@@ -225,11 +227,11 @@ fn capped_pod_reports_quota_use_by_role_and_throttled_time() {
     let used = |snapshot, role| level(snapshot, &pod).used_ns.get(&role).copied();
     for (role, its) in &threads {
         let truth = burned(&low[role], &high[role]);
-        let told = used(last, *role).unwrap_or(0) - used(first, *role).unwrap_or(0);
+        let reported = used(last, *role).unwrap_or(0) - used(first, *role).unwrap_or(0);
         println!(
-            "{}: told {} ms, burned {} ms",
+            "{}: reported {} ms, burned {} ms",
             role.name(),
-            millis(told),
+            millis(reported),
             millis(truth)
         );
         // Before v6.1 a vhost kernel thread is in no cgroup of the pod on v2.
@@ -238,11 +240,11 @@ fn capped_pod_reports_quota_use_by_role_and_throttled_time() {
             .iter()
             .find(|one| one.role == *role);
         if outside.and_then(|one| one.outside_pod) == u32::try_from(its.len()).ok() {
-            assert_eq!(told, 0, "{} sits elsewhere", role.name());
+            assert_eq!(reported, 0, "{} is in another cgroup", role.name());
         } else {
             assert!(
-                told.abs_diff(truth) <= (truth / 50).max(1_000_000),
-                "{}: told {told}, burned {truth}",
+                reported.abs_diff(truth) <= (truth / 50).max(1_000_000),
+                "{}: reported {reported}, burned {truth}",
                 role.name()
             );
         }
@@ -250,14 +252,14 @@ fn capped_pod_reports_quota_use_by_role_and_throttled_time() {
 
     let (low, high) = (throttle(first, &pod), throttle(last, &pod));
     let wall_ns = high.wall_ns - low.wall_ns;
-    let stood_ns = high.unthrottles.sum_ns - low.unthrottles.sum_ns;
+    let throttled_ns = high.unthrottles.sum_ns - low.unthrottles.sum_ns;
     println!(
-        "stood {} ms of {} ms: truth {} ms; summed {} ms: truth {} ms; {} throttles, {} ends",
+        "throttled {} ms of {} ms: truth {} ms; summed {} ms: truth {} ms; {} throttles, {} ends",
         millis(wall_ns),
         elapsed_ns / 1_000_000,
         millis(truth.wall_ns()),
-        millis(stood_ns),
-        millis(truth.stood_ns),
+        millis(throttled_ns),
+        millis(truth.throttled_ns),
         truth.throttles,
         truth.unthrottles,
     );
@@ -267,22 +269,22 @@ fn capped_pod_reports_quota_use_by_role_and_throttled_time() {
         high.unthrottles.count() - low.unthrottles.count(),
         truth.unthrottles
     );
-    assert_eq!(stood_ns, truth.stood_ns);
+    assert_eq!(throttled_ns, truth.throttled_ns);
     assert!(
         within(1, wall_ns, truth.wall_ns()),
         "{wall_ns} ns, truth {} ns of {:?}",
         truth.wall_ns(),
-        truth.stood
+        truth.throttled
     );
     assert!(u128::from(wall_ns) <= elapsed_ns);
 
     let kernel_ns = level(last, &pod).throttled_ns - level(first, &pod).throttled_ns;
-    assert_eq!(stood_ns, kernel_ns, "the kernel adds the same times");
+    assert_eq!(throttled_ns, kernel_ns, "the kernel adds the same times");
     let file = reader.cpu_stat(&pod);
-    let told = level(last, &pod);
-    assert_eq!(told.throttled_ns / 1000, file.throttled_us);
-    assert_eq!(told.throttled_periods, file.throttled);
-    assert!(told.periods <= file.periods && file.periods - told.periods <= 2);
+    let reported = level(last, &pod);
+    assert_eq!(reported.throttled_ns / 1000, file.throttled_us);
+    assert_eq!(reported.throttled_periods, file.throttled);
+    assert!(reported.periods <= file.periods && file.periods - reported.periods <= 2);
 
     let hits = |snapshot, role| {
         let of = |one: &RoleUse| one.throttle_hits.expect("throttling is followed");
@@ -292,8 +294,11 @@ fn capped_pod_reports_quota_use_by_role_and_throttled_time() {
         let tids: BTreeSet<u32> = its.iter().map(|(_, tid)| tid.cast_unsigned()).collect();
         let ran = truth.ran.iter().filter(|(tid, _)| tids.contains(tid));
         let truth: u64 = ran.map(|(_, times)| times).sum();
-        let told = hits(last, *role) - hits(first, *role);
-        println!("{}: ran {told} times when the quota ran out", role.name());
-        assert_eq!(told, truth, "hits of {}", role.name());
+        let reported = hits(last, *role) - hits(first, *role);
+        println!(
+            "{}: ran {reported} times when the quota ran out",
+            role.name()
+        );
+        assert_eq!(reported, truth, "hits of {}", role.name());
     }
 }

@@ -64,7 +64,7 @@ fn compared(summary: &str, what: &str) -> (u64, f64) {
     let line = summary
         .lines()
         .find_map(|line| line.trim().strip_prefix(what));
-    let (told, counted) = line
+    let (reported, counted) = line
         .and_then(|line| line.trim().split_once(" of "))
         .unwrap_or_else(|| panic!("nothing of {what} in {summary}"));
     let number = |text: &str| {
@@ -72,15 +72,15 @@ fn compared(summary: &str, what: &str) -> (u64, f64) {
             .next()
             .and_then(|text| text.parse::<f64>().ok())
     };
-    let (told, counted) = (number(told), number(counted));
-    let (told, counted) = told.zip(counted).expect("numbers");
+    let (reported, counted) = (number(reported), number(counted));
+    let (reported, counted) = reported.zip(counted).expect("numbers");
     // Both times are in seconds.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "a count"
     )]
-    (counted as u64, told / counted)
+    (counted as u64, reported / counted)
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn trace_agrees_with_kernel_counters() {
     let trace = Trace::decode(Path::new(FILE));
     let truth = burned(&before.truth, &after.truth);
     let counted = exits(&after.snapshot, &pod) - exits(&before.snapshot, &pod);
-    let (mut running, mut guest, mut told, mut interrupts) = (0, 0, 0, 0);
+    let (mut running, mut guest, mut reported, mut interrupts) = (0, 0, 0, 0);
     for tid in &pod.vcpu_tids {
         let (thread, kvm) = (trace.of_thread(*tid), trace.of_guest(*tid));
         assert_seamless(&thread);
@@ -122,36 +122,36 @@ fn trace_agrees_with_kernel_counters() {
         running += took_ns(&thread, "running");
         guest += took_ns(&kvm, "guest");
         let (all, of_host) = count(&kvm, has_reasons);
-        told += all;
+        reported += all;
         interrupts += of_host;
     }
     // The guest runs a little before and after, while it is idle.
     println!(
-        "CPU time: burned {} ms, told {} ms",
+        "CPU time: burned {} ms, reported {} ms",
         millis(truth),
         millis(running)
     );
-    println!("exits: counted {counted}, told {told}, of them {interrupts} interrupts");
+    println!("exits: counted {counted}, reported {reported}, of them {interrupts} interrupts");
     let idle_ns = 30_000_000;
     assert!(
         running.abs_diff(truth) <= truth / 100 + idle_ns,
-        "CPU time: told {running} ns, burned {truth} ns"
+        "CPU time: reported {running} ns, burned {truth} ns"
     );
     assert!(guest > truth / 4 && guest < running, "{guest} ns in guests");
     let share = compared(&summary, "CPU time ").1;
     assert!(
         (share - 1.0).abs() <= 0.01,
-        "{share} of the CPU time is told"
+        "{share} of the CPU time is reported"
     );
     let (all_counted, share) = compared(&summary, "exits ");
     if reader.scenario.kernel == "debian-5.10" {
         // There KVM counts up to one exit more per interrupt of the host; ftrace sees as
         // few guest entries and exits as this trace.
-        let more = all_counted.checked_sub(told).expect("it counts all");
+        let more = all_counted.checked_sub(reported).expect("it counts all");
         let most = interrupts + all_counted / 50;
         assert!(
             more <= most,
-            "{all_counted} counted, {told} told, {interrupts} interrupts"
+            "{all_counted} counted, {reported} reported, {interrupts} interrupts"
         );
     } else {
         // Without reasons, the slice in which the trace found a vCPU looks like the
@@ -159,14 +159,17 @@ fn trace_agrees_with_kernel_counters() {
         let found_in = if has_reasons { 0 } else { tids.len() as u64 };
         let all = all_counted..=all_counted + found_in;
         assert!(
-            all.contains(&told),
-            "{told} of {all:?} exits stand in the file"
+            all.contains(&reported),
+            "{reported} of {all:?} exits are in the file"
         );
         assert!((share - 1.0).abs() < f64::EPSILON, "and in the summary");
-        assert!(counted <= told, "{counted} counted, {told} told");
         assert!(
-            (told - counted) * 10 <= told,
-            "{counted} counted, {told} told"
+            counted <= reported,
+            "{counted} counted, {reported} reported"
+        );
+        assert!(
+            (reported - counted) * 10 <= reported,
+            "{counted} counted, {reported} reported"
         );
     }
 
@@ -175,7 +178,7 @@ fn trace_agrees_with_kernel_counters() {
     let quota = trace.on(|track| track.name.starts_with("quota pod"));
     let quota = took_ns(&quota, "throttled");
     println!(
-        "throttled: told {} ms, wall {} ms",
+        "throttled: reported {} ms, wall {} ms",
         millis(quota),
         millis(wall)
     );
@@ -187,5 +190,5 @@ fn trace_agrees_with_kernel_counters() {
     let counts = trace.counts.iter().filter(|one| of_quota(one.0));
     let most = counts.map(|one| one.2).fold(0.0, f64::max);
     println!("{most:.2} cores used at most");
-    assert!(most > 0.5, "{most} cores of the limit are told to be used");
+    assert!(most > 0.5, "{most} cores of the limit are used");
 }

@@ -27,7 +27,7 @@ pub(crate) struct Watched {
     _container: TestCgroup,
     pod: TestCgroup,
     _root: Root,
-    began: Told,
+    began: Sums,
 }
 
 /// State of the agent at one moment.
@@ -99,9 +99,9 @@ impl Watched {
             _container: container,
             pod,
             _root: root,
-            began: Told::default(),
+            began: Sums::default(),
         };
-        watched.began = watched.told();
+        watched.began = watched.sums();
         watched
     }
 
@@ -122,7 +122,7 @@ impl Watched {
             let name = series.strip_prefix("virtlens_bpf_map_entries{map=\"")?;
             Some(name.trim_end_matches("\"}").to_owned())
         };
-        let told = self.told();
+        let sums = self.sums();
         let of_vms = || all.keys().filter(|series| series.contains("vm=\""));
         State {
             foreign_series: of_vms()
@@ -136,17 +136,17 @@ impl Watched {
             resident_bytes: all["process_resident_memory_bytes"],
             open_fds: all["process_open_fds"],
             has_failed: all["virtlens_dropped_total{reason=\"failed_readings\"}"] > 0.0,
-            drift_ns: told.drift_ns(self.began),
-            used_ns: told.truth_ns[1] - self.began.truth_ns[0],
+            drift_ns: sums.drift_ns(self.began),
+            used_ns: sums.truth_ns[1] - self.began.truth_ns[0],
         }
     }
 
     /// The agent's CPU time of the steady VM, and the cgroup's CPU time before and after
     /// that reading, ns.
-    fn told(&self) -> Told {
+    fn sums(&self) -> Sums {
         let before = self.pod.usage_ns();
         let agent_ns = cpu_ns(&counters(&self.agent), "soaked");
-        Told {
+        Sums {
             agent_ns,
             truth_ns: [before, self.pod.usage_ns()],
         }
@@ -155,19 +155,19 @@ impl Watched {
 
 /// A reading of the agent between two readings of the cgroup, ns.
 #[derive(Debug, Clone, Copy, Default)]
-struct Told {
+struct Sums {
     agent_ns: u64,
     /// CPU time of the cgroup before and after the agent's reading.
     truth_ns: [u64; 2],
 }
 
-impl Told {
+impl Sums {
     /// Distance of the agent's increase since `before` from the range of the cgroup's,
     /// ns.
     fn drift_ns(self, before: Self) -> i64 {
-        let told = (self.agent_ns - before.agent_ns).cast_signed();
+        let sums = (self.agent_ns - before.agent_ns).cast_signed();
         let low = (self.truth_ns[0] - before.truth_ns[1]).cast_signed();
         let high = (self.truth_ns[1] - before.truth_ns[0]).cast_signed();
-        (told - high).max(0) + (told - low).min(0)
+        (sums - high).max(0) + (sums - low).min(0)
     }
 }

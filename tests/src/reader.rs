@@ -39,7 +39,7 @@ pub fn collector_with(options: &Options) -> Collector {
         .sources
         .iter()
         .find(|source| source.name == "task_pass");
-    let pass = pass.expect("it is always told of");
+    let pass = pass.expect("it is always listed");
     assert!(pass.up, "the task pass is off: {}", pass.reason);
     collector
 }
@@ -107,7 +107,7 @@ pub fn all_ns(vm: &Vm) -> u64 {
 /// Number of losses for this reason.
 pub fn dropped(snapshot: &Snapshot, reason: &str) -> u64 {
     let found = snapshot.dropped.iter().find(|one| one.reason == reason);
-    found.expect("it is always told").count
+    found.expect("it is always listed").count
 }
 
 /// Fails unless the two differ by less than `within_ns`.
@@ -120,7 +120,7 @@ pub fn assert_close(what: &str, found_ns: u64, expected_ns: u64, within_ns: u64)
     );
 }
 
-/// Reads until `told` of a snapshot equals the expected value, and fails if it is more.
+/// Reads until `value` of a snapshot equals the expected value, and fails if it is more.
 /// The last CPU time of a thread is final once the kernel frees it, after its exit.
 #[track_caller]
 pub fn assert_settles(
@@ -128,14 +128,14 @@ pub fn assert_settles(
     what: &str,
     expected_ns: u64,
     within_ns: u64,
-    told: impl Fn(&Snapshot) -> u64,
+    value: impl Fn(&Snapshot) -> u64,
 ) -> Arc<Snapshot> {
     let least_ns = expected_ns.saturating_sub(within_ns);
     let snapshot = eventually(what, || {
         let snapshot = collector.collect();
-        (told(&snapshot) >= least_ns).then_some(snapshot)
+        (value(&snapshot) >= least_ns).then_some(snapshot)
     });
-    assert_close(what, told(&snapshot), expected_ns, within_ns);
+    assert_close(what, value(&snapshot), expected_ns, within_ns);
     snapshot
 }
 

@@ -49,7 +49,7 @@ impl Refusal {
             let listener = taken.recv().expect("the other side gives it");
             refusal.answer_until(&listener, || walking.is_finished());
             match walking.join() {
-                Ok(told) => told,
+                Ok(result) => result,
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         })

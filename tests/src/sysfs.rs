@@ -33,27 +33,27 @@ pub fn listed(cpu: u32, file: &str) -> BTreeSet<u32> {
 #[track_caller]
 pub fn assert_is_sysfs(host: &HostTopology) {
     let online = list(&read("cpu/online"));
-    let told: BTreeSet<u32> = host.online().iter().collect();
-    assert_eq!(told, online, "online CPUs");
+    let reported: BTreeSet<u32> = host.online().iter().collect();
+    assert_eq!(reported, online, "online CPUs");
     let nodes = list(&read("node/has_cpu"));
     let node_cpus = |node: u32| list(&read(&format!("node/node{node}/cpulist")));
-    let told: BTreeSet<u32> = host.nodes().map(|(node, _)| node).collect();
-    assert_eq!(told, nodes, "nodes with CPUs");
+    let reported: BTreeSet<u32> = host.nodes().map(|(node, _)| node).collect();
+    assert_eq!(reported, nodes, "nodes with CPUs");
     for cpu in &online {
         let place = host.place(*cpu).expect("an online CPU has a place");
         let siblings = listed(*cpu, "topology/thread_siblings_list");
-        let told: BTreeSet<u32> = host.siblings(*cpu).iter().copied().collect();
-        assert_eq!(told, siblings, "siblings of CPU {cpu}");
+        let reported: BTreeSet<u32> = host.siblings(*cpu).iter().copied().collect();
+        assert_eq!(reported, siblings, "siblings of CPU {cpu}");
         assert_eq!(place.core, siblings.first().copied(), "core of CPU {cpu}");
         let rank = siblings.iter().position(|other| other == cpu);
         assert_eq!(place.thread.map(|rank| rank as usize), rank);
 
         let llc = place.llc.and_then(|llc| host.llc_cpus(llc));
-        let told: BTreeSet<u32> = llc.expect("it has a cache").iter().collect();
+        let reported: BTreeSet<u32> = llc.expect("it has a cache").iter().collect();
         // The kernel keeps offline CPUs in this file.
         let sharing = listed(*cpu, "cache/index3/shared_cpu_list");
         let sharing: BTreeSet<u32> = sharing.intersection(&online).copied().collect();
-        assert_eq!(told, sharing, "last-level cache of CPU {cpu}");
+        assert_eq!(reported, sharing, "last-level cache of CPU {cpu}");
 
         let package = read(&format!("cpu/cpu{cpu}/topology/physical_package_id"));
         assert_eq!(place.package, package.trim().parse().ok());

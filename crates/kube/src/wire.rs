@@ -246,12 +246,12 @@ mod tests {
     /// A tenant must not be able to give its pod's name to another tenant's VM.
     #[test]
     fn annotations_do_not_change_pod_identity() {
-        for told in ["0d2aeb12-7a42-4a2b-9c3e-1f2d3c4b5a69", "victim", ""] {
+        for reported in ["0d2aeb12-7a42-4a2b-9c3e-1f2d3c4b5a69", "victim", ""] {
             let pod = parse(&format!(
                 r#"{{"metadata": {{"uid": "its-own",
-                     "annotations": {{"kubernetes.io/config.mirror": "{told}"}}}}}}"#
+                     "annotations": {{"kubernetes.io/config.mirror": "{reported}"}}}}}}"#
             ));
-            assert_eq!(pod.uid(), "its-own", "{told}");
+            assert_eq!(pod.uid(), "its-own", "{reported}");
         }
     }
 

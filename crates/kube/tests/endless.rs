@@ -128,7 +128,7 @@ fn long_stream_of_changes_is_not_a_failure() {
         thread::sleep(Duration::from_millis(20));
     }
     assert!(server.asked() >= 3, "it goes on in another stream");
-    let told = server.names.read();
-    assert_eq!((told.failure.as_str(), told.failures), ("", 0));
-    assert!(told.pods.contains_key("1"));
+    let reported = server.names.read();
+    assert_eq!((reported.failure.as_str(), reported.failures), ("", 0));
+    assert!(reported.pods.contains_key("1"));
 }

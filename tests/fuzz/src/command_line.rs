@@ -26,9 +26,9 @@ pub fn command_line(data: &[u8]) {
     assert!(identity.guest_nodes.is_none_or(|nodes| nodes > 0));
     let args = process.args.get(1..).unwrap_or_default();
     for vmm in Vmm::ALL {
-        let told = of_arguments(vmm, args);
-        if told.free_page_reporting.enabled == Some(true) {
-            assert_eq!(told.balloon.enabled, Some(true), "it is the balloon's");
+        let features = of_arguments(vmm, args);
+        if features.free_page_reporting.enabled == Some(true) {
+            assert_eq!(features.balloon.enabled, Some(true), "it is the balloon's");
         }
         check_roles(vmm, comm);
     }

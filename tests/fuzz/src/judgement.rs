@@ -123,14 +123,14 @@ fn host() -> HostTopology {
 fn complete(mut facts: Facts, decoder: &Decoder) -> Facts {
     facts.retired = facts.threads.iter().map(ended).collect();
     facts.residency = Some(facts.threads.iter().filter_map(ran).collect());
-    let told = decoder.guests().map(|(vm, guest)| {
+    let placements = decoder.guests().map(|(vm, guest)| {
         let placement = VmPlacementFact {
             guest: Some(guest),
             moves: None,
         };
         (vm, placement)
     });
-    facts.placements = told.collect();
+    facts.placements = placements.collect();
     facts
 }
 

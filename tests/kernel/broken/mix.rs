@@ -82,11 +82,11 @@ fn every_scrape_is_answered_under_mixed_faults() {
         // The first reading without faults is correct.
         let low_ns = vcpus_ns(&guest);
         let answer = agent.get("/metrics");
-        let told_ns = Duration::from_secs_f64(vcpu_seconds(&answer, "mixed")).as_nanos();
+        let reported_ns = Duration::from_secs_f64(vcpu_seconds(&answer, "mixed")).as_nanos();
         let truth_ns = u128::from(low_ns)..=u128::from(vcpus_ns(&guest));
         assert!(
-            truth_ns.contains(&told_ns),
-            "{told_ns} is not in {truth_ns:?}"
+            truth_ns.contains(&reported_ns),
+            "{reported_ns} is not in {truth_ns:?}"
         );
         counters.follow_text(&answer);
         let (code, log) = agent.stop();

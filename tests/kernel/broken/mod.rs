@@ -131,11 +131,11 @@ impl Scene {
     /// Fails if a value that is shown is wrong; values may be missing.
     #[track_caller]
     fn assert_honest(&self, vm: &Vm, least_ns: u64) {
-        let told_ns = cpu_ns(vm, Role::Vcpu);
+        let reported_ns = cpu_ns(vm, Role::Vcpu);
         let most_ns = self.truth_ns();
         assert!(
-            (least_ns..=most_ns).contains(&told_ns),
-            "{told_ns} is not in {least_ns}..={most_ns}"
+            (least_ns..=most_ns).contains(&reported_ns),
+            "{reported_ns} is not in {least_ns}..={most_ns}"
         );
         assert!(
             vm.quota.iter().all(|level| level.cores == Some(QUOTA)),
@@ -167,7 +167,7 @@ impl Scene {
         let what = format!("{}, {fault:?}", place.path);
         println!("{what}");
         let before = Arc::clone(&self.last);
-        let told_ns = cpu_ns(vm(&before, self.guest.pid()), Role::Vcpu);
+        let reported_ns = cpu_ns(vm(&before, self.guest.pid()), Role::Vcpu);
         let pattern = self.pattern(place);
         // The topology of the CPUs is read again when this file changes.
         let mark = Path::new("sys/devices/system/cpu/smt/active");
@@ -186,7 +186,7 @@ impl Scene {
         assert!(hit.try_recv().is_ok(), "{what}: it is not read");
         assert_eq!(during.node, before.node, "{what}");
         if let Some(vm) = find(&during, self.guest.pid()) {
-            self.assert_honest(vm, told_ns);
+            self.assert_honest(vm, reported_ns);
         }
         let low_ns = self.truth_ns();
         let after = self.read();
@@ -307,10 +307,10 @@ fn unreadable_new_vm_with_bpf_is_measured() {
                     continue;
                 };
                 assert_eq!(threads(met, Role::Vcpu), 2, "{what}");
-                let told_ns = cpu_ns(met, Role::Vcpu);
+                let reported_ns = cpu_ns(met, Role::Vcpu);
                 assert!(
-                    truth_ns.contains(&told_ns),
-                    "{what}: {told_ns} is not in {truth_ns:?}"
+                    truth_ns.contains(&reported_ns),
+                    "{what}: {reported_ns} is not in {truth_ns:?}"
                 );
                 let own = vm(&snapshot, scene.guest.pid());
                 assert_eq!(&*own.vm, "steady", "{what}");

@@ -44,17 +44,17 @@ impl Helper {
     /// Starts the thread, which is idle.
     pub(crate) fn start(name: &str, index: u32) -> anyhow::Result<Self> {
         let (orders, inbox) = channel::<Burn>();
-        let (tell_tid, told_tid) = channel();
+        let (tid_sender, tid_receiver) = channel();
         named(Builder::new().stack_size(STACK_BYTES), Some(name), index)
             .spawn(move || {
-                let _ = tell_tid.send(gettid().as_raw_pid());
+                let _ = tid_sender.send(gettid().as_raw_pid());
                 for Burn { cpu, done } in inbox {
                     burn_own(cpu);
                     let _ = done.send(());
                 }
             })
             .context("cannot start a helper thread: raise the limit of processes (ulimit -u)")?;
-        let tid = told_tid
+        let tid = tid_receiver
             .recv()
             .context("a helper thread ended at its start")?;
         let name = name.replace("{}", &index.to_string());

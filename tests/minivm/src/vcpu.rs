@@ -64,12 +64,12 @@ impl Vcpu {
         fd: VcpuFd,
     ) -> anyhow::Result<Self> {
         let (orders, inbox) = channel();
-        let (tell_tid, told_tid) = channel();
+        let (tid_sender, tid_receiver) = channel();
         let builder = named(Builder::new().stack_size(STACK_BYTES), name, index);
         let thread = builder
-            .spawn(move || Runner { fd, inbox }.live(&tell_tid))
+            .spawn(move || Runner { fd, inbox }.live(&tid_sender))
             .context("cannot start a vCPU thread: raise the limit of processes (ulimit -u)")?;
-        let tid = told_tid
+        let tid = tid_receiver
             .recv()
             .context("a vCPU thread ended at its start")?;
         Ok(Self {
@@ -149,10 +149,10 @@ struct Runner {
 impl Runner {
     /// Executes orders until the order to end. If a guest cannot run, the process exits,
     /// because its numbers would be wrong.
-    fn live(mut self, tell_tid: &Sender<i32>) -> VcpuFd {
+    fn live(mut self, tid_sender: &Sender<i32>) -> VcpuFd {
         let kickable = Kickable::new(&mut self.fd);
         // Only now: an earlier kick would be a signal without a handler.
-        let _ = tell_tid.send(gettid().as_raw_pid());
+        let _ = tid_sender.send(gettid().as_raw_pid());
         if let Err(error) = self.follow() {
             eprintln!("minivm: {error:#}");
             std::process::abort();

@@ -26,7 +26,7 @@ struct {
 
 __u64 lost = 0;
 
-static __always_inline void tell(struct cfs_rq *queue, __u32 kind)
+static __always_inline void emit(struct cfs_rq *queue, __u32 kind)
 {
 	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 
@@ -52,21 +52,21 @@ SEC("fexit/throttle_cfs_rq")
 int BPF_PROG(saw_throttle, struct cfs_rq *queue, bool throttled)
 {
 	if (throttled)
-		tell(queue, THROTTLED);
+		emit(queue, THROTTLED);
 	return 0;
 }
 
 SEC("fentry/unthrottle_cfs_rq")
 int BPF_PROG(saw_unthrottle_begin, struct cfs_rq *queue)
 {
-	tell(queue, BEFORE_UNTHROTTLE);
+	emit(queue, BEFORE_UNTHROTTLE);
 	return 0;
 }
 
 SEC("fexit/unthrottle_cfs_rq")
 int BPF_PROG(saw_unthrottle_end, struct cfs_rq *queue)
 {
-	tell(queue, AFTER_UNTHROTTLE);
+	emit(queue, AFTER_UNTHROTTLE);
 	return 0;
 }
 

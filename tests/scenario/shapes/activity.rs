@@ -58,21 +58,24 @@ impl Activity {
         let [then, now] = self.vms();
         for role in self.ended.low.roles.keys() {
             let of = |vm| pods::role(vm, *role).map_or(0, |one| one.cpu_ns);
-            let (told, truth) = (of(now) - of(then), self.grown(|truth| truth.roles[role][0]));
-            println!("{}: {} ms", role.name(), millis(told));
+            let (reported, truth) = (of(now) - of(then), self.grown(|truth| truth.roles[role][0]));
+            println!("{}: {} ms", role.name(), millis(reported));
             assert!(
-                truth.contains(&told),
-                "{}: {told} is not in {truth:?}",
+                truth.contains(&reported),
+                "{}: {reported} is not in {truth:?}",
                 role.name()
             );
         }
-        let (told, truth) = (
+        let (reported, truth) = (
             reader::all_ns(now) - reader::all_ns(then),
             self.grown(|truth| truth.all_ns),
         );
-        assert_near("all roles", told, &truth);
+        assert_near("all roles", reported, &truth);
         let unattributed = now.unattributed_cpu_ns - then.unattributed_cpu_ns;
-        assert!(unattributed * 200 <= told, "{unattributed} of {told} ns");
+        assert!(
+            unattributed * 200 <= reported,
+            "{unattributed} of {reported} ns"
+        );
     }
 
     /// Whether the limit is used up and the pod is throttled, by the bounds of the
@@ -214,8 +217,12 @@ impl Activity {
             assert_eq!(vm.vcpu_limit_cores, Some(LIMIT_CORES));
             assert_eq!(vm.unapplied_limit, None);
         }
-        let told = used_ns(level(now)) - used_ns(level(then));
-        assert_near("used by role", told, &self.grown(|truth| truth.slice_ns));
+        let reported = used_ns(level(now)) - used_ns(level(then));
+        assert_near(
+            "used by role",
+            reported,
+            &self.grown(|truth| truth.slice_ns),
+        );
     }
 }
 
@@ -237,11 +244,11 @@ pub(super) fn used_ns(level: &Quota) -> u64 {
 /// Asserts with a tolerance: `cpu.stat` lags behind the CPU time of threads by up to one
 /// tick per thread.
 #[track_caller]
-pub(super) fn assert_near(what: &str, told: u64, truth: &RangeInclusive<u64>) {
+pub(super) fn assert_near(what: &str, reported: u64, truth: &RangeInclusive<u64>) {
     let slack = (truth.start() / 200).max(20_000_000);
-    println!("{what}: {told} of {truth:?} ns");
+    println!("{what}: {reported} of {truth:?} ns");
     assert!(
-        (truth.start().saturating_sub(slack)..=truth.end() + slack).contains(&told),
-        "{what}: {told} is not in {truth:?}"
+        (truth.start().saturating_sub(slack)..=truth.end() + slack).contains(&reported),
+        "{what}: {reported} is not in {truth:?}"
     );
 }

@@ -15,7 +15,7 @@ pub struct Plan {
     /// The pods under observation.
     pub pods: Pods,
     /// A guest that a suite may boot in addition; absent with `--bare`.
-    pub teller: Option<Guest>,
+    pub topology_guest: Option<Guest>,
     /// The suites to run, in this order, after the rig's self-tests.
     pub suites: Vec<Suite>,
     /// Duration of a control run, s: load on the guests without an agent, in a boot
@@ -57,7 +57,7 @@ pub struct Stage {
 }
 
 /// A Linux guest that prints the topology it sees on its first serial port, then waits
-/// (scripts/teller-init.sh).
+/// (scripts/topology-init.sh).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Guest {
     /// Its kernel image.

@@ -244,7 +244,7 @@ impl Report {
             .iter()
             .filter_map(|one| one.split.guest);
         let (traced, counted) = guests.fold((0, 0), |sum, one| {
-            plus(sum, (one.exits_told, one.exits_counted.unwrap_or(0)))
+            plus(sum, (one.exits_recorded, one.exits_counted.unwrap_or(0)))
         });
         if counted > 0 {
             page.line(&format!("  exits {traced} of {counted}"));

@@ -97,8 +97,11 @@ fn invalid_web_config_fails_at_start() {
         let output = output(&["run", "--listen", "127.0.0.1:0", "--web.config.file", file]);
         assert_fails(&output, 2, words);
         assert_fails(&output, 2, &[file]);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(!told.contains("secret"), "no secret is told: {told}");
+        let reported = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !reported.contains("secret"),
+            "no secret is printed: {reported}"
+        );
     }
     let nowhere = "/nowhere/web.yaml";
     let output = output(&["run", "--listen", "127.0.0.1:0", "--web-config", nowhere]);

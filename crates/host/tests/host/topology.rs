@@ -178,8 +178,8 @@ fn this_host_has_the_cores_of_its_cpuinfo() {
     let host = topology(&HostRoot::default(), &mut losses).expect("a sysfs");
     assert_eq!(losses, Losses::default());
     let mut cores: Vec<&[u32]> = host.cores().map(|(_, cpus)| cpus).collect();
-    let told = cores_of_cpuinfo();
-    let mut expected: Vec<&[u32]> = told.values().map(Vec::as_slice).collect();
+    let reported = cores_of_cpuinfo();
+    let mut expected: Vec<&[u32]> = reported.values().map(Vec::as_slice).collect();
     cores.sort_unstable();
     expected.sort_unstable();
     assert_eq!(cores, expected);

@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(
             unknown,
             (None, None),
-            "what the kernel does not tell stays so"
+            "a value that the kernel does not report stays unknown"
         );
     }
 }

@@ -226,7 +226,7 @@ fn vm_has_pod_name_and_keeps_it() {
         vms[0].namespace.clone().zip(vms[0].pod.clone())
     };
     let name = |name: &str| Some((Arc::from("shop"), Arc::from(name)));
-    assert_eq!(called(None), None, "nobody has told yet");
+    assert_eq!(called(None), None, "the source has no answer yet");
     assert_eq!(called(Some(pods("web-0"))), name("web-0"));
     assert_eq!(called(Some(pods("renamed"))), name("renamed"));
     assert_eq!(

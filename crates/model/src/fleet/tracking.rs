@@ -28,7 +28,10 @@ impl Fleet {
         self.changes += moved.len() as u64;
         let cgroups = by_id(facts);
         for (vm, at) in moved {
-            let member = self.vms.get_mut(&vm).expect("moved tells of members");
+            let member = self
+                .vms
+                .get_mut(&vm)
+                .expect("a moved thread belongs to a member");
             let before = member.place.as_ref().map(|place| place.cgroup);
             member.ledger.changes += u64::from(before != Some(at));
             let sandbox_id = member.identity.sandbox_id.as_deref();

@@ -185,7 +185,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn told(vmm: Vmm, command: &str) -> (Option<bool>, Option<bool>) {
+    fn features_of(vmm: Vmm, command: &str) -> (Option<bool>, Option<bool>) {
         let args: Vec<String> = command.split(' ').map(str::to_owned).collect();
         let features = of_arguments(vmm, &args);
         (
@@ -247,7 +247,7 @@ mod tests {
             (Vmm::Dragonball, "-id x", (None, None)),
             (Vmm::Other, "x", (None, None)),
         ] {
-            assert_eq!(told(vmm, command), expected, "{command}");
+            assert_eq!(features_of(vmm, command), expected, "{command}");
         }
         assert_eq!(of_arguments(Vmm::Qemu, &[]).balloon.enabled, None);
     }

@@ -71,7 +71,7 @@ pub(super) struct Guest {
     pub(super) exits: BTreeMap<Option<ExitReason>, ExitUse>,
     /// KVM's exit count at the first and at the last exit.
     counted: Option<(u32, u32)>,
-    told: u64,
+    recorded: u64,
 }
 
 impl Guest {
@@ -86,7 +86,7 @@ impl Guest {
             split: GuestSplit::default(),
             exits: BTreeMap::new(),
             counted: None,
-            told: 0,
+            recorded: 0,
         }
     }
 
@@ -129,7 +129,7 @@ impl Guest {
                     // An earlier entry would have been seen.
                     self.place = Place::Inside;
                 }
-                self.told += 1;
+                self.recorded += 1;
                 let first = self.counted.map_or(counted, |(first, _)| first);
                 self.counted = Some((first, counted));
                 let exit = Exit::new(reason, poll_ns.into());
@@ -162,9 +162,9 @@ impl Guest {
         let counted = self
             .counted
             .map(|(first, last)| u64::from(last.wrapping_sub(first)) + 1);
-        let knows = self.told > 0 || self.split.guest_ns > 0 || !self.exits.is_empty();
+        let knows = self.recorded > 0 || self.split.guest_ns > 0 || !self.exits.is_empty();
         knows.then_some(GuestSplit {
-            exits_told: self.told,
+            exits_recorded: self.recorded,
             exits_counted: counted,
             ..self.split
         })

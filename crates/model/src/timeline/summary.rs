@@ -96,7 +96,7 @@ pub struct GuestSplit {
     /// Unknown because events were lost.
     pub unknown_ns: u64,
     /// Number of exit events received.
-    pub exits_told: u64,
+    pub exits_recorded: u64,
     /// KVM's own count of exits from the first to the last received one.
     pub exits_counted: Option<u64>,
 }

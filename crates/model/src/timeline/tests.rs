@@ -237,7 +237,7 @@ fn vcpu_time_splits_into_guest_host_polling_and_sleep() {
     let thread = &summary.threads[0];
     let guest = thread.split.guest.expect("it has one");
     assert_eq!((guest.guest_ns, guest.polled_ns), (70, 20));
-    assert_eq!((guest.exits_told, guest.exits_counted), (2, Some(2)));
+    assert_eq!((guest.exits_recorded, guest.exits_counted), (2, Some(2)));
     assert_eq!(thread.split.running_ns, 133);
     assert_eq!(thread.split.host_ns(), Some(43));
     let halts = thread.exits.iter().find(|(reason, _)| *reason == Some(HLT));

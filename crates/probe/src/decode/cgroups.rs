@@ -48,7 +48,7 @@ impl Names {
         &mut self,
         emitted: &mut Vec<abi::record::CgroupRecord>,
     ) -> (Vec<CgroupFact>, usize) {
-        // A cgroup that was emitted twice (an entry of `told_cgroups` was evicted) is one
+        // A cgroup that was emitted twice (an entry of `emitted_cgroups` was evicted) is one
         // fact.
         let mut seen = FxHashSet::with_capacity_and_hasher(emitted.len(), FxBuildHasher);
         emitted.retain(|one| seen.insert(one.id));

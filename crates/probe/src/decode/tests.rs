@@ -104,7 +104,11 @@ fn a_vcpu_thread_comes_out_as_it_went_in() {
         (1234, Some(56), CgroupId(30))
     );
     assert_eq!(
-        thread.affinity.as_ref().expect("it was told").to_string(),
+        thread
+            .affinity
+            .as_ref()
+            .expect("it was emitted")
+            .to_string(),
         "1,3,64"
     );
     let vcpu = thread.vcpu.expect("it runs one");

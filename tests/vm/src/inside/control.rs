@@ -21,7 +21,7 @@ const TURN: Duration = Duration::from_secs(5);
 /// Puts load on the pods, or on guests of its own if there are no pods, and reports it.
 pub(crate) fn run(plan: &Plan, loads: Option<&std::sync::Arc<Mutex<Loads>>>, length: Duration) {
     let until = Instant::now() + length;
-    let ran = match (loads, &plan.teller) {
+    let ran = match (loads, &plan.topology_guest) {
         (Some(loads), _) => load_pods(loads, until),
         (None, Some(guest)) => boot_guests(&program(plan), guest, until),
         (None, None) => Err(anyhow::anyhow!("no guest to put load on")),

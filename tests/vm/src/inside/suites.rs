@@ -156,7 +156,7 @@ mod tests {
         let plan = Plan {
             kernel: "k".into(),
             pods: Pods::Unwanted,
-            teller: None,
+            topology_guest: None,
             suites: Vec::new(),
             control_s: None,
             path: "/bin".into(),

@@ -85,8 +85,8 @@ mod tests {
     #[test]
     fn default_machine_has_two_cpus_and_no_nodes() {
         let args = Hardware::default().args();
-        let told = "-cpu max,+svm,-la57 -smp 2 -m 4096";
-        assert_eq!(args.join(" "), told);
+        let expected = "-cpu max,+svm,-la57 -smp 2 -m 4096";
+        assert_eq!(args.join(" "), expected);
     }
 
     #[test]

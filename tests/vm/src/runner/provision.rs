@@ -40,7 +40,7 @@ const GUEST_MODULES: [&str; 5] = [
 
 const INIT: &str = include_str!("../../scripts/init.sh");
 const GUEST_INIT: &str = include_str!("../../scripts/guest-init.sh");
-const TELLER_INIT: &str = include_str!("../../scripts/teller-init.sh");
+const TOPOLOGY_INIT: &str = include_str!("../../scripts/topology-init.sh");
 
 /// Directories for downloads and build results.
 #[derive(Debug)]
@@ -238,11 +238,11 @@ impl Workshop {
             (_, Some(_)) => Pods::Impossible,
             (_, None) => Pods::Unwanted,
         };
-        let teller = |guest| teller(guest, busybox, &dir);
+        let topology_guest = |guest| topology_guest(guest, busybox, &dir);
         let plan = Plan {
             kernel: entry.name.clone(),
             pods,
-            teller: provision.guest.as_ref().map(teller).transpose()?,
+            topology_guest: provision.guest.as_ref().map(topology_guest).transpose()?,
             suites: suites.to_vec(),
             control_s,
             path: std::env::var("PATH").context("PATH is no text")?,
@@ -302,9 +302,9 @@ fn stage(guest: &Kernel, virtiofsd: &Path, busybox: &Path, dir: &Path) -> anyhow
 }
 
 /// The guest that prints its topology; its initramfs is created in `dir`.
-fn teller(guest: &Kernel, busybox: &Path, dir: &Path) -> anyhow::Result<Guest> {
-    let initrd = dir.join("teller-initrd");
-    fs::write(&initrd, initramfs::base(busybox, TELLER_INIT)?.finish())?;
+fn topology_guest(guest: &Kernel, busybox: &Path, dir: &Path) -> anyhow::Result<Guest> {
+    let initrd = dir.join("topology-initrd");
+    fs::write(&initrd, initramfs::base(busybox, TOPOLOGY_INIT)?.finish())?;
     Ok(Guest {
         kernel: guest.image.clone(),
         initrd,

@@ -209,7 +209,7 @@ pub(crate) mod tests {
         assert_eq!(alone("a::x", &silent), Some(false));
         let dead = format!("{DEAD_POD}: its VMM: exit status: 0");
         assert_eq!(alone("a::pods_live", &dead), Some(false));
-        assert_eq!(alone("a::x", "told 5 ns, burned 6 ns"), None);
+        assert_eq!(alone("a::x", "reported 5 ns, burned 6 ns"), None);
     }
 
     #[test]

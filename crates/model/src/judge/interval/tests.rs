@@ -128,7 +128,7 @@ fn limits_are_compared_by_their_cgroup() {
     now.limits[0].periods = 1000;
     let over = Interval::between(&before, &now, SECOND);
     let limits: Vec<_> = over.limits().collect();
-    assert_eq!(limits.len(), 1, "of the others it cannot be told");
+    assert_eq!(limits.len(), 1, "the others are unknown");
     assert_eq!((limits[0].periods, limits[0].throttled_periods), (6, 3));
     assert_eq!(limits[0].of(Role::Vhost), Some(4));
     assert_eq!(limits[0].of(Role::Vcpu), None);

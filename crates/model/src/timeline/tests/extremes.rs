@@ -33,7 +33,7 @@ fn backward_time_counts_once() {
     }
     let (_, summary) = trace(&events, 2_000);
     let split = summary.threads[0].split;
-    let guest = split.guest.expect("it told of its guest");
+    let guest = split.guest.expect("its guest time is known");
     assert!(guest.guest_ns <= split.running_ns, "{split:?}");
 }
 
@@ -69,6 +69,6 @@ fn overlapping_pauses_do_not_exceed_halt() {
     events.push(event(u64::MAX, 1, What::Entry));
     let (_, summary) = trace(&events, u64::MAX);
     let split = summary.threads[0].split;
-    let guest = split.guest.expect("it told of its guest");
+    let guest = split.guest.expect("its guest time is known");
     assert!(guest.polled_ns <= split.running_ns, "{split:?}");
 }

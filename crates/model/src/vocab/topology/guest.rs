@@ -220,8 +220,8 @@ impl<'a> Table<'a> {
         let topoext = self
             .leaf(AMD_FEATURES, 0)
             .is_none_or(|leaf| leaf.ecx & TOPOEXT != 0);
-        if let Some(told) = self.extended().filter(|_| topoext) {
-            return Some(told);
+        if let Some(leaf) = self.extended().filter(|_| topoext) {
+            return Some(leaf);
         }
         let sizes = self.leaf(AMD_SIZES, 0)?;
         let package_shift = match sizes.ecx >> 12 & 0xf {

@@ -42,7 +42,7 @@ fn qemu_topology_is_decoded_from_any_leaves() {
         // `cpuid-0xb=off`, as on old machine types.
         ("Intel, leaves 4 and 1", without(&intel, &[0xb])),
         ("AMD, leaves 8 and 1E", without(&amd, &[0xb])),
-        ("no leaf tells of TOPOEXT", without(&amd, &[0x8000_0001])),
+        ("no leaf with TOPOEXT", without(&amd, &[0x8000_0001])),
         ("no vendor", without(&intel, &[0])),
     ] {
         assert_eq!(places(&entries, &FOUR), Some(TWO_BY_TWO.to_vec()), "{case}");
@@ -227,13 +227,13 @@ proptest! {
 
     #[test]
     fn any_leaves_are_decoded_or_refused(
-        told in collection::vec(
+        entries in collection::vec(
             (sample::select(LEAVES.to_vec()), 0u32..4, any::<[u32; 4]>()),
             0..40,
         ),
         id in any::<u32>(),
     ) {
-        let entries: Vec<CpuidEntry> = told
+        let entries: Vec<CpuidEntry> = entries
             .into_iter()
             .map(|(function, index, registers)| leaf(function, index, registers))
             .collect();
