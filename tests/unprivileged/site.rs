@@ -79,7 +79,7 @@ fn write_source(folder: &Path) {
         let inside = links.iter().filter(|link| !is_external(link));
         let targets = inside.filter_map(|link| target(&chapter, link));
         let paths = targets.map(|(path, _)| path);
-        // A page that is no chapter is not part of the site: links to it are dead.
+        // The site contains only chapters, so a link to another page is dead.
         files.extend(paths.filter(|path| path.extension().is_none_or(|end| end != "md")));
     }
     for file in files {
