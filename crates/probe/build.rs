@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
+use object::build::elf::{Builder, SectionData};
+
 fn main() {
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo"));
     let sources = root.join("../../bpf");
@@ -17,8 +19,32 @@ fn main() {
     }
     println!("cargo:rerun-if-env-changed=CLANG");
     for name in ["virtlens", "trace"] {
-        compile(&sources, name, &built.join(format!("{name}.bpf.o")));
+        let object = built.join(format!("{name}.bpf.o"));
+        compile(&sources, name, &object);
+        strip(&object);
     }
+}
+
+/// Removes the DWARF sections, and the relocations of type information, which no loader
+/// reads: half of the object, which the agent contains. BTF has the line numbers that the
+/// verifier shows.
+fn strip(path: &Path) {
+    let bytes = fs::read(path).expect("the compiled object is readable");
+    let mut object = Builder::read(&*bytes).expect("clang writes valid ELF");
+    let unread = [b".debug".as_slice(), b".rel.debug", b".rel.BTF"];
+    for section in &mut object.sections {
+        section.delete = unread.iter().any(|name| section.name.starts_with(name));
+    }
+    // clang has the names of sections in the table of symbol names, which the writer keeps
+    // apart.
+    let names = object.sections.add();
+    names.name = b".shstrtab".as_slice().into();
+    names.sh_type = object::elf::SHT_STRTAB;
+    names.sh_addralign = 1;
+    names.data = SectionData::SectionString;
+    let mut stripped = Vec::new();
+    object.write(&mut stripped).expect("the object stays valid");
+    fs::write(path, stripped).expect("the compiled object is writable");
 }
 
 fn compile(sources: &Path, name: &str, object: &Path) {
@@ -37,6 +63,8 @@ fn compile(sources: &Path, name: &str, object: &Path) {
         ])
         .args(["-Wall", "-Wextra", "-Werror"])
         .args(["-Wno-unused-parameter", "-Wno-missing-field-initializers"])
+        // An LLVM extension that `strip` cannot read.
+        .arg("-fno-addrsig")
         // Type information must not depend on the path of the checkout.
         .arg("-fdebug-prefix-map=.=bpf")
         .args(["-c", &source, "-o"])

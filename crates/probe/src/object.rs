@@ -172,6 +172,22 @@ mod tests {
     use super::{Compiled, fingerprint};
     use crate::OBJECT;
 
+    /// Loaders read the relocations of programs, symbols and type information only.
+    #[test]
+    fn objects_contain_no_dwarf() {
+        for object in [OBJECT, crate::trace::OBJECT] {
+            let elf = ElfFile64::<object::Endianness>::parse(object).expect("an ELF file");
+            let names = elf.sections().filter_map(|section| section.name().ok());
+            let names: Vec<&str> = names.collect();
+            assert!(names.contains(&".BTF.ext"), "{names:?}");
+            let dwarf: Vec<_> = names
+                .iter()
+                .filter(|name| name.contains(".debug"))
+                .collect();
+            assert!(dwarf.is_empty(), "{dwarf:?}");
+        }
+    }
+
     #[test]
     fn each_map_has_the_layout_of_its_types() {
         let maps = Compiled::read(OBJECT).expect("it is one").maps;
