@@ -25,9 +25,9 @@ fn main() {
     }
 }
 
-/// Removes the DWARF sections, and the relocations of type information, which no loader
-/// reads: half of the object, which the agent contains. BTF has the line numbers that the
-/// verifier shows.
+/// Removes the DWARF sections, and the relocations of type information: no loader reads them,
+/// they are half of the object, and the agent contains the object. BTF keeps the line numbers
+/// that the verifier prints.
 fn strip(path: &Path) {
     let bytes = fs::read(path).expect("the compiled object is readable");
     let mut object = Builder::read(&*bytes).expect("clang writes valid ELF");
@@ -35,8 +35,8 @@ fn strip(path: &Path) {
     for section in &mut object.sections {
         section.delete = unread.iter().any(|name| section.name.starts_with(name));
     }
-    // clang has the names of sections in the table of symbol names, which the writer keeps
-    // apart.
+    // clang stores section names in the table of symbol names; the writer needs a table for
+    // each.
     let names = object.sections.add();
     names.name = b".shstrtab".as_slice().into();
     names.sh_type = object::elf::SHT_STRTAB;
@@ -63,7 +63,7 @@ fn compile(sources: &Path, name: &str, object: &Path) {
         ])
         .args(["-Wall", "-Wextra", "-Werror"])
         .args(["-Wno-unused-parameter", "-Wno-missing-field-initializers"])
-        // An LLVM extension that `strip` cannot read.
+        // No section of the type SHT_LLVM_ADDRSIG, which the crate `object` rejects in `strip`.
         .arg("-fno-addrsig")
         // Type information must not depend on the path of the checkout.
         .arg("-fdebug-prefix-map=.=bpf")
