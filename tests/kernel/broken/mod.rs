@@ -5,6 +5,7 @@
 mod mix;
 mod place;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -105,11 +106,6 @@ impl Scene {
         snapshot
     }
 
-    /// CPU time of the vCPUs according to the kernel, ns.
-    fn truth_ns(&self) -> u64 {
-        vcpus_ns(&self.guest)
-    }
-
     /// Fails unless every value is present and correct.
     #[track_caller]
     fn assert_whole(&self, snapshot: &Snapshot) {
@@ -128,15 +124,27 @@ impl Scene {
         assert!(source("topology").expect("it has a row").up);
     }
 
-    /// Fails if a value that is shown is wrong; values may be missing.
+    /// Fails if a value that is shown is wrong; values may be missing. `least` is from before
+    /// the reading.
     #[track_caller]
-    fn assert_honest(&self, vm: &Vm, least_ns: u64) {
-        let reported_ns = cpu_ns(vm, Role::Vcpu);
-        let most_ns = self.truth_ns();
+    fn assert_honest(&self, vm: &Vm, least: &Times) {
+        let reported = Times::shown(vm);
+        let most = Times::of_kernel(&self.guest);
         assert!(
-            (least_ns..=most_ns).contains(&reported_ns),
-            "{reported_ns} is not in {least_ns}..={most_ns}"
+            (least.cpu_ns..=most.cpu_ns).contains(&reported.cpu_ns),
+            "{} is not in {}..={}",
+            reported.cpu_ns,
+            least.cpu_ns,
+            most.cpu_ns
         );
+        for (tid, wait_ns) in reported.wait_ns {
+            let least_ns = least.wait_ns.get(&tid).copied().unwrap_or(0);
+            let most_ns = most.wait_ns[&tid];
+            assert!(
+                (least_ns..=most_ns).contains(&wait_ns),
+                "thread {tid} waited {wait_ns}, not {least_ns}..={most_ns}"
+            );
+        }
         assert!(
             vm.quota.iter().all(|level| level.cores == Some(QUOTA)),
             "{:?}",
@@ -150,7 +158,6 @@ impl Scene {
             );
             let mask = vcpu.affinity.as_ref().map(|mask| mask.len());
             assert!(mask.is_none_or(|mask| mask == cpus), "{vcpu:?}");
-            assert!(vcpu.tid.is_none() || vcpu.wait_ns != Some(0), "{vcpu:?}");
         }
     }
 
@@ -167,7 +174,7 @@ impl Scene {
         let what = format!("{}, {fault:?}", place.path);
         println!("{what}");
         let before = Arc::clone(&self.last);
-        let reported_ns = cpu_ns(vm(&before, self.guest.pid()), Role::Vcpu);
+        let reported = Times::shown(vm(&before, self.guest.pid()));
         let pattern = self.pattern(place);
         // The topology of the CPUs is read again when this file changes.
         let mark = Path::new("sys/devices/system/cpu/smt/active");
@@ -186,22 +193,55 @@ impl Scene {
         assert!(hit.try_recv().is_ok(), "{what}: it is not read");
         assert_eq!(during.node, before.node, "{what}");
         if let Some(vm) = find(&during, self.guest.pid()) {
-            self.assert_honest(vm, reported_ns);
+            self.assert_honest(vm, &reported);
         }
-        let low_ns = self.truth_ns();
+        let low = Times::of_kernel(&self.guest);
         let after = self.read();
         self.assert_whole(&after);
-        self.assert_honest(vm(&after, self.guest.pid()), low_ns);
+        self.assert_honest(vm(&after, self.guest.pid()), &low);
         let is_lost = lost(&after) > lost(&before);
         let expected = place.kind.is_lost(fault).unwrap_or(is_lost);
         assert_eq!(is_lost, expected, "{what}: {:?}", after.dropped);
     }
 }
 
+/// Times of a VM's vCPUs.
+struct Times {
+    /// CPU time of all vCPUs, ns.
+    cpu_ns: u64,
+    /// Run delay by thread, ns. It is 0 if the thread never waited.
+    wait_ns: BTreeMap<u32, u64>,
+}
+
+impl Times {
+    fn shown(vm: &Vm) -> Self {
+        let waits = vm.vcpus.iter();
+        Self {
+            cpu_ns: cpu_ns(vm, Role::Vcpu),
+            wait_ns: waits
+                .filter_map(|vcpu| vcpu.tid.zip(vcpu.wait_ns))
+                .collect(),
+        }
+    }
+
+    fn of_kernel(guest: &Minivm) -> Self {
+        let vcpus = guest.ready.vcpus.iter().map(|vcpu| {
+            let times = Schedstat::read(guest.pid(), vcpu.tid).expect("no vCPU ends here");
+            (vcpu.tid.cast_unsigned(), times)
+        });
+        let times: Vec<_> = vcpus.collect();
+        Self {
+            cpu_ns: times.iter().map(|(_, times)| times.cpu_ns).sum(),
+            wait_ns: times
+                .iter()
+                .map(|(tid, times)| (*tid, times.wait_ns))
+                .collect(),
+        }
+    }
+}
+
 fn vcpus_ns(guest: &Minivm) -> u64 {
-    let vcpus = guest.ready.vcpus.iter();
-    let of = |tid| Schedstat::read(guest.pid(), tid).expect("no vCPU ends here");
-    vcpus.map(|vcpu| of(vcpu.tid).cpu_ns).sum()
+    Times::of_kernel(guest).cpu_ns
 }
 
 fn open(root: &Path) -> Result<Collector, String> {
