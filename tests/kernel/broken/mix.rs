@@ -46,7 +46,13 @@ fn every_scrape_is_answered_under_mixed_faults() {
     if !ready("every_scrape_is_answered_under_mixed_faults") {
         return;
     }
-    for (with_bpf, seed) in [(true, 7), (false, 11)] {
+    for (with_bpf, seed) in [
+        (true, 7),
+        (false, 11),
+        (false, 204),
+        (false, 205),
+        (false, 209),
+    ] {
         println!("BPF: {with_bpf}, seed {seed}");
         let mut guest = Minivm::start(["--vcpus", "2", "--name", "mixed"]);
         let host = FaultyHost::mount();

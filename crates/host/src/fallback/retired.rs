@@ -99,9 +99,9 @@ impl Retired {
             }
             if has_ended(key.0, key.1) {
                 self.add(seen.row);
-            } else if seen.class_changes > 0 {
+            } else if seen.class_changes > 0 || seen.row.class.vcpu_id.is_some() {
                 // The thread could not be read. Its held times stay in the rows of its
-                // former classes.
+                // former classes, and it stays a vCPU.
                 self.last.insert(key, seen);
             }
         }
@@ -231,7 +231,7 @@ mod tests {
     use std::collections::HashSet;
 
     use proptest::prelude::*;
-    use virtlens_model::facts::{ThreadFact, ThreadKind};
+    use virtlens_model::facts::{ThreadFact, ThreadKind, VcpuFact};
     use virtlens_model::vocab::{CgroupId, Comm, Owner};
 
     use super::{MAX_NAMES, MAX_OWNERS, Retired};
@@ -331,6 +331,28 @@ mod tests {
         assert_eq!(read(&mut [thread(2, 5, 130)]), (30, 100));
         assert_eq!(read(&mut []), (0, 100));
         assert_eq!(read(&mut [thread(2, 5, 150)]), (50, 100));
+    }
+
+    #[test]
+    fn vcpu_that_could_not_be_read_stays_one() {
+        let mut retired = Retired::default();
+        let mut read = |threads: &mut [ThreadFact]| {
+            retired.settle(threads, &HashSet::new(), |_, _| false);
+            threads.iter().find_map(|thread| Some(thread.vcpu?.id))
+        };
+        let vcpu = VcpuFact {
+            charged_ns: None,
+            id: 3,
+            index: None,
+            stats: None,
+        };
+        let named = ThreadFact {
+            vcpu: Some(vcpu),
+            ..thread(1, 5, 100)
+        };
+        assert_eq!(read(&mut [named]), Some(3));
+        assert_eq!(read(&mut []), None);
+        assert_eq!(read(&mut [thread(1, 5, 130)]), Some(3));
     }
 
     proptest! {
