@@ -101,8 +101,17 @@ impl Faults {
 
 /// An open file or directory.
 enum Open {
-    File(Vec<u8>, Option<Fault>),
+    File(OpenFile),
     Dir(Vec<(u64, fuser::FileType, OsString)>, Option<Fault>),
+}
+
+/// A file as of its last read from the start: files of /proc and /sys have their present
+/// content then.
+#[derive(Clone, Default)]
+struct OpenFile {
+    text: Vec<u8>,
+    fault: Option<Fault>,
+    was_read: bool,
 }
 
 /// The file system.
@@ -155,6 +164,23 @@ impl Tree {
         known.paths.push(path.clone());
         known.nodes.insert(path, node);
         node
+    }
+
+    /// The present content of a file, and the fault that the reader sees.
+    fn file(&self, path: &Path) -> Result<OpenFile, Errno> {
+        let fault = self.faults.of(path, |_| true);
+        if let Some(error) = fault.and_then(Fault::of_open) {
+            return Err(error);
+        }
+        let text = fs::read(real(path))?;
+        Ok(OpenFile {
+            text: match fault {
+                Some(fault) => fault.spoil(text),
+                None => text,
+            },
+            fault,
+            was_read: false,
+        })
     }
 
     fn open_as(&self, open: io::Result<Open>, reply: ReplyOpen) {
@@ -265,23 +291,16 @@ impl Filesystem for Tree {
     }
 
     fn open(&self, _: &Request, node: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let path = self.path(node);
-        let fault = self.faults.of(&path, |_| true);
-        if let Some(error) = fault.and_then(Fault::of_open) {
-            return reply.error(error);
+        match self.file(&self.path(node)) {
+            Ok(file) => self.open_as(Ok(Open::File(file)), reply),
+            Err(error) => reply.error(error),
         }
-        let text = fs::read(real(&path));
-        let text = text.map(|text| match fault {
-            Some(fault) => fault.spoil(text),
-            None => text,
-        });
-        self.open_as(text.map(|text| Open::File(text, fault)), reply);
     }
 
     fn read(
         &self,
         _: &Request,
-        _: INodeNo,
+        node: INodeNo,
         handle: FileHandle,
         offset: u64,
         size: u32,
@@ -289,10 +308,19 @@ impl Filesystem for Tree {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let known = self.known();
-        let Some(Open::File(text, fault)) = known.open.get(&handle.0) else {
-            return reply.error(Errno::EBADF);
+        let mut file = match self.known().open.get(&handle.0) {
+            Some(Open::File(file)) => file.clone(),
+            _ => return reply.error(Errno::EBADF),
         };
+        if offset == 0 && file.was_read {
+            file = match self.file(&self.path(node)) {
+                Ok(file) => file,
+                Err(error) => return reply.error(error),
+            };
+        }
+        file.was_read = true;
+        let OpenFile { text, fault, .. } = &file;
+        self.known().open.insert(handle.0, Open::File(file.clone()));
         if let Some(error) = fault.and_then(Fault::of_read) {
             return reply.error(error);
         }
