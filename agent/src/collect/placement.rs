@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use rustc_hash::FxHashMap;
-use virtlens_host::{Cgroups, HostRoot, Losses, TopologyStamp};
+use virtlens_host::{Cgroups, HostRoot, Losses, TopologyFiles, TopologyStamp};
 use virtlens_model::judge::window::{CgroupBounds, Window};
 use virtlens_model::snapshot::{Topology, Vm};
 use virtlens_model::vocab::CpuSet;
@@ -26,6 +26,7 @@ pub struct Placement {
     /// Start of the clock of its readings.
     started: Timestamp,
     host: HostTopology,
+    files: TopologyFiles,
     stamp: Option<TopologyStamp>,
     window: Window,
     is_hastened: bool,
@@ -44,6 +45,7 @@ impl Default for Placement {
         Self {
             started: Timestamp::now(),
             host: HostTopology::default(),
+            files: TopologyFiles::default(),
             stamp: None,
             window: Window::default(),
             is_hastened: false,
@@ -57,9 +59,9 @@ impl Default for Placement {
 
 impl Placement {
     /// Reads the host's topology if it changed since the last call; returns whether it
-    /// changed.
+    /// changed. Each call must have the same `root`.
     pub fn look(&mut self, root: &HostRoot) -> bool {
-        let stamp = virtlens_host::topology_stamp(root);
+        let stamp = self.files.stamp(root);
         if self.stamp.as_ref() == Some(&stamp) {
             return false;
         }

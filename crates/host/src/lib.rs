@@ -63,4 +63,4 @@ pub use root::HostRoot;
 pub use task::{
     Schedstat, TaskStat, TaskStatus, parse_schedstat, parse_stat, parse_status, thread_kind,
 };
-pub use topology::{TopologyStamp, topology, topology_stamp};
+pub use topology::{TopologyFiles, TopologyStamp, topology};

@@ -1,24 +1,55 @@
 //! CPU topology of the host: /sys/devices/system/cpu and /sys/devices/system/node.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use virtlens_model::vocab::CpuSet;
 use virtlens_model::vocab::topology::host::{CpuFact, HostTopology};
 
 use crate::error::{Error, Losses};
-use crate::root::{HostRoot, SMALL_FILE, read, read_as};
+use crate::root::{HostRoot, read_as};
 
 /// Changes with every CPU hotplug event. If it differs from the one before, read
 /// [`topology`] again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopologyStamp([Option<Vec<u8>>; 3]);
 
-/// Reads the mark: 3 small files. Call it before [`topology`], so that a CPU hotplugged
-/// in between is noticed the next time.
-pub fn topology_stamp(root: &HostRoot) -> TopologyStamp {
-    let files = ["cpu/online", "cpu/smt/active", "node/online"];
-    TopologyStamp(files.map(|file| read(&system(root, file), SMALL_FILE).ok()))
+/// The three files of a [`TopologyStamp`], which stay open: opening a file of sysfs costs
+/// more than reading it.
+#[derive(Debug, Default)]
+pub struct TopologyFiles([Option<File>; 3]);
+
+impl TopologyFiles {
+    /// Reads the stamp. Call it before [`topology`], so that a CPU hotplugged in between is
+    /// noticed the next time. Each call must have the same `root`.
+    pub fn stamp(&mut self, root: &HostRoot) -> TopologyStamp {
+        let paths = ["cpu/online", "cpu/smt/active", "node/online"];
+        let mut files = self.0.iter_mut().zip(paths);
+        TopologyStamp(std::array::from_fn(|_| {
+            let (file, path) = files.next()?;
+            if file.is_none() {
+                *file = File::open(system(root, path)).ok();
+            }
+            let text = read_again(file.as_ref()?);
+            if text.is_none() {
+                *file = None;
+            }
+            text
+        }))
+    }
 }
+
+/// Reads an open file from its start: sysfs then returns its present content. `None` if it
+/// cannot be read, or is longer than a stamp's files.
+fn read_again(file: &File) -> Option<Vec<u8>> {
+    let mut bytes = [0; STAMP_FILE];
+    let read = file.read_at(&mut bytes, 0).ok()?;
+    (read < STAMP_FILE).then(|| bytes[..read].to_vec())
+}
+
+/// Longer than any file of a stamp: sysfs returns at most one page.
+const STAMP_FILE: usize = 4097;
 
 /// Reads the topology of the online CPUs: 4 small files for each CPU, one for each NUMA
 /// node, and 2 more.

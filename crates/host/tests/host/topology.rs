@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use virtlens_host::{HostRoot, Losses, topology, topology_stamp};
+use virtlens_host::{HostRoot, Losses, TopologyFiles, topology};
 use virtlens_model::vocab::topology::host::{Distance, HostTopology};
 
 use crate::tree::Tree;
@@ -123,9 +123,10 @@ fn missing_cpu_list_is_an_error() {
 #[test]
 fn topology_stamp_changes_only_with_cpus() {
     let tree = two_packages();
-    let before = topology_stamp(&tree.root());
+    let mut files = TopologyFiles::default();
+    let before = files.stamp(&tree.root());
     cpu(&tree, 1, "1,5", "0-1,4-5", "0");
-    assert_eq!(topology_stamp(&tree.root()), before);
+    assert_eq!(files.stamp(&tree.root()), before);
 
     for (file, text) in [
         ("cpu/online", "0-3\n"),
@@ -133,10 +134,18 @@ fn topology_stamp_changes_only_with_cpus() {
         ("node/online", "0\n"),
     ] {
         let tree = two_packages();
+        let mut files = TopologyFiles::default();
+        assert_eq!(files.stamp(&tree.root()), before, "{file}");
         tree.write(&format!("{SYSTEM}/{file}"), text);
-        assert_ne!(topology_stamp(&tree.root()), before, "{file}");
+        let changed = files.stamp(&tree.root());
+        assert_ne!(changed, before, "{file}");
+        // A kernel may not have the file.
         tree.remove(&format!("{SYSTEM}/{file}"));
-        assert_ne!(topology_stamp(&tree.root()), before, "no {file}");
+        let mut files = TopologyFiles::default();
+        let absent = files.stamp(&tree.root());
+        assert_ne!(absent, before, "no {file}");
+        tree.write(&format!("{SYSTEM}/{file}"), text);
+        assert_eq!(files.stamp(&tree.root()), changed, "created {file}");
     }
 }
 
@@ -184,8 +193,9 @@ fn this_host_has_the_cores_of_its_cpuinfo() {
     expected.sort_unstable();
     assert_eq!(cores, expected);
     assert!(host.knows_cores());
-    assert_eq!(
-        topology_stamp(&HostRoot::default()),
-        topology_stamp(&HostRoot::default())
-    );
+    let mut files = TopologyFiles::default();
+    let stamp = files.stamp(&HostRoot::default());
+    assert_eq!(files.stamp(&HostRoot::default()), stamp);
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").expect("a sysfs");
+    assert!(format!("{stamp:?}").contains(&format!("{:?}", online.as_bytes())));
 }
