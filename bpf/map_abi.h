@@ -188,6 +188,17 @@ enum drop_reason {
 	DROP_REASONS = 15,
 };
 
+/* Index into map `changes`: number of changes of maps that are large and change rarely, so
+ * that the agent reads them only if this number differs from the one before its last
+ * read. A program counts a change after it. */
+enum change {
+	/* `retired` and `ended_vcpus`. */
+	CHANGE_RETIRED = 0,
+	/* `levels` and `throttle_hits`. */
+	CHANGE_THROTTLE = 1,
+	CHANGES = 2,
+};
+
 /* Key of map `book`: a page of the state of a VM that the agent hands over to the next
  * agent. */
 struct handover_key {

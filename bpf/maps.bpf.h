@@ -78,6 +78,14 @@ struct {
 	__type(value, __u64);
 } drops SEC(".maps");
 
+/* Number of changes, by enum change. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, CHANGES);
+	__type(key, __u32);
+	__type(value, __u64);
+} changes SEC(".maps");
+
 /* The handover: state of each VM that the agent leaves for the next agent, mostly one or
  * two pages. */
 struct {
@@ -101,6 +109,15 @@ static __always_inline void count_drop(__u32 reason)
 	__u64 *count = bpf_map_lookup_elem(&drops, &reason);
 
 	/* Another program on the same CPU may interrupt this one. */
+	if (count)
+		__sync_fetch_and_add(count, 1);
+}
+
+/* Called after the change: see enum change. */
+static __always_inline void count_change(__u32 kind)
+{
+	__u64 *count = bpf_map_lookup_elem(&changes, &kind);
+
 	if (count)
 		__sync_fetch_and_add(count, 1);
 }

@@ -90,21 +90,29 @@ static __always_inline bool make_retired(const struct thread_class *key,
 	return !bpf_map_update_elem(&retired, key, times, BPF_NOEXIST) || add_retired(key, times);
 }
 
+static __always_inline void retire_as(struct thread_class *key, const struct owner *owner,
+				      const struct retired *times)
+{
+	if (add_retired(key, times))
+		return;
+	if (reserve_name(owner) && make_retired(key, times))
+		return;
+	count_drop(DROP_RETIRED_NAMES);
+	__builtin_memset(key->comm, 0, sizeof(key->comm));
+	__builtin_memset(key->leader_comm, 0, sizeof(key->leader_comm));
+	if (!add_retired(key, times) && !make_retired(key, times))
+		count_drop(DROP_RETIRED_FULL);
+}
+
 static __noinline void retire(struct task_struct *task, const struct thread_state *state,
 			      const struct owner *owner, __u64 level, const struct retired *times)
 {
 	struct thread_class key;
 
 	classify(task, state, owner, level, &key);
-	if (add_retired(&key, times))
-		return;
-	if (reserve_name(owner) && make_retired(&key, times))
-		return;
-	count_drop(DROP_RETIRED_NAMES);
-	__builtin_memset(key.comm, 0, sizeof(key.comm));
-	__builtin_memset(key.leader_comm, 0, sizeof(key.leader_comm));
-	if (!add_retired(&key, times) && !make_retired(&key, times))
-		count_drop(DROP_RETIRED_FULL);
+	retire_as(&key, owner, times);
+	/* Also counts the change of `ended_vcpus` that on_exit made before. */
+	count_change(CHANGE_RETIRED);
 }
 
 /* Adds the time of `task` that is not in `retired` yet, under its present class with

@@ -204,6 +204,7 @@ int BPF_PROG(on_throttle, struct cfs_rq *queue, bool throttled)
 		return 0;
 	__sync_fetch_and_add(&level->throttles, 1);
 	count_hit(queue, id);
+	count_change(CHANGE_THROTTLE);
 	return 0;
 }
 
@@ -240,5 +241,6 @@ int BPF_PROG(on_unthrottle, struct cfs_rq *queue)
 	count_duration(level, throttled_ns);
 	if (throttled_ns)
 		count_wall(queue, id, throttled_ns, level);
+	count_change(CHANGE_THROTTLE);
 	return 0;
 }

@@ -118,6 +118,7 @@ impl Decoder {
         self.facts.threads = facts.threads;
         self.facts.memory = facts.memory;
         self.facts.vms = facts.vms;
+        self.facts.placements = facts.placements;
     }
 
     fn thread(&mut self, record: &Record<'_>, mask_words: usize) -> Result<ThreadFact, Error> {

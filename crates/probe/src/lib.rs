@@ -50,6 +50,7 @@ pub mod source;
 mod sys;
 mod throttle;
 pub mod trace;
+mod unchanged;
 
 /// The compiled BPF object, the same for every loader.
 pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/virtlens.bpf.o"));

@@ -10,9 +10,10 @@ use crate::Error;
 use crate::sys::map::{Batch, Map};
 
 /// The maps that the agent reads or writes.
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 19] = [
     "active",
     "book",
+    "changes",
     "control",
     "drops",
     "ended_vcpus",

@@ -9,55 +9,64 @@ use zerocopy::IntoBytes;
 
 use crate::maps::Maps;
 use crate::sys::map::Batch;
+use crate::unchanged::{Unchanged, changes};
 use crate::{Error, decode};
 
 /// Reads these maps.
 #[derive(Default)]
 pub(crate) struct Retired {
     batch: Batch<abi::map::ThreadClass, abi::map::Retired>,
+    facts: Unchanged<Vec<RetiredFact>>,
     /// Entries of `retired` when it was last read.
     pub(crate) entries: u64,
-    /// Number of threads that had exited by then.
-    threads: u64,
     vcpus: Batch<abi::map::VcpuKey, abi::record::VcpuRecord>,
-    ended_vcpus: Vec<EndedVcpuFact>,
-    /// Number of exited threads when the vCPUs were last read.
-    vcpus_as_of: u64,
+    ended_vcpus: Unchanged<Vec<EndedVcpuFact>>,
     pub(crate) vcpu_entries: u64,
 }
 
 impl Retired {
-    /// Returns all entries of `retired`.
+    /// Returns all entries of `retired`. The map is read only if it has changed.
     pub(crate) fn read(&mut self, maps: &Maps) -> Result<Vec<RetiredFact>, Error> {
+        let changes = changes(maps, abi::map::CHANGE_RETIRED);
+        if let Some(facts) = self.facts.take(changes) {
+            return Ok(facts);
+        }
         let mut facts = Vec::with_capacity(usize::try_from(self.entries).unwrap_or(0));
         maps.each("retired", &mut self.batch, |key, sum| {
             facts.push(decode::retired(key, sum));
         })?;
         self.entries = facts.len() as u64;
-        self.threads = facts.iter().map(|fact| fact.threads).sum();
+        self.facts.set_as_of(changes);
         Ok(facts)
     }
 
-    /// Returns the vCPUs whose threads have exited. The map is read only if more threads
-    /// have exited.
+    /// Returns the vCPUs whose threads have exited. The map is read only if it has changed.
     pub(crate) fn vcpus(&mut self, maps: &Maps) -> Result<Vec<EndedVcpuFact>, Error> {
-        if self.vcpus_as_of != self.threads {
-            let facts = &mut self.ended_vcpus;
-            facts.clear();
-            maps.each("ended_vcpus", &mut self.vcpus, |key, record| {
-                facts.extend(decode::ended_vcpu(key, record));
-            })?;
-            self.vcpu_entries = facts.len() as u64;
-            self.vcpus_as_of = self.threads;
+        let changes = changes(maps, abi::map::CHANGE_RETIRED);
+        if let Some(facts) = self.ended_vcpus.take(changes) {
+            return Ok(facts);
         }
-        Ok(self.ended_vcpus.clone())
+        let mut facts = Vec::new();
+        maps.each("ended_vcpus", &mut self.vcpus, |key, record| {
+            facts.extend(decode::ended_vcpu(key, record));
+        })?;
+        self.vcpu_entries = facts.len() as u64;
+        self.ended_vcpus.set_as_of(changes);
+        Ok(facts)
+    }
+
+    /// Recycles the facts of the last reading: the next one returns them if nothing has
+    /// changed.
+    pub(crate) fn recycle(&mut self, retired: Vec<RetiredFact>, vcpus: Vec<EndedVcpuFact>) {
+        self.facts.recycle(retired);
+        self.ended_vcpus.recycle(vcpus);
     }
 
     /// Removes the times of former owners' threads.
     pub(crate) fn forget(&mut self, maps: &Maps, gone: &FxHashSet<Owner>) -> Result<(), Error> {
-        // Reset first: the number of exited threads decreases from here on, also if this
-        // call fails, and then no longer shows whether the vCPUs changed.
-        self.vcpus_as_of = u64::MAX;
+        // First, because a failed call may have deleted some entries.
+        self.facts.forget();
+        self.ended_vcpus.forget();
         let mut keys = Vec::new();
         maps.each("retired", &mut self.batch, |key, _| {
             if gone.contains(&decode::owner(key.owner)) {
@@ -77,10 +86,6 @@ impl Retired {
             }
         })?;
         let delete = |key: &abi::map::VcpuKey| maps.delete("ended_vcpus", key.as_bytes());
-        keys.iter().try_for_each(delete)?;
-        self.ended_vcpus
-            .retain(|fact| !gone.contains(&Owner::Vm(fact.vm)));
-        self.vcpu_entries = self.ended_vcpus.len() as u64;
-        Ok(())
+        keys.iter().try_for_each(delete)
     }
 }

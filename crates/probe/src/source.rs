@@ -132,8 +132,15 @@ impl TaskPass {
         Ok(facts)
     }
 
-    /// Recycles facts that are no longer needed: the next reading reuses their memory.
-    pub fn recycle(&mut self, facts: Facts) {
+    /// Recycles the facts of the last reading when they are no longer needed: the next
+    /// reading reuses their memory, and returns again what has not changed.
+    pub fn recycle(&mut self, mut facts: Facts) {
+        let retired = std::mem::take(&mut facts.retired);
+        let ended_vcpus = std::mem::take(&mut facts.ended_vcpus);
+        self.retired.recycle(retired, ended_vcpus);
+        if let Some(throttling) = facts.throttling.take() {
+            self.throttle.recycle(throttling);
+        }
         self.decoder.recycle(facts);
     }
 

@@ -8,6 +8,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::maps::Maps;
 use crate::sys::map::Batch;
+use crate::unchanged::{Unchanged, changes};
 use crate::{Error, decode};
 
 /// Reads and writes these maps.
@@ -16,6 +17,7 @@ pub(crate) struct Throttle {
     levels: FxHashSet<CgroupId>,
     level_batch: Batch<u64, abi::map::Level>,
     hit_batch: Batch<abi::map::ThreadClass, u64>,
+    facts: Unchanged<ThrottlingFacts>,
     /// Number of times that a level did not fit in the map.
     lost: u64,
     /// Entries of `throttle_hits` when it was last read.
@@ -52,6 +54,7 @@ impl Throttle {
         maps: &Maps,
         levels: FxHashSet<CgroupId>,
     ) -> Result<bool, Error> {
+        self.facts.forget();
         // One by one: if a level fails, those that already count are not started again.
         let gone: Vec<CgroupId> = self.levels.difference(&levels).copied().collect();
         for gone in gone {
@@ -79,8 +82,12 @@ impl Throttle {
         Ok(has_new)
     }
 
-    /// Returns all counters.
+    /// Returns all counters. The maps are read only if they have changed.
     pub(crate) fn read(&mut self, maps: &Maps) -> Result<ThrottlingFacts, Error> {
+        let changes = changes(maps, abi::map::CHANGE_THROTTLE);
+        if let Some(facts) = self.facts.take(changes) {
+            return Ok(facts);
+        }
         let mut facts = ThrottlingFacts::default();
         maps.each("levels", &mut self.level_batch, |id, level| {
             facts.cgroups.insert(CgroupId(*id), decode::throttle(level));
@@ -92,11 +99,19 @@ impl Throttle {
             });
         })?;
         self.hit_entries = facts.hits.len() as u64;
+        self.facts.set_as_of(changes);
         Ok(facts)
+    }
+
+    /// Recycles the facts of the last reading: the next one returns them if nothing has
+    /// changed.
+    pub(crate) fn recycle(&mut self, facts: ThrottlingFacts) {
+        self.facts.recycle(facts);
     }
 
     /// Removes the hits of former owners.
     pub(crate) fn forget(&mut self, maps: &Maps, gone: &FxHashSet<Owner>) -> Result<(), Error> {
+        self.facts.forget();
         let mut keys = Vec::new();
         maps.each("throttle_hits", &mut self.hit_batch, |class, _| {
             if gone.contains(&decode::owner(class.owner)) {

@@ -117,7 +117,9 @@ impl TaskPass {
         }
         for _ in 0..SETTLE {
             let retired = self.retired.read(&self.maps)?;
-            if sum(&retired) == sum(&facts.retired) {
+            let is_same = sum(&retired) == sum(&facts.retired);
+            if is_same {
+                facts.retired = retired;
                 break;
             }
             *facts = self.pass_over_all()?;
@@ -150,8 +152,10 @@ impl TaskPass {
     }
 }
 
+/// Increases with every change of `retired`.
 fn sum(retired: &[RetiredFact]) -> (u64, u64) {
     retired.iter().fold((0, 0), |(threads, ns), one| {
-        (threads + one.threads, ns.saturating_add(one.cpu_ns))
+        let one_ns = one.cpu_ns.saturating_add(one.wait_ns);
+        (threads + one.threads, ns.saturating_add(one_ns))
     })
 }
