@@ -29,118 +29,158 @@ struct {
 	__type(value, struct emitted_cgroup);
 } emitted_cgroups SEC(".maps");
 
-/* Buffer for a cgroup name. */
+/* Buffer for the records of one task's cgroups. Space for one more cgroup, so that the
+ * verifier accepts a write at any place below CGROUPS_BYTES. */
+#define CGROUPS_BYTES (8 << 10)
+#define CGROUP_OUTPUT_MAX (sizeof(struct cgroup_record) + sizeof(struct cgroup_name_record))
+_Static_assert(MAX_CGROUP_DEPTH * CGROUP_OUTPUT_MAX <= CGROUPS_BYTES, "the cgroups of a task fit");
+_Static_assert(CGROUPS_BYTES <= RECORD_MAX, "the output fits into a stream");
+struct cgroups_buffer {
+	__u8 bytes[CGROUPS_BYTES + CGROUP_OUTPUT_MAX];
+};
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct cgroup_name_record);
-} name_buffer SEC(".maps");
+	__type(value, struct cgroups_buffer);
+} cgroups_buffer SEC(".maps");
+
+/* Fills in a cgroup's CPU limit and throttling. On v2 the cpu controller may be enabled
+ * only above a cgroup: `group` is NULL then. */
+static __always_inline void fill_limit(struct cgroup_record *record, struct task_group *group)
+{
+	record->quota_ns = record->period_ns = record->burst_ns = 0;
+	record->periods = record->throttled_periods = record->throttled_ns = 0;
+	if (!group || !HAS_LIMITS(group))
+		return;
+	record->quota_ns = READ_WORD(group->cfs_bandwidth.quota);
+	record->period_ns = READ_WORD(group->cfs_bandwidth.period);
+	record->burst_ns = burst_ns(group);
+	record->periods = (__u32)READ_WORD(group->cfs_bandwidth.nr_periods);
+	record->throttled_periods = (__u32)READ_WORD(group->cfs_bandwidth.nr_throttled);
+	record->throttled_ns = READ_WORD(group->cfs_bandwidth.throttled_time);
+}
 
 /* Fills in a cgroup's memory usage and limit. On v1 the memory controller has a separate
  * hierarchy. */
 static __always_inline void fill_cgroup_memory(struct cgroup_record *record,
 					       struct cgroup *cgroup)
 {
-	struct cgroup_subsys_state *css;
+	struct cgroup_subsys_state **all, *css;
 	struct mem_cgroup *memory;
 	__u64 limit;
 
 	record->memory_bytes = record->memory_limit_bytes = UNKNOWN;
 	if (cfg.cgroup_v1 || !bpf_core_enum_value_exists(enum cgroup_subsys_id, memory_cgrp_id))
 		return;
-	css = cgroup->subsys[bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id)];
+	all = (void *)cgroup + bpf_core_field_offset(struct cgroup, subsys);
+	css = READ_WORD(all[bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id)]);
 	if (!css)
 		return;
 	memory = (void *)css - bpf_core_field_offset(struct mem_cgroup, css);
-	record->memory_bytes = bytes_of(READ_OR(0, memory->memory.usage.counter));
+	record->memory_bytes = bytes_of(READ_WORD(memory->memory.usage.counter));
 	limit = READ_OR(PAGE_COUNTER_MAX, memory->memory.max);
 	if (limit < PAGE_COUNTER_MAX)
 		record->memory_limit_bytes = limit * PAGE_SIZE;
 }
 
-/* Emits one cgroup; false if this pass has already emitted it. */
-static __noinline bool emit_cgroup(struct output *out, struct cgroup *cgroup,
-				   struct task_group *group, __u32 tid,
-				   const struct control *control)
+/* Appends the records of a cgroup to the buffer, which has `used` bytes. Returns the new
+ * length; `used` if this pass has already emitted the cgroup for another thread. */
+ONCE __u32 fill_cgroup(__u64 address, __u64 group, __u32 tid, __u32 used)
 {
-	struct cgroup_record record = { .head = { RECORD_CGROUP, sizeof(record) } };
-	struct emitted_cgroup fresh = {
-		.pass = control->pass,
-		.session = control->session,
-		.tid = tid,
-	};
+	struct cgroup *cgroup = (void *)address;
+	struct control *control = get_control();
+	struct emitted_cgroup fresh = { .tid = tid }, *emitted;
 	struct cgroup_name_record *name;
-	struct emitted_cgroup *emitted;
-	const char *text;
+	struct cgroups_buffer *buffer;
+	struct cgroup_record *record;
+	struct kernfs_node *node;
 	__u32 zero = 0;
+	__u64 id;
 
-	record.id = cgroup_id(cgroup);
-	emitted = bpf_map_lookup_elem(&emitted_cgroups, &record.id);
+	buffer = bpf_map_lookup_elem(&cgroups_buffer, &zero);
+	if (!buffer || !control)
+		return used;
+	id = cgroup_id_at(cgroup);
+	emitted = bpf_map_lookup_elem(&emitted_cgroups, &id);
 	if (emitted && emitted->pass == control->pass && emitted->tid != tid)
-		return false;
-	record.parent = cgroup_id(cgroup_parent(cgroup));
-	if (group && HAS_LIMITS(group)) {
-		record.quota_ns = group->cfs_bandwidth.quota;
-		record.period_ns = group->cfs_bandwidth.period;
-		record.burst_ns = burst_ns(group);
-		record.periods = (__u32)group->cfs_bandwidth.nr_periods;
-		record.throttled_periods = (__u32)group->cfs_bandwidth.nr_throttled;
-		record.throttled_ns = group->cfs_bandwidth.throttled_time;
-	}
-	fill_cgroup_memory(&record, cgroup);
-	emit(out, &record, sizeof(record));
+		return used;
+	record = (void *)buffer->bytes + (used & (CGROUPS_BYTES - 1));
+	record->head.kind = RECORD_CGROUP;
+	record->head.size = sizeof(*record);
+	record->id = id;
+	record->parent = cgroup_id_at(cgroup_parent_at(cgroup));
+	fill_limit(record, (void *)group);
+	fill_cgroup_memory(record, cgroup);
+	used += sizeof(*record);
 
+	fresh.pass = control->pass;
+	fresh.session = control->session;
 	fresh.named_pass = emitted ? emitted->named_pass : 0;
 	if (!emitted || emitted->session != control->session ||
 	    emitted->named_pass == control->pass) {
-		name = bpf_map_lookup_elem(&name_buffer, &zero);
-		if (!name)
-			return true;
+		name = (void *)(record + 1);
 		name->head.kind = RECORD_CGROUP_NAME;
 		name->head.size = sizeof(*name);
-		name->id = record.id;
-		text = cgroup->kn->name;
-		bpf_probe_read_kernel_str(name->name, sizeof(name->name), text);
-		emit(out, name, sizeof(*name));
+		name->id = id;
+		node = READ_WORD(cgroup->kn);
+		bpf_probe_read_kernel_str(name->name, sizeof(name->name), READ_WORD(node->name));
+		used += sizeof(*name);
 		fresh.named_pass = control->pass;
 	}
 	if (emitted)
 		*emitted = fresh;
 	else
-		bpf_map_update_elem(&emitted_cgroups, &record.id, &fresh, BPF_ANY);
-	return true;
+		bpf_map_update_elem(&emitted_cgroups, &id, &fresh, BPF_ANY);
+	return used;
 }
 
-/* Emits the cgroups from the task's own up to the root. If one was already emitted, so
- * were its ancestors. */
-static __always_inline void emit_cgroups(struct output *out, struct task_struct *task,
-					 struct cgroup *cgroup, const struct control *control)
+/* Fills the buffer with the records of the cgroups of the task at `address`, from its own up
+ * to the root. If one was already emitted, so were its ancestors. Returns the length of
+ * the records. */
+ONCE __u32 fill_cgroups(__u64 address)
 {
-	struct task_group *group = task_group(task), *own;
+	struct task_struct *task = (void *)address;
+	struct cgroup *cgroup = task_cgroup_at(task);
+	struct task_group *group = task_group_at(task), *own;
+	__u32 tid = (__u32)READ_WORD(task->pid), used = 0, before;
 
 	for (int depth = 0; depth < MAX_CGROUP_DEPTH; depth++) {
 		if (!cgroup)
-			return;
-		/* On v2 the cpu controller may be enabled only above this cgroup. */
+			return used;
 		own = NULL;
-		if (group && group->css.cgroup == cgroup) {
+		if (group && READ_WORD(group->css.cgroup) == cgroup) {
 			own = group;
-			group = group->parent;
+			group = READ_WORD(group->parent);
 		}
-		if (!emit_cgroup(out, cgroup, own, task->pid, control))
-			return;
-		cgroup = cgroup_parent(cgroup);
+		before = used;
+		used = fill_cgroup((__u64)cgroup, (__u64)own, tid, used);
+		if (used == before)
+			return used;
+		cgroup = cgroup_parent_at(cgroup);
 	}
 	if (cgroup)
 		count_drop(DROP_CGROUP_DEPTH);
+	return used;
+}
+
+static __always_inline void emit_cgroups(struct output *out, struct task_struct *task)
+{
+	struct cgroups_buffer *buffer;
+	__u32 zero = 0, size = fill_cgroups(address_of(task));
+
+	buffer = bpf_map_lookup_elem(&cgroups_buffer, &zero);
+	/* The verifiers of 5.10 and 6.1 track the bounds of a register, not of its copy on
+	 * the stack. */
+	barrier_var(size);
+	if (buffer && size && size <= CGROUPS_BYTES)
+		emit(out, buffer, size);
 }
 
 /* Emits the task's cgroups, unless the previous task was in the same cgroup. Returns the
  * id of the task's cgroup. */
 static __always_inline __u64 emit_own_cgroups(struct output *out, struct task_struct *task,
-					      struct pass_cache *cache,
-					      const struct control *control)
+					      struct pass_cache *cache)
 {
 	struct cgroup *cgroup = task_cgroup(task);
 
@@ -148,7 +188,7 @@ static __always_inline __u64 emit_own_cgroups(struct output *out, struct task_st
 		cache->cgroup = (__u64)cgroup;
 		cache->cgroup_id = cgroup_id(cgroup);
 		cache->cgroup_tid = task->pid;
-		emit_cgroups(out, task, cgroup, control);
+		emit_cgroups(out, task);
 	}
 	return cache->cgroup_id;
 }

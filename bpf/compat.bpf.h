@@ -170,12 +170,12 @@ static __always_inline bool is_queue_throttled(struct cfs_rq *queue)
 	return BPF_CORE_READ_BITFIELD(queue, throttled);
 }
 
-/* Returns the task group of the task in the CFS scheduler; NULL without
+/* Returns the task group of the task at an address in the CFS scheduler; NULL without
  * CONFIG_CGROUP_SCHED. */
-static __always_inline struct task_group *task_group(struct task_struct *task)
+static __always_inline struct task_group *task_group_at(struct task_struct *task)
 {
 	if (bpf_core_field_exists(task->sched_task_group))
-		return task->sched_task_group;
+		return READ_WORD(task->sched_task_group);
 	return NULL;
 }
 
@@ -188,7 +188,7 @@ static __always_inline struct task_group *task_group(struct task_struct *task)
 static __always_inline __u64 burst_ns(struct task_group *group)
 {
 	if (bpf_core_field_exists(group->cfs_bandwidth.burst))
-		return group->cfs_bandwidth.burst;
+		return READ_WORD(group->cfs_bandwidth.burst);
 	return UNKNOWN;
 }
 

@@ -40,7 +40,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 		follow_owner(task, state, &owner, control);
 	read_times(task, &times);
 	times.threads = 1;
-	level = find_level(task_cgroup(task));
+	level = level_of(task);
 	if (state) {
 		charge_pcpu(task, state);
 		store_counters(task, state);
@@ -48,7 +48,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 		subtract(&times, &state->retired);
 		state->retired = now;
 		state->retired_level = level;
-		__builtin_memcpy(state->leader_comm, task->group_leader->comm, COMM_LEN);
+		__builtin_memcpy(state->leader_comm, FOLLOW(task->group_leader)->comm, COMM_LEN);
 		state->has_exited = 1;
 	}
 	retire(task, state, &owner, level, &times);
@@ -83,7 +83,7 @@ int BPF_PROG(on_free, struct task_struct *task)
 		level = state->retired_level;
 	} else {
 		times.threads = 1;
-		level = find_level(task_cgroup(task));
+		level = level_of(task);
 	}
 	if (state)
 		charge_pcpu(task, state);

@@ -39,10 +39,11 @@ struct memory_buffer {
 	struct memory_record memory;
 	struct memslots_record record;
 	struct memslot slots[MEMSLOTS_MAX];
-	/* Kept here and not on the stack, so that the verifier does not track their
-	 * values: it would check each number separately. */
+	/* The position of copy_memslots. Kept here and not on the stack, so that the
+	 * verifier does not track their values: it would check each number separately. */
 	__u32 count;
 	__u32 bucket;
+	__u64 node;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -153,7 +154,7 @@ static __always_inline __u64 read_refault(const struct thread_state *state, stru
 static __noinline void emit_memory(struct output *out, struct task_struct *task,
 				   const struct thread_state *state)
 {
-	struct mm_struct *mm = task->mm;
+	struct mm_struct *mm = FOLLOW(task->mm);
 	struct memory_buffer *buffer;
 	struct memory_record *record;
 	struct resident pages = {};
@@ -201,37 +202,71 @@ static __always_inline bool copy_memslot(struct memory_buffer *buffer,
 	return true;
 }
 
-/* Separate functions, so that the compiler does not hoist an access that exists on one
- * kind of kernel only out of its loop. */
-static __noinline void copy_array(struct memory_buffer *buffer, struct kvm_memslots *slots)
+/* A step of copy_memslots: copies the next slot of an array, or of a hash, or goes on to the
+ * next bucket. False after the last one. Separate functions, so that the compiler moves no
+ * access that exists on one kind of kernel only out of its branch. Before v6.8 the verifier
+ * also checks global functions that are not called. */
+ONCE bool copy_next_of_array(__u64 address)
 {
-	__u32 count = memslots_in_array(slots);
+	struct kvm_memslots *slots = (void *)address;
+	struct memory_buffer *buffer;
+	__u32 zero = 0;
 
-	for (__u32 index = 0; index <= MEMSLOTS_MAX; index++) {
-		if (index >= count || !copy_memslot(buffer, memslot_in_array(slots, index)))
-			return;
-	}
+	if (!MEMSLOTS_ARE_ARRAY(slots))
+		return false;
+	buffer = bpf_map_lookup_elem(&memory_buffer, &zero);
+	return buffer && buffer->count < memslots_in_array(slots) &&
+	       copy_memslot(buffer, memslot_in_array(slots, buffer->count));
 }
 
-static __noinline void copy_hash(struct memory_buffer *buffer, struct kvm_memslots *slots)
+ONCE bool copy_next_of_hash(__u64 address)
 {
-	__u32 bucket, node_idx = READ_0(slots->node_idx);
-	struct hlist_node *node = NULL;
+	struct kvm_memslots *slots = (void *)address;
+	struct memory_buffer *buffer;
+	struct hlist_node *node;
+	__u32 zero = 0, bucket;
 
-	buffer->bucket = 0;
-	for (int step = 0; step < MEMSLOT_STEPS; step++) {
-		if (!node) {
-			bucket = *(volatile __u32 *)&buffer->bucket;
-			if (bucket >= 128)
-				return;
-			node = READ_0(slots->id_hash[bucket].first);
-			buffer->bucket = bucket + 1;
-		} else {
-			if (!copy_memslot(buffer, memslot_of_node(node, node_idx)))
-				return;
-			node = READ_0(node->next);
-		}
+	if (MEMSLOTS_ARE_ARRAY(slots))
+		return false;
+	buffer = bpf_map_lookup_elem(&memory_buffer, &zero);
+	if (!buffer)
+		return false;
+	node = (void *)buffer->node;
+	if (!node) {
+		bucket = buffer->bucket;
+		if (bucket >= 128)
+			return false;
+		buffer->bucket = bucket + 1;
+		node = READ_0(slots->id_hash[bucket].first);
+	} else {
+		if (!copy_memslot(buffer, memslot_of_node(node, READ_0(slots->node_idx))))
+			return false;
+		node = READ_0(node->next);
 	}
+	buffer->node = (__u64)node;
+	return true;
+}
+
+/* Copies the memslots at `address` to the buffer; returns their number. */
+ONCE __u32 copy_memslots(__u64 address)
+{
+	struct memory_buffer *buffer;
+	bool has_more = true;
+	__u32 zero = 0;
+
+	buffer = bpf_map_lookup_elem(&memory_buffer, &zero);
+	if (!buffer)
+		return 0;
+	buffer->count = 0;
+	buffer->bucket = 0;
+	buffer->node = 0;
+	for (int step = 0; step < MEMSLOT_STEPS && has_more; step++) {
+		if (MEMSLOTS_ARE_ARRAY((struct kvm_memslots *)address))
+			has_more = copy_next_of_array(address);
+		else
+			has_more = copy_next_of_hash(address);
+	}
+	return buffer->count;
 }
 
 /* Emits a VM's memslots if they have changed. KVM frees the old set on a change
@@ -245,7 +280,7 @@ static __noinline void emit_memslots(struct output *out, struct thread_state *st
 	struct kvm_memslots *slots = READ_WORD(kvm->memslots[0]);
 	__u64 generation = READ_WORD(slots->generation);
 	struct memory_buffer *buffer;
-	__u32 zero = 0, size;
+	__u32 zero = 0, size, count;
 
 	/* The record of this pass is emitted again for the same task, because the kernel
 	 * may have dropped it. */
@@ -253,22 +288,16 @@ static __noinline void emit_memslots(struct output *out, struct thread_state *st
 	    (state->slots_generation == generation && state->slots_session == control->session &&
 	     state->slots_pass != control->pass))
 		return;
-	buffer = bpf_map_lookup_elem(&memory_buffer, &zero);
-	if (!buffer)
-		return;
-	buffer->count = 0;
-	if (MEMSLOTS_ARE_ARRAY(slots))
-		copy_array(buffer, slots);
-	else
-		copy_hash(buffer, slots);
+	count = copy_memslots((__u64)slots);
 	if (READ_WORD(kvm->memslots[0]) != slots ||
 	    READ_WORD(slots->generation) != generation)
 		return;
-	size = buffer->count * sizeof(struct memslot) + sizeof(buffer->record);
+	buffer = bpf_map_lookup_elem(&memory_buffer, &zero);
+	size = count * sizeof(struct memslot) + sizeof(buffer->record);
 	/* The verifiers of 5.10 and 6.1 track the bounds of a register, not of its copy
 	 * on the stack. */
 	barrier_var(size);
-	if (size > sizeof(buffer->record) + sizeof(buffer->slots))
+	if (!buffer || size > sizeof(buffer->record) + sizeof(buffer->slots))
 		return;
 	buffer->record.head.kind = RECORD_MEMSLOTS;
 	buffer->record.head.size = size;

@@ -60,8 +60,7 @@ static __always_inline bool by_process(struct task_struct *task, struct pass_cac
  * the VM's cgroup, but virtiofsd's child, which does all the work, stays in the cgroup of
  * libvirt's service. Managers themselves are in no VM's cgroup, so their other children
  * get no owner. */
-static __always_inline __u64 pod_of_parent(struct task_struct *task, struct task_struct *parent,
-					   const struct control *control)
+static __always_inline __u64 pod_of_parent(struct task_struct *task, struct task_struct *parent)
 {
 	__u32 tgid = parent->tgid;
 	struct vm *known;
@@ -69,25 +68,24 @@ static __always_inline __u64 pod_of_parent(struct task_struct *task, struct task
 	if (tgid <= LAST_SYSTEM_TGID)
 		return 0;
 	known = bpf_map_lookup_elem(&vms, &tgid);
-	if (known && known->pod && known->start_ns == parent->group_leader->start_boottime)
+	if (known && known->pod && known->start_ns == FOLLOW(parent->group_leader)->start_boottime)
 		return pod_of_child(known);
 	/* The parent is in the same cgroups, which have no owner. */
-	if (parent->cgroups == task->cgroups)
+	if (FOLLOW(parent->cgroups) == FOLLOW(task->cgroups))
 		return 0;
-	return pod_of(task_cgroup(parent), control);
+	return pod_of_task(parent);
 }
 
 /* Returns the pod of the parent of `task`, which itself is in no watched cgroup; 0 if the
  * parent is in none either. */
-static __noinline __u64 pod_by_parent(struct task_struct *task, const struct control *control,
-				      struct pass_cache *cache)
+static __noinline __u64 pod_by_parent(struct task_struct *task, struct pass_cache *cache)
 {
-	struct task_struct *parent = task->real_parent;
+	struct task_struct *parent = FOLLOW(task->real_parent);
 	__u64 pod;
 
 	if (!parent || (cache && cache->unowned_parent == (__u64)parent))
 		return 0;
-	pod = pod_of_parent(task, parent, control);
+	pod = pod_of_parent(task, parent);
 	if (!pod && cache)
 		cache->unowned_parent = (__u64)parent;
 	return pod;
@@ -141,12 +139,12 @@ static __always_inline bool owner_of(struct task_struct *task, struct thread_sta
 		return false;
 	cgroup = task_cgroup(task);
 	if (!cache || cache->unowned_cgroup != (__u64)cgroup)
-		pod = pod_of(cgroup, control);
+		pod = pod_at(address_of(cgroup));
 	if (!pod) {
 		if (cache)
 			cache->unowned_cgroup = (__u64)cgroup;
 		if (may_be_child)
-			pod = pod_by_parent(task, control, cache);
+			pod = pod_by_parent(task, cache);
 		if (!pod)
 			return false;
 		add_child(task, pod);

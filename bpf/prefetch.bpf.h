@@ -63,10 +63,10 @@ static __always_inline void prefetch_pointees(const struct task_struct *task)
 	const void *state, *link;
 
 	/* The storage begins with a cache, whose first entry mostly is the thread state. */
-	state = cast_read(task->bpf_storage);
+	state = cast_read(FOLLOW(task->bpf_storage));
 	if (state)
 		cast_read(state);
-	link = task->preempt_notifiers.first;
+	link = FOLLOW(task->preempt_notifiers.first);
 	if (link)
 		prefetch_vcpu(link - bpf_core_field_offset(struct kvm_vcpu, preempt_notifier) -
 			      bpf_core_field_offset(struct preempt_notifier, link));

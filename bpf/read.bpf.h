@@ -67,10 +67,27 @@ static __always_inline __u64 address_of(const void *pointer)
 #define READ_WORD(source)                                                           \
 	(bpf_rdonly_cast ? (typeof(source))address_of(cast_read(&(source))) : READ_0(source))
 
+/* Reads a pointer to a structure, with a direct read. For each pointer that is read through
+ * a pointer that the verifier trusts, it searches all names of the kernel's types, which
+ * takes half a millisecond (btf_nested_type_is_trusted, kernel/bpf/verifier.c, v6.18).
+ * It never trusts the result of a cast. */
+#define FOLLOW(source)                                                         \
+	(bpf_rdonly_cast ?                                                     \
+		 (typeof(source))bpf_rdonly_cast(                              \
+			 cast_read(&(source)),                                 \
+			 bpf_core_type_id_kernel(typeof(*(source)))) :         \
+		 (source))
+
+/* A function that the verifier checks once, as a global function, and not on each path that
+ * leads to a call: for functions with a loop, whose checking costs most. Before v5.12 such
+ * functions take only numbers, so addresses are passed as numbers (address_of), and memory
+ * is read with READ_WORD. */
+#define ONCE __noinline
+
 /* Equal on all kernels; defined here because both objects use it. */
 static __always_inline __u64 cgroup_id(struct cgroup *cgroup)
 {
-	struct kernfs_node *node = cgroup ? cgroup->kn : NULL;
+	struct kernfs_node *node = cgroup ? FOLLOW(cgroup->kn) : NULL;
 
 	return node ? node->id : 0;
 }

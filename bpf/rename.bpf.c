@@ -24,7 +24,7 @@ int BPF_PROG(on_rename, struct task_struct *task)
 	if (!owner_of(task, state, control, NULL, true, &owner))
 		return 0;
 	/* The roles of a pod's threads also depend on the name of their process. */
-	if (!owner.tgid && task->pid == task->tgid && task->signal->nr_threads > 1)
+	if (!owner.tgid && task->pid == task->tgid && FOLLOW(task->signal)->nr_threads > 1)
 		count_drop(DROP_PROCESS_RENAMED);
 	if (!state)
 		state = make_state(task, &owner);

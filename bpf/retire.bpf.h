@@ -131,7 +131,7 @@ static __noinline void retire_class(struct task_struct *task, struct thread_stat
 	state->retired = now;
 	state->class_changes += 1;
 	state->changed_pass = control->pass;
-	retire(task, state, owner, find_level(task_cgroup(task)), &times);
+	retire(task, state, owner, level_of(task), &times);
 }
 
 /* Handles a changed owner of a thread that has a state. */
@@ -162,7 +162,7 @@ static __noinline bool shown_owner(struct task_struct *task, struct owner *owner
 	vm = bpf_map_lookup_elem(&vms, &tgid);
 	if (vm && vm->start_ns == owner->id && was_shown(vm->since_pass, control))
 		return true;
-	owner->id = control->watched ? pod_of(task_cgroup(task), control) : 0;
+	owner->id = control->watched ? pod_of_task(task) : 0;
 	owner->tgid = 0;
 	watch = bpf_map_lookup_elem(&watched, &owner->id);
 	return watch && was_shown(watch->since_pass + 1, control);

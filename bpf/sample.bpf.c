@@ -26,7 +26,7 @@
  * too: runs_vcpu excludes them. */
 static __always_inline struct kvm_vcpu *loaded_vcpu(struct task_struct *task)
 {
-	struct hlist_node *link = task->preempt_notifiers.first;
+	struct hlist_node *link = FOLLOW(task->preempt_notifiers.first);
 
 	if (!link)
 		return NULL;
@@ -143,7 +143,7 @@ static __always_inline void fill_thread(struct thread_record *thread, struct tas
 	thread->pcpu = task_pcpu(task);
 	thread->flags = thread_flags(task);
 	__builtin_memcpy(thread->comm, task->comm, COMM_LEN);
-	leader = task->group_leader;
+	leader = FOLLOW(task->group_leader);
 	if (has_leader(task)) {
 		/* Without this the compiler reads one name through a pointer of two
 		 * types. */
@@ -193,7 +193,7 @@ static __always_inline void emit_thread(struct output *out, struct task_struct *
 					struct pass_cache *cache)
 {
 	__u32 mask_size = cfg.mask_words * 8, size = sizeof(struct thread_record);
-	__u64 cgroup = emit_own_cgroups(out, task, cache, control);
+	__u64 cgroup = emit_own_cgroups(out, task, cache);
 	struct thread_buffer *buffer = reserve_thread(out);
 	void *mask;
 

@@ -43,8 +43,8 @@ _Static_assert(2 * RECORD_MAX + sizeof(struct memory_record) + sizeof(struct thr
 
 /* The destination of a pass: a stream if cfg.walks is set, otherwise a seq_file. The type
  * is incomplete, so that only the functions here can use the pointer. A struct with both
- * pointers would take stack space or a sixth argument of emit_cgroup, and cfg.walks is a
- * constant: the verifier removes the branch of the other kind. */
+ * pointers would take stack space, and cfg.walks is a constant: the verifier removes the
+ * branch of the other kind. */
 struct output;
 
 static __always_inline struct output *output_to_seq_file(struct seq_file *seq)

@@ -22,7 +22,7 @@ static __always_inline __u32 thread_flags(struct task_struct *task)
  * kernel/exit.c). */
 static __always_inline bool has_leader(struct task_struct *task)
 {
-	return task->group_leader->pid == task->tgid;
+	return FOLLOW(task->group_leader)->pid == task->tgid;
 }
 
 /* Fills in the class of a thread; the agent derives the role from the names. */
@@ -30,10 +30,11 @@ static __always_inline void classify(struct task_struct *task, const struct thre
 				     const struct owner *owner, __u64 level,
 				     struct thread_class *class)
 {
+	struct task_struct *leader = READ_WORD(task->group_leader);
 	const char *leader_comm = task->comm;
 
-	if (has_leader(task))
-		leader_comm = task->group_leader->comm;
+	if ((__u32)READ_WORD(leader->pid) == (__u32)task->tgid)
+		leader_comm = leader->comm;
 	else if (state && state->has_exited)
 		leader_comm = state->leader_comm;
 	__builtin_memset(class, 0, sizeof(*class));

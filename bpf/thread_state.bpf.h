@@ -107,7 +107,7 @@ static __noinline bool has_state(struct task_struct *task)
 		/* The owner is the first field of the state. */
 		if (!bpf_probe_read_kernel(&owner, sizeof(owner), data) &&
 		    owner.tgid == (__u32)task->tgid &&
-		    owner.id == task->group_leader->start_boottime)
+		    owner.id == FOLLOW(task->group_leader)->start_boottime)
 			return true;
 	}
 	return false;

@@ -47,7 +47,7 @@ static __always_inline bool runs_vcpu(struct task_struct *task, struct kvm_vcpu 
 		pid = CAST_READ(vcpu, kvm_vcpu, pid);
 	else
 		bpf_core_read(&pid, sizeof(pid), &vcpu->pid);
-	return pid && pid == task->thread_pid;
+	return pid && pid == FOLLOW(task->thread_pid);
 }
 
 /* The x86 counters are contiguous (struct kvm_vcpu_stat, after the generic ones). Where

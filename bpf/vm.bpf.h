@@ -10,7 +10,7 @@
 
 static __always_inline void vm_owner(struct task_struct *task, struct owner *owner)
 {
-	owner->id = task->group_leader->start_boottime;
+	owner->id = FOLLOW(task->group_leader)->start_boottime;
 	owner->tgid = task->tgid;
 	owner->pad = 0;
 }
@@ -60,7 +60,7 @@ static __always_inline bool pit_by_name(struct task_struct *task, const union pi
 static __noinline bool works_for_vm(struct task_struct *task, struct owner *owner)
 {
 	union pit_name name, pit = { .text = "kvm-pit/" };
-	__u64 key = (__u64)task->mm;
+	__u64 key = (__u64)FOLLOW(task->mm);
 	struct owner *known;
 
 	if (!key) {
@@ -94,7 +94,7 @@ static __noinline void add_child(struct task_struct *task, __u64 pod)
 	struct vm fresh = {}, *known;
 	__u32 tgid = task->tgid;
 
-	fresh.start_ns = task->group_leader->start_boottime;
+	fresh.start_ns = FOLLOW(task->group_leader)->start_boottime;
 	fresh.pod = pod;
 	known = bpf_map_lookup_elem(&vms, &tgid);
 	/* Entries of VMs that have exited are removed by the agent only. */
@@ -121,7 +121,7 @@ static __always_inline void delete_child(struct task_struct *task)
 static __noinline void add_vm(struct task_struct *task, const struct owner *owner,
 				const struct control *control)
 {
-	__u64 mm = (__u64)task->mm, former;
+	__u64 mm = (__u64)FOLLOW(task->mm), former;
 	/* The present pass has already visited some of its threads. */
 	struct vm fresh = { .start_ns = owner->id, .since_pass = control->pass + 1, .mm = mm };
 	struct vm *known;

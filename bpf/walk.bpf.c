@@ -119,7 +119,7 @@ int walk_tasks(struct walk *walk)
 			prefetch_trusted(after_next);
 			if (next)
 				prefetch_pointees(next);
-			if (next && task && next->cgroups != task->cgroups)
+			if (next && task && FOLLOW(next->cgroups) != FOLLOW(task->cgroups))
 				prefetch_cgroup(next);
 		}
 		if (task)
