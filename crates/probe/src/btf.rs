@@ -62,12 +62,27 @@ struct Strings<'b> {
 }
 
 impl<'b> Strings<'b> {
-    fn text(self, at: u32) -> &'b str {
+    /// The names that contain the one at `at`, and its offset in them.
+    fn place(self, at: u32) -> (&'b [u8], usize) {
         let at = at as usize;
         match at.checked_sub(self.base.len()) {
-            Some(at) => text(self.own, at),
-            None => text(self.base, at),
+            Some(at) => (self.own, at),
+            None => (self.base, at),
         }
+    }
+
+    fn text(self, at: u32) -> &'b str {
+        let (names, at) = self.place(at);
+        text(names, at)
+    }
+
+    /// Whether the name at `at` is `name`. Decoding each name of a kernel takes ten times
+    /// as long.
+    fn is(self, at: u32, name: &str) -> bool {
+        let (names, at) = self.place(at);
+        let found = names.get(at..).unwrap_or_default();
+        let rest = found.strip_prefix(name.as_bytes());
+        rest.is_some_and(|rest| rest.first() == Some(&0))
     }
 }
 
@@ -163,7 +178,8 @@ impl<'b> Btf<'b> {
 
     /// Returns the first type of this name and kind.
     pub(crate) fn find(&self, kind: Kind, name: &str) -> Option<Type<'b>> {
-        self.types().find(|one| one.is(kind) && one.name() == name)
+        self.types()
+            .find(|one| one.is(kind) && self.strings.is(one.name, name))
     }
 }
 
