@@ -10,6 +10,7 @@ mod live;
 pub mod log;
 pub mod reference;
 pub mod run;
+mod shown;
 mod stdout;
 mod stop;
 
@@ -19,6 +20,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use virtlens_host::{HostRoot, nohz_full};
+use virtlens_probe::plan::Feature;
 
 use self::stdout::{print, table_style};
 use crate::cli::args::{
@@ -147,7 +149,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Snapshot(args) => {
             let interval = args.interval.map(|span| span.0);
-            let mut collector = open(&config)?;
+            let mut collector = open(&config, shown::by_snapshot(args.output, interval))?;
             print(&snapshot::text(
                 &mut collector,
                 args.output,
@@ -155,16 +157,16 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
                 table_style(),
             )?)
         }
-        Command::Top(args) => live::watch(&mut open(&config)?, &args),
-        Command::Topology(args) => live::show_topology(&mut open(&config)?, &args),
+        Command::Top(args) => live::watch(&mut open(&config, shown::by_top())?, &args),
+        Command::Topology(args) => live::show_topology(&mut open(&config, &shown::BY_TOPOLOGY)?, &args),
         Command::Doctor(args) if args.checks => {
             print(&doctor::catalogue(&config.bounds, table_style()))
         }
-        Command::Doctor(args) => live::diagnose(&mut open(&config)?, &args),
-        Command::Trace(args) => live::follow(&mut open(&config)?, args),
+        Command::Doctor(args) => live::diagnose(&mut open(&config, &Feature::ALL)?, &args),
+        Command::Trace(args) => live::follow(&mut open(&config, &shown::BY_TRACE)?, args),
         Command::Check(CheckArgs { clean: true }) => print(&check::clean(&config.root)?),
         Command::Check(_) => {
-            let mut collector = open(&config)?;
+            let mut collector = open(&config, &Feature::ALL)?;
             let snapshot = collector.collect();
             let features = collector.check();
             let report = check::report(&snapshot.node, config.loader, &features);
@@ -232,13 +234,16 @@ fn completion(shell: clap_complete::Shell) -> String {
     String::from_utf8_lossy(&script).into_owned()
 }
 
-fn open(config: &Config) -> anyhow::Result<Collector> {
+fn open(config: &Config, features: &'static [Feature]) -> anyhow::Result<Collector> {
     if !process::is_root() {
         tracing::warn!(
             "not running as root: VMs of other users are not visible; run as root to see all VMs"
         );
     }
-    Collector::open(&Options::named(config)?)
+    Collector::open(&Options {
+        features,
+        ..Options::named(config)?
+    })
 }
 
 fn is_usage_error(kind: ErrorKind) -> bool {

@@ -35,6 +35,9 @@ const VMS: [usize; 3] = [50, 100, 200];
 /// Scrapes before memory is measured.
 const SCRAPES: u32 = 20;
 
+/// Runs of each command.
+const COMMAND_RUNS: u32 = 7;
+
 /// The command that produces the table.
 const COMMAND: &str = "cargo bench -p virtlens-benches --bench agent -- --save";
 
@@ -230,6 +233,14 @@ fn answer(table: &mut Table, cost: &Cost) {
 /// Measures the release program, under the node's load if there is one.
 fn program(table: &mut Table, node: Option<&str>) {
     let path = binary("virtlens");
+    for args in program::COMMANDS {
+        for loader in Loader::ALL {
+            let run = |_| program::command_ms(&path, *loader, args);
+            let what = format!("virtlens {} --loader {loader}, ms CPU", args.join(" "));
+            let spread = stats::Spread::of((0..COMMAND_RUNS).map(run));
+            table.row(&what, format!("{spread:.0}"));
+        }
+    }
     for loader in Loader::ALL {
         let program = Program::start(&path, *loader);
         let what =

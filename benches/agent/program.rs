@@ -9,7 +9,9 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, set_parent_process_death_signal, waitid,
+};
 use virtlens_probe::loader::Loader;
 use virtlens_tests::process::{Schedstat, tids};
 
@@ -130,6 +132,29 @@ impl Drop for Program {
         drop(self.child.kill());
         drop(self.child.wait());
     }
+}
+
+/// The commands whose CPU time is measured, with the shortest intervals.
+pub(crate) const COMMANDS: [&[&str]; 4] = [
+    &["check"],
+    &["snapshot"],
+    &["topology", "--window", "10ms"],
+    &["doctor", "--for", "1s"],
+];
+
+/// CPU time of one run of a command, ms.
+pub(crate) fn command_ms(path: &Path, loader: Loader, args: &[&str]) -> f64 {
+    let mut command = Command::new(path);
+    command.args(args).args(["--loader", loader.name()]);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let child = command.stderr(Stdio::null()).spawn();
+    let mut child = child.expect("virtlens can be started");
+    // The times of a zombie can still be read.
+    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    waitid(WaitId::Pid(Pid::from_child(&child)), ended).expect("it is our child");
+    let ms = cpu_ms(child.id());
+    child.wait().expect("it is our child");
+    ms
 }
 
 /// Whether a program is static: an ELF file without `PT_INTERP`.

@@ -9,6 +9,7 @@
 mod broken;
 mod capabilities;
 mod children;
+mod commands;
 mod conservation;
 mod degraded;
 mod doctor;

@@ -5,10 +5,9 @@ use virtlens_host::{CgroupVersion, Cgroups, HostRoot, ProcSource};
 use virtlens_model::facts::{Facts, WatchedCgroup};
 use virtlens_model::vocab::topology::host::HostTopology;
 use virtlens_model::vocab::{CgroupId, Owner};
-use virtlens_probe::facts::KernelFacts;
 use virtlens_probe::loader::Loader;
 use virtlens_probe::pins::Pins;
-use virtlens_probe::plan;
+use virtlens_probe::plan::Plan;
 use virtlens_probe::source::TaskPass;
 
 /// Source of the facts.
@@ -22,12 +21,12 @@ pub(crate) enum Backend {
 }
 
 impl Backend {
-    /// Opens the best source that this host supports; with `pins` it takes over the
-    /// pinned state.
+    /// Opens the best source that this host supports: BPF as planned, if possible. With
+    /// `pins` it takes over the pinned state.
     pub(crate) fn open(
         root: &HostRoot,
         loader: Loader,
-        kernel: &KernelFacts,
+        plan: &Plan,
         cgroups: &Result<Cgroups, String>,
         version: CgroupVersion,
         pins: Option<Result<Pins, String>>,
@@ -38,7 +37,7 @@ impl Backend {
             None => (None, None),
         };
         let is_v1 = version == CgroupVersion::V1;
-        let load = |pins| TaskPass::load(root.path(), loader, plan::plan(kernel), is_v1, pins);
+        let load = |pins| TaskPass::load(root.path(), loader, plan.clone(), is_v1, pins);
         let loaded = match load(pins) {
             Err(error @ virtlens_probe::Error::Pin { .. }) => {
                 pinned = Some(Err(error.to_string()));

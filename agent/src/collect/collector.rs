@@ -15,6 +15,7 @@ use virtlens_model::vocab::{Owner, VmKey};
 use virtlens_probe::facts::KernelFacts;
 use virtlens_probe::loader::Loader;
 use virtlens_probe::pins::{Pins, Refusal};
+use virtlens_probe::plan::{Feature, plan};
 use virtlens_probe::source::TaskPass;
 
 use crate::collect::backend::Backend;
@@ -37,6 +38,8 @@ pub struct Collector {
     pub(super) cgroups: Result<Cgroups, String>,
     pub(super) kernel: KernelFacts,
     pub(super) loader: Loader,
+    /// The features to load.
+    features: &'static [Feature],
     pub(super) backend: Backend,
     pub(super) fleet: Fleet,
     /// Whether the state of the previous agent was taken over.
@@ -84,7 +87,8 @@ impl Collector {
         let version = virtlens_host::cgroup_version(&root);
         let kernel = KernelFacts::probe(&options.root).seen_by(options.loader);
         let pins = options.pin.then(|| take_pins(&options.root)).transpose()?;
-        let backend = Backend::open(&root, options.loader, &kernel, &cgroups, version, pins);
+        let plan = plan(&kernel).limited_to(options.features);
+        let backend = Backend::open(&root, options.loader, &plan, &cgroups, version, pins);
         names.iter().for_each(PodNames::settle);
         Ok(Self {
             node: Node {
@@ -101,6 +105,7 @@ impl Collector {
             cgroups,
             kernel,
             loader: options.loader,
+            features: options.features,
             backend,
             fleet: Fleet::new(u64::try_from(options.linger.as_nanos()).unwrap_or(u64::MAX)),
             has_taken_over: false,
@@ -187,6 +192,12 @@ impl Collector {
     /// The loader of BPF programs.
     pub(crate) fn loader(&self) -> Loader {
         self.loader
+    }
+
+    /// The features to load, in the order in which they are shown.
+    pub(super) fn features(&self) -> impl Iterator<Item = Feature> {
+        let wanted = self.features;
+        Feature::ALL.into_iter().filter(|one| wanted.contains(one))
     }
 
     /// The host's cgroups, if found.

@@ -84,11 +84,11 @@ impl Collector {
                     "BPF not available: vCPUs are recognized by thread name; no exits, no halt \
                      polling"
                 };
-                let mut rows = off(why);
+                let mut rows = self.off(why);
                 rows.push(source("proc", !self.failing.is_failing(), "files", reason));
                 rows
             }
-            Backend::Nothing(why) => off(why),
+            Backend::Nothing(why) => self.off(why),
         };
         if let Some(first) = sources.first_mut() {
             first.duration_ns = self.read_ns;
@@ -108,8 +108,7 @@ impl Collector {
     }
 
     fn bpf_sources(&self, pass: &TaskPass) -> Vec<Source> {
-        Feature::ALL
-            .into_iter()
+        self.features()
             .map(|feature| {
                 let left_out = pass.plan().left_out.iter().find(|(one, _)| *one == feature);
                 match left_out {
@@ -128,6 +127,13 @@ impl Collector {
             })
             .collect()
     }
+
+    /// The rows of the features on a host without BPF.
+    fn off(&self, why: &str) -> Vec<Source> {
+        self.features()
+            .map(|feature| source(feature.name(), false, "off", why))
+            .collect()
+    }
 }
 
 fn source(name: &'static str, up: bool, mode: &'static str, reason: &str) -> Source {
@@ -139,12 +145,4 @@ fn source(name: &'static str, up: bool, mode: &'static str, reason: &str) -> Sou
         duration_ns: None,
         age_ns: None,
     }
-}
-
-/// The rows of all features on a host without BPF.
-fn off(why: &str) -> Vec<Source> {
-    Feature::ALL
-        .into_iter()
-        .map(|feature| source(feature.name(), false, "off", why))
-        .collect()
 }

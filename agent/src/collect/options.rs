@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use virtlens_host::HostRoot;
 use virtlens_model::judge::findings::Bounds;
 use virtlens_probe::loader::Loader;
+use virtlens_probe::plan::Feature;
 
 use crate::config::{Config, Settings};
 use crate::kube;
@@ -28,6 +29,9 @@ pub struct Options {
     pub names: Option<virtlens_kube::Source>,
     /// Loader of the BPF programs.
     pub loader: Loader,
+    /// The features to load, always with [`Feature::TaskPass`]. A command loads only those
+    /// whose values it shows: others have neither values nor a row among the sources.
+    pub features: &'static [Feature],
     /// Take over what an agent left in the kernel, and leave it for the next one.
     pub pin: bool,
 }
@@ -64,6 +68,7 @@ impl From<&Config> for Options {
             bounds: config.bounds,
             names: None,
             loader: config.loader,
+            features: &Feature::ALL,
             // One-shot commands must not disturb an agent.
             pin: false,
         }

@@ -85,6 +85,8 @@ pub(crate) fn object(target: &Target<'_>, plan: &mut Plan) -> Result<Loaded, Err
     *plan = settled;
     let states_complete = states_complete(plan, &placed.pinned);
     pin(&placed.loaded.maps, &placed.places, &placed.pinned)?;
+    let names: Vec<_> = placed.loaded.programs.keys().map(String::as_str).collect();
+    tracing::debug!(programs = names.join(","), "loaded BPF programs");
     Ok(Loaded {
         programs: Programs::new(compiled, placed.loaded.programs),
         maps: placed.loaded.maps,

@@ -148,6 +148,15 @@ impl Plan {
         }
     }
 
+    /// Returns the same plan for a caller that uses `wanted` only: other features are
+    /// neither loaded nor reported.
+    #[must_use]
+    pub fn limited_to(mut self, wanted: &[Feature]) -> Self {
+        self.features.retain(|one| wanted.contains(one));
+        self.left_out.retain(|(one, _)| wanted.contains(one));
+        self
+    }
+
     /// Returns the same plan without `feature`, because of `reason`.
     #[must_use]
     pub fn without(mut self, feature: Feature, reason: String) -> Self {

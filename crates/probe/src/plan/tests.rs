@@ -38,6 +38,19 @@ fn a_kernel_with_everything_loads_everything() {
 }
 
 #[test]
+fn unwanted_feature_is_neither_planned_nor_reported() {
+    let without_fentry = KernelFacts {
+        fentry: false,
+        ..good()
+    };
+    let wanted = [Feature::TaskPass, Feature::Rename, Feature::Memory];
+    let plan = plan(&without_fentry).limited_to(&wanted);
+    assert_eq!(plan.features, [Feature::TaskPass, Feature::Rename]);
+    let left_out: Vec<_> = plan.left_out.iter().map(|(one, _)| *one).collect();
+    assert_eq!(left_out, [Feature::Memory]);
+}
+
+#[test]
 fn an_old_kernel_keeps_marks_in_a_hash() {
     let plan = plan(&KernelFacts {
         task_storage: false,
