@@ -8,6 +8,7 @@
 #include "cgroup.bpf.h"
 #include "pass_cache.bpf.h"
 #include "memory.bpf.h"
+#include "level_record.bpf.h"
 
 /* The last pass that emitted a cgroup, and its session. If an entry is evicted, its cgroup
  * is emitted twice. */
@@ -32,7 +33,9 @@ struct {
 /* Buffer for the records of one task's cgroups. Space for one more cgroup, so that the
  * verifier accepts a write at any place below CGROUPS_BYTES. */
 #define CGROUPS_BYTES (8 << 10)
-#define CGROUP_OUTPUT_MAX (sizeof(struct cgroup_record) + sizeof(struct cgroup_name_record))
+#define CGROUP_OUTPUT_MAX                                               \
+	(sizeof(struct cgroup_record) + sizeof(struct level_record) +      \
+	 sizeof(struct cgroup_name_record))
 _Static_assert(MAX_CGROUP_DEPTH * CGROUP_OUTPUT_MAX <= CGROUPS_BYTES, "the cgroups of a task fit");
 _Static_assert(CGROUPS_BYTES <= RECORD_MAX, "the output fits into a stream");
 struct cgroups_buffer {
@@ -96,6 +99,7 @@ ONCE __u32 fill_cgroup(__u64 address, __u64 group, __u32 tid, __u32 used)
 	struct cgroup_record *record;
 	struct kernfs_node *node;
 	__u32 zero = 0;
+	void *next;
 	__u64 id;
 
 	buffer = bpf_map_lookup_elem(&cgroups_buffer, &zero);
@@ -113,13 +117,19 @@ ONCE __u32 fill_cgroup(__u64 address, __u64 group, __u32 tid, __u32 used)
 	fill_limit(record, (void *)group);
 	fill_cgroup_memory(record, cgroup);
 	used += sizeof(*record);
+	next = record + 1;
+	if (!cfg.cgroup_v1 && bpf_map_lookup_elem(&levels, &id) &&
+	    fill_level(next, address, id)) {
+		used += sizeof(struct level_record);
+		next += sizeof(struct level_record);
+	}
 
 	fresh.pass = control->pass;
 	fresh.session = control->session;
 	fresh.named_pass = emitted ? emitted->named_pass : 0;
 	if (!emitted || emitted->session != control->session ||
 	    emitted->named_pass == control->pass) {
-		name = (void *)(record + 1);
+		name = next;
 		name->head.kind = RECORD_CGROUP_NAME;
 		name->head.size = sizeof(*name);
 		name->id = id;

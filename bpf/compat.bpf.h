@@ -58,6 +58,12 @@ struct kvm_memslots___array {
 	struct kvm_memory_slot memslots[1];
 };
 
+/* v5.10 and v5.15 have the pressure in struct cgroup itself, v6.1 a pointer to it, NULL if
+ * it is not counted (include/linux/cgroup-defs.h). */
+struct cgroup___psi {
+	struct psi_group psi;
+};
+
 #pragma clang attribute pop
 
 static __always_inline __u32 task_pcpu(struct task_struct *task)
@@ -282,5 +288,39 @@ static __always_inline bool read_syscall_args(const __u64 *ctx, struct syscall_a
 	regs = (struct pt_regs *)(top - bpf_core_type_size(struct pt_regs));
 	return !bpf_core_read(args, sizeof(*args), &regs->dx);
 }
+
+/* Address of the pressure of a cgroup on v2; 0 if the kernel does not count it: without
+ * CONFIG_PSI struct psi_group is empty, with psi=0 it has no counters, and root has none
+ * (psi_cgroup_alloc, kernel/sched/psi.c). */
+static __always_inline __u64 psi_of(__u64 cgroup)
+{
+	__u64 group = 0;
+
+	if (!bpf_core_field_exists(struct psi_group, total))
+		return 0;
+	if (bpf_core_field_exists(struct cgroup, psi))
+		group = word_at(cgroup + bpf_core_field_offset(struct cgroup, psi));
+	else if (bpf_core_field_exists(struct cgroup___psi, psi))
+		group = cgroup + bpf_core_field_offset(struct cgroup___psi, psi);
+	if (!group || !word_at(group + bpf_core_field_offset(struct psi_group, pcpu)))
+		return 0;
+	/* Since v6.1 it can be switched off for one cgroup (file cgroup.pressure). */
+	if (bpf_core_field_exists(struct psi_group, enabled) &&
+	    !(__u8)word_at(group + bpf_core_field_offset(struct psi_group, enabled)))
+		return 0;
+	return group;
+}
+
+/* Number of words that can be copied from the start of psi_group.total: two times five in
+ * v5.10, more since. A power of 2, so that the verifier accepts an index. */
+#define PSI_WORDS 8
+
+/* The sum of a state among the words of psi_group.total, UNKNOWN if this kernel does not
+ * have the state: PSI_CPU_FULL since v5.13, PSI_IRQ_FULL since v6.1 with
+ * CONFIG_IRQ_TIME_ACCOUNTING (include/linux/psi_types.h). */
+#define PSI_TOTAL(words, state)                                                     \
+	(bpf_core_enum_value_exists(enum psi_states, state) ?                       \
+		 (words)[bpf_core_enum_value(enum psi_states, state) & (PSI_WORDS - 1)] : \
+		 UNKNOWN)
 
 #endif

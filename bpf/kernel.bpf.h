@@ -120,10 +120,27 @@ struct cgroup_subsys_state {
 	struct cgroup *cgroup;
 	struct cgroup_subsys_state *parent;
 };
+/* include/linux/psi_types.h. `total` has two dimensions there, and one in the kernel's type
+ * information: pahole flattens arrays. */
+struct psi_group {
+	bool enabled;
+	void *pcpu;
+	__u64 total[1];
+};
+enum psi_states {
+	PSI_IO_SOME = 0,
+	PSI_IO_FULL = 1,
+	PSI_MEM_SOME = 2,
+	PSI_MEM_FULL = 3,
+	PSI_CPU_SOME = 4,
+	PSI_CPU_FULL = 5,
+	PSI_IRQ_FULL = 6,
+};
 struct cgroup {
 	struct cgroup_subsys_state self;
 	struct kernfs_node *kn;
 	struct cgroup_subsys_state *subsys[1];
+	struct psi_group *psi;
 };
 struct css_set {
 	struct cgroup_subsys_state *subsys[1];

@@ -84,6 +84,18 @@ static __always_inline __u64 address_of(const void *pointer)
  * is read with READ_WORD. */
 #define ONCE __noinline
 
+/* The word at an address that is a number for the verifier, 0 if no memory is mapped
+ * there. */
+static __always_inline __u64 word_at(__u64 address)
+{
+	__u64 word;
+
+	if (bpf_rdonly_cast)
+		return address_of(cast_read((const void *)address));
+	bpf_probe_read_kernel(&word, sizeof(word), (const void *)address);
+	return word;
+}
+
 /* Equal on all kernels; defined here because both objects use it. */
 static __always_inline __u64 cgroup_id(struct cgroup *cgroup)
 {

@@ -35,6 +35,7 @@ enum record_kind {
 	RECORD_MEMORY = 6,
 	RECORD_MEMSLOTS = 7,
 	RECORD_VHOST_WORKER = 8,
+	RECORD_LEVEL = 9,
 };
 
 /* Head of each record of the stream. `size` is the size of the whole record with its head,
@@ -129,6 +130,32 @@ struct cgroup_record {
 	__u64 memory_bytes;
 	/* UNKNOWN: no limit, or unknown. */
 	__u64 memory_limit_bytes;
+};
+
+/* Pressure stall information of a cgroup: index into level_record.stalled_ns. SOME: at
+ * least one task was stalled on the resource, FULL: all tasks that were not idle. */
+enum pressure {
+	PRESSURE_CPU_SOME = 0,
+	/* UNKNOWN before v5.13. */
+	PRESSURE_CPU_FULL = 1,
+	PRESSURE_MEMORY_SOME = 2,
+	PRESSURE_MEMORY_FULL = 3,
+	PRESSURE_IO_SOME = 4,
+	PRESSURE_IO_FULL = 5,
+	/* UNKNOWN before v6.1 and without CONFIG_IRQ_TIME_ACCOUNTING. */
+	PRESSURE_IRQ_FULL = 6,
+	PRESSURES = 7,
+};
+
+/* Further values of a cgroup of map `levels`; on v2 only. */
+struct level_record {
+	struct record_head head;
+	__u64 id;
+	/* Time in each state of enum pressure since the cgroup was created, as of the
+	 * last time that the kernel summed it up over the CPUs (psi_avgs_work,
+	 * kernel/sched/psi.c): every 2 s while tasks run, or when a pressure file is
+	 * read. All are UNKNOWN if the kernel does not count pressure. */
+	__u64 stalled_ns[PRESSURES];
 };
 
 /* The name of a cgroup, emitted once per session. */

@@ -37,6 +37,7 @@ struct {
 #define TASK_OUTPUT_MAX (64 << 10)
 _Static_assert(2 * RECORD_MAX + sizeof(struct memory_record) + sizeof(struct thread_buffer) +
 			       16 * (sizeof(struct cgroup_record) +
+				     sizeof(struct level_record) +
 				     sizeof(struct cgroup_name_record)) <=
 		       TASK_OUTPUT_MAX,
 	       "the output of a task fits");

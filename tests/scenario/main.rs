@@ -16,6 +16,7 @@ mod kata;
 #[path = "../kernel/loaders.rs"]
 mod loaders;
 mod pods;
+mod pressure;
 mod shapes;
 mod throttle;
 mod trace;

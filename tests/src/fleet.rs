@@ -9,8 +9,8 @@ use virtlens_model::snapshot::{
 };
 use virtlens_model::vocab::topology::guest::GuestShape;
 use virtlens_model::vocab::{
-    Discards, ExitCounts, Feature, Features, HaltPoll, KvmCounters, MismatchKind, Moves, Role,
-    Scope, Throttle,
+    Discards, ExitCounts, Feature, Features, HaltPoll, KvmCounters, MismatchKind, Moves, PRESSURES,
+    Pressure, Role, Scope, Throttle,
 };
 
 use crate::blank;
@@ -105,6 +105,7 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
         }),
         topology: Some(Arc::new(topology(vcpus))),
         memory: memory(ns),
+        pressure: Some(pressure(ns)),
         // No findings.
         findings: Some([].into()),
     }
@@ -132,6 +133,11 @@ fn memory(ns: &mut Numbers) -> Memory {
             free_page_reporting: absent,
         },
     }
+}
+
+/// A kernel that measures the time of interrupts has all values.
+fn pressure(ns: &mut Numbers) -> Pressure {
+    [(); PRESSURES].map(|()| Some(ns.next())).into()
 }
 
 /// Kata's QEMU has no iothread.

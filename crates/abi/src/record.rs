@@ -75,6 +75,12 @@ mirror! {
         memory_bytes: u64,
         memory_limit_bytes: u64,
     }
+    /// `struct level_record`.
+    level_record => LevelRecord {
+        head: RecordHead,
+        id: u64,
+        stalled_ns: [u64; PRESSURES as usize],
+    }
     /// `struct cgroup_name_record`.
     cgroup_name_record => CgroupNameRecord {
         head: RecordHead,
@@ -131,6 +137,8 @@ enumerators! {
     RECORD_MEMSLOTS = 7,
     /// A [`VhostWorkerRecord`].
     RECORD_VHOST_WORKER = 8,
+    /// A [`LevelRecord`].
+    RECORD_LEVEL = 9,
     /// A [`VcpuRecord`] follows.
     THREAD_VCPU = 1,
     /// A kernel thread.
@@ -143,6 +151,22 @@ enumerators! {
     THREAD_RETIRED = 16,
     /// The thread's class changed since this pass began.
     THREAD_CHANGED = 32,
+    /// Some task was stalled on CPU.
+    PRESSURE_CPU_SOME = 0,
+    /// All tasks were stalled on CPU.
+    PRESSURE_CPU_FULL = 1,
+    /// Some task was stalled on memory.
+    PRESSURE_MEMORY_SOME = 2,
+    /// All tasks were stalled on memory.
+    PRESSURE_MEMORY_FULL = 3,
+    /// Some task was stalled on I/O.
+    PRESSURE_IO_SOME = 4,
+    /// All tasks were stalled on I/O.
+    PRESSURE_IO_FULL = 5,
+    /// All tasks were stalled by interrupts.
+    PRESSURE_IRQ_FULL = 6,
+    /// Number of pressure states.
+    PRESSURES = 7,
     /// A worker of `/dev/vhost-net`.
     VHOST_NET = 1,
     /// A worker of `/dev/vhost-vsock`.

@@ -5,6 +5,7 @@ use crate::family::Family;
 use crate::finding_rows::FINDING_FAMILIES;
 use crate::memory_rows::MEMORY_FAMILIES;
 use crate::placement_rows::PLACEMENT_FAMILIES;
+use crate::pressure_rows::PRESSURE_FAMILIES;
 use crate::throttle_rows::THROTTLE_FAMILIES;
 use crate::vm_rows::VM_FAMILIES;
 
@@ -15,6 +16,7 @@ pub fn families() -> impl Iterator<Item = &'static Family> {
         .chain(THROTTLE_FAMILIES)
         .chain(PLACEMENT_FAMILIES)
         .chain(MEMORY_FAMILIES)
+        .chain(PRESSURE_FAMILIES)
         .chain(FINDING_FAMILIES)
         .chain(AGENT_FAMILIES)
 }

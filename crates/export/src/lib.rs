@@ -31,6 +31,7 @@ mod kind;
 mod markdown;
 mod memory_rows;
 mod placement_rows;
+mod pressure_rows;
 mod samples;
 mod scrape;
 mod seconds;

@@ -20,6 +20,7 @@ pub mod level_moves;
 pub mod levels;
 pub mod memory;
 pub mod meter;
+pub mod outermost;
 pub mod quota;
 pub mod sums;
 pub mod throttle;

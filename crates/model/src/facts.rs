@@ -14,14 +14,14 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-pub use self::cgroup::{Bandwidth, CgroupFact, CgroupMemory, WatchedCgroup};
+pub use self::cgroup::{Bandwidth, CgroupFact, CgroupMemory, LevelFact, WatchedCgroup};
 pub use self::memory::{
     Backing, DiscardsFact, MemoryFact, Memslot, Piece, RamPiece, bytes_in, ram_of,
 };
 pub use self::thread::{RetiredFact, ThreadClass, ThreadFact, ThreadKind};
 pub use self::throttling::{HitFact, ThrottlingFacts};
 pub use self::vcpu::{EndedVcpuFact, ResidencyFact, VcpuFact, VcpuStats, VmPlacementFact};
-use crate::vocab::{Comm, Owner, ThreadKey, VhostDevice, VmKey};
+use crate::vocab::{CgroupId, Comm, Owner, ThreadKey, VhostDevice, VmKey};
 
 /// A VM that a source found by its file descriptors. It can be paused, with no vCPU
 /// inside `KVM_RUN`.
@@ -50,6 +50,8 @@ pub struct Facts {
     pub threads: Vec<ThreadFact>,
     /// The cgroups of these threads and all their ancestors.
     pub cgroups: Vec<CgroupFact>,
+    /// Further values of those cgroups that can have a limit; on cgroup v2 only.
+    pub levels: FxHashMap<CgroupId, LevelFact>,
     /// Times of ended threads of VMs and of watched cgroups.
     pub retired: Vec<RetiredFact>,
     /// KVM's counters of the vCPUs among the ended threads.

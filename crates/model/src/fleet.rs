@@ -14,6 +14,7 @@ mod kept;
 mod member;
 mod memory;
 mod naming;
+mod outermost;
 mod pods;
 mod quota;
 mod reading;

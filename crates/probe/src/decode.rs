@@ -5,6 +5,7 @@
 
 mod cgroups;
 mod files;
+mod levels;
 mod memory;
 mod stream;
 
@@ -67,6 +68,7 @@ impl Decoder {
     pub fn begin(&mut self) {
         self.facts.threads.clear();
         self.facts.memory.clear();
+        self.facts.levels.clear();
         self.facts.vms.clear();
         self.cgroups.clear();
     }
@@ -85,6 +87,10 @@ impl Decoder {
                     self.facts.threads.push(fact);
                 }
                 abi::record::RECORD_CGROUP => self.cgroups.push(*record.of()?.0),
+                abi::record::RECORD_LEVEL => {
+                    let (cgroup, fact) = levels::level(record.of()?.0);
+                    self.facts.levels.insert(cgroup, fact);
+                }
                 abi::record::RECORD_CGROUP_NAME => self.names.learn(record.of()?.0),
                 abi::record::RECORD_CPUID => self.cpuid(&record)?,
                 abi::record::RECORD_MEMORY => {
@@ -117,6 +123,7 @@ impl Decoder {
     pub fn recycle(&mut self, facts: Facts) {
         self.facts.threads = facts.threads;
         self.facts.memory = facts.memory;
+        self.facts.levels = facts.levels;
         self.facts.vms = facts.vms;
         self.facts.placements = facts.placements;
     }

@@ -16,6 +16,7 @@ use crate::account::known::Known;
 use crate::account::level_moves::LevelMoves;
 use crate::account::memory::MemoryMeter;
 use crate::account::meter::{Meter, PodMeter, Times, TimesMeter};
+use crate::account::outermost::OutermostMeter;
 use crate::account::quota::{BindingMeter, QuotaMeter};
 use crate::account::sums::SUMS;
 use crate::account::throttle::ThrottleMeter;
@@ -54,6 +55,8 @@ pub struct Ledger {
     pub moves: Known<[Meter; MOVES]>,
     /// Counters of its memory.
     pub memory: MemoryMeter,
+    /// Counters of its outermost level.
+    pub outermost: OutermostMeter,
     /// Number of changes to state that no source reports.
     #[serde(skip)]
     pub changes: u64,
@@ -190,6 +193,7 @@ impl Ledger {
         let workers = std::mem::take(&mut self.workers).into_iter();
         self.workers = workers.map(|(role, of)| (role, of.recalled())).collect();
         self.limits.values_mut().for_each(BindingMeter::recall);
+        self.outermost.recall();
         self
     }
 
@@ -202,5 +206,6 @@ impl Ledger {
         self.limits.retain(|_, limit| limit.can_go_on(&is_left));
         self.workers.values_mut().for_each(Workers::end_unseen);
         self.memory.end_unseen();
+        self.outermost.end_unseen(&is_left);
     }
 }

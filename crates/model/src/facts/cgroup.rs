@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::vocab::CgroupId;
+use crate::vocab::{CgroupId, Pressure};
 
 /// A cgroup whose members are all read, and the pod to which it belongs.
 ///
@@ -40,6 +40,13 @@ pub struct CgroupMemory {
     pub usage_bytes: u64,
     /// Memory limit, bytes (`memory.max`); `None` = no limit.
     pub limit_bytes: Option<u64>,
+}
+
+/// Further values of a cgroup that can have a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LevelFact {
+    /// Time for which its tasks were stalled; `None` if the kernel does not count it.
+    pub pressure: Option<Pressure>,
 }
 
 /// CPU bandwidth control of one cgroup (`struct cfs_bandwidth`).

@@ -8,8 +8,8 @@ use crate::account::meter::Times;
 use crate::account::sums::{SUMS, sum_index};
 use crate::account::worker::WorkerId;
 use crate::facts::{
-    EndedVcpuFact, Facts, HitFact, MemoryFact, ResidencyFact, RetiredFact, ThreadFact, ThreadKind,
-    ThrottlingFacts, VmPlacementFact,
+    EndedVcpuFact, Facts, HitFact, LevelFact, MemoryFact, ResidencyFact, RetiredFact, ThreadFact,
+    ThreadKind, ThrottlingFacts, VmPlacementFact,
 };
 use crate::fleet::member::Member;
 use crate::fleet::vcpus::Vcpus;
@@ -59,6 +59,8 @@ pub(super) struct Reading<'a> {
     pub(super) placement: VmPlacementFact,
     /// Whether the reading contains the residency of vCPUs.
     pub(super) residency_known: bool,
+    /// Further values of cgroups that can have a limit.
+    pub(super) levels: Option<&'a FxHashMap<CgroupId, LevelFact>>,
     /// Its memory, if the reading contains it.
     pub(super) memory: Option<&'a MemoryFact>,
 }
@@ -103,6 +105,7 @@ impl<'a> Reading<'a> {
             placement: facts.placements.get(&vm).copied().unwrap_or_default(),
             residency_known: facts.residency.is_some(),
             throttling: facts.throttling.as_ref(),
+            levels: Some(&facts.levels),
             memory: facts.memory.get(&vm),
             ..Self::default()
         }

@@ -9,7 +9,7 @@ use crate::account::worker::Workers;
 use crate::fleet::member::Member;
 use crate::fleet::reading::{Reading, WORKERS};
 use crate::fleet::vcpus::VcpusKnown;
-use crate::fleet::{memory, quota, vcpus};
+use crate::fleet::{memory, outermost, quota, vcpus};
 use crate::identify::place::Cgroups;
 use crate::snapshot::{RoleUse, Vcpu, VcpuCount, Vm, Worker};
 use crate::vocab::topology::host::HostTopology;
@@ -36,6 +36,7 @@ impl Reading<'_> {
         let workers = self.workers(ledger);
         quota::read(member, cgroups, &self.charges, self.throttling);
         let (quota, limits) = quota::show(member);
+        outermost::read(member, self.levels, cgroups);
         let memory = memory::read(member, self.memory, cgroups, &vcpus);
         let place = member.place.as_ref();
         let location = place.map(|place| &place.location);
@@ -71,6 +72,7 @@ impl Reading<'_> {
             moves,
             topology: None,
             memory,
+            pressure: member.ledger.outermost.pressure(),
             findings: None,
         }
     }

@@ -2,6 +2,7 @@ mod ends;
 mod law;
 mod levels;
 mod names;
+mod outermost;
 mod parked;
 mod pods;
 mod quota;
@@ -16,13 +17,13 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 use crate::facts::{
-    Bandwidth, CgroupFact, Facts, ProcessFact, RetiredFact, ThreadClass, ThreadFact, ThreadKind,
-    VcpuFact, VcpuStats,
+    Bandwidth, CgroupFact, Facts, LevelFact, ProcessFact, RetiredFact, ThreadClass, ThreadFact,
+    ThreadKind, VcpuFact, VcpuStats,
 };
 use crate::fleet::registry::Fleet;
 use crate::snapshot::Vm;
 use crate::vocab::{
-    CgroupId, Comm, ExitCounts, HaltPoll, KvmCounters, Owner, Pod, Pods, Role, Scope, VmKey,
+    CgroupId, Comm, ExitCounts, HaltPoll, KvmCounters, Owner, Pod, Pods, Pressure, Role, Scope, VmKey,
 };
 
 const UID: &str = "0d2aeb12-7a42-4a2b-9c3e-1f2d3c4b5a69";
@@ -143,6 +144,15 @@ fn facts(threads: Vec<ThreadFact>, retired: Vec<RetiredFact>) -> Facts {
         retired,
         cgroups: cgroups(),
         ..Facts::default()
+    }
+}
+
+/// A cgroup whose tasks were stalled for this time, ns, on CPU.
+fn level(stalled_ns: u64) -> LevelFact {
+    let mut pressure = Pressure::default();
+    pressure.cpu.some_ns = Some(stalled_ns);
+    LevelFact {
+        pressure: Some(pressure),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::snapshot::memory::Memory;
 use crate::snapshot::quota::{Quota, UnappliedLimit};
 use crate::snapshot::topology::Topology;
 use crate::snapshot::vcpu::{Vcpu, VcpuCount};
-use crate::vocab::{Comm, CpuSet, Durations, Moves, PodSpec, Role, VhostDevice};
+use crate::vocab::{Comm, CpuSet, Durations, Moves, PodSpec, Pressure, Role, VhostDevice};
 
 /// One VM.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -76,6 +76,9 @@ pub struct Vm {
     pub topology: Option<Arc<Topology>>,
     /// Memory: held, released and reused.
     pub memory: Memory,
+    /// Time for which tasks of its pod's cgroup were stalled (without a pod: of its
+    /// machine's); `None` on v1 or if the kernel does not count it.
+    pub pressure: Option<Pressure>,
     /// Findings, as last judged; `None` before the first judgement.
     pub findings: Option<Findings>,
 }

@@ -34,6 +34,13 @@ impl Stream {
         self
     }
 
+    fn level(&mut self, id: u64, stalled_ns: [u64; 7]) -> &mut Self {
+        let mut record = abi::record::LevelRecord::new_zeroed();
+        record.head = head(abi::record::RECORD_LEVEL, size_of_val(&record));
+        (record.id, record.stalled_ns) = (id, stalled_ns);
+        self.push(record.as_bytes())
+    }
+
     fn thread(
         &mut self,
         flags: u32,
@@ -79,6 +86,27 @@ fn vcpu(exits: u64) -> abi::record::VcpuRecord {
     (vcpu.exits, vcpu.io_exits, vcpu.online_vcpus) = (exits, 3, 4);
     (vcpu.halt_wait_ns, vcpu.pf_taken) = (abi::UNKNOWN, abi::UNKNOWN);
     vcpu
+}
+
+#[test]
+fn pressure_of_level_is_decoded_with_its_unknown_states() {
+    const NO: u64 = abi::UNKNOWN;
+    let mut stream = Stream::default();
+    stream
+        .level(30, [1, 2, 3, 4, 5, 6, 0])
+        .level(31, [1, NO, 3, 4, 5, 6, 7])
+        .level(32, [NO; 7]);
+    let mut decoder = Decoder::default();
+    let (facts, _) = decoder.pass(stream.0.bytes(), 1).expect("it is whole");
+    let of = |id| facts.levels[&CgroupId(id)].pressure;
+    let values = |id| of(id).map(|pressure| pressure.values());
+    let some = |ns: u64| (ns > 0).then_some(ns);
+    assert_eq!(values(30), Some([1, 2, 3, 4, 5, 6, 0].map(some)));
+    assert_eq!(values(31), Some([1, 0, 3, 4, 5, 6, 7].map(some)));
+    assert_eq!(of(32), None);
+    decoder.recycle(facts);
+    let (facts, _) = decoder.pass(&[], 1).expect("it is whole");
+    assert!(facts.levels.is_empty(), "each pass has its own");
 }
 
 #[test]

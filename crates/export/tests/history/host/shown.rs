@@ -1,7 +1,10 @@
 //! The facts that a reading of the host returns, and the expected CPU time.
 
-use virtlens_model::facts::{Bandwidth, CgroupFact, Facts, ThreadClass, ThreadFact, VcpuFact};
-use virtlens_model::vocab::{CgroupId, Owner};
+use rustc_hash::FxHashMap;
+use virtlens_model::facts::{
+    Bandwidth, CgroupFact, Facts, LevelFact, ThreadClass, ThreadFact, VcpuFact,
+};
+use virtlens_model::vocab::{CgroupId, Owner, PRESSURES};
 
 use super::{Host, Thread};
 
@@ -29,6 +32,7 @@ impl Host {
         let facts = Facts {
             threads: shown.collect(),
             cgroups: self.cgroup_facts(),
+            levels: self.level_facts(),
             retired: self.retired.values().copied().collect(),
             ..Facts::default()
         };
@@ -83,6 +87,18 @@ impl Host {
                 }),
                 memory: None,
             });
+        facts.collect()
+    }
+
+    /// Each cgroup is stalled for a microsecond per period.
+    fn level_facts(&self) -> FxHashMap<CgroupId, LevelFact> {
+        let facts = self.cgroups.iter().map(|one| {
+            let pressure = [Some(one.periods * 1000); PRESSURES].into();
+            let fact = LevelFact {
+                pressure: Some(pressure),
+            };
+            (CgroupId(one.id), fact)
+        });
         facts.collect()
     }
 

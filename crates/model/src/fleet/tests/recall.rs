@@ -6,7 +6,7 @@ use proptest::prelude::{
     Just, Strategy, TestCaseError, prop_assert, prop_assert_eq, prop_oneof, proptest,
 };
 
-use super::{POD, facts, read, retired, thread, vcpu, vm};
+use super::{POD, facts, level, read, retired, thread, vcpu, vm};
 use crate::facts::{EndedVcpuFact, Facts, RetiredFact, ThreadFact};
 use crate::fleet::kept::Kept;
 use crate::fleet::registry::Fleet;
@@ -45,6 +45,8 @@ struct Host {
     next_tid: u32,
     /// CPU time of threads while an agent knew the VM.
     used_ns: u64,
+    /// Pressure of the pod's cgroup.
+    stalled_ns: u64,
     /// CPU time of the present VM's threads, which may not be known to any agent.
     new_ns: u64,
     is_known: bool,
@@ -59,6 +61,7 @@ impl Host {
             ended_vcpus: Vec::new(),
             next_tid: 101,
             used_ns: 0,
+            stalled_ns: 0,
             new_ns: 0,
             is_known: false,
         }
@@ -66,6 +69,7 @@ impl Host {
 
     fn run(&mut self, who: usize, ns: u64) {
         let who = who % self.living.len();
+        self.stalled_ns += ns;
         let thread = &mut self.living[who];
         thread.cpu_ns += ns;
         if let Some(stats) = thread.vcpu.as_mut().and_then(|vcpu| vcpu.stats.as_mut()) {
@@ -135,6 +139,7 @@ impl Host {
     fn facts(&self) -> Facts {
         Facts {
             ended_vcpus: self.ended_vcpus.clone(),
+            levels: [(POD, level(self.stalled_ns))].into_iter().collect(),
             ..facts(self.living.clone(), self.ended.clone())
         }
     }
@@ -250,6 +255,8 @@ proptest! {
                     let vcpu = &shown.vcpus[0];
                     let exits = vcpu.kvm.exits.map(|exits| exits.other());
                     prop_assert_eq!(exits, Some(vcpu.cpu_ns), "one each nanosecond");
+                    let pressure = shown.pressure.map(|pressure| pressure.cpu.some_ns);
+                    prop_assert_eq!(pressure, Some(Some(host.stalled_ns)));
                 }
             }
         }

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Reads further values of the cgroups that can have a limit: their pressure.
+ */
+#ifndef VIRTLENS_LEVEL_RECORD_BPF_H
+#define VIRTLENS_LEVEL_RECORD_BPF_H
+
+#include "stream.bpf.h"
+
+/* Buffer for a copy of the kernel's counters. */
+struct level_buffer {
+	__u64 psi[PSI_WORDS];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct level_buffer);
+} level_buffer SEC(".maps");
+
+static __always_inline void fill_pressure(struct level_record *record,
+					  struct level_buffer *buffer, __u64 cgroup)
+{
+	__u64 group = psi_of(cgroup), *stalled = record->stalled_ns;
+
+	for (int state = 0; state < PRESSURES; state++)
+		stalled[state] = UNKNOWN;
+	/* One helper call for all states. The first array is PSI_AVGS, the sums that the
+	 * pressure files show. */
+	if (!group ||
+	    bpf_probe_read_kernel(buffer->psi, sizeof(buffer->psi),
+				  (const void *)(group +
+						 bpf_core_field_offset(struct psi_group, total))))
+		return;
+	stalled[PRESSURE_CPU_SOME] = PSI_TOTAL(buffer->psi, PSI_CPU_SOME);
+	stalled[PRESSURE_CPU_FULL] = PSI_TOTAL(buffer->psi, PSI_CPU_FULL);
+	stalled[PRESSURE_MEMORY_SOME] = PSI_TOTAL(buffer->psi, PSI_MEM_SOME);
+	stalled[PRESSURE_MEMORY_FULL] = PSI_TOTAL(buffer->psi, PSI_MEM_FULL);
+	stalled[PRESSURE_IO_SOME] = PSI_TOTAL(buffer->psi, PSI_IO_SOME);
+	stalled[PRESSURE_IO_FULL] = PSI_TOTAL(buffer->psi, PSI_IO_FULL);
+	stalled[PRESSURE_IRQ_FULL] = PSI_TOTAL(buffer->psi, PSI_IRQ_FULL);
+}
+
+/* Fills in the record of the cgroup at `cgroup`; false if there is no buffer. */
+static __always_inline bool fill_level(struct level_record *record, __u64 cgroup, __u64 id)
+{
+	struct level_buffer *buffer;
+	__u32 zero = 0;
+
+	buffer = bpf_map_lookup_elem(&level_buffer, &zero);
+	if (!buffer)
+		return false;
+	record->head.kind = RECORD_LEVEL;
+	record->head.size = sizeof(*record);
+	record->id = id;
+	fill_pressure(record, buffer, cgroup);
+	return true;
+}
+
+#endif
