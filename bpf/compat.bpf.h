@@ -205,11 +205,12 @@ static __always_inline __u64 burst_ns(struct task_group *group)
 #define RSS_IS_PERCPU(mm) bpf_core_field_exists((mm)->rss_stat[0].count)
 #define RSS_IS_KNOWN(mm) (RSS_IS_ATOMIC(mm) || RSS_IS_PERCPU(mm))
 
-/* The resident pages of a process, by type. */
+/* The resident pages of a process, by type, and its private pages in swap. */
 struct resident {
 	__s64 file;
 	__s64 anon;
 	__s64 shared;
+	__s64 swapped;
 };
 
 /* The verifier does not resolve a typedef, which the atomic counters have: those are read
@@ -223,12 +224,14 @@ static __always_inline void read_resident(struct mm_struct *mm, struct resident 
 		pages->file = mm->rss_stat[MM_FILEPAGES].count;
 		pages->anon = mm->rss_stat[MM_ANONPAGES].count;
 		pages->shared = mm->rss_stat[MM_SHMEMPAGES].count;
+		pages->swapped = mm->rss_stat[MM_SWAPENTS].count;
 		return;
 	}
 	bpf_core_read(counts, sizeof(counts), &old->rss_stat.count);
 	pages->file = counts[MM_FILEPAGES];
 	pages->anon = counts[MM_ANONPAGES];
 	pages->shared = counts[MM_SHMEMPAGES];
+	pages->swapped = counts[MM_SWAPENTS];
 }
 
 /* Whether the memslots are an array. */

@@ -72,9 +72,10 @@ struct bpf_raw_tracepoint_args {
 /* include/uapi/linux/falloc.h */
 #define FALLOC_FL_KEEP_SIZE 1
 #define FALLOC_FL_PUNCH_HOLE 2
-/* include/linux/mm_types_task.h; without MM_SWAPENTS, which is not resident memory. */
+/* include/linux/mm_types_task.h; MM_SWAPENTS is not resident memory. */
 #define MM_FILEPAGES 0
 #define MM_ANONPAGES 1
+#define MM_SWAPENTS 2
 #define MM_SHMEMPAGES 3
 #define PAGE_SIZE 4096ULL
 /* include/linux/page_counter.h */
@@ -161,6 +162,14 @@ struct page_counter {
 struct mem_cgroup {
 	struct cgroup_subsys_state css;
 	struct page_counter memory;
+	atomic_long_t memory_events[1];
+};
+/* include/linux/memcontrol.h */
+enum memcg_memory_event {
+	MEMCG_HIGH = 1,
+	MEMCG_MAX = 2,
+	MEMCG_OOM = 3,
+	MEMCG_OOM_KILL = 4,
 };
 
 struct cfs_bandwidth {

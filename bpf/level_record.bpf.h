@@ -1,15 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Reads further values of the cgroups that can have a limit: their pressure.
+ * Reads further values of the cgroups that can have a limit: their pressure
+ * and the events of their memory.
  */
 #ifndef VIRTLENS_LEVEL_RECORD_BPF_H
 #define VIRTLENS_LEVEL_RECORD_BPF_H
 
 #include "stream.bpf.h"
 
-/* Buffer for a copy of the kernel's counters. */
+/* Number of words that can be copied from the start of mem_cgroup.memory_events: v5.10 has
+ * as many, later kernels more. A power of 2, so that the verifier accepts an index. */
+#define MEMCG_WORDS 8
+
+/* The count of an event among the words of mem_cgroup.memory_events. */
+#define MEMCG_EVENT(words, event)                                                   \
+	(words)[bpf_core_enum_value(enum memcg_memory_event, event) & (MEMCG_WORDS - 1)]
+
+/* Buffer for copies of the kernel's counters. */
 struct level_buffer {
 	__u64 psi[PSI_WORDS];
+	__u64 events[MEMCG_WORDS];
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -41,6 +51,33 @@ static __always_inline void fill_pressure(struct level_record *record,
 	stalled[PRESSURE_IRQ_FULL] = PSI_TOTAL(buffer->psi, PSI_IRQ_FULL);
 }
 
+static __always_inline void fill_memory_events(struct level_record *record,
+					       struct level_buffer *buffer, __u64 cgroup)
+{
+	__u64 *counts = record->memory_events, css, memory;
+
+	for (int event = 0; event < MEMORY_EVENTS; event++)
+		counts[event] = UNKNOWN;
+	if (!bpf_core_enum_value_exists(enum cgroup_subsys_id, memory_cgrp_id) ||
+	    !bpf_core_enum_value_exists(enum memcg_memory_event, MEMCG_OOM_KILL))
+		return;
+	css = word_at(cgroup + bpf_core_field_offset(struct cgroup, subsys) +
+		      bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id) * sizeof(css));
+	if (!css)
+		return;
+	memory = css - bpf_core_field_offset(struct mem_cgroup, css);
+	/* One helper call for all events. */
+	if (bpf_probe_read_kernel(
+		    buffer->events, sizeof(buffer->events),
+		    (const void *)(memory +
+				   bpf_core_field_offset(struct mem_cgroup, memory_events))))
+		return;
+	counts[MEMORY_EVENT_HIGH] = MEMCG_EVENT(buffer->events, MEMCG_HIGH);
+	counts[MEMORY_EVENT_MAX] = MEMCG_EVENT(buffer->events, MEMCG_MAX);
+	counts[MEMORY_EVENT_OOM] = MEMCG_EVENT(buffer->events, MEMCG_OOM);
+	counts[MEMORY_EVENT_OOM_KILL] = MEMCG_EVENT(buffer->events, MEMCG_OOM_KILL);
+}
+
 /* Fills in the record of the cgroup at `cgroup`; false if there is no buffer. */
 static __always_inline bool fill_level(struct level_record *record, __u64 cgroup, __u64 id)
 {
@@ -54,6 +91,7 @@ static __always_inline bool fill_level(struct level_record *record, __u64 cgroup
 	record->head.size = sizeof(*record);
 	record->id = id;
 	fill_pressure(record, buffer, cgroup);
+	fill_memory_events(record, buffer, cgroup);
 	return true;
 }
 

@@ -167,12 +167,13 @@ static __noinline void emit_memory(struct output *out, struct task_struct *task,
 	record->head.kind = RECORD_MEMORY;
 	record->head.size = sizeof(*record);
 	record->owner = state->owner;
-	record->resident_bytes = record->peak_bytes = UNKNOWN;
+	record->resident_bytes = record->swap_bytes = record->peak_bytes = UNKNOWN;
 	record->hugetlb_bytes = bytes_of(huge_pages(mm));
 	record->refault_bytes = UNKNOWN;
 	if (RSS_IS_KNOWN(mm)) {
 		record->refault_bytes = read_refault(state, mm, &pages);
 		record->resident_bytes = bytes_of(pages.file + pages.anon + pages.shared);
+		record->swap_bytes = bytes_of(pages.swapped);
 		/* The kernel updates hiwater_rss only when memory is released. */
 		record->peak_bytes = mm->hiwater_rss * PAGE_SIZE;
 		if (record->peak_bytes < record->resident_bytes)

@@ -25,6 +25,8 @@ struct memory_record {
 	/* Mapped anonymous, shared and file pages; UNKNOWN if the layout of this kernel's
 	 * counters is not supported. */
 	__u64 resident_bytes;
+	/* Private pages in swap, not those of shared memory; UNKNOWN likewise. */
+	__u64 swap_bytes;
 	/* The peak of `resident_bytes` as recorded by the kernel. */
 	__u64 peak_bytes;
 	/* hugetlbfs pages; not part of `resident_bytes`. */

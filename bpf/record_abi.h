@@ -147,6 +147,20 @@ enum pressure {
 	PRESSURES = 7,
 };
 
+/* An event of a cgroup's memory and of those below it: index into
+ * level_record.memory_events. */
+enum memory_event {
+	/* Its usage was over memory.high. */
+	MEMORY_EVENT_HIGH = 0,
+	/* Its usage was about to exceed memory.max. */
+	MEMORY_EVENT_MAX = 1,
+	/* Memory could not be allocated within memory.max. */
+	MEMORY_EVENT_OOM = 2,
+	/* A process was killed for lack of memory. */
+	MEMORY_EVENT_OOM_KILL = 3,
+	MEMORY_EVENTS = 4,
+};
+
 /* Further values of a cgroup of map `levels`; on v2 only. */
 struct level_record {
 	struct record_head head;
@@ -156,6 +170,9 @@ struct level_record {
 	 * kernel/sched/psi.c): every 2 s while tasks run, or when a pressure file is
 	 * read. All are UNKNOWN if the kernel does not count pressure. */
 	__u64 stalled_ns[PRESSURES];
+	/* By enum memory_event, as in file memory.events. All are UNKNOWN if the memory
+	 * controller is not enabled here. */
+	__u64 memory_events[MEMORY_EVENTS];
 };
 
 /* The name of a cgroup, emitted once per session. */

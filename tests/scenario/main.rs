@@ -15,6 +15,7 @@ mod features;
 mod kata;
 #[path = "../kernel/loaders.rs"]
 mod loaders;
+mod pod_memory;
 mod pods;
 mod pressure;
 mod shapes;

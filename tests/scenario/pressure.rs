@@ -10,7 +10,12 @@ use virtlens_vmtest::scenario::Pod;
 use crate::pods::{self, Reader};
 
 /// The files of the resources, and whether each kernel has them.
-const FILES: [(&str, bool); 4] = [("cpu", true), ("memory", true), ("io", true), ("irq", false)];
+const FILES: [(&str, bool); 4] = [
+    ("cpu", true),
+    ("memory", true),
+    ("io", true),
+    ("irq", false),
+];
 
 /// Stall times in a pod's pressure files, ns, by resource and kind. A reading of a file
 /// also makes the kernel sum up the counters of all CPUs.

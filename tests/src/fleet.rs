@@ -9,8 +9,8 @@ use virtlens_model::snapshot::{
 };
 use virtlens_model::vocab::topology::guest::GuestShape;
 use virtlens_model::vocab::{
-    Discards, ExitCounts, Feature, Features, HaltPoll, KvmCounters, MismatchKind, Moves, PRESSURES,
-    Pressure, Role, Scope, Throttle,
+    Discards, ExitCounts, Feature, Features, HaltPoll, KvmCounters, MemoryEvents, MismatchKind,
+    Moves, PRESSURES, Pressure, Role, Scope, Throttle,
 };
 
 use crate::blank;
@@ -122,9 +122,11 @@ fn memory(ns: &mut Numbers) -> Memory {
         guest_bytes: bytes(),
         resident_bytes: bytes(),
         resident_huge_bytes: Some(0),
+        swap_bytes: Some(0),
         resident_peak_bytes: bytes(),
         cgroup_bytes: bytes(),
         cgroup_limit_bytes: bytes(),
+        cgroup_events: Some(MemoryEvents::default()),
         faults: bytes(),
         discards: Some(Discards::default()),
         refault_bytes: Some(0),

@@ -19,6 +19,7 @@ mirror! {
         head: RecordHead,
         owner: Owner,
         resident_bytes: u64,
+        swap_bytes: u64,
         peak_bytes: u64,
         hugetlb_bytes: u64,
         refault_bytes: u64,

@@ -80,6 +80,7 @@ mirror! {
         head: RecordHead,
         id: u64,
         stalled_ns: [u64; PRESSURES as usize],
+        memory_events: [u64; MEMORY_EVENTS as usize],
     }
     /// `struct cgroup_name_record`.
     cgroup_name_record => CgroupNameRecord {
@@ -167,6 +168,16 @@ enumerators! {
     PRESSURE_IRQ_FULL = 6,
     /// Number of pressure states.
     PRESSURES = 7,
+    /// Usage over `memory.high`.
+    MEMORY_EVENT_HIGH = 0,
+    /// Usage at `memory.max`.
+    MEMORY_EVENT_MAX = 1,
+    /// No memory within `memory.max`.
+    MEMORY_EVENT_OOM = 2,
+    /// A process was killed.
+    MEMORY_EVENT_OOM_KILL = 3,
+    /// Number of memory events.
+    MEMORY_EVENTS = 4,
     /// A worker of `/dev/vhost-net`.
     VHOST_NET = 1,
     /// A worker of `/dev/vhost-vsock`.

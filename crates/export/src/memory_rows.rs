@@ -113,6 +113,19 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
         }),
     },
     Family {
+        name: "virtlens_memory_swap_bytes",
+        kind: Kind::Gauge,
+        unit: Some("bytes"),
+        help: "Private memory of the VMM's process in swap. Guest RAM in shared memory (memfd, \
+               as for virtiofs) is not part of it, because the kernel does not count that by \
+               process. Absent while there is none.",
+        own_labels: &[],
+        rows: Rows::Vm(|vm, rows| {
+            let swap = vm.memory.swap_bytes.filter(|bytes| *bytes > 0);
+            known(swap, |bytes| rows.count(&[], bytes))
+        }),
+    },
+    Family {
         name: "virtlens_memory_resident_peak_bytes",
         kind: Kind::Gauge,
         unit: Some("bytes"),
@@ -142,6 +155,22 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
             known(vm.memory.cgroup_limit_bytes, |bytes| rows.count(&[], bytes))
+        }),
+    },
+    Family {
+        name: "virtlens_memory_events_total",
+        kind: Kind::Counter,
+        unit: None,
+        help: "Memory events of the pod's cgroup (without a pod: of the machine's) and those \
+               below it: usage over memory.high (high), usage at memory.max (max), allocation \
+               impossible within memory.max (oom), process killed for lack of memory \
+               (oom_kill). cgroup v2 only.",
+        own_labels: &["event"],
+        rows: Rows::Vm(|vm, rows| {
+            known(vm.memory.cgroup_events, |events| {
+                let mut events = events.by_name().into_iter();
+                events.try_for_each(|(event, count)| rows.count(&[event.into()], count))
+            })
         }),
     },
     Family {

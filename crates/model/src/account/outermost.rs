@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::account::known::Known;
 use crate::account::meter::Meter;
 use crate::facts::LevelFact;
-use crate::vocab::{CgroupId, PRESSURES, Pressure};
+use crate::vocab::{CgroupId, MEMORY_EVENTS, MemoryEvents, PRESSURES, Pressure};
 
 /// The counters of one VM's outermost level: the increments of each cgroup while it was
 /// the outermost one, and all of the first.
@@ -22,6 +22,8 @@ pub struct OutermostMeter {
     path: Option<Arc<str>>,
     /// In the order of [`Pressure::values`].
     pressure: [Known<Meter>; PRESSURES],
+    /// In the order of [`MemoryEvents::values`].
+    memory_events: [Known<Meter>; MEMORY_EVENTS],
     /// Every count is in the saved state, because the cgroup may be removed.
     is_detached: bool,
     /// Restored from another agent, and not read yet by this one.
@@ -75,7 +77,7 @@ impl OutermostMeter {
         }
         self.is_detached = true;
         let keep = |meter: &mut Meter| meter.switch_to(meter.counted());
-        let meters = self.pressure.iter_mut();
+        let meters = self.pressure.iter_mut().chain(&mut self.memory_events);
         meters.for_each(|meter| meter.change(keep));
         true
     }
@@ -101,6 +103,13 @@ impl OutermostMeter {
         is_known.then(|| totals.into())
     }
 
+    /// Events of its memory; `None` if this agent has read none.
+    pub fn memory_events(&self) -> Option<MemoryEvents> {
+        let total = |meter: &Known<Meter>| meter.get().map(Meter::total);
+        let [high, max, oom, oom_kill] = self.memory_events.each_ref().map(total);
+        Some([high?, max?, oom?, oom_kill?].into())
+    }
+
     /// Reads the former cgroup for the last time. If it was removed while no agent was
     /// running, its last counts are unknown, and all counters restart.
     fn leave(&mut self, former: CgroupId, levels: &FxHashMap<CgroupId, LevelFact>) {
@@ -119,14 +128,22 @@ impl OutermostMeter {
 
     /// Changes the meter of each value that `known` has, with its value in `values`, or 0.
     fn each(&mut self, known: &LevelFact, values: &LevelFact, change: impl Fn(&mut Meter, u64)) {
-        let states = |fact: &LevelFact| fact.pressure.unwrap_or_default().values();
-        let pairs = states(known).into_iter().zip(states(values));
-        for (meter, (known, value)) in self.pressure.iter_mut().zip(pairs) {
+        let meters = self.pressure.iter_mut().chain(&mut self.memory_events);
+        let pairs = all(known).zip(all(values));
+        for (meter, (known, value)) in meters.zip(pairs) {
             if known.is_some() {
                 change(meter.now(), value.unwrap_or(0));
             }
         }
     }
+}
+
+/// All values of a level, in the order of the meters.
+fn all(level: &LevelFact) -> impl Iterator<Item = Option<u64>> {
+    let events = level.memory_events.map(|events| events.values());
+    let events = events.map_or([None; MEMORY_EVENTS], |values| values.map(Some));
+    let stalls = level.pressure.unwrap_or_default().values();
+    stalls.into_iter().chain(events)
 }
 
 #[cfg(test)]
@@ -147,6 +164,7 @@ mod tests {
         values[1] = None;
         LevelFact {
             pressure: Some(Pressure::from(values)),
+            memory_events: Some([ns, 1, 2, 3].into()),
         }
     }
 
@@ -157,6 +175,8 @@ mod tests {
         let shown = meter.pressure().expect("it was read");
         assert_eq!(shown.cpu.full_ns, None, "a state that the kernel lacks");
         assert_eq!(shown.cpu.some_ns, shown.io.full_ns);
+        let events = meter.memory_events().expect("they were read");
+        assert_eq!(shown.cpu.some_ns, Some(events.high));
         shown.cpu.some_ns.expect("it is known")
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::vocab::{CgroupId, Pressure};
+use crate::vocab::{CgroupId, MemoryEvents, Pressure};
 
 /// A cgroup whose members are all read, and the pod to which it belongs.
 ///
@@ -47,6 +47,8 @@ pub struct CgroupMemory {
 pub struct LevelFact {
     /// Time for which its tasks were stalled; `None` if the kernel does not count it.
     pub pressure: Option<Pressure>,
+    /// Events of its memory; `None` if the memory controller is not enabled for it.
+    pub memory_events: Option<MemoryEvents>,
 }
 
 /// CPU bandwidth control of one cgroup (`struct cfs_bandwidth`).

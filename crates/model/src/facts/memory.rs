@@ -18,6 +18,8 @@ pub struct MemoryFact {
     pub guest_bytes: Option<u64>,
     /// Resident memory of the VMM process without huge pages, bytes.
     pub resident_bytes: Option<u64>,
+    /// Private memory of the VMM process in swap, bytes.
+    pub swap_bytes: Option<u64>,
     /// Highest resident memory so far as the kernel reports it, bytes.
     pub peak_bytes: Option<u64>,
     /// Huge pages (hugetlbfs) of the process, bytes.

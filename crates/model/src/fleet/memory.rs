@@ -41,9 +41,11 @@ pub(super) fn read(
         guest_bytes: fact.guest_bytes,
         resident_bytes: resident,
         resident_huge_bytes: resident.map(|_| fact.huge_bytes),
+        swap_bytes: fact.swap_bytes,
         resident_peak_bytes: peak,
         cgroup_bytes: cgroup.map(|memory| memory.usage_bytes),
         cgroup_limit_bytes: cgroup.and_then(|memory| memory.limit_bytes),
+        cgroup_events: member.ledger.outermost.memory_events(),
         faults: vcpus
             .iter()
             .filter_map(|vcpu| vcpu.kvm.pf_fixed)

@@ -23,7 +23,8 @@ use crate::facts::{
 use crate::fleet::registry::Fleet;
 use crate::snapshot::Vm;
 use crate::vocab::{
-    CgroupId, Comm, ExitCounts, HaltPoll, KvmCounters, Owner, Pod, Pods, Pressure, Role, Scope, VmKey,
+    CgroupId, Comm, ExitCounts, HaltPoll, KvmCounters, Owner, Pod, Pods, Pressure, Role, Scope,
+    VmKey,
 };
 
 const UID: &str = "0d2aeb12-7a42-4a2b-9c3e-1f2d3c4b5a69";
@@ -153,6 +154,7 @@ fn level(stalled_ns: u64) -> LevelFact {
     pressure.cpu.some_ns = Some(stalled_ns);
     LevelFact {
         pressure: Some(pressure),
+        memory_events: None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use virtlens_abi as abi;
 use virtlens_model::facts::LevelFact;
-use virtlens_model::vocab::{CgroupId, Pressure};
+use virtlens_model::vocab::{CgroupId, MemoryEvents, Pressure};
 
 use super::known;
 
@@ -10,6 +10,7 @@ use super::known;
 pub(super) fn level(record: &abi::record::LevelRecord) -> (CgroupId, LevelFact) {
     let fact = LevelFact {
         pressure: pressure(record),
+        memory_events: memory_events(record),
     };
     (CgroupId(record.id), fact)
 }
@@ -30,4 +31,15 @@ fn pressure(record: &abi::record::LevelRecord) -> Option<Pressure> {
         of(abi::record::PRESSURE_IO_FULL),
         of(abi::record::PRESSURE_IRQ_FULL).filter(|ns| *ns > 0),
     ]))
+}
+
+#[expect(clippy::indexing_slicing, reason = "constants, one for each event")]
+fn memory_events(record: &abi::record::LevelRecord) -> Option<MemoryEvents> {
+    let of = |event: u32| known(record.memory_events[event as usize]);
+    Some(MemoryEvents {
+        high: of(abi::record::MEMORY_EVENT_HIGH)?,
+        max: of(abi::record::MEMORY_EVENT_MAX)?,
+        oom: of(abi::record::MEMORY_EVENT_OOM)?,
+        oom_kill: of(abi::record::MEMORY_EVENT_OOM_KILL)?,
+    })
 }

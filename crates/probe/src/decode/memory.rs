@@ -67,6 +67,7 @@ pub(super) fn memory(record: &abi::memory::MemoryRecord) -> (VmKey, MemoryFact) 
     let fact = MemoryFact {
         guest_bytes: None,
         resident_bytes: known(record.resident_bytes),
+        swap_bytes: known(record.swap_bytes),
         peak_bytes: known(record.peak_bytes),
         huge_bytes: record.hugetlb_bytes,
         refault_bytes: known(record.refault_bytes),

@@ -38,6 +38,11 @@ impl Stream {
         let mut record = abi::record::LevelRecord::new_zeroed();
         record.head = head(abi::record::RECORD_LEVEL, size_of_val(&record));
         (record.id, record.stalled_ns) = (id, stalled_ns);
+        record.memory_events = if id == 32 {
+            [abi::UNKNOWN; 4]
+        } else {
+            [5, 6, 7, 8]
+        };
         self.push(record.as_bytes())
     }
 
@@ -89,7 +94,7 @@ fn vcpu(exits: u64) -> abi::record::VcpuRecord {
 }
 
 #[test]
-fn pressure_of_level_is_decoded_with_its_unknown_states() {
+fn values_of_level_are_decoded_unless_unknown() {
     const NO: u64 = abi::UNKNOWN;
     let mut stream = Stream::default();
     stream
@@ -104,6 +109,9 @@ fn pressure_of_level_is_decoded_with_its_unknown_states() {
     assert_eq!(values(30), Some([1, 2, 3, 4, 5, 6, 0].map(some)));
     assert_eq!(values(31), Some([1, 0, 3, 4, 5, 6, 7].map(some)));
     assert_eq!(of(32), None);
+    let events = |id| facts.levels[&CgroupId(id)].memory_events;
+    assert_eq!(events(30).map(|events| events.values()), Some([5, 6, 7, 8]));
+    assert_eq!(events(32), None);
     decoder.recycle(facts);
     let (facts, _) = decoder.pass(&[], 1).expect("it is whole");
     assert!(facts.levels.is_empty(), "each pass has its own");

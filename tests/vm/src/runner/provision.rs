@@ -18,12 +18,13 @@ use crate::kernel::{Catalogue, Entry, Kernel, SuiteEntry};
 /// rig was measured with; crates.io has every version.
 const VIRTIOFSD: &str = "1.14.0";
 
-/// Modules of the VM under test. SVM only: QEMU does not emulate VMX.
-const HOST_MODULES: [&str; 7] = [
+/// Modules of the VM under test. SVM only: QEMU does not emulate VMX. `loop` is for swap.
+const HOST_MODULES: [&str; 8] = [
     "9p",
     "9pnet_virtio",
     "virtio_pci",
     "kvm_amd",
+    "loop",
     "tun",
     "vhost_net",
     "vhost_vsock",

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 use virtlens_model::facts::{
     Bandwidth, CgroupFact, Facts, LevelFact, ThreadClass, ThreadFact, VcpuFact,
 };
-use virtlens_model::vocab::{CgroupId, Owner, PRESSURES};
+use virtlens_model::vocab::{CgroupId, MEMORY_EVENTS, Owner, PRESSURES};
 
 use super::{Host, Thread};
 
@@ -96,6 +96,7 @@ impl Host {
             let pressure = [Some(one.periods * 1000); PRESSURES].into();
             let fact = LevelFact {
                 pressure: Some(pressure),
+                memory_events: Some([one.periods; MEMORY_EVENTS].into()),
             };
             (CgroupId(one.id), fact)
         });
