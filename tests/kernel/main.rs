@@ -14,6 +14,7 @@ mod conservation;
 mod degraded;
 mod doctor;
 mod identity;
+mod interrupts;
 mod kata;
 mod levels;
 mod lifecycle;

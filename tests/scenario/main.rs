@@ -11,6 +11,8 @@ mod capabilities;
 mod cost;
 mod doctor;
 mod features;
+#[path = "../kernel/interrupts.rs"]
+mod interrupts;
 #[path = "../kernel/kata.rs"]
 mod kata;
 #[path = "../kernel/loaders.rs"]

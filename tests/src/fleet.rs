@@ -162,6 +162,7 @@ fn topology(vcpus: u32) -> Topology {
         unknown: None,
         mismatches: Vec::new(),
         misplaced_ns: MismatchKind::ALL.map(|kind| (kind, 0)).into(),
+        interrupts: Vec::new(),
     }
 }
 

@@ -15,7 +15,7 @@ impl Collector {
     pub(super) fn judged(&mut self, vms: Vec<Vm>, at_ns: u64, is_due: bool) -> Vec<Vm> {
         if is_due {
             let cgroups = self.cgroups.as_ref().ok();
-            self.placement.judge(&vms, cgroups, at_ns);
+            self.placement.judge(&vms, &self.root, cgroups, at_ns);
         }
         let vms = self.placed(vms);
         if is_due {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use rustc_hash::FxHashMap;
 use virtlens_host::{Cgroups, HostRoot, Losses, TopologyFiles, TopologyStamp};
+use virtlens_model::facts::Pcpus;
 use virtlens_model::judge::window::{CgroupBounds, Window};
 use virtlens_model::snapshot::{Topology, Vm};
 use virtlens_model::vocab::CpuSet;
@@ -115,7 +116,7 @@ impl Placement {
     }
 
     /// Judges all VMs of the host by the residency of their vCPUs that was just read.
-    pub fn judge(&mut self, vms: &[Vm], cgroups: Option<&Cgroups>, now_ns: u64) {
+    pub fn judge(&mut self, vms: &[Vm], root: &HostRoot, cgroups: Option<&Cgroups>, now_ns: u64) {
         let most_ns = u64::try_from(CPUSETS_READ_EVERY.as_nanos()).unwrap_or(u64::MAX);
         self.is_hastened = false;
         if now_ns.saturating_sub(self.cpusets_of_ns) >= most_ns {
@@ -149,7 +150,12 @@ impl Placement {
                 cpuset: self.cpusets.get(&vm.pid).cloned().flatten(),
             }
         };
-        self.window.judge(&self.host, vms, bounds, now_ns, date);
+        let pcpus = virtlens_host::pcpus(root).unwrap_or_else(|error| {
+            self.losses.count(&error);
+            Pcpus::new()
+        });
+        self.window
+            .judge(&self.host, vms, bounds, pcpus, now_ns, date);
     }
 
     /// The last judgement of a VM.

@@ -8,6 +8,7 @@
 //! HostRoot ─┬─ node       facts about the machine
 //!           ├─ topology   its CPU topology
 //!           ├─ cgroupfs   the cpu controller's hierarchy and counters
+//!           ├─ pcpus      its time in interrupts by CPU
 //!           ├─ cpuset     the CPUs that cgroups allow
 //!           ├─ memory     memory of cgroups by NUMA node
 //!           ├─ process    executable and arguments of a process
@@ -42,6 +43,7 @@ mod fds;
 mod memory;
 mod mounts;
 mod node;
+mod pcpus;
 mod process;
 mod root;
 mod task;
@@ -58,6 +60,7 @@ pub use fds::{KvmLink, VmFds, VmScan, parse_kvm_link, vcpu_fds, vm_fds, vm_proce
 pub use memory::parse_numa_stat;
 pub use mounts::{CgroupMount, parse_mountinfo};
 pub use node::{NodeFacts, node, nohz_full, parse_boot_time, parse_clock_ticks, parse_nohz_full};
+pub use pcpus::{parse_pcpus, pcpus};
 pub use process::{parse_cmdline, process};
 pub use root::HostRoot;
 pub use task::{

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::root::{HostRoot, SMALL_FILE, read, read_as};
 
 /// /proc/stat has a line for every CPU and a count for every interrupt.
-const STAT_FILE: usize = 4 << 20;
+pub(crate) const STAT_FILE: usize = 4 << 20;
 
 /// `USER_HZ`, the unit of times in /proc/PID/stat: 100 on x86, arm64, riscv,
 /// s390 and power (include/asm-generic/param.h).

@@ -6,6 +6,7 @@
 
 mod cgroup;
 mod memory;
+mod pcpu;
 mod thread;
 mod throttling;
 mod vcpu;
@@ -18,6 +19,7 @@ pub use self::cgroup::{Bandwidth, CgroupFact, CgroupMemory, LevelFact, WatchedCg
 pub use self::memory::{
     Backing, DiscardsFact, MemoryFact, Memslot, Piece, RamPiece, bytes_in, ram_of,
 };
+pub use self::pcpu::{PcpuTimes, Pcpus};
 pub use self::thread::{RetiredFact, ThreadClass, ThreadFact, ThreadKind};
 pub use self::throttling::{HitFact, ThrottlingFacts};
 pub use self::vcpu::{EndedVcpuFact, ResidencyFact, VcpuFact, VcpuStats, VmPlacementFact};

@@ -1,6 +1,7 @@
 //! Judgement of readings: placement of VMs on the host's CPUs, and findings.
 
 pub mod findings;
+mod interrupts;
 pub mod interval;
 #[expect(
     clippy::indexing_slicing,

@@ -18,7 +18,9 @@ pub use self::check::{About, Check, Severity};
 pub use self::finding::{Finding, Findings};
 pub use self::memory::Memory;
 pub use self::quota::{Quota, UnappliedLimit};
-pub use self::topology::{Mismatch, Misplaced, Pairs, Topology, Unjudged};
+pub use self::topology::{
+    Interrupts, Mismatch, Misplaced, Pairs, Topology, Unjudged, VcpuInterrupts,
+};
 pub use self::vcpu::{Vcpu, VcpuCount};
 pub use self::vm::{RoleUse, Thread, Vm, Worker};
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use virtlens_abi as abi;
 use virtlens_export::{Agent, Format, Process, Scrape, encode};
 use virtlens_model::facts::{
-    Facts, ProcessFact, ResidencyFact, RetiredFact, ThreadClass, ThreadFact, VmPlacementFact,
+    Facts, PcpuTimes, Pcpus, ProcessFact, ResidencyFact, RetiredFact, ThreadClass, ThreadFact,
+    VmPlacementFact,
 };
 use virtlens_model::fleet::Fleet;
 use virtlens_model::judge::findings::{Bounds, Watch};
@@ -86,8 +87,14 @@ impl Judge {
         let (mut vms, _) = self.fleet.account(facts, self.now_ns);
         let bounds = |_: &Vm| window::CgroupBounds::default();
         let date = |ns: u64| ns.to_string();
-        self.window
-            .judge(&self.host, &vms, bounds, self.now_ns, date);
+        self.window.judge(
+            &self.host,
+            &vms,
+            bounds,
+            pcpus(self.now_ns),
+            self.now_ns,
+            date,
+        );
         for vm in &mut vms {
             vm.topology = self.window.topology(vm);
         }
@@ -99,6 +106,17 @@ impl Judge {
         self.watch.begin(&snapshot);
         snapshot
     }
+}
+
+/// The times of the host's CPUs: a quarter in interrupts, but for one CPU all of it.
+fn pcpus(now: u64) -> Pcpus {
+    let of = |cpu| PcpuTimes {
+        all: now,
+        hard: now / 8,
+        soft: if cpu == 0 { now } else { now / 8 },
+        steal: 0,
+    };
+    (0..8).map(|cpu| (cpu, of(cpu))).collect()
 }
 
 /// Two packages of two cores of two threads.

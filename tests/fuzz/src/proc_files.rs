@@ -2,7 +2,7 @@
 
 use virtlens_host::{
     CgroupVersion, KvmLink, parse_boot_time, parse_children, parse_clock_ticks, parse_kvm_link,
-    parse_mountinfo, parse_nohz_full, parse_process_cgroup,
+    parse_mountinfo, parse_nohz_full, parse_pcpus, parse_process_cgroup,
 };
 
 /// `data` is the content of any of these files.
@@ -25,6 +25,9 @@ pub fn proc_files(data: &[u8]) {
         assert!((1..=1_000_000).contains(&ticks));
     }
     let _ = parse_boot_time(data);
+    for (_, times) in parse_pcpus(data).unwrap_or_default() {
+        assert!(times.all >= times.hard.max(times.soft).max(times.steal));
+    }
     assert!(parse_children(data).len() <= data.len() / 2);
     let _ = parse_nohz_full(data);
 }

@@ -7,12 +7,14 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::facts::Pcpus;
 use crate::identify::roles;
+use crate::judge::interrupts::PcpuWindow;
 use crate::judge::placement::{
     self, HelperPlacement, Judgement, Tracker, VcpuPlacement, VmPlacement,
 };
 use crate::judge::runtime::Runtime;
-use crate::snapshot::{Misplaced, Thread, Topology, Vcpu, Vm};
+use crate::snapshot::{Misplaced, Thread, Topology, Vcpu, VcpuInterrupts, Vm};
 use crate::vocab::topology::guest::GuestShape;
 use crate::vocab::topology::host::HostTopology;
 use crate::vocab::{CpuSet, Role};
@@ -33,6 +35,8 @@ pub struct CgroupBounds {
 #[derive(Debug, Default)]
 pub struct Window {
     began_ns: Option<u64>,
+    /// The times of the host's CPUs when it began.
+    pcpus: Pcpus,
     /// By VM name, which is unique on the node.
     vms: FxHashMap<Arc<str>, Judged>,
 }
@@ -60,18 +64,22 @@ impl Window {
     }
 
     /// Ends the window and judges it. `vms` are all VMs of the host, with the residency
-    /// of their vCPUs just read. `now_ns` is on a monotonic clock; `time` converts it to
+    /// of their vCPUs just read; `pcpus` are the times of the host's CPUs, empty if they
+    /// are unknown. `now_ns` is on a monotonic clock; `time` converts it to
     /// a date. VMs that are gone are forgotten.
     pub fn judge(
         &mut self,
         host: &HostTopology,
         vms: &[Vm],
         bounds: impl Fn(&Vm) -> CgroupBounds,
+        pcpus: Pcpus,
         now_ns: u64,
         time: impl Fn(u64) -> String,
     ) {
         let window_ns = self.age_ns(now_ns).unwrap_or(0);
         self.began_ns = Some(now_ns);
+        let interrupts = PcpuWindow::between(&self.pcpus, &pcpus);
+        self.pcpus = pcpus;
         let running: Vec<&Vm> = vms.iter().filter(|vm| vm.running).collect();
         let (placements, cpusets): (Vec<VmPlacement>, Vec<Option<CpuSet>>) = running
             .iter()
@@ -93,6 +101,7 @@ impl Window {
             judged.vcpus = vm.vcpus.iter().map(|vcpu| (vcpu.id, used(vcpu))).collect();
             judged.topology = Arc::new(Topology {
                 cpuset,
+                interrupts: interrupts_of(vm, placement, &interrupts),
                 ..topology(vm, judgement, &judged.tracker, &time)
             });
         }
@@ -206,7 +215,16 @@ fn topology(
         unknown: judgement.pairs.err(),
         mismatches: judgement.mismatches.into_iter().map(misplaced).collect(),
         misplaced_ns: tracker.misplaced_ns().collect(),
+        interrupts: Vec::new(),
     }
+}
+
+fn interrupts_of(vm: &Vm, placement: &VmPlacement, interrupts: &PcpuWindow) -> Vec<VcpuInterrupts> {
+    let vcpus = placement.vcpus.iter().filter_map(|placed| {
+        let vcpu = vm.vcpus.iter().find(|vcpu| vcpu.id == placed.id)?;
+        interrupts.of_vcpu(placed.id, &placed.residency_ns, vcpu.pcpu)
+    });
+    vcpus.collect()
 }
 
 #[cfg(test)]
@@ -267,6 +285,7 @@ mod tests {
             &host,
             &vms,
             |_| CgroupBounds::default(),
+            Pcpus::new(),
             0,
             |_| String::new(),
         );

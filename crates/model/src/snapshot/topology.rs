@@ -8,7 +8,7 @@ use crate::vocab::topology::guest::GuestShape;
 use crate::vocab::{CpuSet, MismatchKind};
 
 /// Placement of a VM on the host's CPUs.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Topology {
     /// The guest's topology, as far as its vCPUs exist.
@@ -26,6 +26,30 @@ pub struct Topology {
     pub mismatches: Vec<Misplaced>,
     /// CPU time that vCPUs used during a placement problem, ns, by kind.
     pub misplaced_ns: BTreeMap<MismatchKind, u64>,
+    /// Time that interrupts took on the pCPUs of its vCPUs since the previous judgement;
+    /// vCPUs for which it is unknown are missing.
+    pub interrupts: Vec<VcpuInterrupts>,
+}
+
+/// Share of the time of host CPUs, 0 to 1.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Interrupts {
+    /// In hard interrupts.
+    pub hard: f64,
+    /// In soft interrupts, most of it network and timers.
+    pub soft: f64,
+    /// In which the hypervisor ran something else, if the host is itself a VM.
+    pub steal: f64,
+}
+
+/// Share of the time of the host CPUs on which a vCPU ran, weighted by its time on each.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct VcpuInterrupts {
+    /// The vCPU, by id.
+    pub vcpu: u32,
+    /// The shares.
+    #[serde(flatten)]
+    pub interrupts: Interrupts,
 }
 
 /// A placement problem and its start.

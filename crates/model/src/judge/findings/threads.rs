@@ -4,7 +4,7 @@ use crate::judge::findings::bounds::Bounds;
 use crate::judge::findings::remedy::Setup;
 use crate::judge::findings::text::{listed, percent, time};
 use crate::judge::interval::{Interval, VcpuUse};
-use crate::snapshot::{Check, Finding, Thread, Worker};
+use crate::snapshot::{Check, Finding, Interrupts, Thread, Worker};
 use crate::vocab::{Comm, Role};
 
 pub(super) fn judge(
@@ -95,6 +95,8 @@ fn all_busy(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Findi
                 percent(share)
             ),
         };
+        let interrupts = interrupts(over, vcpus.iter().map(|vcpu| vcpu.id));
+        let evidence = evidence + &interrupts.unwrap_or_default();
         Finding::new(Check::VcpusSaturated, evidence, share / bounds.vcpus_busy)
     })
 }
@@ -121,12 +123,33 @@ fn starved(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Findin
     });
     let rest = starved.len().saturating_sub(4);
     let rest = (rest > 0).then(|| format!("so did {rest} more"));
-    let evidence = listed(shown.chain(rest));
+    let interrupts = interrupts(over, starved.iter().map(|(id, _)| *id));
+    let evidence = listed(shown.chain(rest)) + &interrupts.unwrap_or_default();
     Some(Finding::new(
         Check::VcpuStarved,
         evidence,
         most / bounds.vcpu_wait,
     ))
+}
+
+/// Interrupts on the host CPUs of the vCPU among `vcpus` that has most of them, as the end
+/// of a sentence; `None` if they take less than 1 % of the time or are unknown.
+fn interrupts(over: &Interval, vcpus: impl Iterator<Item = u32>) -> Option<String> {
+    const SHOWN: f64 = 0.01;
+    let all = |one: &Interrupts| one.hard + one.soft + one.steal;
+    let topology = over.now.topology.as_deref()?;
+    let shares = vcpus.filter_map(|id| topology.interrupts.iter().find(|one| one.vcpu == id));
+    let most = shares.max_by(|a, b| all(&a.interrupts).total_cmp(&all(&b.interrupts)))?;
+    let shares = most.interrupts;
+    let parts = [
+        ("hard interrupts", shares.hard),
+        ("soft interrupts", shares.soft),
+        ("steal", shares.steal),
+    ];
+    let parts = parts.into_iter().filter(|(_, share)| *share >= SHOWN / 2.0);
+    let parts = parts.map(|(name, share)| format!("{name} {}", percent(share)));
+    (all(&shares) >= SHOWN)
+        .then(|| format!("; of the pCPUs of vCPU {}: {}", most.vcpu, listed(parts)))
 }
 
 fn spinning(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Finding> {

@@ -1,7 +1,9 @@
 //! Saturated and starved workers and vCPUs.
 
+use std::sync::Arc;
+
 use super::{found, fresh, limited, names, part, raises, throttle, use_cpu};
-use crate::snapshot::{Check, Thread, Vm, Worker};
+use crate::snapshot::{Check, Interrupts, Thread, Topology, VcpuInterrupts, Vm, Worker};
 use crate::vocab::{Comm, HaltPoll, Role, Scope, VhostDevice};
 
 #[test]
@@ -94,6 +96,38 @@ fn waiting_vcpu_raises_vcpu_starved() {
         throttle(vm, 240);
     });
     assert_eq!(names(&throttled), [] as [&str; 0]);
+}
+
+#[test]
+fn interrupts_on_pcpus_of_starved_vcpu_are_in_the_evidence() {
+    let evidence = |soft, hard| {
+        let found = found(&fresh(), |vm| {
+            vm.vcpus[1].wait_ns = Some(part(110));
+            let interrupts = [(0, 0.9), (1, soft)].map(|(vcpu, soft)| VcpuInterrupts {
+                vcpu,
+                interrupts: Interrupts {
+                    hard,
+                    soft,
+                    steal: 0.0,
+                },
+            });
+            vm.topology = Some(Arc::new(Topology {
+                interrupts: interrupts.to_vec(),
+                ..Topology::default()
+            }));
+        });
+        found[0].evidence.clone()
+    };
+    let waited = "vCPU 1 waited for a CPU for 1.1 s of 10.0 s";
+    assert_eq!(
+        evidence(0.31, 0.021),
+        format!("{waited}; of the pCPUs of vCPU 1: hard interrupts 2 % and soft interrupts 31 %")
+    );
+    assert_eq!(
+        evidence(0.31, 0.001),
+        format!("{waited}; of the pCPUs of vCPU 1: soft interrupts 31 %")
+    );
+    assert_eq!(evidence(0.004, 0.004), waited, "too little to matter");
 }
 
 /// libvirt throttles one vCPU's cgroup: this vCPU is not starved, the other one is.
