@@ -158,7 +158,9 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
             )?)
         }
         Command::Top(args) => live::watch(&mut open(&config, shown::by_top())?, &args),
-        Command::Topology(args) => live::show_topology(&mut open(&config, &shown::BY_TOPOLOGY)?, &args),
+        Command::Topology(args) => {
+            live::show_topology(&mut open(&config, &shown::BY_TOPOLOGY)?, &args)
+        }
         Command::Doctor(args) if args.checks => {
             print(&doctor::catalogue(&config.bounds, table_style()))
         }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use virtlens_probe::facts::KernelFacts;
 use virtlens_probe::loader::Loader;
 use virtlens_probe::plan::{Feature, Plan, plan};
-use virtlens_tests::{Minivm, binary, need, reader};
+use virtlens_tests::{Minivm, binary, reader};
 
 /// The programs that a command has loaded, according to its log.
 fn loaded(loader: Loader, args: &[&str]) -> BTreeSet<String> {
@@ -18,11 +18,13 @@ fn loaded(loader: Loader, args: &[&str]) -> BTreeSet<String> {
     command.stdin(Stdio::null());
     let done = command.output().expect("virtlens can be started");
     let log = String::from_utf8_lossy(&done.stderr);
-    let mut lines = log.lines().filter(|line| line.contains("loaded BPF programs"));
+    let mut lines = log
+        .lines()
+        .filter(|line| line.contains("loaded BPF programs"));
     let line = lines.next().unwrap_or_else(|| panic!("{args:?}: {log}"));
     assert_eq!(lines.next(), None, "{args:?}: loaded once");
-    let words = line.split_ascii_whitespace();
-    let names = words.filter_map(|word| word.strip_prefix("programs=")).next();
+    let mut words = line.split_ascii_whitespace();
+    let names = words.find_map(|word| word.strip_prefix("programs="));
     let names = names.unwrap_or_else(|| panic!("{line}")).trim_matches('"');
     names.split(',').map(str::to_owned).collect()
 }
@@ -53,7 +55,10 @@ fn command_loads_only_programs_that_it_shows() {
         (&["top", "--interval", "100ms"], &of_rates),
         (&["topology", "--window", "10ms"], &of_topology),
         (&["doctor", "--for", "1s"], &Feature::ALL),
-        (&["trace", &pid, "--for", "100ms", "--output", "-"], &of_trace),
+        (
+            &["trace", &pid, "--for", "100ms", "--output", "-"],
+            &of_trace,
+        ),
     ];
     for loader in Loader::ALL {
         let mut plan = plan(&KernelFacts::probe(Path::new("/")).seen_by(*loader));

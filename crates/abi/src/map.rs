@@ -107,12 +107,6 @@ enumerators! {
     DISTANCE_UNKNOWN = 4,
     /// Number of distances.
     DISTANCES = 5,
-    /// Changes of `retired` and `ended_vcpus`.
-    CHANGE_RETIRED = 0,
-    /// Changes of `levels` and `throttle_hits`.
-    CHANGE_THROTTLE = 1,
-    /// Number of change counts.
-    CHANGES = 2,
     /// The time of an exited thread is lost: `retired` is full.
     DROP_RETIRED_FULL = 0,
     /// A thread state could not be created.
@@ -145,4 +139,10 @@ enumerators! {
     DROP_PROCESS_RENAMED = 14,
     /// Number of reasons.
     DROP_REASONS = 15,
+    /// Changes of `retired` and `ended_vcpus`.
+    CHANGE_RETIRED = 0,
+    /// Changes of `levels` and `throttle_hits`.
+    CHANGE_THROTTLE = 1,
+    /// Number of change counts.
+    CHANGES = 2,
 }

@@ -45,7 +45,8 @@ impl TopologyFiles {
 fn read_again(file: &File) -> Option<Vec<u8>> {
     let mut bytes = [0; STAMP_FILE];
     let read = file.read_at(&mut bytes, 0).ok()?;
-    (read < STAMP_FILE).then(|| bytes[..read].to_vec())
+    let text = bytes.get(..read)?;
+    (read < STAMP_FILE).then(|| text.to_vec())
 }
 
 /// Longer than any file of a stamp: sysfs returns at most one page.

@@ -108,18 +108,18 @@ mod tests {
         PcpuWindow::between(&before, &now)
     }
 
-    fn shown(vcpu: u32, [hard, soft, steal]: [f64; 3]) -> Option<VcpuInterrupts> {
+    fn shown(vcpu: u32, [hard, soft, steal]: [f64; 3]) -> VcpuInterrupts {
         let interrupts = Interrupts { hard, soft, steal };
-        Some(VcpuInterrupts { vcpu, interrupts })
+        VcpuInterrupts { vcpu, interrupts }
     }
 
     #[test]
     fn shares_are_weighted_by_residency() {
         let of = |ran: &[(u32, u64)], present| window().of_vcpu(7, ran, present);
-        assert_eq!(of(&[(0, 5)], Some(1)), shown(7, [0.01, 0.4, 0.0]));
+        assert_eq!(of(&[(0, 5)], Some(1)), Some(shown(7, [0.01, 0.4, 0.0])));
         let both = of(&[(0, 1), (1, 1)], None);
-        assert_eq!(both, shown(7, [0.005, 0.2, 0.05]));
-        assert_eq!(of(&[], Some(0)), shown(7, [0.01, 0.4, 0.0]));
+        assert_eq!(both, Some(shown(7, [0.005, 0.2, 0.05])));
+        assert_eq!(of(&[], Some(0)), Some(shown(7, [0.01, 0.4, 0.0])));
     }
 
     #[test]

@@ -232,6 +232,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::{CgroupBounds, Window, number_of};
+    use crate::facts::Pcpus;
     use crate::snapshot::{Thread, Vcpu, Vm};
     use crate::vocab::topology::synthetic::{Machine, Siblings};
     use crate::vocab::{Comm, CpuSet, MismatchKind, Role};
