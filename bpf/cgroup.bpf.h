@@ -75,6 +75,19 @@ static __always_inline struct cgroup *cgroup_parent_at(struct cgroup *cgroup)
 	return READ_WORD(css->cgroup);
 }
 
+/* The memory controller's part of a cgroup; NULL where the controller is not enabled, and on
+ * v1, where it has a separate hierarchy. */
+static __always_inline struct mem_cgroup *cgroup_memory_at(struct cgroup *cgroup)
+{
+	struct cgroup_subsys_state **all, *css;
+
+	if (cfg.cgroup_v1 || !bpf_core_enum_value_exists(enum cgroup_subsys_id, memory_cgrp_id))
+		return NULL;
+	all = (void *)cgroup + bpf_core_field_offset(struct cgroup, subsys);
+	css = READ_WORD(all[bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id)]);
+	return css ? (void *)css - bpf_core_field_offset(struct mem_cgroup, css) : NULL;
+}
+
 /* Walks up from the cgroup at `address` to the first watched one; returns the pod's id, or
  * 0. */
 ONCE __u64 find_pod(__u64 address)

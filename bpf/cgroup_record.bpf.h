@@ -64,23 +64,16 @@ static __always_inline void fill_limit(struct cgroup_record *record, struct task
 	record->throttled_ns = READ_WORD(group->cfs_bandwidth.throttled_time);
 }
 
-/* Fills in a cgroup's memory usage and limit. On v1 the memory controller has a separate
- * hierarchy. */
+/* Fills in a cgroup's memory usage and limit. */
 static __always_inline void fill_cgroup_memory(struct cgroup_record *record,
 					       struct cgroup *cgroup)
 {
-	struct cgroup_subsys_state **all, *css;
-	struct mem_cgroup *memory;
+	struct mem_cgroup *memory = cgroup_memory_at(cgroup);
 	__u64 limit;
 
 	record->memory_bytes = record->memory_limit_bytes = UNKNOWN;
-	if (cfg.cgroup_v1 || !bpf_core_enum_value_exists(enum cgroup_subsys_id, memory_cgrp_id))
+	if (!memory)
 		return;
-	all = (void *)cgroup + bpf_core_field_offset(struct cgroup, subsys);
-	css = READ_WORD(all[bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id)]);
-	if (!css)
-		return;
-	memory = (void *)css - bpf_core_field_offset(struct mem_cgroup, css);
 	record->memory_bytes = bytes_of(READ_WORD(memory->memory.usage.counter));
 	limit = READ_OR(PAGE_COUNTER_MAX, memory->memory.max);
 	if (limit < PAGE_COUNTER_MAX)

@@ -6,6 +6,7 @@
 #ifndef VIRTLENS_LEVEL_RECORD_BPF_H
 #define VIRTLENS_LEVEL_RECORD_BPF_H
 
+#include "cgroup.bpf.h"
 #include "stream.bpf.h"
 
 /* Number of words that can be copied from the start of mem_cgroup.memory_events: v5.10 has
@@ -54,23 +55,17 @@ static __always_inline void fill_pressure(struct level_record *record,
 static __always_inline void fill_memory_events(struct level_record *record,
 					       struct level_buffer *buffer, __u64 cgroup)
 {
-	__u64 *counts = record->memory_events, css, memory;
+	struct mem_cgroup *memory = cgroup_memory_at((void *)cgroup);
+	__u64 *counts = record->memory_events;
 
 	for (int event = 0; event < MEMORY_EVENTS; event++)
 		counts[event] = UNKNOWN;
-	if (!bpf_core_enum_value_exists(enum cgroup_subsys_id, memory_cgrp_id) ||
-	    !bpf_core_enum_value_exists(enum memcg_memory_event, MEMCG_OOM_KILL))
+	if (!memory || !bpf_core_enum_value_exists(enum memcg_memory_event, MEMCG_OOM_KILL))
 		return;
-	css = word_at(cgroup + bpf_core_field_offset(struct cgroup, subsys) +
-		      bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id) * sizeof(css));
-	if (!css)
-		return;
-	memory = css - bpf_core_field_offset(struct mem_cgroup, css);
 	/* One helper call for all events. */
 	if (bpf_probe_read_kernel(
 		    buffer->events, sizeof(buffer->events),
-		    (const void *)(memory +
-				   bpf_core_field_offset(struct mem_cgroup, memory_events))))
+		    (void *)memory + bpf_core_field_offset(struct mem_cgroup, memory_events)))
 		return;
 	counts[MEMORY_EVENT_HIGH] = MEMCG_EVENT(buffer->events, MEMCG_HIGH);
 	counts[MEMORY_EVENT_MAX] = MEMCG_EVENT(buffer->events, MEMCG_MAX);
@@ -78,7 +73,8 @@ static __always_inline void fill_memory_events(struct level_record *record,
 	counts[MEMORY_EVENT_OOM_KILL] = MEMCG_EVENT(buffer->events, MEMCG_OOM_KILL);
 }
 
-/* Fills in the record of the cgroup at `cgroup`; false if there is no buffer. */
+/* Fills in the level record of the cgroup at an address. Returns false if the buffer cannot
+ * be found. */
 static __always_inline bool fill_level(struct level_record *record, __u64 cgroup, __u64 id)
 {
 	struct level_buffer *buffer;

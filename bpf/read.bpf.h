@@ -88,12 +88,7 @@ static __always_inline __u64 address_of(const void *pointer)
  * there. */
 static __always_inline __u64 word_at(__u64 address)
 {
-	__u64 word;
-
-	if (bpf_rdonly_cast)
-		return address_of(cast_read((const void *)address));
-	bpf_probe_read_kernel(&word, sizeof(word), (const void *)address);
-	return word;
+	return READ_WORD(*(__u64 *)address);
 }
 
 /* Equal on all kernels; defined here because both objects use it. */

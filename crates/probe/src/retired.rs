@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 
 use crate::maps::Maps;
 use crate::sys::map::Batch;
-use crate::unchanged::{Unchanged, changes};
+use crate::unchanged::Unchanged;
 use crate::{Error, decode};
 
 /// Reads these maps.
@@ -27,31 +27,28 @@ pub(crate) struct Retired {
 impl Retired {
     /// Returns all entries of `retired`. The map is read only if it has changed.
     pub(crate) fn read(&mut self, maps: &Maps) -> Result<Vec<RetiredFact>, Error> {
-        let changes = changes(maps, abi::map::CHANGE_RETIRED);
-        if let Some(facts) = self.facts.take(changes) {
-            return Ok(facts);
-        }
-        let mut facts = Vec::with_capacity(usize::try_from(self.entries).unwrap_or(0));
-        maps.each("retired", &mut self.batch, |key, sum| {
-            facts.push(decode::retired(key, sum));
+        let facts = self.facts.or_read(maps, abi::map::CHANGE_RETIRED, || {
+            let mut facts = Vec::with_capacity(usize::try_from(self.entries).unwrap_or(0));
+            maps.each("retired", &mut self.batch, |key, sum| {
+                facts.push(decode::retired(key, sum));
+            })?;
+            Ok(facts)
         })?;
         self.entries = facts.len() as u64;
-        self.facts.set_as_of(changes);
         Ok(facts)
     }
 
     /// Returns the vCPUs whose threads have exited. The map is read only if it has changed.
     pub(crate) fn vcpus(&mut self, maps: &Maps) -> Result<Vec<EndedVcpuFact>, Error> {
-        let changes = changes(maps, abi::map::CHANGE_RETIRED);
-        if let Some(facts) = self.ended_vcpus.take(changes) {
-            return Ok(facts);
-        }
-        let mut facts = Vec::new();
-        maps.each("ended_vcpus", &mut self.vcpus, |key, record| {
-            facts.extend(decode::ended_vcpu(key, record));
+        let kind = abi::map::CHANGE_RETIRED;
+        let facts = self.ended_vcpus.or_read(maps, kind, || {
+            let mut facts = Vec::new();
+            maps.each("ended_vcpus", &mut self.vcpus, |key, record| {
+                facts.extend(decode::ended_vcpu(key, record));
+            })?;
+            Ok(facts)
         })?;
         self.vcpu_entries = facts.len() as u64;
-        self.ended_vcpus.set_as_of(changes);
         Ok(facts)
     }
 

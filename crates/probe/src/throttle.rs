@@ -8,7 +8,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::maps::Maps;
 use crate::sys::map::Batch;
-use crate::unchanged::{Unchanged, changes};
+use crate::unchanged::Unchanged;
 use crate::{Error, decode};
 
 /// Reads and writes these maps.
@@ -84,22 +84,20 @@ impl Throttle {
 
     /// Returns all counters. The maps are read only if they have changed.
     pub(crate) fn read(&mut self, maps: &Maps) -> Result<ThrottlingFacts, Error> {
-        let changes = changes(maps, abi::map::CHANGE_THROTTLE);
-        if let Some(facts) = self.facts.take(changes) {
-            return Ok(facts);
-        }
-        let mut facts = ThrottlingFacts::default();
-        maps.each("levels", &mut self.level_batch, |id, level| {
-            facts.cgroups.insert(CgroupId(*id), decode::throttle(level));
-        })?;
-        maps.each("throttle_hits", &mut self.hit_batch, |class, hits| {
-            facts.hits.push(HitFact {
-                class: decode::class(class),
-                hits: *hits,
-            });
+        let facts = self.facts.or_read(maps, abi::map::CHANGE_THROTTLE, || {
+            let mut facts = ThrottlingFacts::default();
+            maps.each("levels", &mut self.level_batch, |id, level| {
+                facts.cgroups.insert(CgroupId(*id), decode::throttle(level));
+            })?;
+            maps.each("throttle_hits", &mut self.hit_batch, |class, hits| {
+                facts.hits.push(HitFact {
+                    class: decode::class(class),
+                    hits: *hits,
+                });
+            })?;
+            Ok(facts)
         })?;
         self.hit_entries = facts.hits.len() as u64;
-        self.facts.set_as_of(changes);
         Ok(facts)
     }
 
