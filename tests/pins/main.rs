@@ -13,6 +13,7 @@ mod restarted;
 mod scene;
 mod starved;
 mod swapped;
+mod unadmitted;
 mod upgraded;
 
 use std::fs;

@@ -48,6 +48,11 @@ impl Collector {
         }
         let (vms, gone) = self.fleet.account(&facts, at_ns);
         self.gone.extend(gone);
+        if due {
+            let missed = self.fleet.missed(&facts).into_iter();
+            let missed = missed.filter(|vm| !self.unread_in_row.contains_key(vm));
+            self.gone.extend(missed.map(Owner::Vm));
+        }
         if let Backend::Bpf(pass, _) = &mut self.backend {
             pass.accounted();
             pass.recycle(facts);

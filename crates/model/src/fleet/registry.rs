@@ -185,6 +185,27 @@ impl Fleet {
         self.vms.iter().flat_map(owners).collect()
     }
 
+    /// VMs of which `facts` has counters, and that are neither known nor alive: they ended
+    /// before a reading could admit them.
+    pub fn missed(&self, facts: &Facts) -> FxHashSet<VmKey> {
+        let retired = facts
+            .retired
+            .iter()
+            .filter_map(|fact| match fact.class.owner {
+                Owner::Vm(vm) => Some(vm),
+                Owner::Pod(_) => None,
+            });
+        let counted = facts.placements.keys().copied().chain(retired);
+        let is_known = |vm: &VmKey| self.vms.contains_key(vm) || self.recalled.contains_key(vm);
+        let mut missed: FxHashSet<VmKey> = counted.filter(|vm| !is_known(vm)).collect();
+        if !missed.is_empty() {
+            facts.alive().for_each(|vm| {
+                missed.remove(&vm);
+            });
+        }
+        missed
+    }
+
     /// The member of a known VM.
     pub(crate) fn member(&self, vm: VmKey) -> Option<&Member> {
         self.vms.get(&vm)

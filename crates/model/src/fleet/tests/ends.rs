@@ -1,7 +1,7 @@
 //! VMs whose VMM outlives them.
 
-use super::{cpu_ns, facts, read, thread, vcpu, vm};
-use crate::facts::{Facts, VmFact};
+use super::{cpu_ns, facts, read, retired, thread, vcpu, vm};
+use crate::facts::{Facts, VmFact, VmPlacementFact};
 use crate::fleet::registry::Fleet;
 use crate::snapshot::Vm;
 use crate::vocab::{Owner, Role};
@@ -39,6 +39,27 @@ fn vm_rebooted_within_linger_continues() {
     only(&mut fleet, &vmm(0), 10);
     let again = only(&mut fleet, &vmm(2), 20).expect("it runs");
     assert!(again.running && cpu_ns(&again, Role::Vcpu) == 1000);
+}
+
+/// A pass can find a VM that has ended when the pass that counts is run.
+#[test]
+fn vm_with_counters_that_is_neither_alive_nor_known_is_missed() {
+    let mut fleet = Fleet::new(60);
+    only(&mut fleet, &vmm(1), 0);
+    let times = |tgid| retired(Owner::Vm(vm(tgid)), "vcpu0", 5);
+    let alive = thread(Owner::Vm(vm(300)), 300, "vmm", 1);
+    let mut facts = facts(
+        vmm(1).threads.into_iter().chain([alive]).collect(),
+        vec![times(100), times(200), times(300)],
+    );
+    let placement = VmPlacementFact::default();
+    facts.placements = [100, 300, 400]
+        .map(|tgid| (vm(tgid), placement))
+        .into_iter()
+        .collect();
+    let mut missed: Vec<_> = fleet.missed(&facts).into_iter().collect();
+    missed.sort_unstable();
+    assert_eq!(missed, [vm(200), vm(400)]);
 }
 
 /// It was started paused, and no vCPU has run yet.
