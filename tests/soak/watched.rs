@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::process::Command;
+use std::thread::sleep;
 use std::time::Duration;
 
 use virtlens_tests::reader::MS;
@@ -12,6 +13,9 @@ use virtlens_tests::{Agent, Minivm, TestCgroup, binary, cgroupfs_pod_path, uniqu
 
 /// How long the agent keeps the final values of a VM.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
+
+/// Time for which the agent reuses a reading.
+const MIN_AGE: Duration = Duration::from_millis(1);
 
 /// Tolerance: the kernel adds CPU time to a thread and to its cgroup at the same moment,
 /// at the latest at each tick. The error is a few ticks on some CPUs and does not
@@ -80,16 +84,10 @@ impl Watched {
         ];
         let steady = Minivm::start_launch(Minivm::launch().args(args).cgroup(&container));
         let mut command = Command::new(binary("virtlens"));
-        command.args([
-            "run",
-            "--listen",
-            "127.0.0.1:0",
-            "--min-age",
-            "1ms",
-            "--linger",
-        ]);
+        command.args(["run", "--listen", "127.0.0.1:0"]);
         command
-            .arg(format!("{}s", LINGER.as_secs()))
+            .arg(format!("--min-age={}ms", MIN_AGE.as_millis()))
+            .arg(format!("--linger={}s", LINGER.as_secs()))
             .arg("--root")
             .arg(root.path());
         let agent = Agent::start(command);
@@ -144,6 +142,9 @@ impl Watched {
     /// The agent's CPU time of the steady VM, and the cgroup's CPU time before and after
     /// that reading, ns.
     fn sums(&self) -> Sums {
+        // The agent reuses a reading for this long after its end, and a reading of many
+        // threads begins long before.
+        sleep(2 * MIN_AGE);
         let before = self.pod.usage_ns();
         let agent_ns = cpu_ns(&counters(&self.agent), "soaked");
         Sums {
