@@ -125,9 +125,19 @@ ONCE __u64 find_level(__u64 address)
 	return 0;
 }
 
+/* Whether the CPU time of a task counts towards CPU limits: only the fair class has them
+ * (kernel/sched/fair.c). A task that priority inheritance boosts keeps its policy. */
+static __always_inline bool has_limits(struct task_struct *task)
+{
+	__u32 policy = task->policy;
+
+	return policy == SCHED_NORMAL || policy == SCHED_BATCH || policy == SCHED_IDLE;
+}
+
+/* The level that is charged for the time of a task, or 0. */
 static __always_inline __u64 level_of(struct task_struct *task)
 {
-	return find_level(address_of(task));
+	return has_limits(task) ? find_level(address_of(task)) : 0;
 }
 
 /* Returns the watched pod to which the cgroup at `address` belongs, or 0. */

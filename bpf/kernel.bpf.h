@@ -87,6 +87,10 @@ struct bpf_raw_tracepoint_args {
 /* include/uapi/linux/stat.h */
 #define S_IFMT 0170000
 #define S_IFCHR 0020000
+/* task_struct.policy, include/uapi/linux/sched.h: the policies of the fair class. */
+#define SCHED_NORMAL 0
+#define SCHED_BATCH 3
+#define SCHED_IDLE 5
 /* include/linux/miscdevice.h: MISC_MAJOR, VHOST_NET_MINOR, VHOST_VSOCK_MINOR; as dev_t of
  * include/linux/kdev_t.h. v5.10 to v7.2. */
 #define VHOST_NET_DEV (10 << 20 | 238)
@@ -227,6 +231,7 @@ struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
 	unsigned int flags;
+	unsigned int policy;
 	struct sched_entity se;
 	struct task_group *sched_task_group;
 	struct hlist_head preempt_notifiers;

@@ -77,7 +77,8 @@ struct thread_record {
 	__u32 flags;
 	/* Number of class changes, see bpf/retire.bpf.h. */
 	__u32 class_changes;
-	__u32 pad;
+	/* task->policy, SCHED_* in include/uapi/linux/sched.h. */
+	__u32 policy;
 	char comm[COMM_LEN];
 	char leader_comm[COMM_LEN];
 };

@@ -153,7 +153,7 @@ static __always_inline void fill_thread(struct thread_record *thread, struct tas
 		__builtin_memcpy(thread->leader_comm, task->comm, COMM_LEN);
 	}
 	thread->class_changes = 0;
-	thread->pad = 0;
+	thread->policy = task->policy;
 	if (!state)
 		return;
 	if (state->has_exited)

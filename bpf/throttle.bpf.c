@@ -114,7 +114,7 @@ static __always_inline void count_hit(struct cfs_rq *queue, __u64 level)
 	struct thread_state *state;
 	__u64 one = 1, *hits;
 
-	if (!task || !control || !is_charged(task, queue->tg))
+	if (!task || !control || !has_limits(task) || !is_charged(task, queue->tg))
 		return;
 	state = state_or_miss(task);
 	if (!owner_of(task, state, control, NULL, false, &owner))

@@ -102,7 +102,7 @@ impl Stream {
             pcpu: nth % 96,
             flags: vcpu.map_or(0, |_| abi::record::THREAD_VCPU),
             class_changes: 0,
-            pad: 0,
+            policy: 0,
             comm: padded(comm),
             leader_comm: padded(OTHERS[0]),
         };

@@ -20,6 +20,7 @@ mod loaders;
 mod pod_memory;
 mod pods;
 mod pressure;
+mod realtime;
 mod shapes;
 mod throttle;
 mod trace;

@@ -116,6 +116,23 @@ pub fn set_affinity(tid: i32, cpus: &[usize]) {
         .unwrap_or_else(|error| panic!("pin {tid} to {cpus:?}: {error}"));
 }
 
+/// Sets a thread's scheduling policy, `SCHED_FIFO` with priority 1 or `SCHED_OTHER`; panics
+/// if the kernel refuses.
+pub fn set_fifo(tid: i32, is_fifo: bool) {
+    let policy = if is_fifo {
+        libc::SCHED_FIFO
+    } else {
+        libc::SCHED_OTHER
+    };
+    let param = libc::sched_param {
+        sched_priority: i32::from(is_fifo),
+    };
+    // SAFETY: `param` lives for the call.
+    let result = unsafe { libc::sched_setscheduler(tid, policy, &raw const param) };
+    let error = std::io::Error::last_os_error();
+    assert_eq!(result, 0, "set the policy {policy} of {tid}: {error}");
+}
+
 /// Uses CPU in the calling thread until its CPU clock has advanced by `cpu`; returns the
 /// exact increase, ns.
 pub fn burn(cpu: Duration) -> u64 {

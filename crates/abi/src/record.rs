@@ -36,7 +36,7 @@ mirror! {
         pcpu: u32,
         flags: u32,
         class_changes: u32,
-        pad: u32,
+        policy: u32,
         comm: [u8; COMM_LEN],
         leader_comm: [u8; COMM_LEN],
     }

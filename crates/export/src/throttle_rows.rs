@@ -13,7 +13,8 @@ pub(crate) const THROTTLE_FAMILIES: &[Family] = &[
         kind: Kind::Counter,
         unit: Some("seconds"),
         help: "Host CPU time by role of the threads under the limit of \
-               virtlens_cfs_quota_cores; the roles under a limit depend on the runtime.",
+               virtlens_cfs_quota_cores; the roles under a limit depend on the runtime. Without \
+               the time of real-time and deadline threads, which have no limit.",
         own_labels: &["scope", "role"],
         rows: Rows::Vm(|vm, rows| {
             vm.limits.iter().try_for_each(|quota| {

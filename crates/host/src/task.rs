@@ -19,6 +19,8 @@ pub struct TaskStat {
     pub start_ticks: u64,
     /// Field 39, the present or last CPU.
     pub pcpu: Option<u32>,
+    /// Field 41, `task->policy`.
+    pub policy: Option<u32>,
     /// Field 43, time in guest mode, clock ticks.
     pub guest_ticks: Option<u64>,
 }
@@ -41,6 +43,7 @@ pub fn parse_stat(bytes: &[u8]) -> Option<TaskStat> {
         cpu_ticks: number(14)?.saturating_add(number(15)?),
         start_ticks: number(22)?,
         pcpu: field(39).and_then(|text| text.parse().ok()),
+        policy: field(41).and_then(|text| text.parse().ok()),
         guest_ticks: number(43),
     })
 }
@@ -149,6 +152,7 @@ mod tests {
             assert_eq!(parsed.cpu_ticks, 253);
             assert_eq!(parsed.start_ticks, 121_969);
             assert_eq!(parsed.pcpu, Some(5));
+            assert_eq!(parsed.policy, Some(0));
             assert_eq!(parsed.guest_ticks, Some(200));
         }
     }

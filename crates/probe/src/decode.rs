@@ -20,8 +20,8 @@ use virtlens_model::facts::{
 use virtlens_model::vocab::topology::guest::{CpuidEntry, GuestTopology};
 use virtlens_model::vocab::topology::host::Distance;
 use virtlens_model::vocab::{
-    CgroupId, Comm, CpuSet, Durations, ExitCounts, HaltPoll, KvmCounters, Moves, Owner, Throttle,
-    VmKey,
+    CgroupId, Comm, CpuSet, Durations, ExitCounts, HaltPoll, KvmCounters, Moves, Owner, SchedClass,
+    Throttle, VmKey,
 };
 use zerocopy::FromBytes;
 
@@ -160,6 +160,7 @@ impl Decoder {
             cgroup: CgroupId(thread.cgroup),
             pcpu: Some(thread.pcpu),
             affinity: (mask_words > 0).then(|| self.mask(words)),
+            sched_class: SchedClass::of_policy(thread.policy),
             vcpu,
             class_changes: thread.class_changes,
         })

@@ -212,7 +212,7 @@ fn as_if_ended(thread: &ThreadFact) -> RetiredFact {
     RetiredFact {
         class: ThreadClass {
             owner: thread.owner,
-            cgroup: Some(thread.cgroup),
+            cgroup: Some(thread.cgroup).filter(|_| thread.has_limits()),
             kind: thread.kind,
             vcpu_id: thread.vcpu.map(|vcpu| vcpu.id),
             comm: thread.comm,
@@ -251,6 +251,7 @@ mod tests {
             cgroup: CgroupId(1),
             pcpu: None,
             affinity: None,
+            sched_class: None,
             vcpu: None,
             class_changes: 0,
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use virtlens_model::facts::{CgroupFact, ThreadFact};
-use virtlens_model::vocab::{CgroupId, Comm, CpuSet, Owner};
+use virtlens_model::vocab::{CgroupId, Comm, CpuSet, Owner, SchedClass};
 
 use crate::cgroupfs::Cgroups;
 use crate::error::{Error, Losses};
@@ -79,6 +79,7 @@ impl<'a> ThreadReader<'a> {
             cgroup,
             pcpu: stat.pcpu,
             affinity: status.affinity.map(|cpus| self.shared(cpus)),
+            sched_class: stat.policy.and_then(SchedClass::of_policy),
             vcpu: None,
             class_changes: 0,
         })

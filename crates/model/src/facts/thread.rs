@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::facts::vcpu::VcpuFact;
-use crate::vocab::{CgroupId, Comm, CpuSet, Owner};
+use crate::vocab::{CgroupId, Comm, CpuSet, Owner, SchedClass};
 
 /// Kind of a thread by its kernel flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -54,11 +54,21 @@ pub struct ThreadFact {
     pub pcpu: Option<u32>,
     /// Allowed CPUs.
     pub affinity: Option<Arc<CpuSet>>,
+    /// Scheduling class.
+    pub sched_class: Option<SchedClass>,
     /// The vCPU that the thread runs, if any.
     pub vcpu: Option<VcpuFact>,
     /// Number of class changes since the thread was first seen. Each change restarts the
     /// times at 0.
     pub class_changes: u32,
+}
+
+impl ThreadFact {
+    /// Whether CPU limits apply to the thread, and its CPU time counts towards them. An
+    /// unknown class is taken for the fair one.
+    pub fn has_limits(&self) -> bool {
+        self.sched_class.is_none_or(|class| class == SchedClass::Fair)
+    }
 }
 
 /// Threads that are counted together, living or ended.
@@ -67,7 +77,7 @@ pub struct ThreadClass {
     /// The owner of the threads.
     pub owner: Owner,
     /// The cgroup of the threads, or its nearest ancestor that can have a limit; `None`
-    /// if unknown.
+    /// if unknown, or if limits did not apply to the threads.
     pub cgroup: Option<CgroupId>,
     /// Kind of the threads.
     pub kind: ThreadKind,

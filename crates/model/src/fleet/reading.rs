@@ -132,9 +132,9 @@ impl<'a> Reading<'a> {
             let is_timer = thread.kind == ThreadKind::Kthread && role == Some(Role::Emulator);
             self.split += u32::from(!is_timer);
         }
-        self.charges
-            .add(at.level, thread.owner, role, thread.cpu_ns);
-        self.charges.count(at.level, thread.vcpu.is_some());
+        let level = at.level.filter(|_| thread.has_limits());
+        self.charges.add(level, thread.owner, role, thread.cpu_ns);
+        self.charges.count(level, thread.vcpu.is_some());
         let wait_ns = thread.wait_ns.unwrap_or(0);
         self.charged.charge(Charged {
             tid: thread.tid,
@@ -142,7 +142,7 @@ impl<'a> Reading<'a> {
             class_changes: thread.class_changes,
             is_own: matches!(thread.owner, Owner::Vm(_)),
             role,
-            level: at.level,
+            level,
             times: Times {
                 cpu_ns: thread.cpu_ns,
                 wait_ns,
@@ -242,5 +242,6 @@ fn shown(fact: &ThreadFact, role: Option<Role>, device: Option<VhostDevice>) -> 
         wait_ns: fact.wait_ns,
         pcpu: fact.pcpu,
         affinity: fact.affinity.clone(),
+        sched_class: fact.sched_class,
     }
 }

@@ -260,6 +260,7 @@ mod tests {
             wait_ns: None,
             pcpu: None,
             affinity: Some(mask(cpu)),
+            sched_class: None,
         }
     }
 

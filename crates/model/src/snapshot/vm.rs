@@ -9,7 +9,7 @@ use crate::snapshot::memory::Memory;
 use crate::snapshot::quota::{Quota, UnappliedLimit};
 use crate::snapshot::topology::Topology;
 use crate::snapshot::vcpu::{Vcpu, VcpuCount};
-use crate::vocab::{Comm, CpuSet, Durations, Moves, PodSpec, Pressure, Role, VhostDevice};
+use crate::vocab::{Comm, CpuSet, Durations, Moves, PodSpec, Pressure, Role, SchedClass, VhostDevice};
 
 /// One VM.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -121,6 +121,8 @@ pub struct Thread {
     pub pcpu: Option<u32>,
     /// Allowed CPUs, as a list.
     pub affinity: Option<Arc<CpuSet>>,
+    /// Scheduling class, by the thread's policy. CPU limits apply to the fair class only.
+    pub sched_class: Option<SchedClass>,
 }
 
 /// One I/O worker: a vhost worker, an iothread or a virtiofsd thread.

@@ -58,6 +58,7 @@ impl Host {
             cgroup: CgroupId(self.cgroups[thread.cgroup].id),
             pcpu: None,
             affinity: None,
+            sched_class: None,
             vcpu: class.vcpu_id.map(|id| VcpuFact {
                 id,
                 index: Some(id),

@@ -5,7 +5,7 @@ use crate::facts::{Facts, HitFact, RetiredFact, ThreadClass, ThreadFact, Throttl
 use crate::fleet::kept::Kept;
 use crate::fleet::registry::Fleet;
 use crate::snapshot::Quota;
-use crate::vocab::{CgroupId, Comm, Durations, Owner, Role, Scope, Throttle};
+use crate::vocab::{CgroupId, Comm, Durations, Owner, Role, SchedClass, Scope, Throttle};
 
 fn level(levels: &[Quota], scope: Scope) -> &Quota {
     let level = levels.iter().find(|one| one.scope == scope);
@@ -57,6 +57,43 @@ fn each_role_is_charged_to_levels_of_its_threads() {
             .iter()
             .all(|id| fleet.levels().contains(id))
     );
+}
+
+/// Limits apply to the fair class only: a thread is charged for the time that it used
+/// there, also after it ended.
+#[test]
+fn time_of_realtime_threads_is_not_charged_to_limits() {
+    let own = Owner::Vm(vm(100));
+    let in_class = |sched_class, cpu_ns| ThreadFact {
+        sched_class: Some(sched_class),
+        ..vcpu(vm(100), 101, 0, cpu_ns)
+    };
+    let mut fleet = Fleet::new(u64::MAX);
+    let worker = thread(own, 102, "worker", 1);
+    let mut used_by_vcpu = |thread, ended| {
+        let facts = facts([thread, Some(worker.clone())].into_iter().flatten().collect(), ended);
+        let (vms, _) = read(&mut fleet, &facts, "web", 0);
+        (used(&vms[0].quota, Scope::Pod)[0], vms[0].roles[0].cpu_ns)
+    };
+    let fair = in_class(SchedClass::Fair, 100);
+    assert_eq!(used_by_vcpu(Some(fair), vec![]), (100, 100));
+    let realtime = in_class(SchedClass::Realtime, 500);
+    assert_eq!(used_by_vcpu(Some(realtime), vec![]), (100, 500));
+    let deadline = in_class(SchedClass::Deadline, 600);
+    assert_eq!(used_by_vcpu(Some(deadline), vec![]), (100, 600));
+    let fair = in_class(SchedClass::Fair, 650);
+    assert_eq!(used_by_vcpu(Some(fair), vec![]), (150, 650));
+    let realtime = in_class(SchedClass::Realtime, 900);
+    assert_eq!(used_by_vcpu(Some(realtime), vec![]), (150, 900));
+    let one = ended(own, None, 950);
+    let ended = RetiredFact {
+        class: ThreadClass {
+            vcpu_id: Some(0),
+            ..one.class
+        },
+        ..one
+    };
+    assert_eq!(used_by_vcpu(None, vec![ended]), (150, 950));
 }
 
 /// The counters of a VMM that is restarted in its pod continue.

@@ -35,6 +35,7 @@ fn pod(shim: &[&str], cgroup: &str) -> Vm {
         wait_ns: None,
         pcpu: None,
         affinity: None,
+        sched_class: None,
     });
     vm.threads = threads.collect();
     vm
@@ -142,6 +143,7 @@ fn timer_of_vm_does_not_count_as_outside_pod() {
         wait_ns: None,
         pcpu: None,
         affinity: None,
+        sched_class: None,
     });
     let emulator = |vm: &mut Vm, outside| {
         let role = vm.roles.iter_mut().find(|one| one.role == Role::Emulator);

@@ -216,6 +216,7 @@ fn qemu_thread_pool_raises_thread_pool_io() {
                 wait_ns: None,
                 pcpu: None,
                 affinity: None,
+                sched_class: None,
             };
             vm.threads = vec![worker; threads];
         }

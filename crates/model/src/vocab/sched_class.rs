@@ -1,0 +1,32 @@
+//! Scheduling classes.
+
+use serde::Serialize;
+
+/// The scheduling class of a thread, by its policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SchedClass {
+    /// `SCHED_OTHER`, `SCHED_BATCH` and `SCHED_IDLE`: the only class with CPU limits.
+    Fair,
+    /// `SCHED_FIFO` and `SCHED_RR`.
+    Realtime,
+    /// `SCHED_DEADLINE`.
+    Deadline,
+    /// `SCHED_EXT`, since v6.12. A scheduler that takes all threads of the fair class
+    /// leaves their policies as they are.
+    Ext,
+}
+
+impl SchedClass {
+    /// The class of a policy (`include/uapi/linux/sched.h`); `None` for one that no kernel
+    /// up to v7.2 has.
+    pub fn of_policy(policy: u32) -> Option<Self> {
+        match policy {
+            0 | 3 | 5 => Some(Self::Fair),
+            1 | 2 => Some(Self::Realtime),
+            6 => Some(Self::Deadline),
+            7 => Some(Self::Ext),
+            _ => None,
+        }
+    }
+}
