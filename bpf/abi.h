@@ -78,6 +78,10 @@ struct control {
 	__u64 shown_ns;
 	/* When the latest pass began, ns since boot. */
 	__u64 begun_ns;
+	/* The walk visits the threads of all processes, not only of those whose leader may
+	 * have an owner. */
+	__u32 all_threads;
+	__u32 pad;
 };
 
 /*

@@ -58,6 +58,11 @@ struct kvm_memslots___array {
 	struct kvm_memory_slot memslots[1];
 };
 
+/* v5.15 has an array of vCPUs, v6.1 an xarray (include/linux/kvm_host.h). */
+struct kvm___array {
+	struct kvm_vcpu *vcpus[1];
+};
+
 /* v5.10 and v5.15 have the pressure in struct cgroup itself, v6.1 a pointer to it, NULL if
  * it is not counted (include/linux/cgroup-defs.h). */
 struct cgroup___psi {
@@ -325,5 +330,28 @@ static __always_inline __u64 psi_of(__u64 cgroup)
 	(bpf_core_enum_value_exists(enum psi_states, state) ?                       \
 		 (words)[bpf_core_enum_value(enum psi_states, state) & (PSI_WORDS - 1)] : \
 		 UNKNOWN)
+
+/* Number of levels of an xarray that are followed: each has 6 bits of the index, and KVM has
+ * at most 4096 vCPUs (KVM_MAX_VCPUS). */
+#define XA_LEVELS 2
+
+/* Address of the first vCPU of the VM at `kvm`, 0 if it has none. An xarray of one entry is
+ * that entry, otherwise a node, marked by its lower bits (xa_is_node,
+ * include/linux/xarray.h). */
+static __always_inline __u64 first_vcpu(__u64 kvm)
+{
+	__u64 entry;
+
+	if (!bpf_core_field_exists(struct kvm, vcpu_array))
+		return word_at(kvm + bpf_core_field_offset(struct kvm___array, vcpus));
+	entry = word_at(kvm + bpf_core_field_offset(struct kvm, vcpu_array.xa_head));
+	for (int level = 0; level < XA_LEVELS && (entry & 3) == 2; level++)
+		entry = word_at(entry - 2 + bpf_core_field_offset(struct xa_node, slots));
+	return entry;
+}
+
+/* Whether the kernel knows the process that an address space belongs to: mm_struct.owner, with
+ * CONFIG_MEMCG. */
+#define HAS_OWNER(mm) bpf_core_field_exists((mm)->owner)
 
 #endif

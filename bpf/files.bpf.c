@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The pass over open files: finds VMs whose vCPUs are in user space or have never run, and
- * the workers of vhost devices. It runs at start, when a VM is found, and periodically.
+ * The pass over the open files of a VM's process: finds the threads of vCPUs that are in
+ * user space or have exited, and the workers of vhost devices. It runs for a new VM and
+ * periodically, if the VM has more vCPUs than threads that run one, or a new vhost worker.
  */
 #include "vhost.bpf.h"
 #include "vm.bpf.h"
@@ -15,7 +16,6 @@ int sample_files(struct bpf_iter__task_file *ctx)
 	struct task_struct *task = ctx->task;
 	struct file *file = ctx->file;
 	struct kvm_vcpu *vcpu;
-	struct control *control;
 	struct pid *pid = NULL;
 	union {
 		char text[16];
@@ -28,7 +28,7 @@ int sample_files(struct bpf_iter__task_file *ctx)
 		return 0;
 	device = vhost_device(file->f_inode);
 	if (device)
-		emit_vhost_workers(ctx->meta->seq, file->private_data, task->mm, device);
+		emit_vhost_workers(ctx->meta->seq, file->private_data, task, device);
 	if (file->f_inode->i_sb->s_magic != ANON_INODE_FS_MAGIC)
 		return 0;
 	bpf_probe_read_kernel_str(name.text, sizeof(name.text), file->f_path.dentry->d_name.name);
@@ -42,9 +42,6 @@ int sample_files(struct bpf_iter__task_file *ctx)
 		return 0;
 	instance = (__u64)vcpu;
 	vm_owner(task, &record.owner);
-	control = get_control();
-	if (control)
-		add_vm(task, &record.owner, control);
 	record.instance = instance;
 	record.vcpu_id = READ_OR(~0U, vcpu->vcpu_id);
 	bpf_core_read(&pid, sizeof(pid), &vcpu->pid);

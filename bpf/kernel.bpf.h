@@ -213,6 +213,22 @@ struct mm_struct {
 	unsigned long hiwater_rss;
 	struct percpu_counter rss_stat[4];
 	atomic_long_t hugetlb_usage;
+	struct task_struct *owner;
+	struct mmu_notifier_subscriptions *notifier_subscriptions;
+};
+/* mm/mmu_notifier.c, include/linux/mmu_notifier.h */
+struct mmu_notifier_subscriptions {
+	struct hlist_head list;
+};
+struct mmu_notifier {
+	struct hlist_node hlist;
+};
+/* include/linux/xarray.h */
+struct xarray {
+	void *xa_head;
+};
+struct xa_node {
+	void *slots[1];
 };
 struct kthread_worker {
 	struct task_struct *task;
@@ -238,6 +254,7 @@ struct task_struct {
 	struct cpumask cpus_mask;
 	struct sched_info sched_info;
 	struct mm_struct *mm;
+	struct list_head tasks;
 	int pid;
 	int tgid;
 	struct task_struct *real_parent;
@@ -289,7 +306,14 @@ struct kvm {
 	struct {
 		int counter;
 	} online_vcpus;
+	struct {
+		struct {
+			int counter;
+		} refs;
+	} users_count;
 	struct kvm_memslots *memslots[1];
+	struct mmu_notifier mmu_notifier;
+	struct xarray vcpu_array;
 	struct kvm_arch arch;
 };
 struct preempt_notifier {

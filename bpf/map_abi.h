@@ -152,7 +152,8 @@ enum drop_reason {
 	/* A thread state could not be created: a vCPU then counts as an emulator thread,
 	 * and an exiting thread is missing until it is freed. */
 	DROP_MARK_FULL = 1,
-	/* `vms` or `vm_mms` was full: the VM's other threads are not found. */
+	/* `vms` or `vm_mms` was full: the VM's other threads are not found. Or `strays` was
+	 * full: a pod's single threads are not found until the next pass over all threads. */
 	DROP_VM_FULL = 2,
 	/* A thread exited with a name beyond its owner's share of `retired`: its time is
 	 * kept, its role is lost. */

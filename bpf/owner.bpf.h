@@ -148,6 +148,9 @@ static __always_inline bool owner_of(struct task_struct *task, struct thread_sta
 		if (!pod)
 			return false;
 		add_child(task, pod);
+		/* From here on its threads are found by their process. */
+		if (cache)
+			cache->unowned_tgid = 0;
 	}
 	pod_owner(pod, owner);
 	return true;

@@ -15,9 +15,12 @@ struct pass_cache {
 	__u64 cgroup;
 	__u64 cgroup_id;
 	__u32 cgroup_tid;
-	/* The process whose number of vCPUs was emitted. */
-	__u32 vm_tgid;
-	__u32 vm_tid;
+	/* The process whose address space was visited. */
+	__u32 mm_tgid;
+	__u32 mm_tid;
+	/* The process whose leader has an owner. */
+	__u32 owned_tgid;
+	__u32 pad;
 	/* A process that belongs to no VM, and a cgroup that is in no watched one. */
 	__u32 unowned_tgid;
 	__u64 unowned_cgroup;

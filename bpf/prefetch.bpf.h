@@ -40,10 +40,25 @@ static __always_inline void *thread_after(const void *task)
 	of(cgroups);                                                           \
 	of(bpf_storage)
 
+/* Fields of a process's leader that a walk reads to find out that it has no owner. */
+#define FOR_EACH_LEADER_LINE(of)                                               \
+	of(flags);                                                             \
+	of(tasks);                                                             \
+	of(mm);                                                                \
+	of(pid);                                                               \
+	of(start_boottime);                                                    \
+	of(cgroups);                                                           \
+	of(bpf_storage)
+
 static __always_inline void prefetch_task(const void *task)
 {
 #define PREFETCH_WORD(field) CAST_READ(task, task_struct, field)
 	FOR_EACH_TASK_LINE(PREFETCH_WORD);
+}
+
+static __always_inline void prefetch_leader(const void *task)
+{
+	FOR_EACH_LEADER_LINE(PREFETCH_WORD);
 }
 
 /* Touches the fields of a vCPU that a pass reads. */

@@ -36,6 +36,7 @@ enum record_kind {
 	RECORD_MEMSLOTS = 7,
 	RECORD_VHOST_WORKER = 8,
 	RECORD_LEVEL = 9,
+	RECORD_VM = 10,
 };
 
 /* Head of each record of the stream. `size` is the size of the whole record with its head,
@@ -108,7 +109,7 @@ struct vcpu_record {
 	 * seen, ns. Time beyond it was used on the present pCPU. */
 	__u64 placed_ns;
 	__u32 preempted;
-	/* Number of vCPUs of its VM, 0 if unknown. */
+	/* 0. Its name keeps the layout of map `ended_vcpus`. */
 	__u32 online_vcpus;
 };
 
@@ -183,6 +184,15 @@ struct cgroup_name_record {
 	char name[CGROUP_NAME_LEN];
 };
 
+/* A process with a VM. */
+struct vm_record {
+	struct record_head head;
+	struct owner owner;
+	/* Number of vCPUs that KVM has for it. */
+	__u32 vcpus;
+	__u32 pad;
+};
+
 /* An open file of a vCPU, from the pass over open files. */
 struct vcpu_fd_record {
 	struct record_head head;
@@ -202,6 +212,8 @@ enum vhost_device {
 /* A vhost worker, from the pass over open files. */
 struct vhost_worker_record {
 	struct record_head head;
+	/* The VM of the device. */
+	struct owner owner;
 	/* Start time of its thread, ns since boot. */
 	__u64 start_ns;
 	__u32 tid;

@@ -20,6 +20,7 @@
 #include "placement.bpf.h"
 #include "retire.bpf.h"
 #include "vcpu.bpf.h"
+#include "vm_of_mm.bpf.h"
 
 /* Returns the vCPU that `task` has loaded, usually inside KVM_RUN. KVM is the only user
  * of preempt notifiers (vcpu_load, virt/kvm/kvm_main.c). Other vCPU ioctls load the vCPU
@@ -82,21 +83,6 @@ static __always_inline struct thread_state *set_vcpu(struct task_struct *task,
 	return state;
 }
 
-/* Returns the number of vCPUs that KVM has for the process of `task`; 0 if this pass has
- * already emitted that number. */
-static __always_inline __u32 new_online_vcpus(struct task_struct *task, struct kvm_vcpu *vcpu,
-					      struct pass_cache *cache)
-{
-	struct kvm *kvm;
-
-	if (cache->vm_tgid == (__u32)task->tgid && cache->vm_tid != (__u32)task->pid)
-		return 0;
-	cache->vm_tgid = task->tgid;
-	cache->vm_tid = task->pid;
-	kvm = READ_WORD(vcpu->kvm);
-	return READ_WORD(kvm->online_vcpus.counter);
-}
-
 /* Whether the thread was preempted inside the guest. Only a runnable task can have been
  * preempted (kvm_sched_out, virt/kvm/kvm_main.c), so the read is skipped otherwise. */
 static __always_inline __u32 is_preempted(struct task_struct *task, struct kvm_vcpu *vcpu)
@@ -105,8 +91,7 @@ static __always_inline __u32 is_preempted(struct task_struct *task, struct kvm_v
 }
 
 static __always_inline void fill_vcpu(struct vcpu_record *record, struct task_struct *task,
-				      struct thread_state *state, bool is_vcpu_valid, __u64 *span,
-				      struct pass_cache *cache)
+				      struct thread_state *state, bool is_vcpu_valid, __u64 *span)
 {
 	struct kvm_vcpu *vcpu = (struct kvm_vcpu *)state->vcpu;
 
@@ -123,7 +108,6 @@ static __always_inline void fill_vcpu(struct vcpu_record *record, struct task_st
 	fill_counters(record, vcpu, span);
 	keep_other_exits(record, state, vcpu);
 	record->preempted = is_preempted(task, vcpu);
-	record->online_vcpus = new_online_vcpus(task, vcpu, cache);
 }
 
 static __always_inline void fill_thread(struct thread_record *thread, struct task_struct *task,
@@ -205,7 +189,7 @@ static __always_inline void emit_thread(struct output *out, struct task_struct *
 	if (state && state->vcpu) {
 		buffer->thread.flags |= THREAD_VCPU;
 		/* The space of the mask is used as the span before the mask is copied. */
-		fill_vcpu(&buffer->vcpu, task, state, is_vcpu_valid, buffer->mask, cache);
+		fill_vcpu(&buffer->vcpu, task, state, is_vcpu_valid, buffer->mask);
 		size += sizeof(buffer->vcpu);
 		mask = &buffer->mask;
 	}
@@ -245,6 +229,22 @@ static __always_inline bool identify(struct task_struct *task, struct thread_sta
 	return true;
 }
 
+/* Whether `task` is the first thread of its process that this pass visits and that has an
+ * address space: a leader that has exited has none. Threads of a process mostly follow each
+ * other; where they do not, the process is new again. */
+static __always_inline bool is_new_process(struct task_struct *task, struct pass_cache *cache)
+{
+	if (task->flags & PF_KTHREAD)
+		return false;
+	if (cache->mm_tgid == (__u32)task->tgid && cache->mm_tid != (__u32)task->pid)
+		return false;
+	if (!FOLLOW(task->mm))
+		return false;
+	cache->mm_tgid = task->tgid;
+	cache->mm_tid = task->pid;
+	return true;
+}
+
 /* Handles one task of a pass; false if it has no owner. */
 static __always_inline bool sample(struct output *out, struct task_struct *task,
 				   const struct control *control, struct pass_cache *cache)
@@ -252,6 +252,8 @@ static __always_inline bool sample(struct output *out, struct task_struct *task,
 	struct kvm_vcpu *vcpu;
 	struct thread_state *state;
 
+	if (is_new_process(task, cache))
+		visit_mm(out, task, control);
 	if (!identify(task, &state, control, cache))
 		return false;
 	if (!cfg.walks)

@@ -13,8 +13,8 @@
 #ifndef VIRTLENS_VHOST_BPF_H
 #define VIRTLENS_VHOST_BPF_H
 
-#include "maps.bpf.h"
 #include "record_abi.h"
+#include "vm.bpf.h"
 
 /* Field offsets of vhost devices; set by the agent once they are known. */
 struct {
@@ -68,16 +68,17 @@ static __always_inline struct task_struct *vhost_thread(const struct vhost_field
 }
 
 /* Emits the workers of the device at `dev`, the first member of struct vhost_net and
- * struct vhost_vsock, if `mm` is the address space of its owner: a process that only
+ * struct vhost_vsock, if its owner has the address space of `task`: a process that only
  * inherited the file has another one. If a worker exits meanwhile, its tid and start time
  * match no thread. */
 static __noinline void emit_vhost_workers(struct seq_file *out, const void *dev,
-					  const struct mm_struct *mm, __u32 device)
+					  struct task_struct *task, __u32 device)
 {
 	struct vhost_worker_record record = {
 		.head = { RECORD_VHOST_WORKER, sizeof(record) },
 		.device = device,
 	};
+	const struct mm_struct *mm = FOLLOW(task->mm);
 	struct task_struct *thread, *before = NULL;
 	const struct vhost_fields *fields;
 	const void *queues;
@@ -86,6 +87,7 @@ static __noinline void emit_vhost_workers(struct seq_file *out, const void *dev,
 	fields = bpf_map_lookup_elem(&vhost_fields, &zero);
 	if (!fields || !fields->is_known || !mm || pointer_at(dev, fields->mm) != mm)
 		return;
+	vm_owner(task, &record.owner);
 	queues = pointer_at(dev, fields->vqs);
 	if (fields->vqs != NO_FIELD &&
 	    (!queues || bpf_probe_read_kernel(&count, sizeof(count), dev + fields->nvqs)))

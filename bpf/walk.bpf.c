@@ -1,16 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The task pass for kernels where a program can iterate over tasks itself. It emits the
- * same data as the iterator program. A task iterator looks up each pid in turn, takes a
- * reference to the task and starts the program again; this program follows the kernel's
- * lists of processes and threads. It fetches the next two tasks before it emits one, so it
+ * The task pass for kernels where a program can follow the lists of tasks itself. It emits
+ * the same data as the iterator program, at a cost that follows from the tasks with an owner:
+ *
+ *   every process ── may_be_owned? ──► no: the next process
+ *                          └─ every thread ──► sample()
+ *
+ * Processes are only looked at, by direct reads. Those that may be owned are held, and their
+ * threads are visited; the next two threads are fetched before one is emitted, so it
  * prefetches without guessing.
  *
  * A run stops when the stream is full or TASKS_MAX tasks were visited, because on a
- * non-preemptible kernel nothing else gets this CPU meanwhile. The next run resumes at
- * the task in `struct walk` and at no other: the lists are only nearly in the order of
- * start times (copy_process, kernel/fork.c). If that task has exited meanwhile, its
- * position in the list is lost, and the agent restarts the pass.
+ * non-preemptible kernel nothing else gets this CPU meanwhile. The next run resumes at the
+ * thread in `struct walk` and at no other: the lists are only nearly in the order of start
+ * times (copy_process, kernel/fork.c). If that thread has exited meanwhile, its position in
+ * the list is lost, and the agent restarts the pass.
+ *
+ * A single thread of a process without an owner can be in a watched cgroup: in a threaded
+ * cgroup, or on cgroup v1. Such processes are in map `strays`; a pass with all_threads finds
+ * those that were moved before this program was attached.
  */
 
 /* Since v6.7: c68a78ffe2cb ("bpf: Introduce task open coded iterator kfuncs"). */
@@ -18,7 +26,7 @@ struct bpf_iter_task {
 	__u64 opaque[3];
 };
 enum {
-	ALL_THREADS = 1,
+	PROC_THREADS = 2,
 };
 extern int bpf_iter_task_new(struct bpf_iter_task *walk, struct task_struct *process,
 			     unsigned int what) __ksym __weak;
@@ -26,14 +34,44 @@ extern struct task_struct *bpf_iter_task_next(struct bpf_iter_task *walk) __ksym
 extern void bpf_iter_task_destroy(struct bpf_iter_task *walk) __ksym __weak;
 extern void bpf_rcu_read_lock(void) __ksym __weak;
 extern void bpf_rcu_read_unlock(void) __ksym __weak;
+/* These are older: v6.4 and v6.2 (kernel/bpf/bpf_iter.c, kernel/bpf/helpers.c). */
+struct bpf_iter_num {
+	__u64 opaque[1];
+};
+extern int bpf_iter_num_new(struct bpf_iter_num *steps, int start, int end) __ksym __weak;
+extern int *bpf_iter_num_next(struct bpf_iter_num *steps) __ksym __weak;
+extern void bpf_iter_num_destroy(struct bpf_iter_num *steps) __ksym __weak;
+extern struct task_struct *bpf_task_from_pid(__s32 pid) __ksym __weak;
+extern void bpf_task_release(struct task_struct *task) __ksym __weak;
 
 /* Maximum number of tasks per run. */
 #define TASKS_MAX 8192
 
-/* Whether `task` is the task at which the walk resumes. */
-static __always_inline bool is_next(struct task_struct *task, const struct walk *walk)
+/* Processes of which a thread, but not the leader, has an owner. Key: tgid. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u32);
+} strays SEC(".maps");
+
+static __always_inline void add_stray(__u32 tgid)
 {
-	return (__u32)task->pid == walk->tid && task->start_boottime == walk->start_ns;
+	__u32 one = 1;
+
+	if (bpf_map_update_elem(&strays, &tgid, &one, BPF_ANY))
+		count_drop(DROP_VM_FULL);
+}
+
+/* A single thread is moved to another cgroup. A process moves with its leader, which each
+ * pass looks at. */
+SEC("tp_btf/cgroup_attach_task")
+int BPF_PROG(on_cgroup_move, struct cgroup *to, const char *path, struct task_struct *task,
+	     bool is_process)
+{
+	if (!is_process && task->pid != task->tgid && is_active() && pod_at(address_of(to)))
+		add_stray(task->tgid);
+	return 0;
 }
 
 /* Since v6.9: e2b3c4ff5d18 ("bpf: add __arg_trusted global func arg tag"). */
@@ -60,12 +98,66 @@ __noinline bool sample_next(struct task_struct *task TRUSTED)
 	bpf_rcu_read_lock();
 	has_owner = sample(out, task, control, cache);
 	bpf_rcu_read_unlock();
-	return has_owner;
+	if (!has_owner)
+		return false;
+	if (task->pid == task->tgid)
+		cache->owned_tgid = task->tgid;
+	else if (cache->owned_tgid != (__u32)task->tgid)
+		add_stray(task->tgid);
+	return true;
 }
 
-/* Like prefetch_task, for a trusted task: a read is a single instruction, so that more
- * reads are in flight at once. */
-static __always_inline void prefetch_trusted(const struct task_struct *task)
+static __always_inline struct task_struct *task_at(__u64 address)
+{
+	return bpf_rdonly_cast((const void *)address,
+			       bpf_core_type_id_kernel(struct task_struct));
+}
+
+/* How far a pass descends into a process. */
+enum descent {
+	NO_THREADS = 0,
+	/* Its threads, if the leader turns out to have an owner. */
+	IF_OWNED = 1,
+	ALL_THREADS = 2,
+};
+
+/* Decides whether threads of the process whose leader is at `address` may have an owner. A
+ * global function, like sample_next. */
+__noinline __u32 descent_into(__u64 address)
+{
+	struct task_struct *leader = task_at(address);
+	struct control *control = get_control();
+	__u32 tgid = leader->tgid;
+	struct pass_cache *cache;
+	struct mm_struct *mm;
+
+	if (!control)
+		return NO_THREADS;
+	cache = get_pass_cache(control);
+	if (!cache)
+		return NO_THREADS;
+	/* The idle task. */
+	if (!leader->pid)
+		return NO_THREADS;
+	if (!(leader->flags & PF_KTHREAD)) {
+		mm = FOLLOW(leader->mm);
+		/* A leader that has exited has no address space. */
+		if (!mm && FOLLOW(leader->signal)->nr_threads > 1)
+			return ALL_THREADS;
+		if (control->all_threads || bpf_map_lookup_elem(&strays, &tgid))
+			return ALL_THREADS;
+		if (mm && FOLLOW(mm->notifier_subscriptions))
+			return IF_OWNED;
+	}
+	/* A thread with a state had an owner before. */
+	if (FOLLOW(leader->bpf_storage))
+		return IF_OWNED;
+	return owner_of(leader, NULL, control, cache, true, &cache->owner) ? IF_OWNED : NO_THREADS;
+}
+
+/* Like prefetch_task, for a task of a known type: a read is a single instruction, so that
+ * more reads are in flight at once. */
+static __always_inline void prefetch_typed(const struct task_struct *task)
 {
 #define PREFETCH_FIELD(field) ((void)*(volatile typeof(task->field) *)&task->field)
 	FOR_EACH_TASK_LINE(PREFETCH_FIELD);
@@ -73,37 +165,125 @@ static __always_inline void prefetch_trusted(const struct task_struct *task)
 
 /* Result of visiting one task. */
 enum progress {
-	/* It has no owner, or the walk resumes further on. */
 	WITHOUT_OWNER,
 	WITH_OWNER,
 	/* The run ends before this task. */
 	STOPPED,
 };
 
-/* Visits a task: emits it, or stops the run there. */
+/* Whether the run must end before the next task. */
+static __always_inline bool is_over(const struct walk *walk, const struct stream *to)
+{
+	return walk->seen >= TASKS_MAX || to->used > STREAM_BYTES - TASK_OUTPUT_MAX;
+}
+
+static __always_inline void stop_at(struct walk *walk, struct task_struct *task)
+{
+	walk->tid = task->pid;
+	walk->start_ns = task->start_boottime;
+}
+
+/* Visits a thread: emits it, or stops the run there. */
 static __always_inline enum progress visit(struct task_struct *task, struct walk *walk,
 					   struct stream *to)
 {
-	if (walk->tid && !is_next(task, walk))
-		return WITHOUT_OWNER;
-	walk->tid = 0;
-	if (walk->seen >= TASKS_MAX || to->used > STREAM_BYTES - TASK_OUTPUT_MAX) {
-		walk->tid = task->pid;
-		walk->start_ns = task->start_boottime;
+	if (is_over(walk, to)) {
+		stop_at(walk, task);
 		return STOPPED;
 	}
 	walk->seen += 1;
 	return sample_next(task) ? WITH_OWNER : WITHOUT_OWNER;
 }
 
-SEC("syscall")
-int walk_tasks(struct walk *walk)
+/* Whether the leader was visited and has no owner, so that its threads have none either. */
+static __always_inline bool is_done(struct task_struct *task, enum progress progress,
+				    enum descent descent)
+{
+	return descent == IF_OWNED && progress == WITHOUT_OWNER && task->pid == task->tgid;
+}
+
+/* Visits the threads of a process from `first` on; false if the run stops there. */
+static __always_inline bool walk_threads(struct task_struct *first, enum descent descent,
+					 struct walk *walk, struct stream *to)
 {
 	struct task_struct *task = NULL, *next = NULL, *after_next;
 	enum progress progress = WITHOUT_OWNER;
-	struct bpf_iter_task tasks;
+	struct bpf_iter_task threads;
+	bool is_last = false;
+
+	bpf_iter_task_new(&threads, first, PROC_THREADS);
+	while ((after_next = bpf_iter_task_next(&threads))) {
+		if (progress == WITH_OWNER) {
+			prefetch_typed(after_next);
+			if (next)
+				prefetch_pointees(next);
+			if (next && task && FOLLOW(next->cgroups) != FOLLOW(task->cgroups))
+				prefetch_cgroup(next);
+		}
+		if (task) {
+			progress = visit(task, walk, to);
+			if (progress == STOPPED || is_done(task, progress, descent)) {
+				is_last = true;
+				break;
+			}
+		}
+		task = next;
+		next = after_next;
+	}
+	bpf_iter_task_destroy(&threads);
+	if (task && !is_last) {
+		progress = visit(task, walk, to);
+		is_last = progress == STOPPED || is_done(task, progress, descent);
+	}
+	if (next && !is_last)
+		progress = visit(next, walk, to);
+	return progress != STOPPED;
+}
+
+/* Visits the threads of a process from the thread `tid` on; false if the run stops there. */
+static __always_inline bool walk_process(__u32 tid, enum descent descent, struct walk *walk,
+					 struct stream *to)
+{
+	struct task_struct *first = bpf_task_from_pid(tid);
+	bool goes_on;
+
+	if (!first)
+		return true;
+	goes_on = walk_threads(first, descent, walk, to);
+	bpf_task_release(first);
+	return goes_on;
+}
+
+/* Address of the leader of the process at which a run resumes, 0 if its thread has exited. */
+static __always_inline __u64 leader_to_resume(const struct walk *walk)
+{
+	struct task_struct *task = bpf_task_from_pid(walk->tid);
+	__u64 leader = 0;
+
+	if (!task)
+		return 0;
+	if (task->start_boottime == walk->start_ns)
+		leader = address_of(FOLLOW(task->group_leader));
+	bpf_task_release(task);
+	return leader;
+}
+
+/* Address of the leader of the process that runs the program. */
+static __always_inline __u64 own_leader(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	return address_of(FOLLOW(task->group_leader));
+}
+
+SEC("syscall")
+int walk_tasks(struct walk *walk)
+{
+	__u32 zero = 0, resume_tid = walk->tid, descent;
+	struct task_struct *leader, *next;
+	struct bpf_iter_num steps;
+	__u64 start, address;
 	struct stream *to;
-	__u32 zero = 0;
 
 	to = bpf_map_lookup_elem(&stream, &zero);
 	if (!to)
@@ -111,29 +291,35 @@ int walk_tasks(struct walk *walk)
 	to->used = 0;
 	walk->seen = 0;
 	bpf_rcu_read_lock();
-	bpf_iter_task_new(&tasks, NULL, ALL_THREADS);
-	while ((after_next = bpf_iter_task_next(&tasks))) {
-		/* Little is read of a task without an owner, and the tasks after it
-		 * mostly have none either, so prefetching is skipped. */
-		if (progress == WITH_OWNER) {
-			prefetch_trusted(after_next);
-			if (next)
-				prefetch_pointees(next);
-			if (next && task && FOLLOW(next->cgroups) != FOLLOW(task->cgroups))
-				prefetch_cgroup(next);
-		}
-		if (task)
-			progress = visit(task, walk, to);
-		if (progress == STOPPED)
-			break;
-		task = next;
-		next = after_next;
+	/* The list of processes is a ring. A pass begins at the agent, which does not exit
+	 * meanwhile, and ends there. */
+	start = own_leader();
+	address = resume_tid ? leader_to_resume(walk) : start;
+	if (!address) {
+		bpf_rcu_read_unlock();
+		return 0;
 	}
-	bpf_iter_task_destroy(&tasks);
-	if (task && progress != STOPPED)
-		progress = visit(task, walk, to);
-	if (next && progress != STOPPED)
-		visit(next, walk, to);
+	leader = task_at(address);
+	walk->tid = 0;
+	bpf_iter_num_new(&steps, 0, TASKS_MAX + 1);
+	while (bpf_iter_num_next(&steps)) {
+		next = task_at(address_of(CAST_READ(leader, task_struct, tasks)) -
+			       bpf_core_field_offset(struct task_struct, tasks));
+		if (is_over(walk, to)) {
+			stop_at(walk, leader);
+			break;
+		}
+		walk->seen += 1;
+		prefetch_leader(next);
+		descent = resume_tid ? ALL_THREADS : descent_into(address_of(leader));
+		if (descent && !walk_process(resume_tid ? resume_tid : leader->pid, descent, walk, to))
+			break;
+		if (address_of(next) == start)
+			break;
+		resume_tid = 0;
+		leader = next;
+	}
+	bpf_iter_num_destroy(&steps);
 	bpf_rcu_read_unlock();
 	return 0;
 }

@@ -34,6 +34,14 @@ pub(crate) fn tgid(vm: u32) -> u32 {
     10_000 + vm * 100
 }
 
+fn owner(vm: u32) -> abi::Owner {
+    abi::Owner {
+        id: u64::from(vm) * 1_000_000,
+        tgid: tgid(vm),
+        pad: 0,
+    }
+}
+
 #[derive(Default)]
 struct Stream {
     bytes: Vec<u8>,
@@ -46,6 +54,12 @@ impl Stream {
         let container_name = format!("{vm:064x}");
         self.cgroup(pod, 3, named.then_some(&pod_name));
         self.cgroup(pod + 1, pod, named.then_some(&container_name));
+        self.put(&abi::record::VmRecord {
+            head: head::<abi::record::VmRecord>(abi::record::RECORD_VM, 0),
+            owner: owner(vm),
+            vcpus: VCPUS,
+            pad: 0,
+        });
         for (nth, comm) in (0..).zip(OTHERS) {
             self.thread(vm, nth, comm, None);
         }
@@ -87,11 +101,7 @@ impl Stream {
                 abi::record::RECORD_THREAD,
                 vcpu_bytes + MASK_WORDS * 8,
             ),
-            owner: abi::Owner {
-                id: u64::from(vm) * 1_000_000,
-                tgid: tgid(vm),
-                pad: 0,
-            },
+            owner: owner(vm),
             tid: tgid(vm) + nth,
             tgid: tgid(vm),
             start_ns: u64::from(vm) * 1_000_000 + u64::from(nth),
@@ -137,7 +147,7 @@ fn vcpu_record(id: u32, times: u64) -> abi::record::VcpuRecord {
         pf_taken: times / 30_000,
         placed_ns: 0,
         preempted: 0,
-        online_vcpus: VCPUS,
+        online_vcpus: 0,
     }
 }
 

@@ -13,6 +13,7 @@ mod commands;
 mod conservation;
 mod degraded;
 mod doctor;
+mod find;
 mod identity;
 mod interrupts;
 mod kata;

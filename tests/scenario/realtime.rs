@@ -67,7 +67,10 @@ fn time_of_realtime_vcpu_is_not_reported_as_quota_used() {
     // Back in the fair class only later time counts.
     set_fifo(fifo.1, false);
     let back = reader.at_rest(&all);
-    assert_eq!(class(&back.snapshot, &pod, fifo_tid), Some(SchedClass::Fair));
+    assert_eq!(
+        class(&back.snapshot, &pod, fifo_tid),
+        Some(SchedClass::Fair)
+    );
     let since = used_ns(&back.snapshot, &pod) - used_ns(&last.snapshot, &pod);
     assert!(since < 10_000_000, "{since} ns");
 }

@@ -26,10 +26,9 @@ use crate::collect::options::Options;
 use crate::collect::placement::Placement;
 use crate::kube::PodNames;
 
-/// Interval at which the open files of the whole host are searched for VMs whose vCPUs do
-/// not run, in addition to the search when a VM is first seen. It costs some milliseconds
-/// on a full node.
-pub(super) const FILE_PASS_EVERY: Duration = Duration::from_mins(1);
+/// Interval at which the open files of VMs are searched for vCPUs and vhost workers that
+/// their threads do not show, in addition to the search when a VM is first seen.
+pub(super) const SEARCH_FILES_EVERY: Duration = Duration::from_mins(1);
 
 /// Reads the host on request.
 pub struct Collector {
@@ -55,8 +54,7 @@ pub struct Collector {
     pub(super) watched_as_of: Option<u64>,
     pub(super) pcpu_series: bool,
     pub(super) started: Instant,
-    pub(super) files_walked: Option<Instant>,
-    pub(super) walk_files_every: Duration,
+    pub(super) files_searched: Option<Instant>,
     /// The snapshot of the last successful reading: its VMs are repeated when a single
     /// reading fails.
     pub(super) fallback: Option<Arc<Snapshot>>,
@@ -117,8 +115,7 @@ impl Collector {
             watched_as_of: None,
             pcpu_series: options.pcpu_series,
             started: Instant::now(),
-            files_walked: None,
-            walk_files_every: FILE_PASS_EVERY,
+            files_searched: None,
             fallback: None,
             failing: Failing::default(),
             upkeep: Failing::default(),

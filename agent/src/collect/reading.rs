@@ -9,19 +9,15 @@
 //! If a call of the backend fails, the reading fails. State changes only after the call
 //! that can fail, so the next reading repeats the unfinished steps.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use virtlens_model::facts::{Facts, ProcessFact};
 use virtlens_model::snapshot::Vm;
 use virtlens_model::vocab::{Owner, VmKey};
 
-use super::collector::{Collector, FILE_PASS_EVERY, nanos};
+use super::collector::{Collector, SEARCH_FILES_EVERY, nanos};
 use crate::collect::backend::Backend;
 use crate::collect::handover;
-
-/// Interval of the file pass while a VM's process lives but all its vCPU threads have
-/// ended: the VM's files show whether it still has vCPUs.
-const FILE_PASS_SOON: Duration = Duration::from_secs(5);
 
 /// Limit on the rounds of one reading. New VMs change the set of watched cgroups, which
 /// shows more threads: two rounds settle it, and a third is for hosts where VMs start all
@@ -35,7 +31,7 @@ const PROCESS_READS: u32 = 3;
 impl Collector {
     /// Reads the VMs; returns whether they were judged too.
     pub(super) fn read(&mut self) -> anyhow::Result<(Vec<Vm>, bool)> {
-        self.find_paused();
+        self.search_files();
         self.place_host()?;
         let due = self.placement.is_due(nanos(self.started.elapsed()));
         let (mut facts, at_ns) = self.settled_facts(due || self.pcpu_series)?;
@@ -69,30 +65,19 @@ impl Collector {
             }
         }
         let vms = self.judged(vms, at_ns, due);
-        let has_lost_vcpus = vms.iter().any(|vm| {
-            let had = !vm.vcpus.is_empty();
-            vm.running && had && vm.vcpus.iter().all(|vcpu| vcpu.tid.is_none())
-        });
-        self.walk_files_every = if has_lost_vcpus {
-            FILE_PASS_SOON
-        } else {
-            FILE_PASS_EVERY
-        };
         // Without a source there was no reading.
         self.at_ns = (!matches!(self.backend, Backend::Nothing(_))).then_some(at_ns);
         Ok((vms, due))
     }
 
-    /// Searches from time to time for VMs whose vCPUs do not run. If the search fails,
-    /// the reading lacks only these VMs.
-    fn find_paused(&mut self) {
-        let last = self.files_walked;
-        let is_due = last.is_none_or(|last| last.elapsed() >= self.walk_files_every);
+    /// Makes the reading search from time to time the open files of VMs whose threads do
+    /// not show all vCPUs and vhost workers.
+    fn search_files(&mut self) {
+        let last = self.files_searched;
+        let is_due = last.is_none_or(|last| last.elapsed() >= SEARCH_FILES_EVERY);
         if let (Backend::Bpf(pass, _), true) = (&mut self.backend, is_due) {
-            match pass.find_paused() {
-                Ok(()) => self.files_walked = Some(Instant::now()),
-                Err(error) => tracing::debug!(%error, "the pass over open files failed"),
-            }
+            pass.want_search();
+            self.files_searched = Some(Instant::now());
         }
     }
 

@@ -101,6 +101,8 @@ mirror! {
         shown_pass: u32,
         shown_ns: u64,
         begun_ns: u64,
+        all_threads: u32,
+        pad: u32,
     }
     /// `struct owner`: the owner of a thread.
     owner => Owner {

@@ -88,6 +88,13 @@ mirror! {
         id: u64,
         name: [u8; CGROUP_NAME_LEN],
     }
+    /// `struct vm_record`: a process with a VM.
+    vm_record => VmRecord {
+        head: RecordHead,
+        owner: Owner,
+        vcpus: u32,
+        pad: u32,
+    }
     /// `struct vcpu_fd_record`.
     vcpu_fd_record => VcpuFdRecord {
         head: RecordHead,
@@ -99,6 +106,7 @@ mirror! {
     /// `struct vhost_worker_record`.
     vhost_worker_record => VhostWorkerRecord {
         head: RecordHead,
+        owner: Owner,
         start_ns: u64,
         tid: u32,
         device: u32,
@@ -140,6 +148,8 @@ enumerators! {
     RECORD_VHOST_WORKER = 8,
     /// A [`LevelRecord`].
     RECORD_LEVEL = 9,
+    /// A [`VmRecord`].
+    RECORD_VM = 10,
     /// A [`VcpuRecord`] follows.
     THREAD_VCPU = 1,
     /// A kernel thread.

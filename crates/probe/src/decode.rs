@@ -26,7 +26,7 @@ use virtlens_model::vocab::{
 use zerocopy::FromBytes;
 
 use self::cgroups::Names;
-pub use self::files::{Found, OpenFiles};
+pub use self::files::{OpenFiles, OpenedByVm};
 pub use self::memory::discards;
 use self::memory::{Memories, SlotsOf};
 pub use self::stream::Buffer;
@@ -86,6 +86,7 @@ impl Decoder {
                     let fact = self.thread(&record, mask_words)?;
                     self.facts.threads.push(fact);
                 }
+                abi::record::RECORD_VM => self.vm(record.of()?.0),
                 abi::record::RECORD_CGROUP => self.cgroups.push(*record.of()?.0),
                 abi::record::RECORD_LEVEL => {
                     let (cgroup, fact) = levels::level(record.of()?.0);
@@ -110,6 +111,9 @@ impl Decoder {
         let mut facts = std::mem::take(&mut self.facts);
         self.memories.add_guest_bytes(&mut facts.memory);
         let nameless;
+        // A process whose threads do not follow each other is visited more than once.
+        facts.vms.sort_unstable_by_key(|one| one.vm);
+        facts.vms.dedup_by_key(|one| one.vm);
         (facts.cgroups, nameless) = self.names.facts(&mut self.cgroups);
         (facts, nameless)
     }
@@ -128,6 +132,13 @@ impl Decoder {
         self.facts.placements = facts.placements;
     }
 
+    fn vm(&mut self, record: &abi::record::VmRecord) {
+        if let Owner::Vm(vm) = owner(record.owner) {
+            let vcpus = record.vcpus;
+            self.facts.vms.push(VmFact { vm, vcpus });
+        }
+    }
+
     fn thread(&mut self, record: &Record<'_>, mask_words: usize) -> Result<ThreadFact, Error> {
         let (thread, mut rest) = record.of::<abi::record::ThreadRecord>()?;
         let owner = owner(thread.owner);
@@ -138,9 +149,6 @@ impl Decoder {
                 .map_err(|_| record.broken("truncated vCPU"))?;
             rest = tail;
             vcpu = Some(vcpu_fact(found));
-            if let (Owner::Vm(vm), vcpus @ 1..) = (owner, found.online_vcpus) {
-                self.facts.vms.push(VmFact { vm, vcpus });
-            }
         }
         let words = <[u64]>::ref_from_bytes(rest)
             .ok()

@@ -56,6 +56,12 @@ impl Programs {
         let (program, compiled) = both.ok_or(ErrorKind::NotFound)?;
         sys::attach(program, &compiled.attach_point())
     }
+
+    /// Attaches the iterator program of this name to one process.
+    pub(crate) fn attach_to(&self, name: &str, tgid: u32) -> io::Result<OwnedFd> {
+        let program = self.get(name).ok_or(ErrorKind::NotFound)?;
+        sys::attach_to_process(program, tgid)
+    }
 }
 
 /// The object to load, and how to load it.

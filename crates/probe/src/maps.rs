@@ -10,7 +10,7 @@ use crate::Error;
 use crate::sys::map::{Batch, Map};
 
 /// The maps that the agent reads or writes.
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 20] = [
     "active",
     "book",
     "changes",
@@ -20,6 +20,7 @@ const NAMES: [&str; 19] = [
     "places",
     "residency",
     "retired",
+    STRAYS,
     "vms",
     "vm_mms",
     "vhost_fields",
@@ -37,6 +38,10 @@ pub(crate) const STATES: &str = "marks";
 
 /// The thread states, on kernels without it.
 pub(crate) const STATES_HASH: &str = "marks_hash";
+
+/// Processes of which single threads are in a watched cgroup. Agents whose pass does not walk
+/// keep it, so that they leave the pins of those that do.
+pub(crate) const STRAYS: &str = "strays";
 
 /// These maps. The error of a failed operation names the map.
 pub(crate) struct Maps(HashMap<&'static str, Map>);

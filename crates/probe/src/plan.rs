@@ -9,11 +9,12 @@ use crate::facts::KernelFacts;
 pub enum Feature {
     /// The pass over all tasks.
     TaskPass,
-    /// The pass over open files: paused VMs and vhost workers.
+    /// The pass over open files: vCPUs in user space and vhost workers.
     FilePass,
     /// The times of exited threads.
     Lifetime,
-    /// The times of threads before they changed their name.
+    /// The times of threads before they changed their name, and single threads that are moved
+    /// to another cgroup.
     Rename,
     /// CPU time of vCPUs per pCPU, and their migrations.
     Placement,
@@ -81,8 +82,8 @@ impl Feature {
                 "VMs are found through /proc, and vCPUs are recognized by thread name"
             }
             Self::FilePass => {
-                "VMs whose vCPUs have not run yet are not found; vCPU threads in user space when \
-                 their VM is found count as emulator"
+                "vCPU threads in user space when their VM is found count as emulator, and the \
+                 devices of vhost workers are unknown"
             }
             Self::Lifetime => "CPU time of threads between the last reading and their end is lost",
             Self::Rename => "CPU time of renamed threads moves to their new role",
@@ -127,6 +128,7 @@ impl Plan {
     pub fn programs_of(&self, feature: Feature) -> &'static [&'static str] {
         match feature {
             Feature::TaskPass if self.walks => &["walk_tasks"],
+            Feature::Rename if self.walks => &["on_rename", "on_cgroup_move"],
             _ => feature.programs(),
         }
     }

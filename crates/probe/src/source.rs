@@ -7,22 +7,20 @@ mod forget;
 mod health;
 mod hooks;
 mod passes;
+mod search;
 mod vhost;
 mod walk;
-
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use health::Lost;
 use hooks::Hook;
 use passes::Tasks;
-use rustc_hash::{FxHashMap, FxHashSet};
-use vhost::Vhost;
+use rustc_hash::FxHashSet;
+use search::Search;
 use virtlens_abi as abi;
-use virtlens_model::facts::{Facts, Piece, RamPiece, VmFact, WatchedCgroup};
+use virtlens_model::facts::{Facts, Piece, RamPiece, WatchedCgroup};
 use virtlens_model::identify::features::Thresholds;
 use virtlens_model::vocab::topology::host::HostTopology;
-use virtlens_model::vocab::{CgroupId, Owner, ThreadKey, VhostDevice, VmKey};
+use virtlens_model::vocab::{CgroupId, Owner, VmKey};
 use zerocopy::IntoBytes as _;
 
 use crate::Error;
@@ -40,7 +38,6 @@ use crate::throttle::Throttle;
 /// The loaded programs and the state needed to read them.
 pub struct TaskPass {
     tasks: Tasks,
-    files: Option<OwnedFd>,
     hooks: Vec<Hook>,
     memory_hooks: Vec<Hook>,
     /// Programs that are attached once a VM needs them.
@@ -74,15 +71,7 @@ pub struct TaskPass {
     control: abi::Control,
     watched: FxHashSet<WatchedCgroup>,
     known: FxHashSet<VmKey>,
-    /// VMs found by the pass over open files.
-    by_fds: Vec<VmFact>,
-    /// The vCPUs of these VMs that have run.
-    has_run: Arc<FxHashMap<VmKey, Vec<u32>>>,
-    vhost: Vhost,
-    /// The device of each vhost worker, as found by that pass.
-    vhost_devices: Arc<FxHashMap<ThreadKey, VhostDevice>>,
-    /// Failed passes over open files.
-    file_pass_errors: u64,
+    search: Search,
     /// Missed runs of programs that are no longer attached.
     interrupted_before: u64,
     /// Losses as last read: if a counter cannot be read, its last value stays.
@@ -125,7 +114,7 @@ impl TaskPass {
         facts.throttling = throttling;
         self.add_placements(&mut facts)?;
         self.add_discards(&mut facts, discards);
-        self.add_by_fds(&mut facts);
+        self.search.add_to(&mut facts);
         // The programs receive these values with the next pass.
         self.control.shown_pass = low_bits(self.control.pass);
         self.control.shown_ns = self.control.begun_ns;
@@ -190,6 +179,7 @@ impl TaskPass {
         }
         // Changed before the map, because a failure may leave the map partly changed.
         self.control.epoch = self.control.epoch.wrapping_add(1);
+        self.search.visits_all = true;
         let gone: Vec<WatchedCgroup> = self.watched.difference(cgroups).copied().collect();
         for gone in gone {
             self.maps.delete("watched", gone.cgroup.0.as_bytes())?;

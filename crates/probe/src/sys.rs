@@ -86,11 +86,24 @@ struct RawTracepoint {
 }
 
 #[repr(C)]
+#[derive(Default)]
 struct LinkCreate {
     program: u32,
     target: u32,
     kind: u32,
     flags: u32,
+    iter_info: u64,
+    iter_info_len: u32,
+    pad: u32,
+}
+
+/// `union bpf_iter_link_info` of a task iterator (since v6.1). Older kernels have a smaller
+/// union, and refuse bytes beyond it that are not 0.
+#[repr(C)]
+struct IterTask {
+    tid: u32,
+    tgid: u32,
+    pidfd: u32,
 }
 
 /// Without the last fields, which are for other program types.
@@ -229,9 +242,8 @@ pub(crate) fn attach(program: BorrowedFd<'_>, point: &AttachPoint) -> io::Result
         AttachPoint::Iterator => {
             let mut attributes = LinkCreate {
                 program: number(program),
-                target: 0,
                 kind: TRACE_ITER,
-                flags: 0,
+                ..LinkCreate::default()
             };
             return open(Command::LinkCreate, &mut attributes);
         }
@@ -244,6 +256,26 @@ pub(crate) fn attach(program: BorrowedFd<'_>, point: &AttachPoint) -> io::Result
         pad: 0,
     };
     open(Command::RawTracepointOpen, &mut attributes)
+}
+
+/// Attaches an iterator program to one process, so that it runs for its files or threads only.
+///
+/// # Errors
+/// The error of the kernel: `E2BIG` or `EINVAL` before v6.1.
+pub(crate) fn attach_to_process(program: BorrowedFd<'_>, tgid: u32) -> io::Result<OwnedFd> {
+    let process = IterTask {
+        tid: 0,
+        tgid,
+        pidfd: 0,
+    };
+    let mut attributes = LinkCreate {
+        program: number(program),
+        kind: TRACE_ITER,
+        iter_info: address(&raw const process),
+        iter_info_len: u32::try_from(size_of::<IterTask>()).unwrap_or(0),
+        ..LinkCreate::default()
+    };
+    open(Command::LinkCreate, &mut attributes)
 }
 
 /// Starts a run of an attached iterator: reads return the output of the program.

@@ -41,10 +41,13 @@ pub fn records(data: &[u8]) {
 
     let mut files = OpenFiles::default();
     if files.feed(whole.bytes()).is_ok() {
-        let found = files.found();
-        assert!(found.vms.iter().all(|vm| vm.vcpus > 0));
+        let found = files.into_vms();
+        let workers = found.values().map(|one| one.vhost_devices.len());
         let smallest = size_of::<abi::record::VhostWorkerRecord>();
-        assert!(found.vhost_devices.len() * smallest <= whole.bytes().len());
+        assert!(workers.sum::<usize>() * smallest <= whole.bytes().len());
+        let smallest = size_of::<abi::record::VcpuFdRecord>();
+        let ran = found.values().map(|one| one.ran().count());
+        assert!(ran.sum::<usize>() * smallest <= whole.bytes().len());
     }
 }
 

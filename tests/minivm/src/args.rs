@@ -109,6 +109,7 @@ Commands, one per line on stdin; each is answered by one JSON object on stdout,
   punch OFFSET LEN COUNT               fallocate(PUNCH_HOLE) in the memfd, likewise
   trim LEN COUNT                       COUNT times madvise dontneed on memory outside the guest's
   fork MS                              fork a child that keeps all files open for MS
+  share MS                             start a child that shares the address space for MS
   exec                                 execute this program again in the same process;
                                        prints the ready line again
   flood on | flood off                 keep the vhost-net device's ring full of frames to

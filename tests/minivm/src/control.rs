@@ -114,6 +114,7 @@ fn obey(machine: &mut Machine<'_>, words: &[&str]) -> anyhow::Result<Value> {
             trim(parse_bytes(len)?, count.into())?;
             Ok(json!({}))
         }
+        ["share", ms] => Ok(json!({ "pid": fork_exec::share(parse_ms(ms)?)? })),
         ["fork", ms] => Ok(json!({ "pid": fork_exec::fork(parse_ms(ms)?)? })),
         ["exec"] => fork_exec::exec().map(|()| json!({})),
         ["flood", "on"] => {

@@ -67,7 +67,8 @@ impl ThreadFact {
     /// Whether CPU limits apply to the thread, and its CPU time counts towards them. An
     /// unknown class is taken for the fair one.
     pub fn has_limits(&self) -> bool {
-        self.sched_class.is_none_or(|class| class == SchedClass::Fair)
+        self.sched_class
+            .is_none_or(|class| class == SchedClass::Fair)
     }
 }
 

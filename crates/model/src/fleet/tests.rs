@@ -23,8 +23,8 @@ use crate::facts::{
 use crate::fleet::registry::Fleet;
 use crate::snapshot::Vm;
 use crate::vocab::{
-    CgroupId, Comm, ExitCounts, HaltPoll, KvmCounters, Owner, Pod, Pods, Pressure, Role, SchedClass,
-    Scope, VmKey,
+    CgroupId, Comm, ExitCounts, HaltPoll, KvmCounters, Owner, Pod, Pods, Pressure, Role,
+    SchedClass, Scope, VmKey,
 };
 
 const UID: &str = "0d2aeb12-7a42-4a2b-9c3e-1f2d3c4b5a69";

@@ -9,7 +9,9 @@ use crate::snapshot::memory::Memory;
 use crate::snapshot::quota::{Quota, UnappliedLimit};
 use crate::snapshot::topology::Topology;
 use crate::snapshot::vcpu::{Vcpu, VcpuCount};
-use crate::vocab::{Comm, CpuSet, Durations, Moves, PodSpec, Pressure, Role, SchedClass, VhostDevice};
+use crate::vocab::{
+    Comm, CpuSet, Durations, Moves, PodSpec, Pressure, Role, SchedClass, VhostDevice,
+};
 
 /// One VM.
 #[derive(Debug, Clone, Default, Serialize)]

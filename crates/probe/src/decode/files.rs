@@ -2,7 +2,6 @@
 
 use rustc_hash::FxHashMap;
 use virtlens_abi as abi;
-use virtlens_model::facts::VmFact;
 use virtlens_model::vocab::{Owner, ThreadKey, VhostDevice, VmKey};
 
 use super::owner;
@@ -12,18 +11,14 @@ use crate::Error;
 /// The pass over open files, decoded part by part.
 #[derive(Debug, Default)]
 pub struct OpenFiles {
-    /// The VMs with the `kvm_vcpu` of each vCPU, and its id if a thread ever ran it.
-    vcpus: FxHashMap<VmKey, FxHashMap<u64, Option<u32>>>,
-    vhost_devices: FxHashMap<ThreadKey, VhostDevice>,
+    vms: FxHashMap<VmKey, OpenedByVm>,
 }
 
-/// The results of the pass over open files.
-#[derive(Debug, Default)]
-pub struct Found {
-    /// The VMs, and the number of vCPUs of their processes.
-    pub vms: Vec<VmFact>,
-    /// The ids of the vCPUs that a thread has run: it may have exited since.
-    pub has_run: FxHashMap<VmKey, Vec<u32>>,
+/// The open files of one VM.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct OpenedByVm {
+    /// By the address of each vCPU: its id and the last thread that ran it, if it ever ran.
+    vcpus: FxHashMap<u64, Option<(u32, u32)>>,
     /// The device of each vhost worker.
     pub vhost_devices: FxHashMap<ThreadKey, VhostDevice>,
 }
@@ -37,7 +32,16 @@ impl OpenFiles {
         for record in Records::new(stream) {
             let record = record?;
             match record.kind {
-                abi::record::RECORD_VCPU_FD => self.vcpu(record.of()?.0),
+                abi::record::RECORD_VCPU_FD => {
+                    let (fd, _) = record.of::<abi::record::VcpuFdRecord>()?;
+                    if let Owner::Vm(vm) = owner(fd.owner) {
+                        // KVM keeps the last thread that ran it, also after that thread
+                        // has exited.
+                        let ran = (fd.tid != 0).then_some((fd.vcpu_id, fd.tid));
+                        let of_vm = self.vms.entry(vm).or_default();
+                        of_vm.vcpus.insert(fd.instance, ran);
+                    }
+                }
                 abi::record::RECORD_VHOST_WORKER => {
                     let (worker, _) = record.of::<abi::record::VhostWorkerRecord>()?;
                     let device = match worker.device {
@@ -45,11 +49,14 @@ impl OpenFiles {
                         abi::record::VHOST_VSOCK => VhostDevice::Vsock,
                         _ => return Err(record.broken("unknown vhost device")),
                     };
-                    let thread = ThreadKey {
-                        start_ns: worker.start_ns,
-                        tid: worker.tid,
-                    };
-                    self.vhost_devices.insert(thread, device);
+                    if let Owner::Vm(vm) = owner(worker.owner) {
+                        let thread = ThreadKey {
+                            start_ns: worker.start_ns,
+                            tid: worker.tid,
+                        };
+                        let of_vm = self.vms.entry(vm).or_default();
+                        of_vm.vhost_devices.insert(thread, device);
+                    }
                 }
                 _ => return Err(record.broken("unknown kind")),
             }
@@ -57,29 +64,21 @@ impl OpenFiles {
         Ok(())
     }
 
-    fn vcpu(&mut self, fd: &abi::record::VcpuFdRecord) {
-        if let Owner::Vm(vm) = owner(fd.owner) {
-            // KVM keeps the last thread that ran it, also after that thread has exited.
-            let has_run = (fd.tid != 0).then_some(fd.vcpu_id);
-            let vcpus = self.vcpus.entry(vm).or_default();
-            vcpus.insert(fd.instance, has_run);
-        }
+    /// Whether the pass has seen a vCPU of this VM.
+    pub fn has_vcpus_of(&self, vm: VmKey) -> bool {
+        self.vms.get(&vm).is_some_and(|one| !one.vcpus.is_empty())
     }
 
-    /// Returns the results.
-    pub fn found(self) -> Found {
-        let mut found = Found {
-            vhost_devices: self.vhost_devices,
-            ..Found::default()
-        };
-        for (vm, vcpus) in self.vcpus {
-            found.vms.push(VmFact {
-                vm,
-                vcpus: u32::try_from(vcpus.len()).unwrap_or(u32::MAX),
-            });
-            let has_run = vcpus.into_values().flatten().collect();
-            found.has_run.insert(vm, has_run);
-        }
-        found
+    /// Returns the open files by VM.
+    pub fn into_vms(self) -> FxHashMap<VmKey, OpenedByVm> {
+        self.vms
+    }
+}
+
+impl OpenedByVm {
+    /// The ids of the vCPUs that a thread has run, and these threads: a thread may have
+    /// exited since.
+    pub fn ran(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.vcpus.values().copied().flatten()
     }
 }

@@ -46,6 +46,18 @@ impl Stream {
         self.push(record.as_bytes())
     }
 
+    fn vm(&mut self, tgid: u32, vcpus: u32) -> &mut Self {
+        let mut record = abi::record::VmRecord::new_zeroed();
+        record.head = head(abi::record::RECORD_VM, size_of_val(&record));
+        record.owner = abi::Owner {
+            id: 500,
+            tgid,
+            pad: 0,
+        };
+        record.vcpus = vcpus;
+        self.push(record.as_bytes())
+    }
+
     fn thread(
         &mut self,
         flags: u32,
@@ -88,7 +100,7 @@ fn head(kind: u32, size: usize) -> abi::record::RecordHead {
 fn vcpu(exits: u64) -> abi::record::VcpuRecord {
     let mut vcpu = abi::record::VcpuRecord::new_zeroed();
     (vcpu.id, vcpu.index, vcpu.instance) = (2, 1, 0xffff);
-    (vcpu.exits, vcpu.io_exits, vcpu.online_vcpus) = (exits, 3, 4);
+    (vcpu.exits, vcpu.io_exits) = (exits, 3);
     (vcpu.halt_wait_ns, vcpu.pf_taken) = (abi::UNKNOWN, abi::UNKNOWN);
     vcpu
 }
@@ -158,7 +170,26 @@ fn a_vcpu_thread_comes_out_as_it_went_in() {
         (None, None),
         "unknown is absent"
     );
-    assert_eq!((facts.vms[0].vm, facts.vms[0].vcpus, nameless), (vm, 4, 0));
+    assert_eq!((facts.vms.len(), nameless), (0, 0));
+}
+
+#[test]
+fn a_vm_is_known_without_any_vcpu_thread() {
+    let mut stream = Stream::default();
+    stream.vm(7, 4).vm(8, 1).vm(7, 4);
+    let mut decoder = Decoder::default();
+    let (facts, _) = decoder.pass(stream.0.bytes(), 1).expect("it is whole");
+    let vms: Vec<_> = facts
+        .vms
+        .iter()
+        .map(|one| (one.vm.tgid, one.vcpus))
+        .collect();
+    assert_eq!(vms, [(7, 4), (8, 1)], "each VM once");
+    let held: Vec<_> = facts.held().collect();
+    assert_eq!(held.len(), 2);
+    decoder.recycle(facts);
+    let (facts, _) = decoder.pass(&[], 1).expect("it is whole");
+    assert!(facts.vms.is_empty(), "each pass has its own");
 }
 
 #[test]
@@ -269,6 +300,7 @@ fn vhost_worker(tid: u32, device: u32) -> abi::record::VhostWorkerRecord {
     let mut record = abi::record::VhostWorkerRecord::new_zeroed();
     record.head = head(abi::record::RECORD_VHOST_WORKER, size_of_val(&record));
     (record.tid, record.start_ns, record.device) = (tid, 700, device);
+    (record.owner.id, record.owner.tgid) = (500, 7);
     record
 }
 
@@ -293,12 +325,17 @@ fn open_files_give_vcpus_and_vhost_workers() {
     }
     let mut files = OpenFiles::default();
     files.feed(stream.0.bytes()).expect("it is whole");
-    let found = files.found();
     let vm = VmKey {
         start_ns: 500,
         tgid: 7,
     };
-    assert_eq!((found.vms.len(), &found.has_run[&vm][..]), (1, &[3][..]));
+    assert!(files.has_vcpus_of(vm));
+    let vms = files.into_vms();
+    let found = &vms[&vm];
+    assert_eq!(
+        (vms.len(), found.ran().collect::<Vec<_>>()),
+        (1, vec![(3, 9)])
+    );
     let device = |tid| {
         let thread = ThreadKey { start_ns: 700, tid };
         found.vhost_devices.get(&thread).copied()

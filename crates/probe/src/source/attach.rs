@@ -1,7 +1,6 @@
 //! Loads the programs of a plan and attaches them.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 use virtlens_abi as abi;
@@ -11,7 +10,7 @@ use super::TaskPass;
 use super::health::Lost;
 use super::hooks::Hook;
 use super::passes::Tasks;
-use super::vhost::Vhost;
+use super::search::{self, Search};
 use crate::decode::{Buffer, Decoder};
 use crate::handover::Handover;
 use crate::load::{Loaded, Target};
@@ -71,7 +70,7 @@ impl TaskPass {
         let mut loaded = load::object(&target, &mut plan)?;
         let places = std::mem::take(&mut loaded.places);
         let states_adopted = loaded.states_adopted;
-        let mut pass = Self::attach(loaded, plan, pins, Vhost::new(root))?;
+        let mut pass = Self::attach(loaded, plan, pins, root)?;
         pass.adopt(states_adopted)?;
         pass.take_over(places)?;
         Ok(pass)
@@ -81,7 +80,7 @@ impl TaskPass {
         loaded: Loaded,
         mut plan: Plan,
         pins: Option<Pins>,
-        vhost: Vhost,
+        root: &Path,
     ) -> Result<Self, Error> {
         let Loaded {
             programs,
@@ -92,7 +91,7 @@ impl TaskPass {
         } = loaded;
         let tasks = Tasks::of(&programs, &plan, &mut maps)?;
         let files = plan.features.contains(&Feature::FilePass);
-        let files = files.then(|| programs.attach("sample_files"));
+        let files = files.then(|| programs.attach(search::PROGRAM));
         let files = files.transpose().unwrap_or_else(|cause| {
             plan = not_attached(&plan, Feature::FilePass, &cause);
             None
@@ -124,9 +123,9 @@ impl TaskPass {
             .flat_map(|pins| Hook::left(pins, at_need, which));
         memory_hooks.extend(left);
         let maps = Maps::of(maps)?;
+        let search = Search::new(&programs, files, root);
         Ok(Self {
             tasks,
-            files,
             hooks,
             unattached: if memory_hooks.iter().any(|hook| at_need.contains(&hook.name)) {
                 &[]
@@ -155,11 +154,7 @@ impl TaskPass {
             control: abi::Control::new_zeroed(),
             watched: FxHashSet::default(),
             known: FxHashSet::default(),
-            by_fds: Vec::new(),
-            has_run: Arc::default(),
-            vhost,
-            vhost_devices: Arc::default(),
-            file_pass_errors: 0,
+            search,
             interrupted_before: 0,
             lost: Lost::default(),
         })

@@ -1,8 +1,5 @@
 //! Data that a reading adds to the task pass, depending on the plan's features.
 
-use std::sync::Arc;
-
-use rustc_hash::FxHashSet;
 use virtlens_model::facts::{DiscardsFact, Facts, ResidencyFact, ThrottlingFacts};
 use virtlens_model::vocab::VmKey;
 
@@ -63,21 +60,5 @@ impl TaskPass {
         for (vm, sums) in discards {
             facts.memory.entry(vm).or_default().discards = Some(sums);
         }
-    }
-
-    /// Adds data that only the pass over open files has: vCPUs that never ran, vCPUs that
-    /// ran before this agent saw them, and the devices of vhost workers.
-    pub(super) fn add_by_fds(&self, facts: &mut Facts) {
-        facts.has_run = Arc::clone(&self.has_run);
-        facts.vhost_devices = Arc::clone(&self.vhost_devices);
-        let by_tasks: FxHashSet<VmKey> = facts.vms.iter().map(|one| one.vm).collect();
-        let by_fds = self.by_fds.iter();
-        let missing: Vec<_> = by_fds.filter(|one| !by_tasks.contains(&one.vm)).collect();
-        if missing.is_empty() {
-            return;
-        }
-        let alive: FxHashSet<VmKey> = facts.alive().collect();
-        let missing = missing.into_iter().filter(|one| alive.contains(&one.vm));
-        facts.vms.extend(missing);
     }
 }

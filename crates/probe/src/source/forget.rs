@@ -40,6 +40,7 @@ impl TaskPass {
             self.decoder.forget(*vm);
             self.forget_vm(*vm)?;
         }
+        self.search.forget(&gone);
         self.placement.forget(&self.maps, &gone)?;
         self.memory.forget(&self.maps, &gone)?;
         self.handover.forget(&self.maps, &gone)?;

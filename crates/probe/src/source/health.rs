@@ -62,7 +62,7 @@ impl TaskPass {
             .chain([
                 Dropped {
                     reason: "file_pass",
-                    count: self.file_pass_errors,
+                    count: self.search.errors,
                 },
                 Dropped {
                     reason: "ram_pieces",

@@ -1,20 +1,22 @@
-//! Passes over the tasks and the open files of the host.
+//! Passes over the tasks of the host.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
 use virtlens_model::facts::Facts;
 use virtlens_model::vocab::VmKey;
 use zerocopy::IntoBytes as _;
 
 use super::TaskPass;
 use super::walk::Walk;
-use crate::decode::{Buffer, OpenFiles};
+use crate::decode::Buffer;
 use crate::load::Programs;
-use crate::plan::Plan;
+use crate::maps::STRAYS;
+use crate::plan::{Feature, Plan};
+use crate::sys::map::Batch;
 use crate::{Error, sys};
 
 /// Size of a read from an iterator, bytes. The kernel's buffer of a task iterator is 8
@@ -55,62 +57,61 @@ impl Tasks {
 }
 
 impl TaskPass {
-    /// Finds VMs whose vCPUs are not running, and the devices of vhost workers, by the
-    /// open files of the whole host. Costs about 0.5 µs per file, so it runs at start,
-    /// when a VM is found, and periodically.
-    ///
-    /// # Errors
-    /// [`Error::Stream`], [`Error::Record`] or [`Error::Map`].
-    pub fn find_paused(&mut self) -> Result<(), Error> {
-        let Some(link) = &self.files else {
-            return Ok(());
-        };
-        self.vhost
-            .set(&self.maps, self.plan.vhost)
-            .inspect_err(|_| self.file_pass_errors += 1)?;
-        self.control.after_files = 1;
-        let mut found = OpenFiles::default();
-        read_each(link, &mut self.stream, |part| found.feed(part))
-            .inspect_err(|_| self.file_pass_errors += 1)?;
-        let found = found.found();
-        self.by_fds = found.vms;
-        self.has_run = Arc::new(found.has_run);
-        self.vhost_devices = Arc::new(found.vhost_devices);
-        Ok(())
-    }
-
-    /// Runs passes until no new VM is found. For new VMs it also finds vCPUs that are in
-    /// user space: the time of such a thread would be charged to the emulator, and
-    /// counters never decrease.
+    /// Runs passes until no new VM is found. For new VMs it also finds the threads of vCPUs
+    /// that are in user space: the time of such a thread would be charged to the emulator,
+    /// and counters never decrease.
     pub(super) fn pass_over_all(&mut self) -> Result<Facts, Error> {
         let facts = self.passes();
         self.control.after_files = 0;
+        self.search.visits_all &= facts.is_err();
         facts
     }
 
+    /// Whether each single thread that is moved to another cgroup is noticed.
+    fn follows_moves(&self) -> bool {
+        self.plan.walks && self.plan.features.contains(&Feature::Rename)
+    }
+
+    /// Prepares a search for strays: see `bpf/walk.bpf.c`.
+    fn forget_strays(&mut self) -> Result<(), Error> {
+        self.search.visits_all = true;
+        if !self.follows_moves() {
+            return Ok(());
+        }
+        let mut tgids: Vec<u32> = Vec::new();
+        let mut batch = Batch::<u32, u32>::default();
+        self.maps
+            .each(STRAYS, &mut batch, |tgid, _| tgids.push(*tgid))?;
+        let delete = |tgid: &u32| self.maps.delete(STRAYS, tgid.as_bytes());
+        tgids.iter().try_for_each(delete)
+    }
+
     fn passes(&mut self) -> Result<Facts, Error> {
+        let mut is_due = self.search.begin();
+        if is_due {
+            self.forget_strays()?;
+        }
         let mut facts = self.pass()?;
         for _ in 1..REPEATS {
-            let new: Vec<_> = facts
+            let new: FxHashSet<VmKey> = facts
                 .alive()
                 .filter(|vm| !self.known.contains(vm))
                 .collect();
-            if new.is_empty() {
-                break;
+            let mut finds = false;
+            if is_due || !new.is_empty() {
+                let mut sought = self.search.unsettled(&facts);
+                sought.retain(|vm| is_due || new.contains(vm));
+                // A failure is counted; a later search may find them.
+                finds = !sought.is_empty() && self.search(&sought, &facts).unwrap_or(false);
             }
-            if !new.iter().all(|vm| self.has_searched_files(*vm)) {
-                // A failure is counted; the next pass over open files may find them.
-                self.find_paused().ok();
+            if new.is_empty() && !finds {
+                break;
             }
             facts = self.pass()?;
             self.known.extend(new);
+            is_due = false;
         }
         Ok(facts)
-    }
-
-    /// Whether this reading has already searched the open files of this VM.
-    fn has_searched_files(&self, vm: VmKey) -> bool {
-        self.control.after_files == 1 && self.by_fds.iter().any(|one| one.vm == vm)
     }
 
     fn pass(&mut self) -> Result<Facts, Error> {
@@ -132,6 +133,7 @@ impl TaskPass {
         for _ in 0..ATTEMPTS {
             self.control.pass += 1;
             self.control.begun_ns = sys::boot_ns();
+            self.control.all_threads = (self.search.visits_all || !self.follows_moves()).into();
             self.maps
                 .update("control", 0u32.as_bytes(), self.control.as_bytes())?;
             let (decoder, mask_words) = (&mut self.decoder, self.plan.mask_words);
@@ -156,14 +158,14 @@ impl TaskPass {
 
 /// Reads an iterator to the end. Each read returns whole records, because the buffer is
 /// larger than the kernel's.
-fn read_each(
+pub(super) fn read_each(
     link: &OwnedFd,
     buffer: &mut Buffer,
     mut each: impl FnMut(&[u8]) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let pass = sys::iterate(link.as_fd()).map_err(|cause| {
         Error::Stream(io::Error::other(format!(
-            "cannot start the task iterator: {cause}"
+            "cannot start the iterator: {cause}"
         )))
     })?;
     let mut pass = File::from(pass);

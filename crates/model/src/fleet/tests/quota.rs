@@ -71,7 +71,13 @@ fn time_of_realtime_threads_is_not_charged_to_limits() {
     let mut fleet = Fleet::new(u64::MAX);
     let worker = thread(own, 102, "worker", 1);
     let mut used_by_vcpu = |thread, ended| {
-        let facts = facts([thread, Some(worker.clone())].into_iter().flatten().collect(), ended);
+        let facts = facts(
+            [thread, Some(worker.clone())]
+                .into_iter()
+                .flatten()
+                .collect(),
+            ended,
+        );
         let (vms, _) = read(&mut fleet, &facts, "web", 0);
         (used(&vms[0].quota, Scope::Pod)[0], vms[0].roles[0].cpu_ns)
     };

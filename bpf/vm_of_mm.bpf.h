@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Finds the VMs of a process by its address space. KVM registers a notifier for the mm that
+ * created a VM, embedded in the VM itself (kvm_init_mmu_notifier, virt/kvm/kvm_main.c):
+ *
+ *   mm_struct ── notifier_subscriptions ──► list of mmu_notifier ──► struct kvm
+ *
+ * So a VM is found also while its vCPUs are in user space, are paused or have never run.
+ * Other users of notifiers, such as RDMA and GPU drivers, embed them in other structures: it
+ * is a VM if the structure's `mm` is this mm, and its first vCPU refers back to it.
+ */
+#ifndef VIRTLENS_VM_OF_MM_BPF_H
+#define VIRTLENS_VM_OF_MM_BPF_H
+
+#include "stream.bpf.h"
+#include "vm.bpf.h"
+
+/* Maximum number of notifiers of an address space that are looked at. A VM has one, or two if
+ * it tracks guest page tables for a GPU; a device adds one. */
+#define NOTIFIERS_MAX 16
+
+/* Whether the address space at `mm` has notifiers, now or before. Most have none. */
+static __always_inline __u64 notifiers_of(__u64 mm)
+{
+	return word_at(mm + bpf_core_field_offset(struct mm_struct, notifier_subscriptions));
+}
+
+/* Whether a file of a vCPU is open: each has a reference to its VM, and the VM's own file has
+ * one (kvm_create_vm, create_vcpu_fd, virt/kvm/kvm_main.c). A VMM that closes its vCPUs has
+ * ended its VM, even if it keeps the VM's file. */
+static __always_inline bool is_used(__u64 kvm)
+{
+	return (__s32)word_at(kvm + bpf_core_field_offset(struct kvm, users_count.refs.counter)) > 1;
+}
+
+/* Number of vCPUs of the VMs of the address space at `mm`; 0 if it has no VM with vCPUs. */
+ONCE __u32 vcpus_of_mm(__u64 mm)
+{
+	__u64 list = notifiers_of(mm), link, kvm;
+	__u32 vcpus = 0;
+
+	if (!list)
+		return 0;
+	link = word_at(list + bpf_core_field_offset(struct mmu_notifier_subscriptions, list.first));
+	for (int seen = 0; seen < NOTIFIERS_MAX && link; seen++) {
+		kvm = link - bpf_core_field_offset(struct kvm, mmu_notifier) -
+		      bpf_core_field_offset(struct mmu_notifier, hlist);
+		if (word_at(kvm + bpf_core_field_offset(struct kvm, mm)) == mm && is_used(kvm) &&
+		    word_at(first_vcpu(kvm) + bpf_core_field_offset(struct kvm_vcpu, kvm)) == kvm)
+			vcpus += (__u32)word_at(
+				kvm + bpf_core_field_offset(struct kvm, online_vcpus.counter));
+		link = word_at(link + bpf_core_field_offset(struct hlist_node, next));
+	}
+	return vcpus;
+}
+
+/* Whether the address space `mm` of `task` belongs to the process of `task`. A child of
+ * vfork uses its parent's until it execs another program. */
+static __always_inline bool is_own_mm(struct task_struct *task, struct mm_struct *mm)
+{
+	struct task_struct *owner;
+
+	if (!HAS_OWNER(mm))
+		return true;
+	owner = FOLLOW(mm->owner);
+	return !owner || owner->tgid == task->tgid;
+}
+
+/* Records the VM of the process of `task`, if it has one, and emits its number of vCPUs.
+ * Called for the first thread of a process that has an address space. */
+static __noinline void visit_mm(struct output *out, struct task_struct *task,
+				const struct control *control)
+{
+	struct vm_record record = { .head = { RECORD_VM, sizeof(record) } };
+	struct mm_struct *mm = FOLLOW(task->mm);
+
+	if (!mm || !FOLLOW(mm->notifier_subscriptions))
+		return;
+	record.vcpus = vcpus_of_mm(address_of(mm));
+	if (!record.vcpus || !is_own_mm(task, mm))
+		return;
+	vm_owner(task, &record.owner);
+	add_vm(task, &record.owner, control);
+	emit(out, &record, sizeof(record));
+}
+
+#endif
