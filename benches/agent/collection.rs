@@ -94,6 +94,15 @@ pub(crate) fn of_loaders() -> Vec<(Loader, Spread, Spread)> {
     loaded.into_iter().map(spread).collect()
 }
 
+/// CPU time of a collection on the present host, ms.
+pub(crate) fn collect_ms(collector: &mut Collector) -> Spread {
+    collector.collect();
+    Spread::of((0..ROUNDS).map(|_| {
+        sleep(PAUSE);
+        real(thread_ns(|| collector.collect()).1) / 1e6
+    }))
+}
+
 /// Measures collections on the present host.
 pub(crate) fn cost(collector: &mut Collector) -> Cost {
     collector.collect();

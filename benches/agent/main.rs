@@ -7,6 +7,7 @@
     reason = "sched_setscheduler(2), and a closure between fork and exec"
 )]
 
+mod before;
 mod bpf;
 mod clock;
 mod collection;
@@ -22,15 +23,20 @@ use std::fs;
 use std::path::Path;
 
 use collection::Cost;
-use load::Vms;
+use load::{IdleThreads, Vms};
 use program::Program;
 use stats::real;
 use table::Table;
+use virtlens::collect::Collector;
 use virtlens_probe::loader::Loader;
 use virtlens_tests::{binary, need};
 
 /// The node sizes whose growth is measured; the budgets apply to the last.
 const VMS: [usize; 3] = [50, 100, 200];
+
+/// VMs of a host on which most threads belong to others, and those threads: ten processes.
+const FEW_VMS: usize = 20;
+const OTHERS: u32 = 20_000;
 
 /// Scrapes before memory is measured.
 const SCRAPES: u32 = 20;
@@ -133,6 +139,8 @@ fn hook(table: &mut Table, hook_ns: Option<f64>) {
 fn full_node(table: &mut Table) {
     let mut vms = Vms::default();
     let mut collector = collection::collector();
+    vms.grow_to(FEW_VMS);
+    others(table, &mut collector);
     let costs = VMS.map(|count| {
         vms.grow_to(count);
         let cost = collection::cost(&mut collector);
@@ -191,6 +199,40 @@ fn full_node(table: &mut Table) {
         table.row(&what, format!("{collect}"));
     }
     program(table, Some(&node));
+}
+
+/// A host on which most threads belong to no VM.
+fn others(table: &mut Table, collector: &mut Collector) {
+    let path = binary("virtlens");
+    let few = collection::collect_ms(collector);
+    let _others: Vec<_> = (0..10).map(|_| IdleThreads::start(OTHERS / 10)).collect();
+    let many = collection::collect_ms(collector);
+    let added = many.median - few.median;
+    table.judge(
+        &format!("{OTHERS} threads of others beside {FEW_VMS} VMs: added to a collection, ms CPU"),
+        "≤ 1",
+        format!("{added:.2}: {many} instead of {few}"),
+        added <= 1.0,
+    );
+    in_turn(table, &path);
+}
+
+/// A scrape in turn with an earlier build, if one is named.
+fn in_turn(table: &mut Table, path: &Path) {
+    let Some(before) = before::path() else {
+        return;
+    };
+    let before::InTurn {
+        before_ms,
+        now_ms,
+        ratio,
+    } = before::scrapes(&before, path);
+    let what = format!(
+        "… a whole scrape in turn with the build in {}, ms CPU",
+        before::VARIABLE
+    );
+    let measured = format!("{now_ms}; then {before_ms}, ratio {ratio:.3}");
+    table.row(&what, measured);
 }
 
 /// CPU time per VM to read, account and encode, µs.
@@ -270,6 +312,7 @@ fn program(table: &mut Table, node: Option<&str>) {
         Some(_) => table.judge(&what, "≤ 24", format!("{mib:.1}"), mib <= 24.0),
         None => table.row(&what, format!("{mib:.1} without VMs")),
     }
+    in_turn(table, &path);
     let wake_ups = program.wake_ups();
     let what = "wake-ups in 10 s unscraped";
     table.judge(what, "0", wake_ups.to_string(), wake_ups == 0);
