@@ -19,7 +19,7 @@
  * it tracks guest page tables for a GPU; a device adds one. */
 #define NOTIFIERS_MAX 16
 
-/* Whether the address space at `mm` has notifiers, now or before. Most have none. */
+/* Address of the notifiers of the address space at `mm`, 0 if it never had any. */
 static __always_inline __u64 notifiers_of(__u64 mm)
 {
 	return word_at(mm + bpf_core_field_offset(struct mm_struct, notifier_subscriptions));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The task pass for kernels where a program can follow the lists of tasks itself. It emits
- * the same data as the iterator program, at a cost that follows from the tasks with an owner:
+ * the same data as the iterator program. Its cost depends on the threads with an owner:
  *
- *   every process ── may_be_owned? ──► no: the next process
+ *   every process ── descent_into ──► NO_THREADS: the next process
  *                          └─ every thread ──► sample()
  *
  * Processes are only looked at, by direct reads. Those that may be owned are held, and their

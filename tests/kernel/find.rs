@@ -1,5 +1,5 @@
-//! VMs and threads that a pass finds although none of their vCPUs runs, or although their
-//! process belongs to nobody.
+//! The pass finds VMs without a running vCPU, and threads of pods in processes without an
+//! owner.
 
 use std::sync::mpsc;
 use std::thread;
@@ -58,7 +58,7 @@ fn child_that_shares_address_space_of_vmm_is_no_vm() {
 /// CPU time that a thread of the test uses.
 const BURNED: Duration = Duration::from_millis(60);
 
-/// A thread of this process, which burns CPU time when told to.
+/// A thread of this process that burns CPU time on request.
 struct Burner {
     tid: i32,
     burn: mpsc::Sender<()>,
