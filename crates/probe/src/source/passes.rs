@@ -87,8 +87,7 @@ impl TaskPass {
     }
 
     fn passes(&mut self) -> Result<Facts, Error> {
-        let mut is_due = self.search.begin();
-        if is_due {
+        if self.search.is_due {
             self.forget_strays()?;
         }
         let mut facts = self.pass()?;
@@ -97,19 +96,20 @@ impl TaskPass {
                 .alive()
                 .filter(|vm| !self.known.contains(vm))
                 .collect();
-            let mut finds = false;
+            let (is_due, mut finds) = (self.search.is_due, false);
             if is_due || !new.is_empty() {
                 let mut sought = self.search.unsettled(&facts);
                 sought.retain(|vm| is_due || new.contains(vm));
-                // A failure is counted; a later search may find them.
-                finds = !sought.is_empty() && self.search(&sought, &facts).unwrap_or(false);
+                let found = self.search(&sought, &facts);
+                // A failure is counted, and the next reading searches again.
+                self.search.is_due = found.is_err();
+                finds = found.unwrap_or(false);
             }
             if new.is_empty() && !finds {
                 break;
             }
             facts = self.pass()?;
             self.known.extend(new);
-            is_due = false;
         }
         Ok(facts)
     }

@@ -30,7 +30,7 @@ pub(super) struct Search {
     /// Whether the kernel can pass over the files of one process.
     by_process: bool,
     /// Whether the next reading also searches VMs that are known.
-    is_due: bool,
+    pub(super) is_due: bool,
     /// Whether the next passes visit all threads of the host, to find single threads in
     /// cgroups of pods: see `bpf/walk.bpf.c`.
     pub(super) visits_all: bool,
@@ -58,11 +58,6 @@ impl Search {
             vhost: Vhost::new(root),
             errors: 0,
         }
-    }
-
-    /// Returns whether the reading that begins also searches VMs that are known.
-    pub(super) fn begin(&mut self) -> bool {
-        std::mem::take(&mut self.is_due)
     }
 
     /// Returns the VMs whose open files may show more than the threads in `facts`.
@@ -140,7 +135,7 @@ impl TaskPass {
     /// # Errors
     /// [`Error::Stream`], [`Error::Record`] or [`Error::Map`].
     pub(super) fn search(&mut self, vms: &FxHashSet<VmKey>, facts: &Facts) -> Result<bool, Error> {
-        if self.search.all.is_none() {
+        if vms.is_empty() || self.search.all.is_none() {
             return Ok(false);
         }
         let found = self
