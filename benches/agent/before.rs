@@ -11,7 +11,7 @@ use crate::program::Program;
 use crate::stats::Spread;
 
 /// The environment variable with the path of the earlier build.
-pub(crate) const VARIABLE: &str = "VIRTLENS_BEFORE";
+pub(crate) const VARIABLE: &str = "EARLIER_BUILD";
 
 /// Scrapes of each build.
 const ROUNDS: usize = 150;
