@@ -3,7 +3,8 @@
  * The kernel's types, written by hand with only the fields that are read. The loader
  * relocates each access to the field's offset in the running kernel (CO-RE), so order and
  * size have no meaning here, only names and types. A type with ___suffix is a variant of
- * one kernel range, used in compat.bpf.h and kvm_exit.bpf.h only.
+ * one kernel range, used in compat.bpf.h and kvm_exit.bpf.h only. KVM's types are in
+ * kvm.bpf.h.
  */
 #ifndef VIRTLENS_KERNEL_BPF_H
 #define VIRTLENS_KERNEL_BPF_H
@@ -283,96 +284,6 @@ struct cfs_rq {
 	int throttled;
 	__u64 throttled_clock;
 	struct hlist_node throttled_csd_list;
-};
-
-/* virt/kvm: include/linux/kvm_host.h, arch/x86/include/asm/kvm_host.h */
-struct kvm_memory_slot {
-	unsigned long npages;
-	unsigned long userspace_addr;
-	__u32 flags;
-	struct hlist_node id_node[2];
-};
-struct kvm_memslots {
-	__u64 generation;
-	struct hlist_head id_hash[128];
-	int node_idx;
-};
-struct kvm_arch {
-	/* Its type, struct kvm_pit, is defined inside KVM only. */
-	void *vpit;
-};
-struct kvm {
-	struct mm_struct *mm;
-	struct {
-		int counter;
-	} online_vcpus;
-	struct {
-		struct {
-			int counter;
-		} refs;
-	} users_count;
-	struct kvm_memslots *memslots[1];
-	struct mmu_notifier mmu_notifier;
-	struct xarray vcpu_array;
-	struct kvm_arch arch;
-};
-struct preempt_notifier {
-	struct hlist_node link;
-};
-struct kvm_vcpu_stat_generic {
-	__u64 halt_poll_success_ns;
-	__u64 halt_poll_fail_ns;
-	__u64 halt_wait_ns;
-};
-struct kvm_vcpu_stat {
-	struct kvm_vcpu_stat_generic generic;
-	__u64 pf_taken;
-	__u64 pf_fixed;
-	__u64 exits;
-	__u64 io_exits;
-	__u64 mmio_exits;
-	__u64 irq_window_exits;
-	__u64 nmi_window_exits;
-	__u64 halt_exits;
-	__u64 irq_exits;
-	__u64 hypercalls;
-};
-struct kvm_vcpu_arch {
-	int cpuid_nent;
-	void *cpuid_entries;
-};
-struct kvm_vcpu {
-	struct kvm *kvm;
-	struct preempt_notifier preempt_notifier;
-	int vcpu_id;
-	int vcpu_idx;
-	struct pid *pid;
-	bool preempted;
-	unsigned int halt_poll_ns;
-	struct kvm_vcpu_arch arch;
-	struct kvm_vcpu_stat stat;
-};
-
-/* arch/x86/include/asm/svm.h, arch/x86/kvm/svm/svm.h: kvm_vcpu is the first member, as
- * KVM itself asserts. */
-struct vmcb_control_area {
-	__u32 exit_code;
-};
-struct vmcb {
-	struct vmcb_control_area control;
-};
-struct vcpu_svm {
-	struct vmcb *vmcb;
-};
-/* arch/x86/kvm/vmx/vmx.h, common.h: likewise. */
-union vmx_exit_reason {
-	__u32 full;
-};
-struct vcpu_vt {
-	union vmx_exit_reason exit_reason;
-};
-struct vcpu_vmx {
-	struct vcpu_vt vt;
 };
 
 struct super_block {

@@ -13,6 +13,7 @@
 #define VIRTLENS_READ_BPF_H
 
 #include "kernel.bpf.h"
+#include "kvm.bpf.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
