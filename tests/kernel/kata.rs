@@ -11,6 +11,8 @@
 //! | runtime-rs, systemd, false | the pod's slice, a scope | `kata.slice/kata-overhead.slice/…` |
 //! | Dragonball, systemd | the pod's slice, a scope | none: one process |
 //!
+//! `kata_ctr.rs` has the row of a sandbox without a pod.
+//!
 //! The VMM is a minivm, and so are its helpers, without a vCPU; threads are named as
 //! those of the originals. Not every host has vhost: tests/scenario covers it.
 
@@ -319,6 +321,10 @@ fn runtime_rs_in_pod_is_capped_by_its_limit() {
     let vm = Pod::start(&shape).found(&["quota_capped"]);
     assert_seen(&vm, &shape, "pod", &[]);
     assert_eq!(limits(&vm), POD_LIMIT);
+    // Virtiofsd uses part of the limit.
+    let capped = remedy(&vm, "quota_capped");
+    assert!(capped.contains("resources.limits.cpu"), "{capped}");
+    assert!(!capped.contains("sandbox_cgroup_only=false"), "{capped}");
 }
 
 #[test]

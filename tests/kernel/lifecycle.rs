@@ -1,13 +1,18 @@
 //! Start and end of threads, pids and VMs.
 
 use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
 use std::time::Duration;
 
 use virtlens::collect::{Collector, Options};
 use virtlens_model::vocab::Role;
 use virtlens_tests::exposed::Counters;
-use virtlens_tests::reader::{self, MS, cpu_ns, find, vm};
-use virtlens_tests::{Minivm, eventually, need};
+use virtlens_tests::process;
+use virtlens_tests::reader::{self, MS, assert_close, cpu_ns, find, threads, vm};
+use virtlens_tests::{
+    Launch, Minivm, TestCgroup, cgroupfs_pod_path, eventually, need, unique_pod_uid,
+};
 
 /// 11 threads that each live about 50 ms, all between two readings.
 #[test]
@@ -126,4 +131,57 @@ fn vm_without_vcpus_ends_while_its_vmm_lives() {
         let found = find(&snapshot, guest.pid());
         assert!(found.is_none(), "{found:?}");
     }
+}
+
+/// Threads with another name than their process.
+const POOL: &str = "\
+import threading
+def rest():
+    with open(f'/proc/self/task/{threading.get_native_id()}/comm', 'w') as comm:
+        comm.write('pool')
+    threading.Event().wait()
+for _ in range(300):
+    threading.Thread(target=rest).start()";
+
+/// The kernel frees each thread after a separate grace period, so it may free the leader
+/// before other threads. Those keep the role of their process.
+#[test]
+fn threads_freed_after_their_leader_keep_the_role_of_their_process() {
+    let test = "threads_freed_after_their_leader_keep_the_role_of_their_process";
+    if !reader::ready(test) || !need::all(test, [need::cpu_cgroup()]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let program = folder.path().join("virtiofsd");
+    let python = Command::new("python3")
+        .args(["-c", "import sys; print(sys.executable)"])
+        .output();
+    let python = String::from_utf8(python.expect("python3 starts").stdout).expect("a path");
+    symlink(python.trim(), &program).expect("a link can be made");
+    let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
+    let (main, side) = (pod.child(&"ab".repeat(32)), pod.child(&"cd".repeat(32)));
+    let guest = Minivm::start_launch(Minivm::launch().args(["--vcpus", "1"]).cgroup(&main));
+    let mut collector = reader::collector();
+    for _ in 0..5 {
+        let process = Launch::new(&program).args(["-c", POOL]);
+        let mut process = process.cgroup(&side).spawn();
+        let pid = process.id();
+        eventually("300 threads have their name", || {
+            let threads = process::tids(pid).into_iter();
+            let names = threads.filter_map(|tid| process::comm(pid, tid));
+            (names.filter(|name| name == "pool").count() == 300).then_some(())
+        });
+        collector.collect();
+        process.kill().expect("it lives");
+        process.wait().expect("it is our child");
+    }
+    let last = eventually("all threads are freed", || {
+        let snapshot = collector.collect();
+        let vm = vm(&snapshot, guest.pid());
+        (threads(vm, Role::Virtiofsd) == 0).then_some(snapshot)
+    });
+    let vm = vm(&last, guest.pid());
+    assert_eq!(cpu_ns(vm, Role::Helper), 0, "{:?}", vm.roles);
+    let used_ns = cpu_ns(vm, Role::Virtiofsd);
+    assert_close("1500 threads", used_ns, side.usage_ns(), 20 * MS);
 }

@@ -17,6 +17,7 @@ mod find;
 mod identity;
 mod interrupts;
 mod kata;
+mod kata_ctr;
 mod levels;
 mod lifecycle;
 mod loaders;

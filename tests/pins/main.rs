@@ -3,6 +3,7 @@
 
 #![expect(unsafe_code, reason = "closures between fork and exec")]
 
+mod busy;
 mod exec;
 mod faults;
 mod killed;

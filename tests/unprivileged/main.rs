@@ -11,3 +11,4 @@ mod pictures;
 mod programs;
 mod reference;
 mod site;
+mod sleeps;

@@ -79,6 +79,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     pub(crate) smp: Option<u32>,
 
+    /// Ignored; present as in the command line of a VMM
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) qmp: Option<String>,
+
     /// Continue after the end of stdin and of the parent process, until SIGTERM
     #[arg(long)]
     pub(crate) detach_stdin: bool,
