@@ -39,8 +39,8 @@ fn vm_without_running_vcpu_is_found_by_task_pass_alone() {
 
 /// A child of vfork has its parent's address space, with the VM's notifier, until it execs.
 #[test]
-fn child_that_shares_address_space_of_vmm_is_no_vm() {
-    if !reader::ready("child_that_shares_address_space_of_vmm_is_no_vm") {
+fn child_that_shares_address_space_of_vmm_is_not_a_vm() {
+    if !reader::ready("child_that_shares_address_space_of_vmm_is_not_a_vm") {
         return;
     }
     let mut guest = Minivm::start(["--vcpus", "2"]);

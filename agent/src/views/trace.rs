@@ -118,7 +118,7 @@ pub fn run(collector: &mut Collector, order: &Order) -> anyhow::Result<Report> {
         counted_ns,
         summary,
         lacks: tracer.lacks().to_vec(),
-        knows_throttle: tracer.tells_throttle(),
+        knows_throttle: tracer.reports_throttling(),
         end: end.text(order),
         bytes: output.written,
         file: output.name.clone(),

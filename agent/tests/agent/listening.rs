@@ -60,7 +60,7 @@ fn explicit_ipv4_address_serves_ipv4_alone() {
 }
 
 #[test]
-fn address_without_host_serves_ipv4_where_there_is_no_ipv6() {
+fn address_without_host_serves_ipv4_without_ipv6() {
     let dir = dir();
     let mut command = on(":0", &dir);
     // SAFETY: the closure makes two system calls and allocates nothing.

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_max_of_max_is_no_limit() {
+    fn cpu_max_of_max_means_no_limit() {
         assert_eq!(parse_cpu_max(b"max 100000\n"), Some((None, 100_000_000)));
         assert_eq!(
             parse_cpu_max(b"150000 50000\n"),

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_pieces_are_kept_and_come_first() {
+    fn largest_pieces_are_kept_and_come_first() {
         let vm = VmKey {
             start_ns: 5,
             tgid: 7,

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_tells_texts_apart() {
+    fn different_texts_have_different_fingerprints() {
         // Test vectors of the algorithm's authors.
         assert_eq!(fingerprint(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fingerprint(b"a"), 0xaf63_dc4c_8601_ec8c);

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn error_that_is_no_refusal_ends_the_attempts() {
+    fn other_error_than_refusal_ends_attempts() {
         let mut attempts = 0;
         let error = settle(&whole(), |_| -> Result<(), _> {
             attempts += 1;

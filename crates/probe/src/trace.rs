@@ -56,8 +56,8 @@ pub struct Tracer {
     ring: Ring,
     programs: Programs,
     maps: BTreeMap<String, Map>,
-    tells_throttle: bool,
-    tells_guest: bool,
+    reports_throttling: bool,
+    reports_guest: bool,
     /// The limitation that applies if the tracepoint does not provide exit reasons.
     reasons: Option<Lack>,
     lacks: Vec<Lack>,
@@ -101,10 +101,10 @@ impl Tracer {
             Some(format!("rejected by the kernel: {cause}"))
         };
         let no_throttle = cause(&[THROTTLE]).map(|cause| no_throttle(&cause));
-        let tells_throttle = obstacle.is_none() && no_throttle.is_none();
-        let tells_exits = EXIT.iter().any(|exit| settled.taken.contains(exit));
-        let tells_guest = settled.taken.contains(&GUEST) && tells_exits;
-        let no_guest = cause(&[GUEST, EXIT[0], EXIT[1]]).filter(|_| !tells_guest);
+        let reports_throttling = obstacle.is_none() && no_throttle.is_none();
+        let reports_exits = EXIT.iter().any(|exit| settled.taken.contains(exit));
+        let reports_guest = settled.taken.contains(&GUEST) && reports_exits;
+        let no_guest = cause(&[GUEST, EXIT[0], EXIT[1]]).filter(|_| !reports_guest);
         lacks.extend(no_throttle);
         lacks.extend(no_guest.map(no_guest_times));
         let events = maps.get(EVENTS).ok_or(Error::Missing(EVENTS))?;
@@ -113,8 +113,8 @@ impl Tracer {
             ring: Ring::of(events).map_err(failed(EVENTS))?,
             programs,
             maps,
-            tells_throttle,
-            tells_guest,
+            reports_throttling,
+            reports_guest,
             reasons: no_reasons(loader, kernel),
             lacks,
         })
@@ -146,13 +146,13 @@ impl Tracer {
     /// The kernel does not attach the required programs. [`Tracer::lacks`] lists the
     /// other programs that it rejects.
     pub fn attach(&mut self) -> Result<(), Error> {
-        if self.tells_throttle
+        if self.reports_throttling
             && let Err(cause) = self.attach_all(THROTTLE)
         {
             self.lacks.push(no_throttle(&cause.to_string()));
-            self.tells_throttle = false;
+            self.reports_throttling = false;
         }
-        if self.tells_guest
+        if self.reports_guest
             && let Err(cause) = self.attach_guest()
         {
             let reason = format!("cannot attach to KVM's tracepoints: {cause:#}");
@@ -163,8 +163,8 @@ impl Tracer {
 
     /// Whether the trace shows throttling; otherwise a throttled thread appears as
     /// runnable.
-    pub fn tells_throttle(&self) -> bool {
-        self.tells_throttle
+    pub fn reports_throttling(&self) -> bool {
+        self.reports_throttling
     }
 
     /// Returns the parts of a trace that this kernel does not provide.

@@ -133,13 +133,13 @@ impl Guest {
                 let first = self.counted.map_or(counted, |(first, _)| first);
                 self.counted = Some((first, counted));
                 let exit = Exit::new(reason, poll_ns.into());
-                self.turn(Place::Outside(exit), now_ns, ran_ns, out);
+                self.change_state(Place::Outside(exit), now_ns, ran_ns, out);
             }
             What::Entry => {
                 if self.place == Place::Unseen {
                     self.place = Place::Outside(Exit::new(None, 0));
                 }
-                self.turn(Place::Inside, now_ns, ran_ns, out);
+                self.change_state(Place::Inside, now_ns, ran_ns, out);
             }
             What::ToVmm => {
                 if let Place::Outside(exit) = &mut self.place {
@@ -153,7 +153,7 @@ impl Guest {
 
     pub(super) fn end(&mut self, now_ns: u64, ran_ns: u64, out: &mut Vec<Piece>) {
         if self.place != Place::Unseen {
-            self.turn(Place::Unseen, now_ns, ran_ns, out);
+            self.change_state(Place::Unseen, now_ns, ran_ns, out);
         }
     }
 
@@ -207,7 +207,7 @@ impl Guest {
         }));
     }
 
-    fn turn(&mut self, to: Place, now_ns: u64, ran_ns: u64, out: &mut Vec<Piece>) {
+    fn change_state(&mut self, to: Place, now_ns: u64, ran_ns: u64, out: &mut Vec<Piece>) {
         // The clocks of two CPUs can differ slightly.
         let now_ns = now_ns.max(self.since_ns);
         let from_ns = std::mem::replace(&mut self.since_ns, now_ns);

@@ -100,7 +100,7 @@ impl Line {
         self.heard_ns = now_ns;
         match event.what {
             What::On { after } => {
-                self.turn(
+                self.change_state(
                     State::Is(Doing::Running(event.pcpu)),
                     now_ns,
                     Some(after),
@@ -118,14 +118,14 @@ impl Line {
                     Off::Uninterruptible => State::Is(Doing::Uninterruptible),
                     Off::Ended => State::Ended,
                 };
-                self.turn(state, now_ns, None, out);
+                self.change_state(state, now_ns, None, out);
                 self.guest.off(now_ns, into != Off::Runnable);
             }
             What::Woken { stands } if !self.is_on_queue() => {
                 self.pcpu = event.pcpu;
                 self.stands = stands;
                 let state = self.waits(is_throttled(&self.actor, self.pcpu));
-                self.turn(state, now_ns, None, out);
+                self.change_state(state, now_ns, None, out);
             }
             What::Moved => {
                 self.pcpu = event.pcpu;
@@ -133,7 +133,7 @@ impl Line {
             }
             ref what if what.is_of_guest() => {
                 if matches!(self.state, State::Is(Doing::Unknown)) {
-                    self.turn(State::Is(Doing::Running(event.pcpu)), now_ns, None, out);
+                    self.change_state(State::Is(Doing::Running(event.pcpu)), now_ns, None, out);
                 }
                 let ran_ns = self.ran_ns(now_ns);
                 self.guest.feed(event, ran_ns, out);
@@ -149,7 +149,7 @@ impl Line {
             State::Is(Doing::Unknown) | State::Ended => {}
             State::Is(_) => {
                 let heard_ns = self.heard_ns.max(self.since_ns);
-                self.turn(State::Is(Doing::Unknown), heard_ns, None, out);
+                self.change_state(State::Is(Doing::Unknown), heard_ns, None, out);
             }
         }
     }
@@ -168,7 +168,7 @@ impl Line {
         if let State::Is(Doing::Runnable | Doing::Throttled) = self.state {
             let state = self.waits(is_throttled(&self.actor, pcpu));
             if state != self.state {
-                self.turn(state, now_ns, None, out);
+                self.change_state(state, now_ns, None, out);
             }
         }
     }
@@ -192,7 +192,7 @@ impl Line {
         let now_ns = now_ns.max(self.heard_ns);
         let ran_ns = self.ran_ns(now_ns);
         self.guest.end(now_ns, ran_ns, out);
-        self.turn(State::Ended, now_ns, None, out);
+        self.change_state(State::Ended, now_ns, None, out);
     }
 
     /// The thread's id was reused. If its end was not seen, the time of the end is
@@ -252,7 +252,7 @@ impl Line {
             What::On { .. } => {
                 if let Some(until_ns) = self.throttled_at_first_until_ns {
                     self.state = State::Is(Doing::Throttled);
-                    self.turn(State::Is(Doing::Runnable), until_ns.min(now_ns), None, out);
+                    self.change_state(State::Is(Doing::Runnable), until_ns.min(now_ns), None, out);
                 }
                 Doing::Runnable
             }
@@ -265,7 +265,7 @@ impl Line {
     }
 
     /// Ends the present state and starts another.
-    fn turn(&mut self, to: State, now_ns: u64, peer: Option<Peer>, out: &mut Vec<Piece>) {
+    fn change_state(&mut self, to: State, now_ns: u64, peer: Option<Peer>, out: &mut Vec<Piece>) {
         let (from_ns, tid) = (self.since_ns, self.actor.tid);
         // The clocks of two CPUs can differ slightly.
         let now_ns = now_ns.max(from_ns);

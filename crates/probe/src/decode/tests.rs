@@ -130,7 +130,7 @@ fn values_of_level_are_decoded_unless_unknown() {
 }
 
 #[test]
-fn a_vcpu_thread_comes_out_as_it_went_in() {
+fn vcpu_thread_record_round_trips() {
     let mut stream = Stream::default();
     stream.thread(abi::record::THREAD_VCPU, &[0b1010, 1], Some(vcpu(10)));
     let (facts, nameless) = Decoder::default()
@@ -174,7 +174,7 @@ fn a_vcpu_thread_comes_out_as_it_went_in() {
 }
 
 #[test]
-fn a_vm_is_known_without_any_vcpu_thread() {
+fn vm_without_vcpu_thread_is_decoded() {
     let mut stream = Stream::default();
     stream.vm(7, 4).vm(8, 1).vm(7, 4);
     let mut decoder = Decoder::default();
@@ -193,7 +193,7 @@ fn a_vm_is_known_without_any_vcpu_thread() {
 }
 
 #[test]
-fn a_vcpu_that_cannot_be_believed_has_no_counters() {
+fn implausible_vcpu_record_has_no_counters() {
     let mut stream = Stream::default();
     stream.thread(abi::record::THREAD_VCPU, &[], Some(vcpu(abi::UNKNOWN)));
     let mut half = vcpu(7);
@@ -209,7 +209,7 @@ fn a_vcpu_that_cannot_be_believed_has_no_counters() {
 }
 
 #[test]
-fn what_a_thread_is_stands_in_its_flags() {
+fn thread_kind_is_decoded_from_flags() {
     for (flags, kind) in [
         (0, ThreadKind::User),
         (abi::record::THREAD_USER_WORKER, ThreadKind::UserWorker),
@@ -268,7 +268,7 @@ fn paths_are_put_together_and_names_remembered() {
 }
 
 #[test]
-fn a_renamed_cgroup_changes_the_paths_below_it() {
+fn renamed_cgroup_changes_paths_below_it() {
     let mut decoder = Decoder::default();
     for name in ["old", "new"] {
         let mut stream = Stream::default();
@@ -282,7 +282,7 @@ fn a_renamed_cgroup_changes_the_paths_below_it() {
 }
 
 #[test]
-fn a_broken_stream_is_an_error_with_its_place() {
+fn broken_stream_is_error_with_offset() {
     let mut stream = Stream::default();
     stream.thread(0, &[], None);
     let whole = stream.0.bytes().len();

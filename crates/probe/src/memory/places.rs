@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_anew_goes_to_another_entry_and_the_old_one_comes_last() {
+    fn new_state_goes_to_another_entry_and_old_one_comes_last() {
         let mut places = Places::default();
         let first = name(&mut places, 7);
         let second = name(&mut places, 7);

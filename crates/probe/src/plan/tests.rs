@@ -28,7 +28,7 @@ fn good() -> KernelFacts {
 }
 
 #[test]
-fn a_kernel_with_everything_loads_everything() {
+fn kernel_with_all_types_loads_all_programs() {
     let plan = plan(&good());
     assert_eq!(plan.features, Feature::ALL);
     assert!(plan.left_out.is_empty() && plan.task_storage && plan.walks);
@@ -51,7 +51,7 @@ fn unwanted_feature_is_neither_planned_nor_reported() {
 }
 
 #[test]
-fn an_old_kernel_keeps_marks_in_a_hash() {
+fn kernel_without_task_storage_keeps_thread_states_in_hash() {
     let plan = plan(&KernelFacts {
         task_storage: false,
         ..good()
@@ -61,7 +61,7 @@ fn an_old_kernel_keeps_marks_in_a_hash() {
 }
 
 #[test]
-fn where_no_program_can_walk_an_iterator_does() {
+fn iterator_walks_tasks_where_no_program_can() {
     let plan = plan(&KernelFacts {
         task_walk: false,
         ..good()

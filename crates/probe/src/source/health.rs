@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_on_exit_missed_is_lost_where_nothing_makes_up_for_it() {
+    fn missed_run_of_on_exit_is_a_loss_without_on_free() {
         let programs = [("on_exit", 5), ("on_free", 2), ("on_madvise", 3)];
         let programs = programs.map(|(program, missed)| ProgramCost {
             program,

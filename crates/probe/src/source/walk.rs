@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_ended_between_two_runs_breaks_a_pass_off() {
+    fn exit_of_resume_thread_aborts_pass() {
         let (is_whole, begun) = walk([(7, 10), (7, 0)]);
         assert!(!is_whole.expect("it ends"));
         assert_eq!(begun, [0, 7]);

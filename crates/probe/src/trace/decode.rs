@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_has_its_reason_in_the_low_half_and_kvms_count_above() {
+    fn exit_has_reason_in_low_half_and_kvm_count_above() {
         let exit = what(|raw| {
             raw.kind = abi::TRACE_EXIT;
             raw.value = 77 << 32 | 0x400;
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_no_more_tells_why() {
+    fn descheduling_event_has_its_reason() {
         let into = |flags| match what(|raw| {
             raw.kind = abi::TRACE_OFF;
             raw.flags = flags;
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_is_not_known_is_left_out() {
+    fn unknown_event_kind_is_left_out() {
         assert_eq!(what(|raw| raw.kind = 99), None);
     }
 }

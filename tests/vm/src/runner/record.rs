@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn control_broken_before_its_loads_is_no_excuse() {
+    fn control_broken_before_its_loads_does_not_excuse_failure() {
         let verdict = weighed(&[BESIDE, HELD], &[ALONE, HELD, HELD]);
         assert_eq!(verdict.failures.len(), 1);
     }

@@ -26,7 +26,7 @@ fn pod_cgroup_is_watched_for_vm_at_any_depth() {
 }
 
 #[test]
-fn a_kata_overhead_cgroup_is_watched_for_its_pod() {
+fn kata_overhead_cgroup_is_watched_for_its_pod() {
     let id = "cd".repeat(32);
     let overhead = CgroupFact {
         id: CgroupId(50),

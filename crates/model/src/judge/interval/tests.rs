@@ -43,7 +43,7 @@ fn vm(roles: Vec<RoleUse>, vcpus: Vec<Vcpu>) -> Vm {
 }
 
 #[test]
-fn what_was_added_is_told_by_the_time() {
+fn time_added_in_an_interval_is_reported_in_cores() {
     let before = vm(vec![role(3 * SECOND, Some(5))], vec![vcpu(0, 1000)]);
     let mut now = vm(
         vec![role(4 * SECOND, Some(9))],
@@ -69,7 +69,7 @@ fn what_was_added_is_told_by_the_time() {
 }
 
 #[test]
-fn what_was_not_known_has_no_difference() {
+fn unknown_value_has_no_difference() {
     let unknown = Vcpu {
         id: 0,
         tid: Some(1),
@@ -87,7 +87,7 @@ fn what_was_not_known_has_no_difference() {
 }
 
 #[test]
-fn a_vcpu_without_thread_used_nothing() {
+fn vcpu_without_thread_used_nothing() {
     let mut now = vm(Vec::new(), vec![vcpu(0, 10)]);
     now.vcpus[0].tid = None;
     assert_eq!(Interval::since_began(&now).vcpus().count(), 0);

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn invalid_object_is_refused() {
         assert!(convert(b"no object", &[]).is_err());
         assert!(convert(OBJECT, &["no such map"]).is_err());
     }
