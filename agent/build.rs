@@ -1,4 +1,4 @@
-//! Tells the program which compiler built it.
+//! Records the compiler that built the program.
 
 use std::process::Command;
 

@@ -5,7 +5,15 @@ import '@fontsource/inter/400.css';
 import '@fontsource/inter/500.css';
 import 'uplot/dist/uPlot.min.css';
 
-import { ThemeContext, createTheme, dateTime, reduceField } from '@grafana/data';
+import {
+  ThemeContext,
+  createTheme,
+  dateTime,
+  dateTimeFormat,
+  formattedValueToString,
+  getValueFormat,
+  reduceField,
+} from '@grafana/data';
 import { BigValue, GlobalStyles, PanelChrome, TimeSeries } from '@grafana/ui';
 import { TableNG } from '@grafana/ui/unstable';
 import { createRoot } from 'react-dom/client';
@@ -54,9 +62,54 @@ const CONTENT = {
       contentAwareWidthsEnabled
     />
   ),
-  // Grafana's library has no heatmap.
-  heatmap: ({ width, height }) => <Note {...{ width, height }}>A heatmap is not drawn here</Note>,
+  heatmap: Heatmap,
 };
+
+// Grafana's library has no heatmap. A row for each bucket of a histogram, a cell for each
+// point in time, darker where more values fell into the bucket.
+function Heatmap({ frames, width, height }) {
+  const [left, below] = [64, 20];
+  const bound = ({ fields }) => Number(fields[1].labels.le.replace('+Inf', 'Infinity'));
+  const sums = [...frames].sort((one, other) => bound(one) - bound(other));
+  const times = sums[0].fields[0].values;
+  // Prometheus' buckets contain the values of the buckets below them.
+  const counts = sums.map(({ fields }, row) =>
+    fields[1].values.map((value, point) => Math.max(0, value - (sums[row - 1]?.fields[1].values[point] ?? 0)))
+  );
+  const most = Math.max(...counts.flat());
+  const [cell, row] = [(width - left) / times.length, (height - below) / sums.length];
+  const text = { fill: theme.colors.text.secondary, fontSize: 11 };
+  const seconds = getValueFormat('s');
+  const minute = (time) => Math.floor(time / 60000);
+  const ticks = times.map((time, point) => [time, point]).filter(([time, point]) => minute(time) > minute(times[point - 1]));
+  return (
+    <svg width={width} height={height}>
+      {sums.map((frame, at) => (
+        <text key={at} x={left - 6} y={height - below - (at + 0.3) * row} textAnchor="end" {...text}>
+          {Number.isFinite(bound(frame)) ? formattedValueToString(seconds(bound(frame))) : '+Inf'}
+        </text>
+      ))}
+      {counts.flatMap((values, at) =>
+        values.map((value, point) => (
+          <rect
+            key={`${at}-${point}`}
+            x={left + point * cell}
+            y={height - below - (at + 1) * row}
+            width={cell}
+            height={row}
+            fill={theme.visualization.getColorByName('dark-orange')}
+            fillOpacity={most > 0 ? Math.sqrt(value / most) : 0}
+          />
+        ))
+      )}
+      {ticks.map(([time, point]) => (
+        <text key={time} x={left + point * cell} y={height - 4} textAnchor="middle" {...text}>
+          {dateTimeFormat(time, { format: 'HH:mm', timeZone: TIME_ZONE })}
+        </text>
+      ))}
+    </svg>
+  );
+}
 
 function Note({ width, height, children }) {
   const style = { width, height, display: 'grid', placeItems: 'center', color: theme.colors.text.secondary };

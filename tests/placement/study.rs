@@ -8,8 +8,8 @@ use virtlens_tests::process::{set_affinity, tids};
 use virtlens_tests::seats::{agent, assert_found, checks, judged, pin, pinned, topology};
 
 /// QEMU's default topology: one package per vCPU.
-const NOT_TOLD: &str = "sockets=4";
-const TOLD: &str = "cores=2,threads=2";
+const DEFAULT_SMP: &str = "sockets=4";
+const GUEST_SMP: &str = "cores=2,threads=2";
 
 /// Sibling pairs: aligned, split, shared.
 fn pairs(found: &Topology) -> (u32, u32, u32) {
@@ -33,7 +33,7 @@ fn default_vm_floats_without_mismatch() {
 
 #[test]
 fn vcpus_pinned_to_separate_cores_without_topology_have_no_mismatch() {
-    let vm = pinned(NOT_TOLD, &[0, 2, 4, 6]);
+    let vm = pinned(DEFAULT_SMP, &[0, 2, 4, 6]);
     let found = judged(&mut agent(), &vm);
     assert_found(&found, &[]);
     assert_eq!((found.pinned_vcpus, pairs(&found)), (4, (0, 0, 0)));
@@ -42,7 +42,7 @@ fn vcpus_pinned_to_separate_cores_without_topology_have_no_mismatch() {
 /// Two cores for four cores of the guest: no pinning can improve that.
 #[test]
 fn confined_vm_without_topology_has_no_mismatch() {
-    let mut vm = Minivm::start(["--topology", NOT_TOLD]);
+    let mut vm = Minivm::start(["--topology", DEFAULT_SMP]);
     for tid in tids(vm.pid()) {
         set_affinity(tid, &[0, 1, 2, 3]);
     }
@@ -57,7 +57,7 @@ fn confined_vm_without_topology_has_no_mismatch() {
 
 #[test]
 fn siblings_pinned_to_siblings_have_no_mismatch() {
-    let vm = pinned(TOLD, &[0, 1, 2, 3]);
+    let vm = pinned(GUEST_SMP, &[0, 1, 2, 3]);
     let found = judged(&mut agent(), &vm);
     assert_found(&found, &[]);
     assert_eq!((found.pinned_vcpus, pairs(&found)), (4, (2, 0, 0)));
@@ -67,7 +67,7 @@ fn siblings_pinned_to_siblings_have_no_mismatch() {
 
 #[test]
 fn kubevirt_pin_order_splits_and_shares_cores() {
-    let vm = pinned(TOLD, &[0, 2, 1, 3]);
+    let vm = pinned(GUEST_SMP, &[0, 2, 1, 3]);
     let mut agent = agent();
     let found = judged(&mut agent, &vm);
     assert_found(

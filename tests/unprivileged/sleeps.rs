@@ -32,7 +32,7 @@ const SLEEPS: &[(&str, usize, Reason)] = &[
     ("crates/kube/tests/kubelet.rs", 1, Window),
     ("tests/cluster/pods.rs", 1, Poll),
     ("tests/cluster/pods.rs", 1, Window),
-    ("tests/draw/main.rs", 1, Load),
+    ("tests/draw/main.rs", 1, Window),
     ("tests/kernel/capabilities.rs", 1, Poll),
     ("tests/kernel/conservation.rs", 1, Window),
     ("tests/kernel/doctor.rs", 1, Load),
