@@ -13,6 +13,7 @@ mod commands;
 mod conservation;
 mod degraded;
 mod doctor;
+mod documented;
 mod find;
 mod identity;
 mod interrupts;

@@ -41,6 +41,8 @@ mod launch;
 mod minivm;
 pub mod mixin;
 pub mod need;
+pub mod page_commands;
+pub mod pages;
 pub mod perfetto;
 pub mod process;
 pub mod prometheus;

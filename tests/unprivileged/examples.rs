@@ -9,7 +9,7 @@ use serde_json::Value;
 use virtlens::config::Settings;
 
 use crate::chart::{deploy, parse};
-use crate::pages::{Page, pages};
+use virtlens_tests::pages::{Page, pages};
 
 /// Panics if the agent would reject these documents: its configuration file, and
 /// variables in its environment.

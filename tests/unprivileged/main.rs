@@ -6,7 +6,6 @@ mod commands;
 mod examples;
 mod layers;
 mod packages;
-mod pages;
 mod pictures;
 mod programs;
 mod reference;

@@ -3,8 +3,8 @@
 
 use virtlens::cli::reference;
 
-use crate::pages::root;
 use virtlens_tests::golden::assert_golden;
+use virtlens_tests::pages::root;
 
 #[test]
 fn reference_pages_are_up_to_date() {

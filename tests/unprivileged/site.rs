@@ -12,7 +12,7 @@ use std::path::{Component, Path, PathBuf};
 use mdbook_driver::MDBook;
 use mdbook_driver::config::Config;
 
-use crate::pages::{Page, attributes, html_links, in_folder, pages, root};
+use virtlens_tests::pages::{Page, attributes, html_links, in_folder, pages, root};
 
 /// Environment variable with an absolute path: `make site` keeps the site there.
 const TARGET: &str = "VIRTLENS_SITE";

@@ -18,23 +18,23 @@ const OTHERS: [&str; 8] = [
 ];
 
 /// The root of the repository.
-pub(crate) fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     root.canonicalize().expect("the package is in a folder")
 }
 
 /// A page.
 #[derive(Debug)]
-pub(crate) struct Page {
+pub struct Page {
     /// Path in the repository.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// Whole content.
-    pub(crate) text: String,
+    pub text: String,
 }
 
 impl Page {
     /// Reads the page at this path in the repository.
-    pub(crate) fn read(path: impl Into<PathBuf>) -> Self {
+    pub fn read(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         let text = fs::read_to_string(root().join(&path));
         let text = text.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -42,7 +42,7 @@ impl Page {
     }
 
     /// Path for messages.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         self.path.display().to_string()
     }
 
@@ -51,7 +51,7 @@ impl Page {
     }
 
     /// Targets of all links and images, those of HTML included.
-    pub(crate) fn links(&self) -> Vec<String> {
+    pub fn links(&self) -> Vec<String> {
         let links = |event| match event {
             Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
                 vec![dest_url.into_string()]
@@ -63,7 +63,7 @@ impl Page {
     }
 
     /// All code blocks.
-    pub(crate) fn blocks(&self) -> Vec<Block> {
+    pub fn blocks(&self) -> Vec<Block> {
         let mut blocks: Vec<Block> = Vec::new();
         let mut is_inside = false;
         for event in self.events() {
@@ -88,7 +88,7 @@ impl Page {
     }
 
     /// Code within sentences and tables, on one line each.
-    pub(crate) fn spans(&self) -> Vec<String> {
+    pub fn spans(&self) -> Vec<String> {
         let code = |event| match event {
             Event::Code(text) => Some(text.into_string()),
             _ => None,
@@ -98,7 +98,7 @@ impl Page {
 }
 
 /// Values of an attribute in HTML that quotes all of them.
-pub(crate) fn attributes(html: &str, name: &str) -> Vec<String> {
+pub fn attributes(html: &str, name: &str) -> Vec<String> {
     let start = format!(" {name}=\"");
     let parts = html.split(&start).skip(1);
     let values = parts.filter_map(|part| Some(part.split_once('"')?.0));
@@ -106,7 +106,7 @@ pub(crate) fn attributes(html: &str, name: &str) -> Vec<String> {
 }
 
 /// Targets of all links and pictures in HTML.
-pub(crate) fn html_links(html: &str) -> Vec<String> {
+pub fn html_links(html: &str) -> Vec<String> {
     ["href", "src", "srcset"]
         .map(|name| attributes(html, name))
         .concat()
@@ -114,22 +114,22 @@ pub(crate) fn html_links(html: &str) -> Vec<String> {
 
 /// A code block.
 #[derive(Debug)]
-pub(crate) struct Block {
+pub struct Block {
     /// The language of its fence; empty without one.
-    pub(crate) language: String,
+    pub language: String,
     /// Its lines.
-    pub(crate) text: String,
+    pub text: String,
 }
 
 /// All pages.
-pub(crate) fn pages() -> Vec<Page> {
+pub fn pages() -> Vec<Page> {
     let docs = ["docs", "docs/runbooks"].into_iter().flat_map(in_folder);
     let others = OTHERS.iter().map(PathBuf::from);
     docs.chain(others).map(Page::read).collect()
 }
 
 /// Paths of the pages of a folder.
-pub(crate) fn in_folder(folder: &str) -> Vec<PathBuf> {
+pub fn in_folder(folder: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(root().join(folder)).expect("it is a folder");
     let names = entries.map(|entry| entry.expect("an entry").file_name());
     let paths = names.map(|name| Path::new(folder).join(name));

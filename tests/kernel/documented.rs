@@ -1,0 +1,99 @@
+//! The commands of the documentation, run as a reader would run them.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use virtlens_tests::page_commands::{Words, all_commands};
+use virtlens_tests::root::Root;
+use virtlens_tests::{Minivm, binary, eventually, reader};
+
+/// Time after which the agent, which runs until it is interrupted, is interrupted.
+const SHOWN: Duration = Duration::from_secs(1);
+
+/// Exit codes of a command that did its work (docs/commands.md).
+fn expected_codes(command: &str) -> &'static [i32] {
+    match command {
+        "check" => &[0, 1],
+        "doctor" => &[0, 2],
+        _ => &[0],
+    }
+}
+
+/// The command of a page as a reader would type it: placeholders replaced, and the arguments
+/// that a sentence leaves out added.
+fn typed(mut words: Words, web_config: &str) -> Words {
+    // The list adds it to commands in sentences.
+    words.retain(|word| word != "--help");
+    for word in &mut words {
+        match word.as_str() {
+            "NAME" => "web".clone_into(word),
+            "FILE" => web_config.clone_into(word),
+            _ => {}
+        }
+    }
+    let added: &[&str] = match words[1..].iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["completion"] => &["bash"],
+        ["doctor"] | ["doctor", "-o", "json"] | ["trace", "web"] => &["--for", "1s"],
+        ["trace"] => &["web", "--for", "1s"],
+        ["run", ..] => &["--listen", "127.0.0.1:0"],
+        _ => &[],
+    };
+    words.extend(added.iter().map(|word| (*word).to_owned()));
+    words
+}
+
+/// Runs a command; `Err` with its output if it fails.
+fn run(words: &Words, root: &Root) -> Result<(), String> {
+    let mut command = Command::new(binary("virtlens"));
+    command.args(&words[1..]);
+    if words[1] != "completion" && words[1] != "metrics" {
+        command.arg("--root").arg(root.path());
+    }
+    let folder = tempfile::tempdir().expect("there is room for a folder");
+    let errors = folder.path().join("stderr");
+    command.current_dir(folder.path()).stdin(Stdio::null());
+    command.stdout(Stdio::null());
+    command.stderr(File::create(&errors).expect("it can be made"));
+    let mut child = command.spawn().expect("virtlens starts");
+    let began = Instant::now();
+    let mut is_interrupted = words[1] != "run";
+    let status = eventually(&format!("the end of {words:?}"), || {
+        if !is_interrupted && began.elapsed() > SHOWN {
+            is_interrupted = kill_process(Pid::from_child(&child), Signal::INT).is_ok();
+        }
+        child.try_wait().expect("it is our child")
+    });
+    println!(
+        "{words:?}: {status}, {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
+    let is_expected = |code| expected_codes(&words[1]).contains(&code);
+    if status.code().is_some_and(is_expected) {
+        return Ok(());
+    }
+    let errors = fs::read_to_string(errors).expect("it writes UTF-8");
+    Err(format!("{words:?}: {status}: {errors}"))
+}
+
+#[test]
+fn every_virtlens_command_of_the_docs_runs() {
+    if !reader::ready("every_virtlens_command_of_the_docs_runs") {
+        return;
+    }
+    let root = Root::with_bpffs();
+    let _guest = Minivm::start(["--vcpus", "2", "--name", "web"]);
+    let config = root.path().join("web.yaml");
+    fs::write(&config, "http_server_config: {http2: true}\n").expect("it can be written");
+    let config = config.display().to_string();
+    let (commands, _) = all_commands();
+    let commands = commands.into_iter().map(|(_, words)| words);
+    let commands = commands.filter(|words| words[0] == "virtlens");
+    let commands: BTreeSet<Words> = commands.map(|words| typed(words, &config)).collect();
+    assert!(commands.len() > 20, "{commands:?}");
+    let failed = commands.iter().filter_map(|words| run(words, &root).err());
+    let failed: Vec<_> = failed.collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+}
