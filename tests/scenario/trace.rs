@@ -15,6 +15,11 @@ use crate::pods::{self, CAPPED_US, Reader, burned, millis};
 
 const FILE: &str = "/tmp/pod.pftrace";
 
+/// Upper bound of the time for the choice of the next thread, in percent of the CPU time, on
+/// an emulated machine beside other machines. A trace counts it for the thread before, the
+/// kernel does not: it updates the CPU time first (`__schedule`, kernel/sched/core.c).
+const CHOICE_PERCENT: u32 = 3;
+
 /// Starts a trace of the VM of a process and waits until it has begun.
 pub(crate) fn start(pid: u32) -> Child {
     let _ = std::fs::remove_file(FILE);
@@ -92,6 +97,7 @@ fn trace_agrees_with_kernel_counters() {
         .iter()
         .map(|tid| (pod.vmm_pid, tid.cast_signed()))
         .collect();
+    let untraced = pods::times(&tids);
     let child = start(pod.vmm_pid);
     let before = reader.at_rest(&tids);
     reader.scenario.start("cpu").expect("the load starts");
@@ -99,6 +105,7 @@ fn trace_agrees_with_kernel_counters() {
     reader.scenario.stop("cpu").expect("the load stops");
     let after = reader.at_rest(&tids);
     let summary = stop(child);
+    let most = burned(&untraced, &pods::times(&tids));
     println!("{summary}");
     assert!(summary.contains(", 0 lost"), "{summary}");
 
@@ -125,22 +132,24 @@ fn trace_agrees_with_kernel_counters() {
         reported += all;
         interrupts += of_host;
     }
-    // The guest runs a little before and after, while it is idle.
+    // The trace includes the idle guest before and after the load.
     println!(
-        "CPU time: burned {} ms, reported {} ms",
+        "CPU time: burned {} to {} ms, reported {} ms",
         millis(truth),
+        millis(most),
         millis(running)
     );
     println!("exits: counted {counted}, reported {reported}, of them {interrupts} interrupts");
-    let idle_ns = 30_000_000;
+    let possible = truth - truth / 100..=most + most * u64::from(CHOICE_PERCENT) / 100;
     assert!(
-        running.abs_diff(truth) <= truth / 100 + idle_ns,
-        "CPU time: reported {running} ns, burned {truth} ns"
+        possible.contains(&running),
+        "CPU time: reported {running} ns of {possible:?} ns"
     );
     assert!(guest > truth / 4 && guest < running, "{guest} ns in guests");
     let share = compared(&summary, "CPU time ").1;
+    let possible = 0.99..=1.0 + f64::from(CHOICE_PERCENT) / 100.0;
     assert!(
-        (share - 1.0).abs() <= 0.01,
+        possible.contains(&share),
         "{share} of the CPU time is reported"
     );
     let (all_counted, share) = compared(&summary, "exits ");
