@@ -20,8 +20,13 @@ fn vcpu_with_missed_end_is_reported_and_counted() {
     let root = Root::with_bpffs();
     let mut guest = Minivm::start(["--vcpus", "2", "--name", "missed"]);
     let mut collector = pinned(&root);
-    collector.collect();
-    let first = collector.collect();
+    // Since its thread is known as that of the vCPU.
+    let first = eventually("the vCPU to be seen", || {
+        let snapshot = collector.collect();
+        let mut vcpus = vm(&snapshot, guest.pid()).vcpus.iter();
+        let is_seen = vcpus.any(|one| one.id == 1 && one.kvm.exits.is_some());
+        is_seen.then_some(snapshot)
+    });
     drop(collector);
 
     // Simulates a kernel that rejects this program; the others still count.
