@@ -28,7 +28,7 @@ const OTHERS: [(&str, &str); 7] = [
     ("systemctl", "needs systemd as the host's init"),
 ];
 
-/// Commands of kubectl. The suite `cluster` runs them; here there is no kubectl.
+/// Commands of kubectl. The suite `cluster` runs them; this suite has no kubectl.
 const KUBECTL: [&str; 9] = [
     "apply", "auth", "create", "delete", "exec", "get", "label", "logs", "set",
 ];
