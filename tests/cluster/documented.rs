@@ -1,21 +1,25 @@
 //! The commands of kubectl and helm in the documentation, run against a real API server.
 
-use std::io::Write as _;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
+use serde_json::json;
 use virtlens_tests::page_commands::{Words, all_commands, commands_of};
 use virtlens_tests::pages::{pages, root};
 use virtlens_tests::{ApiServer, need};
+
+use crate::pods::create;
 
 /// Commands that need a kubelet, which this cluster lacks: only their flags are checked.
 const OF_KUBELET: [&str; 3] = ["exec", "logs", "test"];
 
 /// A pod under the placeholder of the pages for an agent's pod: without a controller, no
 /// `DaemonSet` has pods.
-const AGENT_POD: &str = r#"{"apiVersion": "v1", "kind": "Pod",
-    "metadata": {"name": "agent-pod", "namespace": "virtlens"},
-    "spec": {"automountServiceAccountToken": false,
-             "containers": [{"name": "virtlens", "image": "virtlens"}]}}"#;
+fn agent_pod() -> serde_json::Value {
+    json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "agent-pod", "namespace": "virtlens"},
+        "spec": {"automountServiceAccountToken": false,
+                 "containers": [{"name": "virtlens", "image": "virtlens"}]}})
+}
 
 fn is_of_cluster(words: &Words) -> bool {
     ["helm", "kubectl"].contains(&&*words[0])
@@ -57,27 +61,13 @@ fn run(server: &ApiServer, words: &Words) -> Output {
     output.expect("the program can be started")
 }
 
-fn create_agent_pod(server: &ApiServer) {
-    let mut create = server.kubectl(["create", "-f", "-"]);
-    let mut create = create
-        .stdin(Stdio::piped())
-        .spawn()
-        .expect("kubectl starts");
-    let mut stdin = create.stdin.take().expect("it is piped");
-    stdin
-        .write_all(AGENT_POD.as_bytes())
-        .expect("kubectl reads");
-    drop(stdin);
-    assert!(create.wait().expect("it is our child").success());
-}
-
 /// A cluster with virtlens.
 fn installed() -> ApiServer {
     let server = ApiServer::start();
     let manifest = root().join("deploy/manifests/virtlens.yaml");
     let manifest = manifest.to_str().expect("UTF-8");
     server.ask(["apply", "--server-side", "--filename", manifest]);
-    create_agent_pod(&server);
+    create(&server, &[agent_pod()]);
     server
 }
 

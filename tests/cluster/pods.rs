@@ -28,7 +28,7 @@ fn follow(kubeconfig: impl Into<std::path::PathBuf>) -> Names {
 }
 
 /// Applies all of these manifests.
-fn create(server: &ApiServer, manifests: &[serde_json::Value]) {
+pub(crate) fn create(server: &ApiServer, manifests: &[serde_json::Value]) {
     let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": manifests});
     let mut kubectl = server.kubectl(["create", "-f", "-"]);
     kubectl.stdin(Stdio::piped()).stdout(Stdio::null());

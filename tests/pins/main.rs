@@ -21,6 +21,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
+use libbpf_rs::MapHandle;
 use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::Snapshot;
 use virtlens_model::vocab::Role;
@@ -42,6 +43,15 @@ fn pinned_by(root: &Root, loader: Loader) -> Collector {
         ..Options::default()
     };
     Collector::open(&options).expect("the host can be read")
+}
+
+/// The pinned map with this name in the object, if there is one.
+fn pinned_map(root: &Root, name: &str) -> Option<MapHandle> {
+    let maps = fs::read_dir(root.pins().join("maps")).expect("it is there");
+    let mut maps = maps.map(|map| map.expect("it can be read"));
+    let prefix = format!("{name}-");
+    let map = maps.find(|map| map.file_name().to_string_lossy().starts_with(&prefix))?;
+    Some(MapHandle::from_pinned_path(map.path()).expect("it can be opened"))
 }
 
 fn command(root: &Root, args: &[&str]) -> Command {

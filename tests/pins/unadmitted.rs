@@ -1,12 +1,10 @@
 //! State of VMs that ended before a reading could admit them.
 
-use std::fs;
-
-use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+use libbpf_rs::{MapCore as _, MapFlags};
 use virtlens_tests::reader;
 use virtlens_tests::root::Root;
 
-use crate::pinned;
+use crate::{pinned, pinned_map};
 
 /// A pid above every limit (`PID_MAX_LIMIT`, `include/linux/threads.h`).
 const NO_PID: u32 = 5 << 20;
@@ -21,11 +19,7 @@ fn state_of_vm_that_ended_before_it_was_admitted_is_removed() {
     let root = Root::with_bpffs();
     let mut collector = pinned(&root);
     collector.collect();
-    let maps = fs::read_dir(root.pins().join("maps")).expect("it is there");
-    let mut maps = maps.map(|map| map.expect("it can be read"));
-    let vms = maps.find(|map| map.file_name().to_string_lossy().starts_with("vms-"));
-    let vms = MapHandle::from_pinned_path(vms.expect("it is pinned").path());
-    let vms = vms.expect("it can be opened");
+    let vms = pinned_map(&root, "vms").expect("it is pinned");
     let key = NO_PID.to_ne_bytes();
     let mut value = vec![0; vms.value_size() as usize];
     // Its start time.
