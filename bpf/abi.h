@@ -81,7 +81,8 @@ struct control {
 	/* The walk visits the threads of all processes, not only of those whose leader may
 	 * have an owner. */
 	__u32 all_threads;
-	__u32 pad;
+	/* Histograms of the halts of vCPUs are emitted. */
+	__u32 halts;
 };
 
 /*

@@ -27,8 +27,15 @@ struct task_struct___state {
 /* Before v5.14 the halt polling counters were in kvm_vcpu_stat itself: 0193cc908b5a
  * ("KVM: stats: Separate generic stats from architecture specific ones"). */
 struct kvm_vcpu_stat___flat {
+	__u64 halt_successful_poll;
+	__u64 halt_attempted_poll;
+	__u64 halt_poll_invalid;
+	__u64 halt_wakeup;
 	__u64 halt_poll_success_ns;
 	__u64 halt_poll_fail_ns;
+};
+struct kvm_vm_stat___flat {
+	__u64 remote_tlb_flush;
 };
 
 /* Since v6.4 kernel workers can be threads of a user process: 54e6842d0775 ("fork/vm:
@@ -126,41 +133,89 @@ static __always_inline bool always_finds_storage(void)
  * CONFIG_KVM_IOAPIC to allow disabling in-kernel I/O APIC"). */
 #define HAS_PIT(kvm) bpf_core_field_exists((kvm)->arch.vpit)
 
-/* Time that a vCPU was halted, by kind, ns. */
-struct halt_times {
+/* Whether KVM's counters that all architectures have are in a structure of their own. */
+#define HAS_GENERIC(vcpu) bpf_core_field_exists((vcpu)->stat.generic)
+#define HALT_OFFSET(field) bpf_core_field_offset(struct kvm_vcpu, stat.generic.field)
+
+/* Time that a halted vCPU spent, by kind (ns), and how often. In the order of
+ * struct kvm_vcpu_stat_generic. */
+struct halt_stats {
+	__u64 polls_successful;
+	__u64 polls_attempted;
+	__u64 polls_invalid;
+	__u64 wakeups;
 	__u64 poll_success_ns;
 	__u64 poll_fail_ns;
 	__u64 wait_ns;
 };
 
 /* v5.15 has halt_wait_ns in struct kvm_vcpu_stat_generic (include/linux/kvm_types.h),
- * directly after the two others; v5.10 does not have it. */
-static __always_inline void read_halt_times(struct halt_times *times, struct kvm_vcpu *vcpu)
+ * directly after the others; v5.10 does not have it. */
+static __always_inline void read_halts(struct halt_stats *halts, struct kvm_vcpu *vcpu)
 {
 	struct kvm_vcpu_stat___flat *flat = (void *)&vcpu->stat;
 
-	times->poll_success_ns = times->poll_fail_ns = times->wait_ns = UNKNOWN;
 	if (bpf_rdonly_cast) {
-		times->poll_success_ns =
+		halts->polls_successful =
+			(__u64)CAST_READ(vcpu, kvm_vcpu, stat.generic.halt_successful_poll);
+		halts->polls_attempted =
+			(__u64)CAST_READ(vcpu, kvm_vcpu, stat.generic.halt_attempted_poll);
+		halts->polls_invalid =
+			(__u64)CAST_READ(vcpu, kvm_vcpu, stat.generic.halt_poll_invalid);
+		halts->wakeups = (__u64)CAST_READ(vcpu, kvm_vcpu, stat.generic.halt_wakeup);
+		halts->poll_success_ns =
 			(__u64)CAST_READ(vcpu, kvm_vcpu, stat.generic.halt_poll_success_ns);
-		times->poll_fail_ns = (__u64)CAST_READ(vcpu, kvm_vcpu, stat.generic.halt_poll_fail_ns);
-		times->wait_ns = (__u64)CAST_READ(vcpu, kvm_vcpu, stat.generic.halt_wait_ns);
-	} else if (bpf_core_field_exists(vcpu->stat.generic.halt_wait_ns) &&
-	    bpf_core_field_offset(vcpu->stat.generic.halt_wait_ns) -
-			    bpf_core_field_offset(vcpu->stat.generic.halt_poll_success_ns) ==
-		    __builtin_offsetof(struct halt_times, wait_ns)) {
-		/* One read of all three costs a third of three reads. */
-		if (bpf_core_read(times, sizeof(*times), &vcpu->stat.generic.halt_poll_success_ns))
-			times->poll_success_ns = times->poll_fail_ns = times->wait_ns = UNKNOWN;
-	} else if (bpf_core_field_exists(vcpu->stat.generic)) {
-		times->poll_success_ns = READ_OR(UNKNOWN, vcpu->stat.generic.halt_poll_success_ns);
-		times->poll_fail_ns = READ_OR(UNKNOWN, vcpu->stat.generic.halt_poll_fail_ns);
-		if (bpf_core_field_exists(vcpu->stat.generic.halt_wait_ns))
-			times->wait_ns = READ_OR(UNKNOWN, vcpu->stat.generic.halt_wait_ns);
+		halts->poll_fail_ns = (__u64)CAST_READ(vcpu, kvm_vcpu, stat.generic.halt_poll_fail_ns);
+		halts->wait_ns = (__u64)CAST_READ(vcpu, kvm_vcpu, stat.generic.halt_wait_ns);
+	} else if (HAS_GENERIC(vcpu) &&
+		   HALT_OFFSET(halt_wait_ns) - HALT_OFFSET(halt_successful_poll) ==
+			   __builtin_offsetof(struct halt_stats, wait_ns)) {
+		/* One read of all costs a seventh of seven reads. */
+		if (bpf_core_read(halts, sizeof(*halts), &vcpu->stat.generic.halt_successful_poll))
+			__builtin_memset(halts, 0xff, sizeof(*halts));
+	} else if (HAS_GENERIC(vcpu)) {
+		halts->polls_successful = READ_OR(UNKNOWN, vcpu->stat.generic.halt_successful_poll);
+		halts->polls_attempted = READ_OR(UNKNOWN, vcpu->stat.generic.halt_attempted_poll);
+		halts->polls_invalid = READ_OR(UNKNOWN, vcpu->stat.generic.halt_poll_invalid);
+		halts->wakeups = READ_OR(UNKNOWN, vcpu->stat.generic.halt_wakeup);
+		halts->poll_success_ns = READ_OR(UNKNOWN, vcpu->stat.generic.halt_poll_success_ns);
+		halts->poll_fail_ns = READ_OR(UNKNOWN, vcpu->stat.generic.halt_poll_fail_ns);
+		halts->wait_ns = READ_OR(UNKNOWN, vcpu->stat.generic.halt_wait_ns);
 	} else {
-		times->poll_success_ns = READ_OR(UNKNOWN, flat->halt_poll_success_ns);
-		times->poll_fail_ns = READ_OR(UNKNOWN, flat->halt_poll_fail_ns);
+		halts->polls_successful = READ_OR(UNKNOWN, flat->halt_successful_poll);
+		halts->polls_attempted = READ_OR(UNKNOWN, flat->halt_attempted_poll);
+		halts->polls_invalid = READ_OR(UNKNOWN, flat->halt_poll_invalid);
+		halts->wakeups = READ_OR(UNKNOWN, flat->halt_wakeup);
+		halts->poll_success_ns = READ_OR(UNKNOWN, flat->halt_poll_success_ns);
+		halts->poll_fail_ns = READ_OR(UNKNOWN, flat->halt_poll_fail_ns);
+		halts->wait_ns = UNKNOWN;
 	}
+}
+
+/* Histograms since v5.15 (struct kvm_vcpu_stat_generic, include/linux/kvm_types.h). */
+#define HAS_HALT_HISTOGRAMS(vcpu) bpf_core_field_exists((vcpu)->stat.generic.halt_wait_hist)
+
+/* Since v5.13: 4a7132efff4e ("KVM: X86: Count attempted/successful directed yield"). */
+#define HAS_YIELDS(vcpu) bpf_core_field_exists((vcpu)->stat.directed_yield_attempted)
+
+/* Since v5.19, and in stable kernels (Debian's 5.10): 6cd88243c7e0 ("KVM: x86: do not report
+ * a vCPU as preempted outside instruction boundaries"). */
+#define HAS_PREEMPTIONS(vcpu) bpf_core_field_exists((vcpu)->stat.preemption_reported)
+
+/* Since v5.15 KVM counts pages by size (struct kvm_vm_stat,
+ * arch/x86/include/asm/kvm_host.h). */
+#define HAS_PAGES_BY_SIZE(kvm) bpf_core_field_exists((kvm)->stat.pages)
+
+/* Number of times that KVM flushed the TLBs of all vCPUs of the VM at `kvm`: v5.10 has the
+ * counter in kvm_vm_stat itself. */
+static __always_inline __u64 tlb_flushes_of(__u64 kvm)
+{
+	struct kvm *typed = NULL;
+
+	if (bpf_core_field_exists(typed->stat.generic))
+		return word_at(kvm + bpf_core_field_offset(struct kvm, stat.generic.remote_tlb_flush));
+	return word_at(kvm + bpf_core_field_offset(struct kvm, stat) +
+		       bpf_core_field_offset(struct kvm_vm_stat___flat, remote_tlb_flush));
 }
 
 /* Since v6.0: 1075d41efcca ("KVM: x86/mmu: Expand and clean up page fault

@@ -25,6 +25,15 @@ struct kvm_arch {
 	/* Its type, struct kvm_pit, is defined inside KVM only. */
 	void *vpit;
 };
+struct kvm_vm_stat_generic {
+	__u64 remote_tlb_flush;
+};
+struct kvm_vm_stat {
+	struct kvm_vm_stat_generic generic;
+	/* Entries of KVM's page tables for 4 KiB, 2 MiB and 1 GiB. */
+	atomic_long_t pages[3];
+	__u64 nx_lpage_splits;
+};
 struct kvm {
 	struct mm_struct *mm;
 	struct {
@@ -38,15 +47,23 @@ struct kvm {
 	struct kvm_memslots *memslots[1];
 	struct mmu_notifier mmu_notifier;
 	struct xarray vcpu_array;
+	struct kvm_vm_stat stat;
 	struct kvm_arch arch;
 };
 struct preempt_notifier {
 	struct hlist_node link;
 };
 struct kvm_vcpu_stat_generic {
+	__u64 halt_successful_poll;
+	__u64 halt_attempted_poll;
+	__u64 halt_poll_invalid;
+	__u64 halt_wakeup;
 	__u64 halt_poll_success_ns;
 	__u64 halt_poll_fail_ns;
 	__u64 halt_wait_ns;
+	__u64 halt_poll_success_hist[32];
+	__u64 halt_poll_fail_hist[32];
+	__u64 halt_wait_hist[32];
 };
 struct kvm_vcpu_stat {
 	struct kvm_vcpu_stat_generic generic;
@@ -60,6 +77,9 @@ struct kvm_vcpu_stat {
 	__u64 halt_exits;
 	__u64 irq_exits;
 	__u64 hypercalls;
+	__u64 directed_yield_attempted;
+	__u64 directed_yield_successful;
+	__u64 preemption_reported;
 };
 struct kvm_vcpu_arch {
 	int cpuid_nent;

@@ -7,6 +7,7 @@
 #define VIRTLENS_PASS_CACHE_BPF_H
 
 #include "maps.bpf.h"
+#include "record_abi.h"
 
 /* The `_tid` fields hold the thread for which a record was emitted: for this thread it is
  * emitted again, as in struct emitted_cgroup. */
@@ -35,6 +36,8 @@ struct pass_cache {
 	__u32 is_vcpu_valid;
 	struct owner owner;
 	struct owner former_owner;
+	/* The VMs of the address space that was visited last. */
+	struct mmu_stats mmu;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -69,7 +69,7 @@ static __always_inline void prefetch_vcpu(const void *vcpu)
 	CAST_READ(vcpu, kvm_vcpu, stat.pf_fixed);
 	CAST_READ(vcpu, kvm_vcpu, stat.exits);
 	CAST_READ(vcpu, kvm_vcpu, stat.halt_exits);
-	CAST_READ(vcpu, kvm_vcpu, stat.hypercalls);
+	CAST_READ(vcpu, kvm_vcpu, stat.directed_yield_attempted);
 }
 
 /* Touches the data that a task points to: its thread state, its vCPU. */

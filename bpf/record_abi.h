@@ -37,6 +37,7 @@ enum record_kind {
 	RECORD_VHOST_WORKER = 8,
 	RECORD_LEVEL = 9,
 	RECORD_VM = 10,
+	RECORD_HALTS = 11,
 };
 
 /* Head of each record of the stream. `size` is the size of the whole record with its head,
@@ -105,12 +106,50 @@ struct vcpu_record {
 	__u64 hypercalls;
 	__u64 pf_fixed;
 	__u64 pf_taken;
+	/* Halts that ended with a wake-up, and polls at the start of a halt: attempted,
+	 * successful, and ended by a wake-up without an event for the vCPU. */
+	__u64 halt_wakeups;
+	__u64 polls_attempted;
+	__u64 polls_successful;
+	__u64 polls_invalid;
+	/* A vCPU that spins or sends an interrupt yields to another vCPU. UNKNOWN before
+	 * v5.13. */
+	__u64 yields_attempted;
+	__u64 yields_successful;
+	/* How often KVM reported to the guest that this vCPU is preempted. UNKNOWN before
+	 * v5.19, except in stable kernels. */
+	__u64 preemptions_reported;
 	/* CPU time that is in `residency`, or that was used before the vCPU was first
 	 * seen, ns. Time beyond it was used on the present pCPU. */
 	__u64 placed_ns;
 	__u32 preempted;
-	/* 0. Its name keeps the layout of map `ended_vcpus`. */
-	__u32 online_vcpus;
+	__u32 pad;
+};
+
+/* Number of buckets of a histogram of KVM: HALT_POLL_HIST_COUNT (include/linux/kvm_types.h).
+ * Bucket i > 0 counts times in [2^(i-1), 2^i) ns, the last one also all longer times. */
+#define HALT_BUCKETS 32
+
+/* Kind of time that a halted vCPU spends: index into halts_record.counts. */
+enum halt_kind {
+	/* Polling that ended with a wake-up. */
+	HALT_POLL_SUCCESS = 0,
+	/* Polling that did not. */
+	HALT_POLL_FAIL = 1,
+	/* Sleeping, after polling. */
+	HALT_WAIT = 2,
+	HALT_KINDS = 3,
+};
+
+/* Histograms of the halts of a vCPU, emitted if control.halts is set. The counts of a kind
+ * are UNKNOWN if the kernel does not have it (before v5.15). */
+struct halts_record {
+	struct record_head head;
+	struct owner owner;
+	__u64 instance;
+	__u32 vcpu_id;
+	__u32 pad;
+	__u64 counts[HALT_KINDS][HALT_BUCKETS];
 };
 
 /* A cgroup in the hierarchy above a thread, from the thread's cgroup to the root. */
@@ -184,6 +223,18 @@ struct cgroup_name_record {
 	char name[CGROUP_NAME_LEN];
 };
 
+/* KVM's page tables of the VMs of a process, as KVM counts them. */
+struct mmu_stats {
+	/* Entries that map guest memory with pages of 4 KiB, 2 MiB and 1 GiB. UNKNOWN before
+	 * v5.15. */
+	__u64 pages[3];
+	/* Huge pages that are split, because the guest executes code in them and the CPU
+	 * has the bug "iTLB multihit". */
+	__u64 nx_splits;
+	/* How often KVM interrupted running vCPUs to flush the TLBs of all vCPUs. */
+	__u64 tlb_flushes;
+};
+
 /* A process with a VM. */
 struct vm_record {
 	struct record_head head;
@@ -191,6 +242,7 @@ struct vm_record {
 	/* Number of vCPUs that KVM has for it. */
 	__u32 vcpus;
 	__u32 pad;
+	struct mmu_stats mmu;
 };
 
 /* An open file of a vCPU, from the pass over open files. */

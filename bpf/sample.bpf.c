@@ -19,7 +19,7 @@
 #include "cgroup_record.bpf.h"
 #include "placement.bpf.h"
 #include "retire.bpf.h"
-#include "vcpu.bpf.h"
+#include "halts.bpf.h"
 #include "vm_of_mm.bpf.h"
 
 /* Returns the vCPU that `task` has loaded, usually inside KVM_RUN. KVM is the only user
@@ -253,7 +253,7 @@ static __always_inline bool sample(struct output *out, struct task_struct *task,
 	struct thread_state *state;
 
 	if (is_new_process(task, cache))
-		visit_mm(out, task, control);
+		visit_mm(out, task, control, cache);
 	if (!identify(task, &state, control, cache))
 		return false;
 	if (!cfg.walks)
@@ -273,6 +273,8 @@ static __always_inline bool sample(struct output *out, struct task_struct *task,
 		cache->is_vcpu_valid = runs_vcpu(task, (struct kvm_vcpu *)state->vcpu);
 	if (state && cache->is_vcpu_valid)
 		emit_cpuid(out, state, control);
+	if (control->halts && state && cache->is_vcpu_valid)
+		emit_halts(out, state);
 	if (state && state->vcpu && !state->vcpu_idx) {
 		emit_memory(out, task, state);
 		if (cache->is_vcpu_valid) {

@@ -36,6 +36,7 @@ struct {
 /* Maximum output of one task, bytes: a walk stops if less space is left. */
 #define TASK_OUTPUT_MAX (64 << 10)
 _Static_assert(2 * RECORD_MAX + sizeof(struct memory_record) + sizeof(struct thread_buffer) +
+			       sizeof(struct vm_record) + sizeof(struct halts_record) +
 			       16 * (sizeof(struct cgroup_record) +
 				     sizeof(struct level_record) +
 				     sizeof(struct cgroup_name_record)) <=

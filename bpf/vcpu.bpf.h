@@ -18,7 +18,7 @@ struct {
 } ended_vcpus SEC(".maps");
 
 /* Bytes from the first of KVM's x86 counters to beyond the last: see STAT_OFFSET. */
-#define STAT_SPAN 200
+#define STAT_SPAN 256
 
 /* Buffer for a value of `ended_vcpus`, which is too large for the stack. Threads do not
  * exit in interrupts, and a CPU does not start a raw tracepoint program that it is
@@ -70,15 +70,19 @@ static __always_inline void fill_counters(struct vcpu_record *record, struct kvm
 {
 	const __u32 start = HAS_PF_TAKEN(vcpu) ? STAT_OFFSET(pf_taken) :
 									 STAT_OFFSET(pf_fixed);
-	struct halt_times halt;
+	struct halt_stats halts;
 
 	record->exits = UNKNOWN;
 	if (!bpf_rdonly_cast && bpf_probe_read_kernel(span, STAT_SPAN, (void *)vcpu + start))
 		return;
-	read_halt_times(&halt, vcpu);
-	record->halt_poll_success_ns = halt.poll_success_ns;
-	record->halt_poll_fail_ns = halt.poll_fail_ns;
-	record->halt_wait_ns = halt.wait_ns;
+	read_halts(&halts, vcpu);
+	record->halt_poll_success_ns = halts.poll_success_ns;
+	record->halt_poll_fail_ns = halts.poll_fail_ns;
+	record->halt_wait_ns = halts.wait_ns;
+	record->halt_wakeups = halts.wakeups;
+	record->polls_attempted = halts.polls_attempted;
+	record->polls_successful = halts.polls_successful;
+	record->polls_invalid = halts.polls_invalid;
 	record->exits = STAT(span, start, vcpu, exits);
 	record->io_exits = STAT(span, start, vcpu, io_exits);
 	record->mmio_exits = STAT(span, start, vcpu, mmio_exits);
@@ -90,6 +94,14 @@ static __always_inline void fill_counters(struct vcpu_record *record, struct kvm
 	record->pf_taken = UNKNOWN;
 	if (HAS_PF_TAKEN(vcpu))
 		record->pf_taken = STAT(span, start, vcpu, pf_taken);
+	record->yields_attempted = record->yields_successful = UNKNOWN;
+	if (HAS_YIELDS(vcpu)) {
+		record->yields_attempted = STAT(span, start, vcpu, directed_yield_attempted);
+		record->yields_successful = STAT(span, start, vcpu, directed_yield_successful);
+	}
+	record->preemptions_reported = UNKNOWN;
+	if (HAS_PREEMPTIONS(vcpu))
+		record->preemptions_reported = STAT(span, start, vcpu, preemption_reported);
 }
 
 /* Resets the state of a thread whose vCPU was replaced by a new one at the same address:

@@ -12,6 +12,7 @@
 #ifndef VIRTLENS_VM_OF_MM_BPF_H
 #define VIRTLENS_VM_OF_MM_BPF_H
 
+#include "pass_cache.bpf.h"
 #include "stream.bpf.h"
 #include "vm.bpf.h"
 
@@ -33,22 +34,46 @@ static __always_inline bool is_used(__u64 kvm)
 	return (__s32)word_at(kvm + bpf_core_field_offset(struct kvm, users_count.refs.counter)) > 1;
 }
 
-/* Number of vCPUs of the VMs of the address space at `mm`; 0 if it has no VM with vCPUs. */
+/* Adds KVM's counts of the page tables of the VM at `kvm`. */
+static __always_inline void add_mmu_stats(struct mmu_stats *sum, __u64 kvm)
+{
+	__u64 pages = kvm + bpf_core_field_offset(struct kvm, stat.pages);
+	struct kvm *typed = NULL;
+
+	if (HAS_PAGES_BY_SIZE(typed)) {
+		sum->pages[0] += word_at(pages);
+		sum->pages[1] += word_at(pages + 8);
+		sum->pages[2] += word_at(pages + 16);
+	} else {
+		sum->pages[0] = sum->pages[1] = sum->pages[2] = UNKNOWN;
+	}
+	sum->nx_splits += word_at(kvm + bpf_core_field_offset(struct kvm, stat.nx_lpage_splits));
+	sum->tlb_flushes += tlb_flushes_of(kvm);
+}
+
+/* Number of vCPUs of the VMs of the address space at `mm`; 0 if it has no VM with vCPUs.
+ * Stores the sums of their counts in the cache: before v5.12 a global function cannot take
+ * a pointer. */
 ONCE __u32 vcpus_of_mm(__u64 mm)
 {
 	__u64 list = notifiers_of(mm), link, kvm;
-	__u32 vcpus = 0;
+	struct pass_cache *cache;
+	__u32 vcpus = 0, zero = 0;
 
-	if (!list)
+	cache = bpf_map_lookup_elem(&pass_cache, &zero);
+	if (!list || !cache)
 		return 0;
+	__builtin_memset(&cache->mmu, 0, sizeof(cache->mmu));
 	link = word_at(list + bpf_core_field_offset(struct mmu_notifier_subscriptions, list.first));
 	for (int seen = 0; seen < NOTIFIERS_MAX && link; seen++) {
 		kvm = link - bpf_core_field_offset(struct kvm, mmu_notifier) -
 		      bpf_core_field_offset(struct mmu_notifier, hlist);
 		if (word_at(kvm + bpf_core_field_offset(struct kvm, mm)) == mm && is_used(kvm) &&
-		    word_at(first_vcpu(kvm) + bpf_core_field_offset(struct kvm_vcpu, kvm)) == kvm)
+		    word_at(first_vcpu(kvm) + bpf_core_field_offset(struct kvm_vcpu, kvm)) == kvm) {
 			vcpus += (__u32)word_at(
 				kvm + bpf_core_field_offset(struct kvm, online_vcpus.counter));
+			add_mmu_stats(&cache->mmu, kvm);
+		}
 		link = word_at(link + bpf_core_field_offset(struct hlist_node, next));
 	}
 	return vcpus;
@@ -69,7 +94,7 @@ static __always_inline bool is_own_mm(struct task_struct *task, struct mm_struct
 /* Records the VM of the process of `task`, if it has one, and emits its number of vCPUs.
  * Called for the first thread of a process that has an address space. */
 static __noinline void visit_mm(struct output *out, struct task_struct *task,
-				const struct control *control)
+				const struct control *control, struct pass_cache *cache)
 {
 	struct vm_record record = { .head = { RECORD_VM, sizeof(record) } };
 	struct mm_struct *mm = FOLLOW(task->mm);
@@ -79,6 +104,7 @@ static __noinline void visit_mm(struct output *out, struct task_struct *task,
 	record.vcpus = vcpus_of_mm(address_of(mm));
 	if (!record.vcpus || !is_own_mm(task, mm))
 		return;
+	record.mmu = cache->mmu;
 	vm_owner(task, &record.owner);
 	add_vm(task, &record.owner, control);
 	emit(out, &record, sizeof(record));

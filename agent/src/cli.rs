@@ -222,6 +222,7 @@ impl Cli {
             kubelet_url: common.kubelet_url.clone(),
             kubelet_ca: common.kubelet_ca.clone(),
             pcpu_series: common.pcpu_series.then_some(true),
+            halt_series: common.halt_series.then_some(true),
             no_pin: run.and_then(|run| run.no_pin.then_some(true)),
             loader: common.loader,
             thresholds: None,

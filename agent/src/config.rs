@@ -105,6 +105,8 @@ pub struct Settings {
     pub kubelet_ca: Option<PathBuf>,
     /// Whether the CPU time of each vCPU on each pCPU is exported.
     pub pcpu_series: Option<bool>,
+    /// Whether histograms of the halts of vCPUs are exported.
+    pub halt_series: Option<bool>,
     /// Whether to leave nothing behind for the next agent.
     pub no_pin: Option<bool>,
     /// Loader of the BPF programs.
@@ -146,6 +148,8 @@ pub struct Config {
     pub kubelet_ca: Option<PathBuf>,
     /// Whether the CPU time of each vCPU on each pCPU is exported.
     pub pcpu_series: bool,
+    /// Whether histograms of the halts of vCPUs are exported.
+    pub halt_series: bool,
     /// Whether to leave nothing behind for the next agent.
     pub no_pin: bool,
     /// Loader of the BPF programs.
@@ -181,6 +185,7 @@ impl Settings {
             kubelet_url: non_empty("VIRTLENS_KUBELET_URL", &variable),
             kubelet_ca: non_empty("VIRTLENS_KUBELET_CA", &variable).map(PathBuf::from),
             pcpu_series: from_variable("VIRTLENS_PCPU_SERIES", &variable)?,
+            halt_series: from_variable("VIRTLENS_HALT_SERIES", &variable)?,
             no_pin: from_variable("VIRTLENS_NO_PIN", &variable)?,
             loader: from_variable("VIRTLENS_LOADER", &variable)?,
             thresholds: None,
@@ -233,6 +238,7 @@ impl Settings {
             kubelet_url: self.kubelet_url.or(below.kubelet_url),
             kubelet_ca: self.kubelet_ca.or(below.kubelet_ca),
             pcpu_series: self.pcpu_series.or(below.pcpu_series),
+            halt_series: self.halt_series.or(below.halt_series),
             no_pin: self.no_pin.or(below.no_pin),
             loader: self.loader.or(below.loader),
             thresholds: self.thresholds.or(below.thresholds),
@@ -262,6 +268,7 @@ impl From<Settings> for Config {
             kubelet_url: settings.kubelet_url,
             kubelet_ca: settings.kubelet_ca,
             pcpu_series: settings.pcpu_series.unwrap_or(false),
+            halt_series: settings.halt_series.unwrap_or(false),
             no_pin: settings.no_pin.unwrap_or(false),
             loader: settings.loader.unwrap_or_default(),
             bounds: settings

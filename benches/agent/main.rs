@@ -255,7 +255,7 @@ fn growth(table: &mut Table, costs: &[(usize, Cost)], is_linear: bool) {
 
 fn answer(table: &mut Table, cost: &Cost) {
     let each = |number: u64| real(number) / real(cost.vms);
-    let limit = real(51 + 4 * load::VCPUS as u64);
+    let limit = real(56 + 4 * load::VCPUS as u64);
     let (series, gzipped) = (each(cost.series), each(cost.gzip_bytes) / 1e3);
     table.judge(
         "series of a VM",

@@ -59,6 +59,11 @@ impl Stream {
             owner: owner(vm),
             vcpus: VCPUS,
             pad: 0,
+            mmu: abi::record::MmuStats {
+                pages: [1000, 200, 0],
+                nx_splits: 0,
+                tlb_flushes: 30,
+            },
         });
         for (nth, comm) in (0..).zip(OTHERS) {
             self.thread(vm, nth, comm, None);
@@ -145,9 +150,16 @@ fn vcpu_record(id: u32, times: u64) -> abi::record::VcpuRecord {
         hypercalls: times / 100_000,
         pf_fixed: times / 40_000,
         pf_taken: times / 30_000,
+        halt_wakeups: times / 3000,
+        polls_attempted: times / 2500,
+        polls_successful: times / 20_000,
+        polls_invalid: 0,
+        yields_attempted: 0,
+        yields_successful: 0,
+        preemptions_reported: times / 90_000,
         placed_ns: 0,
         preempted: 0,
-        online_vcpus: 0,
+        pad: 0,
     }
 }
 

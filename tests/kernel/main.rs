@@ -19,6 +19,7 @@ mod identity;
 mod interrupts;
 mod kata;
 mod kata_ctr;
+mod kvm_stats;
 mod levels;
 mod lifecycle;
 mod loaders;

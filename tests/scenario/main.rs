@@ -15,6 +15,8 @@ mod features;
 mod interrupts;
 #[path = "../kernel/kata.rs"]
 mod kata;
+#[path = "../kernel/kvm_stats.rs"]
+mod kvm_stats;
 #[path = "../kernel/loaders.rs"]
 mod loaders;
 mod pod_memory;

@@ -9,8 +9,8 @@ use virtlens_model::snapshot::{
 };
 use virtlens_model::vocab::topology::guest::GuestShape;
 use virtlens_model::vocab::{
-    Discards, ExitCounts, Feature, Features, HaltPoll, KvmCounters, MemoryEvents, MismatchKind,
-    Moves, PRESSURES, Pressure, Role, Scope, Throttle,
+    Discards, ExitCounts, Feature, Features, HaltPoll, KvmCounters, Mapped, MemoryEvents,
+    MismatchKind, Mmu, Moves, PRESSURES, Polls, Pressure, Role, Scope, Throttle, Yields,
 };
 
 use crate::blank;
@@ -103,6 +103,16 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
             by_distance: [(); 4].map(|()| ns.next() >> 16),
             unknown: 0,
         }),
+        mmu: Some(Mmu {
+            mapped_bytes: Some(Mapped {
+                by_4k: ns.next() >> 8,
+                by_2m: ns.next() >> 8,
+                by_1g: 0,
+            }),
+            nx_splits: 0,
+            tlb_flushes: ns.next() >> 24,
+        }),
+        halts: None,
         topology: Some(Arc::new(topology(vcpus))),
         memory: memory(ns),
         pressure: Some(pressure(ns)),
@@ -181,8 +191,15 @@ fn vcpu(id: u32, ns: &mut Numbers) -> Vcpu {
             }),
             halt_wait_ns: None,
             exits: Some(ExitCounts([0; 7].map(|_: u64| ns.next() >> 8))),
-            pf_fixed: None,
-            pf_taken: None,
+            halt_wakeups: Some(ns.next() >> 20),
+            halt_polls: Some(Polls {
+                attempted: ns.next() >> 20,
+                successful: ns.next() >> 20,
+                invalid: 0,
+            }),
+            yields: Some(Yields::default()),
+            preemptions_reported: Some(ns.next() >> 20),
+            ..KvmCounters::default()
         },
         preempted: None,
         cgroup: None,

@@ -10,8 +10,8 @@
 //! - a collector in the test's process ([`reader`]), also for pinned VMs ([`seats`]), on a
 //!   host with a private bpffs ([`root`]);
 //! - counters as Prometheus sees them: of snapshots ([`exposed`]), of agents ([`scraped`]);
-//! - oracles to compare with: [`process`] and [`sysfs`] read the kernel's values, [`calls`]
-//!   counts system calls;
+//! - oracles to compare with: [`process`], [`sysfs`] and [`kvm_stats`] read the kernel's
+//!   values, [`calls`] counts system calls;
 //! - snapshots without a host: [`blank`], a small [`fixture`], a large [`fleet`]; and the
 //!   comparison of outputs with reviewed files ([`golden`]);
 //! - a checker of expositions ([`promtool`]) and a reader of traces ([`perfetto`]);
@@ -37,6 +37,7 @@ pub mod fixture;
 pub mod fleet;
 pub mod golden;
 pub mod grafana;
+pub mod kvm_stats;
 mod launch;
 mod minivm;
 pub mod mixin;

@@ -18,7 +18,7 @@ use crate::views::{catalogue, doctor, snapshot};
 pub(crate) struct Common {
     /// YAML file with the settings listen, web_config, web_auth, min_age, linger,
     /// log_format, log_level, node_name, metadata, kubeconfig, kubelet_url,
-    /// kubelet_ca, pcpu_series, no_pin, loader, thresholds and root [env:
+    /// kubelet_ca, pcpu_series, halt_series, no_pin, loader, thresholds and root [env:
     /// VIRTLENS_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -51,6 +51,10 @@ pub(crate) struct Common {
     /// series per VM [env: VIRTLENS_PCPU_SERIES]
     #[arg(long, global = true)]
     pub(crate) pcpu_series: bool,
+    /// Export histograms of the halts of vCPUs and counters of polls: 37 series per
+    /// VM; needs Linux 5.15 [env: VIRTLENS_HALT_SERIES]
+    #[arg(long, global = true)]
+    pub(crate) halt_series: bool,
     /// Loader of the BPF programs: libbpf or aya, if built in [default: libbpf if
     /// built in, else aya] [env: VIRTLENS_LOADER]
     #[arg(long, global = true, value_name = "LOADER")]

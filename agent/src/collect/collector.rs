@@ -86,7 +86,10 @@ impl Collector {
         let kernel = KernelFacts::probe(&options.root).seen_by(options.loader);
         let pins = options.pin.then(|| take_pins(&options.root)).transpose()?;
         let plan = plan(&kernel).limited_to(options.features);
-        let backend = Backend::open(&root, options.loader, &plan, &cgroups, version, pins);
+        let mut backend = Backend::open(&root, options.loader, &plan, &cgroups, version, pins);
+        if let (Backend::Bpf(pass, _), true) = (&mut backend, options.halt_series) {
+            pass.want_halts();
+        }
         names.iter().for_each(PodNames::settle);
         Ok(Self {
             node: Node {

@@ -23,6 +23,8 @@ pub struct Options {
     pub node_name: Option<String>,
     /// Report the CPU time of each vCPU on each pCPU.
     pub pcpu_series: bool,
+    /// Read histograms of the halts of vCPUs.
+    pub halt_series: bool,
     /// Thresholds of findings.
     pub bounds: Bounds,
     /// Source of pod names.
@@ -65,6 +67,7 @@ impl From<&Config> for Options {
             linger: config.linger,
             node_name: config.node_name.clone(),
             pcpu_series: config.pcpu_series,
+            halt_series: config.halt_series,
             bounds: config.bounds,
             names: None,
             loader: config.loader,

@@ -102,7 +102,7 @@ mirror! {
         shown_ns: u64,
         begun_ns: u64,
         all_threads: u32,
-        pad: u32,
+        halts: u32,
     }
     /// `struct owner`: the owner of a thread.
     owner => Owner {

@@ -6,6 +6,8 @@ use crate::{COMM_LEN, Owner};
 pub const CGROUP_NAME_LEN: usize = 256;
 /// Maximum number of CPUID leaves that KVM stores for a vCPU.
 pub const CPUID_LEAVES_MAX: usize = 256;
+/// Number of buckets of a histogram of KVM.
+pub const HALT_BUCKETS: usize = 32;
 /// Maximum size of a record, bytes.
 pub const RECORD_MAX: usize = 16 << 10;
 /// Capacity of the map `stream`, which a run of `walk_tasks` fills, bytes.
@@ -57,9 +59,25 @@ mirror! {
         hypercalls: u64,
         pf_fixed: u64,
         pf_taken: u64,
+        halt_wakeups: u64,
+        polls_attempted: u64,
+        polls_successful: u64,
+        polls_invalid: u64,
+        yields_attempted: u64,
+        yields_successful: u64,
+        preemptions_reported: u64,
         placed_ns: u64,
         preempted: u32,
-        online_vcpus: u32,
+        pad: u32,
+    }
+    /// `struct halts_record`: histograms of the halts of a vCPU.
+    halts_record => HaltsRecord {
+        head: RecordHead,
+        owner: Owner,
+        instance: u64,
+        vcpu_id: u32,
+        pad: u32,
+        counts: [[u64; HALT_BUCKETS]; HALT_KINDS as usize],
     }
     /// `struct cgroup_record`.
     cgroup_record => CgroupRecord {
@@ -88,12 +106,19 @@ mirror! {
         id: u64,
         name: [u8; CGROUP_NAME_LEN],
     }
+    /// `struct mmu_stats`: KVM's page tables of the VMs of a process.
+    mmu_stats => MmuStats {
+        pages: [u64; 3],
+        nx_splits: u64,
+        tlb_flushes: u64,
+    }
     /// `struct vm_record`: a process with a VM.
     vm_record => VmRecord {
         head: RecordHead,
         owner: Owner,
         vcpus: u32,
         pad: u32,
+        mmu: MmuStats,
     }
     /// `struct vcpu_fd_record`.
     vcpu_fd_record => VcpuFdRecord {
@@ -150,6 +175,8 @@ enumerators! {
     RECORD_LEVEL = 9,
     /// A [`VmRecord`].
     RECORD_VM = 10,
+    /// A [`HaltsRecord`].
+    RECORD_HALTS = 11,
     /// A [`VcpuRecord`] follows.
     THREAD_VCPU = 1,
     /// A kernel thread.
@@ -162,6 +189,14 @@ enumerators! {
     THREAD_RETIRED = 16,
     /// The thread's class changed since this pass began.
     THREAD_CHANGED = 32,
+    /// Polling that ended with a wake-up.
+    HALT_POLL_SUCCESS = 0,
+    /// Polling that did not.
+    HALT_POLL_FAIL = 1,
+    /// Sleeping.
+    HALT_WAIT = 2,
+    /// Number of kinds of halted time.
+    HALT_KINDS = 3,
     /// Some task was stalled on CPU.
     PRESSURE_CPU_SOME = 0,
     /// All tasks were stalled on CPU.

@@ -3,6 +3,7 @@
 use crate::agent_rows::AGENT_FAMILIES;
 use crate::family::Family;
 use crate::finding_rows::FINDING_FAMILIES;
+use crate::kvm_rows::KVM_FAMILIES;
 use crate::memory_rows::MEMORY_FAMILIES;
 use crate::placement_rows::PLACEMENT_FAMILIES;
 use crate::pressure_rows::PRESSURE_FAMILIES;
@@ -13,6 +14,7 @@ use crate::vm_rows::VM_FAMILIES;
 pub fn families() -> impl Iterator<Item = &'static Family> {
     VM_FAMILIES
         .iter()
+        .chain(KVM_FAMILIES)
         .chain(THROTTLE_FAMILIES)
         .chain(PLACEMENT_FAMILIES)
         .chain(MEMORY_FAMILIES)

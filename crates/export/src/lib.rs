@@ -28,6 +28,7 @@ mod family;
 mod finding_rows;
 mod format;
 mod kind;
+mod kvm_rows;
 mod markdown;
 mod memory_rows;
 mod placement_rows;

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use virtlens_model::snapshot::{Quota, Vm};
-use virtlens_model::vocab::KvmCounters;
 
 use crate::family::{Family, Rows};
 use crate::kind::Kind;
@@ -128,34 +127,6 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         rows: Rows::Vm(|vm, rows| known(vm.guest_ns, |ns| rows.seconds(&[], ns))),
     },
     Family {
-        name: "virtlens_halt_poll_seconds_total",
-        kind: Kind::Counter,
-        unit: Some("seconds"),
-        help: "Host CPU time that idle vCPUs spent polling for a wake-up that came (success) \
-               or did not come (fail); part of the role vcpu.",
-        own_labels: &["result"],
-        rows: Rows::Vm(|vm, rows| {
-            known(kvm(vm).halt_poll_ns, |poll| {
-                rows.seconds(&["success".into()], poll.success)?;
-                rows.seconds(&["fail".into()], poll.fail)
-            })
-        }),
-    },
-    Family {
-        name: "virtlens_kvm_exits_total",
-        kind: Kind::Counter,
-        unit: None,
-        help: "VM exits of all vCPUs by kind, as KVM counts them.",
-        own_labels: &["kind"],
-        rows: Rows::Vm(|vm, rows| {
-            known(kvm(vm).exits, |exits| {
-                exits
-                    .by_kind()
-                    .try_for_each(|(kind, count)| rows.count(&[kind.into()], count))
-            })
-        }),
-    },
-    Family {
         name: "virtlens_worker_cpu_seconds_total",
         kind: Kind::Counter,
         unit: Some("seconds"),
@@ -254,13 +225,6 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         }),
     },
 ];
-
-/// Sums of KVM's counters over all vCPUs; counters that no vCPU has are absent.
-fn kvm(vm: &Vm) -> KvmCounters {
-    vm.vcpus.iter().fold(KvmCounters::default(), |sum, vcpu| {
-        sum.with(&vcpu.kvm, u64::saturating_add)
-    })
-}
 
 /// Calls `encode` once for each scope. A path can have two levels of one scope; `limits`
 /// holds only the binding one, because a scope can have only one series.

@@ -22,8 +22,10 @@ pub use self::memory::{
 pub use self::pcpu::{PcpuTimes, Pcpus};
 pub use self::thread::{RetiredFact, ThreadClass, ThreadFact, ThreadKind};
 pub use self::throttling::{HitFact, ThrottlingFacts};
-pub use self::vcpu::{EndedVcpuFact, ResidencyFact, VcpuFact, VcpuStats, VmPlacementFact};
-use crate::vocab::{CgroupId, Comm, Owner, ThreadKey, VhostDevice, VmKey};
+pub use self::vcpu::{
+    EndedVcpuFact, HaltsFact, ResidencyFact, VcpuFact, VcpuStats, VmPlacementFact,
+};
+use crate::vocab::{CgroupId, Comm, Mmu, Owner, ThreadKey, VhostDevice, VmKey};
 
 /// A VM that a source found by its file descriptors. It can be paused, with no vCPU
 /// inside `KVM_RUN`.
@@ -33,6 +35,8 @@ pub struct VmFact {
     pub vm: VmKey,
     /// Number of vCPUs that KVM holds for it.
     pub vcpus: u32,
+    /// KVM's counts of its page tables; `None` if the source cannot read them.
+    pub mmu: Option<Mmu>,
 }
 
 /// One reading of the host.
@@ -62,6 +66,8 @@ pub struct Facts {
     pub placements: FxHashMap<VmKey, VmPlacementFact>,
     /// CPU time of vCPUs by pCPU; `None` if it was not requested or is not tracked.
     pub residency: Option<Vec<ResidencyFact>>,
+    /// Histograms of the halts of vCPUs; empty unless requested.
+    pub halts: Vec<HaltsFact>,
     /// Throttling by cgroup, and the threads running when quotas ran out; `None` if
     /// throttling is not tracked.
     pub throttling: Option<ThrottlingFacts>,

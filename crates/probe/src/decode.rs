@@ -5,6 +5,7 @@
 
 mod cgroups;
 mod files;
+mod kvm;
 mod levels;
 mod memory;
 mod stream;
@@ -14,19 +15,18 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use virtlens_abi as abi;
 use virtlens_model::facts::{
-    EndedVcpuFact, Facts, ResidencyFact, RetiredFact, ThreadClass, ThreadFact, ThreadKind,
-    VcpuFact, VcpuStats, VmFact,
+    Facts, ResidencyFact, RetiredFact, ThreadClass, ThreadFact, ThreadKind, VmFact,
 };
 use virtlens_model::vocab::topology::guest::{CpuidEntry, GuestTopology};
 use virtlens_model::vocab::topology::host::Distance;
 use virtlens_model::vocab::{
-    CgroupId, Comm, CpuSet, Durations, ExitCounts, HaltPoll, KvmCounters, Moves, Owner, SchedClass,
-    Throttle, VmKey,
+    CgroupId, Comm, CpuSet, Durations, Moves, Owner, SchedClass, Throttle, VmKey,
 };
 use zerocopy::FromBytes;
 
 use self::cgroups::Names;
 pub use self::files::{OpenFiles, OpenedByVm};
+pub(crate) use self::kvm::ended_vcpu;
 pub use self::memory::discards;
 use self::memory::{Memories, SlotsOf};
 pub use self::stream::Buffer;
@@ -70,6 +70,7 @@ impl Decoder {
         self.facts.memory.clear();
         self.facts.levels.clear();
         self.facts.vms.clear();
+        self.facts.halts.clear();
         self.cgroups.clear();
     }
 
@@ -87,6 +88,7 @@ impl Decoder {
                     self.facts.threads.push(fact);
                 }
                 abi::record::RECORD_VM => self.vm(record.of()?.0),
+                abi::record::RECORD_HALTS => self.facts.halts.extend(kvm::halts(record.of()?.0)),
                 abi::record::RECORD_CGROUP => self.cgroups.push(*record.of()?.0),
                 abi::record::RECORD_LEVEL => {
                     let (cgroup, fact) = levels::level(record.of()?.0);
@@ -129,13 +131,15 @@ impl Decoder {
         self.facts.memory = facts.memory;
         self.facts.levels = facts.levels;
         self.facts.vms = facts.vms;
+        self.facts.halts = facts.halts;
         self.facts.placements = facts.placements;
     }
 
     fn vm(&mut self, record: &abi::record::VmRecord) {
         if let Owner::Vm(vm) = owner(record.owner) {
             let vcpus = record.vcpus;
-            self.facts.vms.push(VmFact { vm, vcpus });
+            let mmu = Some(kvm::mmu(&record.mmu));
+            self.facts.vms.push(VmFact { vm, vcpus, mmu });
         }
     }
 
@@ -148,7 +152,7 @@ impl Decoder {
             let (found, tail) = abi::record::VcpuRecord::ref_from_prefix(rest)
                 .map_err(|_| record.broken("truncated vCPU"))?;
             rest = tail;
-            vcpu = Some(vcpu_fact(found));
+            vcpu = Some(kvm::vcpu(found));
         }
         let words = <[u64]>::ref_from_bytes(rest)
             .ok()
@@ -319,59 +323,6 @@ fn cpuid_entry(leaf: &abi::record::CpuidLeaf) -> CpuidEntry {
         ecx: leaf.ecx,
         edx: leaf.edx,
     }
-}
-
-fn vcpu_fact(record: &abi::record::VcpuRecord) -> VcpuFact {
-    VcpuFact {
-        id: record.id,
-        index: (record.index != u32::MAX).then_some(record.index),
-        stats: vcpu_stats(record),
-        charged_ns: Some(record.placed_ns),
-    }
-}
-
-/// Converts a vCPU whose thread has exited, if KVM's counters of it are known.
-pub(crate) fn ended_vcpu(
-    key: &abi::map::VcpuKey,
-    record: &abi::record::VcpuRecord,
-) -> Option<EndedVcpuFact> {
-    let Owner::Vm(vm) = owner(key.owner) else {
-        return None;
-    };
-    Some(EndedVcpuFact {
-        vm,
-        id: key.vcpu_id,
-        stats: vcpu_stats(record)?,
-    })
-}
-
-fn vcpu_stats(record: &abi::record::VcpuRecord) -> Option<VcpuStats> {
-    // Every kernel has these counters, so an unknown one means that the structure was
-    // freed.
-    Some(VcpuStats {
-        instance: record.instance,
-        counters: KvmCounters {
-            halt_poll_ns: Some(HaltPoll {
-                success: known(record.halt_poll_success_ns)?,
-                fail: known(record.halt_poll_fail_ns)?,
-            }),
-            halt_wait_ns: known(record.halt_wait_ns),
-            exits: Some(ExitCounts::of(
-                known(record.exits)?,
-                [
-                    known(record.io_exits)?,
-                    known(record.mmio_exits)?,
-                    known(record.halt_exits)?,
-                    known(record.irq_exits)?,
-                    known(record.irq_window_exits)?,
-                    known(record.hypercalls)?,
-                ],
-            )),
-            pf_fixed: Some(known(record.pf_fixed)?),
-            pf_taken: known(record.pf_taken),
-        },
-        preempted: record.preempted != 0,
-    })
 }
 
 #[cfg(test)]

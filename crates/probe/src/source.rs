@@ -148,6 +148,12 @@ impl TaskPass {
         self.wants_residency = self.plan.features.contains(&Feature::Placement);
     }
 
+    /// Requests histograms of the halts of all vCPUs with each later reading: twelve more
+    /// cache lines per vCPU.
+    pub fn want_halts(&mut self) {
+        self.control.halts = 1;
+    }
+
     /// Returns the location of the RAM of `vm` if the programs need it anew, to be set by
     /// [`TaskPass::set_ram`].
     pub fn new_ram(&self, vm: VmKey, thresholds: Thresholds) -> Option<&[Piece]> {

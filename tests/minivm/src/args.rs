@@ -119,6 +119,7 @@ Commands, one per line on stdin; each is answered by one JSON object on stdout,
   flood on | flood off                 keep the vhost-net device's ring full of frames to
                                        send; off is answered when all are sent
   status                               all threads, modes, CPU clocks
+  stats                                KVM's statistics (since Linux 5.14)
   quit                                 exit, as at the end of stdin and on SIGTERM
 The first line {\"ready\":true,\"pid\":…,\"vcpus\":[…],\"threads\":[…]} is printed when every
 thread is in its initial mode.

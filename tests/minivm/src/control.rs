@@ -125,6 +125,7 @@ fn obey(machine: &mut Machine<'_>, words: &[&str]) -> anyhow::Result<Value> {
             machine.vhost()?.calm()?;
             Ok(json!({}))
         }
+        ["stats"] => Ok(json!({ "vm": machine.vm_stats()?, "vcpus": machine.stats()? })),
         ["status"] => Ok(serde_json::to_value(machine.status())?),
         _ => bail!("unknown command {:?}: see minivm --help", words.join(" ")),
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::fs::File;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -14,6 +15,7 @@ use crate::clock::{process_cpu_ns, thread_cpu_ns};
 use crate::cpuid::Topology;
 use crate::helper::Helper;
 use crate::memory::Mapping;
+use crate::stats::{self, Stats};
 use crate::vcpu::Vcpu;
 use crate::vhost::Vhost;
 use crate::vm::Vm;
@@ -25,6 +27,8 @@ pub(crate) struct Machine<'a> {
     vcpus: BTreeMap<u32, Vcpu>,
     /// Files of unplugged vCPUs: KVM cannot destroy a vCPU before its VM.
     parked: BTreeMap<u32, VcpuFd>,
+    /// KVM's statistics of each vCPU, where the kernel has them.
+    stats: BTreeMap<u32, File>,
     helpers: BTreeMap<u32, Helper>,
     vhost: Option<Vhost>,
 }
@@ -91,6 +95,7 @@ impl<'a> Machine<'a> {
             vm: Vm::create(args)?,
             vcpus: BTreeMap::new(),
             parked: BTreeMap::new(),
+            stats: BTreeMap::new(),
             helpers: BTreeMap::new(),
             vhost: args.vhost_net.as_deref().map(Vhost::start).transpose()?,
         };
@@ -137,6 +142,17 @@ impl<'a> Machine<'a> {
             vcpus: self.vcpus.values().map(vcpu_status).collect(),
             threads: self.helpers.values().map(thread_status).collect(),
         }
+    }
+
+    /// KVM's statistics of the VM; empty where the kernel has none.
+    pub(crate) fn vm_stats(&self) -> anyhow::Result<Stats> {
+        self.vm.stats()
+    }
+
+    /// KVM's statistics of each vCPU, by index; empty where the kernel has none.
+    pub(crate) fn stats(&self) -> anyhow::Result<BTreeMap<u32, Stats>> {
+        let read = |(index, file): (&u32, &File)| Ok((*index, stats::read(file)?));
+        self.stats.iter().map(read).collect()
     }
 
     /// Indexes of the living vCPUs.
@@ -233,15 +249,20 @@ impl<'a> Machine<'a> {
             self.unplug(index)?;
         }
         self.parked.clear();
+        self.stats.clear();
         Ok(())
     }
 
     /// Starts a vCPU in a new thread, which waits in user space.
     fn start_vcpu(&mut self, index: u32) -> anyhow::Result<()> {
         let id = self.vcpu_id(index)?;
-        let fd = match self.parked.remove(&index) {
-            Some(fd) => fd,
-            None => self.vm.create_vcpu(id, self.args)?,
+        let fd = if let Some(fd) = self.parked.remove(&index) {
+            fd
+        } else {
+            let fd = self.vm.create_vcpu(id, self.args)?;
+            self.stats
+                .extend(stats::open(&fd)?.map(|file| (index, file)));
+            fd
         };
         let name = Some(self.args.vcpu_name.as_str()).filter(|name| *name != "same");
         self.vcpus.insert(index, Vcpu::start(index, id, name, fd)?);

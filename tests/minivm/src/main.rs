@@ -24,6 +24,7 @@ mod lifetime;
 mod machine;
 mod memory;
 mod rest;
+mod stats;
 mod tap;
 mod vcpu;
 mod vhost;

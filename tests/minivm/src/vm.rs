@@ -17,6 +17,7 @@ use kvm_ioctls::{Kvm, VcpuFd, VmFd};
 use crate::args::Args;
 use crate::cpuid;
 use crate::memory::{Mapping, PAGE_BYTES};
+use crate::stats::{self, Stats};
 
 /// Three pages that VT-x requires for real mode, below 4 GiB and outside of memory.
 const TSS_ADDRESS: usize = 0xfffb_d000;
@@ -86,6 +87,11 @@ impl Vm {
         vm.map(0, 0, &vm.ram)?;
         vm.map(1, FIRMWARE_ADDRESS, &firmware)?;
         Ok(vm)
+    }
+
+    /// KVM's statistics of the VM; empty where the kernel has none.
+    pub(crate) fn stats(&self) -> anyhow::Result<Stats> {
+        stats::open(&self.fd)?.map_or_else(|| Ok(Stats::new()), |file| stats::read(&file))
     }
 
     /// Guest memory.

@@ -273,6 +273,7 @@ impl PartialFacts {
         self.vms.push(VmFact {
             vm,
             vcpus: vmm.fds.vcpus(),
+            mmu: None,
         });
         let own_pid = reader.own_pid(pid);
         let own_pid = reader.losses.keep(own_pid);

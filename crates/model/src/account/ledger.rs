@@ -23,7 +23,7 @@ use crate::account::throttle::ThrottleMeter;
 use crate::account::vcpu::VcpuMeter;
 use crate::account::worker::{WorkerId, Workers};
 use crate::vocab::topology::host::Distance;
-use crate::vocab::{CgroupId, Durations, Moves, Role, Scope};
+use crate::vocab::{CgroupId, Durations, Mmu, Moves, Role, Scope};
 
 /// All counters of one VM.
 ///
@@ -53,6 +53,8 @@ pub struct Ledger {
     pub guest: Meter,
     /// Moves of its vCPUs, if tracked: by distance, unknown last.
     pub moves: Known<[Meter; MOVES]>,
+    /// How often KVM flushed the TLBs of its vCPUs.
+    pub tlb_flushes: Known<Meter>,
     /// Counters of its memory.
     pub memory: MemoryMeter,
     /// Counters of its outermost level.
@@ -76,6 +78,7 @@ impl Ledger {
         self.guest.renew();
         self.moves
             .change(|moves| moves.iter_mut().for_each(Meter::renew));
+        self.tlb_flushes.change(Meter::renew);
         self.memory.renew();
         self.workers.values_mut().for_each(Workers::free);
     }
@@ -135,6 +138,22 @@ impl Ledger {
         Some(Moves {
             by_distance,
             unknown,
+        })
+    }
+
+    /// Reads KVM's counts of the VM's page tables, with their total of TLB flushes. KVM
+    /// counts from 0 again if the process has created another VM.
+    #[must_use]
+    pub fn mmu(&mut self, read: Option<Mmu>) -> Option<Mmu> {
+        let mmu = read?;
+        let meter = self.tlb_flushes.now();
+        if mmu.tlb_flushes < meter.counted() {
+            meter.renew();
+            self.changes += 1;
+        }
+        Some(Mmu {
+            tlb_flushes: meter.read(mmu.tlb_flushes),
+            ..mmu
         })
     }
 

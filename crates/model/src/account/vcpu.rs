@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::account::known::Known;
 use crate::account::meter::Meter;
 use crate::facts::VcpuStats;
-use crate::vocab::KvmCounters;
+use crate::vocab::{Halts, KvmCounters};
 
 /// The counters of one vCPU.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -23,6 +23,8 @@ pub struct VcpuMeter {
     pub stats: Known<StatsMeter>,
     /// CPU time by pCPU, ns.
     pub pcpus: BTreeMap<u32, Meter>,
+    /// Histograms of its halts, if they were ever requested.
+    pub halts: Known<Box<HaltsMeter>>,
 }
 
 impl VcpuMeter {
@@ -38,6 +40,7 @@ impl VcpuMeter {
             // The final values are unknown, so the counters restart.
             self.stats = Known::default();
         }
+        self.halts.change(|halts| halts.renew());
     }
 
     /// Whether sources report the whole state.
@@ -46,13 +49,15 @@ impl VcpuMeter {
             .into_iter()
             .chain(self.pcpus.values());
         let former = self.stats.any().and_then(|stats| stats.former.as_ref());
-        former.is_none() && meters.all(Meter::is_plain)
+        let halts = self.halts.any().and_then(|halts| halts.former.as_ref());
+        former.is_none() && halts.is_none() && meters.all(Meter::is_plain)
     }
 
     /// Drops the state that sources report.
     pub fn drop_plain(&mut self) {
         self.pcpus.retain(|_, meter| !meter.is_plain());
         self.stats.change(StatsMeter::drop_plain);
+        self.halts.change(|halts| halts.present = Halts::default());
     }
 
     /// Reads the present CPU time by pCPU, ns.
@@ -81,6 +86,42 @@ impl VcpuMeter {
     /// than before.
     pub fn read_stats(&mut self, stats: &VcpuStats) -> bool {
         self.stats.now().read(stats)
+    }
+}
+
+/// Histograms of the halts of one vCPU.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct HaltsMeter {
+    instance: u64,
+    /// Sum of former instances; usually none.
+    former: Option<Halts>,
+    /// Highest counts of the present instance.
+    present: Halts,
+}
+
+impl HaltsMeter {
+    /// The vCPU was recreated, possibly at the same address.
+    fn renew(&mut self) {
+        self.former = Some(self.total());
+        self.present = Halts::default();
+        self.instance = 0;
+    }
+
+    /// Reads the counts of a living vCPU.
+    pub fn read(&mut self, instance: u64, halts: &Halts) {
+        let is_elsewhere = self.instance != instance;
+        if self.instance != 0 && (is_elsewhere || halts.fell_from(&self.present)) {
+            self.renew();
+        }
+        self.instance = instance;
+        self.present = self.present.with(halts, u64::max);
+    }
+
+    /// The totals, as last read.
+    pub fn total(&self) -> Halts {
+        self.former.as_ref().map_or(self.present, |former| {
+            self.present.with(former, u64::saturating_add)
+        })
     }
 }
 
@@ -166,9 +207,9 @@ impl StatsMeter {
 
 #[cfg(test)]
 mod tests {
-    use super::VcpuMeter;
+    use super::{HaltsMeter, VcpuMeter};
     use crate::facts::VcpuStats;
-    use crate::vocab::{ExitCounts, KvmCounters};
+    use crate::vocab::{ExitCounts, Halts, KvmCounters};
 
     fn stats(instance: u64, total: u64) -> VcpuStats {
         VcpuStats {
@@ -212,6 +253,19 @@ mod tests {
             meter.stats.get().expect("was read").total().pf_fixed,
             Some(12)
         );
+    }
+
+    #[test]
+    fn recreated_vcpu_continues_its_halts() {
+        let halts = |count| Halts {
+            wait: [count; 32],
+            ..Halts::default()
+        };
+        let mut meter = HaltsMeter::default();
+        for (instance, count) in [(1, 5), (1, 7), (2, 3), (2, 2), (2, 4)] {
+            meter.read(instance, &halts(count));
+        }
+        assert_eq!(meter.total(), halts(7 + 3 + 4));
     }
 
     #[test]

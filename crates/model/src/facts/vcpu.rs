@@ -1,7 +1,7 @@
 //! vCPUs.
 
 use crate::vocab::topology::guest::GuestTopology;
-use crate::vocab::{KvmCounters, Moves, VmKey};
+use crate::vocab::{Halts, KvmCounters, Moves, VmKey};
 
 /// A vCPU in KVM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +30,19 @@ pub struct ResidencyFact {
     pub pcpu: u32,
     /// CPU time on the pCPU, ns.
     pub run_ns: u64,
+}
+
+/// Histograms of the halts of one vCPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HaltsFact {
+    /// The VM of the vCPU.
+    pub vm: VmKey,
+    /// `vcpu_id` of the vCPU.
+    pub vcpu_id: u32,
+    /// Identifies the `kvm_vcpu`: the counts of another instance start at 0.
+    pub instance: u64,
+    /// The counts.
+    pub halts: Halts,
 }
 
 /// VM-wide placement facts of the source.

@@ -8,8 +8,8 @@ use crate::account::meter::Times;
 use crate::account::sums::{SUMS, sum_index};
 use crate::account::worker::WorkerId;
 use crate::facts::{
-    EndedVcpuFact, Facts, HitFact, LevelFact, MemoryFact, ResidencyFact, RetiredFact, ThreadFact,
-    ThreadKind, ThrottlingFacts, VmPlacementFact,
+    EndedVcpuFact, Facts, HaltsFact, HitFact, LevelFact, MemoryFact, ResidencyFact, RetiredFact,
+    ThreadFact, ThreadKind, ThrottlingFacts, VmFact, VmPlacementFact,
 };
 use crate::fleet::member::Member;
 use crate::fleet::vcpus::Vcpus;
@@ -23,8 +23,8 @@ pub(super) const WORKERS: [Role; 3] = [Role::Vhost, Role::Virtiofsd, Role::Iothr
 /// Facts about one VM in one reading.
 #[derive(Debug, Default)]
 pub(super) struct Reading<'a> {
-    /// vCPUs that KVM holds, if the source reports them.
-    pub(super) online_vcpus: Option<u32>,
+    /// The VM in KVM, if the source reports it.
+    pub(super) kvm: Option<&'a VmFact>,
     /// vCPUs that have run, according to the open files.
     pub(super) has_run: &'a [u32],
     /// Devices of the vhost workers, as far as they are known.
@@ -207,6 +207,11 @@ impl<'a> Reading<'a> {
         let sums = self.vcpus.of(fact.vcpu_id);
         let sum = sums.pcpus.entry(fact.pcpu).or_default();
         *sum = sum.saturating_add(fact.run_ns);
+    }
+
+    /// Adds histograms of the halts of a vCPU.
+    pub(super) fn halts(&mut self, fact: &'a HaltsFact) {
+        self.vcpus.of(fact.vcpu_id).halts = Some(fact);
     }
 
     /// Keeps the time of moved threads with the level that was charged for it. Call this

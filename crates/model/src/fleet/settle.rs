@@ -13,7 +13,7 @@ use crate::fleet::{memory, outermost, quota, vcpus};
 use crate::identify::place::Cgroups;
 use crate::snapshot::{RoleUse, Vcpu, VcpuCount, Vm, Worker};
 use crate::vocab::topology::host::HostTopology;
-use crate::vocab::{Role, VmKey};
+use crate::vocab::{Halts, Role, VmKey};
 
 impl Reading<'_> {
     /// Reads the meters of the member, and shows the VM with their totals.
@@ -32,6 +32,7 @@ impl Reading<'_> {
         let unattributed = ledger.roles[sum_index(None)]
             .read(self.own[sum_index(None)], self.pod[sum_index(None)]);
         let moves = ledger.moves(self.placement.moves);
+        let mmu = ledger.mmu(self.kvm.and_then(|fact| fact.mmu));
         let guest = ledger.guest.read(self.guest_ns);
         let workers = self.workers(ledger);
         quota::read(member, cgroups, &self.charges, self.throttling);
@@ -70,6 +71,8 @@ impl Reading<'_> {
             unapplied_limit: None,
             guest_nodes: member.identity.guest_nodes,
             moves,
+            mmu,
+            halts: ledger_halts(&member.ledger),
             topology: None,
             memory,
             pressure: member.ledger.outermost.pressure(),
@@ -115,6 +118,9 @@ impl Reading<'_> {
             if let Some(stats) = sums.living.and_then(|(_, vcpu)| vcpu.stats.as_ref()) {
                 ledger.changes += u64::from(meter.read_stats(stats));
             }
+            if let Some(fact) = sums.halts {
+                meter.halts.now().read(fact.instance, &fact.halts);
+            }
             if self.residency_known {
                 sums.settle_pcpus();
                 meter.read_pcpus(&sums.pcpus);
@@ -143,8 +149,8 @@ impl Reading<'_> {
         let living = living.filter(|(_, sums)| sums.living.is_some());
         VcpuCount {
             boot: member.identity.boot_vcpus,
-            online: self.online_vcpus,
-            parked: self.online_vcpus.map(|_| parked()),
+            online: self.kvm.map(|fact| fact.vcpus),
+            parked: self.kvm.map(|_| parked()),
             seen: count(living.count()),
         }
     }
@@ -188,6 +194,14 @@ impl Reading<'_> {
         }
         Some(if self.split > 0 { "split" } else { "pod" })
     }
+}
+
+/// The sum of the halts of all vCPUs; `None` if they were not requested.
+fn ledger_halts(ledger: &Ledger) -> Option<Box<Halts>> {
+    let read = ledger.vcpus.values();
+    let read = read.filter_map(|vcpu| Some(vcpu.halts.get()?.total()));
+    read.reduce(|sum, more| sum.with(&more, u64::saturating_add))
+        .map(Box::new)
 }
 
 fn count(number: usize) -> u32 {

@@ -3,7 +3,8 @@
 use rustc_hash::FxHashMap;
 
 use crate::facts::{
-    EndedVcpuFact, Facts, HitFact, ResidencyFact, RetiredFact, ThreadClass, ThreadFact,
+    EndedVcpuFact, Facts, HaltsFact, HitFact, ResidencyFact, RetiredFact, ThreadClass, ThreadFact,
+    VmFact,
 };
 use crate::fleet::member::Member;
 use crate::fleet::reading::{Reading, ThreadCgroup};
@@ -22,8 +23,8 @@ enum Belonging<'a> {
     EndedVcpu(&'a EndedVcpuFact),
     Hit(&'a HitFact),
     Residency(&'a ResidencyFact),
-    /// vCPUs that KVM holds.
-    Online(u32),
+    Kvm(&'a VmFact),
+    Halts(&'a HaltsFact),
 }
 
 impl Fleet {
@@ -71,10 +72,12 @@ impl Fleet {
         let hits = hits.map(|fact| (of(fact.class.owner), Belonging::Hit(fact)));
         let residency = facts.residency.iter().flatten();
         let residency = residency.map(|fact| (of_vm(fact.vm), Belonging::Residency(fact)));
-        let online = facts.vms.iter();
-        let online = online.map(|fact| (of_vm(fact.vm), Belonging::Online(fact.vcpus)));
+        let kvm = facts.vms.iter();
+        let kvm = kvm.map(|fact| (of_vm(fact.vm), Belonging::Kvm(fact)));
+        let halts = facts.halts.iter();
+        let halts = halts.map(|fact| (of_vm(fact.vm), Belonging::Halts(fact)));
         let all = living.chain(retired).chain(ended).chain(hits);
-        let all = all.chain(residency).chain(online);
+        let all = all.chain(residency).chain(kvm).chain(halts);
         let mut belongings: Vec<_> = all.filter_map(|(of, one)| Some((of?, one))).collect();
         belongings.sort_by_key(|(of, _)| *of);
         belongings
@@ -114,7 +117,8 @@ fn reading<'a>(
                 reading.hit(fact, role_of_class(&fact.class, &member.identity));
             }
             Belonging::Residency(fact) => reading.residency(fact),
-            Belonging::Online(vcpus) => reading.online_vcpus = Some(*vcpus),
+            Belonging::Kvm(fact) => reading.kvm = Some(fact),
+            Belonging::Halts(fact) => reading.halts(fact),
         }
     }
     reading

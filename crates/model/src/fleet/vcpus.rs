@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::account::meter::Times;
 use crate::account::vcpu::{StatsMeter, VcpuMeter};
-use crate::facts::{ThreadFact, VcpuFact, VcpuStats};
+use crate::facts::{HaltsFact, ThreadFact, VcpuFact, VcpuStats};
 use crate::identify::place::{Cgroups, Place};
 use crate::snapshot::Vcpu;
 use crate::vocab::CgroupId;
@@ -22,6 +22,8 @@ pub(super) struct VcpuSums<'a> {
     pub(super) has_ended: bool,
     /// KVM's counters at the end of one of its threads.
     pub(super) ended: Option<&'a VcpuStats>,
+    /// Histograms of its halts, if they were requested.
+    pub(super) halts: Option<&'a HaltsFact>,
     /// CPU time by pCPU up to the last move, ns, if it was read.
     pub(super) pcpus: BTreeMap<u32, u64>,
 }

@@ -10,7 +10,7 @@ use crate::snapshot::quota::{Quota, UnappliedLimit};
 use crate::snapshot::topology::Topology;
 use crate::snapshot::vcpu::{Vcpu, VcpuCount};
 use crate::vocab::{
-    Comm, CpuSet, Durations, Moves, PodSpec, Pressure, Role, SchedClass, VhostDevice,
+    Comm, CpuSet, Durations, Halts, Mmu, Moves, PodSpec, Pressure, Role, SchedClass, VhostDevice,
 };
 
 /// One VM.
@@ -74,6 +74,11 @@ pub struct Vm {
     pub guest_nodes: Option<u32>,
     /// Number of vCPU moves between pCPUs.
     pub moves: Option<Moves>,
+    /// KVM's page tables: mapped guest memory by page size, TLB flushes.
+    pub mmu: Option<Mmu>,
+    /// Histograms of the halts of all vCPUs, if they were requested and the kernel has
+    /// them: bucket i > 0 counts times in [2^(i-1), 2^i) ns.
+    pub halts: Option<Box<Halts>>,
     /// Placement on the host's CPUs, as last judged.
     pub topology: Option<Arc<Topology>>,
     /// Memory: held, released and reused.

@@ -84,6 +84,27 @@ impl<'de> Deserialize<'de> for ExitCounts {
     }
 }
 
+/// Polls at the start of halts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Polls {
+    /// All polls (`halt_attempted_poll`).
+    pub attempted: u64,
+    /// Polls that ended with a wake-up (`halt_successful_poll`).
+    pub successful: u64,
+    /// Halts that ended without an event for the vCPU (`halt_poll_invalid`).
+    pub invalid: u64,
+}
+
+/// Directed yields: a vCPU that waits for another one gives it its CPU, because it spins
+/// (pause loop) or the guest asks for it (hypercall).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Yields {
+    /// Yields to a certain vCPU (`directed_yield_attempted`).
+    pub attempted: u64,
+    /// Yields after which the other vCPU was scheduled (`directed_yield_successful`).
+    pub successful: u64,
+}
+
 /// KVM's counters of one vCPU. A counter is absent if the kernel lacks it or if it was
 /// not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -98,89 +119,142 @@ pub struct KvmCounters {
     pub pf_fixed: Option<u64>,
     /// Page faults taken (`pf_taken`, since v6.1).
     pub pf_taken: Option<u64>,
+    /// Halts that ended because the vCPU was woken up (`halt_wakeup`).
+    pub halt_wakeups: Option<u64>,
+    /// Polls at the start of halts.
+    pub halt_polls: Option<Polls>,
+    /// Directed yields (since v5.13).
+    pub yields: Option<Yields>,
+    /// How often KVM reported to the guest that the vCPU is preempted
+    /// (`preemption_reported`, since v5.19 and in stable kernels). Guests with paravirtual spin locks or TLB
+    /// flushes then do not wait for it.
+    pub preemptions_reported: Option<u64>,
 }
 
-/// Combines both values with `one`; returns the present value if the other is absent.
-fn either<T>(now: Option<T>, other: Option<T>, one: impl Fn(T, T) -> T) -> Option<T> {
-    match (now, other) {
-        (Some(now), Some(other)) => Some(one(now, other)),
-        (now, other) => now.or(other),
-    }
-}
+/// Number of counters of [`KvmCounters`].
+const COUNTERS: usize = 19;
+/// Position of the exits outside the known classes.
+const OTHER_EXITS: usize = 9;
 
 impl KvmCounters {
+    /// Every single counter, in a fixed order.
+    fn each(&self) -> [Option<u64>; COUNTERS] {
+        let polled = self.halt_poll_ns;
+        let [io, mmio, halt, interrupt, window, hypercall, other] =
+            self.exits.map_or([None; 7], |exits| exits.0.map(Some));
+        let (polls, yields) = (self.halt_polls, self.yields);
+        [
+            polled.map(|poll| poll.success),
+            polled.map(|poll| poll.fail),
+            self.halt_wait_ns,
+            io,
+            mmio,
+            halt,
+            interrupt,
+            window,
+            hypercall,
+            other,
+            self.pf_fixed,
+            self.pf_taken,
+            self.halt_wakeups,
+            polls.map(|polls| polls.attempted),
+            polls.map(|polls| polls.successful),
+            polls.map(|polls| polls.invalid),
+            yields.map(|yields| yields.attempted),
+            yields.map(|yields| yields.successful),
+            self.preemptions_reported,
+        ]
+    }
+
+    /// The reverse of [`Self::each`].
+    fn of_each(counters: &[Option<u64>; COUNTERS]) -> Self {
+        let [
+            success,
+            fail,
+            halt_wait_ns,
+            io,
+            mmio,
+            halt,
+            interrupt,
+            window,
+            hypercall,
+            other,
+            pf_fixed,
+            pf_taken,
+            halt_wakeups,
+            polled,
+            polled_well,
+            invalid,
+            yielded,
+            yielded_well,
+            preemptions_reported,
+        ] = *counters;
+        let exits = || {
+            Some(ExitCounts([
+                io?, mmio?, halt?, interrupt?, window?, hypercall?, other?,
+            ]))
+        };
+        let polls = || {
+            Some(Polls {
+                attempted: polled?,
+                successful: polled_well?,
+                invalid: invalid?,
+            })
+        };
+        let poll = success.zip(fail);
+        let yields = yielded.zip(yielded_well);
+        Self {
+            halt_poll_ns: poll.map(|(success, fail)| HaltPoll { success, fail }),
+            halt_wait_ns,
+            exits: exits(),
+            pf_fixed,
+            pf_taken,
+            halt_wakeups,
+            halt_polls: polls(),
+            yields: yields.map(|(attempted, successful)| Yields {
+                attempted,
+                successful,
+            }),
+            preemptions_reported,
+        }
+    }
+
     /// Combines each counter with that of `other`; a counter absent on one side takes the
     /// value of the other side.
     #[must_use]
-    pub fn with(&self, other: &Self, one: impl Fn(u64, u64) -> u64 + Copy) -> Self {
-        Self {
-            halt_poll_ns: either(self.halt_poll_ns, other.halt_poll_ns, |now, other| {
-                HaltPoll {
-                    success: one(now.success, other.success),
-                    fail: one(now.fail, other.fail),
-                }
-            }),
-            halt_wait_ns: either(self.halt_wait_ns, other.halt_wait_ns, one),
-            exits: either(self.exits, other.exits, |mut now, other| {
-                for (now, other) in now.0.iter_mut().zip(other.0) {
-                    *now = one(*now, other);
-                }
-                now
-            }),
-            pf_fixed: either(self.pf_fixed, other.pf_fixed, one),
-            pf_taken: either(self.pf_taken, other.pf_taken, one),
+    pub fn with(&self, other: &Self, one: impl Fn(u64, u64) -> u64) -> Self {
+        let mut counters = self.each();
+        for (now, other) in counters.iter_mut().zip(other.each()) {
+            *now = match (*now, other) {
+                (Some(now), Some(other)) => Some(one(now, other)),
+                (now, other) => now.or(other),
+            };
         }
+        Self::of_each(&counters)
     }
 
     /// The increase since `then`; absent if either value is absent.
     #[must_use]
     pub fn since(&self, then: &Self) -> Self {
-        let since = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
-        let poll = |now: HaltPoll, then: HaltPoll| HaltPoll {
-            success: now.success.saturating_sub(then.success),
-            fail: now.fail.saturating_sub(then.fail),
-        };
-        let polls = self.halt_poll_ns.zip(then.halt_poll_ns);
-        let exits = self.exits.zip(then.exits);
-        Self {
-            halt_poll_ns: polls.map(|(now, then)| poll(now, then)),
-            halt_wait_ns: since(self.halt_wait_ns, then.halt_wait_ns),
-            exits: exits.map(|(now, then)| now.since(then)),
-            pf_fixed: since(self.pf_fixed, then.pf_fixed),
-            pf_taken: since(self.pf_taken, then.pf_taken),
+        let mut counters = self.each();
+        for (now, then) in counters.iter_mut().zip(then.each()) {
+            *now = now.zip(then).map(|(now, then)| now.saturating_sub(then));
         }
+        Self::of_each(&counters)
     }
 
     /// Whether a counter is lower than in `before`. KVM's counters never decrease. The
     /// class "other" is left out because it is derived from the others.
     pub fn fell_from(&self, before: &Self) -> bool {
-        let counters = |of: &Self| {
-            let polls = of.halt_poll_ns.map(|poll| [poll.success, poll.fail]);
-            let classes = of.exits.map(|exits| {
-                let [classes @ .., _] = exits.0;
-                classes
-            });
-            (polls, classes, [of.halt_wait_ns, of.pf_fixed, of.pf_taken])
-        };
-        let (polls, classes, others) = counters(self);
-        let (polls_before, classes_before, others_before) = counters(before);
-        let fell = |(now, before): (u64, u64)| now < before;
-        let polls = polls.zip(polls_before).into_iter();
-        let classes = classes.zip(classes_before).into_iter();
-        let others = others.into_iter().zip(others_before);
-        polls
-            .flat_map(|(now, before)| now.into_iter().zip(before))
-            .any(fell)
-            || classes
-                .flat_map(|(now, before)| now.into_iter().zip(before))
-                .any(fell)
-            || others.filter_map(|(now, before)| now.zip(before)).any(fell)
+        let both = self.each().into_iter().zip(before.each()).enumerate();
+        let mut counters = both.filter(|(at, _)| *at != OTHER_EXITS);
+        counters.any(|(_, (now, before))| now.zip(before).is_some_and(|(now, then)| now < then))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{ExitCounts, HaltPoll, KvmCounters};
+    use super::{ExitCounts, HaltPoll, KvmCounters, OTHER_EXITS, Polls, Yields};
 
     fn counters(count: u64, pf_taken: Option<u64>) -> KvmCounters {
         KvmCounters {
@@ -192,7 +266,28 @@ mod tests {
             exits: Some(ExitCounts([count; 7])),
             pf_fixed: Some(count),
             pf_taken,
+            halt_wakeups: Some(count),
+            halt_polls: Some(Polls {
+                attempted: count,
+                successful: count,
+                invalid: count,
+            }),
+            yields: Some(Yields {
+                attempted: count,
+                successful: count,
+            }),
+            preemptions_reported: Some(count),
         }
+    }
+
+    #[test]
+    fn each_counter_has_its_own_place() {
+        let places: Vec<u64> = (1..).take(super::COUNTERS).collect();
+        let places = <[u64; super::COUNTERS]>::try_from(places).expect("as many");
+        let counters = KvmCounters::of_each(&places.map(Some));
+        assert_eq!(counters.each(), places.map(Some));
+        let other = counters.exits.map(|exits| exits.other());
+        assert_eq!(other, counters.each()[OTHER_EXITS]);
     }
 
     #[test]

@@ -55,6 +55,15 @@ impl Stream {
             pad: 0,
         };
         record.vcpus = vcpus;
+        record.mmu = abi::record::MmuStats {
+            pages: if vcpus == 2 {
+                [3, 2, 1]
+            } else {
+                [abi::UNKNOWN; 3]
+            },
+            nx_splits: 4,
+            tlb_flushes: 5,
+        };
         self.push(record.as_bytes())
     }
 
@@ -103,6 +112,45 @@ fn vcpu(exits: u64) -> abi::record::VcpuRecord {
     (vcpu.exits, vcpu.io_exits) = (exits, 3);
     (vcpu.halt_wait_ns, vcpu.pf_taken) = (abi::UNKNOWN, abi::UNKNOWN);
     vcpu
+}
+
+#[test]
+fn halts_are_decoded_unless_unknown() {
+    let mut stream = Stream::default();
+    for (vcpu_id, last) in [(0, 9), (1, abi::UNKNOWN)] {
+        let mut record = abi::record::HaltsRecord::new_zeroed();
+        record.head = head(abi::record::RECORD_HALTS, size_of_val(&record));
+        (record.owner.tgid, record.vcpu_id, record.instance) = (7, vcpu_id, 0xffff);
+        record.counts[2][31] = last;
+        stream.push(record.as_bytes());
+    }
+    let (facts, _) = Decoder::default()
+        .pass(stream.0.bytes(), 1)
+        .expect("it is whole");
+    assert_eq!(facts.halts.len(), 1);
+    let fact = facts.halts[0];
+    assert_eq!(
+        (fact.vcpu_id, fact.instance, fact.halts.wait[31]),
+        (0, 0xffff, 9)
+    );
+}
+
+#[test]
+fn page_tables_are_decoded_unless_unknown() {
+    let mut stream = Stream::default();
+    stream.vm(7, 2).vm(8, 1);
+    let (facts, _) = Decoder::default()
+        .pass(stream.0.bytes(), 1)
+        .expect("it is whole");
+    let mmu: Vec<_> = facts.vms.iter().filter_map(|fact| fact.mmu).collect();
+    let mapped = |at: usize| {
+        mmu[at]
+            .mapped_bytes
+            .map(|mapped| mapped.by_size().map(|(_, bytes)| bytes))
+    };
+    assert_eq!(mapped(0), Some([3 << 12, 2 << 21, 1 << 30]));
+    assert_eq!(mapped(1), None);
+    assert_eq!((mmu[1].nx_splits, mmu[1].tlb_flushes), (4, 5));
 }
 
 #[test]

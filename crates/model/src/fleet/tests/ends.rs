@@ -70,6 +70,7 @@ fn vm_with_vcpus_that_never_ran_is_running() {
         vms: vec![VmFact {
             vm: vm(100),
             vcpus: 2,
+            mmu: None,
         }],
         ..vmm(0)
     };

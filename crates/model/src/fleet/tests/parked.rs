@@ -13,7 +13,11 @@ fn held(living: &[u32], ended: Vec<RetiredFact>) -> Facts {
     let threads = living.iter().map(|id| vcpu(vm(100), 100 + id, *id, 10));
     let mut facts = facts(threads.collect(), ended);
     let vm = vm(100);
-    facts.vms = vec![VmFact { vm, vcpus: 3 }];
+    facts.vms = vec![VmFact {
+        vm,
+        vcpus: 3,
+        mmu: None,
+    }];
     facts
 }
 
@@ -64,6 +68,7 @@ fn restarted_vm_does_not_inherit_parked_vcpus() {
     next.vms = vec![VmFact {
         vm: vm(200),
         vcpus: 1,
+        mmu: None,
     }];
     let (vms, _) = read(&mut fleet, &next, "a", 1);
     let counts: Vec<_> = vms
