@@ -60,9 +60,10 @@ struct {
 	__type(value, struct control);
 } control SEC(".maps");
 
-/* The programs that count, by cfg.programs. An agent that takes over the maps of a former
- * agent attaches its programs while the old ones are still attached, and then switches
- * between them with one write here: nothing is counted twice, and nothing is missed. */
+/* The programs that count, by cfg.programs; 0: none, because none is attached to a hook. An
+ * agent that takes over the maps of a former agent attaches its programs while the old ones
+ * are still attached, and then switches between them with one write here: nothing is counted
+ * twice, and nothing is missed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -129,7 +130,8 @@ static __always_inline struct control *get_control(void)
 	return bpf_map_lookup_elem(&control, &zero);
 }
 
-/* Whether this program counts: checked by all programs that are attached to a hook. */
+/* Whether this program counts: checked by all programs that are attached to a hook, and by
+ * the pass. */
 static __always_inline bool is_active(void)
 {
 	__u32 zero = 0;

@@ -8,6 +8,9 @@
  *   its cgroups up to the root, each once per pass ──► stream
  *   its times, its vCPU's counters, its affinity ──► stream
  *
+ * While no program is attached to a hook, none is active: the pass then only emits the VMs
+ * that it finds, and creates no thread state.
+ *
  * When a pass finds a new VM, it may already have visited some of that VM's threads: the
  * agent sees the new VM and repeats the pass.
  *
@@ -63,8 +66,10 @@ static __always_inline struct thread_state *set_vcpu(struct task_struct *task,
 	if (!state)
 		state = make_state(task, &cache->owner);
 	if (state && state->vcpu != (__u64)vcpu) {
-		/* A thread can run one vCPU after another. */
-		charge_pcpu(task, state);
+		/* A thread can run one vCPU after another. Before the first reading a state is
+		 * from a time whose migrations were not seen. */
+		if (control->shown_ns)
+			charge_pcpu(task, state);
 		vcpu_id = READ_OR(~0U, vcpu->vcpu_id);
 		cache->former_owner = state->owner;
 		if (is_new ? shown_owner(task, &cache->former_owner, control) :
@@ -254,6 +259,8 @@ static __always_inline bool sample(struct output *out, struct task_struct *task,
 
 	if (is_new_process(task, cache))
 		visit_mm(out, task, control, cache);
+	if (!is_active())
+		return false;
 	if (!identify(task, &state, control, cache))
 		return false;
 	if (!cfg.walks)

@@ -170,6 +170,8 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Check(_) => {
             let mut collector = open(&config, &Feature::ALL)?;
             let snapshot = collector.collect();
+            // Until here it is tested whether programs can be attached.
+            collector.rest()?;
             let features = collector.check();
             let report = check::report(&snapshot.node, config.loader, &features);
             let ticks = check::note_of_ticks(&nohz_full(&HostRoot::new(&config.root)));

@@ -16,6 +16,7 @@ mod doctor;
 mod documented;
 mod find;
 mod identity;
+mod idle;
 mod interrupts;
 mod kata;
 mod kata_ctr;

@@ -6,6 +6,7 @@
 mod busy;
 mod exec;
 mod faults;
+mod idle;
 mod killed;
 mod loaders;
 mod missed;
@@ -200,6 +201,7 @@ fn check_clean_removes_all_pins() {
         return;
     }
     let root = Root::with_bpffs();
+    let _guest = Minivm::start(["--vcpus", "1", "--name", "cleaned"]);
     assert_eq!(Agent::start(run(&root)).stop().0, Some(0));
     let left = fs::read_dir(root.pins().join("links")).expect("it stays");
     assert!(left.count() >= 3, "programs count on");

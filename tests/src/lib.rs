@@ -11,7 +11,7 @@
 //!   host with a private bpffs ([`root`]);
 //! - counters as Prometheus sees them: of snapshots ([`exposed`]), of agents ([`scraped`]);
 //! - oracles to compare with: [`process`], [`sysfs`] and [`kvm_stats`] read the kernel's
-//!   values, [`calls`] counts system calls;
+//!   values, [`calls`] counts system calls, [`hooked`] lists attached programs;
 //! - snapshots without a host: [`blank`], a small [`fixture`], a large [`fleet`]; and the
 //!   comparison of outputs with reviewed files ([`golden`]);
 //! - a checker of expositions ([`promtool`]) and a reader of traces ([`perfetto`]);
@@ -37,6 +37,7 @@ pub mod fixture;
 pub mod fleet;
 pub mod golden;
 pub mod grafana;
+pub mod hooked;
 pub mod kvm_stats;
 mod launch;
 mod minivm;

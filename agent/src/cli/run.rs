@@ -22,6 +22,10 @@ use crate::{kube, process};
 /// Interval at which the table is drawn.
 const TABLE_INTERVAL: Duration = Duration::from_secs(2);
 
+/// How long there must have been no VM before hooks are detached, so that a node whose VMs
+/// come and go does not attach and detach them all the time.
+const DETACH_AFTER: Duration = Duration::from_mins(10);
+
 /// Serves until SIGTERM or SIGINT. With `table` it also draws a table on stdout, and ends
 /// when nobody reads it any more.
 ///
@@ -54,6 +58,7 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
         let address = listener.local_addr().context("cannot listen")?;
         let mut collector = Collector::open(&Options {
             pin: !config.no_pin,
+            detach_after: Some(DETACH_AFTER),
             ..Options::named(config)?
         })?;
         // The first reading, which is the baseline of the counters.

@@ -58,6 +58,8 @@ pub struct Collector {
     /// The snapshot of the last successful reading: its VMs are repeated when a single
     /// reading fails.
     pub(super) fallback: Option<Arc<Snapshot>>,
+    /// Number of features that were left out as of the last reading.
+    left_out: usize,
     pub(super) failing: Failing,
     /// The steps after a reading: saving state for the next agent, and dropping state.
     pub(super) upkeep: Failing,
@@ -86,6 +88,7 @@ impl Collector {
         let kernel = KernelFacts::probe(&options.root).seen_by(options.loader);
         let pins = options.pin.then(|| take_pins(&options.root)).transpose()?;
         let plan = plan(&kernel).limited_to(options.features);
+        let plan = plan.detached_after(options.detach_after);
         let mut backend = Backend::open(&root, options.loader, &plan, &cgroups, version, pins);
         if let (Backend::Bpf(pass, _), true) = (&mut backend, options.halt_series) {
             pass.want_halts();
@@ -120,6 +123,7 @@ impl Collector {
             started: Instant::now(),
             files_searched: None,
             fallback: None,
+            left_out: 0,
             failing: Failing::default(),
             upkeep: Failing::default(),
             ram_unread: 0,
@@ -134,6 +138,7 @@ impl Collector {
     /// the last successful reading, and after some failures in a row none.
     pub fn collect(&mut self) -> Arc<Snapshot> {
         let began = Instant::now();
+        let is_first = self.at_ns.is_none();
         let (vms, is_judged) = match self.read() {
             Ok(read) => {
                 self.failing.worked();
@@ -149,6 +154,7 @@ impl Collector {
             }
         };
         self.read_ns = Some(nanos(began.elapsed()));
+        self.log_left_out(is_first);
         let programs = self.bpf().map_or_else(Vec::new, TaskPass::programs);
         let snapshot = Arc::new(Snapshot {
             api_version: API_VERSION,
@@ -170,6 +176,36 @@ impl Collector {
             self.fallback = Some(Arc::clone(&snapshot));
         }
         snapshot
+    }
+
+    /// Logs features that were left out since the last reading: they are attached for the
+    /// first VM. Those of the start are logged with the start.
+    fn log_left_out(&mut self, is_first: bool) {
+        let Some(pass) = self.bpf() else {
+            return;
+        };
+        let left_out = &pass.plan().left_out;
+        let known = if is_first {
+            left_out.len()
+        } else {
+            self.left_out
+        };
+        let new = left_out.len().saturating_sub(known);
+        for (feature, reason) in left_out.iter().rev().take(new) {
+            tracing::warn!(sources = feature.name(), reason, "off");
+        }
+        self.left_out = left_out.len();
+    }
+
+    /// Detaches the programs from their hooks if no VM is shown, as `virtlens run` does.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    pub fn rest(&mut self) -> anyhow::Result<()> {
+        match &mut self.backend {
+            Backend::Bpf(pass, _) if self.fleet.is_empty() => Ok(pass.detach_all()?),
+            _ => Ok(()),
+        }
     }
 
     /// Reads the host and judges the placement and the findings of its VMs, over the time

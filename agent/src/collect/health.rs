@@ -6,6 +6,7 @@ use virtlens_probe::source::TaskPass;
 
 use super::collector::Collector;
 use crate::collect::backend::Backend;
+use crate::collect::offers::IDLE;
 use crate::kube::PodNames;
 
 impl Collector {
@@ -122,6 +123,9 @@ impl Collector {
                         "bpf",
                         self.failing.reason(),
                     ),
+                    None if feature.has_hooks() && pass.waits_for_vm() => {
+                        source(feature.name(), true, IDLE, "")
+                    }
                     None => source(feature.name(), true, "bpf", ""),
                 }
             })

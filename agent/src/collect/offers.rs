@@ -4,6 +4,9 @@ use virtlens_model::snapshot::Source;
 use virtlens_probe::facts::KernelFacts;
 use virtlens_probe::loader::Loader;
 
+/// The mode of a source whose programs wait for a VM.
+pub(super) const IDLE: &str = "idle";
+
 /// The row of one feature in `virtlens check`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckRow {
@@ -120,10 +123,33 @@ fn source_row(source: &Source) -> CheckRow {
             (true, false) => "degraded",
             (false, _) => "off",
         },
-        detail: if fine {
+        detail: if fine && source.mode == IDLE {
+            "not attached: no VM on this node".to_owned()
+        } else if fine {
             source.mode.to_owned()
         } else {
             source.reason.clone()
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use virtlens_model::snapshot::Source;
+
+    use super::{IDLE, source_row};
+
+    #[test]
+    fn source_that_waits_for_a_vm_is_on() {
+        let row = source_row(&Source {
+            name: "placement",
+            up: true,
+            mode: IDLE,
+            reason: String::new(),
+            duration_ns: None,
+            age_ns: None,
+        });
+        let expected = ("on", "not attached: no VM on this node");
+        assert_eq!((row.state, &*row.detail), expected);
     }
 }

@@ -34,6 +34,9 @@ pub struct Options {
     /// The features to load, always with [`Feature::TaskPass`]. A command loads only those
     /// whose values it shows: others have neither values nor a row among the sources.
     pub features: &'static [Feature],
+    /// Attach programs to hooks when the first VM is found, and detach them once there has
+    /// been no VM for this long. `None`: attach them at once.
+    pub detach_after: Option<Duration>,
     /// Take over what an agent left in the kernel, and leave it for the next one.
     pub pin: bool,
 }
@@ -72,6 +75,8 @@ impl From<&Config> for Options {
             names: None,
             loader: config.loader,
             features: &Feature::ALL,
+            // One-shot commands read twice at most, so they attach before the first reading.
+            detach_after: None,
             // One-shot commands must not disturb an agent.
             pin: false,
         }

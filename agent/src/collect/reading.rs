@@ -168,7 +168,7 @@ impl Collector {
     }
 
     /// Saves the state for the next agent, and only then drops the state of VMs that are
-    /// gone, because another VM may carry their counters on. The VMs of the reading are
+    /// gone, because another VM may carry their counters on. Without VMs, detaches hooks. The VMs of the reading are
     /// correct without this step. It therefore fails separately, and is repeated after
     /// the next reading.
     fn keep_and_forget(&mut self) -> anyhow::Result<()> {
@@ -179,15 +179,18 @@ impl Collector {
                 self.gone.extend(pass.left());
             }
         }
-        if self.gone.is_empty() {
-            return Ok(());
+        if !self.gone.is_empty() {
+            // State that an earlier agent left, or that of owners gone for longer, may belong
+            // to a VM of the fleet.
+            let owners = self.fleet.owners();
+            self.gone.retain(|owner| !owners.contains(owner));
+            self.backend.forget(&self.gone)?;
+            self.gone.clear();
         }
-        // State that an earlier agent left, or that of owners gone for longer, may belong
-        // to a VM of the fleet.
-        let owners = self.fleet.owners();
-        self.gone.retain(|owner| !owners.contains(owner));
-        self.backend.forget(&self.gone)?;
-        self.gone.clear();
+        let is_idle = self.fleet.is_empty() && self.unread_in_row.is_empty();
+        if let Backend::Bpf(pass, _) = &mut self.backend {
+            pass.detach_when_idle(is_idle)?;
+        }
         Ok(())
     }
 }

@@ -122,7 +122,8 @@ pub struct Source {
     pub name: &'static str,
     /// Whether the source works.
     pub up: bool,
-    /// Mode of operation ("bpf", "proc", "off" …).
+    /// Mode of operation ("bpf", "proc", "off" …). "idle": its programs are not attached,
+    /// because no VM runs.
     pub mode: &'static str,
     /// Why the source is down or limited; empty if it works fully.
     pub reason: String,

@@ -50,6 +50,17 @@ impl Programs {
         self.loaded.get(name).map(|program| program.as_fd())
     }
 
+    /// Keeps a program that a former agent loaded.
+    pub(crate) fn adopt(&mut self, name: &str, program: OwnedFd) {
+        self.loaded.insert(name.to_owned(), program);
+    }
+
+    /// Whether the program of this name runs at the entry or the return of a kernel function.
+    pub(crate) fn is_at_function(&self, name: &str) -> bool {
+        let compiled = self.compiled.get(name);
+        compiled.is_some_and(|one| matches!(one.kind.as_str(), "fentry" | "fexit"))
+    }
+
     /// Attaches the program of this name.
     pub(crate) fn attach(&self, name: &str) -> io::Result<OwnedFd> {
         let both = self.get(name).zip(self.compiled.get(name));

@@ -75,6 +75,12 @@ impl Maps {
         count.ok().map(u64::from)
     }
 
+    /// Deletes all entries of a hash, if it exists.
+    pub(crate) fn clear(&self, map: &'static str) -> Result<(), Error> {
+        let map_of = self.0.get(map);
+        map_of.map_or(Ok(()), |one| one.clear().map_err(failed(map)))
+    }
+
     /// The error of a full map, as the kernel reports it for a hash.
     pub(crate) fn is_full(map: &'static str) -> Error {
         failed(map)(io::Error::from_raw_os_error(libc::E2BIG))

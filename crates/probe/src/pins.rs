@@ -117,6 +117,13 @@ impl Pins {
             .join(format!("{program}-{programs:016x}"))
     }
 
+    /// Whether a former agent, of whatever version, left programs attached. If that is
+    /// unknown, it may have.
+    pub(crate) fn has_links(&self) -> bool {
+        let links = fs::read_dir(self.dir.join("links"));
+        links.map_or(true, |mut links| links.next().is_some())
+    }
+
     /// Removes all files except these. Returns the removed ones.
     pub(crate) fn keep_only(&self, kept: &BTreeSet<PathBuf>) -> io::Result<Vec<PathBuf>> {
         let mut gone = Vec::new();

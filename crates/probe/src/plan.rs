@@ -1,5 +1,7 @@
 //! Decides which programs are loaded on a kernel, and why the others are not. Pure.
 
+use std::time::Duration;
+
 use virtlens_abi::map::VhostFields;
 
 use crate::facts::KernelFacts;
@@ -67,6 +69,11 @@ impl Feature {
         }
     }
 
+    /// Whether its programs are attached to hooks, and so run without a reading.
+    pub const fn has_hooks(self) -> bool {
+        !matches!(self, Self::TaskPass | Self::FilePass)
+    }
+
     /// The programs that are attached only once a VM needs them.
     pub const fn attached_at_need(self) -> &'static [&'static str] {
         match self {
@@ -119,6 +126,9 @@ pub struct Plan {
     pub residency_entries: u32,
     /// Maximum error of a process's resident memory where each CPU batches its updates.
     pub rss_error_bytes: u64,
+    /// Hooks are attached when the first VM is found, and detached once there has been no VM
+    /// for this long. `None`: they are attached from the start to the end.
+    pub detach_after: Option<Duration>,
     /// Features that are left out, and why.
     pub left_out: Vec<(Feature, String)>,
 }
@@ -156,6 +166,13 @@ impl Plan {
     pub fn limited_to(mut self, wanted: &[Feature]) -> Self {
         self.features.retain(|one| wanted.contains(one));
         self.left_out.retain(|(one, _)| wanted.contains(one));
+        self
+    }
+
+    /// Returns the same plan with this [`detach_after`](Self::detach_after).
+    #[must_use]
+    pub fn detached_after(mut self, idle: Option<Duration>) -> Self {
+        self.detach_after = idle;
         self
     }
 
@@ -219,6 +236,7 @@ pub fn plan(facts: &KernelFacts) -> Plan {
         vhost: facts.vhost,
         residency_entries: residency_entries(facts.possible_cpus),
         rss_error_bytes: rss_error_bytes(facts.online_cpus),
+        detach_after: None,
         left_out: Vec::new(),
     };
     let obstacles = |feature| match feature {

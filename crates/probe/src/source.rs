@@ -12,7 +12,7 @@ mod vhost;
 mod walk;
 
 use health::Lost;
-use hooks::Hook;
+use hooks::{Attachment, Hook};
 use passes::Tasks;
 use rustc_hash::FxHashSet;
 use search::Search;
@@ -38,10 +38,9 @@ use crate::throttle::Throttle;
 /// The loaded programs and the state needed to read them.
 pub struct TaskPass {
     tasks: Tasks,
+    /// The attached programs.
     hooks: Vec<Hook>,
-    memory_hooks: Vec<Hook>,
-    /// Programs that are attached once a VM needs them.
-    unattached: &'static [&'static str],
+    attachment: Attachment,
     programs: Programs,
     /// Fingerprint of the programs: `config.programs` in `bpf/abi.h`.
     which: u64,
@@ -91,6 +90,11 @@ impl TaskPass {
     /// [`Error::Stream`], [`Error::Record`] or [`Error::Map`]: this reading failed, the
     /// next one may succeed.
     pub fn read(&mut self) -> Result<Facts, Error> {
+        if let Some(mut facts) = self.attach_for_vm()? {
+            self.wants_residency = false;
+            self.search.add_to(&mut facts);
+            return Ok(facts);
+        }
         // Read before the pass: a thread that exits meanwhile is then missing from this
         // reading rather than counted twice, and the ledger never decreases.
         let mut retired = self.retired.read(&self.maps)?;

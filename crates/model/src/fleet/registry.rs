@@ -178,6 +178,11 @@ impl Fleet {
         levels.map(|level| level.id).collect()
     }
 
+    /// Whether there is no VM, neither a running one nor one that ended and is still shown.
+    pub fn is_empty(&self) -> bool {
+        self.vms.is_empty() && self.recalled.is_empty()
+    }
+
     /// The owners of all threads to read: the VMs and their pods.
     pub fn owners(&self) -> FxHashSet<Owner> {
         let pods = |member: &Member| member.pods().map(Owner::Pod).collect::<Vec<_>>();

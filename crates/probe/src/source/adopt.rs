@@ -79,12 +79,18 @@ impl TaskPass {
         Ok(())
     }
 
+    /// Makes these programs count, or none.
+    pub(super) fn set_active(&self, are_active: bool) -> Result<(), Error> {
+        let (zero, which) = (0u32, if are_active { self.which } else { 0 });
+        self.maps
+            .update("active", zero.as_bytes(), which.as_bytes())
+    }
+
     /// Switches counting to these programs, and removes the pins that this agent does not
     /// use. `maps` are the paths of the maps in use.
     pub(super) fn take_over(&mut self, maps: Vec<PathBuf>) -> Result<(), Error> {
-        let (zero, which) = (0u32, self.which);
-        self.maps
-            .update("active", zero.as_bytes(), which.as_bytes())?;
+        self.set_active(!self.waits_for_vm())?;
+        let which = self.which;
         let Some(pins) = &self.pins else {
             return Ok(());
         };

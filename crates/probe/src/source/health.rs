@@ -117,11 +117,7 @@ impl TaskPass {
         let loaded = self.plan.programs();
         loaded
             .filter_map(|name| {
-                let mut hooks = self.hooks.iter().chain(&self.memory_hooks);
-                let counted = match hooks.find(|hook| hook.name == name) {
-                    Some(hook) => hook.runs().ok()?,
-                    None => sys::program_runs(self.programs.get(name)?).ok()?,
-                };
+                let counted = sys::program_runs(self.programs.get(name)?).ok()?;
                 Some(ProgramCost {
                     program: name,
                     runs: counted.runs,

@@ -129,11 +129,12 @@ impl TaskPass {
 
     /// Runs one whole pass. Returns its facts, and the number of its cgroups without a
     /// known name.
-    fn whole_pass(&mut self) -> Result<(Facts, usize), Error> {
+    pub(super) fn whole_pass(&mut self) -> Result<(Facts, usize), Error> {
         for _ in 0..ATTEMPTS {
             self.control.pass += 1;
             self.control.begun_ns = sys::boot_ns();
-            self.control.all_threads = (self.search.visits_all || !self.follows_moves()).into();
+            let visits_all = self.search.visits_all || !self.follows_moves();
+            self.control.all_threads = (visits_all && !self.waits_for_vm()).into();
             self.maps
                 .update("control", 0u32.as_bytes(), self.control.as_bytes())?;
             let (decoder, mask_words) = (&mut self.decoder, self.plan.mask_words);

@@ -193,6 +193,30 @@ impl Map {
         Ok(self.info.max_entries)
     }
 
+    /// Deletes all elements of a hash, with two calls per element. Elements that are added
+    /// meanwhile may stay.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    pub(crate) fn clear(&self) -> io::Result<()> {
+        let mut key = vec![0; self.info.key_size as usize];
+        for _ in 0..self.info.max_entries {
+            let mut attributes = Element {
+                map: number(self.fd.as_fd()),
+                // Without a key the kernel returns the first one.
+                key: 0,
+                value: address(key.as_mut_ptr()),
+                ..Element::default()
+            };
+            match bpf(Command::MapNextKey, &mut attributes) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                other => drop(other?),
+            }
+            self.delete(&key)?;
+        }
+        Ok(())
+    }
+
     fn element(&self, key: &[u8]) -> io::Result<Element> {
         if key.len() != self.info.key_size as usize {
             return Err(wrong_size());
