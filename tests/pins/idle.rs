@@ -2,6 +2,8 @@
 //! agent that has seen no VM for some time.
 
 use std::fs;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use virtlens::collect::{Collector, Options};
@@ -9,7 +11,9 @@ use virtlens_model::snapshot::Snapshot;
 use virtlens_tests::hooked::{hooked, idle};
 use virtlens_tests::reader::{self, MS, all_ns, assert_close, find, vm};
 use virtlens_tests::root::{Root, TASK_STORAGE};
-use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, eventually, need, unique_pod_uid};
+use virtlens_tests::{
+    Minivm, Refusal, TestCgroup, cgroupfs_pod_path, eventually, need, unique_pod_uid,
+};
 
 fn open(root: &Root, detach_after: Duration) -> Collector {
     let options = Options {
@@ -126,4 +130,78 @@ fn hash_of_thread_states_is_empty_without_vms() {
     });
     let entries = crate::pinned_map(&root, "marks_hash").expect("it is pinned");
     assert_eq!(libbpf_rs::MapCore::keys(&entries).count(), 0);
+}
+
+/// Step between the calls that fail: each takes a load of the programs.
+const STRIDE: usize = 3;
+
+/// A call of the reading that attaches or detaches programs fails. A feature is then left out
+/// with its reason, or the next reading goes on; nothing stays attached for no VM.
+#[test]
+fn failed_call_of_attaching_or_detaching_leaves_no_half() {
+    if !reader::ready("failed_call_of_attaching_or_detaching_leaves_no_half") {
+        return;
+    }
+    let root = Root::with_bpffs();
+    // The VMs are started by a thread that does not inherit the fault injection.
+    let (ask, asked) = mpsc::channel::<()>();
+    let (give, given) = mpsc::channel::<Minivm>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for () in asked {
+                let vm = Minivm::start(["--vcpus", "1", "--name", "walked"]);
+                if give.send(vm).is_err() {
+                    break;
+                }
+            }
+        });
+        let calls = [libc::SYS_bpf, libc::SYS_unlink, libc::SYS_unlinkat];
+        Refusal::scope(&calls, move |refusal| {
+            let start = || {
+                ask.send(()).expect("it starts VMs");
+                given.recv().expect("it starts VMs")
+            };
+            walk(refusal, &root, start);
+        });
+    });
+}
+
+fn walk(refusal: &Refusal, root: &Root, start: impl Fn() -> Minivm) {
+    for number in (0..).step_by(STRIDE) {
+        let mut collector = open(root, Duration::ZERO);
+        collector.collect();
+        let guest = start();
+        refusal.set(number, 1);
+        collector.collect();
+        let mut failed = refusal.heal();
+        let snapshot = collector.collect();
+        let found = vm(&snapshot, guest.pid());
+        assert!(found.running, "after call {number}");
+        let sources = snapshot.sources.iter().filter(|source| !source.up);
+        let reasons: Vec<_> = sources.map(|source| &*source.reason).collect();
+        let is_named = |reason: &&&str| reason.contains("cannot attach");
+        println!("call {number}: {:?}", reasons.iter().find(is_named));
+        assert_eq!(
+            pinned(root, "links"),
+            hooked().len(),
+            "after call {number}: {reasons:?}"
+        );
+        assert!(
+            hooked().contains("on_exit") || reasons.iter().any(|reason| is_named(&reason)),
+            "after call {number}: {reasons:?}"
+        );
+
+        drop(guest);
+        refusal.set(number, 1);
+        collector.collect();
+        failed += refusal.heal();
+        let kept = if has_task_storage(&snapshot) { 0 } else { 5 };
+        eventually("the programs are detached", || {
+            collector.collect();
+            (hooked().len() <= kept && pinned(root, "links") <= kept).then_some(())
+        });
+        if failed == 0 {
+            break;
+        }
+    }
 }

@@ -155,6 +155,7 @@ mod tests {
 
     #[test]
     fn limit_of_zero_is_over_at_once() {
-        assert!(Attachment::NEW.is_over(true, 5, Duration::ZERO));
+        let mut attachment = Attachment::NEW;
+        assert!(attachment.is_over(true, 5, Duration::ZERO));
     }
 }
