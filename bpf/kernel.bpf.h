@@ -195,6 +195,7 @@ struct sched_entity {
 	__u64 sum_exec_runtime;
 };
 struct sched_info {
+	unsigned long pcount;
 	unsigned long long run_delay;
 };
 struct thread_info {
@@ -266,6 +267,7 @@ struct task_struct {
 	void *stack;
 	__u64 gtime;
 	unsigned long nvcsw;
+	unsigned long nivcsw;
 	__u64 start_boottime;
 	char comm[16];
 	struct css_set *cgroups;

@@ -25,7 +25,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 {
 	struct control *control = get_control();
 	struct thread_state *state = state_of(task);
-	struct retired times = {}, now;
+	struct retired times = {};
 	struct owner owner = {};
 	__u64 level;
 
@@ -44,9 +44,8 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	if (state) {
 		charge_pcpu(task, state);
 		store_counters(task, state);
-		now = times;
-		subtract(&times, &state->retired);
-		state->retired = now;
+		hold(&times, &state->retired);
+		state->retired.threads = 1;
 		state->retired_level = level;
 		__builtin_memcpy(state->leader_comm, FOLLOW(task->group_leader)->comm, COMM_LEN);
 		state->has_exited = 1;

@@ -134,13 +134,16 @@ struct thread_class {
 	char leader_comm[COMM_LEN];
 };
 
-/* Value of map `retired`: times summed over threads, up to their exit or class change. */
+/* Value of map `retired`: times and counts summed over threads, up to their exit or class
+ * change. */
 struct retired {
 	/* Threads that have exited. */
 	__u64 threads;
 	__u64 run_ns;
 	__u64 wait_ns;
 	__u64 guest_ns;
+	__u64 timeslices;
+	__u64 involuntary_switches;
 };
 
 /* Index into map `drops`: kind and reason of a loss. Each is named after its value of the

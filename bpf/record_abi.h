@@ -15,7 +15,7 @@
 /* Maximum size of a record, bytes. */
 #define RECORD_MAX (16 << 10)
 
-/* Enough for about 1800 vCPU threads or 3800 other threads per run, if an affinity mask
+/* Enough for about 1680 vCPU threads or 3180 other threads per run, if an affinity mask
  * is one word. */
 #define STREAM_BYTES (512 << 10)
 
@@ -61,8 +61,8 @@ enum thread_flag {
 };
 
 /*
- * A live thread of a VM or a watched cgroup. Its times exclude what `retired` already
- * holds: they count since its last class change, or since it began to exit. A vcpu_record
+ * A live thread of a VM or a watched cgroup. Its times and counts exclude what `retired`
+ * already holds: they count since its last class change, or since it began to exit. A vcpu_record
  * follows if THREAD_VCPU is set, then config.mask_words words of affinity.
  */
 struct thread_record {
@@ -74,6 +74,10 @@ struct thread_record {
 	__u64 run_ns;
 	__u64 wait_ns;
 	__u64 guest_ns;
+	/* sched_info.pcount: how often the thread was put on a CPU. */
+	__u64 timeslices;
+	/* task->nivcsw: how often it left the CPU although it was runnable. */
+	__u64 involuntary_switches;
 	__u64 cgroup;
 	__u32 pcpu;
 	__u32 flags;

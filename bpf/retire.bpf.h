@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The times that threads used in a former class: they are added to `retired` when a
- * thread exits, and when its name, its owner or its vCPU changes, on which its role
- * depends.
+ * The times that threads used in a former class, and their context switches: they are
+ * added to `retired` when a thread exits, and when its name, its owner or its vCPU
+ * changes, on which its role depends.
  *
  *   class changes ──► its times so far are added to `retired` under the old class,
  *                     and its state stores them, to subtract them from all later times
@@ -35,14 +35,36 @@ static __always_inline void read_times(struct task_struct *task, struct retired 
 	times->run_ns = task->se.sum_exec_runtime;
 	times->wait_ns = task->sched_info.run_delay;
 	times->guest_ns = task->gtime;
+	times->timeslices = task->sched_info.pcount;
+	times->involuntary_switches = task->nivcsw;
 }
 
-/* Subtracts the times that `retired` already holds. */
+/* Subtracts the times and counts that `retired` already holds. */
 static __always_inline void subtract(struct retired *times, const struct retired *held)
 {
 	times->run_ns -= held->run_ns;
 	times->wait_ns -= held->wait_ns;
 	times->guest_ns -= held->guest_ns;
+	times->timeslices -= held->timeslices;
+	times->involuntary_switches -= held->involuntary_switches;
+}
+
+/* Subtracts the times and counts that `held` has, and stores the former values in it.
+ * Without a copy on the stack, of which the deepest programs have little left. */
+static __always_inline void hold(struct retired *times, struct retired *held)
+{
+	__u64 now;
+
+#define HOLD(field)                                                            \
+	now = times->field;                                                    \
+	times->field -= held->field;                                           \
+	held->field = now
+	HOLD(run_ns);
+	HOLD(wait_ns);
+	HOLD(guest_ns);
+	HOLD(timeslices);
+	HOLD(involuntary_switches);
+#undef HOLD
 }
 
 /* Reserves one more name for the owner; false if its share is used up. */
@@ -79,6 +101,8 @@ static __always_inline bool add_retired(const struct thread_class *key, const st
 	__sync_fetch_and_add(&sum->run_ns, times->run_ns);
 	__sync_fetch_and_add(&sum->wait_ns, times->wait_ns);
 	__sync_fetch_and_add(&sum->guest_ns, times->guest_ns);
+	__sync_fetch_and_add(&sum->timeslices, times->timeslices);
+	__sync_fetch_and_add(&sum->involuntary_switches, times->involuntary_switches);
 	return true;
 }
 
@@ -120,15 +144,12 @@ static __noinline void retire(struct task_struct *task, const struct thread_stat
 static __noinline void retire_class(struct task_struct *task, struct thread_state *state,
 				    const struct owner *owner, const struct control *control)
 {
-	struct retired times = {}, now;
+	struct retired times = {};
 
 	read_times(task, &times);
-	now = times;
-	subtract(&times, &state->retired);
-	if (!times.run_ns && !times.wait_ns)
+	if (times.run_ns == state->retired.run_ns && times.wait_ns == state->retired.wait_ns)
 		return;
-	now.threads = state->retired.threads;
-	state->retired = now;
+	hold(&times, &state->retired);
 	state->class_changes += 1;
 	state->changed_pass = control->pass;
 	retire(task, state, owner, level_of(task), &times);

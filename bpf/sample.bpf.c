@@ -129,6 +129,8 @@ static __always_inline void fill_thread(struct thread_record *thread, struct tas
 	thread->run_ns = task->se.sum_exec_runtime;
 	thread->wait_ns = task->sched_info.run_delay;
 	thread->guest_ns = task->gtime;
+	thread->timeslices = task->sched_info.pcount;
+	thread->involuntary_switches = task->nivcsw;
 	thread->pcpu = task_pcpu(task);
 	thread->flags = thread_flags(task);
 	__builtin_memcpy(thread->comm, task->comm, COMM_LEN);
@@ -153,6 +155,8 @@ static __always_inline void fill_thread(struct thread_record *thread, struct tas
 	thread->run_ns -= state->retired.run_ns;
 	thread->wait_ns -= state->retired.wait_ns;
 	thread->guest_ns -= state->retired.guest_ns;
+	thread->timeslices -= state->retired.timeslices;
+	thread->involuntary_switches -= state->retired.involuntary_switches;
 }
 
 /* Masks up to this many words are copied word by word, which is cheaper than a helper

@@ -113,6 +113,8 @@ impl Stream {
             run_ns: times,
             wait_ns: times / 7,
             guest_ns: vcpu.map_or(0, |_| times / 2),
+            timeslices: times / 100_000,
+            involuntary_switches: times / 300_000,
             cgroup: 1001 + u64::from(vm) * 2,
             pcpu: nth % 96,
             flags: vcpu.map_or(0, |_| abi::record::THREAD_VCPU),

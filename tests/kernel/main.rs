@@ -31,6 +31,7 @@ mod names;
 mod placement;
 mod process_identity;
 mod prometheus;
+mod ready;
 mod refused;
 mod roles;
 mod shapes;

@@ -22,6 +22,8 @@ mod loaders;
 mod pod_memory;
 mod pods;
 mod pressure;
+#[path = "../kernel/ready.rs"]
+mod ready;
 mod realtime;
 mod shapes;
 mod throttle;

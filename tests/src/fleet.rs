@@ -184,6 +184,8 @@ fn vcpu(id: u32, ns: &mut Numbers) -> Vcpu {
         cpu_ns: ns.next(),
         wait_ns: Some(ns.next()),
         guest_ns: Some(ns.next()),
+        timeslices: Some(ns.next()),
+        involuntary_switches: Some(ns.next()),
         kvm: KvmCounters {
             halt_poll_ns: Some(HaltPoll {
                 success: ns.next(),

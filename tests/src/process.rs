@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
+use virtlens_model::vocab::Switches;
 
 /// One thread's /proc/PID/task/TID/schedstat: cumulative since its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,20 @@ impl Schedstat {
                 wait_ns: sum.wait_ns + one.wait_ns,
             })
     }
+}
+
+/// Context switches of a thread, from its files `schedstat` and `status`; `None` if the
+/// thread has ended.
+pub fn switches(pid: u32, tid: i32) -> Option<Switches> {
+    let file = |name| fs::read_to_string(format!("/proc/{pid}/task/{tid}/{name}")).ok();
+    let (schedstat, status) = (file("schedstat")?, file("status")?);
+    let timeslices = schedstat.split_ascii_whitespace().nth(2)?;
+    let mut lines = status.lines();
+    let involuntary = lines.find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?;
+    Some(Switches {
+        timeslices: timeslices.parse().ok()?,
+        involuntary: involuntary.trim().parse().ok()?,
+    })
 }
 
 /// Thread ids of a process, ascending; empty if it has ended.

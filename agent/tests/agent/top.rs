@@ -43,6 +43,7 @@ fn reading(second: u64) -> Arc<Snapshot> {
         vcpu.wait_ns = vcpu
             .wait_ns
             .map(|ns| ns + used(8 + 10 * u64::from(vcpu.id)));
+        vcpu.timeslices = vcpu.timeslices.map(|count| count + 25 * second);
         vcpu.kvm.exits = vcpu.kvm.exits.map(|mut exits| {
             exits.0[0] += 6_200 * second;
             exits

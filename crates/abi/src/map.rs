@@ -77,6 +77,8 @@ mirror! {
         run_ns: u64,
         wait_ns: u64,
         guest_ns: u64,
+        timeslices: u64,
+        involuntary_switches: u64,
     }
     /// `struct handover_key`: key of map `book`.
     handover_key => HandoverKey {

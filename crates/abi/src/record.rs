@@ -34,6 +34,8 @@ mirror! {
         run_ns: u64,
         wait_ns: u64,
         guest_ns: u64,
+        timeslices: u64,
+        involuntary_switches: u64,
         cgroup: u64,
         pcpu: u32,
         flags: u32,

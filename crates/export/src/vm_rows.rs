@@ -118,6 +118,35 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         }),
     },
     Family {
+        name: "virtlens_vcpu_timeslices_total",
+        kind: Kind::Counter,
+        unit: None,
+        help: "How often the scheduler put the vCPU on a CPU. The wait time divided by it is the \
+               mean wait before the vCPU ran.",
+        own_labels: &["vcpu"],
+        rows: Rows::Vm(|vm, rows| {
+            vm.vcpus.iter().try_for_each(|vcpu| {
+                known(vcpu.timeslices, |count| {
+                    rows.count(&[vcpu.id.into()], count)
+                })
+            })
+        }),
+    },
+    Family {
+        name: "virtlens_vcpu_involuntary_switches_total",
+        kind: Kind::Counter,
+        unit: None,
+        help: "How often vCPUs of the VM left their CPU although they were runnable: preempted \
+               by another thread, or throttled.",
+        own_labels: &[],
+        rows: Rows::Vm(|vm, rows| {
+            let known_counts = vm.vcpus.iter().filter_map(|vcpu| vcpu.involuntary_switches);
+            known(known_counts.reduce(u64::saturating_add), |count| {
+                rows.count(&[], count)
+            })
+        }),
+    },
+    Family {
         name: "virtlens_guest_seconds_total",
         kind: Kind::Counter,
         unit: Some("seconds"),

@@ -75,6 +75,8 @@ pub struct Schedstat {
     pub run_ns: u64,
     /// `sched_info.run_delay`, ns.
     pub wait_ns: u64,
+    /// `sched_info.pcount`: how often the thread was put on a CPU.
+    pub timeslices: u64,
 }
 
 /// Parses a `schedstat` file. Returns `None` also for "0 0 0", which a kernel without
@@ -85,8 +87,12 @@ pub fn parse_schedstat(bytes: &[u8]) -> Option<Schedstat> {
     let mut numbers = text
         .split_ascii_whitespace()
         .map(|word| word.parse::<u64>().ok());
-    let (run_ns, wait_ns, slices) = (numbers.next()??, numbers.next()??, numbers.next()??);
-    (slices > 0).then_some(Schedstat { run_ns, wait_ns })
+    let (run_ns, wait_ns, timeslices) = (numbers.next()??, numbers.next()??, numbers.next()??);
+    (timeslices > 0).then_some(Schedstat {
+        run_ns,
+        wait_ns,
+        timeslices,
+    })
 }
 
 /// The lines of a `status` file that are used here.
@@ -98,6 +104,9 @@ pub struct TaskStatus {
     pub own_tgid: Option<u32>,
     /// The CPUs that the thread may run on, `None` if not listed.
     pub affinity: Option<CpuSet>,
+    /// Number of times that the thread left the CPU although it was runnable, `None` if
+    /// not listed.
+    pub involuntary_switches: Option<u64>,
 }
 
 /// Parses a `status` file. The kernel escapes newlines in the name, so no line can be
@@ -116,6 +125,8 @@ pub fn parse_status(bytes: &[u8]) -> Option<TaskStatus> {
         affinity: line(b"Cpus_allowed_list:")
             .filter(|list| !list.is_empty())
             .and_then(|list| list.parse().ok()),
+        involuntary_switches: line(b"nonvoluntary_ctxt_switches:")
+            .and_then(|count| count.parse().ok()),
     })
 }
 
@@ -178,19 +189,22 @@ mod tests {
     fn schedstat_without_timeslices_is_absent() {
         let parsed = parse_schedstat(b"844685 12 3\n").expect("three numbers");
         assert_eq!((parsed.run_ns, parsed.wait_ns), (844_685, 12));
+        assert_eq!(parsed.timeslices, 3);
         assert_eq!(parse_schedstat(b"0 0 0\n"), None);
         assert_eq!(parse_schedstat(b"1 2\n"), None);
         assert_eq!(parse_schedstat(b""), None);
     }
 
     #[test]
-    fn status_gives_process_and_affinity() {
-        let text = b"Name:\tx\\nTgid:\t9\nTgid:\t42\nPid:\t43\nCpus_allowed_list:\t0-3,8\n";
+    fn status_gives_process_affinity_and_switches() {
+        let text = b"Name:\tx\\nTgid:\t9\nTgid:\t42\nPid:\t43\nCpus_allowed_list:\t0-3,8\n\
+            voluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t17\n";
         let parsed = parse_status(text).expect("a status file");
+        assert_eq!(parsed.involuntary_switches, Some(17));
         assert_eq!((parsed.tgid, parsed.own_tgid), (42, None));
         assert_eq!(parsed.affinity.expect("a list").to_string(), "0-3,8");
         let bare = parse_status(b"Tgid:\t42\nCpus_allowed_list:\t?\n").expect("a tgid");
-        assert_eq!(bare.affinity, None);
+        assert_eq!((bare.affinity, bare.involuntary_switches), (None, None));
         let within = parse_status(b"Tgid:\t42\nNStgid:\t42\t7\t1\n").expect("a tgid");
         assert_eq!(within.own_tgid, Some(1));
         assert_eq!(parse_status(b"Name:\tx\n"), None);

@@ -20,7 +20,7 @@ use virtlens_model::facts::{
 use virtlens_model::vocab::topology::guest::{CpuidEntry, GuestTopology};
 use virtlens_model::vocab::topology::host::Distance;
 use virtlens_model::vocab::{
-    CgroupId, Comm, CpuSet, Durations, Moves, Owner, SchedClass, Throttle, VmKey,
+    CgroupId, Comm, CpuSet, Durations, Moves, Owner, SchedClass, Switches, Throttle, VmKey,
 };
 use zerocopy::FromBytes;
 
@@ -169,6 +169,10 @@ impl Decoder {
             cpu_ns: thread.run_ns,
             wait_ns: Some(thread.wait_ns),
             guest_ns: Some(thread.guest_ns),
+            switches: Some(Switches {
+                timeslices: thread.timeslices,
+                involuntary: thread.involuntary_switches,
+            }),
             cgroup: CgroupId(thread.cgroup),
             pcpu: Some(thread.pcpu),
             affinity: (mask_words > 0).then(|| self.mask(words)),
@@ -229,6 +233,10 @@ pub fn retired(key: &abi::map::ThreadClass, sum: &abi::map::Retired) -> RetiredF
         cpu_ns: sum.run_ns,
         wait_ns: sum.wait_ns,
         guest_ns: sum.guest_ns,
+        switches: Switches {
+            timeslices: sum.timeslices,
+            involuntary: sum.involuntary_switches,
+        },
     }
 }
 

@@ -166,6 +166,7 @@ fn ended(thread: &ThreadFact) -> RetiredFact {
         cpu_ns: thread.cpu_ns,
         wait_ns: thread.wait_ns.unwrap_or(0),
         guest_ns: thread.guest_ns.unwrap_or(0),
+        switches: thread.switches.unwrap_or_default(),
     }
 }
 

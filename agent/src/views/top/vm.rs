@@ -1,6 +1,7 @@
 //! The screen of one VM: roles, limits, vCPUs, workers, memory, findings.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
@@ -170,7 +171,7 @@ impl Screen<'_> {
     }
 
     fn vcpus(&self, lines: &mut Vec<Line>, over: &Interval) {
-        let text = " vCPU GUEST    pCPU HOST       CPU%  guest  host  poll  WAIT  EXITS/s";
+        let text = " vCPU GUEST    pCPU HOST       CPU%  guest  host  poll  WAIT   MEAN  EXITS/s";
         lines.push(Line::styled(text, self.theme.head()));
         for used in over.vcpus() {
             let vcpu = self.vm.vcpus.iter().find(|vcpu| vcpu.id == used.id);
@@ -221,7 +222,8 @@ impl Screen<'_> {
                 self.theme.load(wait.map(|wait| wait * 5.0)),
             ),
             Span::raw(format!(
-                "  {:>7}",
+                " {:>6}  {:>7}",
+                used.mean_wait_ns().map_or("-".to_owned(), short_time),
                 used.kvm.exits.map_or("-".to_owned(), |exits| {
                     let count = exits
                         .by_kind()
@@ -355,6 +357,17 @@ fn short(rate: f64) -> String {
         format!("{rate:.0}")
     } else {
         format!("{:.0}k", rate / 1000.0)
+    }
+}
+
+/// Formats a short time in at most six characters.
+fn short_time(ns: u64) -> String {
+    let secs = Duration::from_nanos(ns).as_secs_f64();
+    match ns {
+        0..1_000_000 => format!("{:.0}us", secs * 1e6),
+        1_000_000..100_000_000 => format!("{:.1}ms", secs * 1e3),
+        100_000_000..1_000_000_000 => format!("{:.0}ms", secs * 1e3),
+        _ => format!("{secs:.1}s"),
     }
 }
 

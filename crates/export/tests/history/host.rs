@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashSet;
 use virtlens_model::facts::{RetiredFact, ThreadClass, ThreadKind, WatchedCgroup};
-use virtlens_model::vocab::{CgroupId, Comm, Owner, VmKey};
+use virtlens_model::vocab::{CgroupId, Comm, Owner, Switches, VmKey};
 
 use crate::Step;
 
@@ -295,6 +295,7 @@ impl Host {
             cpu_ns: used_ns,
             wait_ns: 0,
             guest_ns: 0,
+            switches: Switches::default(),
         });
     }
 
@@ -315,6 +316,7 @@ impl Host {
             cpu_ns: thread.cpu_ns - thread.held_ns,
             wait_ns: 0,
             guest_ns: 0,
+            switches: Switches::default(),
         };
         // The rows of threads that end while their VM is replaced are lost for that
         // moment.

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 
 use virtlens_model::facts::{RetiredFact, ThreadClass, ThreadFact, VcpuFact};
-use virtlens_model::vocab::{Comm, Owner};
+use virtlens_model::vocab::{Comm, Owner, Switches};
 
 /// Limit on the named rows of one owner. Further threads of one kind and vCPU share a row
 /// without a name. A VM stays below the limit, unless a program numbers its thread names.
@@ -41,11 +41,11 @@ struct Seen {
 
 /// Times that are already in retired rows.
 #[derive(Debug, Clone, Copy, Default)]
-#[expect(clippy::struct_field_names, reason = "names carry units")]
 struct Held {
     cpu_ns: u64,
     wait_ns: u64,
     guest_ns: u64,
+    switches: Switches,
 }
 
 impl Held {
@@ -53,6 +53,7 @@ impl Held {
         self.cpu_ns = self.cpu_ns.saturating_add(row.cpu_ns);
         self.wait_ns = self.wait_ns.saturating_add(row.wait_ns);
         self.guest_ns = self.guest_ns.saturating_add(row.guest_ns);
+        self.switches.add(Some(row.switches));
     }
 
     fn take_off(&self, thread: &mut ThreadFact) {
@@ -66,6 +67,7 @@ impl Held {
             .guest_ns
             .iter_mut()
             .for_each(|ns| less(ns, self.guest_ns));
+        thread.switches = thread.switches.map(|now| now.since(self.switches));
     }
 }
 
@@ -192,6 +194,7 @@ impl Rows {
                 row.cpu_ns = row.cpu_ns.saturating_add(ended.cpu_ns);
                 row.wait_ns = row.wait_ns.saturating_add(ended.wait_ns);
                 row.guest_ns = row.guest_ns.saturating_add(ended.guest_ns);
+                row.switches.add(Some(ended.switches));
             })
             .or_insert(ended);
     }
@@ -223,6 +226,7 @@ fn as_if_ended(thread: &ThreadFact) -> RetiredFact {
         // Sums cover known values; unknown values add nothing.
         wait_ns: thread.wait_ns.unwrap_or(0),
         guest_ns: thread.guest_ns.unwrap_or(0),
+        switches: thread.switches.unwrap_or_default(),
     }
 }
 
@@ -248,6 +252,7 @@ mod tests {
             cpu_ns,
             wait_ns: None,
             guest_ns: None,
+            switches: None,
             cgroup: CgroupId(1),
             pcpu: None,
             affinity: None,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use virtlens_model::facts::{CgroupFact, ThreadFact};
-use virtlens_model::vocab::{CgroupId, Comm, CpuSet, Owner, SchedClass};
+use virtlens_model::vocab::{CgroupId, Comm, CpuSet, Owner, SchedClass, Switches};
 
 use crate::cgroupfs::Cgroups;
 use crate::error::{Error, Losses};
@@ -48,7 +48,11 @@ impl<'a> ThreadReader<'a> {
 
     fn try_read(&mut self, owner: Owner, tid: u32) -> Result<ThreadFact, Error> {
         let status = self.root.proc_of(tid, "status");
-        let status = read_as(&status, "Tgid: and Cpus_allowed_list:", parse_status)?;
+        let status = read_as(
+            &status,
+            "Tgid:, Cpus_allowed_list: and nonvoluntary_ctxt_switches:",
+            parse_status,
+        )?;
         let tgid = status.tgid;
         let file = |name| self.root.thread_of(tgid, tid, name);
         let stat = read_as(&file("stat"), "the fields of proc(5)", parse_stat)?;
@@ -61,6 +65,7 @@ impl<'a> ThreadReader<'a> {
         let process_comm = self.process_comm(tgid)?;
         let absent = [
             status.affinity.is_none(),
+            status.involuntary_switches.is_none(),
             stat.pcpu.is_none(),
             stat.guest_ticks.is_none(),
         ];
@@ -76,6 +81,12 @@ impl<'a> ThreadReader<'a> {
             cpu_ns: sched.map_or(ns(stat.cpu_ticks, self.ticks_per_s), |sched| sched.run_ns),
             wait_ns: sched.map(|sched| sched.wait_ns),
             guest_ns: stat.guest_ticks.map(|ticks| ns(ticks, self.ticks_per_s)),
+            switches: sched
+                .zip(status.involuntary_switches)
+                .map(|(sched, involuntary)| Switches {
+                    timeslices: sched.timeslices,
+                    involuntary,
+                }),
             cgroup,
             pcpu: stat.pcpu,
             affinity: status.affinity.map(|cpus| self.shared(cpus)),
@@ -94,7 +105,11 @@ impl<'a> ThreadReader<'a> {
     /// A process's id in its own pid namespace.
     pub(super) fn own_pid(&self, pid: u32) -> Result<u32, Error> {
         let status = self.root.proc_of(pid, "status");
-        let status = read_as(&status, "Tgid: and Cpus_allowed_list:", parse_status)?;
+        let status = read_as(
+            &status,
+            "Tgid:, Cpus_allowed_list: and nonvoluntary_ctxt_switches:",
+            parse_status,
+        )?;
         Ok(status.own_tgid.unwrap_or(pid))
     }
 

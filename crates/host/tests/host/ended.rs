@@ -8,7 +8,7 @@ use virtlens_model::vocab::Owner;
 use crate::source::{
     POD, VCPU_0, VCPU_1, VIRTIOFSD, VM, VMM, read, source, thread, watching, with_pod,
 };
-use crate::tree::{Thread, Tree};
+use crate::tree::{SWITCHES, Thread, Tree};
 
 #[test]
 fn ended_vm_keeps_its_sums_until_dropped() {
@@ -37,6 +37,7 @@ fn ended_vm_keeps_its_sums_until_dropped() {
         cpu_ns: 5_000_000,
         wait_ns: 700,
         guest_ns: 2_000_000_000,
+        switches: SWITCHES,
     };
     assert_eq!(*vcpu, expected);
     assert_eq!(vcpu.class.comm.as_bytes(), VCPU_1.comm);

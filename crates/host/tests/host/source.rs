@@ -4,7 +4,7 @@ use virtlens_host::ProcSource;
 use virtlens_model::facts::{Facts, ThreadFact, ThreadKind, WatchedCgroup};
 use virtlens_model::vocab::{Owner, VmKey};
 
-use crate::tree::{THREAD, Thread, Tree};
+use crate::tree::{SWITCHES, THREAD, Thread, Tree};
 
 pub(crate) const POD: &str = "/kubepods/pod1";
 const SANDBOX: &str = "/kubepods/pod1/kata_x";
@@ -122,6 +122,7 @@ fn a_vm_its_helpers_and_its_cgroups_are_read() {
         );
         assert_eq!((vcpu.cpu_ns, vcpu.wait_ns), (5_000_000, Some(700)));
         assert_eq!((vcpu.guest_ns, vcpu.pcpu), (Some(2_000_000_000), Some(2)));
+        assert_eq!(vcpu.switches, Some(SWITCHES));
         assert_eq!(vcpu.affinity.as_deref().expect("a list").to_string(), "2");
         assert_eq!(vcpu.cgroup, tree.id(SANDBOX));
         let fact = vcpu.vcpu.expect("a vCPU");
@@ -326,7 +327,8 @@ fn vanished_files_count_as_races_and_invalid_ones_do_not() {
     let facts = read(&mut source);
     let odd = thread(&facts, 22);
     assert_eq!((odd.wait_ns, odd.affinity.is_none()), (None, true));
-    assert_eq!(source.losses().unparsed - before.unparsed, 2);
+    assert_eq!(odd.switches, None);
+    assert_eq!(source.losses().unparsed - before.unparsed, 3);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use tempfile::TempDir;
 use virtlens_host::{CgroupVersion, Cgroups, HostRoot};
-use virtlens_model::vocab::CgroupId;
+use virtlens_model::vocab::{CgroupId, Switches};
 
 const V1_MOUNTS: &str = "\
 31 23 0:28 / /sys/fs/cgroup ro - tmpfs tmpfs ro,mode=755
@@ -49,6 +49,12 @@ pub(crate) const THREAD: Thread = Thread {
     flags: 0x0040_0000,
     cgroup: "/",
     cpus: "0-3",
+};
+
+/// Context switches of every thread.
+pub(crate) const SWITCHES: Switches = Switches {
+    timeslices: 9,
+    involuntary: 4,
 };
 
 impl Tree {
@@ -171,7 +177,10 @@ impl Tree {
             thread.flags, thread.start_ticks
         );
         stat.extend_from_slice(numbers.as_bytes());
-        let status = format!("Tgid:\t{tgid}\nCpus_allowed_list:\t{}\n", thread.cpus);
+        let status = format!(
+            "Tgid:\t{tgid}\nCpus_allowed_list:\t{}\nnonvoluntary_ctxt_switches:\t{}\n",
+            thread.cpus, SWITCHES.involuntary
+        );
         let cgroup = match self.version {
             CgroupVersion::V1 => {
                 format!("9:name=systemd:/x\n4:cpu,cpuacct:{}\n0::/\n", thread.cgroup)
@@ -183,7 +192,8 @@ impl Tree {
             self.write(&format!("{dir}/status"), &status);
             self.write(&format!("{dir}/cgroup"), &cgroup);
         }
-        let schedstat = format!("{} {} 9\n", thread.run_ns, thread.wait_ns);
+        let slices = SWITCHES.timeslices;
+        let schedstat = format!("{} {} {slices}\n", thread.run_ns, thread.wait_ns);
         self.write(&format!("{dir}/schedstat"), schedstat);
         self.write(&format!("proc/{tid}/comm"), [thread.comm, b"\n"].concat());
         if tid == tgid {

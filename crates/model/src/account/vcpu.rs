@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::account::known::Known;
 use crate::account::meter::Meter;
 use crate::facts::VcpuStats;
-use crate::vocab::{Halts, KvmCounters};
+use crate::vocab::{Halts, KvmCounters, Switches};
 
 /// The counters of one vCPU.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -19,6 +19,8 @@ pub struct VcpuMeter {
     pub wait: Meter,
     /// Guest-mode time, ns.
     pub guest: Meter,
+    /// Context switches.
+    pub switches: SwitchesMeter,
     /// KVM's counters, if they were ever read.
     pub stats: Known<StatsMeter>,
     /// CPU time by pCPU, ns.
@@ -34,6 +36,7 @@ impl VcpuMeter {
         self.wait.renew();
         self.guest.renew();
         self.pcpus.values_mut().for_each(Meter::renew);
+        self.switches.renew();
         if self.stats.get().is_some() {
             self.stats.change(StatsMeter::renew);
         } else {
@@ -47,6 +50,7 @@ impl VcpuMeter {
     pub fn is_plain(&self) -> bool {
         let mut meters = [&self.cpu, &self.wait, &self.guest]
             .into_iter()
+            .chain(self.switches.meters())
             .chain(self.pcpus.values());
         let former = self.stats.any().and_then(|stats| stats.former.as_ref());
         let halts = self.halts.any().and_then(|halts| halts.former.as_ref());
@@ -122,6 +126,38 @@ impl HaltsMeter {
         self.former.as_ref().map_or(self.present, |former| {
             self.present.with(former, u64::saturating_add)
         })
+    }
+}
+
+/// Context switches of the threads of one vCPU.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchesMeter {
+    timeslices: Meter,
+    involuntary: Meter,
+}
+
+impl SwitchesMeter {
+    /// Reads the present numbers.
+    pub fn read(&mut self, switches: Switches) {
+        self.timeslices.read(switches.timeslices);
+        self.involuntary.read(switches.involuntary);
+    }
+
+    /// The totals, as last read.
+    pub fn total(&self) -> Switches {
+        Switches {
+            timeslices: self.timeslices.total(),
+            involuntary: self.involuntary.total(),
+        }
+    }
+
+    fn renew(&mut self) {
+        self.timeslices.renew();
+        self.involuntary.renew();
+    }
+
+    fn meters(&self) -> [&Meter; 2] {
+        [&self.timeslices, &self.involuntary]
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::facts::vcpu::VcpuFact;
-use crate::vocab::{CgroupId, Comm, CpuSet, Owner, SchedClass};
+use crate::vocab::{CgroupId, Comm, CpuSet, Owner, SchedClass, Switches};
 
 /// Kind of a thread by its kernel flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,14 +40,16 @@ pub struct ThreadFact {
     /// CPU time used in the present class, ns (`se.sum_exec_runtime`; lags a running
     /// thread by at most a tick). [`RetiredFact`] holds the time used before the class
     /// changed or before the thread began to exit. The class is everything that
-    /// determines the role: owner, kind, names and vCPU. The two times below count the
-    /// same way.
+    /// determines the role: owner, kind, names and vCPU. The two times and the switches
+    /// below count the same way.
     pub cpu_ns: u64,
     /// Time runnable but not running, ns (`sched_info.run_delay`; includes throttled
     /// time).
     pub wait_ns: Option<u64>,
     /// Time in guest mode, ns (`gtime`; sampled by the tick, so an estimate).
     pub guest_ns: Option<u64>,
+    /// Context switches.
+    pub switches: Option<Switches>,
     /// The innermost cgroup of the thread (v1: of the cpu controller).
     pub cgroup: CgroupId,
     /// The CPU on which the thread runs or last ran.
@@ -103,4 +105,6 @@ pub struct RetiredFact {
     pub wait_ns: u64,
     /// Guest-mode time, ns.
     pub guest_ns: u64,
+    /// Context switches.
+    pub switches: Switches,
 }

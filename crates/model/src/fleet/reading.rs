@@ -12,7 +12,7 @@ use crate::facts::{
     ThreadFact, ThreadKind, ThrottlingFacts, VmFact, VmPlacementFact,
 };
 use crate::fleet::member::Member;
-use crate::fleet::vcpus::Vcpus;
+use crate::fleet::vcpus::{Vcpus, Without};
 use crate::identify::place::Cgroups;
 use crate::snapshot::Thread;
 use crate::vocab::{CgroupId, Owner, Role, ThreadKey, VhostDevice, VmKey};
@@ -51,8 +51,7 @@ pub(super) struct Reading<'a> {
     pub(super) vcpus: Vcpus<'a>,
     /// CPU time of the individually shown threads, in the order of [`WORKERS`].
     pub(super) workers: [Vec<(WorkerId, u64)>; WORKERS.len()],
-    /// At least one thread has no run delay.
-    pub(super) wait_unknown: bool,
+    pub(super) without: Without,
     pub(super) guest_ns: u64,
     pub(super) guest_known: bool,
     /// Topology and moves.
@@ -148,13 +147,15 @@ impl<'a> Reading<'a> {
                 wait_ns,
             },
         });
-        self.wait_unknown |= thread.wait_ns.is_none();
+        self.without.wait += u32::from(thread.wait_ns.is_none());
+        self.without.switches += u32::from(thread.switches.is_none());
         self.sum(thread.owner, role).add(thread.cpu_ns, wait_ns);
         if let Some(vcpu) = &thread.vcpu {
             let sums = self.vcpus.of(vcpu.id);
             sums.times.add(thread.cpu_ns, wait_ns);
             let guest_ns = thread.guest_ns.unwrap_or(0);
             sums.guest_ns = sums.guest_ns.saturating_add(guest_ns);
+            sums.switches.add(thread.switches);
             sums.living = Some((thread, vcpu));
             self.guest_ns = self.guest_ns.saturating_add(guest_ns);
             self.guest_known |= thread.guest_ns.is_some();
@@ -186,6 +187,7 @@ impl<'a> Reading<'a> {
             sums.has_ended = true;
             sums.times.add(retired.cpu_ns, retired.wait_ns);
             sums.guest_ns = sums.guest_ns.saturating_add(retired.guest_ns);
+            sums.switches.add(Some(retired.switches));
             self.guest_ns = self.guest_ns.saturating_add(retired.guest_ns);
         }
     }

@@ -90,7 +90,7 @@ impl Reading<'_> {
                 role,
                 threads: self.counts[index],
                 cpu_ns: times.cpu_ns,
-                wait_ns: (!self.wait_unknown).then_some(times.wait_ns),
+                wait_ns: (self.without.wait == 0).then_some(times.wait_ns),
                 outside_pod: outside.map(|outside| outside[index]),
                 throttle_hits: self
                     .throttling
@@ -112,6 +112,7 @@ impl Reading<'_> {
             meter.cpu.read(sums.times.cpu_ns);
             meter.wait.read(sums.times.wait_ns);
             meter.guest.read(sums.guest_ns);
+            meter.switches.read(sums.switches);
             if let Some(stats) = sums.ended {
                 meter.read_ended(stats);
             }
@@ -127,7 +128,7 @@ impl Reading<'_> {
             }
         }
         let known = VcpusKnown {
-            wait: !self.wait_unknown,
+            without: self.without,
             guest_time: self.guest_known,
             topology: self.placement.guest,
             residency: self.residency_known,

@@ -24,7 +24,7 @@ use crate::fleet::registry::Fleet;
 use crate::snapshot::Vm;
 use crate::vocab::{
     CgroupId, Comm, ExitCounts, HaltPoll, KvmCounters, Owner, Pod, Pods, Pressure, Role,
-    SchedClass, Scope, VmKey,
+    SchedClass, Scope, Switches, VmKey,
 };
 
 const UID: &str = "0d2aeb12-7a42-4a2b-9c3e-1f2d3c4b5a69";
@@ -77,6 +77,7 @@ fn thread(owner: Owner, tid: u32, comm: &str, cpu_ns: u64) -> ThreadFact {
         cpu_ns,
         wait_ns: Some(cpu_ns / 10),
         guest_ns: Some(cpu_ns / 2),
+        switches: Some(switches(cpu_ns)),
         cgroup: CONTAINER,
         pcpu: Some(1),
         affinity: None,
@@ -126,6 +127,15 @@ fn retired(owner: Owner, comm: &str, cpu_ns: u64) -> RetiredFact {
         cpu_ns,
         wait_ns: 0,
         guest_ns: 0,
+        switches: switches(cpu_ns),
+    }
+}
+
+/// Context switches of a thread with this CPU time: one each nanosecond.
+fn switches(cpu_ns: u64) -> Switches {
+    Switches {
+        timeslices: cpu_ns,
+        involuntary: cpu_ns,
     }
 }
 
@@ -324,6 +334,21 @@ fn vm_restarted_under_its_name_continues_counters() {
         "the pod's other processes count once"
     );
     assert_eq!(a.vcpus[0].cpu_ns, 520);
+    assert_eq!(a.vcpus[0].timeslices, Some(520));
+    assert_eq!(a.vcpus[0].involuntary_switches, Some(520));
+}
+
+#[test]
+fn switches_are_absent_if_one_thread_lacks_them() {
+    let lacking = ThreadFact {
+        switches: None,
+        ..vcpu(vm(100), 102, 1, 7)
+    };
+    let facts = facts(vec![vcpu(vm(100), 101, 0, 5), lacking], vec![]);
+    let (vms, _) = read(&mut Fleet::new(0), &facts, "a", 0);
+    for vcpu in &vms[0].vcpus {
+        assert_eq!((vcpu.timeslices, vcpu.involuntary_switches), (None, None));
+    }
 }
 
 #[test]

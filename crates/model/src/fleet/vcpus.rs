@@ -8,15 +8,27 @@ use crate::account::vcpu::{StatsMeter, VcpuMeter};
 use crate::facts::{HaltsFact, ThreadFact, VcpuFact, VcpuStats};
 use crate::identify::place::{Cgroups, Place};
 use crate::snapshot::Vcpu;
-use crate::vocab::CgroupId;
 use crate::vocab::topology::guest::GuestTopology;
 use crate::vocab::topology::host::HostTopology;
+use crate::vocab::{CgroupId, Switches};
+
+/// Numbers of living threads for which the source lacks a value. The value of the VM is
+/// then unknown.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Without {
+    /// Threads without run delay.
+    pub(super) wait: u32,
+    /// Threads without context switches.
+    pub(super) switches: u32,
+}
 
 /// Times of all threads of one vCPU.
 #[derive(Debug, Default)]
 pub(super) struct VcpuSums<'a> {
     pub(super) times: Times,
     pub(super) guest_ns: u64,
+    /// Context switches, as far as known.
+    pub(super) switches: Switches,
     pub(super) living: Option<(&'a ThreadFact, &'a VcpuFact)>,
     /// A thread of this VM that ran the vCPU has ended.
     pub(super) has_ended: bool,
@@ -79,7 +91,7 @@ impl VcpuSums<'_> {
 
 /// The values that this reading has for every vCPU of a VM.
 pub(super) struct VcpusKnown<'a> {
-    pub(super) wait: bool,
+    pub(super) without: Without,
     pub(super) guest_time: bool,
     pub(super) topology: Option<GuestTopology>,
     pub(super) residency: bool,
@@ -109,13 +121,19 @@ pub(super) fn shown(
     let thread = living.map(|(thread, _)| thread);
     let pcpu = thread.and_then(|thread| thread.pcpu);
     let kvm = meter.stats.get().map(StatsMeter::total);
+    // Every thread that ran was put on a CPU.
+    let has_switches = known.without.switches == 0;
+    let switches =
+        Some(meter.switches.total()).filter(|switches| has_switches && switches.timeslices > 0);
     Vcpu {
         id,
         index: living.and_then(|(_, vcpu)| vcpu.index),
         tid: thread.map(|thread| thread.tid),
         cpu_ns: meter.cpu.total(),
-        wait_ns: known.wait.then(|| meter.wait.total()),
+        wait_ns: (known.without.wait == 0).then(|| meter.wait.total()),
         guest_ns: (known.guest_time || meter.guest.total() > 0).then(|| meter.guest.total()),
+        timeslices: switches.map(|switches| switches.timeslices),
+        involuntary_switches: switches.map(|switches| switches.involuntary),
         kvm: kvm.unwrap_or_default(),
         preempted: living.and_then(|(_, vcpu)| Some(vcpu.stats?.preempted)),
         cgroup: thread.and_then(|thread| known.path(thread.cgroup)),

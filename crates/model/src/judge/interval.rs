@@ -29,8 +29,19 @@ pub struct VcpuUse {
     pub wait_ns: Option<u64>,
     /// Guest-mode time, ns (an estimate).
     pub guest_ns: Option<u64>,
+    /// Number of times that the scheduler put it on a CPU.
+    pub timeslices: Option<u64>,
+    /// Number of times that it left its CPU although it was runnable.
+    pub involuntary_switches: Option<u64>,
     /// KVM's counters; the time spent polling is part of the CPU time.
     pub kvm: KvmCounters,
+}
+
+impl VcpuUse {
+    /// Mean run delay before the vCPU was put on a CPU, ns; `None` if it never was.
+    pub fn mean_wait_ns(&self) -> Option<u64> {
+        self.wait_ns?.checked_div(self.timeslices?)
+    }
 }
 
 /// Usage of one limit in an interval.
@@ -297,6 +308,8 @@ fn vcpu_since(now: &Vcpu, then: Option<&Vcpu>) -> VcpuUse {
         cpu_ns: since(now.cpu_ns, then.map(|then| then.cpu_ns)),
         wait_ns: since_known(now, then, |of| of.wait_ns),
         guest_ns: since_known(now, then, |of| of.guest_ns),
+        timeslices: since_known(now, then, |of| of.timeslices),
+        involuntary_switches: since_known(now, then, |of| of.involuntary_switches),
         kvm: then.map_or(now.kvm, |then| now.kvm.since(&then.kvm)),
     }
 }

@@ -49,6 +49,12 @@ pub struct Vcpu {
     pub wait_ns: Option<u64>,
     /// Guest-mode time, ns (an estimate: sampled by the tick).
     pub guest_ns: Option<u64>,
+    /// Number of times that the scheduler put the vCPU on a CPU. `wait_ns` divided by it
+    /// is the mean wait before the vCPU runs.
+    pub timeslices: Option<u64>,
+    /// Number of times that the vCPU left its CPU although it was runnable: preempted by
+    /// another thread, or throttled.
+    pub involuntary_switches: Option<u64>,
     /// KVM's counters, summed over all instances of the vCPU.
     #[serde(flatten)]
     pub kvm: KvmCounters,

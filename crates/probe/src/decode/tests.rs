@@ -1,7 +1,9 @@
 use proptest::prelude::{any, proptest};
 use virtlens_abi as abi;
 use virtlens_model::facts::ThreadKind;
-use virtlens_model::vocab::{CgroupId, Comm, ExitCounts, Owner, ThreadKey, VhostDevice, VmKey};
+use virtlens_model::vocab::{
+    CgroupId, Comm, ExitCounts, Owner, Switches, ThreadKey, VhostDevice, VmKey,
+};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Buffer, Decoder, OpenFiles};
@@ -90,6 +92,7 @@ impl Stream {
         };
         (record.tid, record.tgid, record.flags) = (9, 7, flags);
         (record.run_ns, record.wait_ns, record.cgroup) = (1234, 56, 30);
+        (record.timeslices, record.involuntary_switches) = (78, 9);
         record.comm = Comm::new("CPU 0/KVM").0;
         self.push(record.as_bytes());
         if let Some(vcpu) = vcpu {
@@ -199,6 +202,11 @@ fn vcpu_thread_record_round_trips() {
         (thread.cpu_ns, thread.wait_ns, thread.cgroup),
         (1234, Some(56), CgroupId(30))
     );
+    let switches = Switches {
+        timeslices: 78,
+        involuntary: 9,
+    };
+    assert_eq!(thread.switches, Some(switches));
     assert_eq!(
         thread
             .affinity

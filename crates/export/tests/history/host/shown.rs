@@ -55,6 +55,7 @@ impl Host {
             cpu_ns: thread.cpu_ns - thread.held_ns,
             wait_ns: None,
             guest_ns: None,
+            switches: None,
             cgroup: CgroupId(self.cgroups[thread.cgroup].id),
             pcpu: None,
             affinity: None,

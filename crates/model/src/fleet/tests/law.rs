@@ -1,7 +1,7 @@
 //! The conservation law at the numeric limits. `crates/export/tests/history` tests it
 //! over histories of a host.
 
-use super::{facts, read, retired, vcpu, vm};
+use super::{facts, read, retired, switches, vcpu, vm};
 use crate::facts::{Facts, ResidencyFact, ThreadFact};
 use crate::fleet::registry::Fleet;
 use crate::vocab::Owner;
@@ -16,6 +16,7 @@ fn sums_saturate_at_maximum() {
     });
     let mut ended = retired(Owner::Vm(vm(100)), "CPU 0/KVM", most);
     (ended.class.vcpu_id, ended.guest_ns) = (Some(0), most);
+    ended.switches = switches(most);
     let ran = ResidencyFact {
         vm: vm(100),
         vcpu_id: 0,
@@ -29,5 +30,6 @@ fn sums_saturate_at_maximum() {
     let (vms, _) = read(&mut Fleet::new(0), &facts, "a", 0);
     assert_eq!(vms[0].guest_ns, Some(most));
     assert_eq!(vms[0].vcpus[0].cpu_ns, most);
+    assert_eq!(vms[0].vcpus[0].timeslices, Some(most));
     assert_eq!(vms[0].vcpus[0].residency_ns[&1], most);
 }

@@ -6,7 +6,7 @@ use proptest::prelude::{
     Just, Strategy, TestCaseError, prop_assert, prop_assert_eq, prop_oneof, proptest,
 };
 
-use super::{POD, facts, level, read, retired, thread, vcpu, vm};
+use super::{POD, facts, level, read, retired, switches, thread, vcpu, vm};
 use crate::facts::{EndedVcpuFact, Facts, RetiredFact, ThreadFact};
 use crate::fleet::kept::Kept;
 use crate::fleet::registry::Fleet;
@@ -72,6 +72,7 @@ impl Host {
         self.stalled_ns += ns;
         let thread = &mut self.living[who];
         thread.cpu_ns += ns;
+        thread.switches = Some(switches(thread.cpu_ns));
         if let Some(stats) = thread.vcpu.as_mut().and_then(|vcpu| vcpu.stats.as_mut()) {
             let exits = stats.counters.exits.get_or_insert_default();
             // An exit outside the known classes.
@@ -217,6 +218,8 @@ impl Agents {
         }
         for vcpu in &shown.vcpus {
             self.note(&format!("vcpu {}", vcpu.id), vcpu.cpu_ns)?;
+            let slices = vcpu.timeslices.unwrap_or(0);
+            self.note(&format!("timeslices {}", vcpu.id), slices)?;
         }
         for worker in &shown.workers {
             self.note(&format!("worker {}", worker.worker), worker.cpu_ns)?;
@@ -253,6 +256,8 @@ proptest! {
                     );
                     agents.note_all(&shown)?;
                     let vcpu = &shown.vcpus[0];
+                    let slices = Some(vcpu.cpu_ns).filter(|ns| *ns > 0);
+                    prop_assert_eq!(vcpu.timeslices, slices, "one each nanosecond");
                     let exits = vcpu.kvm.exits.map(|exits| exits.other());
                     prop_assert_eq!(exits, Some(vcpu.cpu_ns), "one each nanosecond");
                     let pressure = shown.pressure.map(|pressure| pressure.cpu.some_ns);

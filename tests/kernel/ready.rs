@@ -1,0 +1,145 @@
+//! Timeslices and involuntary switches of vCPUs, compared with /proc.
+
+use virtlens_model::snapshot::{Snapshot, Vcpu};
+use virtlens_model::vocab::Switches;
+use virtlens_tests::exposed::Counters;
+use virtlens_tests::process::{set_affinity, switches};
+use virtlens_tests::reader::{self, vm};
+use virtlens_tests::{Minivm, eventually};
+
+fn of_proc(guest: &Minivm, tid: i32) -> Switches {
+    switches(guest.pid(), tid).expect("the thread lives")
+}
+
+fn of_agent(vcpu: &Vcpu) -> Switches {
+    Switches {
+        timeslices: vcpu.timeslices.expect("this kernel counts them"),
+        involuntary: vcpu.involuntary_switches.expect("this kernel counts them"),
+    }
+}
+
+#[track_caller]
+fn assert_between(low: Switches, found: Switches, high: Switches) {
+    let slices = low.timeslices..=high.timeslices;
+    let involuntary = low.involuntary..=high.involuntary;
+    assert!(
+        slices.contains(&found.timeslices) && involuntary.contains(&found.involuntary),
+        "{found:?} is not between {low:?} and {high:?}"
+    );
+}
+
+/// A vCPU that always runs, and one that sleeps every 10 ms, on one CPU: the first one is
+/// preempted.
+fn contending() -> Minivm {
+    let mut guest = Minivm::start(["--vcpus", "2", "--start", "spin"]);
+    guest.command("duty 40 1");
+    for vcpu in &guest.ready.vcpus {
+        set_affinity(vcpu.tid, &[0]);
+    }
+    guest
+}
+
+/// Agents with and without BPF.
+#[test]
+fn switches_of_vcpus_are_between_two_reads_of_proc() {
+    if !reader::ready("switches_of_vcpus_are_between_two_reads_of_proc") {
+        return;
+    }
+    let guest = contending();
+    let (mut collectors, _without_btf) = reader::collectors();
+    for _ in 0..5 {
+        guest.wait_for_cpu(&[0, 1], 20);
+        for collector in &mut collectors {
+            let tids = guest.ready.vcpus.iter().map(|vcpu| vcpu.tid);
+            let low: Vec<Switches> = tids.clone().map(|tid| of_proc(&guest, tid)).collect();
+            let snapshot = collector.collect();
+            let vcpus = &vm(&snapshot, guest.pid()).vcpus;
+            for ((tid, low), vcpu) in tids.zip(low).zip(vcpus) {
+                assert_eq!(vcpu.tid, Some(tid.unsigned_abs()));
+                assert_between(low, of_agent(vcpu), of_proc(&guest, tid));
+            }
+        }
+    }
+    let preempted = of_proc(&guest, guest.ready.vcpus[0].tid);
+    assert!(preempted.involuntary > 0, "the load did not contend");
+}
+
+/// Switches that a thread may have from the last read of /proc to its end.
+const AT_END: u64 = 100;
+
+#[test]
+fn switches_of_ended_vcpu_are_kept() {
+    if !reader::ready("switches_of_ended_vcpu_are_kept") {
+        return;
+    }
+    let mut guest = Minivm::start(["--vcpus", "2", "--start", "duty:40"]);
+    let pid = guest.pid();
+    let mut collector = reader::collector();
+    let mut counters = Counters::default();
+    let mut read = || {
+        let snapshot = collector.collect();
+        counters.follow(&snapshot);
+        snapshot
+    };
+    let vcpu = |snapshot: &Snapshot| vm(snapshot, pid).vcpus[1].clone();
+    guest.wait_for_cpu(&[1], 2000);
+    read();
+    let last = of_proc(&guest, guest.ready.vcpus[1].tid);
+    assert!(
+        last.timeslices > 2 * AT_END,
+        "{last:?} are too few to compare"
+    );
+    guest.unplug(1);
+    let ended = eventually("the agent to see the end", || {
+        let found = vcpu(&read());
+        found.tid.is_none().then_some(found)
+    });
+    let ended = of_agent(&ended);
+    let most = |switches: Switches| Switches {
+        timeslices: switches.timeslices + AT_END,
+        involuntary: switches.involuntary + AT_END,
+    };
+    assert_between(last, ended, most(last));
+
+    // A new thread runs the vCPU, and the counts go on.
+    guest.plug("halt");
+    let tid = guest.burn_vcpus("1", 50)[0].tid;
+    let plus = |one: Switches, other: Switches| Switches {
+        timeslices: one.timeslices + other.timeslices,
+        involuntary: one.involuntary + other.involuntary,
+    };
+    let low = plus(ended, of_proc(&guest, tid));
+    let found = of_agent(&vcpu(&read()));
+    let high = plus(ended, of_proc(&guest, tid));
+    assert_between(low, found, most(high));
+}
+
+/// The switches of a thread before it ran a vCPU are not the vCPU's.
+#[test]
+fn switches_before_thread_became_vcpu_are_left_out() {
+    if !reader::ready("switches_before_thread_became_vcpu_are_left_out") {
+        return;
+    }
+    let mut guest = Minivm::start(["--vcpus", "1"]);
+    let late = guest.plug("pause");
+    let mut collector = reader::collector();
+    for _ in 0..20 {
+        guest.burn_in_user_space(late.index, 2);
+    }
+    let snapshot = collector.collect();
+    assert_eq!(vm(&snapshot, guest.pid()).vcpus.len(), 1, "no vCPU yet");
+    let before = of_proc(&guest, late.tid);
+    assert!(before.timeslices >= 20, "{before:?}");
+    let burn = |guest: &mut Minivm| guest.burn_vcpus(&late.index.to_string(), 30);
+    burn(&mut guest);
+    // Recognizes the vCPU.
+    collector.collect();
+    let known = of_proc(&guest, late.tid);
+    burn(&mut guest);
+    let low = of_proc(&guest, late.tid).since(known);
+    let snapshot = collector.collect();
+    let found = of_agent(&vm(&snapshot, guest.pid()).vcpus[1]);
+    let high = of_proc(&guest, late.tid).since(before);
+    assert!(low.timeslices > 0, "it ran");
+    assert_between(low, found, high);
+}
