@@ -6,6 +6,7 @@
 //!                collector ─ counters ───────────┘  └─► Summary ─► report
 //! ```
 
+mod co_stop;
 mod counters;
 mod file;
 mod order;

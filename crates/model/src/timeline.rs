@@ -12,6 +12,7 @@
 //! traced time. If events were lost or an event does not follow from the previous one,
 //! the time between them is [`Doing::Unknown`].
 
+mod co_stop;
 mod event;
 mod exits;
 mod guest;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+pub use self::co_stop::CoStop;
 pub use self::event::{Event, Lost, Off, Peer, What};
 pub use self::exits::ExitReason;
 pub use self::piece::{Actor, Counter, Doing, Piece, Slice, Track};
@@ -46,6 +48,7 @@ pub struct Timeline {
     quotas: FxHashMap<CgroupId, Quota>,
     waits: Longest,
     throttles: Longest,
+    co_stop: co_stop::Meter,
     events: u64,
 }
 
@@ -72,6 +75,8 @@ impl Timeline {
     /// Starts at `began_ns` with the existing threads.
     pub fn new(began_ns: u64, actors: Vec<Actor>, out: &mut Vec<Piece>) -> Self {
         out.extend(actors.iter().cloned().map(Piece::Actor));
+        let vcpus = actors.iter().filter(|actor| actor.vcpu.is_some());
+        let co_stop = co_stop::Meter::new(began_ns, vcpus.map(|actor| actor.tid));
         let line = |actor: Actor| (actor.tid, Line::new(actor, began_ns));
         Self {
             began_ns,
@@ -82,6 +87,7 @@ impl Timeline {
             quotas: FxHashMap::default(),
             waits: Longest::default(),
             throttles: Longest::default(),
+            co_stop,
             events: 0,
         }
     }
@@ -104,7 +110,14 @@ impl Timeline {
                 }
             }
         }
-        self.keep_longest(out.get(first..).unwrap_or_default());
+        self.sum_up(out.get(first..).unwrap_or_default());
+        if let What::Born { .. } = event.what {
+            self.co_stop.forget(event.tid);
+        }
+        if self.co_stop.is_full() {
+            let lines = &self.lines;
+            self.co_stop.sum_up(|tid| lines.get(&tid)?.present());
+        }
     }
 
     /// Ends all states at `now_ns`; `lost` is the number of lost events. `runs`: whether
@@ -128,7 +141,7 @@ impl Timeline {
         for (group, quota) in quotas.into_iter().filter(|(_, quota)| quota.cpus > 0) {
             out.push(quota.slice(group, now_ns));
         }
-        self.keep_longest(out.get(first..).unwrap_or_default());
+        self.sum_up(out.get(first..).unwrap_or_default());
         let ended = std::mem::take(&mut self.ended).into_iter();
         Summary {
             began_ns: self.began_ns,
@@ -139,6 +152,7 @@ impl Timeline {
             more_threads: self.more_threads,
             waits: self.waits.into_slices(),
             throttles: self.throttles.into_slices(),
+            co_stop: self.co_stop.end(),
         }
     }
 
@@ -225,10 +239,12 @@ impl Timeline {
         }
     }
 
-    fn keep_longest(&mut self, pieces: &[Piece]) {
+    /// Adds finished states to the longest waits and to the co-stop.
+    fn sum_up(&mut self, pieces: &[Piece]) {
         for piece in pieces {
             match piece {
                 Piece::Slice(slice) if matches!(slice.track, Track::Thread(_)) => {
+                    self.co_stop.add(slice);
                     match slice.what {
                         Doing::Runnable => self.waits.add(slice),
                         Doing::Throttled => self.throttles.add(slice),

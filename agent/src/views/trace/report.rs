@@ -8,6 +8,7 @@ use virtlens_model::timeline::{
 };
 use virtlens_probe::trace::Lack;
 
+use super::co_stop;
 use super::text::{Page, Table, bytes, ratio, seconds, shares, time};
 use crate::term::{Paint, Style, printable};
 
@@ -129,6 +130,9 @@ impl Report {
         page.table(&table);
         if is_unknown {
             page.line("  * includes guest time: no KVM entry or exit event received");
+        }
+        if let Some(co_stop) = co_stop::line(&self.summary) {
+            page.line(&co_stop);
         }
     }
 

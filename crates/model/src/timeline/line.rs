@@ -230,6 +230,14 @@ impl Line {
         self.state == State::Ended
     }
 
+    /// The present state and its start; `None` before the first event and after the end.
+    pub(super) fn present(&self) -> Option<(Doing, u64)> {
+        match self.state {
+            State::Is(what) => Some((what, self.since_ns)),
+            State::Unseen | State::Ended => None,
+        }
+    }
+
     fn is_on_queue(&self) -> bool {
         let on_queue = [Doing::Runnable, Doing::Throttled].map(State::Is);
         on_queue.contains(&self.state) || matches!(self.state, State::Is(Doing::Running(_)))

@@ -1,5 +1,6 @@
 //! Totals of a timeline.
 
+use crate::timeline::co_stop::CoStop;
 use crate::timeline::exits::ExitReason;
 use crate::timeline::piece::{Actor, Doing, Slice};
 
@@ -22,6 +23,9 @@ pub struct Summary {
     pub waits: Vec<Slice>,
     /// The longest throttled times of threads, longest first.
     pub throttles: Vec<Slice>,
+    /// Time in which some vCPUs ran while others waited; `None` for a VM with fewer than
+    /// two vCPUs.
+    pub co_stop: Option<CoStop>,
 }
 
 /// Totals of one thread.

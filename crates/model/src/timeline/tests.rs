@@ -1,5 +1,6 @@
 //! Sequences of thread events, and the resulting timelines.
 
+mod co_stop;
 mod extremes;
 
 use std::sync::Arc;
