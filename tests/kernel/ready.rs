@@ -4,6 +4,8 @@
 use std::process::Command;
 use std::time::Duration;
 
+use virtlens_model::judge::interval::Interval;
+use virtlens_model::judge::ready::ready;
 use virtlens_model::snapshot::{Snapshot, Vcpu};
 use virtlens_model::vocab::Switches;
 use virtlens_tests::exposed::Counters;
@@ -223,4 +225,63 @@ fn trace_measures_co_stop_exactly() {
         co_stop_ns.abs_diff(ran_ns) <= error_ns,
         "{co_stop_ns} and {ran_ns}"
     );
+}
+
+#[test]
+fn bounds_of_co_stop_of_two_vcpus_on_one_cpu_are_close() {
+    if !reader::ready("bounds_of_co_stop_of_two_vcpus_on_one_cpu_are_close") {
+        return;
+    }
+    let guest = taking_turns();
+    let mut collector = reader::collector();
+    let before = collector.collect();
+    guest.wait_for_cpu(&[0, 1], 700);
+    let now = collector.collect();
+    let length_ns = now.clock_ns - before.clock_ns;
+    let [then, now] = [&before, &now].map(|snapshot| vm(snapshot, guest.pid()));
+    let over = Interval::between(then, now, length_ns);
+    let found = ready(&over);
+    println!("{found:?}");
+    let range = found.co_stop.expect("both vCPUs were there");
+    let ran_ns: u64 = over.vcpus().map(|vcpu| vcpu.cpu_ns).sum();
+    // A wait counts when it ends, so one wait of each vCPU may be missing.
+    let edge_ns = length_ns / 5;
+    assert!(
+        range.least_ns + edge_ns >= ran_ns,
+        "{range:?}, ran {ran_ns}"
+    );
+    assert!(
+        range.least_ns <= ran_ns + edge_ns,
+        "{range:?}, ran {ran_ns}"
+    );
+    assert!(range.most_ns + edge_ns >= ran_ns, "{range:?}, ran {ran_ns}");
+    for vcpu in &found.vcpus {
+        let contended = vcpu.contended;
+        assert_eq!(contended.least_ns, vcpu.wait_ns, "no limit throttled it");
+        assert_eq!(contended.most_ns, vcpu.wait_ns);
+        assert!(vcpu.mean_wait_ns.is_some_and(|ns| ns > 0), "{vcpu:?}");
+    }
+}
+
+#[test]
+fn json_of_an_interval_has_ready() {
+    if !reader::ready("json_of_an_interval_has_ready") {
+        return;
+    }
+    let guest = taking_turns();
+    let json = |args: &[&str]| {
+        let mut command = Command::new(binary("virtlens"));
+        let output = command.args(["snapshot", "-o", "json"]).args(args).output();
+        let output = output.expect("virtlens starts").stdout;
+        let json: serde_json::Value = serde_json::from_slice(&output).expect("JSON");
+        let vms = json["vms"].as_array().expect("a list");
+        let mut own = vms.iter().filter(|vm| vm["pid"] == guest.pid());
+        own.next().expect("the VM")["ready"].clone()
+    };
+    assert!(json(&[]).is_null(), "one reading has no interval");
+    let ready = json(&["--interval", "500ms"]);
+    assert!(ready["interval_ns"].as_u64().expect("a number") >= 500_000_000);
+    assert_eq!(ready["vcpus"].as_array().expect("a list").len(), 2);
+    let [least, most] = ["least_ns", "most_ns"].map(|end| &ready["co_stop"][end]);
+    assert!(least.as_u64() <= most.as_u64() && most.is_u64(), "{ready}");
 }

@@ -117,6 +117,7 @@ fn vm(index: u32, vcpus: u32, ns: &mut Numbers) -> Vm {
         memory: memory(ns),
         pressure: Some(pressure(ns)),
         // No findings.
+        ready: None,
         findings: Some([].into()),
     }
 }

@@ -3,6 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use virtlens_model::judge::interval::{Interval, is_same};
+use virtlens_model::judge::ready::ready;
+use virtlens_model::snapshot::Snapshot;
+
 use crate::collect::Collector;
 use crate::term::Style;
 use crate::views::table::render;
@@ -17,7 +21,7 @@ pub enum Output {
 }
 
 /// Returns the text of a reading. With an interval it takes a second reading: the table
-/// then shows rates, the JSON the second reading.
+/// then shows rates, the JSON the second reading and CPU Ready of its VMs in the interval.
 ///
 /// # Errors
 ///
@@ -38,6 +42,21 @@ pub fn text(
     };
     match output {
         Output::Table => Ok(render(&snapshot, before, style)),
-        Output::Json => Ok(serde_json::to_string_pretty(&*snapshot)? + "\n"),
+        Output::Json => {
+            let mut shown = Snapshot::clone(&snapshot);
+            if let Some(before) = before {
+                add_ready(&mut shown, before);
+            }
+            Ok(serde_json::to_string_pretty(&shown)? + "\n")
+        }
+    }
+}
+
+/// Adds CPU Ready since the reading `before`. VMs that started meanwhile get none.
+fn add_ready(snapshot: &mut Snapshot, before: &Snapshot) {
+    let length_ns = snapshot.clock_ns.saturating_sub(before.clock_ns);
+    for vm in snapshot.vms.iter_mut().filter(|_| length_ns > 0) {
+        let then = before.vms.iter().find(|then| is_same(then, vm));
+        vm.ready = then.map(|then| ready(&Interval::between(then, vm, length_ns)));
     }
 }

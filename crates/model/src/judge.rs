@@ -8,6 +8,7 @@ pub mod interval;
     reason = "places in lists that it makes itself"
 )]
 pub mod placement;
+pub mod ready;
 pub mod runtime;
 mod shell;
 pub mod window;

@@ -8,6 +8,7 @@ mod check;
 mod finding;
 mod memory;
 mod quota;
+mod ready;
 mod topology;
 mod vcpu;
 mod vm;
@@ -18,6 +19,7 @@ pub use self::check::{About, Check, Severity};
 pub use self::finding::{Finding, Findings};
 pub use self::memory::Memory;
 pub use self::quota::{Quota, UnappliedLimit};
+pub use self::ready::{Ready, TimeRange, VcpuReady};
 pub use self::topology::{
     Interrupts, Mismatch, Misplaced, Pairs, Topology, Unjudged, VcpuInterrupts,
 };

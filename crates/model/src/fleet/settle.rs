@@ -76,6 +76,7 @@ impl Reading<'_> {
             topology: None,
             memory,
             pressure: member.ledger.outermost.pressure(),
+            ready: None,
             findings: None,
         }
     }

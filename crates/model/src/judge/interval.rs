@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::identify::cgroup::is_within;
 use crate::snapshot::{Quota, RoleUse, Thread, Vcpu, Vm, Worker};
-use crate::vocab::{Comm, DiscardSum, Discards, KvmCounters, Role};
+use crate::vocab::{Comm, CpuSet, DiscardSum, Discards, KvmCounters, Role};
 
 /// A VM over an interval.
 #[derive(Debug, Clone, Copy)]
@@ -181,6 +181,20 @@ impl<'a> Interval<'a> {
             let then = vcpus.find(|then| then.id == now.id && then.tid == now.tid)?;
             Some(vcpu_since(now, Some(then)))
         })
+    }
+
+    /// Numbers of vCPUs that had a thread at the start and at the end of the interval.
+    pub fn vcpus_at_ends(&self) -> [usize; 2] {
+        let count = |vm: &Vm| vm.vcpus.iter().filter(|vcpu| vcpu.tid.is_some()).count();
+        [self.before.map_or(0, count), count(self.now)]
+    }
+
+    /// Affinity of each vCPU at the start and at the end of the interval.
+    pub fn vcpu_masks(&self) -> impl Iterator<Item = Option<&'a CpuSet>> + use<'a> {
+        let ends = self.before.into_iter().chain([self.now]);
+        let vcpus = ends.flat_map(|vm| &vm.vcpus);
+        let there = vcpus.filter(|vcpu| vcpu.tid.is_some());
+        there.map(|vcpu| vcpu.affinity.as_deref())
     }
 
     /// Usage of each I/O worker that was the same thread at both ends.

@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::snapshot::finding::Findings;
 use crate::snapshot::memory::Memory;
 use crate::snapshot::quota::{Quota, UnappliedLimit};
+use crate::snapshot::ready::Ready;
 use crate::snapshot::topology::Topology;
 use crate::snapshot::vcpu::{Vcpu, VcpuCount};
 use crate::vocab::{
@@ -86,6 +87,9 @@ pub struct Vm {
     /// Time for which tasks of its pod's cgroup were stalled (without a pod: of its
     /// machine's); `None` on v1 or if the kernel does not count it.
     pub pressure: Option<Pressure>,
+    /// CPU Ready since the previous reading; `None` unless `virtlens snapshot` was called
+    /// with an interval.
+    pub ready: Option<Ready>,
     /// Findings, as last judged; `None` before the first judgement.
     pub findings: Option<Findings>,
 }

@@ -44,6 +44,7 @@ fn fresh() -> Vm {
         id,
         tid: Some(10 + id),
         wait_ns: Some(0),
+        timeslices: Some(0),
         kvm: KvmCounters {
             halt_poll_ns: Some(HaltPoll::default()),
             ..KvmCounters::default()

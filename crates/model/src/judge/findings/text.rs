@@ -18,6 +18,18 @@ pub(super) fn time(ns: u64) -> String {
     }
 }
 
+/// A time that may be far below a millisecond, with a readable unit.
+pub(super) fn short_time(ns: u64) -> String {
+    let secs = Duration::from_nanos(ns).as_secs_f64();
+    if secs < 1e-4 {
+        format!("{:.0} us", secs * 1e6)
+    } else if secs < 0.01 {
+        format!("{:.1} ms", secs * 1e3)
+    } else {
+        time(ns)
+    }
+}
+
 /// A size with a readable unit.
 #[expect(clippy::cast_precision_loss, reason = "one decimal is shown")]
 pub(super) fn bytes(bytes: u64) -> String {

@@ -2,9 +2,10 @@
 
 use crate::judge::findings::bounds::Bounds;
 use crate::judge::findings::remedy::Setup;
-use crate::judge::findings::text::{listed, percent, time};
+use crate::judge::findings::text::{listed, percent, short_time, time};
 use crate::judge::interval::{Interval, VcpuUse};
-use crate::snapshot::{Check, Finding, Interrupts, Thread, Worker};
+use crate::judge::ready::{co_stop, contended};
+use crate::snapshot::{Check, Finding, Interrupts, Thread, TimeRange, Worker};
 use crate::vocab::{Comm, Role};
 
 pub(super) fn judge(
@@ -102,33 +103,52 @@ fn all_busy(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Findi
 }
 
 fn starved(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Finding> {
-    // On kernels that keep throttled threads queued, run delay includes throttling.
-    let waits = |vcpu: &VcpuUse| {
-        let throttled_ns = over.vcpu_throttled_ns(vcpu.id);
-        vcpu.wait_ns.unwrap_or(0).saturating_sub(throttled_ns)
-    };
-    let mut starved: Vec<(u32, u64)> = vcpus
+    let mut starved: Vec<(&VcpuUse, TimeRange)> = vcpus
         .iter()
-        .map(|vcpu| (vcpu.id, waits(vcpu)))
-        .filter(|(_, ns)| over.cores(*ns) >= bounds.vcpu_wait)
+        .filter_map(|vcpu| Some((vcpu, contended(over, vcpu)?)))
+        .filter(|(_, wait)| over.cores(wait.least_ns) >= bounds.vcpu_wait)
         .collect();
-    starved.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
-    let most = over.cores(starved.first()?.1);
-    let shown = starved.iter().take(4).map(|(id, ns)| {
+    starved.sort_by_key(|(_, wait)| std::cmp::Reverse(wait.least_ns));
+    let most = over.cores(starved.first()?.1.least_ns);
+    let shown = starved.iter().take(4).map(|(vcpu, wait)| {
+        // The mean includes throttling.
+        let mean_ns = vcpu
+            .mean_wait_ns()
+            .filter(|_| wait.least_ns == wait.most_ns);
+        let mean = mean_ns.map_or(String::new(), |mean_ns| {
+            format!(", {} each time on average", short_time(mean_ns))
+        });
         format!(
-            "vCPU {id} waited for a CPU for {} of {}",
-            time(*ns),
+            "vCPU {} waited for a CPU for {} of {}{mean}",
+            vcpu.id,
+            time(wait.least_ns),
             time(over.length_ns())
         )
     });
     let rest = starved.len().saturating_sub(4);
     let rest = (rest > 0).then(|| format!("so did {rest} more"));
-    let interrupts = interrupts(over, starved.iter().map(|(id, _)| *id));
-    let evidence = listed(shown.chain(rest)) + &interrupts.unwrap_or_default();
+    let interrupts = interrupts(over, starved.iter().map(|(vcpu, _)| vcpu.id));
+    let evidence = listed(shown.chain(rest))
+        + &together(over).unwrap_or_default()
+        + &interrupts.unwrap_or_default();
     Some(Finding::new(
         Check::VcpuStarved,
         evidence,
         most / bounds.vcpu_wait,
+    ))
+}
+
+/// Co-stop, as the end of a sentence; `None` if there is none or it is unknown.
+fn together(over: &Interval) -> Option<String> {
+    let range = co_stop(over).filter(|range| range.most_ns > 0)?;
+    let (least, most) = (time(range.least_ns), time(range.most_ns));
+    let for_time = if least == most {
+        most
+    } else {
+        format!("{least} to {most}")
+    };
+    Some(format!(
+        "; co-stop: {for_time} in which some vCPUs ran while others waited"
     ))
 }
 

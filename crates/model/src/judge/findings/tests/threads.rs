@@ -99,6 +99,27 @@ fn waiting_vcpu_raises_vcpu_starved() {
 }
 
 #[test]
+fn mean_wait_and_co_stop_are_in_the_evidence() {
+    let evidence = |slices: u64, ran: u64| {
+        let found = found(&fresh(), |vm| {
+            vm.vcpus[0].cpu_ns += part(ran);
+            vm.vcpus[1].wait_ns = Some(part(400));
+            vm.vcpus[1].timeslices = Some(slices);
+        });
+        found[0].evidence.clone()
+    };
+    assert_eq!(
+        evidence(100, 800),
+        "vCPU 1 waited for a CPU for 4.0 s of 10.0 s, 40 ms each time on average; co-stop: 2.0 s \
+         to 4.0 s in which some vCPUs ran while others waited"
+    );
+    assert_eq!(
+        evidence(100_000, 0),
+        "vCPU 1 waited for a CPU for 4.0 s of 10.0 s, 40 us each time on average"
+    );
+}
+
+#[test]
 fn interrupts_on_pcpus_of_starved_vcpu_are_in_the_evidence() {
     let evidence = |soft, hard| {
         let found = found(&fresh(), |vm| {
