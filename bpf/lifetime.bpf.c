@@ -20,14 +20,31 @@
 #include "placement.bpf.h"
 #include "vcpu.bpf.h"
 
+/* Adds the times of an exiting thread, and stores them in its state, if it has one. */
+static __always_inline void retire_exiting(struct task_struct *task, struct thread_state *state,
+					   const struct owner *owner)
+{
+	struct retired times = {};
+	__u64 level = level_of(task);
+
+	read_times(task, &times);
+	times.threads = 1;
+	if (state) {
+		hold(&times, &state->retired);
+		state->retired.threads = 1;
+		state->retired_level = level;
+		__builtin_memcpy(state->leader_comm, FOLLOW(task->group_leader)->comm, COMM_LEN);
+		state->has_exited = 1;
+	}
+	retire(task, state, owner, level, &times);
+}
+
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
 {
 	struct control *control = get_control();
 	struct thread_state *state = state_of(task);
-	struct retired times = {};
 	struct owner owner = {};
-	__u64 level;
 
 	if (!control || !is_active() || !owner_of(task, state, control, NULL, true, &owner))
 		return 0;
@@ -36,21 +53,12 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	/* With states_complete, on_free handles a thread whose state cannot be created. */
 	if (state ? state->has_exited : cfg.states_complete)
 		return 0;
-	if (state)
-		follow_owner(task, state, &owner, control);
-	read_times(task, &times);
-	times.threads = 1;
-	level = level_of(task);
 	if (state) {
+		follow_owner(task, state, &owner, control);
 		charge_pcpu(task, state);
 		store_counters(task, state);
-		hold(&times, &state->retired);
-		state->retired.threads = 1;
-		state->retired_level = level;
-		__builtin_memcpy(state->leader_comm, FOLLOW(task->group_leader)->comm, COMM_LEN);
-		state->has_exited = 1;
 	}
-	retire(task, state, &owner, level, &times);
+	retire_exiting(task, state, &owner);
 	return 0;
 }
 

@@ -121,14 +121,13 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         name: "virtlens_vcpu_timeslices_total",
         kind: Kind::Counter,
         unit: None,
-        help: "How often the scheduler put the vCPU on a CPU. The wait time divided by it is the \
-               mean wait before the vCPU ran.",
-        own_labels: &["vcpu"],
+        help: "How often the scheduler put vCPUs of the VM on a CPU. The wait time of role vcpu \
+               divided by it is the mean wait before a vCPU ran.",
+        own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
-            vm.vcpus.iter().try_for_each(|vcpu| {
-                known(vcpu.timeslices, |count| {
-                    rows.count(&[vcpu.id.into()], count)
-                })
+            let known_counts = vm.vcpus.iter().filter_map(|vcpu| vcpu.timeslices);
+            known(known_counts.reduce(u64::saturating_add), |count| {
+                rows.count(&[], count)
             })
         }),
     },
