@@ -320,6 +320,25 @@ static __always_inline struct kvm_memory_slot *memslot_of_node(struct hlist_node
 	       (node_idx & 1) * (bpf_core_field_size(struct kvm_memory_slot, id_node) / 2);
 }
 
+/* include/uapi/linux/kvm.h: the guest's private memory is in a file. */
+#define KVM_MEM_GUEST_MEMFD (1U << 2)
+
+/* Since v6.8 a memslot can have a guest_memfd: a7800aa80ea4 ("KVM: Add
+ * KVM_CREATE_GUEST_MEMFD ioctl() for guest-specific backing memory"). The field exists with
+ * CONFIG_KVM_PRIVATE_MEM, which v6.18 renamed: 19a9a1ab5c3d ("KVM: Rename
+ * CONFIG_KVM_PRIVATE_MEM to CONFIG_KVM_GUEST_MEMFD"). Returns the page cache of the file;
+ * NULL if there is none, or if the VMM has closed the file, after which the slot stays
+ * (kvm_gmem_release, virt/kvm/guest_memfd.c). */
+static __always_inline struct address_space *guest_memfd_of(struct kvm_memory_slot *slot)
+{
+	struct file *file;
+
+	if (!bpf_core_field_exists(slot->gmem.file))
+		return NULL;
+	file = READ_0(slot->gmem.file);
+	return file ? READ_0(file->f_mapping) : NULL;
+}
+
 /* arch/x86/include/asm/page_64_types.h, without KASAN. Kernel stacks are aligned to this
  * size. */
 #define THREAD_SIZE (16 << 10)

@@ -307,8 +307,12 @@ struct dentry {
 struct path {
 	struct dentry *dentry;
 };
+struct address_space {
+	unsigned long nrpages;
+};
 struct file {
 	struct inode *f_inode;
+	struct address_space *f_mapping;
 	struct path f_path;
 	void *private_data;
 };

@@ -14,6 +14,9 @@ struct kvm_memory_slot {
 	unsigned long npages;
 	unsigned long userspace_addr;
 	__u32 flags;
+	struct {
+		struct file *file;
+	} gmem;
 	struct hlist_node id_node[2];
 };
 struct kvm_memslots {

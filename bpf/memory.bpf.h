@@ -44,6 +44,8 @@ struct memory_buffer {
 	__u32 count;
 	__u32 bucket;
 	__u64 node;
+	/* A copied slot has a guest_memfd. */
+	__u64 has_guest_memfd;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -188,6 +190,7 @@ static __always_inline bool copy_memslot(struct memory_buffer *buffer,
 					 struct kvm_memory_slot *slot)
 {
 	__u32 at = *(volatile __u32 *)&buffer->count;
+	struct address_space *pages;
 	struct memslot *copy;
 
 	if (at >= MEMSLOTS_MAX) {
@@ -199,6 +202,14 @@ static __always_inline bool copy_memslot(struct memory_buffer *buffer,
 	copy->bytes = READ_0(slot->npages) * PAGE_SIZE;
 	copy->flags = READ_0(slot->flags);
 	copy->pad = 0;
+	copy->guest_memfd = copy->guest_memfd_bytes = 0;
+	if (copy->flags & KVM_MEM_GUEST_MEMFD) {
+		buffer->has_guest_memfd = true;
+		pages = guest_memfd_of(slot);
+		copy->guest_memfd = (__u64)pages;
+		if (pages)
+			copy->guest_memfd_bytes = READ_0(pages->nrpages) * PAGE_SIZE;
+	}
 	buffer->count = at + 1;
 	return true;
 }
@@ -261,6 +272,7 @@ ONCE __u32 copy_memslots(__u64 address)
 	buffer->count = 0;
 	buffer->bucket = 0;
 	buffer->node = 0;
+	buffer->has_guest_memfd = false;
 	for (int step = 0; step < MEMSLOT_STEPS && has_more; step++) {
 		if (MEMSLOTS_ARE_ARRAY((struct kvm_memslots *)address))
 			has_more = copy_next_of_array(address);
@@ -270,9 +282,9 @@ ONCE __u32 copy_memslots(__u64 address)
 	return buffer->count;
 }
 
-/* Emits a VM's memslots if they have changed. KVM frees the old set on a change
- * (virt/kvm/kvm_main.c), so the copy is emitted only if pointer and generation are
- * unchanged after copying. */
+/* Emits a VM's memslots if they have changed or have a guest_memfd. KVM frees the old set
+ * on a change (virt/kvm/kvm_main.c), so the copy is emitted only if pointer and generation
+ * are unchanged after copying. */
 static __noinline void emit_memslots(struct output *out, struct thread_state *state,
 				     const struct control *control)
 {
@@ -303,9 +315,11 @@ static __noinline void emit_memslots(struct output *out, struct thread_state *st
 	buffer->record.head.kind = RECORD_MEMSLOTS;
 	buffer->record.head.size = size;
 	buffer->record.owner = state->owner;
+	buffer->record.generation = generation;
 	emit(out, &buffer->record, size);
 	state->slots_generation = generation;
-	state->slots_session = control->session;
+	/* No session is 0: the next pass emits them again. */
+	state->slots_session = buffer->has_guest_memfd ? 0 : control->session;
 	state->slots_pass = control->pass;
 }
 

@@ -40,15 +40,22 @@ struct memory_record {
 struct memslot {
 	__u64 start;
 	__u64 bytes;
+	/* The page cache of its guest_memfd, as an address, and the bytes in it: all pages
+	 * of the file, also those of other slots. 0 without a guest_memfd. */
+	__u64 guest_memfd;
+	__u64 guest_memfd_bytes;
 	/* KVM_MEM_READONLY and others, include/uapi/linux/kvm.h. */
 	__u32 flags;
 	__u32 pad;
 };
 
-/* The memslots of a VM, emitted when they have changed; `struct memslot`s follow. */
+/* The memslots of a VM; `struct memslot`s follow. Emitted when they have changed, and in each
+ * pass if one has a guest_memfd, because its bytes change without them. */
 struct memslots_record {
 	struct record_head head;
 	struct owner owner;
+	/* KVM's generation of the set. */
+	__u64 generation;
 };
 
 /* A range of host memory that backs a guest's RAM. */

@@ -78,6 +78,7 @@ static __always_inline struct thread_state *set_vcpu(struct task_struct *task,
 		state->owner = cache->owner;
 		state->placed_ns = task->se.sum_exec_runtime;
 		state->cpuid_session = 0;
+		state->slots_session = 0;
 		state->other_exits = 0;
 		state->kinds = 0;
 		state->pit = 0;

@@ -193,6 +193,19 @@ fn idle_vm_without_memory_release_is_found() {
     assert_found(&diagnosed(&guest), &["memory_kept"]);
 }
 
+/// As for a live migration.
+#[test]
+fn vm_whose_writes_are_logged_is_found() {
+    if !reader::ready("vm_whose_writes_are_logged_is_found") {
+        return;
+    }
+    let mut guest = Minivm::start(["--vcpus", "1", "--mem", "64M"]);
+    guest.command("log firmware on");
+    assert_found(&diagnosed(&guest), &[]);
+    guest.command("log ram on");
+    assert_found(&diagnosed(&guest), &["dirty_logging"]);
+}
+
 #[test]
 fn doctor_exit_status_reports_findings() {
     if !reader::ready("doctor_exit_status_reports_findings") {
@@ -222,7 +235,7 @@ fn doctor_exit_status_reports_findings() {
     let well = doctor(&["rests"]);
     assert_eq!(well.status.code(), Some(0), "{well:?}");
     let text = String::from_utf8(well.stdout).expect("text");
-    assert!(text.contains("no findings: 1 VM, 23 checks"), "{text}");
+    assert!(text.contains("no findings: 1 VM, 24 checks"), "{text}");
     let unknown = doctor(&["rest"]);
     assert_eq!(unknown.status.code(), Some(1));
     let error = String::from_utf8(unknown.stderr).expect("text");

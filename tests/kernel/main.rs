@@ -15,6 +15,7 @@ mod degraded;
 mod doctor;
 mod documented;
 mod find;
+mod guest_memory;
 mod identity;
 mod idle;
 mod interrupts;

@@ -1,4 +1,4 @@
-//! Linux guests in QEMU that fill and free memory on command.
+//! Linux guests in QEMU that fill and free memory on command, and migrate.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use virtlens_tests::{Qemu, eventually};
+use virtlens_tests::{Launch, Qemu, eventually};
 use virtlens_vmtest::plan::{PLAN_PATH, Plan, Pods};
 use virtlens_vmtest::scenario::SILENT_GUEST;
 
@@ -30,47 +30,40 @@ pub(crate) struct Guest {
     _dir: TempDir,
 }
 
+/// A QEMU that waits for a guest.
+pub(crate) struct Receiver {
+    qemu: Qemu,
+    /// Where it listens.
+    pub(crate) uri: String,
+    _dir: TempDir,
+}
+
+impl Receiver {
+    /// Starts a QEMU that waits for a guest with `mib` MiB of anonymous RAM to migrate to it.
+    pub(crate) fn start(mib: u64) -> Self {
+        let dir = tempfile::tempdir().expect("there is room for a folder");
+        let uri = format!("unix:{}", dir.path().join("migration").display());
+        let launch = launch(Ram::Anonymous, mib, true, dir.path());
+        Self {
+            qemu: Qemu::start_launch(1, launch.args(["-incoming", &uri])),
+            uri,
+            _dir: dir,
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.qemu.pid()
+    }
+}
+
 impl Guest {
     /// Starts a guest with `mib` MiB and a balloon, and waits until it has booted. All of
     /// its RAM is touched at the start, so later growth is memory that is taken again.
     /// `found` gets its pid before it boots and reports.
     pub(crate) fn start(ram: Ram, mib: u64, reporting: bool, found: impl FnOnce(u32)) -> Self {
-        let plan = Plan::read(Path::new(PLAN_PATH)).expect("this suite runs in tests/vm");
-        let Pods::Start(stage) = plan.pods else {
-            panic!("the rig brings the files of a guest: {:?}", plan.pods)
-        };
         let dir = tempfile::tempdir().expect("there is room for a folder");
         let path = |file: &str| dir.path().join(file).display().to_string();
-        let backend = match ram {
-            Ram::Anonymous => format!("memory-backend-ram,id=ram,size={mib}M,prealloc=on"),
-            Ram::Memfd => format!("memory-backend-memfd,id=ram,size={mib}M,share=on,prealloc=on"),
-            Ram::HugePages => format!(
-                "memory-backend-memfd,id=ram,size={mib}M,share=on,prealloc=on,hugetlb=on,hugetlbsize=2M"
-            ),
-        };
-        let reporting = if reporting { "on" } else { "off" };
-        let launch = Qemu::launch()
-            .args(["-no-reboot", "-cpu", "max", "-smp", "1"])
-            .args(["-m", &format!("{mib}M"), "-object", &backend])
-            .args(["-machine", "q35,memory-backend=ram"])
-            .args([
-                "-device",
-                &format!("virtio-balloon-pci,free-page-reporting={reporting}"),
-            ])
-            .args(["-serial", &format!("file:{}", path("guest.log"))])
-            .args([
-                "-chardev",
-                &format!("socket,id=ctl,path={},server=on,wait=off", path("ctl")),
-            ])
-            .args(["-serial", "chardev:ctl"])
-            .args(["-qmp", &format!("unix:{},server=on,wait=off", path("qmp"))])
-            .args([Path::new("-kernel"), &stage.guest_kernel])
-            .args([Path::new("-initrd"), &stage.guest_initrd])
-            .args([
-                "-append",
-                "console=ttyS0 quiet panic=-1 page_reporting.page_reporting_order=9",
-            ]);
-        let qemu = Qemu::start_launch(1, launch);
+        let qemu = Qemu::start_launch(1, launch(ram, mib, reporting, dir.path()));
         found(qemu.pid());
         let connect = |file: &str| {
             let stream = eventually("QEMU's socket", || UnixStream::connect(path(file)).ok());
@@ -126,6 +119,36 @@ impl Guest {
         });
     }
 
+    /// Starts to migrate to `uri`, so slowly that it does not end by itself.
+    pub(crate) fn migrate(&mut self, uri: &str) {
+        self.limit_migration(1);
+        self.execute(&format!(
+            r#"{{"execute":"migrate","arguments":{{"uri":"{uri}"}}}}"#
+        ));
+    }
+
+    pub(crate) fn cancel_migration(&mut self) {
+        self.execute(r#"{"execute":"migrate_cancel"}"#);
+    }
+
+    /// Sets the bandwidth of the migration, MiB per second.
+    pub(crate) fn limit_migration(&mut self, mib: u64) {
+        let bytes = mib << 20;
+        self.execute(&format!(
+            r#"{{"execute":"migrate-set-parameters","arguments":{{"max-bandwidth":{bytes}}}}}"#
+        ));
+    }
+
+    /// Waits until the migration has reached a status.
+    pub(crate) fn wait_for_migration(&mut self, status: &str) {
+        let wanted = format!("\"status\": \"{status}\"");
+        eventually("the migration", || {
+            let now = self.execute(r#"{"execute":"query-migrate"}"#);
+            assert!(!now.contains("\"status\": \"failed\""), "{now}");
+            now.contains(&wanted).then_some(())
+        });
+    }
+
     fn execute(&mut self, command: &str) -> String {
         writeln!(self.monitor.get_mut(), "{command}").expect("it lives");
         loop {
@@ -139,4 +162,42 @@ impl Guest {
             }
         }
     }
+}
+
+/// A QEMU with a guest, and its sockets and files in `dir`.
+fn launch(ram: Ram, mib: u64, reporting: bool, dir: &Path) -> Launch {
+    let plan = Plan::read(Path::new(PLAN_PATH)).expect("this suite runs in tests/vm");
+    let Pods::Start(stage) = plan.pods else {
+        panic!("the rig brings the files of a guest: {:?}", plan.pods)
+    };
+    let path = |file: &str| dir.join(file).display().to_string();
+    let backend = match ram {
+        Ram::Anonymous => format!("memory-backend-ram,id=ram,size={mib}M,prealloc=on"),
+        Ram::Memfd => format!("memory-backend-memfd,id=ram,size={mib}M,share=on,prealloc=on"),
+        Ram::HugePages => format!(
+            "memory-backend-memfd,id=ram,size={mib}M,share=on,prealloc=on,hugetlb=on,hugetlbsize=2M"
+        ),
+    };
+    let reporting = if reporting { "on" } else { "off" };
+    Qemu::launch()
+        .args(["-no-reboot", "-cpu", "max", "-smp", "1"])
+        .args(["-m", &format!("{mib}M"), "-object", &backend])
+        .args(["-machine", "q35,memory-backend=ram"])
+        .args([
+            "-device",
+            &format!("virtio-balloon-pci,free-page-reporting={reporting}"),
+        ])
+        .args(["-serial", &format!("file:{}", path("guest.log"))])
+        .args([
+            "-chardev",
+            &format!("socket,id=ctl,path={},server=on,wait=off", path("ctl")),
+        ])
+        .args(["-serial", "chardev:ctl"])
+        .args(["-qmp", &format!("unix:{},server=on,wait=off", path("qmp"))])
+        .args([Path::new("-kernel"), &stage.guest_kernel])
+        .args([Path::new("-initrd"), &stage.guest_initrd])
+        .args([
+            "-append",
+            "console=ttyS0 quiet panic=-1 page_reporting.page_reporting_order=9",
+        ])
 }

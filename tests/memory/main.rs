@@ -7,6 +7,7 @@
 mod cost;
 mod cycle;
 mod guest;
+mod migration;
 mod minivms;
 
 use std::collections::BTreeSet;

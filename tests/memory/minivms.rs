@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Instant;
 
 use virtlens_tests::calls::pair;
-use virtlens_tests::{Minivm, TestCgroup, systemd_pod_path, unique_pod_uid};
+use virtlens_tests::{Minivm, TestCgroup, need, systemd_pod_path, unique_pod_uid};
 
 use crate::{MIB, bench};
 
@@ -152,5 +152,38 @@ fn pod_memory_equals_cgroup_files() {
     let between = before.min(after) - MIB..=before.max(after) + MIB;
     assert!(between.contains(&reported), "{reported}, {between:?}");
     assert!(reported >= 120 * MIB, "{reported}");
+    drop(vm);
+}
+
+/// The pages of a `guest_memfd` count as memory of the VM's cgroup, and so towards its limit.
+#[test]
+fn guest_memfd_is_part_of_cgroup_memory() {
+    let test = "guest_memfd_is_part_of_cgroup_memory";
+    if !need::all(test, [need::guest_memfd()]) {
+        return;
+    }
+    let mut bench = bench();
+    let pod = TestCgroup::new(&systemd_pod_path(&unique_pod_uid()));
+    pod.enable(&["memory"]);
+    let container = pod.child("cri-containerd-vm.scope");
+    let args = ["--vcpus", "1", "--guest-memfd", "64M"];
+    let mut vm = Minivm::start_launch(Minivm::launch().args(args).cgroup(&container));
+    bench.agent.find(vm.pid());
+    let used = || {
+        let text = fs::read_to_string(pod.dir().join("memory.current")).expect("it is v2");
+        text.trim().parse::<u64>().expect("a number")
+    };
+    let empty = used();
+    vm.command("guest-memfd allocate 0 48M");
+    let full = used();
+    let memory = bench.agent.memory_of(vm.pid());
+    let reported = memory.cgroup_bytes.expect("the controller is on");
+    // Kernels keep some pages in per-CPU counters.
+    assert!(
+        (full - empty).abs_diff(48 * MIB) <= 2 * MIB,
+        "{empty}, {full}"
+    );
+    assert!(reported.abs_diff(full) <= 2 * MIB, "{reported}, {full}");
+    assert_eq!(memory.guest_memfd_bytes, Some(48 * MIB));
     drop(vm);
 }

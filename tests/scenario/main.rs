@@ -11,6 +11,8 @@ mod capabilities;
 mod cost;
 mod doctor;
 mod features;
+#[path = "../kernel/guest_memory.rs"]
+mod guest_memory;
 #[path = "../kernel/interrupts.rs"]
 mod interrupts;
 #[path = "../kernel/kata.rs"]

@@ -9,8 +9,9 @@ use virtlens_model::snapshot::{
 };
 use virtlens_model::vocab::topology::guest::GuestShape;
 use virtlens_model::vocab::{
-    Discards, ExitCounts, Feature, Features, HaltPoll, KvmCounters, Mapped, MemoryEvents,
-    MismatchKind, Mmu, Moves, PRESSURES, Polls, Pressure, Role, Scope, Throttle, Yields,
+    DirtyLogging, Discards, ExitCounts, Feature, Features, HaltPoll, KvmCounters, Mapped,
+    MemoryEvents, MismatchKind, Mmu, Moves, PRESSURES, Polls, Pressure, Role, Scope, Throttle,
+    Yields,
 };
 
 use crate::blank;
@@ -133,6 +134,7 @@ fn memory(ns: &mut Numbers) -> Memory {
         guest_bytes: bytes(),
         resident_bytes: bytes(),
         resident_huge_bytes: Some(0),
+        guest_memfd_bytes: None,
         swap_bytes: Some(0),
         resident_peak_bytes: bytes(),
         cgroup_bytes: bytes(),
@@ -141,6 +143,7 @@ fn memory(ns: &mut Numbers) -> Memory {
         faults: bytes(),
         discards: Some(Discards::default()),
         refault_bytes: Some(0),
+        dirty_logging: Some(DirtyLogging::default()),
         features: Features {
             balloon: absent,
             free_page_reporting: absent,

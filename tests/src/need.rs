@@ -13,7 +13,7 @@
 use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -115,6 +115,41 @@ pub fn kvm() -> Result<(), Missing> {
         need: "kvm",
         cause: format!("/dev/kvm: {error}"),
     })
+}
+
+/// Needs KVM to give an ordinary VM a `guest_memfd`, as it does since Linux 6.18; before that
+/// only to VMs with private memory.
+///
+/// # Errors
+/// There is no KVM, or it has no such memory.
+pub fn guest_memfd() -> Result<(), Missing> {
+    /// Of include/uapi/linux/kvm.h.
+    const KVM_CREATE_VM: u32 = 0xae01;
+    const KVM_CHECK_EXTENSION: u32 = 0xae03;
+    const KVM_CAP_GUEST_MEMFD: libc::c_ulong = 234;
+    kvm()?;
+    let device = OpenOptions::new().read(true).write(true).open("/dev/kvm");
+    let device = device.expect("it could be opened");
+    let none: libc::c_ulong = 0;
+    // SAFETY: both ioctls take a number and no memory.
+    let vm = unsafe { libc::ioctl(device.as_raw_fd(), KVM_CREATE_VM.into(), none) };
+    assert!(
+        vm >= 0,
+        "KVM_CREATE_VM: {}",
+        std::io::Error::last_os_error()
+    );
+    // SAFETY: a descriptor that was created above and has no other owner.
+    let vm = unsafe { OwnedFd::from_raw_fd(vm) };
+    // The answer of /dev/kvm itself is about any kind of VM.
+    // SAFETY: as above.
+    let has = unsafe {
+        libc::ioctl(
+            vm.as_raw_fd(),
+            KVM_CHECK_EXTENSION.into(),
+            KVM_CAP_GUEST_MEMFD,
+        )
+    };
+    that("guest_memfd", has > 0, "KVM_CAP_GUEST_MEMFD is 0")
 }
 
 /// Needs a /dev/fuse that can be opened, for a [`FaultyHost`](crate::FaultyHost).

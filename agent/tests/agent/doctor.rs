@@ -74,7 +74,7 @@ fn doctor_without_findings_prints_summary() {
     assert!(!diagnosis.has_findings());
     let text = diagnosis.text(&snapshot, PLAIN);
     assert!(
-        text.starts_with("node-a: no findings: 1 VM, 23 checks, 10.0 s\n"),
+        text.starts_with("node-a: no findings: 1 VM, 24 checks, 10.0 s\n"),
         "{text}"
     );
 }

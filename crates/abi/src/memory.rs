@@ -28,6 +28,8 @@ mirror! {
     memslot => Memslot {
         start: u64,
         bytes: u64,
+        guest_memfd: u64,
+        guest_memfd_bytes: u64,
         flags: u32,
         pad: u32,
     }
@@ -35,6 +37,7 @@ mirror! {
     memslots_record => MemslotsRecord {
         head: RecordHead,
         owner: Owner,
+        generation: u64,
     }
     /// `struct ram_range`.
     ram_range => RamRange {

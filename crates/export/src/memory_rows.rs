@@ -113,6 +113,19 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
         }),
     },
     Family {
+        name: "virtlens_memory_guest_memfd_bytes",
+        kind: Kind::Gauge,
+        unit: Some("bytes"),
+        help: "Memory of the guest in guest_memfd files, which is the memory of a confidential \
+               VM. virtlens_memory_resident_bytes includes only the pages of it that the VMM \
+               has mapped; the memory use of the cgroup includes all. Absent for a VM without \
+               such files.",
+        own_labels: &[],
+        rows: Rows::Vm(|vm, rows| {
+            known(vm.memory.guest_memfd_bytes, |bytes| rows.count(&[], bytes))
+        }),
+    },
+    Family {
         name: "virtlens_memory_swap_bytes",
         kind: Kind::Gauge,
         unit: Some("bytes"),
@@ -171,6 +184,31 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
                 let mut events = events.by_name().into_iter();
                 events.try_for_each(|(event, count)| rows.count(&[event.into()], count))
             })
+        }),
+    },
+    Family {
+        name: "virtlens_memory_dirty_logging_enabled",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "Whether KVM logs which pages the guest writes, for at least half of its RAM, as \
+               during a live migration (1) or not (0); absent if unknown.",
+        own_labels: &[],
+        rows: Rows::Vm(|vm, rows| {
+            known(vm.memory.dirty_logging, |logging| {
+                rows.count(&[], u64::from(logging.enabled))
+            })
+        }),
+    },
+    Family {
+        name: "virtlens_memory_dirty_logging_age_seconds",
+        kind: Kind::Gauge,
+        unit: Some("seconds"),
+        help: "Time since the first reading of this agent in which KVM logged the writes of the \
+               guest; absent while it does not.",
+        own_labels: &[],
+        rows: Rows::Vm(|vm, rows| {
+            let seen_ns = vm.memory.dirty_logging.and_then(|logging| logging.seen_ns);
+            known(seen_ns, |ns| rows.seconds(&[], ns))
         }),
     },
     Family {

@@ -125,7 +125,7 @@ fn series_and_bytes_per_vm_are_within_budget() {
     let text = text_of(&fleet::reading(200, 8), Format::OpenMetrics);
     let series = text.lines().filter(|line| line.contains("vm=")).count();
     assert!(
-        series <= VMS * (58 + 4 * VCPUS),
+        series <= VMS * (59 + 4 * VCPUS),
         "{} series a VM",
         series / VMS
     );

@@ -17,7 +17,8 @@ use rustc_hash::FxHashMap;
 
 pub use self::cgroup::{Bandwidth, CgroupFact, CgroupMemory, LevelFact, WatchedCgroup};
 pub use self::memory::{
-    Backing, DiscardsFact, MemoryFact, Memslot, Piece, RamPiece, bytes_in, ram_of,
+    Backing, DiscardsFact, GuestMemfd, MemoryFact, Memslot, Piece, RamPiece, bytes_in,
+    guest_memfd_bytes, is_dirty_logged, ram_bytes, ram_of,
 };
 pub use self::pcpu::{PcpuTimes, Pcpus};
 pub use self::thread::{RetiredFact, ThreadClass, ThreadFact, ThreadKind};

@@ -3,6 +3,7 @@
 
 mod comm;
 pub mod cpuset;
+mod dirty_logging;
 mod discard;
 mod durations;
 mod features;
@@ -25,6 +26,7 @@ mod vhost;
 
 pub use self::comm::Comm;
 pub use self::cpuset::CpuSet;
+pub use self::dirty_logging::DirtyLogging;
 pub use self::discard::{Discard, DiscardSum, Discards};
 pub use self::durations::{BOUNDS_MS, DURATIONS, Durations};
 pub use self::features::{Feature, Features};

@@ -111,7 +111,7 @@ impl Decoder {
     /// name. If there are any, the session must be renewed and the pass repeated.
     pub fn end(&mut self) -> (Facts, usize) {
         let mut facts = std::mem::take(&mut self.facts);
-        self.memories.add_guest_bytes(&mut facts.memory);
+        self.memories.add_to(&mut facts.memory);
         let nameless;
         // A process whose threads do not follow each other is visited more than once.
         facts.vms.sort_unstable_by_key(|one| one.vm);

@@ -63,6 +63,13 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) memfd: bool,
 
+    /// Size of further guest memory in a `guest_memfd`, with suffix K, M or G [default: none]
+    ///
+    /// Only the guest can use it, as with a confidential VM. No page is allocated before the
+    /// command `guest-memfd allocate`.
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub(crate) guest_memfd: Option<u64>,
+
     /// Maximum halt polling time of a vCPU, µs [default: the host's]
     #[arg(long, value_name = "US")]
     pub(crate) halt_poll_us: Option<u32>,
@@ -111,6 +118,10 @@ Commands, one per line on stdin; each is answered by one JSON object on stdout,
   madvise ADVICE OFFSET LEN COUNT      COUNT calls on ranges in a row; ADVICE: dontneed,
                                        willneed, free, remove
   punch OFFSET LEN COUNT               fallocate(PUNCH_HOLE) in the memfd, likewise
+  log SLOT on | log SLOT off           KVM's log of the pages that the guest writes; SLOT: ram,
+                                       firmware
+  guest-memfd allocate OFFSET LEN      allocate pages of the guest_memfd
+  guest-memfd punch OFFSET LEN         free them
   trim LEN COUNT                       COUNT times madvise dontneed on memory outside the guest's
   fork MS                              fork a child that keeps all files open for MS
   share MS                             start a child that shares the address space for MS

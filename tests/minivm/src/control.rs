@@ -12,6 +12,7 @@ use crate::helper::spawn_and_end;
 use crate::lifetime;
 use crate::machine::Machine;
 use crate::memory::{Advice, Mapping};
+use crate::vm::Slot;
 
 /// Maximum number of short-lived threads per command: all exist at once, so memory bounds
 /// them.
@@ -107,6 +108,16 @@ fn obey(machine: &mut Machine<'_>, words: &[&str]) -> anyhow::Result<Value> {
             machine
                 .ram()
                 .punch(parse_bytes(offset)?, parse_bytes(len)?, count.into())?;
+            Ok(json!({}))
+        }
+        ["guest-memfd", change @ ("allocate" | "punch"), offset, len] => {
+            let memory = machine.vm().guest_memfd()?;
+            let (offset, len) = (parse_bytes(offset)?, parse_bytes(len)?);
+            memory.change(offset, len, change == "allocate")?;
+            Ok(json!({}))
+        }
+        ["log", slot, state @ ("on" | "off")] => {
+            machine.vm().log_writes(Slot::parse(slot)?, state == "on")?;
             Ok(json!({}))
         }
         ["trim", len, count] => {

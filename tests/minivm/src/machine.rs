@@ -128,6 +128,11 @@ impl<'a> Machine<'a> {
         self.vm.ram()
     }
 
+    /// The VM without its threads.
+    pub(crate) fn vm(&self) -> &Vm {
+        &self.vm
+    }
+
     /// The network device.
     pub(crate) fn vhost(&mut self) -> anyhow::Result<&mut Vhost> {
         let vhost = self.vhost.as_mut();

@@ -18,6 +18,7 @@ mod clock;
 mod control;
 mod cpuid;
 mod fork_exec;
+mod guest_memfd;
 mod helper;
 mod kick;
 mod lifetime;

@@ -1,7 +1,7 @@
 //! The KVM VM: its memory, its guest programs, its vCPU files.
 //!
 //! ```text
-//! 0 ──── guest memory (--mem) ────   0xfffbd000 TSS   0xfffff000 firmware page
+//! 0 ─ guest memory (--mem) ─   0xfffbd000 TSS   0xfffff000 firmware page ─ --guest-memfd ─
 //! ```
 //! The guest programs are in a separate page at the reset vector, where firmware is, so
 //! that no madvise on guest memory discards them. A vCPU is created in the reset state:
@@ -9,13 +9,15 @@
 
 use anyhow::{Context, bail, ensure};
 use kvm_bindings::{
-    CpuId, KVM_CAP_HALT_POLL, KVM_MAX_CPUID_ENTRIES, KVM_MP_STATE_RUNNABLE, kvm_cpuid_entry2,
-    kvm_enable_cap, kvm_mp_state, kvm_pit_config, kvm_regs, kvm_userspace_memory_region,
+    CpuId, KVM_CAP_HALT_POLL, KVM_MAX_CPUID_ENTRIES, KVM_MEM_LOG_DIRTY_PAGES,
+    KVM_MP_STATE_RUNNABLE, kvm_cpuid_entry2, kvm_enable_cap, kvm_mp_state, kvm_pit_config,
+    kvm_regs, kvm_userspace_memory_region,
 };
 use kvm_ioctls::{Kvm, VcpuFd, VmFd};
 
 use crate::args::Args;
 use crate::cpuid;
+use crate::guest_memfd::GuestMemfd;
 use crate::memory::{Mapping, PAGE_BYTES};
 use crate::stats::{self, Stats};
 
@@ -37,10 +39,34 @@ pub(crate) enum Program {
     Exit = 0xf020,
 }
 
+/// A memslot of a VM; the value is its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slot {
+    /// Guest memory.
+    Ram = 0,
+    /// The guest programs.
+    Firmware = 1,
+    /// Further memory, in a `guest_memfd`.
+    Private = 2,
+}
+
+impl Slot {
+    /// Parses the name of a memslot.
+    pub(crate) fn parse(name: &str) -> anyhow::Result<Self> {
+        Ok(match name {
+            "ram" => Self::Ram,
+            "firmware" => Self::Firmware,
+            _ => bail!("unknown memslot {name:?}: use ram or firmware"),
+        })
+    }
+}
+
 /// A VM.
 pub(crate) struct Vm {
     fd: VmFd,
     ram: Mapping,
+    firmware: Mapping,
+    guest_memfd: Option<GuestMemfd>,
     supported: Vec<kvm_cpuid_entry2>,
 }
 
@@ -83,9 +109,18 @@ impl Vm {
                 .to_vec(),
             None => Vec::new(),
         };
-        let vm = Self { fd, ram, supported };
-        vm.map(0, 0, &vm.ram)?;
-        vm.map(1, FIRMWARE_ADDRESS, &firmware)?;
+        let mut vm = Self {
+            fd,
+            ram,
+            firmware,
+            guest_memfd: None,
+            supported,
+        };
+        vm.map(Slot::Ram, 0)?;
+        vm.map(Slot::Firmware, 0)?;
+        if let Some(bytes) = args.guest_memfd {
+            vm.guest_memfd = Some(GuestMemfd::create(&vm.fd, bytes)?);
+        }
         Ok(vm)
     }
 
@@ -94,9 +129,20 @@ impl Vm {
         stats::open(&self.fd)?.map_or_else(|| Ok(Stats::new()), |file| stats::read(&file))
     }
 
+    /// Turns KVM's log of the guest's writes to a memslot on or off.
+    pub(crate) fn log_writes(&self, slot: Slot, is_on: bool) -> anyhow::Result<()> {
+        self.map(slot, if is_on { KVM_MEM_LOG_DIRTY_PAGES } else { 0 })
+    }
+
     /// Guest memory.
     pub(crate) fn ram(&self) -> &Mapping {
         &self.ram
+    }
+
+    /// The further memory.
+    pub(crate) fn guest_memfd(&self) -> anyhow::Result<&GuestMemfd> {
+        let memory = self.guest_memfd.as_ref();
+        memory.context("no guest_memfd: start with --guest-memfd")
     }
 
     /// Creates a vCPU, with its CPUID table if there is a topology. Its id is its APIC
@@ -114,10 +160,16 @@ impl Vm {
         Ok(vcpu)
     }
 
-    fn map(&self, slot: u32, guest_address: u64, memory: &Mapping) -> anyhow::Result<()> {
+    /// Creates a memslot, or changes its flags.
+    fn map(&self, slot: Slot, flags: u32) -> anyhow::Result<()> {
+        let (guest_address, memory) = match slot {
+            Slot::Ram => (0, &self.ram),
+            Slot::Firmware => (FIRMWARE_ADDRESS, &self.firmware),
+            Slot::Private => bail!("KVM cannot log the writes to a guest_memfd"),
+        };
         let region = kvm_userspace_memory_region {
-            slot,
-            flags: 0,
+            slot: slot as u32,
+            flags,
             guest_phys_addr: guest_address,
             memory_size: memory.bytes(),
             userspace_addr: memory.address(),

@@ -153,7 +153,7 @@ fn flag(check: Check) -> char {
         Check::Place(_) => 'T',
         Check::HaltPollSpin => 'P',
         Check::OverheadHigh | Check::ThreadsOutsidePod | Check::ThreadPoolIo => 'O',
-        Check::ReportingChurn | Check::MemoryKept => 'M',
+        Check::ReportingChurn | Check::MemoryKept | Check::DirtyLogging => 'M',
     }
 }
 

@@ -275,6 +275,10 @@ impl Screen<'_> {
             size(memory.guest_bytes),
             size(memory.resident_peak_bytes)
         );
+        if let Some(bytes) = memory.guest_memfd_bytes {
+            write!(text, "; guest_memfd {}", size(Some(bytes)))
+                .expect("writing to a String cannot fail");
+        }
         if let Some(limit) = memory.cgroup_limit_bytes {
             let (used, limit) = (size(memory.cgroup_bytes), size(Some(limit)));
             write!(text, "; cgroup {used} of {limit}").expect("writing to a String cannot fail");
@@ -284,6 +288,11 @@ impl Screen<'_> {
         let taken = text.chars().count() + 2;
         let bars = self.bars(taken, memory.guest_bytes.map(float), resident);
         lines.push(Line::raw(format!("{text}  {bars}")));
+        if let Some(ns) = memory.dirty_logging.and_then(|logging| logging.seen_ns) {
+            let seconds = ns / 1_000_000_000;
+            let text = format!(" dirty logging, as for a live migration, for {seconds} s");
+            lines.push(Line::raw(text));
+        }
         let used = over.memory();
         if let Some(discards) = used.discards {
             let rate = |bytes: u64| {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::account::known::Known;
 use crate::account::meter::Meter;
 use crate::facts::DiscardsFact;
-use crate::vocab::{Discard, DiscardSum, Discards};
+use crate::vocab::{DirtyLogging, Discard, DiscardSum, Discards};
 
 /// The counters of one VM's memory.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
@@ -16,6 +16,12 @@ pub struct MemoryMeter {
     refault: Meter,
     #[serde(skip)]
     peak_bytes: u64,
+    /// Each agent has a clock of its own, so the next agent starts anew.
+    #[serde(skip)]
+    dirty_logging: Option<DirtyLogging>,
+    /// When writes were first seen to be logged.
+    #[serde(skip)]
+    logged_since_ns: Option<u64>,
 }
 
 impl MemoryMeter {
@@ -25,6 +31,28 @@ impl MemoryMeter {
         self.sums.change(|sums| sums.iter_mut().for_each(renew));
         self.refault.renew();
         self.peak_bytes = 0;
+        self.dirty_logging = None;
+        self.logged_since_ns = None;
+    }
+
+    /// Reads at `now_ns` whether KVM logs the guest's writes; `None` if unknown.
+    pub fn read_dirty_logging(&mut self, enabled: Option<bool>, now_ns: u64) {
+        match enabled {
+            Some(true) => self.logged_since_ns = self.logged_since_ns.or(Some(now_ns)),
+            Some(false) => self.logged_since_ns = None,
+            None => {}
+        }
+        self.dirty_logging = enabled.map(|enabled| DirtyLogging {
+            enabled,
+            seen_ns: self
+                .logged_since_ns
+                .map(|since_ns| now_ns.saturating_sub(since_ns)),
+        });
+    }
+
+    /// Whether KVM logs the guest's writes; `None` if unknown.
+    pub fn dirty_logging(&self) -> Option<DirtyLogging> {
+        self.dirty_logging
     }
 
     /// The VM ended while no agent was running: the last reuse of memory is unknown.
@@ -79,6 +107,23 @@ mod tests {
     use super::MemoryMeter;
     use crate::facts::DiscardsFact;
     use crate::vocab::DiscardSum;
+
+    #[test]
+    fn dirty_logging_counts_from_first_reading_that_shows_it() {
+        let mut meter = MemoryMeter::default();
+        let mut seen_ns = |enabled, now_ns| {
+            meter.read_dirty_logging(enabled, now_ns);
+            meter.dirty_logging().map(|one| (one.enabled, one.seen_ns))
+        };
+        assert_eq!(seen_ns(None, 5), None);
+        assert_eq!(seen_ns(Some(false), 10), Some((false, None)));
+        assert_eq!(seen_ns(Some(true), 20), Some((true, Some(0))));
+        assert_eq!(seen_ns(Some(true), 35), Some((true, Some(15))));
+        assert_eq!(seen_ns(None, 40), None);
+        assert_eq!(seen_ns(Some(true), 50), Some((true, Some(30))));
+        assert_eq!(seen_ns(Some(false), 60), Some((false, None)));
+        assert_eq!(seen_ns(Some(true), 70), Some((true, Some(0))));
+    }
 
     #[test]
     fn restarted_vm_continues_counters() {

@@ -28,6 +28,12 @@ pub struct MemoryFact {
     pub refault_bytes: Option<u64>,
     /// Discards of RAM; `None` if they are not tracked.
     pub discards: Option<DiscardsFact>,
+    /// Memory of the guest in its `guest_memfd` files, bytes: see [`guest_memfd_bytes`].
+    /// `None` if it has no such memory, or if that is unknown.
+    pub guest_memfd_bytes: Option<u64>,
+    /// Whether KVM logs the guest's writes: see [`is_dirty_logged`]. `None` if the memslots
+    /// are unknown.
+    pub dirty_logging: Option<bool>,
 }
 
 /// A KVM memslot: host memory that is mapped into the guest.
@@ -39,6 +45,22 @@ pub struct Memslot {
     pub bytes: u64,
     /// Read-only for the guest: firmware, not RAM.
     pub read_only: bool,
+    /// KVM logs which of its pages the guest writes.
+    pub dirty_logged: bool,
+    /// The file of its private memory.
+    pub guest_memfd: Option<GuestMemfd>,
+}
+
+/// A `guest_memfd`: a file whose pages only the guest can use, such as the memory of a
+/// confidential VM. Since Linux 6.18 it can also be the ordinary RAM of a VM, which the VMM may
+/// map (`GUEST_MEMFD_FLAG_MMAP`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GuestMemfd {
+    /// Identifies the file; 0 if it was closed.
+    pub id: u64,
+    /// Bytes of all its pages. A page exists from its first use, or from its allocation by the
+    /// VMM.
+    pub bytes: u64,
 }
 
 /// An address range of a process.
@@ -90,6 +112,44 @@ pub fn ram_of(slots: &[Memslot]) -> Vec<Piece> {
     pieces
 }
 
+/// Size of the RAM among the memslots, bytes. Slots without an address in the VMM have a
+/// `guest_memfd` only; KVM binds each part of such a file to one slot at most.
+pub fn ram_bytes(slots: &[Memslot]) -> u64 {
+    let unmapped = slots
+        .iter()
+        .filter(|slot| !slot.read_only && slot.start == 0);
+    let unmapped = unmapped.filter(|slot| slot.guest_memfd.is_some());
+    let unmapped = unmapped.map(|slot| slot.bytes);
+    unmapped.fold(bytes_in(&ram_of(slots)), u64::saturating_add)
+}
+
+/// Bytes of all `guest_memfd` files of a VM, each counted once; `None` if no memslot has one.
+pub fn guest_memfd_bytes(slots: &[Memslot]) -> Option<u64> {
+    let mut files: Vec<GuestMemfd> = slots.iter().filter_map(|slot| slot.guest_memfd).collect();
+    files.sort_unstable();
+    files.dedup_by_key(|file| file.id);
+    let bytes = files.into_iter().map(|file| file.bytes);
+    bytes.reduce(u64::saturating_add)
+}
+
+/// Whether KVM logs the guest's writes to at least half of its RAM, as during a live
+/// migration. One logged slot does not suffice: QEMU always logs the writes to the memory of
+/// an emulated graphics card, to redraw what has changed (`vga_dirty_log_start`,
+/// hw/display/vga.c). For a migration it logs all slots (`memory_global_dirty_log_start`), and
+/// so do Cloud Hypervisor (`start_dirty_log`) and Firecracker (`track_dirty_pages`). KVM gives
+/// the memslots another generation also when only flags change (`kvm_swap_active_memslots`,
+/// `virt/kvm/kvm_main.c`; before v5.17 `install_new_memslots`).
+pub fn is_dirty_logged(slots: &[Memslot]) -> bool {
+    let all = ram_bytes(slots);
+    let logged: Vec<Memslot> = slots
+        .iter()
+        .filter(|one| one.dirty_logged)
+        .copied()
+        .collect();
+    let logged = bytes_in(&ram_of(&logged));
+    logged > 0 && logged >= all.saturating_sub(logged)
+}
+
 /// Bytes in all ranges, which must be sorted; overlaps count once.
 pub fn bytes_in(pieces: &[Piece]) -> u64 {
     let (bytes, _) = pieces.iter().fold((0, 0), |(bytes, end), piece| {
@@ -101,14 +161,75 @@ pub fn bytes_in(pieces: &[Piece]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Memslot, Piece};
-    use crate::facts::{bytes_in, ram_of};
+    use super::{GuestMemfd, Memslot, Piece};
+    use crate::facts::{bytes_in, guest_memfd_bytes, is_dirty_logged, ram_bytes, ram_of};
 
     fn slot(start: u64, bytes: u64, read_only: bool) -> Memslot {
         Memslot {
             start,
             bytes,
             read_only,
+            dirty_logged: false,
+            guest_memfd: None,
+        }
+    }
+
+    #[test]
+    fn each_guest_memfd_counts_once() {
+        let private = |start, id, bytes| Memslot {
+            guest_memfd: Some(GuestMemfd { id, bytes }),
+            ..slot(start, 0x10_0000, false)
+        };
+        let normal = slot(0x900_0000, 0x10_0000, false);
+        for (slots, bytes, ram) in [
+            (vec![], None, 0),
+            (vec![normal], None, 0x10_0000),
+            (
+                vec![private(0x100_0000, 7, 0x3000)],
+                Some(0x3000),
+                0x10_0000,
+            ),
+            (vec![private(0x100_0000, 0, 0)], Some(0), 0x10_0000),
+            (
+                vec![
+                    private(0x100_0000, 7, 0x3000),
+                    private(0, 8, 0x1000),
+                    private(0, 7, 0x3000),
+                    normal,
+                ],
+                Some(0x4000),
+                0x40_0000,
+            ),
+        ] {
+            assert_eq!(guest_memfd_bytes(&slots), bytes, "{slots:?}");
+            assert_eq!(ram_bytes(&slots), ram, "{slots:?}");
+            assert!(!is_dirty_logged(&slots));
+        }
+    }
+
+    #[test]
+    fn half_of_ram_must_be_dirty_logged() {
+        let logged = |start, bytes, read_only| Memslot {
+            dirty_logged: true,
+            ..slot(start, bytes, read_only)
+        };
+        let video = logged(0x900_0000, 0x100_0000, false);
+        let ram = |bytes| slot(0x100_0000, bytes, false);
+        let alias = logged(0x100_0000, 0x1000, false);
+        for (slots, expected) in [
+            (vec![], false),
+            (vec![ram(0x400_0000)], false),
+            (vec![ram(0x400_0000), video], false),
+            (vec![ram(0x400_0000), video, alias], false),
+            (vec![ram(0x100_1000), video], false),
+            (vec![ram(0x100_0000), video], true),
+            (vec![logged(0x100_0000, 0x400_0000, false), video], true),
+            (
+                vec![ram(0x1000), logged(0x900_0000, 0x1000_0000, true)],
+                false,
+            ),
+        ] {
+            assert_eq!(is_dirty_logged(&slots), expected, "{slots:?}");
         }
     }
 

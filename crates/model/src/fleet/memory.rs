@@ -31,6 +31,7 @@ pub(super) fn read(
         meter.read_refault(bytes);
     }
     let discards = meter.discards();
+    let dirty_logging = meter.dirty_logging();
     let refault = discards.map(|_| meter.refault_bytes());
     let (events, reports) = discards.map_or((0, 0), |one| {
         let balloon = one.inflate.events.saturating_add(one.deflate.events);
@@ -41,6 +42,7 @@ pub(super) fn read(
         guest_bytes: fact.guest_bytes,
         resident_bytes: resident,
         resident_huge_bytes: resident.map(|_| fact.huge_bytes),
+        guest_memfd_bytes: fact.guest_memfd_bytes,
         swap_bytes: fact.swap_bytes,
         resident_peak_bytes: peak,
         cgroup_bytes: cgroup.map(|memory| memory.usage_bytes),
@@ -52,6 +54,7 @@ pub(super) fn read(
             .reduce(u64::saturating_add),
         discards,
         refault_bytes: refault,
+        dirty_logging,
         features: member.features.seen(member.identity.vmm, events, reports),
     }
 }

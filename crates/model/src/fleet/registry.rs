@@ -236,6 +236,10 @@ impl Fleet {
                 member.ended_ns.or(Some(now_ns))
             };
             member.learn_pod(&self.pods);
+            let memory = facts.memory.get(vm);
+            let is_logged = memory.and_then(|memory| memory.dirty_logging);
+            let meter = &mut member.ledger.memory;
+            meter.read_dirty_logging(is_logged, now_ns);
         }
         self.assign_pods();
         let mut gone = self.forget(now_ns);

@@ -59,6 +59,8 @@ pub enum Check {
     ReportingChurn,
     /// An idle VM holds memory that it cannot give back.
     MemoryKept,
+    /// KVM logs the guest's writes.
+    DirtyLogging,
     /// A thread pool performs I/O.
     ThreadPoolIo,
 }
@@ -90,7 +92,7 @@ const TOPOLOGY: &str = "virtlens topology VM: the host's CPUs with the vCPUs on 
 
 impl Check {
     /// All checks, those that explain most first.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::QuotaCapped,
         Self::LimitWithoutVm,
         Self::IoThrottled,
@@ -113,6 +115,7 @@ impl Check {
         Self::ThreadsOutsidePod,
         Self::ReportingChurn,
         Self::MemoryKept,
+        Self::DirtyLogging,
         Self::ThreadPoolIo,
     ];
 
@@ -245,6 +248,14 @@ impl Check {
                 impact: "the memory is of no use to the idle guest, and no other pod can have it",
                 remedy: "enable free page reporting, which releases memory that the guest frees (Kata: reclaim_guest_freed_memory=true; KubeVirt: remove the annotation kubevirt.io/free-page-reporting-disabled; libvirt: <memballoon freePageReporting='on'/>)",
                 next: "virtlens_memory_resident_bytes, compared with the memory use that the guest reports; runbook VirtlensMemoryNotReturned",
+            },
+            Self::DirtyLogging => About {
+                name: "dirty_logging",
+                severity: INFO,
+                rule: "during the whole interval KVM logs the writes to at least half of the guest's RAM, as for a live migration, a snapshot of its memory or a measurement of its dirty rate",
+                impact: "KVM maps the RAM in pages of 4 KiB, and the first write to a page in each round causes a page fault or fills a log that causes an exit: page faults and exits rise, and the guest runs slower",
+                remedy: "let the migration end; if it does not converge, allow more bandwidth, a longer downtime, or post-copy (KubeVirt: bandwidthPerMigration, allowAutoConverge, allowPostCopy of a MigrationPolicy; libvirt: virsh migrate-setspeed DOMAIN MIB, virsh migrate-setmaxdowntime DOMAIN MS), or cancel it (virsh domjobabort DOMAIN); without a migration, turn the log off (Firecracker: track_dirty_pages=false, unless diff snapshots are needed)",
+                next: "virtlens_memory_dirty_logging_age_seconds: for how long; virtlens_memory_faults_total and virtlens_kvm_exits_total: what it costs; virsh domjobinfo DOMAIN: rounds and remaining memory of a migration",
             },
             Self::ThreadPoolIo => About {
                 name: "thread_pool_io",

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::vocab::{Discards, Features, MemoryEvents};
+use crate::vocab::{DirtyLogging, Discards, Features, MemoryEvents};
 
 /// Memory of a VM.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -13,6 +13,9 @@ pub struct Memory {
     pub resident_bytes: Option<u64>,
     /// The part in huge pages (hugetlbfs), bytes.
     pub resident_huge_bytes: Option<u64>,
+    /// Memory of the guest in `guest_memfd` files, bytes; `None` if it has none. Only the pages
+    /// that the VMM has mapped are part of `resident_bytes`.
+    pub guest_memfd_bytes: Option<u64>,
     /// Private memory of the VMM process in swap, bytes. The kernel does not count shared
     /// memory (memfd) in swap by process.
     pub swap_bytes: Option<u64>,
@@ -31,6 +34,8 @@ pub struct Memory {
     pub discards: Option<Discards>,
     /// Reported memory that the guest reused, bytes.
     pub refault_bytes: Option<u64>,
+    /// Whether KVM logs which pages the guest writes; `None` if unknown.
+    pub dirty_logging: Option<DirtyLogging>,
     /// Features by which the VM releases memory.
     pub features: Features,
 }

@@ -2,7 +2,10 @@
 
 use rustc_hash::FxHashMap;
 use virtlens_abi as abi;
-use virtlens_model::facts::{DiscardsFact, MemoryFact, Memslot, Piece, bytes_in, ram_of};
+use virtlens_model::facts::{
+    DiscardsFact, GuestMemfd, MemoryFact, Memslot, Piece, guest_memfd_bytes, is_dirty_logged,
+    ram_bytes, ram_of,
+};
 use virtlens_model::vocab::{DiscardSum, VmKey};
 use zerocopy::FromBytes;
 
@@ -10,16 +13,28 @@ use super::known;
 use super::stream::Record;
 use crate::Error;
 
-/// `KVM_MEM_READONLY` (include/uapi/linux/kvm.h).
+/// `KVM_MEM_LOG_DIRTY_PAGES` (include/uapi/linux/kvm.h).
+const DIRTY_LOGGED: u32 = 1 << 0;
+/// `KVM_MEM_READONLY`.
 const READ_ONLY: u32 = 1 << 1;
+/// `KVM_MEM_GUEST_MEMFD`.
+const GUEST_MEMFD: u32 = 1 << 2;
 
 /// The location of a VM's RAM.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SlotsOf {
     /// The ranges.
     pub pieces: Vec<Piece>,
-    /// Number of times that it was emitted.
+    /// Number of times that it changed.
     pub generation: u64,
+    /// KVM's generation of its memslots.
+    kvm_generation: u64,
+    /// Size of the RAM, bytes.
+    pub bytes: u64,
+    /// Bytes in `guest_memfd` files in the pass in progress.
+    guest_memfd_bytes: Option<u64>,
+    /// Whether KVM logs the guest's writes: see [`is_dirty_logged`].
+    pub is_dirty_logged: bool,
 }
 
 /// The location of the RAM of each VM.
@@ -38,18 +53,36 @@ impl Memories {
                 start: slot.start,
                 bytes: slot.bytes,
                 read_only: slot.flags & READ_ONLY != 0,
+                dirty_logged: slot.flags & DIRTY_LOGGED != 0,
+                guest_memfd: (slot.flags & GUEST_MEMFD != 0).then_some(GuestMemfd {
+                    id: slot.guest_memfd,
+                    bytes: slot.guest_memfd_bytes,
+                }),
             })
             .collect();
+        let pieces = ram_of(&memslots);
         let of_vm = self.0.entry(vm_of(slots.owner)).or_default();
-        of_vm.pieces = ram_of(&memslots);
-        of_vm.generation += 1;
+        // Also a process that creates another VM: it can have the same generation.
+        if of_vm.kvm_generation != slots.generation || of_vm.pieces != pieces {
+            of_vm.generation += 1;
+        }
+        of_vm.kvm_generation = slots.generation;
+        of_vm.pieces = pieces;
+        of_vm.bytes = ram_bytes(&memslots);
+        of_vm.guest_memfd_bytes = guest_memfd_bytes(&memslots);
+        of_vm.is_dirty_logged = is_dirty_logged(&memslots);
         Ok(())
     }
 
-    /// Adds the size of the guests' RAM.
-    pub(super) fn add_guest_bytes(&self, facts: &mut FxHashMap<VmKey, MemoryFact>) {
+    /// Adds what the memslots show, at the end of a pass.
+    pub(super) fn add_to(&mut self, facts: &mut FxHashMap<VmKey, MemoryFact>) {
         for (vm, fact) in facts {
-            fact.guest_bytes = self.0.get(vm).map(|slots| bytes_in(&slots.pieces));
+            if let Some(slots) = self.0.get_mut(vm) {
+                fact.guest_bytes = Some(slots.bytes);
+                fact.dirty_logging = Some(slots.is_dirty_logged);
+                // Each pass emits it anew.
+                fact.guest_memfd_bytes = slots.guest_memfd_bytes.take();
+            }
         }
     }
 
@@ -72,6 +105,8 @@ pub(super) fn memory(record: &abi::memory::MemoryRecord) -> (VmKey, MemoryFact) 
         huge_bytes: record.hugetlb_bytes,
         refault_bytes: known(record.refault_bytes),
         discards: None,
+        guest_memfd_bytes: None,
+        dirty_logging: None,
     };
     (vm_of(record.owner), fact)
 }

@@ -1,3 +1,5 @@
+mod memory;
+
 use proptest::prelude::{any, proptest};
 use virtlens_abi as abi;
 use virtlens_model::facts::ThreadKind;

@@ -1,4 +1,5 @@
-//! Memory that the guest repeatedly releases and reuses, or never releases.
+//! Memory that the guest repeatedly releases and reuses or never releases, and memory whose
+//! writes KVM logs.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::snapshot::{Check, Finding};
 const OPTED_OUT: &str = "an annotation of the pod turned it off";
 
 pub(super) fn judge(over: &Interval, bounds: &Bounds) -> impl Iterator<Item = Finding> {
-    [churn(over, bounds), kept(over, bounds)]
+    [churn(over, bounds), kept(over, bounds), logged(over)]
         .into_iter()
         .flatten()
 }
@@ -91,5 +92,21 @@ fn kept(over: &Interval, bounds: &Bounds) -> Option<Finding> {
             if is_opted_out { OPTED_OUT } else { reporting.reason }
         );
         Finding::new(Check::MemoryKept, evidence, held / bounds.kept_resident)
+    })
+}
+
+fn logged(over: &Interval) -> Option<Finding> {
+    let seen_ns = over.now.memory.dirty_logging?.seen_ns?;
+    let faults = over.memory().faults;
+    (seen_ns >= over.length_ns()).then(|| {
+        let faults = faults.map_or_else(String::new, |faults| {
+            format!(
+                "; KVM fixed {:.0} page faults per second",
+                over.per_second(faults)
+            )
+        });
+        let seen = time(seen_ns);
+        let evidence = format!("KVM has logged the guest's writes for at least {seen}{faults}");
+        Finding::new(Check::DirtyLogging, evidence, 1.0)
     })
 }

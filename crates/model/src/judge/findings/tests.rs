@@ -11,7 +11,9 @@ use super::judge;
 use crate::judge::findings::bounds::Bounds;
 use crate::judge::interval::Interval;
 use crate::snapshot::{Check, Finding, Quota, RoleUse, Severity, Vcpu, VcpuCount, Vm, Worker};
-use crate::vocab::{Discards, Feature, Features, HaltPoll, KvmCounters, Role, Scope, Throttle};
+use crate::vocab::{
+    DirtyLogging, Discards, Feature, Features, HaltPoll, KvmCounters, Role, Scope, Throttle,
+};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
@@ -83,6 +85,7 @@ fn fresh() -> Vm {
     vm.memory.resident_huge_bytes = Some(0);
     vm.memory.refault_bytes = Some(0);
     vm.memory.discards = Some(Discards::default());
+    vm.memory.dirty_logging = Some(DirtyLogging::default());
     vm.memory.features = Features {
         balloon: feature(true),
         free_page_reporting: feature(true),

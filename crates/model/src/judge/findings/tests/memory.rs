@@ -1,8 +1,8 @@
 //! Memory that the guest repeatedly releases and reuses, or keeps.
 
-use super::{MS, feature, found, fresh, names, raises, use_cpu};
+use super::{MS, WINDOW, feature, found, fresh, names, raises, use_cpu};
 use crate::snapshot::{Check, Vm};
-use crate::vocab::{DiscardSum, Role};
+use crate::vocab::{DirtyLogging, DiscardSum, Role};
 
 const MIB: u64 = 1 << 20;
 
@@ -65,5 +65,31 @@ fn idle_vm_without_reporting_raises_memory_kept() {
         names(&found(&unknown, holds(1800, 0))),
         none,
         "a balloon is possible"
+    );
+}
+
+#[test]
+fn writes_logged_for_whole_interval_raise_dirty_logging() {
+    let logged_for = |ns| {
+        move |vm: &mut Vm| {
+            vm.memory.dirty_logging = Some(DirtyLogging {
+                enabled: true,
+                seen_ns: Some(ns),
+            });
+            vm.memory.faults = Some(30_000);
+        }
+    };
+    let mut quiet = fresh();
+    quiet.memory.faults = Some(0);
+    let evidence = raises(
+        Check::DirtyLogging,
+        &quiet,
+        logged_for(WINDOW),
+        logged_for(WINDOW - MS),
+    );
+    assert_eq!(
+        evidence,
+        "KVM has logged the guest's writes for at least 10.0 s; KVM fixed 3000 page faults per \
+         second"
     );
 }
