@@ -15,14 +15,14 @@ use virtlens_probe::loader::Loader;
 
 use crate::bpf;
 use crate::clock::thread_ns;
-use crate::load::IdleThreads;
+use crate::idle::{Idle, Kind};
 use crate::stats::{Spread, real};
 
 /// Collections per measurement.
 const ROUNDS: usize = 60;
 
 /// Pause between two collections: when a scraper comes back, the caches hold other data.
-const PAUSE: Duration = Duration::from_millis(20);
+pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
 /// Number of loads per measurement.
 const LOADS: usize = 7;
@@ -60,7 +60,8 @@ pub(crate) fn collector() -> Collector {
     with(Loader::default())
 }
 
-fn with(loader: Loader) -> Collector {
+/// A collector with another loader.
+pub(crate) fn with(loader: Loader) -> Collector {
     let options = Options {
         linger: Duration::from_secs(1),
         loader,
@@ -144,10 +145,11 @@ pub(crate) fn cost(collector: &mut Collector) -> Cost {
     }
 }
 
-/// CPU time of an iterator that only counts the same tasks, ms: the lower bound of a pass
-/// by iterator.
-pub(crate) fn iterator_ms() -> Spread {
-    let object = bpf::load("iterator.bpf.c");
+/// CPU time of an iterator that only counts the tasks or files of the host, ms: the lower
+/// bound of a pass by iterator. `source` is its file; each of `rounds` counts at least
+/// `fewest`.
+pub(crate) fn iterator_ms(source: &str, rounds: u32, fewest: u32) -> Spread {
+    let object = bpf::load(source);
     let mut programs = object.progs_mut();
     let program = programs.next().expect("it has one");
     let link = program.attach().expect("an iterator can be attached");
@@ -158,11 +160,12 @@ pub(crate) fn iterator_ms() -> Spread {
         assert_eq!(read.expect("it goes over all"), 0, "it emits nothing");
         real(ns) / 1e6
     };
-    let spread = Spread::of((0..ROUNDS).map(pass));
+    let spread = Spread::of((0..rounds).map(pass));
     let seen = object.maps().find(|map| map.name() == "seen");
     let seen = seen.and_then(|map| map.lookup(&[0; 4], MapFlags::ANY).ok().flatten());
     let seen = u64::from_ne_bytes(seen.and_then(|b| b.try_into().ok()).expect("it counts"));
-    assert!(seen > ROUNDS as u64 * 1000, "a full node has more tasks");
+    let least = u64::from(rounds) * u64::from(fewest);
+    assert!(seen >= least, "it goes over all of them");
     spread
 }
 
@@ -177,7 +180,7 @@ pub(crate) fn other_thread_us(collector: &mut Collector) -> Spread {
     };
     Spread::of((0..6).map(|_| {
         let without_us = median_us();
-        let _others = IdleThreads::start(IDLE_THREADS);
+        let _others = Idle::start(Kind::Threads, IDLE_THREADS);
         (median_us() - without_us) / f64::from(IDLE_THREADS)
     }))
 }

@@ -1,104 +1,134 @@
-//! The load of a measurement: a node full of VMs, and other threads.
+//! The load of a measurement: a node full of VMs.
 
-use std::env;
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::os::unix::fs::MetadataExt as _;
 use std::thread;
 
+use rustc_hash::FxHashSet;
+use rustix::process::{Pid, Signal, kill_process};
+use virtlens_model::facts::WatchedCgroup;
+use virtlens_model::vocab::CgroupId;
 use virtlens_tests::process::tids;
 use virtlens_tests::{Minivm, TestCgroup, cgroupfs_pod_path, need, unique_pod_uid};
 
-/// vCPUs per VM.
+/// vCPUs of a VM of the full node.
 pub(crate) const VCPUS: usize = 8;
 
-/// The flag that makes this program a process of idle threads.
-pub(crate) const IDLE_THREADS_FLAG: &str = "--idle-threads";
+/// Arguments of the VMs of the full node. With the main thread and the kernel's worker
+/// (`kvm-nx-lpage-re`, since v6.14) they have four threads besides the vCPUs.
+const FULL: &[&str] = &[
+    "--vcpus",
+    "8",
+    "--thread",
+    "IO iothread0=1",
+    "--thread",
+    "worker=1",
+];
+
+/// Arguments of microVMs: one vCPU, and no thread besides the main one and the kernel's.
+const MICRO: &[&str] = &["--vcpus", "1"];
+
+/// Threads that start VMs.
+const STARTERS: usize = 4;
 
 /// VMs with halted vCPUs, each in a container of a separate pod where cgroups can be
 /// created.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Vms {
+    args: &'static [&'static str],
     // VMs are dropped before their cgroups, and containers before pods.
-    vms: Vec<Minivm>,
+    started: Vec<Minivm>,
     cgroups: Vec<[TestCgroup; 2]>,
 }
 
 impl Vms {
-    /// Starts VMs until there are `count`.
+    /// No VMs yet, of the shape of the full node.
+    pub(crate) fn full() -> Self {
+        Self::of(FULL)
+    }
+
+    /// No VMs yet, with one vCPU each.
+    pub(crate) fn micro() -> Self {
+        Self::of(MICRO)
+    }
+
+    fn of(args: &'static [&'static str]) -> Self {
+        Self {
+            args,
+            started: Vec::new(),
+            cgroups: Vec::new(),
+        }
+    }
+
+    /// Starts VMs until there are `count`. Some starts overlap, because KVM mostly waits when
+    /// it creates a VM.
     pub(crate) fn grow_to(&mut self, count: usize) {
-        let has_cgroups = need::cpu_cgroup().is_ok();
-        for number in self.vms.len()..count {
-            let name = format!("bench-{number}");
-            // With the main thread and the kernel's worker (`kvm-nx-lpage-re`, since
-            // v6.14) these are four further threads.
-            let args = [
-                "--vcpus",
-                "8",
-                "--thread",
-                "IO iothread0=1",
-                "--thread",
-                "worker=1",
-            ];
-            let mut launch = Minivm::launch().args(args).args(["--name", &name]);
-            if has_cgroups {
-                let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
-                let container = pod.child(&format!("{number:064x}"));
-                launch = launch.cgroup(&container);
-                self.cgroups.push([container, pod]);
-            }
-            self.vms.push(Minivm::start_launch(launch));
+        let args = self.args;
+        let numbers: Vec<usize> = (self.started.len()..count).collect();
+        let start_some = |numbers: &[usize]| -> Vec<_> {
+            numbers.iter().map(|number| start(args, *number)).collect()
+        };
+        let started = thread::scope(|scope| {
+            let starters = numbers.chunks(numbers.len().div_ceil(STARTERS).max(1));
+            let starters = starters.map(|some| scope.spawn(move || start_some(some)));
+            let starters: Vec<_> = starters.collect();
+            let joined = starters.into_iter().map(thread::ScopedJoinHandle::join);
+            joined
+                .flat_map(|started| started.expect("VMs can be started"))
+                .collect::<Vec<_>>()
+        });
+        for (vm, cgroups) in started {
+            self.started.push(vm);
+            self.cgroups.extend(cgroups);
         }
     }
 
     /// Number of threads of a VM according to the kernel.
     pub(crate) fn threads_each(&self) -> usize {
-        let threads: usize = self.vms.iter().map(|vm| tids(vm.pid()).len()).sum();
-        threads / self.vms.len().max(1)
+        let threads: usize = self.started.iter().map(|vm| tids(vm.pid()).len()).sum();
+        threads / self.started.len().max(1)
+    }
+
+    /// Whether the pods are on cgroup v1.
+    pub(crate) fn is_v1(&self) -> bool {
+        self.cgroups.first().is_some_and(|[_, pod]| pod.is_v1())
+    }
+
+    /// The cgroups of the pods, as the agent watches them.
+    pub(crate) fn watched(&self) -> FxHashSet<WatchedCgroup> {
+        // The kernel uses the id of a cgroup as the inode number of its directory
+        // (kernfs_get_inode, fs/kernfs/inode.c).
+        let id = |pod: &TestCgroup| pod.dir().metadata().map(|dir| CgroupId(dir.ino()));
+        let pods = self.cgroups.iter().map(|[_, pod]| id(pod));
+        let ids = pods.map(|id| id.expect("the cgroup exists"));
+        ids.map(|cgroup| WatchedCgroup {
+            cgroup,
+            pod: cgroup,
+        })
+        .collect()
     }
 }
 
-/// A process of many sleeping threads; killed on drop.
-#[derive(Debug)]
-pub(crate) struct IdleThreads(Child);
-
-impl IdleThreads {
-    /// Starts the process and waits until all its threads exist.
-    pub(crate) fn start(count: u32) -> Self {
-        let mut child = Command::new(env::current_exe().expect("this program has a path"))
-            .args([IDLE_THREADS_FLAG, &count.to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("this program can be started again");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("it is piped"))
-            .read_line(&mut line)
-            .expect("it writes a line");
-        assert_eq!(line, "ready\n", "{count} threads can be had");
-        Self(child)
+/// Starts VM `number`, in a container of a new pod where cgroups can be created.
+fn start(args: &[&str], number: usize) -> (Minivm, Option<[TestCgroup; 2]>) {
+    let name = format!("bench-{number}");
+    let launch = Minivm::launch().args(args).args(["--name", &name]);
+    if need::cpu_cgroup().is_err() {
+        return (Minivm::start_launch(launch), None);
     }
+    let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
+    let container = pod.child(&format!("{number:064x}"));
+    let vm = Minivm::start_launch(launch.cgroup(&container));
+    (vm, Some([container, pod]))
 }
 
-impl Drop for IdleThreads {
+impl Drop for Vms {
     fn drop(&mut self) {
-        // The process may have ended already.
-        drop(self.0.kill());
-        drop(self.0.wait());
+        // First all of them, because KVM takes milliseconds to release a VM.
+        for vm in &self.started {
+            // Each is our child and was not waited for. It may have ended already.
+            if let Some(pid) = Pid::from_raw(vm.pid().cast_signed()) {
+                kill_process(pid, Signal::KILL).ok();
+            }
+        }
     }
-}
-
-/// The child's side of [`IdleThreads`]: ends when its stdin closes.
-pub(crate) fn be_idle(count: u32) {
-    for _ in 0..count {
-        thread::Builder::new()
-            .stack_size(16 << 10)
-            .spawn(|| {
-                loop {
-                    thread::park();
-                }
-            })
-            .expect("the host allows so many threads");
-    }
-    println!("ready");
-    drop(std::io::stdin().read_to_end(&mut Vec::new()));
 }

@@ -1,21 +1,26 @@
 //! Cost of the whole agent on a node of 200 VMs, compared with the design's budgets.
 //! `cargo bench -p virtlens-benches --bench agent [-- --save]` needs root and /dev/kvm.
 //! Without them it prints a message and measures the remaining values. It never fails CI.
+//! With `--only NAME` it measures one of [`PARTS`].
 
 #![expect(
     unsafe_code,
-    reason = "sched_setscheduler(2), and a closure between fork and exec"
+    reason = "sched_setscheduler(2), fork(2) and clone(2), and a closure between fork and exec"
 )]
 
 mod before;
 mod bpf;
 mod clock;
 mod collection;
+mod idle;
 mod load;
 mod machine;
+mod nodes;
+mod others;
 mod program;
 mod scheduling;
 mod stats;
+mod sweep;
 mod table;
 
 use std::env;
@@ -23,52 +28,88 @@ use std::fs;
 use std::path::Path;
 
 use collection::Cost;
-use load::{IdleThreads, Vms};
+use load::Vms;
 use program::Program;
 use stats::real;
+use sweep::Sweeper;
 use table::Table;
-use virtlens::collect::Collector;
 use virtlens_probe::loader::Loader;
 use virtlens_tests::{binary, need};
 
 /// The node sizes whose growth is measured; the budgets apply to the last.
 const VMS: [usize; 3] = [50, 100, 200];
 
-/// VMs of a host on which most threads belong to others, and those threads: ten processes.
-const FEW_VMS: usize = 20;
-const OTHERS: u32 = 20_000;
-
 /// Scrapes before memory is measured.
 const SCRAPES: u32 = 20;
-
-/// Runs of each command.
-const COMMAND_RUNS: u32 = 7;
 
 /// The command that produces the table.
 const COMMAND: &str = "cargo bench -p virtlens-benches --bench agent -- --save";
 
 fn main() {
     let args: Vec<String> = env::args().collect();
-    if let Some(at) = args.iter().position(|arg| arg == load::IDLE_THREADS_FLAG) {
-        load::be_idle(args[at + 1].parse().expect("a number of threads"));
+    if let Some(at) = args.iter().position(|arg| arg == idle::FLAG) {
+        idle::keep(&args[at + 1..]);
+        return;
+    }
+    if let Some(at) = args.iter().position(|arg| arg == sweep::FLAG) {
+        sweep::sweep(&args[at + 1]);
+        return;
+    }
+    let only = args.iter().position(|arg| arg == "--only");
+    let only = only.map(|at| args.get(at + 1).map_or("", String::as_str));
+    let names = PARTS.map(|(name, _)| name);
+    if only.is_some_and(|only| !names.contains(&only)) {
+        eprintln!("--only: expected one of {}", names.join(", "));
         return;
     }
     let machine = machine::describe();
     let mut table = Table::default();
-    scheduling(&mut table);
-    match need::root().and(need::bpf()).and(need::kvm()) {
-        Ok(()) => full_node(&mut table),
-        Err(missing) => {
-            let cause = format!("needs {}: {}", missing.need, missing.cause);
-            table.miss("one collection, memory and size of the answer", &cause);
-            program(&mut table, None);
+    let _sweeper = Sweeper::start();
+    for (name, part) in PARTS {
+        if only.is_none_or(|only| only == name) {
+            part(&mut table);
         }
     }
     let text = table.render(&format!("{machine} `{COMMAND}`"));
     println!("{text}");
     if args.iter().any(|arg| arg == "--save") {
+        assert!(only.is_none(), "only a whole table is saved");
         table::save(&text);
     }
+}
+
+/// A part of the benchmark, with its name for `--only`.
+type Part = (&'static str, fn(&mut Table));
+
+/// The parts, in order.
+const PARTS: [Part; 6] = [
+    ("scheduling", scheduling),
+    ("no-vms", nodes::without_vms),
+    ("commands", nodes::commands),
+    ("others", |table| {
+        with_vms(table, others::rows);
+    }),
+    ("full", |table| {
+        if !with_vms(table, full_node) {
+            program(table, None);
+        }
+    }),
+    ("micro", |table| {
+        with_vms(table, nodes::micro_vms);
+    }),
+];
+
+/// Measures a part that needs VMs; false if there can be none.
+fn with_vms(table: &mut Table, part: fn(&mut Table)) -> bool {
+    match need::root().and(need::bpf()).and(need::kvm()) {
+        Ok(()) => part(table),
+        Err(missing) => {
+            let cause = format!("needs {}: {}", missing.need, missing.cause);
+            table.miss("a part with VMs", &cause);
+            return false;
+        }
+    }
+    true
 }
 
 /// Cost that a trace of one VM adds while it runs; no program is attached before and
@@ -137,10 +178,8 @@ fn hook(table: &mut Table, hook_ns: Option<f64>) {
 }
 
 fn full_node(table: &mut Table) {
-    let mut vms = Vms::default();
+    let mut vms = Vms::full();
     let mut collector = collection::collector();
-    vms.grow_to(FEW_VMS);
-    others(table, &mut collector);
     let costs = VMS.map(|count| {
         vms.grow_to(count);
         let cost = collection::cost(&mut collector);
@@ -167,7 +206,7 @@ fn full_node(table: &mut Table) {
     table.row("… the same back to back", format!("{}", full.warm_ms));
     let what = "… with placement and findings judged, as once in 10 s";
     table.row(what, format!("{}", full.judged_ms));
-    let iterator = collection::iterator_ms();
+    let iterator = collection::iterator_ms("iterator.bpf.c", 60, 1000);
     let what = "… beside it, an iterator of the kernel over the same tasks, which only counts them";
     table.row(what, format!("{iterator}"));
     table.judge(
@@ -199,22 +238,6 @@ fn full_node(table: &mut Table) {
         table.row(&what, format!("{collect}"));
     }
     program(table, Some(&node));
-}
-
-/// A host on which most threads belong to no VM.
-fn others(table: &mut Table, collector: &mut Collector) {
-    let path = binary("virtlens");
-    let few = collection::collect_ms(collector);
-    let _others: Vec<_> = (0..10).map(|_| IdleThreads::start(OTHERS / 10)).collect();
-    let many = collection::collect_ms(collector);
-    let added = many.median - few.median;
-    table.judge(
-        &format!("{OTHERS} threads of others beside {FEW_VMS} VMs: added to a collection, ms CPU"),
-        "≤ 1",
-        format!("{added:.2}: {many} instead of {few}"),
-        added <= 1.0,
-    );
-    in_turn(table, &path);
 }
 
 /// A scrape in turn with an earlier build, if one is named.
@@ -275,14 +298,6 @@ fn answer(table: &mut Table, cost: &Cost) {
 /// Measures the release program, under the node's load if there is one.
 fn program(table: &mut Table, node: Option<&str>) {
     let path = binary("virtlens");
-    for args in program::COMMANDS {
-        for loader in Loader::ALL {
-            let run = |_| program::command_ms(&path, *loader, args);
-            let what = format!("virtlens {} --loader {loader}, ms CPU", args.join(" "));
-            let spread = stats::Spread::of((0..COMMAND_RUNS).map(run));
-            table.row(&what, format!("{spread:.0}"));
-        }
-    }
     for loader in Loader::ALL {
         let program = Program::start(&path, *loader);
         let what =
@@ -296,12 +311,8 @@ fn program(table: &mut Table, node: Option<&str>) {
         table.row(&what, format!("{:.1}", program.resident_mib()));
     }
     let program = Program::start(&path, Loader::default());
-    let before_ms = program.cpu_ms();
-    let mut bytes = 0;
-    for _ in 0..SCRAPES {
-        bytes = program.scrape();
-    }
-    let scrape_ms = (program.cpu_ms() - before_ms) / f64::from(SCRAPES);
+    let scrape_ms = program.scrape_ms(SCRAPES);
+    let bytes = program.scrape();
     table.row(
         "virtlens run: a whole scrape with HTTP and gzip, ms CPU",
         format!("{scrape_ms:.2} for {bytes} bytes"),

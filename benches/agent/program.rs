@@ -20,6 +20,9 @@ const SCRAPE: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: bench\r\nAccept-Encoding:
     Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2\r\n\
     Connection: close\r\n\r\n";
 
+/// A request that accepts no compression.
+const PLAIN: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n";
+
 /// Time without a scrape.
 const UNSCRAPED: Duration = Duration::from_secs(10);
 
@@ -84,13 +87,60 @@ impl Program {
 
     /// Scrapes once; returns the size of the body as sent.
     pub(crate) fn scrape(&self) -> usize {
+        self.request(SCRAPE).len()
+    }
+
+    /// Sends a request; returns the body of the answer.
+    fn request(&self, request: &[u8]) -> Vec<u8> {
         let mut stream = TcpStream::connect(&self.address).expect("it listens");
-        stream.write_all(SCRAPE).expect("it reads");
+        stream.write_all(request).expect("it reads");
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).expect("it answers");
         assert!(answer.starts_with(b"HTTP/1.1 200 "), "it answers well");
         let head = answer.windows(4).position(|four| four == b"\r\n\r\n");
-        answer.len() - head.expect("an answer has a head") - 4
+        answer.split_off(head.expect("an answer has a head") + 4)
+    }
+
+    /// CPU time of a scrape, the mean of `count`, ms.
+    pub(crate) fn scrape_ms(&self, count: u32) -> f64 {
+        let before_ms = self.cpu_ms();
+        for _ in 0..count {
+            self.scrape();
+        }
+        (self.cpu_ms() - before_ms) / f64::from(count)
+    }
+
+    /// Number of VMs that it shows.
+    pub(crate) fn vms(&self) -> u32 {
+        let vms = series(&self.plain(), "virtlens_vm_info").count();
+        u32::try_from(vms).expect("at most thousands")
+    }
+
+    /// Its losses that are not 0, by reason.
+    pub(crate) fn losses(&self) -> Vec<String> {
+        let text = self.plain();
+        let lost = series(&text, "virtlens_dropped_total").filter(|(_, value)| *value != "0");
+        lost.map(|(labels, value)| format!("{labels} {value}"))
+            .collect()
+    }
+
+    /// What a scraper gets that accepts no compression.
+    fn plain(&self) -> String {
+        String::from_utf8(self.request(PLAIN)).expect("it is text")
+    }
+
+    /// Number of its programs that are attached to a hook of the kernel: an iterator is
+    /// attached to none (`bpf_link_show_fdinfo`, `kernel/bpf/syscall.c`).
+    pub(crate) fn hooks(&self) -> usize {
+        let folder = format!("/proc/{}/fdinfo", self.child.id());
+        let files = fs::read_dir(&folder).expect("it is our child").flatten();
+        let texts = files.filter_map(|file| fs::read_to_string(file.path()).ok());
+        let is_hook = |text: &String| {
+            let mut lines = text.lines();
+            let kind = lines.find_map(|line| line.strip_prefix("link_type:"));
+            kind.is_some_and(|kind| kind.trim() != "iter")
+        };
+        texts.filter(is_hook).count()
     }
 
     /// CPU time of all its threads, ms.
@@ -134,16 +184,45 @@ impl Drop for Program {
     }
 }
 
-/// The commands whose CPU time is measured, with the shortest intervals.
-pub(crate) const COMMANDS: [&[&str]; 4] = [
-    &["check"],
-    &["snapshot"],
-    &["topology", "--window", "10ms"],
-    &["doctor", "--for", "1s"],
-];
+/// Labels and value of each series of a metric.
+fn series<'t>(text: &'t str, metric: &str) -> impl Iterator<Item = (&'t str, &'t str)> {
+    text.lines().filter_map(move |line| {
+        let labelled = line.strip_prefix(metric)?.strip_prefix('{')?;
+        labelled.rsplit_once("} ")
+    })
+}
+
+/// The commands whose CPU time is measured, with the shortest intervals. `vm`: the pid of a
+/// VM to trace. Without a terminal `top` prints one table.
+pub(crate) fn commands(vm: Option<u32>) -> Vec<Vec<String>> {
+    let mut commands = vec![
+        vec!["check"],
+        vec!["snapshot"],
+        vec!["top", "--interval", "100ms"],
+        vec!["topology", "--window", "10ms"],
+        vec!["doctor", "--for", "1s"],
+    ];
+    let pid = vm.map(|pid| pid.to_string());
+    if let Some(pid) = &pid {
+        commands.push(vec!["trace", "--for", "100ms", "--output", "-", pid]);
+    }
+    let owned = |args: &Vec<&str>| args.iter().map(|arg| (*arg).to_owned()).collect();
+    commands.iter().map(owned).collect()
+}
+
+/// A command as the table shows it: without the pid of a VM.
+pub(crate) fn shown(args: &[String]) -> String {
+    let is_pid = |arg: &&String| arg.parse::<u32>().is_ok();
+    let shown: Vec<&str> = args
+        .iter()
+        .filter(|arg| !is_pid(arg))
+        .map(String::as_str)
+        .collect();
+    shown.join(" ")
+}
 
 /// CPU time of one run of a command, ms.
-pub(crate) fn command_ms(path: &Path, loader: Loader, args: &[&str]) -> f64 {
+pub(crate) fn command_ms(path: &Path, loader: Loader, args: &[String]) -> f64 {
     let mut command = Command::new(path);
     command.args(args).args(["--loader", loader.name()]);
     command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -153,7 +232,15 @@ pub(crate) fn command_ms(path: &Path, loader: Loader, args: &[&str]) -> f64 {
     let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     waitid(WaitId::Pid(Pid::from_child(&child)), ended).expect("it is our child");
     let ms = cpu_ms(child.id());
-    child.wait().expect("it is our child");
+    let status = child.wait().expect("it is our child");
+    // The doctor has findings (2), or `check` names a part that is off (1).
+    let expected = if args[0] == "check" { 1 } else { 2 };
+    assert!(
+        status
+            .code()
+            .is_some_and(|code| code == 0 || code == expected),
+        "virtlens {args:?}: {status}"
+    );
     ms
 }
 

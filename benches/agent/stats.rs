@@ -52,8 +52,13 @@ const PAIRS: usize = 15;
 
 /// Measures with (`true`) and without the agent alternately. The order changes from pair
 /// to pair, so that a machine that slowly gets faster favours neither.
-pub(crate) fn compare(mut measure: impl FnMut(bool) -> f64) -> Compared {
-    let pairs: Vec<(f64, f64)> = (0..PAIRS)
+pub(crate) fn compare(measure: impl FnMut(bool) -> f64) -> Compared {
+    compare_pairs(PAIRS, measure)
+}
+
+/// The same with another number of pairs.
+pub(crate) fn compare_pairs(pairs: usize, mut measure: impl FnMut(bool) -> f64) -> Compared {
+    let pairs: Vec<(f64, f64)> = (0..pairs)
         .map(|pair| {
             if pair % 2 == 0 {
                 let without = measure(false);

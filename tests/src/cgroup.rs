@@ -197,7 +197,10 @@ impl Drop for TestCgroup {
 }
 
 /// Mount points of the cpu and the accounting hierarchy; they may be equal.
-pub(crate) fn roots() -> Result<[PathBuf; 2], String> {
+///
+/// # Errors
+/// No hierarchy with the cpu controller is mounted.
+pub fn roots() -> Result<[PathBuf; 2], String> {
     hierarchy().map(|(_, roots)| roots)
 }
 

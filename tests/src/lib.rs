@@ -61,7 +61,10 @@ pub use agent::Agent;
 pub use api_server::ApiServer;
 pub use binary::binary;
 pub use bpffs::Bpffs;
-pub use cgroup::{TestCgroup, Throttling, cgroupfs_pod_path, systemd_pod_path, unique_pod_uid};
+pub use cgroup::{
+    TestCgroup, Throttling, cgroupfs_pod_path, roots as cpu_cgroup_roots, systemd_pod_path,
+    unique_pod_uid,
+};
 pub use faulty::{Fault, FaultyHost};
 pub use launch::{Launch, private_mounts};
 pub use minivm::{Minivm, Receipt, Status, Thread, Vcpu};

@@ -1,0 +1,106 @@
+//! Other nodes than the full one: without VMs, and with as many microVMs as it can hold; and
+//! the start of each command.
+
+use std::fs;
+use std::path::Path;
+
+use virtlens_probe::loader::Loader;
+use virtlens_tests::{Minivm, binary, need};
+
+use crate::SCRAPES;
+use crate::load::Vms;
+use crate::program::{self, Program};
+use crate::stats::Spread;
+use crate::table::Table;
+
+/// Runs of each command.
+const COMMAND_RUNS: u32 = 7;
+
+/// VMs of one vCPU: nearly as many as the map `vms` has entries.
+const MICRO_VMS: usize = 4000;
+
+/// Memory of a microVM, in minivm, in the kernel and in KVM, KiB. A host without twice as
+/// much gets fewer.
+const MICRO_VM_KIB: usize = 1536;
+
+/// A node on which no VM runs.
+pub(crate) fn without_vms(table: &mut Table) {
+    let program = Program::start(&binary("virtlens"), Loader::default());
+    let scrape_ms = program.scrape_ms(SCRAPES);
+    let vms = program.vms();
+    let of_others = if vms == 0 {
+        String::new()
+    } else {
+        format!(", beside {vms} VMs that are not of this benchmark")
+    };
+    table.row(
+        "node without VMs: a whole scrape, ms CPU",
+        format!("{scrape_ms:.2}{of_others}"),
+    );
+    table.row(
+        "… programs attached to hooks of the kernel after it",
+        format!("{}{of_others}", program.hooks()),
+    );
+    let mib = program.resident_mib();
+    let what = format!("… resident memory after {SCRAPES} scrapes, MiB");
+    table.row(&what, format!("{mib:.1}"));
+}
+
+/// CPU time of each command with each loader. Beside one VM nearly all of it is loading. A
+/// trace needs a VM.
+pub(crate) fn commands(table: &mut Table) {
+    let path = binary("virtlens");
+    let vm = need::kvm().is_ok().then(|| Minivm::start(["--vcpus", "1"]));
+    let vm = vm.as_ref().map(Minivm::pid);
+    let beside = vm.map_or("without VMs", |_| "beside one VM");
+    for args in program::commands(vm) {
+        for loader in Loader::ALL {
+            let run = |_| program::command_ms(&path, *loader, &args);
+            let spread = Spread::of((0..COMMAND_RUNS).map(run));
+            let shown = program::shown(&args);
+            let what = format!("virtlens {shown} --loader {loader} {beside}, ms CPU");
+            table.row(&what, format!("{spread:.0}"));
+        }
+    }
+}
+
+/// A host of microVMs.
+pub(crate) fn micro_vms(table: &mut Table) {
+    let mut vms = Vms::micro();
+    let count = MICRO_VMS.min(affordable());
+    vms.grow_to(count);
+    let program = Program::start(&binary("virtlens"), Loader::default());
+    for _ in 0..SCRAPES {
+        program.scrape();
+    }
+    let scrape_ms = program.scrape_ms(SCRAPES);
+    let what = format!("{count} VMs of one vCPU: a whole scrape with HTTP and gzip, ms CPU");
+    let per_vm_us = scrape_ms * 1e3 / f64::from(program.vms());
+    table.row(
+        &what,
+        format!(
+            "{scrape_ms:.1}: {per_vm_us:.1} µs for each of {}",
+            program.vms()
+        ),
+    );
+    let mib = program.resident_mib();
+    let what = format!("… resident memory after {} scrapes, MiB", 2 * SCRAPES);
+    table.row(&what, format!("{mib:.1}"));
+    let losses = program.losses();
+    let what = "… losses (virtlens_dropped_total)";
+    let shown = if losses.is_empty() {
+        "0".to_owned()
+    } else {
+        losses.join(", ")
+    };
+    table.judge(what, "0", shown, losses.is_empty());
+    crate::in_turn(table, Path::new(&binary("virtlens")));
+}
+
+fn affordable() -> usize {
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let mut lines = memory.lines();
+    let available = lines.find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = available.and_then(|rest| rest.split_whitespace().next()?.parse::<usize>().ok());
+    kib.unwrap_or(0) / 2 / MICRO_VM_KIB
+}
