@@ -200,7 +200,9 @@ enum change {
 	CHANGE_RETIRED = 0,
 	/* `levels` and `throttle_hits`. */
 	CHANGE_THROTTLE = 1,
-	CHANGES = 2,
+	/* The keys of `vms`. Migrations are no change: they are in struct vm_record. */
+	CHANGE_VMS = 2,
+	CHANGES = 3,
 };
 
 /* Key of map `book`: a page of the state of a VM that the agent hands over to the next

@@ -6,6 +6,7 @@
 #define VIRTLENS_RECORD_ABI_H
 
 #include "abi.h"
+#include "map_abi.h"
 
 /* NAME_MAX of the VFS and a NUL. */
 #define CGROUP_NAME_LEN 256
@@ -247,6 +248,8 @@ struct vm_record {
 	__u32 vcpus;
 	__u32 pad;
 	struct mmu_stats mmu;
+	/* As in struct vm. All are UNKNOWN if map `vms` has no entry for it. */
+	__u64 moves[DISTANCES];
 };
 
 /* An open file of a vCPU, from the pass over open files. */

@@ -98,8 +98,12 @@ static __noinline void add_child(struct task_struct *task, __u64 pod)
 	fresh.pod = pod;
 	known = bpf_map_lookup_elem(&vms, &tgid);
 	/* Entries of VMs that have exited are removed by the agent only. */
-	if ((!known || known->pod) && bpf_map_update_elem(&vms, &tgid, &fresh, BPF_ANY))
+	if (known && !known->pod)
+		return;
+	if (bpf_map_update_elem(&vms, &tgid, &fresh, BPF_ANY))
 		count_drop(DROP_VM_FULL);
+	else
+		count_change(CHANGE_VMS);
 }
 
 /* Removes a process that was recorded because of its parent when its thread group leader
@@ -112,13 +116,16 @@ static __always_inline void delete_child(struct task_struct *task)
 	if ((__u32)task->pid != tgid)
 		return;
 	known = bpf_map_lookup_elem(&vms, &tgid);
-	if (known && known->pod && known->start_ns == task->start_boottime)
+	if (known && known->pod && known->start_ns == task->start_boottime) {
 		bpf_map_delete_elem(&vms, &tgid);
+		count_change(CHANGE_VMS);
+	}
 }
 
-/* Records the VM whose vCPU `task` runs. Not inlined, because its stack would add to that
- * of pod_by_parent: a pass may use 512 bytes. */
-static __noinline void add_vm(struct task_struct *task, const struct owner *owner,
+/* Records the VM whose vCPU `task` runs; returns its entry, NULL (counted) if there is no
+ * room. Not inlined, because its stack would add to that of pod_by_parent: a pass may use 512
+ * bytes. */
+static __noinline struct vm *add_vm(struct task_struct *task, const struct owner *owner,
 				const struct control *control)
 {
 	__u64 mm = (__u64)FOLLOW(task->mm), former;
@@ -131,16 +138,20 @@ static __noinline void add_vm(struct task_struct *task, const struct owner *owne
 	if (known && known->start_ns == owner->id && !known->pod) {
 		former = known->mm;
 		if (!mm || mm == former)
-			return;
+			return known;
 		/* The process has exec'ed another program (exec_mmap, fs/exec.c). */
 		bpf_map_delete_elem(&vm_mms, &former);
 		known->mm = mm;
 	} else if (bpf_map_update_elem(&vms, &tgid, &fresh, BPF_ANY)) {
 		count_drop(DROP_VM_FULL);
-		return;
+		return NULL;
+	} else {
+		count_change(CHANGE_VMS);
+		known = bpf_map_lookup_elem(&vms, &tgid);
 	}
 	if (mm && bpf_map_update_elem(&vm_mms, &mm, owner, BPF_ANY))
 		count_drop(DROP_VM_FULL);
+	return known;
 }
 
 /* Records the kernel thread that is the timer of the VM whose vCPU is at `vcpu`: the

@@ -91,13 +91,15 @@ static __always_inline bool is_own_mm(struct task_struct *task, struct mm_struct
 	return !owner || owner->tgid == task->tgid;
 }
 
-/* Records the VM of the process of `task`, if it has one, and emits its number of vCPUs.
- * Called for the first thread of a process that has an address space. */
+/* Records the VM of the process of `task`, if it has one, and emits its number of vCPUs and
+ * their migrations: add_vm has its entry at hand. Called for the first thread of a process
+ * that has an address space. */
 static __noinline void visit_mm(struct output *out, struct task_struct *task,
 				const struct control *control, struct pass_cache *cache)
 {
 	struct vm_record record = { .head = { RECORD_VM, sizeof(record) } };
 	struct mm_struct *mm = FOLLOW(task->mm);
+	struct vm *vm;
 
 	if (!mm || !FOLLOW(mm->notifier_subscriptions))
 		return;
@@ -106,7 +108,9 @@ static __noinline void visit_mm(struct output *out, struct task_struct *task,
 		return;
 	record.mmu = cache->mmu;
 	vm_owner(task, &record.owner);
-	add_vm(task, &record.owner, control);
+	vm = add_vm(task, &record.owner, control);
+	for (int class = 0; class < DISTANCES; class++)
+		record.moves[class] = vm ? vm->moves[class] : UNKNOWN;
 	emit(out, &record, sizeof(record));
 }
 

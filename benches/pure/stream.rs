@@ -64,6 +64,7 @@ impl Stream {
                 nx_splits: 0,
                 tlb_flushes: 30,
             },
+            moves: [40, 7, 3, 0, 0],
         });
         for (nth, comm) in (0..).zip(OTHERS) {
             self.thread(vm, nth, comm, None);

@@ -145,6 +145,8 @@ enumerators! {
     CHANGE_RETIRED = 0,
     /// Changes of `levels` and `throttle_hits`.
     CHANGE_THROTTLE = 1,
+    /// Changes of the keys of `vms`.
+    CHANGE_VMS = 2,
     /// Number of change counts.
-    CHANGES = 2,
+    CHANGES = 3,
 }

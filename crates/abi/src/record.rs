@@ -1,5 +1,6 @@
 //! Rust mirror of `bpf/record_abi.h`: the records that a pass emits.
 
+use crate::map::DISTANCES;
 use crate::{COMM_LEN, Owner};
 
 /// Size of a cgroup's name with its NUL, bytes.
@@ -121,6 +122,7 @@ mirror! {
         vcpus: u32,
         pad: u32,
         mmu: MmuStats,
+        moves: [u64; DISTANCES as usize],
     }
     /// `struct vcpu_fd_record`.
     vcpu_fd_record => VcpuFdRecord {

@@ -47,6 +47,8 @@ pub struct Decoder {
     /// The pass in progress.
     facts: Facts,
     cgroups: Vec<abi::record::CgroupRecord>,
+    /// Migrations of the vCPUs of each VM of the last pass.
+    moves: Vec<(VmKey, Moves)>,
     /// The location of the RAM of VMs: emitted when it has changed.
     memories: Memories,
     /// A thread changed its class during a pass.
@@ -71,6 +73,8 @@ impl Decoder {
         self.facts.levels.clear();
         self.facts.vms.clear();
         self.facts.halts.clear();
+        self.facts.placements.clear();
+        self.moves.clear();
         self.cgroups.clear();
     }
 
@@ -140,6 +144,9 @@ impl Decoder {
             let vcpus = record.vcpus;
             let mmu = Some(kvm::mmu(&record.mmu));
             self.facts.vms.push(VmFact { vm, vcpus, mmu });
+            if !record.moves.contains(&abi::UNKNOWN) {
+                self.moves.push((vm, moves(&record.moves)));
+            }
         }
     }
 
@@ -194,6 +201,11 @@ impl Decoder {
             };
         }
         Ok(())
+    }
+
+    /// Returns the migrations of the vCPUs of each VM of the last pass, where known.
+    pub fn moves(&self) -> impl Iterator<Item = (VmKey, Moves)> {
+        self.moves.iter().copied()
     }
 
     /// Returns the CPU topology that guests see, by VM.

@@ -2,20 +2,30 @@
 
 use rustc_hash::FxHashSet;
 use virtlens_abi as abi;
-use virtlens_model::facts::ResidencyFact;
+use virtlens_model::facts::{ResidencyFact, VmFact};
 use virtlens_model::vocab::topology::host::{HostPlace, HostTopology};
 use virtlens_model::vocab::{CgroupId, Moves, Owner, VmKey};
 use zerocopy::IntoBytes;
 
 use crate::maps::Maps;
 use crate::sys::map::Batch;
+use crate::unchanged::Unchanged;
 use crate::{Error, decode};
+
+/// The keys of the map `vms`.
+struct Keys {
+    /// The VMs among them, in ascending order.
+    vms: Vec<VmKey>,
+    /// Number of all, with the child processes of pods.
+    all: u64,
+}
 
 /// Reads and writes these maps.
 #[derive(Default)]
 pub(crate) struct Placement {
     residency: Batch<abi::map::ResidencyKey, u64>,
     vms: Batch<u32, abi::map::Vm>,
+    keys: Unchanged<Keys>,
     /// Entries of the map `residency` when it was last read.
     pub(crate) residency_entries: Option<u64>,
     /// Entries of the map `vms` when it was last read.
@@ -49,23 +59,55 @@ impl Placement {
         Ok(facts)
     }
 
-    /// Returns the migrations of each VM's vCPUs.
-    pub(crate) fn moves(&mut self, maps: &Maps) -> Result<Vec<(VmKey, Moves)>, Error> {
+    /// Returns all VMs in the map `vms`. The map is read only if its keys have changed.
+    pub(crate) fn vms(&mut self, maps: &Maps) -> Result<Vec<VmKey>, Error> {
+        let keys = self.keys(maps)?;
+        let vms = keys.vms.clone();
+        self.keys.recycle(keys);
+        Ok(vms)
+    }
+
+    /// Returns the migrations of the vCPUs of VMs that no pass shows any more: they have
+    /// ended. `passed`: those of the last pass, in ascending order; their records have the
+    /// migrations.
+    pub(crate) fn moves_of_ended(
+        &mut self,
+        maps: &Maps,
+        passed: &[VmFact],
+    ) -> Result<Vec<(VmKey, Moves)>, Error> {
+        let keys = self.keys(maps)?;
+        let is_passed = |vm: &VmKey| passed.binary_search_by_key(vm, |fact| fact.vm).is_ok();
         let mut moves = Vec::new();
-        let mut entries = 0;
-        maps.each("vms", &mut self.vms, |tgid, vm| {
-            entries += 1;
-            if vm.pod != 0 {
-                return;
+        for vm in keys.vms.iter().filter(|vm| !is_passed(vm)) {
+            let found: Option<abi::map::Vm> = maps.get("vms", vm.tgid.as_bytes())?;
+            if let Some(found) = found.filter(|found| found.start_ns == vm.start_ns) {
+                moves.push((*vm, decode::moves(&found.moves)));
             }
-            let key = VmKey {
-                start_ns: vm.start_ns,
-                tgid: *tgid,
-            };
-            moves.push((key, decode::moves(&vm.moves)));
-        })?;
-        self.vms_entries = Some(entries);
+        }
+        self.keys.recycle(keys);
         Ok(moves)
+    }
+
+    fn keys(&mut self, maps: &Maps) -> Result<Keys, Error> {
+        let keys = self.keys.or_read(maps, abi::map::CHANGE_VMS, || {
+            let (mut vms, mut all) = (Vec::new(), 0);
+            maps.each("vms", &mut self.vms, |tgid, vm| {
+                all += 1;
+                if vm.pod == 0 {
+                    let (start_ns, tgid) = (vm.start_ns, *tgid);
+                    vms.push(VmKey { start_ns, tgid });
+                }
+            })?;
+            vms.sort_unstable();
+            Ok(Keys { vms, all })
+        })?;
+        self.vms_entries = Some(keys.all);
+        Ok(keys)
+    }
+
+    /// This agent removes entries of the map `vms`, which no program counts.
+    pub(crate) fn forget_keys(&mut self) {
+        self.keys.forget();
     }
 
     /// Removes the child processes of former pods: if a process exited while no program

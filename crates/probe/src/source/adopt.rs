@@ -144,10 +144,11 @@ impl TaskPass {
     fn owners(&mut self) -> Result<FxHashSet<Owner>, Error> {
         let retired = self.retired.read(&self.maps)?;
         let hits = self.throttle.read(&self.maps)?.hits;
-        let vms = self.placement.moves(&self.maps)?;
+        let vms = self.placement.vms(&self.maps)?;
         let residency = self.placement.residency(&self.maps)?;
-        let of_vms = vms.into_iter().map(|(vm, _)| vm);
-        let of_vms = of_vms.chain(residency.into_iter().map(|fact| fact.vm));
+        let of_vms = vms
+            .into_iter()
+            .chain(residency.into_iter().map(|fact| fact.vm));
         let of_vms = of_vms.chain(self.memory.vms());
         Ok(retired
             .into_iter()

@@ -39,7 +39,8 @@ impl TaskPass {
 
     pub(super) fn add_placements(&mut self, facts: &mut Facts) -> Result<(), Error> {
         if self.plan.features.contains(&Feature::Placement) {
-            for (vm, moves) in self.placement.moves(&self.maps)? {
+            let ended = self.placement.moves_of_ended(&self.maps, &facts.vms)?;
+            for (vm, moves) in self.decoder.moves().chain(ended) {
                 facts.placements.entry(vm).or_default().moves = Some(moves);
             }
         }

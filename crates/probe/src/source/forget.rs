@@ -19,6 +19,8 @@ impl TaskPass {
         if owners.is_empty() {
             return Ok(());
         }
+        // First, because a failed call may have removed some entries.
+        self.placement.forget_keys();
         self.retired.forget(&self.maps, owners)?;
         self.throttle.forget(&self.maps, owners)?;
         self.placement.forget_children(&self.maps, owners)?;
