@@ -21,6 +21,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::families::families;
 use crate::family::{Family, Rows};
 use crate::format::Format;
+use crate::identity::Identity;
 use crate::kind::Kind;
 use crate::samples::Samples;
 use crate::scrape::Scrape;
@@ -31,8 +32,13 @@ use crate::scrape::Scrape;
 ///
 /// Never: writing to a `String` cannot fail, and nothing else in the encoder can.
 pub fn encode(scrape: &Arc<Scrape>, format: Format, out: &mut String) {
+    let identities = scrape.snapshot.vms.iter().map(Identity::of).collect();
+    let scrape = Rendered {
+        scrape: Arc::clone(scrape),
+        identities,
+    };
     for family in families() {
-        encode_family(family, scrape, format, out).expect("writing to a String cannot fail");
+        encode_family(family, &scrape, format, out).expect("writing to a String cannot fail");
     }
     if format == Format::OpenMetrics {
         encode_eof(out).expect("writing to a String cannot fail");
@@ -41,7 +47,7 @@ pub fn encode(scrape: &Arc<Scrape>, format: Format, out: &mut String) {
 
 fn encode_family(
     family: &'static Family,
-    scrape: &Arc<Scrape>,
+    scrape: &Rendered,
     format: Format,
     out: &mut String,
 ) -> fmt::Result {
@@ -49,7 +55,7 @@ fn encode_family(
     let mut registry = Registry::default();
     registry.register_collector(Box::new(FamilyOfScrape {
         family,
-        scrape: Arc::clone(scrape),
+        scrape: scrape.clone(),
     }));
     match format {
         Format::OpenMetrics => encode_registry(out, &registry)?,
@@ -99,10 +105,17 @@ impl Write for AfterHeader<'_> {
     }
 }
 
+/// A scrape, and the identity labels of its VMs in their order.
+#[derive(Debug, Clone)]
+struct Rendered {
+    scrape: Arc<Scrape>,
+    identities: Arc<[Identity]>,
+}
+
 #[derive(Debug)]
 struct FamilyOfScrape {
     family: &'static Family,
-    scrape: Arc<Scrape>,
+    scrape: Rendered,
 }
 
 impl Collector for FamilyOfScrape {
@@ -128,12 +141,16 @@ impl Collector for FamilyOfScrape {
             metric,
             vm: None,
         };
+        let Rendered { scrape, identities } = &self.scrape;
         match family.rows {
-            Rows::Agent(rows) => rows(&self.scrape, &mut samples),
-            Rows::Vm(rows) => self.scrape.snapshot.vms.iter().try_for_each(|vm| {
-                samples.vm = Some(vm);
-                rows(vm, &mut samples)
-            }),
+            Rows::Agent(rows) => rows(scrape, &mut samples),
+            Rows::Vm(rows) => {
+                let mut vms = scrape.snapshot.vms.iter().zip(&**identities);
+                vms.try_for_each(|(vm, identity)| {
+                    samples.vm = Some((vm, identity));
+                    rows(vm, &mut samples)
+                })
+            }
         }
     }
 }

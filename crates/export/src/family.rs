@@ -4,8 +4,9 @@ use std::fmt;
 
 use virtlens_model::snapshot::Vm;
 
+use crate::identity::IDENTITY_LABELS;
 use crate::kind::Kind;
-use crate::samples::{IDENTITY_LABELS, Samples};
+use crate::samples::Samples;
 use crate::scrape::Scrape;
 
 /// One metric family.

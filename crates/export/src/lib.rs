@@ -27,6 +27,7 @@ mod families;
 mod family;
 mod finding_rows;
 mod format;
+mod identity;
 mod kind;
 mod kvm_rows;
 mod markdown;

@@ -1,25 +1,32 @@
 //! Passes the series of one family to the encoder.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use prometheus_client::encoding::{
-    EncodeCounterValue, EncodeGaugeValue, EncodeLabel, EncodeLabelSet, LabelSetEncoder,
-    MetricEncoder, NoLabelSet,
+    EncodeCounterValue, EncodeGaugeValue, EncodeLabel, EncodeLabelSet, EncodeLabelValue,
+    LabelSetEncoder, LabelValueEncoder, MetricEncoder, NoLabelSet,
 };
 use prometheus_client::metrics::exemplar::Exemplar;
 use virtlens_model::snapshot::Vm;
 
+use crate::identity::Identity;
 use crate::kind::Kind;
 use crate::seconds::seconds;
-
-/// The labels that every series of a VM carries, before the family's own labels.
-pub(crate) const IDENTITY_LABELS: [&str; 3] = ["namespace", "pod", "vm"];
 
 /// The value of a label.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Label<'a> {
     Text(&'a str),
     Number(u32),
+}
+
+impl EncodeLabelValue for Label<'_> {
+    fn encode(&self, encoder: &mut LabelValueEncoder) -> fmt::Result {
+        match *self {
+            Self::Text(text) => EncodeLabelValue::encode(&text, encoder),
+            Self::Number(number) => EncodeLabelValue::encode(&number, encoder),
+        }
+    }
 }
 
 impl<'a> From<&'a str> for Label<'a> {
@@ -50,7 +57,7 @@ pub(crate) struct Samples<'m, 'v> {
     pub(crate) own_labels: &'static [&'static str],
     pub(crate) metric: MetricEncoder<'m>,
     /// The VM whose labels come first in the series.
-    pub(crate) vm: Option<&'v Vm>,
+    pub(crate) vm: Option<(&'v Vm, &'v Identity)>,
 }
 
 impl<'v> Samples<'_, 'v> {
@@ -140,7 +147,7 @@ const NO_EXEMPLAR: Option<&Exemplar<NoLabelSet, f64>> = None;
 
 /// The labels of one series: the VM's labels, then the family's own.
 struct Labels<'a> {
-    vm: Option<&'a Vm>,
+    vm: Option<(&'a Vm, &'a Identity)>,
     names: &'static [&'static str],
     values: &'a [Label<'a>],
 }
@@ -152,19 +159,26 @@ impl Labels<'_> {
 }
 
 impl EncodeLabelSet for Labels<'_> {
+    /// A name is written as it is, so the identity labels are written as a part of the name of
+    /// the label after them, or of the last of them.
     fn encode(&self, encoder: &mut LabelSetEncoder) -> fmt::Result {
-        if let Some(vm) = self.vm {
-            let [namespace, pod, name] = IDENTITY_LABELS;
-            (namespace, vm.namespace.as_deref()).encode(encoder.encode_label())?;
-            (pod, vm.pod.as_deref()).encode(encoder.encode_label())?;
-            (name, &*vm.vm).encode(encoder.encode_label())?;
-        }
-        for (name, value) in self.names.iter().zip(self.values) {
-            match *value {
-                Label::Text(text) => (*name, text).encode(encoder.encode_label())?,
-                Label::Number(number) => (*name, number).encode(encoder.encode_label())?,
+        let mut own = self.names.iter().zip(self.values);
+        if let Some((vm, identity)) = self.vm {
+            let mut label = encoder.encode_label();
+            let mut name = label.encode_label_key()?;
+            let mut value;
+            if let Some((first_name, first)) = own.next() {
+                name.write_str(identity.before_own())?;
+                name.write_str(first_name)?;
+                value = name.encode_label_value()?;
+                first.encode(&mut value)?;
+            } else {
+                name.write_str(identity.up_to_last_name())?;
+                value = name.encode_label_value()?;
+                value.write_str(&vm.vm)?;
             }
+            value.finish()?;
         }
-        Ok(())
+        own.try_for_each(|(name, value)| (*name, *value).encode(encoder.encode_label()))
     }
 }
