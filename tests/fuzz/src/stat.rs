@@ -11,7 +11,7 @@ pub fn stat(data: &[u8]) {
         assert!(data.windows(name.len().max(1)).any(|part| part == name) || name.is_empty());
     }
     if let Some(sched) = parse_schedstat(data) {
-        let again = format!("{} {} 1\n", sched.run_ns, sched.wait_ns);
+        let again = format!("{} {} {}\n", sched.run_ns, sched.wait_ns, sched.timeslices);
         assert_eq!(parse_schedstat(again.as_bytes()), Some(sched));
     }
     if let Some(status) = parse_status(data)

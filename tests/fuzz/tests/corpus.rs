@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use virtlens_fuzz::{TARGETS, Target};
+use virtlens_probe::decode::{Buffer, Decoder};
 
 /// Limit on the size of all inputs in a checkout.
 const MAX_CORPORA_BYTES: usize = 1 << 20;
@@ -60,6 +61,28 @@ fn replay(name: &str, target: Target) {
 fn no_input_that_is_kept_breaks_its_target() {
     for (name, target) in TARGETS {
         replay(name, target);
+    }
+}
+
+/// An input in a former layout of the records ends at its first record, and covers nothing else.
+#[test]
+fn inputs_with_whole_passes_have_the_present_layout() {
+    for (name, threads) in [
+        ("pass", 2),
+        ("pass-no-masks", 4),
+        ("parts", 8),
+        ("mask-long", 2),
+    ] {
+        let input = fs::read(path(&format!("corpus/records/{name}"))).expect("a readable input");
+        let [mask_words, _, stream @ ..] = &*input else {
+            panic!("{name} is too short");
+        };
+        let mut buffer = Buffer::default();
+        buffer.room(stream.len())[..stream.len()].copy_from_slice(stream);
+        buffer.fill(stream.len());
+        let decoded = Decoder::default().pass(buffer.bytes(), usize::from(*mask_words));
+        let (facts, _) = decoded.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(facts.threads.len(), threads, "{name}");
     }
 }
 
