@@ -46,7 +46,7 @@ fn vm_without_btf_is_read_from_proc() {
         2 * reader::MS,
     );
     assert!(
-        vm.vcpus.iter().all(|vcpu| vcpu.kvm.exits.is_none()),
+        vm.vcpus.iter().all(|vcpu| vcpu.kvm.exits().is_none()),
         "unknown is absent"
     );
 }

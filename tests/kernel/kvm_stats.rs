@@ -38,17 +38,17 @@ const NAMES: [&str; 13] = [
 /// The counters of the agent.
 fn counters(vm: &Vm) -> [Option<u64>; NAMES.len()] {
     let kvm = kvm(vm);
-    let (polls, yields) = (kvm.halt_polls, kvm.yields);
+    let (polls, yields) = (kvm.halt_polls(), kvm.yields());
     let mapped = vm.mmu.and_then(|mmu| mmu.mapped_bytes);
     [
-        kvm.halt_wakeups,
+        kvm.halt_wakeups(),
         polls.map(|polls| polls.attempted),
         polls.map(|polls| polls.successful),
         polls.map(|polls| polls.invalid),
-        kvm.halt_wait_ns,
+        kvm.halt_wait_ns(),
         yields.map(|yields| yields.attempted),
         yields.map(|yields| yields.successful),
-        kvm.preemptions_reported,
+        kvm.preemptions_reported(),
         mapped.map(|mapped| mapped.by_4k >> 12),
         mapped.map(|mapped| mapped.by_2m >> 21),
         mapped.map(|mapped| mapped.by_1g >> 30),

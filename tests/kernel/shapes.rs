@@ -119,7 +119,7 @@ fn a_vm_that_is_paused_later_keeps_its_vcpus() {
     let vm = vm(&snapshot, guest.pid());
     assert_eq!(threads(vm, Role::Vcpu), 2, "found by its files: {vm:?}");
     assert!(
-        vm.vcpus.iter().all(|vcpu| vcpu.kvm.exits.is_some()),
+        vm.vcpus.iter().all(|vcpu| vcpu.kvm.exits().is_some()),
         "KVM's counters are read too"
     );
 }
@@ -136,7 +136,7 @@ fn vm_halted_from_start_is_found() {
     assert!(
         vm.vcpus
             .iter()
-            .all(|vcpu| vcpu.kvm.exits.is_some_and(|exits| exits.halt() >= 1)),
+            .all(|vcpu| vcpu.kvm.exits().is_some_and(|exits| exits.halt() >= 1)),
         "{vm:?}"
     );
 }

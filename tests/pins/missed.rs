@@ -24,7 +24,7 @@ fn vcpu_with_missed_end_is_reported_and_counted() {
     let first = eventually("the vCPU to be seen", || {
         let snapshot = collector.collect();
         let mut vcpus = vm(&snapshot, guest.pid()).vcpus.iter();
-        let is_seen = vcpus.any(|one| one.id == 1 && one.kvm.exits.is_some());
+        let is_seen = vcpus.any(|one| one.id == 1 && one.kvm.exits().is_some());
         is_seen.then_some(snapshot)
     });
     drop(collector);

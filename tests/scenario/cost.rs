@@ -30,7 +30,7 @@ fn trace_cost_per_exit_is_measured() {
     eventually("the agent to find the vCPU", || {
         let snapshot = collector.collect();
         let vm = snapshot.vms.iter().find(|vm| vm.pid == guest.pid())?;
-        vm.vcpus.first()?.kvm.exits
+        vm.vcpus.first()?.kvm.exits()
     });
     let (mut without, mut added, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 0..PAIRS {
@@ -70,7 +70,7 @@ fn ns_per_exit_now(collector: &mut Collector, guest: &Minivm) -> f64 {
         let vm = reader::vm(&snapshot, guest.pid());
         let exits: u64 = vm.vcpus[0]
             .kvm
-            .exits
+            .exits()
             .expect("they are counted")
             .0
             .iter()

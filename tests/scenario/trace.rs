@@ -48,7 +48,7 @@ pub(crate) fn stop(child: Child) -> String {
 /// Exits of a pod's vCPUs as counted by KVM.
 fn exits(snapshot: &Snapshot, pod: &Pod) -> u64 {
     let vcpus = pods::vm(snapshot, pod).vcpus.iter();
-    let counts = vcpus.filter_map(|vcpu| vcpu.kvm.exits);
+    let counts = vcpus.filter_map(|vcpu| vcpu.kvm.exits());
     counts.flat_map(|exits| exits.0).sum()
 }
 

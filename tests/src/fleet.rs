@@ -9,9 +9,9 @@ use virtlens_model::snapshot::{
 };
 use virtlens_model::vocab::topology::guest::GuestShape;
 use virtlens_model::vocab::{
-    DirtyLogging, Discards, ExitCounts, Feature, Features, HaltPoll, KvmCounters, Mapped,
-    MemoryEvents, MismatchKind, Mmu, Moves, PRESSURES, Polls, Pressure, Role, Scope, Throttle,
-    Yields,
+    DirtyLogging, Discards, ExitCounts, Feature, Features, HaltPoll, KvmCounters, KvmValues,
+    Mapped, MemoryEvents, MismatchKind, Mmu, Moves, PRESSURES, Polls, Pressure, Role, Scope,
+    Throttle, Yields,
 };
 
 use crate::blank;
@@ -190,7 +190,7 @@ fn vcpu(id: u32, ns: &mut Numbers) -> Vcpu {
         guest_ns: Some(ns.next()),
         timeslices: Some(ns.next()),
         involuntary_switches: Some(ns.next()),
-        kvm: KvmCounters {
+        kvm: KvmCounters::from(KvmValues {
             halt_poll_ns: Some(HaltPoll {
                 success: ns.next(),
                 fail: ns.next(),
@@ -205,8 +205,8 @@ fn vcpu(id: u32, ns: &mut Numbers) -> Vcpu {
             }),
             yields: Some(Yields::default()),
             preemptions_reported: Some(ns.next() >> 20),
-            ..KvmCounters::default()
-        },
+            ..KvmValues::default()
+        }),
         preempted: None,
         cgroup: None,
         pcpu: None,

@@ -9,7 +9,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use virtlens::views::top::state::{Action, Top, View};
 use virtlens::views::top::theme::Theme;
 use virtlens_model::snapshot::{Check, Finding, Snapshot, Vm};
-use virtlens_model::vocab::{Role, VhostDevice};
+use virtlens_model::vocab::{KvmValues, Role, VhostDevice};
 use virtlens_tests::fixture;
 use virtlens_tests::golden::assert_golden;
 
@@ -36,18 +36,18 @@ fn reading(second: u64) -> Arc<Snapshot> {
     for vcpu in &mut kata.vcpus {
         vcpu.cpu_ns += used(70);
         vcpu.guest_ns = vcpu.guest_ns.map(|ns| ns + used(50));
-        vcpu.kvm.halt_poll_ns = vcpu.kvm.halt_poll_ns.map(|mut poll| {
+        let mut kvm = KvmValues::from(vcpu.kvm);
+        if let Some(poll) = &mut kvm.halt_poll_ns {
             poll.fail += used(6);
-            poll
-        });
+        }
+        if let Some(exits) = &mut kvm.exits {
+            exits.0[0] += 6_200 * second;
+        }
+        vcpu.kvm = kvm.into();
         vcpu.wait_ns = vcpu
             .wait_ns
             .map(|ns| ns + used(8 + 10 * u64::from(vcpu.id)));
         vcpu.timeslices = vcpu.timeslices.map(|count| count + 25 * second);
-        vcpu.kvm.exits = vcpu.kvm.exits.map(|mut exits| {
-            exits.0[0] += 6_200 * second;
-            exits
-        });
     }
     for (at, worker) in (0..).zip(&mut kata.workers) {
         worker.cpu_ns += used(80 >> (2 * at));

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use virtlens_model::snapshot::Vm;
-use virtlens_model::vocab::{HaltBuckets, KvmCounters};
+use virtlens_model::vocab::{ExitCounts, HaltBuckets, HaltPoll, KvmCounters, Polls, Yields};
 
 use crate::family::{Family, Rows};
 use crate::kind::Kind;
@@ -17,7 +17,7 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
         help: "VM exits of all vCPUs by kind, as KVM counts them.",
         own_labels: &["kind"],
         rows: Rows::Vm(|vm, rows| {
-            known(kvm(vm).exits, |exits| {
+            known(sum(vm, KvmCounters::exits, ExitCounts::plus), |exits| {
                 exits
                     .by_kind()
                     .try_for_each(|(kind, count)| rows.count(&[kind.into()], count))
@@ -32,7 +32,7 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
                or did not come (fail); part of the role vcpu.",
         own_labels: &["result"],
         rows: Rows::Vm(|vm, rows| {
-            known(kvm(vm).halt_poll_ns, |poll| {
+            known(sum(vm, KvmCounters::halt_poll_ns, HaltPoll::plus), |poll| {
                 rows.seconds(&["success".into()], poll.success)?;
                 rows.seconds(&["fail".into()], poll.fail)
             })
@@ -46,8 +46,12 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
                the setting halt_series.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
-            let wait_ns = kvm(vm).halt_wait_ns.filter(|_| vm.halts.is_some());
-            known(wait_ns, |ns| rows.seconds(&[], ns))
+            known(vm.halts.as_ref(), |_| {
+                known(
+                    sum(vm, KvmCounters::halt_wait_ns, u64::saturating_add),
+                    |ns| rows.seconds(&[], ns),
+                )
+            })
         }),
     },
     Family {
@@ -56,7 +60,12 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
         unit: None,
         help: "Halts of vCPUs that a wake-up ended.",
         own_labels: &[],
-        rows: Rows::Vm(|vm, rows| known(kvm(vm).halt_wakeups, |count| rows.count(&[], count))),
+        rows: Rows::Vm(|vm, rows| {
+            known(
+                sum(vm, KvmCounters::halt_wakeups, u64::saturating_add),
+                |count| rows.count(&[], count),
+            )
+        }),
     },
     Family {
         name: "virtlens_halt_polls_total",
@@ -67,11 +76,12 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
                Exported only with the setting halt_series.",
         own_labels: &["kind"],
         rows: Rows::Vm(|vm, rows| {
-            let polls = kvm(vm).halt_polls.filter(|_| vm.halts.is_some());
-            known(polls, |polls| {
-                rows.count(&["attempted".into()], polls.attempted)?;
-                rows.count(&["successful".into()], polls.successful)?;
-                rows.count(&["invalid".into()], polls.invalid)
+            known(vm.halts.as_ref(), |_| {
+                known(sum(vm, KvmCounters::halt_polls, Polls::plus), |polls| {
+                    rows.count(&["attempted".into()], polls.attempted)?;
+                    rows.count(&["successful".into()], polls.successful)?;
+                    rows.count(&["invalid".into()], polls.invalid)
+                })
             })
         }),
     },
@@ -84,14 +94,14 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
         own_labels: &["kind"],
         rows: Rows::Vm(|vm, rows| {
             known(vm.halts.as_deref(), |halts| {
-                let kvm = kvm(vm);
-                known(kvm.halt_poll_ns, |poll| {
+                known(sum(vm, KvmCounters::halt_poll_ns, HaltPoll::plus), |poll| {
                     histogram(rows, "poll_success", poll.success, &halts.poll_success)?;
                     histogram(rows, "poll_fail", poll.fail, &halts.poll_fail)
                 })?;
-                known(kvm.halt_wait_ns, |ns| {
-                    histogram(rows, "wait", ns, &halts.wait)
-                })
+                known(
+                    sum(vm, KvmCounters::halt_wait_ns, u64::saturating_add),
+                    |ns| histogram(rows, "wait", ns, &halts.wait),
+                )
             })
         }),
     },
@@ -103,8 +113,8 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
                and those after which the other one ran (successful). Absent until the first.",
         own_labels: &["kind"],
         rows: Rows::Vm(|vm, rows| {
-            let yields = kvm(vm).yields.filter(|yields| yields.attempted > 0);
-            known(yields, |yields| {
+            let yields = sum(vm, KvmCounters::yields, Yields::plus);
+            known(yields.filter(|yields| yields.attempted > 0), |yields| {
                 rows.count(&["attempted".into()], yields.attempted)?;
                 rows.count(&["successful".into()], yields.successful)
             })
@@ -118,7 +128,10 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
                does not use KVM's steal time.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
-            known(kvm(vm).preemptions_reported, |count| rows.count(&[], count))
+            known(
+                sum(vm, KvmCounters::preemptions_reported, u64::saturating_add),
+                |count| rows.count(&[], count),
+            )
         }),
     },
     Family {
@@ -183,11 +196,14 @@ fn merged(counts: &HaltBuckets) -> [u64; BOUND_EXPONENTS.len() + 1] {
     merged
 }
 
-/// Sums of KVM's counters over all vCPUs; counters that no vCPU has are absent.
-fn kvm(vm: &Vm) -> KvmCounters {
-    vm.vcpus.iter().fold(KvmCounters::default(), |sum, vcpu| {
-        sum.with(&vcpu.kvm, u64::saturating_add)
-    })
+/// Sum of one of KVM's counters over all vCPUs; absent if no vCPU has it.
+fn sum<T>(
+    vm: &Vm,
+    counter: impl Fn(&KvmCounters) -> Option<T>,
+    plus: impl Fn(T, T) -> T,
+) -> Option<T> {
+    let counts = vm.vcpus.iter().filter_map(|vcpu| counter(&vcpu.kvm));
+    counts.reduce(plus)
 }
 
 #[cfg(test)]

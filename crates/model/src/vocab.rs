@@ -32,7 +32,7 @@ pub use self::durations::{BOUNDS_MS, DURATIONS, Durations};
 pub use self::features::{Feature, Features};
 pub use self::halts::{HALT_BUCKETS, HaltBuckets, Halts};
 pub use self::ids::{CgroupId, Owner, ThreadKey, VmKey};
-pub use self::kvm::{ExitCounts, HaltPoll, KvmCounters, Polls, Yields};
+pub use self::kvm::{ExitCounts, HaltPoll, KvmCounters, KvmValues, Polls, Yields};
 pub use self::memory_events::{MEMORY_EVENTS, MemoryEvents};
 pub use self::mismatch::MismatchKind;
 pub use self::mmu::{Mapped, Mmu};

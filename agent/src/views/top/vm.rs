@@ -184,7 +184,7 @@ impl Screen<'_> {
     fn vcpu<'a>(&self, over: &Interval, vcpu: &Vcpu, used: &VcpuUse) -> Line<'a> {
         let poll_ns = used
             .kvm
-            .halt_poll_ns
+            .halt_poll_ns()
             .map(|poll| poll.success.saturating_add(poll.fail));
         // The tick samples guest time, which can therefore exceed the CPU time.
         let guest_ns = used.guest_ns.map(|ns| ns.min(used.cpu_ns));
@@ -224,7 +224,7 @@ impl Screen<'_> {
             Span::raw(format!(
                 " {:>6}  {:>7}",
                 used.mean_wait_ns().map_or("-".to_owned(), short_time),
-                used.kvm.exits.map_or("-".to_owned(), |exits| {
+                used.kvm.exits().map_or("-".to_owned(), |exits| {
                     let count = exits
                         .by_kind()
                         .fold(0, |sum, (_, one)| one.saturating_add(sum));

@@ -245,16 +245,16 @@ impl StatsMeter {
 mod tests {
     use super::{HaltsMeter, VcpuMeter};
     use crate::facts::VcpuStats;
-    use crate::vocab::{ExitCounts, Halts, KvmCounters};
+    use crate::vocab::{ExitCounts, Halts, KvmCounters, KvmValues};
 
     fn stats(instance: u64, total: u64) -> VcpuStats {
         VcpuStats {
             instance,
-            counters: KvmCounters {
+            counters: KvmCounters::from(KvmValues {
                 exits: Some(ExitCounts::of(total, [0; 6])),
                 pf_fixed: Some(total),
-                ..KvmCounters::default()
-            },
+                ..KvmValues::default()
+            }),
             preempted: false,
         }
     }
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn vcpu_recreated_at_same_address_continues_counters() {
         let mut meter = VcpuMeter::default();
-        let total = |meter: &VcpuMeter| meter.stats.get().expect("was read").total().pf_fixed;
+        let total = |meter: &VcpuMeter| meter.stats.get().expect("was read").total().pf_fixed();
         assert!(!meter.read_stats(&stats(1, 50)));
         assert!(meter.read_stats(&stats(1, 3)), "KVM's counters never fall");
         assert!(!meter.read_stats(&stats(1, 4)));
@@ -286,7 +286,7 @@ mod tests {
             assert!(!meter.read_stats(&stats(1, now)));
         }
         assert_eq!(
-            meter.stats.get().expect("was read").total().pf_fixed,
+            meter.stats.get().expect("was read").total().pf_fixed(),
             Some(12)
         );
     }
@@ -311,10 +311,10 @@ mod tests {
         meter.read_stats(&stats(2, 3));
         let read = meter.stats.get().expect("was read").total();
         assert_eq!(
-            (read.exits.map(|exits| exits.other()), read.pf_fixed),
+            (read.exits().map(|exits| exits.other()), read.pf_fixed()),
             (Some(53), Some(53))
         );
-        let unknown = (read.pf_taken, read.halt_wait_ns);
+        let unknown = (read.pf_taken(), read.halt_wait_ns());
         assert_eq!(
             unknown,
             (None, None),

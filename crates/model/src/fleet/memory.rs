@@ -50,7 +50,7 @@ pub(super) fn read(
         cgroup_events: member.ledger.outermost.memory_events(),
         faults: vcpus
             .iter()
-            .filter_map(|vcpu| vcpu.kvm.pf_fixed)
+            .filter_map(|vcpu| vcpu.kvm.pf_fixed())
             .reduce(u64::saturating_add),
         discards,
         refault_bytes: refault,

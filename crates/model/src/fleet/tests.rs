@@ -23,7 +23,7 @@ use crate::facts::{
 use crate::fleet::registry::Fleet;
 use crate::snapshot::Vm;
 use crate::vocab::{
-    CgroupId, Comm, ExitCounts, HaltPoll, KvmCounters, Owner, Pod, Pods, Pressure, Role,
+    CgroupId, Comm, ExitCounts, HaltPoll, KvmCounters, KvmValues, Owner, Pod, Pods, Pressure, Role,
     SchedClass, Scope, Switches, VmKey,
 };
 
@@ -90,12 +90,12 @@ fn thread(owner: Owner, tid: u32, comm: &str, cpu_ns: u64) -> ThreadFact {
 fn vcpu(vm: VmKey, tid: u32, id: u32, cpu_ns: u64) -> ThreadFact {
     let stats = VcpuStats {
         instance: 77,
-        counters: KvmCounters {
+        counters: KvmCounters::from(KvmValues {
             halt_poll_ns: Some(HaltPoll::default()),
             exits: Some(ExitCounts::default()),
             pf_fixed: Some(0),
-            ..KvmCounters::default()
-        },
+            ..KvmValues::default()
+        }),
         preempted: false,
     };
     ThreadFact {

@@ -1,6 +1,7 @@
 //! KVM's counters of a vCPU.
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Debug, Formatter};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -11,6 +12,17 @@ pub struct HaltPoll {
     pub success: u64,
     /// Polling that ended without a wake-up.
     pub fail: u64,
+}
+
+impl HaltPoll {
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(self, more: Self) -> Self {
+        Self {
+            success: self.success.saturating_add(more.success),
+            fail: self.fail.saturating_add(more.fail),
+        }
+    }
 }
 
 /// VM exits by class; the classes sum to all exits.
@@ -60,6 +72,15 @@ impl ExitCounts {
         self.0[6]
     }
 
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(mut self, more: Self) -> Self {
+        for (count, more) in self.0.iter_mut().zip(more.0) {
+            *count = count.saturating_add(more);
+        }
+        self
+    }
+
     /// The exits since `then`.
     #[must_use]
     pub fn since(mut self, then: Self) -> Self {
@@ -95,6 +116,18 @@ pub struct Polls {
     pub invalid: u64,
 }
 
+impl Polls {
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(self, more: Self) -> Self {
+        Self {
+            attempted: self.attempted.saturating_add(more.attempted),
+            successful: self.successful.saturating_add(more.successful),
+            invalid: self.invalid.saturating_add(more.invalid),
+        }
+    }
+}
+
 /// Directed yields: a vCPU that waits for another one gives it its CPU, because it spins
 /// (pause loop) or the guest asks for it (hypercall).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -105,10 +138,21 @@ pub struct Yields {
     pub successful: u64,
 }
 
-/// KVM's counters of one vCPU. A counter is absent if the kernel lacks it or if it was
+impl Yields {
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(self, more: Self) -> Self {
+        Self {
+            attempted: self.attempted.saturating_add(more.attempted),
+            successful: self.successful.saturating_add(more.successful),
+        }
+    }
+}
+
+/// KVM's counters of one vCPU by name. A counter is absent if the kernel lacks it or if it was
 /// not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct KvmCounters {
+pub struct KvmValues {
     /// Time spent polling in HLT, ns.
     pub halt_poll_ns: Option<HaltPoll>,
     /// Time blocked in HLT, ns (`halt_wait_ns`, since v5.15).
@@ -126,8 +170,8 @@ pub struct KvmCounters {
     /// Directed yields (since v5.13).
     pub yields: Option<Yields>,
     /// How often KVM reported to the guest that the vCPU is preempted
-    /// (`preemption_reported`, since v5.19 and in stable kernels). Guests with paravirtual spin locks or TLB
-    /// flushes then do not wait for it.
+    /// (`preemption_reported`, since v5.19 and in stable kernels). Guests with paravirtual spin
+    /// locks or TLB flushes then do not wait for it.
     pub preemptions_reported: Option<u64>,
 }
 
@@ -135,18 +179,36 @@ pub struct KvmCounters {
 const COUNTERS: usize = 19;
 /// Position of the exits outside the known classes.
 const OTHER_EXITS: usize = 9;
+/// An absent counter. No counter gets there.
+const ABSENT: u64 = u64::MAX;
 
-impl KvmCounters {
-    /// Every single counter, in a fixed order.
-    fn each(&self) -> [Option<u64>; COUNTERS] {
-        let polled = self.halt_poll_ns;
+/// KVM's counters of one vCPU. There are thousands of these, and each reading goes over all,
+/// so they are one array, without a flag for each.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "KvmValues", into = "KvmValues")]
+pub struct KvmCounters([u64; COUNTERS]);
+
+impl Default for KvmCounters {
+    fn default() -> Self {
+        Self([ABSENT; COUNTERS])
+    }
+}
+
+impl Debug for KvmCounters {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        KvmValues::from(*self).fmt(f)
+    }
+}
+
+impl From<KvmValues> for KvmCounters {
+    fn from(values: KvmValues) -> Self {
+        let (poll, polls, yields) = (values.halt_poll_ns, values.halt_polls, values.yields);
         let [io, mmio, halt, interrupt, window, hypercall, other] =
-            self.exits.map_or([None; 7], |exits| exits.0.map(Some));
-        let (polls, yields) = (self.halt_polls, self.yields);
-        [
-            polled.map(|poll| poll.success),
-            polled.map(|poll| poll.fail),
-            self.halt_wait_ns,
+            values.exits.map_or([None; 7], |exits| exits.0.map(Some));
+        let all = [
+            poll.map(|poll| poll.success),
+            poll.map(|poll| poll.fail),
+            values.halt_wait_ns,
             io,
             mmio,
             halt,
@@ -154,24 +216,55 @@ impl KvmCounters {
             window,
             hypercall,
             other,
-            self.pf_fixed,
-            self.pf_taken,
-            self.halt_wakeups,
+            values.pf_fixed,
+            values.pf_taken,
+            values.halt_wakeups,
             polls.map(|polls| polls.attempted),
             polls.map(|polls| polls.successful),
             polls.map(|polls| polls.invalid),
             yields.map(|yields| yields.attempted),
             yields.map(|yields| yields.successful),
-            self.preemptions_reported,
-        ]
+            values.preemptions_reported,
+        ];
+        Self(all.map(|counter| counter.unwrap_or(ABSENT)))
+    }
+}
+
+impl From<KvmCounters> for KvmValues {
+    fn from(counters: KvmCounters) -> Self {
+        Self {
+            halt_poll_ns: counters.halt_poll_ns(),
+            halt_wait_ns: counters.halt_wait_ns(),
+            exits: counters.exits(),
+            pf_fixed: counters.pf_fixed(),
+            pf_taken: counters.pf_taken(),
+            halt_wakeups: counters.halt_wakeups(),
+            halt_polls: counters.halt_polls(),
+            yields: counters.yields(),
+            preemptions_reported: counters.preemptions_reported(),
+        }
+    }
+}
+
+impl KvmCounters {
+    /// See [`KvmValues::halt_poll_ns`].
+    pub fn halt_poll_ns(&self) -> Option<HaltPoll> {
+        let [success, fail, ..] = self.0;
+        let poll = HaltPoll { success, fail };
+        (success != ABSENT).then_some(poll)
     }
 
-    /// The reverse of [`Self::each`].
-    fn of_each(counters: &[Option<u64>; COUNTERS]) -> Self {
+    /// See [`KvmValues::halt_wait_ns`].
+    pub fn halt_wait_ns(&self) -> Option<u64> {
+        known(self.0[2])
+    }
+
+    /// See [`KvmValues::exits`].
+    pub fn exits(&self) -> Option<ExitCounts> {
         let [
-            success,
-            fail,
-            halt_wait_ns,
+            _,
+            _,
+            _,
             io,
             mmio,
             halt,
@@ -179,151 +272,90 @@ impl KvmCounters {
             window,
             hypercall,
             other,
-            pf_fixed,
-            pf_taken,
-            halt_wakeups,
-            polled,
-            polled_well,
-            invalid,
-            yielded,
-            yielded_well,
-            preemptions_reported,
-        ] = *counters;
-        let exits = || {
-            Some(ExitCounts([
-                io?, mmio?, halt?, interrupt?, window?, hypercall?, other?,
-            ]))
+            ..,
+        ] = self.0;
+        let exits = [io, mmio, halt, interrupt, window, hypercall, other];
+        (io != ABSENT).then_some(ExitCounts(exits))
+    }
+
+    /// See [`KvmValues::pf_fixed`].
+    pub fn pf_fixed(&self) -> Option<u64> {
+        known(self.0[10])
+    }
+
+    /// See [`KvmValues::pf_taken`].
+    pub fn pf_taken(&self) -> Option<u64> {
+        known(self.0[11])
+    }
+
+    /// See [`KvmValues::halt_wakeups`].
+    pub fn halt_wakeups(&self) -> Option<u64> {
+        known(self.0[12])
+    }
+
+    /// See [`KvmValues::halt_polls`].
+    pub fn halt_polls(&self) -> Option<Polls> {
+        let polls = Polls {
+            attempted: self.0[13],
+            successful: self.0[14],
+            invalid: self.0[15],
         };
-        let polls = || {
-            Some(Polls {
-                attempted: polled?,
-                successful: polled_well?,
-                invalid: invalid?,
-            })
+        (polls.attempted != ABSENT).then_some(polls)
+    }
+
+    /// See [`KvmValues::yields`].
+    pub fn yields(&self) -> Option<Yields> {
+        let yields = Yields {
+            attempted: self.0[16],
+            successful: self.0[17],
         };
-        let poll = success.zip(fail);
-        let yields = yielded.zip(yielded_well);
-        Self {
-            halt_poll_ns: poll.map(|(success, fail)| HaltPoll { success, fail }),
-            halt_wait_ns,
-            exits: exits(),
-            pf_fixed,
-            pf_taken,
-            halt_wakeups,
-            halt_polls: polls(),
-            yields: yields.map(|(attempted, successful)| Yields {
-                attempted,
-                successful,
-            }),
-            preemptions_reported,
-        }
+        (yields.attempted != ABSENT).then_some(yields)
+    }
+
+    /// See [`KvmValues::preemptions_reported`].
+    pub fn preemptions_reported(&self) -> Option<u64> {
+        known(self.0[18])
     }
 
     /// Combines each counter with that of `other`; a counter absent on one side takes the
     /// value of the other side.
     #[must_use]
-    pub fn with(&self, other: &Self, one: impl Fn(u64, u64) -> u64) -> Self {
-        let mut counters = self.each();
-        for (now, other) in counters.iter_mut().zip(other.each()) {
+    pub fn with(mut self, other: &Self, one: impl Fn(u64, u64) -> u64) -> Self {
+        for (now, other) in self.0.iter_mut().zip(other.0) {
             *now = match (*now, other) {
-                (Some(now), Some(other)) => Some(one(now, other)),
-                (now, other) => now.or(other),
+                (ABSENT, other) => other,
+                (now, ABSENT) => now,
+                (now, other) => one(now, other).min(ABSENT - 1),
             };
         }
-        Self::of_each(&counters)
+        self
     }
 
     /// The increase since `then`; absent if either value is absent.
     #[must_use]
-    pub fn since(&self, then: &Self) -> Self {
-        let mut counters = self.each();
-        for (now, then) in counters.iter_mut().zip(then.each()) {
-            *now = now.zip(then).map(|(now, then)| now.saturating_sub(then));
+    pub fn since(mut self, then: &Self) -> Self {
+        for (now, then) in self.0.iter_mut().zip(then.0) {
+            *now = match (*now, then) {
+                (ABSENT, _) | (_, ABSENT) => ABSENT,
+                (now, then) => now.saturating_sub(then),
+            };
         }
-        Self::of_each(&counters)
+        self
     }
 
     /// Whether a counter is lower than in `before`. KVM's counters never decrease. The
     /// class "other" is left out because it is derived from the others.
     pub fn fell_from(&self, before: &Self) -> bool {
-        let both = self.each().into_iter().zip(before.each()).enumerate();
+        let both = self.0.into_iter().zip(before.0).enumerate();
         let mut counters = both.filter(|(at, _)| *at != OTHER_EXITS);
-        counters.any(|(_, (now, before))| now.zip(before).is_some_and(|(now, then)| now < then))
+        // An absent counter is higher than any, so it has not fallen.
+        counters.any(|(_, (now, before))| now < before && before != ABSENT)
     }
+}
+
+fn known(counter: u64) -> Option<u64> {
+    (counter != ABSENT).then_some(counter)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{ExitCounts, HaltPoll, KvmCounters, OTHER_EXITS, Polls, Yields};
-
-    fn counters(count: u64, pf_taken: Option<u64>) -> KvmCounters {
-        KvmCounters {
-            halt_poll_ns: Some(HaltPoll {
-                success: count,
-                fail: count,
-            }),
-            halt_wait_ns: Some(count),
-            exits: Some(ExitCounts([count; 7])),
-            pf_fixed: Some(count),
-            pf_taken,
-            halt_wakeups: Some(count),
-            halt_polls: Some(Polls {
-                attempted: count,
-                successful: count,
-                invalid: count,
-            }),
-            yields: Some(Yields {
-                attempted: count,
-                successful: count,
-            }),
-            preemptions_reported: Some(count),
-        }
-    }
-
-    #[test]
-    fn each_counter_has_its_own_place() {
-        let places: Vec<u64> = (1..).take(super::COUNTERS).collect();
-        let places = <[u64; super::COUNTERS]>::try_from(places).expect("as many");
-        let counters = KvmCounters::of_each(&places.map(Some));
-        assert_eq!(counters.each(), places.map(Some));
-        let other = counters.exits.map(|exits| exits.other());
-        assert_eq!(other, counters.each()[OTHER_EXITS]);
-    }
-
-    #[test]
-    fn absent_counter_is_taken_from_the_other_and_has_no_difference() {
-        let (now, then) = (counters(7, Some(9)), counters(5, None));
-        assert_eq!(now.with(&then, u64::saturating_add), counters(12, Some(9)));
-        assert_eq!(then.with(&now, u64::max), counters(7, Some(9)));
-        assert_eq!(now.since(&then), counters(2, None));
-        assert!(then.fell_from(&now) && !now.fell_from(&then));
-    }
-
-    #[test]
-    fn unclassified_exits_alone_are_not_a_fall() {
-        let (mut now, then) = (counters(7, None), counters(7, None));
-        now.exits = Some(ExitCounts([7, 7, 7, 7, 7, 7, 0]));
-        assert!(!now.fell_from(&then));
-        now.halt_poll_ns = Some(HaltPoll {
-            success: 7,
-            fail: 6,
-        });
-        assert!(now.fell_from(&then));
-    }
-
-    #[test]
-    fn classes_exceeding_total_leave_no_other_exits() {
-        assert_eq!(ExitCounts::of(10, [1, 2, 3, 0, 0, 0]).other(), 4);
-        assert_eq!(ExitCounts::of(5, [1, 2, 3, 0, 0, 0]).other(), 0);
-    }
-
-    #[test]
-    fn kept_counters_equal_shown_counters() {
-        let now = counters(7, None);
-        let kept = serde_json::to_string(&now).expect("JSON");
-        assert_eq!(
-            serde_json::from_str::<KvmCounters>(&kept).expect("JSON"),
-            now
-        );
-    }
-}
+mod tests;

@@ -3,7 +3,7 @@
 use virtlens_abi as abi;
 use virtlens_model::facts::{EndedVcpuFact, HaltsFact, VcpuFact, VcpuStats};
 use virtlens_model::vocab::{
-    ExitCounts, HaltPoll, Halts, KvmCounters, Mapped, Mmu, Owner, Polls, Yields,
+    ExitCounts, HaltPoll, Halts, KvmCounters, KvmValues, Mapped, Mmu, Owner, Polls, Yields,
 };
 
 use super::{known, owner};
@@ -38,7 +38,7 @@ fn vcpu_stats(record: &abi::record::VcpuRecord) -> Option<VcpuStats> {
     // freed.
     Some(VcpuStats {
         instance: record.instance,
-        counters: KvmCounters {
+        counters: KvmCounters::from(KvmValues {
             halt_poll_ns: Some(HaltPoll {
                 success: known(record.halt_poll_success_ns)?,
                 fail: known(record.halt_poll_fail_ns)?,
@@ -70,7 +70,7 @@ fn vcpu_stats(record: &abi::record::VcpuRecord) -> Option<VcpuStats> {
                     successful,
                 }),
             preemptions_reported: known(record.preemptions_reported),
-        },
+        }),
         preempted: record.preempted != 0,
     })
 }

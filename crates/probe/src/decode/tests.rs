@@ -220,11 +220,11 @@ fn vcpu_thread_record_round_trips() {
     let vcpu = thread.vcpu.expect("it runs one");
     let stats = vcpu.stats.expect("KVM was believed");
     assert_eq!(
-        (vcpu.id, vcpu.index, stats.counters.exits),
+        (vcpu.id, vcpu.index, stats.counters.exits()),
         (2, Some(1), Some(ExitCounts([3, 0, 0, 0, 0, 0, 7])))
     );
     assert_eq!(
-        (stats.counters.halt_wait_ns, stats.counters.pf_taken),
+        (stats.counters.halt_wait_ns(), stats.counters.pf_taken()),
         (None, None),
         "unknown is absent"
     );

@@ -11,7 +11,7 @@ use crate::facts::{EndedVcpuFact, Facts, RetiredFact, ThreadFact};
 use crate::fleet::kept::Kept;
 use crate::fleet::registry::Fleet;
 use crate::snapshot::Vm;
-use crate::vocab::{Owner, VmKey};
+use crate::vocab::{KvmCounters, KvmValues, Owner, VmKey};
 
 /// An event on a host whose VM always has the same name.
 #[derive(Debug, Clone)]
@@ -74,9 +74,13 @@ impl Host {
         thread.cpu_ns += ns;
         thread.switches = Some(switches(thread.cpu_ns));
         if let Some(stats) = thread.vcpu.as_mut().and_then(|vcpu| vcpu.stats.as_mut()) {
-            let exits = stats.counters.exits.get_or_insert_default();
             // An exit outside the known classes.
+            let mut exits = stats.counters.exits().unwrap_or_default();
             exits.0[6] += ns;
+            stats.counters = KvmCounters::from(KvmValues {
+                exits: Some(exits),
+                ..KvmValues::from(stats.counters)
+            });
         }
         if matches!(thread.owner, Owner::Vm(_)) {
             self.new_ns += ns;
@@ -258,7 +262,7 @@ proptest! {
                     let vcpu = &shown.vcpus[0];
                     let slices = Some(vcpu.cpu_ns).filter(|ns| *ns > 0);
                     prop_assert_eq!(vcpu.timeslices, slices, "one each nanosecond");
-                    let exits = vcpu.kvm.exits.map(|exits| exits.other());
+                    let exits = vcpu.kvm.exits().map(|exits| exits.other());
                     prop_assert_eq!(exits, Some(vcpu.cpu_ns), "one each nanosecond");
                     let pressure = shown.pressure.map(|pressure| pressure.cpu.some_ns);
                     prop_assert_eq!(pressure, Some(Some(host.stalled_ns)));
@@ -273,7 +277,7 @@ proptest! {
 #[test]
 fn incomplete_exit_counts_restart() {
     let (mut host, mut agents) = (Host::new(), Agents::new());
-    let exits = |shown: &Vm| shown.vcpus[0].kvm.exits.map(|exits| exits.other());
+    let exits = |shown: &Vm| shown.vcpus[0].kvm.exits().map(|exits| exits.other());
     host.run(0, 100);
     agents.read(&mut host);
     host.start_again();

@@ -12,7 +12,8 @@ use crate::judge::findings::bounds::Bounds;
 use crate::judge::interval::Interval;
 use crate::snapshot::{Check, Finding, Quota, RoleUse, Severity, Vcpu, VcpuCount, Vm, Worker};
 use crate::vocab::{
-    DirtyLogging, Discards, Feature, Features, HaltPoll, KvmCounters, Role, Scope, Throttle,
+    DirtyLogging, Discards, Feature, Features, HaltPoll, KvmCounters, KvmValues, Role, Scope,
+    Throttle,
 };
 
 const MS: u64 = 1_000_000;
@@ -47,10 +48,10 @@ fn fresh() -> Vm {
         tid: Some(10 + id),
         wait_ns: Some(0),
         timeslices: Some(0),
-        kvm: KvmCounters {
+        kvm: KvmCounters::from(KvmValues {
             halt_poll_ns: Some(HaltPoll::default()),
-            ..KvmCounters::default()
-        },
+            ..KvmValues::default()
+        }),
         ..Vcpu::default()
     };
     let mut vm = Vm {

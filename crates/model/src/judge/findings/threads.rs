@@ -65,7 +65,7 @@ fn saturated(over: &Interval, check: Check, role: Role, busy: f64) -> Option<Fin
 
 fn poll_ns(vcpu: &VcpuUse) -> u64 {
     vcpu.kvm
-        .halt_poll_ns
+        .halt_poll_ns()
         .map_or(0, |poll| poll.success.saturating_add(poll.fail))
 }
 
@@ -177,7 +177,7 @@ fn spinning(over: &Interval, vcpus: &[VcpuUse], bounds: &Bounds) -> Option<Findi
         |part: fn(&VcpuUse) -> u64| over.cores(vcpus.iter().map(part).fold(0, u64::saturating_add));
     let cpu = sum(|vcpu| vcpu.cpu_ns);
     let polled = sum(poll_ns);
-    let failed = sum(|vcpu| vcpu.kvm.halt_poll_ns.map_or(0, |poll| poll.fail));
+    let failed = sum(|vcpu| vcpu.kvm.halt_poll_ns().map_or(0, |poll| poll.fail));
     let share = polled / cpu;
     (cpu > 0.0 && share >= bounds.halt_poll && polled >= bounds.halt_poll_cores).then(|| {
         let evidence = format!(

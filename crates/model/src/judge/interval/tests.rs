@@ -1,6 +1,8 @@
 use super::{Interval, is_same};
 use crate::snapshot::{Quota, RoleUse, Vcpu, Vm};
-use crate::vocab::{DiscardSum, Discards, ExitCounts, HaltPoll, KvmCounters, Role, Scope};
+use crate::vocab::{
+    DiscardSum, Discards, ExitCounts, HaltPoll, KvmCounters, KvmValues, Role, Scope,
+};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -20,14 +22,14 @@ fn vcpu(id: u32, ns: u64) -> Vcpu {
         id,
         tid: Some(id + 1),
         cpu_ns: ns,
-        kvm: KvmCounters {
+        kvm: KvmCounters::from(KvmValues {
             halt_poll_ns: Some(HaltPoll {
                 success: ns / 10,
                 fail: ns / 5,
             }),
             exits: Some(ExitCounts([ns; 7])),
-            ..KvmCounters::default()
-        },
+            ..KvmValues::default()
+        }),
         ..Vcpu::default()
     }
 }
@@ -59,12 +61,12 @@ fn time_added_in_an_interval_is_reported_in_cores() {
     assert_eq!(over.role(Role::Vhost), None);
     let vcpus: Vec<_> = over.vcpus().collect();
     assert_eq!((vcpus[0].id, vcpus[0].cpu_ns), (0, 600));
-    assert_eq!(vcpus[0].kvm.exits, Some(ExitCounts([600; 7])));
+    assert_eq!(vcpus[0].kvm.exits(), Some(ExitCounts([600; 7])));
     let poll = HaltPoll {
         success: 60,
         fail: 120,
     };
-    assert_eq!(vcpus[0].kvm.halt_poll_ns, Some(poll));
+    assert_eq!(vcpus[0].kvm.halt_poll_ns(), Some(poll));
     assert_eq!(vcpus.len(), 1, "one was plugged in meanwhile");
 }
 
@@ -81,7 +83,7 @@ fn unknown_value_has_no_difference() {
     assert_eq!(over.role(Role::Vcpu).and_then(|role| role.wait_ns), None);
     assert_eq!(over.wait_ns(), None);
     let vcpu = over.vcpus().next().expect("it is there");
-    assert_eq!((vcpu.kvm.halt_poll_ns, vcpu.kvm.exits), (None, None));
+    assert_eq!((vcpu.kvm.halt_poll_ns(), vcpu.kvm.exits()), (None, None));
     let ever = Interval::since_began(&now);
     assert_eq!(ever.wait_ns(), Some(7));
 }

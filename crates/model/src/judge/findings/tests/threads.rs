@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{found, fresh, limited, names, part, raises, throttle, use_cpu};
 use crate::snapshot::{Check, Interrupts, Thread, Topology, VcpuInterrupts, Vm, Worker};
-use crate::vocab::{Comm, HaltPoll, Role, Scope, VhostDevice};
+use crate::vocab::{Comm, HaltPoll, KvmCounters, KvmValues, Role, Scope, VhostDevice};
 
 #[test]
 fn worker_that_uses_its_core_raises_saturated() {
@@ -168,12 +168,19 @@ fn throttling_is_subtracted_only_for_vcpus_below_limit() {
     assert_eq!(names(&waits(0)), ["vcpu_starved"]);
 }
 
+fn polling(poll_ns: HaltPoll) -> KvmCounters {
+    KvmCounters::from(KvmValues {
+        halt_poll_ns: Some(poll_ns),
+        ..KvmValues::default()
+    })
+}
+
 #[test]
 fn polling_vcpus_raise_halt_poll_spin() {
     let polls = |permille: u64| {
         move |vm: &mut Vm| {
             use_cpu(vm, Role::Vcpu, 1000);
-            vm.vcpus[0].kvm.halt_poll_ns = Some(HaltPoll {
+            vm.vcpus[0].kvm = polling(HaltPoll {
                 success: part(permille / 4),
                 fail: part(permille - permille / 4),
             });
@@ -187,7 +194,7 @@ fn polling_vcpus_raise_halt_poll_spin() {
     // A large share of very little CPU time.
     let little = found(&fresh(), |vm| {
         use_cpu(vm, Role::Vcpu, 100);
-        vm.vcpus[0].kvm.halt_poll_ns = Some(HaltPoll {
+        vm.vcpus[0].kvm = polling(HaltPoll {
             success: 0,
             fail: part(90),
         });
@@ -200,7 +207,7 @@ fn polling_does_not_count_as_busy() {
     let found = found(&fresh(), |vm| {
         use_cpu(vm, Role::Vcpu, 2000);
         for vcpu in &mut vm.vcpus {
-            vcpu.kvm.halt_poll_ns = Some(HaltPoll {
+            vcpu.kvm = polling(HaltPoll {
                 success: part(500),
                 fail: 0,
             });
