@@ -35,11 +35,16 @@ fn assert_between(low: Switches, found: Switches, high: Switches) {
     );
 }
 
-/// A vCPU that always runs, and one that sleeps every 10 ms, on one CPU: the first one is
-/// preempted.
-fn contending() -> Minivm {
-    let mut guest = Minivm::start(["--vcpus", "2", "--start", "spin"]);
+/// Lets vCPU 1 sleep every 10 ms. Call it once the agent has seen the vCPU, which then always
+/// runs: of a thread that is in user space at its first reading the agent does not know yet
+/// that it runs a vCPU, and the switches until then are not the vCPU's.
+fn let_sleep(guest: &mut Minivm) {
     guest.command("duty 40 1");
+}
+
+/// Two vCPUs on one CPU, which preempt each other.
+fn contending() -> Minivm {
+    let guest = Minivm::start(["--vcpus", "2", "--start", "spin"]);
     for vcpu in &guest.ready.vcpus {
         set_affinity(vcpu.tid, &[0]);
     }
@@ -52,8 +57,9 @@ fn switches_of_vcpus_are_between_two_reads_of_proc() {
     if !reader::ready("switches_of_vcpus_are_between_two_reads_of_proc") {
         return;
     }
-    let guest = contending();
+    let mut guest = contending();
     let (mut collectors, _without_btf) = reader::collectors();
+    let_sleep(&mut guest);
     for _ in 0..5 {
         guest.wait_for_cpu(&[0, 1], 20);
         for collector in &mut collectors {
@@ -79,9 +85,10 @@ fn switches_of_ended_vcpu_are_kept() {
     if !reader::ready("switches_of_ended_vcpu_are_kept") {
         return;
     }
-    let mut guest = Minivm::start(["--vcpus", "2", "--start", "duty:40"]);
+    let mut guest = Minivm::start(["--vcpus", "2", "--start", "spin"]);
     let pid = guest.pid();
     let mut collector = reader::collector();
+    let_sleep(&mut guest);
     let mut counters = Counters::default();
     let mut read = || {
         let snapshot = collector.collect();
