@@ -200,7 +200,7 @@ enum change {
 	CHANGE_RETIRED = 0,
 	/* `levels` and `throttle_hits`. */
 	CHANGE_THROTTLE = 1,
-	/* The keys of `vms`. Migrations are no change: they are in struct vm_record. */
+	/* The keys of `vms`. Migrations do not count: they are in struct vm_record. */
 	CHANGE_VMS = 2,
 	CHANGES = 3,
 };

@@ -16,8 +16,8 @@
 /* Maximum size of a record, bytes. */
 #define RECORD_MAX (16 << 10)
 
-/* Enough for about 1680 vCPU threads or 3180 other threads per run, if an affinity mask
- * is one word. */
+/* A run ends TASK_OUTPUT_MAX before its end: enough for about 1390 vCPU threads or 3180 other
+ * threads, if an affinity mask is one word. */
 #define STREAM_BYTES (512 << 10)
 
 /* Output of a run of `walk_tasks` (map `stream`, one entry). */

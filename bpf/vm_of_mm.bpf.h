@@ -92,8 +92,8 @@ static __always_inline bool is_own_mm(struct task_struct *task, struct mm_struct
 }
 
 /* Records the VM of the process of `task`, if it has one, and emits its number of vCPUs and
- * their migrations: add_vm has its entry at hand. Called for the first thread of a process
- * that has an address space. */
+ * their migrations, which are in the entry that add_vm returns. Called for the first thread of
+ * a process that has an address space. */
 static __noinline void visit_mm(struct output *out, struct task_struct *task,
 				const struct control *control, struct pass_cache *cache)
 {

@@ -146,12 +146,13 @@ pub(crate) fn cost(collector: &mut Collector) -> Cost {
 }
 
 /// CPU time of an iterator that only counts the tasks or files of the host, ms: the lower
-/// bound of a pass by iterator. `source` is its file; each of `rounds` counts at least
-/// `fewest`.
-pub(crate) fn iterator_ms(source: &str, rounds: u32, fewest: u32) -> Spread {
-    let object = bpf::load(source);
+/// bound of a pass by iterator. `program` is its name in `iterator.bpf.c`; each of `rounds`
+/// counts at least `fewest`.
+pub(crate) fn iterator_ms(program: &str, rounds: u32, fewest: u32) -> Spread {
+    let object = bpf::load("iterator.bpf.c");
     let mut programs = object.progs_mut();
-    let program = programs.next().expect("it has one");
+    let program = programs.find(|one| one.name() == program);
+    let program = program.expect("the source has it");
     let link = program.attach().expect("an iterator can be attached");
     let pass = |_| {
         sleep(PAUSE);

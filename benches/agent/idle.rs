@@ -25,6 +25,8 @@ use rustix::process::{
 };
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
+use crate::machine;
+
 /// The flag that makes this program a keeper.
 pub(crate) const FLAG: &str = "--idle";
 
@@ -34,7 +36,7 @@ const LIFETIME: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// Maximum time to create them: then fewer have to do.
+/// Maximum time to create them. Afterwards the measurement uses those that exist.
 const CREATION: Duration = Duration::from_mins(1);
 
 /// Time without a report after which a process of idle tasks has failed.
@@ -47,14 +49,14 @@ const SILENCE: Timespec = Timespec {
 /// mappings than a process may have.
 const STACK: usize = 1 << 10;
 
-/// Memory of an idle task, bytes: its kernel stack, its `task_struct` and its own stack. A
+/// Memory of an idle task, KiB: its kernel stack, its `task_struct` and its own stack. A
 /// host without twice as much gets fewer tasks.
-const TASK_BYTES: u64 = 36 << 10;
+const TASK_KIB: u32 = 36;
 
 /// Pids and threads for everything else.
 const SPARE: u32 = 32_768;
 
-/// What there is much of.
+/// Kind of object of which the host gets many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Threads of ten processes.
@@ -136,7 +138,7 @@ pub(crate) fn keep(args: &[String]) {
     let count = if kind == Kind::Files {
         count
     } else {
-        count.min(affordable_tasks())
+        count.min(machine::half_of_available_kib() / TASK_KIB)
     };
     let limits = Limits::raise(if kind == Kind::Files { 0 } else { count });
     let (first, count) = start_first(kind, count);
@@ -157,15 +159,6 @@ pub(crate) fn ignore_interrupts() {
         // SAFETY: no handler is installed.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
-}
-
-fn affordable_tasks() -> u32 {
-    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let mut lines = memory.lines();
-    let available = lines.find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = available.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-    let tasks = kib.unwrap_or(0) * 1024 / 2 / TASK_BYTES;
-    u32::try_from(tasks).unwrap_or(u32::MAX)
 }
 
 /// The kernel's limits on tasks, restored on drop.

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* A pass that only counts: the kernel's own cost to iterate over the tasks. */
+/* Passes that only count: the kernel's own cost to iterate over all tasks, or all open
+ * files. */
 #include "kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
 
@@ -10,15 +11,26 @@ struct {
 	__type(value, __u64);
 } seen SEC(".maps");
 
-SEC("iter/task")
-int count(struct bpf_iter__task *ctx)
+static int count(const void *object)
 {
 	__u32 zero = 0;
-	__u64 *tasks = bpf_map_lookup_elem(&seen, &zero);
+	__u64 *objects = bpf_map_lookup_elem(&seen, &zero);
 
-	if (ctx->task && tasks)
-		*tasks += 1;
+	if (object && objects)
+		*objects += 1;
 	return 0;
+}
+
+SEC("iter/task")
+int count_tasks(struct bpf_iter__task *ctx)
+{
+	return count(ctx->task);
+}
+
+SEC("iter/task_file")
+int count_files(struct bpf_iter__task_file *ctx)
+{
+	return count(ctx->file);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

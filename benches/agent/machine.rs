@@ -32,9 +32,18 @@ fn commit() -> String {
 }
 
 fn memory_gib() -> f64 {
-    let text = field("/proc/meminfo", "MemTotal");
-    let kib: u32 = text.trim_end_matches(" kB").parse().unwrap_or(0);
-    f64::from(kib) / f64::from(1 << 20)
+    f64::from(memory_kib("MemTotal")) / f64::from(1 << 20)
+}
+
+/// Half of the memory that is available: a measurement leaves the other half free.
+pub(crate) fn half_of_available_kib() -> u32 {
+    memory_kib("MemAvailable") / 2
+}
+
+/// A value of `/proc/meminfo`; 0 if it is absent.
+fn memory_kib(name: &str) -> u32 {
+    let text = field("/proc/meminfo", name);
+    text.trim_end_matches(" kB").parse().unwrap_or(0)
 }
 
 fn file(path: &str) -> String {

@@ -206,7 +206,7 @@ fn full_node(table: &mut Table) {
     table.row("… the same back to back", format!("{}", full.warm_ms));
     let what = "… with placement and findings judged, as once in 10 s";
     table.row(what, format!("{}", full.judged_ms));
-    let iterator = collection::iterator_ms("iterator.bpf.c", 60, 1000);
+    let iterator = collection::iterator_ms("count_tasks", 60, 1000);
     let what = "… beside it, an iterator of the kernel over the same tasks, which only counts them";
     table.row(what, format!("{iterator}"));
     table.judge(

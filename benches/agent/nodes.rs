@@ -1,7 +1,6 @@
 //! Other nodes than the full one: without VMs, and with as many microVMs as it can hold; and
 //! the start of each command.
 
-use std::fs;
 use std::path::Path;
 
 use virtlens_probe::loader::Loader;
@@ -9,6 +8,7 @@ use virtlens_tests::{Minivm, binary, need};
 
 use crate::SCRAPES;
 use crate::load::Vms;
+use crate::machine;
 use crate::program::{self, Program};
 use crate::stats::Spread;
 use crate::table::Table;
@@ -17,11 +17,11 @@ use crate::table::Table;
 const COMMAND_RUNS: u32 = 7;
 
 /// VMs of one vCPU: nearly as many as the map `vms` has entries.
-const MICRO_VMS: usize = 4000;
+const MICRO_VMS: u32 = 4000;
 
 /// Memory of a microVM, in minivm, in the kernel and in KVM, KiB. A host without twice as
 /// much gets fewer.
-const MICRO_VM_KIB: usize = 1536;
+const MICRO_VM_KIB: u32 = 1536;
 
 /// A node on which no VM runs.
 pub(crate) fn without_vms(table: &mut Table) {
@@ -67,8 +67,9 @@ pub(crate) fn commands(table: &mut Table) {
 /// A host of microVMs.
 pub(crate) fn micro_vms(table: &mut Table) {
     let mut vms = Vms::micro();
-    let count = MICRO_VMS.min(affordable());
-    vms.grow_to(count);
+    let affordable = machine::half_of_available_kib() / MICRO_VM_KIB;
+    let count = MICRO_VMS.min(affordable);
+    vms.grow_to(count as usize);
     let program = Program::start(&binary("virtlens"), Loader::default());
     for _ in 0..SCRAPES {
         program.scrape();
@@ -95,12 +96,4 @@ pub(crate) fn micro_vms(table: &mut Table) {
     };
     table.judge(what, "0", shown, losses.is_empty());
     crate::in_turn(table, Path::new(&binary("virtlens")));
-}
-
-fn affordable() -> usize {
-    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let mut lines = memory.lines();
-    let available = lines.find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = available.and_then(|rest| rest.split_whitespace().next()?.parse::<usize>().ok());
-    kib.unwrap_or(0) / 2 / MICRO_VM_KIB
 }

@@ -182,7 +182,7 @@ fn files(table: &mut Table, vms: &Vms) {
         );
     }
     let _others = Idle::start(Kind::Files, FILES);
-    let iterator = collection::iterator_ms("files.bpf.c", PASSES, count);
+    let iterator = collection::iterator_ms("count_files", PASSES, count);
     let what = "… beside it, an iterator of the kernel over all open files, which only counts them";
     table.row(what, format!("{iterator}"));
 }

@@ -124,7 +124,7 @@ impl Program {
             .collect()
     }
 
-    /// What a scraper gets that accepts no compression.
+    /// The metrics as text, without compression.
     fn plain(&self) -> String {
         String::from_utf8(self.request(PLAIN)).expect("it is text")
     }

@@ -1,4 +1,4 @@
-//! Removal of the cgroups of VMs when the benchmark is interrupted: a process of its own, which
+//! Removes the cgroups of VMs when the benchmark is interrupted. A separate process does so: it
 //! waits for the end of its stdin.
 
 use std::env;
@@ -18,7 +18,7 @@ pub(crate) const FLAG: &str = "--sweep";
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Removes what is left of this benchmark's pods at its end.
+/// Removes the remaining cgroups of this benchmark's pods when it ends.
 #[derive(Debug)]
 pub(crate) struct Sweeper(Child);
 

@@ -1,4 +1,4 @@
-//! What KVM's memslots show of a guest's memory.
+//! Facts about a guest's memory that are in KVM's memslots.
 
 use virtlens::collect::Collector;
 use virtlens_model::snapshot::Memory;
@@ -7,7 +7,7 @@ use virtlens_tests::{Minivm, eventually, need, reader};
 
 const MIB: u64 = 1 << 20;
 
-/// What one reading shows; waits for the VM's memslots.
+/// The log's state in one reading; waits for the VM's memslots.
 fn logging_of(collector: &mut Collector, guest: &Minivm) -> DirtyLogging {
     eventually("the VM's memslots", || {
         let snapshot = collector.collect();

@@ -121,7 +121,7 @@ pub fn kvm() -> Result<(), Missing> {
 /// only to VMs with private memory.
 ///
 /// # Errors
-/// There is no KVM, or it has no such memory.
+/// KVM is missing, or gives an ordinary VM no `guest_memfd`.
 pub fn guest_memfd() -> Result<(), Missing> {
     /// Of include/uapi/linux/kvm.h.
     const KVM_CREATE_VM: u32 = 0xae01;

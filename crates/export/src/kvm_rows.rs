@@ -2,12 +2,11 @@
 
 use std::fmt;
 
-use virtlens_model::snapshot::Vm;
-use virtlens_model::vocab::{ExitCounts, HaltBuckets, HaltPoll, KvmCounters, Polls, Yields};
+use virtlens_model::vocab::{ExitCounts, HaltBuckets, HaltPoll, Polls, Yields};
 
 use crate::family::{Family, Rows};
 use crate::kind::Kind;
-use crate::samples::{Samples, known};
+use crate::samples::{Samples, known, sum_of_vcpus};
 
 pub(crate) const KVM_FAMILIES: &[Family] = &[
     Family {
@@ -17,11 +16,14 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
         help: "VM exits of all vCPUs by kind, as KVM counts them.",
         own_labels: &["kind"],
         rows: Rows::Vm(|vm, rows| {
-            known(sum(vm, KvmCounters::exits, ExitCounts::plus), |exits| {
-                exits
-                    .by_kind()
-                    .try_for_each(|(kind, count)| rows.count(&[kind.into()], count))
-            })
+            known(
+                sum_of_vcpus(vm, |vcpu| vcpu.kvm.exits(), ExitCounts::plus),
+                |exits| {
+                    exits
+                        .by_kind()
+                        .try_for_each(|(kind, count)| rows.count(&[kind.into()], count))
+                },
+            )
         }),
     },
     Family {
@@ -32,10 +34,13 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
                or did not come (fail); part of the role vcpu.",
         own_labels: &["result"],
         rows: Rows::Vm(|vm, rows| {
-            known(sum(vm, KvmCounters::halt_poll_ns, HaltPoll::plus), |poll| {
-                rows.seconds(&["success".into()], poll.success)?;
-                rows.seconds(&["fail".into()], poll.fail)
-            })
+            known(
+                sum_of_vcpus(vm, |vcpu| vcpu.kvm.halt_poll_ns(), HaltPoll::plus),
+                |poll| {
+                    rows.seconds(&["success".into()], poll.success)?;
+                    rows.seconds(&["fail".into()], poll.fail)
+                },
+            )
         }),
     },
     Family {
@@ -48,7 +53,7 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
         rows: Rows::Vm(|vm, rows| {
             known(vm.halts.as_ref(), |_| {
                 known(
-                    sum(vm, KvmCounters::halt_wait_ns, u64::saturating_add),
+                    sum_of_vcpus(vm, |vcpu| vcpu.kvm.halt_wait_ns(), u64::saturating_add),
                     |ns| rows.seconds(&[], ns),
                 )
             })
@@ -62,7 +67,7 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
             known(
-                sum(vm, KvmCounters::halt_wakeups, u64::saturating_add),
+                sum_of_vcpus(vm, |vcpu| vcpu.kvm.halt_wakeups(), u64::saturating_add),
                 |count| rows.count(&[], count),
             )
         }),
@@ -77,11 +82,14 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
         own_labels: &["kind"],
         rows: Rows::Vm(|vm, rows| {
             known(vm.halts.as_ref(), |_| {
-                known(sum(vm, KvmCounters::halt_polls, Polls::plus), |polls| {
-                    rows.count(&["attempted".into()], polls.attempted)?;
-                    rows.count(&["successful".into()], polls.successful)?;
-                    rows.count(&["invalid".into()], polls.invalid)
-                })
+                known(
+                    sum_of_vcpus(vm, |vcpu| vcpu.kvm.halt_polls(), Polls::plus),
+                    |polls| {
+                        rows.count(&["attempted".into()], polls.attempted)?;
+                        rows.count(&["successful".into()], polls.successful)?;
+                        rows.count(&["invalid".into()], polls.invalid)
+                    },
+                )
             })
         }),
     },
@@ -94,12 +102,15 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
         own_labels: &["kind"],
         rows: Rows::Vm(|vm, rows| {
             known(vm.halts.as_deref(), |halts| {
-                known(sum(vm, KvmCounters::halt_poll_ns, HaltPoll::plus), |poll| {
-                    histogram(rows, "poll_success", poll.success, &halts.poll_success)?;
-                    histogram(rows, "poll_fail", poll.fail, &halts.poll_fail)
-                })?;
                 known(
-                    sum(vm, KvmCounters::halt_wait_ns, u64::saturating_add),
+                    sum_of_vcpus(vm, |vcpu| vcpu.kvm.halt_poll_ns(), HaltPoll::plus),
+                    |poll| {
+                        histogram(rows, "poll_success", poll.success, &halts.poll_success)?;
+                        histogram(rows, "poll_fail", poll.fail, &halts.poll_fail)
+                    },
+                )?;
+                known(
+                    sum_of_vcpus(vm, |vcpu| vcpu.kvm.halt_wait_ns(), u64::saturating_add),
                     |ns| histogram(rows, "wait", ns, &halts.wait),
                 )
             })
@@ -113,7 +124,7 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
                and those after which the other one ran (successful). Absent until the first.",
         own_labels: &["kind"],
         rows: Rows::Vm(|vm, rows| {
-            let yields = sum(vm, KvmCounters::yields, Yields::plus);
+            let yields = sum_of_vcpus(vm, |vcpu| vcpu.kvm.yields(), Yields::plus);
             known(yields.filter(|yields| yields.attempted > 0), |yields| {
                 rows.count(&["attempted".into()], yields.attempted)?;
                 rows.count(&["successful".into()], yields.successful)
@@ -129,7 +140,11 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
             known(
-                sum(vm, KvmCounters::preemptions_reported, u64::saturating_add),
+                sum_of_vcpus(
+                    vm,
+                    |vcpu| vcpu.kvm.preemptions_reported(),
+                    u64::saturating_add,
+                ),
                 |count| rows.count(&[], count),
             )
         }),
@@ -194,16 +209,6 @@ fn merged(counts: &HaltBuckets) -> [u64; BOUND_EXPONENTS.len() + 1] {
         }
     }
     merged
-}
-
-/// Sum of one of KVM's counters over all vCPUs; absent if no vCPU has it.
-fn sum<T>(
-    vm: &Vm,
-    counter: impl Fn(&KvmCounters) -> Option<T>,
-    plus: impl Fn(T, T) -> T,
-) -> Option<T> {
-    let counts = vm.vcpus.iter().filter_map(|vcpu| counter(&vcpu.kvm));
-    counts.reduce(plus)
 }
 
 #[cfg(test)]

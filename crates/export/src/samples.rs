@@ -7,7 +7,7 @@ use prometheus_client::encoding::{
     LabelSetEncoder, LabelValueEncoder, MetricEncoder, NoLabelSet,
 };
 use prometheus_client::metrics::exemplar::Exemplar;
-use virtlens_model::snapshot::Vm;
+use virtlens_model::snapshot::{Vcpu, Vm};
 
 use crate::identity::Identity;
 use crate::kind::Kind;
@@ -136,6 +136,15 @@ where
         Kind::Counter => series.encode_counter(value, NO_EXEMPLAR),
         Kind::Gauge | Kind::Info | Kind::Histogram => series.encode_gauge(value),
     }
+}
+
+/// Sum of a value over all vCPUs; absent if no vCPU has it.
+pub(crate) fn sum_of_vcpus<T>(
+    vm: &Vm,
+    value: impl Fn(&Vcpu) -> Option<T>,
+    plus: impl Fn(T, T) -> T,
+) -> Option<T> {
+    vm.vcpus.iter().filter_map(value).reduce(plus)
 }
 
 /// Encodes a known value; an unknown value has no series.

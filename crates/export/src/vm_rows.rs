@@ -6,7 +6,7 @@ use virtlens_model::snapshot::{Quota, Vm};
 
 use crate::family::{Family, Rows};
 use crate::kind::Kind;
-use crate::samples::known;
+use crate::samples::{known, sum_of_vcpus};
 
 pub(crate) const VM_FAMILIES: &[Family] = &[
     Family {
@@ -125,10 +125,8 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
                divided by it is the mean wait before a vCPU ran.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
-            let known_counts = vm.vcpus.iter().filter_map(|vcpu| vcpu.timeslices);
-            known(known_counts.reduce(u64::saturating_add), |count| {
-                rows.count(&[], count)
-            })
+            let sum = sum_of_vcpus(vm, |vcpu| vcpu.timeslices, u64::saturating_add);
+            known(sum, |count| rows.count(&[], count))
         }),
     },
     Family {
@@ -139,10 +137,8 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
                by another thread, or throttled.",
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
-            let known_counts = vm.vcpus.iter().filter_map(|vcpu| vcpu.involuntary_switches);
-            known(known_counts.reduce(u64::saturating_add), |count| {
-                rows.count(&[], count)
-            })
+            let sum = sum_of_vcpus(vm, |vcpu| vcpu.involuntary_switches, u64::saturating_add);
+            known(sum, |count| rows.count(&[], count))
         }),
     },
     Family {

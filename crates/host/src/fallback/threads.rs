@@ -13,6 +13,9 @@ use crate::process;
 use crate::root::{HostRoot, SMALL_FILE, read, read_as};
 use crate::task::{Schedstat, TaskStat, parse_schedstat, parse_stat, parse_status, thread_kind};
 
+/// The lines of a `status` file that [`parse_status`] reads.
+const STATUS_LINES: &str = "Tgid:, Cpus_allowed_list: and nonvoluntary_ctxt_switches:";
+
 /// The cgroup id of threads outside the mounted hierarchy: kernfs numbers from 1.
 const NO_CGROUP: CgroupId = CgroupId(0);
 
@@ -48,11 +51,7 @@ impl<'a> ThreadReader<'a> {
 
     fn try_read(&mut self, owner: Owner, tid: u32) -> Result<ThreadFact, Error> {
         let status = self.root.proc_of(tid, "status");
-        let status = read_as(
-            &status,
-            "Tgid:, Cpus_allowed_list: and nonvoluntary_ctxt_switches:",
-            parse_status,
-        )?;
+        let status = read_as(&status, STATUS_LINES, parse_status)?;
         let tgid = status.tgid;
         let file = |name| self.root.thread_of(tgid, tid, name);
         let stat = read_as(&file("stat"), "the fields of proc(5)", parse_stat)?;
@@ -105,11 +104,7 @@ impl<'a> ThreadReader<'a> {
     /// A process's id in its own pid namespace.
     pub(super) fn own_pid(&self, pid: u32) -> Result<u32, Error> {
         let status = self.root.proc_of(pid, "status");
-        let status = read_as(
-            &status,
-            "Tgid:, Cpus_allowed_list: and nonvoluntary_ctxt_switches:",
-            parse_status,
-        )?;
+        let status = read_as(&status, STATUS_LINES, parse_status)?;
         Ok(status.own_tgid.unwrap_or(pid))
     }
 

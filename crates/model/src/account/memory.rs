@@ -16,7 +16,7 @@ pub struct MemoryMeter {
     refault: Meter,
     #[serde(skip)]
     peak_bytes: u64,
-    /// Each agent has a clock of its own, so the next agent starts anew.
+    /// Not handed over to the next agent, whose clock differs.
     #[serde(skip)]
     dirty_logging: Option<DirtyLogging>,
     /// When writes were first seen to be logged.

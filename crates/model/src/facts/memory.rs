@@ -29,7 +29,7 @@ pub struct MemoryFact {
     /// Discards of RAM; `None` if they are not tracked.
     pub discards: Option<DiscardsFact>,
     /// Memory of the guest in its `guest_memfd` files, bytes: see [`guest_memfd_bytes`].
-    /// `None` if it has no such memory, or if that is unknown.
+    /// `None` if it has no such file, or if its memslots are unknown.
     pub guest_memfd_bytes: Option<u64>,
     /// Whether KVM logs the guest's writes: see [`is_dirty_logged`]. `None` if the memslots
     /// are unknown.

@@ -12,7 +12,7 @@ use crate::facts::{
     ThreadFact, ThreadKind, ThrottlingFacts, VmFact, VmPlacementFact,
 };
 use crate::fleet::member::Member;
-use crate::fleet::vcpus::{Vcpus, Without};
+use crate::fleet::vcpus::{Lacking, Vcpus};
 use crate::identify::place::Cgroups;
 use crate::snapshot::Thread;
 use crate::vocab::{CgroupId, Owner, Role, ThreadKey, VhostDevice, VmKey};
@@ -51,7 +51,7 @@ pub(super) struct Reading<'a> {
     pub(super) vcpus: Vcpus<'a>,
     /// CPU time of the individually shown threads, in the order of [`WORKERS`].
     pub(super) workers: [Vec<(WorkerId, u64)>; WORKERS.len()],
-    pub(super) without: Without,
+    pub(super) lacking: Lacking,
     pub(super) guest_ns: u64,
     pub(super) guest_known: bool,
     /// Topology and moves.
@@ -147,8 +147,8 @@ impl<'a> Reading<'a> {
                 wait_ns,
             },
         });
-        self.without.wait += u32::from(thread.wait_ns.is_none());
-        self.without.switches += u32::from(thread.switches.is_none());
+        self.lacking.wait |= thread.wait_ns.is_none();
+        self.lacking.switches |= thread.switches.is_none();
         self.sum(thread.owner, role).add(thread.cpu_ns, wait_ns);
         if let Some(vcpu) = &thread.vcpu {
             let sums = self.vcpus.of(vcpu.id);

@@ -91,7 +91,7 @@ impl Reading<'_> {
                 role,
                 threads: self.counts[index],
                 cpu_ns: times.cpu_ns,
-                wait_ns: (self.without.wait == 0).then_some(times.wait_ns),
+                wait_ns: (!self.lacking.wait).then_some(times.wait_ns),
                 outside_pod: outside.map(|outside| outside[index]),
                 throttle_hits: self
                     .throttling
@@ -129,7 +129,7 @@ impl Reading<'_> {
             }
         }
         let known = VcpusKnown {
-            without: self.without,
+            lacking: self.lacking,
             guest_time: self.guest_known,
             topology: self.placement.guest,
             residency: self.residency_known,

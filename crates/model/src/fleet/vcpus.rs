@@ -12,14 +12,13 @@ use crate::vocab::topology::guest::GuestTopology;
 use crate::vocab::topology::host::HostTopology;
 use crate::vocab::{CgroupId, Switches};
 
-/// Numbers of living threads for which the source lacks a value. The value of the VM is
-/// then unknown.
+/// Values that the source lacks for a living thread. The value of the VM is then unknown.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Without {
-    /// Threads without run delay.
-    pub(super) wait: u32,
-    /// Threads without context switches.
-    pub(super) switches: u32,
+pub(super) struct Lacking {
+    /// Run delay.
+    pub(super) wait: bool,
+    /// Context switches.
+    pub(super) switches: bool,
 }
 
 /// Times of all threads of one vCPU.
@@ -91,7 +90,7 @@ impl VcpuSums<'_> {
 
 /// The values that this reading has for every vCPU of a VM.
 pub(super) struct VcpusKnown<'a> {
-    pub(super) without: Without,
+    pub(super) lacking: Lacking,
     pub(super) guest_time: bool,
     pub(super) topology: Option<GuestTopology>,
     pub(super) residency: bool,
@@ -122,15 +121,14 @@ pub(super) fn shown(
     let pcpu = thread.and_then(|thread| thread.pcpu);
     let kvm = meter.stats.get().map(StatsMeter::total);
     // Every thread that ran was put on a CPU.
-    let has_switches = known.without.switches == 0;
-    let switches =
-        Some(meter.switches.total()).filter(|switches| has_switches && switches.timeslices > 0);
+    let switches = Some(meter.switches.total());
+    let switches = switches.filter(|total| !known.lacking.switches && total.timeslices > 0);
     Vcpu {
         id,
         index: living.and_then(|(_, vcpu)| vcpu.index),
         tid: thread.map(|thread| thread.tid),
         cpu_ns: meter.cpu.total(),
-        wait_ns: (known.without.wait == 0).then(|| meter.wait.total()),
+        wait_ns: (!known.lacking.wait).then(|| meter.wait.total()),
         guest_ns: (known.guest_time || meter.guest.total() > 0).then(|| meter.guest.total()),
         timeslices: switches.map(|switches| switches.timeslices),
         involuntary_switches: switches.map(|switches| switches.involuntary),

@@ -255,7 +255,7 @@ impl Check {
                 rule: "during the whole interval KVM logs the writes to at least half of the guest's RAM, as for a live migration, a snapshot of its memory or a measurement of its dirty rate",
                 impact: "KVM maps the RAM in pages of 4 KiB, and the first write to a page in each round causes a page fault or fills a log that causes an exit: page faults and exits rise, and the guest runs slower",
                 remedy: "let the migration end; if it does not converge, allow more bandwidth, a longer downtime, or post-copy (KubeVirt: bandwidthPerMigration, allowAutoConverge, allowPostCopy of a MigrationPolicy; libvirt: virsh migrate-setspeed DOMAIN MIB, virsh migrate-setmaxdowntime DOMAIN MS), or cancel it (virsh domjobabort DOMAIN); without a migration, turn the log off (Firecracker: track_dirty_pages=false, unless diff snapshots are needed)",
-                next: "virtlens_memory_dirty_logging_age_seconds: for how long; virtlens_memory_faults_total and virtlens_kvm_exits_total: what it costs; virsh domjobinfo DOMAIN: rounds and remaining memory of a migration",
+                next: "virtlens_memory_dirty_logging_age_seconds: for how long; virtlens_memory_faults_total and virtlens_kvm_exits_total: its cost; virsh domjobinfo DOMAIN: rounds and remaining memory of a migration",
             },
             Self::ThreadPoolIo => About {
                 name: "thread_pool_io",

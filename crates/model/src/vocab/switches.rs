@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How often threads were put on a CPU, and taken off it against their will.
+/// How often threads were put on a CPU, and were taken off it while runnable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Switches {
     /// Number of times that the scheduler put the threads on a CPU (`sched_info.pcount`,

@@ -74,13 +74,13 @@ impl Memories {
         Ok(())
     }
 
-    /// Adds what the memslots show, at the end of a pass.
+    /// Adds the facts of the memslots, at the end of a pass.
     pub(super) fn add_to(&mut self, facts: &mut FxHashMap<VmKey, MemoryFact>) {
         for (vm, fact) in facts {
             if let Some(slots) = self.0.get_mut(vm) {
                 fact.guest_bytes = Some(slots.bytes);
                 fact.dirty_logging = Some(slots.is_dirty_logged);
-                // Each pass emits it anew.
+                // Each pass emits it.
                 fact.guest_memfd_bytes = slots.guest_memfd_bytes.take();
             }
         }

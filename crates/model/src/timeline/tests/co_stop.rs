@@ -15,7 +15,7 @@ fn vcpu(tid: u32) -> Actor {
     }
 }
 
-/// Traces the vCPUs of threads 1 to `vcpus` and thread 9, which is no vCPU.
+/// Traces the vCPUs of threads 1 to `vcpus` and thread 9, which runs no vCPU.
 fn trace(vcpus: u32, events: &[Event], end_ns: u64) -> Summary {
     let mut out = Vec::new();
     let actors = (1..=vcpus).map(vcpu).chain([actor(9)]);
@@ -62,7 +62,7 @@ fn vcpus_that_run_or_wait_at_once_are_not_co_stopped() {
         event(20, 2, on()),
         event(40, 1, off(Off::Sleeping)),
         event(40, 2, off(Off::Sleeping)),
-        // A thread that is no vCPU waits while a vCPU runs.
+        // A thread without a vCPU waits while a vCPU runs.
         event(50, 9, WOKEN),
         event(50, 1, WOKEN),
         event(50, 1, on()),
@@ -127,7 +127,7 @@ fn lost_states_are_error_of_co_stop() {
         event(40, 2, off(Off::Runnable)),
         lost,
     ];
-    // vCPU 2 waited from 20 to 30; from 40 to 60 nobody knows.
+    // vCPU 2 waited from 20 to 30. Its state from 40 to 60 is unknown.
     assert_eq!(trace(2, &events, 100).co_stop, Some(co_stop(10, 10, 20)));
 }
 
