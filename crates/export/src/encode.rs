@@ -21,8 +21,8 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::families::families;
 use crate::family::{Family, Rows};
 use crate::format::Format;
-use crate::identity::Identity;
 use crate::kind::Kind;
+use crate::prepared::Prepared;
 use crate::samples::Samples;
 use crate::scrape::Scrape;
 
@@ -32,10 +32,10 @@ use crate::scrape::Scrape;
 ///
 /// Never: writing to a `String` cannot fail, and nothing else in the encoder can.
 pub fn encode(scrape: &Arc<Scrape>, format: Format, out: &mut String) {
-    let identities = scrape.snapshot.vms.iter().map(Identity::of).collect();
+    let vms = scrape.snapshot.vms.iter().map(Prepared::of).collect();
     let scrape = Rendered {
         scrape: Arc::clone(scrape),
-        identities,
+        vms,
     };
     for family in families() {
         encode_family(family, &scrape, format, out).expect("writing to a String cannot fail");
@@ -105,11 +105,11 @@ impl Write for AfterHeader<'_> {
     }
 }
 
-/// A scrape, and the identity labels of its VMs in their order.
+/// A scrape, and the prepared data of its VMs in their order.
 #[derive(Debug, Clone)]
 struct Rendered {
     scrape: Arc<Scrape>,
-    identities: Arc<[Identity]>,
+    vms: Arc<[Prepared]>,
 }
 
 #[derive(Debug)]
@@ -141,13 +141,13 @@ impl Collector for FamilyOfScrape {
             metric,
             vm: None,
         };
-        let Rendered { scrape, identities } = &self.scrape;
+        let Rendered { scrape, vms } = &self.scrape;
         match family.rows {
             Rows::Agent(rows) => rows(scrape, &mut samples),
             Rows::Vm(rows) => {
-                let mut vms = scrape.snapshot.vms.iter().zip(&**identities);
-                vms.try_for_each(|(vm, identity)| {
-                    samples.vm = Some((vm, identity));
+                let mut vms = scrape.snapshot.vms.iter().zip(&**vms);
+                vms.try_for_each(|(vm, prepared)| {
+                    samples.vm = Some((vm, prepared));
                     rows(vm, &mut samples)
                 })
             }

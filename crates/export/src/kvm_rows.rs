@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use virtlens_model::vocab::{ExitCounts, HaltBuckets, HaltPoll, Polls, Yields};
+use virtlens_model::vocab::HaltBuckets;
 
 use crate::family::{Family, Rows};
 use crate::kind::Kind;
-use crate::samples::{Samples, known, sum_of_vcpus};
+use crate::samples::{Samples, known};
 
 pub(crate) const KVM_FAMILIES: &[Family] = &[
     Family {
@@ -15,15 +15,12 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
         unit: None,
         help: "VM exits of all vCPUs by kind, as KVM counts them.",
         own_labels: &["kind"],
-        rows: Rows::Vm(|vm, rows| {
-            known(
-                sum_of_vcpus(vm, |vcpu| vcpu.kvm.exits(), ExitCounts::plus),
-                |exits| {
-                    exits
-                        .by_kind()
-                        .try_for_each(|(kind, count)| rows.count(&[kind.into()], count))
-                },
-            )
+        rows: Rows::Vm(|_, rows| {
+            known(rows.vcpus().kvm.exits(), |exits| {
+                exits
+                    .by_kind()
+                    .try_for_each(|(kind, count)| rows.count(&[kind.into()], count))
+            })
         }),
     },
     Family {
@@ -33,14 +30,11 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
         help: "Host CPU time that idle vCPUs spent polling for a wake-up that came (success) \
                or did not come (fail); part of the role vcpu.",
         own_labels: &["result"],
-        rows: Rows::Vm(|vm, rows| {
-            known(
-                sum_of_vcpus(vm, |vcpu| vcpu.kvm.halt_poll_ns(), HaltPoll::plus),
-                |poll| {
-                    rows.seconds(&["success".into()], poll.success)?;
-                    rows.seconds(&["fail".into()], poll.fail)
-                },
-            )
+        rows: Rows::Vm(|_, rows| {
+            known(rows.vcpus().kvm.halt_poll_ns(), |poll| {
+                rows.seconds(&["success".into()], poll.success)?;
+                rows.seconds(&["fail".into()], poll.fail)
+            })
         }),
     },
     Family {
@@ -52,10 +46,7 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
         own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
             known(vm.halts.as_ref(), |_| {
-                known(
-                    sum_of_vcpus(vm, |vcpu| vcpu.kvm.halt_wait_ns(), u64::saturating_add),
-                    |ns| rows.seconds(&[], ns),
-                )
+                known(rows.vcpus().kvm.halt_wait_ns(), |ns| rows.seconds(&[], ns))
             })
         }),
     },
@@ -65,11 +56,10 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
         unit: None,
         help: "Halts of vCPUs that a wake-up ended.",
         own_labels: &[],
-        rows: Rows::Vm(|vm, rows| {
-            known(
-                sum_of_vcpus(vm, |vcpu| vcpu.kvm.halt_wakeups(), u64::saturating_add),
-                |count| rows.count(&[], count),
-            )
+        rows: Rows::Vm(|_, rows| {
+            known(rows.vcpus().kvm.halt_wakeups(), |count| {
+                rows.count(&[], count)
+            })
         }),
     },
     Family {
@@ -82,14 +72,11 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
         own_labels: &["kind"],
         rows: Rows::Vm(|vm, rows| {
             known(vm.halts.as_ref(), |_| {
-                known(
-                    sum_of_vcpus(vm, |vcpu| vcpu.kvm.halt_polls(), Polls::plus),
-                    |polls| {
-                        rows.count(&["attempted".into()], polls.attempted)?;
-                        rows.count(&["successful".into()], polls.successful)?;
-                        rows.count(&["invalid".into()], polls.invalid)
-                    },
-                )
+                known(rows.vcpus().kvm.halt_polls(), |polls| {
+                    rows.count(&["attempted".into()], polls.attempted)?;
+                    rows.count(&["successful".into()], polls.successful)?;
+                    rows.count(&["invalid".into()], polls.invalid)
+                })
             })
         }),
     },
@@ -102,17 +89,13 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
         own_labels: &["kind"],
         rows: Rows::Vm(|vm, rows| {
             known(vm.halts.as_deref(), |halts| {
-                known(
-                    sum_of_vcpus(vm, |vcpu| vcpu.kvm.halt_poll_ns(), HaltPoll::plus),
-                    |poll| {
-                        histogram(rows, "poll_success", poll.success, &halts.poll_success)?;
-                        histogram(rows, "poll_fail", poll.fail, &halts.poll_fail)
-                    },
-                )?;
-                known(
-                    sum_of_vcpus(vm, |vcpu| vcpu.kvm.halt_wait_ns(), u64::saturating_add),
-                    |ns| histogram(rows, "wait", ns, &halts.wait),
-                )
+                known(rows.vcpus().kvm.halt_poll_ns(), |poll| {
+                    histogram(rows, "poll_success", poll.success, &halts.poll_success)?;
+                    histogram(rows, "poll_fail", poll.fail, &halts.poll_fail)
+                })?;
+                known(rows.vcpus().kvm.halt_wait_ns(), |ns| {
+                    histogram(rows, "wait", ns, &halts.wait)
+                })
             })
         }),
     },
@@ -123,8 +106,8 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
         help: "How often a vCPU that waited for another one gave it its CPU: all (attempted), \
                and those after which the other one ran (successful). Absent until the first.",
         own_labels: &["kind"],
-        rows: Rows::Vm(|vm, rows| {
-            let yields = sum_of_vcpus(vm, |vcpu| vcpu.kvm.yields(), Yields::plus);
+        rows: Rows::Vm(|_, rows| {
+            let yields = rows.vcpus().kvm.yields();
             known(yields.filter(|yields| yields.attempted > 0), |yields| {
                 rows.count(&["attempted".into()], yields.attempted)?;
                 rows.count(&["successful".into()], yields.successful)
@@ -138,15 +121,10 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
         help: "How often KVM reported to the guest that a vCPU is preempted; 0 if the guest \
                does not use KVM's steal time.",
         own_labels: &[],
-        rows: Rows::Vm(|vm, rows| {
-            known(
-                sum_of_vcpus(
-                    vm,
-                    |vcpu| vcpu.kvm.preemptions_reported(),
-                    u64::saturating_add,
-                ),
-                |count| rows.count(&[], count),
-            )
+        rows: Rows::Vm(|_, rows| {
+            known(rows.vcpus().kvm.preemptions_reported(), |count| {
+                rows.count(&[], count)
+            })
         }),
     },
     Family {

@@ -33,12 +33,14 @@ mod kvm_rows;
 mod markdown;
 mod memory_rows;
 mod placement_rows;
+mod prepared;
 mod pressure_rows;
 mod samples;
 mod scrape;
 mod seconds;
 mod throttle_rows;
 pub mod timeline;
+mod vcpu_sums;
 mod vm_rows;
 
 pub use encode::encode;

@@ -7,11 +7,12 @@ use prometheus_client::encoding::{
     LabelSetEncoder, LabelValueEncoder, MetricEncoder, NoLabelSet,
 };
 use prometheus_client::metrics::exemplar::Exemplar;
-use virtlens_model::snapshot::{Vcpu, Vm};
+use virtlens_model::snapshot::Vm;
 
-use crate::identity::Identity;
 use crate::kind::Kind;
+use crate::prepared::Prepared;
 use crate::seconds::seconds;
+use crate::vcpu_sums::VcpuSums;
 
 /// The value of a label.
 #[derive(Debug, Clone, Copy)]
@@ -57,10 +58,17 @@ pub(crate) struct Samples<'m, 'v> {
     pub(crate) own_labels: &'static [&'static str],
     pub(crate) metric: MetricEncoder<'m>,
     /// The VM whose labels come first in the series.
-    pub(crate) vm: Option<(&'v Vm, &'v Identity)>,
+    pub(crate) vm: Option<(&'v Vm, &'v Prepared)>,
 }
 
 impl<'v> Samples<'_, 'v> {
+    /// The sums over the vCPUs of the VM.
+    pub(crate) fn vcpus(&self) -> VcpuSums {
+        self.vm
+            .map(|(_, prepared)| prepared.vcpus)
+            .unwrap_or_default()
+    }
+
     /// Encodes a series whose value is a count.
     pub(crate) fn count(&mut self, labels: &[Label], count: u64) -> fmt::Result {
         self.series(labels, &count)
@@ -138,15 +146,6 @@ where
     }
 }
 
-/// Sum of a value over all vCPUs; absent if no vCPU has it.
-pub(crate) fn sum_of_vcpus<T>(
-    vm: &Vm,
-    value: impl Fn(&Vcpu) -> Option<T>,
-    plus: impl Fn(T, T) -> T,
-) -> Option<T> {
-    vm.vcpus.iter().filter_map(value).reduce(plus)
-}
-
 /// Encodes a known value; an unknown value has no series.
 pub(crate) fn known<T>(value: Option<T>, encode: impl FnOnce(T) -> fmt::Result) -> fmt::Result {
     value.map_or(Ok(()), encode)
@@ -156,7 +155,7 @@ const NO_EXEMPLAR: Option<&Exemplar<NoLabelSet, f64>> = None;
 
 /// The labels of one series: the VM's labels, then the family's own.
 struct Labels<'a> {
-    vm: Option<(&'a Vm, &'a Identity)>,
+    vm: Option<(&'a Vm, &'a Prepared)>,
     names: &'static [&'static str],
     values: &'a [Label<'a>],
 }
@@ -172,7 +171,7 @@ impl EncodeLabelSet for Labels<'_> {
     /// the label after them, or of the last of them.
     fn encode(&self, encoder: &mut LabelSetEncoder) -> fmt::Result {
         let mut own = self.names.iter().zip(self.values);
-        if let Some((vm, identity)) = self.vm {
+        if let Some((vm, Prepared { identity, .. })) = self.vm {
             let mut label = encoder.encode_label();
             let mut name = label.encode_label_key()?;
             let mut value;

@@ -6,7 +6,7 @@ use virtlens_model::snapshot::{Quota, Vm};
 
 use crate::family::{Family, Rows};
 use crate::kind::Kind;
-use crate::samples::{known, sum_of_vcpus};
+use crate::samples::known;
 
 pub(crate) const VM_FAMILIES: &[Family] = &[
     Family {
@@ -124,10 +124,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         help: "How often the scheduler put vCPUs of the VM on a CPU. The wait time of role vcpu \
                divided by it is the mean wait before a vCPU ran.",
         own_labels: &[],
-        rows: Rows::Vm(|vm, rows| {
-            let sum = sum_of_vcpus(vm, |vcpu| vcpu.timeslices, u64::saturating_add);
-            known(sum, |count| rows.count(&[], count))
-        }),
+        rows: Rows::Vm(|_, rows| known(rows.vcpus().timeslices, |count| rows.count(&[], count))),
     },
     Family {
         name: "virtlens_vcpu_involuntary_switches_total",
@@ -136,9 +133,10 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         help: "How often vCPUs of the VM left their CPU although they were runnable: preempted \
                by another thread, or throttled.",
         own_labels: &[],
-        rows: Rows::Vm(|vm, rows| {
-            let sum = sum_of_vcpus(vm, |vcpu| vcpu.involuntary_switches, u64::saturating_add);
-            known(sum, |count| rows.count(&[], count))
+        rows: Rows::Vm(|_, rows| {
+            known(rows.vcpus().involuntary_switches, |count| {
+                rows.count(&[], count)
+            })
         }),
     },
     Family {
