@@ -8,6 +8,7 @@ mod cgroup;
 mod memory;
 mod pcpu;
 mod thread;
+mod threads;
 mod throttling;
 mod vcpu;
 
@@ -22,6 +23,7 @@ pub use self::memory::{
 };
 pub use self::pcpu::{PcpuTimes, Pcpus};
 pub use self::thread::{RetiredFact, ThreadClass, ThreadFact, ThreadKind};
+pub use self::threads::{Run, Threads};
 pub use self::throttling::{HitFact, ThrottlingFacts};
 pub use self::vcpu::{
     EndedVcpuFact, HaltsFact, ResidencyFact, VcpuFact, VcpuStats, VmPlacementFact,
@@ -54,7 +56,7 @@ pub struct Facts {
     /// last scan of open files are missing.
     pub vhost_devices: Arc<FxHashMap<ThreadKey, VhostDevice>>,
     /// Living threads of VMs and of watched cgroups.
-    pub threads: Vec<ThreadFact>,
+    pub threads: Threads,
     /// The cgroups of these threads and all their ancestors.
     pub cgroups: Vec<CgroupFact>,
     /// Further values of those cgroups that can have a limit; on cgroup v2 only.
@@ -77,15 +79,9 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// The living threads in non-empty runs of one owner. The threads of a process are
-    /// usually adjacent, so work that depends only on the owner is done once per run.
-    pub fn runs(&self) -> impl Iterator<Item = &[ThreadFact]> + Clone {
-        self.threads.chunk_by(|one, next| one.owner == next.owner)
-    }
-
     /// The VMs that have living threads; a VM can occur more than once.
     pub fn alive(&self) -> impl Iterator<Item = VmKey> {
-        self.runs().filter_map(|run| match run.first()?.owner {
+        self.threads.runs().filter_map(|run| match run.owner {
             Owner::Vm(vm) => Some(vm),
             Owner::Pod(_) => None,
         })
@@ -95,8 +91,8 @@ impl Facts {
     /// A VMM can outlive its VM: Cloud Hypervisor keeps running after `vm.shutdown` and
     /// waits for the next `vm.boot` (seen with v54).
     pub fn held(&self) -> impl Iterator<Item = VmKey> {
-        let by_threads = self.runs().filter_map(|run| match run.first()?.owner {
-            Owner::Vm(vm) if run.iter().any(|thread| thread.vcpu.is_some()) => Some(vm),
+        let by_threads = self.threads.runs().filter_map(|run| match run.owner {
+            Owner::Vm(vm) if run.first_vcpu.is_some() => Some(vm),
             _ => None,
         });
         by_threads.chain(self.vms.iter().map(|fact| fact.vm))

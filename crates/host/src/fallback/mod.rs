@@ -163,7 +163,7 @@ impl ProcSource {
         self.retire(&mut reading);
         Ok(Facts {
             vms: reading.vms,
-            threads: reading.threads,
+            threads: reading.threads.into(),
             cgroups,
             retired: self.retired.facts(),
             ..Facts::default()

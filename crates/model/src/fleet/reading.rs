@@ -65,10 +65,8 @@ pub(super) struct Reading<'a> {
 }
 
 /// The cgroup of a thread in relation to its VM.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct ThreadCgroup {
-    /// The cgroup of the thread.
-    pub(super) cgroup: Option<CgroupId>,
     /// Whether the cgroup is outside the VM's pod. False if the path is unknown.
     is_outside_pod: bool,
     /// The nearest level: the first cgroup, from the thread's own upwards, that can have
@@ -81,7 +79,6 @@ impl ThreadCgroup {
     pub(super) fn of(cgroup: CgroupId, member: &Member, cgroups: &Cgroups<'_>) -> Self {
         let both = member.place.as_ref().zip(cgroups.get(&cgroup));
         Self {
-            cgroup: Some(cgroup),
             is_outside_pod: both
                 .is_some_and(|(place, fact)| place.location.is_stray || !place.holds(fact)),
             level: member.levels.of(cgroup, cgroups),

@@ -152,7 +152,7 @@ fn qemu(name: &str) -> ProcessFact {
 
 fn facts(threads: Vec<ThreadFact>, retired: Vec<RetiredFact>) -> Facts {
     Facts {
-        threads,
+        threads: threads.into(),
         retired,
         cgroups: cgroups(),
         ..Facts::default()

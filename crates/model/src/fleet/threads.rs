@@ -3,8 +3,8 @@
 use rustc_hash::FxHashMap;
 
 use crate::facts::{
-    EndedVcpuFact, Facts, HaltsFact, HitFact, ResidencyFact, RetiredFact, ThreadClass, ThreadFact,
-    VmFact,
+    EndedVcpuFact, Facts, HaltsFact, HitFact, ResidencyFact, RetiredFact, Run, ThreadClass,
+    ThreadFact, VmFact,
 };
 use crate::fleet::member::Member;
 use crate::fleet::reading::{Reading, ThreadCgroup};
@@ -17,8 +17,7 @@ use crate::vocab::{Owner, Role, VmKey};
 
 /// Facts that belong to one VM.
 enum Belonging<'a> {
-    /// Adjacent threads.
-    Living(&'a [ThreadFact]),
+    Living(Run<'a>),
     Retired(&'a RetiredFact),
     EndedVcpu(&'a EndedVcpuFact),
     Hit(&'a HitFact),
@@ -62,8 +61,9 @@ impl Fleet {
             Owner::Pod(pod) => of_vm(*pods.get(&pod)?),
         };
         let living = facts
+            .threads
             .runs()
-            .map(|run| (of(run[0].owner), Belonging::Living(run)));
+            .map(|run| (of(run.owner), Belonging::Living(run)));
         let retired = facts.retired.iter();
         let retired = retired.map(|fact| (of(fact.class.owner), Belonging::Retired(fact)));
         let ended = facts.ended_vcpus.iter();
@@ -92,18 +92,15 @@ fn reading<'a>(
     cgroups: &Cgroups<'_>,
 ) -> Reading<'a> {
     let living = belongings.iter().map(|(_, one)| match one {
-        Belonging::Living(run) => run.len(),
+        Belonging::Living(run) => run.threads.len(),
         _ => 0,
     });
     let mut reading = Reading::begin(vm, member, facts, living.sum());
     for (_, belonging) in belongings {
         match belonging {
             Belonging::Living(run) => {
-                let mut at = ThreadCgroup::default();
-                for thread in *run {
-                    if at.cgroup != Some(thread.cgroup) {
-                        at = ThreadCgroup::of(thread.cgroup, member, cgroups);
-                    }
+                let at = ThreadCgroup::of(run.cgroup, member, cgroups);
+                for thread in run.threads {
                     reading.living(thread, role_of_living(thread, &member.identity), at);
                 }
             }

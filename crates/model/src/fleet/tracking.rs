@@ -84,14 +84,13 @@ impl Fleet {
     fn held(&self, facts: &Facts) -> Vec<(VmKey, CgroupId)> {
         let pods = self.pod_vms();
         let mut held = Vec::with_capacity(self.vms.len());
-        for run in facts.runs() {
-            let vm = match run[0].owner {
-                Owner::Vm(vm) => Some(vm),
-                Owner::Pod(pod) => pods.get(&pod).copied(),
+        held.extend(facts.threads.runs().filter_map(|run| {
+            let vm = match run.owner {
+                Owner::Vm(vm) => vm,
+                Owner::Pod(pod) => *pods.get(&pod)?,
             };
-            let cgroups = run.chunk_by(|one, next| one.cgroup == next.cgroup);
-            held.extend(cgroups.filter_map(|run| Some((vm?, run[0].cgroup))));
-        }
+            Some((vm, run.cgroup))
+        }));
         held.sort_unstable();
         held.dedup();
         held
@@ -106,11 +105,8 @@ impl Fleet {
             })
         };
         // The first vCPU thread of each run, or else its first thread.
-        let first = facts.runs().filter_map(|run| match run[0].owner {
-            Owner::Vm(vm) => {
-                let vcpu = run.iter().find(|thread| thread.vcpu.is_some());
-                Some((vm, vcpu.unwrap_or(&run[0])))
-            }
+        let first = facts.threads.runs().filter_map(|run| match run.owner {
+            Owner::Vm(vm) => Some((vm, run.first_vcpu.unwrap_or(&run.threads[0]))),
             Owner::Pod(_) => None,
         });
         let odd = first.clone().filter(|(vm, thread)| has_moved(vm, thread));

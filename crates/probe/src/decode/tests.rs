@@ -189,7 +189,7 @@ fn vcpu_thread_record_round_trips() {
     let (facts, nameless) = Decoder::default()
         .pass(stream.0.bytes(), 2)
         .expect("it is whole");
-    let [thread] = facts.threads.as_slice() else {
+    let [thread] = &facts.threads[..] else {
         panic!("one thread: {facts:?}")
     };
     let vm = VmKey {
@@ -260,7 +260,7 @@ fn implausible_vcpu_record_has_no_counters() {
     let (facts, _) = Decoder::default()
         .pass(stream.0.bytes(), 0)
         .expect("it is whole");
-    for thread in &facts.threads {
+    for thread in facts.threads.iter() {
         assert_eq!(thread.vcpu.expect("it is one").stats, None);
         assert_eq!(thread.affinity, None);
     }

@@ -64,17 +64,17 @@ impl Search {
     pub(super) fn unsettled(&self, facts: &Facts) -> FxHashSet<VmKey> {
         let mut vcpus: FxHashMap<VmKey, usize> = FxHashMap::default();
         let mut unsettled = FxHashSet::default();
-        for run in facts.runs() {
-            let Some(Owner::Vm(vm)) = run.first().map(|thread| thread.owner) else {
+        for run in facts.threads.runs() {
+            let Owner::Vm(vm) = run.owner else {
                 continue;
             };
-            let of_run = run.iter().filter(|thread| thread.vcpu.is_some());
+            let of_run = run.threads.iter().filter(|thread| thread.vcpu.is_some());
             *vcpus.entry(vm).or_default() += of_run.count();
             let is_new_worker = |tid, start_ns| {
                 let worker = ThreadKey { start_ns, tid };
                 !self.vhost_devices.contains_key(&worker)
             };
-            if run.iter().any(|thread| {
+            if run.threads.iter().any(|thread| {
                 matches!(thread.kind, ThreadKind::Kthread | ThreadKind::UserWorker)
                     && thread.comm.0.starts_with(b"vhost-")
                     && is_new_worker(thread.tid, thread.start_ns)

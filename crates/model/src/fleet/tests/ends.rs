@@ -49,7 +49,7 @@ fn vm_with_counters_that_is_neither_alive_nor_known_is_missed() {
     let times = |tgid| retired(Owner::Vm(vm(tgid)), "vcpu0", 5);
     let alive = thread(Owner::Vm(vm(300)), 300, "vmm", 1);
     let mut facts = facts(
-        vmm(1).threads.into_iter().chain([alive]).collect(),
+        vmm(1).threads.iter().cloned().chain([alive]).collect(),
         vec![times(100), times(200), times(300)],
     );
     let placement = VmPlacementFact::default();

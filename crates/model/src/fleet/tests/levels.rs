@@ -62,7 +62,8 @@ fn host(periods: [[u64; 2]; 4], cpu_ns: u64) -> Facts {
             at(VCPU1, vcpu(vm(100), 102, 1, cpu_ns)),
             at(EMULATOR, vhost),
             at(IOTHREAD, thread(own, 104, "IO iothread1", cpu_ns)),
-        ],
+        ]
+        .into(),
         cgroups: vec![
             cgroup(1, 0, "/", 0, [0; 2]),
             cgroup(2, 1, "/machine.slice", 0, [0; 2]),
@@ -216,7 +217,7 @@ fn throttle_durations_do_not_fall_when_a_level_goes() {
     let mut unplugged = with(&[(VCPU0, 6)]);
     unplugged
         .threads
-        .retain(|thread| thread.cgroup != CgroupId(VCPU1));
+        .change(|threads| threads.retain(|thread| thread.cgroup != CgroupId(VCPU1)));
     unplugged.cgroups.retain(|fact| fact.id != CgroupId(VCPU1));
     let one = last(&mut fleet, &unplugged, 1);
     assert_eq!(one.quota.len(), 4, "the level is gone");
@@ -227,11 +228,11 @@ fn throttle_durations_do_not_fall_when_a_level_goes() {
             fact.id = CgroupId(60);
         }
     }
-    for thread in &mut again.threads {
-        if thread.cgroup == CgroupId(VCPU1) {
-            thread.cgroup = CgroupId(60);
-        }
-    }
+    again.threads.change(|threads| {
+        let of_vcpu1 = threads.iter_mut();
+        let of_vcpu1 = of_vcpu1.filter(|thread| thread.cgroup == CgroupId(VCPU1));
+        of_vcpu1.for_each(|thread| thread.cgroup = CgroupId(60));
+    });
     assert_eq!(count(&last(&mut fleet, &again, 2)), Some(9));
 }
 
@@ -261,7 +262,7 @@ fn throttle_durations_outlive_the_agent_and_the_level() {
     let mut unplugged = with(&[VCPU0]);
     unplugged
         .threads
-        .retain(|thread| thread.cgroup != CgroupId(VCPU1));
+        .change(|threads| threads.retain(|thread| thread.cgroup != CgroupId(VCPU1)));
     unplugged.cgroups.retain(|fact| fact.id != CgroupId(VCPU1));
     last(&mut first, &unplugged, 1);
     let kept = first.unsaved();

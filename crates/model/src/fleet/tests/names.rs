@@ -33,7 +33,9 @@ fn vm_with_reused_pid_gets_another_name() {
     let mut again = running(&[100, 200]);
     let mut key = vm(200);
     key.start_ns += 1;
-    again.threads[1].owner = Owner::Vm(key);
+    again
+        .threads
+        .change(|threads| threads[1].owner = Owner::Vm(key));
     let (vms, _) = read(&mut fleet, &again, "web", 2);
     let names: BTreeSet<&str> = vms.iter().map(|vm| &*vm.vm).collect();
     assert_eq!(names, BTreeSet::from(["web", "web-200", "web-200-2"]));

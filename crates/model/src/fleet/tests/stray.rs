@@ -18,17 +18,15 @@ fn all_threads_of_stray_vm_are_outside_pod() {
         (OVERHEAD, format!("/kata_overhead/{id}")),
     ];
     let shim = thread(Owner::Pod(STRAY), 102, "containerd-shim", 30);
-    let mut facts = facts(
-        vec![
-            vcpu(vm(100), 100, 0, 10),
-            thread(Owner::Vm(vm(100)), 101, "qemu-system-x86", 20),
-            shim,
-        ],
-        Vec::new(),
-    );
-    for (thread, cgroup) in facts.threads.iter_mut().zip([STRAY, STRAY, OVERHEAD]) {
+    let mut threads = vec![
+        vcpu(vm(100), 100, 0, 10),
+        thread(Owner::Vm(vm(100)), 101, "qemu-system-x86", 20),
+        shim,
+    ];
+    for (thread, cgroup) in threads.iter_mut().zip([STRAY, STRAY, OVERHEAD]) {
         thread.cgroup = cgroup;
     }
+    let mut facts = facts(threads, Vec::new());
     facts.cgroups.truncate(1);
     facts.cgroups.extend(paths.map(|(id, path)| CgroupFact {
         id,

@@ -1,0 +1,186 @@
+//! The living threads of a reading, in runs of one owner.
+
+use std::ops::Deref;
+
+use crate::facts::ThreadFact;
+use crate::vocab::{CgroupId, Owner};
+
+/// Living threads in the order of the source.
+///
+/// The threads of a process are usually adjacent, and each step of a reading works on
+/// processes. The threads of a large node exceed the CPU caches, so the runs of threads are
+/// found once, when the threads are added.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Threads {
+    all: Vec<ThreadFact>,
+    runs: Vec<RunEnd>,
+}
+
+/// A run that begins at the end of the one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct RunEnd {
+    owner: Owner,
+    cgroup: CgroupId,
+    end: usize,
+    /// Position of the first thread that runs a vCPU.
+    first_vcpu: Option<usize>,
+}
+
+/// Adjacent threads of one owner in one cgroup.
+#[derive(Debug, Clone, Copy)]
+pub struct Run<'a> {
+    /// The owner of the threads.
+    pub owner: Owner,
+    /// Their innermost cgroup.
+    pub cgroup: CgroupId,
+    /// The threads; at least one.
+    pub threads: &'a [ThreadFact],
+    /// The first of them that runs a vCPU.
+    pub first_vcpu: Option<&'a ThreadFact>,
+}
+
+impl Threads {
+    /// Adds a thread.
+    pub fn push(&mut self, thread: ThreadFact) {
+        let (owner, cgroup) = (thread.owner, thread.cgroup);
+        let at = self.all.len();
+        let vcpu = thread.vcpu.is_some().then_some(at);
+        match self.runs.last_mut() {
+            Some(run) if run.owner == owner && run.cgroup == cgroup => {
+                run.end = at + 1;
+                run.first_vcpu = run.first_vcpu.or(vcpu);
+            }
+            _ => self.runs.push(RunEnd {
+                owner,
+                cgroup,
+                end: at + 1,
+                first_vcpu: vcpu,
+            }),
+        }
+        self.all.push(thread);
+    }
+
+    /// Removes all threads and keeps the memory.
+    pub fn clear(&mut self) {
+        self.all.clear();
+        self.runs.clear();
+    }
+
+    /// Changes the threads.
+    #[cfg(test)]
+    pub fn change(&mut self, change: impl FnOnce(&mut Vec<ThreadFact>)) {
+        let mut all = std::mem::take(&mut self.all);
+        change(&mut all);
+        *self = all.into();
+    }
+
+    /// The runs in order.
+    pub fn runs(&self) -> impl Iterator<Item = Run<'_>> + Clone {
+        let mut rest = self.all.as_slice();
+        let mut begin = 0;
+        self.runs.iter().map(move |run| {
+            let threads;
+            (threads, rest) = rest.split_at(run.end - begin);
+            begin = run.end;
+            Run {
+                owner: run.owner,
+                cgroup: run.cgroup,
+                threads,
+                first_vcpu: run.first_vcpu.and_then(|at| self.all.get(at)),
+            }
+        })
+    }
+}
+
+impl Deref for Threads {
+    type Target = [ThreadFact];
+
+    fn deref(&self) -> &[ThreadFact] {
+        &self.all
+    }
+}
+
+impl FromIterator<ThreadFact> for Threads {
+    fn from_iter<I: IntoIterator<Item = ThreadFact>>(threads: I) -> Self {
+        let mut all = Self::default();
+        threads.into_iter().for_each(|thread| all.push(thread));
+        all
+    }
+}
+
+impl From<Vec<ThreadFact>> for Threads {
+    fn from(threads: Vec<ThreadFact>) -> Self {
+        threads.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Threads;
+    use crate::facts::{ThreadFact, ThreadKind, VcpuFact};
+    use crate::vocab::{CgroupId, Comm, Owner};
+
+    fn thread(tid: u32, owner: u64, cgroup: u64, is_vcpu: bool) -> ThreadFact {
+        ThreadFact {
+            owner: Owner::Pod(CgroupId(owner)),
+            tid,
+            tgid: 1,
+            start_ns: 0,
+            kind: ThreadKind::User,
+            comm: Comm::default(),
+            process_comm: Comm::default(),
+            cpu_ns: 0,
+            wait_ns: None,
+            guest_ns: None,
+            switches: None,
+            cgroup: CgroupId(cgroup),
+            pcpu: None,
+            affinity: None,
+            sched_class: None,
+            vcpu: is_vcpu.then_some(VcpuFact {
+                id: tid,
+                index: None,
+                stats: None,
+                charged_ns: None,
+            }),
+            class_changes: 0,
+        }
+    }
+
+    #[test]
+    fn runs_are_adjacent_threads_of_one_owner_in_one_cgroup() {
+        let mut threads: Threads = [
+            thread(1, 7, 70, false),
+            thread(2, 7, 70, true),
+            thread(3, 7, 70, true),
+            thread(4, 7, 71, false),
+            thread(5, 8, 71, true),
+            thread(6, 7, 70, false),
+        ]
+        .into_iter()
+        .collect();
+        let found: Vec<_> = threads
+            .runs()
+            .map(|run| {
+                let tids: Vec<u32> = run.threads.iter().map(|thread| thread.tid).collect();
+                let vcpu = run.first_vcpu.map(|thread| thread.tid);
+                (run.owner, run.cgroup.0, tids, vcpu)
+            })
+            .collect();
+        let owner = |id| Owner::Pod(CgroupId(id));
+        let expected = [
+            (owner(7), 70, vec![1, 2, 3], Some(2)),
+            (owner(7), 71, vec![4], None),
+            (owner(8), 71, vec![5], Some(5)),
+            (owner(7), 70, vec![6], None),
+        ];
+        assert_eq!(found, expected);
+        threads.clear();
+        threads.push(thread(9, 7, 70, true));
+        assert_eq!(threads.runs().count(), 1);
+        assert_eq!(
+            threads.runs().map(|run| run.threads.len()).sum::<usize>(),
+            1
+        );
+    }
+}
