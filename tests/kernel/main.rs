@@ -9,6 +9,7 @@
 mod broken;
 mod capabilities;
 mod children;
+mod co_stop;
 mod commands;
 mod conservation;
 mod degraded;

@@ -2,17 +2,15 @@
 //! slices of a trace.
 
 use std::process::Command;
-use std::time::Duration;
 
 use virtlens_model::judge::interval::Interval;
 use virtlens_model::judge::ready::ready;
 use virtlens_model::snapshot::{Snapshot, Vcpu};
 use virtlens_model::vocab::Switches;
 use virtlens_tests::exposed::Counters;
-use virtlens_tests::perfetto::{self, Slice, Trace, took_ns};
 use virtlens_tests::process::{set_affinity, switches};
 use virtlens_tests::reader::{self, vm};
-use virtlens_tests::{Minivm, binary, eventually, need};
+use virtlens_tests::{Minivm, binary, eventually};
 
 fn of_proc(guest: &Minivm, tid: i32) -> Switches {
     switches(guest.pid(), tid).expect("the thread lives")
@@ -35,10 +33,11 @@ fn assert_between(low: Switches, found: Switches, high: Switches) {
     );
 }
 
-/// Lets vCPU 1 sleep every 10 ms. Call it once the agent has seen the vCPU, which then always
-/// runs: of a thread that is in user space at its first reading the agent does not know yet
-/// that it runs a vCPU, and the switches until then are not the vCPU's.
-fn let_sleep(guest: &mut Minivm) {
+/// Starts a duty cycle of 40 % on vCPU 1, which then sleeps every 10 ms. Call it once the
+/// agent has seen the vCPU, which always runs until then: of a thread that is in user space at
+/// its first reading the agent does not know yet that it runs a vCPU, and the switches until
+/// then are not the vCPU's.
+fn start_duty_cycle(guest: &mut Minivm) {
     guest.command("duty 40 1");
 }
 
@@ -59,7 +58,7 @@ fn switches_of_vcpus_are_between_two_reads_of_proc() {
     }
     let mut guest = contending();
     let (mut collectors, _without_btf) = reader::collectors();
-    let_sleep(&mut guest);
+    start_duty_cycle(&mut guest);
     for _ in 0..5 {
         guest.wait_for_cpu(&[0, 1], 20);
         for collector in &mut collectors {
@@ -88,7 +87,7 @@ fn switches_of_ended_vcpu_are_kept() {
     let mut guest = Minivm::start(["--vcpus", "2", "--start", "spin"]);
     let pid = guest.pid();
     let mut collector = reader::collector();
-    let_sleep(&mut guest);
+    start_duty_cycle(&mut guest);
     let mut counters = Counters::default();
     let mut read = || {
         let snapshot = collector.collect();
@@ -159,79 +158,12 @@ fn switches_before_thread_became_vcpu_are_left_out() {
 }
 
 /// Two vCPUs that always want to run, on one CPU: whenever one runs, the other waits.
-fn taking_turns() -> Minivm {
+pub(crate) fn taking_turns() -> Minivm {
     let guest = Minivm::start(["--vcpus", "2", "--start", "spin"]);
     for vcpu in &guest.ready.vcpus {
         set_affinity(vcpu.tid, &[0]);
     }
     guest
-}
-
-fn named<'s>(slices: &[&'s Slice], name: &str) -> Vec<&'s Slice> {
-    let found = slices.iter().filter(|slice| slice.name.starts_with(name));
-    found.copied().collect()
-}
-
-/// Time in which a slice of each list overlap, ns. The slices of a list are disjoint.
-fn overlap_ns(some: &[&Slice], others: &[&Slice]) -> u64 {
-    let pairs = some
-        .iter()
-        .flat_map(|one| others.iter().map(move |other| (one, other)));
-    pairs
-        .map(|(one, other)| {
-            let end_ns = one.to_ns.min(other.to_ns);
-            end_ns.saturating_sub(one.from_ns.max(other.from_ns))
-        })
-        .sum()
-}
-
-/// The number before ` %` in the summary's line of co-stop.
-fn co_stop_percent(summary: &str) -> f64 {
-    let mut lines = summary.lines();
-    let line = lines.find(|line| line.trim().starts_with("co-stop"));
-    let line = line.unwrap_or_else(|| panic!("no co-stop in {summary}"));
-    let share = line.split(['(', '%']).nth(1).expect("a share");
-    share.trim().parse().expect("a number")
-}
-
-#[test]
-fn trace_measures_co_stop_exactly() {
-    let test = "trace_measures_co_stop_exactly";
-    if !reader::ready(test) || !need::all(test, [perfetto::there()]) {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("there is room for a folder");
-    let file = folder.path().join("t.pftrace");
-    let guest = taking_turns();
-    let mut command = Command::new(binary("virtlens"));
-    command.arg("trace").arg(guest.pid().to_string());
-    let output = command
-        .args(["--for", "2s", "--output"])
-        .arg(&file)
-        .output();
-    let output = output.expect("virtlens starts");
-    let summary = String::from_utf8(output.stdout).expect("text");
-    println!("{summary}");
-
-    let trace = Trace::decode(&file);
-    let of = |at: usize| trace.of_thread(guest.ready.vcpus[at].tid.unsigned_abs());
-    let [one, other] = [of(0), of(1)];
-    let co_stop_ns = overlap_ns(&named(&one, "running"), &named(&other, "runnable"))
-        + overlap_ns(&named(&other, "running"), &named(&one, "runnable"));
-    let wall_ns: u64 = one.iter().map(|slice| slice.to_ns - slice.from_ns).sum();
-    let ran_ns = took_ns(&one, "running") + took_ns(&other, "running");
-    let unknown_ns = took_ns(&one, "unknown") + took_ns(&other, "unknown");
-    println!("co-stop {co_stop_ns} of {wall_ns} ns, ran {ran_ns}, unknown {unknown_ns}");
-    let [co_stop, wall] = [co_stop_ns, wall_ns].map(Duration::from_nanos);
-    let expected = 100.0 * co_stop.div_duration_f64(wall);
-    let shown = co_stop_percent(&summary);
-    assert!((shown - expected).abs() < 0.11, "{shown}, not {expected}");
-    // While one runs, the other waits.
-    let error_ns = unknown_ns + wall_ns / 50;
-    assert!(
-        co_stop_ns.abs_diff(ran_ns) <= error_ns,
-        "{co_stop_ns} and {ran_ns}"
-    );
 }
 
 #[test]
