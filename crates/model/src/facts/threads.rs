@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use crate::facts::ThreadFact;
+use crate::facts::thread::ThreadFact;
 use crate::vocab::{CgroupId, Owner};
 
 /// Living threads in the order of the source.
@@ -117,7 +117,8 @@ impl From<Vec<ThreadFact>> for Threads {
 #[cfg(test)]
 mod tests {
     use super::Threads;
-    use crate::facts::{ThreadFact, ThreadKind, VcpuFact};
+    use crate::facts::thread::{ThreadFact, ThreadKind};
+    use crate::facts::vcpu::VcpuFact;
     use crate::vocab::{CgroupId, Comm, Owner};
 
     fn thread(tid: u32, owner: u64, cgroup: u64, is_vcpu: bool) -> ThreadFact {
