@@ -101,9 +101,10 @@ struct vhost_fields {
 	__u32 vtsk_task;
 };
 
-/* Upper bounds of the buckets of throttle durations, ms; the last bucket has none. */
-#define THROTTLE_BOUNDS_MS { 1, 5, 10, 25, 50, 100, 250, 1000 }
-#define THROTTLE_DURATIONS 9
+/* Upper bounds of the buckets of throttle durations, ms; the last bucket has none. Periods
+ * are 100 ms unless they are set, and a run queue waits for the rest of one. */
+#define THROTTLE_BOUNDS_MS { 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 150, 200, 500 }
+#define THROTTLE_DURATIONS 15
 
 /* Value of map `levels`, key: the id of a VM's cgroup that can have a limit. Counted
  * since the entry was created. */

@@ -5,7 +5,7 @@ use crate::{COMM_LEN, Owner};
 /// Offset of a field that this kernel does not have.
 pub const NO_FIELD: u32 = u32::MAX;
 /// Number of buckets of throttle durations.
-pub const THROTTLE_DURATIONS: usize = 9;
+pub const THROTTLE_DURATIONS: usize = 15;
 /// Payload of a page of map `book`, bytes.
 pub const HANDOVER_PAGE_LEN: usize = 1016;
 

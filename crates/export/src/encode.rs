@@ -134,14 +134,15 @@ impl Collector for FamilyOfScrape {
             unit.as_ref(),
             metric_type,
         )?;
+        let Rendered { scrape, vms } = &self.scrape;
         let mut samples = Samples {
             name: family.name,
             kind: family.kind,
             own_labels: family.own_labels,
             metric,
+            node: &scrape.snapshot.node.name,
             vm: None,
         };
-        let Rendered { scrape, vms } = &self.scrape;
         match family.rows {
             Rows::Agent(rows) => rows(scrape, &mut samples),
             Rows::Vm(rows) => {

@@ -73,7 +73,7 @@ pub(crate) const PLACEMENT_FAMILIES: &[Family] = &[
         }),
     },
     Family {
-        name: "virtlens_topology_mismatch",
+        name: "virtlens_misplaced_vcpus",
         kind: Kind::Gauge,
         unit: None,
         help: "vCPUs affected by a mismatch of guest and host topology, by kind; absent while \

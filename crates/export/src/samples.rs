@@ -57,6 +57,8 @@ pub(crate) struct Samples<'m, 'v> {
     /// The names of the family's own labels.
     pub(crate) own_labels: &'static [&'static str],
     pub(crate) metric: MetricEncoder<'m>,
+    /// The name of the node.
+    pub(crate) node: &'v str,
     /// The VM whose labels come first in the series.
     pub(crate) vm: Option<(&'v Vm, &'v Prepared)>,
 }

@@ -15,8 +15,8 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         unit: None,
         help: "Identity of the VM: uid of its pod, VMM, runtime, cgroup layout (all threads in \
                one cgroup: pod, machine; some in an overhead cgroup: split; all outside the \
-               pod's cgroup: stray), and with a known pod name its runtime class and \
-               VirtualMachineInstance.",
+               pod's cgroup: stray), with a known pod name its runtime class and \
+               VirtualMachineInstance, and its node.",
         own_labels: &[
             "uid",
             "vmm",
@@ -24,8 +24,10 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
             "cgroup_layout",
             "runtime_class",
             "vmi",
+            "node",
         ],
         rows: Rows::Vm(|vm, rows| {
+            let node = rows.node;
             let spec = vm.pod_spec.as_ref();
             rows.info(&[
                 (&vm.uid).into(),
@@ -34,6 +36,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
                 (&vm.cgroup_layout).into(),
                 (&spec.and_then(|spec| spec.runtime_class.as_ref())).into(),
                 (&spec.and_then(|spec| spec.vmi.as_ref())).into(),
+                node.into(),
             ])
         }),
     },
@@ -41,12 +44,15 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         name: "virtlens_cpu_seconds_total",
         kind: Kind::Counter,
         unit: Some("seconds"),
-        help: "Host CPU time of the VM's threads by role, living and ended.",
+        help: "Host CPU time of the VM's threads and its pod's by role, living and ended; time \
+               without a role is other, absent while there is none.",
         own_labels: &["role"],
         rows: Rows::Vm(|vm, rows| {
             vm.roles
                 .iter()
-                .try_for_each(|role| rows.seconds(&[role.role.name().into()], role.cpu_ns))
+                .try_for_each(|role| rows.seconds(&[role.role.name().into()], role.cpu_ns))?;
+            let other_ns = Some(vm.unattributed_cpu_ns).filter(|ns| *ns > 0);
+            known(other_ns, |ns| rows.seconds(&[OTHER_ROLE.into()], ns))
         }),
     },
     Family {
@@ -165,31 +171,37 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         }),
     },
     Family {
-        name: "virtlens_vcpus",
+        name: "virtlens_vcpus_online",
         kind: Kind::Gauge,
         unit: None,
-        help: "vCPUs of the VM: held by KVM (online), of these unplugged and without a thread \
-               (parked), and seen running (seen).",
-        own_labels: &["kind"],
+        help: "vCPUs that KVM holds for the VM, those that never ran and unplugged ones included; \
+               absent if unknown.",
+        own_labels: &[],
         rows: Rows::Vm(|vm, rows| {
             known(vm.vcpu_count.online, |online| {
-                rows.count(&["online".into()], online.into())
-            })?;
-            // Few VMs ever have a parked vCPU, so the others get no series for it.
-            let parked = vm.vcpu_count.parked.filter(|parked| *parked > 0);
-            known(parked, |parked| {
-                rows.count(&["parked".into()], parked.into())
-            })?;
-            rows.count(&["seen".into()], vm.vcpu_count.seen.into())
+                rows.count(&[], online.into())
+            })
         }),
     },
     Family {
-        name: "virtlens_unattributed_cpu_seconds_total",
-        kind: Kind::Counter,
-        unit: Some("seconds"),
-        help: "Host CPU time of the VM's pod that has no role.",
+        name: "virtlens_vcpus_parked",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "vCPUs in virtlens_vcpus_online that ran and have no thread any more: unplugged \
+               ones. Absent while there are none.",
         own_labels: &[],
-        rows: Rows::Vm(|vm, rows| rows.seconds(&[], vm.unattributed_cpu_ns)),
+        rows: Rows::Vm(|vm, rows| {
+            let parked = vm.vcpu_count.parked.filter(|parked| *parked > 0);
+            known(parked, |parked| rows.count(&[], parked.into()))
+        }),
+    },
+    Family {
+        name: "virtlens_vcpus_seen",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "vCPUs of the VM with a thread that was seen to run them.",
+        own_labels: &[],
+        rows: Rows::Vm(|vm, rows| rows.count(&[], vm.vcpu_count.seen.into())),
     },
     Family {
         name: "virtlens_cfs_quota_cores",
@@ -247,6 +259,9 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
         }),
     },
 ];
+
+/// The value of the label `role` for CPU time without a role.
+const OTHER_ROLE: &str = "other";
 
 /// Calls `encode` once for each scope. A path can have two levels of one scope; `limits`
 /// holds only the binding one, because a scope can have only one series.

@@ -24,7 +24,7 @@ pub(super) const FLEET: Dashboard = Dashboard {
                     Count,
                     "VMs that a CPU limit throttled for more than 10 % of the last 5 minutes.",
                     &[target(
-                        "count(max by (@vm) (vm_scope:virtlens_throttled:ratio_rate5m{@sel}) > 0.10) or vector(0)",
+                        "count(vm:virtlens_throttled:max_rate5m{@sel} > 0.10) or vector(0)",
                         "",
                     )],
                 )
@@ -44,7 +44,7 @@ pub(super) const FLEET: Dashboard = Dashboard {
                     Count,
                     "VMs with a mismatch of guest and host topology.",
                     &[target(
-                        "count(count by (@vm) (virtlens_topology_mismatch{@sel})) or vector(0)",
+                        "count(count by (@vm) (virtlens_misplaced_vcpus{@sel})) or vector(0)",
                         "",
                     )],
                 )
@@ -71,7 +71,7 @@ pub(super) const FLEET: Dashboard = Dashboard {
                     column("sum by (@vm) (vm:virtlens_cpu_seconds:rate5m{@sel})", "Cores", Cores),
                     column("max by (@vm) (vm:virtlens_cpu_overhead:ratio_rate5m{@sel})", "Overhead", Share),
                     column("max by (@vm) (vm_scope:virtlens_quota_used:ratio_rate5m{@sel})", "Limit used", Share),
-                    column("max by (@vm) (vm_scope:virtlens_throttled:ratio_rate5m{@sel})", "Throttled", Share),
+                    column("max by (@vm) (vm:virtlens_throttled:max_rate5m{@sel})", "Throttled", Share),
                     column(
                         "max by (@vm) (vm_role_worker:virtlens_worker_cpu_seconds:rate5m{@sel})",
                         "Busiest worker",

@@ -18,16 +18,10 @@ const CPU: Row = Row {
             "Cores by role",
             Cores,
             "Host CPU time by role; time without a role is other.",
-            &[
-                target(
-                    "sum by (role) (rate(virtlens_cpu_seconds_total{@sel}[$__rate_interval]))",
-                    "{{role}}",
-                ),
-                target(
-                    "sum(rate(virtlens_unattributed_cpu_seconds_total{@sel}[$__rate_interval]))",
-                    "other",
-                ),
-            ],
+            &[target(
+                "sum by (role) (rate(virtlens_cpu_seconds_total{@sel}[$__rate_interval]))",
+                "{{role}}",
+            )],
         ),
         Panel::lines(
             "Workers",
@@ -173,10 +167,7 @@ const PLACEMENT: Row = Row {
             Count,
             "vCPUs of the VM, and those whose affinity allows only one pCPU or core.",
             &[
-                target(
-                    "sum by (vm, kind) (virtlens_vcpus{@sel})",
-                    "{{vm}} {{kind}}",
-                ),
+                target("sum by (vm) (virtlens_vcpus_online{@sel})", "{{vm}} online"),
                 target("sum by (vm) (virtlens_vcpus_pinned{@sel})", "{{vm}} pinned"),
             ],
         ),
@@ -185,7 +176,7 @@ const PLACEMENT: Row = Row {
             Count,
             "vCPUs affected by a mismatch of guest and host topology, by kind.",
             &[target(
-                "sum by (vm, kind) (virtlens_topology_mismatch{@sel})",
+                "sum by (vm, kind) (virtlens_misplaced_vcpus{@sel})",
                 "{{vm}} {{kind}}",
             )],
         ),

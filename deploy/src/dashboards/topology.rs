@@ -16,7 +16,7 @@ pub(super) const TOPOLOGY: Dashboard = Dashboard {
                     "Mismatches",
                     Count,
                     "vCPUs affected by a mismatch, by kind; virtlens topology draws their placement.",
-                    &[target("max by (@vm, kind) (virtlens_topology_mismatch{@sel})", "vCPUs")],
+                    &[target("max by (@vm, kind) (virtlens_misplaced_vcpus{@sel})", "vCPUs")],
                 ),
                 Panel::lines(
                     "Cores used under mismatch",
@@ -44,7 +44,7 @@ pub(super) const TOPOLOGY: Dashboard = Dashboard {
                     "vCPUs whose affinity allows only one pCPU or core, and all vCPUs; a VM without pinned vCPUs floats.",
                     &[
                         column("max by (@vm) (virtlens_vcpus_pinned{@sel})", "Pinned", Count),
-                        column("max by (@vm) (virtlens_vcpus{@sel, kind=\"online\"})", "vCPUs", Count),
+                        column("max by (@vm) (virtlens_vcpus_online{@sel})", "vCPUs", Count),
                     ],
                 )
                 .width(12),

@@ -96,7 +96,7 @@ pub const VM_ALERTS: &[Alert] = &[
         severity: Warning,
         query: "vm:virtlens_vcpus_busy:ratio_rate5m > 0.95\n\
                 unless on (@vm)\n\
-                max by (@vm) (vm_scope:virtlens_throttled:ratio_rate5m) > 0.10",
+                vm:virtlens_throttled:max_rate5m > 0.10",
         hold: "15m",
         keep: None,
         summary: "All vCPUs of a VM are busy, and no CPU limit throttles it.",
@@ -139,7 +139,7 @@ pub const VM_ALERTS: &[Alert] = &[
     Alert {
         name: "VirtlensTopologyMismatch",
         severity: Warning,
-        query: "max by (@vm, kind) (virtlens_topology_mismatch{kind!=\"llc_split\"}) > 0",
+        query: "max by (@vm, kind) (virtlens_misplaced_vcpus{kind!=\"llc_split\"}) > 0",
         hold: "10m",
         keep: None,
         summary: "The placement of vCPUs does not match the guest topology.",

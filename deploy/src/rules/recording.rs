@@ -9,11 +9,9 @@ pub const RECORDINGS: &[Recording] = &[
         name: "vm_role:virtlens_cpu_seconds:rate5m",
         query: "sum by (@vm, role) (rate(virtlens_cpu_seconds_total[5m]))",
     },
-    // Time without a role belongs to the pod too.
     Recording {
         name: "vm:virtlens_cpu_seconds:rate5m",
-        query: "sum by (@vm) (vm_role:virtlens_cpu_seconds:rate5m)\n\
-                + sum by (@vm) (rate(virtlens_unattributed_cpu_seconds_total[5m]))",
+        query: "sum by (@vm) (vm_role:virtlens_cpu_seconds:rate5m)",
     },
     // Share of CPU time outside the vCPUs.
     Recording {
@@ -36,6 +34,12 @@ pub const RECORDINGS: &[Recording] = &[
         query: "max by (@vm, scope) (rate(virtlens_throttled_wall_seconds_total[5m]))\n\
                 or\n\
                 clamp_max(max by (@vm, scope) (rate(virtlens_cfs_throttled_seconds_total[5m])), 1)",
+    },
+    // The level that throttles the VM most. Scopes are nested, so their sum would count the time
+    // of an inner level twice.
+    Recording {
+        name: "vm:virtlens_throttled:max_rate5m",
+        query: "max by (@vm) (vm_scope:virtlens_throttled:ratio_rate5m)",
     },
     // One vCPU is throttled at most for the part of each period that remains after the
     // quota.
@@ -73,9 +77,9 @@ pub const RECORDINGS: &[Recording] = &[
                 )\n\
                 / (\n  \
                   (\n    \
-                    max by (@vm) (virtlens_vcpus{kind=\"online\"})\n    \
-                    - (max by (@vm) (virtlens_vcpus{kind=\"parked\"})\n    \
-                    or 0 * max by (@vm) (virtlens_vcpus{kind=\"online\"}))\n  \
+                    max by (@vm) (virtlens_vcpus_online)\n    \
+                    - (max by (@vm) (virtlens_vcpus_parked)\n    \
+                    or 0 * max by (@vm) (virtlens_vcpus_online))\n  \
                   ) > 0\n\
                 )",
     },

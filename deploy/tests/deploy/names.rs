@@ -122,13 +122,19 @@ fn unknown_values(selector: &Selector) -> impl Iterator<Item = String> {
     let conditions = selector.conditions.iter();
     conditions.flat_map(|(label, _, value)| {
         let closed: Vec<&str> = match (label.as_str(), selector.metric.as_str()) {
+            ("role", "virtlens_cpu_seconds_total" | "vm_role:virtlens_cpu_seconds:rate5m") => {
+                Role::ALL
+                    .map(Role::name)
+                    .into_iter()
+                    .chain(["other"])
+                    .collect()
+            }
             ("role", _) => Role::ALL.map(Role::name).to_vec(),
             ("scope", _) => Scope::ALL.map(Scope::name).to_vec(),
             ("check", _) => Check::ALL.map(Check::name).to_vec(),
-            ("kind", "virtlens_topology_mismatch") => {
+            ("kind", "virtlens_misplaced_vcpus") => {
                 MismatchKind::ALL.map(MismatchKind::name).to_vec()
             }
-            ("kind", "virtlens_vcpus") => vec!["online", "parked", "seen"],
             ("operation", _) => vec!["inflate", "deflate", "other"],
             _ => return Vec::new(),
         };

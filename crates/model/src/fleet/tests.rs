@@ -23,8 +23,8 @@ use crate::facts::{
 use crate::fleet::registry::Fleet;
 use crate::snapshot::Vm;
 use crate::vocab::{
-    CgroupId, Comm, ExitCounts, HaltPoll, KvmCounters, KvmValues, Owner, Pod, Pods, Pressure, Role,
-    SchedClass, Scope, Switches, VmKey,
+    CgroupId, Comm, DURATIONS, ExitCounts, HaltPoll, KvmCounters, KvmValues, Owner, Pod, Pods,
+    Pressure, Role, SchedClass, Scope, Switches, VmKey,
 };
 
 const UID: &str = "0d2aeb12-7a42-4a2b-9c3e-1f2d3c4b5a69";
@@ -148,6 +148,13 @@ fn qemu(name: &str) -> ProcessFact {
         args,
         ..ProcessFact::default()
     }
+}
+
+/// Throttlings of the shortest kind.
+fn in_first_bucket(count: u64) -> [u64; DURATIONS] {
+    let mut counts = [0; DURATIONS];
+    counts[0] = count;
+    counts
 }
 
 fn facts(threads: Vec<ThreadFact>, retired: Vec<RetiredFact>) -> Facts {

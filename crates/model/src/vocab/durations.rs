@@ -4,8 +4,8 @@ use serde::{Serialize, Serializer};
 
 /// Upper bounds of the buckets, ms; one more bucket has no upper bound
 /// (`THROTTLE_BOUNDS_MS` in `bpf/map_abi.h`). A throttled run queue usually waits for the
-/// rest of a period of 100 ms.
-pub const BOUNDS_MS: [u64; 8] = [1, 5, 10, 25, 50, 100, 250, 1000];
+/// rest of a period of 100 ms, so the buckets are narrow below it.
+pub const BOUNDS_MS: [u64; 14] = [5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 150, 200, 500];
 
 /// Number of buckets.
 pub const DURATIONS: usize = BOUNDS_MS.len() + 1;
@@ -38,7 +38,7 @@ impl Durations {
 }
 
 impl Serialize for Durations {
-    /// Serializes by upper bound: `{"1ms": 0, …, "over": 0}`.
+    /// Serializes by upper bound: `{"5ms": 0, …, "over": 0}`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let bounds = BOUNDS_MS.iter().map(|ms| format!("{ms}ms"));
         let names = bounds.chain(["over".to_owned()]);

@@ -1,6 +1,6 @@
 //! Limits on cgroups that each hold a part of a VM's threads, as libvirt creates them.
 
-use super::{read, thread, vcpu, vm};
+use super::{in_first_bucket, read, thread, vcpu, vm};
 use crate::facts::{Bandwidth, CgroupFact, Facts, ThreadFact, ThreadKind, ThrottlingFacts};
 use crate::fleet::registry::Fleet;
 use crate::judge::interval::Interval;
@@ -196,7 +196,7 @@ fn throttle_durations_do_not_fall_when_a_level_goes() {
         throttles: of,
         wall_ns: of,
         unthrottles: Durations {
-            counts: [of, 0, 0, 0, 0, 0, 0, 0, 0],
+            counts: in_first_bucket(of),
             sum_ns: of,
         },
     };
@@ -243,7 +243,7 @@ fn throttle_durations_outlive_the_agent_and_the_level() {
         throttles: 5,
         wall_ns: 5,
         unthrottles: Durations {
-            counts: [5, 0, 0, 0, 0, 0, 0, 0, 0],
+            counts: in_first_bucket(5),
             sum_ns: 5,
         },
     };
