@@ -4,6 +4,7 @@
 //! ```text
 //! rules/{recording,alerts}.rs ──► chart/virtlens/files/rules/*.yaml
 //! dashboards/*.rs             ──► chart/virtlens/files/dashboards/*.json
+//!                                 the same in files/exported, for other names of labels
 //! virtlens_export::families   ──► ../docs/metrics.md
 //! ```
 //!
@@ -25,7 +26,15 @@ use std::path::Path;
 
 pub use dashboards::DASHBOARDS;
 
-const DASHBOARD_FILES: &str = "deploy/chart/virtlens/files/dashboards";
+use crate::tokens::PodLabels;
+
+/// The folder of the rules and dashboards for series with these labels.
+fn folder(labels: PodLabels) -> &'static str {
+    match labels {
+        PodLabels::Kept => "deploy/chart/virtlens/files",
+        PodLabels::Exported => "deploy/chart/virtlens/files/exported",
+    }
+}
 
 /// A generated file.
 #[derive(Debug)]
@@ -42,25 +51,26 @@ pub struct File {
 ///
 /// If the data cannot be written as YAML or JSON, which would be a bug.
 pub fn files() -> anyhow::Result<Vec<File>> {
-    let mut files = vec![
-        File {
-            path: "deploy/chart/virtlens/files/rules/recording-rules.yaml".to_owned(),
-            text: rules::recording_yaml()?,
-        },
-        File {
-            path: "deploy/chart/virtlens/files/rules/alerting-rules.yaml".to_owned(),
-            text: rules::alerting_yaml()?,
-        },
-        File {
-            path: "docs/metrics.md".to_owned(),
-            text: metrics(),
-        },
-    ];
-    for dashboard in DASHBOARDS {
+    let mut files = vec![File {
+        path: "docs/metrics.md".to_owned(),
+        text: metrics(),
+    }];
+    for labels in PodLabels::ALL {
+        let folder = folder(labels);
         files.push(File {
-            path: format!("{DASHBOARD_FILES}/{}.json", dashboard.name),
-            text: serde_json::to_string_pretty(&dashboard.json())? + "\n",
+            path: format!("{folder}/rules/recording-rules.yaml"),
+            text: rules::recording_yaml(labels)?,
         });
+        files.push(File {
+            path: format!("{folder}/rules/alerting-rules.yaml"),
+            text: rules::alerting_yaml(labels)?,
+        });
+        for dashboard in DASHBOARDS {
+            files.push(File {
+                path: format!("{folder}/dashboards/{}.json", dashboard.name),
+                text: serde_json::to_string_pretty(&dashboard.json(labels))? + "\n",
+            });
+        }
     }
     Ok(files)
 }

@@ -9,7 +9,7 @@ pub use alerts::{AGENT_ALERTS, VM_ALERTS};
 pub use recording::RECORDINGS;
 use serde::Serialize;
 
-use crate::tokens;
+use crate::tokens::{self, PodLabels};
 
 /// Directory of the runbooks in this repository. The chart prepends the URL under which a
 /// user publishes them.
@@ -55,15 +55,15 @@ pub struct Alert {
 
 impl Alert {
     /// The query with its tokens replaced.
-    pub fn query(&self) -> String {
-        tokens::query(self.query)
+    pub fn query(&self, labels: PodLabels) -> String {
+        tokens::query(self.query, labels)
     }
 }
 
 impl Recording {
     /// The query with its tokens replaced.
-    pub fn query(&self) -> String {
-        tokens::query(self.query)
+    pub fn query(&self, labels: PodLabels) -> String {
+        tokens::query(self.query, labels)
     }
 }
 
@@ -105,10 +105,10 @@ struct Rule {
 /// # Errors
 ///
 /// If YAML cannot represent them, which would be a bug.
-pub fn recording_yaml() -> anyhow::Result<String> {
+pub fn recording_yaml(labels: PodLabels) -> anyhow::Result<String> {
     let rules = RECORDINGS.iter().map(|one| Rule {
         record: Some(one.name),
-        expr: one.query(),
+        expr: one.query(labels),
         ..Rule::default()
     });
     yaml(vec![Group {
@@ -122,35 +122,41 @@ pub fn recording_yaml() -> anyhow::Result<String> {
 /// # Errors
 ///
 /// If YAML cannot represent them, which would be a bug.
-pub fn alerting_yaml() -> anyhow::Result<String> {
+pub fn alerting_yaml(labels: PodLabels) -> anyhow::Result<String> {
     yaml(vec![
         Group {
             name: "virtlens.alerts",
-            rules: VM_ALERTS.iter().map(|one| alert(one, POD)).collect(),
+            rules: VM_ALERTS
+                .iter()
+                .map(|one| alert(one, POD, labels))
+                .collect(),
         },
         Group {
             name: "virtlens-agent.alerts",
-            rules: AGENT_ALERTS.iter().map(|one| alert(one, AGENT)).collect(),
+            rules: AGENT_ALERTS
+                .iter()
+                .map(|one| alert(one, AGENT, labels))
+                .collect(),
         },
     ])
 }
 
-const POD: &str = "/d/virtlens-pod?var-namespace={{ $labels.namespace }}\
-                   &var-pod={{ $labels.pod }}&var-vm={{ $labels.vm | urlquery }}";
+const POD: &str = "/d/virtlens-pod?var-namespace={{ $labels.@namespace }}\
+                   &var-pod={{ $labels.@pod }}&var-vm={{ $labels.vm | urlquery }}";
 const AGENT: &str = "/d/virtlens-agent?var-instance={{ $labels.instance | urlquery }}";
 
-fn alert(alert: &Alert, dashboard: &str) -> Rule {
+fn alert(alert: &Alert, dashboard: &str, labels: PodLabels) -> Rule {
     Rule {
         alert: Some(alert.name),
-        expr: alert.query(),
+        expr: alert.query(labels),
         hold: Some(alert.hold),
         keep: alert.keep,
         labels: BTreeMap::from([("severity", alert.severity)]),
         annotations: BTreeMap::from([
             ("summary", alert.summary.to_owned()),
-            ("description", tokens::text(alert.description)),
+            ("description", tokens::text(alert.description, labels)),
             ("runbook", format!("{RUNBOOKS}/{}.md", alert.name)),
-            ("dashboard_url", dashboard.to_owned()),
+            ("dashboard_url", labels.name(dashboard)),
         ]),
         ..Rule::default()
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
+use virtlens_deploy::tokens::PodLabels;
 use virtlens_tests::grafana::Variables;
 use virtlens_tests::process::set_affinity;
 use virtlens_tests::prometheus::Prometheus;
@@ -69,7 +70,7 @@ fn main() {
         .filter(|one| DASHBOARDS.contains(&one.name));
     let dashboards: serde_json::Map<_, _> = chosen
         .map(|one| {
-            let answered = answered(&prometheus, one.json(), from, to);
+            let answered = answered(&prometheus, one.json(PodLabels::Kept), from, to);
             (one.name.to_owned(), answered)
         })
         .collect();

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use virtlens_deploy::promql::{self, Selector};
+use virtlens_deploy::tokens::PodLabels;
 use virtlens_deploy::{DASHBOARDS, rules};
 
 use crate::grafana::Variables;
@@ -86,7 +87,7 @@ pub fn judge(
         );
     }
     for dashboard in DASHBOARDS {
-        judge.dashboard(&dashboard.json(), &mut verdict);
+        judge.dashboard(&dashboard.json(PodLabels::Kept), &mut verdict);
     }
     for lack in host
         .iter()

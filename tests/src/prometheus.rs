@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use virtlens_deploy::tokens::PodLabels;
 
 use crate::eventually;
 
@@ -27,9 +28,14 @@ impl Prometheus {
     /// Starts a Prometheus that scrapes `agent` every second as the job `virtlens`, and
     /// waits until it is ready. `rules` are rule files.
     pub fn scrape(agent: &str, rules: &[&Path]) -> Self {
+        Self::scrape_as(PodLabels::Kept, agent, rules)
+    }
+
+    /// The same with these names for the labels of pods.
+    pub fn scrape_as(labels: PodLabels, agent: &str, rules: &[&Path]) -> Self {
         let folder = tempfile::tempdir().expect("there is room for a folder");
         let file = folder.path().join("prometheus.yml");
-        std::fs::write(&file, config(agent, rules)).expect("it can be written");
+        std::fs::write(&file, config(labels, agent, rules)).expect("it can be written");
         let log = File::create(folder.path().join("log")).expect("it can be made");
         // A port that was free a moment ago: Prometheus does not report a port that it
         // chose.
@@ -114,16 +120,18 @@ impl Drop for Prometheus {
     }
 }
 
-fn config(agent: &str, rules: &[&Path]) -> String {
+fn config(labels: PodLabels, agent: &str, rules: &[&Path]) -> String {
     let mut text =
         "global: { scrape_interval: 1s, evaluation_interval: 1s }\nrule_files:\n".to_owned();
     for file in rules {
         writeln!(text, "- {}", file.display()).expect("writing to a String cannot fail");
     }
-    // honor_labels, as in the chart: the pod label is the VM's pod, not the agent's.
+    // A Prometheus operator sets `namespace` and `pod` of a target to the agent's own.
+    let honors = labels == PodLabels::Kept;
     text + &format!(
-        "scrape_configs:\n- job_name: virtlens\n  honor_labels: true\n  \
-         static_configs: [{{ targets: ['{agent}'] }}]\n"
+        "scrape_configs:\n- job_name: virtlens\n  honor_labels: {honors}\n  \
+         static_configs:\n  - targets: ['{agent}']\n    \
+         labels: {{ namespace: agents, pod: virtlens-x7k2p }}\n"
     )
 }
 

@@ -1,7 +1,7 @@
 //! Deployment files: the chart rendered with several values, the plain manifests
 //! generated from it, and the systemd unit, which has to agree with it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -168,7 +168,8 @@ fn unknown_chart_values_are_refused() {
     }
 }
 
-/// All files generated for Prometheus and Grafana are in the chart.
+/// All files generated for Prometheus and Grafana are deployed, those for the labels of pods
+/// that the values select.
 #[test]
 fn rules_and_dashboards_in_the_chart_are_all_deployed() {
     if !need::all(
@@ -177,38 +178,36 @@ fn rules_and_dashboards_in_the_chart_are_all_deployed() {
     ) {
         return;
     }
-    let flags = ["--values", &values_file("all-on")];
-    let documents = render(&flags);
-    let of = |wanted: &str| {
-        let all = documents.iter().filter(|(template, _)| template == wanted);
-        all.map(|(_, body)| parse(body)).collect::<Vec<_>>()
-    };
-    let dashboards: BTreeSet<String> = of("dashboards.yaml")
-        .iter()
-        .flat_map(|map| map["data"].as_object().expect("data").clone())
-        .map(|(name, text)| {
-            let path = deploy("chart/virtlens/files/dashboards").join(&name);
-            let file = fs::read_to_string(path).expect("it is a file of the chart");
-            assert_eq!(text.as_str(), Some(file.trim_end()), "{name}");
-            name
-        })
-        .collect();
-    assert_eq!(dashboards, files("dashboards"));
-    let groups: usize = of("prometheusrule.yaml")
-        .iter()
-        .map(|rule| rule["spec"]["groups"].as_array().expect("groups").len())
-        .sum();
-    let written: usize = files("rules")
-        .iter()
-        .map(|name| fs::read_to_string(deploy("chart/virtlens/files/rules").join(name)))
-        .map(|text| {
-            parse(&text.expect("a file"))["groups"]
-                .as_array()
-                .expect("groups")
-                .len()
-        })
-        .sum();
-    assert_eq!(groups, written);
+    for (set, folder) in [
+        ("exportedLabels=false", "files"),
+        ("exportedLabels=true", "files/exported"),
+        ("podMonitor.honorLabels=false", "files/exported"),
+    ] {
+        let documents = render(&["--values", &values_file("all-on"), "--set", set]);
+        let of = |wanted: &str| {
+            let all = documents.iter().filter(|(template, _)| template == wanted);
+            all.map(|(_, body)| parse(body)).collect::<Vec<_>>()
+        };
+        let dashboards: BTreeMap<String, String> = of("dashboards.yaml")
+            .iter()
+            .flat_map(|map| map["data"].as_object().expect("data").clone())
+            .map(|(name, text)| (name, text.as_str().expect("a text").to_owned()))
+            .collect();
+        assert_eq!(dashboards, files(&format!("{folder}/dashboards")), "{set}");
+        let queries = |groups: &[Value]| -> Vec<Value> {
+            let groups = groups.iter().map(|group| group["rules"].clone());
+            let rules = groups.flat_map(|rules| rules.as_array().expect("rules").clone());
+            rules.map(|rule| rule["expr"].clone()).collect()
+        };
+        let groups = |file: &Value| file["groups"].as_array().expect("groups").clone();
+        let deployed = of("prometheusrule.yaml");
+        let deployed = deployed.iter().flat_map(|rule| groups(&rule["spec"]));
+        let written = files(&format!("{folder}/rules"));
+        let written = written.values().flat_map(|text| groups(&parse(text)));
+        let [deployed, written] =
+            [deployed.collect(), written.collect()].map(|groups: Vec<Value>| queries(&groups));
+        assert_eq!(deployed, written, "{set}");
+    }
 }
 
 /// Checks the URL of the values and the runbook file that is published there.
@@ -249,12 +248,18 @@ fn each_alert_of_the_chart_links_to_its_runbook() {
     assert!(alerts > 0, "there are alerts");
 }
 
-/// Names in a folder of the chart's files; empty if the folder does not exist.
-fn files(folder: &str) -> BTreeSet<String> {
-    let entries = fs::read_dir(deploy("chart/virtlens/files").join(folder));
-    let entries = entries.into_iter().flatten().flatten();
-    let names = entries.map(|entry| entry.file_name().into_string().expect("UTF-8"));
-    names.collect()
+/// The files in a folder of the chart, without white space at their ends.
+fn files(folder: &str) -> BTreeMap<String, String> {
+    let folder = deploy("chart/virtlens").join(folder);
+    let entries = fs::read_dir(folder).expect("it is a folder of the chart");
+    let files = entries.map(|entry| entry.expect("it can be read"));
+    files
+        .map(|entry| {
+            let text = fs::read_to_string(entry.path()).expect("it is a text");
+            let name = entry.file_name().into_string().expect("UTF-8");
+            (name, text.trim_end().to_owned())
+        })
+        .collect()
 }
 
 fn capabilities_of_the_chart() -> BTreeSet<String> {

@@ -7,6 +7,7 @@ mod examples;
 mod layers;
 mod packages;
 mod pictures;
+mod pod_labels;
 mod programs;
 mod reference;
 mod site;

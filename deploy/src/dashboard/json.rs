@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Dashboard, Draw, Of, Panel, Row, Target};
-use crate::tokens;
+use crate::tokens::{self, PodLabels};
 
 /// The tag by which the dashboards link to each other.
 const TAG: &str = "virtlens";
@@ -32,23 +32,23 @@ const OF_VMS: [Variable; 3] = [
     (
         "namespace",
         "Namespace",
-        r#"label_values(virtlens_vm_info{cluster=~"$cluster", instance=~"$instance"}, namespace)"#,
+        r#"label_values(virtlens_vm_info{cluster=~"$cluster", instance=~"$instance"}, @namespace)"#,
     ),
     (
         "pod",
         "Pod",
-        r#"label_values(virtlens_vm_info{cluster=~"$cluster", instance=~"$instance", namespace=~"$namespace"}, pod)"#,
+        r#"label_values(virtlens_vm_info{cluster=~"$cluster", instance=~"$instance", @namespace=~"$namespace"}, @pod)"#,
     ),
     (
         "vm",
         "VM",
-        r#"label_values(virtlens_vm_info{cluster=~"$cluster", instance=~"$instance", namespace=~"$namespace", pod=~"$pod"}, vm)"#,
+        r#"label_values(virtlens_vm_info{cluster=~"$cluster", instance=~"$instance", @namespace=~"$namespace", @pod=~"$pod"}, vm)"#,
     ),
 ];
 
 impl Dashboard {
     /// The dashboard as JSON for Grafana.
-    pub fn json(&self) -> Value {
+    pub fn json(&self, labels: PodLabels) -> Value {
         json!({
             "annotations": { "list": [] },
             "description": self.description,
@@ -66,11 +66,11 @@ impl Dashboard {
                 "type": "dashboards",
                 "url": "",
             }],
-            "panels": panels(self.rows),
+            "panels": panels(self.rows, labels),
             "refresh": "30s",
             "schemaVersion": 39,
             "tags": [TAG],
-            "templating": { "list": variables(self.of) },
+            "templating": { "list": variables(self.of, labels) },
             "time": { "from": "now-1h", "to": "now" },
             "timepicker": {},
             "timezone": "browser",
@@ -81,7 +81,7 @@ impl Dashboard {
     }
 }
 
-fn variables(of: Of) -> Vec<Value> {
+fn variables(of: Of, labels: PodLabels) -> Vec<Value> {
     let source = json!({
         "label": "Data source",
         "name": "datasource",
@@ -95,6 +95,7 @@ fn variables(of: Of) -> Vec<Value> {
     };
     let values = OF_AGENTS.iter().chain(vms);
     let values = values.map(|(name, label, query)| {
+        let query = labels.name(query);
         json!({
             // Matches objects without the label too: hosts without pods, a single
             // cluster.
@@ -120,7 +121,7 @@ fn datasource() -> Value {
 }
 
 /// Lays out rows and panels, as many panels per line as fit.
-fn panels(rows: &[Row]) -> Vec<Value> {
+fn panels(rows: &[Row], labels: PodLabels) -> Vec<Value> {
     let mut out = Vec::new();
     let mut top = 0;
     for row in rows {
@@ -140,7 +141,7 @@ fn panels(rows: &[Row]) -> Vec<Value> {
                 (left, height) = (0, 0);
             }
             let place = json!({ "h": one.height(), "w": one.width, "x": left, "y": top });
-            let mut shown = one.json();
+            let mut shown = one.json(labels);
             shown["gridPos"] = place;
             shown["id"] = json!(out.len() + 1);
             out.push(shown);
@@ -161,7 +162,7 @@ impl Panel {
         }
     }
 
-    fn json(&self) -> Value {
+    fn json(&self, labels: PodLabels) -> Value {
         let (kind, options, custom) = match self.draw {
             Draw::Stat => ("stat", stat(), json!({})),
             Draw::Lines => ("timeseries", legend(), self.lines_style("none")),
@@ -179,10 +180,10 @@ impl Panel {
                     "thresholds": self.thresholds(),
                     "unit": self.unit.id(),
                 },
-                "overrides": self.overrides(),
+                "overrides": self.overrides(labels),
             },
             "options": options,
-            "targets": self.targets_json(),
+            "targets": self.targets_json(labels),
             "title": self.title,
             "transformations": self.transformations(),
             "type": kind,
@@ -213,7 +214,7 @@ impl Panel {
         json!({ "mode": "absolute", "steps": steps })
     }
 
-    fn targets_json(&self) -> Vec<Value> {
+    fn targets_json(&self, labels: PodLabels) -> Vec<Value> {
         let is_now = matches!(self.draw, Draw::Stat | Draw::Table);
         let format = match self.draw {
             Draw::Table => "table",
@@ -225,10 +226,10 @@ impl Panel {
             json!({
                 "datasource": datasource(),
                 "editorMode": "code",
-                "expr": tokens::query(target.query),
+                "expr": tokens::query(target.query, labels),
                 "format": format,
                 "instant": is_now,
-                "legendFormat": target.legend,
+                "legendFormat": labels.name(target.legend),
                 "range": !is_now,
                 "refId": id.to_string(),
             })
@@ -259,7 +260,7 @@ impl Panel {
         })
     }
 
-    fn overrides(&self) -> Vec<Value> {
+    fn overrides(&self, labels: PodLabels) -> Vec<Value> {
         if self.draw != Draw::Table {
             return Vec::new();
         }
@@ -275,7 +276,7 @@ impl Panel {
         });
         let link = json!({
             "id": "links",
-            "value": [{ "title": "this VM", "url": LINK }],
+            "value": [{ "title": "this VM", "url": labels.name(LINK) }],
         });
         columns.chain([of_column("vm", &[link])]).collect()
     }
@@ -302,7 +303,7 @@ impl Panel {
 /// Link from a row of a table to its VM.
 const LINK: &str = "/d/virtlens-pod?${datasource:queryparam}\
                     &var-cluster=${__data.fields.cluster}&var-instance=${__data.fields.instance}\
-                    &var-namespace=${__data.fields.namespace}&var-pod=${__data.fields.pod}\
+                    &var-namespace=${__data.fields.@namespace}&var-pod=${__data.fields.@pod}\
                     &var-vm=${__data.fields.vm}&${__url_time_range}";
 
 fn of_column(name: &str, properties: &[Value]) -> Value {

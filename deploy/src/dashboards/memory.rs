@@ -18,8 +18,8 @@ pub(super) const MEMORY: Dashboard = Dashboard {
                     Bytes,
                     "Resident memory of the ten largest VMs.",
                     &[target(
-                        "topk(10, sum by (namespace, pod, vm) (virtlens_memory_resident_bytes{@sel}))",
-                        "{{namespace}}/{{pod}} {{vm}}",
+                        "topk(10, sum by (@namespace, @pod, vm) (virtlens_memory_resident_bytes{@sel}))",
+                        "{{@namespace}}/{{@pod}} {{vm}}",
                     )],
                 ),
                 Panel::lines(
@@ -81,7 +81,7 @@ pub(super) const MEMORY: Dashboard = Dashboard {
                     "Share of its memory that each guest refaults per second, over 5 minutes.",
                     &[target(
                         "topk(10, vm:virtlens_memory_refault:ratio_rate5m{@sel})",
-                        "{{namespace}}/{{pod}} {{vm}}",
+                        "{{@namespace}}/{{@pod}} {{vm}}",
                     )],
                 ),
                 Panel::lines(

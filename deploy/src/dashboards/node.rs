@@ -27,8 +27,8 @@ pub(super) const NODE: Dashboard = Dashboard {
                     Cores,
                     "Host CPU time of the ten busiest VMs, all roles.",
                     &[target(
-                        "topk(10, sum by (namespace, pod, vm) (rate(virtlens_cpu_seconds_total{@sel}[$__rate_interval])))",
-                        "{{namespace}}/{{pod}} {{vm}}",
+                        "topk(10, sum by (@namespace, @pod, vm) (rate(virtlens_cpu_seconds_total{@sel}[$__rate_interval])))",
+                        "{{@namespace}}/{{@pod}} {{vm}}",
                     )],
                 ),
                 Panel::stacked(
@@ -57,7 +57,7 @@ pub(super) const NODE: Dashboard = Dashboard {
                     "The vCPU of each VM that waits most for a CPU over 5 minutes, throttling excluded.",
                     &[target(
                         "topk(10, vm:virtlens_vcpu_steal:max_rate5m{@sel})",
-                        "{{namespace}}/{{pod}} {{vm}}",
+                        "{{@namespace}}/{{@pod}} {{vm}}",
                     )],
                 )
                 .limit(0.10),
@@ -98,8 +98,8 @@ pub(super) const NODE: Dashboard = Dashboard {
                     Bytes,
                     "Resident memory of the ten largest VMs of the node.",
                     &[target(
-                        "topk(10, sum by (namespace, pod, vm) (virtlens_memory_resident_bytes{@sel}))",
-                        "{{namespace}}/{{pod}} {{vm}}",
+                        "topk(10, sum by (@namespace, @pod, vm) (virtlens_memory_resident_bytes{@sel}))",
+                        "{{@namespace}}/{{@pod}} {{vm}}",
                     )],
                 ),
                 Panel::lines(

@@ -46,8 +46,8 @@ pub(super) const THROTTLING: Dashboard = Dashboard {
                     Share,
                     "Share of time in which a limit throttled threads on at least one CPU.",
                     &[target(
-                        "topk(10, max by (namespace, pod, vm, scope) (rate(virtlens_throttled_wall_seconds_total{@sel}[$__rate_interval])))",
-                        "{{namespace}}/{{pod}} {{vm}} {{scope}}",
+                        "topk(10, max by (@namespace, @pod, vm, scope) (rate(virtlens_throttled_wall_seconds_total{@sel}[$__rate_interval])))",
+                        "{{@namespace}}/{{@pod}} {{vm}} {{scope}}",
                     )],
                 )
                 .limit(0.25),
@@ -56,11 +56,11 @@ pub(super) const THROTTLING: Dashboard = Dashboard {
                     Share,
                     "Share of the periods with runnable threads in which the limit throttled them. Common alerts use this value; it does not include durations.",
                     &[target(
-                        "topk(10, max by (namespace, pod, vm, scope) (\n  \
+                        "topk(10, max by (@namespace, @pod, vm, scope) (\n  \
                            rate(virtlens_cfs_throttled_periods_total{@sel}[$__rate_interval])\n  \
                            / (rate(virtlens_cfs_periods_total{@sel}[$__rate_interval]) > 0)\n\
                          ))",
-                        "{{namespace}}/{{pod}} {{vm}} {{scope}}",
+                        "{{@namespace}}/{{@pod}} {{vm}} {{scope}}",
                     )],
                 ),
                 Panel::lines(
@@ -68,8 +68,8 @@ pub(super) const THROTTLING: Dashboard = Dashboard {
                     Cores,
                     "The kernel's throttled time, summed over CPUs, so it can exceed wall time.",
                     &[target(
-                        "topk(10, sum by (namespace, pod, vm, scope) (rate(virtlens_cfs_throttled_seconds_total{@sel}[$__rate_interval])))",
-                        "{{namespace}}/{{pod}} {{vm}} {{scope}}",
+                        "topk(10, sum by (@namespace, @pod, vm, scope) (rate(virtlens_cfs_throttled_seconds_total{@sel}[$__rate_interval])))",
+                        "{{@namespace}}/{{@pod}} {{vm}} {{scope}}",
                     )],
                 ),
                 Panel::lines(

@@ -72,8 +72,8 @@ pub(super) const TOPOLOGY: Dashboard = Dashboard {
                     PerSecond,
                     "The ten VMs with the most vCPU migrations.",
                     &[target(
-                        "topk(10, sum by (namespace, pod, vm) (rate(virtlens_vcpu_migrations_total{@sel}[$__rate_interval])))",
-                        "{{namespace}}/{{pod}} {{vm}}",
+                        "topk(10, sum by (@namespace, @pod, vm) (rate(virtlens_vcpu_migrations_total{@sel}[$__rate_interval])))",
+                        "{{@namespace}}/{{@pod}} {{vm}}",
                     )],
                 ),
             ],

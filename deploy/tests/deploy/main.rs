@@ -1,6 +1,7 @@
 //! What is made is what is checked in, and fits what the agent exports.
 
 mod generated;
+mod joins;
 mod names;
 mod promtool;
 mod shape;

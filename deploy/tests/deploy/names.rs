@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use virtlens_deploy::dashboard::Dashboard;
 use virtlens_deploy::promql::{self, Selector};
+use virtlens_deploy::tokens::PodLabels;
 use virtlens_deploy::{DASHBOARDS, rules, tokens};
 use virtlens_export::{Kind, families};
 use virtlens_model::snapshot::Check;
@@ -33,7 +34,8 @@ fn known() -> BTreeMap<String, BTreeSet<String>> {
     }
     for rule in rules::RECORDINGS {
         let (level, _) = rule.name.split_once(':').expect("level:metric:operation");
-        let vm = tokens::VM.split(", ");
+        let vm = PodLabels::Kept.of_vm();
+        let vm = vm.split(", ");
         let labels: Vec<_> = vm.chain(level.split('_').skip(1)).collect();
         known.insert(rule.name.to_owned(), set(&labels));
     }
@@ -42,8 +44,10 @@ fn known() -> BTreeMap<String, BTreeSet<String>> {
 
 /// Every query that there is, with where it stands.
 fn queries() -> Vec<(String, String)> {
-    let recordings = rules::RECORDINGS.iter().map(|one| (one.name, one.query()));
-    let alerts = rules::alerts().map(|one| (one.name, one.query()));
+    let recordings = rules::RECORDINGS
+        .iter()
+        .map(|one| (one.name, one.query(PodLabels::Kept)));
+    let alerts = rules::alerts().map(|one| (one.name, one.query(PodLabels::Kept)));
     let mut all: Vec<(String, String)> = recordings
         .chain(alerts)
         .map(|(name, query)| (name.to_owned(), query))
@@ -52,9 +56,11 @@ fn queries() -> Vec<(String, String)> {
         for panel in dashboard.panels() {
             let name = format!("{} / {}", dashboard.name, panel.title);
             let targets = panel.targets.iter();
-            all.extend(targets.map(|target| (name.clone(), tokens::query(target.query))));
+            all.extend(
+                targets.map(|target| (name.clone(), tokens::query(target.query, PodLabels::Kept))),
+            );
         }
-        let json = dashboard.json();
+        let json = dashboard.json(PodLabels::Kept);
         for variable in json["templating"]["list"].as_array().expect("a list") {
             let query = variable["query"]["query"].as_str().unwrap_or_default();
             if let Some(inside) = query.strip_prefix("label_values(") {
@@ -157,9 +163,12 @@ fn metrics_in_texts_are_exported() {
             (file.display().to_string(), text)
         })
         .collect();
-    texts.extend(
-        rules::alerts().map(|alert| (alert.name.to_owned(), tokens::text(alert.description))),
-    );
+    texts.extend(rules::alerts().map(|alert| {
+        (
+            alert.name.to_owned(),
+            tokens::text(alert.description, PodLabels::Kept),
+        )
+    }));
     for (name, text) in texts {
         for word in text.split(|c| !is_part(c)) {
             let word = word.trim_end_matches(':');
@@ -174,7 +183,9 @@ fn metrics_in_texts_are_exported() {
 
 #[test]
 fn every_recording_rule_is_used() {
-    let alerts = rules::alerts().map(|alert| alert.query() + &tokens::text(alert.description));
+    let alerts = rules::alerts().map(|alert| {
+        alert.query(PodLabels::Kept) + &tokens::text(alert.description, PodLabels::Kept)
+    });
     let panels = DASHBOARDS.iter().flat_map(Dashboard::panels);
     let targets = panels.flat_map(|panel| panel.targets);
     let queries = targets.map(|target| target.query.to_owned());
@@ -188,7 +199,7 @@ fn every_recording_rule_is_used() {
 fn rules_follow_rules_that_they_use() {
     let mut before = BTreeSet::new();
     for rule in rules::RECORDINGS {
-        for selector in promql::selectors(&rule.query()).expect("PromQL") {
+        for selector in promql::selectors(&rule.query(PodLabels::Kept)).expect("PromQL") {
             let name = selector.metric;
             assert!(
                 !name.contains(':') || before.contains(&name),

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use virtlens_deploy::rules::{self, Alert};
+use virtlens_deploy::tokens::PodLabels;
 use virtlens_deploy::{DASHBOARDS, root};
 
 /// Where the runbook of an alert is.
@@ -23,7 +24,7 @@ fn every_alert_has_runbook_with_its_query() {
     for alert in rules::alerts() {
         let text = fs::read_to_string(runbook(alert.name))
             .unwrap_or_else(|error| panic!("{}: {error}", alert.name));
-        let query = format!("```promql\n{}\n```", alert.query());
+        let query = format!("```promql\n{}\n```", alert.query(PodLabels::Kept));
         assert!(text.contains(&query), "{} has not:\n{query}", alert.name);
         assert!(text.starts_with(&format!("# {}\n", alert.name)));
         let headings: Vec<_> = text
@@ -106,7 +107,7 @@ fn every_panel_has_description() {
                 "{name}"
             );
         }
-        let json = dashboard.json();
+        let json = dashboard.json(PodLabels::Kept);
         let panels = json["panels"].as_array().expect("panels");
         for panel in panels.iter().filter(|panel| panel["type"] != "row") {
             let title = &panel["title"];
@@ -124,7 +125,7 @@ fn every_panel_has_description() {
 fn dashboards_are_valid_for_grafana_and_sidecars() {
     let mut uids = BTreeSet::new();
     for dashboard in DASHBOARDS {
-        let json = dashboard.json();
+        let json = dashboard.json(PodLabels::Kept);
         let uid = dashboard.uid();
         assert!(uid.len() <= 40 && uids.insert(uid.clone()), "{uid}");
         assert_eq!(json["uid"], uid.as_str());

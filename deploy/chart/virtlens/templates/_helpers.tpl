@@ -46,6 +46,15 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
+{{/* The folder of the rules and dashboards for the names of labels in Prometheus. */}}
+{{- define "virtlens.files" -}}
+{{- if or .Values.exportedLabels (and .Values.podMonitor.enabled (not .Values.podMonitor.honorLabels)) -}}
+files/exported
+{{- else -}}
+files
+{{- end }}
+{{- end }}
+
 {{- define "virtlens.configMapName" -}}
 {{- default (include "virtlens.fullname" .) .Values.existingConfigMap }}
 {{- end }}
