@@ -145,6 +145,7 @@ fn unknown_chart_values_are_refused() {
         "serviceAccount.create=false,rbac.create=false",
         "config.thresholds.pool_threads=16,config.pcpu_series=true",
         "prometheusRule.enabled=true,prometheusRule.runbooks=https://wiki.example.com/virtlens",
+        "serviceMonitor.enabled=true,service.enabled=true",
     ] {
         assert!(renders(right), "{right}");
     }
@@ -163,6 +164,8 @@ fn unknown_chart_values_are_refused() {
         "prometheusRule.enabled=true,prometheusRule.runbooks=docs/runbooks",
         // The rights would go to every pod of the namespace.
         "serviceAccount.create=false",
+        // It would select no Service.
+        "serviceMonitor.enabled=true",
     ] {
         assert!(!renders(wrong), "{wrong}");
     }

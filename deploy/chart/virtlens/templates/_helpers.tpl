@@ -46,9 +46,36 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
+{{/* Metadata of the PodMonitor or ServiceMonitor. */}}
+{{- define "virtlens.monitorMetadata" -}}
+name: {{ include "virtlens.fullname" . }}
+namespace: {{ .Release.Namespace }}
+labels:
+  {{- include "virtlens.labels" . | nindent 2 }}
+  {{- with .Values.podMonitor.labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
+{{/* The endpoint that a PodMonitor or ServiceMonitor scrapes. */}}
+{{- define "virtlens.endpoint" -}}
+- port: metrics
+  path: /metrics
+  scheme: {{ ternary "https" "http" .Values.web.tls }}
+  interval: {{ .Values.podMonitor.interval }}
+  scrapeTimeout: {{ .Values.podMonitor.scrapeTimeout }}
+  honorLabels: {{ .Values.podMonitor.honorLabels }}
+  {{- range $key := list "tlsConfig" "basicAuth" "authorization" "relabelings" "metricRelabelings" }}
+  {{- with index $.Values.podMonitor $key }}
+  {{ $key }}:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- end }}
+{{- end }}
+
 {{/* The folder of the rules and dashboards for the names of labels in Prometheus. */}}
 {{- define "virtlens.files" -}}
-{{- if or .Values.exportedLabels (and .Values.podMonitor.enabled (not .Values.podMonitor.honorLabels)) -}}
+{{- if or .Values.exportedLabels (and (or .Values.podMonitor.enabled .Values.serviceMonitor.enabled) (not .Values.podMonitor.honorLabels)) -}}
 files/exported
 {{- else -}}
 files
