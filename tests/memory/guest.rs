@@ -42,10 +42,16 @@ impl Receiver {
     /// Starts a QEMU that waits for a guest with `mib` MiB of anonymous RAM to migrate to it.
     pub(crate) fn start(mib: u64) -> Self {
         let dir = tempfile::tempdir().expect("there is room for a folder");
-        let uri = format!("unix:{}", dir.path().join("migration").display());
+        let socket = dir.path().join("migration");
+        let uri = format!("unix:{}", socket.display());
         let launch = launch(Ram::Anonymous, mib, true, dir.path());
+        let qemu = Qemu::start_launch(1, launch.args(["-incoming", &uri]));
+        // It exists once QEMU has bound it, just before QEMU listens.
+        eventually("the socket of the migration", || {
+            socket.exists().then_some(())
+        });
         Self {
-            qemu: Qemu::start_launch(1, launch.args(["-incoming", &uri])),
+            qemu,
             uri,
             _dir: dir,
         }
