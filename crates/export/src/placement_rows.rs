@@ -76,8 +76,8 @@ pub(crate) const PLACEMENT_FAMILIES: &[Family] = &[
         name: "virtlens_misplaced_vcpus",
         kind: Kind::Gauge,
         unit: None,
-        help: "vCPUs affected by a mismatch of guest and host topology, by kind; absent while \
-               there is no mismatch.",
+        help: "vCPUs whose placement does not match the guest topology, by kind of mismatch; \
+               absent without a mismatch.",
         own_labels: &["kind"],
         rows: Rows::Vm(|vm, rows| {
             known(vm.topology.as_ref(), |one| {

@@ -4,7 +4,7 @@ use virtlens_model::snapshot::Vcpu;
 use virtlens_model::vocab::KvmCounters;
 
 /// Sums over all vCPUs of one VM, computed once per scrape: the vCPUs of a large node exceed the
-/// CPU caches, so a pass over them for each family costs more than all its text.
+/// L2 cache, and each family would read them again.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct VcpuSums {
     /// KVM's counters; one is absent if no vCPU has it.

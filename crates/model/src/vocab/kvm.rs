@@ -14,17 +14,6 @@ pub struct HaltPoll {
     pub fail: u64,
 }
 
-impl HaltPoll {
-    /// The sum of both.
-    #[must_use]
-    pub fn plus(self, more: Self) -> Self {
-        Self {
-            success: self.success.saturating_add(more.success),
-            fail: self.fail.saturating_add(more.fail),
-        }
-    }
-}
-
 /// VM exits by class; the classes sum to all exits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExitCounts(pub [u64; 7]);
@@ -72,15 +61,6 @@ impl ExitCounts {
         self.0[6]
     }
 
-    /// The sum of both.
-    #[must_use]
-    pub fn plus(mut self, more: Self) -> Self {
-        for (count, more) in self.0.iter_mut().zip(more.0) {
-            *count = count.saturating_add(more);
-        }
-        self
-    }
-
     /// The exits since `then`.
     #[must_use]
     pub fn since(mut self, then: Self) -> Self {
@@ -116,18 +96,6 @@ pub struct Polls {
     pub invalid: u64,
 }
 
-impl Polls {
-    /// The sum of both.
-    #[must_use]
-    pub fn plus(self, more: Self) -> Self {
-        Self {
-            attempted: self.attempted.saturating_add(more.attempted),
-            successful: self.successful.saturating_add(more.successful),
-            invalid: self.invalid.saturating_add(more.invalid),
-        }
-    }
-}
-
 /// Directed yields: a vCPU that waits for another one gives it its CPU, because it spins
 /// (pause loop) or the guest asks for it (hypercall).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -136,17 +104,6 @@ pub struct Yields {
     pub attempted: u64,
     /// Yields after which the other vCPU was scheduled (`directed_yield_successful`).
     pub successful: u64,
-}
-
-impl Yields {
-    /// The sum of both.
-    #[must_use]
-    pub fn plus(self, more: Self) -> Self {
-        Self {
-            attempted: self.attempted.saturating_add(more.attempted),
-            successful: self.successful.saturating_add(more.successful),
-        }
-    }
 }
 
 /// KVM's counters of one vCPU by name. A counter is absent if the kernel lacks it or if it was
