@@ -12,7 +12,7 @@ use anyhow::Context;
 use virtlens_vmtest::report::{HEARTBEAT, Line, Outcome, parse_line};
 
 use crate::hardware::Hardware;
-use crate::oops::is_fatal;
+use crate::oops::{Oops, is_fatal};
 
 /// The program that emulates the machine, and the path of its files.
 #[derive(Debug)]
@@ -123,14 +123,14 @@ impl Machine<'_> {
         log: &mut File,
         mut report: impl FnMut(Line),
     ) -> anyhow::Result<Option<String>> {
-        let mut fatal: Option<(String, Instant)> = None;
+        let mut fatal: Option<Oops> = None;
         let mut end = began + self.rig_deadline;
         let mut beaten: Option<Instant> = None;
         let mut is_complete = false;
         loop {
             let limit = match &fatal {
                 // Leaves time for the rest of the oops to reach the log.
-                Some((_, seen)) => *seen + Duration::from_secs(2),
+                Some(oops) => oops.began + Duration::from_secs(2),
                 None => end,
             };
             let wait = limit.saturating_duration_since(Instant::now());
@@ -149,11 +149,11 @@ impl Machine<'_> {
                 Err(RecvTimeoutError::Disconnected) => {
                     let why = || "QEMU ended before the report was complete".to_owned();
                     let early = (!is_complete).then(why);
-                    return Ok(fatal.map(|(text, _)| text).or(early));
+                    return Ok(fatal.map(Oops::into_reason).or(early));
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let why = || format!("not done after {} s", began.elapsed().as_secs());
-                    return Ok(Some(fatal.map_or_else(why, |(text, _)| text)));
+                    return Ok(Some(fatal.map_or_else(why, Oops::into_reason)));
                 }
             };
             let line = parse_line(&text);
@@ -175,8 +175,10 @@ impl Machine<'_> {
                 if failure.is_some() {
                     return Ok(failure);
                 }
+            } else if let Some(oops) = &mut fatal {
+                oops.follow(&text);
             } else if is_fatal(&text) {
-                fatal.get_or_insert((text, Instant::now()));
+                fatal = Some(Oops::new(text));
             }
         }
     }
@@ -198,10 +200,13 @@ impl Machine<'_> {
             // loglevel 3: an oops reaches the console, and minor messages do not
             // interrupt the report. A periodic tick, because an interrupt of the emulated
             // timer is lost now and then; a kernel that programs its timer for each event
-            // then never wakes.
+            // then never wakes. A soft lockup is one of twice the threshold, because a busy
+            // host can stop an emulated CPU for 20 s; it panics, because the stack is above
+            // the console's level otherwise.
             .args([
                 "-append",
-                "console=ttyS0 loglevel=3 panic=-1 oops=panic tsc=reliable nohz=off highres=off",
+                "console=ttyS0 loglevel=3 panic=-1 oops=panic tsc=reliable nohz=off highres=off \
+                 watchdog_thresh=30 softlockup_panic=1",
             ])
             .arg("-virtfs")
             .arg("local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap");

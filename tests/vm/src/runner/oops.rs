@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use anyhow::Context;
 use virtlens_vmtest::report::MARK;
@@ -22,6 +22,42 @@ const LINES_SHOWN: usize = 40;
 /// Whether this line means that the kernel has failed.
 pub(crate) fn is_fatal(line: &str) -> bool {
     !line.contains(MARK) && FATAL.iter().any(|word| line.contains(word))
+}
+
+/// A fatal message, while its lines come.
+#[derive(Debug)]
+pub(crate) struct Oops {
+    message: String,
+    function: Option<String>,
+    pub(crate) began: Instant,
+}
+
+impl Oops {
+    pub(crate) fn new(message: String) -> Self {
+        Self {
+            message,
+            function: None,
+            began: Instant::now(),
+        }
+    }
+
+    /// Reads the function in which the kernel was from the first line that shows the
+    /// instruction pointer (`RIP: 0010:function+0x1f/0x90`; 0010 is the kernel's segment).
+    pub(crate) fn follow(&mut self, line: &str) {
+        if self.function.is_none()
+            && let Some((_, behind)) = line.split_once("RIP: 0010:")
+        {
+            self.function = behind.split('+').next().map(str::to_owned);
+        }
+    }
+
+    /// The message and the function.
+    pub(crate) fn into_reason(self) -> String {
+        match self.function {
+            Some(function) => format!("{} in {function}", self.message),
+            None => self.message,
+        }
+    }
 }
 
 /// Prints the oops in a machine's log, if there is one, and keeps it next to the log
@@ -53,6 +89,18 @@ fn extract(console: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reason_has_function_of_first_instruction_pointer_in_kernel() {
+        let mut oops = Oops::new("BUG: soft lockup - CPU#1".to_owned());
+        oops.follow("Call Trace:");
+        oops.follow("RIP: 0033:0x7f12");
+        oops.follow("RIP: 0010:smp_call_function_many_cond+0x12c/0x500");
+        oops.follow("RIP: 0010:panic+0x1/0x2");
+        let reason = "BUG: soft lockup - CPU#1 in smp_call_function_many_cond";
+        assert_eq!(oops.into_reason(), reason);
+        assert_eq!(Oops::new("Oops: 2".to_owned()).into_reason(), "Oops: 2");
+    }
 
     #[test]
     fn console_without_oops_has_none() {
