@@ -72,8 +72,7 @@ pub(crate) struct Entry {
 #[serde(deny_unknown_fields)]
 pub(crate) struct SuiteEntry {
     pub(crate) name: String,
-    /// The cargo package and its integration test.
-    pub(crate) package: String,
+    /// Its integration test in the workspace.
     pub(crate) test: String,
     #[serde(default)]
     pub(crate) args: Vec<String>,

@@ -323,14 +323,9 @@ fn machine_qemu() -> anyhow::Result<PathBuf> {
 /// Builds a suite with cargo and returns its binary.
 pub(crate) fn build_suite(entry: &SuiteEntry) -> anyhow::Result<Suite> {
     let text = output(
+        // With the features of the whole workspace: others would build dependencies again.
         Command::new("cargo")
-            .args([
-                "test",
-                "--no-run",
-                "--message-format=json",
-                "-p",
-                &entry.package,
-            ])
+            .args(["test", "--no-run", "--message-format=json", "--workspace"])
             .args(["--test", &entry.test]),
     )
     .with_context(|| format!("suite {}: cannot build it", entry.name))?;
