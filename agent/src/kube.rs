@@ -1,5 +1,6 @@
 //! Access to Kubernetes: names of pods and their age, and authorization of clients.
 
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -56,7 +57,7 @@ pub fn source(
                 ConfigError::Usage(text.to_owned())
             })?;
             Some(virtlens_kube::Source::Kubelet(Kubelet {
-                url,
+                url: with_brackets(&url),
                 ca_file: config.kubelet_ca.clone(),
                 token_file: None,
             }))
@@ -67,6 +68,24 @@ pub fn source(
         }),
         None | Some(Metadata::None) => None,
     })
+}
+
+/// Adds the brackets that a URL requires around an IPv6 address. A manifest can put a node's
+/// address into a URL only as it is.
+fn with_brackets(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let (authority, path) = match rest.split_once('/') {
+        Some((authority, path)) => (authority, format!("/{path}")),
+        None => (rest, String::new()),
+    };
+    match authority.rsplit_once(':') {
+        Some((host, port)) if host.parse::<Ipv6Addr>().is_ok() => {
+            format!("{scheme}://[{host}]:{port}{path}")
+        }
+        _ => url.to_owned(),
+    }
 }
 
 /// Returns the reviewer of clients' tokens, if reviews are enabled.
@@ -153,7 +172,7 @@ impl PodNames {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cluster, Config, source};
+    use super::{Cluster, Config, source, with_brackets};
     use crate::config::{Metadata, Settings};
 
     fn config(settings: Settings) -> Config {
@@ -219,6 +238,21 @@ mod tests {
             mode(settings(Some("https://a:10250")), false),
             Some("kubelet")
         );
+    }
+
+    #[test]
+    fn ipv6_address_in_a_url_gets_brackets() {
+        for (given, expected) in [
+            ("https://fd00::7:10250", "https://[fd00::7]:10250"),
+            ("https://fd00::7:10250/base", "https://[fd00::7]:10250/base"),
+            ("https://[fd00::7]:10250", "https://[fd00::7]:10250"),
+            ("https://10.0.0.7:10250", "https://10.0.0.7:10250"),
+            ("https://node-a:10250/", "https://node-a:10250/"),
+            ("https://node-a", "https://node-a"),
+            ("node-a:10250", "node-a:10250"),
+        ] {
+            assert_eq!(with_brackets(given), expected);
+        }
     }
 
     #[test]
