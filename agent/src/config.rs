@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
+use virtlens_export::Selection;
 use virtlens_model::judge::findings::Bounds;
 use virtlens_probe::loader::Loader;
 
@@ -103,10 +104,9 @@ pub struct Settings {
     pub kubelet_url: Option<String>,
     /// CA certificates that sign the kubelet's certificate.
     pub kubelet_ca: Option<PathBuf>,
-    /// Whether the CPU time of each vCPU on each pCPU is exported.
-    pub pcpu_series: Option<bool>,
-    /// Whether histograms of the halts of vCPUs are exported.
-    pub halt_series: Option<bool>,
+    /// The exported metrics.
+    #[serde(deserialize_with = "from_text")]
+    pub metrics: Option<Selection>,
     /// Whether to leave nothing behind for the next agent.
     pub no_pin: Option<bool>,
     /// Loader of the BPF programs.
@@ -146,10 +146,8 @@ pub struct Config {
     /// CA certificates that sign the kubelet's certificate; `None` = the service
     /// account's.
     pub kubelet_ca: Option<PathBuf>,
-    /// Whether the CPU time of each vCPU on each pCPU is exported.
-    pub pcpu_series: bool,
-    /// Whether histograms of the halts of vCPUs are exported.
-    pub halt_series: bool,
+    /// The exported metrics.
+    pub metrics: Selection,
     /// Whether to leave nothing behind for the next agent.
     pub no_pin: bool,
     /// Loader of the BPF programs.
@@ -184,8 +182,7 @@ impl Settings {
             kubeconfig: non_empty("VIRTLENS_KUBECONFIG", &variable).map(PathBuf::from),
             kubelet_url: non_empty("VIRTLENS_KUBELET_URL", &variable),
             kubelet_ca: non_empty("VIRTLENS_KUBELET_CA", &variable).map(PathBuf::from),
-            pcpu_series: from_variable("VIRTLENS_PCPU_SERIES", &variable)?,
-            halt_series: from_variable("VIRTLENS_HALT_SERIES", &variable)?,
+            metrics: from_variable("VIRTLENS_METRICS", &variable)?,
             no_pin: from_variable("VIRTLENS_NO_PIN", &variable)?,
             loader: from_variable("VIRTLENS_LOADER", &variable)?,
             thresholds: None,
@@ -237,8 +234,7 @@ impl Settings {
             kubeconfig: self.kubeconfig.or(below.kubeconfig),
             kubelet_url: self.kubelet_url.or(below.kubelet_url),
             kubelet_ca: self.kubelet_ca.or(below.kubelet_ca),
-            pcpu_series: self.pcpu_series.or(below.pcpu_series),
-            halt_series: self.halt_series.or(below.halt_series),
+            metrics: self.metrics.or(below.metrics),
             no_pin: self.no_pin.or(below.no_pin),
             loader: self.loader.or(below.loader),
             thresholds: self.thresholds.or(below.thresholds),
@@ -267,8 +263,7 @@ impl From<Settings> for Config {
             kubeconfig: settings.kubeconfig,
             kubelet_url: settings.kubelet_url,
             kubelet_ca: settings.kubelet_ca,
-            pcpu_series: settings.pcpu_series.unwrap_or(false),
-            halt_series: settings.halt_series.unwrap_or(false),
+            metrics: settings.metrics.unwrap_or_default(),
             no_pin: settings.no_pin.unwrap_or(false),
             loader: settings.loader.unwrap_or_default(),
             bounds: settings

@@ -9,7 +9,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use libbpf_rs::{Iter, MapCore as _, MapFlags};
 use virtlens::collect::{Collector, Options};
-use virtlens_export::{Format, Scrape, encode};
+use virtlens_export::{Format, Scrape, Selection, encode};
 use virtlens_model::snapshot::Snapshot;
 use virtlens_probe::loader::Loader;
 
@@ -108,6 +108,7 @@ pub(crate) fn collect_ms(collector: &mut Collector) -> Spread {
 pub(crate) fn cost(collector: &mut Collector) -> Cost {
     collector.collect();
     let (mut collect, mut encoding, mut gzip) = (Vec::new(), Vec::new(), Vec::new());
+    let selection = Selection::default();
     let (mut text, mut packed, mut vms) = (String::new(), Vec::new(), 0);
     for _ in 0..ROUNDS {
         sleep(PAUSE);
@@ -115,7 +116,8 @@ pub(crate) fn cost(collector: &mut Collector) -> Cost {
         vms = snapshot.vms.len();
         let reading = named(&snapshot);
         text.clear();
-        let ((), encode_ns) = thread_ns(|| encode(&reading, Format::OpenMetrics, &mut text));
+        let ((), encode_ns) =
+            thread_ns(|| encode(&reading, &selection, Format::OpenMetrics, &mut text));
         let gzip_ns;
         (packed, gzip_ns) = thread_ns(|| compress(&text));
         collect.push(real(collect_ns) / 1e6);

@@ -15,7 +15,7 @@ use std::time::Duration;
 use criterion::{Criterion, criterion_group, criterion_main};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use virtlens_export::{Format, Scrape, encode};
+use virtlens_export::{Format, Scrape, Selection, encode};
 use virtlens_model::facts::{Facts, ProcessFact};
 use virtlens_model::fleet::Fleet;
 use virtlens_model::snapshot::Vm;
@@ -50,6 +50,7 @@ fn encoding(criterion: &mut Criterion) {
     let facts = facts(&mut Decoder::default(), true);
     let reading = reading(account(&mut fleet(&facts), &facts));
     let mut text = String::new();
+    let selection = Selection::default();
     for (name, format) in [
         ("encode/openmetrics", Format::OpenMetrics),
         ("encode/text", Format::Text),
@@ -57,7 +58,7 @@ fn encoding(criterion: &mut Criterion) {
         criterion.bench_function(name, |bencher| {
             bencher.iter(|| {
                 text.clear();
-                encode(black_box(&reading), format, &mut text);
+                encode(black_box(&reading), &selection, format, &mut text);
             });
         });
     }

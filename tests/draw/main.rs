@@ -54,7 +54,8 @@ fn main() {
         "--listen",
         "127.0.0.1:0",
         "--no-pin",
-        "--pcpu-series",
+        "--metrics",
+        "full,+*",
     ]);
     command.arg(format!("--metadata=file:{}", pods.path().display()));
     let agent = Agent::start(command);

@@ -123,7 +123,8 @@ fn all_queries_have_data_on_this_host() {
         "--listen",
         "127.0.0.1:0",
         "--no-pin",
-        "--pcpu-series",
+        "--metrics",
+        "full,+*",
     ]);
     command.arg(format!("--metadata=file:{}", list.display()));
     let agent = Agent::start(command);

@@ -27,6 +27,7 @@ mod pressure;
 #[path = "../kernel/ready.rs"]
 mod ready;
 mod realtime;
+mod series;
 mod shapes;
 mod throttle;
 mod trace;

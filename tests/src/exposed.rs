@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use virtlens_export::{Format, encode};
+use virtlens_export::{Format, Selection, encode};
 use virtlens_model::snapshot::Snapshot;
 
 use crate::blank;
@@ -34,9 +34,14 @@ impl Counters {
     }
 }
 
-/// The text that a scrape of this snapshot returns.
+/// The text that a scrape of this snapshot returns with all metrics.
 pub fn exposition(snapshot: Arc<Snapshot>, format: Format) -> String {
+    text_of(snapshot, &Selection::all(), format)
+}
+
+/// The text that a scrape of this snapshot returns with the metrics of `selection`.
+pub fn text_of(snapshot: Arc<Snapshot>, selection: &Selection, format: Format) -> String {
     let mut text = String::new();
-    encode(&blank::reading(snapshot), format, &mut text);
+    encode(&blank::reading(snapshot), selection, format, &mut text);
     text
 }

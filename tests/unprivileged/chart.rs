@@ -143,7 +143,7 @@ fn unknown_chart_values_are_refused() {
         "web.tls=true,web.existingSecret=certificate",
         "serviceAccount.create=false,serviceAccount.name=virtlens",
         "serviceAccount.create=false,rbac.create=false",
-        "config.thresholds.pool_threads=16,config.pcpu_series=true",
+        "config.thresholds.pool_threads=16,config.metrics=full",
         "prometheusRule.enabled=true,prometheusRule.runbooks=https://wiki.example.com/virtlens",
         "serviceMonitor.enabled=true,service.enabled=true",
     ] {
@@ -154,6 +154,8 @@ fn unknown_chart_values_are_refused() {
         "web.port=0",
         "metadata.source=magic",
         "config.minage=2s",
+        "metrics.profile=most",
+        "config.metrics=most",
         "config.thresholds.steal_ratio=1",
         "config.thresholds.vcpu_wait=0",
         "resources=1",

@@ -73,6 +73,7 @@ const SLEEPS: &[(&str, usize, Reason)] = &[
     ("tests/scenario/pods.rs", 1, Poll),
     ("tests/scenario/pressure.rs", 1, Window),
     ("tests/scenario/realtime.rs", 1, Window),
+    ("tests/scenario/series.rs", 1, Load),
     ("tests/scenario/shapes/bench.rs", 1, Hidden),
     ("tests/scenario/shapes/bench.rs", 1, Poll),
     ("tests/scenario/shapes/bench.rs", 1, Window),

@@ -8,6 +8,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use virtlens_export::Selection;
 use virtlens_probe::loader::Loader;
 
 use crate::config::{Listen, LogFormat, LogLevel, Metadata, Span, WebAuth};
@@ -18,8 +19,7 @@ use crate::views::{catalogue, doctor, snapshot};
 pub(crate) struct Common {
     /// YAML file with the settings listen, web_config, web_auth, min_age, linger,
     /// log_format, log_level, node_name, metadata, kubeconfig, kubelet_url,
-    /// kubelet_ca, pcpu_series, halt_series, no_pin, loader, thresholds and root [env:
-    /// VIRTLENS_CONFIG]
+    /// kubelet_ca, metrics, no_pin, loader, thresholds and root [env: VIRTLENS_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Directory that contains the host's /proc and /sys [default: /]
@@ -47,14 +47,11 @@ pub(crate) struct Common {
     /// account] [env: VIRTLENS_KUBELET_CA]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) kubelet_ca: Option<PathBuf>,
-    /// Export the CPU time of each vCPU on each pCPU: up to vCPUs times pCPUs
-    /// series per VM [env: VIRTLENS_PCPU_SERIES]
-    #[arg(long, global = true)]
-    pub(crate) pcpu_series: bool,
-    /// Export histograms of the halts of vCPUs and counters of polls: 37 series per
-    /// VM; needs Linux 5.15 [env: VIRTLENS_HALT_SERIES]
-    #[arg(long, global = true)]
-    pub(crate) halt_series: bool,
+    /// Metrics to export: the profile minimal, default or full, then single metrics
+    /// to add or to leave out, for example default,+virtlens_kvm_exits_total or
+    /// full,-virtlens_halt_* [default: default] [env: VIRTLENS_METRICS]
+    #[arg(long, global = true, value_name = "SELECTION")]
+    pub(crate) metrics: Option<Selection>,
     /// Loader of the BPF programs: libbpf or aya, if built in [default: libbpf if
     /// built in, else aya] [env: VIRTLENS_LOADER]
     #[arg(long, global = true, value_name = "LOADER")]

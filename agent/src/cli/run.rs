@@ -66,7 +66,8 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
         let stop = stop.while_serving();
         log_start(&first, address);
         drop(first);
-        let readings = Readings::start(move || collector.collect(), config.min_age)
+        let collect = move || collector.collect();
+        let readings = Readings::start(collect, config.min_age, config.metrics.clone())
             .context("cannot start the collector's thread")?;
         let mut drawn = Ok(());
         let reviewer = kube::reviewer(config).context("cannot start the reviewer's thread")?;

@@ -21,7 +21,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use hyper::body::Bytes;
 use tokio::sync::oneshot;
-use virtlens_export::{Format, Scrape, encode};
+use virtlens_export::{Format, Scrape, Selection, encode};
 use virtlens_model::snapshot::Snapshot;
 
 use crate::process;
@@ -69,8 +69,8 @@ impl fmt::Debug for Readings {
 
 impl Readings {
     /// Starts the thread, which calls `collect` on request if its last reading ended
-    /// `min_age` ago or longer. The thread ends with the last clone of the returned
-    /// value.
+    /// `min_age` ago or longer, and encodes the metrics of `selection`. The thread ends with
+    /// the last clone of the returned value.
     ///
     /// # Errors
     ///
@@ -78,12 +78,14 @@ impl Readings {
     pub fn start(
         collect: impl FnMut() -> Arc<Snapshot> + Send + 'static,
         min_age: Duration,
+        selection: Selection,
     ) -> std::io::Result<Self> {
         let (requests, receiver) = sync_channel(MAX_WAITING);
         let collecting_since = Arc::new(Mutex::new(None));
         let reader = Reader {
             collect,
             min_age,
+            selection,
             collecting_since: Arc::clone(&collecting_since),
             held: None,
             text: String::new(),
@@ -143,6 +145,7 @@ impl Readings {
 struct Reader<C> {
     collect: C,
     min_age: Duration,
+    selection: Selection,
     collecting_since: Arc<Mutex<Option<Instant>>>,
     held: Option<Held>,
     /// Reused by all scrapes, to avoid mapping 2 MB again each time.
@@ -169,7 +172,8 @@ impl<C: FnMut() -> Arc<Snapshot>> Reader<C> {
                         drop(reply.send(Arc::clone(&held.reading.snapshot)));
                     }
                     Request::Metrics(encoding, reply) => {
-                        drop(reply.send(held.body(encoding, &mut self.text)));
+                        let body = held.body(encoding, &self.selection, &mut self.text);
+                        drop(reply.send(body));
                     }
                 }
             }
@@ -211,12 +215,12 @@ impl<C: FnMut() -> Arc<Snapshot>> Reader<C> {
 }
 
 impl Held {
-    fn body(&mut self, encoding: Encoding, text: &mut String) -> Bytes {
+    fn body(&mut self, encoding: Encoding, selection: &Selection, text: &mut String) -> Bytes {
         if let Some((_, body)) = self.bodies.iter().find(|(made, _)| *made == encoding) {
             return body.clone();
         }
         text.clear();
-        encode(&self.reading, encoding.format, text);
+        encode(&self.reading, selection, encoding.format, text);
         let body = if encoding.gzip {
             Bytes::from(gzip(text.as_bytes()))
         } else {

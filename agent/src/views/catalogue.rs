@@ -1,7 +1,7 @@
 //! `virtlens metrics`: the table of all metric families, as text, JSON or Markdown.
 
 use serde::Serialize;
-use virtlens_export::{Family, families, markdown};
+use virtlens_export::{Family, Profile, families, markdown};
 
 /// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -36,6 +36,7 @@ struct Entry {
     #[serde(rename = "type")]
     kind: &'static str,
     unit: Option<&'static str>,
+    profile: Option<&'static str>,
     labels: Vec<&'static str>,
     help: &'static str,
 }
@@ -46,6 +47,7 @@ impl From<&'static Family> for Entry {
             name: family.name,
             kind: family.kind.name(),
             unit: family.unit,
+            profile: family.profile.map(Profile::name),
             labels: family.labels(),
             help: family.help,
         }
@@ -60,8 +62,12 @@ fn paragraph(family: &'static Family) -> String {
     let unit = family
         .unit
         .map_or(String::new(), |unit| format!(", {unit}"));
+    let profile = family.profile.map_or_else(
+        || "only if it is named".to_owned(),
+        |profile| format!("profile {}", profile.name()),
+    );
     format!(
-        "{}{labels}\n    {}{unit}\n    {}\n",
+        "{}{labels}\n    {}{unit}; {profile}\n    {}\n",
         family.name,
         family.kind.name(),
         family.help

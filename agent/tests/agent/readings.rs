@@ -8,7 +8,7 @@ use std::time::Duration;
 use hyper::body::Bytes;
 use tokio::task::JoinSet;
 use virtlens::collect::readings::{Encoding, Readings};
-use virtlens_export::Format;
+use virtlens_export::{Format, Selection};
 use virtlens_tests::fixture;
 
 const FOREVER: Duration = Duration::from_secs(1 << 30);
@@ -35,7 +35,7 @@ pub(crate) fn slow_readings(min_age: Duration) -> (Readings, Sender<()>, Arc<Ato
         Arc::new(fixture::snapshot())
     };
     (
-        Readings::start(collect, min_age).expect("a thread"),
+        Readings::start(collect, min_age, Selection::default()).expect("a thread"),
         go,
         begun,
     )

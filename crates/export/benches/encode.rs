@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use virtlens_export::{Format, encode};
+use virtlens_export::{Format, Selection, encode};
 use virtlens_tests::fleet;
 
 const ROUNDS: u32 = 200;
@@ -15,13 +15,14 @@ const ROUNDS: u32 = 200;
 fn main() {
     let reading = fleet::reading(200, 8);
     let mut out = String::new();
+    let selection = Selection::default();
     for format in [Format::OpenMetrics, Format::Text] {
         out.clear();
-        encode(&reading, format, &mut out);
+        encode(&reading, &selection, format, &mut out);
         let series = out.lines().filter(|line| !line.starts_with('#')).count();
         let (median, best) = time(ROUNDS, || {
             out.clear();
-            encode(black_box(&reading), format, &mut out);
+            encode(black_box(&reading), &selection, format, &mut out);
         });
         println!(
             "{format:?}: {series} series, {} bytes: median {median:?}, best {best:?}",

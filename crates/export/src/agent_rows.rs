@@ -2,12 +2,14 @@
 
 use crate::family::{Family, Rows};
 use crate::kind::Kind;
+use crate::profile::Profile;
 use crate::samples::known;
 
 pub(crate) const AGENT_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_vms",
         kind: Kind::Gauge,
+        profile: Some(Profile::Minimal),
         unit: None,
         help: "VMs that run on the node; absent if that cannot be read.",
         own_labels: &[],
@@ -22,6 +24,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_reading_age_seconds",
         kind: Kind::Gauge,
+        profile: Some(Profile::Minimal),
         unit: Some("seconds"),
         help: "Age of the exported values of VMs: 0 while readings succeed. After a failed \
                reading the last values are exported; from the third failure in a row on VMs \
@@ -34,6 +37,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_build_info",
         kind: Kind::Info,
+        profile: Some(Profile::Minimal),
         unit: None,
         help: "The agent's version, the commit and the compiler it was built from.",
         own_labels: &["version", "revision", "rustversion"],
@@ -49,6 +53,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_source_up",
         kind: Kind::Gauge,
+        profile: Some(Profile::Minimal),
         unit: None,
         help: "Whether the source works (1) or not (0); virtlens check shows the reason.",
         own_labels: &["source"],
@@ -60,6 +65,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_source_duration_seconds",
         kind: Kind::Gauge,
+        profile: Some(Profile::Minimal),
         unit: Some("seconds"),
         help: "Duration of the last reading of the source.",
         own_labels: &["source"],
@@ -75,6 +81,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_metadata_age_seconds",
         kind: Kind::Gauge,
+        profile: Some(Profile::Minimal),
         unit: Some("seconds"),
         help: "Time since the last successful answer of the source of pod names, or since the \
                first failed request; with a reachable API server at most a minute.",
@@ -89,6 +96,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_collection_seconds",
         kind: Kind::Gauge,
+        profile: Some(Profile::Minimal),
         unit: Some("seconds"),
         help: "Duration of the collection that produced these values.",
         own_labels: &[],
@@ -97,6 +105,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_dropped_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Minimal),
         unit: None,
         help: "Losses by reason: values that the agent or a BPF program could not keep or read.",
         own_labels: &["reason"],
@@ -108,6 +117,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_bpf_program_runs_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Minimal),
         unit: None,
         help: "Runs of the BPF program; counted only while kernel.bpf_stats_enabled is 1.",
         own_labels: &["program"],
@@ -119,6 +129,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_bpf_program_run_seconds_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Minimal),
         unit: Some("seconds"),
         help: "Time in the BPF program; counted only while kernel.bpf_stats_enabled is 1.",
         own_labels: &["program"],
@@ -130,6 +141,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_bpf_map_entries",
         kind: Kind::Gauge,
+        profile: Some(Profile::Minimal),
         unit: None,
         help: "Entries in the BPF map.",
         own_labels: &["map"],
@@ -143,6 +155,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_bpf_map_max_entries",
         kind: Kind::Gauge,
+        profile: Some(Profile::Minimal),
         unit: None,
         help: "Maximum number of entries in the BPF map.",
         own_labels: &["map"],
@@ -154,6 +167,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
     Family {
         name: "process_cpu_seconds_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Minimal),
         unit: Some("seconds"),
         help: "CPU time of the agent, user and system.",
         own_labels: &[],
@@ -164,6 +178,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
     Family {
         name: "process_resident_memory_bytes",
         kind: Kind::Gauge,
+        profile: Some(Profile::Minimal),
         unit: Some("bytes"),
         help: "Resident memory of the agent.",
         own_labels: &[],
@@ -176,6 +191,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
     Family {
         name: "process_open_fds",
         kind: Kind::Gauge,
+        profile: Some(Profile::Minimal),
         unit: None,
         help: "Open file descriptors of the agent.",
         own_labels: &[],
@@ -188,6 +204,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
     Family {
         name: "process_start_time_seconds",
         kind: Kind::Gauge,
+        profile: Some(Profile::Minimal),
         unit: Some("seconds"),
         help: "When the agent started, since the Unix epoch.",
         own_labels: &[],

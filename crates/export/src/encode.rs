@@ -25,19 +25,20 @@ use crate::kind::Kind;
 use crate::prepared::Prepared;
 use crate::samples::Samples;
 use crate::scrape::Scrape;
+use crate::selection::Selection;
 
-/// Appends all families of `scrape` to `out`.
+/// Appends the selected families of `scrape` to `out`.
 ///
 /// # Panics
 ///
 /// Never: writing to a `String` cannot fail, and nothing else in the encoder can.
-pub fn encode(scrape: &Arc<Scrape>, format: Format, out: &mut String) {
+pub fn encode(scrape: &Arc<Scrape>, selection: &Selection, format: Format, out: &mut String) {
     let vms = scrape.snapshot.vms.iter().map(Prepared::of).collect();
     let scrape = Rendered {
         scrape: Arc::clone(scrape),
         vms,
     };
-    for family in families() {
+    for family in families().filter(|family| selection.has(family.name)) {
         encode_family(family, &scrape, format, out).expect("writing to a String cannot fail");
     }
     if format == Format::OpenMetrics {

@@ -6,6 +6,7 @@ use virtlens_model::snapshot::Vm;
 
 use crate::identity::IDENTITY_LABELS;
 use crate::kind::Kind;
+use crate::profile::Profile;
 use crate::samples::Samples;
 use crate::scrape::Scrape;
 
@@ -16,6 +17,8 @@ pub struct Family {
     pub name: &'static str,
     /// Metric type.
     pub kind: Kind,
+    /// The first profile with the family; `None` if only its name selects it.
+    pub profile: Option<Profile>,
     /// Unit of the values; part of the name.
     pub unit: Option<&'static str>,
     /// One-line description.

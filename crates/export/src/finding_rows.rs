@@ -2,10 +2,12 @@
 
 use crate::family::{Family, Rows};
 use crate::kind::Kind;
+use crate::profile::Profile;
 
 pub(crate) const FINDING_FAMILIES: &[Family] = &[Family {
     name: "virtlens_finding",
     kind: Kind::Gauge,
+    profile: Some(Profile::Minimal),
     unit: None,
     help: "1 for each check that the VM fails. Findings are judged over the time since the \
            previous judgement (10 s or more, unless CPUs were hot-plugged); virtlens doctor \

@@ -6,12 +6,14 @@ use virtlens_model::vocab::HaltBuckets;
 
 use crate::family::{Family, Rows};
 use crate::kind::Kind;
+use crate::profile::Profile;
 use crate::samples::{Samples, known};
 
 pub(crate) const KVM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_kvm_exits_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Full),
         unit: None,
         help: "VM exits of all vCPUs by kind, as KVM counts them.",
         own_labels: &["kind"],
@@ -26,6 +28,7 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_halt_poll_seconds_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Default),
         unit: Some("seconds"),
         help: "Host CPU time that idle vCPUs spent polling for a wake-up that came (success) \
                or did not come (fail); part of the role vcpu.",
@@ -40,19 +43,18 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_halt_wait_seconds_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Full),
         unit: Some("seconds"),
-        help: "Time that idle vCPUs slept after polling, until a wake-up. Exported only with \
-               the setting halt_series.",
+        help: "Time that idle vCPUs slept after polling, until a wake-up.",
         own_labels: &[],
-        rows: Rows::Vm(|vm, rows| {
-            known(vm.halts.as_ref(), |_| {
-                known(rows.vcpus().kvm.halt_wait_ns(), |ns| rows.seconds(&[], ns))
-            })
+        rows: Rows::Vm(|_, rows| {
+            known(rows.vcpus().kvm.halt_wait_ns(), |ns| rows.seconds(&[], ns))
         }),
     },
     Family {
         name: "virtlens_halt_wakeups_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Full),
         unit: None,
         help: "Halts of vCPUs that a wake-up ended.",
         own_labels: &[],
@@ -65,27 +67,26 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_halt_polls_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Full),
         unit: None,
         help: "Polls at the start of halts: all (attempted), those that a wake-up ended \
-               (successful); and halts that ended without an event for the vCPU (invalid). \
-               Exported only with the setting halt_series.",
+               (successful); and halts that ended without an event for the vCPU (invalid).",
         own_labels: &["kind"],
-        rows: Rows::Vm(|vm, rows| {
-            known(vm.halts.as_ref(), |_| {
-                known(rows.vcpus().kvm.halt_polls(), |polls| {
-                    rows.count(&["attempted".into()], polls.attempted)?;
-                    rows.count(&["successful".into()], polls.successful)?;
-                    rows.count(&["invalid".into()], polls.invalid)
-                })
+        rows: Rows::Vm(|_, rows| {
+            known(rows.vcpus().kvm.halt_polls(), |polls| {
+                rows.count(&["attempted".into()], polls.attempted)?;
+                rows.count(&["successful".into()], polls.successful)?;
+                rows.count(&["invalid".into()], polls.invalid)
             })
         }),
     },
     Family {
         name: "virtlens_halt_duration_seconds",
         kind: Kind::Histogram,
+        profile: Some(Profile::Full),
         unit: Some("seconds"),
         help: "Durations of halts of vCPUs: of polls by result (poll_success, poll_fail) and of \
-               sleeps (wait). Exported only with the setting halt_series.",
+               sleeps (wait).",
         own_labels: &["kind"],
         rows: Rows::Vm(|vm, rows| {
             known(vm.halts.as_deref(), |halts| {
@@ -102,6 +103,7 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_directed_yields_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Full),
         unit: None,
         help: "How often a vCPU that waited for another one gave it its CPU: all (attempted), \
                and those after which the other one ran (successful). Absent until the first.",
@@ -117,6 +119,7 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_preemptions_reported_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Full),
         unit: None,
         help: "How often KVM reported to the guest that a vCPU is preempted; 0 if the guest \
                does not use KVM's steal time.",
@@ -130,6 +133,7 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_mapped_bytes",
         kind: Kind::Gauge,
+        profile: Some(Profile::Full),
         unit: Some("bytes"),
         help: "Guest memory that KVM's page tables map, by size of the page (4k, 2m, 1g); with \
                page tables of nested guests.",
@@ -146,6 +150,7 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_nx_huge_page_splits",
         kind: Kind::Gauge,
+        profile: Some(Profile::Full),
         unit: None,
         help: "Huge pages of the guest that are split because it executes code in them and the \
                CPU has the bug iTLB multihit; absent while there are none.",
@@ -160,6 +165,7 @@ pub(crate) const KVM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_tlb_flushes_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Full),
         unit: None,
         help: "How often KVM interrupted running vCPUs to flush the TLBs of all vCPUs of the VM.",
         own_labels: &[],

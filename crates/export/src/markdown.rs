@@ -3,11 +3,13 @@
 use std::fmt::Write as _;
 
 use crate::families::families;
+use crate::profile::Profile;
 
 /// All families as a Markdown table.
 pub fn markdown() -> String {
-    let mut out =
-        String::from("| Metric | Type | Unit | Labels | Meaning |\n|---|---|---|---|---|\n");
+    let mut out = String::from(
+        "| Metric | Type | Unit | Profile | Labels | Meaning |\n|---|---|---|---|---|---|\n",
+    );
     for family in families() {
         let labels: Vec<_> = family
             .labels()
@@ -16,10 +18,11 @@ pub fn markdown() -> String {
             .collect();
         writeln!(
             out,
-            "| `{}` | {} | {} | {} | {} |",
+            "| `{}` | {} | {} | {} | {} | {} |",
             family.name,
             family.kind.name(),
             family.unit.unwrap_or("-"),
+            family.profile.map_or("-", Profile::name),
             if labels.is_empty() {
                 "-".to_owned()
             } else {

@@ -7,12 +7,14 @@ use virtlens_model::vocab::{Discard, DiscardSum};
 
 use crate::family::{Family, Rows};
 use crate::kind::Kind;
+use crate::profile::Profile;
 use crate::samples::{Samples, known};
 
 pub(crate) const MEMORY_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_balloon_bytes_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Full),
         unit: Some("bytes"),
         help: "Guest memory that the balloon took (inflate) and returned (deflate), and memory \
                discarded for other reasons (other: unplug, migration, reset).",
@@ -22,6 +24,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_balloon_events_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Full),
         unit: None,
         help: "System calls of the VMM behind virtlens_balloon_bytes_total; mostly one per page.",
         own_labels: &["operation"],
@@ -30,6 +33,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_free_page_reported_bytes_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Default),
         unit: Some("bytes"),
         help: "Memory that the guest reported as free and the VMM released to the host.",
         own_labels: &[],
@@ -40,6 +44,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_free_page_reports_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Full),
         unit: None,
         help: "Ranges that the guest reported as free and the VMM released to the host.",
         own_labels: &[],
@@ -50,6 +55,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_memory_release_seconds_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Full),
         unit: Some("seconds"),
         help: "Time that the VMM spent on releasing guest memory to the host: in the kernel \
                and between single pages. One in 64 single pages is timed and counts for 64. \
@@ -66,6 +72,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_memory_refault_bytes_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Default),
         unit: Some("bytes"),
         help: "Memory that the guest reported as free and faulted in again: growth of its \
                resident RAM up to the released amount.",
@@ -79,6 +86,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_memory_faults_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Full),
         unit: None,
         help: "Page faults of the guest that KVM fixed: first and repeated accesses to memory.",
         own_labels: &[],
@@ -87,6 +95,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_memory_guest_bytes",
         kind: Kind::Gauge,
+        profile: Some(Profile::Default),
         unit: Some("bytes"),
         help: "Memory of the guest, device memory (video) included.",
         own_labels: &[],
@@ -95,6 +104,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_memory_resident_bytes",
         kind: Kind::Gauge,
+        profile: Some(Profile::Minimal),
         unit: Some("bytes"),
         help: "Resident memory of the VMM's process, guest RAM and huge pages included.",
         own_labels: &[],
@@ -103,6 +113,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_memory_resident_huge_bytes",
         kind: Kind::Gauge,
+        profile: Some(Profile::Minimal),
         unit: Some("bytes"),
         help: "Huge pages of hugetlbfs in virtlens_memory_resident_bytes, which a cgroup's \
                memory limit does not count; only for VMs with huge pages.",
@@ -115,6 +126,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_memory_guest_memfd_bytes",
         kind: Kind::Gauge,
+        profile: Some(Profile::Full),
         unit: Some("bytes"),
         help: "Memory of the guest in guest_memfd files, which is the memory of a confidential \
                VM. virtlens_memory_resident_bytes includes only the pages of it that the VMM \
@@ -128,6 +140,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_memory_swap_bytes",
         kind: Kind::Gauge,
+        profile: Some(Profile::Full),
         unit: Some("bytes"),
         help: "Private memory of the VMM's process in swap. Guest RAM in shared memory (memfd, \
                as for virtiofs) is not part of it, because the kernel does not count that by \
@@ -141,6 +154,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_memory_resident_peak_bytes",
         kind: Kind::Gauge,
+        profile: Some(Profile::Full),
         unit: Some("bytes"),
         help: "Highest virtlens_memory_resident_bytes since the VMM started.",
         own_labels: &[],
@@ -153,6 +167,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_memory_cgroup_bytes",
         kind: Kind::Gauge,
+        profile: Some(Profile::Full),
         unit: Some("bytes"),
         help: "Memory use of the cgroup of virtlens_memory_cgroup_limit_bytes; without a \
                limit, of the pod's cgroup. cgroup v2 only.",
@@ -162,6 +177,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_memory_cgroup_limit_bytes",
         kind: Kind::Gauge,
+        profile: Some(Profile::Minimal),
         unit: Some("bytes"),
         help: "Lowest memory limit on the VM's cgroup path, from the pod's cgroup down; absent \
                without a limit.",
@@ -171,13 +187,28 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
         }),
     },
     Family {
+        name: "virtlens_memory_oom_kills_total",
+        kind: Kind::Counter,
+        profile: Some(Profile::Minimal),
+        unit: None,
+        help: "Processes of the pod's cgroup (without a pod: of the machine's) and of those below \
+               it that the kernel killed for lack of memory. cgroup v2 only.",
+        own_labels: &[],
+        rows: Rows::Vm(|vm, rows| {
+            known(vm.memory.cgroup_events, |events| {
+                rows.count(&[], events.oom_kill)
+            })
+        }),
+    },
+    Family {
         name: "virtlens_memory_events_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Full),
         unit: None,
         help: "Memory events of the pod's cgroup (without a pod: of the machine's) and those \
                below it: usage over memory.high (high), usage at memory.max (max), allocation \
                impossible within memory.max (oom), process killed for lack of memory \
-               (oom_kill). cgroup v2 only.",
+               (oom_kill, as in virtlens_memory_oom_kills_total). cgroup v2 only.",
         own_labels: &["event"],
         rows: Rows::Vm(|vm, rows| {
             known(vm.memory.cgroup_events, |events| {
@@ -189,6 +220,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_memory_dirty_logging_enabled",
         kind: Kind::Gauge,
+        profile: Some(Profile::Full),
         unit: None,
         help: "Whether KVM logs which pages the guest writes, for at least half of its RAM, as \
                during a live migration (1) or not (0); absent if unknown.",
@@ -202,6 +234,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_memory_dirty_logging_age_seconds",
         kind: Kind::Gauge,
+        profile: Some(Profile::Full),
         unit: Some("seconds"),
         help: "Time since the first reading of this agent in which KVM logged the writes of the \
                guest; absent while it does not.",
@@ -214,6 +247,7 @@ pub(crate) const MEMORY_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_memory_feature_enabled",
         kind: Kind::Gauge,
+        profile: Some(Profile::Full),
         unit: None,
         help: "Whether the VM has a balloon and free page reporting; absent if unknown.",
         own_labels: &["feature"],

@@ -7,12 +7,14 @@ use virtlens_model::vocab::MismatchKind;
 
 use crate::family::{Family, Rows};
 use crate::kind::Kind;
+use crate::profile::Profile;
 use crate::samples::known;
 
 pub(crate) const PLACEMENT_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_guest_topology_info",
         kind: Kind::Info,
+        profile: Some(Profile::Full),
         unit: None,
         help: "Topology that CPUID reports to the guest: packages, cores per package, threads \
                per core, for its present vCPUs.",
@@ -30,6 +32,7 @@ pub(crate) const PLACEMENT_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_vcpus_pinned",
         kind: Kind::Gauge,
+        profile: Some(Profile::Full),
         unit: None,
         help: "vCPUs whose affinity allows one pCPU, or the pCPUs of one core, only.",
         own_labels: &[],
@@ -42,6 +45,7 @@ pub(crate) const PLACEMENT_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_vcpu_migrations_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Full),
         unit: None,
         help: "Migrations of the VM's vCPUs between pCPUs by distance: smt (threads of one \
                core), core (cores of one last-level cache), llc (caches of one NUMA node), \
@@ -58,6 +62,7 @@ pub(crate) const PLACEMENT_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_topology_pairs",
         kind: Kind::Gauge,
+        profile: Some(Profile::Full),
         unit: None,
         help: "Pairs of vCPUs by state: guest siblings on one host core (aligned) or on \
                several (split), vCPUs of different guest cores on one host core (shared). \
@@ -75,6 +80,7 @@ pub(crate) const PLACEMENT_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_misplaced_vcpus",
         kind: Kind::Gauge,
+        profile: Some(Profile::Default),
         unit: None,
         help: "vCPUs whose placement does not match the guest topology, by kind of mismatch; \
                absent without a mismatch.",
@@ -90,6 +96,7 @@ pub(crate) const PLACEMENT_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_misplaced_seconds_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Full),
         unit: Some("seconds"),
         help: "CPU time of vCPUs while a mismatch of the kind affected them; one vCPU can \
                count under several kinds. Absent until the first occurrence.",
@@ -106,9 +113,10 @@ pub(crate) const PLACEMENT_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_vcpu_pcpu_seconds_total",
         kind: Kind::Counter,
+        profile: None,
         unit: Some("seconds"),
-        help: "CPU time of the vCPU on each pCPU since it was first seen. Exported only with \
-               the setting pcpu_series, because of the number of series.",
+        help: "CPU time of the vCPU on each pCPU since it was first seen: up to vCPUs times pCPUs \
+               series for a VM.",
         own_labels: &["vcpu", "cpu"],
         rows: Rows::Vm(|vm, rows| {
             vm.vcpus.iter().try_for_each(|vcpu| {

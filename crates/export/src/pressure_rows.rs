@@ -2,11 +2,13 @@
 
 use crate::family::{Family, Rows};
 use crate::kind::Kind;
+use crate::profile::Profile;
 use crate::samples::known;
 
 pub(crate) const PRESSURE_FAMILIES: &[Family] = &[Family {
     name: "virtlens_pressure_seconds_total",
     kind: Kind::Counter,
+    profile: Some(Profile::Full),
     unit: Some("seconds"),
     help: "Time for which tasks of the pod's cgroup (without a pod: of the machine's) were \
            stalled on a resource (cpu, memory, io, irq): at least one task (some), or all tasks \

@@ -5,12 +5,14 @@ use virtlens_model::vocab::BOUNDS_MS;
 
 use crate::family::{Family, Rows};
 use crate::kind::Kind;
+use crate::profile::Profile;
 use crate::samples::known;
 
 pub(crate) const THROTTLE_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_cfs_quota_used_seconds_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Default),
         unit: Some("seconds"),
         help: "Host CPU time by role of the threads under the limit of \
                virtlens_cfs_quota_cores; the roles under a limit depend on the runtime. Without \
@@ -27,6 +29,7 @@ pub(crate) const THROTTLE_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_throttled_wall_seconds_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Default),
         unit: Some("seconds"),
         help: "Wall time in which the limit of virtlens_cfs_quota_cores throttled threads on \
                at least one CPU. It counts when a throttling ends.",
@@ -42,6 +45,7 @@ pub(crate) const THROTTLE_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_throttle_duration_seconds",
         kind: Kind::Histogram,
+        profile: Some(Profile::Full),
         unit: Some("seconds"),
         help: "Throttling durations of per-CPU run queues in all cgroups of the VM, removed \
                cgroups included; only for VMs that were throttled.",
@@ -56,6 +60,7 @@ pub(crate) const THROTTLE_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_throttle_hits_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Full),
         unit: None,
         help: "How often a thread of the role was running on a CPU when a quota of the VM ran \
                out there; only for VMs that were throttled.",

@@ -6,12 +6,14 @@ use virtlens_model::snapshot::{Quota, Vm};
 
 use crate::family::{Family, Rows};
 use crate::kind::Kind;
+use crate::profile::Profile;
 use crate::samples::known;
 
 pub(crate) const VM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_vm_info",
         kind: Kind::Info,
+        profile: Some(Profile::Minimal),
         unit: None,
         help: "Identity of the VM: uid of its pod, VMM, runtime, cgroup layout (all threads in \
                one cgroup: pod, machine; some in an overhead cgroup: split; all outside the \
@@ -43,6 +45,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_cpu_seconds_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Minimal),
         unit: Some("seconds"),
         help: "Host CPU time of the VM's threads and its pod's by role, living and ended; time \
                without a role is other, absent while there is none.",
@@ -58,6 +61,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_cpu_wait_seconds_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Default),
         unit: Some("seconds"),
         help: "Time in which threads of the role were runnable but did not run: waiting for a \
                CPU, or throttled.",
@@ -73,6 +77,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_threads",
         kind: Kind::Gauge,
+        profile: Some(Profile::Full),
         unit: None,
         help: "Living threads of the VM by role.",
         own_labels: &["role"],
@@ -85,6 +90,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_threads_outside_pod",
         kind: Kind::Gauge,
+        profile: Some(Profile::Full),
         unit: None,
         help: "Living threads of the VM in a cgroup outside of its pod's cgroup, where the \
                pod's limits do not apply; absent while there are none.",
@@ -100,6 +106,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_vcpu_cpu_seconds_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Default),
         unit: Some("seconds"),
         help: "Host CPU time of the threads that ran the vCPU; vcpu is the APIC id that the \
                guest sees.",
@@ -113,6 +120,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_vcpu_wait_seconds_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Default),
         unit: Some("seconds"),
         help: "Time in which the vCPU was runnable but did not run, which the guest sees as \
                steal: waiting for a CPU, or throttled.",
@@ -126,6 +134,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_vcpu_timeslices_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Full),
         unit: None,
         help: "How often the scheduler put vCPUs of the VM on a CPU. The wait time of role vcpu \
                divided by it is the mean wait before a vCPU ran.",
@@ -135,6 +144,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_vcpu_involuntary_switches_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Full),
         unit: None,
         help: "How often vCPUs of the VM left their CPU although they were runnable: preempted \
                by another thread, or throttled.",
@@ -148,6 +158,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_guest_seconds_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Full),
         unit: Some("seconds"),
         help: "Time of all vCPUs in guest mode; an estimate, because most kernels sample it by \
                the tick.",
@@ -157,6 +168,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_worker_cpu_seconds_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Default),
         unit: Some("seconds"),
         help: "Host CPU time of each I/O worker (vhost, iothread, virtiofsd); part of its \
                role. Workers are numbered in the order of their start.",
@@ -173,6 +185,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_vcpus_online",
         kind: Kind::Gauge,
+        profile: Some(Profile::Default),
         unit: None,
         help: "vCPUs that KVM holds for the VM, those that never ran and unplugged ones included; \
                absent if unknown.",
@@ -186,6 +199,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_vcpus_parked",
         kind: Kind::Gauge,
+        profile: Some(Profile::Default),
         unit: None,
         help: "vCPUs in virtlens_vcpus_online that ran and have no thread any more: unplugged \
                ones. Absent while there are none.",
@@ -198,6 +212,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_vcpus_seen",
         kind: Kind::Gauge,
+        profile: Some(Profile::Full),
         unit: None,
         help: "vCPUs of the VM with a thread that was seen to run them.",
         own_labels: &[],
@@ -206,6 +221,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_cfs_quota_cores",
         kind: Kind::Gauge,
+        profile: Some(Profile::Default),
         unit: Some("cores"),
         help: "CPU limit of the binding cgroup of the scope (the one throttled in most recent \
                periods). Scopes: pod, sandbox (Kata's, inside the pod's), container, overhead \
@@ -223,6 +239,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_cfs_periods_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Default),
         unit: None,
         help: "Periods of the limit of virtlens_cfs_quota_cores in which a thread was runnable.",
         own_labels: &["scope"],
@@ -235,6 +252,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_cfs_throttled_periods_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Default),
         unit: None,
         help: "Periods of the limit of virtlens_cfs_quota_cores in which it throttled threads \
                on at least one CPU.",
@@ -248,6 +266,7 @@ pub(crate) const VM_FAMILIES: &[Family] = &[
     Family {
         name: "virtlens_cfs_throttled_seconds_total",
         kind: Kind::Counter,
+        profile: Some(Profile::Default),
         unit: Some("seconds"),
         help: "Time throttled by the limit of virtlens_cfs_quota_cores, summed over CPUs, so \
                it can exceed wall time.",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use virtlens_export::{Agent, Format, Kind, Process, Scrape, encode, families};
+use virtlens_export::{Agent, Format, Kind, Process, Profile, Scrape, Selection, encode, families};
 use virtlens_model::snapshot::Snapshot;
 use virtlens_tests::golden::assert_golden;
 use virtlens_tests::{fixture, fleet};
@@ -31,7 +31,7 @@ fn reading(snapshot: Snapshot) -> Arc<Scrape> {
 
 fn text_of(reading: &Arc<Scrape>, format: Format) -> String {
     let mut out = String::new();
-    encode(reading, format, &mut out);
+    encode(reading, &Selection::all(), format, &mut out);
     out
 }
 
@@ -122,23 +122,28 @@ fn promtool_check_metrics_passes() {
 fn series_and_bytes_per_vm_are_within_budget() {
     const VMS: usize = 200;
     const VCPUS: usize = 8;
-    let text = text_of(&fleet::reading(200, 8), Format::OpenMetrics);
-    let series = text.lines().filter(|line| line.contains("vm=")).count();
-    assert!(
-        series <= VMS * (59 + 4 * VCPUS),
-        "{} series a VM",
-        series / VMS
-    );
+    let reading = fleet::reading(200, 8);
+    for (profile, most) in [(Profile::Minimal, 12), (Profile::Default, 40 + 3 * VCPUS)] {
+        let mut text = String::new();
+        let selection = Selection::from(profile);
+        encode(&reading, &selection, Format::OpenMetrics, &mut text);
+        let series = text.lines().filter(|line| line.contains("vm=")).count();
+        let name = profile.name();
+        println!("{name}: {} series a VM", series / VMS);
+        assert!(series <= VMS * most, "{name}: {} a VM", series / VMS);
+        if profile == Profile::Default {
+            assert!(series > VMS * 2 * VCPUS, "series of each vCPU are missing");
+        }
+        let packed = packed_bytes(&text);
+        assert!(packed <= VMS * 5 * 1024, "{} bytes a VM", packed / VMS);
+    }
+}
 
+fn packed_bytes(text: &str) -> usize {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
     gzip.write_all(text.as_bytes())
         .expect("a Vec takes everything");
-    let packed = gzip.finish().expect("a Vec takes everything");
-    assert!(
-        packed.len() <= VMS * 5 * 1024,
-        "{} bytes a VM",
-        packed.len() / VMS
-    );
+    gzip.finish().expect("a Vec takes everything").len()
 }
 
 #[test]

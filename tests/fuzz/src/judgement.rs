@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use virtlens_abi as abi;
-use virtlens_export::{Agent, Format, Process, Scrape, encode};
+use virtlens_export::{Agent, Format, Process, Scrape, Selection, encode};
 use virtlens_model::facts::{
     Facts, PcpuTimes, Pcpus, ProcessFact, ResidencyFact, RetiredFact, ThreadClass, ThreadFact,
     VmPlacementFact,
@@ -232,7 +232,7 @@ fn write(snapshot: &Arc<Snapshot>) {
     });
     for format in [Format::OpenMetrics, Format::Text] {
         let mut text = String::new();
-        encode(&reading, format, &mut text);
+        encode(&reading, &Selection::all(), format, &mut text);
         assert!(text.ends_with('\n'));
     }
     let json = serde_json::to_vec(&**snapshot).expect("plain values");

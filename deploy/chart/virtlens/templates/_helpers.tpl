@@ -100,6 +100,10 @@ files
 {{- if .Values.web.existingSecret }}
 {{- $_ := set $own "web_config" "/etc/virtlens/web/web-config.yaml" }}
 {{- end }}
+{{- $metrics := list .Values.metrics.profile }}
+{{- range .Values.metrics.include }}{{ $metrics = append $metrics (printf "+%s" .) }}{{ end }}
+{{- range .Values.metrics.exclude }}{{ $metrics = append $metrics (printf "-%s" .) }}{{ end }}
+{{- $_ := set $own "metrics" (join "," $metrics) }}
 {{- if not .Values.pin }}
 {{- $_ := set $own "no_pin" true }}
 {{- end }}
