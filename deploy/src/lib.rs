@@ -18,6 +18,7 @@
 
 pub mod dashboard;
 mod dashboards;
+pub mod needs;
 pub mod promql;
 pub mod rules;
 pub mod tokens;

@@ -51,12 +51,43 @@ pub struct Alert {
     pub summary: &'static str,
     /// Details of the affected object, with [`tokens`].
     pub description: &'static str,
+    /// The checks of `virtlens doctor` with the same condition, as a regular expression. Where
+    /// the profile `minimal` lacks the series of the query, the agent's findings decide.
+    pub check: Option<&'static str>,
 }
 
 impl Alert {
     /// The query with its tokens replaced.
     pub fn query(&self, labels: PodLabels) -> String {
         tokens::query(self.query, labels)
+    }
+
+    /// The expression of the rule: the query, or else the agent's findings.
+    pub fn expression(&self, labels: PodLabels) -> String {
+        let Some(check) = self.check else {
+            return self.query(labels);
+        };
+        let findings = format!(
+            "{}\nor on (@vm)\n(\n  \
+             vm_check:virtlens_finding:share_5m{{check=~\"{check}\"}} > 0.90\n  \
+             unless on (@vm)\n  \
+             virtlens_cpu_wait_seconds_total{{role=\"vcpu\"}}\n)",
+            self.query
+        );
+        tokens::query(&findings, labels)
+    }
+
+    /// The description with its tokens replaced.
+    pub fn description(&self, labels: PodLabels) -> String {
+        let description = self.description;
+        if self.check.is_none() {
+            return tokens::text(description, labels);
+        }
+        let text = format!(
+            "{{{{ if $labels.check }}}}@who fails the check {{{{ $labels.check }}}}. On its node, \
+             virtlens doctor shows the evidence.{{{{ else }}}}{description}{{{{ end }}}}"
+        );
+        tokens::text(&text, labels)
     }
 }
 
@@ -148,13 +179,13 @@ const AGENT: &str = "/d/virtlens-agent?var-instance={{ $labels.instance | urlque
 fn alert(alert: &Alert, dashboard: &str, labels: PodLabels) -> Rule {
     Rule {
         alert: Some(alert.name),
-        expr: alert.query(labels),
+        expr: alert.expression(labels),
         hold: Some(alert.hold),
         keep: alert.keep,
         labels: BTreeMap::from([("severity", alert.severity)]),
         annotations: BTreeMap::from([
             ("summary", alert.summary.to_owned()),
-            ("description", tokens::text(alert.description, labels)),
+            ("description", alert.description(labels)),
             ("runbook", format!("{RUNBOOKS}/{}.md", alert.name)),
             ("dashboard_url", labels.name(dashboard)),
         ]),

@@ -37,6 +37,7 @@ const NEEDS: &[(&str, &str)] = &[
     ("vm:virtlens_memory_refault:ratio_rate5m", "memory"),
     ("virtlens_memory_cgroup_bytes", "cgroup_v2"),
     ("virtlens_memory_cgroup_limit_bytes", "cgroup_v2"),
+    ("vm:virtlens_memory_headroom_bytes:min", "cgroup_v2"),
     ("virtlens_topology_pairs", "smt"),
 ];
 

@@ -15,6 +15,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
@@ -303,6 +304,31 @@ pub fn curl() -> Result<(), Missing> {
 /// The program is missing.
 pub fn prometheus() -> Result<(), Missing> {
     program("prometheus", crate::prometheus::PROGRAM)
+}
+
+/// Needs Debian's `prometheus-alertmanager` in `PATH`.
+///
+/// # Errors
+/// The program is missing.
+pub fn alertmanager() -> Result<(), Missing> {
+    program("alertmanager", "prometheus-alertmanager")
+}
+
+/// Needs `unshare` and the permission for a user and mount namespace.
+///
+/// # Errors
+/// The kernel or the sandbox refuses one.
+pub fn mount_namespace() -> Result<(), Missing> {
+    let mut unshare = Command::new("unshare");
+    let status = unshare
+        .args(["--map-root-user", "--mount", "true"])
+        .status();
+    let works = status.is_ok_and(|status| status.success());
+    that(
+        "mount_namespace",
+        works,
+        "unshare --map-root-user --mount fails",
+    )
 }
 
 fn program(need: &'static str, name: &str) -> Result<(), Missing> {

@@ -29,15 +29,27 @@ const OTHERS: [(&str, &str); 7] = [
 ];
 
 /// Commands of kubectl. The suite `cluster` runs them; this suite has no kubectl.
-const KUBECTL: [&str; 9] = [
-    "apply", "auth", "create", "delete", "exec", "get", "label", "logs", "set",
+const KUBECTL: [&str; 10] = [
+    "apply", "auth", "create", "delete", "describe", "exec", "get", "label", "logs", "set",
 ];
 
 /// Flags of kubectl that have a value.
-const KUBECTL_VALUES: [&str; 4] = ["--as", "--filename", "--namespace", "-o"];
+const KUBECTL_VALUES: [&str; 5] = [
+    "--as",
+    "--field-selector",
+    "--filename",
+    "--namespace",
+    "-o",
+];
 
 /// Flags of kubectl that have none.
-const KUBECTL_SWITCHES: [&str; 4] = ["--all-namespaces", "--previous", "--server-side", "-A"];
+const KUBECTL_SWITCHES: [&str; 5] = [
+    "--all-namespaces",
+    "--previous",
+    "--server-side",
+    "--show-labels",
+    "-A",
+];
 
 /// Checks a command; `Err` with the reason against it.
 fn check(words: &[String]) -> Result<(), String> {

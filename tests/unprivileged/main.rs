@@ -1,6 +1,7 @@
 //! Suites that need no privilege: contracts between parts of the project.
 
 mod abi;
+mod alertmanager;
 mod chart;
 mod commands;
 mod examples;

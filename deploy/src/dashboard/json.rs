@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Dashboard, Draw, Of, Panel, Row, Target};
+use crate::needs::{self, Need};
 use crate::tokens::{self, PodLabels};
 
 /// The tag by which the dashboards link to each other.
@@ -172,7 +173,7 @@ impl Panel {
         };
         json!({
             "datasource": datasource(),
-            "description": self.description,
+            "description": self.text(),
             "fieldConfig": {
                 "defaults": {
                     "custom": custom,
@@ -188,6 +189,19 @@ impl Panel {
             "transformations": self.transformations(),
             "type": kind,
         })
+    }
+
+    /// The description, with the metrics that the default profile lacks.
+    fn text(&self) -> String {
+        let needs = self
+            .targets
+            .iter()
+            .filter_map(|one| needs::of_query(one.query));
+        let need = needs.max().map_or_else(String::new, |need| match need {
+            Need::Full => " Empty without the metrics profile full.".to_owned(),
+            Need::Named(name) => format!(" Empty unless the setting metrics names {name}."),
+        });
+        format!("{}{need}", self.description)
     }
 
     fn lines_style(&self, stacking: &str) -> Value {

@@ -34,7 +34,7 @@ pub(super) const NODE: Dashboard = Dashboard {
                 Panel::stacked(
                     "vCPU time by pCPU",
                     Cores,
-                    "CPU time of vCPUs on each pCPU; only with the agent's setting pcpu_series.",
+                    "CPU time of vCPUs on each pCPU.",
                     &[target(
                         "sum by (instance, cpu) (rate(virtlens_vcpu_pcpu_seconds_total{@sel}[$__rate_interval]))",
                         "{{instance}} CPU {{cpu}}",

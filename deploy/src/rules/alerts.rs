@@ -34,6 +34,7 @@ pub const VM_ALERTS: &[Alert] = &[
                       {{ range @q{vm_scope_role:virtlens_quota_used:share_rate5m} }}\
                       {{ if gt .Value 0.005 }} {{ .Labels.role }} \
                       {{ .Value | humanizePercentage }}{{ end }}{{ end }}.",
+        check: Some("quota_capped"),
     },
     Alert {
         name: "VirtlensIOHelperThrottled",
@@ -51,6 +52,7 @@ pub const VM_ALERTS: &[Alert] = &[
         description: "Threads of {{ $labels.role }} of @who were runnable without running for \
                       {{ $value | humanizePercentage }} of the time under a limit that \
                       throttles. Guest I/O takes up to one period (100 ms) longer.",
+        check: Some("io_throttled"),
     },
     // Only where vCPUs share the limit: Kata's overhead cgroup has no vCPUs.
     Alert {
@@ -69,6 +71,7 @@ pub const VM_ALERTS: &[Alert] = &[
                       {{ range @q{vm_scope_role:virtlens_quota_used:share_rate5m} }}\
                       {{ if gt .Value 0.005 }} {{ .Labels.role }} \
                       {{ .Value | humanizePercentage }}{{ end }}{{ end }}.",
+        check: None,
     },
     Alert {
         name: "VirtlensVhostWorkerSaturated",
@@ -80,6 +83,7 @@ pub const VM_ALERTS: &[Alert] = &[
         description: "vhost worker {{ $labels.worker }} of @who uses \
                       {{ $value | humanizePercentage }} of a core; it is one thread and cannot \
                       use more than one core.",
+        check: Some("vhost_saturated"),
     },
     Alert {
         name: "VirtlensStorageWorkerSaturated",
@@ -90,10 +94,11 @@ pub const VM_ALERTS: &[Alert] = &[
         summary: "A virtiofsd thread or an iothread of a VM saturates its core.",
         description: "{{ $labels.role }} worker {{ $labels.worker }} of @who uses \
                       {{ $value | humanizePercentage }} of a core.",
+        check: Some("virtiofsd_saturated|iothread_saturated"),
     },
     Alert {
         name: "VirtlensVCPUsSaturated",
-        severity: Warning,
+        severity: Info,
         query: "vm:virtlens_vcpus_busy:ratio_rate5m > 0.95\n\
                 unless on (@vm)\n\
                 vm:virtlens_throttled:max_rate5m > 0.10",
@@ -102,6 +107,7 @@ pub const VM_ALERTS: &[Alert] = &[
         summary: "All vCPUs of a VM are busy, and no CPU limit throttles it.",
         description: "@who uses {{ $value | humanizePercentage }} of its vCPUs, halt polling \
                       excluded: it is too small for its load.",
+        check: Some("vcpus_saturated"),
     },
     Alert {
         name: "VirtlensVCPUStealHigh",
@@ -112,6 +118,7 @@ pub const VM_ALERTS: &[Alert] = &[
         summary: "A vCPU waits for a host CPU.",
         description: "The vCPU of @who that waits most was runnable without running for \
                       {{ $value | humanizePercentage }} of the time, throttling excluded.",
+        check: Some("vcpu_starved"),
     },
     Alert {
         name: "VirtlensHaltPollingHigh",
@@ -124,6 +131,7 @@ pub const VM_ALERTS: &[Alert] = &[
         summary: "Much of the vCPUs' CPU time is halt polling.",
         description: "vCPUs of @who spend {{ $value | humanizePercentage }} of their CPU time on \
                       halt polling.",
+        check: None,
     },
     Alert {
         name: "VirtlensDefaultVCPUsWithCPULimit",
@@ -134,16 +142,18 @@ pub const VM_ALERTS: &[Alert] = &[
         summary: "A Kata VM has both default_vcpus and a CPU limit.",
         description: "@who boots with more than one vCPU and has a CPU limit: all its vCPUs \
                       share the limit.",
+        check: None,
     },
     // A split last-level cache costs little, so it is only on the dashboard.
     Alert {
         name: "VirtlensTopologyMismatch",
-        severity: Warning,
+        severity: Info,
         query: "max by (@vm, kind) (virtlens_misplaced_vcpus{kind!=\"llc_split\"}) > 0",
         hold: "10m",
         keep: None,
         summary: "The placement of vCPUs does not match the guest topology.",
         description: "{{ $labels.kind }} affects {{ $value }} vCPUs of @who.",
+        check: None,
     },
     Alert {
         name: "VirtlensMemoryNotReturned",
@@ -163,6 +173,7 @@ pub const VM_ALERTS: &[Alert] = &[
         summary: "Free page reporting is enabled, but released no memory for 6 hours.",
         description: "@who holds {{ $value | humanizePercentage }} of its memory, and its guest \
                       reported none of it as free.",
+        check: None,
     },
     Alert {
         name: "VirtlensMemoryRefaultHigh",
@@ -173,6 +184,7 @@ pub const VM_ALERTS: &[Alert] = &[
         summary: "A guest reports memory as free and faults it in again all the time.",
         description: "@who faults in {{ $value | humanizePercentage }} of its memory again per \
                       minute.",
+        check: None,
     },
     Alert {
         name: "VirtlensBalloonThrashing",
@@ -187,30 +199,93 @@ pub const VM_ALERTS: &[Alert] = &[
         summary: "A balloon inflates and deflates repeatedly.",
         description: "The balloon of @who took {{ $value | humanizePercentage }} of its memory \
                       in 15 minutes, and returned more than 25%.",
+        check: None,
     },
-    // Compares resident memory, which cannot be reclaimed; the usage of the cgroup may be
-    // page cache. Huge pages have a separate limit.
+    // A guest that has touched its whole RAM stays near the limit for good, so the room must be
+    // small and shrinking. Compares resident memory, which cannot be reclaimed; the usage of the
+    // cgroup may be page cache. Huge pages have a separate limit.
     Alert {
         name: "VirtlensMemoryNearLimit",
         severity: Warning,
-        query: "(\n  \
-                  max by (@vm) (virtlens_memory_resident_bytes)\n  \
-                  - (\n    \
-                    max by (@vm) (virtlens_memory_resident_huge_bytes)\n    \
-                    or 0 * max by (@vm) (virtlens_memory_resident_bytes)\n  \
-                  )\n\
-                )\n\
-                / max by (@vm) (virtlens_memory_cgroup_limit_bytes) > 0.95",
+        query: "vm:virtlens_memory_headroom_bytes:min < 64 * 2^20\n\
+                and on (@vm)\n\
+                predict_linear(vm:virtlens_memory_headroom_bytes:min[30m], 3600) < 0",
         hold: "15m",
         keep: None,
-        summary: "A VM is close to its memory limit.",
-        description: "The VMM of @who holds {{ $value | humanizePercentage }} of its cgroup's \
-                      memory limit; above the limit the kernel kills it (OOM).",
+        summary: "A VM approaches its memory limit.",
+        description: "The memory limit of the cgroup of @who leaves \
+                      {{ $value | humanize1024 }}B, and at the present growth less than an hour; \
+                      above the limit the kernel kills a process of the pod (OOM).",
+        check: None,
+    },
+    Alert {
+        name: "VirtlensMemoryOOMKilled",
+        severity: Warning,
+        query: "sum by (@vm) (increase(virtlens_memory_oom_kills_total[15m])) > 0",
+        hold: "0m",
+        keep: Some("15m"),
+        summary: "The kernel killed a process of a VM's pod for lack of memory.",
+        description: "In the last 15 minutes the kernel killed {{ $value | humanize }} processes in \
+                      the cgroup of @who because its memory limit was reached.",
+        check: None,
     },
 ];
 
-/// Alerts about the agent.
+/// Alerts about nodes and agents.
 pub const AGENT_ALERTS: &[Alert] = &[
+    // One alert for a crowded node, which inhibits those of its VMs.
+    Alert {
+        name: "VirtlensNodeContended",
+        severity: Warning,
+        query: "count by (cluster, instance) (\n  \
+                  vm:virtlens_vcpu_steal:max_rate5m > 0.10\n  \
+                  or on (@vm)\n  \
+                  vm_check:virtlens_finding:share_5m{check=\"vcpu_starved\"} > 0.90\n\
+                )\n\
+                / count by (cluster, instance) (virtlens_vm_info) > 0.25\n\
+                and on (cluster, instance)\n\
+                count by (cluster, instance) (virtlens_vm_info) >= 4",
+        hold: "15m",
+        keep: Some("5m"),
+        summary: "The vCPUs of many VMs of a node wait for CPUs.",
+        description: "In {{ $value | humanizePercentage }} of the VMs on {{ $labels.instance }} a \
+                      vCPU was runnable without running for more than 10% of the time, throttling \
+                      excluded.",
+        check: None,
+    },
+    Alert {
+        name: "VirtlensNodeWithoutAgent",
+        severity: Warning,
+        query: "count by (cluster, node) (\n  \
+                  (\n    \
+                    kube_pod_info{pod=~\"virt-launcher-.*\"}\n    \
+                    or\n    \
+                    kube_pod_info * on (namespace, pod) group_left ()\n    \
+                    kube_pod_runtimeclass_name_info{runtimeclass_name=~\"kata.*\"}\n  \
+                  )\n  \
+                  * on (namespace, pod) group_left ()\n  \
+                  (kube_pod_status_phase{phase=\"Running\"} == 1)\n\
+                )\n\
+                unless on (node)\n\
+                label_replace(up{job=~\".*virtlens.*\"} == 1, \"node\", \"$1\", \"instance\", \"(.+)\")",
+        hold: "15m",
+        keep: None,
+        summary: "A node with VMs has no agent that answers.",
+        description: "{{ $labels.node }} runs {{ $value }} pods of Kata or KubeVirt, and no agent \
+                      answers there, so there are no data of their VMs.",
+        check: None,
+    },
+    Alert {
+        name: "VirtlensAgentsAbsent",
+        severity: Warning,
+        query: "absent(up{job=~\".*virtlens.*\"})",
+        hold: "15m",
+        keep: None,
+        summary: "Prometheus scrapes no agent.",
+        description: "No target has a job whose name contains virtlens, so there are no data of VMs \
+                      and no other alert about them.",
+        check: None,
+    },
     Alert {
         name: "VirtlensAgentDown",
         severity: Warning,
@@ -219,6 +294,7 @@ pub const AGENT_ALERTS: &[Alert] = &[
         keep: None,
         summary: "The agent of a node cannot be scraped.",
         description: "{{ $labels.instance }} did not answer, so there are no data of its VMs.",
+        check: None,
     },
     Alert {
         name: "VirtlensAgentBlind",
@@ -229,6 +305,7 @@ pub const AGENT_ALERTS: &[Alert] = &[
         summary: "The agent of a node answers, but cannot read the node's VMs.",
         description: "On {{ $labels.instance }} neither BPF nor /proc can be read; virtlens \
                       check shows the reason.",
+        check: None,
     },
     Alert {
         name: "VirtlensAgentSourceDown",
@@ -239,6 +316,7 @@ pub const AGENT_ALERTS: &[Alert] = &[
         summary: "A source of a node's agent is down.",
         description: "{{ $labels.source }} is off on {{ $labels.instance }}; virtlens check \
                       shows the reason and what is lost.",
+        check: None,
     },
     Alert {
         name: "VirtlensAgentDropping",
@@ -250,6 +328,7 @@ pub const AGENT_ALERTS: &[Alert] = &[
         summary: "The agent of a node loses data.",
         description: "{{ $labels.instance }} loses {{ printf \"%.2g\" $value }} items per second \
                       with the reason {{ $labels.reason }}: its values may be too low.",
+        check: None,
     },
     Alert {
         name: "VirtlensAgentMapFilling",
@@ -262,6 +341,7 @@ pub const AGENT_ALERTS: &[Alert] = &[
         description: "The map {{ $labels.map }} on {{ $labels.instance }} is \
                       {{ $value | humanizePercentage }} full; entries that do not fit will be \
                       dropped.",
+        check: None,
     },
     Alert {
         name: "VirtlensMetadataStale",
@@ -272,6 +352,7 @@ pub const AGENT_ALERTS: &[Alert] = &[
         summary: "The agent of a node has outdated pod names.",
         description: "{{ $labels.source }} last answered {{ $labels.instance }} \
                       {{ $value | humanizeDuration }} ago. Newer pods have no names.",
+        check: None,
     },
     Alert {
         name: "VirtlensAgentCPUHigh",
@@ -282,5 +363,6 @@ pub const AGENT_ALERTS: &[Alert] = &[
         summary: "The agent of a node uses too much CPU.",
         description: "The agent on {{ $labels.instance }} uses {{ $value | humanizePercentage }} \
                       of a core.",
+        check: None,
     },
 ];

@@ -96,6 +96,25 @@ pub const RECORDINGS: &[Recording] = &[
                   0\n\
                 )",
     },
+    // Memory that the limit leaves to the VMM.
+    Recording {
+        name: "vm:virtlens_memory_headroom_bytes:min",
+        query: "min by (@vm) (virtlens_memory_cgroup_limit_bytes)\n\
+                - (\n  \
+                  max by (@vm) (virtlens_memory_resident_bytes)\n  \
+                  - (\n    \
+                    max by (@vm) (virtlens_memory_resident_huge_bytes)\n    \
+                    or 0 * max by (@vm) (virtlens_memory_resident_bytes)\n  \
+                  )\n\
+                )",
+    },
+    // Share of the last scrapes in which a VM failed a check.
+    Recording {
+        name: "vm_check:virtlens_finding:share_5m",
+        query: "sum by (@vm, check) (count_over_time(virtlens_finding[5m]))\n\
+                / on (@vm) group_left ()\n\
+                max by (@vm) (count_over_time(virtlens_vm_info[5m]))",
+    },
     // Share of its RAM that a guest refaults per second.
     Recording {
         name: "vm:virtlens_memory_refault:ratio_rate5m",

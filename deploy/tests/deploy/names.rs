@@ -21,6 +21,20 @@ const OF_TARGETS: [&str; 3] = ["cluster", "instance", "job"];
 fn known() -> BTreeMap<String, BTreeSet<String>> {
     let set = |labels: &[&str]| labels.iter().map(|label| (*label).to_owned()).collect();
     let mut known = BTreeMap::from([("up".to_owned(), set(&OF_TARGETS))]);
+    // kube-state-metrics, and the label that a rule takes from `instance`.
+    for (name, labels) in [
+        ("kube_pod_info", ["namespace", "pod", "node", "cluster"]),
+        (
+            "kube_pod_status_phase",
+            ["namespace", "pod", "phase", "cluster"],
+        ),
+        (
+            "kube_pod_runtimeclass_name_info",
+            ["namespace", "pod", "runtimeclass_name", "cluster"],
+        ),
+    ] {
+        known.insert(name.to_owned(), set(&labels));
+    }
     for family in families() {
         let labels = [&family.labels()[..], &OF_TARGETS].concat();
         if family.kind != Kind::Histogram {
@@ -47,7 +61,7 @@ fn queries() -> Vec<(String, String)> {
     let recordings = rules::RECORDINGS
         .iter()
         .map(|one| (one.name, one.query(PodLabels::Kept)));
-    let alerts = rules::alerts().map(|one| (one.name, one.query(PodLabels::Kept)));
+    let alerts = rules::alerts().map(|one| (one.name, one.expression(PodLabels::Kept)));
     let mut all: Vec<(String, String)> = recordings
         .chain(alerts)
         .map(|(name, query)| (name.to_owned(), query))
@@ -163,12 +177,9 @@ fn metrics_in_texts_are_exported() {
             (file.display().to_string(), text)
         })
         .collect();
-    texts.extend(rules::alerts().map(|alert| {
-        (
-            alert.name.to_owned(),
-            tokens::text(alert.description, PodLabels::Kept),
-        )
-    }));
+    texts.extend(
+        rules::alerts().map(|alert| (alert.name.to_owned(), alert.description(PodLabels::Kept))),
+    );
     for (name, text) in texts {
         for word in text.split(|c| !is_part(c)) {
             let word = word.trim_end_matches(':');
@@ -183,9 +194,8 @@ fn metrics_in_texts_are_exported() {
 
 #[test]
 fn every_recording_rule_is_used() {
-    let alerts = rules::alerts().map(|alert| {
-        alert.query(PodLabels::Kept) + &tokens::text(alert.description, PodLabels::Kept)
-    });
+    let alerts = rules::alerts()
+        .map(|alert| alert.expression(PodLabels::Kept) + &alert.description(PodLabels::Kept));
     let panels = DASHBOARDS.iter().flat_map(Dashboard::panels);
     let targets = panels.flat_map(|panel| panel.targets);
     let queries = targets.map(|target| target.query.to_owned());
