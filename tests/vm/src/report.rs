@@ -124,27 +124,31 @@ pub fn parse_line(text: &str) -> Option<Line> {
 pub fn parse_libtest(output: &str) -> BTreeMap<String, Outcome> {
     let panics = panics(output);
     let mut outcomes = BTreeMap::new();
+    // A test whose line has the output of a process instead of a verdict.
+    let mut open: Option<&str> = None;
     for line in output.lines() {
         if let Some(Line::Test { name, outcome }) = parse_line(line) {
             outcomes.insert(name, outcome);
             continue;
         }
-        let Some((name, verdict)) = line
+        let begun = line
             .strip_prefix("test ")
-            .and_then(|rest| rest.split_once(" ... "))
-        else {
-            continue;
+            .and_then(|rest| rest.split_once(" ... "));
+        let (name, verdict) = match (begun, open) {
+            // "should panic" tests have a suffix: "name - should panic".
+            (Some((name, verdict)), _) => (name.split(' ').next().unwrap_or(name), verdict),
+            (None, Some(name)) if ["ok", "FAILED"].contains(&line) => (name, line),
+            _ => continue,
         };
+        open = None;
         let outcome = match verdict.split(',').next().unwrap_or_default().trim() {
             "ok" => Outcome::Ok,
             "ignored" => Outcome::Skip(format!("ignored: {verdict}")),
-            _ => Outcome::Fail(verdict.to_owned()),
-        };
-        // "should panic" tests have a suffix: "name - should panic".
-        let name = name.split(' ').next().unwrap_or(name);
-        let outcome = match (outcome, panics.get(name)) {
-            (Outcome::Fail(_), Some(why)) => Outcome::Fail(why.clone()),
-            (outcome, _) => outcome,
+            _ => {
+                open = (verdict != "FAILED").then_some(name);
+                let why = panics.get(name).cloned();
+                Outcome::Fail(why.unwrap_or_else(|| verdict.to_owned()))
+            }
         };
         outcomes.insert(name.to_owned(), outcome);
     }
@@ -214,6 +218,17 @@ mod tests {
             outcome: Outcome::Fail("x\n  y".into()),
         };
         assert_eq!(line.to_string(), "VMTEST FAIL a x y");
+    }
+
+    #[test]
+    fn verdict_behind_output_of_a_process_counts() {
+        let output = "test a ... qemu: cancelled\nqemu: again\nok\ntest b ... qemu: gone\nFAILED\n\
+            test c ... qemu: no verdict\ntest d ... ok\nok\n";
+        let outcomes = parse_libtest(output);
+        assert_eq!(outcomes["a"], Outcome::Ok);
+        assert_eq!(outcomes["b"], Outcome::Fail("FAILED".into()));
+        assert_eq!(outcomes["c"], Outcome::Fail("qemu: no verdict".into()));
+        assert_eq!(outcomes["d"], Outcome::Ok);
     }
 
     #[test]
