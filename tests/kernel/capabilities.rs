@@ -23,7 +23,7 @@ use rustix::thread::{
 };
 use serde_json::Value;
 use tempfile::TempDir;
-use virtlens_tests::{Launch, Minivm, binary, need, private_mounts};
+use virtlens_tests::{Launch, Minivm, binary, filter, need, private_mounts};
 
 /// The file that defines the set.
 const VALUES: &str = include_str!("../../deploy/chart/virtlens/values.yaml");
@@ -224,6 +224,24 @@ fn missing_bpf_or_perfmon_capability_loads_nothing() {
         let sight = sight(Some(&without(given(), name)), &guest);
         let pass = &sight.sources["\"task_pass\""];
         assert!(pass.starts_with("false"), "without {name}: {pass}");
+    }
+}
+
+/// Default profiles of old container runtimes allow bpf(2) only with `SYS_ADMIN`.
+#[test]
+fn seccomp_filter_is_named_as_the_cause() {
+    let test = "seccomp_filter_is_named_as_the_cause";
+    if !need::all(test, [need::root(), need::bpf()]) {
+        return;
+    }
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        let mut command = virtlens(None, &["check"]);
+        filter::refuse(&mut command, libc::SYS_bpf, None, errno);
+        let output = command.output().expect("virtlens starts");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let row = text.lines().find(|line| line.contains("bpf_allowed"));
+        let row = row.expect("check has the row");
+        assert!(row.contains("off") && row.contains("seccomp"), "{row}");
     }
 }
 

@@ -33,6 +33,7 @@ pub mod calls;
 mod cgroup;
 pub mod exposed;
 mod faulty;
+pub mod filter;
 pub mod fixture;
 pub mod fleet;
 pub mod golden;

@@ -3,6 +3,7 @@
 use virtlens_model::snapshot::Source;
 use virtlens_probe::facts::KernelFacts;
 use virtlens_probe::loader::Loader;
+use virtlens_probe::plan::FILTERED;
 
 /// The mode of a source whose programs wait for a VM.
 pub(super) const IDLE: &str = "idle";
@@ -50,9 +51,13 @@ fn kernel_rows(kernel: &KernelFacts, loader: Loader) -> [CheckRow; 9] {
     [
         row(
             "bpf_allowed",
-            kernel.may_load,
+            kernel.may_load && !kernel.bpf_filtered,
             "off",
-            "requires root, or CAP_BPF and CAP_PERFMON",
+            if kernel.bpf_filtered {
+                FILTERED
+            } else {
+                "requires root, or CAP_BPF and CAP_PERFMON"
+            },
         ),
         row(
             "btf",

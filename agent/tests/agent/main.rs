@@ -1,7 +1,5 @@
 //! The agent's interfaces: whole outputs, and the real program as a black box.
 
-#![expect(unsafe_code, reason = "a seccomp filter in a child")]
-
 mod config;
 mod doctor;
 mod errors;

@@ -18,6 +18,8 @@ pub struct KernelFacts {
     /// This process may load BPF programs: it is root, or has `CAP_BPF` and
     /// `CAP_PERFMON` (or `CAP_SYS_ADMIN`).
     pub may_load: bool,
+    /// A seccomp filter refuses bpf(2) although the process may load programs.
+    pub bpf_filtered: bool,
     /// The kernel provides type information (`/sys/kernel/btf/vmlinux`).
     pub btf: bool,
     /// `kernel_lockdown(7)`: "none", "integrity", "confidentiality", or empty if the
@@ -91,6 +93,7 @@ impl KernelFacts {
             cpu_numbers: sys::cpu_numbers().unwrap_or(0),
             ..Self::default()
         };
+        facts.bpf_filtered = facts.may_load && !sys::is_bpf_unfiltered();
         let types = std::fs::read(root.join("sys/kernel/btf/vmlinux"));
         if let Some(btf) = types.as_deref().ok().and_then(Btf::parse) {
             facts.btf = true;

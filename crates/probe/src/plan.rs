@@ -281,10 +281,16 @@ pub(crate) fn trace_obstacle(facts: &KernelFacts) -> Option<&'static str> {
 /// The reason why programs on kernel functions are left out.
 const NO_FENTRY: &str = "the kernel does not support fentry programs";
 
+/// The reason why a process with all capabilities loads nothing.
+pub const FILTERED: &str = "a seccomp filter refuses bpf(2): use a profile that allows it (chart: \
+                            podSecurityContext.seccompProfile)";
+
 /// Returns the reason why no program can be used, with its remedy.
 pub(crate) fn obstacle(facts: &KernelFacts) -> Option<&'static str> {
     if !facts.may_load {
         Some("no permission to load BPF programs: run as root, or with CAP_BPF and CAP_PERFMON")
+    } else if facts.bpf_filtered {
+        Some(FILTERED)
     } else if !facts.btf {
         Some(
             "no kernel type information (/sys/kernel/btf/vmlinux): requires CONFIG_DEBUG_INFO_BTF \

@@ -4,6 +4,7 @@ use crate::facts::KernelFacts;
 fn good() -> KernelFacts {
     KernelFacts {
         may_load: true,
+        bpf_filtered: false,
         btf: true,
         lockdown: "none".to_owned(),
         preempt_notifiers: true,
@@ -131,6 +132,13 @@ fn each_obstacle_is_named_with_its_remedy() {
                 ..good()
             },
             "CAP_BPF",
+        ),
+        (
+            KernelFacts {
+                bpf_filtered: true,
+                ..good()
+            },
+            "seccomp",
         ),
         (
             KernelFacts {
