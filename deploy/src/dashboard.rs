@@ -21,8 +21,12 @@ pub struct Dashboard {
 /// The objects that the variables of a dashboard select.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
-    /// VMs: by cluster, node, namespace, pod and name.
-    Vms,
+    /// One VM, or some: by cluster, node, namespace, pod and name. It opens with one VM.
+    Vm,
+    /// VMs of a node: by namespace, pod and name. It opens with one node.
+    Node,
+    /// Groups of VMs: by cluster, node and namespace.
+    Namespaces,
     /// Agents: by cluster and node.
     Agents,
 }

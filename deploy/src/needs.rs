@@ -3,7 +3,7 @@
 use virtlens_export::{Family, Profile, families};
 
 use crate::promql;
-use crate::rules::RECORDINGS;
+use crate::rules::recordings;
 use crate::tokens::{self, PodLabels};
 
 /// A metric that the default profile lacks.
@@ -30,7 +30,7 @@ pub fn of_query(query: &str) -> Option<Need> {
 }
 
 fn of_metric(metric: &str) -> Option<Need> {
-    if let Some(rule) = RECORDINGS.iter().find(|rule| rule.name == metric) {
+    if let Some(rule) = recordings().find(|rule| rule.name == metric) {
         return of_query(rule.query);
     }
     let is_it = |family: &&'static Family| {

@@ -6,7 +6,7 @@ mod recording;
 use std::collections::BTreeMap;
 
 pub use alerts::{AGENT_ALERTS, VM_ALERTS};
-pub use recording::RECORDINGS;
+pub use recording::GROUPS;
 use serde::Serialize;
 
 use crate::tokens::{self, PodLabels};
@@ -18,7 +18,7 @@ pub const RUNBOOKS: &str = "docs/runbooks";
 /// A recording rule.
 #[derive(Debug)]
 pub struct Recording {
-    /// `level:metric:operation`; the levels are `vm` and those below it.
+    /// `level:metric:operation`; the levels are `vm` and those below it, and `namespace` of a node.
     pub name: &'static str,
     /// The query, with [`tokens`].
     pub query: &'static str,
@@ -98,6 +98,11 @@ impl Recording {
     }
 }
 
+/// All recording rules.
+pub fn recordings() -> impl Iterator<Item = &'static Recording> {
+    GROUPS.iter().flat_map(|(_, rules)| rules.iter())
+}
+
 /// All alerts.
 pub fn alerts() -> impl Iterator<Item = &'static Alert> {
     VM_ALERTS.iter().chain(AGENT_ALERTS)
@@ -137,15 +142,16 @@ struct Rule {
 ///
 /// If YAML cannot represent them, which would be a bug.
 pub fn recording_yaml(labels: PodLabels) -> anyhow::Result<String> {
-    let rules = RECORDINGS.iter().map(|one| Rule {
+    let rule = |one: &Recording| Rule {
         record: Some(one.name),
         expr: one.query(labels),
         ..Rule::default()
+    };
+    let groups = GROUPS.iter().map(|(name, rules)| Group {
+        name,
+        rules: rules.iter().map(rule).collect(),
     });
-    yaml(vec![Group {
-        name: "virtlens.rules",
-        rules: rules.collect(),
-    }])
+    yaml(groups.collect())
 }
 
 /// The alerting rules as a rule file.

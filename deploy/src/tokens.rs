@@ -5,6 +5,7 @@
 //! | `@namespace`, `@pod` | the labels with the namespace and the name of a VM's pod |
 //! | `@vm` | the labels that identify a VM |
 //! | `@sel` | the VMs selected in a dashboard |
+//! | `@fleet` | the namespaces selected in a dashboard |
 //! | `@node` | the agents selected in a dashboard |
 //! | `@who` | a VM in the text of an alert |
 //! | `@q{NAME}` | in the text of an alert: the series NAME of its VM and scope |
@@ -48,6 +49,9 @@ const VM: &str = "cluster, instance, @namespace, @pod, vm";
 
 const SELECT_NODE: &str = r#"cluster=~"$cluster", instance=~"$instance""#;
 
+const SELECT_NAMESPACE: &str =
+    r#"cluster=~"$cluster", instance=~"$instance", @namespace=~"$namespace""#;
+
 const SELECT_VM: &str = r#"cluster=~"$cluster", instance=~"$instance", @namespace=~"$namespace", @pod=~"$pod", vm=~"$vm""#;
 
 const WHO: &str = "VM {{ $labels.vm }}{{ with $labels.@pod }} (pod {{ $labels.@namespace }}/{{ . }})\
@@ -58,6 +62,7 @@ pub fn query(text: &str, labels: PodLabels) -> String {
     let text = text
         .replace("@vm", VM)
         .replace("@sel", SELECT_VM)
+        .replace("@fleet", SELECT_NAMESPACE)
         .replace("@node", SELECT_NODE);
     labels.name(&text)
 }

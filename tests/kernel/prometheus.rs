@@ -188,5 +188,5 @@ fn assert_rules_are_well(prometheus: &Prometheus) {
         rules += 1;
     }
     let alerts = virtlens_deploy::rules::alerts().count();
-    assert_eq!(rules, alerts + virtlens_deploy::rules::RECORDINGS.len());
+    assert_eq!(rules, alerts + virtlens_deploy::rules::recordings().count());
 }

@@ -74,11 +74,13 @@ pub fn judge(
         have_data: RefCell::default(),
     };
     let mut verdict = Verdict::default();
-    for rule in rules::RECORDINGS {
+    for rule in rules::recordings() {
         let of_vms = ("vm".to_owned(), "=~".to_owned(), judge.vms.clone());
+        // Sums over VMs have no label of one.
+        let is_of_vms = rule.name.starts_with("vm");
         let selector = Selector {
             metric: rule.name.to_owned(),
-            conditions: vec![of_vms],
+            conditions: is_of_vms.then_some(of_vms).into_iter().collect(),
         };
         judge.one(
             rule.name,
@@ -127,8 +129,8 @@ impl Judge<'_> {
     fn dashboard(&self, dashboard: &Value, verdict: &mut Verdict) {
         for choice in [Choice::All, Choice::Each] {
             let variables = self.variables(dashboard, choice, verdict);
-            for (name, query) in queries(dashboard) {
-                let query = variables.put_into(&query, RATE_INTERVAL);
+            for Query { name, text, .. } in queries(dashboard) {
+                let query = variables.put_into(&text, RATE_INTERVAL);
                 match promql::selectors(&query) {
                     Ok(selectors) => self.one(&name, &query, &selectors, verdict),
                     Err(error) => verdict.failures.push(format!("{name}: {error}")),
@@ -209,21 +211,35 @@ enum Choice {
     Each,
 }
 
-/// The queries of a dashboard, each with its location.
-fn queries(dashboard: &Value) -> Vec<(String, String)> {
+/// A query of a dashboard.
+#[derive(Debug)]
+pub struct Query {
+    /// Dashboard, panel and query.
+    pub name: String,
+    /// With the dashboard's variables.
+    pub text: String,
+    /// Whether it is evaluated for the present only.
+    pub is_instant: bool,
+}
+
+/// The queries of a dashboard.
+pub fn queries(dashboard: &Value) -> Vec<Query> {
     let mut found = Vec::new();
     let panels = dashboard["panels"].as_array();
     for panel in panels.into_iter().flatten() {
         let targets = panel["targets"].as_array();
         for target in targets.into_iter().flatten() {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            let name = format!(
-                "{} / {} / {}",
-                text(&dashboard["title"]),
-                text(&panel["title"]),
-                text(&target["refId"])
-            );
-            found.push((name, text(&target["expr"])));
+            found.push(Query {
+                name: format!(
+                    "{} / {} / {}",
+                    text(&dashboard["title"]),
+                    text(&panel["title"]),
+                    text(&target["refId"])
+                ),
+                text: text(&target["expr"]),
+                is_instant: target["instant"] == true,
+            });
         }
     }
     found

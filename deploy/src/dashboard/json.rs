@@ -91,20 +91,25 @@ fn variables(of: Of, labels: PodLabels) -> Vec<Value> {
         "type": "datasource",
     });
     let vms: &[Variable] = match of {
-        Of::Vms => &OF_VMS,
+        Of::Vm | Of::Node => &OF_VMS,
+        Of::Namespaces => &OF_VMS[..1],
         Of::Agents => &[],
     };
     let values = OF_AGENTS.iter().chain(vms);
     let values = values.map(|(name, label, query)| {
         let query = labels.name(query);
+        // Grafana chooses the first value of a variable without a current one and without All:
+        // queries over all VMs of a fleet would take seconds.
+        let is_one = [(Of::Node, "instance"), (Of::Vm, "vm")].contains(&(of, name));
+        let all = json!({ "selected": true, "text": ["All"], "value": ["$__all"] });
         json!({
             // Matches objects without the label too: hosts without pods, a single
             // cluster.
             "allValue": ".*",
-            "current": { "selected": true, "text": ["All"], "value": ["$__all"] },
+            "current": if is_one { json!({}) } else { all },
             "datasource": datasource(),
             "definition": query,
-            "includeAll": true,
+            "includeAll": !is_one,
             "label": label,
             "multi": true,
             "name": name,

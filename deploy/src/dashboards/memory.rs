@@ -8,7 +8,7 @@ pub(super) const MEMORY: Dashboard = Dashboard {
     name: "memory",
     title: "Memory",
     description: "Memory of VMs: resident, released to the host and refaulted.",
-    of: Of::Vms,
+    of: Of::Node,
     rows: &[
         Row {
             title: "Memory",

@@ -8,7 +8,7 @@ pub(super) const NODE: Dashboard = Dashboard {
     name: "node",
     title: "Node",
     description: "Resource use of a node's VMs, and contention between them.",
-    of: Of::Vms,
+    of: Of::Node,
     rows: &[
         Row {
             title: "CPU",

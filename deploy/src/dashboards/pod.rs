@@ -7,7 +7,7 @@ pub(super) const POD: Dashboard = Dashboard {
     name: "pod",
     title: "Pod",
     description: "One VM in detail: CPU by role, throttling, waiting, placement and memory.",
-    of: Of::Vms,
+    of: Of::Vm,
     rows: &[CPU, THROTTLING, WAITING, PLACEMENT, MEMORY, FACTS],
 };
 

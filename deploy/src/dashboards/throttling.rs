@@ -7,7 +7,7 @@ pub(super) const THROTTLING: Dashboard = Dashboard {
     name: "throttling",
     title: "Throttling",
     description: "CPU limits: throttled VMs, throttled time, and usage by role.",
-    of: Of::Vms,
+    of: Of::Node,
     rows: &[
         Row {
             title: "Limits",

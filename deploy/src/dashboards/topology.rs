@@ -7,7 +7,7 @@ pub(super) const TOPOLOGY: Dashboard = Dashboard {
     name: "topology",
     title: "Topology",
     description: "Placement of vCPUs on the host, compared with the guest topology.",
-    of: Of::Vms,
+    of: Of::Node,
     rows: &[
         Row {
             title: "Mismatches",

@@ -1,10 +1,18 @@
-//! Values that are computed once, for alerts and dashboards. A group is evaluated in
-//! order, so a rule comes after those that it uses.
+//! Values that are computed once, for alerts and dashboards. Prometheus evaluates groups at the
+//! same time, and the rules of a group in order: a rule comes after those of its group that it
+//! uses, and uses none of another group.
 
 use super::Recording;
 
-/// All recording rules.
-pub const RECORDINGS: &[Recording] = &[
+/// All recording rules, by group.
+pub const GROUPS: &[(&str, &[Recording])] = &[
+    ("virtlens.cpu", CPU),
+    ("virtlens.throttling", THROTTLING),
+    ("virtlens.memory", MEMORY),
+    ("virtlens.findings", FINDINGS),
+];
+
+const CPU: &[Recording] = &[
     Recording {
         name: "vm_role:virtlens_cpu_seconds:rate5m",
         query: "sum by (@vm, role) (rate(virtlens_cpu_seconds_total[5m]))",
@@ -12,6 +20,11 @@ pub const RECORDINGS: &[Recording] = &[
     Recording {
         name: "vm:virtlens_cpu_seconds:rate5m",
         query: "sum by (@vm) (vm_role:virtlens_cpu_seconds:rate5m)",
+    },
+    // For views of many nodes: its number of series depends on the namespaces of a node.
+    Recording {
+        name: "namespace_role:virtlens_cpu_seconds:rate5m",
+        query: "sum by (cluster, instance, @namespace, role) (vm_role:virtlens_cpu_seconds:rate5m)",
     },
     // Share of CPU time outside the vCPUs.
     Recording {
@@ -27,6 +40,32 @@ pub const RECORDINGS: &[Recording] = &[
         name: "vm_role_worker:virtlens_worker_cpu_seconds:rate5m",
         query: "sum by (@vm, role, worker) (rate(virtlens_worker_cpu_seconds_total[5m]))",
     },
+    Recording {
+        name: "vm:virtlens_halt_poll:ratio_rate5m",
+        query: "sum by (@vm) (rate(virtlens_halt_poll_seconds_total[5m]))\n\
+                / (sum by (@vm) (vm_role:virtlens_cpu_seconds:rate5m{role=\"vcpu\"}) > 0)",
+    },
+    // Polling does not count as work if it is known; an unplugged vCPU cannot run.
+    Recording {
+        name: "vm:virtlens_vcpus_busy:ratio_rate5m",
+        query: "(\n  \
+                  sum by (@vm) (vm_role:virtlens_cpu_seconds:rate5m{role=\"vcpu\"})\n  \
+                  - (\n    \
+                    sum by (@vm) (rate(virtlens_halt_poll_seconds_total[5m]))\n    \
+                    or 0 * sum by (@vm) (vm_role:virtlens_cpu_seconds:rate5m{role=\"vcpu\"})\n  \
+                  )\n\
+                )\n\
+                / (\n  \
+                  (\n    \
+                    max by (@vm) (virtlens_vcpus_online)\n    \
+                    - (max by (@vm) (virtlens_vcpus_parked)\n    \
+                    or 0 * max by (@vm) (virtlens_vcpus_online))\n  \
+                  ) > 0\n\
+                )",
+    },
+];
+
+const THROTTLING: &[Recording] = &[
     // Wall time if it is available. Otherwise the kernel's count, summed over CPUs, which
     // is an upper bound of the wall time.
     Recording {
@@ -60,29 +99,6 @@ pub const RECORDINGS: &[Recording] = &[
                 / on (@vm, scope) group_left ()\n\
                 (sum by (@vm, scope) (rate(virtlens_cfs_quota_used_seconds_total[5m])) > 0)",
     },
-    Recording {
-        name: "vm:virtlens_halt_poll:ratio_rate5m",
-        query: "sum by (@vm) (rate(virtlens_halt_poll_seconds_total[5m]))\n\
-                / (sum by (@vm) (vm_role:virtlens_cpu_seconds:rate5m{role=\"vcpu\"}) > 0)",
-    },
-    // Polling does not count as work if it is known; an unplugged vCPU cannot run.
-    Recording {
-        name: "vm:virtlens_vcpus_busy:ratio_rate5m",
-        query: "(\n  \
-                  sum by (@vm) (vm_role:virtlens_cpu_seconds:rate5m{role=\"vcpu\"})\n  \
-                  - (\n    \
-                    sum by (@vm) (rate(virtlens_halt_poll_seconds_total[5m]))\n    \
-                    or 0 * sum by (@vm) (vm_role:virtlens_cpu_seconds:rate5m{role=\"vcpu\"})\n  \
-                  )\n\
-                )\n\
-                / (\n  \
-                  (\n    \
-                    max by (@vm) (virtlens_vcpus_online)\n    \
-                    - (max by (@vm) (virtlens_vcpus_parked)\n    \
-                    or 0 * max by (@vm) (virtlens_vcpus_online))\n  \
-                  ) > 0\n\
-                )",
-    },
     // Wait ratio of the vCPU that waits most. Wait time includes throttling, which is
     // subtracted; the overhead cgroup has no vCPUs.
     Recording {
@@ -96,6 +112,9 @@ pub const RECORDINGS: &[Recording] = &[
                   0\n\
                 )",
     },
+];
+
+const MEMORY: &[Recording] = &[
     // Memory that the limit leaves to the VMM.
     Recording {
         name: "vm:virtlens_memory_headroom_bytes:min",
@@ -108,17 +127,20 @@ pub const RECORDINGS: &[Recording] = &[
                   )\n\
                 )",
     },
+    // Share of its RAM that a guest refaults per second.
+    Recording {
+        name: "vm:virtlens_memory_refault:ratio_rate5m",
+        query: "sum by (@vm) (rate(virtlens_memory_refault_bytes_total[5m]))\n\
+                / (max by (@vm) (virtlens_memory_guest_bytes) > 0)",
+    },
+];
+
+const FINDINGS: &[Recording] = &[
     // Share of the last scrapes in which a VM failed a check.
     Recording {
         name: "vm_check:virtlens_finding:share_5m",
         query: "sum by (@vm, check) (count_over_time(virtlens_finding[5m]))\n\
                 / on (@vm) group_left ()\n\
                 max by (@vm) (count_over_time(virtlens_vm_info[5m]))",
-    },
-    // Share of its RAM that a guest refaults per second.
-    Recording {
-        name: "vm:virtlens_memory_refault:ratio_rate5m",
-        query: "sum by (@vm) (rate(virtlens_memory_refault_bytes_total[5m]))\n\
-                / (max by (@vm) (virtlens_memory_guest_bytes) > 0)",
     },
 ];

@@ -46,7 +46,7 @@ fn known() -> BTreeMap<String, BTreeSet<String>> {
         let labels = [&labels[..], &["le"]].concat();
         known.insert(format!("{}_bucket", family.name), set(&labels));
     }
-    for rule in rules::RECORDINGS {
+    for rule in rules::recordings() {
         let (level, _) = rule.name.split_once(':').expect("level:metric:operation");
         let vm = PodLabels::Kept.of_vm();
         let vm = vm.split(", ");
@@ -58,9 +58,7 @@ fn known() -> BTreeMap<String, BTreeSet<String>> {
 
 /// Every query that there is, with where it stands.
 fn queries() -> Vec<(String, String)> {
-    let recordings = rules::RECORDINGS
-        .iter()
-        .map(|one| (one.name, one.query(PodLabels::Kept)));
+    let recordings = rules::recordings().map(|one| (one.name, one.query(PodLabels::Kept)));
     let alerts = rules::alerts().map(|one| (one.name, one.expression(PodLabels::Kept)));
     let mut all: Vec<(String, String)> = recordings
         .chain(alerts)
@@ -200,23 +198,25 @@ fn every_recording_rule_is_used() {
     let targets = panels.flat_map(|panel| panel.targets);
     let queries = targets.map(|target| target.query.to_owned());
     let used: String = alerts.chain(queries).collect();
-    for rule in rules::RECORDINGS {
+    for rule in rules::recordings() {
         assert!(used.contains(rule.name), "nobody asks for {}", rule.name);
     }
 }
 
 #[test]
-fn rules_follow_rules_that_they_use() {
-    let mut before = BTreeSet::new();
-    for rule in rules::RECORDINGS {
-        for selector in promql::selectors(&rule.query(PodLabels::Kept)).expect("PromQL") {
-            let name = selector.metric;
-            assert!(
-                !name.contains(':') || before.contains(&name),
-                "{} uses {name}, which comes later",
-                rule.name
-            );
+fn rules_follow_rules_of_their_group_that_they_use() {
+    for (group, rules) in rules::GROUPS {
+        let mut before = BTreeSet::new();
+        for rule in *rules {
+            for selector in promql::selectors(&rule.query(PodLabels::Kept)).expect("PromQL") {
+                let name = selector.metric;
+                assert!(
+                    !name.contains(':') || before.contains(&name),
+                    "{group}: {} uses {name}, which does not come before",
+                    rule.name
+                );
+            }
+            before.insert(rule.name.to_owned());
         }
-        before.insert(rule.name.to_owned());
     }
 }
