@@ -65,7 +65,7 @@ vm: ## open a shell on a Debian kernel in QEMU with running VMs: make vm KERNEL=
 
 bench: ## run criterion benchmarks and measure the cost of the whole agent
 	@scripts/install-packages run
-	@VIRTLENS_BIN_DIR=$$(scripts/build-release) cargo bench --locked --package virtlens-benches
+	@VIRTLENS_BIN_DIR=$$(scripts/build-release) cargo bench --locked --package virtlens-benches --bench pure --bench agent
 
 draw: ## draw the fleet and the pod dashboard with real data to docs/images (root, Node.js)
 	@scripts/draw-dashboards

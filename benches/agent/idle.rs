@@ -25,7 +25,7 @@ use rustix::process::{
 };
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use crate::machine;
+use virtlens_benches::machine;
 
 /// The flag that makes this program a keeper.
 pub(crate) const FLAG: &str = "--idle";

@@ -14,7 +14,6 @@ mod clock;
 mod collection;
 mod idle;
 mod load;
-mod machine;
 mod nodes;
 mod others;
 mod program;
@@ -33,6 +32,7 @@ use program::Program;
 use stats::real;
 use sweep::Sweeper;
 use table::Table;
+use virtlens_benches::machine;
 use virtlens_probe::loader::Loader;
 use virtlens_tests::{binary, need};
 
@@ -44,6 +44,8 @@ const SCRAPES: u32 = 20;
 
 /// The command that produces the table.
 const COMMAND: &str = "cargo bench -p virtlens-benches --bench agent -- --save";
+
+const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
 
 fn main() {
     let args: Vec<String> = env::args().collect();
@@ -74,7 +76,7 @@ fn main() {
     println!("{text}");
     if args.iter().any(|arg| arg == "--save") {
         assert!(only.is_none(), "only a whole table is saved");
-        table::save(&text);
+        virtlens_benches::save(README.as_ref(), &text);
     }
 }
 

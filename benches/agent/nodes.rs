@@ -8,10 +8,10 @@ use virtlens_tests::{Minivm, binary, need};
 
 use crate::SCRAPES;
 use crate::load::Vms;
-use crate::machine;
 use crate::program::{self, Program};
 use crate::stats::Spread;
 use crate::table::Table;
+use virtlens_benches::machine;
 
 /// Runs of each command.
 const COMMAND_RUNS: u32 = 7;

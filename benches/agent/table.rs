@@ -1,15 +1,8 @@
-//! The table of budgets: printed, and saved in README.md.
+//! The table of budgets.
 
 use std::fmt::Write as _;
-use std::fs;
 
 use crate::stats::{Compared, Spread};
-
-/// Marks the begin of the saved table in README.md.
-const BEGIN: &str = "<!-- table: written by `--save` -->";
-const END: &str = "<!-- end of table -->";
-
-const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
 
 /// The smallest difference that a comparison of work of about 1 µs can resolve.
 const SHARPEST_NS: f64 = 20.0;
@@ -101,15 +94,6 @@ impl Table {
         }
         text
     }
-}
-
-/// Saves a rendered table in README.md.
-pub(crate) fn save(text: &str) {
-    let readme = fs::read_to_string(README).expect("benches/README.md can be read");
-    let (before, rest) = readme.split_once(BEGIN).expect("it has the first marker");
-    let (_, after) = rest.split_once(END).expect("it has the second marker");
-    let readme = format!("{before}{BEGIN}\n\n{text}\n{END}{after}");
-    fs::write(README, readme).expect("benches/README.md can be written");
 }
 
 fn describe(it: &Compared) -> String {

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::thread;
 
 /// One paragraph that names machine, kernel, date and commit.
-pub(crate) fn describe() -> String {
+pub fn describe() -> String {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let kernel = file("/proc/sys/kernel/osrelease");
     let load = file("/proc/loadavg");
@@ -36,7 +36,7 @@ fn memory_gib() -> f64 {
 }
 
 /// Half of the memory that is available: a measurement leaves the other half free.
-pub(crate) fn half_of_available_kib() -> u32 {
+pub fn half_of_available_kib() -> u32 {
     memory_kib("MemAvailable") / 2
 }
 

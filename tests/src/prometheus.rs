@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
@@ -15,6 +15,9 @@ use crate::eventually;
 
 /// The program, found in `PATH`.
 pub(crate) const PROGRAM: &str = "prometheus";
+
+/// Name of its configuration.
+const CONFIG: &str = "prometheus.yml";
 
 /// A running Prometheus; killed on drop.
 #[derive(Debug)]
@@ -33,9 +36,15 @@ impl Prometheus {
 
     /// The same with these names for the labels of pods.
     pub fn scrape_as(labels: PodLabels, agent: &str, rules: &[&Path]) -> Self {
+        Self::start(&config(labels, agent, rules), &[])
+    }
+
+    /// Starts a Prometheus with the text of its configuration and further arguments, and
+    /// waits until it is ready.
+    pub fn start(config: &str, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("there is room for a folder");
-        let file = folder.path().join("prometheus.yml");
-        std::fs::write(&file, config(labels, agent, rules)).expect("it can be written");
+        let file = folder.path().join(CONFIG);
+        std::fs::write(&file, config).expect("it can be written");
         let log = File::create(folder.path().join("log")).expect("it can be made");
         // A port that was free a moment ago: Prometheus does not report a port that it
         // chose.
@@ -49,6 +58,7 @@ impl Prometheus {
                 folder.path().join("data").display()
             ))
             .arg(format!("--web.listen-address={address}"))
+            .args(arguments)
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
@@ -62,17 +72,65 @@ impl Prometheus {
             if let Some(status) = prometheus.child.try_wait().expect("it is our child") {
                 panic!("Prometheus ended ({status}): {}", prometheus.log());
             }
-            let answer = prometheus.ask("/-/ready", &[]).ok()?;
+            let answer = prometheus.ask("GET", "/-/ready", &[]).ok()?;
             answer.contains(" 200 ").then_some(())
         });
         prometheus
     }
 
+    /// Replaces the configuration, and waits until it is in use.
+    #[track_caller]
+    pub fn reload(&self, config: &str) {
+        let loads = || {
+            self.log()
+                .matches("Completed loading of configuration")
+                .count()
+        };
+        let before = loads();
+        std::fs::write(self.folder.path().join(CONFIG), config).expect("it can be written");
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("it runs");
+        eventually("Prometheus to load its configuration", || {
+            (loads() > before).then_some(())
+        });
+    }
+
+    /// The folder of its data.
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// A value of its own metrics, by name and labels.
+    #[track_caller]
+    pub fn own_metric(&self, series: &str) -> f64 {
+        let answer = self
+            .ask("GET", "/metrics", &[])
+            .expect("Prometheus answers");
+        let value = answer
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok());
+        value.unwrap_or_else(|| panic!("Prometheus has no {series}"))
+    }
+
+    /// Writes the samples that are not in a block yet to a block, and returns its folder. Needs
+    /// `--web.enable-admin-api`.
+    #[track_caller]
+    pub fn snapshot(&self) -> PathBuf {
+        let name = self.data_of("POST", "/api/v1/admin/tsdb/snapshot", &[]);
+        let name = name["name"].as_str().expect("the folder's name");
+        self.data().join("snapshots").join(name)
+    }
+
     /// The API's answer for a path and parameters; panics with its error.
     #[track_caller]
     pub fn api(&self, path: &str, parameters: &[(&str, &str)]) -> Value {
+        self.data_of("GET", &format!("/api/v1/{path}"), parameters)
+    }
+
+    #[track_caller]
+    fn data_of(&self, method: &str, path: &str, parameters: &[(&str, &str)]) -> Value {
         let answer = self
-            .ask(&format!("/api/v1/{path}"), parameters)
+            .ask(method, path, parameters)
             .expect("Prometheus answers");
         let body = answer.split_once("\r\n\r\n").expect("a whole answer").1;
         let mut answer: Value = serde_json::from_str(body)
@@ -92,7 +150,12 @@ impl Prometheus {
         result.map_or(0, Vec::len)
     }
 
-    fn ask(&self, path: &str, parameters: &[(&str, &str)]) -> std::io::Result<String> {
+    fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        parameters: &[(&str, &str)],
+    ) -> std::io::Result<String> {
         let mut target = path.to_owned();
         for (index, (name, value)) in parameters.iter().enumerate() {
             let mark = if index == 0 { '?' } else { '&' };
@@ -101,7 +164,7 @@ impl Prometheus {
         }
         let mut stream = TcpStream::connect(self.address)?;
         // HTTP/1.0: the answer is not chunked and ends with the connection.
-        write!(stream, "GET {target} HTTP/1.0\r\nHost: test\r\n\r\n")?;
+        write!(stream, "{method} {target} HTTP/1.0\r\nHost: test\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         Ok(answer)
