@@ -51,7 +51,7 @@ impl Dashboard {
     /// The dashboard as JSON for Grafana.
     pub fn json(&self, labels: PodLabels) -> Value {
         json!({
-            "annotations": { "list": [] },
+            "annotations": { "list": [self.firing(labels)] },
             "description": self.description,
             "editable": true,
             "graphTooltip": 1,
@@ -78,6 +78,29 @@ impl Dashboard {
             "title": format!("virtlens / {}", self.title),
             "uid": self.uid(),
             "version": 1,
+        })
+    }
+}
+
+impl Dashboard {
+    /// Marks the times at which alerts of the shown objects fire.
+    fn firing(&self, labels: PodLabels) -> Value {
+        let selected = match self.of {
+            Of::Vm | Of::Node => "@sel",
+            Of::Namespaces => "@fleet",
+            Of::Agents => "@node",
+        };
+        let query =
+            format!("ALERTS{{alertname=~\"Virtlens.+\", alertstate=\"firing\", {selected}}}");
+        json!({
+            "datasource": datasource(),
+            "enable": self.of != Of::Namespaces,
+            "expr": tokens::query(&query, labels),
+            "iconColor": "red",
+            "name": "Alerts",
+            "step": "60s",
+            "tagKeys": labels.name("severity,instance,@namespace,@pod,vm"),
+            "titleFormat": "{{alertname}}",
         })
     }
 }

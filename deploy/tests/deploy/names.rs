@@ -220,3 +220,25 @@ fn rules_follow_rules_of_their_group_that_they_use() {
         }
     }
 }
+
+#[test]
+fn dashboards_mark_alerts_with_their_own_variables() {
+    for dashboard in DASHBOARDS {
+        for labels in PodLabels::ALL {
+            let json = dashboard.json(labels);
+            let query = json["annotations"]["list"][0]["expr"].as_str();
+            let query = query.expect("a query of alerts");
+            let list = json["templating"]["list"].as_array().expect("a list");
+            let known: Vec<&str> = list.iter().filter_map(|one| one["name"].as_str()).collect();
+            let selectors = promql::selectors(query).expect("PromQL");
+            let [selector] = selectors.as_slice() else {
+                panic!("{query}")
+            };
+            assert_eq!(selector.metric, "ALERTS");
+            for (_, _, value) in &selector.conditions {
+                let unknown = value.strip_prefix('$').filter(|name| !known.contains(name));
+                assert_eq!(unknown, None, "{}: {query}", dashboard.name);
+            }
+        }
+    }
+}
