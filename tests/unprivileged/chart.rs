@@ -164,6 +164,7 @@ fn unknown_chart_values_are_refused() {
         // The links of the alerts would lead nowhere.
         "prometheusRule.enabled=true",
         "prometheusRule.enabled=true,prometheusRule.runbooks=docs/runbooks",
+        "prometheusRule.enabled=true,prometheusRule.runbooks=https://a,prometheusRule.grafana=b",
         // The rights would go to every pod of the namespace.
         "serviceAccount.create=false",
         // It would select no Service.
@@ -215,18 +216,30 @@ fn rules_and_dashboards_in_the_chart_are_all_deployed() {
     }
 }
 
-/// Checks the URL of the values and the runbook file that is published there.
+/// Checks the URL of the values and the runbook file that is published there, and the URL of
+/// the dashboard, which a chat message needs to be absolute.
 #[test]
-fn each_alert_of_the_chart_links_to_its_runbook() {
-    if !need::all(
-        "each_alert_of_the_chart_links_to_its_runbook",
-        [need::helm()],
-    ) {
+fn each_alert_of_the_chart_links_to_its_runbook_and_dashboard() {
+    let test = "each_alert_of_the_chart_links_to_its_runbook_and_dashboard";
+    if !need::all(test, [need::helm()]) {
         return;
     }
     let base = "https://wiki.example.com/virtlens";
+    let grafana = "https://grafana.example.com";
     let set = format!("prometheusRule.enabled=true,prometheusRule.runbooks={base}/");
-    let documents = render(&["--set", &set]);
+    for (with_grafana, begin) in [
+        (
+            format!("{set},prometheusRule.grafana={grafana}/"),
+            Some(format!("{grafana}/d/virtlens-")),
+        ),
+        (set, None),
+    ] {
+        assert_links(&with_grafana, base, begin.as_deref());
+    }
+}
+
+fn assert_links(set: &str, base: &str, dashboard: Option<&str>) {
+    let documents = render(&["--set", set]);
     let rules = documents
         .iter()
         .filter(|(template, _)| template == "prometheusrule.yaml");
@@ -246,6 +259,12 @@ fn each_alert_of_the_chart_links_to_its_runbook() {
             let url = annotations["runbook_url"].as_str().expect("a URL");
             assert_eq!(url, format!("{base}/{alert}.md"));
             assert_eq!(annotations["runbook"], Value::Null, "{alert}");
+            let url = annotations["dashboard_url"].as_str();
+            assert_eq!(url.is_some(), dashboard.is_some(), "{alert}");
+            let is_absolute = url
+                .zip(dashboard)
+                .is_none_or(|(url, begin)| url.starts_with(begin));
+            assert!(is_absolute, "{alert}: {url:?}");
             let file = deploy("../docs/runbooks").join(format!("{alert}.md"));
             assert!(file.is_file(), "{}", file.display());
         }
