@@ -1,6 +1,6 @@
 //! Cost of a fleet for Prometheus, by profile of metrics: simulated agents return readings of
 //! many VMs, made from one recorded reading, to a real Prometheus with the rules of `deploy/`.
-//! `cargo bench -p virtlens-benches --bench scale -- --save` writes docs/scale.md's table.
+//! `cargo test -p virtlens-benches --bench scale -- --save` writes docs/scale.md's table.
 
 mod fleet;
 mod measure;
@@ -14,7 +14,7 @@ use virtlens_export::Profile;
 use virtlens_tests::need;
 
 /// The command that produces the table.
-const COMMAND: &str = "cargo bench -p virtlens-benches --bench scale -- --save";
+const COMMAND: &str = "cargo test -p virtlens-benches --bench scale -- --save";
 
 /// Longest time of a query of a dashboard.
 const QUERY_S: f64 = 1.0;

@@ -18,7 +18,7 @@ use crate::fleet::{Fleet, INTERVAL_S, now_s};
 use crate::recorded::Recorded;
 
 /// Past readings of the fleet, the range of the dashboards' queries.
-const HISTORY_S: u64 = 40 * 60;
+const HISTORY_S: u64 = 30 * 60;
 
 /// Time between two scrapes while the history is read.
 const FILL_INTERVAL_S: u64 = 2;
