@@ -41,8 +41,7 @@ const fn size(profile: Profile, agents: u32) -> Size {
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     if let Err(missing) = need::prometheus() {
-        eprintln!("not measured: {}", missing.cause);
-        return;
+        panic!("not measured: {}", missing.cause);
     }
     let only = args.iter().position(|arg| arg == "--only");
     let only = only.and_then(|at| args.get(at + 1));
@@ -56,6 +55,7 @@ fn main() {
         eprintln!("{measured:#?}");
         all.push(measured);
     }
+    assert!(!all.is_empty(), "--only: expected the name of a profile");
     let text = format!("{machine} `{COMMAND}`\n\n{}", table(&all));
     println!("{text}");
     if args.iter().any(|arg| arg == "--save") {

@@ -48,7 +48,7 @@ pub(crate) struct Measured {
     pub(crate) samples_per_s: f64,
     pub(crate) cpu_cores: f64,
     pub(crate) rss_bytes: f64,
-    /// Of a block; the write-ahead log has about as many again.
+    /// Of a block, without the write-ahead log.
     pub(crate) disk_bytes_per_sample: f64,
     /// The rule group with the longest evaluation: name, seconds, share of its interval.
     pub(crate) slowest_group: (String, f64, f64),
@@ -79,13 +79,14 @@ pub(crate) fn measure(size: Size) -> Measured {
 
     let begin = Instant::now();
     let appended = "prometheus_tsdb_head_samples_appended_total{type=\"float\"}";
-    let counters = || [appended, "process_cpu_seconds_total"].map(|name| read(&prometheus, name));
+    let counters =
+        || [appended, "process_cpu_seconds_total"].map(|name| prometheus.self_metric(name));
     let before = counters();
     let mut rss_bytes: f64 = 0.0;
     let mut slowest_group = (String::new(), 0.0, 0.0);
     for _ in 0..SCRAPES {
         sleep(Duration::from_secs(INTERVAL_S));
-        rss_bytes = rss_bytes.max(read(&prometheus, "process_resident_memory_bytes"));
+        rss_bytes = rss_bytes.max(prometheus.self_metric("process_resident_memory_bytes"));
         for group in groups(&prometheus) {
             if group.2 > slowest_group.2 {
                 slowest_group = group;
@@ -93,15 +94,16 @@ pub(crate) fn measure(size: Size) -> Measured {
         }
     }
     let window_s = begin.elapsed().as_secs_f64();
-    let [samples, cpu_s] = [0, 1].map(|index| counters()[index] - before[index]);
+    let after = counters();
+    let [samples, cpu_s] = [0, 1].map(|index| after[index] - before[index]);
     assert_scraped(&prometheus, &fleet);
     let slowest_queries = queries(&prometheus);
     let block = prometheus.snapshot();
-    let all_samples = read(&prometheus, appended);
+    let all_samples = prometheus.self_metric(appended);
     Measured {
         size,
         series: fleet.series(),
-        head_series: read(&prometheus, "prometheus_tsdb_head_series"),
+        head_series: prometheus.self_metric("prometheus_tsdb_head_series"),
         samples_per_s: samples / window_s,
         cpu_cores: cpu_s / window_s,
         rss_bytes,
@@ -109,10 +111,6 @@ pub(crate) fn measure(size: Size) -> Measured {
         slowest_group,
         slowest_queries,
     }
-}
-
-fn read(prometheus: &Prometheus, name: &str) -> f64 {
-    prometheus.own_metric(name)
 }
 
 fn config(fleet: &Fleet, address: &str, interval_s: u64, rules: &[&Path]) -> String {
@@ -154,11 +152,14 @@ fn groups(prometheus: &Prometheus) -> Vec<(String, f64, f64)> {
     let answer = prometheus.api("rules", &[]);
     let groups = answer["groups"].as_array().cloned().unwrap_or_default();
     let each = groups.iter().map(|group| {
-        for rule in group["rules"].as_array().into_iter().flatten() {
+        let rules = group["rules"].as_array().into_iter().flatten();
+        let rules = rules.map(|rule| {
             assert_ne!(rule["health"], "err", "{rule}");
-        }
+            let name = rule["name"].as_str().unwrap_or_default().to_owned();
+            (name, rule["evaluationTime"].as_f64().unwrap_or_default())
+        });
+        slowest_first(rules.collect());
         let name = group["name"].as_str().unwrap_or_default();
-        slow_rules(group);
         let number = |name: &str| group[name].as_f64().unwrap_or_default();
         let time_s = number("evaluationTime");
         (name.to_owned(), time_s, time_s / number("interval"))
@@ -166,24 +167,17 @@ fn groups(prometheus: &Prometheus) -> Vec<(String, f64, f64)> {
     each.collect()
 }
 
-/// Prints the slowest rules of a group.
-fn slow_rules(group: &Value) {
-    let rules = group["rules"].as_array().cloned().unwrap_or_default();
-    let mut timed: Vec<(f64, String)> = rules
-        .iter()
-        .map(|rule| {
-            let time_s = rule["evaluationTime"].as_f64().unwrap_or_default();
-            (time_s, rule["name"].as_str().unwrap_or_default().to_owned())
-        })
-        .collect();
-    timed.sort_by(|one, other| other.0.total_cmp(&one.0));
-    for (time_s, name) in timed.iter().take(3) {
-        eprintln!("  {name}: {time_s:.3} s");
+/// Prints the slowest of these, and returns all from the slowest on.
+fn slowest_first(mut timed: Vec<(String, f64)>) -> Vec<(String, f64)> {
+    timed.sort_by(|one, other| other.1.total_cmp(&one.1));
+    for (name, seconds) in timed.iter().take(5) {
+        eprintln!("  {name}: {seconds:.3} s");
     }
+    timed
 }
 
-/// The slowest query of each dashboard over the history, with the values of its variables that
-/// a dashboard opens with; of the dashboard of one pod with one VM.
+/// The slowest query of each dashboard over the history, with the values of its variables with
+/// which it opens.
 fn queries(prometheus: &Prometheus) -> Vec<(String, String, f64)> {
     let mut slowest = Vec::new();
     for dashboard in DASHBOARDS {
@@ -194,18 +188,11 @@ fn queries(prometheus: &Prometheus) -> Vec<(String, String, f64)> {
                 _ => all.to_owned(),
             }
         });
-        let mut timed: Vec<(String, f64)> = mixin::queries(&json)
-            .into_iter()
-            .map(|query| {
-                let text = variables.put_into(&query.text, RATE_INTERVAL);
-                (query.name, time_s(prometheus, &text, query.is_instant))
-            })
-            .collect();
-        timed.sort_by(|one, other| other.1.total_cmp(&one.1));
-        for (name, seconds) in timed.iter().take(5) {
-            eprintln!("  {name}: {seconds:.3} s");
-        }
-        let (name, seconds) = timed.swap_remove(0);
+        let timed = mixin::queries(&json).into_iter().map(|query| {
+            let text = variables.put_into(&query.text, RATE_INTERVAL);
+            (query.name, time_s(prometheus, &text, query.is_instant))
+        });
+        let (name, seconds) = slowest_first(timed.collect()).swap_remove(0);
         slowest.push((dashboard.title.to_owned(), name, seconds));
     }
     slowest

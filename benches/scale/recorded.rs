@@ -8,7 +8,7 @@ use virtlens_export::Selection;
 /// virtiofsd, an iothread and a balloon, on Debian 7.2. The scenario `series` prints it.
 const READING: &str = include_str!("reading.prom");
 
-/// Age of the recorded VM: its counters are divided by it to get rates.
+/// Assumed age of the recorded VM, by which its counters are divided to get rates.
 const AGE_S: f64 = 100.0;
 
 /// Lifetime of a VM. When it ends another pod takes its place.

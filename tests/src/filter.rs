@@ -6,32 +6,49 @@ use std::process::Command;
 
 use rustix::thread::set_no_new_privs;
 
-/// Makes one system call fail in the program, with its first argument or with any.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "a filter's codes have 16 bits"
-)]
-pub fn refuse(command: &mut Command, call: libc::c_long, first: Option<u32>, errno: i32) {
-    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-    const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-    let step = |code, k, jf| libc::sock_filter { code, jt: 0, jf, k };
-    let call = u32::try_from(call).expect("numbers of calls are small");
-    let refused = libc::SECCOMP_RET_ERRNO | errno.cast_unsigned();
-    // struct seccomp_data: the call's number at 0, its first argument at 16.
-    let mut steps = vec![step(LOAD, 0, 0)];
-    if let Some(first) = first {
-        steps.push(step(IF_EQUAL, call, 3));
-        steps.push(step(LOAD, 16, 0));
-        steps.push(step(IF_EQUAL, first, 1));
-    } else {
-        steps.push(step(IF_EQUAL, call, 1));
+/// Loads a word of `struct seccomp_data`: the call's number is at 0, its first argument at 16.
+pub(crate) fn load(at: u32) -> libc::sock_filter {
+    statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at)
+}
+
+/// Skips `then` statements if the loaded word is `k`, and `otherwise` if it is not.
+pub(crate) fn jump(k: u32, then: u8, otherwise: u8) -> libc::sock_filter {
+    libc::sock_filter {
+        jt: then,
+        jf: otherwise,
+        ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, k)
     }
-    steps.push(step(RETURN, refused, 0));
-    steps.push(step(RETURN, libc::SECCOMP_RET_ALLOW, 0));
+}
+
+/// Ends with a verdict, `SECCOMP_RET_…`.
+pub(crate) fn verdict(k: u32) -> libc::sock_filter {
+    statement(libc::BPF_RET | libc::BPF_K, k)
+}
+
+fn statement(code: u32, k: u32) -> libc::sock_filter {
+    libc::sock_filter {
+        code: u16::try_from(code).expect("a code of classic BPF"),
+        jt: 0,
+        jf: 0,
+        k,
+    }
+}
+
+/// Makes one system call fail in the program, with its first argument or with any.
+pub fn refuse(command: &mut Command, call: libc::c_long, first: Option<u32>, errno: i32) {
+    let call = u32::try_from(call).expect("numbers of calls are small");
+    let mut steps = vec![load(0)];
+    if let Some(first) = first {
+        steps.extend([jump(call, 0, 3), load(16), jump(first, 0, 1)]);
+    } else {
+        steps.push(jump(call, 0, 1));
+    }
+    steps.push(verdict(libc::SECCOMP_RET_ERRNO | errno.cast_unsigned()));
+    steps.push(verdict(libc::SECCOMP_RET_ALLOW));
+    let len = u16::try_from(steps.len()).expect("few");
     let install = move || {
         let program = libc::sock_fprog {
-            len: steps.len() as u16,
+            len,
             filter: steps.as_ptr().cast_mut(),
         };
         set_no_new_privs(true)?;

@@ -39,6 +39,7 @@ pub mod fleet;
 pub mod golden;
 pub mod grafana;
 pub mod hooked;
+pub mod http;
 pub mod kvm_stats;
 mod launch;
 mod minivm;

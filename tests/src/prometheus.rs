@@ -2,8 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -11,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use virtlens_deploy::tokens::PodLabels;
 
-use crate::eventually;
+use crate::{eventually, http};
 
 /// The program, found in `PATH`.
 pub(crate) const PROGRAM: &str = "prometheus";
@@ -46,11 +45,7 @@ impl Prometheus {
         let file = folder.path().join(CONFIG);
         std::fs::write(&file, config).expect("it can be written");
         let log = File::create(folder.path().join("log")).expect("it can be made");
-        // A port that was free a moment ago: Prometheus does not report a port that it
-        // chose.
-        let address = TcpListener::bind("127.0.0.1:0")
-            .and_then(|listener| listener.local_addr())
-            .expect("a port is free");
+        let address = http::free_address();
         let child = Command::new(PROGRAM)
             .arg(format!("--config.file={}", file.display()))
             .arg(format!(
@@ -95,14 +90,10 @@ impl Prometheus {
         });
     }
 
-    /// The folder of its data.
-    pub fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
-    }
-
-    /// A value of its own metrics, by name and labels.
+    /// The value of a metric that Prometheus exposes about itself; `series` is its name with its
+    /// labels, as in the text format.
     #[track_caller]
-    pub fn own_metric(&self, series: &str) -> f64 {
+    pub fn self_metric(&self, series: &str) -> f64 {
         let answer = self
             .ask("GET", "/metrics", &[])
             .expect("Prometheus answers");
@@ -118,7 +109,7 @@ impl Prometheus {
     pub fn snapshot(&self) -> PathBuf {
         let name = self.data_of("POST", "/api/v1/admin/tsdb/snapshot", &[]);
         let name = name["name"].as_str().expect("the folder's name");
-        self.data().join("snapshots").join(name)
+        self.folder.path().join("data/snapshots").join(name)
     }
 
     /// The API's answer for a path and parameters; panics with its error.
@@ -162,12 +153,7 @@ impl Prometheus {
             write!(target, "{mark}{name}={}", escaped(value))
                 .expect("writing to a String cannot fail");
         }
-        let mut stream = TcpStream::connect(self.address)?;
-        // HTTP/1.0: the answer is not chunked and ends with the connection.
-        write!(stream, "{method} {target} HTTP/1.0\r\nHost: test\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
+        http::ask(self.address, method, &target, "")
     }
 
     fn log(&self) -> String {

@@ -11,6 +11,8 @@ use std::thread;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::filter::{jump, load, verdict};
+
 /// How often the end of the thread is checked: 20 ms.
 const POLLED_EVERY: Timespec = Timespec {
     tv_sec: 0,
@@ -144,27 +146,14 @@ impl Refusal {
 
 /// Sends these calls of this thread to the holder of the returned descriptor.
 fn listen(calls: &[libc::c_long]) -> OwnedFd {
-    let code = |code: u32| u16::try_from(code).expect("a code of classic BPF");
-    let statement = |of: u32, k: u32| libc::sock_filter {
-        code: code(of),
-        jt: 0,
-        jf: 0,
-        k,
-    };
-    // The system call's number is the first word of `struct seccomp_data`.
-    let mut filter = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
+    let mut filter = vec![load(0)];
     for (at, call) in (0u8..).zip(calls) {
         let left = u8::try_from(calls.len()).expect("few") - 1 - at;
-        filter.push(libc::sock_filter {
-            code: code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K),
-            jt: left + 1,
-            jf: 0,
-            k: u32::try_from(*call).expect("a number of a call"),
-        });
+        let call = u32::try_from(*call).expect("a number of a call");
+        filter.push(jump(call, left + 1, 0));
     }
-    let give = libc::BPF_RET | libc::BPF_K;
-    filter.push(statement(give, libc::SECCOMP_RET_ALLOW));
-    filter.push(statement(give, libc::SECCOMP_RET_USER_NOTIF));
+    filter.push(verdict(libc::SECCOMP_RET_ALLOW));
+    filter.push(verdict(libc::SECCOMP_RET_USER_NOTIF));
     let program = libc::sock_fprog {
         len: u16::try_from(filter.len()).expect("few"),
         filter: filter.as_mut_ptr(),

@@ -2,14 +2,13 @@
 //! inhibits it, and only for the same VM or node.
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use virtlens_tests::{eventually, need};
+use virtlens_tests::{eventually, http, need};
 
 /// The program, found in `PATH`.
 const PROGRAM: &str = "prometheus-alertmanager";
@@ -37,10 +36,7 @@ impl Alertmanager {
     fn start() -> Self {
         let folder = tempfile::tempdir().expect("there is room for a folder");
         let log = File::create(folder.path().join("log")).expect("it can be made");
-        // A port that was free a moment ago.
-        let address = TcpListener::bind("127.0.0.1:0")
-            .and_then(|listener| listener.local_addr())
-            .expect("a port is free");
+        let address = http::free_address();
         let child = Command::new("unshare")
             .args(["--map-root-user", "--mount", "sh", "-c", WITH_TEMPLATES])
             .arg(PROGRAM)
@@ -65,17 +61,7 @@ impl Alertmanager {
     }
 
     fn ask(&self, method: &str, path: &str, body: &str) -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(self.address)?;
-        // HTTP/1.0: the answer is not chunked and ends with the connection.
-        write!(
-            stream,
-            "{method} {path} HTTP/1.0\r\nHost: test\r\nContent-Type: application/json\r\n\
-             Content-Length: {}\r\n\r\n{body}",
-            body.len()
-        )?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
+        http::ask(self.address, method, path, body)
     }
 
     /// The state of each alert: name, `instance` and `vm`, and whether it is inhibited.

@@ -93,7 +93,8 @@ impl KernelFacts {
             cpu_numbers: sys::cpu_numbers().unwrap_or(0),
             ..Self::default()
         };
-        facts.bpf_filtered = facts.may_load && !sys::is_bpf_unfiltered();
+        facts.bpf_filtered =
+            facts.may_load && has_seccomp_filter(root) && !sys::kernel_answers_bpf();
         let types = std::fs::read(root.join("sys/kernel/btf/vmlinux"));
         if let Some(btf) = types.as_deref().ok().and_then(Btf::parse) {
             facts.btf = true;
@@ -192,6 +193,16 @@ fn may_load(set: u64) -> bool {
 fn has_capabilities(root: &Path, enough: impl FnOnce(u64) -> bool) -> bool {
     let status = std::fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
     parse_capabilities(&status).is_some_and(enough)
+}
+
+/// Whether a seccomp filter applies to this process: `Seccomp: 2` (proc(5)). Without one, a
+/// refusal has another cause, such as a user namespace.
+fn has_seccomp_filter(root: &Path) -> bool {
+    let status = std::fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
+    let mut modes = status
+        .lines()
+        .filter_map(|line| line.strip_prefix("Seccomp:"));
+    modes.next().is_some_and(|mode| mode.trim() == "2")
 }
 
 /// The effective capabilities in a `/proc/PID/status`.

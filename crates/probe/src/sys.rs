@@ -166,12 +166,14 @@ fn bpf<A>(command: Command, attributes: &mut A) -> io::Result<i32> {
         .ok_or_else(io::Error::last_os_error)
 }
 
-/// Whether bpf(2) reaches the kernel for a process that may use it. An unknown command then
-/// fails with EINVAL (`__sys_bpf`, kernel/bpf/syscall.c); a seccomp filter that refuses the call
-/// returns another error.
-pub(crate) fn is_bpf_unfiltered() -> bool {
+/// Whether the kernel, and not a seccomp filter, answers bpf(2) for a process that may use it:
+/// an unknown command without attributes fails with EINVAL there (`__sys_bpf`,
+/// kernel/bpf/syscall.c).
+pub(crate) fn kernel_answers_bpf() -> bool {
+    // Commands have small numbers; the upper half of the word may become flags.
+    let unknown = libc::c_long::from(u16::MAX);
     // SAFETY: the kernel reads no attributes, because their size is 0.
-    let result = unsafe { libc::syscall(libc::SYS_bpf, libc::c_long::from(i32::MAX), 0, 0) };
+    let result = unsafe { libc::syscall(libc::SYS_bpf, unknown, 0, 0, 0, 0) };
     result >= 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL)
 }
 
