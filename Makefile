@@ -1,7 +1,7 @@
 # `make run` shows this host's VMs, `make test` runs the tests. `make help` lists all targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo release test test-unit test-kernel test-vm test-memory test-pins test-placement test-libvirt test-rt test-wide soak cluster-test fuzz deny bench vm draw record site generate fmt clean
+.PHONY: help run demo release dist test test-unit test-kernel test-vm test-memory test-pins test-placement test-libvirt test-rt test-wide test-dist soak cluster-test fuzz deny bench vm draw record site generate fmt clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,6 +15,10 @@ demo: ## start two small VMs, print and check the agent's values, and exit
 release: ## build the static binary and print its directory
 	@scripts/install-packages run
 	@scripts/build-release
+
+dist: ## build the files of a release from the commit and print their directory
+	@scripts/install-packages run
+	@scripts/dist
 
 test: ## style, unit, kernel and vm tests; without root only style and unit
 	@scripts/test
@@ -48,6 +52,9 @@ test-wide: ## CPU masks, residency and limits, on a QEMU machine with 64 CPUs (r
 
 soak: ## start and stop ten thousand VMs, then scrape for one hour (SOAK_SECONDS) (root)
 	@scripts/test soak
+
+test-dist: ## build the files of a release in two clones, and compare them byte by byte
+	@scripts/test dist
 
 cluster-test: ## deployment on a real API server (Go); the first run builds it in some minutes
 	@scripts/test cluster

@@ -20,6 +20,7 @@ pub mod dashboard;
 mod dashboards;
 pub mod needs;
 pub mod promql;
+pub mod release;
 pub mod rules;
 pub mod tokens;
 
