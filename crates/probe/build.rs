@@ -66,7 +66,7 @@ fn compile(sources: &Path, name: &str, object: &Path) {
         // No section of the type SHT_LLVM_ADDRSIG, which the crate `object` rejects in `strip`.
         .arg("-fno-addrsig")
         // Type information must not depend on the path of the checkout.
-        .arg("-fdebug-prefix-map=.=bpf")
+        .arg("-fdebug-compilation-dir=bpf")
         .args(["-c", &source, "-o"])
         .arg(object)
         .status();

@@ -187,6 +187,15 @@ mod tests {
     }
 
     #[test]
+    fn objects_do_not_depend_on_the_path_of_the_checkout() {
+        let path = env!("CARGO_MANIFEST_DIR").as_bytes();
+        let root = path.strip_suffix(b"/crates/probe").expect("its folder");
+        for object in [OBJECT, crate::trace::OBJECT] {
+            assert!(!object.windows(root.len()).any(|bytes| bytes == root));
+        }
+    }
+
+    #[test]
     fn each_map_has_the_layout_of_its_types() {
         let maps = Compiled::read(OBJECT).expect("it is one").maps;
         assert_eq!(
