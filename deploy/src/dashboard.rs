@@ -1,7 +1,12 @@
-//! The tables of a dashboard, and its JSON for Grafana: the classic schema, version 39,
-//! which every Grafana from 9 on and its sidecars accept.
+//! The tables of a dashboard, its JSON for Grafana (the classic schema, version 39, which
+//! every Grafana from 9 on and its sidecars accept), and its specification for Perses.
 
 mod json;
+mod layout;
+mod perses;
+mod variables;
+
+pub use json::panels;
 
 /// One dashboard.
 #[derive(Debug)]
@@ -36,6 +41,8 @@ pub enum Of {
 pub struct Row {
     /// The heading.
     pub title: &'static str,
+    /// Whether the dashboard opens with its panels. A row that is closed queries nothing.
+    pub is_open: bool,
     /// Panels from left to right, as many per line as fit.
     pub panels: &'static [Panel],
 }
@@ -68,7 +75,7 @@ pub enum Draw {
     Lines,
     /// Areas over time, one on top of the other.
     Stacked,
-    /// A column of buckets for each point in time.
+    /// A column of buckets for each point in time, of a query by `le`.
     Heatmap,
     /// A row with the last value of each series; several queries are joined by VM.
     Table,

@@ -1,9 +1,10 @@
-//! Generates the Prometheus rules, the Grafana dashboards and the reference of metrics
-//! from the tables of this package and the table of metric families.
+//! Generates the Prometheus rules, the dashboards for Grafana and Perses, and the reference
+//! of metrics from the tables of this package and the table of metric families.
 //!
 //! ```text
 //! rules/{recording,alerts}.rs ──► chart/virtlens/files/rules/*.yaml
-//! dashboards/*.rs             ──► chart/virtlens/files/dashboards/*.json
+//! dashboards/*.rs             ──► chart/virtlens/files/dashboards/*.json for Grafana
+//!                                 chart/virtlens/files/perses/*.json for Perses
 //!                                 the same in files/exported, for other names of labels
 //! virtlens_export::families   ──► ../docs/metrics.md
 //! ```
@@ -71,6 +72,10 @@ pub fn files() -> anyhow::Result<Vec<File>> {
             files.push(File {
                 path: format!("{folder}/dashboards/{}.json", dashboard.name),
                 text: serde_json::to_string_pretty(&dashboard.json(labels))? + "\n",
+            });
+            files.push(File {
+                path: format!("{folder}/perses/{}.json", dashboard.name),
+                text: serde_json::to_string_pretty(&dashboard.perses(labels))? + "\n",
             });
         }
     }

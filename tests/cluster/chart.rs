@@ -15,13 +15,14 @@ use crate::schemas;
 const KUBERNETES: &str = "1.36.3";
 const NAMESPACE: &str = "virtlens";
 /// All kinds that the chart creates.
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 13] = [
     "clusterrole",
     "clusterrolebinding",
     "configmap",
     "daemonset",
     "namespace",
     "networkpolicy",
+    "persesdashboard",
     "pod",
     "podmonitor",
     "prometheusrule",
@@ -113,7 +114,7 @@ fn chart_is_installed_upgraded_and_removed_completely() {
     assert_eq!(list(), before);
 }
 
-/// All variants, including the kinds of the Prometheus operator and of `OpenShift`.
+/// All variants, including the kinds of the Prometheus operator, of `OpenShift` and of Perses.
 #[test]
 fn rendered_objects_pass_strict_validation() {
     if !ready("rendered_objects_pass_strict_validation")
@@ -126,9 +127,15 @@ fn rendered_objects_pass_strict_validation() {
     }
     let server = server();
     define_kinds(&server);
-    let whole = with_rules_and_dashboards(&server);
     let mut files = rendered();
-    files.push(whole.path().to_owned());
+    let dialects = ["exportedLabels=false", "exportedLabels=true"];
+    let versions = ["perses.dev/v1alpha1", "perses.dev/v1alpha2"];
+    let wholes: Vec<NamedTempFile> = dialects
+        .iter()
+        .zip(versions)
+        .map(|(set, version)| with_rules_and_dashboards(&server, set, version))
+        .collect();
+    files.extend(wholes.iter().map(|file| file.path().to_owned()));
     let dry = |file: &str| {
         let args = [
             "apply",
@@ -170,13 +177,22 @@ fn rendered_objects_pass_strict_validation() {
     );
 }
 
-/// Renders the chart with everything enabled: the golden files have no rules and
-/// dashboards.
-fn with_rules_and_dashboards(server: &ApiServer) -> NamedTempFile {
+/// Renders the chart with everything enabled, for a cluster that serves a version of Perses'
+/// kinds: the golden files have no rules and dashboards.
+fn with_rules_and_dashboards(server: &ApiServer, set: &str, version: &str) -> NamedTempFile {
     let values = text(deploy("chart/tests/values/all-on.yaml"));
     let chart = text(deploy("chart/virtlens"));
-    let version = ["--kube-version", KUBERNETES, "--values", &values];
-    let template = [&["template", "virtlens", &chart], &version[..]].concat();
+    let flags = [
+        "--kube-version",
+        KUBERNETES,
+        "--api-versions",
+        version,
+        "--values",
+        &values,
+        "--set",
+        set,
+    ];
+    let template = [&["template", "virtlens", &chart], &flags[..]].concat();
     let output = helm(server, &template);
     assert!(output.status.success(), "{output:?}");
     manifest(&output.stdout)

@@ -225,8 +225,7 @@ pub struct Query {
 /// The queries of a dashboard.
 pub fn queries(dashboard: &Value) -> Vec<Query> {
     let mut found = Vec::new();
-    let panels = dashboard["panels"].as_array();
-    for panel in panels.into_iter().flatten() {
+    for panel in virtlens_deploy::dashboard::panels(dashboard) {
         let targets = panel["targets"].as_array();
         for target in targets.into_iter().flatten() {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -19,7 +19,7 @@ pub(crate) const KUBERNETES: &str = "1.36.3";
 const VALUES: [&str; 4] = ["all-on", "kubelet", "none", "openshift"];
 
 /// Long files with generators and tests of their own.
-const GENERATED: [&str; 2] = ["dashboards.yaml", "prometheusrule.yaml"];
+const GENERATED: [&str; 3] = ["dashboards.yaml", "perses.yaml", "prometheusrule.yaml"];
 
 pub(crate) fn deploy(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -167,6 +167,8 @@ fn unknown_chart_values_are_refused() {
         "prometheusRule.enabled=true,prometheusRule.runbooks=https://a,prometheusRule.grafana=b",
         // The rights would go to every pod of the namespace.
         "serviceAccount.create=false",
+        // perses.dev/v1alpha1 has no such field.
+        "dashboards.perses.enabled=true,dashboards.perses.instanceSelector.matchLabels.a=b",
         // It would select no Service.
         "serviceMonitor.enabled=true",
     ] {
@@ -213,6 +215,79 @@ fn rules_and_dashboards_in_the_chart_are_all_deployed() {
         let [deployed, written] =
             [deployed.collect(), written.collect()].map(|groups: Vec<Value>| queries(&groups));
         assert_eq!(deployed, written, "{set}");
+    }
+}
+
+/// Specifications of the `PersesDashboards` that the chart renders for a cluster that serves
+/// this version.
+fn perses(version: &str, set: &str) -> BTreeMap<String, Value> {
+    let flags = [
+        "--set",
+        "dashboards.perses.enabled=true",
+        "--api-versions",
+        version,
+        "--set",
+        set,
+    ];
+    let documents = render(&flags);
+    let documents = documents
+        .iter()
+        .filter(|(template, _)| template == "perses.yaml");
+    documents
+        .map(|(_, body)| {
+            let mut one = parse(body);
+            assert_eq!(one["apiVersion"], version);
+            let name = one["metadata"]["name"].as_str().expect("a name");
+            let name = name.strip_prefix("virtlens-").expect("of the release");
+            (format!("{name}.json"), one["spec"].take())
+        })
+        .collect()
+}
+
+/// Helm writes 1.0 as 1.
+fn with_floats(mut value: Value) -> Value {
+    match &mut value {
+        Value::Number(number) => return Value::from(number.as_f64()),
+        Value::Array(list) => list
+            .iter_mut()
+            .for_each(|one| *one = with_floats(one.take())),
+        Value::Object(map) => map
+            .values_mut()
+            .for_each(|one| *one = with_floats(one.take())),
+        _ => {}
+    }
+    value
+}
+
+#[test]
+fn dashboards_for_perses_are_deployed_in_the_version_of_the_cluster() {
+    let test = "dashboards_for_perses_are_deployed_in_the_version_of_the_cluster";
+    if !need::all(test, [need::helm()]) {
+        return;
+    }
+    for (set, folder) in [
+        ("exportedLabels=false", "files"),
+        ("exportedLabels=true", "files/exported"),
+    ] {
+        let written = files(&format!("{folder}/perses"));
+        let written: BTreeMap<String, Value> = written
+            .into_iter()
+            .map(|(name, text)| (name, parse(&text)))
+            .collect();
+        let older = perses("perses.dev/v1alpha1", set);
+        let newer = perses("perses.dev/v1alpha2", set);
+        let newer = newer.into_iter();
+        let newer = newer.map(|(name, mut spec)| (name, spec["config"].take()));
+        for deployed in [older, newer.collect()] {
+            assert_eq!(
+                Vec::from_iter(deployed.keys()),
+                Vec::from_iter(written.keys())
+            );
+            for (name, spec) in &deployed {
+                let is_equal = with_floats(spec.clone()) == with_floats(written[name].clone());
+                assert!(is_equal, "{set} {name}: {spec}");
+            }
+        }
     }
 }
 

@@ -2,50 +2,14 @@
 
 use serde_json::{Value, json};
 
+use super::layout::{COLUMNS, lines};
+use super::variables::{self, Variable};
 use super::{Dashboard, Draw, Of, Panel, Row, Target};
 use crate::needs::{self, Need};
 use crate::tokens::{self, PodLabels};
 
 /// The tag by which the dashboards link to each other.
 const TAG: &str = "virtlens";
-
-/// Width of a dashboard, columns.
-const COLUMNS: u32 = 24;
-
-/// A variable: name, label, query of its values. The query depends on the preceding
-/// variables.
-type Variable = (&'static str, &'static str, &'static str);
-
-const OF_AGENTS: [Variable; 2] = [
-    (
-        "cluster",
-        "Cluster",
-        "label_values(virtlens_build_info, cluster)",
-    ),
-    (
-        "instance",
-        "Node",
-        r#"label_values(virtlens_build_info{cluster=~"$cluster"}, instance)"#,
-    ),
-];
-
-const OF_VMS: [Variable; 3] = [
-    (
-        "namespace",
-        "Namespace",
-        r#"label_values(virtlens_vm_info{cluster=~"$cluster", instance=~"$instance"}, @namespace)"#,
-    ),
-    (
-        "pod",
-        "Pod",
-        r#"label_values(virtlens_vm_info{cluster=~"$cluster", instance=~"$instance", @namespace=~"$namespace"}, @pod)"#,
-    ),
-    (
-        "vm",
-        "VM",
-        r#"label_values(virtlens_vm_info{cluster=~"$cluster", instance=~"$instance", @namespace=~"$namespace", @pod=~"$pod"}, vm)"#,
-    ),
-];
 
 impl Dashboard {
     /// The dashboard as JSON for Grafana.
@@ -67,7 +31,7 @@ impl Dashboard {
                 "type": "dashboards",
                 "url": "",
             }],
-            "panels": panels(self.rows, labels),
+            "panels": rows(self.rows, labels),
             "refresh": "30s",
             "schemaVersion": 39,
             "tags": [TAG],
@@ -113,35 +77,32 @@ fn variables(of: Of, labels: PodLabels) -> Vec<Value> {
         "refresh": 1,
         "type": "datasource",
     });
-    let vms: &[Variable] = match of {
-        Of::Vm | Of::Node => &OF_VMS,
-        Of::Namespaces => &OF_VMS[..1],
-        Of::Agents => &[],
-    };
-    let values = OF_AGENTS.iter().chain(vms);
-    let values = values.map(|(name, label, query)| {
-        let query = labels.name(query);
-        // Grafana chooses the first value of a variable without a current one and without All:
-        // queries over all VMs of a fleet would take seconds.
-        let is_one = [(Of::Node, "instance"), (Of::Vm, "vm")].contains(&(of, name));
-        let all = json!({ "selected": true, "text": ["All"], "value": ["$__all"] });
-        json!({
-            // Matches objects without the label too: hosts without pods, a single
-            // cluster.
-            "allValue": ".*",
-            "current": if is_one { json!({}) } else { all },
-            "datasource": datasource(),
-            "definition": query,
-            "includeAll": !is_one,
-            "label": label,
-            "multi": true,
-            "name": name,
-            "query": { "query": query, "refId": name },
-            "refresh": 2,
-            "sort": 1,
-            "type": "query",
-        })
-    });
+    let values = variables::of(of).map(
+        |Variable {
+             name,
+             title,
+             series,
+             label,
+         }| {
+            let query = labels.name(&format!("label_values({series}, {label})"));
+            let is_one = variables::opens_with_one(of, name);
+            let all = json!({ "selected": true, "text": ["All"], "value": ["$__all"] });
+            json!({
+                "allValue": variables::ALL,
+                "current": if is_one { json!({}) } else { all },
+                "datasource": datasource(),
+                "definition": query,
+                "includeAll": !is_one,
+                "label": title,
+                "multi": true,
+                "name": name,
+                "query": { "query": query, "refId": name },
+                "refresh": 2,
+                "sort": 1,
+                "type": "query",
+            })
+        },
+    );
     [source].into_iter().chain(values).collect()
 }
 
@@ -149,48 +110,55 @@ fn datasource() -> Value {
     json!({ "type": "prometheus", "uid": "${datasource}" })
 }
 
-/// Lays out rows and panels, as many panels per line as fit.
-fn panels(rows: &[Row], labels: PodLabels) -> Vec<Value> {
+/// Rows, from top to bottom, each followed by its panels. A closed row contains them.
+fn rows(rows: &[Row], labels: PodLabels) -> Vec<Value> {
     let mut out = Vec::new();
+    let mut ids = 1..;
     let mut top = 0;
     for row in rows {
+        let id = ids.next();
+        let (placed, height) = lines(row);
+        let shown: Vec<Value> = placed
+            .iter()
+            .zip(&mut ids)
+            .map(|(one, id)| {
+                let (w, h) = (one.panel.width, one.panel.height());
+                let mut shown = one.panel.json(labels);
+                shown["gridPos"] = json!({ "h": h, "w": w, "x": one.left, "y": top + 1 + one.top });
+                shown["id"] = json!(id);
+                shown
+            })
+            .collect();
+        let (inside, below) = if row.is_open {
+            (Vec::new(), shown)
+        } else {
+            (shown, Vec::new())
+        };
         out.push(json!({
-            "collapsed": false,
+            "collapsed": !row.is_open,
             "gridPos": { "h": 1, "w": COLUMNS, "x": 0, "y": top },
-            "id": out.len() + 1,
-            "panels": [],
+            "id": id,
+            "panels": inside,
             "title": row.title,
             "type": "row",
         }));
-        top += 1;
-        let (mut left, mut height) = (0, 0);
-        for one in row.panels {
-            if left + one.width > COLUMNS {
-                top += height;
-                (left, height) = (0, 0);
-            }
-            let place = json!({ "h": one.height(), "w": one.width, "x": left, "y": top });
-            let mut shown = one.json(labels);
-            shown["gridPos"] = place;
-            shown["id"] = json!(out.len() + 1);
-            out.push(shown);
-            left += one.width;
-            height = height.max(one.height());
-        }
-        top += height;
+        out.extend(below);
+        top += 1 + if row.is_open { height } else { 0 };
     }
     out
 }
 
-impl Panel {
-    fn height(&self) -> u32 {
-        match self.draw {
-            Draw::Stat => 4,
-            Draw::Lines | Draw::Stacked | Draw::Heatmap => 8,
-            Draw::Table => 9,
-        }
-    }
+/// The panels of a dashboard's JSON, also those in closed rows.
+pub fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
+    let rows = dashboard["panels"].as_array().into_iter().flatten();
+    rows.flat_map(|row| {
+        let inside = row["panels"].as_array().into_iter().flatten();
+        [row].into_iter().chain(inside)
+    })
+    .filter(|one| one["type"] != "row")
+}
 
+impl Panel {
     fn json(&self, labels: PodLabels) -> Value {
         let (kind, options, custom) = match self.draw {
             Draw::Stat => ("stat", stat(), json!({})),
@@ -220,7 +188,7 @@ impl Panel {
     }
 
     /// The description, with the metrics that the default profile lacks.
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let needs = self
             .targets
             .iter()

@@ -11,6 +11,7 @@ pub(super) const AGENT: Dashboard = Dashboard {
     rows: &[
         Row {
             title: "Completeness",
+            is_open: true,
             panels: &[
                 Panel::table(
                     "Sources",
@@ -52,6 +53,7 @@ pub(super) const AGENT: Dashboard = Dashboard {
         },
         Row {
             title: "Pod names",
+            is_open: true,
             panels: &[Panel::lines(
                 "Age of pod names",
                 Seconds,
@@ -64,6 +66,7 @@ pub(super) const AGENT: Dashboard = Dashboard {
         },
         Row {
             title: "Cost",
+            is_open: true,
             panels: &[
                 Panel::lines(
                     "CPU",

@@ -21,6 +21,7 @@ pub(super) const FLEET: Dashboard = Dashboard {
     rows: &[
         Row {
             title: "Now",
+            is_open: true,
             panels: &[
                 Panel::stat("VMs", Count, "Running VMs of the selected nodes.", &[target(
                     "sum(virtlens_vms{@node})",
@@ -73,6 +74,7 @@ pub(super) const FLEET: Dashboard = Dashboard {
         },
         Row {
             title: "VMs",
+            is_open: true,
             panels: &[Panel::table(
                 "Busiest VMs",
                 Count,
@@ -96,6 +98,7 @@ pub(super) const FLEET: Dashboard = Dashboard {
         },
         Row {
             title: "Throttling",
+            is_open: true,
             panels: &[Panel::table(
                 "Most throttled VMs",
                 Count,
@@ -113,6 +116,7 @@ pub(super) const FLEET: Dashboard = Dashboard {
         },
         Row {
             title: "Over time",
+            is_open: true,
             panels: &[
                 Panel::stacked(
                     "Cores by role",
@@ -133,6 +137,7 @@ pub(super) const FLEET: Dashboard = Dashboard {
         },
         Row {
             title: "Findings",
+            is_open: true,
             panels: &[Panel::table(
                 "Findings",
                 Count,

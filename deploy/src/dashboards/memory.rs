@@ -12,6 +12,7 @@ pub(super) const MEMORY: Dashboard = Dashboard {
     rows: &[
         Row {
             title: "Memory",
+            is_open: true,
             panels: &[
                 Panel::stacked(
                     "Resident by VM",
@@ -68,6 +69,7 @@ pub(super) const MEMORY: Dashboard = Dashboard {
         },
         Row {
             title: "Released and refaulted",
+            is_open: true,
             panels: &[
                 Panel::lines(
                     "Free page reports",

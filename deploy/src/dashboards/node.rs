@@ -12,6 +12,7 @@ pub(super) const NODE: Dashboard = Dashboard {
     rows: &[
         Row {
             title: "CPU",
+            is_open: true,
             panels: &[
                 Panel::stacked(
                     "Cores by role",
@@ -50,6 +51,7 @@ pub(super) const NODE: Dashboard = Dashboard {
         },
         Row {
             title: "Contention",
+            is_open: true,
             panels: &[
                 Panel::lines(
                     "vCPU steal",
@@ -92,6 +94,7 @@ pub(super) const NODE: Dashboard = Dashboard {
         },
         Row {
             title: "Memory",
+            is_open: true,
             panels: &[
                 Panel::stacked(
                     "Resident by VM",

@@ -1,4 +1,5 @@
-//! One pod, which is one VM: the dashboard that alerts link to.
+//! One pod, which is one VM: the dashboard that alerts link to. It opens with two screens;
+//! the other rows are closed.
 
 use crate::dashboard::Unit::{Bytes, BytesPerSecond, Cores, Count, PerSecond, Seconds, Share};
 use crate::dashboard::{Dashboard, Of, Panel, Row, target};
@@ -8,11 +9,35 @@ pub(super) const POD: Dashboard = Dashboard {
     title: "Pod",
     description: "One VM in detail: CPU by role, throttling, waiting, placement and memory.",
     of: Of::Vm,
-    rows: &[CPU, THROTTLING, WAITING, PLACEMENT, MEMORY, FACTS],
+    rows: &[
+        FINDINGS,
+        CPU,
+        PLACEMENT,
+        MORE_THROTTLING,
+        MORE_CPU,
+        MORE_PLACEMENT,
+        MORE_MEMORY,
+        IDENTITY,
+    ],
+};
+
+const FINDINGS: Row = Row {
+    title: "Findings",
+    is_open: true,
+    panels: &[Panel::table(
+        "Findings",
+        Count,
+        "Checks that the VM fails at present; virtlens doctor shows evidence and remedy.",
+        &[target(
+            "max by (@vm, check, severity) (virtlens_finding{@sel})",
+            "Found",
+        )],
+    )],
 };
 
 const CPU: Row = Row {
     title: "CPU",
+    is_open: true,
     panels: &[
         Panel::stacked(
             "Cores by role",
@@ -22,38 +47,8 @@ const CPU: Row = Row {
                 "sum by (role) (rate(virtlens_cpu_seconds_total{@sel}[$__rate_interval]))",
                 "{{role}}",
             )],
-        ),
-        Panel::lines(
-            "Workers",
-            Cores,
-            "CPU time of each vhost worker, iothread and virtiofsd thread; one thread can use at most one core.",
-            &[target(
-                "sum by (vm, role, worker) (rate(virtlens_worker_cpu_seconds_total{@sel}[$__rate_interval]))",
-                "{{vm}} {{role}} {{worker}}",
-            )],
         )
-        .limit(0.85),
-        Panel::lines(
-            "vCPUs",
-            Cores,
-            "Host CPU time of each vCPU.",
-            &[target(
-                "sum by (vm, vcpu) (rate(virtlens_vcpu_cpu_seconds_total{@sel}[$__rate_interval]))",
-                "{{vm}} vCPU {{vcpu}}",
-            )],
-        ),
-        Panel::lines(
-            "Threads",
-            Count,
-            "Living threads by role.",
-            &[target("sum by (role) (virtlens_threads{@sel})", "{{role}}")],
-        ),
-    ],
-};
-
-const THROTTLING: Row = Row {
-    title: "Throttling",
-    panels: &[
+        .width(8),
         Panel::lines(
             "Limit and usage",
             Cores,
@@ -65,7 +60,8 @@ const THROTTLING: Row = Row {
                 ),
                 target("max by (vm, scope) (virtlens_cfs_quota_cores{@sel})", "{{vm}} {{scope}} limit"),
             ],
-        ),
+        )
+        .width(8),
         Panel::lines(
             "Throttled",
             Share,
@@ -75,49 +71,18 @@ const THROTTLING: Row = Row {
                 "{{vm}} {{scope}}",
             )],
         )
-        .limit(0.25),
-        Panel::stacked(
-            "Limit usage by role",
-            Share,
-            "Share of each role in the usage of the limit, over 5 minutes.",
-            &[target(
-                "vm_scope_role:virtlens_quota_used:share_rate5m{@sel}",
-                "{{vm}} {{scope}} {{role}}",
-            )],
-        ),
+        .limit(0.25)
+        .width(8),
         Panel::lines(
-            "Role running at throttling",
-            PerSecond,
-            "How often a thread of the role was running on a CPU when a limit ran out there.",
-            &[target(
-                "sum by (role) (rate(virtlens_throttle_hits_total{@sel}[$__rate_interval]))",
-                "{{role}}",
-            )],
-        ),
-        Panel::heatmap(
-            "Throttling durations",
-            Seconds,
-            "Throttlings of single run queues, by duration.",
-            &[target(
-                "sum by (le) (increase(virtlens_throttle_duration_seconds_bucket{@sel}[$__rate_interval]))",
-                "{{le}}",
-            )],
-        ),
-    ],
-};
-
-const WAITING: Row = Row {
-    title: "Waiting",
-    panels: &[
-        Panel::lines(
-            "Waiting threads",
+            "vCPUs",
             Cores,
-            "Runnable threads that did not run, by role: waiting for a CPU, or throttled.",
+            "Host CPU time of each vCPU.",
             &[target(
-                "sum by (role) (rate(virtlens_cpu_wait_seconds_total{@sel}[$__rate_interval]))",
-                "{{role}}",
+                "sum by (vm, vcpu) (rate(virtlens_vcpu_cpu_seconds_total{@sel}[$__rate_interval]))",
+                "{{vm}} vCPU {{vcpu}}",
             )],
-        ),
+        )
+        .width(8),
         Panel::lines(
             "Waiting vCPUs",
             Share,
@@ -127,50 +92,26 @@ const WAITING: Row = Row {
                 "{{vm}} vCPU {{vcpu}}",
             )],
         )
-        .limit(0.10),
+        .limit(0.10)
+        .width(8),
         Panel::lines(
-            "Halt polling",
+            "Workers",
             Cores,
-            "CPU time of idle vCPUs polling for a wake-up that came (success) or did not come (fail).",
+            "CPU time of each vhost worker, iothread and virtiofsd thread; one thread can use at most one core.",
             &[target(
-                "sum by (result) (rate(virtlens_halt_poll_seconds_total{@sel}[$__rate_interval]))",
-                "{{result}}",
+                "sum by (vm, role, worker) (rate(virtlens_worker_cpu_seconds_total{@sel}[$__rate_interval]))",
+                "{{vm}} {{role}} {{worker}}",
             )],
-        ),
-        Panel::lines(
-            "Guest mode",
-            Share,
-            "Share of the vCPUs' CPU time in guest mode; an estimate, because most kernels sample it.",
-            &[target(
-                "sum by (vm) (rate(virtlens_guest_seconds_total{@sel}[$__rate_interval]))\n\
-                 / (sum by (vm) (rate(virtlens_cpu_seconds_total{@sel, role=\"vcpu\"}[$__rate_interval])) > 0)",
-                "{{vm}}",
-            )],
-        ),
-        Panel::lines(
-            "Exits",
-            PerSecond,
-            "VM exits by kind, as KVM counts them.",
-            &[target(
-                "sum by (kind) (rate(virtlens_kvm_exits_total{@sel}[$__rate_interval]))",
-                "{{kind}}",
-            )],
-        ),
+        )
+        .limit(0.85)
+        .width(8),
     ],
 };
 
 const PLACEMENT: Row = Row {
-    title: "Placement",
+    title: "Placement and memory",
+    is_open: true,
     panels: &[
-        Panel::lines(
-            "vCPUs and pinned vCPUs",
-            Count,
-            "vCPUs of the VM, and those whose affinity allows only one pCPU or core.",
-            &[
-                target("sum by (vm) (virtlens_vcpus_online{@sel})", "{{vm}} online"),
-                target("sum by (vm) (virtlens_vcpus_pinned{@sel})", "{{vm}} pinned"),
-            ],
-        ),
         Panel::lines(
             "Mismatches",
             Count,
@@ -179,31 +120,8 @@ const PLACEMENT: Row = Row {
                 "sum by (vm, kind) (virtlens_misplaced_vcpus{@sel})",
                 "{{vm}} {{kind}}",
             )],
-        ),
-        Panel::lines(
-            "vCPU pairs",
-            Count,
-            "Guest siblings on one host core (aligned) or on several (split), and vCPUs of different guest cores on one host core (shared).",
-            &[target(
-                "sum by (vm, state) (virtlens_topology_pairs{@sel})",
-                "{{vm}} {{state}}",
-            )],
-        ),
-        Panel::lines(
-            "Migrations",
-            PerSecond,
-            "Migrations of vCPUs between pCPUs, by distance.",
-            &[target(
-                "sum by (distance) (rate(virtlens_vcpu_migrations_total{@sel}[$__rate_interval]))",
-                "{{distance}}",
-            )],
-        ),
-    ],
-};
-
-const MEMORY: Row = Row {
-    title: "Memory",
-    panels: &[
+        )
+        .width(8),
         Panel::lines(
             "Memory",
             Bytes,
@@ -230,7 +148,8 @@ const MEMORY: Row = Row {
                     "{{vm}} limit",
                 ),
             ],
-        ),
+        )
+        .width(8),
         Panel::lines(
             "Released and refaulted",
             BytesPerSecond,
@@ -249,7 +168,144 @@ const MEMORY: Row = Row {
                     "refaulted",
                 ),
             ],
-        ),
+        )
+        .width(8),
+    ],
+};
+
+const MORE_THROTTLING: Row = Row {
+    title: "More of throttling",
+    is_open: false,
+    panels: &[
+        Panel::stacked(
+            "Limit usage by role",
+            Share,
+            "Share of each role in the usage of the limit, over 5 minutes.",
+            &[target(
+                "vm_scope_role:virtlens_quota_used:share_rate5m{@sel}",
+                "{{vm}} {{scope}} {{role}}",
+            )],
+        )
+        .width(8),
+        Panel::lines(
+            "Role running at throttling",
+            PerSecond,
+            "How often a thread of the role was running on a CPU when a limit ran out there.",
+            &[target(
+                "sum by (role) (rate(virtlens_throttle_hits_total{@sel}[$__rate_interval]))",
+                "{{role}}",
+            )],
+        )
+        .width(8),
+        Panel::heatmap(
+            "Throttling durations",
+            Seconds,
+            "Throttlings of single run queues, by duration.",
+            &[target(
+                "sum by (le) (increase(virtlens_throttle_duration_seconds_bucket{@sel}[$__rate_interval]))",
+                "{{le}}",
+            )],
+        )
+        .width(8),
+    ],
+};
+
+const MORE_CPU: Row = Row {
+    title: "More of CPU",
+    is_open: false,
+    panels: &[
+        Panel::lines(
+            "Waiting threads",
+            Cores,
+            "Runnable threads that did not run, by role: waiting for a CPU, or throttled.",
+            &[target(
+                "sum by (role) (rate(virtlens_cpu_wait_seconds_total{@sel}[$__rate_interval]))",
+                "{{role}}",
+            )],
+        )
+        .width(12),
+        Panel::lines(
+            "Halt polling",
+            Cores,
+            "CPU time of idle vCPUs polling for a wake-up that came (success) or did not come (fail).",
+            &[target(
+                "sum by (result) (rate(virtlens_halt_poll_seconds_total{@sel}[$__rate_interval]))",
+                "{{result}}",
+            )],
+        )
+        .width(12),
+        Panel::lines(
+            "Guest mode",
+            Share,
+            "Share of the vCPUs' CPU time in guest mode; an estimate, because most kernels sample it.",
+            &[target(
+                "sum by (vm) (rate(virtlens_guest_seconds_total{@sel}[$__rate_interval]))\n\
+                 / (sum by (vm) (rate(virtlens_cpu_seconds_total{@sel, role=\"vcpu\"}[$__rate_interval])) > 0)",
+                "{{vm}}",
+            )],
+        )
+        .width(8),
+        Panel::lines(
+            "Exits",
+            PerSecond,
+            "VM exits by kind, as KVM counts them.",
+            &[target(
+                "sum by (kind) (rate(virtlens_kvm_exits_total{@sel}[$__rate_interval]))",
+                "{{kind}}",
+            )],
+        )
+        .width(8),
+        Panel::lines(
+            "Threads",
+            Count,
+            "Living threads by role.",
+            &[target("sum by (role) (virtlens_threads{@sel})", "{{role}}")],
+        )
+        .width(8),
+    ],
+};
+
+const MORE_PLACEMENT: Row = Row {
+    title: "More of placement",
+    is_open: false,
+    panels: &[
+        Panel::lines(
+            "vCPUs and pinned vCPUs",
+            Count,
+            "vCPUs of the VM, and those whose affinity allows only one pCPU or core.",
+            &[
+                target("sum by (vm) (virtlens_vcpus_online{@sel})", "{{vm}} online"),
+                target("sum by (vm) (virtlens_vcpus_pinned{@sel})", "{{vm}} pinned"),
+            ],
+        )
+        .width(8),
+        Panel::lines(
+            "vCPU pairs",
+            Count,
+            "Guest siblings on one host core (aligned) or on several (split), and vCPUs of different guest cores on one host core (shared).",
+            &[target(
+                "sum by (vm, state) (virtlens_topology_pairs{@sel})",
+                "{{vm}} {{state}}",
+            )],
+        )
+        .width(8),
+        Panel::lines(
+            "Migrations",
+            PerSecond,
+            "Migrations of vCPUs between pCPUs, by distance.",
+            &[target(
+                "sum by (distance) (rate(virtlens_vcpu_migrations_total{@sel}[$__rate_interval]))",
+                "{{distance}}",
+            )],
+        )
+        .width(8),
+    ],
+};
+
+const MORE_MEMORY: Row = Row {
+    title: "More of memory",
+    is_open: false,
+    panels: &[
         Panel::lines(
             "Release calls",
             PerSecond,
@@ -264,7 +320,8 @@ const MEMORY: Row = Row {
                     "balloon {{operation}}",
                 ),
             ],
-        ),
+        )
+        .width(12),
         Panel::lines(
             "Page faults",
             PerSecond,
@@ -273,30 +330,21 @@ const MEMORY: Row = Row {
                 "sum by (vm) (rate(virtlens_memory_faults_total{@sel}[$__rate_interval]))",
                 "{{vm}}",
             )],
-        ),
+        )
+        .width(12),
     ],
 };
 
-const FACTS: Row = Row {
-    title: "Facts",
-    panels: &[
-        Panel::table(
-            "VM",
-            Count,
-            "Identity of the VM: uid of its pod, VMM, runtime and cgroup layout.",
-            &[target(
-                "max by (@vm, uid, vmm, runtime, cgroup_layout, runtime_class, vmi) (virtlens_vm_info{@sel})",
-                "Is",
-            )],
-        ),
-        Panel::table(
-            "Findings",
-            Count,
-            "Checks that the VM fails at present; virtlens doctor shows evidence and remedy.",
-            &[target(
-                "max by (@vm, check, severity) (virtlens_finding{@sel})",
-                "Found",
-            )],
-        ),
-    ],
+const IDENTITY: Row = Row {
+    title: "Identity",
+    is_open: false,
+    panels: &[Panel::table(
+        "VM",
+        Count,
+        "Identity of the VM: uid of its pod, VMM, runtime and cgroup layout.",
+        &[target(
+            "max by (@vm, uid, vmm, runtime, cgroup_layout, runtime_class, vmi) (virtlens_vm_info{@sel})",
+            "Is",
+        )],
+    )],
 };

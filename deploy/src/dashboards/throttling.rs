@@ -11,6 +11,7 @@ pub(super) const THROTTLING: Dashboard = Dashboard {
     rows: &[
         Row {
             title: "Limits",
+            is_open: true,
             panels: &[
                 Panel::table(
                     "Limits by throttled time",
@@ -40,6 +41,7 @@ pub(super) const THROTTLING: Dashboard = Dashboard {
         },
         Row {
             title: "Wall time and kernel counters",
+            is_open: true,
             panels: &[
                 Panel::lines(
                     "Throttled wall time",
@@ -91,6 +93,7 @@ pub(super) const THROTTLING: Dashboard = Dashboard {
         },
         Row {
             title: "Effects",
+            is_open: true,
             panels: &[
                 Panel::lines(
                     "Waiting threads",

@@ -11,6 +11,7 @@ pub(super) const TOPOLOGY: Dashboard = Dashboard {
     rows: &[
         Row {
             title: "Mismatches",
+            is_open: true,
             panels: &[
                 Panel::table(
                     "Mismatches",
@@ -37,6 +38,7 @@ pub(super) const TOPOLOGY: Dashboard = Dashboard {
         },
         Row {
             title: "Pinning and migrations",
+            is_open: true,
             panels: &[
                 Panel::table(
                     "Pinning",

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use serde_json::Value;
+use virtlens_deploy::dashboard::panels;
 use virtlens_deploy::rules::{self, Alert};
 use virtlens_deploy::tokens::PodLabels;
 use virtlens_deploy::{DASHBOARDS, root};
@@ -108,8 +109,7 @@ fn every_panel_has_description() {
             );
         }
         let json = dashboard.json(PodLabels::Kept);
-        let panels = json["panels"].as_array().expect("panels");
-        for panel in panels.iter().filter(|panel| panel["type"] != "row") {
+        for panel in panels(&json) {
             let title = &panel["title"];
             let unit = panel["fieldConfig"]["defaults"]["unit"].as_str();
             assert!(unit.is_some_and(|unit| !unit.is_empty()), "{title}");
@@ -145,6 +145,77 @@ fn dashboards_are_valid_for_grafana_and_sidecars() {
         );
         assert_eq!(link["tags"], json["tags"], "{uid}");
         assert_no_overlap(&uid, json["panels"].as_array().expect("panels"));
+    }
+}
+
+/// Two screens of 1080 lines: a line of Grafana's grid has 38 pixels with its gap, and the
+/// page's head takes some 160.
+const TWO_SCREENS: u64 = 48;
+
+#[test]
+fn pod_opens_with_two_screens_and_all_else_in_closed_rows() {
+    let pod = DASHBOARDS.iter().find(|one| one.name == "pod");
+    let json = pod.expect("alerts link to it").json(PodLabels::Kept);
+    let shown = json["panels"].as_array().expect("panels");
+    let end = |one: &Value| {
+        let at = |key: &str| one["gridPos"][key].as_u64().expect("a number");
+        at("y") + at("h")
+    };
+    let height = shown.iter().map(end).max().expect("it has panels");
+    assert!(height <= TWO_SCREENS, "{height}");
+    let ids: BTreeSet<u64> = panels(&json).filter_map(|one| one["id"].as_u64()).collect();
+    assert_eq!(ids.len(), pod.map_or(0, |pod| pod.panels().count()));
+}
+
+#[test]
+fn dashboards_for_perses_have_the_panels_and_variables_of_grafana() {
+    for dashboard in DASHBOARDS {
+        let (grafana, perses) = (
+            dashboard.json(PodLabels::Kept),
+            dashboard.perses(PodLabels::Kept),
+        );
+        let grids = perses["layouts"].as_array().expect("layouts").iter();
+        let placed = grids.flat_map(|grid| grid["spec"]["items"].as_array().expect("items"));
+        let shown: Vec<&Value> = placed
+            .map(|item| {
+                let path = item["content"]["$ref"].as_str().expect("a reference");
+                let path = path.strip_prefix("#/spec").expect("of this dashboard");
+                perses.pointer(path).expect("it is defined")
+            })
+            .collect();
+        assert_eq!(
+            perses["panels"].as_object().expect("panels").len(),
+            shown.len()
+        );
+        let expected: Vec<&Value> = panels(&grafana).collect();
+        assert_eq!(expected.len(), shown.len(), "{}", dashboard.name);
+        for (panel, expected) in shown.iter().zip(expected) {
+            let title = &expected["title"];
+            assert_eq!(&panel["spec"]["display"]["name"], title);
+            let is_heatmap = expected["type"] == "heatmap";
+            let queries = panel["spec"]["queries"].as_array().expect("queries");
+            let targets = expected["targets"].as_array().expect("targets");
+            let count = targets.len() * if is_heatmap { 3 } else { 1 };
+            assert_eq!(queries.len(), count, "{title}");
+            for (number, query) in queries.iter().enumerate() {
+                let text = &query["spec"]["plugin"]["spec"]["query"];
+                let target = &targets[if is_heatmap { 0 } else { number }]["expr"];
+                let [text, target] = [text, target].map(|one| one.as_str().expect("a query"));
+                assert!(
+                    text == target || is_heatmap && text.contains(target),
+                    "{text}"
+                );
+            }
+        }
+        let names = |list: &Value, name: &str| -> Vec<String> {
+            let list = list.as_array().expect("variables").iter();
+            let names = list.map(|one| one.pointer(name).and_then(Value::as_str));
+            names.map(|name| name.expect("a name").to_owned()).collect()
+        };
+        let mut variables = names(&grafana["templating"]["list"], "/name");
+        // The project's default.
+        assert_eq!(variables.remove(0), "datasource");
+        assert_eq!(names(&perses["variables"], "/spec/name"), variables);
     }
 }
 
