@@ -117,6 +117,11 @@ fn pod() -> Value {
     all.next().expect("there is one")["spec"]["template"]["spec"].clone()
 }
 
+/// Capabilities that the pod adds.
+fn added(pod: &Value) -> &Value {
+    &pod["containers"][0]["securityContext"]["capabilities"]["add"]
+}
+
 fn names(list: &Value) -> Vec<String> {
     let names = list.as_array().expect("a list").iter();
     let prefixed = names.map(|name| format!("CAP_{}", name.as_str().expect("a name")));
@@ -197,8 +202,102 @@ fn image() -> Result<PathBuf, need::Missing> {
     Ok(path)
 }
 
-#[test]
-fn image_with_chart_settings_finds_vm_of_host() {
+/// The agent in a container of its image, with the chart's settings; and a VM of the host.
+struct Agent {
+    containerd: Containerd,
+    port: u16,
+    _bpffs: Bpffs,
+    _folder: TempDir,
+    _guest: Minivm,
+}
+
+impl Agent {
+    /// Starts it, under containerd's default seccomp profile or another one.
+    fn start(seccomp: Option<Value>) -> Self {
+        let folder = tempfile::tempdir().expect("there is room for a folder");
+        let mounted = Bpffs::mount(folder.path());
+        let containerd = Containerd::start();
+        let archive = image().expect("it was asked for").display().to_string();
+        containerd.ask(&["images", "import", &archive]);
+        let rootfs = containerd.path("rootfs");
+        fs::create_dir(&rootfs).expect("there is room for a folder");
+        containerd.ask(&["images", "mount", "--rw", IMAGE, &rootfs]);
+        let pod = pod();
+        let mut spec = containerd.spec(&names(added(&pod)));
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let port = free.local_addr().expect("it has an address").port();
+        drop(free);
+        let bpffs = folder.path().display().to_string();
+        apply(&pod, &mut spec, (Path::new(&rootfs), &bpffs), port);
+        if let Some(seccomp) = seccomp {
+            spec["linux"]["seccomp"] = seccomp;
+        }
+        let file = containerd.path("spec.json");
+        fs::write(&file, spec.to_string()).expect("a file can be written");
+
+        let mut guest = Minivm::start(["--vcpus", "2", "--name", "of-the-host"]);
+        guest.burn_vcpus("all", 20);
+        let run = ["run", "--detach", "--config", &file, "agent"];
+        let child = Launch::new("ctr")
+            .args(["--address", &containerd.path("socket")])
+            .args(run);
+        let status = child.spawn().wait().expect("a child can be waited for");
+        assert!(status.success(), "{status}");
+        Self {
+            containerd,
+            port,
+            _bpffs: mounted,
+            _folder: folder,
+            _guest: guest,
+        }
+    }
+
+    /// Asserts that it shows the VM, that all sources work, and that it has the chart's rights.
+    fn assert_complete(&self) {
+        let metrics = eventually("the agent answers", || get(self.port, "/metrics"));
+        let has = |words: &[&str]| {
+            let of = |line: &str| words.iter().all(|word| line.contains(word));
+            assert!(metrics.lines().any(of), "{words:?} is not in {metrics}");
+        };
+        has(&["virtlens_vm_info", "vm=\"of-the-host\""]);
+        has(&[
+            "virtlens_cpu_seconds_total",
+            "vm=\"of-the-host\"",
+            "role=\"vcpu\"",
+        ]);
+        for source in SOURCES {
+            has(&[&format!("virtlens_source_up{{source=\"{source}\"}} 1")]);
+        }
+        assert!(get(self.port, "/readyz").is_some_and(|answer| answer.contains(" 200 ")));
+        assert_bound(&self.containerd, added(&pod()));
+    }
+
+    /// Runs `virtlens` in the container, as `kubectl exec` does: exit code and output.
+    fn exec(&self, args: &[&str]) -> (Option<i32>, String) {
+        let program = ["tasks", "exec", "--exec-id", "command", "agent", "virtlens"];
+        let output = self.containerd.ctr(&[&program, args].concat()).output();
+        let output = output.expect("ctr is in PATH");
+        let text = [output.stdout, output.stderr].concat();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&text).into_owned(),
+        )
+    }
+}
+
+/// Those that work on every host that these tests run on.
+const SOURCES: [&str; 8] = [
+    "task_pass",
+    "file_pass",
+    "lifetime",
+    "rename",
+    "placement",
+    "cgroups",
+    "topology",
+    "pins",
+];
+
+fn ready(test: &str) -> bool {
     let needs = [
         need::root(),
         need::kvm(),
@@ -206,61 +305,56 @@ fn image_with_chart_settings_finds_vm_of_host() {
         need::containerd(),
         image().map(drop),
     ];
-    if !need::all("image_with_chart_settings_finds_vm_of_host", needs) {
+    need::all(test, needs)
+}
+
+#[test]
+fn image_with_chart_settings_finds_vm_of_host() {
+    if ready("image_with_chart_settings_finds_vm_of_host") {
+        Agent::start(None).assert_complete();
+    }
+}
+
+/// `deploy/seccomp`.
+fn profile() -> Value {
+    let text = include_str!("../../deploy/seccomp/virtlens.json");
+    serde_json::from_str(text).expect("JSON")
+}
+
+#[test]
+fn agent_and_its_commands_work_under_the_seccomp_profile() {
+    if !ready("agent_and_its_commands_work_under_the_seccomp_profile") {
         return;
     }
-    let folder = tempfile::tempdir().expect("there is room for a folder");
-    let _bpffs = Bpffs::mount(folder.path());
-    let containerd = Containerd::start();
-    let archive = image().expect("it was asked for").display().to_string();
-    containerd.ask(&["images", "import", &archive]);
-    let rootfs = containerd.path("rootfs");
-    fs::create_dir(&rootfs).expect("there is room for a folder");
-    containerd.ask(&["images", "mount", "--rw", IMAGE, &rootfs]);
-    let pod = pod();
-    let added = &pod["containers"][0]["securityContext"]["capabilities"]["add"];
-    let mut spec = containerd.spec(&names(added));
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let port = free.local_addr().expect("it has an address").port();
-    drop(free);
-    let bpffs = folder.path().display().to_string();
-    apply(&pod, &mut spec, (Path::new(&rootfs), &bpffs), port);
-    let file = containerd.path("spec.json");
-    fs::write(&file, spec.to_string()).expect("a file can be written");
-
-    let mut guest = Minivm::start(["--vcpus", "2", "--name", "of-the-host"]);
-    guest.burn_vcpus("all", 20);
-    let run = ["run", "--detach", "--config", &file, "agent"];
-    let child = Launch::new("ctr")
-        .args(["--address", &containerd.path("socket")])
-        .args(run);
-    let status = child.spawn().wait().expect("a child can be waited for");
-    assert!(status.success(), "{status}");
-    let metrics = eventually("the agent answers", || get(port, "/metrics"));
-    let has = |words: &[&str]| {
-        let of = |line: &str| words.iter().all(|word| line.contains(word));
-        assert!(metrics.lines().any(of), "{words:?} is not in {metrics}");
-    };
-    has(&["virtlens_vm_info", "vm=\"of-the-host\""]);
-    has(&[
-        "virtlens_cpu_seconds_total",
-        "vm=\"of-the-host\"",
-        "role=\"vcpu\"",
-    ]);
-    for source in [
-        "task_pass",
-        "file_pass",
-        "lifetime",
-        "rename",
-        "placement",
-        "cgroups",
-        "topology",
-        "pins",
+    let agent = Agent::start(Some(profile()));
+    agent.assert_complete();
+    for (args, shown) in [
+        (&["snapshot"][..], "of-the-host"),
+        (&["topology"], "of-the-host"),
+        (&["doctor", "--for", "1s"], "1 VM"),
+        (&["top"], "of-the-host"),
+        (&["trace", "--for", "500ms", "-o", "-", "of-the-host"], ""),
     ] {
-        has(&[&format!("virtlens_source_up{{source=\"{source}\"}} 1")]);
+        let (code, text) = agent.exec(args);
+        assert_eq!(code, Some(0), "{args:?}: {text}");
+        assert!(text.contains(shown), "{args:?}: {text}");
     }
-    assert!(get(port, "/readyz").is_some_and(|answer| answer.contains(" 200 ")));
-    assert_bound(&containerd, added);
+}
+
+/// Negative control: the profile is in force, and `check` names it.
+#[test]
+fn check_names_a_seccomp_profile_without_bpf() {
+    if !ready("check_names_a_seccomp_profile_without_bpf") {
+        return;
+    }
+    let mut profile = profile();
+    let names = profile["syscalls"][0]["names"].as_array_mut();
+    names.expect("a list").retain(|name| name != "bpf");
+    let agent = Agent::start(Some(profile));
+    let answer = eventually("the agent answers", || get(agent.port, "/metrics"));
+    assert!(answer.contains("virtlens_source_up{source=\"task_pass\"} 0"));
+    let (_, text) = agent.exec(&["check"]);
+    assert!(text.contains("seccomp"), "{text}");
 }
 
 /// Asserts by the kernel's files that the agent has the chart's capabilities and no
