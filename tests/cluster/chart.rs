@@ -15,7 +15,7 @@ use crate::schemas;
 const KUBERNETES: &str = "1.36.3";
 const NAMESPACE: &str = "virtlens";
 /// All kinds that the chart creates.
-const KINDS: [&str; 13] = [
+const KINDS: [&str; 14] = [
     "clusterrole",
     "clusterrolebinding",
     "configmap",
@@ -29,6 +29,7 @@ const KINDS: [&str; 13] = [
     "securitycontextconstraints",
     "service",
     "serviceaccount",
+    "servicemonitor",
 ];
 const ACCOUNT: &str = "system:serviceaccount:virtlens:virtlens";
 
@@ -216,7 +217,7 @@ fn rendered() -> Vec<PathBuf> {
 }
 
 /// Directories of CRDs, from `VIRTLENS_CRDS`.
-fn crds() -> Result<Vec<PathBuf>, need::Missing> {
+pub(crate) fn crds() -> Result<Vec<PathBuf>, need::Missing> {
     let list = env::var_os("VIRTLENS_CRDS").unwrap_or_default();
     need::that(
         "crds",
@@ -226,7 +227,7 @@ fn crds() -> Result<Vec<PathBuf>, need::Missing> {
     Ok(env::split_paths(&list).collect())
 }
 
-fn define_kinds(server: &ApiServer) {
+pub(crate) fn define_kinds(server: &ApiServer) {
     for directory in crds().expect("the test asked") {
         let directory = text(directory);
         // They exceed the size of kubectl's last-applied annotation, hence server-side

@@ -7,6 +7,7 @@ use virtlens_tests::page_commands::{Words, all_commands, commands_of};
 use virtlens_tests::pages::{pages, root};
 use virtlens_tests::{ApiServer, need};
 
+use crate::chart::{crds, define_kinds};
 use crate::pods::create;
 
 /// Commands that need a kubelet, which this cluster lacks: only their flags are checked.
@@ -19,6 +20,11 @@ fn agent_pod() -> serde_json::Value {
         "metadata": {"name": "agent-pod", "namespace": "virtlens"},
         "spec": {"automountServiceAccountToken": false,
                  "containers": [{"name": "virtlens", "image": "virtlens"}]}})
+}
+
+/// A node under their placeholder for one.
+fn node() -> serde_json::Value {
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}})
 }
 
 fn is_of_cluster(words: &Words) -> bool {
@@ -41,12 +47,10 @@ fn run(server: &ApiServer, words: &Words) -> Output {
         // No controller removes a namespace here.
         words.push("--wait=false");
     }
-    let words = words.iter().map(|word| {
-        if *word == "AGENT_POD" {
-            "agent-pod"
-        } else {
-            word
-        }
+    let words = words.iter().map(|word| match *word {
+        "AGENT_POD" => "agent-pod",
+        "NODE" => "node-a",
+        word => word,
     });
     let words: Vec<&str> = words.collect();
     println!("{}", words.join(" "));
@@ -61,13 +65,14 @@ fn run(server: &ApiServer, words: &Words) -> Output {
     output.expect("the program can be started")
 }
 
-/// A cluster with virtlens.
+/// A cluster with virtlens and the kinds of the Prometheus operator.
 fn installed() -> ApiServer {
     let server = ApiServer::start();
+    define_kinds(&server);
     let manifest = root().join("deploy/manifests/virtlens.yaml");
     let manifest = manifest.to_str().expect("UTF-8");
     server.ask(["apply", "--server-side", "--filename", manifest]);
-    create(&server, &[agent_pod()]);
+    create(&server, &[agent_pod(), node()]);
     server
 }
 
@@ -80,7 +85,7 @@ fn installs(words: &Words) -> bool {
 #[test]
 fn every_kubectl_and_helm_command_of_the_docs_runs() {
     let test = "every_kubectl_and_helm_command_of_the_docs_runs";
-    if !need::all(test, [need::api_server(), need::helm()]) {
+    if !need::all(test, [need::api_server(), need::helm(), crds().map(drop)]) {
         return;
     }
     let (mut count, mut failed) = (0, Vec::new());

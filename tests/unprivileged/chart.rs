@@ -279,10 +279,7 @@ fn dashboards_for_perses_are_deployed_in_the_version_of_the_cluster() {
         let newer = newer.into_iter();
         let newer = newer.map(|(name, mut spec)| (name, spec["config"].take()));
         for deployed in [older, newer.collect()] {
-            assert_eq!(
-                Vec::from_iter(deployed.keys()),
-                Vec::from_iter(written.keys())
-            );
+            assert!(deployed.keys().eq(written.keys()), "{set}");
             for (name, spec) in &deployed {
                 let is_equal = with_floats(spec.clone()) == with_floats(written[name].clone());
                 assert!(is_equal, "{set} {name}: {spec}");
