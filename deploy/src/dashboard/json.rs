@@ -22,7 +22,8 @@ impl Dashboard {
             "links": [{
                 "asDropdown": true,
                 "icon": "external link",
-                "includeVars": true,
+                // Fleet and Agent open with all nodes, which others must not take over.
+                "includeVars": matches!(self.of, Of::Vm | Of::Node),
                 "keepTime": true,
                 "tags": [TAG],
                 "targetBlank": false,

@@ -1,5 +1,6 @@
 //! One pod, which is one VM: the dashboard that alerts link to. It opens with two screens;
-//! the other rows are closed.
+//! the other rows are closed. Its charts group by the name of the VM,
+//! which a live migration of KubeVirt keeps, while pod and node change.
 
 use crate::dashboard::Unit::{Bytes, BytesPerSecond, Cores, Count, PerSecond, Seconds, Share};
 use crate::dashboard::{Dashboard, Of, Panel, Row, target};
@@ -67,7 +68,7 @@ const CPU: Row = Row {
             Share,
             "Share of time in which a limit throttled threads, over 5 minutes: wall time, or the kernel's sum over CPUs (at most 100 %) without it.",
             &[target(
-                "vm_scope:virtlens_throttled:ratio_rate5m{@sel}",
+                "max by (vm, scope) (vm_scope:virtlens_throttled:ratio_rate5m{@sel})",
                 "{{vm}} {{scope}}",
             )],
         )
@@ -182,7 +183,7 @@ const MORE_THROTTLING: Row = Row {
             Share,
             "Share of each role in the usage of the limit, over 5 minutes.",
             &[target(
-                "vm_scope_role:virtlens_quota_used:share_rate5m{@sel}",
+                "max by (vm, scope, role) (vm_scope_role:virtlens_quota_used:share_rate5m{@sel})",
                 "{{vm}} {{scope}} {{role}}",
             )],
         )

@@ -2,6 +2,7 @@
 
 mod generated;
 mod joins;
+mod migrated;
 mod minimal;
 mod names;
 mod promtool;

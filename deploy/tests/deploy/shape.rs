@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use virtlens_deploy::dashboard::panels;
+use virtlens_deploy::dashboard::{Of, panels};
 use virtlens_deploy::rules::{self, Alert};
 use virtlens_deploy::tokens::PodLabels;
 use virtlens_deploy::{DASHBOARDS, root};
@@ -138,10 +138,11 @@ fn dashboards_are_valid_for_grafana_and_sidecars() {
             .map(|variable| variable["name"].as_str().expect("a name"))
             .collect();
         assert_eq!(names[..2], ["datasource", "cluster"], "{uid}");
+        let keeps_node = matches!(dashboard.of, Of::Vm | Of::Node);
         let link = &json["links"][0];
         assert_eq!(
             (&link["includeVars"], &link["keepTime"]),
-            (&true.into(), &true.into())
+            (&keeps_node.into(), &true.into())
         );
         assert_eq!(link["tags"], json["tags"], "{uid}");
         assert_no_overlap(&uid, json["panels"].as_array().expect("panels"));
