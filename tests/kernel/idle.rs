@@ -10,7 +10,7 @@ use virtlens_model::snapshot::{Snapshot, Vm};
 use virtlens_model::vocab::Role;
 use virtlens_probe::facts::KernelFacts;
 use virtlens_probe::plan::{Feature, Plan, plan};
-use virtlens_tests::hooked::{hooked, idle};
+use virtlens_tests::hooked::{hooked, idle, kept};
 use virtlens_tests::process::{Schedstat, set_affinity};
 use virtlens_tests::reader::{self, MS, all_ns, assert_close, cpu_ns, find, vm};
 use virtlens_tests::{
@@ -68,11 +68,6 @@ fn always(attached: &BTreeSet<String>) -> BTreeSet<String> {
     always
 }
 
-/// Whether the kernel detaches each program: before v5.13 those at functions stay.
-fn keeps_at_functions(snapshot: &Snapshot) -> bool {
-    snapshot.maps.iter().any(|one| one.map == "marks_hash")
-}
-
 /// Opens a collector on the host without VMs, and reads it. Tests of this host may run beside
 /// other VMs, which end.
 fn without_vms(detach_after: Duration) -> (Collector, Arc<Snapshot>) {
@@ -89,26 +84,6 @@ fn detached(collector: &mut Collector, keeps: &BTreeSet<String>) -> Arc<Snapshot
         let snapshot = collector.collect();
         (hooked() == *keeps && snapshot.vms.is_empty()).then_some(snapshot)
     })
-}
-
-/// The programs that stay attached after the last VM.
-fn kept(snapshot: &Snapshot, attached: &BTreeSet<String>) -> BTreeSet<String> {
-    const AT_FUNCTIONS: [&str; 7] = [
-        "on_throttle",
-        "pre_unthrottle",
-        "on_unthrottle",
-        "on_madvise",
-        "on_madvise_ret",
-        "on_fallocate",
-        "on_falloc_ret",
-    ];
-    if !keeps_at_functions(snapshot) {
-        return BTreeSet::new();
-    }
-    let names = attached
-        .iter()
-        .filter(|name| AT_FUNCTIONS.contains(&name.as_str()));
-    names.cloned().collect()
 }
 
 /// The usage of a VM in its pod, and what was counted of it.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use virtlens::collect::{Collector, Options};
 use virtlens_model::snapshot::Snapshot;
-use virtlens_tests::hooked::{hooked, idle};
+use virtlens_tests::hooked::{hooked, idle, kept};
 use virtlens_tests::reader::{self, MS, all_ns, assert_close, find, vm};
 use virtlens_tests::root::{Root, TASK_STORAGE};
 use virtlens_tests::{
@@ -33,10 +33,6 @@ const DETACH_AFTER: Duration = Duration::from_millis(300);
 fn pinned(root: &Root, part: &str) -> usize {
     let files = fs::read_dir(root.pins().join(part));
     files.expect("an agent has created it").count()
-}
-
-fn has_task_storage(snapshot: &Snapshot) -> bool {
-    snapshot.maps.iter().all(|one| one.map != "marks_hash")
 }
 
 /// A node whose first VM starts and ends while agents come and go.
@@ -90,8 +86,9 @@ fn pinned_links_stay_for_vms_and_go_without() {
     drop(collector);
     drop(guest);
     let mut collector = open(&root, DETACH_AFTER);
-    assert_eq!(hooked().len(), links, "until the time is over");
-    let kept = if has_task_storage(&last) { 0 } else { 5 };
+    let attached = hooked();
+    assert_eq!(attached.len(), links, "until the time is over");
+    let kept = kept(&last, &attached).len();
     let empty = eventually("the links are removed", || {
         let snapshot = collector.collect();
         (pinned(&root, "links") <= kept && hooked().len() <= kept).then_some(snapshot)
@@ -191,11 +188,11 @@ fn walk(refusal: &Refusal, root: &Root, start: impl Fn() -> Minivm) {
             "after call {number}: {reasons:?}"
         );
 
+        let kept = kept(&snapshot, &hooked()).len();
         drop(guest);
         refusal.set(number, 1);
         collector.collect();
         failed += refusal.heal();
-        let kept = if has_task_storage(&snapshot) { 0 } else { 5 };
         eventually("the programs are detached", || {
             collector.collect();
             (hooked().len() <= kept && pinned(root, "links") <= kept).then_some(())

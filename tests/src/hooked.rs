@@ -43,3 +43,25 @@ pub fn idle(snapshot: &Snapshot) -> BTreeSet<&'static str> {
     let idle = sources.filter(|source| source.up && source.mode == "idle");
     idle.map(|source| source.name).collect()
 }
+
+/// The programs at functions, which Linux before v5.13 does not detach
+/// (`crates/probe/src/source/attach.rs`).
+const AT_FUNCTIONS: [&str; 7] = [
+    "on_throttle",
+    "pre_unthrottle",
+    "on_unthrottle",
+    "on_madvise",
+    "on_madvise_ret",
+    "on_fallocate",
+    "on_falloc_ret",
+];
+
+/// Of the attached programs those that stay attached after the last VM.
+pub fn kept(snapshot: &Snapshot, attached: &BTreeSet<String>) -> BTreeSet<String> {
+    // A kernel without task storage for tracing programs, before v5.13.
+    if snapshot.maps.iter().all(|one| one.map != "marks_hash") {
+        return BTreeSet::new();
+    }
+    let stays = |name: &&String| AT_FUNCTIONS.contains(&name.as_str());
+    attached.iter().filter(stays).cloned().collect()
+}
