@@ -86,6 +86,8 @@ fn variables(of: Of, labels: PodLabels) -> Vec<Value> {
              label,
          }| {
             let query = labels.name(&format!("label_values({series}, {label})"));
+            // Grafana chooses the first value of a variable without a current one and without
+            // All.
             let is_one = variables::opens_with_one(of, name);
             let all = json!({ "selected": true, "text": ["All"], "value": ["$__all"] });
             json!({
