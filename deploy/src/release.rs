@@ -25,7 +25,7 @@ pub struct Artifact {
 pub struct Origin<'a> {
     /// Commit of the repository.
     pub commit: &'a str,
-    /// URI of the builder, which whoever signs the statement vouches for.
+    /// URI of the builder. A signature of the statement confirms it.
     pub builder: &'a str,
     /// Tools with their versions, such as `rustc 1.95.0`.
     pub tools: &'a [String],
