@@ -1,6 +1,6 @@
 //! One pod, which is one VM: the dashboard that alerts link to. It opens with two screens;
 //! the other rows are closed. Its charts group by the name of the VM,
-//! which a live migration of KubeVirt keeps, while pod and node change.
+//! which a live migration of `KubeVirt` keeps, while pod and node change.
 
 use crate::dashboard::Unit::{Bytes, BytesPerSecond, Cores, Count, PerSecond, Seconds, Share};
 use crate::dashboard::{Dashboard, Of, Panel, Row, target};

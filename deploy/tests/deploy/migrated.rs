@@ -1,4 +1,4 @@
-//! A VM that KubeVirt migrates keeps its name, while its pod and its node change. Charts of the
+//! A VM that `KubeVirt` migrates keeps its name, while its pod and its node change. Charts of the
 //! dashboard Pod show it as one series.
 
 use std::collections::BTreeSet;
