@@ -165,8 +165,8 @@ impl Panel {
     fn json(&self, labels: PodLabels) -> Value {
         let (kind, options, custom) = match self.draw {
             Draw::Stat => ("stat", stat(), json!({})),
-            Draw::Lines => ("timeseries", legend(), self.lines_style("none")),
-            Draw::Stacked => ("timeseries", legend(), self.lines_style("normal")),
+            Draw::Lines => ("timeseries", self.legend(), self.lines_style("none")),
+            Draw::Stacked => ("timeseries", self.legend(), self.lines_style("normal")),
             Draw::Heatmap => ("heatmap", heatmap(self.unit.id()), json!({})),
             Draw::Table => ("table", self.sorted(), json!({ "filterable": true })),
         };
@@ -201,6 +201,19 @@ impl Panel {
             Need::Named(name) => format!(" Empty unless the setting metrics names {name}."),
         });
         format!("{}{need}", self.description)
+    }
+
+    /// A narrow panel has no room for a legend beside the chart.
+    fn legend(&self) -> Value {
+        let (mode, placement) = if self.width < COLUMNS / 2 {
+            ("list", "bottom")
+        } else {
+            ("table", "right")
+        };
+        json!({
+            "legend": { "calcs": ["lastNotNull", "max"], "displayMode": mode, "placement": placement, "showLegend": true },
+            "tooltip": { "mode": "multi", "sort": "desc" },
+        })
     }
 
     fn lines_style(&self, stacking: &str) -> Value {
@@ -332,13 +345,6 @@ fn stat() -> Value {
         "graphMode": "none",
         "reduceOptions": { "calcs": ["lastNotNull"], "fields": "", "values": false },
         "textMode": "auto",
-    })
-}
-
-fn legend() -> Value {
-    json!({
-        "legend": { "calcs": ["lastNotNull", "max"], "displayMode": "table", "placement": "right", "showLegend": true },
-        "tooltip": { "mode": "multi", "sort": "desc" },
     })
 }
 

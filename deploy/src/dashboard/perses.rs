@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::layout::lines;
+use super::layout::{COLUMNS, lines};
 use super::variables::{self, Variable};
 use super::{Dashboard, Draw, Of, Panel, Target, Unit};
 use crate::tokens::{self, PodLabels};
@@ -133,8 +133,13 @@ impl Panel {
         if self.draw == Draw::Stacked {
             visual = json!({ "lineWidth": 1, "areaOpacity": 0.4, "stack": "all" });
         }
+        let (mode, position) = if self.width < COLUMNS / 2 {
+            ("list", "bottom")
+        } else {
+            ("table", "right")
+        };
         self.with_limit(json!({
-            "legend": { "position": "right", "mode": "table", "values": ["last-number", "max"] },
+            "legend": { "position": position, "mode": mode, "values": ["last-number", "max"] },
             "visual": visual,
             "yAxis": { "format": format(self.unit), "min": 0 },
         }))
