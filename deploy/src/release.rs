@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// A library that is linked statically and is no crate.
+/// A statically linked C library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Library {
     /// Name of its Debian package.

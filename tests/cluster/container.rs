@@ -3,15 +3,13 @@
 //! seccomp profile.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use virtlens_tests::{Bpffs, Launch, Minivm, eventually, need};
+use virtlens_tests::{Bpffs, Launch, Minivm, eventually, http, need};
 
 /// The chart's objects with default values; another test checks this file.
 const RENDERED: &str = include_str!("../../deploy/chart/tests/golden/default.yaml");
@@ -189,11 +187,7 @@ fn host_paths(pod: &Value) -> Vec<(String, String, bool)> {
 }
 
 fn get(port: u16, path: &str) -> Option<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    Some(answer)
+    http::ask(([127, 0, 0, 1], port).into(), "GET", path, "").ok()
 }
 
 fn image() -> Result<PathBuf, need::Missing> {
@@ -224,9 +218,7 @@ impl Agent {
         containerd.ask(&["images", "mount", "--rw", IMAGE, &rootfs]);
         let pod = pod();
         let mut spec = containerd.spec(&names(added(&pod)));
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-        let port = free.local_addr().expect("it has an address").port();
-        drop(free);
+        let port = http::free_address().port();
         let bpffs = folder.path().display().to_string();
         apply(&pod, &mut spec, (Path::new(&rootfs), &bpffs), port);
         if let Some(seccomp) = seccomp {

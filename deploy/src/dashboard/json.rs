@@ -203,13 +203,8 @@ impl Panel {
         format!("{}{need}", self.description)
     }
 
-    /// A narrow panel has no room for a legend beside the chart.
     fn legend(&self) -> Value {
-        let (mode, placement) = if self.width < COLUMNS / 2 {
-            ("list", "bottom")
-        } else {
-            ("table", "right")
-        };
+        let (mode, placement) = self.legend_place();
         json!({
             "legend": { "calcs": ["lastNotNull", "max"], "displayMode": mode, "placement": placement, "showLegend": true },
             "tooltip": { "mode": "multi", "sort": "desc" },

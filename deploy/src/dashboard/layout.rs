@@ -31,6 +31,15 @@ pub(super) fn lines(row: &Row) -> (Vec<Placed>, u32) {
 }
 
 impl Panel {
+    /// Mode and position of the legend: a narrow panel has no room for it beside the chart.
+    pub(super) fn legend_place(&self) -> (&'static str, &'static str) {
+        if self.width < COLUMNS / 2 {
+            ("list", "bottom")
+        } else {
+            ("table", "right")
+        }
+    }
+
     pub(super) fn height(&self) -> u32 {
         match self.draw {
             Draw::Stat => 4,

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::layout::{COLUMNS, lines};
+use super::layout::lines;
 use super::variables::{self, Variable};
 use super::{Dashboard, Draw, Of, Panel, Target, Unit};
 use crate::tokens::{self, PodLabels};
@@ -133,11 +133,7 @@ impl Panel {
         if self.draw == Draw::Stacked {
             visual = json!({ "lineWidth": 1, "areaOpacity": 0.4, "stack": "all" });
         }
-        let (mode, position) = if self.width < COLUMNS / 2 {
-            ("list", "bottom")
-        } else {
-            ("table", "right")
-        };
+        let (mode, position) = self.legend_place();
         self.with_limit(json!({
             "legend": { "position": position, "mode": mode, "values": ["last-number", "max"] },
             "visual": visual,
