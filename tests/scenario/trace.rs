@@ -113,8 +113,8 @@ fn trace_agrees_with_kernel_counters() {
     // kernel reports the reason without them.
     let is_aya = std::env::var("VIRTLENS_LOADER").is_ok_and(|name| name == "aya");
     let has_reasons = !is_aya || reader.scenario.kernel == "debian-5.10";
-    let is_told = summary.contains("not available: exit reasons of vCPUs");
-    assert_eq!(is_told, !has_reasons, "{summary}");
+    let is_reported = summary.contains("not available: exit reasons of vCPUs");
+    assert_eq!(is_reported, !has_reasons, "{summary}");
 
     let trace = Trace::decode(Path::new(FILE));
     let truth = burned(&before.truth, &after.truth);

@@ -53,6 +53,34 @@ impl Schedstat {
     }
 }
 
+/// Time of all CPUs that the kernel does not count for threads, if it accounts for it: hard
+/// and soft interrupts (`CONFIG_IRQ_TIME_ACCOUNTING`) and steal
+/// (`CONFIG_PARAVIRT_TIME_ACCOUNTING`; `update_rq_clock_task`, kernel/sched/core.c).
+#[derive(Clone, Copy, Debug)]
+pub struct Uncounted {
+    ticks: [u64; 3],
+}
+
+impl Uncounted {
+    /// Reads /proc/stat.
+    pub fn read() -> Self {
+        let stat = fs::read_to_string("/proc/stat").expect("it can be read");
+        let mut times = stat.split_ascii_whitespace().skip(6);
+        let ticks = std::array::from_fn(|_| {
+            let time = times.next().and_then(|time| time.parse().ok());
+            time.expect("a number of ticks")
+        });
+        Self { ticks }
+    }
+
+    /// Upper bound of the time since an earlier reading, ns: each value is rounded down to
+    /// a tick of 10 ms.
+    pub fn most_ns_since(self, before: Self) -> u64 {
+        let grown = self.ticks.iter().zip(before.ticks);
+        grown.map(|(now, then)| (now - then + 1) * 10_000_000).sum()
+    }
+}
+
 /// Context switches of a thread, from its files `schedstat` and `status`; `None` if the
 /// thread has ended.
 pub fn switches(pid: u32, tid: i32) -> Option<Switches> {
