@@ -5,7 +5,7 @@ mod recording;
 
 use std::collections::BTreeMap;
 
-pub use alerts::{AGENT_ALERTS, VM_ALERTS};
+pub use alerts::{AGENT_ALERTS, CPU_ALERTS, MEMORY_ALERTS};
 pub use recording::GROUPS;
 use serde::Serialize;
 
@@ -105,7 +105,8 @@ pub fn recordings() -> impl Iterator<Item = &'static Recording> {
 
 /// All alerts.
 pub fn alerts() -> impl Iterator<Item = &'static Alert> {
-    VM_ALERTS.iter().chain(AGENT_ALERTS)
+    let vms = CPU_ALERTS.iter().chain(MEMORY_ALERTS);
+    vms.chain(AGENT_ALERTS)
 }
 
 #[derive(Serialize)]
@@ -160,22 +161,19 @@ pub fn recording_yaml(labels: PodLabels) -> anyhow::Result<String> {
 ///
 /// If YAML cannot represent them, which would be a bug.
 pub fn alerting_yaml(labels: PodLabels) -> anyhow::Result<String> {
-    yaml(vec![
-        Group {
-            name: "virtlens.alerts",
-            rules: VM_ALERTS
-                .iter()
-                .map(|one| alert(one, POD, labels))
-                .collect(),
-        },
-        Group {
-            name: "virtlens-agent.alerts",
-            rules: AGENT_ALERTS
-                .iter()
-                .map(|one| alert(one, AGENT, labels))
-                .collect(),
-        },
-    ])
+    let groups = [
+        ("virtlens.cpu.alerts", CPU_ALERTS, POD),
+        ("virtlens.memory.alerts", MEMORY_ALERTS, POD),
+        ("virtlens-agent.alerts", AGENT_ALERTS, AGENT),
+    ];
+    let groups = groups.map(|(name, alerts, dashboard)| Group {
+        name,
+        rules: alerts
+            .iter()
+            .map(|one| alert(one, dashboard, labels))
+            .collect(),
+    });
+    yaml(groups.into())
 }
 
 const POD: &str = "/d/virtlens-pod?var-namespace={{ $labels.@namespace }}\

@@ -5,8 +5,8 @@
 use super::Alert;
 use super::Severity::{Info, Warning};
 
-/// Alerts about VMs.
-pub const VM_ALERTS: &[Alert] = &[
+/// Alerts about CPU time of VMs and their placement.
+pub const CPU_ALERTS: &[Alert] = &[
     // The alert shows that the VM is throttled, that it is really at its limit, and which
     // role used the quota. Throttled periods alone show none of these: an idle pod that
     // bursts has few periods and is throttled in many of them.
@@ -155,6 +155,10 @@ pub const VM_ALERTS: &[Alert] = &[
         description: "{{ $labels.kind }} affects {{ $value }} vCPUs of @who.",
         check: None,
     },
+];
+
+/// Alerts about memory of VMs.
+pub const MEMORY_ALERTS: &[Alert] = &[
     Alert {
         name: "VirtlensMemoryNotReturned",
         severity: Info,

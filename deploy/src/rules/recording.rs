@@ -7,6 +7,7 @@ use super::Recording;
 /// All recording rules, by group.
 pub const GROUPS: &[(&str, &[Recording])] = &[
     ("virtlens.cpu", CPU),
+    ("virtlens.threads", THREADS),
     ("virtlens.throttling", THROTTLING),
     ("virtlens.memory", MEMORY),
     ("virtlens.findings", FINDINGS),
@@ -33,14 +34,6 @@ const CPU: &[Recording] = &[
                 / (vm:virtlens_cpu_seconds:rate5m > 0)",
     },
     Recording {
-        name: "vm_role:virtlens_cpu_wait_seconds:rate5m",
-        query: "sum by (@vm, role) (rate(virtlens_cpu_wait_seconds_total[5m]))",
-    },
-    Recording {
-        name: "vm_role_worker:virtlens_worker_cpu_seconds:rate5m",
-        query: "sum by (@vm, role, worker) (rate(virtlens_worker_cpu_seconds_total[5m]))",
-    },
-    Recording {
         name: "vm:virtlens_halt_poll:ratio_rate5m",
         query: "sum by (@vm) (rate(virtlens_halt_poll_seconds_total[5m]))\n\
                 / (sum by (@vm) (vm_role:virtlens_cpu_seconds:rate5m{role=\"vcpu\"}) > 0)",
@@ -51,7 +44,8 @@ const CPU: &[Recording] = &[
         query: "(\n  \
                   sum by (@vm) (vm_role:virtlens_cpu_seconds:rate5m{role=\"vcpu\"})\n  \
                   - (\n    \
-                    sum by (@vm) (rate(virtlens_halt_poll_seconds_total[5m]))\n    \
+                    vm:virtlens_halt_poll:ratio_rate5m\n    \
+                    * sum by (@vm) (vm_role:virtlens_cpu_seconds:rate5m{role=\"vcpu\"})\n    \
                     or 0 * sum by (@vm) (vm_role:virtlens_cpu_seconds:rate5m{role=\"vcpu\"})\n  \
                   )\n\
                 )\n\
@@ -62,6 +56,19 @@ const CPU: &[Recording] = &[
                     or 0 * max by (@vm) (virtlens_vcpus_online))\n  \
                   ) > 0\n\
                 )",
+    },
+];
+
+/// Apart from the rules of CPU time, which use each other, so that Prometheus evaluates both
+/// groups at the same time.
+const THREADS: &[Recording] = &[
+    Recording {
+        name: "vm_role:virtlens_cpu_wait_seconds:rate5m",
+        query: "sum by (@vm, role) (rate(virtlens_cpu_wait_seconds_total[5m]))",
+    },
+    Recording {
+        name: "vm_role_worker:virtlens_worker_cpu_seconds:rate5m",
+        query: "sum by (@vm, role, worker) (rate(virtlens_worker_cpu_seconds_total[5m]))",
     },
 ];
 
