@@ -13,7 +13,7 @@ mod topology;
 mod vcpu;
 mod vm;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use self::check::{About, Check, Severity};
 pub use self::finding::{Finding, Findings};
@@ -26,22 +26,26 @@ pub use self::topology::{
 pub use self::vcpu::{Vcpu, VcpuCount};
 pub use self::vm::{RoleUse, Thread, Vm, Worker};
 
+use crate::vocab::name::{self, Name};
+
 /// The version of the JSON shape.
 pub const API_VERSION: &str = "virtlens/v1";
 
 /// One reading of one node.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Snapshot {
     /// Always [`API_VERSION`].
-    pub api_version: &'static str,
+    #[serde(deserialize_with = "name::known")]
+    pub api_version: Name,
     /// Always "Snapshot".
-    pub kind: &'static str,
+    #[serde(deserialize_with = "name::known")]
+    pub kind: Name,
     /// Time of the reading, RFC 3339, UTC.
     pub time: String,
     /// Time of the reading on a monotonic clock of the agent, ns. The difference between
     /// two readings of one agent is the time between them.
-    #[serde(skip)]
+    #[serde(rename = "clock_ns")]
     pub clock_ns: u64,
     /// Age of the values of the VMs, ns: 0 unless this reading failed; `None` if no
     /// reading has succeeded. After several consecutive failures the list of VMs is empty
@@ -63,6 +67,24 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// The snapshot without its VMs.
+    #[must_use]
+    pub fn without_vms(&self) -> Self {
+        Self {
+            api_version: self.api_version,
+            kind: self.kind,
+            time: self.time.clone(),
+            clock_ns: self.clock_ns,
+            reading_age_ns: self.reading_age_ns,
+            node: self.node.clone(),
+            sources: self.sources.clone(),
+            dropped: self.dropped.clone(),
+            maps: self.maps.clone(),
+            programs: self.programs.clone(),
+            vms: Vec::new(),
+        }
+    }
+
     /// Whether the list of VMs is complete as of the last successful reading.
     pub fn knows_vms(&self) -> bool {
         self.reading_age_ns == Some(0) || !self.vms.is_empty()
@@ -70,19 +92,21 @@ impl Snapshot {
 }
 
 /// Losses of one reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Dropped {
     /// The reason, from a closed set.
-    pub reason: &'static str,
+    #[serde(deserialize_with = "name::known")]
+    pub reason: Name,
     /// Number of losses.
     pub count: u64,
 }
 
 /// A BPF map and its fill level.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub struct MapFill {
     /// Name of the map.
-    pub map: &'static str,
+    #[serde(deserialize_with = "name::known")]
+    pub map: Name,
     /// Entries in the map, if they can be counted.
     pub entries: Option<u64>,
     /// Capacity, entries.
@@ -91,10 +115,11 @@ pub struct MapFill {
 
 /// A BPF program, its cost and its missed runs. The kernel counts the cost only while
 /// `kernel.bpf_stats_enabled` is 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub struct ProgramCost {
     /// Name of the program.
-    pub program: &'static str,
+    #[serde(deserialize_with = "name::known")]
+    pub program: Name,
     /// Number of runs.
     pub runs: u64,
     /// Time of all runs, ns.
@@ -105,7 +130,7 @@ pub struct ProgramCost {
 }
 
 /// The node that was read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Node {
     /// Name of the node (`NODE_NAME`, or the host name).
     pub name: String,
@@ -114,19 +139,22 @@ pub struct Node {
     /// Number of online CPUs.
     pub cpus: u32,
     /// Cgroup version of the cpu controller: "v1" or "v2".
-    pub cgroup: &'static str,
+    #[serde(deserialize_with = "name::known")]
+    pub cgroup: Name,
 }
 
 /// A source of facts and its state.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Source {
     /// Name of the source, from a closed set.
-    pub name: &'static str,
+    #[serde(deserialize_with = "name::known")]
+    pub name: Name,
     /// Whether the source works.
     pub up: bool,
     /// Mode of operation ("bpf", "proc", "off" …). "idle": its programs are not attached,
     /// because no VM runs.
-    pub mode: &'static str,
+    #[serde(deserialize_with = "name::known")]
+    pub mode: Name,
     /// Why the source is down or limited; empty if it works fully.
     pub reason: String,
     /// Duration of the last reading, ns.

@@ -14,6 +14,7 @@ mod memory_events;
 mod mismatch;
 mod mmu;
 mod moves;
+pub mod name;
 pub mod pod;
 mod pressure;
 mod role;

@@ -1,11 +1,12 @@
 //! The table of checks: severity, rule, impact, remedy and next step.
 
-use serde::{Serialize, Serializer};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::vocab::MismatchKind;
 
 /// Severity of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Costs the VM time or throughput now.
@@ -346,6 +347,15 @@ const fn place_remedy(kind: MismatchKind) -> &'static str {
 impl Serialize for Check {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Check {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let mut all = Self::ALL.into_iter();
+        let found = all.find(|check| check.name() == name);
+        found.ok_or_else(|| Error::custom(format!("unknown check {name}")))
     }
 }
 

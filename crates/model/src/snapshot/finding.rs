@@ -5,12 +5,12 @@ use std::cmp::Ordering;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::snapshot::check::{Check, Severity};
 
 /// One check that is raised for a VM.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct Finding {
     /// The check.
     pub check: Check,

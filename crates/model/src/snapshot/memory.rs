@@ -1,11 +1,12 @@
 //! Memory of a VM in a snapshot.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::vocab::{DirtyLogging, Discards, Features, MemoryEvents};
 
 /// Memory of a VM.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
 pub struct Memory {
     /// RAM of the guest, bytes.
     pub guest_bytes: Option<u64>,

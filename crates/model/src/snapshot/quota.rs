@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::vocab::{Role, Scope, Throttle};
 
 /// CPU bandwidth control of one level of the VM's cgroup path.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct Quota {
     /// Meaning of the level for the VM.
     pub scope: Scope,
@@ -32,7 +32,7 @@ pub struct Quota {
 }
 
 /// A CPU limit that applies to no thread of the VM for which it was set.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct UnappliedLimit {
     /// Path of the limited cgroup.
     pub cgroup: Arc<str>,

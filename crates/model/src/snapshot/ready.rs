@@ -1,9 +1,9 @@
 //! CPU Ready of a VM: the time in which its vCPUs were runnable but did not run.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A time between two bounds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct TimeRange {
     /// Lower bound, ns.
     pub least_ns: u64,
@@ -12,7 +12,7 @@ pub struct TimeRange {
 }
 
 /// CPU Ready of a VM in an interval between two readings.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Ready {
     /// Length of the interval, ns.
     pub interval_ns: u64,
@@ -25,7 +25,7 @@ pub struct Ready {
 }
 
 /// CPU Ready of one vCPU in an interval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub struct VcpuReady {
     /// `vcpu_id`.
     pub vcpu: u32,

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::vocab::topology::guest::GuestShape;
 use crate::vocab::{CpuSet, MismatchKind};
 
 /// Placement of a VM on the host's CPUs.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Topology {
     /// The guest's topology, as far as its vCPUs exist.
     pub guest: Option<GuestShape>,
@@ -32,7 +32,7 @@ pub struct Topology {
 }
 
 /// Share of the time of host CPUs, 0 to 1.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 pub struct Interrupts {
     /// In hard interrupts.
     pub hard: f64,
@@ -43,7 +43,7 @@ pub struct Interrupts {
 }
 
 /// Share of the time of the host CPUs on which a vCPU ran, weighted by its time on each.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 pub struct VcpuInterrupts {
     /// The vCPU, by id.
     pub vcpu: u32,
@@ -53,7 +53,7 @@ pub struct VcpuInterrupts {
 }
 
 /// A placement problem and its start.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Misplaced {
     /// The placement problem.
     #[serde(flatten)]
@@ -63,7 +63,7 @@ pub struct Misplaced {
 }
 
 /// A placement problem of a VM.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mismatch {
     /// Kind of the problem.
@@ -71,7 +71,7 @@ pub struct Mismatch {
     /// The affected vCPUs of the VM, by id, lowest first.
     pub vcpus: Vec<u32>,
     /// The affected pCPUs; in JSON a list of numbers, like the vCPUs.
-    #[serde(serialize_with = "numbers")]
+    #[serde(serialize_with = "numbers", deserialize_with = "of_numbers")]
     pub pcpus: CpuSet,
     /// The observation, as a sentence.
     pub evidence: String,
@@ -84,9 +84,13 @@ fn numbers<S: Serializer>(cpus: &CpuSet, serializer: S) -> Result<S::Ok, S::Erro
     serializer.collect_seq(cpus.iter())
 }
 
+fn of_numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<CpuSet, D::Error> {
+    Ok(Vec::<u32>::deserialize(deserializer)?.into_iter().collect())
+}
+
 /// Pairs of a VM's vCPUs that are each located on a core. A pair with an unlocated vCPU,
 /// or with both vCPUs pinned to one pCPU, is not counted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Pairs {
     /// Guest siblings on one host core.
     pub aligned: u32,
@@ -98,7 +102,7 @@ pub struct Pairs {
 }
 
 /// Why the [`Pairs`] are unknown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unjudged {
     /// The guest's topology is unknown.

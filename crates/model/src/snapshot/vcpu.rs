@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::vocab::topology::guest::GuestPlace;
 use crate::vocab::topology::host::HostPlace;
 use crate::vocab::{CpuSet, KvmCounters};
 
 /// Numbers of vCPUs of a VM.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct VcpuCount {
     /// vCPUs at boot, if the VMM's arguments contain the number.
     pub boot: Option<u32>,
@@ -35,7 +35,8 @@ impl VcpuCount {
 }
 
 /// One vCPU of a VM.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
 pub struct Vcpu {
     /// `vcpu_id`: the x2APIC id that the guest sees.
     pub id: u32,
@@ -56,7 +57,6 @@ pub struct Vcpu {
     /// another thread, or throttled.
     pub involuntary_switches: Option<u64>,
     /// KVM's counters, summed over all instances of the vCPU.
-    #[serde(flatten)]
     pub kvm: KvmCounters,
     /// Whether the thread was preempted inside the guest at the time of the reading.
     pub preempted: Option<bool>,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::snapshot::finding::Findings;
 use crate::snapshot::memory::Memory;
@@ -10,12 +10,14 @@ use crate::snapshot::quota::{Quota, UnappliedLimit};
 use crate::snapshot::ready::Ready;
 use crate::snapshot::topology::Topology;
 use crate::snapshot::vcpu::{Vcpu, VcpuCount};
+use crate::vocab::name::{self, Name};
 use crate::vocab::{
     Comm, CpuSet, Durations, Halts, Mmu, Moves, PodSpec, Pressure, Role, SchedClass, VhostDevice,
 };
 
 /// One VM.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
 pub struct Vm {
     /// Namespace of the pod, if known.
     pub namespace: Option<Arc<str>>,
@@ -28,12 +30,15 @@ pub struct Vm {
     /// Name of the VM from the VMM; unique on the node.
     pub vm: Arc<str>,
     /// VMM of the VM ("qemu", "cloud-hypervisor" …).
-    pub vmm: &'static str,
+    #[serde(deserialize_with = "name::known")]
+    pub vmm: Name,
     /// Runtime of the VM ("kata", "kubevirt", "libvirt"), if known.
-    pub runtime: Option<&'static str>,
+    #[serde(deserialize_with = "name::known_if_any", default)]
+    pub runtime: Option<Name>,
     /// Layout of its threads over cgroups: "pod" (all inside the pod's), "split" (some in
     /// an overhead cgroup), "stray" (all outside the pod's), "machine", or `None`.
-    pub cgroup_layout: Option<&'static str>,
+    #[serde(deserialize_with = "name::known_if_any", default)]
+    pub cgroup_layout: Option<Name>,
     /// Process id of the VMM.
     pub pid: u32,
     /// Path of the cgroup of its vCPU threads.
@@ -95,7 +100,7 @@ pub struct Vm {
 }
 
 /// CPU and wait time of one role since the VM began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub struct RoleUse {
     /// The role.
     pub role: Role,
@@ -114,7 +119,7 @@ pub struct RoleUse {
 }
 
 /// One living thread of a VM.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct Thread {
     /// Thread id.
     pub tid: u32,
@@ -137,7 +142,7 @@ pub struct Thread {
 }
 
 /// One I/O worker: a vhost worker, an iothread or a virtiofsd thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Worker {
     /// `Vhost`, `Iothread` or `Virtiofsd`.
     pub role: Role,

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A thread name (`comm`): at most 15 bytes, set by the thread itself, any bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -45,6 +46,29 @@ impl fmt::Debug for Comm {
 
 impl Serialize for Comm {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        if serializer.is_human_readable() {
+            serializer.collect_str(self)
+        } else {
+            serializer.serialize_bytes(self.as_bytes())
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Comm {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Name;
+        impl Visitor<'_> for Name {
+            type Value = Comm;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a thread")
+            }
+            fn visit_str<E: Error>(self, name: &str) -> Result<Comm, E> {
+                Ok(Comm::new(name))
+            }
+            fn visit_bytes<E: Error>(self, name: &[u8]) -> Result<Comm, E> {
+                Ok(Comm::new(name))
+            }
+        }
+        deserializer.deserialize_any(Name)
     }
 }

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Serialize, Serializer};
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The highest CPU number that a set can hold. The kernel's limit on x86-64 is 8192 CPUs
 /// (`NR_CPUS_RANGE_END`, arch/x86/Kconfig, v6.12).
@@ -180,7 +181,37 @@ impl fmt::Debug for CpuSet {
 
 impl Serialize for CpuSet {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        if serializer.is_human_readable() {
+            serializer.collect_str(self)
+        } else {
+            self.words.serialize(serializer)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for CpuSet {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Cpus;
+        impl<'de> Visitor<'de> for Cpus {
+            type Value = CpuSet;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a CPU list or the words of a bitmap")
+            }
+            fn visit_str<E: Error>(self, list: &str) -> Result<CpuSet, E> {
+                list.parse().map_err(E::custom)
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<CpuSet, A::Error> {
+                let mut words = Vec::new();
+                while let Some(word) = from.next_element()? {
+                    if words.len() > MAX_CPU as usize / 64 {
+                        return Err(A::Error::custom("too many CPUs"));
+                    }
+                    words.push(word);
+                }
+                Ok(CpuSet::from_words(&words))
+            }
+        }
+        deserializer.deserialize_any(Cpus)
     }
 }
 

@@ -1,9 +1,9 @@
 //! KVM's log of the pages that a guest writes.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Whether KVM logs which pages the guest writes, as during a live migration.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct DirtyLogging {
     /// KVM logs the writes to at least half of the guest's RAM.
     pub enabled: bool,

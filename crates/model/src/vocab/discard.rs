@@ -1,6 +1,6 @@
 //! Operations that discard or return guest RAM.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// An operation on guest RAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,7 +31,7 @@ impl Discard {
 }
 
 /// Totals of one kind of operation.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct DiscardSum {
     /// Number of operations.
     pub events: u64,
@@ -43,7 +43,7 @@ pub struct DiscardSum {
 }
 
 /// Totals of the operations on a VM's RAM, by kind.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Discards {
     /// The balloon took memory from the guest.
     pub inflate: DiscardSum,

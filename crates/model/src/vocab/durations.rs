@@ -1,6 +1,9 @@
 //! Histogram of throttling durations.
 
-use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
+
+use serde::ser::SerializeStruct as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Upper bounds of the buckets, ms; one more bucket has no upper bound
 /// (`THROTTLE_BOUNDS_MS` in `bpf/map_abi.h`). A throttled run queue usually waits for the
@@ -37,11 +40,46 @@ impl Durations {
     }
 }
 
+/// The names of the buckets in JSON: their upper bounds.
+const NAMES: [&str; DURATIONS] = [
+    "5ms", "10ms", "20ms", "30ms", "40ms", "50ms", "60ms", "70ms", "80ms", "90ms", "100ms",
+    "150ms", "200ms", "500ms", "over",
+];
+
+/// The name of the sum in JSON.
+const SUM: &str = "sum_ns";
+
 impl Serialize for Durations {
-    /// Serializes by upper bound: `{"5ms": 0, …, "over": 0}`.
+    /// Serializes by upper bound: `{"5ms": 0, …, "over": 0, "sum_ns": 0}`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut values = serializer.serialize_struct("Durations", DURATIONS + 1)?;
+        for (name, count) in NAMES.into_iter().zip(self.counts) {
+            values.serialize_field(name, &count)?;
+        }
+        values.serialize_field(SUM, &self.sum_ns)?;
+        values.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Durations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let by_name = BTreeMap::<String, u64>::deserialize(deserializer)?;
+        let value = |name: &str| by_name.get(name).copied().unwrap_or(0);
+        Ok(Self {
+            counts: NAMES.map(value),
+            sum_ns: value(SUM),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BOUNDS_MS, NAMES};
+
+    #[test]
+    fn bucket_names_are_their_bounds() {
         let bounds = BOUNDS_MS.iter().map(|ms| format!("{ms}ms"));
-        let names = bounds.chain(["over".to_owned()]);
-        serializer.collect_map(names.zip(self.counts))
+        let names: Vec<String> = bounds.chain(["over".to_owned()]).collect();
+        assert_eq!(names, NAMES);
     }
 }

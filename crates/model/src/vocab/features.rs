@@ -1,14 +1,17 @@
 //! Features by which a VM releases memory.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use crate::vocab::name::{self, Name};
 
 /// A feature that a VM has or lacks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Feature {
     /// Whether the VM has the feature; `None` if unknown.
     pub enabled: Option<bool>,
     /// The evidence, or the reason why the state is unknown.
-    pub reason: &'static str,
+    #[serde(deserialize_with = "name::known")]
+    pub reason: Name,
 }
 
 impl Feature {
@@ -35,7 +38,7 @@ impl Feature {
 }
 
 /// Features by which a VM releases memory.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Features {
     /// A balloon device.
     pub balloon: Feature,

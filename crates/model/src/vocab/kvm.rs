@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Formatter};
 
+use serde::ser::SerializeStruct as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Time that a vCPU spent in halt polling, ns.
@@ -73,7 +74,11 @@ impl ExitCounts {
 
 impl Serialize for ExitCounts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.by_kind())
+        let mut kinds = serializer.serialize_struct("ExitCounts", Self::KINDS.len())?;
+        for (kind, count) in self.by_kind() {
+            kinds.serialize_field(kind, &count)?;
+        }
+        kinds.end()
     }
 }
 

@@ -1,12 +1,12 @@
 //! Events of a cgroup's memory.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Number of values of [`MemoryEvents`].
 pub const MEMORY_EVENTS: usize = 4;
 
 /// Number of events of the memory of a cgroup and of those below it (`memory.events`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct MemoryEvents {
     /// The usage was over `memory.high`: the kernel slowed tasks and reclaimed memory.
     pub high: u64,

@@ -1,6 +1,7 @@
 //! Kinds of topology mismatches.
 
-use serde::{Serialize, Serializer};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A placement problem: a closed set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -50,5 +51,14 @@ impl MismatchKind {
 impl Serialize for MismatchKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for MismatchKind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let mut all = Self::ALL.into_iter();
+        let found = all.find(|kind| kind.name() == name);
+        found.ok_or_else(|| Error::custom(format!("unknown mismatch {name}")))
     }
 }

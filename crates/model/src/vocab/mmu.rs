@@ -1,11 +1,11 @@
 //! KVM's page tables of a VM.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Guest memory that KVM's page tables map, by the size of the page, bytes. Memory that the
 /// guest never touched is not mapped. With nested virtualization KVM also counts the page
 /// tables of nested guests, so the sum can exceed the guest's memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub struct Mapped {
     /// In pages of 4 KiB (`pages_4k`).
     #[serde(rename = "4k")]
@@ -36,7 +36,7 @@ impl Mapped {
 
 /// KVM's counts of the page tables of a VM (`struct kvm_vm_stat`,
 /// `arch/x86/include/asm/kvm_host.h`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub struct Mmu {
     /// Mapped guest memory; `None` before v5.15.
     pub mapped_bytes: Option<Mapped>,

@@ -1,6 +1,8 @@
 //! Migrations of vCPUs between pCPUs.
 
-use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::vocab::topology::host::Distance;
 
@@ -16,6 +18,17 @@ pub struct Moves {
 impl Serialize for Moves {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.by_name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Moves {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let by_name = BTreeMap::<String, u64>::deserialize(deserializer)?;
+        let count = |name: &str| by_name.get(name).copied().unwrap_or(0);
+        Ok(Self {
+            by_distance: Distance::ALL.map(|distance| count(distance.name())),
+            unknown: count("unknown"),
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The pods of a node by uid, as in cgroup paths.
 pub type Pods = FxHashMap<Arc<str>, Pod>;
@@ -20,7 +20,7 @@ pub struct Pod {
 }
 
 /// The part of a pod's specification that concerns its VM.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 pub struct PodSpec {
     /// The `VirtualMachineInstance` that `KubeVirt` made the pod for.
     pub vmi: Option<Arc<str>>,

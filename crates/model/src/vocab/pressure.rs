@@ -1,12 +1,12 @@
 //! Pressure stall information (PSI) of a cgroup.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Number of values of a [`Pressure`].
 pub const PRESSURES: usize = 7;
 
 /// Time for which tasks of a cgroup were stalled on one resource.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Stalls {
     /// At least one task was stalled, ns.
     pub some_ns: Option<u64>,
@@ -15,7 +15,7 @@ pub struct Stalls {
 }
 
 /// Time for which tasks of a cgroup were stalled, by resource, as in its pressure files.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Pressure {
     /// Runnable, but not running (`cpu.pressure`; `full` since v5.13).
     pub cpu: Stalls,

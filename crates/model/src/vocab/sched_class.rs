@@ -1,9 +1,9 @@
 //! Scheduling classes.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The scheduling class of a thread, by its policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SchedClass {
     /// `SCHED_OTHER`, `SCHED_BATCH` and `SCHED_IDLE`: the only class with CPU limits.

@@ -1,12 +1,11 @@
 //! Observed throttling of a cgroup.
 
-use serde::ser::SerializeStruct as _;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::vocab::durations::Durations;
 
 /// Observed throttling of one cgroup, in more detail than the kernel's counters.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Throttle {
     /// Wall time in which the cgroup was throttled on at least one CPU, ns. An episode
     /// counts once it has ended.
@@ -32,17 +31,5 @@ impl Throttle {
         [self.wall_ns, self.throttles, self.unthrottles.sum_ns]
             .into_iter()
             .chain(self.unthrottles.counts)
-    }
-}
-
-impl Serialize for Throttle {
-    /// Serializes the sum of the durations next to their histogram.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("Throttle", 4)?;
-        fields.serialize_field("wall_ns", &self.wall_ns)?;
-        fields.serialize_field("throttles", &self.throttles)?;
-        fields.serialize_field("unthrottles", &self.unthrottles)?;
-        fields.serialize_field("unthrottled_ns", &self.unthrottles.sum_ns)?;
-        fields.end()
     }
 }

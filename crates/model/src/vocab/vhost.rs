@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A vhost device of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -32,5 +33,14 @@ impl fmt::Display for VhostDevice {
 impl Serialize for VhostDevice {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for VhostDevice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let mut all = [Self::Net, Self::Vsock].into_iter();
+        let found = all.find(|device| device.name() == name);
+        found.ok_or_else(|| Error::custom(format!("unknown device {name}")))
     }
 }

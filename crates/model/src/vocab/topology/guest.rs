@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A CPUID leaf as KVM holds it for a vCPU (`struct kvm_cpuid_entry2`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub struct GuestTopology {
 
 /// Position of a vCPU in the guest's topology. Numbers are unique in the VM and have gaps
 /// if a count is not a power of two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct GuestPlace {
     /// Its package (socket).
     pub package: u32,
@@ -77,7 +77,7 @@ pub struct GuestPlace {
 /// Packages, cores and threads of a VM's vCPUs, as in QEMU's
 /// `-smp sockets=,cores=,threads=`. Only existing vCPUs count; a vCPU that may be plugged
 /// later is in no package yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub struct GuestShape {
     /// Packages.
     pub packages: u32,

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::vocab::cpuset::CpuSet;
 
@@ -32,7 +32,7 @@ pub struct CpuFact {
 }
 
 /// Position of an online CPU in the host's topology. `None`: unknown to the host.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct HostPlace {
     /// Its package, as the kernel numbers it.
     pub package: Option<u32>,
