@@ -11,7 +11,7 @@
 //! a VMM         command_line
 //! Kubernetes    pods
 //! a client      accept · authorization
-//! the user      config · web_config
+//! the user      config · web_config · frames
 //! ```
 
 #![forbid(unsafe_code)]
@@ -24,6 +24,7 @@ pub mod command_line;
 pub mod config;
 pub mod cpuid;
 pub mod cpulist;
+pub mod frames;
 pub mod judgement;
 pub mod maps;
 pub mod pods;
@@ -37,7 +38,7 @@ pub mod web_config;
 pub type Target = fn(&[u8]);
 
 /// All targets by name, which is also the name of their module and corpus.
-pub const TARGETS: [(&str, Target); 16] = [
+pub const TARGETS: [(&str, Target); 17] = [
     ("accept", accept::accept),
     ("authorization", authorization::authorization),
     ("cgroup_path", cgroup_path::cgroup_path),
@@ -46,6 +47,7 @@ pub const TARGETS: [(&str, Target); 16] = [
     ("config", config::config),
     ("cpuid", cpuid::cpuid),
     ("cpulist", cpulist::cpulist),
+    ("frames", frames::frames),
     ("judgement", judgement::judgement),
     ("maps", maps::maps),
     ("pods", pods::pods),

@@ -1,0 +1,36 @@
+//! Recordings: the snapshots of an agent in files, as differences, bounded in bytes and age.
+//!
+//! ```text
+//! Snapshot ─► flat: tokens and cells ─► difference ─► zstd ─► frame ─► segment
+//! ```
+
+#![forbid(unsafe_code)]
+// Damaged files must never make a reader panic.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::string_slice,
+        clippy::unreachable
+    )
+)]
+
+mod bits;
+mod delta;
+mod dictionary;
+mod flat;
+mod flatten;
+mod frame;
+mod rebuild;
+mod recorder;
+mod recording;
+mod segment;
+mod varint;
+
+pub use self::flatten::Unsupported;
+pub use self::frame::{Decoder, Error, Unreadable};
+pub use self::rebuild::Unknown;
+pub use self::recorder::{Failure, Limits, Recorder};
+pub use self::recording::{Lost, Recorded, Recording};
+pub use self::segment::{Header, Refused};

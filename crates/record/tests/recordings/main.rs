@@ -1,0 +1,6 @@
+//! Recordings are what was recorded, whatever happens to their files.
+
+mod damaged;
+mod limits;
+mod moving;
+mod round_trip;
