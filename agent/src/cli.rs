@@ -8,6 +8,8 @@
 mod args;
 mod live;
 pub mod log;
+mod moment;
+mod past;
 pub mod reference;
 pub mod run;
 mod shown;
@@ -148,6 +150,10 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Snapshot(args) => {
+            let time = args.at.map(|_| "--at");
+            if let Some(path) = past::path(&config, args.from.as_deref(), time)? {
+                return past::show(&path, &args);
+            }
             let interval = args.interval.map(|span| span.0);
             let mut collector = open(&config, shown::by_snapshot(args.output, interval))?;
             print(&snapshot::text(
@@ -164,7 +170,14 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Doctor(args) if args.checks => {
             print(&doctor::catalogue(&config.bounds, table_style()))
         }
-        Command::Doctor(args) => live::diagnose(&mut open(&config, &Feature::ALL)?, &args),
+        Command::Doctor(args) => {
+            let since = args.since.map(|_| "--since");
+            let time = since.or(args.until.map(|_| "--until"));
+            if let Some(path) = past::path(&config, args.from.as_deref(), time)? {
+                return past::diagnose(&path, &args, &config);
+            }
+            live::diagnose(&mut open(&config, &Feature::ALL)?, &args)
+        }
         Command::Trace(args) => live::follow(&mut open(&config, &shown::BY_TRACE)?, args),
         Command::Check(CheckArgs { clean: true }) => print(&check::clean(&config.root)?),
         Command::Check(_) => {
@@ -226,6 +239,10 @@ impl Cli {
             metrics: common.metrics.clone(),
             no_pin: run.and_then(|run| run.no_pin.then_some(true)),
             loader: common.loader,
+            record: run.and_then(|run| run.record.clone()),
+            record_interval: run.and_then(|run| run.record_interval),
+            record_max_mib: run.and_then(|run| run.record_max_mib),
+            record_max_age: run.and_then(|run| run.record_max_age),
             thresholds: None,
             root: common.root.clone(),
         }

@@ -12,6 +12,7 @@ mod options;
 pub mod placement;
 mod reading;
 pub mod readings;
+pub mod recorder;
 mod unapplied_limit;
 
 pub use self::collector::Collector;

@@ -112,6 +112,16 @@ pub struct Settings {
     /// Loader of the BPF programs.
     #[serde(deserialize_with = "from_text")]
     pub loader: Option<Loader>,
+    /// The directory to record in.
+    pub record: Option<PathBuf>,
+    /// Longest time between two recorded readings.
+    #[serde(deserialize_with = "from_text")]
+    pub record_interval: Option<Span>,
+    /// Largest size of the recording, MiB.
+    pub record_max_mib: Option<u64>,
+    /// Largest age of recorded readings.
+    #[serde(deserialize_with = "from_text")]
+    pub record_max_age: Option<Span>,
     /// Thresholds of findings; only in the file.
     pub thresholds: Option<Thresholds>,
     /// Root of the host's /proc and /sys.
@@ -152,6 +162,14 @@ pub struct Config {
     pub no_pin: bool,
     /// Loader of the BPF programs.
     pub loader: Loader,
+    /// The directory to record in; `None` = no recording.
+    pub record: Option<PathBuf>,
+    /// Longest time between two recorded readings.
+    pub record_interval: Duration,
+    /// Largest size of the recording, MiB.
+    pub record_max_mib: u64,
+    /// Largest age of recorded readings.
+    pub record_max_age: Duration,
     /// Thresholds of findings.
     pub bounds: Bounds,
     /// Root of the host's /proc and /sys.
@@ -185,6 +203,10 @@ impl Settings {
             metrics: from_variable("VIRTLENS_METRICS", &variable)?,
             no_pin: from_variable("VIRTLENS_NO_PIN", &variable)?,
             loader: from_variable("VIRTLENS_LOADER", &variable)?,
+            record: non_empty("VIRTLENS_RECORD", &variable).map(PathBuf::from),
+            record_interval: from_variable("VIRTLENS_RECORD_INTERVAL", &variable)?,
+            record_max_mib: from_variable("VIRTLENS_RECORD_MAX_MIB", &variable)?,
+            record_max_age: from_variable("VIRTLENS_RECORD_MAX_AGE", &variable)?,
             thresholds: None,
             root: non_empty("VIRTLENS_ROOT", &variable).map(PathBuf::from),
         })
@@ -237,6 +259,10 @@ impl Settings {
             metrics: self.metrics.or(below.metrics),
             no_pin: self.no_pin.or(below.no_pin),
             loader: self.loader.or(below.loader),
+            record: self.record.or(below.record),
+            record_interval: self.record_interval.or(below.record_interval),
+            record_max_mib: self.record_max_mib.or(below.record_max_mib),
+            record_max_age: self.record_max_age.or(below.record_max_age),
             thresholds: self.thresholds.or(below.thresholds),
             root: self.root.or(below.root),
         }
@@ -266,6 +292,14 @@ impl From<Settings> for Config {
             metrics: settings.metrics.unwrap_or_default(),
             no_pin: settings.no_pin.unwrap_or(false),
             loader: settings.loader.unwrap_or_default(),
+            record: settings.record,
+            record_interval: settings
+                .record_interval
+                .map_or(Duration::from_secs(10), |span| span.0),
+            record_max_mib: settings.record_max_mib.unwrap_or(256),
+            record_max_age: settings
+                .record_max_age
+                .map_or(Duration::from_hours(24), |span| span.0),
             bounds: settings
                 .thresholds
                 .map_or_else(Bounds::default, |set| set.0),

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::process::geteuid;
 use rustix::thread::disable_transparent_huge_pages;
 use rustix::time::{ClockId, clock_gettime};
-use virtlens_export::{Agent, Process};
+use virtlens_export::{Agent, Process, Recording};
 
 /// The program's version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -40,12 +40,13 @@ pub fn keep_to_small_pages() {
 }
 
 /// Data on the agent itself, after a collection that took `collection_ns`.
-pub fn agent(collection_ns: u64) -> Agent {
+pub fn agent(collection_ns: u64, recording: Option<Recording>) -> Agent {
     Agent {
         version: VERSION,
         revision: REVISION,
         rustversion: RUSTVERSION,
         collection_ns,
+        recording,
         process: Process {
             cpu_ns: cpu_ns(),
             resident_bytes: resident_bytes(),
@@ -90,7 +91,7 @@ mod tests {
     #[test]
     fn own_process_reports_its_usage() {
         started();
-        let process = agent(0).process;
+        let process = agent(0, None).process;
         assert!(process.cpu_ns.expect("a clock") > 0);
         assert!(process.resident_bytes.expect("a status") > 100 << 10);
         assert!(process.open_fds.expect("a directory") >= 3);

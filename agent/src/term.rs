@@ -1,4 +1,6 @@
-//! Text for a terminal: colours, and names without control characters.
+//! Text for a terminal: colours, times, and names without control characters.
+
+use jiff::Timestamp;
 
 /// Style of output.
 #[derive(Debug, Clone, Copy, Default)]
@@ -39,6 +41,13 @@ impl Paint {
 /// cursor, are replaced by U+FFFD.
 pub(crate) fn printable(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
+}
+
+/// A time, ns since 1970, in RFC 3339 to the second.
+pub(crate) fn shown(unix_ns: u64) -> String {
+    let seconds = i64::try_from(unix_ns / 1_000_000_000).unwrap_or(i64::MAX);
+    let time = Timestamp::from_second(seconds);
+    time.map_or_else(|_| "the end of time".to_owned(), |time| time.to_string())
 }
 
 #[cfg(test)]

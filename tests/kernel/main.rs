@@ -34,6 +34,7 @@ mod placement;
 mod process_identity;
 mod prometheus;
 mod ready;
+mod recording;
 mod refused;
 mod roles;
 mod shapes;

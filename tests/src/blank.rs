@@ -37,6 +37,7 @@ pub fn reading(snapshot: Arc<Snapshot>) -> Arc<Scrape> {
             revision: "",
             rustversion: "",
             collection_ns: 0,
+            recording: None,
             process: Process::default(),
         },
     })

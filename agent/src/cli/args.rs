@@ -11,6 +11,7 @@ use clap::Args;
 use virtlens_export::Selection;
 use virtlens_probe::loader::Loader;
 
+use crate::cli::moment::Moment;
 use crate::config::{Listen, LogFormat, LogLevel, Metadata, Span, WebAuth};
 use crate::views::{catalogue, doctor, snapshot};
 
@@ -19,7 +20,8 @@ use crate::views::{catalogue, doctor, snapshot};
 pub(crate) struct Common {
     /// YAML file with the settings listen, web_config, web_auth, min_age, linger,
     /// log_format, log_level, node_name, metadata, kubeconfig, kubelet_url,
-    /// kubelet_ca, metrics, no_pin, loader, thresholds and root [env: VIRTLENS_CONFIG]
+    /// kubelet_ca, metrics, no_pin, loader, record, record_interval, record_max_mib,
+    /// record_max_age, thresholds and root [env: VIRTLENS_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Directory that contains the host's /proc and /sys [default: /]
@@ -95,6 +97,23 @@ pub(crate) struct RunArgs {
     /// VIRTLENS_NO_PIN]
     #[arg(long)]
     pub(crate) no_pin: bool,
+    /// Record all readings in this directory, for commands with --from [default: no
+    /// recording] [env: VIRTLENS_RECORD]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) record: Option<PathBuf>,
+    /// Longest time between two recorded readings, 1s or more: the host is read
+    /// then if no client asked for a reading [default: 10s] [env:
+    /// VIRTLENS_RECORD_INTERVAL]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) record_interval: Option<Span>,
+    /// Largest size of the recording, MiB; the oldest readings go first [default:
+    /// 256] [env: VIRTLENS_RECORD_MAX_MIB]
+    #[arg(long, value_name = "MIB")]
+    pub(crate) record_max_mib: Option<u64>,
+    /// Largest age of recorded readings [default: 24h] [env:
+    /// VIRTLENS_RECORD_MAX_AGE]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) record_max_age: Option<Span>,
     /// Also print a table of the VMs every 2 s
     #[arg(long)]
     pub(crate) table: bool,
@@ -108,6 +127,14 @@ pub(crate) struct SnapshotArgs {
     /// Read twice, this long apart, and show rates
     #[arg(long, value_name = "TIME")]
     pub(crate) interval: Option<Span>,
+    /// Show a recording: the directory of virtlens run --record, or one of its files
+    /// [default with --at: the configured one]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) from: Option<PathBuf>,
+    /// Show the last recorded reading at this time or before: now, '10 min ago',
+    /// -15m or RFC 3339 [default with --from: now]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(crate) at: Option<Moment>,
 }
 
 #[derive(Debug, Args)]
@@ -144,6 +171,28 @@ pub(crate) struct DoctorArgs {
     /// Output format
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     pub(crate) output: doctor::Output,
+    /// Judge a recording: the directory of virtlens run --record, or one of its files
+    /// [default with --since or --until: the configured one]
+    #[arg(long, value_name = "DIR", conflicts_with = "window")]
+    pub(crate) from: Option<PathBuf>,
+    /// Start of the recorded time to judge: '20 min ago', -15m or RFC 3339 [default
+    /// with --from: 15 min before its end]
+    #[arg(
+        long,
+        value_name = "TIME",
+        allow_hyphen_values = true,
+        conflicts_with = "window"
+    )]
+    pub(crate) since: Option<Moment>,
+    /// End of the recorded time to judge [default with --from or --since: the last
+    /// reading]
+    #[arg(
+        long,
+        value_name = "TIME",
+        allow_hyphen_values = true,
+        conflicts_with = "window"
+    )]
+    pub(crate) until: Option<Moment>,
     /// List the checks with their rules and thresholds, and exit
     #[arg(long)]
     pub(crate) checks: bool,

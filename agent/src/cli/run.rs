@@ -6,13 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use virtlens_host::HostRoot;
 use virtlens_model::snapshot::Snapshot;
+use virtlens_record::Limits;
 
 use crate::cli::stdout::{print_while_read, table_style};
 use crate::cli::stop::Stop;
 use crate::collect::readings::{Readings, Unavailable};
+use crate::collect::recorder::Order;
 use crate::collect::{Collector, Options};
-use crate::config::{Config, WebAuth};
+use crate::config::{Config, ConfigError, WebAuth};
 use crate::http::listen::listen;
 use crate::http::{Web, serve};
 use crate::views::shortfall::{Shortfall, shortfalls};
@@ -26,6 +29,9 @@ const TABLE_INTERVAL: Duration = Duration::from_secs(2);
 /// come and go does not attach and detach them all the time.
 const DETACH_AFTER: Duration = Duration::from_mins(10);
 
+/// The host is not read more often than this for a recording.
+const SHORTEST_RECORD_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Serves until SIGTERM or SIGINT. With `table` it also draws a table on stdout, and ends
 /// when nobody reads it any more.
 ///
@@ -33,6 +39,10 @@ const DETACH_AFTER: Duration = Duration::from_mins(10);
 ///
 /// If it cannot listen on the address or cannot read the host.
 pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
+    if config.record.is_some() && config.record_interval < SHORTEST_RECORD_INTERVAL {
+        let text = "--record-interval: expected 1s or more (see virtlens run --help)";
+        return Err(ConfigError::Usage(text.to_owned()).into());
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -65,9 +75,10 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
         let first = collector.collect();
         let stop = stop.while_serving();
         log_start(&first, address);
+        let record = recording(config, &first.node.name);
         drop(first);
         let collect = move || collector.collect();
-        let readings = Readings::start(collect, config.min_age, config.metrics.clone())
+        let readings = Readings::start(collect, config.min_age, config.metrics.clone(), record)
             .context("cannot start the collector's thread")?;
         let mut drawn = Ok(());
         let reviewer = kube::reviewer(config).context("cannot start the reviewer's thread")?;
@@ -86,6 +97,21 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
         drawn?;
         tracing::info!("stopped");
         Ok(())
+    })
+}
+
+/// The recording that is configured.
+fn recording(config: &Config, node: &str) -> Option<Order> {
+    let folder = config.record.clone()?;
+    Some(Order {
+        folder,
+        interval: config.record_interval,
+        limits: Limits {
+            max_bytes: config.record_max_mib.saturating_mul(1 << 20),
+            max_age: config.record_max_age,
+        },
+        node: node.to_owned(),
+        boot_id: virtlens_host::boot_id(&HostRoot::new(&config.root)),
     })
 }
 

@@ -6,14 +6,15 @@
 //! table  ─┘              └─ else collect once, for all who wait
 //! ```
 //!
-//! The thread sleeps until it gets a request. It also encodes and compresses, so that the
+//! The thread sleeps until it gets a request, or until a recording is due for a reading. It
+//! also encodes and compresses, so that the
 //! thread that serves clients never blocks, and a second Prometheus gets the same bytes
 //! as the first.
 
 use std::fmt;
 use std::io::Write as _;
 use std::iter;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,7 @@ use tokio::sync::oneshot;
 use virtlens_export::{Format, Scrape, Selection, encode};
 use virtlens_model::snapshot::Snapshot;
 
+use crate::collect::recorder::{Keeper, Order};
 use crate::process;
 
 /// More than the concurrent requests of all connections that the server allows.
@@ -69,8 +71,9 @@ impl fmt::Debug for Readings {
 
 impl Readings {
     /// Starts the thread, which calls `collect` on request if its last reading ended
-    /// `min_age` ago or longer, and encodes the metrics of `selection`. The thread ends with
-    /// the last clone of the returned value.
+    /// `min_age` ago or longer, and encodes the metrics of `selection`. With `record` all
+    /// readings are recorded, and one is taken if none was for its interval. The thread ends
+    /// with the last clone of the returned value.
     ///
     /// # Errors
     ///
@@ -79,13 +82,16 @@ impl Readings {
         collect: impl FnMut() -> Arc<Snapshot> + Send + 'static,
         min_age: Duration,
         selection: Selection,
+        record: Option<Order>,
     ) -> std::io::Result<Self> {
+        let keeper = record.map(Keeper::start).transpose()?;
         let (requests, receiver) = sync_channel(MAX_WAITING);
         let collecting_since = Arc::new(Mutex::new(None));
         let reader = Reader {
             collect,
             min_age,
             selection,
+            keeper,
             collecting_since: Arc::clone(&collecting_since),
             held: None,
             text: String::new(),
@@ -146,6 +152,7 @@ struct Reader<C> {
     collect: C,
     min_age: Duration,
     selection: Selection,
+    keeper: Option<Keeper>,
     collecting_since: Arc<Mutex<Option<Instant>>>,
     held: Option<Held>,
     /// Reused by all scrapes, to avoid mapping 2 MB again each time.
@@ -161,7 +168,7 @@ struct Held {
 
 impl<C: FnMut() -> Arc<Snapshot>> Reader<C> {
     fn answer_all(mut self, requests: &Receiver<Request>) {
-        while let Ok(first) = requests.recv() {
+        while let Some(first) = self.wait(requests) {
             // All requests that wait now get the same reading, even if `min_age` is 0.
             let waiting: Vec<_> = iter::once(first).chain(requests.try_iter()).collect();
             let mut held = self.fresh();
@@ -181,6 +188,23 @@ impl<C: FnMut() -> Arc<Snapshot>> Reader<C> {
         }
     }
 
+    /// The next request; until then readings are taken for the recording. `None` at the end.
+    fn wait(&mut self, requests: &Receiver<Request>) -> Option<Request> {
+        let Some(keeper) = &self.keeper else {
+            return requests.recv().ok();
+        };
+        let interval = keeper.interval;
+        loop {
+            let since = self.held.as_ref().map(|held| held.ended.elapsed());
+            let left = since.map_or(Duration::ZERO, |since| interval.saturating_sub(since));
+            match requests.recv_timeout(left) {
+                Ok(request) => return Some(request),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => self.held = Some(self.read()),
+            }
+        }
+    }
+
     /// Returns the last reading if it is young enough, else a new one.
     fn fresh(&mut self) -> Held {
         let young = |held: &Held| held.ended.elapsed() < self.min_age;
@@ -196,10 +220,14 @@ impl<C: FnMut() -> Arc<Snapshot>> Reader<C> {
         let snapshot = (self.collect)();
         self.set_collecting(None);
         let collection_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        if let Some(keeper) = &self.keeper {
+            keeper.keep(&snapshot);
+        }
+        let recording = self.keeper.as_ref().map(Keeper::state);
         Held {
             reading: Arc::new(Scrape {
                 snapshot,
-                agent: process::agent(collection_ns),
+                agent: process::agent(collection_ns, recording),
             }),
             ended: Instant::now(),
             bodies: Vec::new(),

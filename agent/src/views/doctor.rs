@@ -7,9 +7,11 @@ use std::time::Duration;
 use serde::Serialize;
 use textwrap::Options;
 use virtlens_model::judge::findings::Bounds;
+use virtlens_model::judge::interval::is_same;
+use virtlens_model::judge::past::{Held, Past};
 use virtlens_model::snapshot::{API_VERSION, Check, Finding, Severity, Snapshot, Source, Vm};
 
-use crate::term::{Paint, Style, printable};
+use crate::term::{Paint, Style, printable, shown};
 use crate::views::pick::{name_of, whole_name_of};
 use crate::views::shortfall::shortfalls;
 
@@ -56,8 +58,47 @@ struct Found<'s> {
     rule: String,
     impact: &'static str,
     next: String,
+    /// When it held in a past time.
+    #[serde(flatten)]
+    held: Option<HeldTime>,
     #[serde(skip)]
     of: &'s Vm,
+}
+
+/// When a finding held in a past time.
+#[derive(Debug, Serialize)]
+struct HeldTime {
+    /// Time of the first reading that had it, RFC 3339, UTC.
+    since: String,
+    /// Time of the last reading that had it, RFC 3339, UTC.
+    until: String,
+    /// Whether the readings between them had it too.
+    continuous: bool,
+    #[serde(skip)]
+    seconds: f64,
+}
+
+impl From<Held> for HeldTime {
+    fn from(held: Held) -> Self {
+        let time = Duration::from_nanos(held.until_ns.saturating_sub(held.since_ns));
+        Self {
+            since: shown(held.since_ns),
+            until: shown(held.until_ns),
+            continuous: held.is_continuous,
+            seconds: time.as_secs_f64(),
+        }
+    }
+}
+
+impl HeldTime {
+    fn line(&self) -> String {
+        let Self { since, until, .. } = self;
+        if since == until {
+            return format!("held: in the reading of {since}");
+        }
+        let gaps = if self.continuous { "" } else { ", with gaps" };
+        format!("held: {since} to {until} ({:.0} s{gaps})", self.seconds)
+    }
 }
 
 impl<'s> Diagnosis<'s> {
@@ -81,6 +122,7 @@ impl<'s> Diagnosis<'s> {
                 rule: bounds.rule_of(finding.check),
                 impact: finding.check.about().impact,
                 next: next(finding.check, &name_of(vm)),
+                held: None,
                 of: vm,
             })
             .collect();
@@ -101,6 +143,18 @@ impl<'s> Diagnosis<'s> {
                 .filter(|source| !source.up || !source.reason.is_empty())
                 .collect(),
         }
+    }
+
+    /// Adds when the findings held, which are those of a past time.
+    #[must_use]
+    pub fn held(mut self, past: &Past) -> Self {
+        for found in &mut self.findings {
+            let mut vms = past.vms().iter();
+            let of_vm = vms.find(|past| is_same(&past.vm, found.of));
+            let held = of_vm.and_then(|past| past.held(found.finding.check));
+            found.held = held.map(HeldTime::from);
+        }
+        self
     }
 
     /// Whether there are findings.
@@ -215,6 +269,9 @@ impl Page {
             let finding = found.finding;
             self.title(out, finding.severity, finding.check.name());
             self.line(out, "    ", &printable(&finding.evidence));
+            if let Some(held) = &found.held {
+                self.line(out, "    ", &held.line());
+            }
             self.line(
                 out,
                 "    ",

@@ -40,10 +40,24 @@ pub fn text(
             (collector.collect(), Some(&*first))
         }
     };
+    of(&snapshot, before, output, style)
+}
+
+/// Returns the text of a reading, or of the usage since the reading `before`.
+///
+/// # Errors
+///
+/// If the JSON cannot be generated, which would be a bug.
+pub fn of(
+    snapshot: &Snapshot,
+    before: Option<&Snapshot>,
+    output: Output,
+    style: Style,
+) -> anyhow::Result<String> {
     match output {
-        Output::Table => Ok(render(&snapshot, before, style)),
+        Output::Table => Ok(render(snapshot, before, style)),
         Output::Json => {
-            let mut shown = Snapshot::clone(&snapshot);
+            let mut shown = snapshot.clone();
             if let Some(before) = before {
                 add_ready(&mut shown, before);
             }

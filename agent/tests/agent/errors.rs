@@ -39,6 +39,13 @@ fn invalid_arguments_are_usage_errors() {
         (&["run", "--min-age", "5"], &["5", "500ms"]),
         (&["rum"], &["rum", "run"]),
         (&["snapshot", "-o", "xml"], &["xml", "table", "json"]),
+        (&["snapshot", "--at", "now"], &["--at", "--from"]),
+        (&["snapshot", "--at", "soon"], &["soon", "10 min ago"]),
+        (&["doctor", "--until", "-5m"], &["--until", "--from"]),
+        (
+            &["run", "--record", "/nowhere", "--record-interval", "1ms"],
+            &["--record-interval", "1s or more"],
+        ),
         (&["snapshot", "--log-level", "loud"], &["loud", "debug"]),
         (
             &["check", "--config", "/nowhere/virtlens.yaml"],
@@ -103,5 +110,18 @@ fn run_without_root_warns_once() {
             .count(),
         1,
         "{stderr}"
+    );
+}
+
+#[test]
+fn missing_and_empty_recordings_are_named() {
+    let missing = output(&["doctor", "--from", "/nowhere/records"]);
+    assert_fails(&missing, 1, &["cannot read", "/nowhere/records"]);
+    let empty = tempfile::tempdir().expect("there is room");
+    let path = empty.path().to_str().expect("text");
+    assert_fails(
+        &output(&["snapshot", "--from", path]),
+        1,
+        &["no reading", path],
     );
 }

@@ -35,7 +35,7 @@ pub(crate) fn slow_readings(min_age: Duration) -> (Readings, Sender<()>, Arc<Ato
         Arc::new(fixture::snapshot())
     };
     (
-        Readings::start(collect, min_age, Selection::default()).expect("a thread"),
+        Readings::start(collect, min_age, Selection::default(), None).expect("a thread"),
         go,
         begun,
     )

@@ -165,6 +165,40 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
         }),
     },
     Family {
+        name: "virtlens_recorded_readings_total",
+        kind: Kind::Counter,
+        profile: Some(Profile::Minimal),
+        unit: None,
+        help: "Readings by result: kept in the recording, or lost because the disk was behind \
+               (late) or refused them (failed); absent without --record.",
+        own_labels: &["result"],
+        rows: Rows::Agent(|reading, rows| {
+            let Some(recording) = reading.agent.recording else {
+                return Ok(());
+            };
+            let results = [
+                ("kept", recording.kept),
+                ("late", recording.late),
+                ("failed", recording.failed),
+            ];
+            let mut results = results.into_iter();
+            results.try_for_each(|(result, count)| rows.count(&[result.into()], count))
+        }),
+    },
+    Family {
+        name: "virtlens_recording_bytes",
+        kind: Kind::Gauge,
+        profile: Some(Profile::Minimal),
+        unit: Some("bytes"),
+        help: "Size of the recording; absent without --record.",
+        own_labels: &[],
+        rows: Rows::Agent(|reading, rows| {
+            known(reading.agent.recording, |recording| {
+                rows.count(&[], recording.bytes)
+            })
+        }),
+    },
+    Family {
         name: "process_cpu_seconds_total",
         kind: Kind::Counter,
         profile: Some(Profile::Minimal),

@@ -52,5 +52,5 @@ pub use format::Format;
 pub use kind::Kind;
 pub use markdown::markdown;
 pub use profile::Profile;
-pub use scrape::{Agent, Process, Scrape};
+pub use scrape::{Agent, Process, Recording, Scrape};
 pub use selection::Selection;

@@ -24,8 +24,23 @@ pub struct Agent {
     pub rustversion: &'static str,
     /// Duration of the collection, ns of wall time.
     pub collection_ns: u64,
+    /// The agent's recording; `None` if it makes none.
+    pub recording: Option<Recording>,
     /// The agent's process.
     pub process: Process,
+}
+
+/// State of the agent's recording.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Recording {
+    /// Readings that were recorded.
+    pub kept: u64,
+    /// Readings that were lost because the disk was behind.
+    pub late: u64,
+    /// Readings that were lost because the disk refused them.
+    pub failed: u64,
+    /// Size of the recording, bytes.
+    pub bytes: u64,
 }
 
 /// Resource usage of the agent's process. `None` = could not be read.

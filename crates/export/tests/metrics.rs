@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use virtlens_export::{Agent, Format, Kind, Process, Profile, Scrape, Selection, encode, families};
+use virtlens_export::{
+    Agent, Format, Kind, Process, Profile, Recording, Scrape, Selection, encode, families,
+};
 use virtlens_model::snapshot::Snapshot;
 use virtlens_tests::golden::assert_golden;
 use virtlens_tests::{fixture, fleet};
@@ -19,6 +21,12 @@ fn reading(snapshot: Snapshot) -> Arc<Scrape> {
             revision: "",
             rustversion: "1.95.0",
             collection_ns: 1_999_999,
+            recording: Some(Recording {
+                kept: 8640,
+                late: 1,
+                failed: 2,
+                bytes: 173_000_000,
+            }),
             process: Process {
                 cpu_ns: Some(123_456_789),
                 resident_bytes: Some(8_388_608),

@@ -59,7 +59,9 @@ pub use fallback::{ProcSource, parse_children, vcpu_number};
 pub use fds::{KvmLink, VmFds, VmScan, parse_kvm_link, vcpu_fds, vm_fds, vm_processes};
 pub use memory::parse_numa_stat;
 pub use mounts::{CgroupMount, parse_mountinfo};
-pub use node::{NodeFacts, node, nohz_full, parse_boot_time, parse_clock_ticks, parse_nohz_full};
+pub use node::{
+    NodeFacts, boot_id, node, nohz_full, parse_boot_time, parse_clock_ticks, parse_nohz_full,
+};
 pub use pcpus::{parse_pcpus, pcpus};
 pub use process::{parse_cmdline, process};
 pub use root::HostRoot;

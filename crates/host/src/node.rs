@@ -49,6 +49,11 @@ pub fn node(root: &HostRoot) -> Result<NodeFacts, Error> {
     })
 }
 
+/// The random id of this boot; `None` if it cannot be read.
+pub fn boot_id(root: &HostRoot) -> Option<String> {
+    one_line(root, "sys/kernel/random/boot_id").ok()
+}
+
 /// The CPUs that run without a tick while they have one runnable thread (`nohz_full`);
 /// empty if unknown.
 pub fn nohz_full(root: &HostRoot) -> CpuSet {

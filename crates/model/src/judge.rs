@@ -3,6 +3,7 @@
 pub mod findings;
 mod interrupts;
 pub mod interval;
+pub mod past;
 #[expect(
     clippy::indexing_slicing,
     reason = "places in lists that it makes itself"

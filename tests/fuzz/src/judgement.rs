@@ -227,6 +227,7 @@ fn write(snapshot: &Arc<Snapshot>) {
             revision: "",
             rustversion: "",
             collection_ns: 1,
+            recording: None,
             process: Process::default(),
         },
     });

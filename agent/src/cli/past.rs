@@ -1,0 +1,144 @@
+//! Commands on a recording.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use virtlens_model::judge::past::{Past, PastVm};
+use virtlens_model::snapshot::{Snapshot, Vm};
+use virtlens_record::{Recorded, Recording};
+
+use crate::cli::args::{DoctorArgs, SnapshotArgs};
+use crate::cli::moment::Moment;
+use crate::cli::stdout::{print, table_style};
+use crate::config::{Config, ConfigError};
+use crate::term::shown;
+use crate::views::doctor::Diagnosis;
+use crate::views::{doctor, pick, snapshot};
+
+/// Time before the end for which `doctor` judges without `--since`.
+const DEFAULT_WINDOW: Duration = Duration::from_mins(15);
+
+/// The recording of a command with `--from`, or with a flag for a past time; `None` if it
+/// shows this host.
+pub(crate) fn path(
+    config: &Config,
+    from: Option<&Path>,
+    time: Option<&str>,
+) -> Result<Option<PathBuf>, ConfigError> {
+    let configured = || config.record.clone();
+    match (from, time) {
+        (Some(from), _) => Ok(Some(from.to_owned())),
+        (None, None) => Ok(None),
+        (None, Some(flag)) => configured().map(Some).ok_or_else(|| {
+            let text = format!("{flag} needs a recording; name its directory with --from");
+            ConfigError::Usage(text)
+        }),
+    }
+}
+
+fn open(path: &Path) -> anyhow::Result<Recording> {
+    let opened = Recording::open(path);
+    let (recording, refused) =
+        opened.with_context(|| format!("cannot read the recording {}", path.display()))?;
+    for error in &refused {
+        tracing::warn!(%error, "a part of the recording is unreadable");
+    }
+    if recording.first_ns().is_none() {
+        anyhow::bail!("no reading in the recording {}", path.display());
+    }
+    Ok(recording)
+}
+
+/// The reading at a time, ns since 1970.
+fn reading_at(recording: &Recording, unix_ns: u64) -> anyhow::Result<Recorded> {
+    let found = recording.at(unix_ns)?;
+    found.with_context(|| {
+        let first = recording.first_ns().map_or_else(String::new, shown);
+        format!(
+            "no reading at {} or before; the recording begins at {first}",
+            shown(unix_ns)
+        )
+    })
+}
+
+/// `snapshot`: a past reading, or the usage between two.
+pub(crate) fn show(path: &Path, args: &SnapshotArgs) -> anyhow::Result<ExitCode> {
+    let recording = open(path)?;
+    let at_ns = args.at.map_or(u64::MAX, instant_ns);
+    let now = reading_at(&recording, at_ns)?;
+    let before = match args.interval {
+        None => None,
+        Some(interval) => {
+            let interval_ns = u64::try_from(interval.0.as_nanos()).unwrap_or(u64::MAX);
+            let before = reading_at(&recording, now.unix_ns.saturating_sub(interval_ns))?;
+            anyhow::ensure!(
+                before.snapshot.clock_ns < now.snapshot.clock_ns,
+                "the agent was restarted between the readings of {} and {}",
+                shown(before.unix_ns),
+                shown(now.unix_ns)
+            );
+            Some(before.snapshot)
+        }
+    };
+    let text = snapshot::of(&now.snapshot, before.as_ref(), args.output, table_style())?;
+    print(&match args.output {
+        snapshot::Output::Table => format!("reading of {}\n{text}", shown(now.unix_ns)),
+        snapshot::Output::Json => text,
+    })
+}
+
+/// `doctor`: the findings of a past time.
+pub(crate) fn diagnose(
+    path: &Path,
+    args: &DoctorArgs,
+    config: &Config,
+) -> anyhow::Result<ExitCode> {
+    let recording = open(path)?;
+    let until_ns = match args.until {
+        Some(until) => instant_ns(until),
+        None => reading_at(&recording, u64::MAX)?.unix_ns,
+    };
+    let window_ns = u64::try_from(DEFAULT_WINDOW.as_nanos()).unwrap_or(u64::MAX);
+    let before_ns = until_ns.saturating_sub(window_ns);
+    let since_ns = args.since.map_or(before_ns, instant_ns);
+    let (mut past, mut first_ns, mut last) = (Past::default(), None, None);
+    for recorded in recording.between(since_ns..until_ns.saturating_add(1)) {
+        match recorded {
+            Ok(Recorded { unix_ns, snapshot }) => {
+                first_ns = first_ns.or(Some(unix_ns));
+                last = Some((unix_ns, snapshot.without_vms()));
+                past.add(snapshot, unix_ns);
+            }
+            Err(error) => tracing::warn!(%error, "a part of the recording is unreadable"),
+        }
+    }
+    let (Some(first_ns), Some((last_ns, node))) = (first_ns, last) else {
+        let first = recording.first_ns().map_or_else(String::new, shown);
+        let (since, until) = (shown(since_ns), shown(until_ns));
+        anyhow::bail!("no reading between {since} and {until}; the recording begins at {first}");
+    };
+    let snapshot = Snapshot {
+        vms: past.vms().iter().map(PastVm::judged).collect(),
+        ..node
+    };
+    let vms: Vec<&Vm> = pick::pick(&snapshot.vms, args.vm.as_deref())?;
+    let window = Duration::from_nanos(last_ns.saturating_sub(first_ns));
+    let diagnosis = Diagnosis::new(&snapshot, &vms, window, &config.bounds).held(&past);
+    let code = print(&match args.output {
+        doctor::Output::Text => diagnosis.text(&snapshot, table_style()),
+        doctor::Output::Json => serde_json::to_string_pretty(&diagnosis)? + "\n",
+    })?;
+    Ok(if diagnosis.has_findings() {
+        ExitCode::from(2)
+    } else {
+        code
+    })
+}
+
+fn instant_ns(moment: Moment) -> u64 {
+    let instant = moment.instant(Timestamp::now());
+    u64::try_from(instant.as_nanosecond()).unwrap_or(0)
+}

@@ -1,0 +1,151 @@
+//! One thread that records readings, so that no scrape waits for the disk.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use virtlens_export::Recording;
+use virtlens_model::snapshot::Snapshot;
+use virtlens_record::{Failure, Limits, Recorder};
+
+use crate::collect::failing::Failing;
+use crate::process;
+
+/// Readings that wait for the disk. Each holds a snapshot in memory.
+const MAX_WAITING: usize = 2;
+
+/// A recording to make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Order {
+    /// The directory.
+    pub folder: PathBuf,
+    /// Longest time without a reading.
+    pub interval: Duration,
+    /// Bounds of the recording.
+    pub limits: Limits,
+    /// Name of the node.
+    pub node: String,
+    /// Id of the node's boot, if known.
+    pub boot_id: Option<String>,
+}
+
+/// Passes readings to the thread.
+pub(super) struct Keeper {
+    readings: SyncSender<Arc<Snapshot>>,
+    counts: Arc<Counts>,
+    /// Longest time without a reading.
+    pub(super) interval: Duration,
+}
+
+/// Number of readings by their fate, and the size of the recording.
+#[derive(Debug, Default)]
+struct Counts {
+    kept: AtomicU64,
+    late: AtomicU64,
+    failed: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Keeper {
+    /// Starts the thread, which ends with the returned value. A directory that cannot be used
+    /// is tried again with each reading.
+    pub(super) fn start(order: Order) -> std::io::Result<Self> {
+        let (readings, receiver) = sync_channel(MAX_WAITING);
+        let counts = Arc::<Counts>::default();
+        let keeper = Self {
+            readings,
+            counts: Arc::clone(&counts),
+            interval: order.interval,
+        };
+        std::thread::Builder::new()
+            .name("record".to_owned())
+            .spawn(move || Thread::new(order, counts).record_all(&receiver))?;
+        Ok(keeper)
+    }
+
+    /// Records a reading, unless the disk is behind.
+    pub(super) fn keep(&self, snapshot: &Arc<Snapshot>) {
+        if self.readings.try_send(Arc::clone(snapshot)).is_err() {
+            self.counts.late.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Number of readings by their fate, and the size of the recording.
+    pub(super) fn state(&self) -> Recording {
+        let value = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        Recording {
+            kept: value(&self.counts.kept),
+            late: value(&self.counts.late),
+            failed: value(&self.counts.failed),
+            bytes: value(&self.counts.bytes),
+        }
+    }
+}
+
+/// The thread.
+struct Thread {
+    order: Order,
+    counts: Arc<Counts>,
+    recorder: Option<Recorder>,
+    failing: Failing,
+}
+
+impl Thread {
+    fn new(order: Order, counts: Arc<Counts>) -> Self {
+        Self {
+            order,
+            counts,
+            recorder: None,
+            failing: Failing::default(),
+        }
+    }
+
+    fn record_all(mut self, readings: &Receiver<Arc<Snapshot>>) {
+        while let Ok(snapshot) = readings.recv() {
+            match self.record(&snapshot) {
+                Ok(()) => {
+                    if self.failing.is_failing() {
+                        tracing::info!("recording again");
+                    }
+                    self.failing.worked();
+                    self.counts.kept.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(error) => {
+                    self.counts.failed.fetch_add(1, Ordering::Relaxed);
+                    if let Some(reason) = self.failing.failed(&error.into()) {
+                        tracing::warn!(error = %reason, "cannot record");
+                    }
+                }
+            }
+            let bytes = self.recorder.as_ref().map_or(0, Recorder::bytes);
+            self.counts.bytes.store(bytes, Ordering::Relaxed);
+        }
+    }
+
+    fn record(&mut self, snapshot: &Snapshot) -> Result<(), Failure> {
+        let recorder = match &mut self.recorder {
+            Some(recorder) => recorder,
+            None => self.recorder.insert(open(&self.order)?),
+        };
+        recorder.record(snapshot, unix_ns(snapshot)).map(|_| ())
+    }
+}
+
+fn open(order: &Order) -> Result<Recorder, Failure> {
+    Recorder::open(
+        &order.folder,
+        order.limits.clone(),
+        &order.node,
+        process::VERSION,
+        order.boot_id.clone(),
+    )
+}
+
+/// Time of a snapshot, ns since 1970; 0 before.
+fn unix_ns(snapshot: &Snapshot) -> u64 {
+    let time: Option<jiff::Timestamp> = snapshot.time.parse().ok();
+    time.and_then(|time| u64::try_from(time.as_nanosecond()).ok())
+        .unwrap_or(0)
+}
