@@ -5,6 +5,7 @@
 // Criterion's macros generate undocumented functions.
 #![allow(missing_docs, reason = "criterion's macros write no documentation")]
 
+mod moving;
 mod stream;
 
 use std::hint::black_box;
@@ -18,10 +19,13 @@ use flate2::write::GzEncoder;
 use virtlens_export::{Format, Scrape, Selection, encode};
 use virtlens_model::facts::{Facts, ProcessFact};
 use virtlens_model::fleet::Fleet;
-use virtlens_model::snapshot::Vm;
+use virtlens_model::snapshot::{Snapshot, Vm};
 use virtlens_model::vocab::{Comm, VmKey};
 use virtlens_probe::decode::Decoder;
+use virtlens_record::{Limits, Recorder};
 use virtlens_tests::blank;
+
+use moving::Node;
 
 /// The node of the design's budget.
 const VMS: u32 = 200;
@@ -72,6 +76,59 @@ fn encoding(criterion: &mut Criterion) {
     });
 }
 
+/// Readings of a segment, after which the length of a frame is printed.
+const SEGMENT: usize = 64;
+
+/// Time between two readings of a recorder, s.
+const RECORD_EVERY_S: f64 = 10.0;
+
+/// Recording of one reading, to a file in memory. The time includes that of the next
+/// reading's values, which is also measured alone.
+fn recording(criterion: &mut Criterion) {
+    let facts = facts(&mut Decoder::default(), true);
+    let reading = reading(account(&mut fleet(&facts), &facts));
+    for (name, one_of) in [("at rest", 0), ("a quarter runs", 4), ("all run", 1)] {
+        let mut node = Node::new(Snapshot::clone(&reading.snapshot), one_of);
+        criterion.bench_function(&format!("record/{name}, values alone"), |bencher| {
+            bencher.iter(|| {
+                black_box(node.next(RECORD_EVERY_S));
+            });
+        });
+        let folder = tempfile::tempdir_in("/dev/shm").expect("there is room");
+        let limits = Limits {
+            max_bytes: 64 << 20,
+            max_age: Duration::from_hours(1),
+        };
+        let recorder = Recorder::open(folder.path(), limits, "node", "0.1.0", None);
+        let mut recorder = recorder.expect("the folder is ours");
+        let mut at_ns = 0;
+        let mut record = || {
+            at_ns += 10_000_000_000;
+            let recorded = recorder.record(node.next(RECORD_EVERY_S), at_ns);
+            recorded.expect("there is room")
+        };
+        let first = record();
+        let all: u64 = first + (1..SEGMENT).map(|_| record()).sum::<u64>();
+        let mean = all / SEGMENT as u64;
+        let other = (all - first) / (SEGMENT as u64 - 1);
+        println!("record/{name}: {mean} bytes a reading; complete {first}, others {other}");
+        criterion.bench_function(&format!("record/{name}"), |bencher| {
+            bencher.iter(&mut record);
+        });
+        let [before, now] = [(); 2].map(|()| {
+            let snapshot = node.next(RECORD_EVERY_S);
+            serde_json::to_vec(snapshot).expect("it can be printed")
+        });
+        let packed = zstd::bulk::Compressor::with_dictionary(1, &before);
+        let packed = packed
+            .expect("a dictionary")
+            .compress(&now)
+            .expect("there is memory");
+        let (all, packed) = (now.len(), packed.len());
+        println!("record/{name}: JSON {all} bytes, {packed} with zstd and the reading before");
+    }
+}
+
 fn facts(decoder: &mut Decoder, is_first: bool) -> Facts {
     let stream = stream::pass(VMS, is_first);
     let (facts, nameless) = decoder
@@ -114,7 +171,7 @@ fn reading(mut vms: Vec<Vm>) -> Arc<Scrape> {
     }
     Arc::new(Scrape {
         snapshot: Arc::new(blank::snapshot(vms)),
-        agent: virtlens::process::agent(0),
+        agent: virtlens::process::agent(0, None),
     })
 }
 
@@ -123,6 +180,6 @@ criterion_group! {
     config = Criterion::default()
         .warm_up_time(Duration::from_secs(1))
         .measurement_time(Duration::from_secs(3));
-    targets = decode, ledger, encoding
+    targets = decode, ledger, encoding, recording
 }
 criterion_main!(pure);
