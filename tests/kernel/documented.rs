@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
+use virtlens_model::snapshot::Snapshot;
+use virtlens_record::{Limits, Recorder};
 use virtlens_tests::page_commands::{Words, all_commands};
 use virtlens_tests::root::Root;
 use virtlens_tests::{Minivm, binary, eventually, reader};
@@ -24,13 +27,14 @@ fn expected_codes(command: &str) -> &'static [i32] {
 
 /// The command of a page as a reader would type it: placeholders replaced, and the arguments
 /// that a sentence leaves out added.
-fn typed(mut words: Words, web_config: &str) -> Words {
+fn typed(mut words: Words, web_config: &str, records: &str) -> Words {
     // The list adds it to commands in sentences.
     words.retain(|word| word != "--help");
     for word in &mut words {
         match word.as_str() {
             "NAME" => "web".clone_into(word),
             "FILE" => web_config.clone_into(word),
+            "DIR" => records.clone_into(word),
             _ => {}
         }
     }
@@ -78,6 +82,25 @@ fn run(words: &Words, root: &Root) -> Result<(), String> {
     Err(format!("{words:?}: {status}: {errors}"))
 }
 
+/// Records the present reading as one of each minute of the last half hour.
+fn record_past(folder: &Path) {
+    let limits = Limits {
+        max_bytes: 1 << 30,
+        max_age: Duration::from_hours(1),
+    };
+    let mut recorder =
+        Recorder::open(folder, limits, "node", "0.1.0", None).expect("the folder is new");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.expect("after 1970");
+    let mut snapshot = Snapshot::clone(&reader::collector().collect());
+    for minutes in (1..=30).rev() {
+        let time = now - Duration::from_mins(minutes);
+        snapshot.clock_ns += 60_000_000_000;
+        let unix_ns = u64::try_from(time.as_nanos()).expect("before 2554");
+        recorder.record(&snapshot, unix_ns).expect("there is room");
+    }
+}
+
 #[test]
 fn every_virtlens_command_of_the_docs_runs() {
     if !reader::ready("every_virtlens_command_of_the_docs_runs") {
@@ -88,10 +111,15 @@ fn every_virtlens_command_of_the_docs_runs() {
     let config = root.path().join("web.yaml");
     fs::write(&config, "http_server_config: {http2: true}\n").expect("it can be written");
     let config = config.display().to_string();
+    let folder = tempfile::tempdir().expect("there is room for a folder");
+    record_past(folder.path());
+    let records = folder.path().display().to_string();
     let (commands, _) = all_commands();
     let commands = commands.into_iter().map(|(_, words)| words);
     let commands = commands.filter(|words| words[0] == "virtlens");
-    let commands: BTreeSet<Words> = commands.map(|words| typed(words, &config)).collect();
+    let commands: BTreeSet<Words> = commands
+        .map(|words| typed(words, &config, &records))
+        .collect();
     assert!(commands.len() > 20, "{commands:?}");
     let failed = commands.iter().filter_map(|words| run(words, &root).err());
     let failed: Vec<_> = failed.collect();
