@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use virtlens_model::snapshot::Vm;
+use virtlens_model::snapshot::{Snapshot, Vm};
 
 use crate::cli::args::{DoctorArgs, TopArgs, TopologyArgs, TraceArgs};
 use crate::cli::stdout::{print, table_style};
@@ -84,9 +84,18 @@ pub(crate) fn diagnose(collector: &mut Collector, args: &DoctorArgs) -> anyhow::
         "no VM found; without root VMs of other users are not visible: run as root"
     );
     let diagnosis = Diagnosis::new(&snapshot, &vms, window, collector.bounds());
-    let code = print(&match args.output {
-        doctor::Output::Text => diagnosis.text(&snapshot, table_style()),
-        doctor::Output::Json => serde_json::to_string_pretty(&diagnosis)? + "\n",
+    report(&diagnosis, &snapshot, args.output)
+}
+
+/// Prints a diagnosis; the exit code shows whether it has findings.
+pub(crate) fn report(
+    diagnosis: &Diagnosis<'_>,
+    snapshot: &Snapshot,
+    output: doctor::Output,
+) -> anyhow::Result<ExitCode> {
+    let code = print(&match output {
+        doctor::Output::Text => diagnosis.text(snapshot, table_style()),
+        doctor::Output::Json => serde_json::to_string_pretty(diagnosis)? + "\n",
     })?;
     Ok(if diagnosis.has_findings() {
         ExitCode::from(2)

@@ -11,12 +11,13 @@ use virtlens_model::snapshot::{Snapshot, Vm};
 use virtlens_record::{Recorded, Recording};
 
 use crate::cli::args::{DoctorArgs, SnapshotArgs};
+use crate::cli::live::report;
 use crate::cli::moment::Moment;
 use crate::cli::stdout::{print, table_style};
 use crate::config::{Config, ConfigError};
 use crate::term::shown;
 use crate::views::doctor::Diagnosis;
-use crate::views::{doctor, pick, snapshot};
+use crate::views::{pick, snapshot};
 
 /// Time before the end for which `doctor` judges without `--since`.
 const DEFAULT_WINDOW: Duration = Duration::from_mins(15);
@@ -127,15 +128,7 @@ pub(crate) fn diagnose(
     let vms: Vec<&Vm> = pick::pick(&snapshot.vms, args.vm.as_deref())?;
     let window = Duration::from_nanos(last_ns.saturating_sub(first_ns));
     let diagnosis = Diagnosis::new(&snapshot, &vms, window, &config.bounds).held(&past);
-    let code = print(&match args.output {
-        doctor::Output::Text => diagnosis.text(&snapshot, table_style()),
-        doctor::Output::Json => serde_json::to_string_pretty(&diagnosis)? + "\n",
-    })?;
-    Ok(if diagnosis.has_findings() {
-        ExitCode::from(2)
-    } else {
-        code
-    })
+    report(&diagnosis, &snapshot, args.output)
 }
 
 fn instant_ns(moment: Moment) -> u64 {

@@ -141,7 +141,7 @@ pub enum Refused {
         /// The cause.
         error: io::Error,
     },
-    /// The file is no recording, or its header is damaged.
+    /// The file is not a recording, or its header is damaged.
     #[error("{} is not a recording of virtlens, or its header is damaged", .0.display())]
     Foreign(PathBuf),
     /// A later version wrote the file.
