@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 use serde_json::Value;
-use virtlens_model::snapshot::Vm;
+use virtlens_model::snapshot::{Check, Vm};
 use virtlens_record::{Recorded, Recording};
 use virtlens_tests::scraped::samples;
 use virtlens_tests::{
@@ -55,6 +55,18 @@ fn past(command: &str, folder: &Path, more: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"))
 }
 
+/// Time of the first reading in which the VM of a process is capped, to the second.
+fn first_capped(folder: &Path, pid: u32) -> Option<String> {
+    let (recording, _) = Recording::open(folder).ok()?;
+    let mut readings = recording.between(0..u64::MAX).filter_map(Result::ok);
+    let is_capped = |vm: &Vm| {
+        let mut findings = vm.findings.iter().flat_map(|found| found.iter());
+        vm.pid == pid && findings.any(|finding| finding.check == Check::QuotaCapped)
+    };
+    let first = readings.find(|one| one.snapshot.vms.iter().any(is_capped))?;
+    Some(format!("{}Z", first.snapshot.time.get(..19)?))
+}
+
 fn throttled(vm: &Vm) -> u64 {
     vm.quota.iter().map(|level| level.throttled_periods).sum()
 }
@@ -98,8 +110,11 @@ fn onset_of_a_limit_is_recorded_and_found_although_the_agent_is_killed() {
     });
     println!("{found:#}");
     assert_eq!(found["continuous"], true);
-    let at = |field: &str| found[field].as_str().expect("a time").to_owned();
-    assert!(at("since") <= at("until"));
+    let first = first_capped(folder.path(), pid).expect("a reading has the finding");
+    assert_eq!(
+        found["since"], first,
+        "the time of the first reading that has it"
+    );
 
     let readings = readings(folder.path(), pid);
     let first = readings.iter().position(|(_, vm)| throttled(vm) > 0);
