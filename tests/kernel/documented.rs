@@ -90,11 +90,15 @@ fn record_past(folder: &Path) {
     };
     let mut recorder =
         Recorder::open(folder, limits, "node", "0.1.0", None).expect("the folder is new");
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.expect("after 1970");
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+    let half_an_hour = Duration::from_mins(30);
+    let start = since_1970
+        .ok()
+        .and_then(|time| time.checked_sub(half_an_hour));
+    let start = start.expect("after 1970");
     let mut snapshot = Snapshot::clone(&reader::collector().collect());
-    for minutes in (1..=30).rev() {
-        let time = now - Duration::from_mins(minutes);
+    for minutes in 0..30 {
+        let time = start + Duration::from_mins(minutes);
         snapshot.clock_ns += 60_000_000_000;
         let unix_ns = u64::try_from(time.as_nanos()).expect("before 2554");
         recorder.record(&snapshot, unix_ns).expect("there is room");
