@@ -9,6 +9,7 @@ pub const GROUPS: &[(&str, &[Recording])] = &[
     ("virtlens.cpu", CPU),
     ("virtlens.threads", THREADS),
     ("virtlens.throttling", THROTTLING),
+    ("virtlens.quota", QUOTA),
     ("virtlens.memory", MEMORY),
     ("virtlens.findings", FINDINGS),
 ];
@@ -94,18 +95,6 @@ const THROTTLING: &[Recording] = &[
         query: "max by (@vm, scope) (rate(virtlens_cfs_throttled_periods_total[5m]))\n\
                 / (max by (@vm, scope) (rate(virtlens_cfs_periods_total[5m])) > 0)",
     },
-    Recording {
-        name: "vm_scope:virtlens_quota_used:ratio_rate5m",
-        query: "sum by (@vm, scope) (rate(virtlens_cfs_quota_used_seconds_total[5m]))\n\
-                / max by (@vm, scope) (virtlens_cfs_quota_cores)",
-    },
-    // Consumers of the quota.
-    Recording {
-        name: "vm_scope_role:virtlens_quota_used:share_rate5m",
-        query: "sum by (@vm, scope, role) (rate(virtlens_cfs_quota_used_seconds_total[5m]))\n\
-                / on (@vm, scope) group_left ()\n\
-                (sum by (@vm, scope) (rate(virtlens_cfs_quota_used_seconds_total[5m])) > 0)",
-    },
     // Wait ratio of the vCPU that waits most. Wait time includes throttling, which is
     // subtracted; the overhead cgroup has no vCPUs.
     Recording {
@@ -118,6 +107,26 @@ const THROTTLING: &[Recording] = &[
                   ),\n  \
                   0\n\
                 )",
+    },
+];
+
+/// Apart from throttling, because neither uses the other.
+const QUOTA: &[Recording] = &[
+    Recording {
+        name: "vm_scope_role:virtlens_cfs_quota_used_seconds:rate5m",
+        query: "sum by (@vm, scope, role) (rate(virtlens_cfs_quota_used_seconds_total[5m]))",
+    },
+    Recording {
+        name: "vm_scope:virtlens_quota_used:ratio_rate5m",
+        query: "sum by (@vm, scope) (vm_scope_role:virtlens_cfs_quota_used_seconds:rate5m)\n\
+                / max by (@vm, scope) (virtlens_cfs_quota_cores)",
+    },
+    // Consumers of the quota.
+    Recording {
+        name: "vm_scope_role:virtlens_quota_used:share_rate5m",
+        query: "vm_scope_role:virtlens_cfs_quota_used_seconds:rate5m\n\
+                / on (@vm, scope) group_left ()\n\
+                (sum by (@vm, scope) (vm_scope_role:virtlens_cfs_quota_used_seconds:rate5m) > 0)",
     },
 ];
 
