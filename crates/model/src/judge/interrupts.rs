@@ -16,6 +16,12 @@ use crate::snapshot::{Interrupts, VcpuInterrupts};
 #[derive(Debug, Default)]
 pub(super) struct PcpuWindow(FxHashMap<u32, Interrupts>);
 
+/// A share in steps of 0.01 %, which is finer than any judgement needs. Numbers with few
+/// digits are short in recordings.
+fn rounded(share: f64) -> f64 {
+    (share * 1e4).round() / 1e4
+}
+
 impl PcpuWindow {
     /// The window from `before` to `now`. A CPU that was offline at one end is left out.
     pub(super) fn between(before: &Pcpus, now: &Pcpus) -> Self {
@@ -49,7 +55,7 @@ impl PcpuWindow {
         }
         let mean = |part: fn(&Interrupts) -> f64| {
             let weighted = parts.iter().map(|(one, ns)| part(one) * ratio(*ns, all_ns));
-            weighted.sum()
+            rounded(weighted.sum())
         };
         Some(VcpuInterrupts {
             vcpu: id,

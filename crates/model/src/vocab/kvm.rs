@@ -146,8 +146,7 @@ const ABSENT: u64 = u64::MAX;
 
 /// KVM's counters of one vCPU. There are thousands of these, and each reading goes over all,
 /// so they are one array, without a flag for each.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "KvmValues", into = "KvmValues")]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KvmCounters([u64; COUNTERS]);
 
 impl Default for KvmCounters {
@@ -314,6 +313,8 @@ impl KvmCounters {
         counters.any(|(_, (now, before))| now < before && before != ABSENT)
     }
 }
+
+mod binary;
 
 fn known(counter: u64) -> Option<u64> {
     (counter != ABSENT).then_some(counter)

@@ -1,3 +1,4 @@
+use super::binary::NAMES;
 use super::{COUNTERS, ExitCounts, HaltPoll, KvmCounters, KvmValues, OTHER_EXITS, Polls, Yields};
 
 fn counters(count: u64, pf_taken: Option<u64>) -> KvmCounters {
@@ -67,4 +68,27 @@ fn kept_counters_equal_shown_counters() {
         serde_json::from_str::<KvmCounters>(&kept).expect("JSON"),
         now
     );
+}
+
+#[test]
+fn names_in_recordings_are_those_of_the_values() {
+    let mut places = [0; COUNTERS];
+    (1..).zip(&mut places).for_each(|(place, of)| *of = place);
+    let json = serde_json::to_value(KvmCounters(places)).expect("it can be printed");
+    let at = |path: &str| json.pointer(path).and_then(serde_json::Value::as_u64);
+    for (name, place) in NAMES.into_iter().zip(places) {
+        let path = match name {
+            "halt_poll_success_ns" => "/halt_poll_ns/success".to_owned(),
+            "halt_poll_fail_ns" => "/halt_poll_ns/fail".to_owned(),
+            _ => match name.strip_suffix("_exits") {
+                Some(kind) => format!("/exits/{kind}"),
+                None => match name.split_once("s_") {
+                    Some(("poll", kind)) => format!("/halt_polls/{kind}"),
+                    Some(("yield", kind)) => format!("/yields/{kind}"),
+                    _ => format!("/{name}"),
+                },
+            },
+        };
+        assert_eq!(at(&path), Some(place), "{name} at {path}");
+    }
 }
