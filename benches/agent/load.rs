@@ -24,13 +24,26 @@ const FULL: &[&str] = &[
     "worker=1",
 ];
 
+/// Those of the full node, each vCPU of which wakes four times a second, as those of idle guests
+/// do.
+const TICKING: &[&str] = &[
+    "--vcpus",
+    "8",
+    "--thread",
+    "IO iothread0=1",
+    "--thread",
+    "worker=1",
+    "--start",
+    "tick:250",
+];
+
 /// Arguments of microVMs: one vCPU, and no thread besides the main one and the kernel's.
 const MICRO: &[&str] = &["--vcpus", "1"];
 
 /// Threads that start VMs.
 const STARTERS: usize = 4;
 
-/// VMs with halted vCPUs, each in a container of a separate pod where cgroups can be
+/// VMs, each in a container of a separate pod where cgroups can be
 /// created.
 #[derive(Debug)]
 pub(crate) struct Vms {
@@ -44,6 +57,11 @@ impl Vms {
     /// No VMs yet, of the shape of the full node.
     pub(crate) fn full() -> Self {
         Self::of(FULL)
+    }
+
+    /// No VMs yet, of the shape of the full node, whose vCPUs wake all the time.
+    pub(crate) fn ticking() -> Self {
+        Self::of(TICKING)
     }
 
     /// No VMs yet, with one vCPU each.

@@ -17,6 +17,7 @@ mod load;
 mod nodes;
 mod others;
 mod program;
+mod recording;
 mod scheduling;
 mod stats;
 mod sweep;
@@ -84,7 +85,7 @@ fn main() {
 type Part = (&'static str, fn(&mut Table));
 
 /// The parts, in order.
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 7] = [
     ("scheduling", scheduling),
     ("no-vms", nodes::without_vms),
     ("commands", nodes::commands),
@@ -95,6 +96,9 @@ const PARTS: [Part; 6] = [
         if !with_vms(table, full_node) {
             program(table, None);
         }
+    }),
+    ("record", |table| {
+        with_vms(table, recording::rows);
     }),
     ("micro", |table| {
         with_vms(table, nodes::micro_vms);

@@ -13,7 +13,7 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, set_parent_process_death_signal, waitid,
 };
 use virtlens_probe::loader::Loader;
-use virtlens_tests::process::{Schedstat, tids};
+use virtlens_tests::process::{Schedstat, comm, tids};
 
 /// The request that Prometheus 3 sends.
 const SCRAPE: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: bench\r\nAccept-Encoding: gzip\r\n\
@@ -42,6 +42,11 @@ pub(crate) struct Program {
 impl Program {
     /// Starts the program and waits until it serves.
     pub(crate) fn start(path: &Path, loader: Loader) -> Self {
+        Self::start_with(path, loader, &[])
+    }
+
+    /// Starts the program with more arguments and waits until it serves.
+    pub(crate) fn start_with(path: &Path, loader: Loader, more: &[&str]) -> Self {
         let start = Instant::now();
         let mut command = Command::new(path);
         command
@@ -57,6 +62,7 @@ impl Program {
                 "--loader",
                 loader.name(),
             ])
+            .args(more)
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         let bind = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
@@ -146,6 +152,15 @@ impl Program {
     /// CPU time of all its threads, ms.
     pub(crate) fn cpu_ms(&self) -> f64 {
         cpu_ms(self.child.id())
+    }
+
+    /// CPU time of its threads with a name, ms.
+    pub(crate) fn cpu_ms_of(&self, name: &str) -> f64 {
+        let pid = self.child.id();
+        let tids = tids(pid).into_iter();
+        let named = tids.filter(|tid| comm(pid, *tid).as_deref() == Some(name));
+        let times = named.filter_map(|tid| Schedstat::read(pid, tid));
+        Duration::from_nanos(times.map(|times| times.cpu_ns).sum()).as_secs_f64() * 1e3
     }
 
     /// Resident memory, MiB.

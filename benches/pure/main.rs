@@ -25,7 +25,7 @@ use virtlens_probe::decode::Decoder;
 use virtlens_record::{Limits, Recorder};
 use virtlens_tests::blank;
 
-use moving::Node;
+use moving::{Load, Node};
 
 /// The node of the design's budget.
 const VMS: u32 = 200;
@@ -77,18 +77,24 @@ fn encoding(criterion: &mut Criterion) {
 }
 
 /// Readings of a segment, after which the length of a frame is printed.
-const SEGMENT: usize = 64;
+const SEGMENT: usize = 128;
 
 /// Time between two readings of a recorder, s.
-const RECORD_EVERY_S: f64 = 10.0;
+const RECORD_EVERY_S: u64 = 10;
 
 /// Recording of one reading, to a file in memory. The time includes that of the next
 /// reading's values, which is also measured alone.
 fn recording(criterion: &mut Criterion) {
     let facts = facts(&mut Decoder::default(), true);
     let reading = reading(account(&mut fleet(&facts), &facts));
-    for (name, one_of) in [("at rest", 0), ("a quarter runs", 4), ("all run", 1)] {
-        let mut node = Node::new(Snapshot::clone(&reading.snapshot), one_of);
+    let loads = [
+        ("at rest", Load::None),
+        ("idle", Load::Idle),
+        ("a tenth busy", Load::Busy(10)),
+        ("all busy", Load::Busy(1)),
+    ];
+    for (name, load) in loads {
+        let mut node = Node::new(Snapshot::clone(&reading.snapshot), load);
         criterion.bench_function(&format!("record/{name}, values alone"), |bencher| {
             bencher.iter(|| {
                 black_box(node.next(RECORD_EVERY_S));

@@ -41,7 +41,7 @@ pub struct Vcpu {
     pub id: u32,
     /// Tid of its thread.
     pub tid: i32,
-    /// `spin`, `halt`, `pause` or `duty:PERCENT`.
+    /// `spin`, `halt`, `pause`, `duty:PERCENT` or `tick:MS`.
     pub mode: String,
     /// CPU time of the thread, ns.
     pub cpu_ns: u64,

@@ -16,7 +16,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     pub(crate) vcpus: Option<u32>,
 
-    /// Initial mode of every vCPU: halt, spin, exit, pause, duty:PERCENT
+    /// Initial mode of every vCPU: halt, spin, exit, pause, duty:PERCENT, tick:MS
     ///
     /// A halted vCPU blocks in the kernel, inside the `KVM_RUN` call. A paused vCPU
     /// waits in user space before its first `KVM_RUN` call. `exit` spins too, but every
@@ -150,6 +150,8 @@ pub(crate) enum Mode {
     Pause,
     /// Spin this percentage of every period, halt the rest.
     Duty(u8),
+    /// Halted, and woken every so many milliseconds, as an idle guest is by its timers.
+    Tick(u16),
 }
 
 impl FromStr for Mode {
@@ -161,9 +163,12 @@ impl FromStr for Mode {
             "exit" => Self::Exit,
             "halt" => Self::Halt,
             "pause" => Self::Pause,
-            _ => match text.strip_prefix("duty:") {
-                Some(percent) => Self::duty(percent)?,
-                None => bail!("unknown mode {text:?}: use halt, spin, exit, pause or duty:PERCENT"),
+            _ => match text.split_once(':') {
+                Some(("duty", percent)) => Self::duty(percent)?,
+                Some(("tick", ms)) => Self::tick(ms)?,
+                _ => bail!(
+                    "unknown mode {text:?}: use halt, spin, exit, pause, duty:PERCENT or tick:MS"
+                ),
             },
         })
     }
@@ -177,6 +182,7 @@ impl fmt::Display for Mode {
             Self::Halt => f.write_str("halt"),
             Self::Pause => f.write_str("pause"),
             Self::Duty(percent) => write!(f, "duty:{percent}"),
+            Self::Tick(ms) => write!(f, "tick:{ms}"),
         }
     }
 }
@@ -187,6 +193,13 @@ impl Mode {
         match percent.parse() {
             Ok(share @ 1..=99) => Ok(Self::Duty(share)),
             _ => bail!("duty {percent:?}: use 1 to 99 percent"),
+        }
+    }
+
+    fn tick(ms: &str) -> anyhow::Result<Self> {
+        match ms.parse() {
+            Ok(ms @ 1..) => Ok(Self::Tick(ms)),
+            _ => bail!("tick {ms:?}: use 1 to {} milliseconds", u16::MAX),
         }
     }
 }

@@ -135,7 +135,7 @@ impl Worker for Vcpu {
         match self.mode {
             Mode::Halt => rest::wait(self.tid, Rest::KvmRun),
             Mode::Pause => rest::wait(self.tid, Rest::Futex),
-            Mode::Spin | Mode::Exit | Mode::Duty(_) => Ok(()),
+            Mode::Spin | Mode::Exit | Mode::Duty(_) | Mode::Tick(_) => Ok(()),
         }
     }
 }
@@ -196,7 +196,18 @@ impl Runner {
             Mode::Halt => self
                 .run(Program::Halt, |inbox| inbox.try_recv().ok())
                 .map(Some),
-            Mode::Duty(percent) => self.duty(percent).map(Some),
+            Mode::Duty(percent) => {
+                let share = |percent: u8| DUTY_PERIOD * percent.into() / 100;
+                self.phases(&[
+                    (Program::Spin, share(percent)),
+                    (Program::Halt, share(100 - percent)),
+                ])
+                .map(Some)
+            }
+            Mode::Tick(ms) => {
+                let period = Duration::from_millis(ms.into());
+                self.phases(&[(Program::Halt, period)]).map(Some)
+            }
         }
     }
 
@@ -225,14 +236,10 @@ impl Runner {
         self.run(Program::Spin, |_| (own_cpu_ns() >= end_ns).then_some(()))
     }
 
-    fn duty(&mut self, percent: u8) -> anyhow::Result<Order> {
+    /// Runs guest programs for some time each, in turn, until the next order.
+    fn phases(&mut self, phases: &[(Program, Duration)]) -> anyhow::Result<Order> {
         let timer = KickTimer::new(libc::CLOCK_MONOTONIC)?;
-        let share = |percent: u8| DUTY_PERIOD * percent.into() / 100;
-        let phases = [
-            (Program::Spin, share(percent)),
-            (Program::Halt, share(100 - percent)),
-        ];
-        for (program, time) in phases.into_iter().cycle() {
+        for (program, time) in phases.iter().copied().cycle() {
             // In this order: if the timer fired before `end`, no further kick would come.
             let end = Instant::now() + time;
             timer.arm(time)?;
