@@ -1,21 +1,26 @@
-//! The difference of two flat values.
+//! The difference of two flat values, as [`crate::update`] writes it.
 //!
 //! ```text
 //! layout: 0                                     same structure
 //!         1, tokens kept at the start, tokens kept at the end, new tokens between them
-//! runs:   (number of equal cells, number of others)…
-//! cells:  the differences of the others
+//! runs:   the number of quiet cells in front of each one that wakes, and behind the last one
+//! codes:  of new cells; of those that wake; of the others without the quiet ones, as the
+//!         difference to the code that the cell had before
 //! ```
+//!
+//! A cell is quiet if it stays, and stayed the time before. So a node with steady load has few
+//! runs, and codes that are nearly all 0.
 
 use crate::bits::{self, Differences};
 use crate::flat::{Flat, Token};
-use crate::varint::{Bytes, put, put_len};
+use crate::varint::Bytes;
 
 /// The streams of a frame. Each compresses better alone.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     pub(crate) layout: Vec<u8>,
     pub(crate) runs: Vec<u8>,
+    pub(crate) codes: Vec<u8>,
     pub(crate) cells: Differences,
 }
 
@@ -23,119 +28,77 @@ impl Streams {
     pub(crate) fn clear(&mut self) {
         self.layout.clear();
         self.runs.clear();
+        self.codes.clear();
         self.cells.clear();
     }
 }
 
-/// Appends the difference from `before` to `now`.
-#[expect(clippy::indexing_slicing, reason = "positions that it counted in them")]
-pub(crate) fn write(before: &Flat, now: &Flat, to: &mut Streams) {
-    if before.tokens == now.tokens {
-        put(&mut to.layout, 0);
-        write_cells(&before.cells, &now.cells, to);
-        return;
-    }
-    let pairs = before.tokens.iter().zip(&now.tokens);
-    let start = pairs.take_while(|(before, now)| before == now).count();
-    let (old, new) = (&before.tokens[start..], &now.tokens[start..]);
-    let pairs = old.iter().rev().zip(new.iter().rev());
-    let end = pairs.take_while(|(before, now)| before == now).count();
-    put(&mut to.layout, 1);
-    put_len(&mut to.layout, start);
-    put_len(&mut to.layout, end);
-    let between = &new[..new.len() - end];
-    put_len(&mut to.layout, between.len());
-    for token in between {
-        put(&mut to.layout, (*token).into());
-    }
-    let first = Flat::cells_of(&now.tokens[..start]);
-    let last = Flat::cells_of(&new[new.len() - end..]);
-    let (head, rest) = now.cells.split_at(first);
-    let (middle, tail) = rest.split_at(rest.len() - last);
-    write_cells(&before.cells[..first], head, to);
-    // Values that follow each other in a structure have little in common.
-    for cell in middle {
-        to.cells.put(0, *cell);
-    }
-    write_cells(&before.cells[before.cells.len() - last..], tail, to);
-}
-
-/// Both slices have the same length.
-#[expect(clippy::indexing_slicing, reason = "positions that it counted in them")]
-fn write_cells(before: &[u64], now: &[u64], to: &mut Streams) {
-    let mut at = 0;
-    while at < now.len() {
-        let pairs = || before[at..].iter().zip(&now[at..]);
-        let equal = pairs().take_while(|(before, now)| before == now).count();
-        let from = at + equal;
-        let pairs = || before[from..].iter().zip(&now[from..]);
-        let others = pairs().take_while(|(before, now)| before != now).count();
-        put_len(&mut to.runs, equal);
-        put_len(&mut to.runs, others);
-        for (before, now) in pairs().take(others) {
-            to.cells.put(*before, *now);
-        }
-        at = from + others;
-    }
-}
-
 /// What is left of the streams of a frame.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Reading<'b> {
     pub(crate) layout: Bytes<'b>,
     pub(crate) runs: Bytes<'b>,
+    pub(crate) codes: Bytes<'b>,
     pub(crate) cells: bits::Reading<'b>,
 }
 
 impl Reading<'_> {
     /// The value that has the next difference to `before`; `None` if the streams are broken.
     pub(crate) fn next(&mut self, before: &Flat) -> Option<Flat> {
-        match self.layout.number()? {
-            0 => {
-                let mut cells = Vec::with_capacity(before.cells.len());
-                self.cells_like(&before.cells, &mut cells)?;
-                let tokens = before.tokens.clone();
-                Some(Flat { tokens, cells })
-            }
-            1 => self.changed(before),
-            _ => None,
-        }
-    }
-
-    fn changed(&mut self, before: &Flat) -> Option<Flat> {
-        let start = usize::try_from(self.layout.number()?).ok()?;
-        let end = usize::try_from(self.layout.number()?).ok()?;
+        let (start, between, end) = match self.layout.number()? {
+            0 => (before.tokens.len(), Vec::new(), 0),
+            1 => self.structure()?,
+            _ => return None,
+        };
         let (head, rest) = before.tokens.split_at_checked(start)?;
         let (_, kept) = rest.split_at_checked(rest.len().checked_sub(end)?)?;
-        let count = self.layout.count()?;
-        let between = (0..count).map(|_| Token::try_from(self.layout.number()?).ok());
-        let between: Vec<Token> = between.collect::<Option<_>>()?;
-        let (first, last) = (Flat::cells_of(head), Flat::cells_of(kept));
-        let (head_cells, rest) = before.cells.split_at_checked(first)?;
-        let (_, kept_cells) = rest.split_at_checked(rest.len().checked_sub(last)?)?;
-        let mut cells = Vec::with_capacity(first + between.len() + last);
-        self.cells_like(head_cells, &mut cells)?;
-        for _ in 0..Flat::cells_of(&between) {
-            cells.push(self.cells.next(0)?);
+        let first = Flat::cells_of(head);
+        let last = before.cells.len().checked_sub(Flat::cells_of(kept))?;
+        let new = Flat::cells_of(&between);
+        let mut value = Flat {
+            tokens: [head, &between, kept].concat(),
+            cells: Vec::with_capacity(first + new + before.cells.len() - last),
+            codes: Vec::new(),
+        };
+        let mut quiet = self.runs.number()?;
+        for at in 0..first {
+            self.kept(before, at, &mut quiet, &mut value)?;
         }
-        self.cells_like(kept_cells, &mut cells)?;
-        let tokens = [head, &between, kept].concat();
-        Some(Flat { tokens, cells })
+        for _ in 0..new {
+            let code = self.code()?;
+            value.put(self.cells.next(code, 0)?, code);
+        }
+        for at in last..before.cells.len() {
+            self.kept(before, at, &mut quiet, &mut value)?;
+        }
+        (quiet == 0).then_some(value)
     }
 
-    fn cells_like(&mut self, before: &[u64], to: &mut Vec<u64>) -> Option<()> {
-        let mut left = before;
-        while !left.is_empty() {
-            let equal = usize::try_from(self.runs.number()?).ok()?;
-            let others = usize::try_from(self.runs.number()?).ok()?;
-            if equal == 0 && others == 0 {
-                return None;
-            }
-            to.extend_from_slice(left.split_off(..equal)?);
-            for before in left.split_off(..others)? {
-                to.push(self.cells.next(*before)?);
-            }
+    fn structure(&mut self) -> Option<(usize, Vec<Token>, usize)> {
+        let start = usize::try_from(self.layout.number()?).ok()?;
+        let end = usize::try_from(self.layout.number()?).ok()?;
+        let count = self.layout.count()?;
+        let between = (0..count).map(|_| Token::try_from(self.layout.number()?).ok());
+        Some((start, between.collect::<Option<_>>()?, end))
+    }
+
+    fn code(&mut self) -> Option<u8> {
+        self.codes.0.split_off_first().copied()
+    }
+
+    /// The next number of a cell that was there before.
+    fn kept(&mut self, before: &Flat, at: usize, quiet: &mut u64, to: &mut Flat) -> Option<()> {
+        let (cell, code) = (*before.cells.get(at)?, *before.codes.get(at)?);
+        if code == 0 && *quiet > 0 {
+            *quiet -= 1;
+            to.put(cell, 0);
+            return Some(());
         }
+        let next = code.wrapping_add(self.code()?);
+        if code == 0 {
+            *quiet = self.runs.number()?;
+        }
+        to.put(self.cells.next(next, cell)?, next);
         Some(())
     }
 }

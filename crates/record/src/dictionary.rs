@@ -44,6 +44,9 @@ impl Dictionary {
 /// Number of texts whose places are remembered.
 const PLACES: usize = 8192;
 
+/// Number of constants whose places are remembered: the names of enums' variants.
+const CONSTANTS: usize = 251;
+
 /// A dictionary that numbers what it is asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Numbered {
@@ -51,6 +54,8 @@ pub(crate) struct Numbered {
     by_text: FxHashMap<Box<[u8]>, u32>,
     /// Address and number of texts that were looked up before.
     by_place: Vec<(usize, u32)>,
+    /// Address, length and number of constants.
+    by_constant: Vec<((usize, usize), u32)>,
     by_struct: FxHashMap<(usize, usize), Token>,
     /// The names of the fields of each struct.
     fields: Vec<Box<[&'static str]>>,
@@ -78,6 +83,23 @@ impl Numbered {
         self.by_place.resize(PLACES, (0, 0));
         if let Some(place) = self.by_place.get_mut(slot) {
             *place = (address, number);
+        }
+        number
+    }
+
+    /// The number of a constant, which is not compared: a place has one constant of a length.
+    pub(crate) fn constant(&mut self, text: &'static str) -> u32 {
+        let slot = text.as_ptr().addr() % CONSTANTS;
+        let place = (text.as_ptr().addr(), text.len());
+        if let Some((at, number)) = self.by_constant.get(slot)
+            && *at == place
+        {
+            return *number;
+        }
+        let number = self.number(text.as_bytes());
+        self.by_constant.resize(CONSTANTS, ((0, 0), 0));
+        if let Some(known) = self.by_constant.get_mut(slot) {
+            *known = (place, number);
         }
         number
     }

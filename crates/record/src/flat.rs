@@ -46,19 +46,15 @@ pub(crate) struct Flat {
     pub(crate) tokens: Vec<Token>,
     /// The values of the tokens that have one, in their order.
     pub(crate) cells: Vec<u64>,
+    /// The code of the last difference of each cell.
+    pub(crate) codes: Vec<u8>,
 }
 
 impl Flat {
-    /// Removes the value, and keeps the memory.
-    pub(crate) fn clear(&mut self) {
-        self.tokens.clear();
-        self.cells.clear();
-    }
-
-    /// Adds a token with its cell.
-    pub(crate) fn put(&mut self, token: Token, cell: u64) {
-        self.tokens.push(token);
+    /// Adds a cell.
+    pub(crate) fn put(&mut self, cell: u64, code: u8) {
         self.cells.push(cell);
+        self.codes.push(code);
     }
 
     /// Number of cells of some tokens.

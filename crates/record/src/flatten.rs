@@ -9,9 +9,10 @@ use serde::ser::{
 
 use crate::dictionary::Numbered;
 use crate::flat::{
-    BOOL, BYTES, END, FLOAT, Flat, MAP, MILLIONTHS, NULL, SEQ, SIGNED, STRUCT, TEXT, Token,
-    UNSIGNED, millionths,
+    BOOL, BYTES, END, FLOAT, MAP, MILLIONTHS, NULL, SEQ, SIGNED, STRUCT, TEXT, Token, UNSIGNED,
+    millionths,
 };
+use crate::update::Update;
 
 /// A value of a kind that a recording does not have: an enum with data, or a struct whose
 /// fields vary.
@@ -29,17 +30,20 @@ fn unsupported<T>(what: &str) -> Result<T, Unsupported> {
     Err(Unsupported(what.to_owned()))
 }
 
-/// Appends `value` to `flat`.
+/// Writes `value` to `flat`.
 pub(crate) fn flatten<T: Serialize>(
     value: &T,
     names: &mut Numbered,
-    flat: &mut Flat,
+    flat: Update<'_>,
 ) -> Result<(), Unsupported> {
-    value.serialize(&mut Flatten { flat, names })
+    let mut to = Flatten { flat, names };
+    value.serialize(&mut to)?;
+    to.flat.finish();
+    Ok(())
 }
 
 struct Flatten<'a> {
-    flat: &'a mut Flat,
+    flat: Update<'a>,
     names: &'a mut Numbered,
 }
 
@@ -145,7 +149,7 @@ impl<'s, 'a> Serializer for &'s mut Flatten<'a> {
     }
 
     fn serialize_unit_variant(self, _: &'static str, _: u32, variant: &'static str) -> Done {
-        let number = self.names.text(variant.as_bytes());
+        let number = self.names.constant(variant);
         self.flat.put(TEXT, number.into());
         Ok(())
     }
@@ -165,7 +169,7 @@ impl<'s, 'a> Serializer for &'s mut Flatten<'a> {
     }
 
     fn serialize_seq(self, _: Option<usize>) -> Result<Row<'s, 'a>, Unsupported> {
-        self.flat.tokens.push(SEQ);
+        self.flat.put_bare(SEQ);
         Ok(Row(self))
     }
 
@@ -188,7 +192,7 @@ impl<'s, 'a> Serializer for &'s mut Flatten<'a> {
     }
 
     fn serialize_map(self, _: Option<usize>) -> Result<Row<'s, 'a>, Unsupported> {
-        self.flat.tokens.push(MAP);
+        self.flat.put_bare(MAP);
         Ok(Row(self))
     }
 
@@ -198,14 +202,19 @@ impl<'s, 'a> Serializer for &'s mut Flatten<'a> {
         len: usize,
     ) -> Result<Fields<'s, 'a>, Unsupported> {
         let known = self.names.known(name, len);
-        let at = self.flat.tokens.len();
-        self.flat.tokens.push(known.unwrap_or(STRUCT));
+        let place = match known {
+            Some(token) => {
+                self.flat.put_bare(token);
+                0
+            }
+            None => self.flat.put_new(STRUCT),
+        };
         Ok(Fields {
             to: self,
             name,
             len,
             known,
-            at,
+            place,
             index: 0,
             new: Vec::new(),
         })
@@ -235,7 +244,7 @@ impl Row<'_, '_> {
     }
 
     fn close(self) {
-        self.0.flat.tokens.push(END);
+        self.0.flat.put_bare(END);
     }
 }
 
@@ -305,8 +314,8 @@ struct Fields<'s, 'a> {
     name: &'static str,
     len: usize,
     known: Option<Token>,
-    /// Position of its token.
-    at: usize,
+    /// Place of its token if it is new.
+    place: usize,
     index: usize,
     /// The fields so far of a struct that is new.
     new: Vec<&'static str>,
@@ -339,8 +348,7 @@ impl SerializeStruct for Fields<'_, '_> {
         if self.known.is_none() {
             let token = self.to.names.learn(self.name, self.len, self.new);
             let token = token.ok_or_else(|| Unsupported("too many structs".to_owned()))?;
-            let place = self.to.flat.tokens.get_mut(self.at);
-            *place.expect("its token was written") = token;
+            self.to.flat.set_new(self.place, token);
         }
         Ok(())
     }

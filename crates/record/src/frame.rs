@@ -1,18 +1,22 @@
-//! A snapshot as bytes: its difference to the snapshot before it, compressed.
+//! A snapshot as bytes: its difference to the snapshot before it.
 //!
 //! ```text
-//! new texts, new structs │ layout: the node, each VM │ runs │ lengths │ bits
+//! head, compressed: new texts, new structs │ layout: the node, each VM │ runs │ codes
+//! bits
 //! ```
+
+use std::mem;
 
 use rustc_hash::FxHashMap;
 use virtlens_model::snapshot::{Snapshot, Vm};
 
 use crate::bits;
-use crate::delta::{self, Reading, Streams};
+use crate::delta::{Reading, Streams};
 use crate::dictionary::{Dictionary, Numbered};
 use crate::flat::Flat;
 use crate::flatten::{Unsupported, flatten};
 use crate::rebuild::{Unknown, rebuild};
+use crate::update::Update;
 use crate::varint::{Bytes, put, put_len};
 
 /// Level of compression: higher ones take longer, and shorten differences by a few percent.
@@ -22,8 +26,9 @@ const LEVEL: i32 = 1;
 /// A damaged frame must not take all memory.
 const MAX_VALUES: usize = 1 << 24;
 
-/// Longest frame before compression, bytes: more than a key frame of 2000 large VMs.
-pub(crate) const MAX_FRAME: usize = 64 << 20;
+/// Longest head before compression, bytes: more than that of the complete frame of 2000 large
+/// VMs.
+const MAX_HEAD: usize = 64 << 20;
 
 /// A snapshot without its VMs, and its VMs.
 #[derive(Debug, Default)]
@@ -41,10 +46,9 @@ pub(crate) struct Encoder {
     names: Numbered,
     before: Parts,
     index: FxHashMap<Identity, usize>,
-    /// Values of snapshots before, whose memory is used again.
-    spare: Vec<Flat>,
     streams: Streams,
-    body: Vec<u8>,
+    head: Vec<u8>,
+    packed: Vec<u8>,
     compressor: zstd::bulk::Compressor<'static>,
     known: (usize, usize),
 }
@@ -56,9 +60,9 @@ impl Encoder {
             names: Numbered::default(),
             before: Parts::default(),
             index: FxHashMap::default(),
-            spare: Vec::new(),
             streams: Streams::default(),
-            body: Vec::new(),
+            head: Vec::new(),
+            packed: Vec::new(),
             compressor: zstd::bulk::Compressor::new(LEVEL)?,
             known: (0, 0),
         })
@@ -69,8 +73,7 @@ impl Encoder {
         self.names = Numbered::default();
         self.known = (0, 0);
         self.index.clear();
-        self.before.node.clear();
-        self.spare.append(&mut self.before.vms);
+        self.before = Parts::default();
     }
 
     /// Length of all texts so far, bytes.
@@ -78,17 +81,19 @@ impl Encoder {
         self.names.bytes
     }
 
-    /// The frame of the next snapshot, appended to `out`.
+    /// The frame of the next snapshot, appended to `out`. After an error the encoder has to
+    /// restart.
     pub(crate) fn encode(&mut self, snapshot: &Snapshot, out: &mut Vec<u8>) -> Result<(), Error> {
-        let now = self.flat(snapshot)?;
         self.streams.clear();
-        delta::write(&self.before.node, &now.node, &mut self.streams);
-        put_len(&mut self.streams.layout, now.vms.len());
+        let node = Update::of(&mut self.before.node, &mut self.streams);
+        flatten(&snapshot.without_vms(), &mut self.names, node)?;
+        put_len(&mut self.streams.layout, snapshot.vms.len());
         let mut index = FxHashMap::default();
-        let (mut expected, none) = (0, Flat::default());
-        for (at, (vm, flat)) in snapshot.vms.iter().zip(&now.vms).enumerate() {
+        let mut vms = Vec::with_capacity(snapshot.vms.len());
+        let mut expected = 0;
+        for (at, vm) in snapshot.vms.iter().enumerate() {
             let identity = identity(vm);
-            let before = self.index.get(&identity).copied();
+            let before = self.index.remove(&identity);
             // 0: new; 1: the one behind the last one; otherwise two more than its number.
             let reference = match before {
                 None => 0,
@@ -97,65 +102,56 @@ impl Encoder {
             };
             put(&mut self.streams.layout, reference);
             expected = before.map_or(expected, |before| before + 1);
-            let before = before.and_then(|before| self.before.vms.get(before));
-            delta::write(before.unwrap_or(&none), flat, &mut self.streams);
+            let before = before.and_then(|before| self.before.vms.get_mut(before));
+            let mut flat = before.map(mem::take).unwrap_or_default();
+            let update = Update::of(&mut flat, &mut self.streams);
+            flatten(vm, &mut self.names, update)?;
+            vms.push(flat);
             index.insert(identity, at);
         }
         self.index = index;
-        self.write_body();
-        self.spare.append(&mut self.before.vms);
-        self.before = now;
-        let len = self.body.len();
-        put_len(out, len);
-        let start = out.len();
-        out.resize(start + zstd::zstd_safe::compress_bound(len), 0);
-        let written = self
+        self.before.vms = vms;
+        self.write_head();
+        let bound = zstd::zstd_safe::compress_bound(self.head.len());
+        self.packed.resize(bound, 0);
+        let packed = self
             .compressor
-            .compress_to_buffer(&self.body, out.split_at_mut(start).1)?;
-        out.truncate(start + written);
+            .compress_to_buffer(&self.head, &mut self.packed[..])?;
+        put_len(out, self.head.len());
+        put_len(out, packed);
+        out.extend(self.packed.iter().take(packed));
+        out.extend_from_slice(self.streams.cells.finish());
         Ok(())
     }
 
-    fn flat(&mut self, snapshot: &Snapshot) -> Result<Parts, Unsupported> {
-        let mut now = Parts::default();
-        flatten(&snapshot.without_vms(), &mut self.names, &mut now.node)?;
-        for vm in &snapshot.vms {
-            let mut flat = self.spare.pop().unwrap_or_default();
-            flat.clear();
-            flatten(vm, &mut self.names, &mut flat)?;
-            now.vms.push(flat);
-        }
-        Ok(now)
-    }
-
-    /// Writes new names and both streams.
-    fn write_body(&mut self) {
-        let body = &mut self.body;
-        body.clear();
+    /// Writes new names and the streams that compress.
+    fn write_head(&mut self) {
+        let head = &mut self.head;
+        head.clear();
         let dictionary = &self.names.dictionary;
         let (texts, structs) = self.known;
         let texts = dictionary.texts().get(texts..).unwrap_or_default();
         let structs = dictionary.structs().get(structs..).unwrap_or_default();
-        put_len(body, texts.len());
+        put_len(head, texts.len());
         for text in texts {
-            put_len(body, text.len());
-            body.extend_from_slice(text);
+            put_len(head, text.len());
+            head.extend_from_slice(text);
         }
-        put_len(body, structs.len());
+        put_len(head, structs.len());
         for fields in structs {
-            put_len(body, fields.len());
-            fields.iter().for_each(|field| put(body, (*field).into()));
+            put_len(head, fields.len());
+            fields.iter().for_each(|field| put(head, (*field).into()));
         }
         let Streams {
             layout,
             runs,
-            cells,
-        } = &mut self.streams;
-        for stream in [&layout[..], &runs[..], &cells.lengths[..]] {
-            put_len(body, stream.len());
-            body.extend_from_slice(stream);
+            codes,
+            cells: _,
+        } = &self.streams;
+        for stream in [layout, runs, codes] {
+            put_len(head, stream.len());
+            head.extend_from_slice(stream);
         }
-        body.extend_from_slice(cells.finish());
         self.known = (dictionary.texts().len(), dictionary.structs().len());
     }
 }
@@ -199,17 +195,17 @@ pub struct Decoder {
 impl Decoder {
     /// Applies the next frame. After an error the decoder is of no use.
     pub(crate) fn apply(&mut self, frame: &[u8]) -> Result<(), Unreadable> {
-        let body = decompressed(frame).ok_or(Unreadable::Damaged)?;
-        self.apply_body(&body)
+        let (head, bits) = unpacked(frame).ok_or(Unreadable::Damaged)?;
+        self.apply_unpacked(&head, bits)
     }
 
-    /// Applies the next frame, which is not compressed.
+    /// Applies the next frame: its head, which is not compressed, and its bits.
     ///
     /// # Errors
     ///
     /// If it is damaged. After an error the decoder is of no use.
-    pub fn apply_body(&mut self, body: &[u8]) -> Result<(), Unreadable> {
-        self.read(body).ok_or(Unreadable::Damaged)
+    pub fn apply_unpacked(&mut self, head: &[u8], bits: &[u8]) -> Result<(), Unreadable> {
+        self.read(head, bits).ok_or(Unreadable::Damaged)
     }
 
     /// The snapshot of the frame that was applied last.
@@ -225,8 +221,8 @@ impl Decoder {
         Ok(snapshot)
     }
 
-    fn read(&mut self, body: &[u8]) -> Option<()> {
-        let mut bytes = Bytes(body);
+    fn read(&mut self, head: &[u8], bits: &[u8]) -> Option<()> {
+        let mut bytes = Bytes(head);
         for _ in 0..bytes.count()? {
             let len = bytes.count()?;
             self.names.add_text(bytes.take(len)?);
@@ -240,11 +236,12 @@ impl Decoder {
             let len = bytes.count()?;
             bytes.take(len).map(Bytes)
         };
-        let (layout, runs, lengths) = (stream()?, stream()?, stream()?);
+        let (layout, runs, codes) = (stream()?, stream()?, stream()?);
         let mut streams = Reading {
             layout,
             runs,
-            cells: bits::Reading::of(lengths, bytes.0),
+            codes,
+            cells: bits::Reading::of(bits),
         };
         let node = streams.next(&self.before.node)?;
         let mut values = node.tokens.len() + node.cells.len();
@@ -271,17 +268,20 @@ impl Decoder {
             vms.push(vm);
         }
         self.before = Parts { node, vms };
-        let is_read = streams.layout.0.is_empty() && streams.runs.0.is_empty();
-        (is_read && streams.cells.is_empty()).then_some(())
+        let rest = [bytes, streams.layout, streams.runs, streams.codes];
+        let is_read = rest.iter().all(|left| left.0.is_empty());
+        is_read.then_some(())
     }
 }
 
-fn decompressed(frame: &[u8]) -> Option<Vec<u8>> {
+/// The head, and the bits.
+fn unpacked(frame: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut bytes = Bytes(frame);
     let len = usize::try_from(bytes.number()?).ok()?;
-    if len > MAX_FRAME {
+    if len > MAX_HEAD {
         return None;
     }
-    let body = zstd::bulk::decompress(bytes.0, len).ok()?;
-    (body.len() == len).then_some(body)
+    let packed = bytes.count()?;
+    let head = zstd::bulk::decompress(bytes.take(packed)?, len).ok()?;
+    (head.len() == len).then_some((head, bytes.0))
 }

@@ -25,7 +25,9 @@ mod frame;
 mod rebuild;
 mod recorder;
 mod recording;
+mod repeats;
 mod segment;
+mod update;
 mod varint;
 
 pub use self::flatten::Unsupported;
@@ -33,4 +35,4 @@ pub use self::frame::{Decoder, Error, Unreadable};
 pub use self::rebuild::Unknown;
 pub use self::recorder::{Failure, Limits, Recorder};
 pub use self::recording::{Lost, Recorded, Recording};
-pub use self::segment::{Header, Refused};
+pub use self::segment::{Header, Mark, Refused};

@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::FlockOperation;
-use virtlens_model::snapshot::Snapshot;
+use virtlens_model::snapshot::{Severity, Snapshot};
 
 use crate::frame::{self, Encoder};
-use crate::segment::{FORMAT, Header, Writer};
+use crate::segment::{FORMAT, Header, Mark, Writer};
 
 /// Readings of a segment. A longer one is shorter in bytes, because only its first frame is
 /// complete; but a reader decodes all frames before the one that it wants, and loses those
 /// behind a damaged one.
-const SEGMENT_READINGS: u32 = 64;
+const SEGMENT_READINGS: u32 = 128;
 
 /// Length of all texts at which a segment ends: texts with numbers are new in each reading.
 const SEGMENT_TEXT_BYTES: usize = 1 << 20;
@@ -193,7 +193,13 @@ impl Recorder {
         self.frame.clear();
         let encoded = self.encoder.encode(snapshot, &mut self.frame);
         let written = match encoded {
-            Ok(()) => current.writer.append(unix_ns, &self.frame).map_err(&disk),
+            Ok(()) => {
+                let mark = Mark {
+                    unix_ns,
+                    warnings: warnings(snapshot),
+                };
+                current.writer.append(mark, &self.frame).map_err(&disk)
+            }
             Err(error) => Err(error.into()),
         };
         if written.is_ok() {
@@ -285,6 +291,15 @@ impl Recorder {
         }
         self.segments.pop_front().is_some()
     }
+}
+
+/// Number of findings of severity warning.
+fn warnings(snapshot: &Snapshot) -> u32 {
+    let findings = snapshot.vms.iter().filter_map(|vm| vm.findings.as_deref());
+    let warnings = findings
+        .flatten()
+        .filter(|finding| finding.severity == Severity::Warning);
+    u32::try_from(warnings.count()).unwrap_or(u32::MAX)
 }
 
 impl Drop for Recorder {

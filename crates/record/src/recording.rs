@@ -7,7 +7,7 @@ use virtlens_model::snapshot::Snapshot;
 
 use crate::frame::{Decoder, Unreadable};
 use crate::recorder::list;
-use crate::segment::{Header, Refused, Segment};
+use crate::segment::{Header, Mark, Refused, Segment};
 
 /// A recording: the segments of a directory, or one file.
 #[derive(Debug)]
@@ -22,6 +22,16 @@ struct Listed {
     header: Header,
     /// Time of its first snapshot, ns since 1970.
     first_ns: u64,
+}
+
+impl Listed {
+    /// The loss of its last bytes.
+    fn rest(&self, bytes: usize) -> Lost {
+        Lost::Rest {
+            path: self.path.clone(),
+            bytes,
+        }
+    }
 }
 
 /// A snapshot of a recording.
@@ -99,6 +109,34 @@ impl Recording {
         self.segments.first().map(|segment| segment.first_ns)
     }
 
+    /// All readings in the order in which they were recorded, without their snapshots, and what
+    /// is unreadable.
+    pub fn marks(&self) -> (Vec<Mark>, Vec<Lost>) {
+        let (mut marks, mut lost) = (Vec::new(), Vec::new());
+        for listed in &self.segments {
+            let segment = match Segment::read(&listed.path) {
+                Ok(segment) => segment,
+                Err(error) => {
+                    lost.push(error.into());
+                    continue;
+                }
+            };
+            let mut offset = 0;
+            loop {
+                let (frame, end) = segment.frame_at(offset);
+                let Some((mark, _)) = frame else {
+                    if end > offset {
+                        lost.push(listed.rest(end - offset));
+                    }
+                    break;
+                };
+                marks.push(mark);
+                offset = end;
+            }
+        }
+        (marks, lost)
+    }
+
     /// The snapshots of a time, ns since 1970, in the order in which they were recorded, and
     /// what is unreadable.
     pub fn between(&self, time: Range<u64>) -> impl Iterator<Item = Result<Recorded, Lost>> {
@@ -123,7 +161,7 @@ impl Recording {
         for listed in segments.filter(|one| one.first_ns <= unix_ns) {
             let segment = Segment::read(&listed.path)?;
             let frames = segment.frames();
-            let Some(last) = frames.iter().rposition(|(time, _)| *time <= unix_ns) else {
+            let Some(last) = frames.iter().rposition(|(mark, _)| mark.unix_ns <= unix_ns) else {
                 continue;
             };
             let mut decoder = Decoder::default();
@@ -132,9 +170,9 @@ impl Recording {
                 error,
             };
             let mut unix_ns = listed.first_ns;
-            for (time, bytes) in frames.iter().take(last + 1) {
+            for (mark, bytes) in frames.iter().take(last + 1) {
                 decoder.apply(bytes).map_err(frame)?;
-                unix_ns = *time;
+                unix_ns = mark.unix_ns;
             }
             let snapshot = decoder.snapshot().map_err(frame)?;
             return Ok(Some(Recorded { unix_ns, snapshot }));
@@ -169,12 +207,13 @@ impl Walk {
         let path = || self.path.clone();
         loop {
             let (frame, end) = segment.frame_at(self.offset);
-            let Some((unix_ns, frame)) = frame else {
+            let Some((mark, frame)) = frame else {
                 let bytes = end - self.offset;
                 let path = path();
                 return (bytes > 0).then_some(Err(Lost::Rest { path, bytes }));
             };
             self.offset = end;
+            let unix_ns = mark.unix_ns;
             let is_wanted = self.time.contains(&unix_ns);
             let applied = self.decoder.apply(frame);
             let snapshot = match applied {

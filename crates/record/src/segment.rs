@@ -1,7 +1,7 @@
 //! A file of a recording: a header, a complete frame, and differences to it.
 //!
 //! ```text
-//! magic │ header │ frame │ frame │ …      a frame: length, CRC-32, time, bytes
+//! magic │ header │ frame │ frame │ …      a frame: length, CRC-32, time, warnings, bytes
 //! ```
 //!
 //! A frame is written at once, and one that is cut off or damaged ends the file for its
@@ -38,6 +38,15 @@ pub struct Header {
     pub boot_id: Option<String>,
 }
 
+/// A reading in the list of a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// Time of the reading, ns since 1970.
+    pub unix_ns: u64,
+    /// Number of its findings of severity warning.
+    pub warnings: u32,
+}
+
 /// A segment that is being written.
 #[derive(Debug)]
 pub(crate) struct Writer {
@@ -61,7 +70,11 @@ impl Writer {
             buffer: MAGIC.to_vec(),
         };
         let text = serde_json::to_vec(header).map_err(io::Error::other)?;
-        put_frame(&mut writer.buffer, 0, &text);
+        let mark = Mark {
+            unix_ns: 0,
+            warnings: 0,
+        };
+        put_frame(&mut writer.buffer, mark, &text);
         if let Err(error) = writer.write() {
             writer.remove();
             return Err(error);
@@ -70,9 +83,9 @@ impl Writer {
     }
 
     /// Appends a frame.
-    pub(crate) fn append(&mut self, unix_ns: u64, frame: &[u8]) -> io::Result<()> {
+    pub(crate) fn append(&mut self, mark: Mark, frame: &[u8]) -> io::Result<()> {
         self.buffer.clear();
-        put_frame(&mut self.buffer, unix_ns, frame);
+        put_frame(&mut self.buffer, mark, frame);
         self.write()
     }
 
@@ -110,24 +123,16 @@ impl Writer {
     }
 }
 
-fn put_frame(out: &mut Vec<u8>, unix_ns: u64, payload: &[u8]) {
-    let len = u32::try_from(payload.len())
-        .unwrap_or(u32::MAX)
-        .to_le_bytes();
-    let time = unix_ns.to_le_bytes();
-    out.extend_from_slice(&len);
-    out.extend_from_slice(&checksum(len, time, payload).to_le_bytes());
-    out.extend_from_slice(&time);
+fn put_frame(out: &mut Vec<u8>, mark: Mark, payload: &[u8]) {
+    let head = Head {
+        len: u32::try_from(payload.len()).unwrap_or(u32::MAX),
+        mark,
+    };
+    out.extend_from_slice(&head.len.to_le_bytes());
+    out.extend_from_slice(&head.checksum(payload).to_le_bytes());
+    out.extend_from_slice(&mark.unix_ns.to_le_bytes());
+    out.extend_from_slice(&mark.warnings.to_le_bytes());
     out.extend_from_slice(payload);
-}
-
-/// CRC-32 of a frame without its checksum.
-fn checksum(len: [u8; 4], time: [u8; 8], payload: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&len);
-    hasher.update(&time);
-    hasher.update(payload);
-    hasher.finalize()
 }
 
 /// A segment that is not readable as a whole.
@@ -159,8 +164,8 @@ pub enum Refused {
     },
 }
 
-/// A frame and the time of its snapshot, ns since 1970.
-pub(crate) type Frame<'b> = (u64, &'b [u8]);
+/// A frame and its reading.
+pub(crate) type Frame<'b> = (Mark, &'b [u8]);
 
 /// The content of a segment.
 #[derive(Debug)]
@@ -197,7 +202,8 @@ impl Segment {
         io::Read::read_to_end(&mut { read }, &mut content).map_err(refused)?;
         let segment = Self::parse(content, path)?;
         let mut rest = Bytes(segment.content.get(segment.frames..).unwrap_or_default());
-        Ok((segment.header, head(&mut rest).map(|head| head.unix_ns)))
+        let first = Head::read(&mut rest);
+        Ok((segment.header, first.map(|(head, _)| head.mark.unix_ns)))
     }
 
     fn parse(content: Vec<u8>, path: &Path) -> Result<Self, Refused> {
@@ -240,25 +246,38 @@ impl Segment {
     }
 }
 
-/// The header of a frame.
+/// The header of a frame without its checksum.
 struct Head {
     len: u32,
-    crc: u32,
-    unix_ns: u64,
+    mark: Mark,
 }
 
-fn head(rest: &mut Bytes<'_>) -> Option<Head> {
-    Some(Head {
-        len: u32::from_le_bytes(*rest.take(4)?.as_array()?),
-        crc: u32::from_le_bytes(*rest.take(4)?.as_array()?),
-        unix_ns: u64::from_le_bytes(*rest.take(8)?.as_array()?),
-    })
+impl Head {
+    /// The header and its checksum.
+    fn read(rest: &mut Bytes<'_>) -> Option<(Self, u32)> {
+        let len = u32::from_le_bytes(*rest.take(4)?.as_array()?);
+        let checksum = u32::from_le_bytes(*rest.take(4)?.as_array()?);
+        let mark = Mark {
+            unix_ns: u64::from_le_bytes(*rest.take(8)?.as_array()?),
+            warnings: u32::from_le_bytes(*rest.take(4)?.as_array()?),
+        };
+        Some((Self { len, mark }, checksum))
+    }
+
+    /// CRC-32 of a frame without its checksum.
+    fn checksum(&self, payload: &[u8]) -> u32 {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&self.len.to_le_bytes());
+        hasher.update(&self.mark.unix_ns.to_le_bytes());
+        hasher.update(&self.mark.warnings.to_le_bytes());
+        hasher.update(payload);
+        hasher.finalize()
+    }
 }
 
 /// The next frame; `None` if it is cut off or damaged.
 fn next<'b>(rest: &mut Bytes<'b>) -> Option<Frame<'b>> {
-    let Head { len, crc, unix_ns } = head(rest)?;
-    let payload = rest.take(usize::try_from(len).ok()?)?;
-    let computed = checksum(len.to_le_bytes(), unix_ns.to_le_bytes(), payload);
-    (computed == crc).then_some((unix_ns, payload))
+    let (head, checksum) = Head::read(rest)?;
+    let payload = rest.take(usize::try_from(head.len).ok()?)?;
+    (head.checksum(payload) == checksum).then_some((head.mark, payload))
 }

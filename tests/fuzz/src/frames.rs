@@ -2,15 +2,17 @@
 
 use virtlens_record::Decoder;
 
-/// Applies frames, each behind its length in two bytes. Each snapshot can be printed.
+/// Applies frames, each behind the lengths of its head and of its bits, in two bytes each. Each
+/// snapshot can be printed.
 pub fn frames(bytes: &[u8]) {
     let mut decoder = Decoder::default();
     let mut rest = bytes;
-    while let Some((head, more)) = rest.split_first_chunk() {
-        let len = usize::from(u16::from_le_bytes(*head)).min(more.len());
-        let (body, more) = more.split_at(len);
+    while let Some((lengths, more)) = rest.split_first_chunk() {
+        let [head_low, head_high, bits_low, bits_high] = *lengths;
+        let (head, more) = split(more, u16::from_le_bytes([head_low, head_high]));
+        let (bits, more) = split(more, u16::from_le_bytes([bits_low, bits_high]));
         rest = more;
-        if decoder.apply_body(body).is_err() {
+        if decoder.apply_unpacked(head, bits).is_err() {
             return;
         }
         if let Ok(snapshot) = decoder.snapshot() {
@@ -18,4 +20,8 @@ pub fn frames(bytes: &[u8]) {
             assert!(json.is_ok(), "what was read can be printed");
         }
     }
+}
+
+fn split(bytes: &[u8], len: u16) -> (&[u8], &[u8]) {
+    bytes.split_at(usize::from(len).min(bytes.len()))
 }

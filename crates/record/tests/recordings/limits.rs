@@ -90,8 +90,8 @@ fn old_readings_go_with_their_segment() {
     }
     let kept = times(folder.path());
     let age_s = (at(999) - kept[0]) / 1_000_000_000;
-    // A segment is a minute long here, and goes when the next one begins.
-    assert!((300..=300 + 2 * 64).contains(&age_s), "{age_s} s");
+    // A segment is two minutes long here, and goes when the next one begins.
+    assert!((300..=300 + 2 * 128).contains(&age_s), "{age_s} s");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn clock_that_jumps_does_not_remove_the_recording() {
             .expect("there is room");
     }
     let kept = times(folder.path());
-    assert!(kept.len() >= 640 - 2 * 64, "{} of 700", kept.len());
+    assert!(kept.len() >= 640 - 2 * 128, "{} of 700", kept.len());
     let (recording, _) = Recording::open(folder.path()).expect("it is there");
     let found = recording
         .at(at(690))
