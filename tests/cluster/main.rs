@@ -4,6 +4,7 @@
 mod agent;
 mod chart;
 mod container;
+mod container_pod;
 mod documented;
 mod pods;
 mod proxy;

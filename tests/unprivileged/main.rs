@@ -13,3 +13,4 @@ mod programs;
 mod reference;
 mod site;
 mod sleeps;
+mod systemd;
