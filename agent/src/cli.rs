@@ -10,6 +10,7 @@ mod live;
 pub mod log;
 mod moment;
 mod past;
+mod record;
 pub mod reference;
 pub mod run;
 mod shown;
@@ -26,8 +27,8 @@ use virtlens_probe::plan::Feature;
 
 use self::stdout::{print, table_style};
 use crate::cli::args::{
-    CheckArgs, Common, CompletionArgs, DoctorArgs, MetricsArgs, RunArgs, SnapshotArgs, TopArgs,
-    TopologyArgs, TraceArgs,
+    CheckArgs, Common, CompletionArgs, DoctorArgs, MetricsArgs, RecordArgs, RecordCommand, RunArgs,
+    SnapshotArgs, TopArgs, TopologyArgs, TraceArgs,
 };
 use crate::collect::{Collector, Options};
 use crate::config::{Config, ConfigError, Settings};
@@ -101,6 +102,9 @@ enum Command {
                       container: kubectl exec POD -- virtlens trace shop/web-0 -o - > web.pftrace"
     )]
     Trace(TraceArgs),
+    /// Use the recordings of virtlens run --record
+    #[command(after_help = "Example: virtlens record export --from DIR --since -1h -o csv")]
+    Record(RecordArgs),
     /// Report which kernel features are available, and what is degraded and why
     ///
     /// The exit code is 0 if everything works fully, else 1.
@@ -179,6 +183,9 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
             live::diagnose(&mut open(&config, &Feature::ALL)?, &args)
         }
         Command::Trace(args) => live::follow(&mut open(&config, &shown::BY_TRACE)?, args),
+        Command::Record(RecordArgs {
+            command: RecordCommand::Export(args),
+        }) => record::export(&config, &args),
         Command::Check(CheckArgs { clean: true }) => print(&check::clean(&config.root)?),
         Command::Check(_) => {
             let mut collector = open(&config, &Feature::ALL)?;

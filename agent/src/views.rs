@@ -3,6 +3,7 @@
 pub mod catalogue;
 pub mod check;
 pub mod doctor;
+pub mod export;
 pub mod pick;
 pub mod shortfall;
 pub mod snapshot;

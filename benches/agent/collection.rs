@@ -197,7 +197,7 @@ fn named(snapshot: &Snapshot) -> Arc<Scrape> {
     }
     Arc::new(Scrape {
         snapshot: Arc::new(snapshot),
-        agent: virtlens::process::agent(0, None),
+        agent: Some(virtlens::process::agent(0, None)),
     })
 }
 

@@ -177,7 +177,7 @@ fn reading(mut vms: Vec<Vm>) -> Arc<Scrape> {
     }
     Arc::new(Scrape {
         snapshot: Arc::new(blank::snapshot(vms)),
-        agent: virtlens::process::agent(0, None),
+        agent: Some(virtlens::process::agent(0, None)),
     })
 }
 

@@ -42,6 +42,7 @@ fn typed(mut words: Words, web_config: &str, records: &str) -> Words {
         ["completion"] => &["bash"],
         ["doctor"] | ["doctor", "-o", "json"] | ["trace", "web"] => &["--for", "1s"],
         ["trace"] => &["web", "--for", "1s"],
+        ["record", "export"] => &["--from", records],
         ["run", ..] => &["--listen", "127.0.0.1:0"],
         _ => &[],
     };

@@ -32,13 +32,13 @@ pub fn snapshot(vms: Vec<Vm>) -> Snapshot {
 pub fn reading(snapshot: Arc<Snapshot>) -> Arc<Scrape> {
     Arc::new(Scrape {
         snapshot,
-        agent: Agent {
+        agent: Some(Agent {
             version: "",
             revision: "",
             rustversion: "",
             collection_ns: 0,
             recording: None,
             process: Process::default(),
-        },
+        }),
     })
 }

@@ -42,16 +42,26 @@ impl Prometheus {
     /// waits until it is ready.
     pub fn start(config: &str, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("there is room for a folder");
+        let data = folder.path().join("data");
+        Self::start_in(folder, &data, config, arguments)
+    }
+
+    /// Starts a Prometheus that scrapes nothing on these blocks, and waits until it is ready.
+    /// It does not remove them, whatever their age.
+    pub fn on_blocks(blocks: &Path) -> Self {
+        let folder = tempfile::tempdir().expect("there is room for a folder");
+        let retention = ["--storage.tsdb.retention.time=100y"];
+        Self::start_in(folder, blocks, "scrape_configs: []\n", &retention)
+    }
+
+    fn start_in(folder: TempDir, data: &Path, config: &str, arguments: &[&str]) -> Self {
         let file = folder.path().join(CONFIG);
         std::fs::write(&file, config).expect("it can be written");
         let log = File::create(folder.path().join("log")).expect("it can be made");
         let address = http::free_address();
         let child = Command::new(PROGRAM)
             .arg(format!("--config.file={}", file.display()))
-            .arg(format!(
-                "--storage.tsdb.path={}",
-                folder.path().join("data").display()
-            ))
+            .arg(format!("--storage.tsdb.path={}", data.display()))
             .arg(format!("--web.listen-address={address}"))
             .args(arguments)
             .stdout(Stdio::null())

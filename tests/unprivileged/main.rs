@@ -2,6 +2,7 @@
 
 mod abi;
 mod alertmanager;
+mod backfill;
 mod chart;
 mod commands;
 mod examples;

@@ -7,13 +7,13 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
-use virtlens_export::Selection;
+use clap::{Args, Subcommand};
+use virtlens_export::{ExtraLabel, Selection};
 use virtlens_probe::loader::Loader;
 
 use crate::cli::moment::Moment;
 use crate::config::{Listen, LogFormat, LogLevel, Metadata, Span, WebAuth};
-use crate::views::{catalogue, doctor, snapshot};
+use crate::views::{catalogue, doctor, export, snapshot};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Common options")]
@@ -213,6 +213,51 @@ pub(crate) struct TraceArgs {
     /// Maximum size of the file, MiB
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=65536))]
     pub(crate) max_size: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecordArgs {
+    #[command(subcommand)]
+    pub(crate) command: RecordCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RecordCommand {
+    /// Print the readings of a recording in a format for other programs
+    ///
+    /// openmetrics is for promtool tsdb create-blocks-from openmetrics: it has the
+    /// metrics that --metrics selects, with the times of the readings. jsonl has for
+    /// each reading one line, the JSON of virtlens snapshot. csv has one row for each
+    /// reading and VM. The exit code is 1 if a part of the recording is unreadable.
+    #[command(
+        after_help = "Example: virtlens record export --from DIR --since -1h --label \
+                      instance=node-a:9877 --label job=virtlens > readings.txt"
+    )]
+    Export(ExportArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// VM to export, without the metrics of the agent: NAMESPACE/POD, name, pod uid or
+    /// pid of the VMM
+    pub(crate) vm: Option<String>,
+    /// Directory of virtlens run --record, or one of its files [default: the configured
+    /// one]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) from: Option<PathBuf>,
+    /// Time of the first reading: '20 min ago', -15m or RFC 3339 [default: the start of
+    /// the recording]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(crate) since: Option<Moment>,
+    /// Time of the last reading [default: the end of the recording]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(crate) until: Option<Moment>,
+    /// Output format
+    #[arg(short, long, value_name = "FORMAT", default_value = "openmetrics")]
+    pub(crate) output: export::Output,
+    /// Label of all series in openmetrics, such as job=virtlens; may be repeated
+    #[arg(long = "label", value_name = "NAME=VALUE")]
+    pub(crate) labels: Vec<ExtraLabel>,
 }
 
 #[derive(Debug, Args)]

@@ -17,14 +17,16 @@ pub fn commands() -> String {
     );
     let program = Cli::command();
     help(&mut out, &program, "virtlens");
-    for command in program.get_subcommands() {
-        help(
-            &mut out,
-            command,
-            &format!("virtlens {}", command.get_name()),
-        );
-    }
+    subcommands(&mut out, &program, "virtlens");
     out
+}
+
+fn subcommands(out: &mut String, program: &Command, name: &str) {
+    for command in program.get_subcommands() {
+        let name = format!("{name} {}", command.get_name());
+        help(out, command, &name);
+        subcommands(out, command, &name);
+    }
 }
 
 /// The options of a command that is not built yet do not include the common options of its

@@ -227,7 +227,7 @@ impl<C: FnMut() -> Arc<Snapshot>> Reader<C> {
         Held {
             reading: Arc::new(Scrape {
                 snapshot,
-                agent: process::agent(collection_ns, recording),
+                agent: Some(process::agent(collection_ns, recording)),
             }),
             ended: Instant::now(),
             bodies: Vec::new(),

@@ -3,12 +3,14 @@
 mod config;
 mod doctor;
 mod errors;
+mod exported;
 mod http;
 mod listening;
 mod outputs;
 mod pick;
 mod program;
 mod readings;
+mod recorded;
 mod serving;
 mod stopping;
 mod top;

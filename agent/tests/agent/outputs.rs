@@ -176,15 +176,15 @@ fn help_of_each_command_equals_golden() {
         &["metrics", "--help"],
         &["topology", "--help"],
         &["completion", "--help"],
+        &["record", "--help"],
+        &["record", "export", "--help"],
     ] {
         let help = output(args);
         assert!(help.status.success());
-        let name = match args {
-            [command, _] => format!("help-{command}.txt"),
-            _ => "help.txt".to_owned(),
-        };
+        let commands = &args[..args.len() - 1];
+        let name = [&["help"], commands].concat().join("-");
         assert_golden(
-            golden(&name),
+            golden(&format!("{name}.txt")),
             std::str::from_utf8(&help.stdout).expect("text"),
         );
     }

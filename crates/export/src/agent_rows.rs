@@ -4,6 +4,17 @@ use crate::family::{Family, Rows};
 use crate::kind::Kind;
 use crate::profile::Profile;
 use crate::samples::known;
+use crate::scrape::{Process, Recording, Scrape};
+
+fn recording(reading: &Scrape) -> Option<Recording> {
+    reading.agent.as_ref()?.recording
+}
+
+/// Usage of the agent's process; nothing is known of it in a reading of a recording.
+fn process(reading: &Scrape) -> Process {
+    let agent = reading.agent.as_ref();
+    agent.map(|agent| agent.process).unwrap_or_default()
+}
 
 pub(crate) const AGENT_FAMILIES: &[Family] = &[
     Family {
@@ -42,12 +53,13 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
         help: "The agent's version, the commit and the compiler it was built from.",
         own_labels: &["version", "revision", "rustversion"],
         rows: Rows::Agent(|reading, rows| {
-            let agent = &reading.agent;
-            rows.info(&[
-                agent.version.into(),
-                agent.revision.into(),
-                agent.rustversion.into(),
-            ])
+            known(reading.agent.as_ref(), |agent| {
+                rows.info(&[
+                    agent.version.into(),
+                    agent.revision.into(),
+                    agent.rustversion.into(),
+                ])
+            })
         }),
     },
     Family {
@@ -100,7 +112,11 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
         unit: Some("seconds"),
         help: "Duration of the collection that produced these values.",
         own_labels: &[],
-        rows: Rows::Agent(|reading, rows| rows.seconds(&[], reading.agent.collection_ns)),
+        rows: Rows::Agent(|reading, rows| {
+            known(reading.agent.as_ref(), |agent| {
+                rows.seconds(&[], agent.collection_ns)
+            })
+        }),
     },
     Family {
         name: "virtlens_dropped_total",
@@ -173,7 +189,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
                (late) or refused them (failed); absent without --record.",
         own_labels: &["result"],
         rows: Rows::Agent(|reading, rows| {
-            let Some(recording) = reading.agent.recording else {
+            let Some(recording) = recording(reading) else {
                 return Ok(());
             };
             let results = [
@@ -193,7 +209,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
         help: "Size of the recording; absent without --record.",
         own_labels: &[],
         rows: Rows::Agent(|reading, rows| {
-            known(reading.agent.recording, |recording| {
+            known(recording(reading), |recording| {
                 rows.count(&[], recording.bytes)
             })
         }),
@@ -206,7 +222,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
         help: "CPU time of the agent, user and system.",
         own_labels: &[],
         rows: Rows::Agent(|reading, rows| {
-            known(reading.agent.process.cpu_ns, |ns| rows.seconds(&[], ns))
+            known(process(reading).cpu_ns, |ns| rows.seconds(&[], ns))
         }),
     },
     Family {
@@ -217,7 +233,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
         help: "Resident memory of the agent.",
         own_labels: &[],
         rows: Rows::Agent(|reading, rows| {
-            known(reading.agent.process.resident_bytes, |bytes| {
+            known(process(reading).resident_bytes, |bytes| {
                 rows.count(&[], bytes)
             })
         }),
@@ -230,9 +246,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
         help: "Open file descriptors of the agent.",
         own_labels: &[],
         rows: Rows::Agent(|reading, rows| {
-            known(reading.agent.process.open_fds, |count| {
-                rows.count(&[], count)
-            })
+            known(process(reading).open_fds, |count| rows.count(&[], count))
         }),
     },
     Family {
@@ -243,9 +257,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
         help: "When the agent started, since the Unix epoch.",
         own_labels: &[],
         rows: Rows::Agent(|reading, rows| {
-            known(reading.agent.process.start_unix_ns, |ns| {
-                rows.seconds(&[], ns)
-            })
+            known(process(reading).start_unix_ns, |ns| rows.seconds(&[], ns))
         }),
     },
 ];

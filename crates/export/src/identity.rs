@@ -42,7 +42,7 @@ impl Identity {
 }
 
 /// Appends a label and a comma.
-fn push(text: &mut String, name: &str, value: &str) {
+pub(crate) fn push(text: &mut String, name: &str, value: &str) {
     text.push_str(name);
     text.push_str("=\"");
     // The escapes of both formats.

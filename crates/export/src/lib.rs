@@ -22,7 +22,9 @@
 )]
 
 mod agent_rows;
+mod backfill;
 mod encode;
+mod extra_label;
 mod families;
 mod family;
 mod finding_rows;
@@ -45,7 +47,9 @@ pub mod timeline;
 mod vcpu_sums;
 mod vm_rows;
 
+pub use backfill::{Backfill, END};
 pub use encode::encode;
+pub use extra_label::ExtraLabel;
 pub use families::families;
 pub use family::Family;
 pub use format::Format;

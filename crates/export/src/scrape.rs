@@ -9,8 +9,8 @@ use virtlens_model::snapshot::Snapshot;
 pub struct Scrape {
     /// The host and its VMs.
     pub snapshot: Arc<Snapshot>,
-    /// The agent.
-    pub agent: Agent,
+    /// The agent; `None` for a reading of a recording, which has no state of its agent.
+    pub agent: Option<Agent>,
 }
 
 /// State of the agent.

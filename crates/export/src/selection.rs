@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::families::families;
+use crate::family::Rows;
 use crate::profile::Profile;
 
 /// The exported families: a profile, then changes from left to right, as in
@@ -27,6 +28,16 @@ impl Selection {
             text: format!("{},+*", Profile::Full.name()),
             names: families().map(|family| family.name).collect(),
         }
+    }
+
+    /// The selected families that have series of VMs, without those of the agent.
+    #[must_use]
+    pub fn of_vms(mut self) -> Self {
+        let of_agent = families().filter(|family| matches!(family.rows, Rows::Agent(_)));
+        for family in of_agent {
+            self.names.remove(family.name);
+        }
+        self
     }
 
     /// Whether a family shows the CPU time of vCPUs on each pCPU.
@@ -155,6 +166,13 @@ mod tests {
         assert!(all.needs_residency() && all.needs_halts());
         let default = Selection::default();
         assert!(!default.needs_residency() && !default.needs_halts());
+    }
+
+    #[test]
+    fn agent_has_no_families_among_those_of_vms() {
+        let of_vms = Selection::default().of_vms();
+        assert!(of_vms.has("virtlens_cpu_seconds_total"));
+        assert!(!of_vms.has("virtlens_vms") && !of_vms.has("process_open_fds"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use virtlens_tests::{fixture, fleet};
 fn reading(snapshot: Snapshot) -> Arc<Scrape> {
     Arc::new(Scrape {
         snapshot: Arc::new(snapshot),
-        agent: Agent {
+        agent: Some(Agent {
             version: "1.2.3",
             revision: "",
             rustversion: "1.95.0",
@@ -33,7 +33,7 @@ fn reading(snapshot: Snapshot) -> Arc<Scrape> {
                 open_fds: Some(23),
                 start_unix_ns: Some(1_767_225_600_250_000_000),
             },
-        },
+        }),
     })
 }
 

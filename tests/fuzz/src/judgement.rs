@@ -222,14 +222,14 @@ fn check(before: &[Vm], now: &[Vm]) {
 fn write(snapshot: &Arc<Snapshot>) {
     let reading = Arc::new(Scrape {
         snapshot: Arc::clone(snapshot),
-        agent: Agent {
+        agent: Some(Agent {
             version: "0",
             revision: "",
             rustversion: "",
             collection_ns: 1,
             recording: None,
             process: Process::default(),
-        },
+        }),
     });
     for format in [Format::OpenMetrics, Format::Text] {
         let mut text = String::new();
