@@ -1,8 +1,9 @@
 //! Writes a recording: segments in a directory, bounded in bytes and age.
 
 use std::collections::VecDeque;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use rustix::fs::FlockOperation;
 use virtlens_model::snapshot::{Severity, Snapshot};
 
 use crate::frame::{self, Encoder};
-use crate::segment::{FORMAT, Header, Mark, Writer};
+use crate::segment::{FILE_MODE, FORMAT, Header, Mark, Writer};
 
 /// Readings of a segment. A longer one is shorter in bytes, because only its first frame is
 /// complete; but a reader decodes all frames before the one that it wants, and loses those
@@ -91,8 +92,8 @@ pub enum Failure {
 }
 
 impl Recorder {
-    /// Prepares to record in a directory, which is created if it does not exist. Segments of
-    /// earlier agents stay, within the limits.
+    /// Prepares to record in a directory. One that does not exist is created; only its owner
+    /// may read it and its files. Segments of earlier agents stay, within the limits.
     ///
     /// # Errors
     ///
@@ -108,8 +109,17 @@ impl Recorder {
             path: folder.to_owned(),
             error,
         };
-        fs::create_dir_all(folder).map_err(disk)?;
-        let lock = File::create(folder.join("lock")).map_err(disk)?;
+        // It has the names of pods and VMs, which only root may read.
+        let mut private = DirBuilder::new();
+        let created = private.recursive(true).mode(0o700).create(folder);
+        created.map_err(disk)?;
+        let mut private = File::options();
+        private
+            .create(true)
+            .write(true)
+            .truncate(false)
+            .mode(FILE_MODE);
+        let lock = private.open(folder.join("lock")).map_err(disk)?;
         let locked = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive);
         locked.map_err(|error| match error {
             rustix::io::Errno::WOULDBLOCK => Failure::Busy(folder.to_owned()),

@@ -9,6 +9,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,9 @@ const MAGIC: &[u8; 16] = b"virtlens-record\n";
 
 /// Version of the format of files. A reader reads its own version and those before it.
 pub(crate) const FORMAT: u32 = 1;
+
+/// Mode of files: only the owner may read them.
+pub(crate) const FILE_MODE: u32 = 0o600;
 
 /// Longest file that is read, bytes. A writer ends a file long before.
 const MAX_FILE: u64 = 256 << 20;
@@ -62,6 +66,7 @@ impl Writer {
         let file = OpenOptions::new()
             .append(true)
             .create_new(true)
+            .mode(FILE_MODE)
             .open(&path)?;
         let mut writer = Self {
             file,

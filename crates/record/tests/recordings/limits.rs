@@ -1,6 +1,7 @@
 //! A recording is bounded, and the oldest readings go first.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -148,4 +149,23 @@ fn directory_that_is_a_file_is_an_error() {
     };
     let refused = Recorder::open(&file, limits, "node-a", "0.1.0", None);
     assert!(matches!(refused, Err(Failure::Disk { .. })));
+}
+
+#[test]
+fn only_the_owner_may_read_a_recording() {
+    let parent = tempfile::tempdir().expect("there is room");
+    let folder = parent.path().join("all/records");
+    let mut recorder = limited(&folder, 1 << 30, DAY);
+    let recorded = recorder.record(&fixture::snapshot(), at(0));
+    recorded.expect("there is room");
+    let mode = |path: &Path| {
+        let about = fs::metadata(path).expect("it is there");
+        about.permissions().mode() & 0o777
+    };
+    assert_eq!(mode(&folder), 0o700);
+    let files = fs::read_dir(&folder).expect("it is there");
+    let modes: Vec<u32> = files
+        .map(|file| mode(&file.expect("it can be read").path()))
+        .collect();
+    assert_eq!(modes, [0o600; 2], "the lock and a segment");
 }
