@@ -6,6 +6,7 @@
 //! with 2 when it has findings, and then has written them to stdout.
 
 mod args;
+mod compare;
 mod live;
 pub mod log;
 mod moment;
@@ -177,8 +178,12 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Doctor(args) => {
             let since = args.since.map(|_| "--since");
             let time = since.or(args.until.map(|_| "--until"));
+            let time = time.or(args.against.map(|_| "--against"));
             if let Some(path) = past::path(&config, args.from.as_deref(), time)? {
-                return past::diagnose(&path, &args, &config);
+                return match args.against {
+                    Some(against) => compare::diagnose(&path, &args, against),
+                    None => past::diagnose(&path, &args, &config),
+                };
             }
             live::diagnose(&mut open(&config, &Feature::ALL)?, &args)
         }

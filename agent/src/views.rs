@@ -2,6 +2,7 @@
 
 pub mod catalogue;
 pub mod check;
+pub mod compare;
 pub mod doctor;
 pub mod export;
 pub mod pick;

@@ -193,6 +193,15 @@ pub(crate) struct DoctorArgs {
         conflicts_with = "window"
     )]
     pub(crate) until: Option<Moment>,
+    /// Show what changed against a recorded time of the same length that begins here:
+    /// findings that appeared, ended or remained, and measured values
+    #[arg(
+        long,
+        value_name = "TIME",
+        allow_hyphen_values = true,
+        conflicts_with = "window"
+    )]
+    pub(crate) against: Option<Moment>,
     /// List the checks with their rules and thresholds, and exit
     #[arg(long)]
     pub(crate) checks: bool,

@@ -1,5 +1,6 @@
 //! Commands on a recording.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -40,7 +41,7 @@ pub(crate) fn path(
     }
 }
 
-fn open(path: &Path) -> anyhow::Result<Recording> {
+pub(crate) fn open(path: &Path) -> anyhow::Result<Recording> {
     let opened = Recording::open(path);
     let (recording, refused) =
         opened.with_context(|| format!("cannot read the recording {}", path.display()))?;
@@ -91,6 +92,20 @@ pub(crate) fn show(path: &Path, args: &SnapshotArgs) -> anyhow::Result<ExitCode>
     })
 }
 
+/// The time that `doctor` judges, ns since 1970.
+pub(crate) fn judged_time(
+    recording: &Recording,
+    args: &DoctorArgs,
+) -> anyhow::Result<RangeInclusive<u64>> {
+    let until_ns = match args.until {
+        Some(until) => instant_ns(until),
+        None => reading_at(recording, u64::MAX)?.unix_ns,
+    };
+    let window_ns = u64::try_from(DEFAULT_WINDOW.as_nanos()).unwrap_or(u64::MAX);
+    let before_ns = until_ns.saturating_sub(window_ns);
+    Ok(args.since.map_or(before_ns, instant_ns)..=until_ns)
+}
+
 /// `doctor`: the findings of a past time.
 pub(crate) fn diagnose(
     path: &Path,
@@ -98,13 +113,7 @@ pub(crate) fn diagnose(
     config: &Config,
 ) -> anyhow::Result<ExitCode> {
     let recording = open(path)?;
-    let until_ns = match args.until {
-        Some(until) => instant_ns(until),
-        None => reading_at(&recording, u64::MAX)?.unix_ns,
-    };
-    let window_ns = u64::try_from(DEFAULT_WINDOW.as_nanos()).unwrap_or(u64::MAX);
-    let before_ns = until_ns.saturating_sub(window_ns);
-    let since_ns = args.since.map_or(before_ns, instant_ns);
+    let (since_ns, until_ns) = judged_time(&recording, args)?.into_inner();
     let (mut past, mut first_ns, mut last) = (Past::default(), None, None);
     for recorded in recording.between(since_ns..until_ns.saturating_add(1)) {
         match recorded {
@@ -131,7 +140,7 @@ pub(crate) fn diagnose(
     report(&diagnosis, &snapshot, args.output)
 }
 
-fn instant_ns(moment: Moment) -> u64 {
+pub(crate) fn instant_ns(moment: Moment) -> u64 {
     let instant = moment.instant(Timestamp::now());
     u64::try_from(instant.as_nanosecond()).unwrap_or(0)
 }

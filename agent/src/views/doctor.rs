@@ -67,7 +67,7 @@ struct Found<'s> {
 
 /// When a finding held in a past time.
 #[derive(Debug, Serialize)]
-struct HeldTime {
+pub(super) struct HeldTime {
     /// Time of the first reading that had it, RFC 3339, UTC.
     since: String,
     /// Time of the last reading that had it, RFC 3339, UTC.
@@ -91,7 +91,7 @@ impl From<Held> for HeldTime {
 }
 
 impl HeldTime {
-    fn line(&self) -> String {
+    pub(super) fn line(&self) -> String {
         let Self { since, until, .. } = self;
         if since == until {
             return format!("held: in the reading of {since}");
@@ -238,9 +238,9 @@ pub fn catalogue(bounds: &Bounds, style: Style) -> String {
 }
 
 /// A text layout of a given width.
-struct Page {
+pub(super) struct Page {
     width: usize,
-    paint: Paint,
+    pub(super) paint: Paint,
 }
 
 /// Width if the terminal does not report one.
@@ -250,14 +250,15 @@ const DEFAULT_WIDTH: usize = 80;
 const MAX_WIDTH: usize = 110;
 
 impl Page {
-    fn new(style: Style) -> Self {
+    pub(super) fn new(style: Style) -> Self {
         Self {
             width: style.width.unwrap_or(DEFAULT_WIDTH).clamp(40, MAX_WIDTH),
             paint: Paint(style.color),
         }
     }
 
-    fn vm<'f>(&self, out: &mut String, vm: &Vm, findings: impl Iterator<Item = &'f Found<'f>>) {
+    /// The title of a VM.
+    pub(super) fn head(&self, out: &mut String, vm: &Vm) {
         let by = vm
             .runtime
             .map_or(String::new(), |runtime| format!(" by {runtime}"));
@@ -265,6 +266,10 @@ impl Page {
         let head = format!("{name} ({}{by}, pid {})", vm.vmm, vm.pid);
         out.push('\n');
         self.line(out, "", &self.paint.head(&head));
+    }
+
+    fn vm<'f>(&self, out: &mut String, vm: &Vm, findings: impl Iterator<Item = &'f Found<'f>>) {
+        self.head(out, vm);
         for found in findings {
             let finding = found.finding;
             self.title(out, finding.severity, finding.check.name());
@@ -284,16 +289,20 @@ impl Page {
     }
 
     fn title(&self, out: &mut String, severity: Severity, name: &str) {
-        let title = format!("{severity}: {name}");
-        let title = match severity {
-            Severity::Warning => self.paint.warning(&title),
-            Severity::Info => title,
-        };
+        let title = self.severe(severity, &format!("{severity}: {name}"));
         writeln!(out, "  {title}").expect("writing to a String cannot fail");
     }
 
+    /// A text in the colour of a severity.
+    pub(super) fn severe(&self, severity: Severity, text: &str) -> String {
+        match severity {
+            Severity::Warning => self.paint.warning(text),
+            Severity::Info => text.to_owned(),
+        }
+    }
+
     /// A paragraph; continuation lines have a deeper indentation.
-    fn line(&self, out: &mut String, indent: &str, text: &str) {
+    pub(super) fn line(&self, out: &mut String, indent: &str, text: &str) {
         let hanging = format!("{indent}  ");
         let options = Options::new(self.width)
             .initial_indent(indent)

@@ -1,8 +1,10 @@
 //! Judgement of readings: placement of VMs on the host's CPUs, and findings.
 
+pub mod compare;
 pub mod findings;
 mod interrupts;
 pub mod interval;
+pub mod measure;
 pub mod past;
 #[expect(
     clippy::indexing_slicing,

@@ -89,6 +89,11 @@ impl PastVm {
         }
     }
 
+    /// Whether the VM was judged at least once, so that its findings are known.
+    pub fn is_judged(&self) -> bool {
+        self.is_judged
+    }
+
     /// When the finding of a check held.
     pub fn held(&self, check: Check) -> Option<Held> {
         let mut found = self.found.iter();
@@ -112,6 +117,12 @@ impl Past {
                 past.add(vm, unix_ns, self.readings);
             }
         }
+    }
+
+    /// The same VM in the readings so far.
+    pub fn of(&self, vm: &Vm) -> Option<&PastVm> {
+        let key = (vm.pid, Arc::clone(&vm.vm));
+        self.index.get(&key).and_then(|at| self.vms.get(*at))
     }
 
     /// The VMs in the order in which they were seen first.
