@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tempfile::TempDir;
 use virtlens_tests::{Bpffs, Launch, Minivm, eventually, http, need};
 
@@ -180,6 +180,12 @@ impl Agent {
         for source in SOURCES {
             has(&[&format!("virtlens_source_up{{source=\"{source}\"}} 1")]);
         }
+        eventually("a recorded reading", || {
+            let kept = "virtlens_recorded_readings_total{result=\"kept\"} ";
+            let metrics = get(self.port, "/metrics")?;
+            let kept = metrics.lines().find_map(|line| line.strip_prefix(kept))?;
+            (kept != "0").then_some(())
+        });
         assert!(get(self.port, "/readyz").is_some_and(|answer| answer.contains(" 200 ")));
         assert_bound(&self.containerd, added(&pod()));
     }

@@ -1,5 +1,6 @@
 //! The pod of the chart as a container: its security context, mounts and arguments.
 
+use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -49,6 +50,7 @@ pub(crate) fn apply(pod: &Value, spec: &mut Value, (rootfs, bpffs): (&Path, &str
     assert_eq!(container["args"], json!(["run"]), "the pod's are those");
     let args = process["args"].as_array_mut().expect("a list");
     args.extend([json!("--listen"), json!(format!("127.0.0.1:{port}"))]);
+    args.extend([json!("--record"), json!(record())]);
     let readonly = &security["readOnlyRootFilesystem"];
     spec["root"] = json!({"path": rootfs, "readonly": readonly});
     // The host's network replaces the pod's, so that the test can connect.
@@ -56,6 +58,13 @@ pub(crate) fn apply(pod: &Value, spec: &mut Value, (rootfs, bpffs): (&Path, &str
     let namespaces = spec["linux"]["namespaces"].as_array_mut().expect("a list");
     namespaces.retain(|one| one["type"] != "pid" && one["type"] != "network");
     let mounts = spec["mounts"].as_array_mut().expect("a list");
+    for (name, to) in empty_dirs(pod) {
+        let from = rootfs.with_file_name(name);
+        fs::create_dir(&from).expect("there is room for a folder");
+        mounts.push(json!({
+            "type": "bind", "source": from, "destination": to, "options": ["rbind", "rw"],
+        }));
+    }
     for (from, to, is_read_only) in host_paths(pod) {
         mounts.retain(|mount| mount["destination"] != *to);
         // A private bpffs replaces the host's, which other agents may use.
@@ -65,6 +74,31 @@ pub(crate) fn apply(pod: &Value, spec: &mut Value, (rootfs, bpffs): (&Path, &str
             "type": "bind", "source": from, "destination": to, "options": options,
         }));
     }
+}
+
+/// Empty directories of the pod: name and target.
+fn empty_dirs(pod: &Value) -> Vec<(String, String)> {
+    let volumes = pod["volumes"].as_array().expect("a list").iter();
+    let mounts = &pod["containers"][0]["volumeMounts"];
+    let mounts = mounts.as_array().expect("a list");
+    volumes
+        .filter(|volume| volume["emptyDir"].is_object())
+        .map(|volume| {
+            let mount = mounts.iter().find(|mount| mount["name"] == volume["name"]);
+            let to = &mount.expect("a volume is mounted")["mountPath"];
+            let text = |value: &Value| value.as_str().expect("a text").to_owned();
+            (text(&volume["name"]), text(to))
+        })
+        .collect()
+}
+
+/// The directory of the recording in the agent's configuration.
+fn record() -> String {
+    let line = RENDERED.lines().map(str::trim);
+    let mut line = line.filter_map(|line| line.strip_prefix("record: "));
+    line.next()
+        .expect("the chart records by default")
+        .to_owned()
 }
 
 /// Host paths of the pod: source, target, and whether the mount is writable.

@@ -39,7 +39,7 @@ fn helm(args: &[&str]) -> Output {
 }
 
 /// Renders the chart with these flags, as (template, document).
-fn render(flags: &[&str]) -> Vec<(String, String)> {
+pub(crate) fn render(flags: &[&str]) -> Vec<(String, String)> {
     let chart = deploy("chart/virtlens").display().to_string();
     let mut args = vec!["template", "virtlens", &chart, "--namespace", "virtlens"];
     args.extend(flags);
@@ -146,6 +146,8 @@ fn unknown_chart_values_are_refused() {
         "config.thresholds.pool_threads=16,config.metrics=full",
         "prometheusRule.enabled=true,prometheusRule.runbooks=https://wiki.example.com/virtlens",
         "serviceMonitor.enabled=true,service.enabled=true",
+        "record.enabled=false",
+        "record.hostPath=/var/lib/virtlens,record.interval=1s",
     ] {
         assert!(renders(right), "{right}");
     }
@@ -171,6 +173,10 @@ fn unknown_chart_values_are_refused() {
         "dashboards.perses.enabled=true,dashboards.perses.instanceSelector.matchLabels.a=b",
         // It would select no Service.
         "serviceMonitor.enabled=true",
+        "record.interval=500ms",
+        "record.maxMiB=0",
+        "record.hostPath=recordings",
+        "record.hostPath=/",
     ] {
         assert!(!renders(wrong), "{wrong}");
     }

@@ -11,6 +11,7 @@ mod packages;
 mod pictures;
 mod pod_labels;
 mod programs;
+mod record_volume;
 mod reference;
 mod site;
 mod sleeps;

@@ -107,6 +107,14 @@ files
 {{- if not .Values.pin }}
 {{- $_ := set $own "no_pin" true }}
 {{- end }}
+{{- with .Values.record }}
+{{- if .enabled }}
+{{- $_ := set $own "record" "/var/lib/virtlens/record" }}
+{{- $_ := set $own "record_interval" .interval }}
+{{- $_ := set $own "record_max_mib" (int .maxMiB) }}
+{{- $_ := set $own "record_max_age" .maxAge }}
+{{- end }}
+{{- end }}
 {{- if ne .Values.web.auth "none" }}
 {{- $_ := set $own "web_auth" .Values.web.auth }}
 {{- end }}
@@ -185,6 +193,24 @@ container.apparmor.security.beta.kubernetes.io/{{ .container }}: unconfined
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
+{{- end }}
+
+{{/* Volume of the recording. The agent makes a directory in it that only root can read. */}}
+{{- define "virtlens.recordMount" -}}
+- name: record
+  mountPath: /var/lib/virtlens
+{{- end }}
+
+{{- define "virtlens.recordVolume" -}}
+- name: record
+  {{- if .Values.record.hostPath }}
+  hostPath:
+    path: {{ .Values.record.hostPath }}
+    type: DirectoryOrCreate
+  {{- else }}
+  emptyDir:
+    sizeLimit: {{ add .Values.record.maxMiB (div .Values.record.maxMiB 4) 16 }}Mi
+  {{- end }}
 {{- end }}
 
 {{- define "virtlens.env" -}}

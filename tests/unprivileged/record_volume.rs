@@ -1,0 +1,96 @@
+//! The volume of the chart for the recording.
+
+use serde_json::Value;
+use virtlens::config::Settings;
+use virtlens_tests::need;
+
+use crate::chart::{parse, render};
+
+/// Of the chart with this value: the agent's settings, the mount and the volume for the recording,
+/// and the volumes that `OpenShift` allows.
+struct Rendered {
+    settings: Settings,
+    mount: Option<Value>,
+    volume: Option<Value>,
+    allowed: Vec<String>,
+}
+
+fn rendered(set: &str) -> Rendered {
+    let documents = render(&["--set", "openshift.scc.create=true", "--set", set]);
+    let of = |kind: &str| {
+        let parsed = documents.iter().map(|(_, body)| parse(body));
+        let mut of_kind = parsed.filter(|document| document["kind"] == kind);
+        of_kind.next().unwrap_or_else(|| panic!("no {kind}"))
+    };
+    let config = of("ConfigMap");
+    let text = config["data"]["virtlens.yaml"].as_str().expect("a text");
+    let pod = of("DaemonSet")["spec"]["template"]["spec"].take();
+    let named = |list: &Value| {
+        let mut list = list.as_array().into_iter().flatten();
+        list.find(|one| one["name"] == "record").cloned()
+    };
+    let allowed = of("SecurityContextConstraints")["volumes"].take();
+    Rendered {
+        settings: Settings::from_yaml(text).expect("valid settings"),
+        mount: named(&pod["containers"][0]["volumeMounts"]),
+        volume: named(&pod["volumes"]),
+        allowed: serde_json::from_value(allowed).expect("a list of names"),
+    }
+}
+
+#[test]
+fn empty_dir_of_the_recording_has_room_for_it() {
+    if !need::all("empty_dir_of_the_recording_has_room_for_it", [need::helm()]) {
+        return;
+    }
+    for (set, mib) in [("record.enabled=true", 256), ("record.maxMiB=16", 16)] {
+        let chart = rendered(set);
+        assert_eq!(chart.settings.record_max_mib, Some(mib), "{set}");
+        let folder = chart.settings.record.expect("it records");
+        let mount = chart.mount.expect("it is mounted");
+        let mounted = mount["mountPath"].as_str().expect("a path");
+        // Kubelet creates an emptyDir that everybody may read, the agent the directory in it.
+        assert!(folder.starts_with(mounted) && folder != *mounted, "{mount}");
+        assert!(mount["readOnly"].is_null(), "{mount}");
+        let volume = chart.volume.expect("it is there");
+        let limit = volume["emptyDir"]["sizeLimit"].as_str().expect("a size");
+        let limit: u64 = limit
+            .strip_suffix("Mi")
+            .and_then(|mib| mib.parse().ok())
+            .expect("MiB");
+        // A segment is at most an eighth longer than the limit of all.
+        assert!(limit >= mib + mib / 8 + 8, "{set}: {limit} MiB");
+        assert!(chart.allowed.contains(&"emptyDir".to_owned()), "{set}");
+    }
+}
+
+#[test]
+fn recording_on_the_node_needs_no_empty_dir() {
+    if !need::all("recording_on_the_node_needs_no_empty_dir", [need::helm()]) {
+        return;
+    }
+    let chart = rendered("record.hostPath=/var/lib/virtlens");
+    let volume = chart.volume.expect("it is there");
+    assert_eq!(volume["hostPath"]["path"], "/var/lib/virtlens");
+    assert!(!chart.allowed.contains(&"emptyDir".to_owned()));
+}
+
+#[test]
+fn chart_without_a_recording_has_neither_settings_nor_volume() {
+    let test = "chart_without_a_recording_has_neither_settings_nor_volume";
+    if !need::all(test, [need::helm()]) {
+        return;
+    }
+    let chart = rendered("record.enabled=false");
+    let Settings {
+        record,
+        record_interval,
+        record_max_mib,
+        record_max_age,
+        ..
+    } = chart.settings;
+    assert_eq!((record, record_max_mib), (None, None));
+    assert_eq!((record_interval, record_max_age), (None, None));
+    assert_eq!((chart.mount, chart.volume), (None, None));
+    assert!(!chart.allowed.contains(&"emptyDir".to_owned()));
+}
