@@ -45,7 +45,7 @@ fn cpu_hotplug_is_known_at_next_reading() {
     let away = Switched::new("cpu3/online", "0", "1");
     let snapshot = agent.collect();
     assert_eq!(snapshot.node.cpus, 11);
-    assert_is_sysfs(agent.host());
+    assert_is_sysfs(&snapshot.host);
     // A thread whose only CPU goes offline may run on any CPU.
     let found = topology(&snapshot, vm.pid());
     assert_found(&found, &[]);
@@ -55,7 +55,7 @@ fn cpu_hotplug_is_known_at_next_reading() {
     drop(away);
     let snapshot = agent.collect();
     assert_eq!(snapshot.node.cpus, 12);
-    assert_is_sysfs(agent.host());
+    assert_is_sysfs(&snapshot.host);
     pin(&vm, &[0, 1, 2, 3]);
     let after = judged(&mut agent, &vm);
     assert_found(&after, &[]);
@@ -90,7 +90,7 @@ fn smt_switch_is_known_at_next_reading() {
     let off = Switched::new("smt/control", "off", "on");
     let snapshot = agent.collect();
     assert_eq!(snapshot.node.cpus, 6);
-    assert_is_sysfs(agent.host());
+    assert_is_sysfs(&snapshot.host);
     for vm in [&with_threads, &vm] {
         let found = topology(&snapshot, vm.pid());
         assert_found(&found, &[]);
@@ -100,7 +100,7 @@ fn smt_switch_is_known_at_next_reading() {
     drop(off);
     let snapshot = agent.collect();
     assert_eq!(snapshot.node.cpus, 12);
-    assert_is_sysfs(agent.host());
+    assert_is_sysfs(&snapshot.host);
     pin(&with_threads, &[8, 9]);
     pin(&vm, &[0, 1]);
     assert_eq!(aligned(&judged(&mut agent, &with_threads)), 1);

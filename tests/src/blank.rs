@@ -20,6 +20,7 @@ pub fn snapshot(vms: Vec<Vm>) -> Snapshot {
             cpus: 64,
             cgroup: "v2",
         },
+        host: Arc::default(),
         sources: Vec::new(),
         dropped: Vec::new(),
         maps: Vec::new(),

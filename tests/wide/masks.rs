@@ -32,7 +32,7 @@ fn host_topology_equals_sysfs() {
     let mut agent = agent();
     let snapshot = agent.collect();
     assert_eq!(snapshot.node.cpus as usize, online().len());
-    assert_is_sysfs(agent.host());
+    assert_is_sysfs(&snapshot.host);
 }
 
 #[test]

@@ -52,7 +52,7 @@ pub(crate) fn show_topology(
         style: table_style(),
         ascii: args.ascii,
     };
-    print(&topology::render(&snapshot, collector.host(), shows, view))
+    print(&topology::render(&snapshot, shows, view))
 }
 
 pub(crate) fn diagnose(collector: &mut Collector, args: &DoctorArgs) -> anyhow::Result<ExitCode> {

@@ -10,7 +10,6 @@ use virtlens_host::{CgroupVersion, Cgroups, HostRoot};
 use virtlens_model::fleet::Fleet;
 use virtlens_model::judge::findings::{Bounds, Watch};
 use virtlens_model::snapshot::{API_VERSION, Node, Snapshot};
-use virtlens_model::vocab::topology::host::HostTopology;
 use virtlens_model::vocab::{Owner, VmKey};
 use virtlens_probe::facts::KernelFacts;
 use virtlens_probe::loader::Loader;
@@ -163,6 +162,7 @@ impl Collector {
             clock_ns: self.at_ns.unwrap_or(0),
             reading_age_ns: self.reading_age_ns(),
             node: self.node.clone(),
+            host: Arc::clone(self.placement.host()),
             sources: self.sources(),
             dropped: self.dropped(&programs),
             maps: self.bpf().map_or_else(Vec::new, TaskPass::maps),
@@ -213,11 +213,6 @@ impl Collector {
     pub fn collect_judged(&mut self) -> Arc<Snapshot> {
         self.placement.hasten();
         self.collect()
-    }
-
-    /// The host's CPU topology as of the last read.
-    pub fn host(&self) -> &HostTopology {
-        self.placement.host()
     }
 
     /// The kernel's features for BPF programs.

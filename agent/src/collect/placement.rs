@@ -26,7 +26,7 @@ const CPUSETS_READ_EVERY: Duration = Duration::from_mins(1);
 pub struct Placement {
     /// Start of the clock of its readings.
     started: Timestamp,
-    host: HostTopology,
+    host: Arc<HostTopology>,
     files: TopologyFiles,
     stamp: Option<TopologyStamp>,
     window: Window,
@@ -45,7 +45,7 @@ impl Default for Placement {
     fn default() -> Self {
         Self {
             started: Timestamp::now(),
-            host: HostTopology::default(),
+            host: Arc::default(),
             files: TopologyFiles::default(),
             stamp: None,
             window: Window::default(),
@@ -71,8 +71,10 @@ impl Placement {
         let is_new = match host {
             Ok(host) => {
                 self.failure.clear();
-                let is_new = self.host != host;
-                self.host = host;
+                let is_new = *self.host != host;
+                if is_new {
+                    self.host = Arc::new(host);
+                }
                 is_new
             }
             Err(error) => {
@@ -87,8 +89,8 @@ impl Placement {
         is_new
     }
 
-    /// The host's topology as of the last read.
-    pub fn host(&self) -> &HostTopology {
+    /// The host's topology as of the last read; the same object until it changes.
+    pub fn host(&self) -> &Arc<HostTopology> {
         &self.host
     }
 

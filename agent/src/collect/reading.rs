@@ -9,6 +9,7 @@
 //! If a call of the backend fails, the reading fails. State changes only after the call
 //! that can fail, so the next reading repeats the unfinished steps.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use virtlens_model::facts::{Facts, ProcessFact};
@@ -88,7 +89,7 @@ impl Collector {
             let host = self.placement.host();
             self.node.cpus = u32::try_from(host.online().len()).unwrap_or(u32::MAX);
             self.backend.set_host(host)?;
-            self.fleet.set_host(host.clone());
+            self.fleet.set_host(Arc::clone(host));
             self.is_host_new = false;
             self.placement.hasten();
         }

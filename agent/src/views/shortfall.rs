@@ -58,6 +58,8 @@ pub fn shortfalls(snapshot: &Snapshot) -> Vec<Shortfall<'_>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use virtlens_model::snapshot::{API_VERSION, Node, Snapshot, Source};
 
     use super::shortfalls;
@@ -88,6 +90,7 @@ mod tests {
                 cpus: 0,
                 cgroup: "v2",
             },
+            host: Arc::default(),
             sources: vec![
                 source("a", false, "no BPF"),
                 source("b", true, ""),

@@ -27,12 +27,8 @@ const DEFAULT_WIDTH: usize = 80;
 const INFALLIBLE: &str = "writing to a String cannot fail";
 
 /// Draws the host with the VMs of the snapshot that `shows` accepts.
-pub fn render(
-    snapshot: &Snapshot,
-    host: &HostTopology,
-    shows: impl Fn(&Vm) -> bool,
-    view: View,
-) -> String {
+pub fn render(snapshot: &Snapshot, shows: impl Fn(&Vm) -> bool, view: View) -> String {
+    let host = &*snapshot.host;
     let vms: Vec<Tagged<'_>> = snapshot
         .vms
         .iter()

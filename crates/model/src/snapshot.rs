@@ -13,6 +13,8 @@ mod topology;
 mod vcpu;
 mod vm;
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 pub use self::check::{About, Check, Severity};
@@ -27,6 +29,7 @@ pub use self::vcpu::{Vcpu, VcpuCount};
 pub use self::vm::{RoleUse, Thread, Vm, Worker};
 
 use crate::vocab::name::{self, Name};
+use crate::vocab::topology::host::HostTopology;
 
 /// The version of the JSON shape.
 pub const API_VERSION: &str = "virtlens/v1";
@@ -54,6 +57,10 @@ pub struct Snapshot {
     pub reading_age_ns: Option<u64>,
     /// The node.
     pub node: Node,
+    /// The online CPUs of the node and their places, shared between readings; without CPUs
+    /// if they are unknown.
+    #[serde(default)]
+    pub host: Arc<HostTopology>,
     /// The sources of facts and their state.
     pub sources: Vec<Source>,
     /// Losses since the agent started, by reason: a closed set, including zeros.
@@ -77,6 +84,7 @@ impl Snapshot {
             clock_ns: self.clock_ns,
             reading_age_ns: self.reading_age_ns,
             node: self.node.clone(),
+            host: Arc::clone(&self.host),
             sources: self.sources.clone(),
             dropped: self.dropped.clone(),
             maps: self.maps.clone(),

@@ -51,7 +51,7 @@ pub fn judgement(data: &[u8]) {
 struct Judge {
     decoder: Decoder,
     fleet: Fleet,
-    host: HostTopology,
+    host: Arc<HostTopology>,
     window: Window,
     watch: Watch,
     now_ns: u64,
@@ -60,11 +60,12 @@ struct Judge {
 impl Judge {
     fn new() -> Self {
         let mut fleet = Fleet::new(WINDOW_NS / 2);
-        fleet.set_host(host());
+        let host = Arc::new(host());
+        fleet.set_host(Arc::clone(&host));
         Self {
             decoder: Decoder::default(),
             fleet,
-            host: host(),
+            host,
             window: Window::default(),
             watch: Watch::new(Bounds::default()),
             now_ns: 0,
@@ -195,6 +196,7 @@ fn snapshot(vms: Vec<Vm>, clock_ns: u64) -> Snapshot {
             cpus: 8,
             cgroup: "v2",
         },
+        host: Arc::default(),
         sources: Vec::new(),
         dropped: Vec::new(),
         maps: Vec::new(),

@@ -28,7 +28,7 @@ pub struct Fleet {
     /// The VMs in display order, and the value of `changes` for which it is valid.
     pub(super) order: (Option<u64>, Vec<VmKey>),
     /// The CPUs of the host.
-    pub(super) host: HostTopology,
+    pub(super) host: Arc<HostTopology>,
     /// VMs whose counters others took over since the last reading.
     pub(super) succeeded: Vec<VmKey>,
     /// Number of times that VMs were added, removed, ended or moved.
@@ -48,7 +48,7 @@ impl Fleet {
             linger_ns,
             vms: FxHashMap::default(),
             order: (None, Vec::new()),
-            host: HostTopology::default(),
+            host: Arc::default(),
             succeeded: Vec::new(),
             changes: 0,
             pods_as_of: None,
@@ -58,7 +58,7 @@ impl Fleet {
     }
 
     /// Sets the CPUs of the host. Takes effect at the next [`Fleet::account`].
-    pub fn set_host(&mut self, host: HostTopology) {
+    pub fn set_host(&mut self, host: Arc<HostTopology>) {
         self.host = host;
     }
 

@@ -133,6 +133,8 @@ impl Past {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::Past;
     use crate::snapshot::{API_VERSION, Check, Finding, Node, Snapshot, Vm};
 
@@ -158,6 +160,7 @@ mod tests {
                 cpus: 4,
                 cgroup: "v2",
             },
+            host: Arc::default(),
             sources: Vec::new(),
             dropped: Vec::new(),
             maps: Vec::new(),

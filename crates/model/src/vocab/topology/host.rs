@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::vocab::cpuset::CpuSet;
 
+mod listed;
+
 /// sysfs facts of one CPU, uninterpreted. `None`: sysfs lacks the value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CpuFact {
@@ -123,6 +125,26 @@ impl HostTopology {
             };
             if let Some(known) = host.places.get_mut(fact.cpu as usize) {
                 *known = Some(place);
+            }
+        }
+        host.group();
+        host
+    }
+
+    /// The topology of online CPUs with known places.
+    fn placed(cpus: impl Iterator<Item = (u32, HostPlace)>) -> Self {
+        let mut host = Self::default();
+        for (cpu, place) in cpus {
+            let at = cpu as usize;
+            if host.places.len() <= at {
+                host.places.resize(at + 1, None);
+            }
+            if let Some(known) = host.places.get_mut(at) {
+                *known = Some(place);
+            }
+            host.online.insert(cpu);
+            if let Some(node) = place.node {
+                host.nodes.entry(node).or_default().insert(cpu);
             }
         }
         host.group();

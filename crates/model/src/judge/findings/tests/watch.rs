@@ -21,6 +21,7 @@ fn reading(clock_ns: u64, vms: Vec<Vm>) -> Arc<Snapshot> {
             cpus: 1,
             cgroup: "v2",
         },
+        host: Arc::default(),
         sources: Vec::new(),
         dropped: Vec::new(),
         maps: Vec::new(),

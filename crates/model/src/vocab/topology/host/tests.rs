@@ -172,3 +172,29 @@ fn sibling_set_without_own_cpu_is_ignored() {
     let host = HostTopology::new(&[fact], &set("0-1"));
     assert_eq!(host.place(1).and_then(|place| place.core), None);
 }
+
+#[test]
+fn topology_round_trips_as_list_of_cpus() {
+    for machine in machines() {
+        let host = machine.host();
+        let json = serde_json::to_string(&host).expect("it can be printed");
+        let read: HostTopology = serde_json::from_str(&json).expect("it can be read");
+        assert_eq!(read, host, "{machine:?}");
+    }
+    let host = HostTopology::new(&[], &set("1"));
+    let json = serde_json::json!({"cpus": [
+        {"cpu": 1, "package": null, "die": null, "node": null, "llc": null, "core": null,
+         "thread": null},
+    ]});
+    assert_eq!(
+        serde_json::to_value(&host).expect("it can be printed"),
+        json
+    );
+    let far = serde_json::json!({"cpus": [{"cpu": 8192}]});
+    assert!(serde_json::from_value::<HostTopology>(far).is_err());
+    let later = serde_json::json!({"cpus": [{"cpu": 1, "cluster": 0}], "caches": []});
+    assert_eq!(
+        serde_json::from_value::<HostTopology>(later).ok(),
+        Some(host)
+    );
+}
