@@ -22,6 +22,7 @@ mod dictionary;
 mod flat;
 mod flatten;
 mod frame;
+mod mark;
 mod rebuild;
 mod recorder;
 mod recording;
@@ -32,7 +33,8 @@ mod varint;
 
 pub use self::flatten::Unsupported;
 pub use self::frame::{Decoder, Error, Unreadable};
+pub use self::mark::Mark;
 pub use self::rebuild::Unknown;
 pub use self::recorder::{Failure, Limits, Recorder};
 pub use self::recording::{Lost, Recorded, Recording};
-pub use self::segment::{Header, Mark, Refused};
+pub use self::segment::{Header, Refused};

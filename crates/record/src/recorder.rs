@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::FlockOperation;
-use virtlens_model::snapshot::{Severity, Snapshot};
+use virtlens_model::snapshot::Snapshot;
 
 use crate::frame::{self, Encoder};
-use crate::segment::{FILE_MODE, FORMAT, Header, Mark, Writer};
+use crate::mark::Warnings;
+use crate::segment::{FILE_MODE, FORMAT, Header, Writer};
 
 /// Readings of a segment. A longer one is shorter in bytes, because only its first frame is
 /// complete; but a reader decodes all frames before the one that it wants, and loses those
@@ -53,6 +54,7 @@ pub struct Recorder {
     next_number: u64,
     current: Option<Current>,
     encoder: Encoder,
+    warnings: Warnings,
     frame: Vec<u8>,
 }
 
@@ -155,6 +157,7 @@ impl Recorder {
             next_number,
             current: None,
             encoder,
+            warnings: Warnings::default(),
             frame: Vec::new(),
         })
     }
@@ -204,10 +207,7 @@ impl Recorder {
         let encoded = self.encoder.encode(snapshot, &mut self.frame);
         let written = match encoded {
             Ok(()) => {
-                let mark = Mark {
-                    unix_ns,
-                    warnings: warnings(snapshot),
-                };
+                let mark = self.warnings.mark(snapshot, unix_ns);
                 current.writer.append(mark, &self.frame).map_err(&disk)
             }
             Err(error) => Err(error.into()),
@@ -301,15 +301,6 @@ impl Recorder {
         }
         self.segments.pop_front().is_some()
     }
-}
-
-/// Number of findings of severity warning.
-fn warnings(snapshot: &Snapshot) -> u32 {
-    let findings = snapshot.vms.iter().filter_map(|vm| vm.findings.as_deref());
-    let warnings = findings
-        .flatten()
-        .filter(|finding| finding.severity == Severity::Warning);
-    u32::try_from(warnings.count()).unwrap_or(u32::MAX)
 }
 
 impl Drop for Recorder {

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use virtlens_model::snapshot::Snapshot;
 
 use crate::frame::{Decoder, Unreadable};
+use crate::mark::Mark;
 use crate::recorder::list;
-use crate::segment::{Header, Mark, Refused, Segment};
+use crate::segment::{Header, Refused, Segment};
 
 /// A recording: the segments of a directory, or one file.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! A file of a recording: a header, a complete frame, and differences to it.
 //!
 //! ```text
-//! magic │ header │ frame │ frame │ …      a frame: length, CRC-32, time, warnings, bytes
+//! magic │ header │ frame │ frame │ …      a frame: length, CRC-32, mark, bytes
 //! ```
 //!
 //! A frame is written at once, and one that is cut off or damaged ends the file for its
@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::mark::Mark;
 use crate::varint::Bytes;
 
 /// The first bytes of each file.
@@ -42,15 +43,6 @@ pub struct Header {
     pub boot_id: Option<String>,
 }
 
-/// A reading in the list of a recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
-    /// Time of the reading, ns since 1970.
-    pub unix_ns: u64,
-    /// Number of its findings of severity warning.
-    pub warnings: u32,
-}
-
 /// A segment that is being written.
 #[derive(Debug)]
 pub(crate) struct Writer {
@@ -75,11 +67,7 @@ impl Writer {
             buffer: MAGIC.to_vec(),
         };
         let text = serde_json::to_vec(header).map_err(io::Error::other)?;
-        let mark = Mark {
-            unix_ns: 0,
-            warnings: 0,
-        };
-        put_frame(&mut writer.buffer, mark, &text);
+        put_frame(&mut writer.buffer, Mark::default(), &text);
         if let Err(error) = writer.write() {
             writer.remove();
             return Err(error);
@@ -137,6 +125,7 @@ fn put_frame(out: &mut Vec<u8>, mark: Mark, payload: &[u8]) {
     out.extend_from_slice(&head.checksum(payload).to_le_bytes());
     out.extend_from_slice(&mark.unix_ns.to_le_bytes());
     out.extend_from_slice(&mark.warnings.to_le_bytes());
+    out.extend_from_slice(&mark.begun.to_le_bytes());
     out.extend_from_slice(payload);
 }
 
@@ -265,6 +254,7 @@ impl Head {
         let mark = Mark {
             unix_ns: u64::from_le_bytes(*rest.take(8)?.as_array()?),
             warnings: u32::from_le_bytes(*rest.take(4)?.as_array()?),
+            begun: u32::from_le_bytes(*rest.take(4)?.as_array()?),
         };
         Some((Self { len, mark }, checksum))
     }
@@ -275,6 +265,7 @@ impl Head {
         hasher.update(&self.len.to_le_bytes());
         hasher.update(&self.mark.unix_ns.to_le_bytes());
         hasher.update(&self.mark.warnings.to_le_bytes());
+        hasher.update(&self.mark.begun.to_le_bytes());
         hasher.update(payload);
         hasher.finalize()
     }

@@ -124,12 +124,12 @@ fn file_of_a_later_format_names_its_version() {
         .expect("it is short")
         .to_le_bytes();
     let mut hasher = crc32fast::Hasher::new();
-    for part in [&len[..], &[0; 12], text] {
+    for part in [&len[..], &[0; 16], text] {
         hasher.update(part);
     }
     content.extend(len);
     content.extend(hasher.finalize().to_le_bytes());
-    content.extend([0; 12]);
+    content.extend([0; 16]);
     content.extend(text);
     fs::write(&file, content).expect("there is room");
     let Err(Some(refused)) = read(&file) else {

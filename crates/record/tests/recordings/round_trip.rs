@@ -107,6 +107,7 @@ fn list_has_the_time_and_the_warnings_of_each_reading() {
     let expected = (0..200).map(|index| Mark {
         unix_ns: at(index),
         warnings: u32::from(index % 3 == 0),
+        begun: u32::from(index % 3 == 0),
     });
     assert_eq!(marks, expected.collect::<Vec<_>>());
 }
