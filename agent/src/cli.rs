@@ -13,6 +13,7 @@ mod moment;
 mod past;
 mod record;
 pub mod reference;
+mod replay;
 pub mod run;
 mod shown;
 mod stdout;
@@ -34,7 +35,7 @@ use crate::cli::args::{
 use crate::collect::{Collector, Options};
 use crate::config::{Config, ConfigError, Settings};
 use crate::process;
-use crate::views::{catalogue, check, doctor, snapshot};
+use crate::views::{catalogue, check, doctor, snapshot, top};
 
 /// Shows what VM-isolated pods cost on their host
 #[derive(Debug, Parser)]
@@ -71,7 +72,8 @@ enum Command {
     /// (USED%), the share of time that the limit throttled it (THR%), its busiest
     /// I/O worker, the vCPU that waits most (WAIT%), and memory. Enter shows one
     /// VM: roles, limits, vCPUs, workers, memory, findings. "?" explains the keys.
-    /// Without a terminal the command prints one table and exits.
+    /// Without a terminal the command prints one table and exits. With --from it shows a
+    /// recording with a time line, to step and play through.
     #[command(after_help = "Example: virtlens top shop/web-0 --interval 500ms")]
     Top(TopArgs),
     /// Draw the host's CPUs with the vCPUs on them, and mismatches
@@ -141,7 +143,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
     let level = match cli.command {
         Command::Run(_) => tracing::Level::INFO,
         // Nothing may write over the screen.
-        Command::Top(_) => tracing::Level::ERROR,
+        Command::Top(_) if top::has_terminal() => tracing::Level::ERROR,
         _ => tracing::Level::WARN,
     };
     let config = cli.configure()?;
@@ -168,8 +170,18 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
                 table_style(),
             )?)
         }
-        Command::Top(args) => live::watch(&mut open(&config, shown::by_top())?, &args),
+        Command::Top(args) => {
+            let time = args.at.map(|_| "--at");
+            if let Some(path) = past::path(&config, args.from.as_deref(), time)? {
+                return replay::watch(&path, &args);
+            }
+            live::watch(&mut open(&config, shown::by_top())?, &args)
+        }
         Command::Topology(args) => {
+            let time = args.at.map(|_| "--at");
+            if let Some(path) = past::path(&config, args.from.as_deref(), time)? {
+                return replay::show_topology(&path, &args);
+            }
             live::show_topology(&mut open(&config, &shown::BY_TOPOLOGY)?, &args)
         }
         Command::Doctor(args) if args.checks => {

@@ -18,7 +18,7 @@ use virtlens_tests::{
 const PERIOD_US: u64 = 100_000;
 
 /// An agent that records once a second.
-fn recording_agent(folder: &Path) -> Agent {
+pub(crate) fn recording_agent(folder: &Path) -> Agent {
     let mut command = Command::new(binary("virtlens"));
     command.args(["run", "--listen", "127.0.0.1:0", "--no-pin"]);
     command
@@ -33,7 +33,7 @@ fn now_ns() -> u64 {
 }
 
 /// The readings so far that have the VM of a process.
-fn readings(folder: &Path, pid: u32) -> Vec<(u64, Vm)> {
+pub(crate) fn readings(folder: &Path, pid: u32) -> Vec<(u64, Vm)> {
     let Ok((recording, _)) = Recording::open(folder) else {
         return Vec::new();
     };
@@ -56,7 +56,7 @@ fn past(command: &str, folder: &Path, more: &[&str]) -> Value {
 }
 
 /// Time of the first reading in which the VM of a process is capped, to the second.
-fn first_capped(folder: &Path, pid: u32) -> Option<String> {
+pub(crate) fn first_capped(folder: &Path, pid: u32) -> Option<String> {
     let (recording, _) = Recording::open(folder).ok()?;
     let mut readings = recording.between(0..u64::MAX).filter_map(Result::ok);
     let is_capped = |vm: &Vm| {

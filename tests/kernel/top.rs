@@ -3,9 +3,14 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use virtlens_record::Recording;
 use virtlens_tests::perfetto::{self, Trace};
 use virtlens_tests::reader;
-use virtlens_tests::{Minivm, binary, eventually, need};
+use virtlens_tests::{
+    Minivm, TestCgroup, binary, cgroupfs_pod_path, eventually, need, unique_pod_uid,
+};
+
+use crate::recording::{first_capped, readings, recording_agent};
 
 /// A private terminal, which is closed on drop.
 struct Screen {
@@ -179,6 +184,96 @@ fn session_shows_vms_and_handles_keys() {
     if need::all("session_shows_vms_and_handles_keys", [perfetto::there()]) {
         assert!(!Trace::decode(&file).slices.is_empty());
     }
+}
+
+/// The onset of a limit in a recording: its time, and steps around it.
+#[test]
+fn recording_is_stepped_and_played_with_keys() {
+    let test = "recording_is_stepped_and_played_with_keys";
+    if !reader::ready(test) || !need::all(test, [tmux(), need::cpu_cgroup()]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("there is room for a folder");
+    let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
+    let container = pod.child("vm");
+    let launch = Minivm::launch().args(["--vcpus", "1", "--start", "spin", "--name", "web"]);
+    let guest = Minivm::start_launch(launch.cgroup(&container));
+    let agent = recording_agent(folder.path());
+    eventually("a reading of the VM", || {
+        (readings(folder.path(), guest.pid()).len() >= 2).then_some(())
+    });
+    pod.set_quota(Some(50_000), 100_000);
+    let onset = eventually("the finding in the recording", || {
+        let onset = first_capped(folder.path(), guest.pid())?;
+        // At least one reading follows it.
+        (times(folder.path()).pop()? > onset).then_some(onset)
+    });
+    drop(agent);
+    let times = times(folder.path());
+    let [first, last] = [times.first(), times.last()].map(|time| time.expect("it is there"));
+
+    let program = binary("virtlens");
+    let program = program.to_str().expect("a path of text");
+    let command = format!("{program} top web --from {}", folder.path().display());
+    let screen = Screen::start(folder.path(), &command);
+    let end = screen.wait("the last reading", |text| {
+        text.contains(&format!("{last}  paused")) && text.contains("! quota_capped")
+    });
+    println!("{end}");
+    assert!(end.contains("█") && end.contains("▲"), "{end}");
+    screen.press(&["{"]);
+    screen.wait("the onset", |text| {
+        text.contains(&format!("{onset}  paused")) && text.contains("! quota_capped")
+    });
+    screen.press(&["["]);
+    let before = screen.wait("the reading before", |text| !text.contains(&onset));
+    assert!(!before.contains("quota_capped"), "{before}");
+    assert!(before.contains("vCPU GUEST"), "{before}");
+    screen.press(&["]"]);
+    screen.wait("the onset again", |text| {
+        text.contains(&onset) && text.contains("! quota_capped")
+    });
+    screen.press(&["t"]);
+    screen.wait("no trace", |text| text.contains("cannot trace"));
+
+    screen.press(&["Home", "Space"]);
+    screen.wait("it playing", |text| text.contains("  playing"));
+    screen.wait("the onset while playing", |text| {
+        text.contains(&format!("{onset}  playing"))
+    });
+    screen.press(&["Home", "Escape"]);
+    let list = screen.wait("the start", |text| {
+        text.contains(&format!("{first}  paused")) && text.contains("WORKER")
+    });
+    assert!(list.contains("web"), "{list}");
+    screen.press(&["q"]);
+    eventually("the end", || screen.is_over().then_some(()));
+
+    // Without a terminal: the table of a reading.
+    let mut table = Command::new(program);
+    table.args(["top", "--from"]).arg(folder.path());
+    let output = table.args(["--at", last]).output().expect("it starts");
+    let table = String::from_utf8(output.stdout).expect("text");
+    assert!(table.contains("reading of 20"), "{table}");
+    assert!(table.contains("cores used in the last "), "{table}");
+    assert!(table.contains("web"), "{table}");
+
+    let mut topology = Command::new(program);
+    topology
+        .args(["topology", "web", "--from"])
+        .arg(folder.path());
+    let output = topology.args(["--at", &onset]).output().expect("it starts");
+    let tree = String::from_utf8(output.stdout).expect("text");
+    assert!(tree.contains("reading of 20"), "{tree}");
+    assert!(tree.contains("A0") && tree.contains("A  web:"), "{tree}");
+}
+
+/// The times of the readings of a recording, to the second.
+fn times(folder: &Path) -> Vec<String> {
+    let (recording, _) = Recording::open(folder).expect("it is there");
+    let readings = recording.between(0..u64::MAX).filter_map(Result::ok);
+    let times = readings.map(|one| one.snapshot.time);
+    times.map(|time| format!("{}Z", &time[..19])).collect()
 }
 
 #[test]

@@ -147,18 +147,40 @@ pub(crate) struct TopArgs {
     /// Draw with ASCII characters only
     #[arg(long)]
     pub(crate) ascii: bool,
+    /// Show a recording: the directory of virtlens run --record, or one of its files
+    /// [default with --at: the configured one]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) from: Option<PathBuf>,
+    /// Begin with the last recorded reading at this time or before: now, '10 min ago',
+    /// -15m or RFC 3339 [default with --from: now]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(crate) at: Option<Moment>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TopologyArgs {
     /// VM to show: NAMESPACE/POD, name, pod uid or pid of the VMM
     pub(crate) vm: Option<String>,
-    /// Time over which the placement of running vCPUs is measured
+    /// Time over which the placement of running vCPUs is measured; a recording has the
+    /// agent's measurements, over 10 s
     #[arg(long, value_name = "TIME", default_value = "2s")]
     pub(crate) window: Span,
     /// Draw with ASCII characters only
     #[arg(long)]
     pub(crate) ascii: bool,
+    /// Show a recording: the directory of virtlens run --record, or one of its files
+    /// [default with --at: the configured one]
+    #[arg(long, value_name = "DIR", conflicts_with = "window")]
+    pub(crate) from: Option<PathBuf>,
+    /// Show the last recorded reading at this time or before: now, '10 min ago', -15m
+    /// or RFC 3339 [default with --from: now]
+    #[arg(
+        long,
+        value_name = "TIME",
+        allow_hyphen_values = true,
+        conflicts_with = "window"
+    )]
+    pub(crate) at: Option<Moment>,
 }
 
 #[derive(Debug, Args)]

@@ -19,12 +19,7 @@ use crate::views::topology::View;
 use crate::views::{doctor, pick, snapshot, top, topology, trace};
 
 pub(crate) fn watch(collector: &mut Collector, args: &TopArgs) -> anyhow::Result<ExitCode> {
-    let interval = args.interval.0;
-    let (shortest, longest) = (top::INTERVALS[0], top::INTERVALS[top::INTERVALS.len() - 1]);
-    if !(shortest..=longest).contains(&interval) {
-        let text = "--interval: expected 100ms to 10s (see virtlens top --help)";
-        return Err(ConfigError::Usage(text.to_owned()).into());
-    }
+    let interval = interval_of(args)?;
     let style = table_style();
     if !top::has_terminal() {
         pick::pick(&collector.collect().vms, args.vm.as_deref())?;
@@ -39,20 +34,35 @@ pub(crate) fn watch(collector: &mut Collector, args: &TopArgs) -> anyhow::Result
     Ok(ExitCode::SUCCESS)
 }
 
+/// The interval of `top`.
+pub(crate) fn interval_of(args: &TopArgs) -> Result<Duration, ConfigError> {
+    let interval = args.interval.0;
+    let (shortest, longest) = (top::INTERVALS[0], top::INTERVALS[top::INTERVALS.len() - 1]);
+    if (shortest..=longest).contains(&interval) {
+        return Ok(interval);
+    }
+    let text = "--interval: expected 100ms to 10s (see virtlens top --help)";
+    Err(ConfigError::Usage(text.to_owned()))
+}
+
 pub(crate) fn show_topology(
     collector: &mut Collector,
     args: &TopologyArgs,
 ) -> anyhow::Result<ExitCode> {
     collector.collect_judged();
     std::thread::sleep(args.window.0);
-    let snapshot = collector.collect_judged();
+    print(&drawn(&collector.collect_judged(), args)?)
+}
+
+/// The drawing of `topology`.
+pub(crate) fn drawn(snapshot: &Snapshot, args: &TopologyArgs) -> anyhow::Result<String> {
     let picked = pick::pick(&snapshot.vms, args.vm.as_deref())?;
     let shows = |vm: &Vm| picked.iter().any(|one| std::ptr::eq(*one, vm));
     let view = View {
         style: table_style(),
         ascii: args.ascii,
     };
-    print(&topology::render(&snapshot, shows, view))
+    Ok(topology::render(snapshot, shows, view))
 }
 
 pub(crate) fn diagnose(collector: &mut Collector, args: &DoctorArgs) -> anyhow::Result<ExitCode> {

@@ -55,7 +55,7 @@ pub(crate) fn open(path: &Path) -> anyhow::Result<Recording> {
 }
 
 /// The reading at a time, ns since 1970.
-fn reading_at(recording: &Recording, unix_ns: u64) -> anyhow::Result<Recorded> {
+pub(super) fn reading_at(recording: &Recording, unix_ns: u64) -> anyhow::Result<Recorded> {
     let found = recording.at(unix_ns)?;
     found.with_context(|| {
         let first = recording.first_ns().map_or_else(String::new, shown);
@@ -68,14 +68,24 @@ fn reading_at(recording: &Recording, unix_ns: u64) -> anyhow::Result<Recorded> {
 
 /// `snapshot`: a past reading, or the usage between two.
 pub(crate) fn show(path: &Path, args: &SnapshotArgs) -> anyhow::Result<ExitCode> {
-    let recording = open(path)?;
     let at_ns = args.at.map_or(u64::MAX, instant_ns);
-    let now = reading_at(&recording, at_ns)?;
-    let before = match args.interval {
+    let interval = args.interval.map(|span| span.0);
+    print(&usage(&open(path)?, at_ns, interval, args.output)?)
+}
+
+/// The text of a past reading, or of the usage in an interval before it.
+pub(super) fn usage(
+    recording: &Recording,
+    at_ns: u64,
+    interval: Option<Duration>,
+    output: snapshot::Output,
+) -> anyhow::Result<String> {
+    let now = reading_at(recording, at_ns)?;
+    let before = match interval {
         None => None,
         Some(interval) => {
-            let interval_ns = u64::try_from(interval.0.as_nanos()).unwrap_or(u64::MAX);
-            let before = reading_at(&recording, now.unix_ns.saturating_sub(interval_ns))?;
+            let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+            let before = reading_at(recording, now.unix_ns.saturating_sub(interval_ns))?;
             anyhow::ensure!(
                 before.snapshot.clock_ns < now.snapshot.clock_ns,
                 "the agent was restarted between the readings of {} and {}",
@@ -85,8 +95,8 @@ pub(crate) fn show(path: &Path, args: &SnapshotArgs) -> anyhow::Result<ExitCode>
             Some(before.snapshot)
         }
     };
-    let text = snapshot::of(&now.snapshot, before.as_ref(), args.output, table_style())?;
-    print(&match args.output {
+    let text = snapshot::of(&now.snapshot, before.as_ref(), output, table_style())?;
+    Ok(match output {
         snapshot::Output::Table => format!("reading of {}\n{text}", shown(now.unix_ns)),
         snapshot::Output::Json => text,
     })

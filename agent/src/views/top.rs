@@ -1,8 +1,8 @@
-//! `virtlens top`: a live view of all VMs or one.
+//! `virtlens top`: a view of all VMs or one, live or in a recording.
 //!
 //! ```text
-//! collector ─► history ─► state ◄─ keys
-//!                           └─► fleet · vm ─► terminal
+//! this host ─┬► feed ─► history ─► state ◄─ keys
+//! recording ─┘                       └─► fleet · vm · timeline ─► terminal
 //! ```
 //!
 //! It reads the host itself: it works without the agent and never disturbs a running one.
@@ -12,7 +12,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use ratatui::Frame;
@@ -23,36 +23,40 @@ use ratatui::widgets::Paragraph;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use virtlens_model::snapshot::Snapshot;
+use virtlens_record::Recording;
 
 use crate::collect::Collector;
 use crate::term::printable;
-use crate::views::pick::pick;
+use crate::views::pick::{NoSuchVm, pick};
 use crate::views::shortfall::shortfalls;
 
+mod feed;
 pub mod fleet;
 pub mod history;
+mod keys;
+pub mod replay;
 pub mod rows;
 pub mod state;
 mod terminal;
 pub mod theme;
+pub mod timeline;
 mod tracing;
 pub mod vm;
 
-use self::rows::FLAGS;
+use self::feed::{Feed, Live};
+use self::replay::Replay;
 pub use self::state::INTERVALS;
 use self::state::{Action, Top, View};
 use self::terminal::{Input, Terminal};
 use self::theme::Theme;
+use self::timeline::Timeline;
 use self::tracing::Tracing;
-
-/// Length of the interval that findings cover, except for the first ones.
-const JUDGED_EVERY: Duration = Duration::from_secs(5);
-
-/// Time until the first findings.
-const JUDGED_FIRST: Duration = Duration::from_secs(2);
 
 /// Maximum delay until a signal is handled.
 const SIGNALS_SEEN_AFTER: Duration = Duration::from_millis(500);
+
+/// Lowest screen with the time line of a recording, lines.
+const WITH_TIMELINE: u16 = 8;
 
 /// Whether there is a terminal for output and input.
 pub fn has_terminal() -> bool {
@@ -71,13 +75,45 @@ pub fn run(
     theme: Theme,
 ) -> anyhow::Result<()> {
     let first = collector.collect_judged();
-    let wanted = wanted
-        .map(|name| pick(&first.vms, Some(name)))
-        .transpose()?;
-    let vm = wanted.as_ref().and_then(|picked| picked.first());
-    let view = vm.map_or(View::Fleet, |vm| View::Vm(Arc::clone(&vm.vm)));
-    let mut top = Top::new(interval, view);
+    let mut top = Top::new(interval, view_of(&first, wanted)?);
     top.add(first);
+    show(&mut Live::new(collector), &mut top, theme)
+}
+
+/// Shows a recording from the position of the time line on, as [`run`] shows the host.
+/// `message` is shown until the first key.
+///
+/// # Errors
+///
+/// If the reading has no VM of that name, or the terminal cannot be used.
+pub fn run_recorded(
+    recording: Recording,
+    timeline: Timeline,
+    wanted: Option<&str>,
+    message: String,
+    theme: Theme,
+) -> anyhow::Result<()> {
+    let mut replay = Replay::new(recording);
+    let mut top = Top::new(Duration::ZERO, View::Fleet);
+    (top.timeline, top.message) = (Some(timeline), message);
+    replay.follow(&mut top);
+    match top.shown() {
+        Some(first) => top.view = view_of(first, wanted)?,
+        None => anyhow::bail!("{}", top.message),
+    }
+    show(&mut replay, &mut top, theme)
+}
+
+/// The screen of the VM called `wanted`, or of all.
+fn view_of(reading: &Snapshot, wanted: Option<&str>) -> Result<View, NoSuchVm> {
+    let wanted = wanted.map(|name| pick(&reading.vms, Some(name)));
+    let picked = wanted.transpose()?;
+    let vm = picked.as_ref().and_then(|picked| picked.first());
+    Ok(vm.map_or(View::Fleet, |vm| View::Vm(Arc::clone(&vm.vm))))
+}
+
+/// Shows the readings on the terminal until a key or a signal ends the program.
+fn show(feed: &mut dyn Feed, top: &mut Top, theme: Theme) -> anyhow::Result<()> {
     // Without handlers these signals would end the program without restoring the
     // terminal.
     let is_over = Arc::new(AtomicBool::new(false));
@@ -85,7 +121,7 @@ pub fn run(
         flag::register(signal, Arc::clone(&is_over)).context("cannot handle signals")?;
     }
     let mut terminal = ratatui::try_init().context("cannot use this terminal")?;
-    let ended = live(collector, &mut top, &is_over, |top| {
+    let ended = follow(feed, top, &is_over, |top| {
         terminal
             .draw(|frame| draw(top, theme, frame))
             .map(|_| ())
@@ -95,25 +131,22 @@ pub fn run(
     ended
 }
 
-fn live(
-    collector: &mut Collector,
+fn follow(
+    feed: &mut dyn Feed,
     top: &mut Top,
     is_over: &AtomicBool,
     mut show: impl FnMut(&mut Top) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let (mut read, mut judged) = (Instant::now(), Instant::now());
-    let mut judge_after = JUDGED_FIRST;
     let mut trace: Option<Tracing> = None;
     let input = Terminal::open()?;
     while !is_over.load(Ordering::Relaxed) {
         show(top)?;
-        let left = top.interval.saturating_sub(read.elapsed());
-        match input.wait(left.min(SIGNALS_SEEN_AFTER))? {
+        match input.wait(feed.due_in(top).min(SIGNALS_SEEN_AFTER))? {
             Input::Event(Event::Key(key)) if key.kind != KeyEventKind::Release => {
                 match top.press(key) {
                     Some(Action::Quit) => return Ok(()),
                     Some(Action::Save) => save(top),
-                    Some(Action::Trace) => follow(top, &mut trace, collector),
+                    Some(Action::Trace) => start_trace(top, &mut trace, feed),
                     None => {}
                 }
             }
@@ -124,17 +157,7 @@ fn live(
             top.message = message;
             trace = None;
         }
-        if read.elapsed() >= top.interval {
-            read = Instant::now();
-            let reading = if judged.elapsed() >= judge_after {
-                judged = read;
-                judge_after = JUDGED_EVERY;
-                collector.collect_judged()
-            } else {
-                collector.collect()
-            };
-            top.add(reading);
-        }
+        feed.update(top);
     }
     Ok(())
 }
@@ -151,7 +174,7 @@ fn save(top: &mut Top) {
 }
 
 /// Starts a trace of the selected VM; only one runs at a time.
-fn follow(top: &mut Top, trace: &mut Option<Tracing>, collector: &Collector) {
+fn start_trace(top: &mut Top, trace: &mut Option<Tracing>, feed: &dyn Feed) {
     let name = top.looked_at();
     let newest = top.history.at(0);
     let vm = newest.and_then(|newest| {
@@ -161,7 +184,7 @@ fn follow(top: &mut Top, trace: &mut Option<Tracing>, collector: &Collector) {
     top.message = match (&trace, vm) {
         (Some(trace), _) => trace.text(),
         (None, None) => "no VM to trace".to_owned(),
-        (None, Some((vm, time))) => match Tracing::start(vm, &time, collector) {
+        (None, Some((vm, time))) => match feed.trace(vm, &time) {
             Ok(begun) => trace.insert(begun).text(),
             Err(error) => format!("cannot trace: {error:#}"),
         },
@@ -186,18 +209,25 @@ fn write(reading: &Snapshot) -> anyhow::Result<PathBuf> {
 
 /// Draws the screen.
 pub fn draw(top: &mut Top, theme: Theme, frame: &mut Frame) {
+    let has_room = frame.area().height >= WITH_TIMELINE && !top.shows_help;
+    let timeline = top.timeline.as_ref().filter(|_| has_room);
     let rows = [
         Constraint::Length(1),
+        Constraint::Length(if timeline.is_some() { 2 } else { 0 }),
         Constraint::Min(1),
         Constraint::Length(1),
     ];
-    let [head, body, foot] = Layout::vertical(rows).areas(frame.area());
+    let [head, line, body, foot] = Layout::vertical(rows).areas(frame.area());
     let width = usize::from(body.width);
     let height = usize::from(body.height);
+    if let Some(timeline) = timeline {
+        let lines = timeline.lines(width, theme).to_vec();
+        frame.render_widget(Paragraph::new(lines), line);
+    }
     top.page = height.saturating_sub(2).max(1);
     frame.render_widget(theme.readable(caption(top, theme)), head);
     let lines: Vec<Line> = if top.shows_help {
-        help(theme)
+        keys::help(top, theme)
     } else if let View::Vm(name) = &top.view {
         let name = Arc::clone(name);
         let lines = vm::lines(top, &name, width, theme);
@@ -208,12 +238,14 @@ pub fn draw(top: &mut Top, theme: Theme, frame: &mut Frame) {
     };
     let lines: Vec<Line> = lines.into_iter().map(|line| theme.readable(line)).collect();
     frame.render_widget(Paragraph::new(lines), body);
-    frame.render_widget(theme.readable(footer(top, theme)), foot);
+    frame.render_widget(theme.readable(keys::footer(top, theme)), foot);
 }
 
 fn caption<'a>(top: &Top, theme: Theme) -> Line<'a> {
+    let recorded = top.timeline.as_ref().map(Timeline::state);
     let Some(reading) = top.shown() else {
-        return Line::styled(" virtlens", theme.head());
+        let state = recorded.unwrap_or_default();
+        return Line::styled(format!(" virtlens  {state}"), theme.head());
     };
     let node = &reading.node;
     let vms = reading.vms.iter().filter(|vm| vm.running).count();
@@ -234,89 +266,23 @@ fn caption<'a>(top: &Top, theme: Theme) -> Line<'a> {
         (0, limited) => format!("  {limited} limited: see virtlens check"),
         (off, _) => format!("  {off} off: see virtlens check"),
     };
-    let state = match top.paused {
-        None => "live".to_owned(),
-        Some(0) => "paused".to_owned(),
-        Some(back) => format!("paused, {back} back"),
+    let every = match &recorded {
+        None => format!("  every {} s", top.interval.as_secs_f64()),
+        Some(_) => String::new(),
     };
-    let secs = top.interval.as_secs_f64();
+    let state = match (recorded, top.paused) {
+        (Some(state), _) => state,
+        (None, None) => "live".to_owned(),
+        (None, Some(0)) => "paused".to_owned(),
+        (None, Some(back)) => format!("paused, {back} back"),
+    };
     Line::from(vec![
         Span::styled(
             format!(" virtlens  {}", printable(&node.name)),
             theme.head(),
         ),
-        Span::raw(format!(
-            "  {vms} VM{plural}  {} CPUs  every {secs} s  ",
-            node.cpus
-        )),
+        Span::raw(format!("  {vms} VM{plural}  {} CPUs{every}  ", node.cpus)),
         Span::styled(state, theme.head()),
         Span::styled(lost + &off, theme.warning()),
     ])
-}
-
-fn footer<'a>(top: &Top, theme: Theme) -> Line<'a> {
-    if !top.message.is_empty() {
-        return Line::styled(format!(" {}", top.message), theme.head());
-    }
-    if top.is_filtering {
-        return Line::styled(
-            format!(" /{}_  Enter applies, Esc clears", top.filter),
-            theme.head(),
-        );
-    }
-    let filter = if top.filter.is_empty() {
-        String::new()
-    } else {
-        format!("  filter: {}", top.filter)
-    };
-    let keys = match (&top.view, top.paused) {
-        (_, Some(_)) => " Left/Right step  Space live  o save  ? help  q quit",
-        (View::Fleet, None) => {
-            " Enter VM  / filter  s sort  Space pause  +- interval  ? help  q quit"
-        }
-        (View::Vm(_), None) => {
-            " Esc list  j k scroll  Space pause  o save  t trace  +- interval  ? help  q quit"
-        }
-    };
-    Line::styled(format!("{keys}{filter}"), theme.faint())
-}
-
-fn help<'a>(theme: Theme) -> Vec<Line<'a>> {
-    const KEYS: [(&str, &str); 13] = [
-        (
-            "j k Up Down",
-            "move; scroll within a VM (also PgUp PgDn, g G)",
-        ),
-        ("Enter", "show the VM's details"),
-        ("Esc", "return; in the list clear the filter"),
-        ("/ F4", "show VMs whose name contains a text"),
-        ("s < > F6", "sort by another column"),
-        ("S", "reverse the order"),
-        ("Space p", "pause or resume"),
-        ("Left Right", "previous or next reading"),
-        ("+ -", "longer or shorter interval (100 ms to 10 s)"),
-        (
-            "o",
-            "save the displayed reading as JSON in the working directory",
-        ),
-        (
-            "t",
-            "trace the VM for 10 s into a file in the working directory",
-        ),
-        ("? h F1", "show or hide this help"),
-        ("q F10 Ctrl-C", "quit"),
-    ];
-    let mut lines = vec![Line::styled(" Keys", theme.head())];
-    let line = |(key, text): (&str, &str)| Line::raw(format!("   {key:<14} {text}"));
-    lines.extend(KEYS.map(line));
-    lines.push(Line::raw(""));
-    let text = " Flags: upper case is a warning, lower case is information";
-    lines.push(Line::styled(text, theme.head()));
-    lines.extend(FLAGS.chunks(2).map(|pair| {
-        let parts = pair
-            .iter()
-            .map(|(flag, text)| format!("   {flag}  {text:<24}"));
-        Line::raw(parts.collect::<String>())
-    }));
-    lines
 }

@@ -12,6 +12,7 @@ mod pick;
 mod program;
 mod readings;
 mod recorded;
+mod replay;
 mod serving;
 mod stopping;
 mod top;

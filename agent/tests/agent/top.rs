@@ -17,7 +17,7 @@ use crate::golden;
 
 const MS: u64 = 1_000_000;
 const SECOND: Duration = Duration::from_secs(1);
-const PLAIN: Theme = Theme {
+pub(crate) const PLAIN: Theme = Theme {
     color: false,
     ascii: false,
 };
@@ -93,7 +93,7 @@ fn top() -> Top {
     top
 }
 
-fn screen(top: &mut Top, theme: Theme, width: u16, height: u16) -> String {
+pub(crate) fn screen(top: &mut Top, theme: Theme, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
     terminal
         .draw(|frame| virtlens::views::top::draw(top, theme, frame))

@@ -127,6 +127,7 @@ pub fn lines<'a>(top: &Top, width: usize, height: usize, theme: Theme) -> Vec<Li
     }
     if rows.is_empty() {
         lines.push(Line::raw(match (top.shown(), top.filter.is_empty()) {
+            (None, _) if top.timeline.is_some() => " This reading is unreadable.",
             (None, _) => " reading ...",
             (Some(reading), true) if !is_read(reading) => {
                 " The host cannot be read: see virtlens check."

@@ -7,7 +7,7 @@ use virtlens_model::judge::interval::{Interval, is_same};
 use virtlens_model::snapshot::{Snapshot, Vm};
 
 /// Limit on the kept readings, as the sum of their VMs; at least two readings are kept.
-const MAX_VMS: usize = 6000;
+pub(super) const MAX_VMS: usize = 6000;
 
 /// Limit on the kept readings: two minutes at one reading per second.
 const MAX_READINGS: usize = 120;

@@ -8,6 +8,7 @@ use virtlens_model::snapshot::Snapshot;
 
 use super::history::History;
 use super::rows::{Row, Sort, rows};
+use super::timeline::Timeline;
 
 /// The selectable reading intervals.
 pub const INTERVALS: [Duration; 7] = [
@@ -59,6 +60,8 @@ pub struct Top {
     pub filter: String,
     /// Whether keys are input for the filter.
     pub is_filtering: bool,
+    /// The position in a recording, which ends the history; `None` if the readings are live.
+    pub timeline: Option<Timeline>,
     /// If paused, the displayed reading, as the number of readings back; `None` is live.
     pub paused: Option<usize>,
     /// Interval between readings.
@@ -83,6 +86,7 @@ impl Top {
             is_reversed: false,
             filter: String::new(),
             is_filtering: false,
+            timeline: None,
             paused: None,
             interval,
             shows_help: false,
@@ -154,6 +158,11 @@ impl Top {
         }
         if self.is_filtering {
             self.edit_filter(key.code);
+            return None;
+        }
+        let timeline = self.timeline.as_mut();
+        if let Some(message) = timeline.and_then(|timeline| timeline.press(key.code)) {
+            message.clone_into(&mut self.message);
             return None;
         }
         match key.code {
