@@ -9,6 +9,7 @@ mod finding;
 mod memory;
 mod quota;
 mod ready;
+mod tenant;
 mod topology;
 mod vcpu;
 mod vm;
