@@ -9,7 +9,6 @@ mod args;
 mod compare;
 mod live;
 pub mod log;
-mod moment;
 mod past;
 mod record;
 pub mod reference;

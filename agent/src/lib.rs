@@ -36,6 +36,7 @@ pub mod http;
     warn(clippy::indexing_slicing, clippy::panic, clippy::string_slice)
 )]
 pub mod kube;
+mod moment;
 mod nearest;
 pub mod process;
 pub mod term;

@@ -11,8 +11,8 @@ use clap::{Args, Subcommand};
 use virtlens_export::{ExtraLabel, Selection};
 use virtlens_probe::loader::Loader;
 
-use crate::cli::moment::Moment;
 use crate::config::{Listen, LogFormat, LogLevel, Metadata, Span, WebAuth};
+use crate::moment::Moment;
 use crate::views::{catalogue, doctor, export, snapshot};
 
 #[derive(Debug, Args)]

@@ -9,7 +9,7 @@ use virtlens_model::snapshot::Vm;
 use virtlens_record::{Recorded, Recording};
 
 use crate::cli::args::DoctorArgs;
-use crate::cli::moment::Moment;
+use crate::moment::Moment;
 use crate::cli::past::{instant_ns, judged_time, open};
 use crate::cli::stdout::{print, table_style};
 use crate::config::ConfigError;

@@ -13,9 +13,9 @@ use virtlens_record::{Recorded, Recording};
 
 use crate::cli::args::{DoctorArgs, SnapshotArgs};
 use crate::cli::live::report;
-use crate::cli::moment::Moment;
 use crate::cli::stdout::{print, table_style};
 use crate::config::{Config, ConfigError};
+use crate::moment::Moment;
 use crate::term::shown;
 use crate::views::doctor::Diagnosis;
 use crate::views::{pick, snapshot};

@@ -10,7 +10,7 @@ use virtlens_export::ExtraLabel;
 use virtlens_record::{Recorded, Recording};
 
 use crate::cli::args::ExportArgs;
-use crate::cli::moment::Moment;
+use crate::moment::Moment;
 use crate::cli::stdout::print_while_read;
 use crate::config::{Config, ConfigError};
 use crate::term::shown;

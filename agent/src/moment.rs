@@ -1,4 +1,4 @@
-//! Points in time on the command line.
+//! Points in time on the command line and in requests.
 
 use std::str::FromStr;
 
