@@ -1,7 +1,7 @@
 //! The agent's HTTP server.
 //!
 //! ```text
-//! accept ─► connections ─► TLS ─► head ─► auth ─► routes ─► readings
+//! accept ─► connections ─► TLS ─► head ─► auth ─► routes ─► api ─► readings, recording
 //!           evicts                        admits  answers
 //! ```
 //!
@@ -10,16 +10,23 @@
 //! client can therefore only lose its own connection, and cannot block the scrapes of
 //! others. Without clients no timer runs.
 
+mod accept;
+mod answer;
+mod api;
 mod auth;
 mod client_names;
 mod connections;
 mod file_watch;
 pub mod listen;
+mod namespaces;
 pub mod page;
 mod passwords;
+mod query;
 mod queue;
 mod routes;
 mod server;
+mod state;
+mod time_limit;
 mod tls;
 mod tokens;
 mod verdict_cache;
@@ -27,8 +34,10 @@ mod web;
 mod web_config;
 mod web_source;
 
+pub use self::accept::accepts_gzip;
+pub use self::api::{DESCRIPTION, Route};
 pub use self::auth::{bearer, credentials};
-pub use self::routes::accepts_gzip;
+pub use self::query::check_query;
 pub use self::server::serve;
 pub use self::web::Web;
 pub use self::web_config::check_web_config;

@@ -15,8 +15,9 @@ use crate::packages::packages;
 
 /// Other programs, with the reason why no test here runs them. Paths in their arguments are
 /// checked.
-const OTHERS: [(&str, &str); 7] = [
+const OTHERS: [(&str, &str); 8] = [
     ("ctr", "the suite `cluster` imports the image with it"),
+    ("curl", "the agent's tests of the API send these requests"),
     ("docker", "needs its daemon"),
     ("echo", "sets a parameter of the kernel"),
     (

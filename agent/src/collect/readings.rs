@@ -11,9 +11,11 @@
 //! thread that serves clients never blocks, and a second Prometheus gets the same bytes
 //! as the first.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::Write as _;
 use std::iter;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,7 +24,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use hyper::body::Bytes;
 use tokio::sync::oneshot;
-use virtlens_export::{Format, Scrape, Selection, encode};
+use virtlens_export::{Format, Scrape, Selection, encode, json, json_line};
 use virtlens_model::snapshot::Snapshot;
 
 use crate::collect::recorder::{Keeper, Order};
@@ -31,11 +33,22 @@ use crate::process;
 /// More than the concurrent requests of all connections that the server allows.
 const MAX_WAITING: usize = 128;
 
-/// Requested encoding of metrics.
+/// Text that a reading is encoded as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Text {
+    /// The metrics.
+    Metrics(Format),
+    /// The whole snapshot as indented JSON.
+    Json,
+    /// The whole snapshot as one line of JSON.
+    JsonLine,
+}
+
+/// Requested encoding of a reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encoding {
-    /// The text format.
-    pub format: Format,
+    /// The text.
+    pub text: Text,
     /// Whether it is compressed.
     pub gzip: bool,
 }
@@ -52,7 +65,7 @@ pub enum Unavailable {
 }
 
 enum Request {
-    Metrics(Encoding, oneshot::Sender<Bytes>),
+    Encoded(Encoding, oneshot::Sender<Bytes>),
     Snapshot(oneshot::Sender<Arc<Snapshot>>),
 }
 
@@ -61,6 +74,8 @@ enum Request {
 pub struct Readings {
     requests: SyncSender<Request>,
     collecting_since: Arc<Mutex<Option<Instant>>>,
+    min_age: Duration,
+    recorded_in: Option<Arc<Path>>,
 }
 
 impl fmt::Debug for Readings {
@@ -84,6 +99,8 @@ impl Readings {
         selection: Selection,
         record: Option<Order>,
     ) -> std::io::Result<Self> {
+        let folder = |order: &Order| Arc::from(PathBuf::clone(&order.folder));
+        let recorded_in = record.as_ref().map(folder);
         let keeper = record.map(Keeper::start).transpose()?;
         let (requests, receiver) = sync_channel(MAX_WAITING);
         let collecting_since = Arc::new(Mutex::new(None));
@@ -102,16 +119,19 @@ impl Readings {
         Ok(Self {
             requests,
             collecting_since,
+            min_age,
+            recorded_in,
         })
     }
 
-    /// Returns the metrics of a reading that is not older than `min_age`.
+    /// Returns a reading that is not older than `min_age`, encoded. Clients that ask for
+    /// the same encoding of a reading share it.
     ///
     /// # Errors
     ///
     /// See [`Unavailable`].
-    pub async fn metrics(&self, encoding: Encoding) -> Result<Bytes, Unavailable> {
-        self.ask(|reply| Request::Metrics(encoding, reply)).await
+    pub async fn encoded(&self, encoding: Encoding) -> Result<Bytes, Unavailable> {
+        self.ask(|reply| Request::Encoded(encoding, reply)).await
     }
 
     /// Returns a reading that is not older than `min_age`.
@@ -121,6 +141,16 @@ impl Readings {
     /// See [`Unavailable`].
     pub async fn snapshot(&self) -> Result<Arc<Snapshot>, Unavailable> {
         self.ask(Request::Snapshot).await
+    }
+
+    /// How long a reading is cached.
+    pub fn min_age(&self) -> Duration {
+        self.min_age
+    }
+
+    /// The directory of the recording; `None` if readings are not recorded.
+    pub fn recorded_in(&self) -> Option<&Path> {
+        self.recorded_in.as_deref()
     }
 
     /// Duration of the running collection; `None` if none is running.
@@ -178,7 +208,7 @@ impl<C: FnMut() -> Arc<Snapshot>> Reader<C> {
                     Request::Snapshot(reply) => {
                         drop(reply.send(Arc::clone(&held.reading.snapshot)));
                     }
-                    Request::Metrics(encoding, reply) => {
+                    Request::Encoded(encoding, reply) => {
                         let body = held.body(encoding, &self.selection, &mut self.text);
                         drop(reply.send(body));
                     }
@@ -243,16 +273,25 @@ impl<C: FnMut() -> Arc<Snapshot>> Reader<C> {
 }
 
 impl Held {
-    fn body(&mut self, encoding: Encoding, selection: &Selection, text: &mut String) -> Bytes {
+    fn body(&mut self, encoding: Encoding, selection: &Selection, buffer: &mut String) -> Bytes {
         if let Some((_, body)) = self.bodies.iter().find(|(made, _)| *made == encoding) {
             return body.clone();
         }
-        text.clear();
-        encode(&self.reading, selection, encoding.format, text);
+        let snapshot = &self.reading.snapshot;
+        let text = match encoding.text {
+            Text::Metrics(format) => {
+                buffer.clear();
+                encode(&self.reading, selection, format, buffer);
+                Cow::Borrowed(&**buffer)
+            }
+            Text::Json => Cow::from(json(snapshot).expect("all its values have a JSON")),
+            Text::JsonLine => Cow::from(json_line(snapshot).expect("all its values have a JSON")),
+        };
         let body = if encoding.gzip {
             Bytes::from(gzip(text.as_bytes()))
         } else {
-            Bytes::copy_from_slice(text.as_bytes())
+            // It is kept until the next reading: without unused capacity.
+            Bytes::from(text.into_owned().into_boxed_str().into_boxed_bytes())
         };
         self.bodies.push((encoding, body.clone()));
         body
@@ -261,7 +300,7 @@ impl Held {
 
 /// Compresses at the fastest level: 3 ms for 2 MB. The default level takes 22 ms for
 /// output that is a sixth smaller.
-fn gzip(text: &[u8]) -> Vec<u8> {
+pub(crate) fn gzip(text: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 8), Compression::fast());
     encoder
         .write_all(text)

@@ -7,15 +7,29 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::http::request::Parts;
-use virtlens_kube::{Review, Reviewer};
+use virtlens_kube::Reviewer;
 
+use super::namespaces::Namespaces;
 use super::passwords::{Passwords, Verdict};
-use super::tokens::{NoAnswer, Tokens};
+use super::tokens::{NoAnswer, Review, Tokens};
 use super::web_config::WebConfig;
 
 /// Paths of the kubelet's probes. They require no password, since the kubelet has none,
 /// and they show only the agent's health.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+
+/// The API's paths. Whoever may get the metrics may get all of them, because they show the
+/// same; an owner of pods may see those pods.
+pub(super) const API: &str = "/api/";
+
+/// The part of the node that a client may see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// The whole node.
+    Whole,
+    /// The pods of the namespaces in which the owner of this token may get pods.
+    OwnPods(String),
+}
 
 /// Reason for a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +75,8 @@ impl Auth {
         }
     }
 
+    /// Returns what the client may see.
+    ///
     /// # Errors
     ///
     /// If the request is refused.
@@ -69,28 +85,58 @@ impl Auth {
         config: &WebConfig,
         peer: IpAddr,
         head: &Parts,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Access, Refusal> {
         let path = head.uri.path();
         let is_open = self.tokens.is_none() && config.users.is_empty();
         if is_open || OPEN.contains(&path) {
-            return Ok(());
+            return Ok(Access::Whole);
         }
         let header = head.headers.get(AUTHORIZATION).ok_or(Refusal::Unknown)?;
         if let (Some(tokens), Some(token)) = (&self.tokens, bearer(header)) {
-            return match tokens.review(peer, token, path).await {
-                Ok(Review::Allowed) => Ok(()),
-                Ok(Review::Forbidden) => Err(Refusal::Forbidden),
-                Ok(Review::Unknown) => Err(Refusal::Unknown),
-                Err(NoAnswer::Busy) => Err(Refusal::Busy),
-                Err(NoAnswer::Away) => Err(Refusal::Away),
+            let is_api = path.starts_with(API);
+            let paths = if is_api {
+                &[path, "/metrics"][..]
+            } else {
+                &[path]
+            };
+            return match tokens.review(peer, token, paths).await? {
+                Review::Allowed => Ok(Access::Whole),
+                Review::Forbidden if is_api => Ok(Access::OwnPods(token.to_owned())),
+                Review::Forbidden => Err(Refusal::Forbidden),
+                Review::Unknown => Err(Refusal::Unknown),
             };
         }
         let (user, password) = credentials(header).ok_or(Refusal::Unknown)?;
         let verdict = self.passwords.check(&config.users, peer, &user, &password);
         match verdict.await {
-            Verdict::Right => Ok(()),
+            Verdict::Right => Ok(Access::Whole),
             Verdict::Wrong => Err(Refusal::Unknown),
             Verdict::Busy => Err(Refusal::Busy),
+        }
+    }
+
+    /// Returns the namespaces among `wanted` in which the owner of `token` may get pods.
+    ///
+    /// # Errors
+    ///
+    /// If the token is not valid any more, or not all of them could be reviewed.
+    pub(super) async fn namespaces(
+        &self,
+        peer: IpAddr,
+        token: &str,
+        wanted: &Namespaces,
+    ) -> Result<Namespaces, Refusal> {
+        let tokens = self.tokens.as_ref().ok_or(Refusal::Unknown)?;
+        let visible = tokens.namespaces(peer, token, wanted).await?;
+        visible.ok_or(Refusal::Unknown)
+    }
+}
+
+impl From<NoAnswer> for Refusal {
+    fn from(reason: NoAnswer) -> Self {
+        match reason {
+            NoAnswer::Busy => Self::Busy,
+            NoAnswer::Away => Self::Away,
         }
     }
 }

@@ -28,6 +28,8 @@ pub fn html(snapshot: &Snapshot) -> String {
          <p>Node <strong>{name}</strong>, Linux {kernel}, cgroup {cgroup}: \
          {vms} VMs on {cpus} CPUs. Version {VERSION}{revision}.</p>\n\
          <ul>\n<li><a href=\"/metrics\">Metrics</a></li>\n\
+         <li><a href=\"/api/v1/snapshot\">Snapshot as JSON</a> \
+         (<a href=\"/api/v1/openapi.json\">API</a>)</li>\n\
          <li><a href=\"/healthz\">Health</a></li>\n\
          <li><a href=\"/readyz\">Readiness</a></li>\n</ul>\n",
         name = escape(&node.name),

@@ -15,14 +15,17 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use virtlens_kube::Reviewer;
 
 use crate::collect::readings::Readings;
-use crate::http::auth::Auth;
+use crate::http::answer::{Answer, refuse};
 use crate::http::connections::{Connections, Slot};
-use crate::http::routes::{self, Answer};
+use crate::http::routes;
+use crate::http::state::{Caller, State};
+use crate::http::time_limit::TimeLimit;
 use crate::http::web::Web;
 use crate::http::web_config::WebConfig;
 
@@ -30,6 +33,7 @@ use crate::http::web_config::WebConfig;
 /// The preceding TLS handshake has the same timeout.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Prometheus times out after 10 s by default; other clients get three times as long.
+/// Answers of the API that are made while they are sent extend it as they proceed.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 /// Prometheus sends about 500 bytes.
 const MAX_HEAD_BYTES: usize = 16 << 10;
@@ -39,17 +43,12 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after a failed accept, mostly due to a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// State shared by all connections.
-struct Server {
-    readings: Readings,
-    auth: Auth,
-}
-
 /// A client, with the configuration at the start of its connection.
 struct Client {
     peer: IpAddr,
     config: Arc<WebConfig>,
     slot: Slot,
+    limit: TimeLimit,
 }
 
 /// Byte stream of a connection, with or without TLS. A trait object is used so that the
@@ -69,8 +68,8 @@ pub async fn serve(
     readings: Readings,
     stop: impl Future<Output = ()>,
 ) {
-    let auth = Auth::new(reviewer);
-    let server = Arc::new(Server { readings, auth });
+    let (stopping, is_stopping) = watch::channel(false);
+    let state = Arc::new(State::new(readings, reviewer, is_stopping));
     let connections = Arc::<Connections>::default();
     let mut stop = pin!(stop);
     let mut tasks = JoinSet::new();
@@ -86,11 +85,13 @@ pub async fn serve(
                     // A dual-stack socket shows an IPv4 client as ::ffff:a.b.c.d.
                     let peer = address.ip().to_canonical();
                     let (slot, evicted) = connections.enter(peer);
-                    let client = Client { peer, config: web.current(), slot };
-                    let server = Arc::clone(&server);
+                    let config = web.current();
+                    let limit = TimeLimit::new(CONNECTION_TIMEOUT);
+                    let client = Client { peer, config, slot, limit };
+                    let state = Arc::clone(&state);
                     tasks.spawn(async move {
                         tokio::select! {
-                            () = connection(stream, &client, &server) => {}
+                            () = connection(stream, &client, &state) => {}
                             _ = evicted => tracing::debug!(%peer, "evicted by a newer connection"),
                         }
                     });
@@ -103,21 +104,26 @@ pub async fn serve(
         }
     }
     drop(listener);
+    // Answers in parts end.
+    stopping.send_replace(true);
     let drained = async { while tasks.join_next().await.is_some() {} };
     if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
         tracing::warn!("stopped with requests in progress");
     }
 }
 
-async fn connection(stream: TcpStream, client: &Client, server: &Server) {
+async fn connection(stream: TcpStream, client: &Client, state: &Arc<State>) {
     let conversation = async {
         let stream = encrypted(stream, &client.config).await?;
-        converse(stream, client, server).await
+        converse(stream, client, state).await
     };
-    match tokio::time::timeout(CONNECTION_TIMEOUT, conversation).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(peer = %client.peer, error, "connection failed"),
-        Err(_) => tracing::debug!(peer = %client.peer, "connection timed out"),
+    tokio::select! {
+        conversed = conversation => if let Err(error) = conversed {
+            tracing::debug!(peer = %client.peer, error, "connection failed");
+        },
+        () = client.limit.passed() => {
+            tracing::debug!(peer = %client.peer, "connection timed out");
+        }
     }
 }
 
@@ -135,10 +141,10 @@ async fn encrypted(stream: TcpStream, config: &WebConfig) -> Result<Box<dyn Stre
 async fn converse(
     stream: Box<dyn Stream>,
     client: &Client,
-    server: &Server,
+    state: &Arc<State>,
 ) -> Result<(), BoxError> {
     let service =
-        service_fn(async |request| Ok::<_, Infallible>(answer(request, client, server).await));
+        service_fn(async |request| Ok::<_, Infallible>(answer(request, client, state).await));
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
@@ -151,15 +157,24 @@ async fn converse(
     Ok(())
 }
 
-async fn answer(request: Request<Incoming>, client: &Client, server: &Server) -> Answer {
+async fn answer(request: Request<Incoming>, client: &Client, state: &Arc<State>) -> Answer {
     let (head, body) = request.into_parts();
-    let admission = server.auth.admit(&client.config, client.peer, &head);
-    let mut answer = match admission.await {
-        Ok(()) => {
+    let caller = Caller {
+        state: Arc::clone(state),
+        config: Arc::clone(&client.config),
+        peer: client.peer,
+        head,
+        limit: client.limit.clone(),
+    };
+    let mut answer = match caller.admit().await {
+        Ok(access) => {
             client.slot.admitted();
-            routes::respond(&head, &body, &server.readings).await
+            routes::respond(caller, body, access).await
         }
-        Err(refusal) => routes::refuse(refusal, server.auth.schemes(&client.config)),
+        Err(refusal) => {
+            let schemes = state.auth.schemes(&client.config);
+            refuse(refusal, schemes, caller.head.uri.path())
+        }
     };
     // `extend` would append them to the headers that the answer already has.
     for (name, value) in &client.config.headers {

@@ -64,18 +64,23 @@ pub fn is_called(vm: &Vm, wanted: &str) -> bool {
 
 /// No VM has the name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("VM {wanted} not found; {}run `virtlens snapshot` to list all VMs", self.hint())]
+#[error("{}; run `virtlens snapshot` to list all VMs", self.alone())]
 pub struct NoSuchVm {
     wanted: String,
     nearest: Vec<String>,
 }
 
 impl NoSuchVm {
-    fn hint(&self) -> String {
+    /// The error without the command that lists VMs.
+    pub(crate) fn alone(&self) -> String {
+        let wanted = &self.wanted;
         match self.nearest.as_slice() {
-            [] => String::new(),
-            [one] => format!("the nearest name is {one}; "),
-            more => format!("the nearest names are {}; ", more.join(", ")),
+            [] => format!("VM {wanted} not found"),
+            [one] => format!("VM {wanted} not found; the nearest name is {one}"),
+            more => {
+                let names = more.join(", ");
+                format!("VM {wanted} not found; the nearest names are {names}")
+            }
         }
     }
 }

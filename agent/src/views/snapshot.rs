@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use virtlens_export::json;
 use virtlens_model::judge::interval::{Interval, is_same};
 use virtlens_model::judge::ready::ready;
 use virtlens_model::snapshot::Snapshot;
@@ -61,7 +62,7 @@ pub fn of(
             if let Some(before) = before {
                 add_ready(&mut shown, before);
             }
-            Ok(serde_json::to_string_pretty(&shown)? + "\n")
+            Ok(json(&shown)?)
         }
     }
 }

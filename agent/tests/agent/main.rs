@@ -1,5 +1,6 @@
 //! The agent's interfaces: whole outputs, and the real program as a black box.
 
+mod api;
 mod compared;
 mod config;
 mod doctor;

@@ -193,7 +193,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    fn new(bytes: &[u8]) -> Self {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
         let end = bytes
             .windows(4)
             .position(|four| four == b"\r\n\r\n")

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use hyper::body::Bytes;
 use tokio::task::JoinSet;
-use virtlens::collect::readings::{Encoding, Readings};
+use virtlens::collect::readings::{Encoding, Readings, Text};
 use virtlens_export::{Format, Selection};
 use virtlens_tests::fixture;
 
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 const PLAIN: Encoding = Encoding {
-    format: Format::Text,
+    text: Text::Metrics(Format::Text),
     gzip: false,
 };
 
@@ -45,7 +45,7 @@ async fn ask_many(readings: &Readings, many: usize, go: Sender<()>) -> Vec<Bytes
     let mut asking = JoinSet::new();
     for _ in 0..many {
         let readings = readings.clone();
-        asking.spawn(async move { readings.metrics(PLAIN).await.expect("an answer") });
+        asking.spawn(async move { readings.encoded(PLAIN).await.expect("an answer") });
     }
     // Every task runs until it waits for the answer.
     for _ in 0..many {
@@ -81,9 +81,9 @@ fn reading_is_cached_for_min_age() {
         runtime().block_on(async {
             let (readings, go, begun) = slow_readings(min_age);
             drop(go);
-            readings.metrics(PLAIN).await.expect("an answer");
+            readings.encoded(PLAIN).await.expect("an answer");
             readings
-                .metrics(Encoding {
+                .encoded(Encoding {
                     gzip: true,
                     ..PLAIN
                 })
@@ -95,6 +95,26 @@ fn reading_is_cached_for_min_age() {
     }
 }
 
+/// A buffer that two clients share has one address.
+#[test]
+fn json_of_reading_is_encoded_once_for_all_clients() {
+    runtime().block_on(async {
+        let (readings, go, begun) = slow_readings(FOREVER);
+        drop(go);
+        for (text, gzip) in [
+            (Text::Json, false),
+            (Text::Json, true),
+            (Text::JsonLine, false),
+        ] {
+            let encoding = Encoding { text, gzip };
+            let one = readings.encoded(encoding).await.expect("an answer");
+            let other = readings.encoded(encoding).await.expect("an answer");
+            assert!(std::ptr::eq(one.as_ptr(), other.as_ptr()), "{encoding:?}");
+        }
+        assert_eq!(begun.load(Ordering::SeqCst), 1);
+    });
+}
+
 #[test]
 fn scrapes_above_queue_limit_are_refused() {
     runtime().block_on(async {
@@ -102,7 +122,7 @@ fn scrapes_above_queue_limit_are_refused() {
         let mut asking = JoinSet::new();
         for _ in 0..1000 {
             let readings = readings.clone();
-            asking.spawn(async move { readings.metrics(PLAIN).await.is_ok() });
+            asking.spawn(async move { readings.encoded(PLAIN).await.is_ok() });
         }
         for _ in 0..1000 {
             tokio::task::yield_now().await;

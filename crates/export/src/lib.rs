@@ -1,4 +1,4 @@
-//! A reading as Prometheus metrics.
+//! A reading as Prometheus metrics or JSON.
 //!
 //! [`families()`] is the one table of all exported families; the encoder,
 //! `virtlens metrics` and the documentation are all generated from it. [`encode()`] writes
@@ -30,6 +30,7 @@ mod family;
 mod finding_rows;
 mod format;
 mod identity;
+mod json;
 mod kind;
 mod kvm_rows;
 mod markdown;
@@ -53,6 +54,7 @@ pub use extra_label::ExtraLabel;
 pub use families::families;
 pub use family::Family;
 pub use format::Format;
+pub use json::{json, json_line};
 pub use kind::Kind;
 pub use markdown::markdown;
 pub use profile::Profile;

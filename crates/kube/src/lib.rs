@@ -40,7 +40,7 @@ use std::time::Duration;
 
 pub use cluster::{Cluster, Kubelet};
 pub use polled::{ListedPods, parse_pods};
-pub use reviewer::{Review, Reviewer};
+pub use reviewer::{Reviewer, Right};
 pub use store::PodsState;
 use store::Store;
 use tokio::sync::{Notify, oneshot};

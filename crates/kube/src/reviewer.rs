@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{io, thread};
 
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use kube::Client;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,22 +16,23 @@ use crate::cluster::{Cluster, Stamp, chain};
 /// Timeout of a review. A scrape waits for it, so it is less than Prometheus' own 10 s.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Result of a review by the API server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Review {
-    /// The request is authorized.
-    Allowed,
-    /// The user is authenticated, but not authorized.
-    Forbidden,
-    /// The token is invalid or has expired.
-    Unknown,
+/// Number of rights that are reviewed at once for one token.
+const AT_ONCE: usize = 4;
+
+/// A right that the owner of a token may have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Right {
+    /// To get a path of this server, as a non-resource URL.
+    Path(String),
+    /// To get the pods of a namespace.
+    Pods(String),
 }
 
 /// Limit on the reviews that wait for the thread: more than an agent has connections.
 const MAX_WAITING: usize = 512;
 
-/// Has the API server review the agent's clients (`TokenReview`, then
-/// `SubjectAccessReview` of a non-resource URL, as kube-rbac-proxy does).
+/// Has the API server review the agent's clients (`TokenReview`, then a
+/// `SubjectAccessReview` for each right, as kube-rbac-proxy does).
 ///
 /// Reviews run on a separate thread, which keeps one client until its files change.
 /// Creating a client reads certificates and may run a program, and no scrape must wait
@@ -43,9 +45,12 @@ pub struct Reviewer {
 #[derive(Debug)]
 struct Question {
     token: String,
-    path: String,
-    answer: oneshot::Sender<Result<Review, String>>,
+    rights: Vec<Right>,
+    answer: oneshot::Sender<Result<Granted, String>>,
 }
+
+/// Whether each right is granted; `None` if the token is invalid or has expired.
+type Granted = Option<Vec<bool>>;
 
 #[derive(Debug, Deserialize)]
 struct Reviewed<S> {
@@ -96,16 +101,21 @@ impl Reviewer {
         Ok(Self { sender })
     }
 
-    /// Reviews whether the owner of `token` may get `path`.
+    /// Reviews which of the `rights` the owner of `token` has, in their order; `None` if the
+    /// token is invalid or has expired.
     ///
     /// # Errors
     ///
     /// If the API server cannot be queried, or denies the agent the review: the reason.
-    pub async fn may_get(&self, token: &str, path: &str) -> Result<Review, String> {
+    pub async fn review(
+        &self,
+        token: &str,
+        rights: Vec<Right>,
+    ) -> Result<Option<Vec<bool>>, String> {
         let (answer, answered) = oneshot::channel();
         let question = Question {
             token: token.to_owned(),
-            path: path.to_owned(),
+            rights,
             answer,
         };
         let review = async {
@@ -151,12 +161,12 @@ async fn answer_all(cluster: Cluster, mut questions: mpsc::Receiver<Question>) {
         tokio::spawn(async move {
             let Question {
                 token,
-                path,
+                rights,
                 mut answer,
             } = question;
             tokio::select! {
                 () = answer.closed() => is_doubted.store(true, Ordering::Relaxed),
-                reviewed = review(&client, &token, &path) => {
+                reviewed = review(&client, &token, rights) => {
                     is_doubted.fetch_or(reviewed.is_err(), Ordering::Relaxed);
                     drop(answer.send(reviewed));
                 }
@@ -165,27 +175,43 @@ async fn answer_all(cluster: Cluster, mut questions: mpsc::Receiver<Question>) {
     }
 }
 
-async fn review(client: &Client, token: &str, path: &str) -> Result<Review, String> {
+async fn review(client: &Client, token: &str, rights: Vec<Right>) -> Result<Granted, String> {
     let spec = json!({"token": token});
     let group = "authentication.k8s.io/v1";
     let known: Token = create(client, group, "TokenReview", "tokenreviews", spec).await?;
     if !known.authenticated {
-        return Ok(Review::Unknown);
+        return Ok(None);
     }
-    let spec = json!({
-        "user": known.user.username,
-        "uid": known.user.uid,
-        "groups": known.user.groups,
-        "extra": known.user.extra,
-        "nonResourceAttributes": {"path": path, "verb": "get"},
+    let user = &known.user;
+    let reviews = rights.into_iter().map(|right| has(client, user, right));
+    let reviews = stream::iter(reviews).buffered(AT_ONCE);
+    reviews.try_collect().await.map(Some)
+}
+
+/// Whether a user has a right.
+async fn has(client: &Client, user: &User, right: Right) -> Result<bool, String> {
+    let mut spec = json!({
+        "user": user.username,
+        "uid": user.uid,
+        "groups": user.groups,
+        "extra": user.extra,
     });
+    let (key, attributes) = match right {
+        Right::Path(path) => (
+            "nonResourceAttributes",
+            json!({"path": path, "verb": "get"}),
+        ),
+        Right::Pods(namespace) => (
+            "resourceAttributes",
+            json!({"namespace": namespace, "verb": "get", "resource": "pods"}),
+        ),
+    };
+    if let Some(spec) = spec.as_object_mut() {
+        spec.insert(key.to_owned(), attributes);
+    }
     let (group, kind) = ("authorization.k8s.io/v1", "SubjectAccessReview");
     let access: Access = create(client, group, kind, "subjectaccessreviews", spec).await?;
-    Ok(if access.allowed {
-        Review::Allowed
-    } else {
-        Review::Forbidden
-    })
+    Ok(access.allowed)
 }
 
 async fn create<S: for<'de> Deserialize<'de>>(

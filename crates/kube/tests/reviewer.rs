@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::thread;
 
-use virtlens_kube::{Cluster, Review, Reviewer};
+use virtlens_kube::{Cluster, Reviewer, Right};
 
 /// Authenticates and authorizes every token.
 fn serve(client: &TcpStream) -> std::io::Result<()> {
@@ -84,15 +84,22 @@ fn client_is_created_once_until_its_files_change() {
             .expect("it ran")
             .len()
     };
-    let ask = |token: &str| runtime.block_on(reviewer.may_get(token, "/metrics"));
-    assert_eq!(ask("a"), Ok(Review::Allowed));
+    let rights = || {
+        vec![
+            Right::Path("/metrics".to_owned()),
+            Right::Pods("shop".to_owned()),
+        ]
+    };
+    let ask = |token: &str| runtime.block_on(reviewer.review(token, rights()));
+    let both = Ok(Some(vec![true, true]));
+    assert_eq!(ask("a"), both);
     // A client requests credentials more than once during its creation.
     let of_one = ran();
     for token in ["b", "c", "d"] {
-        assert_eq!(ask(token), Ok(Review::Allowed));
+        assert_eq!(ask(token), both);
     }
     assert_eq!(ran(), of_one, "one client for all tokens");
     write_config(dir.path(), &server, "another");
-    assert_eq!(ask("e"), Ok(Review::Allowed));
+    assert_eq!(ask("e"), both);
     assert_eq!(ran(), 2 * of_one, "the file has changed");
 }

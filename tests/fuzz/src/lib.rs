@@ -10,7 +10,7 @@
 //! a guest       cpuid
 //! a VMM         command_line
 //! Kubernetes    pods
-//! a client      accept · authorization
+//! a client      accept · authorization · query
 //! the user      config · web_config · frames
 //! ```
 
@@ -29,6 +29,7 @@ pub mod judgement;
 pub mod maps;
 pub mod pods;
 pub mod proc_files;
+pub mod query;
 pub mod records;
 pub mod stat;
 pub mod trace_events;
@@ -38,7 +39,7 @@ pub mod web_config;
 pub type Target = fn(&[u8]);
 
 /// All targets by name, which is also the name of their module and corpus.
-pub const TARGETS: [(&str, Target); 17] = [
+pub const TARGETS: [(&str, Target); 18] = [
     ("accept", accept::accept),
     ("authorization", authorization::authorization),
     ("cgroup_path", cgroup_path::cgroup_path),
@@ -52,6 +53,7 @@ pub const TARGETS: [(&str, Target); 17] = [
     ("maps", maps::maps),
     ("pods", pods::pods),
     ("proc_files", proc_files::proc_files),
+    ("query", query::query),
     ("records", records::records),
     ("stat", stat::stat),
     ("trace_events", trace_events::trace_events),
