@@ -156,3 +156,66 @@ fn api_server_authorizes_scrapes() {
     server.resume();
     assert_eq!(status(&later), "200");
 }
+
+/// A pod of a namespace with a VM in it, and the token of an account that may get the pods of
+/// this namespace alone.
+fn tenant(server: &ApiServer, namespace: &str) -> (TestCgroup, Minivm, String) {
+    server.ask(["create", "namespace", namespace]);
+    let yaml = r#"{"spec":{"nodeName":"node-a"}}"#;
+    let (image, overrides) = ("--image=none", format!("--overrides={yaml}"));
+    let restart = "--restart=Never";
+    let in_namespace = format!("--namespace={namespace}");
+    let ask = |args: &[&str]| {
+        let args = args.iter().copied().chain([&*in_namespace]);
+        server.ask(args)
+    };
+    ask(&["run", "web", image, restart, &overrides]);
+    let uid = ask(&["get", "pod", "web", "-o", "jsonpath={.metadata.uid}"]);
+    ask(&["create", "serviceaccount", "tenant"]);
+    ask(&["create", "role", "tenant", "--verb=get", "--resource=pods"]);
+    let account = format!("--serviceaccount={namespace}:tenant");
+    ask(&["create", "rolebinding", "tenant", "--role=tenant", &account]);
+    let token = ask(&["create", "token", "tenant"]);
+    let cgroup = TestCgroup::new(&cgroupfs_pod_path(&uid));
+    let name = format!("vm-of-{namespace}");
+    let launch = Minivm::launch().args(["--start", "spin", "--name", &name]);
+    let guest = Minivm::start_launch(launch.cgroup(&cgroup));
+    (cgroup, guest, token)
+}
+
+#[test]
+fn tenants_see_their_own_pods_through_the_api() {
+    const TEST: &str = "tenants_see_their_own_pods_through_the_api";
+    let needs = [
+        need::api_server(),
+        need::curl(),
+        need::root(),
+        need::kvm(),
+        need::bpf(),
+    ];
+    if !need::all(TEST, needs) || !need::all(TEST, [need::cpu_cgroup()]) {
+        return;
+    }
+    let server = ApiServer::start();
+    let shop = tenant(&server, "shop");
+    let bank = tenant(&server, "bank");
+    server.ask(["create", "serviceaccount", "stranger", "-n", "default"]);
+    let stranger = server.ask(["create", "token", "stranger"]);
+    let agent = start(&server, &["--web-auth", "kubernetes"]);
+    let ask = |path: &str, token: &str| get(&agent, path, Some(token.trim()));
+    for (own, other, token) in [("shop", "bank", &shop.2), ("bank", "shop", &bank.2)] {
+        let (status, body) = ask("/api/v1/snapshot", token);
+        assert_eq!(status, "200", "{body}");
+        let (own, other) = (format!("vm-of-{own}"), format!("vm-of-{other}"));
+        assert!(body.contains(&own) && !body.contains(&other), "{body}");
+        assert_eq!(ask("/metrics", token).0, "403");
+        let path = format!("/api/v1/snapshot?vm={other}");
+        assert_eq!(ask(&path, token).0, "404");
+    }
+    assert_eq!(ask("/api/v1/snapshot", &stranger).0, "403");
+    assert_eq!(get(&agent, "/api/v1/snapshot", None).0, "401");
+    // A right ends with its binding, for requests that are not cached yet.
+    server.ask(["delete", "rolebinding", "tenant", "--namespace=shop"]);
+    let again = server.ask(["create", "token", "tenant", "--namespace=shop"]);
+    assert_eq!(ask("/api/v1/snapshot", &again).0, "403");
+}
