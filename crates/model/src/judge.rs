@@ -1,10 +1,12 @@
 //! Judgement of readings: placement of VMs on the host's CPUs, and findings.
 
 pub mod compare;
+pub mod comparison;
 pub mod findings;
 mod interrupts;
 pub mod interval;
 pub mod measure;
+pub mod onset;
 pub mod past;
 #[expect(
     clippy::indexing_slicing,
