@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! HostRoot ─┬─ node       facts about the machine
+//!           ├─ node_memory its memory and the pressure on it
 //!           ├─ topology   its CPU topology
 //!           ├─ cgroupfs   the cpu controller's hierarchy and counters
 //!           ├─ pcpus      its time in interrupts by CPU
@@ -43,6 +44,7 @@ mod fds;
 mod memory;
 mod mounts;
 mod node;
+mod node_memory;
 mod pcpus;
 mod process;
 mod root;
@@ -62,6 +64,7 @@ pub use mounts::{CgroupMount, parse_mountinfo};
 pub use node::{
     NodeFacts, boot_id, node, nohz_full, parse_boot_time, parse_clock_ticks, parse_nohz_full,
 };
+pub use node_memory::{NodeMemory, memory_pressure, node_memory, parse_meminfo, parse_pressure};
 pub use pcpus::{parse_pcpus, pcpus};
 pub use process::{parse_cmdline, process};
 pub use root::HostRoot;

@@ -2,7 +2,8 @@
 
 use virtlens_host::{
     CgroupVersion, KvmLink, parse_boot_time, parse_children, parse_clock_ticks, parse_kvm_link,
-    parse_mountinfo, parse_nohz_full, parse_pcpus, parse_process_cgroup,
+    parse_meminfo, parse_mountinfo, parse_nohz_full, parse_pcpus, parse_pressure,
+    parse_process_cgroup,
 };
 
 /// `data` is the content of any of these files.
@@ -30,4 +31,10 @@ pub fn proc_files(data: &[u8]) {
     }
     assert!(parse_children(data).len() <= data.len() / 2);
     let _ = parse_nohz_full(data);
+    if let Some(memory) = parse_meminfo(data) {
+        assert_eq!(memory.total_bytes % 1024, 0);
+    }
+    if let Some(percent) = parse_pressure(data) {
+        assert!((0.0..=100.0).contains(&percent));
+    }
 }
