@@ -22,6 +22,8 @@ mod dictionary;
 mod flat;
 mod flatten;
 mod frame;
+mod incident;
+mod incidents;
 mod mark;
 mod rebuild;
 mod recorder;
@@ -33,6 +35,8 @@ mod varint;
 
 pub use self::flatten::Unsupported;
 pub use self::frame::{Decoder, Error, Unreadable};
+pub use self::incident::{Incident, IncidentVm, TRACE_FILE, parse_incident};
+pub use self::incidents::{Incidents, UnreadableIncident, incident_path, incidents};
 pub use self::mark::Mark;
 pub use self::rebuild::Unknown;
 pub use self::recorder::{Failure, Limits, Recorder};

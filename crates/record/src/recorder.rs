@@ -252,6 +252,21 @@ impl Recorder {
         Ok(())
     }
 
+    /// Ends the current segment, so that the next reading begins another one.
+    pub fn rotate(&mut self) {
+        self.finish();
+    }
+
+    /// Segments with a snapshot at a time or after it, ns since 1970, oldest first. The last one
+    /// may still be written.
+    pub fn segments_since(&self, unix_ns: u64) -> Vec<PathBuf> {
+        let finished = self.segments.iter();
+        let finished = finished.filter(|segment| segment.last_ns >= unix_ns);
+        let paths = finished.map(|segment| segment.path.as_path());
+        let current = self.current.iter().map(|current| current.writer.path());
+        paths.chain(current).map(Path::to_owned).collect()
+    }
+
     /// Ends the current segment.
     fn finish(&mut self) {
         let Some(current) = self.current.take() else {

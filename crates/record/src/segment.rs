@@ -104,6 +104,11 @@ impl Writer {
         self.file.sync_data()
     }
 
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Closes the file.
     pub(crate) fn into_path(self) -> PathBuf {
         self.path

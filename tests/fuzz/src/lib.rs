@@ -11,7 +11,7 @@
 //! a VMM         command_line
 //! Kubernetes    pods
 //! a client      accept · authorization · query
-//! the user      config · web_config · frames
+//! the user      config · web_config · frames · incident
 //! ```
 
 #![forbid(unsafe_code)]
@@ -25,6 +25,7 @@ pub mod config;
 pub mod cpuid;
 pub mod cpulist;
 pub mod frames;
+pub mod incident;
 pub mod judgement;
 pub mod maps;
 pub mod pods;
@@ -39,7 +40,7 @@ pub mod web_config;
 pub type Target = fn(&[u8]);
 
 /// All targets by name, which is also the name of their module and corpus.
-pub const TARGETS: [(&str, Target); 18] = [
+pub const TARGETS: [(&str, Target); 19] = [
     ("accept", accept::accept),
     ("authorization", authorization::authorization),
     ("cgroup_path", cgroup_path::cgroup_path),
@@ -49,6 +50,7 @@ pub const TARGETS: [(&str, Target); 18] = [
     ("cpuid", cpuid::cpuid),
     ("cpulist", cpulist::cpulist),
     ("frames", frames::frames),
+    ("incident", incident::incident),
     ("judgement", judgement::judgement),
     ("maps", maps::maps),
     ("pods", pods::pods),
