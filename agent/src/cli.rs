@@ -7,6 +7,7 @@
 
 mod args;
 mod compare;
+mod incidents;
 mod live;
 pub mod log;
 mod past;
@@ -28,8 +29,8 @@ use virtlens_probe::plan::Feature;
 
 use self::stdout::{print, table_style};
 use crate::cli::args::{
-    CheckArgs, Common, CompletionArgs, DoctorArgs, MetricsArgs, RecordArgs, RecordCommand, RunArgs,
-    SnapshotArgs, TopArgs, TopologyArgs, TraceArgs,
+    CheckArgs, Common, CompletionArgs, DoctorArgs, IncidentsArgs, MetricsArgs, RecordArgs,
+    RecordCommand, RunArgs, SnapshotArgs, TopArgs, TopologyArgs, TraceArgs,
 };
 use crate::collect::{Collector, Options};
 use crate::config::{Config, ConfigError, Settings};
@@ -107,6 +108,14 @@ enum Command {
     /// Use the recordings of virtlens run --record
     #[command(after_help = "Example: virtlens record export --from DIR --since -1h -o csv")]
     Record(RecordArgs),
+    /// List incidents of an agent that records: warnings, with what was kept of them
+    ///
+    /// When a finding of severity warning begins on a VM, the agent keeps the
+    /// recording from 5 min before to 1 min after, and traces the VM for 5 s. A VM
+    /// has one incident in 10 min, a node 6 in an hour. Incidents are in the
+    /// subdirectory incidents of the recording, and can be copied from there.
+    #[command(after_help = "Example: virtlens incidents --from DIR -o json")]
+    Incidents(IncidentsArgs),
     /// Report which kernel features are available, and what is degraded and why
     ///
     /// The exit code is 0 if everything works fully, else 1.
@@ -202,6 +211,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Record(RecordArgs {
             command: RecordCommand::Export(args),
         }) => record::export(&config, &args),
+        Command::Incidents(args) => incidents::run(&config, args),
         Command::Check(CheckArgs { clean: true }) => print(&check::clean(&config.root)?),
         Command::Check(_) => {
             let mut collector = open(&config, &Feature::ALL)?;
@@ -266,6 +276,7 @@ impl Cli {
             record_interval: run.and_then(|run| run.record_interval),
             record_max_mib: run.and_then(|run| run.record_max_mib),
             record_max_age: run.and_then(|run| run.record_max_age),
+            incidents_max_mib: run.and_then(|run| run.incidents_max_mib),
             thresholds: None,
             root: common.root.clone(),
         }

@@ -5,6 +5,7 @@ mod collector;
 mod failing;
 mod handover;
 mod health;
+pub mod incidents;
 mod judgement;
 pub mod memory;
 pub mod offers;
@@ -13,6 +14,8 @@ pub mod placement;
 mod reading;
 pub mod readings;
 pub mod recorder;
+mod shortage;
+mod tracing_child;
 mod unapplied_limit;
 
 pub use self::collector::Collector;

@@ -122,6 +122,8 @@ pub struct Settings {
     /// Largest age of recorded readings.
     #[serde(deserialize_with = "from_text")]
     pub record_max_age: Option<Span>,
+    /// Largest size of all incidents, MiB; 0 = none are kept.
+    pub incidents_max_mib: Option<u64>,
     /// Thresholds of findings; only in the file.
     pub thresholds: Option<Thresholds>,
     /// Root of the host's /proc and /sys.
@@ -170,6 +172,8 @@ pub struct Config {
     pub record_max_mib: u64,
     /// Largest age of recorded readings.
     pub record_max_age: Duration,
+    /// Largest size of all incidents, MiB; 0 = none are kept.
+    pub incidents_max_mib: u64,
     /// Thresholds of findings.
     pub bounds: Bounds,
     /// Root of the host's /proc and /sys.
@@ -207,6 +211,7 @@ impl Settings {
             record_interval: from_variable("VIRTLENS_RECORD_INTERVAL", &variable)?,
             record_max_mib: from_variable("VIRTLENS_RECORD_MAX_MIB", &variable)?,
             record_max_age: from_variable("VIRTLENS_RECORD_MAX_AGE", &variable)?,
+            incidents_max_mib: from_variable("VIRTLENS_INCIDENTS_MAX_MIB", &variable)?,
             thresholds: None,
             root: non_empty("VIRTLENS_ROOT", &variable).map(PathBuf::from),
         })
@@ -263,6 +268,7 @@ impl Settings {
             record_interval: self.record_interval.or(below.record_interval),
             record_max_mib: self.record_max_mib.or(below.record_max_mib),
             record_max_age: self.record_max_age.or(below.record_max_age),
+            incidents_max_mib: self.incidents_max_mib.or(below.incidents_max_mib),
             thresholds: self.thresholds.or(below.thresholds),
             root: self.root.or(below.root),
         }
@@ -300,6 +306,7 @@ impl From<Settings> for Config {
             record_max_age: settings
                 .record_max_age
                 .map_or(Duration::from_hours(24), |span| span.0),
+            incidents_max_mib: settings.incidents_max_mib.unwrap_or(64),
             bounds: settings
                 .thresholds
                 .map_or_else(Bounds::default, |set| set.0),

@@ -21,6 +21,9 @@ pub const REVISION: &str = match option_env!("VIRTLENS_REVISION") {
 /// The compiler of the build.
 pub const RUSTVERSION: &str = env!("VIRTLENS_RUSTC");
 
+/// This program. The path works also after an upgrade has replaced the file.
+pub const EXECUTABLE: &str = "/proc/self/exe";
+
 static START_UNIX_NS: OnceLock<Option<u64>> = OnceLock::new();
 
 /// Records the present time as the program's start. Later calls have no effect.

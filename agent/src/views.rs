@@ -5,6 +5,7 @@ pub mod check;
 pub mod compare;
 pub mod doctor;
 pub mod export;
+pub mod incidents;
 pub mod pick;
 pub mod shortfall;
 pub mod snapshot;

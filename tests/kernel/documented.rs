@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
 use virtlens_model::snapshot::Snapshot;
-use virtlens_record::{Limits, Recorder};
+use virtlens_record::{Incident, Incidents, Limits, Recorder};
 use virtlens_tests::page_commands::{Words, all_commands};
 use virtlens_tests::root::Root;
 use virtlens_tests::{Minivm, binary, eventually, reader};
@@ -27,7 +27,7 @@ fn expected_codes(command: &str) -> &'static [i32] {
 
 /// The command of a page as a reader would type it: placeholders replaced, and the arguments
 /// that a sentence leaves out added.
-fn typed(mut words: Words, web_config: &str, records: &str) -> Words {
+fn typed(mut words: Words, web_config: &str, records: &str, incident: &str) -> Words {
     // The list adds it to commands in sentences.
     words.retain(|word| word != "--help");
     for word in &mut words {
@@ -35,6 +35,7 @@ fn typed(mut words: Words, web_config: &str, records: &str) -> Words {
             "NAME" => "web".clone_into(word),
             "FILE" => web_config.clone_into(word),
             "DIR" => records.clone_into(word),
+            "ID" => incident.clone_into(word),
             _ => {}
         }
     }
@@ -44,6 +45,7 @@ fn typed(mut words: Words, web_config: &str, records: &str) -> Words {
         ["trace"] => &["web", "--for", "1s"],
         ["record", "export"] => &["--from", records],
         ["run", ..] => &["--listen", "127.0.0.1:0"],
+        ["incidents"] | ["incidents", "show", _] => &["--from", records],
         _ => &[],
     };
     words.extend(added.iter().map(|word| (*word).to_owned()));
@@ -83,8 +85,9 @@ fn run(words: &Words, root: &Root) -> Result<(), String> {
     Err(format!("{words:?}: {status}: {errors}"))
 }
 
-/// Records the present reading as one of each minute of the last half hour.
-fn record_past(folder: &Path) {
+/// Records the present reading as one of each minute of the last half hour; returns the id of an
+/// incident.
+fn record_past(folder: &Path) -> String {
     let limits = Limits {
         max_bytes: 1 << 30,
         max_age: Duration::from_hours(1),
@@ -104,6 +107,13 @@ fn record_past(folder: &Path) {
         let unix_ns = u64::try_from(time.as_nanos()).expect("before 2554");
         recorder.record(&snapshot, unix_ns).expect("there is room");
     }
+    let vm = snapshot.vms.first().expect("the VM runs");
+    let mut incident = Incident::new(vm, Vec::new(), "node", &snapshot.time, 0);
+    let (mut incidents, _) = Incidents::open(folder, 1 << 30).expect("the folder is new");
+    let segments = recorder.segments_since(0);
+    let begun = incidents.begin(&mut incident, &segments);
+    begun.expect("there is room");
+    incident.id
 }
 
 #[test]
@@ -117,13 +127,13 @@ fn every_virtlens_command_of_the_docs_runs() {
     fs::write(&config, "http_server_config: {http2: true}\n").expect("it can be written");
     let config = config.display().to_string();
     let folder = tempfile::tempdir().expect("there is room for a folder");
-    record_past(folder.path());
+    let incident = record_past(folder.path());
     let records = folder.path().display().to_string();
     let (commands, _) = all_commands();
     let commands = commands.into_iter().map(|(_, words)| words);
     let commands = commands.filter(|words| words[0] == "virtlens");
     let commands: BTreeSet<Words> = commands
-        .map(|words| typed(words, &config, &records))
+        .map(|words| typed(words, &config, &records, &incident))
         .collect();
     assert!(commands.len() > 20, "{commands:?}");
     let failed = commands.iter().filter_map(|words| run(words, &root).err());

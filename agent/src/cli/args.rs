@@ -21,7 +21,7 @@ pub(crate) struct Common {
     /// YAML file with the settings listen, web_config, web_auth, min_age, linger,
     /// log_format, log_level, node_name, metadata, kubeconfig, kubelet_url,
     /// kubelet_ca, metrics, no_pin, loader, record, record_interval, record_max_mib,
-    /// record_max_age, thresholds and root [env: VIRTLENS_CONFIG]
+    /// record_max_age, incidents_max_mib, thresholds and root [env: VIRTLENS_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Directory that contains the host's /proc and /sys [default: /]
@@ -114,6 +114,12 @@ pub(crate) struct RunArgs {
     /// VIRTLENS_RECORD_MAX_AGE]
     #[arg(long, value_name = "TIME")]
     pub(crate) record_max_age: Option<Span>,
+    /// Largest size of all incidents, MiB, in addition to that of the recording: when
+    /// a warning begins on a VM, the recording of 6 min and a trace are kept apart.
+    /// The oldest ones go first; 0 keeps none [default: 64] [env:
+    /// VIRTLENS_INCIDENTS_MAX_MIB]
+    #[arg(long, value_name = "MIB")]
+    pub(crate) incidents_max_mib: Option<u64>,
     /// Also print a table of the VMs every 2 s
     #[arg(long)]
     pub(crate) table: bool,
@@ -289,6 +295,44 @@ pub(crate) struct ExportArgs {
     /// Label of all series in openmetrics, such as job=virtlens; may be repeated
     #[arg(long = "label", value_name = "NAME=VALUE")]
     pub(crate) labels: Vec<ExtraLabel>,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct IncidentsArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<IncidentsCommand>,
+    #[command(flatten)]
+    pub(crate) list: ListArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Directory of virtlens run --record [default: the configured one]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) from: Option<PathBuf>,
+    /// Output format
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    pub(crate) output: snapshot::Output,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum IncidentsCommand {
+    /// Show an incident: its findings, and the VM before and during it
+    #[command(after_help = "Example: virtlens incidents show ID --from DIR")]
+    Show(ShowArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// Incident to show, as virtlens incidents lists it
+    pub(crate) id: String,
+    /// Directory of virtlens run --record [default: the configured one]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) from: Option<PathBuf>,
+    /// Output format
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) output: doctor::Output,
 }
 
 #[derive(Debug, Args)]

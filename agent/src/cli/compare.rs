@@ -9,10 +9,10 @@ use virtlens_model::snapshot::Vm;
 use virtlens_record::{Recorded, Recording};
 
 use crate::cli::args::DoctorArgs;
-use crate::moment::Moment;
 use crate::cli::past::{instant_ns, judged_time, open};
 use crate::cli::stdout::{print, table_style};
 use crate::config::ConfigError;
+use crate::moment::Moment;
 use crate::term::shown;
 use crate::views::compare::{Differences, Readings};
 use crate::views::{doctor, pick};

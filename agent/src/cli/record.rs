@@ -10,9 +10,9 @@ use virtlens_export::ExtraLabel;
 use virtlens_record::{Recorded, Recording};
 
 use crate::cli::args::ExportArgs;
-use crate::moment::Moment;
 use crate::cli::stdout::print_while_read;
 use crate::config::{Config, ConfigError};
+use crate::moment::Moment;
 use crate::term::shown;
 use crate::views::export::{Exporter, Outcome, Output};
 use crate::views::pick;

@@ -14,7 +14,7 @@ use crate::cli::stdout::{print_while_read, table_style};
 use crate::cli::stop::Stop;
 use crate::collect::readings::{Readings, Unavailable};
 use crate::collect::recorder::Order;
-use crate::collect::{Collector, Options};
+use crate::collect::{Collector, Options, incidents};
 use crate::config::{Config, ConfigError, WebAuth};
 use crate::http::listen::listen;
 use crate::http::{Web, serve};
@@ -103,6 +103,7 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
 /// The recording that is configured.
 fn recording(config: &Config, node: &str) -> Option<Order> {
     let folder = config.record.clone()?;
+    let root = HostRoot::new(&config.root);
     Some(Order {
         folder,
         interval: config.record_interval,
@@ -111,7 +112,12 @@ fn recording(config: &Config, node: &str) -> Option<Order> {
             max_age: config.record_max_age,
         },
         node: node.to_owned(),
-        boot_id: virtlens_host::boot_id(&HostRoot::new(&config.root)),
+        boot_id: virtlens_host::boot_id(&root),
+        incidents: (config.incidents_max_mib > 0).then_some(incidents::Order {
+            max_mib: config.incidents_max_mib,
+            root,
+            loader: config.loader,
+        }),
     })
 }
 

@@ -1,16 +1,18 @@
 //! One thread that records readings, so that no scrape waits for the disk.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use virtlens_export::Recording;
+use virtlens_export::{Incidents as IncidentCounts, Recording};
 use virtlens_model::snapshot::Snapshot;
-use virtlens_record::{Failure, Limits, Recorder};
+use virtlens_record::{Failure, Limits, Recorder, Recording as Records};
 
 use crate::collect::failing::Failing;
+use crate::collect::incidents::{self, Incidents};
 use crate::process;
 
 /// Readings that wait for the disk. Each holds a snapshot in memory.
@@ -29,12 +31,16 @@ pub struct Order {
     pub node: String,
     /// Id of the node's boot, if known.
     pub boot_id: Option<String>,
+    /// Incidents to keep; `None` = none.
+    pub incidents: Option<incidents::Order>,
 }
 
 /// Passes readings to the thread.
 pub(super) struct Keeper {
     readings: SyncSender<Arc<Snapshot>>,
     counts: Arc<Counts>,
+    /// Whether incidents are kept.
+    has_incidents: bool,
     /// Longest time without a reading.
     pub(super) interval: Duration,
 }
@@ -46,6 +52,7 @@ struct Counts {
     late: AtomicU64,
     failed: AtomicU64,
     bytes: AtomicU64,
+    incidents: Arc<Mutex<IncidentCounts>>,
 }
 
 impl Keeper {
@@ -57,6 +64,7 @@ impl Keeper {
         let keeper = Self {
             readings,
             counts: Arc::clone(&counts),
+            has_incidents: order.incidents.is_some(),
             interval: order.interval,
         };
         std::thread::Builder::new()
@@ -80,6 +88,9 @@ impl Keeper {
             late: value(&self.counts.late),
             failed: value(&self.counts.failed),
             bytes: value(&self.counts.bytes),
+            incidents: self
+                .has_incidents
+                .then(|| *incidents::lock(&self.counts.incidents)),
         }
     }
 }
@@ -88,8 +99,14 @@ impl Keeper {
 struct Thread {
     order: Order,
     counts: Arc<Counts>,
-    recorder: Option<Recorder>,
+    open: Option<Open>,
     failing: Failing,
+}
+
+/// A recording that can be written.
+struct Open {
+    recorder: Recorder,
+    incidents: Option<Incidents>,
 }
 
 impl Thread {
@@ -97,7 +114,7 @@ impl Thread {
         Self {
             order,
             counts,
-            recorder: None,
+            open: None,
             failing: Failing::default(),
         }
     }
@@ -119,28 +136,52 @@ impl Thread {
                     }
                 }
             }
-            let bytes = self.recorder.as_ref().map_or(0, Recorder::bytes);
+            let recorder = self.open.as_ref().map(|open| &open.recorder);
+            let bytes = recorder.map_or(0, Recorder::bytes);
             self.counts.bytes.store(bytes, Ordering::Relaxed);
         }
     }
 
     fn record(&mut self, snapshot: &Snapshot) -> Result<(), Failure> {
-        let recorder = match &mut self.recorder {
-            Some(recorder) => recorder,
-            None => self.recorder.insert(open(&self.order)?),
+        let open = match &mut self.open {
+            Some(open) => open,
+            None => self.open.insert(open(&self.order, &self.counts)?),
         };
-        recorder.record(snapshot, unix_ns(snapshot)).map(|_| ())
+        let unix_ns = unix_ns(snapshot);
+        if let Some(incidents) = &mut open.incidents {
+            incidents.see(snapshot, unix_ns, &mut open.recorder);
+        }
+        let recorded = open.recorder.record(snapshot, unix_ns);
+        if let (Err(Failure::Disk { error, .. }), Some(incidents)) =
+            (&recorded, &mut open.incidents)
+            && error.kind() == ErrorKind::StorageFull
+        {
+            incidents.make_room();
+        }
+        recorded.map(|_| ())
     }
 }
 
-fn open(order: &Order) -> Result<Recorder, Failure> {
-    Recorder::open(
+fn open(order: &Order, counts: &Counts) -> Result<Open, Failure> {
+    let recorder = Recorder::open(
         &order.folder,
         order.limits.clone(),
         &order.node,
         process::VERSION,
         order.boot_id.clone(),
-    )
+    )?;
+    let incidents = order.incidents.clone().map(|wanted| {
+        // An unreadable recording has no warnings that continue.
+        let records = Records::open(&order.folder).ok();
+        let last = records.and_then(|(records, _)| records.at(u64::MAX).ok()?);
+        let last = last.as_ref().map(|last| (&last.snapshot, last.unix_ns));
+        let counts = Arc::clone(&counts.incidents);
+        Incidents::open(wanted, &order.folder, &order.node, last, counts)
+    });
+    Ok(Open {
+        recorder,
+        incidents,
+    })
 }
 
 /// Time of a snapshot, ns since 1970; 0 before.

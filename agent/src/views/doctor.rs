@@ -206,7 +206,7 @@ impl<'s> Diagnosis<'s> {
 }
 
 /// The command for further diagnosis of this VM.
-fn next(check: Check, name: &str) -> String {
+pub(super) fn next(check: Check, name: &str) -> String {
     let next = check.about().next;
     [":", " --"].iter().fold(next.to_owned(), |next, end| {
         next.replace(&format!(" VM{end}"), &format!(" {name}{end}"))
@@ -271,21 +271,38 @@ impl Page {
     fn vm<'f>(&self, out: &mut String, vm: &Vm, findings: impl Iterator<Item = &'f Found<'f>>) {
         self.head(out, vm);
         for found in findings {
-            let finding = found.finding;
-            self.title(out, finding.severity, finding.check.name());
-            self.line(out, "    ", &printable(&finding.evidence));
-            if let Some(held) = &found.held {
-                self.line(out, "    ", &held.line());
-            }
-            self.line(
+            let held = found.held.as_ref().map(HeldTime::line);
+            self.finding(
                 out,
-                "    ",
-                &self.paint.faint(&format!("rule: {}", found.rule)),
+                found.finding,
+                held.as_deref(),
+                &found.rule,
+                &found.next,
             );
-            self.line(out, "    ", &format!("why: {}", found.impact));
-            self.line(out, "    ", &printable(&format!("do: {}", finding.remedy)));
-            self.line(out, "    ", &format!("next: {}", found.next));
         }
+    }
+
+    /// A finding; `held` is the time in which it held.
+    pub(super) fn finding(
+        &self,
+        out: &mut String,
+        finding: &Finding,
+        held: Option<&str>,
+        rule: &str,
+        next: &str,
+    ) {
+        let indent = "    ";
+        self.title(out, finding.severity, finding.check.name());
+        self.line(out, indent, &printable(&finding.evidence));
+        if let Some(held) = held {
+            self.line(out, indent, held);
+        }
+        let rule = self.paint.faint(&format!("rule: {rule}"));
+        self.line(out, indent, &rule);
+        let why = finding.check.about().impact;
+        self.line(out, indent, &format!("why: {why}"));
+        self.line(out, indent, &printable(&format!("do: {}", finding.remedy)));
+        self.line(out, indent, &format!("next: {next}"));
     }
 
     fn title(&self, out: &mut String, severity: Severity, name: &str) {

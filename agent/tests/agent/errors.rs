@@ -42,6 +42,8 @@ fn invalid_arguments_are_usage_errors() {
         (&["snapshot", "--at", "now"], &["--at", "--from"]),
         (&["snapshot", "--at", "soon"], &["soon", "10 min ago"]),
         (&["doctor", "--until", "-5m"], &["--until", "--from"]),
+        (&["incidents"], &["virtlens incidents", "--from"]),
+        (&["incidents", "show"], &["ID", "--help"]),
         (
             &["run", "--record", "/nowhere", "--record-interval", "1ms"],
             &["--record-interval", "1s or more"],

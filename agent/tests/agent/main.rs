@@ -7,6 +7,7 @@ mod doctor;
 mod errors;
 mod exported;
 mod http;
+mod incidents;
 mod listening;
 mod outputs;
 mod pick;

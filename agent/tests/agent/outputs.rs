@@ -172,6 +172,8 @@ fn help_of_each_command_equals_golden() {
         &["top", "--help"],
         &["doctor", "--help"],
         &["trace", "--help"],
+        &["incidents", "--help"],
+        &["incidents", "show", "--help"],
         &["check", "--help"],
         &["metrics", "--help"],
         &["topology", "--help"],

@@ -1,5 +1,7 @@
 //! The agent-wide metric families: the agent itself and its data sources.
 
+use virtlens_model::snapshot::{Check, Severity};
+
 use crate::family::{Family, Rows};
 use crate::kind::Kind;
 use crate::profile::Profile;
@@ -212,6 +214,43 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
             known(recording(reading), |recording| {
                 rows.count(&[], recording.bytes)
             })
+        }),
+    },
+    Family {
+        name: "virtlens_incidents_total",
+        kind: Kind::Counter,
+        profile: Some(Profile::Minimal),
+        unit: None,
+        help: "Onsets of warnings of which the agent kept the recording and a trace, by check; \
+               those that began together on a VM are one incident, which counts for each of \
+               them. Absent without --record and with --incidents-max-mib 0.",
+        own_labels: &["check"],
+        rows: Rows::Agent(|reading, rows| {
+            let recorded = recording(reading);
+            let Some(incidents) = recorded.and_then(|recorded| recorded.incidents) else {
+                return Ok(());
+            };
+            let is_warning = |check: Check| check.about().severity == Severity::Warning;
+            let mut counts = incidents.by_check().filter(|(check, _)| is_warning(*check));
+            counts.try_for_each(|(check, count)| rows.count(&[check.name().into()], count))
+        }),
+    },
+    Family {
+        name: "virtlens_incidents_skipped_total",
+        kind: Kind::Counter,
+        profile: Some(Profile::Minimal),
+        unit: None,
+        help: "Onsets of warnings of which nothing was kept: the VM had an incident in the last \
+               10 min (vm_rate), the node 6 in the last hour (node_rate), or the disk refused it \
+               (failed). Absent without --record and with --incidents-max-mib 0.",
+        own_labels: &["reason"],
+        rows: Rows::Agent(|reading, rows| {
+            let recorded = recording(reading);
+            let Some(incidents) = recorded.and_then(|recorded| recorded.incidents) else {
+                return Ok(());
+            };
+            let mut counts = incidents.by_skip();
+            counts.try_for_each(|(skip, count)| rows.count(&[skip.name().into()], count))
         }),
     },
     Family {

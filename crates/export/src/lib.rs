@@ -58,5 +58,5 @@ pub use json::{json, json_line};
 pub use kind::Kind;
 pub use markdown::markdown;
 pub use profile::Profile;
-pub use scrape::{Agent, Process, Recording, Scrape};
+pub use scrape::{Agent, Incidents, Process, Recording, Scrape};
 pub use selection::Selection;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use virtlens_model::snapshot::Snapshot;
+use virtlens_model::judge::onset::Skip;
+use virtlens_model::snapshot::{Check, Snapshot};
 
 /// The input of one scrape: the host's VMs and the agent itself.
 #[derive(Debug)]
@@ -41,6 +42,45 @@ pub struct Recording {
     pub failed: u64,
     /// Size of the recording, bytes.
     pub bytes: u64,
+    /// Its incidents; `None` if none are kept.
+    pub incidents: Option<Incidents>,
+}
+
+/// Number of incidents that the agent kept or skipped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Incidents {
+    /// In the order of [`Check::ALL`].
+    by_check: [u64; Check::ALL.len()],
+    /// In the order of [`Skip::ALL`].
+    skipped: [u64; Skip::ALL.len()],
+}
+
+impl Incidents {
+    /// Counts an incident that began with a check.
+    pub fn begun(&mut self, check: Check) {
+        let mut counts = Check::ALL.iter().zip(&mut self.by_check);
+        if let Some((_, count)) = counts.find(|(one, _)| **one == check) {
+            *count += 1;
+        }
+    }
+
+    /// Counts an onset without an incident.
+    pub fn skipped(&mut self, skip: Skip) {
+        let mut counts = Skip::ALL.iter().zip(&mut self.skipped);
+        if let Some((_, count)) = counts.find(|(one, _)| **one == skip) {
+            *count += 1;
+        }
+    }
+
+    /// Incidents by check.
+    pub(crate) fn by_check(&self) -> impl Iterator<Item = (Check, u64)> {
+        Check::ALL.into_iter().zip(self.by_check)
+    }
+
+    /// Skipped onsets by reason.
+    pub(crate) fn by_skip(&self) -> impl Iterator<Item = (Skip, u64)> {
+        Skip::ALL.into_iter().zip(self.skipped)
+    }
 }
 
 /// Resource usage of the agent's process. `None` = could not be read.

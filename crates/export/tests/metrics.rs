@@ -7,11 +7,21 @@ use std::sync::Arc;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use virtlens_export::{
-    Agent, Format, Kind, Process, Profile, Recording, Scrape, Selection, encode, families,
+    Agent, Format, Incidents, Kind, Process, Profile, Recording, Scrape, Selection, encode,
+    families,
 };
-use virtlens_model::snapshot::Snapshot;
+use virtlens_model::judge::onset::Skip;
+use virtlens_model::snapshot::{Check, Snapshot};
 use virtlens_tests::golden::assert_golden;
 use virtlens_tests::{fixture, fleet};
+
+fn incidents() -> Incidents {
+    let mut incidents = Incidents::default();
+    incidents.begun(Check::QuotaCapped);
+    incidents.begun(Check::IoThrottled);
+    incidents.skipped(Skip::NodeRate);
+    incidents
+}
 
 fn reading(snapshot: Snapshot) -> Arc<Scrape> {
     Arc::new(Scrape {
@@ -26,6 +36,7 @@ fn reading(snapshot: Snapshot) -> Arc<Scrape> {
                 late: 1,
                 failed: 2,
                 bytes: 173_000_000,
+                incidents: Some(incidents()),
             }),
             process: Process {
                 cpu_ns: Some(123_456_789),

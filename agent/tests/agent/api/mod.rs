@@ -65,6 +65,7 @@ impl Server {
             limits: limits(),
             node: "node-a".to_owned(),
             boot_id: None,
+            incidents: None,
         });
         let min_age = Duration::from_millis(1);
         let readings = Readings::start(collect, min_age, Selection::default(), record);

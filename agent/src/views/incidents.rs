@@ -1,0 +1,197 @@
+//! `virtlens incidents`: the incidents of a recording, and one of them in depth.
+
+mod usage;
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+use unicode_width::UnicodeWidthStr as _;
+use virtlens_model::judge::comparison::{Reading, before, during};
+use virtlens_model::judge::findings::Bounds;
+use virtlens_model::snapshot::{API_VERSION, Check, Vm};
+use virtlens_record::{Incident, IncidentVm};
+
+use self::usage::{Usage, rows};
+use crate::term::{Paint, Style, printable, shown};
+use crate::views::doctor::{Page, next};
+use crate::views::pick::name_of;
+use crate::views::snapshot::Output;
+
+/// The incidents of a recording.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct List<'i> {
+    api_version: &'static str,
+    kind: &'static str,
+    /// Oldest first.
+    incidents: &'i [Incident],
+}
+
+/// Formats the incidents of a recording, which are sorted by time.
+///
+/// # Errors
+///
+/// If the JSON cannot be generated, which would be a bug.
+pub fn list(incidents: &[Incident], output: Output, style: Style) -> anyhow::Result<String> {
+    if output == Output::Json {
+        let list = List {
+            api_version: API_VERSION,
+            kind: "Incidents",
+            incidents,
+        };
+        return Ok(serde_json::to_string_pretty(&list)? + "\n");
+    }
+    if incidents.is_empty() {
+        return Ok("No incidents.\n".to_owned());
+    }
+    let head = ["ID", "TIME", "VM", "CHECKS", "TRACE"].map(str::to_owned);
+    let row = |incident: &Incident| {
+        let checks: Vec<&str> = incident.checks().map(Check::name).collect();
+        let trace = match (&incident.trace, incident.is_complete) {
+            (Some(_), _) => "yes",
+            (None, true) => "no",
+            (None, false) => "not yet",
+        };
+        [
+            incident.id.clone(),
+            shown(incident.unix_ns),
+            name_of(&vm_of(&incident.vm)),
+            checks.join(","),
+            trace.to_owned(),
+        ]
+    };
+    let rows: Vec<[String; 5]> = [head]
+        .into_iter()
+        .chain(incidents.iter().map(row))
+        .collect();
+    let paint = Paint(style.color);
+    let mut out = String::new();
+    for (index, row) in rows.iter().enumerate() {
+        let cells = row.iter().enumerate().map(|(column, cell)| {
+            let widths = rows.iter().filter_map(|row| row.get(column));
+            let widest = widths.map(|cell| cell.width()).max().unwrap_or(0);
+            format!("{cell}{}  ", " ".repeat(widest - cell.width()))
+        });
+        let line: String = cells.collect();
+        let line = line.trim_end();
+        let line = if index == 0 {
+            paint.head(line)
+        } else {
+            line.to_owned()
+        };
+        writeln!(out, "{line}").expect(INFALLIBLE);
+    }
+    Ok(out)
+}
+
+const INFALLIBLE: &str = "writing to a String cannot fail";
+
+/// The VM of an incident, as far as it is known.
+fn vm_of(vm: &IncidentVm) -> Vm {
+    Vm {
+        namespace: vm.namespace.clone(),
+        pod: vm.pod.clone(),
+        uid: vm.uid.clone(),
+        vm: Arc::clone(&vm.vm),
+        pid: vm.pid,
+        ..Vm::default()
+    }
+}
+
+/// An incident with the usage of its VM before and during it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Shown<'i> {
+    api_version: &'static str,
+    kind: &'static str,
+    incident: &'i Incident,
+    /// Usage before the onset; `None` if it was not recorded.
+    before: Option<Usage>,
+    /// Usage while the warnings lasted; `None` if it was not recorded.
+    during: Option<Usage>,
+    /// Path of the trace for the Perfetto viewer.
+    trace: Option<String>,
+    /// Directory of the incident, which is a recording, too.
+    directory: String,
+}
+
+impl<'i> Shown<'i> {
+    /// An incident in `directory`, and the readings of its VM.
+    pub fn new(incident: &'i Incident, directory: &Path, readings: &[Reading]) -> Self {
+        let checks: Vec<Check> = incident.checks().collect();
+        let onset_ns = incident.unix_ns;
+        let trace = incident.trace.as_ref().map(|file| directory.join(file));
+        Self {
+            api_version: API_VERSION,
+            kind: "IncidentReport",
+            incident,
+            before: before(readings, onset_ns).map(|span| Usage::of(&span)),
+            during: during(readings, onset_ns, &checks).map(|span| Usage::of(&span)),
+            trace: trace.map(|path| path.display().to_string()),
+            directory: directory.display().to_string(),
+        }
+    }
+
+    /// The report as text.
+    pub fn text(&self, bounds: &Bounds, style: Style) -> String {
+        let page = Page::new(style);
+        let incident = self.incident;
+        let vm = &incident.vm;
+        let name = name_of(&vm_of(vm));
+        let by = vm.runtime.as_ref();
+        let by = by.map_or(String::new(), |runtime| format!(" by {runtime}"));
+        let about = printable(&format!("{}{by}", vm.vmm));
+        let node = printable(&incident.node);
+        let mut out = String::new();
+        let head = format!("{name} ({about}, pid {}) on {node}", vm.pid);
+        page.line(&mut out, "", &page.paint.head(&head));
+        let (from, until) = (shown(incident.from_ns), shown(incident.until_ns));
+        let rest = if incident.is_complete {
+            ""
+        } else {
+            "; not complete: its time has not passed, or the agent ended"
+        };
+        let time = format!(
+            "{}: recorded {from} to {until}{rest}",
+            shown(incident.unix_ns)
+        );
+        page.line(&mut out, "", &time);
+        for finding in &incident.findings {
+            let next = next(finding.check, &name);
+            page.finding(
+                &mut out,
+                finding,
+                None,
+                &bounds.rule_of(finding.check),
+                &next,
+            );
+        }
+        out.push('\n');
+        self.compare(&mut out, &page);
+        out.push('\n');
+        // Paths are not broken, so that they can be copied.
+        let trace = match (&self.trace, &incident.trace_missing) {
+            (Some(path), _) => format!("{} (open it in https://ui.perfetto.dev)", printable(path)),
+            (None, Some(why)) => format!("none: {}", printable(why)),
+            (None, None) => "none yet".to_owned(),
+        };
+        writeln!(out, "trace: {trace}").expect(INFALLIBLE);
+        let directory = printable(&self.directory);
+        writeln!(out, "more: virtlens doctor {name} --from {directory}").expect(INFALLIBLE);
+        out
+    }
+
+    /// The usage before and during the incident, side by side.
+    fn compare(&self, out: &mut String, page: &Page) {
+        let both = [self.before.as_ref(), self.during.as_ref()];
+        let head = format!("{:<32}{:>12}{:>12}", "", "before", "during");
+        writeln!(out, "{}", page.paint.head(&head)).expect(INFALLIBLE);
+        for (name, cells) in rows(both) {
+            let cells = cells.map(|cell| cell.unwrap_or_else(|| "-".to_owned()));
+            let [before, during] = cells;
+            writeln!(out, "{name:<32}{before:>12}{during:>12}").expect(INFALLIBLE);
+        }
+    }
+}
