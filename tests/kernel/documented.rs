@@ -43,9 +43,8 @@ fn typed(mut words: Words, web_config: &str, records: &str, incident: &str) -> W
         ["completion"] => &["bash"],
         ["doctor"] | ["doctor", "-o", "json"] | ["trace", "web"] => &["--for", "1s"],
         ["trace"] => &["web", "--for", "1s"],
-        ["record", "export"] => &["--from", records],
         ["run", ..] => &["--listen", "127.0.0.1:0"],
-        ["incidents"] | ["incidents", "show", _] => &["--from", records],
+        ["record", "export"] | ["incidents"] | ["incidents", "show", _] => &["--from", records],
         _ => &[],
     };
     words.extend(added.iter().map(|word| (*word).to_owned()));

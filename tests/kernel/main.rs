@@ -19,6 +19,7 @@ mod find;
 mod guest_memory;
 mod identity;
 mod idle;
+mod incidents;
 mod interrupts;
 mod kata;
 mod kata_ctr;

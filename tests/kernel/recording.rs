@@ -19,15 +19,56 @@ const PERIOD_US: u64 = 100_000;
 
 /// An agent that records once a second.
 pub(crate) fn recording_agent(folder: &Path) -> Agent {
+    recording_agent_with(folder, &[])
+}
+
+/// An agent with further options that records once a second.
+pub(crate) fn recording_agent_with(folder: &Path, more: &[&str]) -> Agent {
     let mut command = Command::new(binary("virtlens"));
     command.args(["run", "--listen", "127.0.0.1:0", "--no-pin"]);
     command
         .args(["--record-interval", "1s", "--record"])
         .arg(folder);
+    command.args(more);
     Agent::start(command)
 }
 
-fn now_ns() -> u64 {
+/// A VM with one busy vCPU in a pod without a CPU limit.
+pub(crate) struct Busy {
+    guest: Minivm,
+    pod: TestCgroup,
+    _container: TestCgroup,
+}
+
+impl Busy {
+    pub(crate) fn start() -> Self {
+        let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
+        let container = pod.child("vm");
+        let launch = Minivm::launch().args(["--vcpus", "1", "--start", "spin"]);
+        Self {
+            guest: Minivm::start_launch(launch.cgroup(&container)),
+            pod,
+            _container: container,
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.guest.pid()
+    }
+
+    pub(crate) fn vcpu_tid(&self) -> u32 {
+        self.guest.ready.vcpus[0].tid.cast_unsigned()
+    }
+
+    /// Sets a limit of half a core; returns a time just before, ns since 1970.
+    pub(crate) fn cap(&self) -> u64 {
+        let onset_ns = now_ns();
+        self.pod.set_quota(Some(PERIOD_US / 2), PERIOD_US);
+        onset_ns
+    }
+}
+
+pub(crate) fn now_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     u64::try_from(since.expect("after 1970").as_nanos()).expect("before 2554")
 }
@@ -46,7 +87,7 @@ pub(crate) fn readings(folder: &Path, pid: u32) -> Vec<(u64, Vm)> {
 }
 
 /// The output of a command on the recording.
-fn past(command: &str, folder: &Path, more: &[&str]) -> Value {
+pub(crate) fn past(command: &str, folder: &Path, more: &[&str]) -> Value {
     let mut program = Command::new(binary("virtlens"));
     program.args([command, "--from"]).arg(folder);
     let output = program.args(more).args(["-o", "json"]).output();
@@ -67,7 +108,7 @@ pub(crate) fn first_capped(folder: &Path, pid: u32) -> Option<String> {
     Some(format!("{}Z", first.snapshot.time.get(..19)?))
 }
 
-fn throttled(vm: &Vm) -> u64 {
+pub(crate) fn throttled(vm: &Vm) -> u64 {
     vm.quota.iter().map(|level| level.throttled_periods).sum()
 }
 
@@ -78,18 +119,14 @@ fn onset_of_a_limit_is_recorded_and_found_although_the_agent_is_killed() {
         return;
     }
     let folder = tempfile::tempdir().expect("there is room");
-    let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
-    let container = pod.child("vm");
-    let launch = Minivm::launch().args(["--vcpus", "1", "--start", "spin"]);
-    let guest = Minivm::start_launch(launch.cgroup(&container));
+    let guest = Busy::start();
     let pid = guest.pid();
     let agent = recording_agent(folder.path());
     eventually("a reading of the VM", || {
         (readings(folder.path(), pid).len() >= 2).then_some(())
     });
 
-    let onset_ns = now_ns();
-    pod.set_quota(Some(PERIOD_US / 2), PERIOD_US);
+    let onset_ns = guest.cap();
     eventually("the onset in the recording", || {
         let last = readings(folder.path(), pid).pop()?;
         (throttled(&last.1) > 0).then_some(())
