@@ -43,9 +43,18 @@ fn empty_dir_of_the_recording_has_room_for_it() {
     if !need::all("empty_dir_of_the_recording_has_room_for_it", [need::helm()]) {
         return;
     }
-    for (set, mib) in [("record.enabled=true", 256), ("record.maxMiB=16", 16)] {
+    for (set, mib, incidents_mib) in [
+        ("record.enabled=true", 256, 64),
+        ("record.maxMiB=16", 16, 64),
+        ("record.incidentsMaxMiB=500", 256, 500),
+    ] {
         let chart = rendered(set);
         assert_eq!(chart.settings.record_max_mib, Some(mib), "{set}");
+        assert_eq!(
+            chart.settings.incidents_max_mib,
+            Some(incidents_mib),
+            "{set}"
+        );
         let folder = chart.settings.record.expect("it records");
         let mount = chart.mount.expect("it is mounted");
         let mounted = mount["mountPath"].as_str().expect("a path");
@@ -59,7 +68,8 @@ fn empty_dir_of_the_recording_has_room_for_it() {
             .and_then(|mib| mib.parse().ok())
             .expect("MiB");
         // A segment is at most an eighth longer than the limit of all.
-        assert!(limit >= mib + mib / 8 + 8, "{set}: {limit} MiB");
+        let least = mib + mib / 8 + 8 + incidents_mib;
+        assert!(limit >= least, "{set}: {limit} MiB");
         assert!(chart.allowed.contains(&"emptyDir".to_owned()), "{set}");
     }
 }
@@ -87,9 +97,11 @@ fn chart_without_a_recording_has_neither_settings_nor_volume() {
         record_interval,
         record_max_mib,
         record_max_age,
+        incidents_max_mib,
         ..
     } = chart.settings;
     assert_eq!((record, record_max_mib), (None, None));
+    assert_eq!(incidents_max_mib, None);
     assert_eq!((record_interval, record_max_age), (None, None));
     assert_eq!((chart.mount, chart.volume), (None, None));
     assert!(!chart.allowed.contains(&"emptyDir".to_owned()));

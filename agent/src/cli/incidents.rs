@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use virtlens_model::judge::comparison::Reading;
+use virtlens_model::judge::around::Reading;
 use virtlens_record::{Incident, Recording, incident_path, incidents};
 
 use crate::cli::args::{IncidentsArgs, IncidentsCommand, ListArgs, ShowArgs};

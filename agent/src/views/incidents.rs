@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr as _;
-use virtlens_model::judge::comparison::{Reading, before, during};
+use virtlens_model::judge::around::{Reading, before, during};
 use virtlens_model::judge::findings::Bounds;
 use virtlens_model::snapshot::{API_VERSION, Check, Vm};
 use virtlens_record::{Incident, IncidentVm};

@@ -1,7 +1,7 @@
 //! Judgement of readings: placement of VMs on the host's CPUs, and findings.
 
+pub mod around;
 pub mod compare;
-pub mod comparison;
 pub mod findings;
 mod interrupts;
 pub mod interval;

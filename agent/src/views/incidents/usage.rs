@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use virtlens_model::judge::comparison::Span;
+use virtlens_model::judge::around::Span;
 use virtlens_model::judge::interval::{Interval, LimitUse};
 use virtlens_model::judge::ready::ready;
 use virtlens_model::vocab::Role;

@@ -112,6 +112,7 @@ files
 {{- $_ := set $own "record" "/var/lib/virtlens/record" }}
 {{- $_ := set $own "record_interval" .interval }}
 {{- $_ := set $own "record_max_mib" (int .maxMiB) }}
+{{- $_ := set $own "incidents_max_mib" (int .incidentsMaxMiB) }}
 {{- $_ := set $own "record_max_age" .maxAge }}
 {{- end }}
 {{- end }}
@@ -209,7 +210,7 @@ container.apparmor.security.beta.kubernetes.io/{{ .container }}: unconfined
     type: DirectoryOrCreate
   {{- else }}
   emptyDir:
-    sizeLimit: {{ add .Values.record.maxMiB (div .Values.record.maxMiB 4) 16 }}Mi
+    sizeLimit: {{ add .Values.record.maxMiB (div .Values.record.maxMiB 4) .Values.record.incidentsMaxMiB 16 }}Mi
   {{- end }}
 {{- end }}
 
