@@ -13,6 +13,7 @@ pub mod log;
 mod past;
 mod record;
 pub mod reference;
+mod remote;
 mod replay;
 pub mod run;
 mod shown;
@@ -165,6 +166,9 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Snapshot(args) => {
+            if let Some(agent) = remote::agent(args.from.as_deref(), &args.connect)? {
+                return remote::show(&agent, &args);
+            }
             let time = args.at.map(|_| "--at");
             if let Some(path) = past::path(&config, args.from.as_deref(), time)? {
                 return past::show(&path, &args);
@@ -179,6 +183,9 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
             )?)
         }
         Command::Top(args) => {
+            if let Some(agent) = remote::agent(args.from.as_deref(), &args.connect)? {
+                return remote::watch(agent, &args);
+            }
             let time = args.at.map(|_| "--at");
             if let Some(path) = past::path(&config, args.from.as_deref(), time)? {
                 return replay::watch(&path, &args);
@@ -186,6 +193,9 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
             live::watch(&mut open(&config, shown::by_top())?, &args)
         }
         Command::Topology(args) => {
+            if let Some(agent) = remote::agent(args.from.as_deref(), &args.connect)? {
+                return remote::show_topology(&agent, &args);
+            }
             let time = args.at.map(|_| "--at");
             if let Some(path) = past::path(&config, args.from.as_deref(), time)? {
                 return replay::show_topology(&path, &args);
@@ -196,10 +206,14 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
             print(&doctor::catalogue(&config.bounds, table_style()))
         }
         Command::Doctor(args) => {
+            if let Some(agent) = remote::agent(args.from.as_deref(), &args.connect)? {
+                return remote::diagnose(&agent, &args, &config);
+            }
             let since = args.since.map(|_| "--since");
             let time = since.or(args.until.map(|_| "--until"));
             let time = time.or(args.against.map(|_| "--against"));
             if let Some(path) = past::path(&config, args.from.as_deref(), time)? {
+                past::refuse_window(&args)?;
                 return match args.against {
                     Some(against) => compare::diagnose(&path, &args, against),
                     None => past::diagnose(&path, &args, &config),

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use jiff::{SignedDuration, Span, Timestamp};
+use virtlens_model::snapshot::Snapshot;
 
 /// A point in time: an instant, or a time before the present one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +20,13 @@ impl Moment {
             Self::Ago(ago) => now.saturating_sub(ago).unwrap_or(Timestamp::MIN),
         }
     }
+}
+
+/// Time of a reading, ns since 1970; 0 before.
+pub(crate) fn unix_ns_of(snapshot: &Snapshot) -> u64 {
+    let time: Option<Timestamp> = snapshot.time.parse().ok();
+    time.and_then(|time| u64::try_from(time.as_nanosecond()).ok())
+        .unwrap_or(0)
 }
 
 impl FromStr for Moment {

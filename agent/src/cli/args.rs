@@ -126,6 +126,23 @@ pub(crate) struct RunArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Options for --from URL")]
+pub(crate) struct ConnectArgs {
+    /// File with the bearer token for the agent
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// CA certificates for the agent's certificate [default: those of the system]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
+    /// Client certificate for the agent, in PEM
+    #[arg(long, value_name = "FILE", requires = "client_key")]
+    pub(crate) client_certificate: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE", requires = "client_certificate")]
+    pub(crate) client_key: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct SnapshotArgs {
     /// Output format
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
@@ -134,13 +151,15 @@ pub(crate) struct SnapshotArgs {
     #[arg(long, value_name = "TIME")]
     pub(crate) interval: Option<Span>,
     /// Show a recording: the directory of virtlens run --record, or one of its files
-    /// [default with --at: the configured one]
-    #[arg(long, value_name = "DIR")]
+    /// [default with --at: the configured one]; or another agent by its URL
+    #[arg(long, value_name = "DIR|URL")]
     pub(crate) from: Option<PathBuf>,
     /// Show the last recorded reading at this time or before: now, '10 min ago',
     /// -15m or RFC 3339 [default with --from: now]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) at: Option<Moment>,
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
 }
 
 #[derive(Debug, Args)]
@@ -154,13 +173,15 @@ pub(crate) struct TopArgs {
     #[arg(long)]
     pub(crate) ascii: bool,
     /// Show a recording: the directory of virtlens run --record, or one of its files
-    /// [default with --at: the configured one]
-    #[arg(long, value_name = "DIR")]
+    /// [default with --at: the configured one]; or another agent by its URL
+    #[arg(long, value_name = "DIR|URL")]
     pub(crate) from: Option<PathBuf>,
     /// Begin with the last recorded reading at this time or before: now, '10 min ago',
     /// -15m or RFC 3339 [default with --from: now]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) at: Option<Moment>,
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
 }
 
 #[derive(Debug, Args)]
@@ -175,8 +196,8 @@ pub(crate) struct TopologyArgs {
     #[arg(long)]
     pub(crate) ascii: bool,
     /// Show a recording: the directory of virtlens run --record, or one of its files
-    /// [default with --at: the configured one]
-    #[arg(long, value_name = "DIR", conflicts_with = "window")]
+    /// [default with --at: the configured one]; or another agent by its URL
+    #[arg(long, value_name = "DIR|URL", conflicts_with = "window")]
     pub(crate) from: Option<PathBuf>,
     /// Show the last recorded reading at this time or before: now, '10 min ago', -15m
     /// or RFC 3339 [default with --from: now]
@@ -187,21 +208,24 @@ pub(crate) struct TopologyArgs {
         conflicts_with = "window"
     )]
     pub(crate) at: Option<Moment>,
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
     /// VM to judge: NAMESPACE/POD, name, pod uid or pid of the VMM
     pub(crate) vm: Option<String>,
-    /// Time over which the VMs are observed
-    #[arg(long = "for", value_name = "TIME", default_value = "10s")]
-    pub(crate) window: Span,
+    /// Time over which the VMs are observed [default: 10s]
+    #[arg(long = "for", value_name = "TIME")]
+    pub(crate) window: Option<Span>,
     /// Output format
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     pub(crate) output: doctor::Output,
     /// Judge a recording: the directory of virtlens run --record, or one of its files
-    /// [default with --since or --until: the configured one]
-    #[arg(long, value_name = "DIR", conflicts_with = "window")]
+    /// [default with --since or --until: the configured one]; or the readings of another
+    /// agent by its URL
+    #[arg(long, value_name = "DIR|URL")]
     pub(crate) from: Option<PathBuf>,
     /// Start of the recorded time to judge: '20 min ago', -15m or RFC 3339 [default
     /// with --from: 15 min before its end]
@@ -233,6 +257,8 @@ pub(crate) struct DoctorArgs {
     /// List the checks with their rules and thresholds, and exit
     #[arg(long)]
     pub(crate) checks: bool,
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
 }
 
 #[derive(Debug, Args)]

@@ -66,10 +66,7 @@ pub(crate) fn drawn(snapshot: &Snapshot, args: &TopologyArgs) -> anyhow::Result<
 }
 
 pub(crate) fn diagnose(collector: &mut Collector, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
-    if args.window.0 < Duration::from_secs(1) {
-        let text = "--for: expected 1s or more (see virtlens doctor --help)";
-        return Err(ConfigError::Usage(text.to_owned()).into());
-    }
+    let window = window_of(args)?;
     let first = collector.collect_judged();
     if !is_read(&first) {
         let reason = first.sources.first().map_or("", |source| &source.reason);
@@ -77,7 +74,7 @@ pub(crate) fn diagnose(collector: &mut Collector, args: &DoctorArgs) -> anyhow::
     }
     // Before the wait, so that a wrong name is reported at once.
     pick::pick(&first.vms, args.vm.as_deref())?;
-    std::thread::sleep(args.window.0);
+    std::thread::sleep(window);
     let snapshot = collector.collect_judged();
     anyhow::ensure!(
         snapshot.clock_ns > first.clock_ns,
@@ -95,6 +92,19 @@ pub(crate) fn diagnose(collector: &mut Collector, args: &DoctorArgs) -> anyhow::
     );
     let diagnosis = Diagnosis::new(&snapshot, &vms, window, collector.bounds());
     report(&diagnosis, &snapshot, args.output)
+}
+
+/// Time over which `doctor` observes the VMs by default.
+const OBSERVED: Duration = Duration::from_secs(10);
+
+/// The time over which `doctor` observes the VMs.
+pub(crate) fn window_of(args: &DoctorArgs) -> Result<Duration, ConfigError> {
+    let window = args.window.map_or(OBSERVED, |span| span.0);
+    if window >= Duration::from_secs(1) {
+        return Ok(window);
+    }
+    let text = "--for: expected 1s or more (see virtlens doctor --help)";
+    Err(ConfigError::Usage(text.to_owned()))
 }
 
 /// Prints a diagnosis; the exit code shows whether it has findings.

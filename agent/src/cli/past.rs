@@ -41,6 +41,15 @@ pub(crate) fn path(
     }
 }
 
+/// A recording is not observed for a time.
+pub(crate) fn refuse_window(args: &DoctorArgs) -> Result<(), ConfigError> {
+    if args.window.is_none() {
+        return Ok(());
+    }
+    let text = "--for is for a live VM; use --since and --until for a recording";
+    Err(ConfigError::Usage(text.to_owned()))
+}
+
 pub(crate) fn open(path: &Path) -> anyhow::Result<Recording> {
     let opened = Recording::open(path);
     let (recording, refused) =
@@ -124,30 +133,55 @@ pub(crate) fn diagnose(
 ) -> anyhow::Result<ExitCode> {
     let recording = open(path)?;
     let (since_ns, until_ns) = judged_time(&recording, args)?.into_inner();
-    let (mut past, mut first_ns, mut last) = (Past::default(), None, None);
+    let mut judged = Judged::default();
     for recorded in recording.between(since_ns..until_ns.saturating_add(1)) {
         match recorded {
-            Ok(Recorded { unix_ns, snapshot }) => {
-                first_ns = first_ns.or(Some(unix_ns));
-                last = Some((unix_ns, snapshot.without_vms()));
-                past.add(snapshot, unix_ns);
-            }
+            Ok(Recorded { unix_ns, snapshot }) => judged.add(snapshot, unix_ns),
             Err(error) => tracing::warn!(%error, "a part of the recording is unreadable"),
         }
     }
-    let (Some(first_ns), Some((last_ns, node))) = (first_ns, last) else {
+    judged.report(args, config)?.with_context(|| {
         let first = recording.first_ns().map_or_else(String::new, shown);
         let (since, until) = (shown(since_ns), shown(until_ns));
-        anyhow::bail!("no reading between {since} and {until}; the recording begins at {first}");
-    };
-    let snapshot = Snapshot {
-        vms: past.vms().iter().map(PastVm::judged).collect(),
-        ..node
-    };
-    let vms: Vec<&Vm> = pick::pick(&snapshot.vms, args.vm.as_deref())?;
-    let window = Duration::from_nanos(last_ns.saturating_sub(first_ns));
-    let diagnosis = Diagnosis::new(&snapshot, &vms, window, &config.bounds).held(&past);
-    report(&diagnosis, &snapshot, args.output)
+        format!("no reading between {since} and {until}; the recording begins at {first}")
+    })
+}
+
+/// Readings that `doctor` judges together.
+#[derive(Default)]
+pub(super) struct Judged {
+    past: Past,
+    first_ns: Option<u64>,
+    /// Time and node of the last one.
+    last: Option<(u64, Snapshot)>,
+}
+
+impl Judged {
+    /// Adds the next reading.
+    pub(super) fn add(&mut self, snapshot: Snapshot, unix_ns: u64) {
+        self.first_ns = self.first_ns.or(Some(unix_ns));
+        self.last = Some((unix_ns, snapshot.without_vms()));
+        self.past.add(snapshot, unix_ns);
+    }
+
+    /// Prints the findings; `None` without readings.
+    pub(super) fn report(
+        self,
+        args: &DoctorArgs,
+        config: &Config,
+    ) -> anyhow::Result<Option<ExitCode>> {
+        let (Some(first_ns), Some((last_ns, node))) = (self.first_ns, self.last) else {
+            return Ok(None);
+        };
+        let snapshot = Snapshot {
+            vms: self.past.vms().iter().map(PastVm::judged).collect(),
+            ..node
+        };
+        let vms: Vec<&Vm> = pick::pick(&snapshot.vms, args.vm.as_deref())?;
+        let window = Duration::from_nanos(last_ns.saturating_sub(first_ns));
+        let diagnosis = Diagnosis::new(&snapshot, &vms, window, &config.bounds).held(&self.past);
+        report(&diagnosis, &snapshot, args.output).map(Some)
+    }
 }
 
 pub(crate) fn instant_ns(moment: Moment) -> u64 {

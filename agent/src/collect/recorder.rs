@@ -13,6 +13,7 @@ use virtlens_record::{Failure, Limits, Recorder, Recording as Records};
 
 use crate::collect::failing::Failing;
 use crate::collect::incidents::{self, Incidents};
+use crate::moment::unix_ns_of;
 use crate::process;
 
 /// Readings that wait for the disk. Each holds a snapshot in memory.
@@ -147,7 +148,7 @@ impl Thread {
             Some(open) => open,
             None => self.open.insert(open(&self.order, &self.counts)?),
         };
-        let unix_ns = unix_ns(snapshot);
+        let unix_ns = unix_ns_of(snapshot);
         if let Some(incidents) = &mut open.incidents {
             incidents.see(snapshot, unix_ns, &mut open.recorder);
         }
@@ -182,11 +183,4 @@ fn open(order: &Order, counts: &Counts) -> Result<Open, Failure> {
         recorder,
         incidents,
     })
-}
-
-/// Time of a snapshot, ns since 1970; 0 before.
-fn unix_ns(snapshot: &Snapshot) -> u64 {
-    let time: Option<jiff::Timestamp> = snapshot.time.parse().ok();
-    time.and_then(|time| u64::try_from(time.as_nanosecond()).ok())
-        .unwrap_or(0)
 }

@@ -1,8 +1,9 @@
 //! `virtlens top`: a view of all VMs or one, live or in a recording.
 //!
 //! ```text
-//! this host ─┬► feed ─► history ─► state ◄─ keys
-//! recording ─┘                       └─► fleet · vm · timeline ─► terminal
+//! this host ───┐
+//! other agent ─┼► feed ─► history ─► state ◄─ keys
+//! recording ───┘                       └─► fleet · vm · timeline ─► terminal
 //! ```
 //!
 //! It reads the host itself: it works without the agent and never disturbs a running one.
@@ -22,6 +23,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
+use virtlens_kube::Remote;
 use virtlens_model::snapshot::Snapshot;
 use virtlens_record::Recording;
 
@@ -39,6 +41,7 @@ pub mod rows;
 pub mod state;
 mod terminal;
 pub mod theme;
+mod there;
 pub mod timeline;
 mod tracing;
 pub mod vm;
@@ -49,6 +52,7 @@ pub use self::state::INTERVALS;
 use self::state::{Action, Top, View};
 use self::terminal::{Input, Terminal};
 use self::theme::Theme;
+use self::there::There;
 use self::timeline::Timeline;
 use self::tracing::Tracing;
 
@@ -78,6 +82,23 @@ pub fn run(
     let mut top = Top::new(interval, view_of(&first, wanted)?);
     top.add(first);
     show(&mut Live::new(collector), &mut top, theme)
+}
+
+/// Shows the readings of another node's agent, as [`run`] shows the host.
+///
+/// # Errors
+///
+/// If the agent does not answer or has no VM of that name, or if the terminal cannot be used.
+pub fn run_remote(
+    agent: Remote,
+    wanted: Option<&str>,
+    interval: Duration,
+    theme: Theme,
+) -> anyhow::Result<()> {
+    let first = Arc::new(agent.snapshot(None)?);
+    let mut top = Top::new(interval, view_of(&first, wanted)?);
+    top.add(first);
+    show(&mut There::start(agent)?, &mut top, theme)
 }
 
 /// Shows a recording from the position of the time line on, as [`run`] shows the host.

@@ -142,7 +142,7 @@ impl Kubelet {
     }
 }
 
-fn connect(mut config: Config) -> Result<Client, Unreachable> {
+pub(crate) fn connect(mut config: Config) -> Result<Client, Unreachable> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // An answer that is a stream may be silent for long; the reader has its own timeouts.
     config.read_timeout = None;

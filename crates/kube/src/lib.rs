@@ -30,6 +30,7 @@ mod apiserver;
 mod backoff;
 mod cluster;
 mod polled;
+mod remote;
 mod reviewer;
 mod store;
 mod wire;
@@ -40,6 +41,7 @@ use std::time::Duration;
 
 pub use cluster::{Cluster, Kubelet};
 pub use polled::{ListedPods, parse_pods};
+pub use remote::{Endpoint, Remote, Unanswered};
 pub use reviewer::{Reviewer, Right};
 pub use store::PodsState;
 use store::Store;

@@ -1,4 +1,4 @@
-//! The source of the readings: this host, or a recording.
+//! The source of the readings: this host, another agent, or a recording.
 
 use std::time::{Duration, Instant};
 

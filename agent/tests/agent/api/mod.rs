@@ -2,6 +2,7 @@
 
 mod described;
 mod history;
+mod remote;
 mod reviews;
 mod schema;
 mod snapshot;

@@ -1,0 +1,155 @@
+//! Commands on another node's agent: `--from URL`.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use virtlens_kube::{Endpoint, Remote};
+
+use crate::cli::args::{ConnectArgs, DoctorArgs, SnapshotArgs, TopArgs, TopologyArgs};
+use crate::cli::live::{drawn, interval_of, window_of};
+use crate::cli::past::Judged;
+use crate::cli::stdout::{print, table_style};
+use crate::config::{Config, ConfigError};
+use crate::moment::{Moment, unix_ns_of};
+use crate::views::snapshot::Output;
+use crate::views::top::theme::Theme;
+use crate::views::{pick, snapshot, top};
+
+/// Time between two readings of `doctor`. The agent judges every 10 s.
+const JUDGED_EVERY: Duration = Duration::from_secs(5);
+
+/// Time before the end for which `doctor` judges without `--since`.
+const DEFAULT_WINDOW: &str = "-15m";
+
+/// The agent of a command with `--from URL`; `None` for this host or a recording.
+pub(crate) fn agent(
+    from: Option<&Path>,
+    connect: &ConnectArgs,
+) -> Result<Option<Remote>, ConfigError> {
+    let url = from
+        .and_then(Path::to_str)
+        .filter(|from| from.contains("://"));
+    let ConnectArgs {
+        token_file,
+        ca_file,
+        client_certificate,
+        client_key,
+    } = connect;
+    let Some(url) = url else {
+        let files = [token_file, ca_file, client_certificate, client_key];
+        if files.into_iter().any(Option::is_some) {
+            let text = "credentials are for another agent; name it with --from URL";
+            return Err(ConfigError::Usage(text.to_owned()));
+        }
+        return Ok(None);
+    };
+    let endpoint = Endpoint {
+        url: url.to_owned(),
+        ca_file: ca_file.clone(),
+        token_file: token_file.clone(),
+        identity: client_certificate.clone().zip(client_key.clone()),
+    };
+    let remote = Remote::new(&endpoint);
+    remote
+        .map(Some)
+        .map_err(|error| ConfigError::Usage(error.to_string()))
+}
+
+/// An agent's past readings are shown by `doctor` only.
+pub(crate) fn refuse_time(at: Option<Moment>) -> Result<(), ConfigError> {
+    if at.is_none() {
+        return Ok(());
+    }
+    let text = "--at needs a recording in a directory; virtlens doctor --from URL --since TIME \
+                judges an agent's past";
+    Err(ConfigError::Usage(text.to_owned()))
+}
+
+/// `snapshot`: the present reading, or the usage between two.
+pub(crate) fn show(agent: &Remote, args: &SnapshotArgs) -> anyhow::Result<ExitCode> {
+    refuse_time(args.at)?;
+    let interval = args.interval.map(|span| span.0);
+    print(&usage(agent, interval, args.output)?)
+}
+
+fn usage(agent: &Remote, interval: Option<Duration>, output: Output) -> anyhow::Result<String> {
+    let first = agent.snapshot(None)?;
+    let Some(interval) = interval else {
+        return snapshot::of(&first, None, output, table_style());
+    };
+    sleep(interval);
+    let now = agent.snapshot(None)?;
+    anyhow::ensure!(
+        first.clock_ns < now.clock_ns,
+        "the agent was restarted, or its readings are further apart than --interval"
+    );
+    snapshot::of(&now, Some(&first), output, table_style())
+}
+
+/// `topology`: the present placement, as the agent judged it.
+pub(crate) fn show_topology(agent: &Remote, args: &TopologyArgs) -> anyhow::Result<ExitCode> {
+    refuse_time(args.at)?;
+    print(&drawn(&agent.snapshot(None)?, args)?)
+}
+
+/// `top`: the agent's readings; without a terminal the usage between two.
+pub(crate) fn watch(agent: Remote, args: &TopArgs) -> anyhow::Result<ExitCode> {
+    refuse_time(args.at)?;
+    let interval = interval_of(args)?;
+    if !top::has_terminal() {
+        pick::pick(&agent.snapshot(None)?.vms, args.vm.as_deref())?;
+        return print(&usage(&agent, Some(interval), Output::Table)?);
+    }
+    let theme = Theme {
+        color: table_style().color,
+        ascii: args.ascii,
+    };
+    top::run_remote(agent, args.vm.as_deref(), interval, theme)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `doctor`: the agent's findings of the next time, or of a recorded one.
+pub(crate) fn diagnose(
+    agent: &Remote,
+    args: &DoctorArgs,
+    config: &Config,
+) -> anyhow::Result<ExitCode> {
+    if args.against.is_some() {
+        let text = "--against needs a recording in a directory";
+        return Err(ConfigError::Usage(text.to_owned()).into());
+    }
+    let vm = args.vm.as_deref();
+    let mut judged = Judged::default();
+    if args.since.is_some() || args.until.is_some() {
+        let now = Timestamp::now();
+        let until = args.until.map_or(now, |until| until.instant(now));
+        let before: Moment = DEFAULT_WINDOW.parse().map_err(anyhow::Error::msg)?;
+        let since = args.since.unwrap_or(before).instant(now);
+        let (since, until) = (since.to_string(), until.to_string());
+        let lost = agent.history(vm, &since, &until, |snapshot| {
+            let unix_ns = unix_ns_of(&snapshot);
+            judged.add(snapshot, unix_ns);
+        })?;
+        for error in lost {
+            tracing::warn!(%error, "a part of the recording is unreadable");
+        }
+        let reported = judged.report(args, config)?;
+        return reported.with_context(|| format!("no reading between {since} and {until}"));
+    }
+    let (begun, window) = (Instant::now(), window_of(args)?);
+    loop {
+        let snapshot = agent.snapshot(vm)?;
+        let unix_ns = unix_ns_of(&snapshot);
+        judged.add(snapshot, unix_ns);
+        let left = window.saturating_sub(begun.elapsed());
+        if left.is_zero() {
+            break;
+        }
+        sleep(left.min(JUDGED_EVERY));
+    }
+    judged.report(args, config)?.context("no reading")
+}

@@ -1,0 +1,208 @@
+//! Commands that show another agent.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::Output;
+use std::thread;
+
+use serde_json::Value;
+use virtlens_model::snapshot::Snapshot;
+use virtlens_tests::fixture;
+
+use super::reviews::Reviews;
+use super::{Server, record, vms};
+use crate::program::output;
+
+fn node() -> Snapshot {
+    Snapshot {
+        time: "2026-01-31T03:10:00Z".to_owned(),
+        ..fixture::snapshot()
+    }
+}
+
+/// Runs a command with `--from` and the URL of an address.
+fn from(address: SocketAddr, args: &[&str]) -> Output {
+    let url = format!("http://{address}");
+    output(&[args, &["--from", &url]].concat())
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("text")
+}
+
+/// The last line of the errors of a command that failed.
+fn failure(output: &Output) -> String {
+    let errors = text(&output.stderr);
+    assert_ne!(output.status.code(), Some(0), "{errors}");
+    errors.lines().last().expect("an error").to_owned()
+}
+
+#[test]
+fn snapshot_is_that_of_the_agent() {
+    let server = Server::start(node());
+    let output = from(server.address, &["snapshot", "-o", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let mut shown: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let mut expected = serde_json::to_value(node()).expect("JSON");
+    for one in [&mut shown, &mut expected] {
+        one.as_object_mut().expect("an object").remove("clock_ns");
+    }
+    assert_eq!(shown, expected);
+}
+
+#[test]
+fn topology_and_table_of_top_are_those_of_the_agent() {
+    let server = Server::start(node());
+    let output = from(server.address, &["topology"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let tree = text(&output.stdout);
+    assert!(tree.contains("shop/web-0"), "{tree}");
+    let output = from(server.address, &["top", "--interval", "100ms"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("shop/web-0"));
+}
+
+#[test]
+fn doctor_shows_the_findings_of_the_agent() {
+    let server = Server::start(node());
+    let output = from(server.address, &["doctor", "shop/web-0", "--for", "1s"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("vhost_saturated"));
+}
+
+#[test]
+fn doctor_judges_the_recording_of_the_agent() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let mut reading = node();
+    reading.time = "1970-01-01T00:20:00Z".to_owned();
+    record(folder.path(), &reading, 1000..1400);
+    let server = Server::with(node(), None, Some(folder.path()));
+    let since = |seconds: u64| {
+        let time = format!("1970-01-01T00:{:02}:{:02}Z", seconds / 60, seconds % 60);
+        from(
+            server.address,
+            &[
+                "doctor",
+                "-o",
+                "json",
+                "--since",
+                &time,
+                "--until",
+                "1970-01-01T01:00:00Z",
+            ],
+        )
+    };
+    // More than an answer has by default.
+    let output = since(1000);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    let diagnosis: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(diagnosis["kind"], "Diagnosis");
+    let failed = failure(&since(1500));
+    assert!(
+        failed.contains("no reading between 1970-01-01T00:25:00Z and"),
+        "{failed}"
+    );
+}
+
+#[test]
+fn token_decides_which_vms_are_shown() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let reviews = Reviews::start(&[("shop-token", &["shop"]), ("stranger", &["elsewhere"])]);
+    let server = Server::with(node(), Some(reviews.reviewer()), None);
+    let with = |token: &str| {
+        let file = folder.path().join("token");
+        fs::write(&file, token).expect("written");
+        let file = file.display().to_string();
+        from(
+            server.address,
+            &["snapshot", "-o", "json", "--token-file", &file],
+        )
+    };
+    let output = with("shop-token");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let shown: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(vms(&shown), ["sandbox-7c41e0"]);
+    for (token, expected) in [("stranger", "(403)"), ("stale", "(401)")] {
+        let failed = failure(&with(token));
+        assert!(failed.contains(expected), "{token}: {failed}");
+    }
+    let failed = failure(&from(server.address, &["snapshot"]));
+    assert!(
+        failed.contains("(401)") && failed.contains("--token-file"),
+        "{failed}"
+    );
+}
+
+/// A server that reads a request of each client, and then does this.
+fn agent_that(answers: Option<&'static str>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        let mut silent = Vec::new();
+        for mut client in listener.incoming().flatten() {
+            // The test ends with its client.
+            drop(client.read(&mut [0; 4096]));
+            match answers {
+                Some(answer) => drop(client.write_all(answer.as_bytes())),
+                None => silent.push(client),
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn agent_that_does_not_answer_well_is_named_with_the_cause() {
+    let closed = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let gone = closed.local_addr().expect("an address");
+    drop(closed);
+    let old =
+        "HTTP/1.1 404 Not Found\r\nContent-Length: 10\r\nConnection: close\r\n\r\nnot found\n";
+    let other = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n[]";
+    for (address, expected) in [
+        (gone, "refused"),
+        (
+            agent_that(Some(old)),
+            "(404): not found; the agent may be older than its API",
+        ),
+        (agent_that(Some(other)), "sent an unknown reading"),
+        (agent_that(Some("")), "cannot query the agent"),
+        (agent_that(None), "has not answered in 10 s"),
+    ] {
+        let failed = failure(&from(address, &["snapshot"]));
+        let is_named = failed.contains(&address.to_string());
+        assert!(
+            is_named && failed.contains(expected),
+            "{expected}: {failed}"
+        );
+    }
+}
+
+#[test]
+fn options_that_do_not_fit_another_agent_are_usage_errors() {
+    let server = Server::start(node());
+    for (args, expected) in [
+        (&["snapshot", "--at", "-5m"][..], "--at needs a recording"),
+        (
+            &["doctor", "--since", "-5m", "--against", "-10m"],
+            "--against needs a recording",
+        ),
+        (
+            &["snapshot", "--token-file", "/no/token"],
+            "/no/token: No such file",
+        ),
+        (&["doctor", "--for", "10ms"], "--for: expected 1s or more"),
+    ] {
+        let output = from(server.address, args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let failed = failure(&output);
+        assert!(failed.contains(expected), "{args:?}: {failed}");
+    }
+    let here = output(&["snapshot", "--token-file", "/no/token"]);
+    assert!(failure(&here).contains("--from URL"));
+    let folder = Path::new("/no/recording").display().to_string();
+    let past = output(&["doctor", "--from", &folder, "--for", "5s"]);
+    assert!(failure(&past).contains("--for is for a live VM"));
+}
