@@ -93,8 +93,7 @@ pub(super) fn usage(
     let before = match interval {
         None => None,
         Some(interval) => {
-            let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
-            let before = reading_at(recording, now.unix_ns.saturating_sub(interval_ns))?;
+            let before = reading_before(recording, &now, interval)?;
             anyhow::ensure!(
                 before.snapshot.clock_ns < now.snapshot.clock_ns,
                 "the agent was restarted between the readings of {} and {}",
@@ -109,6 +108,26 @@ pub(super) fn usage(
         snapshot::Output::Table => format!("reading of {}\n{text}", shown(now.unix_ns)),
         snapshot::Output::Json => text,
     })
+}
+
+/// The reading in front of an interval that ends with another one.
+fn reading_before(
+    recording: &Recording,
+    now: &Recorded,
+    interval: Duration,
+) -> anyhow::Result<Recorded> {
+    let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+    reading_at(recording, now.unix_ns.saturating_sub(interval_ns))
+}
+
+/// The interval, if its readings are of one agent and so have usage between them.
+pub(super) fn known_interval(
+    recording: &Recording,
+    now: &Recorded,
+    interval: Duration,
+) -> Option<Duration> {
+    let before = reading_before(recording, now, interval).ok()?;
+    (before.snapshot.clock_ns < now.snapshot.clock_ns).then_some(interval)
 }
 
 /// The time that `doctor` judges, ns since 1970.

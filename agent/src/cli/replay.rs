@@ -8,7 +8,7 @@ use virtlens_record::Recorded;
 
 use crate::cli::args::{TopArgs, TopologyArgs};
 use crate::cli::live::{drawn, interval_of};
-use crate::cli::past::{instant_ns, open, reading_at, usage};
+use crate::cli::past::{instant_ns, known_interval, open, reading_at, usage};
 use crate::cli::stdout::{print, table_style};
 use crate::term::shown;
 use crate::views::snapshot::Output;
@@ -34,10 +34,12 @@ pub(crate) fn watch(path: &Path, args: &TopArgs) -> anyhow::Result<ExitCode> {
     let interval = interval_of(args)?;
     let recording = open(path)?;
     let at_ns = args.at.map_or(u64::MAX, instant_ns);
-    let Recorded { unix_ns, snapshot } = reading_at(&recording, at_ns)?;
-    pick::pick(&snapshot.vms, args.vm.as_deref())?;
+    let first = reading_at(&recording, at_ns)?;
+    let unix_ns = first.unix_ns;
+    pick::pick(&first.snapshot.vms, args.vm.as_deref())?;
     if !top::has_terminal() {
-        return print(&usage(&recording, unix_ns, Some(interval), Output::Table)?);
+        let interval = known_interval(&recording, &first, interval);
+        return print(&usage(&recording, unix_ns, interval, Output::Table)?);
     }
     let theme = Theme {
         color: table_style().color,

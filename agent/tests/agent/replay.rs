@@ -15,6 +15,7 @@ use virtlens_tests::golden::assert_golden;
 use virtlens_tests::{blank, fixture};
 
 use crate::golden;
+use crate::program::output;
 use crate::top::{PLAIN, screen};
 
 const SECOND: u64 = 1_000_000_000;
@@ -211,4 +212,24 @@ fn unreadable_reading_is_reported_and_the_next_one_shown() {
         shown.top.shown().expect("a reading"),
         shown.top.history.at(0).expect("a reading")
     ));
+}
+
+#[test]
+fn table_without_a_terminal_has_usage_unless_the_agent_was_restarted() {
+    let folder = tempfile::tempdir().expect("there is room");
+    recorded(folder.path(), 110);
+    let from = folder.path().display().to_string();
+    // 2026-11-27T03:26:40Z is second 1000.
+    for (at, expected) in [
+        ("2026-11-27T03:26:30Z", "cores used in the last 10.0 s"),
+        ("2026-11-27T03:26:40Z", "CPU seconds of all living threads"),
+        ("2026-11-27T03:26:50Z", "cores used in the last 10.0 s"),
+    ] {
+        let table = output(&["top", "--from", &from, "--at", at]);
+        let errors = String::from_utf8_lossy(&table.stderr);
+        assert_eq!(table.status.code(), Some(0), "{at}: {errors}");
+        let table = String::from_utf8(table.stdout).expect("text");
+        let is_whole = table.starts_with(&format!("reading of {at}\n"));
+        assert!(is_whole && table.contains(expected), "{at}: {table}");
+    }
 }
