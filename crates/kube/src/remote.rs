@@ -268,7 +268,10 @@ mod tests {
 
     #[test]
     fn invalid_endpoint_is_refused_without_a_request() {
-        let token_file = std::env::current_exe().ok();
+        let folder = tempfile::tempdir().expect("there is room");
+        let token_file = folder.path().join("token");
+        std::fs::write(&token_file, "a-token").expect("there is room");
+        let token_file = Some(token_file);
         for (url, token_file, expected) in [
             ("node-a", None, "expected a form like https://node-a:9877"),
             ("http://", None, "expected a form like"),
