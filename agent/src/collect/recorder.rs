@@ -131,10 +131,10 @@ impl Thread {
                     self.counts.kept.fetch_add(1, Ordering::Relaxed);
                 }
                 Err(error) => {
-                    self.counts.failed.fetch_add(1, Ordering::Relaxed);
                     if let Some(reason) = self.failing.failed(&error.into()) {
                         tracing::warn!(error = %reason, "cannot record");
                     }
+                    self.counts.failed.fetch_add(1, Ordering::Relaxed);
                 }
             }
             let recorder = self.open.as_ref().map(|open| &open.recorder);
