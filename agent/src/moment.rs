@@ -1,6 +1,7 @@
 //! Points in time on the command line and in requests.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Span, Timestamp};
 use virtlens_model::snapshot::Snapshot;
@@ -22,11 +23,17 @@ impl Moment {
     }
 }
 
-/// Time of a reading, ns since 1970; 0 before.
+/// Time before its end for which a past time is judged or returned, if its start is not given.
+pub(crate) const PAST_WINDOW: Duration = Duration::from_mins(15);
+
+/// An instant in ns since 1970; 0 before.
+pub(crate) fn unix_ns(instant: Timestamp) -> u64 {
+    u64::try_from(instant.as_nanosecond()).unwrap_or(0)
+}
+
+/// Time of a reading, ns since 1970; 0 before, and if it is not a time.
 pub(crate) fn unix_ns_of(snapshot: &Snapshot) -> u64 {
-    let time: Option<Timestamp> = snapshot.time.parse().ok();
-    time.and_then(|time| u64::try_from(time.as_nanosecond()).ok())
-        .unwrap_or(0)
+    snapshot.time.parse().map_or(0, unix_ns)
 }
 
 impl FromStr for Moment {

@@ -18,7 +18,7 @@ const BUSY: Guest = Guest {
     run_us: (100, 300),
 };
 
-/// Work of the vCPUs of a guest: bounds, of which each vCPU has an average of its own.
+/// Work of the vCPUs of a guest: bounds of the averages of its vCPUs.
 #[derive(Clone, Copy)]
 struct Guest {
     wakes_per_s: (u64, u64),

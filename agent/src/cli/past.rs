@@ -15,13 +15,10 @@ use crate::cli::args::{DoctorArgs, SnapshotArgs};
 use crate::cli::live::report;
 use crate::cli::stdout::{print, table_style};
 use crate::config::{Config, ConfigError};
-use crate::moment::Moment;
+use crate::moment::{Moment, PAST_WINDOW, unix_ns};
 use crate::term::shown;
 use crate::views::doctor::Diagnosis;
 use crate::views::{pick, snapshot};
-
-/// Time before the end for which `doctor` judges without `--since`.
-const DEFAULT_WINDOW: Duration = Duration::from_mins(15);
 
 /// The recording of a command with `--from`, or with a flag for a past time; `None` if it
 /// shows this host.
@@ -139,7 +136,7 @@ pub(crate) fn judged_time(
         Some(until) => instant_ns(until),
         None => reading_at(recording, u64::MAX)?.unix_ns,
     };
-    let window_ns = u64::try_from(DEFAULT_WINDOW.as_nanos()).unwrap_or(u64::MAX);
+    let window_ns = u64::try_from(PAST_WINDOW.as_nanos()).unwrap_or(u64::MAX);
     let before_ns = until_ns.saturating_sub(window_ns);
     Ok(args.since.map_or(before_ns, instant_ns)..=until_ns)
 }
@@ -203,7 +200,7 @@ impl Judged {
     }
 }
 
+/// The instant of a moment of the command line, ns since 1970.
 pub(crate) fn instant_ns(moment: Moment) -> u64 {
-    let instant = moment.instant(Timestamp::now());
-    u64::try_from(instant.as_nanosecond()).unwrap_or(0)
+    unix_ns(moment.instant(Timestamp::now()))
 }

@@ -12,7 +12,7 @@ use virtlens_record::{Recorded, Recording};
 use crate::cli::args::ExportArgs;
 use crate::cli::stdout::print_while_read;
 use crate::config::{Config, ConfigError};
-use crate::moment::Moment;
+use crate::moment::unix_ns;
 use crate::term::shown;
 use crate::views::export::{Exporter, Outcome, Output};
 use crate::views::pick;
@@ -33,8 +33,10 @@ pub(crate) fn export(config: &Config, args: &ExportArgs) -> anyhow::Result<ExitC
         tracing::warn!(%error, "a part of the recording is unreadable");
     }
     let now = Timestamp::now();
-    let since_ns = args.since.map_or(0, |since| unix_ns(since, now));
-    let until_ns = args.until.map_or(u64::MAX, |until| unix_ns(until, now));
+    let since_ns = args.since.map_or(0, |since| unix_ns(since.instant(now)));
+    let until_ns = args
+        .until
+        .map_or(u64::MAX, |until| unix_ns(until.instant(now)));
     let mut exporter = Exporter::new(args.output, args.vm.clone(), &config.metrics, &args.labels);
     let (mut text, mut written, mut too_early) = (exporter.start(), 0_u64, 0_u64);
     for recorded in recording.between(since_ns..until_ns.saturating_add(1)) {
@@ -100,8 +102,4 @@ fn nothing(path: &Path, recording: &Recording, vm: Option<&str>) -> anyhow::Erro
     }
     let first = shown(first_ns);
     anyhow::anyhow!("no reading in this time; the recording {path} begins at {first}")
-}
-
-fn unix_ns(moment: Moment, now: Timestamp) -> u64 {
-    u64::try_from(moment.instant(now).as_nanosecond()).unwrap_or(0)
 }

@@ -14,16 +14,13 @@ use crate::cli::live::{drawn, interval_of, window_of};
 use crate::cli::past::Judged;
 use crate::cli::stdout::{print, table_style};
 use crate::config::{Config, ConfigError};
-use crate::moment::{Moment, unix_ns_of};
+use crate::moment::{Moment, PAST_WINDOW, unix_ns_of};
 use crate::views::snapshot::Output;
 use crate::views::top::theme::Theme;
 use crate::views::{pick, snapshot, top};
 
 /// Time between two readings of `doctor`. The agent judges every 10 s.
 const JUDGED_EVERY: Duration = Duration::from_secs(5);
-
-/// Time before the end for which `doctor` judges without `--since`.
-const DEFAULT_WINDOW: &str = "-15m";
 
 /// The agent of a command with `--from URL`; `None` for this host or a recording.
 pub(crate) fn agent(
@@ -127,8 +124,8 @@ pub(crate) fn diagnose(
     if args.since.is_some() || args.until.is_some() {
         let now = Timestamp::now();
         let until = args.until.map_or(now, |until| until.instant(now));
-        let before: Moment = DEFAULT_WINDOW.parse().map_err(anyhow::Error::msg)?;
-        let since = args.since.unwrap_or(before).instant(now);
+        let before = until.saturating_sub(PAST_WINDOW)?;
+        let since = args.since.map_or(before, |since| since.instant(now));
         let (since, until) = (since.to_string(), until.to_string());
         let lost = agent.history(vm, &since, &until, |snapshot| {
             let unix_ns = unix_ns_of(&snapshot);

@@ -32,7 +32,7 @@ pub(super) struct Tracing {
 pub(super) enum Outcome {
     /// The file is complete.
     Taken,
-    /// There is no trace, for this reason.
+    /// The trace is missing, for this reason.
     Failed(String),
 }
 

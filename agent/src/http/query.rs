@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::config::Span;
-use crate::moment::Moment;
+use crate::moment::{Moment, PAST_WINDOW, unix_ns};
 
 /// The shortest interval of a stream. One that is shorter would keep the node's readings
 /// from being shared.
@@ -15,9 +15,6 @@ const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest interval of a stream.
 const LONGEST_INTERVAL: Duration = Duration::from_mins(1);
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Time before the end of a history whose start is not given, as for `virtlens doctor`.
-const DEFAULT_WINDOW: Duration = Duration::from_mins(15);
 
 /// Number of readings of a history: an hour at the default interval of a recording.
 const DEFAULT_LIMIT: usize = 360;
@@ -91,7 +88,7 @@ pub(super) fn history(query: &str, now: Timestamp) -> Result<HistoryQuery, Strin
         Ok(Some(unix_ns(moment.instant(now))))
     };
     let until = moment("until")?.unwrap_or_else(|| unix_ns(now));
-    let window = u64::try_from(DEFAULT_WINDOW.as_nanos()).unwrap_or(u64::MAX);
+    let window = u64::try_from(PAST_WINDOW.as_nanos()).unwrap_or(u64::MAX);
     let since = moment("since")?.unwrap_or_else(|| until.saturating_sub(window));
     if since > until {
         return Err("since: expected a time before until".to_owned());
@@ -121,10 +118,6 @@ pub fn check_query(query: &str) -> Result<(), String> {
     let stream = stream(query, Duration::ZERO).map(drop);
     let history = history(query, now).map(drop);
     vm(query).map(drop).or(stream).or(history)
-}
-
-fn unix_ns(instant: Timestamp) -> u64 {
-    u64::try_from(instant.as_nanosecond()).unwrap_or(0)
 }
 
 /// Splits and decodes a query string (`application/x-www-form-urlencoded`, as forms and

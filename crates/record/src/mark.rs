@@ -24,8 +24,8 @@ pub(crate) struct Warnings(FxHashSet<Warning>);
 type Warning = (u32, Arc<str>, Check);
 
 impl Warnings {
-    /// The next reading in short.
-    pub(crate) fn mark(&mut self, snapshot: &Snapshot, unix_ns: u64) -> Mark {
+    /// The next reading in short, and its warnings, which replace these once it is recorded.
+    pub(crate) fn mark(&self, snapshot: &Snapshot, unix_ns: u64) -> (Mark, Self) {
         let found = snapshot.vms.iter().flat_map(|vm| {
             let found = vm.findings.iter().flat_map(|found| found.iter());
             found.map(move |one| (vm, one))
@@ -40,8 +40,7 @@ impl Warnings {
             warnings: number(now.len()),
             begun: number(begun),
         };
-        self.0 = now;
-        mark
+        (mark, Self(now))
     }
 }
 

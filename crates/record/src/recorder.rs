@@ -207,8 +207,12 @@ impl Recorder {
         let encoded = self.encoder.encode(snapshot, &mut self.frame);
         let written = match encoded {
             Ok(()) => {
-                let mark = self.warnings.mark(snapshot, unix_ns);
-                current.writer.append(mark, &self.frame).map_err(&disk)
+                let (mark, warnings) = self.warnings.mark(snapshot, unix_ns);
+                let appended = current.writer.append(mark, &self.frame);
+                if appended.is_ok() {
+                    self.warnings = warnings;
+                }
+                appended.map_err(&disk)
             }
             Err(error) => Err(error.into()),
         };

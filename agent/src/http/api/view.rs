@@ -20,7 +20,7 @@ use crate::views::pick::{NoSuchVm, is_called, pick};
 ///
 /// # Errors
 ///
-/// If there is no reading, or no VM that the client may see and selects.
+/// If a reading is unavailable, or if the client selects no VM that it may see.
 pub(super) async fn present(
     caller: &Caller,
     access: &Access,

@@ -17,7 +17,7 @@ use super::tracing::Tracing;
 /// Time between two looks for an answer.
 const ANSWERED_AFTER: Duration = Duration::from_millis(50);
 
-/// Asks an agent in a thread of its own, so that the screen reacts while the agent does not.
+/// Asks an agent in a separate thread, so that the screen reacts while the agent does not.
 pub(super) struct There {
     /// Each asks for a reading. The thread ends when it is dropped.
     wanted: SyncSender<()>,

@@ -99,6 +99,10 @@ fn doctor_judges_the_recording_of_the_agent() {
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     let diagnosis: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(diagnosis["kind"], "Diagnosis");
+    // By default the 15 min before its end.
+    let until = ["doctor", "--until", "1970-01-01T00:20:00Z"];
+    let output = from(server.address, &until);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     let failed = failure(&since(1500));
     assert!(
         failed.contains("no reading between 1970-01-01T00:25:00Z and"),
@@ -109,7 +113,10 @@ fn doctor_judges_the_recording_of_the_agent() {
 #[test]
 fn token_decides_which_vms_are_shown() {
     let folder = tempfile::tempdir().expect("a directory");
-    let reviews = Reviews::start(&[("shop-token", &["shop"]), ("stranger", &["elsewhere"])]);
+    let reviews = Reviews::start(&[
+        ("shop-token", &["shop"]),
+        ("elsewhere-token", &["elsewhere"]),
+    ]);
     let server = Server::with(node(), Some(reviews.reviewer()), None);
     let with = |token: &str| {
         let file = folder.path().join("token");
@@ -124,7 +131,7 @@ fn token_decides_which_vms_are_shown() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let shown: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(vms(&shown), ["sandbox-7c41e0"]);
-    for (token, expected) in [("stranger", "(403)"), ("stale", "(401)")] {
+    for (token, expected) in [("elsewhere-token", "(403)"), ("stale", "(401)")] {
         let failed = failure(&with(token));
         assert!(failed.contains(expected), "{token}: {failed}");
     }

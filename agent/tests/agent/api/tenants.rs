@@ -40,7 +40,7 @@ fn reviews() -> Reviews {
         ),
         ("shop-token", &["shop", "other"]),
         ("bank-token", &["bank"]),
-        ("stranger", &["elsewhere"]),
+        ("elsewhere-token", &["elsewhere"]),
     ])
 }
 
@@ -147,28 +147,28 @@ fn requests_without_a_valid_token_are_refused_on_every_endpoint() {
     assert_eq!(answer.status, 200);
 }
 
-/// The token of a stranger is valid, but it has no right on this node.
+/// A valid token whose user has rights in other namespaces only.
 #[test]
-fn stranger_sees_nothing() {
+fn elsewhere_sees_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
     let reviews = reviews();
     let server = start(&reviews, dir.path());
-    let stranger = bearer("stranger");
+    let elsewhere = bearer("elsewhere-token");
     for endpoint in ["/api/v1/snapshot", "/api/v1/stream"] {
-        let answer = server.ask("GET", endpoint, &[&stranger]);
+        let answer = server.ask("GET", endpoint, &[&elsewhere]);
         assert_eq!(answer.status, 403, "{endpoint}");
         assert!(error(answer.text()).starts_with("forbidden: "));
     }
-    assert_eq!(server.lines(HISTORY, &[&stranger]).count(), 0);
+    assert_eq!(server.lines(HISTORY, &[&elsewhere]).count(), 0);
     // The other paths stay all or nothing.
-    for tenant in [SHOP, &stranger] {
+    for tenant in [SHOP, &elsewhere] {
         for path in ["/metrics", "/"] {
             assert_eq!(server.ask("GET", path, &[tenant]).status, 403, "{path}");
         }
     }
     let reader = bearer("reader");
     assert_eq!(server.ask("GET", "/metrics", &[&reader]).status, 403);
-    let description = server.ask("GET", "/api/v1/openapi.json", &[&stranger]);
+    let description = server.ask("GET", "/api/v1/openapi.json", &[&elsewhere]);
     assert_eq!(description.status, 200, "it shows nothing of the node");
 }
 
