@@ -1,25 +1,17 @@
 //! Asks another agent for readings, over HTTP.
 
+mod agent;
+
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::Arc;
 
-use http::{Request, StatusCode};
-use http_body_util::BodyExt as _;
+use kube::Config;
 use kube::config::AuthInfo;
-use kube::{Client, Config};
-use serde::Deserialize;
-use virtlens_model::snapshot::{API_VERSION, Snapshot};
+use tokio::runtime::Runtime;
+use virtlens_model::snapshot::Snapshot;
 
-use crate::cluster::{chain, connect, is_too_long, too_long};
-
-/// An agent with thousands of VMs answers in seconds.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Length of an answer with several readings, bytes: half of the longest that is read.
-const BATCH_BYTES: usize = 32 << 20;
-
-/// Most readings of an answer.
-const BATCH_READINGS: usize = 360;
+use self::agent::Agent;
+use crate::cluster::connect;
 
 /// An agent, and the credentials of its reader.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,18 +31,21 @@ pub struct Endpoint {
 #[error("{0}")]
 pub struct Unanswered(String);
 
-/// A connection to an agent.
+/// An agent on another node. Each call waits for the answer.
+#[derive(Debug, Clone)]
 pub struct Remote {
-    runtime: tokio::runtime::Runtime,
-    client: Client,
-    url: String,
+    runtime: Arc<Runtime>,
+    agent: Agent,
 }
 
-impl std::fmt::Debug for Remote {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut shown = f.debug_struct("Remote");
-        shown.field("url", &self.url).finish_non_exhaustive()
-    }
+/// A runtime whose tasks run while a call waits.
+fn runtime() -> Result<Arc<Runtime>, Unanswered> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .map(Arc::new)
+        .map_err(|error| Unanswered(error.to_string()))
 }
 
 impl Remote {
@@ -98,20 +93,13 @@ impl Remote {
             client_key: key.map(text),
             ..AuthInfo::default()
         };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .build()
-            .map_err(|error| Unanswered(error.to_string()))?;
+        let runtime = runtime()?;
         let client = {
             let _inside = runtime.enter();
             connect(config).map_err(|error| Unanswered(error.to_string()))?
         };
-        Ok(Self {
-            runtime,
-            client,
-            url: url.clone(),
-        })
+        let agent = Agent::new(client, format!("the agent at {url}"));
+        Ok(Self { runtime, agent })
     }
 
     /// The present reading, or its part about one VM.
@@ -120,12 +108,7 @@ impl Remote {
     ///
     /// See [`Unanswered`].
     pub fn snapshot(&self, vm: Option<&str>) -> Result<Snapshot, Unanswered> {
-        let mut query = form_urlencoded::Serializer::new(String::new());
-        if let Some(vm) = vm {
-            query.append_pair("vm", vm);
-        }
-        let body = self.get("/api/v1/snapshot", &query.finish())?;
-        self.reading(&body)
+        self.runtime.block_on(self.agent.snapshot(vm))
     }
 
     /// Passes the recorded readings of a time to `each`, in their order: their parts about one
@@ -139,120 +122,11 @@ impl Remote {
         vm: Option<&str>,
         since: &str,
         until: &str,
-        mut each: impl FnMut(Snapshot),
+        each: impl FnMut(Snapshot),
     ) -> Result<Vec<String>, Unanswered> {
-        let (mut since, mut limit, mut lost) = (since.to_owned(), 1, Vec::new());
-        loop {
-            let mut query = form_urlencoded::Serializer::new(String::new());
-            query
-                .append_pair("since", &since)
-                .append_pair("until", until);
-            query.append_pair("limit", &limit.to_string());
-            if let Some(vm) = vm {
-                query.append_pair("vm", vm);
-            }
-            let body = self.get("/api/v1/history", &query.finish())?;
-            let (mut next, mut longest) = (None, 1);
-            for line in body.split(|byte| *byte == b'\n') {
-                if line.is_empty() {
-                    continue;
-                }
-                longest = longest.max(line.len());
-                let unknown = |error| self.unanswered(&format!("an unknown line: {error}"));
-                match serde_json::from_slice(line).map_err(unknown)? {
-                    Line {
-                        error: Some(error), ..
-                    } => lost.push(error),
-                    Line {
-                        since: Some(since), ..
-                    } => next = Some(since),
-                    Line { .. } => each(self.reading(line)?),
-                }
-            }
-            match next {
-                Some(next) if next != since => since = next,
-                _ => return Ok(lost),
-            }
-            limit = (BATCH_BYTES / longest).clamp(1, BATCH_READINGS);
-        }
+        let answered = self.agent.history(vm, since, until, each);
+        self.runtime.block_on(answered)
     }
-
-    fn reading(&self, json: &[u8]) -> Result<Snapshot, Unanswered> {
-        let unknown = |error| self.unanswered(&format!("an unknown reading: {error}"));
-        let snapshot: Snapshot = serde_json::from_slice(json).map_err(unknown)?;
-        if snapshot.api_version != API_VERSION {
-            let version = snapshot.api_version;
-            let text = format!("readings of version {version:?}, which this program does not read");
-            return Err(self.unanswered(&text));
-        }
-        Ok(snapshot)
-    }
-
-    /// The body of a successful answer.
-    fn get(&self, path: &str, query: &str) -> Result<Vec<u8>, Unanswered> {
-        let target = if query.is_empty() {
-            path.to_owned()
-        } else {
-            format!("{path}?{query}")
-        };
-        let failed = |error: &dyn std::error::Error| {
-            let (url, why) = (&self.url, chain(error));
-            Unanswered(format!("cannot query the agent at {url}: {why}"))
-        };
-        let request = Request::get(target).body(kube::client::Body::empty());
-        let request = request.map_err(|error| failed(&error))?;
-        let answered = self.runtime.block_on(async {
-            tokio::time::timeout(ANSWER_TIMEOUT, async {
-                let (head, body) = self.client.send(request).await?.into_parts();
-                let body = body.collect().await?.to_bytes().to_vec();
-                Ok::<_, kube::Error>((head.status, body))
-            })
-            .await
-        });
-        match answered {
-            Ok(Ok((StatusCode::OK, body))) => Ok(body),
-            Ok(Ok((status, body))) => Err(self.refused(path, status, &body)),
-            Ok(Err(error)) if is_too_long(&error) => Err(self.unanswered(&too_long())),
-            Ok(Err(error)) => Err(failed(&error)),
-            Err(_) => {
-                let seconds = ANSWER_TIMEOUT.as_secs();
-                let url = &self.url;
-                Err(Unanswered(format!(
-                    "the agent at {url} has not answered in {seconds} s"
-                )))
-            }
-        }
-    }
-
-    fn unanswered(&self, what: &str) -> Unanswered {
-        Unanswered(format!("the agent at {} sent {what}", self.url))
-    }
-
-    fn refused(&self, path: &str, status: StatusCode, body: &[u8]) -> Unanswered {
-        let error = serde_json::from_slice(body).map(|line: Line| line.error);
-        let reason = error.ok().flatten().unwrap_or_else(|| {
-            let reason = status.canonical_reason().unwrap_or_default();
-            reason.to_lowercase()
-        });
-        let remedy = match status {
-            StatusCode::UNAUTHORIZED => "; name a token with --token-file",
-            StatusCode::NOT_FOUND if path.ends_with("snapshot") => {
-                "; the agent may be older than its API"
-            }
-            _ => "",
-        };
-        let (url, code) = (&self.url, status.as_u16());
-        Unanswered(format!(
-            "the agent at {url} refused the request ({code}): {reason}{remedy}"
-        ))
-    }
-}
-
-/// The parts of a line, or of an answer, that are no reading.
-#[derive(Deserialize)]
-struct Line {
-    error: Option<String>,
-    since: Option<String>,
 }
 
 /// Whether a host is this one, so that nobody else sees what is sent to it.
