@@ -29,6 +29,7 @@
 mod apiserver;
 mod backoff;
 mod cluster;
+mod fleet;
 mod polled;
 mod remote;
 mod reviewer;
@@ -40,6 +41,10 @@ use std::thread;
 use std::time::Duration;
 
 pub use cluster::{Cluster, Kubelet};
+pub use fleet::{
+    ClusterAccess, Fleet, Found, NodeAgent, Route, Scope, Token, TunnelOptions, histories, poll,
+    snapshots,
+};
 pub use polled::{ListedPods, parse_pods};
 pub use remote::{Endpoint, Remote, Unanswered};
 pub use reviewer::{Reviewer, Right};

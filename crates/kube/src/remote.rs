@@ -1,6 +1,7 @@
 //! Asks another agent for readings, over HTTP.
 
 mod agent;
+pub(crate) mod tunnel;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use kube::config::AuthInfo;
 use tokio::runtime::Runtime;
 use virtlens_model::snapshot::Snapshot;
 
-use self::agent::Agent;
+pub(crate) use self::agent::Agent;
 use crate::cluster::connect;
 
 /// An agent, and the credentials of its reader.
@@ -29,7 +30,7 @@ pub struct Endpoint {
 /// The agent did not answer with readings, with the remedy if one is known.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Unanswered(String);
+pub struct Unanswered(pub(crate) String);
 
 /// An agent on another node. Each call waits for the answer.
 #[derive(Debug, Clone)]
@@ -39,7 +40,7 @@ pub struct Remote {
 }
 
 /// A runtime whose tasks run while a call waits.
-fn runtime() -> Result<Arc<Runtime>, Unanswered> {
+pub(crate) fn runtime() -> Result<Arc<Runtime>, Unanswered> {
     tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -49,6 +50,19 @@ fn runtime() -> Result<Arc<Runtime>, Unanswered> {
 }
 
 impl Remote {
+    /// An agent that is asked on `runtime`.
+    pub(crate) const fn on(runtime: Arc<Runtime>, agent: Agent) -> Self {
+        Self { runtime, agent }
+    }
+
+    pub(crate) const fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
     /// Prepares to ask an agent. No request is sent.
     ///
     /// # Errors
@@ -99,7 +113,7 @@ impl Remote {
             connect(config).map_err(|error| Unanswered(error.to_string()))?
         };
         let agent = Agent::new(client, format!("the agent at {url}"));
-        Ok(Self { runtime, agent })
+        Ok(Self::on(runtime, agent))
     }
 
     /// The present reading, or its part about one VM.
