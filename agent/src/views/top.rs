@@ -23,7 +23,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
-use virtlens_kube::Remote;
+use virtlens_kube::{NodeAgent, Remote};
 use virtlens_model::snapshot::Snapshot;
 use virtlens_record::Recording;
 
@@ -36,6 +36,7 @@ mod feed;
 pub mod fleet;
 pub mod history;
 mod keys;
+pub mod nodes;
 pub mod replay;
 pub mod rows;
 pub mod state;
@@ -47,12 +48,14 @@ mod tracing;
 pub mod vm;
 
 use self::feed::{Feed, Live};
+use self::nodes::{Mode, Node};
 use self::replay::Replay;
 pub use self::state::INTERVALS;
 use self::state::{Action, Top, View};
 use self::terminal::{Input, Terminal};
 use self::theme::Theme;
 use self::there::There;
+pub use self::there::keep;
 use self::timeline::Timeline;
 use self::tracing::Tracing;
 
@@ -98,7 +101,30 @@ pub fn run_remote(
     let first = Arc::new(agent.snapshot(None)?);
     let mut top = Top::new(interval, view_of(&first, wanted)?);
     top.add(first);
-    show(&mut There::start(agent)?, &mut top, theme)
+    let node = String::new();
+    let agents = vec![NodeAgent {
+        node,
+        remote: agent,
+    }];
+    show(&mut There::start(agents, None, interval)?, &mut top, theme)
+}
+
+/// Shows the readings of several nodes' agents, as [`run`] shows the host: the VMs of a
+/// namespace, or all.
+///
+/// # Errors
+///
+/// If the terminal cannot be used.
+pub fn run_cluster(
+    agents: Vec<NodeAgent>,
+    namespace: Option<String>,
+    interval: Duration,
+    theme: Theme,
+) -> anyhow::Result<()> {
+    let names: Vec<String> = agents.iter().map(|agent| agent.node.clone()).collect();
+    let mut top = Top::of_cluster(interval, names);
+    let mut feed = There::start(agents, namespace, interval)?;
+    show(&mut feed, &mut top, theme)
 }
 
 /// Shows a recording from the position of the time line on, as [`run`] shows the host.
@@ -130,7 +156,7 @@ fn view_of(reading: &Snapshot, wanted: Option<&str>) -> Result<View, NoSuchVm> {
     let wanted = wanted.map(|name| pick(&reading.vms, Some(name)));
     let picked = wanted.transpose()?;
     let vm = picked.as_ref().and_then(|picked| picked.first());
-    Ok(vm.map_or(View::Fleet, |vm| View::Vm(Arc::clone(&vm.vm))))
+    Ok(vm.map_or(View::Fleet, |vm| View::Vm((&*vm.vm).into())))
 }
 
 /// Shows the readings on the terminal until a key or a signal ends the program.
@@ -196,11 +222,11 @@ fn save(top: &mut Top) {
 
 /// Starts a trace of the selected VM; only one runs at a time.
 fn start_trace(top: &mut Top, trace: &mut Option<Tracing>, feed: &dyn Feed) {
-    let name = top.looked_at();
-    let newest = top.history.at(0);
-    let vm = newest.and_then(|newest| {
+    let looked_at = top.looked_at();
+    let vm = looked_at.and_then(|id| {
+        let newest = top.nodes.get(id.node)?.history.at(0)?;
         let mut vms = newest.vms.iter().filter(|vm| vm.running);
-        Some((vms.find(|vm| Some(&vm.vm) == name.as_ref())?, stamp(newest)))
+        Some((vms.find(|vm| vm.vm == id.vm)?, stamp(newest)))
     });
     top.message = match (&trace, vm) {
         (Some(trace), _) => trace.text(),
@@ -249,8 +275,8 @@ pub fn draw(top: &mut Top, theme: Theme, frame: &mut Frame) {
     frame.render_widget(theme.readable(caption(top, theme)), head);
     let lines: Vec<Line> = if top.shows_help {
         keys::help(top, theme)
-    } else if let View::Vm(name) = &top.view {
-        let name = Arc::clone(name);
+    } else if let View::Vm(id) = &top.view {
+        let name = Arc::clone(&id.vm);
         let lines = vm::lines(top, &name, width, theme);
         top.scroll = top.scroll.min(lines.len().saturating_sub(height));
         lines.into_iter().skip(top.scroll).collect()
@@ -263,6 +289,9 @@ pub fn draw(top: &mut Top, theme: Theme, frame: &mut Frame) {
 }
 
 fn caption<'a>(top: &Top, theme: Theme) -> Line<'a> {
+    if top.is_cluster() && top.view == View::Fleet {
+        return caption_of_cluster(top, theme);
+    }
     let recorded = top.timeline.as_ref().map(Timeline::state);
     let Some(reading) = top.shown() else {
         let state = recorded.unwrap_or_default();
@@ -291,12 +320,7 @@ fn caption<'a>(top: &Top, theme: Theme) -> Line<'a> {
         None => format!("  every {} s", top.interval.as_secs_f64()),
         Some(_) => String::new(),
     };
-    let state = match (recorded, top.paused) {
-        (Some(state), _) => state,
-        (None, None) => "live".to_owned(),
-        (None, Some(0)) => "paused".to_owned(),
-        (None, Some(back)) => format!("paused, {back} back"),
-    };
+    let state = recorded.unwrap_or_else(|| state(top));
     Line::from(vec![
         Span::styled(
             format!(" virtlens  {}", printable(&node.name)),
@@ -305,5 +329,39 @@ fn caption<'a>(top: &Top, theme: Theme) -> Line<'a> {
         Span::raw(format!("  {vms} VM{plural}  {} CPUs{every}  ", node.cpus)),
         Span::styled(state, theme.head()),
         Span::styled(lost + &off, theme.warning()),
+    ])
+}
+
+/// Whether the screen is live.
+fn state(top: &Top) -> String {
+    match (top.mode, top.back()) {
+        (Mode::Live, _) => "live".to_owned(),
+        (Mode::Paused, 0) => "paused".to_owned(),
+        (Mode::Paused, back) => format!("paused, {back} back"),
+    }
+}
+
+/// The caption of a cluster, with the nodes that do not answer.
+fn caption_of_cluster<'a>(top: &Top, theme: Theme) -> Line<'a> {
+    let readings = || top.nodes.iter().filter_map(Node::shown);
+    let vms = readings().flat_map(|reading| reading.vms.iter());
+    let vms = vms.filter(|vm| vm.running).count();
+    let nodes = readings().count();
+    let every = top.interval.as_secs_f64();
+    let silent = top.nodes.iter().filter(|node| node.silence.is_some());
+    let silent: Vec<_> = silent.map(|node| printable(&node.name)).collect();
+    let silence = if silent.is_empty() {
+        String::new()
+    } else {
+        format!("  {} not answering: {}", silent.len(), silent.join(", "))
+    };
+    Line::from(vec![
+        Span::styled(
+            format!(" virtlens  {nodes} of {} nodes", top.nodes.len()),
+            theme.head(),
+        ),
+        Span::raw(format!("  VMs: {vms}  every {every} s  ")),
+        Span::styled(state(top), theme.head()),
+        Span::styled(silence, theme.warning()),
     ])
 }

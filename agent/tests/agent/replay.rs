@@ -117,9 +117,9 @@ fn steps_show_each_reading_of_a_recording() {
     assert_eq!(found[0].check, Check::QuotaCapped);
     assert_eq!(shown.press(KeyCode::Home), 0);
     assert_eq!(shown.clock(), clock(0));
-    assert_eq!(shown.top.history.len(), 0, "the first one has no rates");
+    assert_eq!(shown.top.history().len(), 0, "the first one has no rates");
     assert_eq!(shown.press(KeyCode::End), 199);
-    assert_eq!(shown.top.history.len(), 60, "a row of bars");
+    assert_eq!(shown.top.history().len(), 60, "a row of bars");
 }
 
 #[test]
@@ -154,13 +154,21 @@ fn rates_do_not_span_a_restart_of_the_agent() {
     let folder = tempfile::tempdir().expect("there is room");
     recorded(folder.path(), 110);
     let mut shown = Shown::open(folder.path());
-    assert_eq!(shown.top.history.len(), 9);
+    assert_eq!(shown.top.history().len(), 9);
     for _ in 0..9 {
         shown.press(KeyCode::Left);
     }
-    assert_eq!(shown.top.history.len(), 0, "the first one of the new agent");
+    assert_eq!(
+        shown.top.history().len(),
+        0,
+        "the first one of the new agent"
+    );
     shown.press(KeyCode::Left);
-    assert_eq!(shown.top.history.len(), 60, "the last one of the old agent");
+    assert_eq!(
+        shown.top.history().len(),
+        60,
+        "the last one of the old agent"
+    );
 }
 
 #[test]
@@ -183,7 +191,7 @@ fn readings_of_many_vms_are_read_in_smaller_numbers() {
     }
     drop(recorder);
     let mut shown = Shown::open(folder.path());
-    assert_eq!(shown.top.history.len(), 3, "of 6000 VMs");
+    assert_eq!(shown.top.history().len(), 3, "of 6000 VMs");
     shown.press(KeyCode::Left);
     assert_eq!(shown.clock(), Some(18));
 }
@@ -210,7 +218,7 @@ fn unreadable_reading_is_reported_and_the_next_one_shown() {
     assert_eq!(shown.clock(), Some(995));
     assert!(Arc::ptr_eq(
         shown.top.shown().expect("a reading"),
-        shown.top.history.at(0).expect("a reading")
+        shown.top.history().at(0).expect("a reading")
     ));
 }
 

@@ -194,7 +194,7 @@ fn cursor_stays_on_its_vm_when_order_changes() {
     let chosen = top.cursor.clone().expect("it moved");
     press(&mut top, &[KeyCode::Char('S')]);
     let rows = top.rows();
-    assert_eq!(rows[top.row_of_cursor(&rows)].vm.vm, chosen);
+    assert_eq!(rows[top.row_of_cursor(&rows)].id(), chosen);
     press(&mut top, &[KeyCode::Char('G')]);
     press(&mut top, &[KeyCode::Char('j')]);
     press(&mut top, &[KeyCode::Enter]);
@@ -278,5 +278,5 @@ fn history_of_many_vms_keeps_fewer_readings() {
         reading.vms = (0..300).map(|pid| Vm { pid, ..vm.clone() }).collect();
         top.add(Arc::new(reading));
     }
-    assert_eq!(top.history.len(), 19, "20 readings of 300 VMs");
+    assert_eq!(top.history().len(), 19, "20 readings of 300 VMs");
 }

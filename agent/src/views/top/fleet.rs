@@ -5,9 +5,11 @@ use std::fmt::Write as _;
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr;
 
+use super::nodes::Node;
 use super::rows::{Row, Sort, float};
 use super::state::Top;
 use super::theme::Theme;
+use crate::term::printable;
 use crate::views::shortfall::is_read;
 use crate::views::table::shorten;
 
@@ -27,9 +29,19 @@ struct Column {
     load: fn(&Row) -> Option<f64>,
 }
 
+/// Head of the column of a cluster's nodes.
+const NODE: &str = "NODE";
+
 /// In display order. If the width does not suffice, the first columns of [`LEAVING`] are
 /// dropped first.
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 10] = [
+    Column {
+        head: NODE,
+        width: 14,
+        sort: None,
+        cell: |row| shorten(&printable(row.node_name), 14),
+        load: |_| None,
+    },
     Column {
         head: "vCPU",
         width: 4,
@@ -99,15 +111,15 @@ const COLUMNS: [Column; 9] = [
 ];
 
 /// Columns in the order in which they are dropped.
-const LEAVING: [&str; 8] = [
-    "vCPU", "QUOTA", "RES/RAM", "WAIT%", "WORKER", "THR%", "USED%", "FLAGS",
+const LEAVING: [&str; 9] = [
+    "vCPU", "QUOTA", "RES/RAM", "WAIT%", "WORKER", "THR%", "USED%", "FLAGS", NODE,
 ];
 
 /// The lines: the header, then as many rows around the cursor as fit `height`.
 pub fn lines<'a>(top: &Top, width: usize, height: usize, theme: Theme) -> Vec<Line<'a>> {
     let rows = top.rows();
     let widest = rows.iter().map(|row| row.name.width()).max().unwrap_or(0);
-    let columns = fitting(width, widest.clamp(MIN_NAME, MAX_NAME));
+    let columns = fitting(width, widest.clamp(MIN_NAME, MAX_NAME), top.is_cluster());
     let taken: usize = columns.iter().map(|column| column.width + 1).sum();
     let name_width = width.saturating_sub(taken + 1).max(MIN_NAME);
     let name_width = name_width.min(widest.clamp(MIN_NAME, MAX_NAME));
@@ -126,7 +138,8 @@ pub fn lines<'a>(top: &Top, width: usize, height: usize, theme: Theme) -> Vec<Li
         lines.push(line);
     }
     if rows.is_empty() {
-        lines.push(Line::raw(match (top.shown(), top.filter.is_empty()) {
+        let first = top.nodes.iter().find_map(Node::shown);
+        lines.push(Line::raw(match (first, top.filter.is_empty()) {
             (None, _) if top.timeline.is_some() => " This reading is unreadable.",
             (None, _) => " reading ...",
             (Some(reading), true) if !is_read(reading) => {
@@ -139,8 +152,11 @@ pub fn lines<'a>(top: &Top, width: usize, height: usize, theme: Theme) -> Vec<Li
     lines
 }
 
-fn fitting(width: usize, name_width: usize) -> Vec<&'static Column> {
-    let mut columns: Vec<&Column> = COLUMNS.iter().collect();
+fn fitting(width: usize, name_width: usize, has_nodes: bool) -> Vec<&'static Column> {
+    let columns = COLUMNS.iter();
+    let mut columns: Vec<&Column> = columns
+        .filter(|column| has_nodes || column.head != NODE)
+        .collect();
     for leaving in LEAVING {
         let taken: usize = columns.iter().map(|column| column.width + 1).sum();
         if taken + name_width.min(MIN_NAME + 4) < width {

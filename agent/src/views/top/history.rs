@@ -13,12 +13,33 @@ pub(super) const MAX_VMS: usize = 6000;
 const MAX_READINGS: usize = 120;
 
 /// The last readings, oldest first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct History {
     readings: VecDeque<Arc<Snapshot>>,
+    most_vms: usize,
+}
+
+impl Default for History {
+    /// The readings of one node.
+    fn default() -> Self {
+        Self::one_of(1)
+    }
 }
 
 impl History {
+    /// The readings of one of several nodes, which share the limit.
+    pub fn one_of(nodes: usize) -> Self {
+        Self {
+            readings: VecDeque::new(),
+            most_vms: MAX_VMS / nodes.max(1),
+        }
+    }
+
+    /// Removes all readings.
+    pub fn clear(&mut self) {
+        self.readings.clear();
+    }
+
     /// Adds a reading. A failed one, which repeats the VMs of the last one, is dropped.
     pub fn add(&mut self, reading: Arc<Snapshot>) {
         let last = self.readings.back();
@@ -26,7 +47,8 @@ impl History {
             self.readings.pop_back();
         }
         self.readings.push_back(reading);
-        while self.readings.len() > MAX_READINGS || self.readings.len() > 2 && self.vms() > MAX_VMS
+        while self.readings.len() > MAX_READINGS
+            || self.readings.len() > 2 && self.vms() > self.most_vms
         {
             self.readings.pop_front();
         }

@@ -2,6 +2,7 @@
 
 use ratatui::text::Line;
 
+use super::nodes::Mode;
 use super::rows::FLAGS;
 use super::state::{Top, View};
 use super::theme::Theme;
@@ -22,18 +23,18 @@ pub(super) fn footer<'a>(top: &Top, theme: Theme) -> Line<'a> {
     } else {
         format!("  filter: {}", top.filter)
     };
-    let keys = match (&top.view, &top.timeline, top.paused) {
+    let keys = match (&top.view, &top.timeline, top.mode) {
         (View::Fleet, Some(_), _) => {
             " Enter VM  [ ] step  { } warning  Space play  / filter  s sort  ? help  q quit"
         }
         (View::Vm(_), Some(_), _) => {
             " Esc list  j k scroll  [ ] step  { } warning  Space play  o save  ? help  q quit"
         }
-        (_, None, Some(_)) => " Left/Right step  Space live  o save  ? help  q quit",
-        (View::Fleet, None, None) => {
+        (_, None, Mode::Paused) => " Left/Right step  Space live  o save  ? help  q quit",
+        (View::Fleet, None, Mode::Live) => {
             " Enter VM  / filter  s sort  Space pause  +- interval  ? help  q quit"
         }
-        (View::Vm(_), None, None) => {
+        (View::Vm(_), None, Mode::Live) => {
             " Esc list  j k scroll  Space pause  o save  t trace  +- interval  ? help  q quit"
         }
     };

@@ -61,8 +61,11 @@ impl Replay {
         }
         let (history, lost) = self.history(timeline.marks(), at);
         (self.shown, self.shown_since) = (Some(at), Instant::now());
-        top.history = history;
-        if top.history.at(0).is_none() {
+        let is_unreadable = history.at(0).is_none();
+        if let Some(node) = top.nodes.first_mut() {
+            node.history = history;
+        }
+        if is_unreadable {
             let why = lost.map_or_else(String::new, |error| format!(": {error}"));
             top.message = format!("this reading is unreadable{why}");
         }

@@ -1,16 +1,22 @@
 //! Rows of the VM list, and their order.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use virtlens_model::judge::interval::{Interval, is_same};
 use virtlens_model::snapshot::{Check, Severity, Snapshot, Vm};
 use virtlens_model::vocab::Role;
 
+use super::nodes::VmId;
 use crate::views::pick::name_of;
 
 /// A VM in the list. `None` means unknown.
 #[derive(Debug)]
 pub struct Row<'s> {
+    /// Number of its node.
+    pub node: usize,
+    /// Name of its node; empty unless there are several.
+    pub node_name: &'s str,
     /// The VM in the last reading.
     pub vm: &'s Vm,
     /// Display name.
@@ -79,6 +85,8 @@ impl<'s> Row<'s> {
             Some((most.role, most.worker, over.cores(most.cpu_ns)))
         });
         Self {
+            node: 0,
+            node_name: "",
             vm,
             name: name_of(vm),
             cores: over.map(|over| over.cores(over.cpu_ns())),
@@ -95,6 +103,19 @@ impl<'s> Row<'s> {
                 waits.max().map(|ns| over.cores(ns))
             }),
         }
+    }
+
+    /// The VM on the screen.
+    pub fn id(&self) -> VmId {
+        VmId {
+            node: self.node,
+            vm: Arc::clone(&self.vm.vm),
+        }
+    }
+
+    /// Whether it is this VM.
+    pub fn is(&self, id: Option<&VmId>) -> bool {
+        id.is_some_and(|id| id.node == self.node && id.vm == self.vm.vm)
     }
 
     fn key(&self, sort: Sort) -> f64 {
@@ -157,40 +178,39 @@ fn flag(check: Check) -> char {
     }
 }
 
-/// The VMs of a reading whose names contain `filter`, sorted, with their usage since the
-/// reading `before`.
+/// The VMs of a reading whose names contain `filter`, with their usage since the reading
+/// `before`.
 pub fn rows<'s>(
     before: Option<&'s Snapshot>,
     now: &'s Snapshot,
     filter: &str,
-    (sort, is_reversed): (Sort, bool),
-) -> Vec<Row<'s>> {
+) -> impl Iterator<Item = Row<'s>> {
     let filter = filter.to_lowercase();
-    let mut rows: Vec<Row> = now
-        .vms
-        .iter()
-        .filter(|vm| {
-            let name = name_of(vm).to_lowercase();
-            name.contains(&filter) || vm.vm.to_lowercase().contains(&filter)
-        })
-        .map(|vm| {
-            let over = before.and_then(|before| {
-                let then = before.vms.iter().find(|then| is_same(then, vm))?;
-                let length_ns = now.clock_ns.saturating_sub(before.clock_ns);
-                Some(Interval::between(then, vm, length_ns))
-            });
-            Row::of(vm, over.as_ref())
-        })
-        .collect();
+    let contains = move |vm: &&Vm| {
+        let name = name_of(vm).to_lowercase();
+        name.contains(&filter) || vm.vm.to_lowercase().contains(&filter)
+    };
+    now.vms.iter().filter(contains).map(move |vm| {
+        let over = before.and_then(|before| {
+            let then = before.vms.iter().find(|then| is_same(then, vm))?;
+            let length_ns = now.clock_ns.saturating_sub(before.clock_ns);
+            Some(Interval::between(then, vm, length_ns))
+        });
+        Row::of(vm, over.as_ref())
+    })
+}
+
+/// Sorts rows.
+pub fn sort(rows: &mut [Row], sort: Sort, is_reversed: bool) {
     rows.sort_by(|a, b| {
         let by_value = match sort {
             Sort::Name => Ordering::Equal,
             _ => b.key(sort).total_cmp(&a.key(sort)),
         };
-        let order = by_value.then_with(|| a.name.cmp(&b.name));
+        let by_name = a.name.cmp(&b.name);
+        let order = by_value.then(by_name).then(a.node.cmp(&b.node));
         if is_reversed { order.reverse() } else { order }
     });
-    rows
 }
 
 /// Converts to a float for display.

@@ -7,7 +7,8 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use virtlens_model::snapshot::Snapshot;
 
 use super::history::History;
-use super::rows::{Row, Sort, rows};
+use super::nodes::{Mode, Node, VmId};
+use super::rows::{Row, Sort, rows, sort};
 use super::timeline::Timeline;
 
 /// The selectable reading intervals.
@@ -26,8 +27,8 @@ pub const INTERVALS: [Duration; 7] = [
 pub enum View {
     /// All VMs.
     Fleet,
-    /// One VM, by its name on the node.
-    Vm(Arc<str>),
+    /// One VM.
+    Vm(VmId),
 }
 
 /// An action for the caller.
@@ -44,14 +45,14 @@ pub enum Action {
 /// State of the screens.
 #[derive(Debug)]
 pub struct Top {
-    /// The last readings.
-    pub history: History,
+    /// The nodes; at least one.
+    pub nodes: Vec<Node>,
     /// The screen.
     pub view: View,
     /// Number of lines scrolled off the top, in the view of one VM.
     pub scroll: usize,
-    /// Name of the VM under the cursor.
-    pub cursor: Option<Arc<str>>,
+    /// The VM under the cursor.
+    pub cursor: Option<VmId>,
     /// Sort key of the list.
     pub sort: Sort,
     /// Whether the order is reversed.
@@ -62,8 +63,8 @@ pub struct Top {
     pub is_filtering: bool,
     /// The position in a recording, which ends the history; `None` if the readings are live.
     pub timeline: Option<Timeline>,
-    /// If paused, the displayed reading, as the number of readings back; `None` is live.
-    pub paused: Option<usize>,
+    /// Whether the display changes with new readings.
+    pub mode: Mode,
     /// Interval between readings.
     pub interval: Duration,
     /// Whether the help for the keys is shown.
@@ -78,7 +79,7 @@ impl Top {
     /// Returns the state before the first reading.
     pub fn new(interval: Duration, view: View) -> Self {
         Self {
-            history: History::default(),
+            nodes: vec![Node::default()],
             view,
             scroll: 0,
             cursor: None,
@@ -87,7 +88,7 @@ impl Top {
             filter: String::new(),
             is_filtering: false,
             timeline: None,
-            paused: None,
+            mode: Mode::Live,
             interval,
             shows_help: false,
             message: String::new(),
@@ -95,55 +96,98 @@ impl Top {
         }
     }
 
-    /// Adds a new reading. A paused display does not change.
-    pub fn add(&mut self, reading: Arc<Snapshot>) {
-        let before = self.history.len();
-        let newest = self.history.at(0).map(|newest| newest.clock_ns);
-        let is_new = newest != Some(reading.clock_ns);
-        self.history.add(reading);
-        if let (Some(back), true) = (&mut self.paused, is_new) {
-            *back = (*back + 1).min(self.history.len().saturating_sub(1));
+    /// Returns the state of a cluster with these nodes before the first reading.
+    pub fn of_cluster(interval: Duration, names: impl IntoIterator<Item = String>) -> Self {
+        let names: Vec<String> = names.into_iter().collect();
+        let count = names.len();
+        let nodes = names.into_iter().map(|name| Node {
+            name,
+            history: History::one_of(count),
+            ..Node::default()
+        });
+        Self {
+            nodes: nodes.collect(),
+            ..Self::new(interval, View::Fleet)
         }
-        if before == 0 {
+    }
+
+    /// Whether there are several nodes.
+    pub fn is_cluster(&self) -> bool {
+        self.nodes.len() > 1
+    }
+
+    /// Adds a new reading of the only node. A paused display does not change.
+    pub fn add(&mut self, reading: Arc<Snapshot>) {
+        self.add_of(0, reading);
+    }
+
+    /// Adds a new reading of a node, by number. A paused display does not change.
+    pub fn add_of(&mut self, node: usize, reading: Arc<Snapshot>) {
+        let is_cluster = self.is_cluster();
+        if let Some(node) = self.nodes.get_mut(node)
+            && node.add(reading, self.mode)
+            && !is_cluster
+        {
             self.cursor = None;
         }
     }
 
-    /// The displayed reading, as the number of readings back.
-    pub fn back(&self) -> usize {
-        self.paused.unwrap_or(0)
+    /// The node of the selected VM.
+    pub fn node(&self) -> &Node {
+        let selected = match &self.view {
+            View::Vm(id) => Some(id),
+            View::Fleet => self.cursor.as_ref(),
+        };
+        let number = selected.map_or(0, |id| id.node);
+        self.nodes.get(number).unwrap_or(&self.nodes[0])
     }
 
-    /// The displayed reading.
+    /// The last readings of the selected VM's node.
+    pub fn history(&self) -> &History {
+        &self.node().history
+    }
+
+    /// The displayed reading of the selected VM's node, as the number of readings back.
+    pub fn back(&self) -> usize {
+        self.node().back
+    }
+
+    /// The displayed reading of the selected VM's node.
     pub fn shown(&self) -> Option<&Arc<Snapshot>> {
-        self.history.at(self.back())
+        self.node().shown()
     }
 
     /// The displayed list.
     pub fn rows(&self) -> Vec<Row<'_>> {
-        let Some(now) = self.shown() else {
-            return Vec::new();
-        };
-        let before = self.history.at(self.back() + 1).map(|reading| &**reading);
-        rows(before, now, &self.filter, (self.sort, self.is_reversed))
+        let mut all = Vec::new();
+        for (number, node) in self.nodes.iter().enumerate() {
+            let Some(now) = node.shown() else {
+                continue;
+            };
+            let before = node.history.at(node.back + 1).map(|reading| &**reading);
+            let first = all.len();
+            all.extend(rows(before, now, &self.filter));
+            for row in all.iter_mut().skip(first) {
+                (row.node, row.node_name) = (number, &node.name);
+            }
+        }
+        sort(&mut all, self.sort, self.is_reversed);
+        all
     }
 
-    /// Name of the selected VM: the one in the VM view, or the one under the cursor.
-    pub fn looked_at(&self) -> Option<Arc<str>> {
-        if let View::Vm(name) = &self.view {
-            return Some(Arc::clone(name));
+    /// The selected VM: the one in the VM view, or the one under the cursor.
+    pub fn looked_at(&self) -> Option<VmId> {
+        if let View::Vm(id) = &self.view {
+            return Some(id.clone());
         }
         let rows = self.rows();
-        let row = rows.get(self.row_of_cursor(&rows))?;
-        Some(Arc::clone(&row.vm.vm))
+        rows.get(self.row_of_cursor(&rows)).map(Row::id)
     }
 
     /// Row of the cursor: it follows its VM when the order changes.
     pub fn row_of_cursor(&self, rows: &[Row]) -> usize {
-        let cursor = self.cursor.as_deref();
-        rows.iter()
-            .position(|row| cursor == Some(&*row.vm.vm))
-            .unwrap_or(0)
+        let cursor = self.cursor.as_ref();
+        rows.iter().position(|row| row.is(cursor)).unwrap_or(0)
     }
 
     /// Handles a key.
@@ -209,21 +253,26 @@ impl Top {
     }
 
     fn pause(&mut self) {
-        self.paused = match self.paused {
-            None => Some(0),
-            Some(_) => None,
+        self.mode = match self.mode {
+            Mode::Live => Mode::Paused,
+            Mode::Paused => Mode::Live,
         };
+        for node in &mut self.nodes {
+            node.back = 0;
+        }
     }
 
-    /// Moves to the previous or next reading, while paused.
+    /// Moves to the previous or next reading of each node, and pauses.
     fn step(&mut self, is_back: bool) {
-        let last = self.history.len().saturating_sub(1);
-        let back = self.back();
-        self.paused = Some(if is_back {
-            (back + 1).min(last)
-        } else {
-            back.saturating_sub(1)
-        });
+        self.mode = Mode::Paused;
+        for node in &mut self.nodes {
+            let last = node.history.len().saturating_sub(1);
+            node.back = if is_back {
+                (node.back + 1).min(last)
+            } else {
+                node.back.saturating_sub(1)
+            };
+        }
     }
 
     fn change_interval(&mut self, is_longer: bool) {
@@ -242,9 +291,9 @@ impl Top {
     }
 
     fn enter(&mut self) {
-        if let (View::Fleet, Some(name)) = (&self.view, self.looked_at()) {
-            self.cursor = Some(Arc::clone(&name));
-            self.view = View::Vm(name);
+        if let (View::Fleet, Some(id)) = (&self.view, self.looked_at()) {
+            self.cursor = Some(id.clone());
+            self.view = View::Vm(id);
             self.scroll = 0;
         }
     }
@@ -259,6 +308,6 @@ impl Top {
         let last = rows.len().saturating_sub(1);
         let row = self.row_of_cursor(&rows);
         let to = row.saturating_add_signed(by).min(last);
-        self.cursor = rows.get(to).map(|row| Arc::clone(&row.vm.vm));
+        self.cursor = rows.get(to).map(Row::id);
     }
 }

@@ -35,7 +35,7 @@ pub fn lines<'a>(top: &Top, name: &str, width: usize, theme: Theme) -> Vec<Line<
     let screen = Screen {
         top,
         vm,
-        over: top.history.over(name, top.back()),
+        over: top.history().over(name, top.back()),
         width,
         theme,
     };
@@ -102,7 +102,10 @@ impl Screen<'_> {
     ) -> String {
         let available = self.width.saturating_sub(taken + 1).min(60);
         let back = self.top.back();
-        let values = self.top.history.series(&self.vm.vm, back, available, value);
+        let values = self
+            .top
+            .history()
+            .series(&self.vm.vm, back, available, value);
         let highest = values.iter().flatten().copied().fold(0.0, f64::max);
         self.theme.bars(&values, most.unwrap_or(highest))
     }
@@ -113,7 +116,7 @@ impl Screen<'_> {
         let limit = over.binding();
         let back = self.top.back();
         let all = |over: &Interval| Some(over.cores(over.cpu_ns()));
-        let most = self.top.history.series(&self.vm.vm, back, 60, all);
+        let most = self.top.history().series(&self.vm.vm, back, 60, all);
         let most = most.into_iter().flatten().fold(0.0, f64::max);
         for role in over.roles() {
             let share = limit.and_then(|limit| {
