@@ -18,9 +18,15 @@ use super::web_config::WebConfig;
 /// and they show only the agent's health.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
-/// The API's paths. Whoever may get the metrics may get all of them, because they show the
-/// same; an owner of pods may see those pods.
+/// The API's paths. A user who may get [`READABLE`] sees the whole node there; an owner of pods
+/// sees those pods.
 pub(super) const API: &str = "/api/";
+
+/// The path whose right decides on the API, which shows the same. The right to an API path
+/// itself decides on nothing: by default every authenticated user may get /api/*
+/// (`system:discovery`, `plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go` of
+/// Kubernetes).
+const READABLE: &str = "/metrics";
 
 /// The part of the node that a client may see.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,12 +100,8 @@ impl Auth {
         let header = head.headers.get(AUTHORIZATION).ok_or(Refusal::Unknown)?;
         if let (Some(tokens), Some(token)) = (&self.tokens, bearer(header)) {
             let is_api = path.starts_with(API);
-            let paths = if is_api {
-                &[path, "/metrics"][..]
-            } else {
-                &[path]
-            };
-            return match tokens.review(peer, token, paths).await? {
+            let path = if is_api { READABLE } else { path };
+            return match tokens.review(peer, token, path).await? {
                 Review::Allowed => Ok(Access::Whole),
                 Review::Forbidden if is_api => Ok(Access::OwnPods(token.to_owned())),
                 Review::Forbidden => Err(Refusal::Forbidden),

@@ -68,16 +68,14 @@ impl Tokens {
         }
     }
 
-    /// Reviews whether the owner of `token`, a client at `peer`, may get one of `paths`.
+    /// Reviews whether the owner of `token`, a client at `peer`, may get `path`.
     pub(super) async fn review(
         &self,
         peer: IpAddr,
         token: &str,
-        paths: &[&str],
+        path: &str,
     ) -> Result<Review, NoAnswer> {
-        let parts = [token].into_iter().chain(paths.iter().copied());
-        let parts: Vec<&[u8]> = parts.map(str::as_bytes).collect();
-        let tag = self.cache.tag(&parts);
+        let tag = self.cache.tag(&[token.as_bytes(), path.as_bytes()]);
         let recall = || self.cache.recall(&tag, lifetime);
         if let Some(review) = recall() {
             return Ok(review);
@@ -95,8 +93,8 @@ impl Tokens {
         if let Some(review) = recall() {
             return Ok(review);
         }
-        let rights = paths.iter().map(|path| Right::Path((*path).to_owned()));
-        match self.ask(token, rights.collect()).await {
+        let rights = vec![Right::Path(path.to_owned())];
+        match self.ask(token, rights).await {
             Some(granted) => {
                 let review = match granted {
                     None => Review::Unknown,

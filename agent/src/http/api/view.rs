@@ -34,7 +34,7 @@ pub(super) async fn present(
     let snapshot = readings.snapshot().await?;
     let view = View::of(caller, access, vm, &snapshot).await?;
     if view.vm.is_none() && view.is_empty() {
-        let text = "forbidden: the token's user may neither get this nonResourceURL nor the pods of \
+        let text = "forbidden: the token's user may neither get the nonResourceURL /metrics nor the pods of \
                     a namespace that has a VM on this node";
         return Err(Problem::new(StatusCode::FORBIDDEN, text));
     }
