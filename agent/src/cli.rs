@@ -7,7 +7,9 @@
 
 mod args;
 mod compare;
+mod failure;
 mod incidents;
+mod kubectl;
 mod live;
 pub mod log;
 mod past;
@@ -20,14 +22,15 @@ mod shown;
 mod stdout;
 mod stop;
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use virtlens_host::{HostRoot, nohz_full};
 use virtlens_probe::plan::Feature;
 
+use self::failure::{fail, is_usage_error, usage_error};
 use self::stdout::{print, table_style};
 use crate::cli::args::{
     CheckArgs, Common, CompletionArgs, DoctorArgs, IncidentsArgs, MetricsArgs, RecordArgs,
@@ -134,13 +137,23 @@ enum Command {
 pub fn main() -> ExitCode {
     process::started();
     process::keep_to_small_pages();
+    let name = std::env::args_os().next().map(PathBuf::from);
+    match name
+        .as_deref()
+        .and_then(Path::file_name)
+        .and_then(OsStr::to_str)
+    {
+        Some(kubectl::PLUGIN) => return kubectl::main(),
+        Some(kubectl::COMPLETION) => return kubectl::complete(),
+        _ => {}
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if is_usage_error(error.kind()) => {
             // To stdout with 0 for --help, to stderr with 2 for no command.
             error.exit();
         }
-        Err(error) => return fail(&ConfigError::Usage(one_line(&error)).into()),
+        Err(error) => return fail(&usage_error(&error, "virtlens")),
     };
     match execute(cli) {
         Ok(code) => code,
@@ -313,31 +326,4 @@ fn open(config: &Config, features: &'static [Feature]) -> anyhow::Result<Collect
         features,
         ..Options::named(config)?
     })
-}
-
-fn is_usage_error(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::DisplayHelp
-            | ErrorKind::DisplayVersion
-            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-    )
-}
-
-/// What clap says of an error over several lines, up to the usage.
-fn one_line(error: &clap::Error) -> String {
-    let text = error.render().to_string();
-    let words: Vec<_> = text
-        .lines()
-        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .map(|line| line.trim_start_matches("error: "))
-        .collect();
-    format!("{} (see virtlens --help)", words.join("; "))
-}
-
-fn fail(error: &anyhow::Error) -> ExitCode {
-    eprintln!("virtlens: {error:#}");
-    ExitCode::from(if error.is::<ConfigError>() { 2 } else { 1 })
 }

@@ -9,7 +9,7 @@ use virtlens_model::snapshot::{Snapshot, Vm};
 use crate::cli::args::{DoctorArgs, TopArgs, TopologyArgs, TraceArgs};
 use crate::cli::stdout::{print, table_style};
 use crate::collect::Collector;
-use crate::config::ConfigError;
+use crate::config::{ConfigError, Span};
 use crate::process;
 use crate::term::Style;
 use crate::views::doctor::Diagnosis;
@@ -37,9 +37,17 @@ pub(crate) fn watch(collector: &mut Collector, args: &TopArgs) -> anyhow::Result
 /// The interval of `top`.
 pub(crate) fn interval_of(args: &TopArgs) -> Result<Duration, ConfigError> {
     let interval = args.interval.0;
+    check_interval(interval)?;
+    Ok(interval)
+}
+
+/// # Errors
+///
+/// If `top` does not offer this interval.
+pub(crate) fn check_interval(interval: Duration) -> Result<(), ConfigError> {
     let (shortest, longest) = (top::INTERVALS[0], top::INTERVALS[top::INTERVALS.len() - 1]);
     if (shortest..=longest).contains(&interval) {
-        return Ok(interval);
+        return Ok(());
     }
     let text = "--interval: expected 100ms to 10s (see virtlens top --help)";
     Err(ConfigError::Usage(text.to_owned()))
@@ -66,7 +74,7 @@ pub(crate) fn drawn(snapshot: &Snapshot, args: &TopologyArgs) -> anyhow::Result<
 }
 
 pub(crate) fn diagnose(collector: &mut Collector, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
-    let window = window_of(args)?;
+    let window = window_of(args.window)?;
     let first = collector.collect_judged();
     if !is_read(&first) {
         let reason = first.sources.first().map_or("", |source| &source.reason);
@@ -98,8 +106,8 @@ pub(crate) fn diagnose(collector: &mut Collector, args: &DoctorArgs) -> anyhow::
 const OBSERVED: Duration = Duration::from_secs(10);
 
 /// The time over which `doctor` observes the VMs.
-pub(crate) fn window_of(args: &DoctorArgs) -> Result<Duration, ConfigError> {
-    let window = args.window.map_or(OBSERVED, |span| span.0);
+pub(crate) fn window_of(window: Option<Span>) -> Result<Duration, ConfigError> {
+    let window = window.map_or(OBSERVED, |span| span.0);
     if window >= Duration::from_secs(1) {
         return Ok(window);
     }

@@ -173,6 +173,11 @@ pub(super) struct Judged {
 }
 
 impl Judged {
+    /// Whether it has no reading.
+    pub(super) fn is_empty(&self) -> bool {
+        self.last.is_none()
+    }
+
     /// Adds the next reading.
     pub(super) fn add(&mut self, snapshot: Snapshot, unix_ns: u64) {
         self.first_ns = self.first_ns.or(Some(unix_ns));
@@ -186,17 +191,24 @@ impl Judged {
         args: &DoctorArgs,
         config: &Config,
     ) -> anyhow::Result<Option<ExitCode>> {
-        let (Some(first_ns), Some((last_ns, node))) = (self.first_ns, self.last) else {
+        let Some((snapshot, past, window)) = self.finish() else {
             return Ok(None);
         };
+        let vms: Vec<&Vm> = pick::pick(&snapshot.vms, args.vm.as_deref())?;
+        let diagnosis = Diagnosis::new(&snapshot, &vms, window, &config.bounds).held(&past);
+        report(&diagnosis, &snapshot, args.output).map(Some)
+    }
+
+    /// The node with its judged VMs, when their findings held, and the time of the readings;
+    /// `None` without readings.
+    pub(super) fn finish(self) -> Option<(Snapshot, Past, Duration)> {
+        let (first_ns, (last_ns, node)) = (self.first_ns?, self.last?);
         let snapshot = Snapshot {
             vms: self.past.vms().iter().map(PastVm::judged).collect(),
             ..node
         };
-        let vms: Vec<&Vm> = pick::pick(&snapshot.vms, args.vm.as_deref())?;
         let window = Duration::from_nanos(last_ns.saturating_sub(first_ns));
-        let diagnosis = Diagnosis::new(&snapshot, &vms, window, &config.bounds).held(&self.past);
-        report(&diagnosis, &snapshot, args.output).map(Some)
+        Some((snapshot, self.past, window))
     }
 }
 

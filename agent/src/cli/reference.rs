@@ -18,6 +18,9 @@ pub fn commands() -> String {
     let program = Cli::command();
     help(&mut out, &program, "virtlens");
     subcommands(&mut out, &program, "virtlens");
+    let plugin = super::kubectl::command();
+    help(&mut out, &plugin, "kubectl virtlens");
+    subcommands(&mut out, &plugin, "kubectl virtlens");
     out
 }
 

@@ -20,7 +20,7 @@ use crate::views::top::theme::Theme;
 use crate::views::{pick, snapshot, top};
 
 /// Time between two readings of `doctor`. The agent judges every 10 s.
-const JUDGED_EVERY: Duration = Duration::from_secs(5);
+pub(super) const JUDGED_EVERY: Duration = Duration::from_secs(5);
 
 /// The agent of a command with `--from URL`; `None` for this host or a recording.
 pub(crate) fn agent(
@@ -137,7 +137,7 @@ pub(crate) fn diagnose(
         let reported = judged.report(args, config)?;
         return reported.with_context(|| format!("no reading between {since} and {until}"));
     }
-    let (begun, window) = (Instant::now(), window_of(args)?);
+    let (begun, window) = (Instant::now(), window_of(args.window)?);
     loop {
         let snapshot = agent.snapshot(vm)?;
         let unix_ns = unix_ns_of(&snapshot);

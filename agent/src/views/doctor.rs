@@ -1,17 +1,21 @@
 //! `virtlens doctor`: the findings of an interval by rank, with the evidence, the rule,
 //! the impact, the remedy and the next step.
 
-use std::fmt::Write as _;
+mod found;
+mod page;
+
 use std::time::Duration;
 
 use serde::Serialize;
-use textwrap::Options;
 use virtlens_model::judge::findings::Bounds;
 use virtlens_model::judge::interval::is_same;
-use virtlens_model::judge::past::{Held, Past};
-use virtlens_model::snapshot::{API_VERSION, Check, Finding, Severity, Snapshot, Source, Vm};
+use virtlens_model::judge::past::Past;
+use virtlens_model::snapshot::{API_VERSION, Check, Snapshot, Source, Vm};
 
-use crate::term::{Paint, Style, printable, shown};
+use self::found::Found;
+pub(super) use self::found::HeldTime;
+pub(super) use self::page::Page;
+use crate::term::{Style, printable};
 use crate::views::pick::{name_of, whole_name_of};
 use crate::views::shortfall::shortfalls;
 
@@ -43,62 +47,6 @@ pub struct Diagnosis<'s> {
     /// Sources that are off or degraded. Checks that need their data are made without it
     /// or skipped.
     missing: Vec<&'s Source>,
-}
-
-/// A finding and its VM.
-#[derive(Debug, Serialize)]
-struct Found<'s> {
-    namespace: Option<&'s str>,
-    pod: Option<&'s str>,
-    uid: Option<&'s str>,
-    vm: &'s str,
-    pid: u32,
-    #[serde(flatten)]
-    finding: &'s Finding,
-    rule: String,
-    impact: &'static str,
-    next: String,
-    /// When it held in a past time.
-    #[serde(flatten)]
-    held: Option<HeldTime>,
-    #[serde(skip)]
-    of: &'s Vm,
-}
-
-/// When a finding held in a past time.
-#[derive(Debug, Serialize)]
-pub(super) struct HeldTime {
-    /// Time of the first reading that had it, RFC 3339, UTC.
-    since: String,
-    /// Time of the last reading that had it, RFC 3339, UTC.
-    until: String,
-    /// Whether the readings between them had it too.
-    continuous: bool,
-    #[serde(skip)]
-    seconds: f64,
-}
-
-impl From<Held> for HeldTime {
-    fn from(held: Held) -> Self {
-        let time = Duration::from_nanos(held.until_ns.saturating_sub(held.since_ns));
-        Self {
-            since: shown(held.since_ns),
-            until: shown(held.until_ns),
-            continuous: held.is_continuous,
-            seconds: time.as_secs_f64(),
-        }
-    }
-}
-
-impl HeldTime {
-    pub(super) fn line(&self) -> String {
-        let Self { since, until, .. } = self;
-        if since == until {
-            return format!("held: in the reading of {since}");
-        }
-        let gaps = if self.continuous { "" } else { ", with gaps" };
-        format!("held: {since} to {until} ({:.0} s{gaps})", self.seconds)
-    }
 }
 
 impl<'s> Diagnosis<'s> {
@@ -166,43 +114,50 @@ impl<'s> Diagnosis<'s> {
     pub fn text(&self, snapshot: &Snapshot, style: Style) -> String {
         let page = Page::new(style);
         let mut out = String::new();
-        let seconds = Duration::from_nanos(self.window_ns).as_secs_f64();
-        let (vms, checks) = (self.judged_vms, Check::ALL.len());
-        let plural = if vms == 1 { "" } else { "s" };
-        let found = match self.findings.len() {
-            0 => "no findings".to_owned(),
-            1 => "1 finding".to_owned(),
-            more => format!("{more} findings"),
-        };
-        let node = printable(self.node);
-        let head = format!("{node}: {found}: {vms} VM{plural}, {checks} checks, {seconds:.1} s");
-        page.line(&mut out, "", &page.paint.head(&head));
-        let mut shown: Vec<&Vm> = Vec::new();
-        for first in &self.findings {
-            if shown.iter().any(|vm| std::ptr::eq(*vm, first.of)) {
-                continue;
-            }
-            shown.push(first.of);
-            let of_vm = self
-                .findings
-                .iter()
-                .filter(|one| std::ptr::eq(one.of, first.of));
-            page.vm(&mut out, first.of, of_vm);
-        }
+        let (found, vms) = (self.findings.len(), self.judged_vms);
+        page.summary(&mut out, self.node, found, vms, self.window_ns);
+        let findings = self.findings.iter().map(|one| ("", one));
+        page.findings(&mut out, &findings.collect::<Vec<_>>());
+        self.gaps(&mut out, &page, snapshot, "");
+        out
+    }
+
+    /// The VMs that were not judged, and sources that are off or degraded.
+    fn gaps(&self, out: &mut String, page: &Page, snapshot: &Snapshot, node: &str) {
         if !self.unjudged_vms.is_empty() {
             out.push('\n');
             let names = self.unjudged_vms.join(", ");
-            page.line(
-                &mut out,
-                "",
-                &format!("not judged, started or ended during the interval: {names}"),
-            );
+            let text = format!("{node}not judged, started or ended during the interval: {names}");
+            page.line(out, "", &text);
         }
         for lack in shortfalls(snapshot) {
-            page.line(&mut out, "", &page.paint.warning(&lack.line()));
+            let text = format!("{node}{}", lack.line());
+            page.line(out, "", &page.paint.warning(&text));
         }
-        out
     }
+}
+
+/// Formats the diagnoses of several nodes as one text: the VM with the worst finding first.
+pub fn text_of_nodes(nodes: &[(String, Diagnosis<'_>, &Snapshot)], style: Style) -> String {
+    let page = Page::new(style);
+    let mut out = String::new();
+    let of_nodes = || nodes.iter().map(|(_, diagnosis, _)| diagnosis);
+    let found = of_nodes().map(|one| one.findings.len()).sum();
+    let vms = of_nodes().map(|one| one.judged_vms).sum();
+    let window_ns = of_nodes().map(|one| one.window_ns).max().unwrap_or(0);
+    let head = format!("{} nodes", nodes.len());
+    page.summary(&mut out, &head, found, vms, window_ns);
+    let mut all: Vec<(&str, &Found)> = nodes
+        .iter()
+        .flat_map(|(name, diagnosis, _)| diagnosis.findings.iter().map(|one| (&**name, one)))
+        .collect();
+    all.sort_by(|(_, a), (_, b)| a.finding.by_rank(b.finding));
+    page.findings(&mut out, &all);
+    for (name, diagnosis, snapshot) in nodes {
+        let name = printable(name);
+        diagnosis.gaps(&mut out, &page, snapshot, &format!("{name}: "));
+    }
+    out
 }
 
 /// The command for further diagnosis of this VM.
@@ -235,98 +190,4 @@ pub fn catalogue(bounds: &Bounds, style: Style) -> String {
         );
     }
     out
-}
-
-/// A text layout of a given width.
-pub(super) struct Page {
-    width: usize,
-    pub(super) paint: Paint,
-}
-
-/// Width if the terminal does not report one.
-const DEFAULT_WIDTH: usize = 80;
-
-/// Lines longer than this are hard to read.
-const MAX_WIDTH: usize = 110;
-
-impl Page {
-    pub(super) fn new(style: Style) -> Self {
-        Self {
-            width: style.width.unwrap_or(DEFAULT_WIDTH).clamp(40, MAX_WIDTH),
-            paint: Paint(style.color),
-        }
-    }
-
-    /// The title of a VM.
-    pub(super) fn head(&self, out: &mut String, vm: &Vm) {
-        let by = vm
-            .runtime
-            .map_or(String::new(), |runtime| format!(" by {runtime}"));
-        let name = name_of(vm);
-        let head = format!("{name} ({}{by}, pid {})", vm.vmm, vm.pid);
-        out.push('\n');
-        self.line(out, "", &self.paint.head(&head));
-    }
-
-    fn vm<'f>(&self, out: &mut String, vm: &Vm, findings: impl Iterator<Item = &'f Found<'f>>) {
-        self.head(out, vm);
-        for found in findings {
-            let held = found.held.as_ref().map(HeldTime::line);
-            self.finding(
-                out,
-                found.finding,
-                held.as_deref(),
-                &found.rule,
-                &found.next,
-            );
-        }
-    }
-
-    /// A finding; `held` is the time in which it held.
-    pub(super) fn finding(
-        &self,
-        out: &mut String,
-        finding: &Finding,
-        held: Option<&str>,
-        rule: &str,
-        next: &str,
-    ) {
-        let indent = "    ";
-        self.title(out, finding.severity, finding.check.name());
-        self.line(out, indent, &printable(&finding.evidence));
-        if let Some(held) = held {
-            self.line(out, indent, held);
-        }
-        let rule = self.paint.faint(&format!("rule: {rule}"));
-        self.line(out, indent, &rule);
-        let why = finding.check.about().impact;
-        self.line(out, indent, &format!("why: {why}"));
-        self.line(out, indent, &printable(&format!("do: {}", finding.remedy)));
-        self.line(out, indent, &format!("next: {next}"));
-    }
-
-    fn title(&self, out: &mut String, severity: Severity, name: &str) {
-        let title = self.severe(severity, &format!("{severity}: {name}"));
-        writeln!(out, "  {title}").expect("writing to a String cannot fail");
-    }
-
-    /// A text in the colour of a severity.
-    pub(super) fn severe(&self, severity: Severity, text: &str) -> String {
-        match severity {
-            Severity::Warning => self.paint.warning(text),
-            Severity::Info => text.to_owned(),
-        }
-    }
-
-    /// A paragraph; continuation lines have a deeper indentation.
-    pub(super) fn line(&self, out: &mut String, indent: &str, text: &str) {
-        let hanging = format!("{indent}  ");
-        let options = Options::new(self.width)
-            .initial_indent(indent)
-            .subsequent_indent(&hanging)
-            .word_splitter(textwrap::WordSplitter::NoHyphenation)
-            .break_words(false);
-        out.push_str(&textwrap::fill(text, options));
-        out.push('\n');
-    }
 }

@@ -23,31 +23,20 @@ use crate::views::shortfall::{running_vms, shortfalls};
 /// Formats `snapshot` as a table: rates since the reading `before`, or without one the
 /// totals of each VM's threads.
 pub fn render(snapshot: &Snapshot, before: Option<&Snapshot>, style: Style) -> String {
-    // After a failed reading both have the same time, so no rate is known.
-    let before = before.filter(|before| snapshot.clock_ns > before.clock_ns);
-    let elapsed_ns = before.map_or(0, |before| snapshot.clock_ns - before.clock_ns);
-    let row = |vm| match before {
-        Some(before) => Row::since(vm, before, elapsed_ns),
-        None => Row::of(&Interval::since_began(vm)),
-    };
-    let mut rows: Vec<Row> = snapshot.vms.iter().map(row).collect();
-    rows.sort_by(|a, b| {
-        b.total()
-            .total_cmp(&a.total())
-            .then_with(|| a.name.cmp(&b.name))
-    });
+    let reading = Reading::new(snapshot, before);
+    let rows = sorted(reading.rows(""));
 
     let mut out = String::new();
     let paint = Paint(style.color);
-    writeln!(out, "{}", caption(snapshot, before.map(|_| elapsed_ns))).expect(INFALLIBLE);
+    writeln!(out, "{}", caption(snapshot, reading.elapsed_ns)).expect(INFALLIBLE);
     if rows.is_empty() {
         out.push_str(if snapshot.knows_vms() {
-            "No KVM virtual machine found.\n"
+            NO_VM
         } else {
             "The host cannot be read: virtual machines are unknown.\n"
         });
     } else {
-        write_rows(&mut out, &rows, before.is_some(), style);
+        write_rows(&mut out, &rows, reading.before.is_some(), style);
     }
     for lack in shortfalls(snapshot) {
         writeln!(out, "{}", paint.warning(&lack.line())).expect(INFALLIBLE);
@@ -55,14 +44,88 @@ pub fn render(snapshot: &Snapshot, before: Option<&Snapshot>, style: Style) -> S
     out
 }
 
+/// A reading of a node, and an earlier one.
+pub type NodeReading = (String, Snapshot, Option<Snapshot>);
+
+/// Formats the readings of several nodes as one table, as [`render`] does for one.
+pub fn render_nodes(nodes: &[NodeReading], style: Style) -> String {
+    let readings: Vec<(&str, Reading)> = nodes
+        .iter()
+        .map(|(name, now, before)| (&**name, Reading::new(now, before.as_ref())))
+        .collect();
+    let rows = sorted(
+        readings
+            .iter()
+            .flat_map(|(name, reading)| reading.rows(name)),
+    );
+    let longest_ns = readings.iter().filter_map(|(_, one)| one.elapsed_ns).max();
+    let vms = rows.iter().filter(|row| row.running).count();
+    let cpus: u32 = nodes.iter().map(|(_, now, _)| now.node.cpus).sum();
+    let (count, meaning) = (nodes.len(), meaning(longest_ns));
+    let mut out = format!("{count} nodes: {vms} VMs on {cpus} CPUs, {meaning}\n");
+    if rows.is_empty() {
+        out.push_str(NO_VM);
+    } else {
+        write_rows(&mut out, &rows, longest_ns.is_some(), style);
+    }
+    let paint = Paint(style.color);
+    for (name, now, _) in nodes {
+        for lack in shortfalls(now) {
+            let line = format!("{}: {}", printable(name), lack.line());
+            writeln!(out, "{}", paint.warning(&line)).expect(INFALLIBLE);
+        }
+    }
+    out
+}
+
+const NO_VM: &str = "No KVM virtual machine found.\n";
+
+/// A reading, and an earlier one for rates.
+struct Reading<'s> {
+    now: &'s Snapshot,
+    before: Option<&'s Snapshot>,
+    elapsed_ns: Option<u64>,
+}
+
+impl<'s> Reading<'s> {
+    fn new(now: &'s Snapshot, before: Option<&'s Snapshot>) -> Self {
+        // After a failed reading both have the same time, so no rate is known.
+        let before = before.filter(|before| now.clock_ns > before.clock_ns);
+        let elapsed_ns = before.map(|before| now.clock_ns - before.clock_ns);
+        Self {
+            now,
+            before,
+            elapsed_ns,
+        }
+    }
+
+    fn rows(&self, node: &str) -> impl Iterator<Item = Row> {
+        self.now.vms.iter().map(move |vm| {
+            let mut row = match self.before.zip(self.elapsed_ns) {
+                Some((before, elapsed_ns)) => Row::since(vm, before, elapsed_ns),
+                None => Row::of(&Interval::since_began(vm)),
+            };
+            row.node = printable(node);
+            row
+        })
+    }
+}
+
+/// The busiest VM first.
+fn sorted(rows: impl Iterator<Item = Row>) -> Vec<Row> {
+    let mut rows: Vec<Row> = rows.collect();
+    rows.sort_by(|a, b| {
+        let by_name = a.name.cmp(&b.name).then_with(|| a.node.cmp(&b.node));
+        b.total().total_cmp(&a.total()).then(by_name)
+    });
+    rows
+}
+
 const INFALLIBLE: &str = "writing to a String cannot fail";
 
 fn caption(snapshot: &Snapshot, elapsed_ns: Option<u64>) -> String {
     let node = &snapshot.node;
-    let meaning = elapsed_ns.map_or("CPU seconds of all living threads".to_owned(), |ns| {
-        let secs = Duration::from_nanos(ns).as_secs_f64();
-        format!("cores used in the last {secs:.1} s")
-    });
+    let meaning = meaning(elapsed_ns);
     let vms = match running_vms(snapshot) {
         None => "unknown VMs".to_owned(),
         Some(1) => "1 VM".to_owned(),
@@ -70,6 +133,13 @@ fn caption(snapshot: &Snapshot, elapsed_ns: Option<u64>) -> String {
     };
     let (name, cpus) = (printable(&node.name), node.cpus);
     format!("{name}: {vms} on {cpus} CPUs, {meaning}")
+}
+
+fn meaning(elapsed_ns: Option<u64>) -> String {
+    elapsed_ns.map_or("CPU seconds of all living threads".to_owned(), |ns| {
+        let secs = Duration::from_nanos(ns).as_secs_f64();
+        format!("cores used in the last {secs:.1} s")
+    })
 }
 
 /// Minimum width of the name column.

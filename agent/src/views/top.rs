@@ -110,19 +110,25 @@ pub fn run_remote(
 }
 
 /// Shows the readings of several nodes' agents, as [`run`] shows the host: the VMs of a
-/// namespace, or all.
+/// namespace, or all. The nodes that are `missing` have no agent.
 ///
 /// # Errors
 ///
 /// If the terminal cannot be used.
 pub fn run_cluster(
     agents: Vec<NodeAgent>,
+    missing: Vec<String>,
     namespace: Option<String>,
     interval: Duration,
     theme: Theme,
 ) -> anyhow::Result<()> {
     let names: Vec<String> = agents.iter().map(|agent| agent.node.clone()).collect();
     let mut top = Top::of_cluster(interval, names);
+    top.nodes.extend(missing.into_iter().map(|name| Node {
+        name,
+        silence: Some("no running agent".to_owned()),
+        ..Node::default()
+    }));
     let mut feed = There::start(agents, namespace, interval)?;
     show(&mut feed, &mut top, theme)
 }

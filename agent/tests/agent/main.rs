@@ -8,6 +8,7 @@ mod errors;
 mod exported;
 mod http;
 mod incidents;
+mod kubectl;
 mod listening;
 mod outputs;
 mod pick;

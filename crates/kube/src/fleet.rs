@@ -255,7 +255,11 @@ impl Fleet {
                 through(&config, tunnels).map_err(|error| broken(&error))?
             }
         };
-        let agent = Agent::new(client, format!("the agent on {node}"));
+        let remedy = match self.access.route {
+            Route::Proxy => "; leave out --proxy, and name a token with --service-account",
+            Route::Tunnel(_) => "; name a token with --service-account or --token-file",
+        };
+        let agent = Agent::new(client, format!("the agent on {node}"), remedy);
         let remote = Remote::on(Arc::clone(&self.runtime), agent);
         Ok(NodeAgent { node, remote })
     }

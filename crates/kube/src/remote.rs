@@ -112,7 +112,8 @@ impl Remote {
             let _inside = runtime.enter();
             connect(config).map_err(|error| Unanswered(error.to_string()))?
         };
-        let agent = Agent::new(client, format!("the agent at {url}"));
+        let remedy = "; name a token with --token-file";
+        let agent = Agent::new(client, format!("the agent at {url}"), remedy);
         Ok(Self::on(runtime, agent))
     }
 

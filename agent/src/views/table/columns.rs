@@ -72,7 +72,14 @@ fn columns(rows: &[Row], rates: bool, detail: Detail) -> Vec<Column> {
     };
     let unattributed = |row: &Row| row.unattributed.filter(|used| *used > 0.0);
 
-    let mut columns = vec![
+    let mut columns = Vec::new();
+    if rows.iter().any(|row| !row.node.is_empty()) {
+        columns.push(Column {
+            head: "NODE",
+            cells: rows.iter().map(|row| row.node.clone()).collect(),
+        });
+    }
+    columns.extend([
         Column {
             head: "vCPUs",
             cells: rows.iter().map(vcpus).collect(),
@@ -80,7 +87,7 @@ fn columns(rows: &[Row], rates: bool, detail: Detail) -> Vec<Column> {
         column(if rates { "CORES" } else { "CPU s" }, decimals, &|row| {
             row.unattributed.map(|_| row.total())
         }),
-    ];
+    ]);
     for role in Role::ALL {
         let folded = detail == Detail::Folded && [Role::Emulator, Role::Helper].contains(&role);
         if !folded && any(&|row| row.role(role)) {

@@ -10,6 +10,8 @@ use crate::views::pick::name_of;
 /// unknown.
 pub(super) struct Row {
     pub(super) name: String,
+    /// Its node; empty in a table of one node.
+    pub(super) node: String,
     pub(super) running: bool,
     pub(super) vcpus: u32,
     roles: [Option<f64>; Role::ALL.len()],
@@ -39,6 +41,7 @@ impl Row {
         let limit = over.binding();
         Self {
             name: name_of(vm),
+            node: String::new(),
             running: vm.running,
             vcpus: vm.vcpu_count.usable(),
             roles: Role::ALL.map(|role| over.role(role).map(|role| over.cores(role.cpu_ns))),

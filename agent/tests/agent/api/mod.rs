@@ -2,8 +2,8 @@
 
 mod described;
 mod history;
-mod remote;
-mod reviews;
+pub(crate) mod remote;
+pub(crate) mod reviews;
 mod schema;
 mod snapshot;
 mod stream;
@@ -35,8 +35,8 @@ use crate::program::Answer;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The agent's server in this process.
-struct Server {
-    address: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
     readings: Arc<AtomicU64>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -44,12 +44,16 @@ struct Server {
 
 impl Server {
     /// Starts a server whose readings are `snapshot`, numbered by their clock.
-    fn start(snapshot: Snapshot) -> Self {
+    pub(crate) fn start(snapshot: Snapshot) -> Self {
         Self::with(snapshot, None, None)
     }
 
     /// Starts a server with a reviewer of tokens and a directory for a recording.
-    fn with(snapshot: Snapshot, reviewer: Option<Reviewer>, folder: Option<&Path>) -> Self {
+    pub(crate) fn with(
+        snapshot: Snapshot,
+        reviewer: Option<Reviewer>,
+        folder: Option<&Path>,
+    ) -> Self {
         let taken = Arc::<AtomicU64>::default();
         let count = Arc::clone(&taken);
         let collect = move || {
@@ -94,7 +98,7 @@ impl Server {
     }
 
     /// Number of readings so far.
-    fn readings(&self) -> u64 {
+    pub(crate) fn readings(&self) -> u64 {
         self.readings.load(Ordering::SeqCst)
     }
 
@@ -163,7 +167,7 @@ impl Iterator for Lines {
 }
 
 /// The names of the VMs of a snapshot.
-fn vms(snapshot: &Value) -> Vec<&str> {
+pub(crate) fn vms(snapshot: &Value) -> Vec<&str> {
     let vms = snapshot["vms"].as_array().expect("a snapshot");
     vms.iter()
         .map(|vm| vm["vm"].as_str().expect("a name"))
@@ -184,7 +188,7 @@ fn limits() -> Limits {
 }
 
 /// Records a snapshot at each of these times, s since 1970, with the time as its clock.
-fn record(folder: &Path, snapshot: &Snapshot, times: impl IntoIterator<Item = u64>) {
+pub(crate) fn record(folder: &Path, snapshot: &Snapshot, times: impl IntoIterator<Item = u64>) {
     let mut recorder = Recorder::open(folder, limits(), "node-a", "0.1.0", None).expect("a folder");
     for time in times {
         let one = Snapshot {

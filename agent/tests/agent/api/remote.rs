@@ -143,7 +143,7 @@ fn token_decides_which_vms_are_shown() {
 }
 
 /// A server that reads a request of each client, and then does this.
-fn agent_that(answers: Option<&'static str>) -> SocketAddr {
+pub(crate) fn agent_that(answers: Option<&'static str>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     thread::spawn(move || {

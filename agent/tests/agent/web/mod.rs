@@ -28,14 +28,14 @@ const HOST: [(&str, &str); 3] = [
 ];
 
 /// A directory with a web configuration and a CA, whose certificate is `ca.crt`.
-struct Site {
+pub(crate) struct Site {
     dir: TempDir,
     authority: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Site {
     /// Creates a site with a certificate for 127.0.0.1, `web.crt` and `web.key`.
-    fn new(web_config: &str) -> Self {
+    pub(crate) fn new(web_config: &str) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         // A unique name, because OpenSSL finds issuers by name.
@@ -51,7 +51,7 @@ impl Site {
         site
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
@@ -60,7 +60,7 @@ impl Site {
     }
 
     /// Creates a certificate for this name, `STEM.crt` and `STEM.key`.
-    fn certify(&self, stem: &str, name: &str) {
+    pub(crate) fn certify(&self, stem: &str, name: &str) {
         let params = CertificateParams::new([name.to_owned()]).expect("a name");
         let key = KeyPair::generate().expect("a key");
         let certificate = params
@@ -72,7 +72,7 @@ impl Site {
 
     /// Starts an agent on a minimal host of one CPU: it needs no privileges and starts at
     /// once.
-    fn start(&self) -> Agent {
+    pub(crate) fn start(&self) -> Agent {
         write_host(self.dir.path());
         let (web_config, root) = (self.path("web.yaml"), self.path("host"));
         Agent::start(&["--web-config", text(&web_config), "--root", text(&root)])
@@ -120,7 +120,7 @@ struct Curled {
     error: String,
 }
 
-fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("text")
 }
 

@@ -27,6 +27,8 @@ pub(crate) struct Agent {
     client: Client,
     /// Its place, such as `the agent at https://node-a:9877`.
     place: String,
+    /// Option for a token.
+    remedy: &'static str,
 }
 
 impl std::fmt::Debug for Agent {
@@ -36,8 +38,13 @@ impl std::fmt::Debug for Agent {
 }
 
 impl Agent {
-    pub(crate) const fn new(client: Client, place: String) -> Self {
-        Self { client, place }
+    /// `remedy` is added to a refusal for want of a token.
+    pub(crate) const fn new(client: Client, place: String, remedy: &'static str) -> Self {
+        Self {
+            client,
+            place,
+            remedy,
+        }
     }
 
     /// The present reading, or its part about one VM.
@@ -148,7 +155,7 @@ impl Agent {
             reason.to_lowercase()
         });
         let remedy = match status {
-            StatusCode::UNAUTHORIZED => "; name a token with --token-file",
+            StatusCode::UNAUTHORIZED => self.remedy,
             StatusCode::NOT_FOUND if path.ends_with("snapshot") => {
                 "; the agent may be older than its API"
             }

@@ -75,9 +75,11 @@ impl AsyncRead for Tunnel {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
         if buffer.filled().len() == before
+            && buffer.remaining() > 0
             && let Some(failure) = &mut self.failure
-            && let Poll::Ready(reason) = failure.as_mut().poll(cx)
         {
+            // It is known once the forwarder has ended, which has just closed the stream.
+            let reason = ready!(failure.as_mut().poll(cx));
             self.failure = None;
             if let Some(reason) = reason {
                 return Poll::Ready(Err(io::Error::other(reason)));

@@ -1,0 +1,258 @@
+//! The commands of `kubectl virtlens`.
+
+use std::cell::RefCell;
+use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use serde::Serialize;
+use virtlens_kube::{histories, snapshots};
+use virtlens_model::judge::past::Past;
+use virtlens_model::snapshot::{API_VERSION, Snapshot, Vm};
+
+use super::args::{DoctorArgs, SnapshotArgs, TopArgs, TopologyArgs};
+use super::target::Target;
+use crate::cli::live::{self, report, window_of};
+use crate::cli::past::Judged;
+use crate::cli::remote::JUDGED_EVERY;
+use crate::cli::stdout::{print, table_style};
+use crate::config::Config;
+use crate::moment::{PAST_WINDOW, unix_ns_of};
+use crate::views::doctor::{Diagnosis, text_of_nodes};
+use crate::views::snapshot::Output;
+use crate::views::table::{NodeReading, render_nodes};
+use crate::views::top::theme::Theme;
+use crate::views::{doctor, pick, snapshot, top, topology};
+
+/// Objects of several nodes.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct List<'i, T> {
+    api_version: &'static str,
+    kind: &'static str,
+    items: &'i [T],
+}
+
+fn json<T: Serialize>(kind: &'static str, items: &[T]) -> anyhow::Result<String> {
+    let list = List {
+        api_version: API_VERSION,
+        kind,
+        items,
+    };
+    Ok(serde_json::to_string_pretty(&list)? + "\n")
+}
+
+impl Target {
+    /// Selects the VMs to show of a reading.
+    fn select(&self, reading: &mut Snapshot) -> Result<(), pick::NoSuchVm> {
+        if let Some(namespace) = &self.namespace {
+            top::keep(reading, namespace);
+        }
+        if let Some(pod) = &self.pod {
+            pick::pick(&reading.vms, Some(pod))?;
+            reading.vms.retain(|vm| pick::is_called(vm, pod));
+        }
+        Ok(())
+    }
+
+    /// The present readings of the nodes that answer, by the number of the agent.
+    fn read(&self) -> anyhow::Result<Vec<(String, Snapshot)>> {
+        let answers = self.answered(snapshots(&self.agents, self.pod.as_deref()))?;
+        let mut readings = Vec::new();
+        for (agent, mut reading) in answers {
+            self.select(&mut reading)?;
+            readings.push((agent.node.clone(), reading));
+        }
+        Ok(readings)
+    }
+
+    /// The exit code, if all nodes should be among `shown` answers.
+    fn code(&self, shown: usize) -> ExitCode {
+        if self.is_complete(shown) {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
+    }
+}
+
+pub(super) fn snapshot(target: &Target, args: &SnapshotArgs) -> anyhow::Result<ExitCode> {
+    target.report_missing();
+    let interval = args.interval.map(|span| span.0);
+    let nodes = usage(target, interval)?;
+    print(&text(&nodes, args.output)?)?;
+    Ok(target.code(nodes.len()))
+}
+
+/// The present readings, and those an interval before.
+fn usage(target: &Target, interval: Option<Duration>) -> anyhow::Result<Vec<NodeReading>> {
+    let first = target.read()?;
+    let Some(interval) = interval else {
+        let now = first.into_iter();
+        return Ok(now.map(|(node, reading)| (node, reading, None)).collect());
+    };
+    sleep(interval);
+    let now = target.read()?.into_iter().map(|(node, reading)| {
+        let before = first.iter().find(|(name, _)| *name == node);
+        let before = before.map(|(_, before)| before.clone());
+        (node, reading, before)
+    });
+    Ok(now.collect())
+}
+
+fn text(nodes: &[NodeReading], output: Output) -> anyhow::Result<String> {
+    match (nodes, output) {
+        ([(_, now, before)], _) => snapshot::of(now, before.as_ref(), output, table_style()),
+        (_, Output::Table) => Ok(render_nodes(nodes, table_style())),
+        (_, Output::Json) => {
+            let items: Vec<&Snapshot> = nodes.iter().map(|(_, now, _)| now).collect();
+            json("SnapshotList", &items)
+        }
+    }
+}
+
+pub(super) fn top(target: Target, args: &TopArgs) -> anyhow::Result<ExitCode> {
+    let interval = args.interval.0;
+    live::check_interval(interval)?;
+    if !top::has_terminal() {
+        target.report_missing();
+        let nodes = usage(&target, Some(interval))?;
+        print(&text(&nodes, Output::Table)?)?;
+        return Ok(target.code(nodes.len()));
+    }
+    let theme = Theme {
+        color: table_style().color,
+        ascii: args.ascii,
+    };
+    let Target {
+        agents,
+        missing,
+        namespace,
+        pod,
+        reported: _,
+    } = target;
+    match (pod, agents.first()) {
+        (Some(pod), Some(agent)) => {
+            top::run_remote(agent.remote.clone(), Some(&pod), interval, theme)?;
+        }
+        _ => top::run_cluster(agents, missing, namespace, interval, theme)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn topology(target: &Target, args: &TopologyArgs) -> anyhow::Result<ExitCode> {
+    target.report_missing();
+    let view = topology::View {
+        style: table_style(),
+        ascii: args.ascii,
+    };
+    let readings = target.read()?;
+    let drawn = readings
+        .iter()
+        .map(|(_, reading)| topology::render(reading, |_| true, view));
+    print(&drawn.collect::<Vec<_>>().join("\n"))?;
+    Ok(target.code(readings.len()))
+}
+
+pub(super) fn diagnose(
+    target: &Target,
+    args: &DoctorArgs,
+    config: &Config,
+) -> anyhow::Result<ExitCode> {
+    target.report_missing();
+    let judged = if args.since.is_some() || args.until.is_some() {
+        past(target, args)?
+    } else {
+        present(target, args)?
+    };
+    let finished: Vec<(String, Snapshot, Past, Duration)> = judged
+        .into_iter()
+        .filter_map(|(node, judged)| {
+            let (snapshot, past, window) = judged.finish()?;
+            Some((node, snapshot, past, window))
+        })
+        .collect();
+    let mut nodes = Vec::new();
+    for (node, snapshot, past, window) in &finished {
+        let vms: Vec<&Vm> = pick::pick(&snapshot.vms, target.pod.as_deref())?;
+        let diagnosis = Diagnosis::new(snapshot, &vms, *window, &config.bounds).held(past);
+        nodes.push((node.clone(), diagnosis, snapshot));
+    }
+    let code = match (nodes.as_slice(), args.output) {
+        ([], _) => anyhow::bail!("no reading"),
+        ([(_, diagnosis, snapshot)], _) => return report(diagnosis, snapshot, args.output),
+        (_, doctor::Output::Text) => print(&text_of_nodes(&nodes, table_style()))?,
+        (_, doctor::Output::Json) => {
+            let items: Vec<_> = nodes.iter().map(|(_, diagnosis, _)| diagnosis).collect();
+            print(&json("DiagnosisList", &items)?)?
+        }
+    };
+    if nodes
+        .iter()
+        .any(|(_, diagnosis, _)| diagnosis.has_findings())
+    {
+        return Ok(ExitCode::from(2));
+    }
+    Ok(if target.is_complete(nodes.len()) {
+        code
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+type JudgedNodes = Vec<(String, Judged)>;
+
+/// Judges the readings of the next time.
+fn present(target: &Target, args: &DoctorArgs) -> anyhow::Result<JudgedNodes> {
+    let (begun, window) = (Instant::now(), window_of(args.window)?);
+    let mut judged: JudgedNodes = Vec::new();
+    loop {
+        for (node, reading) in target.read()? {
+            let unix_ns = unix_ns_of(&reading);
+            let known = judged.iter().position(|(name, _)| *name == node);
+            let number = known.unwrap_or_else(|| {
+                judged.push((node, Judged::default()));
+                judged.len() - 1
+            });
+            judged[number].1.add(reading, unix_ns);
+        }
+        let left = window.saturating_sub(begun.elapsed());
+        if left.is_zero() {
+            return Ok(judged);
+        }
+        sleep(left.min(JUDGED_EVERY));
+    }
+}
+
+/// Judges the recorded readings of a time.
+fn past(target: &Target, args: &DoctorArgs) -> anyhow::Result<JudgedNodes> {
+    let now = Timestamp::now();
+    let until = args.until.map_or(now, |until| until.instant(now));
+    let before = until.saturating_sub(PAST_WINDOW)?;
+    let since = args.since.map_or(before, |since| since.instant(now));
+    let (since, until) = (since.to_string(), until.to_string());
+    let judged: Vec<RefCell<Judged>> = target.agents.iter().map(|_| RefCell::default()).collect();
+    let vm = target.pod.as_deref();
+    let lost = histories(&target.agents, vm, &since, &until, |number, mut reading| {
+        // A VM that is not in this reading may be in others.
+        if target.select(&mut reading).is_ok() {
+            let unix_ns = unix_ns_of(&reading);
+            if let Some(judged) = judged.get(number) {
+                judged.borrow_mut().add(reading, unix_ns);
+            }
+        }
+    });
+    for (agent, lost) in target.answered(lost)? {
+        for error in lost {
+            target.report(&agent.node, &error);
+        }
+    }
+    let all = target.agents.iter().zip(judged);
+    let all = all.map(|(agent, judged)| (agent.node.clone(), judged.into_inner()));
+    let judged: JudgedNodes = all.filter(|(_, judged)| !judged.is_empty()).collect();
+    (!judged.is_empty())
+        .then_some(judged)
+        .with_context(|| format!("no reading between {since} and {until}"))
+}
