@@ -1,7 +1,7 @@
 # `make run` shows this host's VMs, `make test` runs the tests. `make help` lists all targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo release dist test test-unit test-kernel test-vm test-memory test-pins test-placement test-libvirt test-rt test-wide test-dist soak cluster-test fuzz deny bench vm draw record site generate fmt clean
+.PHONY: help run demo release dist test test-unit test-kernel test-vm test-memory test-pins test-placement test-libvirt test-rt test-wide test-node test-dist soak cluster-test fuzz deny bench vm draw record site generate fmt clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ test-rt: ## scenario suites with real pods on Debian's PREEMPT_RT kernel in QEMU
 
 test-wide: ## CPU masks, residency and limits, on a QEMU machine with 64 CPUs (root)
 	@scripts/test wide
+
+test-node: ## the chart on a real kubelet in QEMU, with pods that run VMs (root, Go)
+	@scripts/test node
 
 soak: ## start and stop ten thousand VMs, then scrape for one hour (SOAK_SECONDS) (root)
 	@scripts/test soak

@@ -1,7 +1,7 @@
 //! A handle on a real etcd and a real kube-apiserver, without controllers.
 
-use std::fs::{self, File};
-use std::net::TcpListener;
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -16,19 +16,28 @@ pub(crate) const KUBE_APISERVER: &str = "kube-apiserver";
 /// The client, found in `PATH`.
 pub(crate) const KUBECTL: &str = "kubectl";
 
+/// File of the key that signs tokens of service accounts.
+const ACCOUNTS_KEY: &str = "accounts.key";
+
 /// Bearer token of the administrator.
 const ADMIN_TOKEN: &str = "admin-token";
+
+/// Port of the service `kubernetes`, at which pods expect a server with nodes.
+const SERVICE_PORT: u16 = 443;
 
 /// A running API server with a private etcd, on free ports of 127.0.0.1. Both are killed
 /// on drop and when the thread that started them exits.
 ///
-/// There is no scheduler, kubelet or garbage collector: a pod needs a `nodeName`, gets a
+/// Unless a [`ControlPlane`](crate::ControlPlane) started it, there is no scheduler, kubelet or garbage collector: a pod needs a `nodeName`, gets a
 /// status only by `--subresource=status`, and is deleted with `--grace-period=0 --force`.
 /// Pods get no token mounted, and need no existing service account.
 #[derive(Debug)]
 pub struct ApiServer {
     dir: TempDir,
+    address: Ipv4Addr,
     port: u16,
+    /// Flags in addition to those of every server.
+    flags: Vec<String>,
     etcd_port: u16,
     etcd: Child,
     /// `None` while it is stopped.
@@ -43,32 +52,79 @@ impl ApiServer {
 
     /// Like [`start`](Self::start), with another etcd.
     pub fn start_with(etcd: &Path) -> Self {
-        let dir = tempfile::tempdir().expect("there is room for a folder");
-        let [port, etcd_port, peer_port] = free_ports();
-        let token = format!("{ADMIN_TOKEN},admin,admin,\"system:masters\"\n");
-        fs::write(dir.path().join("tokens.csv"), token).expect("a file can be written");
-        make_key(&dir.path().join("accounts.key"));
+        let [port] = free_ports();
+        let flags = [
+            "--bind-address=127.0.0.1",
+            "--authorization-mode=RBAC",
+            // This plugin rejects pods whose service account does not exist.
+            "--disable-admission-plugins=ServiceAccount",
+        ];
+        let flags = flags.map(str::to_owned).into();
+        Self::start_in(new_dir(), etcd, (Ipv4Addr::LOCALHOST, port), flags, "")
+    }
+
+    /// Starts both for real nodes, which connect to `address`. Further `tokens` are lines of
+    /// the file for `--token-auth-file`.
+    pub(crate) fn start_for_nodes(
+        dir: TempDir,
+        address: Ipv4Addr,
+        flags: Vec<String>,
+        tokens: &str,
+    ) -> Self {
+        let own = [
+            format!("--advertise-address={address}"),
+            "--authorization-mode=Node,RBAC".to_owned(),
+            "--allow-privileged=true".to_owned(),
+        ];
+        let flags = own.into_iter().chain(flags).collect();
+        Self::start_in(dir, Path::new(ETCD), (address, SERVICE_PORT), flags, tokens)
+    }
+
+    fn start_in(
+        dir: TempDir,
+        etcd: &Path,
+        (address, port): (Ipv4Addr, u16),
+        flags: Vec<String>,
+        tokens: &str,
+    ) -> Self {
+        let [etcd_port, peer_port] = free_ports();
+        let tokens = format!("{ADMIN_TOKEN},admin,admin,\"system:masters\"\n{tokens}");
+        fs::write(dir.path().join("tokens.csv"), tokens).expect("a file can be written");
+        make_key(&dir.path().join(ACCOUNTS_KEY));
         let etcd = start_etcd(etcd, dir.path(), etcd_port, peer_port);
         let mut server = Self {
             dir,
+            address,
             port,
+            flags,
             etcd_port,
             etcd,
             server: None,
         };
-        server.write_kubeconfig();
+        let config = server.kubeconfig_of(ADMIN_TOKEN, &server.ca_file());
+        fs::write(server.kubeconfig(), config).expect("a file can be written");
         server.resume();
         server
     }
 
     /// URL of the server.
     pub fn url(&self) -> String {
-        format!("https://127.0.0.1:{}", self.port)
+        format!("https://{}:{}", self.address, self.port)
     }
 
     /// The server's self-signed certificate, PEM.
     pub fn ca_file(&self) -> PathBuf {
         self.dir.path().join("pki/apiserver.crt")
+    }
+
+    /// The key that signs tokens of service accounts.
+    pub(crate) fn accounts_key(&self) -> PathBuf {
+        self.dir.path().join(ACCOUNTS_KEY)
+    }
+
+    /// Its directory.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
     }
 
     /// Bearer token of the administrator.
@@ -97,12 +153,10 @@ impl ApiServer {
     /// Restarts the killed server on its port with its data, and waits until it is ready.
     pub fn resume(&mut self) {
         assert!(self.server.is_none(), "the API server is there already");
-        let started = self.launch(
-            KUBE_APISERVER,
-            Launch::new(KUBE_APISERVER).args(self.flags()),
-        );
-        let server = self.server.insert(started);
-        let (pid, log) = (server.id(), self.dir.path().join("kube-apiserver.log"));
+        let log = self.dir.path().join("kube-apiserver.log");
+        let launch = Launch::new(KUBE_APISERVER).args(self.flags());
+        let server = self.server.insert(launch.spawn_logged(&log));
+        let pid = server.id();
         eventually("the API server is ready", || {
             let server = self.server.as_mut().expect("it was started above");
             if let Some(status) = server.try_wait().expect("a child can be waited for") {
@@ -115,14 +169,20 @@ impl ApiServer {
         });
     }
 
-    /// A kubectl command with the administrator's token.
-    pub fn kubectl<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
-        let mut command = Command::new(KUBECTL);
+    /// A client of the API, such as kubectl, as the administrator.
+    pub fn client(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
         command
-            .args(args)
             .env("KUBECONFIG", self.kubeconfig())
             .env("KUBECACHEDIR", self.dir.path().join("cache"))
             .stdin(Stdio::null());
+        command
+    }
+
+    /// A kubectl command with the administrator's token.
+    pub fn kubectl<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
+        let mut command = self.client(KUBECTL);
+        command.args(args);
         command
     }
 
@@ -137,43 +197,39 @@ impl ApiServer {
 
     fn flags(&self) -> Vec<String> {
         let file = |name: &str| self.dir.path().join(name).display().to_string();
-        vec![
+        let accounts_key = self.accounts_key();
+        let accounts_key = accounts_key.display();
+        let flags = [
             format!("--etcd-servers={}", self.etcd_url()),
             format!("--secure-port={}", self.port),
-            "--bind-address=127.0.0.1".into(),
             format!("--cert-dir={}", file("pki")),
             "--service-cluster-ip-range=10.0.0.0/24".into(),
             "--service-account-issuer=https://kubernetes.default.svc".into(),
-            format!("--service-account-key-file={}", file("accounts.key")),
-            format!(
-                "--service-account-signing-key-file={}",
-                file("accounts.key")
-            ),
+            format!("--service-account-key-file={accounts_key}"),
+            format!("--service-account-signing-key-file={accounts_key}"),
             format!("--token-auth-file={}", file("tokens.csv")),
-            "--authorization-mode=RBAC".into(),
-            // This plugin rejects pods whose service account does not exist.
-            "--disable-admission-plugins=ServiceAccount".into(),
             "--endpoint-reconciler-type=none".into(),
             "--shutdown-delay-duration=0s".into(),
-        ]
+        ];
+        flags
+            .into_iter()
+            .chain(self.flags.iter().cloned())
+            .collect()
     }
 
-    fn launch(&self, name: &str, launch: Launch) -> Child {
-        start(launch, &self.dir.path().join(format!("{name}.log")))
-    }
-
-    fn write_kubeconfig(&self) {
-        let config = serde_json::json!({
+    /// A kubeconfig with this bearer token.
+    pub(crate) fn kubeconfig_of(&self, token: &str, ca_file: &Path) -> String {
+        serde_json::json!({
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "test",
             "clusters": [{"name": "test", "cluster": {
-                "server": self.url(), "certificate-authority": self.ca_file(),
+                "server": self.url(), "certificate-authority": ca_file,
             }}],
-            "users": [{"name": "admin", "user": {"token": ADMIN_TOKEN}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
-        });
-        fs::write(self.kubeconfig(), config.to_string()).expect("a file can be written");
+            "users": [{"name": "user", "user": {"token": token}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "user"}}],
+        })
+        .to_string()
     }
 }
 
@@ -184,9 +240,14 @@ impl Drop for ApiServer {
     }
 }
 
-/// Three ports that were free a moment ago.
-fn free_ports() -> [u16; 3] {
-    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port is free"));
+/// A directory for all files of a server.
+pub(crate) fn new_dir() -> TempDir {
+    tempfile::tempdir().expect("there is room for a folder")
+}
+
+/// Ports that were free a moment ago.
+fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port is free"));
     listeners.map(|one| one.local_addr().expect("it has an address").port())
 }
 
@@ -212,21 +273,11 @@ fn start_etcd(program: &Path, dir: &Path, port: u16, peer_port: u16) -> Child {
         .arg(format!("--initial-advertise-peer-urls={peer}"))
         .arg(format!("--initial-cluster=default={peer}"))
         .arg("--unsafe-no-fsync");
-    start(launch, &dir.join("etcd.log"))
-}
-
-/// Starts a program with its output in a file.
-fn start(launch: Launch, log: &Path) -> Child {
-    let log = File::options().create(true).append(true).open(log);
-    let log = log.expect("a file can be made");
-    let mut launch = launch.die_with_thread();
-    let out = log.try_clone().expect("a descriptor is free");
-    launch.command.stdin(Stdio::null()).stdout(out).stderr(log);
-    launch.spawn()
+    launch.spawn_logged(&dir.join("etcd.log"))
 }
 
 /// Kills a program: its port is free when this returns.
-fn end(child: &mut Child) {
+pub(crate) fn end(child: &mut Child) {
     // The process may have ended already.
     drop(child.kill());
     drop(child.wait());

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -86,6 +86,17 @@ impl Launch {
             .unwrap_or_else(|error| panic!("{:?}: {error}", self.command))
     }
 
+    /// Starts the process with its output in a file. It is killed when this thread exits;
+    /// the caller ends it before.
+    pub fn spawn_logged(self, log: &Path) -> Child {
+        let log = File::options().create(true).append(true).open(log);
+        let log = log.expect("a file can be made");
+        let mut launch = self.die_with_thread();
+        let out = log.try_clone().expect("a descriptor is free");
+        launch.command.stdin(Stdio::null()).stdout(out).stderr(log);
+        launch.spawn()
+    }
+
     /// Kills the process when the thread that started it exits.
     pub(crate) fn die_with_thread(mut self) -> Self {
         let bind = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
@@ -105,4 +116,14 @@ pub fn private_mounts() -> io::Result<()> {
     unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
     let flags = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
     Ok(mount_change(c"/", flags)?)
+}
+
+/// Moves the calling thread, and thereby the processes that it starts, into a new network
+/// without interfaces, except for an inactive `lo`.
+///
+/// # Errors
+/// The process lacks `CAP_SYS_ADMIN`.
+pub fn private_network() -> io::Result<()> {
+    // SAFETY: descriptors stay shared.
+    Ok(unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?)
 }

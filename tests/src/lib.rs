@@ -6,7 +6,8 @@
 //!   quota ([`TestCgroup`]);
 //! - a private [`Bpffs`] for an agent;
 //! - a [`FaultyHost`], whose files fail on demand, and a [`Refusal`] of system calls;
-//! - a cluster's API server without the other components ([`ApiServer`]);
+//! - a cluster's API server without the other components ([`ApiServer`]), and with the
+//!   controllers that nodes need ([`ControlPlane`]);
 //! - a collector in the test's process ([`reader`]), also for pinned VMs ([`seats`]), on a
 //!   host with a private bpffs ([`root`]);
 //! - counters as Prometheus sees them: of snapshots ([`exposed`]), of agents ([`scraped`]);
@@ -31,6 +32,7 @@ pub mod blank;
 mod bpffs;
 pub mod calls;
 mod cgroup;
+mod control_plane;
 pub mod exposed;
 mod faulty;
 pub mod filter;
@@ -67,8 +69,9 @@ pub use cgroup::{
     TestCgroup, Throttling, cgroupfs_pod_path, roots as cpu_cgroup_roots, systemd_pod_path,
     unique_pod_uid,
 };
+pub use control_plane::ControlPlane;
 pub use faulty::{Fault, FaultyHost};
-pub use launch::{Launch, private_mounts};
+pub use launch::{Launch, private_mounts, private_network};
 pub use minivm::{Minivm, Receipt, Status, Thread, Vcpu};
 pub use qemu::Qemu;
 pub use refusal::Refusal;

@@ -243,6 +243,26 @@ pub fn api_server() -> Result<(), Missing> {
         .try_for_each(|name| program("api_server", name))
 }
 
+/// Needs the programs of a cluster with a node in `PATH`, as `scripts/test node` provides
+/// them, beside those of [`api_server`] and [`containerd`]; and permission for tap devices.
+///
+/// # Errors
+/// One is missing.
+pub fn node() -> Result<(), Missing> {
+    use crate::control_plane::{CONTROLLER_MANAGER, SCHEDULER};
+    let programs = [CONTROLLER_MANAGER, SCHEDULER, "kubelet", "host-local", "ip"];
+    let mut programs = programs.into_iter();
+    programs.try_for_each(|name| program("node", name))?;
+    let tun = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun");
+    tun.map(drop).map_err(|error| Missing {
+        need: "node",
+        cause: format!("/dev/net/tun: {error}"),
+    })
+}
+
 /// Needs `helm` in `PATH`, as `scripts/build-cluster-tools` builds it.
 ///
 /// # Errors

@@ -9,7 +9,12 @@ pub type Counters = BTreeMap<String, f64>;
 
 /// The counters of a scrape.
 pub fn counters(agent: &Agent) -> Counters {
-    samples(agent, |series| {
+    counters_in(&agent.get("/metrics"))
+}
+
+/// The counters of VMs in the text of a scrape.
+pub fn counters_in(text: &str) -> Counters {
+    samples_in(text, |series| {
         series.contains("vm=\"") && is_counter(series)
     })
 }
@@ -45,9 +50,11 @@ pub fn cpu_ns(counters: &Counters, vm: &str) -> u64 {
 
 /// The wanted samples of a scrape, unchanged.
 pub fn samples(agent: &Agent, wanted: impl Fn(&str) -> bool) -> Counters {
-    let answer = agent.get("/metrics");
-    answer
-        .lines()
+    samples_in(&agent.get("/metrics"), wanted)
+}
+
+fn samples_in(text: &str, wanted: impl Fn(&str) -> bool) -> Counters {
+    text.lines()
         .filter_map(|line| line.rsplit_once(' '))
         .filter(|(series, _)| wanted(series))
         .map(|(series, value)| (series.to_owned(), value.parse().expect("a number")))

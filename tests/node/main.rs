@@ -1,0 +1,82 @@
+//! The chart on a real node: `make test-node`. kubelet, containerd and runc run in a VM of
+//! tests/vm, with pods that run VMs. The API server, controllers, helm and kubectl run on
+//! the host, in a private network.
+
+mod cluster;
+mod machine;
+mod network;
+
+use cluster::Cluster;
+use virtlens_tests::{eventually, need, scraped};
+
+/// One cluster for all checks: a machine boots and starts pods for a minute or more.
+#[test]
+fn agent_of_chart_observes_vms_of_a_real_node() {
+    let needs = [
+        need::root(),
+        need::api_server(),
+        need::helm(),
+        need::node(),
+        need::containerd(),
+    ];
+    if !need::all("agent_of_chart_observes_vms_of_a_real_node", needs) {
+        return;
+    }
+    let cluster = Cluster::start();
+    for (name, check) in CHECKS {
+        println!("{name}");
+        check(&cluster);
+    }
+}
+
+/// A part of the test.
+type Check = fn(&Cluster);
+
+/// The checks, in this order. A program that queries the cluster from outside runs with
+/// [`Cluster::run`].
+const CHECKS: [(&str, Check); 3] = [
+    ("vms_have_names_and_limits_of_their_pods", names_and_limits),
+    ("doctor_finds_only_the_vm_at_its_limit", doctor),
+    ("no_counter_falls_over_a_rollout", rollout),
+];
+
+fn names_and_limits(cluster: &Cluster) {
+    for name in ["capped", "idle"] {
+        let labels = format!("{{namespace=\"tenant\",pod=\"{name}\",vm=\"{name}-vm\",");
+        let limit = format!("virtlens_cfs_quota_cores{labels}scope=\"pod\"}} 0.2");
+        let info = format!("virtlens_vm_info{labels}");
+        let node = format!("node=\"{}\"", machine::NAME);
+        // The agent learns names by a watch.
+        eventually(&format!("{info} and {limit}"), || {
+            let metrics = cluster.scrape();
+            let is_info = |line: &str| line.starts_with(&info) && line.contains(&node);
+            let found = metrics.lines().any(is_info) && metrics.lines().any(|line| line == limit);
+            found.then_some(())
+        });
+    }
+}
+
+fn doctor(cluster: &Cluster) {
+    let output = cluster.exec("doctor --for 5s");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        text.contains("tenant/capped (") && text.contains("quota_capped"),
+        "{output:?}"
+    );
+    assert!(!text.contains("tenant/idle ("), "{text}");
+}
+
+fn rollout(cluster: &Cluster) {
+    let (agent, before) = (cluster.agent(), cluster.counters());
+    cluster.restart_agent();
+    assert_ne!(cluster.agent(), agent);
+    let after = cluster.counters();
+    let lost: Vec<_> = before
+        .keys()
+        .filter(|series| !after.contains_key(*series))
+        .collect();
+    assert!(lost.is_empty(), "{lost:?}");
+    let used_ns = |counters| scraped::cpu_ns(counters, "capped-vm");
+    assert!(used_ns(&after) > used_ns(&before), "the VM runs on");
+    scraped::not_fallen(&mut before.clone(), after);
+}
