@@ -146,6 +146,11 @@ pub(crate) fn connect(mut config: Config) -> Result<Client, Unreachable> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // An answer that is a stream may be silent for long; the reader has its own timeouts.
     config.read_timeout = None;
+    // The file alone decides. kube 5.0 looks for the system's certificates, too, unless this
+    // is set, and an image from scratch has none (`rustls_client_config`).
+    if config.root_cert_file.is_some() {
+        config.root_cert.get_or_insert_default();
+    }
     let client = ClientBuilder::try_from(config).map_err(|error| Unreachable(chain(&error)))?;
     let bounded = MapResponseBodyLayer::new(|body| Limited::new(body, MAX_ANSWER_BYTES));
     Ok(client.with_layer(&bounded).build())

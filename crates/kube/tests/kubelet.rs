@@ -1,9 +1,11 @@
 //! Names of pods from a kubelet's `/pods`. The test server uses TLS with its own
 //! certificate, and answers as a kubelet does.
 
+use std::env;
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -144,6 +146,20 @@ fn kubelet_pods_are_cached() {
         thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(server.asked.load(Ordering::Relaxed), 1);
+}
+
+/// The agent's image has none.
+#[test]
+fn system_certificates_are_not_needed() {
+    let mut itself = Command::new(env::current_exe().expect("a path"));
+    let output = itself
+        .args(["--exact", "kubelet_pods_are_cached"])
+        .env("SSL_CERT_FILE", "/dev/null")
+        .env("SSL_CERT_DIR", "/nonexistent")
+        .output()
+        .expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("1 passed"), "{text}");
 }
 
 #[test]
