@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use virtlens_model::judge::around::Reading;
-use virtlens_record::{Incident, Recording, incident_path, incidents};
+use virtlens_record::{Incident, incident_path, incidents};
 
 use crate::cli::args::{IncidentsArgs, IncidentsCommand, ListArgs, ShowArgs};
 use crate::cli::past;
@@ -13,10 +12,7 @@ use crate::cli::stdout::{print, table_style};
 use crate::config::{Config, ConfigError};
 use crate::term::printable;
 use crate::views::doctor::Output;
-use crate::views::incidents::{Shown, list};
-
-/// Most readings of an incident that are compared: one a second for longer than it lasts.
-const MAX_READINGS: usize = 1000;
+use crate::views::incidents::{Shown, list, readings};
 
 pub(crate) fn run(config: &Config, args: IncidentsArgs) -> anyhow::Result<ExitCode> {
     match args.command {
@@ -55,41 +51,14 @@ fn show(records: &Path, id: &str, output: Output, config: &Config) -> anyhow::Re
         format!("no incident {id} in {records}; virtlens incidents lists them")
     };
     let directory = incident_path(records, id).with_context(missing)?;
-    let all = known(records)?;
-    let incident = all.iter().find(|one| one.id == id).with_context(missing)?;
-    let readings = readings(incident, &directory)?;
-    let shown = Shown::new(incident, &directory, &readings);
+    let found = virtlens_record::incident(records, id)?;
+    let incident = found.with_context(missing)?;
+    let lost = |error| tracing::warn!(%error, "a part of the recording is unreadable");
+    let read = readings(&incident, &directory, |snapshot| snapshot, lost);
+    let readings = read.with_context(|| format!("cannot read {}", directory.display()))?;
+    let shown = Shown::new(incident, Some(&directory), &readings);
     print(&match output {
         Output::Text => shown.text(&config.bounds, table_style()),
-        Output::Json => serde_json::to_string_pretty(&shown)? + "\n",
+        Output::Json => shown.json()?,
     })
-}
-
-/// The readings of the incident's VM.
-fn readings(incident: &Incident, directory: &Path) -> anyhow::Result<Vec<Reading>> {
-    let opened = Recording::open(directory);
-    let (recording, refused) =
-        opened.with_context(|| format!("cannot read {}", directory.display()))?;
-    for error in refused {
-        tracing::warn!(%error, "a part of the recording is unreadable");
-    }
-    let time = incident.from_ns..incident.until_ns.saturating_add(1);
-    let mut readings = Vec::new();
-    for recorded in recording.between(time).take(MAX_READINGS) {
-        let recorded = match recorded {
-            Ok(recorded) => recorded,
-            Err(error) => {
-                tracing::warn!(%error, "a part of the recording is unreadable");
-                continue;
-            }
-        };
-        let clock_ns = recorded.snapshot.clock_ns;
-        let mut vms = recorded.snapshot.vms.into_iter();
-        readings.extend(vms.find(|vm| incident.vm.is(vm)).map(|vm| Reading {
-            unix_ns: recorded.unix_ns,
-            clock_ns,
-            vm,
-        }));
-    }
-    Ok(readings)
 }

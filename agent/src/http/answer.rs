@@ -20,6 +20,9 @@ pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 /// JSON, one value per line.
 pub(super) const NDJSON: HeaderValue = HeaderValue::from_static("application/x-ndjson");
 
+/// A file.
+pub(super) const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
+
 /// An answer that is complete, or made while it is sent.
 pub(super) type Answer = Response<Content>;
 

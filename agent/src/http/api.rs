@@ -1,8 +1,10 @@
-//! The API: readings as JSON, now, continuously and from the recording.
+//! The API: readings as JSON, now, continuously and from the recording, and incidents.
 //!
 //! `openapi.json` describes it; `agent/tests/agent/api/described.rs` compares the two.
 
+mod file;
 mod history;
+mod incidents;
 mod stream;
 mod view;
 
@@ -28,39 +30,66 @@ pub enum Route {
     Stream,
     /// Recorded readings.
     History,
+    /// The incidents of the recording.
+    Incidents,
+    /// An incident.
+    Incident,
+    /// The trace of an incident.
+    IncidentTrace,
     /// The description of the API.
     Description,
 }
 
 impl Route {
     /// All routes.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 7] = [
         Self::Snapshot,
         Self::Stream,
         Self::History,
+        Self::Incidents,
+        Self::Incident,
+        Self::IncidentTrace,
         Self::Description,
     ];
 
-    /// The path.
+    /// The path, with `{id}` for the id of an incident.
     pub const fn path(self) -> &'static str {
         match self {
             Self::Snapshot => "/api/v1/snapshot",
             Self::Stream => "/api/v1/stream",
             Self::History => "/api/v1/history",
+            Self::Incidents => "/api/v1/incidents",
+            Self::Incident => "/api/v1/incidents/{id}",
+            Self::IncidentTrace => "/api/v1/incidents/{id}/trace",
             Self::Description => "/api/v1/openapi.json",
         }
+    }
+
+    /// The route of a path, with the id in it, as the client sent it.
+    fn of(path: &str) -> Option<(Self, &str)> {
+        let matches = |route: &Self| match route.path().split_once("{id}") {
+            None => (path == route.path()).then_some(""),
+            Some((before, after)) => {
+                let id = path.strip_prefix(before)?.strip_suffix(after)?;
+                (!id.is_empty() && !id.contains('/')).then_some(id)
+            }
+        };
+        let mut routes = Self::ALL.into_iter();
+        routes.find_map(|route| Some((route, matches(&route)?)))
     }
 }
 
 /// Answers a request for a path of the API.
 pub(super) async fn respond(caller: Caller, access: Access) -> Answer {
     let path = caller.head.uri.path().to_owned();
-    let route = Route::ALL.into_iter().find(|route| route.path() == path);
-    let answered = match route {
-        Some(Route::Snapshot) => snapshot(&caller, &access).await,
-        Some(Route::Stream) => stream::start(caller, &access).await,
-        Some(Route::History) => history::start(caller).await,
-        Some(Route::Description) => description(&caller),
+    let answered = match Route::of(&path) {
+        Some((Route::Snapshot, _)) => snapshot(&caller, &access).await,
+        Some((Route::Stream, _)) => stream::start(caller, &access).await,
+        Some((Route::History, _)) => history::start(caller).await,
+        Some((Route::Incidents, _)) => incidents::list(&caller, &access).await,
+        Some((Route::Incident, id)) => incidents::show(&caller, &access, id).await,
+        Some((Route::IncidentTrace, id)) => incidents::trace(caller, &access, id).await,
+        Some((Route::Description, _)) => description(&caller),
         None => {
             let text = "not found; GET /api/v1/openapi.json describes the API";
             Err(Problem::new(StatusCode::NOT_FOUND, text))

@@ -19,6 +19,8 @@ use crate::http::web_config::WebConfig;
 const MAX_STREAMS: usize = 4;
 /// Limit on concurrent histories: each reads and decodes files.
 const MAX_HISTORIES: usize = 2;
+/// Limit on concurrent requests for incidents: each reads files.
+const MAX_INCIDENTS: usize = 2;
 /// Limit on readings that are selected and encoded for single clients concurrently.
 const MAX_ENCODINGS: usize = 2;
 
@@ -31,6 +33,7 @@ pub(super) struct State {
     pub(super) auth: Auth,
     streams: Arc<Semaphore>,
     histories: Arc<Semaphore>,
+    incidents: Arc<Semaphore>,
     encodings: Arc<Semaphore>,
     /// Becomes true when the agent stops.
     stopping: watch::Receiver<bool>,
@@ -47,6 +50,7 @@ impl State {
             auth: Auth::new(reviewer),
             streams: Arc::new(Semaphore::new(MAX_STREAMS)),
             histories: Arc::new(Semaphore::new(MAX_HISTORIES)),
+            incidents: Arc::new(Semaphore::new(MAX_INCIDENTS)),
             encodings: Arc::new(Semaphore::new(MAX_ENCODINGS)),
             stopping,
         }
@@ -54,21 +58,19 @@ impl State {
 
     /// A place for a stream, released when dropped.
     pub(super) fn stream(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        let streams = Arc::clone(&self.streams).try_acquire_owned();
-        streams.map_err(|_| {
-            let text = format!("{MAX_STREAMS} streams are open, which is the limit; try again");
-            Problem::for_now(text, RETRY_AFTER)
-        })
+        place(&self.streams, || format!("{MAX_STREAMS} streams are open"))
     }
 
     /// A place for a history, released when dropped.
     pub(super) fn history(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        let histories = Arc::clone(&self.histories).try_acquire_owned();
-        histories.map_err(|_| {
-            let text =
-                format!("{MAX_HISTORIES} histories are being read, which is the limit; try again");
-            Problem::for_now(text, RETRY_AFTER)
-        })
+        let text = || format!("{MAX_HISTORIES} histories are being read");
+        place(&self.histories, text)
+    }
+
+    /// A place for reading incidents, released when dropped.
+    pub(super) fn incident(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        let text = || format!("{MAX_INCIDENTS} clients are reading incidents");
+        place(&self.incidents, text)
     }
 
     /// Runs work that takes milliseconds apart from the thread that serves clients. `None`
@@ -93,6 +95,16 @@ impl State {
         // An error means that the server has ended.
         drop(stopping.wait_for(|stopping| *stopping).await);
     }
+}
+
+fn place(
+    of: &Arc<Semaphore>,
+    taken: impl FnOnce() -> String,
+) -> Result<OwnedSemaphorePermit, Problem> {
+    Arc::clone(of).try_acquire_owned().map_err(|_| {
+        let text = format!("{}, which is the limit; try again", taken());
+        Problem::for_now(text, RETRY_AFTER)
+    })
 }
 
 /// A request with its client, for an answer that is made while it is sent.

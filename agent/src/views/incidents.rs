@@ -1,22 +1,24 @@
 //! `virtlens incidents`: the incidents of a recording, and one of them in depth.
 
+mod readings;
 mod usage;
 
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use unicode_width::UnicodeWidthStr as _;
 use virtlens_model::judge::around::{Reading, before, during};
 use virtlens_model::judge::findings::Bounds;
 use virtlens_model::snapshot::{API_VERSION, Check, Vm};
 use virtlens_record::{Incident, IncidentVm};
 
+pub use self::readings::readings;
 use self::usage::{Usage, rows};
 use crate::term::{Paint, Style, printable, shown};
 use crate::views::doctor::{Page, next};
-use crate::views::pick::name_of;
+use crate::views::pick::{is_called, name_of};
 use crate::views::snapshot::Output;
 
 /// The incidents of a recording.
@@ -36,12 +38,7 @@ struct List<'i> {
 /// If the JSON cannot be generated, which would be a bug.
 pub fn list(incidents: &[Incident], output: Output, style: Style) -> anyhow::Result<String> {
     if output == Output::Json {
-        let list = List {
-            api_version: API_VERSION,
-            kind: "Incidents",
-            incidents,
-        };
-        return Ok(serde_json::to_string_pretty(&list)? + "\n");
+        return list_json(incidents);
     }
     if incidents.is_empty() {
         return Ok("No incidents.\n".to_owned());
@@ -86,6 +83,25 @@ pub fn list(incidents: &[Incident], output: Output, style: Style) -> anyhow::Res
     Ok(out)
 }
 
+/// The incidents of a recording, which are sorted by time, as JSON.
+///
+/// # Errors
+///
+/// If the JSON cannot be generated, which would be a bug.
+pub fn list_json(incidents: &[Incident]) -> anyhow::Result<String> {
+    let list = List {
+        api_version: API_VERSION,
+        kind: "Incidents",
+        incidents,
+    };
+    Ok(serde_json::to_string_pretty(&list)? + "\n")
+}
+
+/// Whether `wanted` names the VM of an incident.
+pub fn is_of(incident: &Incident, wanted: &str) -> bool {
+    is_called(&vm_of(&incident.vm), wanted)
+}
+
 const INFALLIBLE: &str = "writing to a String cannot fail";
 
 /// The VM of an incident, as far as it is known.
@@ -101,43 +117,54 @@ fn vm_of(vm: &IncidentVm) -> Vm {
 }
 
 /// An incident with the usage of its VM before and during it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Shown<'i> {
-    api_version: &'static str,
-    kind: &'static str,
-    incident: &'i Incident,
+pub struct Shown {
+    api_version: String,
+    kind: String,
+    incident: Incident,
     /// Usage before the onset; `None` if it was not recorded.
     before: Option<Usage>,
     /// Usage while the warnings lasted; `None` if it was not recorded.
     during: Option<Usage>,
     /// Path of the trace for the Perfetto viewer.
     trace: Option<String>,
-    /// Directory of the incident, which is a recording, too.
-    directory: String,
+    /// Directory of the incident, which is a recording, too; `None` for clients that do not see
+    /// the whole node.
+    directory: Option<String>,
 }
 
-impl<'i> Shown<'i> {
-    /// An incident in `directory`, and the readings of its VM.
-    pub fn new(incident: &'i Incident, directory: &Path, readings: &[Reading]) -> Self {
+impl Shown {
+    /// An incident in `directory`, if the reader may see its path, and the readings of its VM.
+    pub fn new(incident: Incident, directory: Option<&Path>, readings: &[Reading]) -> Self {
         let checks: Vec<Check> = incident.checks().collect();
         let onset_ns = incident.unix_ns;
-        let trace = incident.trace.as_ref().map(|file| directory.join(file));
+        let trace = incident.trace.as_ref().zip(directory);
+        let trace = trace.map(|(file, directory)| directory.join(file));
         Self {
-            api_version: API_VERSION,
-            kind: "IncidentReport",
+            api_version: API_VERSION.to_owned(),
+            kind: "IncidentReport".to_owned(),
             incident,
             before: before(readings, onset_ns).map(|span| Usage::of(&span)),
             during: during(readings, onset_ns, &checks).map(|span| Usage::of(&span)),
             trace: trace.map(|path| path.display().to_string()),
-            directory: directory.display().to_string(),
+            directory: directory.map(|path| path.display().to_string()),
         }
+    }
+
+    /// The report as JSON.
+    ///
+    /// # Errors
+    ///
+    /// If the JSON cannot be generated, which would be a bug.
+    pub fn json(&self) -> anyhow::Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
     /// The report as text.
     pub fn text(&self, bounds: &Bounds, style: Style) -> String {
         let page = Page::new(style);
-        let incident = self.incident;
+        let incident = &self.incident;
         let vm = &incident.vm;
         let name = name_of(&vm_of(vm));
         let by = vm.runtime.as_ref();
@@ -178,8 +205,10 @@ impl<'i> Shown<'i> {
             (None, None) => "none yet".to_owned(),
         };
         writeln!(out, "trace: {trace}").expect(INFALLIBLE);
-        let directory = printable(&self.directory);
-        writeln!(out, "more: virtlens doctor {name} --from {directory}").expect(INFALLIBLE);
+        if let Some(directory) = &self.directory {
+            let directory = printable(directory);
+            writeln!(out, "more: virtlens doctor {name} --from {directory}").expect(INFALLIBLE);
+        }
         out
     }
 

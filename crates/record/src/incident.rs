@@ -106,11 +106,54 @@ impl Incident {
         }
     }
 
+    /// The incident as the owner of its VM's pod may see it: without the trace, which names
+    /// threads of others.
+    #[must_use]
+    pub fn for_tenant(&self) -> Self {
+        // A new field does not compile before it is decided here whether tenants see it.
+        let Self {
+            api_version,
+            kind,
+            id,
+            time,
+            unix_ns,
+            node,
+            vm,
+            findings,
+            from_ns,
+            until_ns,
+            is_complete,
+            trace: _,
+            // May have values of the node and paths.
+            trace_missing: _,
+        } = self;
+        let findings = findings.iter();
+        let findings = findings.map(|one| one.for_tenant(vm.runtime.as_deref()));
+        Self {
+            api_version: api_version.clone(),
+            kind: kind.clone(),
+            id: id.clone(),
+            time: time.clone(),
+            unix_ns: *unix_ns,
+            node: node.clone(),
+            vm: vm.clone(),
+            findings: findings.collect(),
+            from_ns: *from_ns,
+            until_ns: *until_ns,
+            is_complete: *is_complete,
+            trace: None,
+            trace_missing: Some(WITHHELD.to_owned()),
+        }
+    }
+
     /// The checks that it began with.
     pub fn checks(&self) -> impl Iterator<Item = Check> + use<'_> {
         self.findings.iter().map(|finding| finding.check)
     }
 }
+
+/// Replaces the trace for tenants.
+const WITHHELD: &str = "traces name threads of others and are only for readers of the whole node";
 
 /// Time before the onset whose readings are kept.
 const BEFORE_NS: u64 = 300_000_000_000;

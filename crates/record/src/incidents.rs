@@ -270,6 +270,24 @@ pub fn incidents(records: &Path) -> io::Result<(Vec<Incident>, Vec<UnreadableInc
     Ok((readable, unreadable))
 }
 
+/// The incident with an id of the recording in the directory `records`; `None` if it has none
+/// with this id, or if `id` is not an id.
+///
+/// # Errors
+///
+/// If the incident is unreadable.
+pub fn incident(records: &Path, id: &str) -> Result<Option<Incident>, UnreadableIncident> {
+    let Some(path) = incident_path(records, id) else {
+        return Ok(None);
+    };
+    match read(&path) {
+        Err(UnreadableIncident::Io { error, .. }) if error.kind() == ErrorKind::NotFound => {
+            Ok(None)
+        }
+        read => read.map(Some),
+    }
+}
+
 /// Reads the incident in a directory.
 fn read(path: &Path) -> Result<Incident, UnreadableIncident> {
     let file = path.join(FILE);

@@ -36,7 +36,7 @@ mod varint;
 pub use self::flatten::Unsupported;
 pub use self::frame::{Decoder, Error, Unreadable};
 pub use self::incident::{Incident, IncidentVm, TRACE_FILE, parse_incident};
-pub use self::incidents::{Incidents, UnreadableIncident, incident_path, incidents};
+pub use self::incidents::{Incidents, UnreadableIncident, incident, incident_path, incidents};
 pub use self::mark::Mark;
 pub use self::rebuild::Unknown;
 pub use self::recorder::{Failure, Limits, Recorder};

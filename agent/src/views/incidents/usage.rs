@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use virtlens_model::judge::around::Span;
 use virtlens_model::judge::interval::{Interval, LimitUse};
 use virtlens_model::judge::ready::ready;
@@ -11,7 +11,7 @@ use virtlens_model::vocab::Role;
 use crate::term::shown;
 
 /// Usage of a VM in an interval; `None` is unknown.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Usage {
     /// Start of the interval, RFC 3339, UTC.
     from: String,

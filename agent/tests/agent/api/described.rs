@@ -8,13 +8,25 @@ use virtlens_model::snapshot::{Check, Snapshot};
 use virtlens_model::vocab::{MismatchKind, Role, Scope};
 use virtlens_tests::{fixture, fleet};
 
+use super::incidents::keep;
 use super::schema::{check, description};
 use super::{Server, record};
 use crate::program::Answer;
 
+/// The described path of a requested one.
+fn template(path: &str) -> String {
+    let parts = path.strip_prefix("/api/v1/incidents/");
+    match parts.map(|rest| rest.split_once('/')) {
+        None => path.to_owned(),
+        Some(None) => "/api/v1/incidents/{id}".to_owned(),
+        Some(Some((_, rest))) => format!("/api/v1/incidents/{{id}}/{rest}"),
+    }
+}
+
 /// Compares an answer with the response of this status that is described for its path.
 fn assert_described(all: &Value, path: &str, answer: &Answer) {
     let (path, _) = path.split_once('?').unwrap_or((path, ""));
+    let path = &template(path);
     let status = answer.status.to_string();
     let responses = &all["paths"][path]["get"]["responses"];
     let content = &responses[&status]["content"];
@@ -23,6 +35,9 @@ fn assert_described(all: &Value, path: &str, answer: &Answer) {
         .and_then(|content| content.iter().next())
         .unwrap_or_else(|| panic!("{path}: {status} is not described"));
     assert_eq!(answer.header("content-type"), Some(&**media_type), "{path}");
+    if media_type == "application/octet-stream" {
+        return;
+    }
     let is_lines = media_type == "application/x-ndjson";
     let whole = [answer.text()];
     let texts = if is_lines {
@@ -49,6 +64,12 @@ fn every_route_is_described() {
 fn answers_of_every_route_are_as_described() {
     let dir = tempfile::tempdir().expect("a directory");
     record(dir.path(), &fixture::snapshot(), 1000..1010);
+    let vm = fixture::snapshot().vms.swap_remove(0);
+    let traced = keep(dir.path(), &vm, Some(b"a trace"));
+    let incident = format!("/api/v1/incidents/{}", traced.id);
+    let trace = incident.clone() + "/trace";
+    let untraced = format!("/api/v1/incidents/{}", keep(dir.path(), &vm, None).id);
+    let missing = untraced.clone() + "/trace";
     let server = Server::with(fixture::snapshot(), None, Some(dir.path()));
     let silent = Server::start(fixture::snapshot());
     let all = description();
@@ -64,6 +85,15 @@ fn answers_of_every_route_are_as_described() {
         (&server, &history, 200),
         (&server, "/api/v1/history?limit=0", 400),
         (&silent, "/api/v1/history", 404),
+        (&server, "/api/v1/incidents", 200),
+        (&server, "/api/v1/incidents?vm=x", 200),
+        (&server, "/api/v1/incidents?pod=x", 400),
+        (&silent, "/api/v1/incidents", 404),
+        (&server, &incident, 200),
+        (&server, &untraced, 200),
+        (&server, "/api/v1/incidents/1", 404),
+        (&server, &trace, 200),
+        (&server, &missing, 404),
         (&server, "/api/v1/openapi.json", 200),
         (&server, "/api/v1/openapi.json?x", 400),
     ] {

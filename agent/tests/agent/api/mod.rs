@@ -2,6 +2,7 @@
 
 mod described;
 mod history;
+mod incidents;
 pub(crate) mod remote;
 pub(crate) mod reviews;
 mod schema;

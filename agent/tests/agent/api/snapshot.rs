@@ -91,7 +91,7 @@ fn errors_of_the_api_are_json() {
         ),
         ("GET", "/api/v1/history?since=x", 400, "since: invalid time"),
         ("GET", "/api/v1/history", 404, "--record"),
-        ("GET", "/api/v1/incidents", 404, "openapi.json"),
+        ("GET", "/api/v1/nothing", 404, "openapi.json"),
         ("GET", "/api/", 404, "openapi.json"),
         ("POST", "/api/v1/snapshot", 405, "GET or HEAD"),
         ("DELETE", "/api/v2/x", 405, "GET or HEAD"),

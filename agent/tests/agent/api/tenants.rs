@@ -6,6 +6,7 @@ use serde_json::Value;
 use virtlens_model::snapshot::{Snapshot, Vm};
 use virtlens_tests::fixture;
 
+use super::incidents::keep;
 use super::reviews::Reviews;
 use super::{Server, error, record, vms};
 use crate::program::Answer;
@@ -15,6 +16,10 @@ const BANK: &str = "Authorization: Bearer bank-token";
 
 const HISTORY: &str = "/api/v1/history?since=1970-01-01T00:00:00Z&until=1970-01-01T01:00:00Z";
 const ENDPOINTS: [&str; 3] = ["/api/v1/snapshot", "/api/v1/stream?interval=1s", HISTORY];
+
+/// The only incident, of a VM of `shop`.
+const INCIDENT: &str = "/api/v1/incidents/19700101T001645Z-000000";
+const TRACE: &str = "/api/v1/incidents/19700101T001645Z-000000/trace";
 
 /// A VM of the namespaces `shop` and `bank` each, and two without a known pod.
 fn node() -> Snapshot {
@@ -47,6 +52,7 @@ fn reviews() -> Reviews {
 
 fn start(reviews: &Reviews, folder: &Path) -> Server {
     record(folder, &node(), 1000..1003);
+    keep(folder, &node().vms[0], None);
     Server::with(node(), Some(reviews.reviewer()), Some(folder))
 }
 
@@ -123,9 +129,13 @@ fn requests_without_a_valid_token_are_refused_on_every_endpoint() {
     let dir = tempfile::tempdir().expect("a directory");
     let reviews = reviews();
     let server = start(&reviews, dir.path());
-    let endpoints = ENDPOINTS
-        .iter()
-        .chain(&["/api/v1/openapi.json", "/api/v1/x"]);
+    let endpoints = ENDPOINTS.iter().chain(&[
+        "/api/v1/incidents",
+        INCIDENT,
+        TRACE,
+        "/api/v1/openapi.json",
+        "/api/v1/x",
+    ]);
     for endpoint in endpoints {
         for headers in [
             &[][..],
@@ -185,6 +195,11 @@ fn revoked_token_loses_access_to_every_endpoint() {
     for endpoint in ["/api/v1/snapshot", HISTORY] {
         assert!(!readings(&server, endpoint, SHOP).is_empty());
     }
+    for endpoint in ["/api/v1/incidents", INCIDENT] {
+        let answer = server.ask("GET", endpoint, &[SHOP]);
+        assert_eq!(answer.status, 200, "{endpoint}: {}", answer.text());
+    }
+    assert_eq!(server.ask("GET", TRACE, &[SHOP]).status, 403);
     reviews.revoke("shop-token");
     let mut last = first;
     for line in lines.by_ref().take(60) {
@@ -194,7 +209,14 @@ fn revoked_token_loses_access_to_every_endpoint() {
     assert_eq!(lines.next(), None);
     // Each path has its own review, which expires in its turn.
     let is_refused = |path: &&str| server.ask("HEAD", path, &[SHOP]).status == 401;
-    let paths = ["/api/v1/stream", "/api/v1/snapshot", HISTORY];
+    let paths = [
+        "/api/v1/stream",
+        "/api/v1/snapshot",
+        HISTORY,
+        "/api/v1/incidents",
+        INCIDENT,
+        TRACE,
+    ];
     let mut seconds = server.lines("/api/v1/stream?interval=1s", &[BANK]).take(30);
     assert!(seconds.any(|_| paths.iter().all(is_refused)));
 }

@@ -158,7 +158,7 @@ fn own(vm: &Vm) -> Vm {
         ready: ready.clone(),
         findings: findings
             .as_ref()
-            .map(|all| all.iter().map(|one| finding(one, vm)).collect()),
+            .map(|all| all.iter().map(|one| one.for_tenant(vm.runtime)).collect()),
     }
 }
 
@@ -216,7 +216,7 @@ fn misplaced(shown: &Misplaced, vm: &Vm) -> Misplaced {
             vcpus: vcpus.clone(),
             pcpus: pcpus.clone(),
             evidence: evidence_of(check).map_or_else(|| evidence.clone(), str::to_owned),
-            remedy: if has_free_cpus(check, vm) {
+            remedy: if has_free_cpus(check, vm.runtime) {
                 check.about().remedy.to_owned()
             } else {
                 remedy.clone()
@@ -226,24 +226,28 @@ fn misplaced(shown: &Misplaced, vm: &Vm) -> Misplaced {
     }
 }
 
-fn finding(shown: &Finding, vm: &Vm) -> Finding {
-    let Finding {
-        check,
-        severity,
-        evidence,
-        remedy,
-        excess,
-    } = shown;
-    Finding {
-        check: *check,
-        severity: *severity,
-        evidence: evidence_of(*check).map_or_else(|| evidence.clone(), str::to_owned),
-        remedy: if has_free_cpus(*check, vm) {
-            check.about().remedy.into()
-        } else {
-            remedy.clone()
-        },
-        excess: *excess,
+impl Finding {
+    /// The finding as the owner of its VM's pod may see it, if this is the VM's runtime.
+    #[must_use]
+    pub fn for_tenant(&self, runtime: Option<&str>) -> Self {
+        let Self {
+            check,
+            severity,
+            evidence,
+            remedy,
+            excess,
+        } = self;
+        Self {
+            check: *check,
+            severity: *severity,
+            evidence: evidence_of(*check).map_or_else(|| evidence.clone(), str::to_owned),
+            remedy: if has_free_cpus(*check, runtime) {
+                check.about().remedy.into()
+            } else {
+                remedy.clone()
+            },
+            excess: *excess,
+        }
     }
 }
 
@@ -285,6 +289,6 @@ fn evidence_of(check: Check) -> Option<&'static str> {
 
 /// Whether the remedy may have the numbers of CPUs that other VMs leave free. With these
 /// runtimes Kubernetes chooses the CPUs, and remedies are settings.
-fn has_free_cpus(check: Check, vm: &Vm) -> bool {
-    matches!(check, Check::Place(_)) && !matches!(vm.runtime, Some("kata" | "kubevirt"))
+fn has_free_cpus(check: Check, runtime: Option<&str>) -> bool {
+    matches!(check, Check::Place(_)) && !matches!(runtime, Some("kata" | "kubevirt"))
 }
