@@ -287,6 +287,7 @@ impl Cli {
             listen: run.and_then(|run| run.listen),
             web_config: run.and_then(|run| run.web_config.clone()),
             web_auth: run.and_then(|run| run.web_auth),
+            web_trace_users: run.and_then(|run| run.web_trace_users.clone()),
             min_age: run.and_then(|run| run.min_age),
             linger: run.and_then(|run| run.linger),
             log_format: common.log_format,

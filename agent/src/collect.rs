@@ -15,6 +15,7 @@ mod reading;
 pub mod readings;
 pub mod recorder;
 mod shortage;
+pub mod traces;
 mod tracing_child;
 mod unapplied_limit;
 

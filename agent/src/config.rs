@@ -22,7 +22,7 @@ mod values;
 
 use self::keys::StrictKeys;
 pub use self::metadata::Metadata;
-pub use self::values::{Listen, LogFormat, LogLevel, Span, Thresholds, WebAuth};
+pub use self::values::{Listen, LogFormat, LogLevel, Span, Thresholds, Users, WebAuth};
 
 /// Default address: a port that no other common agent on a node uses.
 pub const DEFAULT_LISTEN: Listen = Listen::Every(9877);
@@ -81,6 +81,9 @@ pub struct Settings {
     /// Authorization of requests, in addition to the web configuration.
     #[serde(deserialize_with = "from_text")]
     pub web_auth: Option<WebAuth>,
+    /// Users of the web configuration who may trace VMs.
+    #[serde(deserialize_with = "from_text")]
+    pub web_trace_users: Option<Users>,
     /// Time for which a reading is cached.
     #[serde(deserialize_with = "from_text")]
     pub min_age: Option<Span>,
@@ -139,6 +142,8 @@ pub struct Config {
     pub web_config: Option<PathBuf>,
     /// Authorization of requests, in addition to the web configuration.
     pub web_auth: WebAuth,
+    /// Users of the web configuration who may trace VMs.
+    pub web_trace_users: Users,
     /// Time for which a reading is cached.
     pub min_age: Duration,
     /// Time for which a VM that is gone keeps its final values.
@@ -192,6 +197,7 @@ impl Settings {
             listen: from_variable("VIRTLENS_LISTEN", &variable)?,
             web_config: non_empty("VIRTLENS_WEB_CONFIG", &variable).map(PathBuf::from),
             web_auth: from_variable("VIRTLENS_WEB_AUTH", &variable)?,
+            web_trace_users: from_variable("VIRTLENS_WEB_TRACE_USERS", &variable)?,
             min_age: from_variable("VIRTLENS_MIN_AGE", &variable)?,
             linger: from_variable("VIRTLENS_LINGER", &variable)?,
             log_format: from_variable("VIRTLENS_LOG_FORMAT", &variable)?,
@@ -252,6 +258,7 @@ impl Settings {
             listen: self.listen.or(below.listen),
             web_config: self.web_config.or(below.web_config),
             web_auth: self.web_auth.or(below.web_auth),
+            web_trace_users: self.web_trace_users.or(below.web_trace_users),
             min_age: self.min_age.or(below.min_age),
             linger: self.linger.or(below.linger),
             log_format: self.log_format.or(below.log_format),
@@ -281,6 +288,7 @@ impl From<Settings> for Config {
             listen: settings.listen.unwrap_or(DEFAULT_LISTEN),
             web_config: settings.web_config,
             web_auth: settings.web_auth.unwrap_or_default(),
+            web_trace_users: settings.web_trace_users.unwrap_or_default(),
             min_age: settings
                 .min_age
                 .map_or(Duration::from_secs(1), |span| span.0),

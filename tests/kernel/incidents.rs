@@ -157,6 +157,13 @@ fn capped_vm_has_incident_with_recording_and_trace() {
     let incident = once("the end of the incident", &folders, pid, is_complete);
     check(&folders, &incident, &guest, onset_ns);
 
+    let id = incident["id"].as_str().expect("an id");
+    let answer = agent.get(&format!("/api/v1/incidents/{id}"));
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
+    let served: Value = serde_json::from_str(body).expect("JSON");
+    let shown: Value =
+        serde_json::from_str(&show(&folders.records, &incident, "json")).expect("JSON");
+    assert_eq!(served, shown);
     let all = samples(&agent, |series| series.starts_with("virtlens_incidents_"));
     let capped = "virtlens_incidents_total{check=\"quota_capped\"}";
     assert_eq!(all.get(capped), Some(&1.0), "{all:?}");

@@ -6,6 +6,7 @@
 
 #![expect(unsafe_code, reason = "closures between fork and exec")]
 
+mod api;
 mod broken;
 mod capabilities;
 mod children;

@@ -31,7 +31,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 /// Number of loaded programs that belong to a trace.
-fn programs() -> usize {
+pub(crate) fn programs() -> usize {
     let names = ProgInfoIter::default().map(|program| program.name);
     let names = names.filter(|name| name.to_string_lossy().starts_with("trace_"));
     names.count()

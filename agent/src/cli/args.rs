@@ -11,15 +11,15 @@ use clap::{Args, Subcommand};
 use virtlens_export::{ExtraLabel, Selection};
 use virtlens_probe::loader::Loader;
 
-use crate::config::{Listen, LogFormat, LogLevel, Metadata, Span, WebAuth};
+use crate::config::{Listen, LogFormat, LogLevel, Metadata, Span, Users, WebAuth};
 use crate::moment::Moment;
 use crate::views::{catalogue, doctor, export, snapshot};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Common options")]
 pub(crate) struct Common {
-    /// YAML file with the settings listen, web_config, web_auth, min_age, linger,
-    /// log_format, log_level, node_name, metadata, kubeconfig, kubelet_url,
+    /// YAML file with the settings listen, web_config, web_auth, web_trace_users,
+    /// min_age, linger, log_format, log_level, node_name, metadata, kubeconfig, kubelet_url,
     /// kubelet_ca, metrics, no_pin, loader, record, record_interval, record_max_mib,
     /// record_max_age, incidents_max_mib, thresholds and root [env: VIRTLENS_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
@@ -85,6 +85,11 @@ pub(crate) struct RunArgs {
     /// SubjectAccessReview [default: none] [env: VIRTLENS_WEB_AUTH]
     #[arg(long, value_name = "METHOD")]
     pub(crate) web_auth: Option<WebAuth>,
+    /// Users of the web configuration who may trace VMs with POST /api/v1/trace,
+    /// separated by commas [default: no user] [env:
+    /// VIRTLENS_WEB_TRACE_USERS]
+    #[arg(long, value_name = "NAMES")]
+    pub(crate) web_trace_users: Option<Users>,
     /// How long a reading is cached [default: 1s] [env: VIRTLENS_MIN_AGE]
     #[arg(long, value_name = "TIME")]
     pub(crate) min_age: Option<Span>,

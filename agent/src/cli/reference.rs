@@ -92,7 +92,7 @@ fn kind(option: &Arg) -> &'static str {
         "DIR" | "FILE" => "path",
         "TIME" => "duration",
         "URL" => "URL",
-        "NAME" => "text",
+        "NAME" | "NAMES" => "text",
         _ => "word",
     }
 }

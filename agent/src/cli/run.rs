@@ -14,6 +14,7 @@ use crate::cli::stdout::{print_while_read, table_style};
 use crate::cli::stop::Stop;
 use crate::collect::readings::{Readings, Unavailable};
 use crate::collect::recorder::Order;
+use crate::collect::traces::{TraceLock, Traces};
 use crate::collect::{Collector, Options, incidents};
 use crate::config::{Config, ConfigError, WebAuth};
 use crate::http::listen::listen;
@@ -75,11 +76,14 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
         let first = collector.collect();
         let stop = stop.while_serving();
         log_start(&first, address);
-        let record = recording(config, &first.node.name);
+        let lock = TraceLock::default();
+        let record = recording(config, &first.node.name, &lock);
         drop(first);
         let collect = move || collector.collect();
         let readings = Readings::start(collect, config.min_age, config.metrics.clone(), record)
             .context("cannot start the collector's thread")?;
+        let traces = traces(config, lock);
+        let users = config.web_trace_users.0.clone();
         let mut drawn = Ok(());
         let reviewer = kube::reviewer(config).context("cannot start the reviewer's thread")?;
         if table {
@@ -90,9 +94,9 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
                     result = drawing => drawn = result,
                 }
             };
-            serve(listener, web, reviewer, readings, stop).await;
+            serve(listener, web, (reviewer, users), readings, traces, stop).await;
         } else {
-            serve(listener, web, reviewer, readings, stop).await;
+            serve(listener, web, (reviewer, users), readings, traces, stop).await;
         }
         drawn?;
         tracing::info!("stopped");
@@ -100,8 +104,19 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
     })
 }
 
+/// The traces that clients may request.
+fn traces(config: &Config, lock: TraceLock) -> Traces {
+    let folder = config.record.clone();
+    Traces {
+        root: HostRoot::new(&config.root),
+        loader: config.loader,
+        folder: folder.unwrap_or_else(std::env::temp_dir),
+        lock,
+    }
+}
+
 /// The recording that is configured.
-fn recording(config: &Config, node: &str) -> Option<Order> {
+fn recording(config: &Config, node: &str, lock: &TraceLock) -> Option<Order> {
     let folder = config.record.clone()?;
     let root = HostRoot::new(&config.root);
     Some(Order {
@@ -117,6 +132,7 @@ fn recording(config: &Config, node: &str) -> Option<Order> {
             max_mib: config.incidents_max_mib,
             root,
             loader: config.loader,
+            lock: lock.clone(),
         }),
     })
 }

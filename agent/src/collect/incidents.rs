@@ -10,6 +10,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use virtlens_export::Incidents as Counts;
@@ -21,7 +22,10 @@ use virtlens_record::{Incident, Incidents as Store, Recorder};
 
 use crate::collect::failing::Failing;
 use crate::collect::shortage::shortage;
-use crate::collect::tracing_child::{Outcome, Tracing};
+use crate::collect::tracing_child::{Goal, Outcome, Request, TraceLock, Tracing};
+
+/// Duration of a trace.
+const TRACE_LENGTH: Duration = Duration::from_secs(5);
 
 /// Share of the limit that a trace may have.
 const TRACE_AT_MOST: u64 = 8;
@@ -31,7 +35,7 @@ const TRACE_AT_MOST: u64 = 8;
 const TRACE_TAKES_NS: u64 = 10_000_000_000;
 
 /// Incidents to keep.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Order {
     /// Most bytes of all incidents, MiB.
     pub max_mib: u64,
@@ -39,6 +43,8 @@ pub struct Order {
     pub root: HostRoot,
     /// Loader of the trace's programs.
     pub loader: Loader,
+    /// Held while a trace is taken.
+    pub lock: TraceLock,
 }
 
 /// The incidents of a recording.
@@ -256,12 +262,21 @@ impl Incidents {
                 open.lack = lack;
                 continue;
             }
+            let Some(lock) = self.order.lock.try_lock() else {
+                "a client's trace was being taken".clone_into(&mut open.lack);
+                return;
+            };
             // Another attempt would probably fail, too.
             open.wants_trace = false;
             let id = open.incident.id.clone();
             let started = store.begin_trace(&id).and_then(|file| {
+                let request = Request {
+                    pid: open.incident.vm.pid,
+                    length: TRACE_LENGTH,
+                    max_mib,
+                };
                 let Order { root, loader, .. } = &self.order;
-                Tracing::start(open.incident.vm.pid, &file, max_mib, root, *loader)
+                Tracing::start(lock, &request, Goal::Named(file), root, *loader)
             });
             match started {
                 Ok(tracing) => {

@@ -20,7 +20,7 @@ use crate::process;
 const MAX_WAITING: usize = 2;
 
 /// A recording to make.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Order {
     /// The directory.
     pub folder: PathBuf,

@@ -1,5 +1,6 @@
 //! Values of single settings, and their text forms.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -176,6 +177,25 @@ impl FromStr for WebAuth {
                 "unknown authorization {text:?} (expected none or kubernetes)"
             )),
         }
+    }
+}
+
+/// Names of users, separated by commas.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Users(pub BTreeSet<String>);
+
+impl FromStr for Users {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let names = text.split(',').map(str::trim);
+        let names: BTreeSet<String> = names.map(str::to_owned).collect();
+        if names.contains("") {
+            return Err(format!(
+                "invalid users {text:?} (expected names separated by commas)"
+            ));
+        }
+        Ok(Self(names))
     }
 }
 

@@ -99,6 +99,7 @@ impl From<Refusal> for Problem {
                 StatusCode::FORBIDDEN,
                 "forbidden: the token's user lacks the verb get on this nonResourceURL",
             ),
+            Refusal::NoTrace(reason) => Self::new(StatusCode::FORBIDDEN, reason),
             Refusal::Busy => {
                 Self::for_now("too many authentication checks are pending; try again", 1)
             }

@@ -1,4 +1,4 @@
-//! The API: readings as JSON, now, continuously and from the recording, and incidents.
+//! The API: readings as JSON, now, continuously and from the recording, incidents and traces.
 //!
 //! `openapi.json` describes it; `agent/tests/agent/api/described.rs` compares the two.
 
@@ -6,6 +6,7 @@ mod file;
 mod history;
 mod incidents;
 mod stream;
+mod trace;
 mod view;
 
 use hyper::StatusCode;
@@ -36,19 +37,22 @@ pub enum Route {
     Incident,
     /// The trace of an incident.
     IncidentTrace,
+    /// A new trace.
+    Trace,
     /// The description of the API.
     Description,
 }
 
 impl Route {
     /// All routes.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Snapshot,
         Self::Stream,
         Self::History,
         Self::Incidents,
         Self::Incident,
         Self::IncidentTrace,
+        Self::Trace,
         Self::Description,
     ];
 
@@ -61,6 +65,7 @@ impl Route {
             Self::Incidents => "/api/v1/incidents",
             Self::Incident => "/api/v1/incidents/{id}",
             Self::IncidentTrace => "/api/v1/incidents/{id}/trace",
+            Self::Trace => "/api/v1/trace",
             Self::Description => "/api/v1/openapi.json",
         }
     }
@@ -79,6 +84,11 @@ impl Route {
     }
 }
 
+/// Whether requests for a path use POST: it does something.
+pub(super) fn is_posted(path: &str) -> bool {
+    path == Route::Trace.path()
+}
+
 /// Answers a request for a path of the API.
 pub(super) async fn respond(caller: Caller, access: Access) -> Answer {
     let path = caller.head.uri.path().to_owned();
@@ -89,6 +99,7 @@ pub(super) async fn respond(caller: Caller, access: Access) -> Answer {
         Some((Route::Incidents, _)) => incidents::list(&caller, &access).await,
         Some((Route::Incident, id)) => incidents::show(&caller, &access, id).await,
         Some((Route::IncidentTrace, id)) => incidents::trace(caller, &access, id).await,
+        Some((Route::Trace, _)) => trace::take(caller).await,
         Some((Route::Description, _)) => description(&caller),
         None => {
             let text = "not found; GET /api/v1/openapi.json describes the API";

@@ -1,13 +1,14 @@
 //! Authentication and authorization of requests. This is the only place that decides on
 //! them.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::http::request::Parts;
-use virtlens_kube::Reviewer;
+use virtlens_kube::{Reviewer, Right};
 
 use super::namespaces::Namespaces;
 use super::passwords::{Passwords, Verdict};
@@ -28,6 +29,13 @@ pub(super) const API: &str = "/api/";
 /// Kubernetes).
 const READABLE: &str = "/metrics";
 
+const OPEN_TRACE: &str = "forbidden: traces need authentication; start the agent with --web-auth \
+                          kubernetes, or with users in --web-config and --web-trace-users";
+const TENANT_TRACE: &str = "forbidden: traces name threads of others and are only for readers of \
+                            the whole node";
+const TOKEN_TRACE: &str = "forbidden: the token's user lacks the verb post on this nonResourceURL";
+const USER_TRACE: &str = "forbidden: the user is not in --web-trace-users";
+
 /// The part of the node that a client may see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Access {
@@ -44,6 +52,8 @@ pub(super) enum Refusal {
     Unknown,
     /// Authenticated, but not authorized.
     Forbidden,
+    /// Authenticated or not, the client may not trace VMs, for this reason.
+    NoTrace(&'static str),
     /// Not decided: too many checks are waiting.
     Busy,
     /// Not decided: the API server is not available.
@@ -63,13 +73,16 @@ pub(super) struct Schemes {
 pub(super) struct Auth {
     passwords: Passwords,
     tokens: Option<Tokens>,
+    /// Users who may trace VMs.
+    trace_users: BTreeSet<String>,
 }
 
 impl Auth {
-    pub(super) fn new(reviewer: Option<Reviewer>) -> Self {
+    pub(super) fn new(reviewer: Option<Reviewer>, trace_users: BTreeSet<String>) -> Self {
         Self {
             passwords: Passwords::new(),
             tokens: reviewer.map(Tokens::new),
+            trace_users,
         }
     }
 
@@ -93,15 +106,15 @@ impl Auth {
         head: &Parts,
     ) -> Result<Access, Refusal> {
         let path = head.uri.path();
-        let is_open = self.tokens.is_none() && config.users.is_empty();
-        if is_open || OPEN.contains(&path) {
+        if self.is_open(config) || OPEN.contains(&path) {
             return Ok(Access::Whole);
         }
         let header = head.headers.get(AUTHORIZATION).ok_or(Refusal::Unknown)?;
         if let (Some(tokens), Some(token)) = (&self.tokens, bearer(header)) {
             let is_api = path.starts_with(API);
             let path = if is_api { READABLE } else { path };
-            return match tokens.review(peer, token, path).await? {
+            let right = Right::Path(path.to_owned());
+            return match tokens.review(peer, token, right).await? {
                 Review::Allowed => Ok(Access::Whole),
                 Review::Forbidden if is_api => Ok(Access::OwnPods(token.to_owned())),
                 Review::Forbidden => Err(Refusal::Forbidden),
@@ -115,6 +128,47 @@ impl Auth {
             Verdict::Wrong => Err(Refusal::Unknown),
             Verdict::Busy => Err(Refusal::Busy),
         }
+    }
+
+    /// Decides whether the client may trace VMs. A trace shows threads of the whole node and
+    /// costs time, so it needs a right besides that to see the whole node.
+    ///
+    /// # Errors
+    ///
+    /// If the request is refused.
+    pub(super) async fn admit_trace(
+        &self,
+        config: &WebConfig,
+        peer: IpAddr,
+        head: &Parts,
+    ) -> Result<(), Refusal> {
+        if self.is_open(config) {
+            return Err(Refusal::NoTrace(OPEN_TRACE));
+        }
+        if self.admit(config, peer, head).await? != Access::Whole {
+            return Err(Refusal::NoTrace(TENANT_TRACE));
+        }
+        let header = head.headers.get(AUTHORIZATION).ok_or(Refusal::Unknown)?;
+        if let (Some(tokens), Some(token)) = (&self.tokens, bearer(header)) {
+            let right = Right::Post(head.uri.path().to_owned());
+            return match tokens.review(peer, token, right).await? {
+                Review::Allowed => Ok(()),
+                Review::Forbidden => Err(Refusal::NoTrace(TOKEN_TRACE)),
+                Review::Unknown => Err(Refusal::Unknown),
+            };
+        }
+        // The password is right: the client is admitted.
+        let (user, _) = credentials(header).ok_or(Refusal::Unknown)?;
+        if self.trace_users.contains(&user) {
+            Ok(())
+        } else {
+            Err(Refusal::NoTrace(USER_TRACE))
+        }
+    }
+
+    /// Whether requests need no credentials.
+    fn is_open(&self, config: &WebConfig) -> bool {
+        self.tokens.is_none() && config.users.is_empty()
     }
 
     /// Returns the namespaces among `wanted` in which the owner of `token` may get pods.

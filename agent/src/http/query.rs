@@ -20,6 +20,15 @@ const DEFAULT_INTERVAL: Duration = Duration::from_secs(5);
 const DEFAULT_LIMIT: usize = 360;
 const MAX_LIMIT: usize = 3600;
 
+const SHORTEST_TRACE: Duration = Duration::from_millis(100);
+/// A longer trace does not fit into its file on a busy VM.
+const LONGEST_TRACE: Duration = Duration::from_secs(30);
+const DEFAULT_TRACE: Duration = Duration::from_secs(5);
+
+/// Size of a trace, MiB.
+const DEFAULT_TRACE_MIB: u64 = 16;
+const MAX_TRACE_MIB: u64 = 64;
+
 /// Parameters of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StreamQuery {
@@ -38,6 +47,17 @@ pub(super) struct HistoryQuery {
     pub(super) time: Range<u64>,
     /// Maximum number of readings.
     pub(super) limit: usize,
+}
+
+/// Parameters of a trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TraceQuery {
+    /// The VM to trace.
+    pub(super) vm: String,
+    /// Duration.
+    pub(super) length: Duration,
+    /// Most bytes of the file, MiB.
+    pub(super) max_mib: u64,
 }
 
 /// Checks that a request has no parameters.
@@ -108,6 +128,41 @@ pub(super) fn history(query: &str, now: Timestamp) -> Result<HistoryQuery, Strin
     })
 }
 
+/// Reads the parameters of a trace.
+pub(super) fn trace(query: &str) -> Result<TraceQuery, String> {
+    let mut given = parse(query, &["vm", "for", "maxSize"])?;
+    let length = match given.remove("for") {
+        None => DEFAULT_TRACE,
+        Some(text) => {
+            let Span(length) = text
+                .parse()
+                .map_err(|error: String| format!("for: {error}"))?;
+            if !(SHORTEST_TRACE..=LONGEST_TRACE).contains(&length) {
+                return Err(format!(
+                    "for: expected {SHORTEST_TRACE:?} to {LONGEST_TRACE:?}, not {text}"
+                ));
+            }
+            length
+        }
+    };
+    let max_mib = match given.remove("maxSize") {
+        None => DEFAULT_TRACE_MIB,
+        Some(text) => {
+            let size = text.parse().ok();
+            let size = size.filter(|size| (1..=MAX_TRACE_MIB).contains(size));
+            size.ok_or_else(|| {
+                format!("maxSize: expected 1 to {MAX_TRACE_MIB} (MiB), not {text:?}")
+            })?
+        }
+    };
+    let vm = given.remove("vm").filter(|vm| !vm.is_empty());
+    Ok(TraceQuery {
+        vm: vm.ok_or("vm: expected the VM to trace")?,
+        length,
+        max_mib,
+    })
+}
+
 /// Checks a query string against each route that has parameters.
 ///
 /// # Errors
@@ -117,7 +172,8 @@ pub fn check_query(query: &str) -> Result<(), String> {
     let now = Timestamp::UNIX_EPOCH;
     let stream = stream(query, Duration::ZERO).map(drop);
     let history = history(query, now).map(drop);
-    vm(query).map(drop).or(stream).or(history)
+    let trace = trace(query).map(drop);
+    vm(query).map(drop).or(stream).or(history).or(trace)
 }
 
 /// Splits and decodes a query string (`application/x-www-form-urlencoded`, as forms and
@@ -166,7 +222,7 @@ fn decode(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Duration, Timestamp, history, stream, vm};
+    use super::{Duration, Timestamp, TraceQuery, history, stream, trace, vm};
 
     const S: u64 = 1_000_000_000;
 
@@ -228,6 +284,44 @@ mod tests {
         ] {
             let error = interval(query, min_age).expect_err(query);
             assert!(error.starts_with("interval: "), "{error}");
+        }
+    }
+
+    #[test]
+    fn trace_has_a_vm_and_bounds() {
+        let expected = |ms, max_mib| {
+            let vm = "shop/web-0".to_owned();
+            let length = Duration::from_millis(ms);
+            Ok(TraceQuery {
+                vm,
+                length,
+                max_mib,
+            })
+        };
+        assert_eq!(trace("vm=shop/web-0"), expected(5000, 16));
+        for (rest, ms, max_mib) in [
+            ("for=100ms", 100, 16),
+            ("for=30s&maxSize=64", 30_000, 64),
+            ("maxSize=1", 5000, 1),
+        ] {
+            let query = format!("vm=shop/web-0&{rest}");
+            assert_eq!(trace(&query), expected(ms, max_mib), "{query}");
+        }
+        for query in [
+            "",
+            "vm=",
+            "vm=a&for=99ms",
+            "vm=a&for=31s",
+            "vm=a&for=5",
+            "vm=a&maxSize=0",
+            "vm=a&maxSize=65",
+            "vm=a&maxSize=-1",
+        ] {
+            let error = trace(query).expect_err(query);
+            assert!(
+                error.contains(": expected") || error.contains("(expected"),
+                "{error}"
+            );
         }
     }
 

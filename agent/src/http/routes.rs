@@ -28,10 +28,16 @@ pub(super) async fn respond(caller: Caller, body: Incoming, access: Access) -> A
     if !is_api && !["/", "/metrics", "/healthz", "/readyz"].contains(&path) {
         return plain(StatusCode::NOT_FOUND, "not found; try /metrics");
     }
-    if ![Method::GET, Method::HEAD].contains(&head.method) {
-        let text = "method not allowed; use GET or HEAD";
+    let (methods, allow, text) = if api::is_posted(path) {
+        (&[Method::POST][..], "POST", "use POST")
+    } else {
+        let text = "use GET or HEAD";
+        (&[Method::GET, Method::HEAD][..], "GET, HEAD", text)
+    };
+    if !methods.contains(&head.method) {
+        let text = format!("method not allowed; {text}");
         let mut response = Problem::new(StatusCode::METHOD_NOT_ALLOWED, text).answer(path);
-        set(&mut response, ALLOW, HeaderValue::from_static("GET, HEAD"));
+        set(&mut response, ALLOW, HeaderValue::from_static(allow));
         return response;
     }
     // Bodies are not read, so that they cannot use memory; a client that sends one gets

@@ -1,5 +1,6 @@
 //! Accepts connections and serves one request on each.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
@@ -21,7 +22,9 @@ use tokio_rustls::TlsAcceptor;
 use virtlens_kube::Reviewer;
 
 use crate::collect::readings::Readings;
+use crate::collect::traces::Traces;
 use crate::http::answer::{Answer, refuse};
+use crate::http::auth::Auth;
 use crate::http::connections::{Connections, Slot};
 use crate::http::routes;
 use crate::http::state::{Caller, State};
@@ -59,17 +62,19 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Serves until `stop`; with a `reviewer` the API server authorizes requests. Then waits
-/// for the running requests.
+/// Serves until `stop`; with a reviewer the API server authorizes requests, and these users may
+/// request traces. Then waits for the running requests.
 pub async fn serve(
     listener: TcpListener,
     mut web: Web,
-    reviewer: Option<Reviewer>,
+    (reviewer, trace_users): (Option<Reviewer>, BTreeSet<String>),
     readings: Readings,
+    traces: Traces,
     stop: impl Future<Output = ()>,
 ) {
     let (stopping, is_stopping) = watch::channel(false);
-    let state = Arc::new(State::new(readings, reviewer, is_stopping));
+    let auth = Auth::new(reviewer, trace_users);
+    let state = Arc::new(State::new(readings, traces, auth, is_stopping));
     let connections = Arc::<Connections>::default();
     let mut stop = pin!(stop);
     let mut tasks = JoinSet::new();

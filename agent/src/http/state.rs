@@ -6,9 +6,9 @@ use std::sync::Arc;
 use hyper::Method;
 use hyper::http::request::Parts;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use virtlens_kube::Reviewer;
 
 use crate::collect::readings::Readings;
+use crate::collect::traces::Traces;
 use crate::http::answer::Problem;
 use crate::http::auth::{Access, Auth, Refusal};
 use crate::http::namespaces::Namespaces;
@@ -21,6 +21,8 @@ const MAX_STREAMS: usize = 4;
 const MAX_HISTORIES: usize = 2;
 /// Limit on concurrent requests for incidents: each reads files.
 const MAX_INCIDENTS: usize = 2;
+/// Limit on traces that are taken or sent concurrently: each is a file.
+const MAX_TRACES: usize = 2;
 /// Limit on readings that are selected and encoded for single clients concurrently.
 const MAX_ENCODINGS: usize = 2;
 
@@ -30,7 +32,9 @@ const RETRY_AFTER: u32 = 10;
 /// State that all connections share.
 pub(super) struct State {
     pub(super) readings: Readings,
+    pub(super) traces: Traces,
     pub(super) auth: Auth,
+    taken: Arc<Semaphore>,
     streams: Arc<Semaphore>,
     histories: Arc<Semaphore>,
     incidents: Arc<Semaphore>,
@@ -42,12 +46,15 @@ pub(super) struct State {
 impl State {
     pub(super) fn new(
         readings: Readings,
-        reviewer: Option<Reviewer>,
+        traces: Traces,
+        auth: Auth,
         stopping: watch::Receiver<bool>,
     ) -> Self {
         Self {
             readings,
-            auth: Auth::new(reviewer),
+            traces,
+            auth,
+            taken: Arc::new(Semaphore::new(MAX_TRACES)),
             streams: Arc::new(Semaphore::new(MAX_STREAMS)),
             histories: Arc::new(Semaphore::new(MAX_HISTORIES)),
             incidents: Arc::new(Semaphore::new(MAX_INCIDENTS)),
@@ -71,6 +78,12 @@ impl State {
     pub(super) fn incident(&self) -> Result<OwnedSemaphorePermit, Problem> {
         let text = || format!("{MAX_INCIDENTS} clients are reading incidents");
         place(&self.incidents, text)
+    }
+
+    /// A place for a trace, released when dropped.
+    pub(super) fn trace(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        let text = || format!("{MAX_TRACES} traces are being taken or sent");
+        place(&self.taken, text)
     }
 
     /// Runs work that takes milliseconds apart from the thread that serves clients. `None`
@@ -126,6 +139,16 @@ impl Caller {
     pub(super) async fn admit(&self) -> Result<Access, Refusal> {
         let auth = &self.state.auth;
         auth.admit(&self.config, self.peer, &self.head).await
+    }
+
+    /// Decides whether the client may trace VMs.
+    ///
+    /// # Errors
+    ///
+    /// If the request is refused.
+    pub(super) async fn admit_trace(&self) -> Result<(), Refusal> {
+        let auth = &self.state.auth;
+        auth.admit_trace(&self.config, self.peer, &self.head).await
     }
 
     /// Returns the namespaces among `wanted` whose pods the owner of `token` may see.

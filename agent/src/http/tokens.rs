@@ -68,14 +68,15 @@ impl Tokens {
         }
     }
 
-    /// Reviews whether the owner of `token`, a client at `peer`, may get `path`.
+    /// Reviews whether the owner of `token`, a client at `peer`, has a right.
     pub(super) async fn review(
         &self,
         peer: IpAddr,
         token: &str,
-        path: &str,
+        right: Right,
     ) -> Result<Review, NoAnswer> {
-        let tag = self.cache.tag(&[token.as_bytes(), path.as_bytes()]);
+        let [verb, name] = parts_of(&right).map(str::as_bytes);
+        let tag = self.cache.tag(&[token.as_bytes(), verb, name]);
         let recall = || self.cache.recall(&tag, lifetime);
         if let Some(review) = recall() {
             return Ok(review);
@@ -93,8 +94,7 @@ impl Tokens {
         if let Some(review) = recall() {
             return Ok(review);
         }
-        let rights = vec![Right::Path(path.to_owned())];
-        match self.ask(token, rights).await {
+        match self.ask(token, vec![right]).await {
             Some(granted) => {
                 let review = match granted {
                     None => Review::Unknown,
@@ -165,6 +165,15 @@ impl Tokens {
             tracing::warn!(error, "cannot review tokens");
         }
         *logged = error;
+    }
+}
+
+/// The parts of a cache key that stand for a right.
+fn parts_of(right: &Right) -> [&str; 2] {
+    match right {
+        Right::Path(path) => ["get", path],
+        Right::Post(path) => ["post", path],
+        Right::Pods(namespace) => ["pods", namespace],
     }
 }
 

@@ -1,5 +1,6 @@
 //! The server, with a collection whose duration the test controls.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use virtlens::http::{Web, serve};
 
+use crate::api::no_traces;
 use crate::readings::slow_readings;
 
 #[test]
@@ -23,8 +25,9 @@ fn running_scrape_finishes_before_shutdown() {
         let server = tokio::spawn(serve(
             listener,
             Web::default(),
-            None,
+            (None, BTreeSet::new()),
             readings,
+            no_traces(),
             async move {
                 drop(stopped.await);
             },

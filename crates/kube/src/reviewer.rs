@@ -24,6 +24,8 @@ const AT_ONCE: usize = 4;
 pub enum Right {
     /// To get a path of this server, as a non-resource URL.
     Path(String),
+    /// To post to a path of this server, as a non-resource URL.
+    Post(String),
     /// To get the pods of a namespace.
     Pods(String),
 }
@@ -200,6 +202,10 @@ async fn has(client: &Client, user: &User, right: Right) -> Result<bool, String>
         Right::Path(path) => (
             "nonResourceAttributes",
             json!({"path": path, "verb": "get"}),
+        ),
+        Right::Post(path) => (
+            "nonResourceAttributes",
+            json!({"path": path, "verb": "post"}),
         ),
         Right::Pods(namespace) => (
             "resourceAttributes",

@@ -9,7 +9,9 @@ pub fn query(data: &[u8]) {
     };
     match check_query(text) {
         Ok(()) => {
-            let known = ["vm", "interval", "since", "until", "limit"];
+            let known = [
+                "vm", "interval", "since", "until", "limit", "for", "maxSize",
+            ];
             let plain = !text.contains('%');
             let parts = text.split('&').filter(|part| !part.is_empty());
             let mut keys = parts.filter_map(|part| part.split('=').next());

@@ -10,7 +10,7 @@ use virtlens_probe::loader::Loader;
 use virtlens_record::{Incident, Limits, Recorder, Recording, incidents};
 use virtlens_tests::blank;
 
-use super::{Incidents, Order};
+use super::{Incidents, Order, TraceLock};
 
 const START_NS: u64 = 1_800_000_000_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -33,6 +33,7 @@ impl Agent {
             max_mib: 7,
             root: HostRoot::default(),
             loader: Loader::default(),
+            lock: TraceLock::default(),
         };
         let (read, _) = Recording::open(records).expect("it is there");
         let last = read.at(u64::MAX).expect("it is whole");

@@ -9,6 +9,7 @@ use virtlens_model::vocab::{MismatchKind, Role, Scope};
 use virtlens_tests::{fixture, fleet};
 
 use super::incidents::keep;
+use super::reviews::Reviews;
 use super::schema::{check, description};
 use super::{Server, record};
 use crate::program::Answer;
@@ -28,7 +29,9 @@ fn assert_described(all: &Value, path: &str, answer: &Answer) {
     let (path, _) = path.split_once('?').unwrap_or((path, ""));
     let path = &template(path);
     let status = answer.status.to_string();
-    let responses = &all["paths"][path]["get"]["responses"];
+    let operations = &all["paths"][path];
+    let operation = operations.get("post").unwrap_or(&operations["get"]);
+    let responses = &operation["responses"];
     let content = &responses[&status]["content"];
     let (media_type, content) = content
         .as_object()
@@ -98,6 +101,20 @@ fn answers_of_every_route_are_as_described() {
         (&server, "/api/v1/openapi.json?x", 400),
     ] {
         let answer = server.get(path);
+        assert_eq!(answer.status, status, "{path}: {}", answer.text());
+        assert_described(&all, path, &answer);
+    }
+    let reviews = Reviews::start(&[("tracer", &["/metrics", "post /api/v1/trace"])]);
+    let asked = Server::with(fixture::snapshot(), Some(reviews.reviewer()), None);
+    for (server, path, token, status) in [
+        (&silent, "/api/v1/trace?vm=web-0", "", 403),
+        (&asked, "/api/v1/trace?vm=web-0", "stale", 401),
+        (&asked, "/api/v1/trace", "tracer", 400),
+        (&asked, "/api/v1/trace?vm=web-1", "tracer", 404),
+        (&asked, "/api/v1/trace?vm=web-0", "tracer", 503),
+    ] {
+        let header = format!("Authorization: Bearer {token}");
+        let answer = server.ask("POST", path, &[&header]);
         assert_eq!(answer.status, status, "{path}: {}", answer.text());
         assert_described(&all, path, &answer);
     }

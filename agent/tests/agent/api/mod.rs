@@ -9,7 +9,9 @@ mod schema;
 mod snapshot;
 mod stream;
 mod tenants;
+mod trace;
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -24,10 +26,13 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use virtlens::collect::readings::Readings;
 use virtlens::collect::recorder::Order;
+use virtlens::collect::traces::{TraceLock, Traces};
 use virtlens::http::{Web, serve};
 use virtlens_export::Selection;
+use virtlens_host::HostRoot;
 use virtlens_kube::Reviewer;
 use virtlens_model::snapshot::Snapshot;
+use virtlens_probe::loader::Loader;
 use virtlens_record::{Limits, Recorder};
 
 use crate::program::Answer;
@@ -87,7 +92,16 @@ impl Server {
                 let address = listener.local_addr().expect("an address");
                 listening.send(address).expect("the test waits");
                 let stop = async move { drop(stopped.await) };
-                serve(listener, Web::default(), reviewer, readings, stop).await;
+                let clients = (reviewer, BTreeSet::new());
+                serve(
+                    listener,
+                    Web::default(),
+                    clients,
+                    readings,
+                    no_traces(),
+                    stop,
+                )
+                .await;
             });
         });
         Self {
@@ -164,6 +178,16 @@ impl Iterator for Lines {
         let mut line = String::new();
         let read = self.0.read_line(&mut line).expect("a line in time");
         (read > 0).then(|| serde_json::from_str(&line).expect("JSON"))
+    }
+}
+
+/// Traces on a host whose memory is unknown, so that none is taken.
+pub(crate) fn no_traces() -> Traces {
+    Traces {
+        root: HostRoot::new("/nowhere"),
+        loader: Loader::default(),
+        folder: "/nowhere".into(),
+        lock: TraceLock::default(),
     }
 }
 

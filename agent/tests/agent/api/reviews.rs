@@ -114,17 +114,22 @@ fn status(
         });
         return json!({"status": status});
     }
-    let path = spec["nonResourceAttributes"]["path"].as_str();
+    let url = &spec["nonResourceAttributes"];
+    let path = url["path"].as_str().map(|path| match url["verb"].as_str() {
+        Some("get") => path.to_owned(),
+        verb => format!("{} {path}", verb.expect("a verb")),
+    });
     let right = path.unwrap_or_else(|| {
         let resource = &spec["resourceAttributes"];
         let pods = (&json!("get"), &json!("pods"));
         assert_eq!((&resource["verb"], &resource["resource"]), pods);
-        resource["namespace"].as_str().expect("a namespace")
+        let namespace = resource["namespace"].as_str();
+        namespace.expect("a namespace").to_owned()
     });
     let user = spec["user"].as_str().expect("a user");
-    asked.lock().expect("no panic").push(right.to_owned());
+    asked.lock().expect("no panic").push(right.clone());
     let allowed = tokens
         .get(user)
-        .is_some_and(|rights| rights.contains(&right));
+        .is_some_and(|rights| rights.contains(&&*right));
     json!({"status": {"allowed": allowed}})
 }

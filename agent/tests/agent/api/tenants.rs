@@ -216,6 +216,8 @@ fn revoked_token_loses_access_to_every_endpoint() {
         "/api/v1/incidents",
         INCIDENT,
         TRACE,
+        // Another method is refused, too, but later.
+        "/api/v1/trace",
     ];
     let mut seconds = server.lines("/api/v1/stream?interval=1s", &[BANK]).take(30);
     assert!(seconds.any(|_| paths.iter().all(is_refused)));

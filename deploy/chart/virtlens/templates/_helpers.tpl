@@ -119,6 +119,9 @@ files
 {{- if ne .Values.web.auth "none" }}
 {{- $_ := set $own "web_auth" .Values.web.auth }}
 {{- end }}
+{{- with .Values.web.traceUsers }}
+{{- $_ := set $own "web_trace_users" (join "," .) }}
+{{- end }}
 {{- toYaml (mergeOverwrite $own (deepCopy .Values.config)) }}
 {{- end }}
 
