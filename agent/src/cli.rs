@@ -16,6 +16,7 @@ mod past;
 mod record;
 pub mod reference;
 mod remote;
+mod remote_files;
 mod replay;
 pub mod run;
 mod shown;
@@ -234,7 +235,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
             }
             live::diagnose(&mut open(&config, &Feature::ALL)?, &args)
         }
-        Command::Trace(args) => live::follow(&mut open(&config, &shown::BY_TRACE)?, args),
+        Command::Trace(args) => trace(&config, args),
         Command::Record(RecordArgs {
             command: RecordCommand::Export(args),
         }) => record::export(&config, &args),
@@ -258,6 +259,18 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Metrics(args) => print(&catalogue::text(args.output)?),
         Command::Completion(args) => print(&completion(args.shell)),
     }
+}
+
+fn trace(config: &Config, args: TraceArgs) -> anyhow::Result<ExitCode> {
+    if let Some(agent) = remote::agent(args.from.as_deref(), &args.connect)? {
+        return remote_files::follow(&agent, &args);
+    }
+    if args.from.is_some() {
+        let text = "--from: expected the URL of an agent; the traces of a recording are those of \
+                    its incidents";
+        return Err(ConfigError::Usage(text.to_owned()).into());
+    }
+    live::follow(&mut open(config, &shown::BY_TRACE)?, args)
 }
 
 impl Cli {

@@ -5,15 +5,22 @@
     reason = "clap prints these texts verbatim, backticks included"
 )]
 
+mod connect;
+mod recorded;
+
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
-use virtlens_export::{ExtraLabel, Selection};
+use clap::Args;
+use virtlens_export::Selection;
 use virtlens_probe::loader::Loader;
 
+pub(crate) use self::connect::ConnectArgs;
+pub(crate) use self::recorded::{
+    ExportArgs, IncidentsArgs, IncidentsCommand, ListArgs, RecordArgs, RecordCommand, ShowArgs,
+};
 use crate::config::{Listen, LogFormat, LogLevel, Metadata, Span, Users, WebAuth};
 use crate::moment::Moment;
-use crate::views::{catalogue, doctor, export, snapshot};
+use crate::views::{catalogue, doctor, snapshot};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Common options")]
@@ -128,23 +135,6 @@ pub(crate) struct RunArgs {
     /// Also print a table of the VMs every 2 s
     #[arg(long)]
     pub(crate) table: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Options for --from URL")]
-pub(crate) struct ConnectArgs {
-    /// File with the bearer token for the agent
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
-    /// CA certificates for the agent's certificate [default: those of the system]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) ca_file: Option<PathBuf>,
-    /// Client certificate for the agent, in PEM
-    #[arg(long, value_name = "FILE", requires = "client_key")]
-    pub(crate) client_certificate: Option<PathBuf>,
-    /// Its key
-    #[arg(long, value_name = "FILE", requires = "client_certificate")]
-    pub(crate) client_key: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -270,7 +260,7 @@ pub(crate) struct DoctorArgs {
 pub(crate) struct TraceArgs {
     /// VM to trace: NAMESPACE/POD, name, pod uid or pid of the VMM
     pub(crate) vm: String,
-    /// Duration, 100ms to 10m; Ctrl-C ends the trace early
+    /// Duration, 100ms to 10m, or to 30s with --from; Ctrl-C ends the trace early
     #[arg(long = "for", value_name = "TIME", default_value = "10s")]
     pub(crate) window: Span,
     /// Output file. An existing file is replaced, a symbolic link is refused; "-"
@@ -278,92 +268,14 @@ pub(crate) struct TraceArgs {
     /// directory, named after the VM]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Maximum size of the file, MiB
-    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=65536))]
-    pub(crate) max_size: u64,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RecordArgs {
-    #[command(subcommand)]
-    pub(crate) command: RecordCommand,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum RecordCommand {
-    /// Print the readings of a recording in a format for other programs
-    ///
-    /// openmetrics is for promtool tsdb create-blocks-from openmetrics: it has the
-    /// metrics that --metrics selects, with the times of the readings. jsonl has for
-    /// each reading one line, the JSON of virtlens snapshot. csv has one row for each
-    /// reading and VM. The exit code is 1 if a part of the recording is unreadable.
-    #[command(
-        after_help = "Example: virtlens record export --from DIR --since -1h --label \
-                      instance=node-a:9877 --label job=virtlens > readings.txt"
-    )]
-    Export(ExportArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ExportArgs {
-    /// VM to export, without the metrics of the agent: NAMESPACE/POD, name, pod uid or
-    /// pid of the VMM
-    pub(crate) vm: Option<String>,
-    /// Directory of virtlens run --record, or one of its files [default: the configured
-    /// one]
-    #[arg(long, value_name = "DIR")]
+    /// Maximum size of the file, MiB [default: 256, or 16 with --from]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=65536))]
+    pub(crate) max_size: Option<u64>,
+    /// Trace a VM of another node, by the URL of its agent
+    #[arg(long, value_name = "URL")]
     pub(crate) from: Option<PathBuf>,
-    /// Time of the first reading: '20 min ago', -15m or RFC 3339 [default: the start of
-    /// the recording]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    pub(crate) since: Option<Moment>,
-    /// Time of the last reading [default: the end of the recording]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    pub(crate) until: Option<Moment>,
-    /// Output format
-    #[arg(short, long, value_name = "FORMAT", default_value = "openmetrics")]
-    pub(crate) output: export::Output,
-    /// Label of all series in openmetrics, such as job=virtlens; may be repeated
-    #[arg(long = "label", value_name = "NAME=VALUE")]
-    pub(crate) labels: Vec<ExtraLabel>,
-}
-
-#[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct IncidentsArgs {
-    #[command(subcommand)]
-    pub(crate) command: Option<IncidentsCommand>,
     #[command(flatten)]
-    pub(crate) list: ListArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ListArgs {
-    /// Directory of virtlens run --record [default: the configured one]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) from: Option<PathBuf>,
-    /// Output format
-    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
-    pub(crate) output: snapshot::Output,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum IncidentsCommand {
-    /// Show an incident: its findings, and the VM before and during it
-    #[command(after_help = "Example: virtlens incidents show ID --from DIR")]
-    Show(ShowArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ShowArgs {
-    /// Incident to show, as virtlens incidents lists it
-    pub(crate) id: String,
-    /// Directory of virtlens run --record [default: the configured one]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) from: Option<PathBuf>,
-    /// Output format
-    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
-    pub(crate) output: doctor::Output,
+    pub(crate) connect: ConnectArgs,
 }
 
 #[derive(Debug, Args)]

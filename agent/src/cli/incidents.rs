@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use virtlens_record::{Incident, incident_path, incidents};
 
-use crate::cli::args::{IncidentsArgs, IncidentsCommand, ListArgs, ShowArgs};
-use crate::cli::past;
+use crate::cli::args::{IncidentsArgs, IncidentsCommand};
 use crate::cli::stdout::{print, table_style};
+use crate::cli::{past, remote, remote_files};
 use crate::config::{Config, ConfigError};
 use crate::term::printable;
 use crate::views::doctor::Output;
@@ -17,13 +17,23 @@ use crate::views::incidents::{Shown, list, readings};
 pub(crate) fn run(config: &Config, args: IncidentsArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         None => {
-            let ListArgs { from, output } = args.list;
-            let records = records(config, from.as_deref())?;
-            print(&list(&known(&records)?, output, table_style())?)
+            let args = args.list;
+            if let Some(agent) = remote::agent(args.from.as_deref(), &args.connect)? {
+                return remote_files::show_list(&agent, &args);
+            }
+            let records = records(config, args.from.as_deref())?;
+            print(&list(&known(&records)?, args.output, table_style())?)
         }
-        Some(IncidentsCommand::Show(ShowArgs { id, from, output })) => {
-            let records = records(config, from.as_deref())?;
-            show(&records, &id, output, config)
+        Some(IncidentsCommand::Show(args)) => {
+            if let Some(agent) = remote::agent(args.from.as_deref(), &args.connect)? {
+                return remote_files::show(&agent, &args, config);
+            }
+            if args.save_trace.is_some() {
+                let text = "--save-trace is for --from URL; the trace is a file of the recording";
+                return Err(ConfigError::Usage(text.to_owned()).into());
+            }
+            let records = records(config, args.from.as_deref())?;
+            show(&records, &args.id, args.output, config)
         }
     }
 }

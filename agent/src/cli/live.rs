@@ -132,6 +132,9 @@ pub(crate) fn report(
     })
 }
 
+/// Largest size of a trace by default, MiB.
+const DEFAULT_MIB: u64 = 256;
+
 pub(crate) fn follow(collector: &mut Collector, args: TraceArgs) -> anyhow::Result<ExitCode> {
     if !(Duration::from_millis(100)..=Duration::from_mins(10)).contains(&args.window.0) {
         let text = "--for: expected 100ms to 10m (see virtlens trace --help)";
@@ -142,7 +145,7 @@ pub(crate) fn follow(collector: &mut Collector, args: TraceArgs) -> anyhow::Resu
         vm: args.vm,
         window: args.window.0,
         file: args.output,
-        max_bytes: args.max_size << 20,
+        max_bytes: args.max_size.unwrap_or(DEFAULT_MIB) << 20,
     };
     let report = trace::run(collector, &order)?;
     if to_stdout {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use jiff::Timestamp;
 use virtlens_kube::{Endpoint, Remote};
+use virtlens_model::snapshot::Snapshot;
 
 use crate::cli::args::{ConnectArgs, DoctorArgs, SnapshotArgs, TopArgs, TopologyArgs};
 use crate::cli::live::{drawn, interval_of, window_of};
@@ -15,6 +16,7 @@ use crate::cli::past::Judged;
 use crate::cli::stdout::{print, table_style};
 use crate::config::{Config, ConfigError};
 use crate::moment::{Moment, PAST_WINDOW, unix_ns_of};
+use crate::term::printable;
 use crate::views::snapshot::Output;
 use crate::views::top::theme::Theme;
 use crate::views::{pick, snapshot, top};
@@ -56,21 +58,55 @@ pub(crate) fn agent(
         .map_err(|error| ConfigError::Usage(error.to_string()))
 }
 
-/// An agent's past readings are shown by `doctor` only.
-pub(crate) fn refuse_time(at: Option<Moment>) -> Result<(), ConfigError> {
+/// `top` does not show an agent's past.
+fn refuse_time(at: Option<Moment>) -> Result<(), ConfigError> {
     if at.is_none() {
         return Ok(());
     }
-    let text = "--at needs a recording in a directory; virtlens doctor --from URL --since TIME \
-                judges an agent's past";
+    let text = "--at needs a recording in a directory; virtlens snapshot --from URL --at TIME \
+                shows an agent's past";
     Err(ConfigError::Usage(text.to_owned()))
 }
 
-/// `snapshot`: the present reading, or the usage between two.
+/// `snapshot`: the present or a past reading, or the usage between two.
 pub(crate) fn show(agent: &Remote, args: &SnapshotArgs) -> anyhow::Result<ExitCode> {
-    refuse_time(args.at)?;
     let interval = args.interval.map(|span| span.0);
-    print(&usage(agent, interval, args.output)?)
+    let Some(at) = args.at else {
+        return print(&usage(agent, interval, args.output)?);
+    };
+    let at = at.instant(Timestamp::now());
+    let now = reading_at(agent, at)?;
+    let before = interval.map(|interval| reading_at(agent, at.saturating_sub(interval)?));
+    let before = before.transpose()?;
+    if let Some(before) = &before {
+        anyhow::ensure!(
+            before.clock_ns < now.clock_ns,
+            "the agent was restarted in the interval, or its readings are further apart"
+        );
+    }
+    let text = snapshot::of(&now, before.as_ref(), args.output, table_style())?;
+    print(&match args.output {
+        Output::Table => format!("reading of {}\n{text}", printable(&now.time)),
+        Output::Json => text,
+    })
+}
+
+/// The last recorded reading of an agent at a time or before.
+fn reading_at(agent: &Remote, at: Timestamp) -> anyhow::Result<Snapshot> {
+    // The first one suffices with the default interval of recordings.
+    for window in [Duration::from_secs(30), PAST_WINDOW] {
+        let (since, until) = (at.saturating_sub(window)?.to_string(), at.to_string());
+        let mut last = None;
+        let lost = agent.history(None, &since, &until, |snapshot| last = Some(snapshot))?;
+        for error in lost {
+            tracing::warn!(%error, "a part of the recording is unreadable");
+        }
+        if let Some(last) = last {
+            return Ok(last);
+        }
+    }
+    let minutes = PAST_WINDOW.as_secs() / 60;
+    anyhow::bail!("no reading at {at}, or in the {minutes} min before")
 }
 
 fn usage(agent: &Remote, interval: Option<Duration>, output: Output) -> anyhow::Result<String> {
@@ -87,10 +123,13 @@ fn usage(agent: &Remote, interval: Option<Duration>, output: Output) -> anyhow::
     snapshot::of(&now, Some(&first), output, table_style())
 }
 
-/// `topology`: the present placement, as the agent judged it.
+/// `topology`: the present or a past placement, as the agent judged it.
 pub(crate) fn show_topology(agent: &Remote, args: &TopologyArgs) -> anyhow::Result<ExitCode> {
-    refuse_time(args.at)?;
-    print(&drawn(&agent.snapshot(None)?, args)?)
+    let snapshot = match args.at {
+        Some(at) => reading_at(agent, at.instant(Timestamp::now()))?,
+        None => agent.snapshot(None)?,
+    };
+    print(&drawn(&snapshot, args)?)
 }
 
 /// `top`: the agent's readings; without a terminal the usage between two.

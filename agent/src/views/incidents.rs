@@ -152,6 +152,16 @@ impl Shown {
         }
     }
 
+    /// The report of another node, whose trace this command fetches.
+    #[must_use]
+    pub fn fetched_by(mut self, command: &str) -> Self {
+        self.directory = None;
+        if self.incident.trace.is_some() {
+            self.trace = Some(command.to_owned());
+        }
+        self
+    }
+
     /// The report as JSON.
     ///
     /// # Errors

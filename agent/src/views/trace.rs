@@ -15,6 +15,7 @@ mod report;
 mod text;
 
 use std::io::IsTerminal as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -85,7 +86,7 @@ pub fn run(collector: &mut Collector, order: &Order) -> anyhow::Result<Report> {
     }
     // After the steps that can fail, so that no empty file remains and no older file is
     // lost.
-    let mut output = Output::create(order, &name)?;
+    let mut output = Output::create(order.file.as_deref(), &name)?;
     let before = collector.collect();
     let began = clocks();
     let then_ns = participants.cpu_ns(collector);
@@ -124,6 +125,20 @@ pub fn run(collector: &mut Collector, order: &Order) -> anyhow::Result<Report> {
         bytes: output.written,
         file: output.name.clone(),
     })
+}
+
+/// Writes a trace that another node took, as [`run`] does: to `file`, or to a new file named after
+/// the VM. Returns a text that names the file.
+///
+/// # Errors
+///
+/// If the file cannot be written.
+pub fn save(file: Option<&Path>, vm: &str, trace: Vec<u8>) -> anyhow::Result<String> {
+    let mut output = Output::create(file, vm)?;
+    output.bytes = trace;
+    output.flush()?;
+    let (size, name) = (text::bytes(output.written), &output.name);
+    Ok(format!("trace: {name}, {size}"))
 }
 
 /// A running trace.

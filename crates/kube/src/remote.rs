@@ -1,6 +1,7 @@
 //! Asks another agent for readings, over HTTP.
 
 mod agent;
+mod incidents;
 pub(crate) mod tunnel;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use tokio::runtime::Runtime;
 use virtlens_model::snapshot::Snapshot;
 
 pub(crate) use self::agent::Agent;
+pub use self::incidents::TraceRequest;
 use crate::cluster::connect;
 
 /// An agent, and the credentials of its reader.

@@ -11,8 +11,6 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
 
-use super::order::Order;
-
 /// A file that is written in parts.
 pub(super) struct Output {
     to: Box<dyn Write>,
@@ -25,9 +23,9 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Opens the ordered file, or a new one named after the VM.
-    pub(super) fn create(order: &Order, vm: &str) -> anyhow::Result<Self> {
-        let (to, name): (Box<dyn Write>, String) = match order.file.as_deref() {
+    /// Opens `file`, where `-` is stdout, or a new one named after the VM.
+    pub(super) fn create(file: Option<&Path>, vm: &str) -> anyhow::Result<Self> {
+        let (to, name): (Box<dyn Write>, String) = match file {
             Some(path) if path == Path::new("-") => {
                 let stdout = io::stdout();
                 ensure!(

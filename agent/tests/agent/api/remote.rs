@@ -11,6 +11,7 @@ use serde_json::Value;
 use virtlens_model::snapshot::Snapshot;
 use virtlens_tests::fixture;
 
+use super::incidents::keep;
 use super::reviews::Reviews;
 use super::{Server, record, vms};
 use crate::program::output;
@@ -111,6 +112,83 @@ fn doctor_judges_the_recording_of_the_agent() {
 }
 
 #[test]
+fn past_reading_is_that_of_the_recording() {
+    let folder = tempfile::tempdir().expect("a directory");
+    record(folder.path(), &node(), 1000..1100);
+    let server = Server::with(node(), None, Some(folder.path()));
+    let clock = |at: &str| {
+        let output = from(server.address, &["snapshot", "-o", "json", "--at", at]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let shown: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        shown["clock_ns"].as_u64().expect("a clock")
+    };
+    assert_eq!(clock("1970-01-01T00:17:00.5Z"), 1020);
+    // Ten minutes after the last one.
+    assert_eq!(clock("1970-01-01T00:28:20Z"), 1099);
+    let at = "1970-01-01T00:17:00Z";
+    let args = ["snapshot", "--at", at, "--interval", "10s"];
+    let output = from(server.address, &args);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).starts_with("reading of "));
+    let output = from(server.address, &["topology", "--at", at]);
+    assert!(text(&output.stdout).contains("shop/web-0"));
+    let early = ["snapshot", "--at", "1970-01-01T00:10:00Z"];
+    let failed = failure(&from(server.address, &early));
+    assert!(
+        failed.contains("no reading at 1970-01-01T00:10:00Z"),
+        "{failed}"
+    );
+}
+
+#[test]
+fn incidents_and_their_traces_are_those_of_the_agent() {
+    let folder = tempfile::tempdir().expect("a directory");
+    record(folder.path(), &node(), 1000..1010);
+    let vm = node().vms.swap_remove(0);
+    let id = keep(folder.path(), &vm, Some(b"a trace")).id;
+    let server = Server::with(node(), None, Some(folder.path()));
+    let output = from(server.address, &["incidents"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains(&id));
+    let file = folder.path().join("saved").display().to_string();
+    let show = ["incidents", "show", &id];
+    let output = from(
+        server.address,
+        &[&show[..], &["--save-trace", &file]].concat(),
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    for part in ["warning: vcpu_overlap", "before", "--save-trace FILE"] {
+        assert!(shown.contains(part), "{part} is not in {shown}");
+    }
+    assert_eq!(fs::read(&file).expect("saved"), b"a trace");
+    let output = from(server.address, &[&show[..], &["-o", "json"]].concat());
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(json["incident"]["id"], *id);
+    for id in ["1-1", "../x"] {
+        let failed = failure(&from(server.address, &["incidents", "show", id]));
+        assert!(failed.contains("incident"), "{failed}");
+    }
+}
+
+#[test]
+fn refused_trace_names_the_reason_and_writes_no_file() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let server = Server::start(node());
+    let file = folder.path().join("t.pftrace");
+    let output_file = file.display().to_string();
+    let args = ["trace", "shop/web-0", "--for", "100ms", "-o", &output_file];
+    let failed = failure(&from(server.address, &args));
+    assert!(
+        failed.contains("(403)") && failed.contains("--web-trace-users"),
+        "{failed}"
+    );
+    assert!(!file.exists());
+    let failed = failure(&output(&["trace", "x", "--from", "/no/recording"]));
+    assert!(failed.contains("expected the URL of an agent"), "{failed}");
+}
+
+#[test]
 fn token_decides_which_vms_are_shown() {
     let folder = tempfile::tempdir().expect("a directory");
     let reviews = Reviews::start(&[
@@ -191,7 +269,9 @@ fn agent_that_does_not_answer_well_is_named_with_the_cause() {
 fn options_that_do_not_fit_another_agent_are_usage_errors() {
     let server = Server::start(node());
     for (args, expected) in [
-        (&["snapshot", "--at", "-5m"][..], "--at needs a recording"),
+        (&["top", "--at", "-5m"][..], "--at needs a recording"),
+        (&["trace", "x", "--for", "1m"], "expected 100ms to 30s"),
+        (&["trace", "x", "--max-size", "61"], "expected 1 to 60"),
         (
             &["doctor", "--since", "-5m", "--against", "-10m"],
             "--against needs a recording",

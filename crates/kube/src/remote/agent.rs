@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{Request, StatusCode};
+use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
@@ -13,7 +13,7 @@ use super::Unanswered;
 use crate::cluster::{chain, is_too_long, too_long};
 
 /// An agent with thousands of VMs answers in seconds.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Length of an answer with several readings, bytes: half of the longest that is read.
 const BATCH_BYTES: usize = 32 << 20;
@@ -113,7 +113,18 @@ impl Agent {
     }
 
     /// The body of a successful answer.
-    async fn get(&self, path: &str, query: &str) -> Result<Vec<u8>, Unanswered> {
+    pub(super) async fn get(&self, path: &str, query: &str) -> Result<Vec<u8>, Unanswered> {
+        self.ask(Method::GET, path, query, ANSWER_TIMEOUT).await
+    }
+
+    /// The body of a successful answer within `timeout`.
+    pub(super) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        query: &str,
+        timeout: Duration,
+    ) -> Result<Vec<u8>, Unanswered> {
         let target = if query.is_empty() {
             path.to_owned()
         } else {
@@ -123,9 +134,10 @@ impl Agent {
         let failed = |error: &dyn std::error::Error| {
             Unanswered(format!("cannot query {place}: {}", chain(error)))
         };
-        let request = Request::get(target).body(Body::empty());
+        let request = Request::builder().method(method).uri(target);
+        let request = request.body(Body::empty());
         let request = request.map_err(|error| failed(&error))?;
-        let answered = tokio::time::timeout(ANSWER_TIMEOUT, async {
+        let answered = tokio::time::timeout(timeout, async {
             let (head, body) = self.client.send(request).await?.into_parts();
             let body = body.collect().await?.to_bytes().to_vec();
             Ok::<_, kube::Error>((head.status, body))
@@ -136,7 +148,7 @@ impl Agent {
             Ok(Err(error)) if is_too_long(&error) => Err(self.unanswered(&too_long())),
             Ok(Err(error)) => Err(failed(&error)),
             Err(_) => {
-                let seconds = ANSWER_TIMEOUT.as_secs();
+                let seconds = timeout.as_secs();
                 Err(Unanswered(format!(
                     "{place} has not answered in {seconds} s"
                 )))

@@ -1,0 +1,22 @@
+//! Arguments for the connection to another agent.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options for --from URL")]
+pub(crate) struct ConnectArgs {
+    /// File with the bearer token for the agent
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// CA certificates for the agent's certificate [default: those of the system]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
+    /// Client certificate for the agent, in PEM
+    #[arg(long, value_name = "FILE", requires = "client_key")]
+    pub(crate) client_certificate: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE", requires = "client_certificate")]
+    pub(crate) client_key: Option<PathBuf>,
+}
