@@ -28,9 +28,10 @@ const SERVICE_PORT: u16 = 443;
 /// A running API server with a private etcd, on free ports of 127.0.0.1. Both are killed
 /// on drop and when the thread that started them exits.
 ///
-/// Unless a [`ControlPlane`](crate::ControlPlane) started it, there is no scheduler, kubelet or garbage collector: a pod needs a `nodeName`, gets a
-/// status only by `--subresource=status`, and is deleted with `--grace-period=0 --force`.
-/// Pods get no token mounted, and need no existing service account.
+/// A [`ControlPlane`](crate::ControlPlane) adds a scheduler, controllers and kubelets. A server
+/// that runs alone assigns no node to a pod, which needs a `nodeName`; a pod gets a status only
+/// by `--subresource=status`, and is deleted with `--grace-period=0 --force`. Pods get no token
+/// mounted, and need no existing service account.
 #[derive(Debug)]
 pub struct ApiServer {
     dir: TempDir,

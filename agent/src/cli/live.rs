@@ -19,7 +19,7 @@ use crate::views::topology::View;
 use crate::views::{doctor, pick, snapshot, top, topology, trace};
 
 pub(crate) fn watch(collector: &mut Collector, args: &TopArgs) -> anyhow::Result<ExitCode> {
-    let interval = interval_of(args)?;
+    let interval = interval_of(args.interval)?;
     let style = table_style();
     if !top::has_terminal() {
         pick::pick(&collector.collect().vms, args.vm.as_deref())?;
@@ -35,19 +35,10 @@ pub(crate) fn watch(collector: &mut Collector, args: &TopArgs) -> anyhow::Result
 }
 
 /// The interval of `top`.
-pub(crate) fn interval_of(args: &TopArgs) -> Result<Duration, ConfigError> {
-    let interval = args.interval.0;
-    check_interval(interval)?;
-    Ok(interval)
-}
-
-/// # Errors
-///
-/// If `top` does not offer this interval.
-pub(crate) fn check_interval(interval: Duration) -> Result<(), ConfigError> {
+pub(crate) fn interval_of(interval: Span) -> Result<Duration, ConfigError> {
     let (shortest, longest) = (top::INTERVALS[0], top::INTERVALS[top::INTERVALS.len() - 1]);
-    if (shortest..=longest).contains(&interval) {
-        return Ok(());
+    if (shortest..=longest).contains(&interval.0) {
+        return Ok(interval.0);
     }
     let text = "--interval: expected 100ms to 10s (see virtlens top --help)";
     Err(ConfigError::Usage(text.to_owned()))

@@ -135,7 +135,7 @@ pub(crate) fn show_topology(agent: &Remote, args: &TopologyArgs) -> anyhow::Resu
 /// `top`: the agent's readings; without a terminal the usage between two.
 pub(crate) fn watch(agent: Remote, args: &TopArgs) -> anyhow::Result<ExitCode> {
     refuse_time(args.at)?;
-    let interval = interval_of(args)?;
+    let interval = interval_of(args.interval)?;
     if !top::has_terminal() {
         pick::pick(&agent.snapshot(None)?.vms, args.vm.as_deref())?;
         return print(&usage(&agent, Some(interval), Output::Table)?);
@@ -146,6 +146,19 @@ pub(crate) fn watch(agent: Remote, args: &TopArgs) -> anyhow::Result<ExitCode> {
     };
     top::run_remote(agent, args.vm.as_deref(), interval, theme)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The recorded time that `doctor` judges, as in RFC 3339: by default the last part of what
+/// agents recorded.
+pub(super) fn recorded_time(
+    since: Option<Moment>,
+    until: Option<Moment>,
+) -> anyhow::Result<(String, String)> {
+    let now = Timestamp::now();
+    let until = until.map_or(now, |until| until.instant(now));
+    let before = until.saturating_sub(PAST_WINDOW)?;
+    let since = since.map_or(before, |since| since.instant(now));
+    Ok((since.to_string(), until.to_string()))
 }
 
 /// `doctor`: the agent's findings of the next time, or of a recorded one.
@@ -161,11 +174,7 @@ pub(crate) fn diagnose(
     let vm = args.vm.as_deref();
     let mut judged = Judged::default();
     if args.since.is_some() || args.until.is_some() {
-        let now = Timestamp::now();
-        let until = args.until.map_or(now, |until| until.instant(now));
-        let before = until.saturating_sub(PAST_WINDOW)?;
-        let since = args.since.map_or(before, |since| since.instant(now));
-        let (since, until) = (since.to_string(), until.to_string());
+        let (since, until) = recorded_time(args.since, args.until)?;
         let lost = agent.history(vm, &since, &until, |snapshot| {
             let unix_ns = unix_ns_of(&snapshot);
             judged.add(snapshot, unix_ns);

@@ -48,7 +48,7 @@ pub(crate) fn show(agent: &Remote, args: &ShowArgs, config: &Config) -> anyhow::
     };
     let code = print(&text)?;
     if let Some(file) = &args.save_trace {
-        save(file, &args.id, agent.incident_trace(&args.id)?)?;
+        save(Some(file), &args.id, agent.incident_trace(&args.id)?)?;
     }
     Ok(code)
 }
@@ -71,14 +71,14 @@ pub(crate) fn follow(agent: &Remote, args: &TraceArgs) -> anyhow::Result<ExitCod
         max_mib,
     };
     let bytes = agent.trace(&request)?;
-    let written = trace::save(args.output.as_deref(), &args.vm, bytes)?;
-    // The trace may be on stdout.
-    eprintln!("{written} (open it in https://ui.perfetto.dev)");
+    save(args.output.as_deref(), &args.vm, bytes)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn save(file: &Path, name: &str, bytes: Vec<u8>) -> anyhow::Result<()> {
-    let written = trace::save(Some(file), name, bytes)?;
+/// Saves a trace of the VM or incident called `name`.
+fn save(file: Option<&Path>, name: &str, bytes: Vec<u8>) -> anyhow::Result<()> {
+    let written = trace::save(file, name, bytes)?;
+    // The trace may be on stdout.
     eprintln!("{written} (open it in https://ui.perfetto.dev)");
     Ok(())
 }

@@ -31,7 +31,7 @@ pub(crate) fn show_topology(path: &Path, args: &TopologyArgs) -> anyhow::Result<
 
 /// `top`: a recording from a past reading on; without a terminal the table of that reading.
 pub(crate) fn watch(path: &Path, args: &TopArgs) -> anyhow::Result<ExitCode> {
-    let interval = interval_of(args)?;
+    let interval = interval_of(args.interval)?;
     let recording = open(path)?;
     let at_ns = args.at.map_or(u64::MAX, instant_ns);
     let first = reading_at(&recording, at_ns)?;

@@ -5,13 +5,34 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tokio::net::TcpListener;
 
 /// Longer than any answer takes; without it a lost answer would block the run.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Starts a server of the test in a thread; returns its address.
+pub(crate) fn listening(
+    serve: impl AsyncFnOnce(TcpListener) + Send + 'static,
+) -> (SocketAddr, JoinHandle<()>) {
+    let (listening, address) = channel();
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.expect("a runtime").block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let address = listener.local_addr().expect("an address");
+            listening.send(address).expect("the test waits");
+            serve(listener).await;
+        });
+    });
+    (address.recv().expect("it listens"), thread)
+}
 
 /// The program in an environment without its own variables.
 pub(crate) fn virtlens() -> Command {

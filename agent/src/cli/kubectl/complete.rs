@@ -1,6 +1,6 @@
 //! Completion of `kubectl virtlens`: kubectl runs `kubectl_complete-virtlens` with the
 //! arguments, of which the last one is to be completed, and reads one candidate per line, and
-//! then a directive (`executePluginCompletion`, `pkg/cmd/plugin_completion.go` of kubectl).
+//! then a directive (`pluginCompletion`, `pkg/cmd/plugin/plugin_completion.go` of kubectl 0.36).
 
 use std::process::ExitCode;
 

@@ -1,12 +1,12 @@
 //! The commands of `kubectl virtlens`.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use jiff::Timestamp;
 use serde::Serialize;
 use virtlens_kube::{histories, snapshots};
 use virtlens_model::judge::past::Past;
@@ -14,12 +14,12 @@ use virtlens_model::snapshot::{API_VERSION, Snapshot, Vm};
 
 use super::args::{DoctorArgs, SnapshotArgs, TopArgs, TopologyArgs};
 use super::target::Target;
-use crate::cli::live::{self, report, window_of};
+use crate::cli::live::{interval_of, report, window_of};
 use crate::cli::past::Judged;
-use crate::cli::remote::JUDGED_EVERY;
+use crate::cli::remote::{JUDGED_EVERY, recorded_time};
 use crate::cli::stdout::{print, table_style};
 use crate::config::Config;
-use crate::moment::{PAST_WINDOW, unix_ns_of};
+use crate::moment::unix_ns_of;
 use crate::views::doctor::{Diagnosis, text_of_nodes};
 use crate::views::snapshot::Output;
 use crate::views::table::{NodeReading, render_nodes};
@@ -57,7 +57,7 @@ impl Target {
         Ok(())
     }
 
-    /// The present readings of the nodes that answer, by the number of the agent.
+    /// The present readings of the nodes that answer, with the nodes' names.
     fn read(&self) -> anyhow::Result<Vec<(String, Snapshot)>> {
         let answers = self.answered(snapshots(&self.agents, self.pod.as_deref()))?;
         let mut readings = Vec::new();
@@ -94,9 +94,9 @@ fn usage(target: &Target, interval: Option<Duration>) -> anyhow::Result<Vec<Node
         return Ok(now.map(|(node, reading)| (node, reading, None)).collect());
     };
     sleep(interval);
+    let mut first: BTreeMap<String, Snapshot> = first.into_iter().collect();
     let now = target.read()?.into_iter().map(|(node, reading)| {
-        let before = first.iter().find(|(name, _)| *name == node);
-        let before = before.map(|(_, before)| before.clone());
+        let before = first.remove(&node);
         (node, reading, before)
     });
     Ok(now.collect())
@@ -114,8 +114,7 @@ fn text(nodes: &[NodeReading], output: Output) -> anyhow::Result<String> {
 }
 
 pub(super) fn top(target: Target, args: &TopArgs) -> anyhow::Result<ExitCode> {
-    let interval = args.interval.0;
-    live::check_interval(interval)?;
+    let interval = interval_of(args.interval)?;
     if !top::has_terminal() {
         target.report_missing();
         let nodes = usage(&target, Some(interval))?;
@@ -228,11 +227,7 @@ fn present(target: &Target, args: &DoctorArgs) -> anyhow::Result<JudgedNodes> {
 
 /// Judges the recorded readings of a time.
 fn past(target: &Target, args: &DoctorArgs) -> anyhow::Result<JudgedNodes> {
-    let now = Timestamp::now();
-    let until = args.until.map_or(now, |until| until.instant(now));
-    let before = until.saturating_sub(PAST_WINDOW)?;
-    let since = args.since.map_or(before, |since| since.instant(now));
-    let (since, until) = (since.to_string(), until.to_string());
+    let (since, until) = recorded_time(args.since, args.until)?;
     let judged: Vec<RefCell<Judged>> = target.agents.iter().map(|_| RefCell::default()).collect();
     let vm = target.pod.as_deref();
     let lost = histories(&target.agents, vm, &since, &until, |number, mut reading| {

@@ -49,22 +49,16 @@ impl Target {
         answers: Vec<Result<T, Unanswered>>,
     ) -> anyhow::Result<Vec<(&NodeAgent, T)>> {
         let mut answered = Vec::new();
-        let mut last = None;
         for (agent, answer) in self.agents.iter().zip(answers) {
             match answer {
                 Ok(answer) => answered.push((agent, answer)),
                 // An error of the only agent is that of the command.
                 Err(error) if self.agents.len() == 1 => return Err(error.into()),
-                Err(error) => {
-                    self.report(&agent.node, &error.to_string());
-                    last = Some(error);
-                }
+                Err(error) => self.report(&agent.node, &error.to_string()),
             }
         }
-        match last {
-            Some(_) if answered.is_empty() => anyhow::bail!("no agent answered"),
-            _ => Ok(answered),
-        }
+        anyhow::ensure!(!answered.is_empty(), "no agent answered");
+        Ok(answered)
     }
 
     /// Whether all nodes are among `shown` answers.

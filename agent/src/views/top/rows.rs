@@ -77,7 +77,7 @@ impl Sort {
 }
 
 impl<'s> Row<'s> {
-    fn of(vm: &'s Vm, over: Option<&Interval>) -> Self {
+    fn of(vm: &'s Vm, over: Option<&Interval>, (node, node_name): (usize, &'s str)) -> Self {
         let limit = over.and_then(Interval::binding);
         let worker = over.and_then(|over| {
             let workers = over.workers();
@@ -85,8 +85,8 @@ impl<'s> Row<'s> {
             Some((most.role, most.worker, over.cores(most.cpu_ns)))
         });
         Self {
-            node: 0,
-            node_name: "",
+            node,
+            node_name,
             vm,
             name: name_of(vm),
             cores: over.map(|over| over.cores(over.cpu_ns())),
@@ -178,9 +178,10 @@ fn flag(check: Check) -> char {
     }
 }
 
-/// The VMs of a reading whose names contain `filter`, with their usage since the reading
-/// `before`.
+/// The VMs of a node's reading whose names contain `filter`, with their usage since the reading
+/// `before`. `node` is the number and the name of the node.
 pub fn rows<'s>(
+    node: (usize, &'s str),
     before: Option<&'s Snapshot>,
     now: &'s Snapshot,
     filter: &str,
@@ -196,7 +197,7 @@ pub fn rows<'s>(
             let length_ns = now.clock_ns.saturating_sub(before.clock_ns);
             Some(Interval::between(then, vm, length_ns))
         });
-        Row::of(vm, over.as_ref())
+        Row::of(vm, over.as_ref(), node)
     })
 }
 

@@ -165,11 +165,7 @@ impl Top {
                 continue;
             };
             let before = node.history.at(node.back + 1).map(|reading| &**reading);
-            let first = all.len();
-            all.extend(rows(before, now, &self.filter));
-            for row in all.iter_mut().skip(first) {
-                (row.node, row.node_name) = (number, &node.name);
-            }
+            all.extend(rows((number, &node.name), before, now, &self.filter));
         }
         sort(&mut all, self.sort, self.is_reversed);
         all

@@ -17,12 +17,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use virtlens::collect::readings::Readings;
 use virtlens::collect::recorder::Order;
@@ -35,7 +33,7 @@ use virtlens_model::snapshot::Snapshot;
 use virtlens_probe::loader::Loader;
 use virtlens_record::{Limits, Recorder};
 
-use crate::program::Answer;
+use crate::program::{Answer, listening};
 
 /// Longer than any line takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -82,30 +80,14 @@ impl Server {
         let readings = Readings::start(collect, min_age, Selection::default(), record);
         let readings = readings.expect("a thread");
         let (stop, stopped) = oneshot::channel::<()>();
-        let (listening, address) = channel();
-        let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build();
-            runtime.expect("a runtime").block_on(async {
-                let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-                let address = listener.local_addr().expect("an address");
-                listening.send(address).expect("the test waits");
-                let stop = async move { drop(stopped.await) };
-                let clients = (reviewer, BTreeSet::new());
-                serve(
-                    listener,
-                    Web::default(),
-                    clients,
-                    readings,
-                    no_traces(),
-                    stop,
-                )
-                .await;
-            });
+        let (address, thread) = listening(async move |listener| {
+            let stop = async move { drop(stopped.await) };
+            let clients = (reviewer, BTreeSet::new());
+            let traces = no_traces();
+            serve(listener, Web::default(), clients, readings, traces, stop).await;
         });
         Self {
-            address: address.recv().expect("it listens"),
+            address,
             readings: taken,
             stop: Some(stop),
             thread: Some(thread),

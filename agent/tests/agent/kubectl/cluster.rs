@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::thread;
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
+
+use crate::program::listening;
 
 /// Port of the agents in their pods.
 const PORT: u16 = 9877;
@@ -56,24 +56,14 @@ impl Cluster {
             pods,
             proxied: Arc::clone(&proxied),
         });
-        let (listening, address) = channel();
-        thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build();
-            runtime.expect("a runtime").block_on(async {
-                let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-                let address = listener.local_addr().expect("an address");
-                listening.send(address).expect("the test waits");
-                while let Ok((client, _)) = listener.accept().await {
-                    let objects = Arc::clone(&objects);
-                    // A client that disconnects ends its task.
-                    tokio::spawn(async move { drop(serve(client, &objects).await) });
-                }
-            });
+        let (address, _) = listening(async move |listener| {
+            while let Ok((client, _)) = listener.accept().await {
+                let objects = Arc::clone(&objects);
+                // A client that disconnects ends its task.
+                tokio::spawn(async move { drop(serve(client, &objects).await) });
+            }
         });
         let dir = tempfile::tempdir().expect("a directory");
-        let address: SocketAddr = address.recv().expect("it listens");
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "c",
             "users": [{"name": "u", "user": {"token": "own-token"}}],
@@ -141,20 +131,18 @@ async fn serve(client: TcpStream, objects: &Objects) -> std::io::Result<()> {
         ["api", "v1", "namespaces"] => {
             let names = ["shop", "bank", "virtlens"];
             let items = names.map(|name| json!({"metadata": {"name": name}}));
-            answer(client, 200, &json!({"items": items})).await
+            list(client, items).await
         }
         ["api", "v1", "namespaces", "virtlens", "pods"] => {
             let items = objects.agents.iter();
             let items = items.filter(|(_, place)| {
                 !query.contains("fieldSelector") || query.ends_with(&format!("%3D{}", place.node))
             });
-            let items: Vec<Value> = items.map(|(name, place)| agent(name, place)).collect();
-            answer(client, 200, &json!({"items": items})).await
+            list(client, items.map(|(name, place)| agent(name, place))).await
         }
         ["api", "v1", "namespaces", namespace, "pods"] => {
             let items = objects.pods.iter().filter(|pod| pod.0 == *namespace);
-            let items: Vec<Value> = items.map(pod).collect();
-            answer(client, 200, &json!({"items": items})).await
+            list(client, items.map(pod)).await
         }
         ["api", "v1", "namespaces", namespace, "pods", name] => {
             let mut pods = objects.pods.iter();
@@ -201,6 +189,14 @@ fn agent(name: &str, place: &Place) -> Value {
            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}})
 }
 
+async fn list(
+    client: BufReader<TcpStream>,
+    items: impl IntoIterator<Item = Value>,
+) -> std::io::Result<()> {
+    let items: Vec<Value> = items.into_iter().collect();
+    answer(client, 200, &json!({"items": items})).await
+}
+
 async fn answer(
     mut client: BufReader<TcpStream>,
     status: u16,
@@ -225,8 +221,8 @@ async fn proxy(mut client: TcpStream, agent: SocketAddr, target: &str) -> std::i
     client.shutdown().await
 }
 
-/// A forwarded port: `v4.channel.k8s.io` (`pkg/kubelet/portforward/websocket.go` of
-/// Kubernetes). Channel 0 has the data and channel 1 an error; each begins with the port.
+/// A forwarded port: `v4.channel.k8s.io` (`pkg/streaming/portforward/websocket.go` of
+/// k8s.io/cri-streaming 0.36). Channel 0 has the data and channel 1 an error; each begins with the port.
 async fn forward(
     mut client: TcpStream,
     key: &str,

@@ -13,7 +13,10 @@ use kube::{Api, Client};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tower::Service;
 
-/// Opens connections to a port of a pod (`pods/portforward`).
+/// Opens connections to a port of a pod. The API server asks for the verb `get` on
+/// `pods/portforward`, and since 1.35 also for `create`
+/// (`AuthorizePodWebsocketUpgradeCreatePermission`, `pkg/features/kube_features.go` of
+/// Kubernetes).
 #[derive(Clone)]
 pub(crate) struct Tunnels {
     /// A client of the API server.
