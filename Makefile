@@ -53,7 +53,7 @@ test-wide: ## CPU masks, residency and limits, on a QEMU machine with 64 CPUs (r
 test-node: ## the chart on a real kubelet in QEMU, with pods that run VMs (root, Go)
 	@scripts/test node
 
-soak: ## start and stop ten thousand VMs, then scrape for one hour (SOAK_SECONDS) (root)
+soak: ## start and stop ten thousand VMs, kill a thousand agents (SOAK_KILLS), then scrape for an hour (SOAK_SECONDS) (root)
 	@scripts/test soak
 
 test-dist: ## build the files of a release in two clones, and compare them byte by byte

@@ -3,9 +3,10 @@
 
 use std::process::{Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use virtlens_tests::Agent;
+use virtlens_tests::dice::Dice;
 use virtlens_tests::scraped::{Counters, counters, not_fallen};
 
 use crate::run;
@@ -38,28 +39,6 @@ fn is_slow() -> bool {
 /// Upper bound of the agent's start time, ms.
 fn start_ms() -> u64 {
     if is_slow() { 5000 } else { 400 }
-}
-
-/// A pseudorandom generator whose seed differs per run and is printed.
-struct Dice(u64);
-
-impl Dice {
-    fn new() -> Self {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .expect("after 1970");
-        println!("dice: {}", now.as_nanos());
-        Self(u64::try_from(now.as_nanos() & u128::from(u64::MAX)).expect("masked"))
-    }
-
-    /// Returns a number below `end`.
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (self.0 >> 33) % end
-    }
 }
 
 /// Kills an agent at a random moment of its life, half of them during start.

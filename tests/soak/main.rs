@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "threads without number")]
 
 mod hour;
+mod kills;
 mod many_threads;
 mod pods;
 mod starts;

@@ -33,6 +33,7 @@ mod bpffs;
 pub mod calls;
 mod cgroup;
 mod control_plane;
+pub mod dice;
 pub mod exposed;
 mod faulty;
 pub mod filter;

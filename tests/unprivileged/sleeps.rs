@@ -81,6 +81,7 @@ const SLEEPS: &[(&str, usize, Reason)] = &[
     ("tests/scenario/trace.rs", 1, Window),
     ("tests/scenario/vhost.rs", 1, Window),
     ("tests/soak/hour.rs", 2, Window),
+    ("tests/soak/kills.rs", 2, Load),
     ("tests/soak/many_threads.rs", 1, Poll),
     ("tests/soak/starts.rs", 2, Load),
     ("tests/soak/starts.rs", 1, Poll),

@@ -4,25 +4,14 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use virtlens_tests::dice::Dice;
 use virtlens_tests::exposed::Counters;
 use virtlens_tests::{Agent, Fault, FaultyHost, Minivm, binary};
 
 use super::{hide_btf, ready, vcpus_ns};
 
-/// A pseudorandom generator with a fixed sequence: only the time of a read decides which
-/// fault hits it.
-struct Dice(u64);
-
-impl Dice {
-    /// Returns a number below `end`.
-    fn below(&mut self, end: u64) -> u64 {
-        let next = self.0.wrapping_mul(6_364_136_223_846_793_005);
-        self.0 = next.wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-}
-
-/// Any file fails in any way at any time. Faults by which the kernel would deny that a
+/// Any file fails in any way at any time; the sequence is fixed, so only the time of a read
+/// decides which fault hits it. Faults by which the kernel would deny that a
 /// living process exists are left out, because an agent must believe them.
 fn any_fault(mut dice: Dice) -> impl FnMut(&Path) -> Option<Fault> + Send + 'static {
     let faults = [
@@ -73,7 +62,7 @@ fn every_scrape_is_answered_under_mixed_faults() {
         let mut agent = Agent::start(command);
         let mut counters = Counters::default();
         counters.follow_text(&agent.get("/metrics"));
-        host.set(any_fault(Dice(seed)));
+        host.set(any_fault(Dice::with_seed(seed)));
         for round in 0..20 {
             guest.burn_vcpus("all", 1);
             // A new process, which the agent has to identify.
