@@ -1,5 +1,6 @@
 //! Reads the host on request: source, fleet, snapshot.
 
+pub mod alerts;
 mod backend;
 mod collector;
 mod failing;

@@ -35,7 +35,7 @@ mod web_config;
 mod web_source;
 
 pub use self::accept::accepts_gzip;
-pub use self::api::{DESCRIPTION, Route};
+pub use self::api::{DESCRIPTION, Route, check_alerts};
 pub use self::auth::{bearer, credentials};
 pub use self::query::check_query;
 pub use self::server::serve;

@@ -13,7 +13,7 @@ use virtlens_tests::{Agent, Minivm, binary, eventually, need, reader};
 use crate::trace::programs;
 
 /// The password is `secret`, and `Basic` has both.
-const USERS: &str = "basic_auth_users: {admin: \
+pub(crate) const USERS: &str = "basic_auth_users: {admin: \
                      $2b$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW}\n";
 const ADMIN: &str = "Basic YWRtaW46c2VjcmV0";
 

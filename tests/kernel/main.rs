@@ -6,6 +6,7 @@
 
 #![expect(unsafe_code, reason = "closures between fork and exec")]
 
+mod alerts;
 mod api;
 mod broken;
 mod capabilities;

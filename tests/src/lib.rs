@@ -26,6 +26,7 @@
 )]
 
 mod agent;
+pub mod alertmanager;
 mod api_server;
 mod binary;
 pub mod blank;

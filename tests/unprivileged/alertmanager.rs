@@ -1,96 +1,31 @@
 //! The example configuration in a real Alertmanager: an alert that is the cause of another one
 //! inhibits it, and only for the same VM or node.
 
-use std::fs::File;
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
-use virtlens_tests::{eventually, http, need};
+use virtlens_tests::alertmanager::Alertmanager;
+use virtlens_tests::{eventually, need};
 
-/// The program, found in `PATH`.
-const PROGRAM: &str = "prometheus-alertmanager";
-
-/// Debian's program reads its templates from /usr/share, but the package is only unpacked.
-/// `$0` is the program; `exec` keeps its process id.
-const WITH_TEMPLATES: &str = "set -e
-    package=$(dirname \"$(command -v \"$0\")\")/../share/prometheus/alertmanager
-    templates=$(mktemp -d)
-    cp \"$package\"/*.tmpl \"$templates\"
-    mount -t tmpfs none /usr/share
-    mkdir -p /usr/share/prometheus/alertmanager
-    cp \"$templates\"/*.tmpl /usr/share/prometheus/alertmanager
-    rm -r \"$templates\"
-    exec \"$0\" \"$@\"";
-
-/// A running Alertmanager; killed on drop.
-struct Alertmanager {
-    child: Child,
-    address: SocketAddr,
-    _folder: TempDir,
-}
-
-impl Alertmanager {
-    fn start() -> Self {
-        let folder = tempfile::tempdir().expect("there is room for a folder");
-        let log = File::create(folder.path().join("log")).expect("it can be made");
-        let address = http::free_address();
-        let child = Command::new("unshare")
-            .args(["--map-root-user", "--mount", "sh", "-c", WITH_TEMPLATES])
-            .arg(PROGRAM)
-            .arg(format!("--config.file={}", example().display()))
-            .arg(format!("--storage.path={}", folder.path().display()))
-            .arg(format!("--web.listen-address={address}"))
-            .arg("--cluster.listen-address=")
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("alertmanager is in PATH");
-        let alertmanager = Self {
-            child,
-            address,
-            _folder: folder,
-        };
-        eventually("Alertmanager to be ready", || {
-            let answer = alertmanager.ask("GET", "/-/ready", "").ok()?;
-            answer.contains(" 200 ").then_some(())
-        });
-        alertmanager
-    }
-
-    fn ask(&self, method: &str, path: &str, body: &str) -> std::io::Result<String> {
-        http::ask(self.address, method, path, body)
-    }
-
-    /// The state of each alert: name, `instance` and `vm`, and whether it is inhibited.
-    fn states(&self) -> Option<Vec<(String, bool)>> {
-        let answer = self.ask("GET", "/api/v2/alerts", "").ok()?;
-        let (_, body) = answer.split_once("\r\n\r\n")?;
-        let alerts: Vec<Value> = serde_json::from_str(body).ok()?;
-        let mut states: Vec<(String, bool)> = alerts
-            .iter()
-            .map(|alert| {
-                let label = |name: &str| alert["labels"][name].as_str().unwrap_or("-").to_owned();
-                let inhibitors = alert["status"]["inhibitedBy"].as_array();
-                (
-                    ["alertname", "instance", "vm"].map(label).join(" "),
-                    inhibitors.is_some_and(|all| !all.is_empty()),
-                )
-            })
-            .collect();
-        states.sort();
-        Some(states)
-    }
-}
-
-impl Drop for Alertmanager {
-    fn drop(&mut self) {
-        // The process may have ended already.
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
+/// The state of each alert: name, `instance` and `vm`, and whether it is inhibited.
+fn states(alertmanager: &Alertmanager) -> Option<Vec<(String, bool)>> {
+    let answer = alertmanager.ask("GET", "/api/v2/alerts", "").ok()?;
+    let (_, body) = answer.split_once("\r\n\r\n")?;
+    let alerts: Vec<Value> = serde_json::from_str(body).ok()?;
+    let mut states: Vec<(String, bool)> = alerts
+        .iter()
+        .map(|alert| {
+            let label = |name: &str| alert["labels"][name].as_str().unwrap_or("-").to_owned();
+            let inhibitors = alert["status"]["inhibitedBy"].as_array();
+            (
+                ["alertname", "instance", "vm"].map(label).join(" "),
+                inhibitors.is_some_and(|all| !all.is_empty()),
+            )
+        })
+        .collect();
+    states.sort();
+    Some(states)
 }
 
 fn example() -> PathBuf {
@@ -116,7 +51,7 @@ fn cause_inhibits_alerts_of_the_same_vm_or_node() {
     if !need::all(test, [need::alertmanager(), need::mount_namespace()]) {
         return;
     }
-    let alertmanager = Alertmanager::start();
+    let alertmanager = Alertmanager::start(&example());
     let alerts = [
         of_vm("VirtlensCPUQuotaSaturated", "n1", "a"),
         of_vm("VirtlensIOHelperThrottled", "n1", "a"),
@@ -128,10 +63,7 @@ fn cause_inhibits_alerts_of_the_same_vm_or_node() {
         of_node("VirtlensAgentSourceDown", "n3"),
         of_node("VirtlensAgentSourceDown", "n4"),
     ];
-    let body = Value::from(alerts.to_vec()).to_string();
-    let answer = alertmanager.ask("POST", "/api/v2/alerts", &body);
-    let answer = answer.expect("Alertmanager answers");
-    assert!(answer.contains(" 200 "), "{answer}");
+    alertmanager.fire(&alerts);
     let mut expected = [
         ("VirtlensCPUQuotaSaturated n1 a", false),
         ("VirtlensIOHelperThrottled n1 a", true),
@@ -147,7 +79,7 @@ fn cause_inhibits_alerts_of_the_same_vm_or_node() {
     expected.sort();
     let mut last = Vec::new();
     eventually("the inhibitions", || {
-        let states = alertmanager.states()?;
+        let states = states(&alertmanager)?;
         if states != last {
             println!("{states:#?}");
             last = states;

@@ -12,6 +12,7 @@ use virtlens_record::Limits;
 
 use crate::cli::stdout::{print_while_read, table_style};
 use crate::cli::stop::Stop;
+use crate::collect::alerts::Alerts;
 use crate::collect::readings::{Readings, Unavailable};
 use crate::collect::recorder::Order;
 use crate::collect::traces::{TraceLock, Traces};
@@ -133,6 +134,7 @@ fn recording(config: &Config, node: &str, lock: &TraceLock) -> Option<Order> {
             root,
             loader: config.loader,
             lock: lock.clone(),
+            alerts: Alerts::default(),
         }),
     })
 }

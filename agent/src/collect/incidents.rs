@@ -1,8 +1,9 @@
-//! Keeps what is recorded around the onset of a warning, and traces the VM while it lasts.
+//! Keeps what is recorded around the onset of a warning or an alert, and traces the VM while it
+//! lasts.
 //!
 //! ```text
-//! reading ─► Onsets ─► Incidents::begin ─ a minute later ─► rest of the recording, end
-//!                 └──► Tracing, one at a time
+//! reading ─► Onsets ─┬► Incidents::begin ─ a minute later ─► rest of the recording, end
+//! alerts  ───────────┘      └► Tracing, one at a time
 //! ```
 //!
 //! An incident is stored at its onset and completed a minute later, by the next agent if this
@@ -15,11 +16,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use virtlens_export::Incidents as Counts;
 use virtlens_host::HostRoot;
-use virtlens_model::judge::onset::{Onset, Onsets, Skip};
+use virtlens_model::judge::onset::{Onsets, Skip};
 use virtlens_model::snapshot::{Check, Severity, Snapshot, Vm};
 use virtlens_probe::loader::Loader;
 use virtlens_record::{Incident, Incidents as Store, Recorder};
 
+use crate::collect::alerts::{Alerted, Alerts};
 use crate::collect::failing::Failing;
 use crate::collect::shortage::shortage;
 use crate::collect::tracing_child::{Goal, Outcome, Request, TraceLock, Tracing};
@@ -45,6 +47,8 @@ pub struct Order {
     pub loader: Loader,
     /// Held while a trace is taken.
     pub lock: TraceLock,
+    /// Alerts that fire for VMs.
+    pub alerts: Alerts,
 }
 
 /// The incidents of a recording.
@@ -125,38 +129,75 @@ impl Incidents {
         self.poll_trace();
         self.end_due(unix_ns, recorder);
         for onset in self.onsets.add(snapshot, unix_ns) {
-            let begun = match onset.skip {
-                None => self.begin(&onset, snapshot, unix_ns, recorder),
-                Some(skip) => {
-                    self.skipped(skip);
-                    continue;
+            match onset.skip {
+                None => {
+                    let findings = onset.findings.into_iter().cloned().collect();
+                    let time = &snapshot.time;
+                    let incident = Incident::new(onset.vm, findings, &self.node, time, unix_ns);
+                    self.try_to_begin(incident, recorder);
                 }
-            };
-            match begun {
-                Ok(()) => self.failing.worked(),
-                Err(error) => {
-                    self.skipped(Skip::Failed);
-                    self.failed(&error);
-                }
+                Some(skip) => self.skipped(skip),
             }
+        }
+        for alerted in self.order.alerts.take() {
+            self.alerted(&alerted, snapshot, unix_ns, recorder);
         }
         self.start_trace(snapshot, unix_ns);
     }
 
-    fn begin(
+    /// Begins an incident of a VM for which an alert fires, or adds the alert to the one whose
+    /// time has not ended.
+    fn alerted(
         &mut self,
-        onset: &Onset<'_>,
+        alerted: &Alerted,
         snapshot: &Snapshot,
         unix_ns: u64,
         recorder: &Recorder,
-    ) -> anyhow::Result<()> {
+    ) {
+        let Alerted { pid, vm, alert } = alerted;
+        let is_open = |open: &&mut Open| {
+            let of = &open.incident.vm;
+            of.pid == *pid && of.vm == *vm
+        };
+        if let (Some(open), Some(store)) = (self.open.iter_mut().find(is_open), &self.store) {
+            if open.incident.add_alert(alert)
+                && let Err(error) = store.save(&open.incident)
+            {
+                self.failed(&error.into());
+            }
+            return;
+        }
+        let mut vms = snapshot.vms.iter();
+        // It may have ended since the alert arrived.
+        let Some(vm) = vms.find(|one| one.running && one.pid == *pid && one.vm == *vm) else {
+            return;
+        };
+        if let Some(skip) = self.onsets.skip(vm, unix_ns) {
+            self.skipped(skip);
+            return;
+        }
+        let findings = vm.findings.iter().flat_map(|found| found.iter());
+        let findings = findings.cloned().collect();
+        let mut incident = Incident::new(vm, findings, &self.node, &snapshot.time, unix_ns);
+        incident.add_alert(alert);
+        self.try_to_begin(incident, recorder);
+    }
+
+    fn try_to_begin(&mut self, incident: Incident, recorder: &Recorder) {
+        match self.begin(incident, recorder) {
+            Ok(()) => self.failing.worked(),
+            Err(error) => {
+                self.skipped(Skip::Failed);
+                self.failed(&error);
+            }
+        }
+    }
+
+    fn begin(&mut self, mut incident: Incident, recorder: &Recorder) -> anyhow::Result<()> {
         if self.store.is_none() {
             self.open_store()?;
         }
         let store = self.store.as_mut().context("no directory")?;
-        let findings = onset.findings.iter().map(|one| (*one).clone()).collect();
-        let time = &snapshot.time;
-        let mut incident = Incident::new(onset.vm, findings, &self.node, time, unix_ns);
         let segments = recorder.segments_since(incident.from_ns);
         store.begin(&mut incident, &segments)?;
         let checks: Vec<&str> = incident.checks().map(Check::name).collect();
@@ -165,12 +206,15 @@ impl Incidents {
             vm = &*incident.vm.vm,
             pid = incident.vm.pid,
             checks = checks.join(","),
+            alerts = incident.alerts.join(","),
             "incident"
         );
         {
             let mut counts = lock(&self.counts);
-            for check in incident.checks() {
-                counts.begun(check);
+            if incident.alerts.is_empty() {
+                incident.checks().for_each(|check| counts.begun(check));
+            } else {
+                counts.begun_by_alert();
             }
         }
         self.open.push(Open {
@@ -320,8 +364,12 @@ fn keep_trace(store: &Store, open: &mut Open, outcome: Outcome) -> std::io::Resu
     }
 }
 
-/// Whether a VM still has one of the incident's warnings.
+/// Whether a VM still has one of the incident's warnings. An alert lasts as long as its
+/// incident: its end is unknown.
 fn lasts(incident: &Incident, vm: &Vm) -> bool {
+    if !incident.alerts.is_empty() {
+        return true;
+    }
     let mut findings = vm.findings.iter().flat_map(|found| found.iter());
     findings.any(|finding| {
         let is_of_it = incident.checks().any(|check| check == finding.check);

@@ -27,6 +27,7 @@ use tokio::sync::oneshot;
 use virtlens_export::{Format, Scrape, Selection, encode, json, json_line};
 use virtlens_model::snapshot::Snapshot;
 
+use crate::collect::alerts::Alerts;
 use crate::collect::recorder::{Keeper, Order};
 use crate::process;
 
@@ -76,6 +77,7 @@ pub struct Readings {
     collecting_since: Arc<Mutex<Option<Instant>>>,
     min_age: Duration,
     recorded_in: Option<Arc<Path>>,
+    alerts: Option<Alerts>,
 }
 
 impl fmt::Debug for Readings {
@@ -101,6 +103,8 @@ impl Readings {
     ) -> std::io::Result<Self> {
         let folder = |order: &Order| Arc::from(PathBuf::clone(&order.folder));
         let recorded_in = record.as_ref().map(folder);
+        let incidents = record.as_ref().and_then(|order| order.incidents.as_ref());
+        let alerts = incidents.map(|order| order.alerts.clone());
         let keeper = record.map(Keeper::start).transpose()?;
         let (requests, receiver) = sync_channel(MAX_WAITING);
         let collecting_since = Arc::new(Mutex::new(None));
@@ -121,6 +125,7 @@ impl Readings {
             collecting_since,
             min_age,
             recorded_in,
+            alerts,
         })
     }
 
@@ -146,6 +151,11 @@ impl Readings {
     /// How long a reading is cached.
     pub fn min_age(&self) -> Duration {
         self.min_age
+    }
+
+    /// Alerts for the incidents of the recording; `None` if none are kept.
+    pub fn alerts(&self) -> Option<&Alerts> {
+        self.alerts.as_ref()
     }
 
     /// The directory of the recording; `None` if readings are not recorded.

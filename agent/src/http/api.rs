@@ -1,7 +1,9 @@
-//! The API: readings as JSON, now, continuously and from the recording, incidents and traces.
+//! The API: readings as JSON, now, continuously and from the recording, incidents, traces and
+//! alerts.
 //!
 //! `openapi.json` describes it; `agent/tests/agent/api/described.rs` compares the two.
 
+mod alerts;
 mod file;
 mod history;
 mod incidents;
@@ -10,8 +12,10 @@ mod trace;
 mod view;
 
 use hyper::StatusCode;
+use hyper::body::Incoming;
 use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderValue, VARY};
 
+pub use self::alerts::check_alerts;
 use crate::collect::readings::{Encoding, Text};
 use crate::http::accept::accepts_gzip;
 use crate::http::answer::{Answer, JSON, Problem, data, set};
@@ -39,13 +43,15 @@ pub enum Route {
     IncidentTrace,
     /// A new trace.
     Trace,
+    /// Alerts of Alertmanager.
+    Alerts,
     /// The description of the API.
     Description,
 }
 
 impl Route {
     /// All routes.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Snapshot,
         Self::Stream,
         Self::History,
@@ -53,6 +59,7 @@ impl Route {
         Self::Incident,
         Self::IncidentTrace,
         Self::Trace,
+        Self::Alerts,
         Self::Description,
     ];
 
@@ -66,6 +73,7 @@ impl Route {
             Self::Incident => "/api/v1/incidents/{id}",
             Self::IncidentTrace => "/api/v1/incidents/{id}/trace",
             Self::Trace => "/api/v1/trace",
+            Self::Alerts => "/api/v1/alerts",
             Self::Description => "/api/v1/openapi.json",
         }
     }
@@ -86,11 +94,16 @@ impl Route {
 
 /// Whether requests for a path use POST: it does something.
 pub(super) fn is_posted(path: &str) -> bool {
-    path == Route::Trace.path()
+    path == Route::Trace.path() || has_body(path)
+}
+
+/// Whether requests for a path have a body.
+pub(super) fn has_body(path: &str) -> bool {
+    path == Route::Alerts.path()
 }
 
 /// Answers a request for a path of the API.
-pub(super) async fn respond(caller: Caller, access: Access) -> Answer {
+pub(super) async fn respond(caller: Caller, body: Incoming, access: Access) -> Answer {
     let path = caller.head.uri.path().to_owned();
     let answered = match Route::of(&path) {
         Some((Route::Snapshot, _)) => snapshot(&caller, &access).await,
@@ -100,6 +113,7 @@ pub(super) async fn respond(caller: Caller, access: Access) -> Answer {
         Some((Route::Incident, id)) => incidents::show(&caller, &access, id).await,
         Some((Route::IncidentTrace, id)) => incidents::trace(caller, &access, id).await,
         Some((Route::Trace, _)) => trace::take(caller).await,
+        Some((Route::Alerts, _)) => alerts::take(caller, body).await,
         Some((Route::Description, _)) => description(&caller),
         None => {
             let text = "not found; GET /api/v1/openapi.json describes the API";

@@ -40,14 +40,14 @@ pub(super) async fn respond(caller: Caller, body: Incoming, access: Access) -> A
         set(&mut response, ALLOW, HeaderValue::from_static(allow));
         return response;
     }
-    // Bodies are not read, so that they cannot use memory; a client that sends one gets
+    // Other bodies are not read, so that they cannot use memory; a client that sends one gets
     // an error.
-    if !body.is_end_stream() {
+    if !body.is_end_stream() && !api::has_body(path) {
         let text = "request bodies are not accepted";
         return Problem::new(StatusCode::PAYLOAD_TOO_LARGE, text).answer(path);
     }
     match path {
-        _ if is_api => api::respond(caller, access).await,
+        _ if is_api => api::respond(caller, body, access).await,
         "/metrics" => metrics(&head.headers, readings)
             .await
             .unwrap_or_else(unavailable),

@@ -23,6 +23,8 @@ const MAX_HISTORIES: usize = 2;
 const MAX_INCIDENTS: usize = 2;
 /// Limit on traces that are taken or sent concurrently: each is a file.
 const MAX_TRACES: usize = 2;
+/// Limit on messages that are read concurrently: each is in memory.
+const MAX_MESSAGES: usize = 2;
 /// Limit on readings that are selected and encoded for single clients concurrently.
 const MAX_ENCODINGS: usize = 2;
 
@@ -38,6 +40,7 @@ pub(super) struct State {
     streams: Arc<Semaphore>,
     histories: Arc<Semaphore>,
     incidents: Arc<Semaphore>,
+    messages: Arc<Semaphore>,
     encodings: Arc<Semaphore>,
     /// Becomes true when the agent stops.
     stopping: watch::Receiver<bool>,
@@ -58,6 +61,7 @@ impl State {
             streams: Arc::new(Semaphore::new(MAX_STREAMS)),
             histories: Arc::new(Semaphore::new(MAX_HISTORIES)),
             incidents: Arc::new(Semaphore::new(MAX_INCIDENTS)),
+            messages: Arc::new(Semaphore::new(MAX_MESSAGES)),
             encodings: Arc::new(Semaphore::new(MAX_ENCODINGS)),
             stopping,
         }
@@ -84,6 +88,12 @@ impl State {
     pub(super) fn trace(&self) -> Result<OwnedSemaphorePermit, Problem> {
         let text = || format!("{MAX_TRACES} traces are being taken or sent");
         place(&self.taken, text)
+    }
+
+    /// A place for a message with alerts, released when dropped.
+    pub(super) fn message(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        let text = || format!("{MAX_MESSAGES} messages are being read");
+        place(&self.messages, text)
     }
 
     /// Runs work that takes milliseconds apart from the thread that serves clients. `None`
@@ -141,7 +151,7 @@ impl Caller {
         auth.admit(&self.config, self.peer, &self.head).await
     }
 
-    /// Decides whether the client may trace VMs.
+    /// Decides whether the client may trace VMs, or cause it with an alert.
     ///
     /// # Errors
     ///

@@ -45,7 +45,10 @@ pub fn list(incidents: &[Incident], output: Output, style: Style) -> anyhow::Res
     }
     let head = ["ID", "TIME", "VM", "CHECKS", "TRACE"].map(str::to_owned);
     let row = |incident: &Incident| {
-        let checks: Vec<&str> = incident.checks().map(Check::name).collect();
+        let checks = incident.checks().map(|check| check.name().to_owned());
+        let alerts = incident.alerts.iter();
+        let alerts = alerts.map(|alert| format!("alert {}", printable(alert)));
+        let began: Vec<String> = alerts.chain(checks).collect();
         let trace = match (&incident.trace, incident.is_complete) {
             (Some(_), _) => "yes",
             (None, true) => "no",
@@ -55,7 +58,7 @@ pub fn list(incidents: &[Incident], output: Output, style: Style) -> anyhow::Res
             incident.id.clone(),
             shown(incident.unix_ns),
             name_of(&vm_of(&incident.vm)),
-            checks.join(","),
+            began.join(","),
             trace.to_owned(),
         ]
     };
@@ -137,7 +140,12 @@ pub struct Shown {
 impl Shown {
     /// An incident in `directory`, if the reader may see its path, and the readings of its VM.
     pub fn new(incident: Incident, directory: Option<&Path>, readings: &[Reading]) -> Self {
-        let checks: Vec<Check> = incident.checks().collect();
+        let checks: Vec<Check> = if incident.alerts.is_empty() {
+            incident.checks().collect()
+        } else {
+            // It is unknown how long an alert lasts.
+            Vec::new()
+        };
         let onset_ns = incident.unix_ns;
         let trace = incident.trace.as_ref().zip(directory);
         let trace = trace.map(|(file, directory)| directory.join(file));
@@ -195,6 +203,10 @@ impl Shown {
             shown(incident.unix_ns)
         );
         page.line(&mut out, "", &time);
+        if !incident.alerts.is_empty() {
+            let alerts = printable(&incident.alerts.join(", "));
+            page.line(&mut out, "", &format!("alerts: {alerts}"));
+        }
         for finding in &incident.findings {
             let next = next(finding.check, &name);
             page.finding(

@@ -223,7 +223,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
         unit: None,
         help: "Onsets of warnings of which the agent kept the recording and a trace, by check; \
                those that began together on a VM are one incident, which counts for each of \
-               them. Absent without --record and with --incidents-max-mib 0.",
+               them. check=\"alert\" counts those that began with an alert of Alertmanager. Absent without --record and with --incidents-max-mib 0.",
         own_labels: &["check"],
         rows: Rows::Agent(|reading, rows| {
             let recorded = recording(reading);
@@ -232,7 +232,8 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
             };
             let is_warning = |check: Check| check.about().severity == Severity::Warning;
             let mut counts = incidents.by_check().filter(|(check, _)| is_warning(*check));
-            counts.try_for_each(|(check, count)| rows.count(&[check.name().into()], count))
+            counts.try_for_each(|(check, count)| rows.count(&[check.name().into()], count))?;
+            rows.count(&["alert".into()], incidents.by_alert())
         }),
     },
     Family {

@@ -51,6 +51,8 @@ pub struct Recording {
 pub struct Incidents {
     /// In the order of [`Check::ALL`].
     by_check: [u64; Check::ALL.len()],
+    /// Begun by an alert.
+    by_alert: u64,
     /// In the order of [`Skip::ALL`].
     skipped: [u64; Skip::ALL.len()],
 }
@@ -64,6 +66,11 @@ impl Incidents {
         }
     }
 
+    /// Counts an incident that began with an alert.
+    pub fn begun_by_alert(&mut self) {
+        self.by_alert += 1;
+    }
+
     /// Counts an onset without an incident.
     pub fn skipped(&mut self, skip: Skip) {
         let mut counts = Skip::ALL.iter().zip(&mut self.skipped);
@@ -75,6 +82,11 @@ impl Incidents {
     /// Incidents by check.
     pub(crate) fn by_check(&self) -> impl Iterator<Item = (Check, u64)> {
         Check::ALL.into_iter().zip(self.by_check)
+    }
+
+    /// Incidents that began with an alert.
+    pub(crate) fn by_alert(&self) -> u64 {
+        self.by_alert
     }
 
     /// Skipped onsets by reason.

@@ -13,7 +13,7 @@ pub const TRACE_FILE: &str = "trace.pftrace";
 
 const KIND: &str = "Incident";
 
-/// Warnings that began together on a VM, and what was kept of that time.
+/// Warnings that began together on a VM, or an alert, and what was kept of that time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Incident {
     /// Version of the JSON shape.
@@ -23,7 +23,7 @@ pub struct Incident {
     kind: String,
     /// Name of its directory: the time of the onset and a number that rises.
     pub id: String,
-    /// Time of the first reading with the warnings, RFC 3339, UTC.
+    /// Time of the first reading with the warnings, or after the alert, RFC 3339, UTC.
     pub time: String,
     /// The same, ns since 1970.
     pub unix_ns: u64,
@@ -31,8 +31,11 @@ pub struct Incident {
     pub node: String,
     /// The VM.
     pub vm: IncidentVm,
-    /// The warnings that began, by rank.
+    /// The warnings that began, by rank; with alerts the findings of the VM.
     pub findings: Vec<Finding>,
+    /// Names of the alerts that began it, or fired while it lasted.
+    #[serde(default)]
+    pub alerts: Vec<String>,
     /// Start of the time whose readings are kept, ns since 1970.
     pub from_ns: u64,
     /// End of this time, ns since 1970.
@@ -98,6 +101,7 @@ impl Incident {
             node: node.to_owned(),
             vm: vm.into(),
             findings,
+            alerts: Vec::new(),
             from_ns: unix_ns.saturating_sub(BEFORE_NS),
             until_ns: unix_ns.saturating_add(AFTER_NS),
             is_complete: false,
@@ -120,6 +124,7 @@ impl Incident {
             node,
             vm,
             findings,
+            alerts,
             from_ns,
             until_ns,
             is_complete,
@@ -138,6 +143,7 @@ impl Incident {
             node: node.clone(),
             vm: vm.clone(),
             findings: findings.collect(),
+            alerts: alerts.clone(),
             from_ns: *from_ns,
             until_ns: *until_ns,
             is_complete: *is_complete,
@@ -146,11 +152,23 @@ impl Incident {
         }
     }
 
+    /// Adds the name of an alert; false if it is known, or if too many are.
+    pub fn add_alert(&mut self, alert: &str) -> bool {
+        let is_new = self.alerts.len() < MAX_ALERTS && self.alerts.iter().all(|one| one != alert);
+        if is_new {
+            self.alerts.push(alert.to_owned());
+        }
+        is_new
+    }
+
     /// The checks that it began with.
     pub fn checks(&self) -> impl Iterator<Item = Check> + use<'_> {
         self.findings.iter().map(|finding| finding.check)
     }
 }
+
+/// Most alerts of an incident.
+const MAX_ALERTS: usize = 16;
 
 /// Replaces the trace for tenants.
 const WITHHELD: &str = "traces name threads of others and are only for readers of the whole node";

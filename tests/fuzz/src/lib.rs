@@ -10,13 +10,14 @@
 //! a guest       cpuid
 //! a VMM         command_line
 //! Kubernetes    pods
-//! a client      accept · authorization · query
+//! a client      accept · alerts · authorization · query
 //! the user      config · web_config · frames · incident
 //! ```
 
 #![forbid(unsafe_code)]
 
 pub mod accept;
+pub mod alerts;
 pub mod authorization;
 pub mod cgroup_path;
 pub mod cgroupfs;
@@ -40,8 +41,9 @@ pub mod web_config;
 pub type Target = fn(&[u8]);
 
 /// All targets by name, which is also the name of their module and corpus.
-pub const TARGETS: [(&str, Target); 19] = [
+pub const TARGETS: [(&str, Target); 20] = [
     ("accept", accept::accept),
+    ("alerts", alerts::alerts),
     ("authorization", authorization::authorization),
     ("cgroup_path", cgroup_path::cgroup_path),
     ("cgroupfs", cgroupfs::cgroupfs),

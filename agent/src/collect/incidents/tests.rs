@@ -11,6 +11,7 @@ use virtlens_record::{Incident, Limits, Recorder, Recording, incidents};
 use virtlens_tests::blank;
 
 use super::{Incidents, Order, TraceLock};
+use crate::collect::alerts::Alerts;
 
 const START_NS: u64 = 1_800_000_000_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -34,6 +35,7 @@ impl Agent {
             root: HostRoot::default(),
             loader: Loader::default(),
             lock: TraceLock::default(),
+            alerts: Alerts::default(),
         };
         let (read, _) = Recording::open(records).expect("it is there");
         let last = read.at(u64::MAX).expect("it is whole");

@@ -8,6 +8,7 @@ use virtlens_model::snapshot::{Check, Snapshot};
 use virtlens_model::vocab::{MismatchKind, Role, Scope};
 use virtlens_tests::{fixture, fleet};
 
+use super::alerts::post;
 use super::incidents::keep;
 use super::reviews::Reviews;
 use super::schema::{check, description};
@@ -117,6 +118,18 @@ fn answers_of_every_route_are_as_described() {
         let answer = server.ask("POST", path, &[&header]);
         assert_eq!(answer.status, status, "{path}: {}", answer.text());
         assert_described(&all, path, &answer);
+    }
+    let reviews = Reviews::start(&[("alertmanager", &["/metrics", "post /api/v1/alerts"])]);
+    let keeping = Server::keeping(fixture::snapshot(), reviews.reviewer(), dir.path());
+    let message = r#"{"version": "4", "alerts": []}"#;
+    for (token, body, status) in [
+        ("alertmanager", message, 200),
+        ("alertmanager", "{}", 400),
+        ("stale", message, 401),
+    ] {
+        let answer = post(&keeping, token, body);
+        assert_eq!(answer.status, status, "{}", answer.text());
+        assert_described(&all, "/api/v1/alerts", &answer);
     }
     let stream = &all["paths"]["/api/v1/stream"]["get"]["responses"]["200"]["content"];
     let schema = &stream["application/x-ndjson"]["schema"];

@@ -212,7 +212,7 @@ fn readers_of_traces_above_the_limit_are_refused() {
     // The file is larger than the buffers of a connection, so the agent waits for the clients.
     let mut open: Vec<_> = (0..2)
         .map(|_| {
-            let mut client = server.open("GET", &path, &[]);
+            let mut client = server.open("GET", &path, &[], "");
             client.read_exact(&mut [0; 9]).expect("it answers");
             client
         })

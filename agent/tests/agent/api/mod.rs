@@ -1,5 +1,6 @@
 //! The API, with readings and recordings of the tests.
 
+mod alerts;
 mod described;
 mod history;
 mod incidents;
@@ -22,6 +23,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::oneshot;
+use virtlens::collect::alerts::Alerts;
+use virtlens::collect::incidents::Order as Keep;
 use virtlens::collect::readings::Readings;
 use virtlens::collect::recorder::Order;
 use virtlens::collect::traces::{TraceLock, Traces};
@@ -52,12 +55,31 @@ impl Server {
         Self::with(snapshot, None, None)
     }
 
-    /// Starts a server with a reviewer of tokens and a directory for a recording.
+    /// Starts a server with a reviewer of tokens and a directory for a recording without
+    /// incidents.
     pub(crate) fn with(
         snapshot: Snapshot,
         reviewer: Option<Reviewer>,
         folder: Option<&Path>,
     ) -> Self {
+        let record = folder.map(|folder| order(folder, None));
+        Self::recording(snapshot, reviewer, record)
+    }
+
+    /// Starts a server that keeps incidents.
+    fn keeping(snapshot: Snapshot, reviewer: Reviewer, folder: &Path) -> Self {
+        let incidents = Keep {
+            max_mib: 64,
+            root: HostRoot::new("/nowhere"),
+            loader: Loader::default(),
+            lock: TraceLock::default(),
+            alerts: Alerts::default(),
+        };
+        let record = order(folder, Some(incidents));
+        Self::recording(snapshot, Some(reviewer), Some(record))
+    }
+
+    fn recording(snapshot: Snapshot, reviewer: Option<Reviewer>, record: Option<Order>) -> Self {
         let taken = Arc::<AtomicU64>::default();
         let count = Arc::clone(&taken);
         let collect = move || {
@@ -67,15 +89,6 @@ impl Server {
                 ..snapshot.clone()
             })
         };
-        let record = folder.map(|folder| Order {
-            folder: folder.to_owned(),
-            // A recording of the test is not continued by the agent.
-            interval: Duration::from_hours(1),
-            limits: limits(),
-            node: "node-a".to_owned(),
-            boot_id: None,
-            incidents: None,
-        });
         let min_age = Duration::from_millis(1);
         let readings = Readings::start(collect, min_age, Selection::default(), record);
         let readings = readings.expect("a thread");
@@ -100,20 +113,30 @@ impl Server {
     }
 
     /// Sends a request. With HTTP/1.0 the answer is not in chunks.
-    fn open(&self, method: &str, path: &str, headers: &[&str]) -> TcpStream {
+    fn open(&self, method: &str, path: &str, headers: &[&str], body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let first = format!("{method} {path} HTTP/1.0");
         let head = [&[first.as_str(), "Host: test"], headers].concat();
-        let head = head.join("\r\n") + "\r\n\r\n";
-        stream.write_all(head.as_bytes()).expect("it reads");
+        let whole = head.join("\r\n") + "\r\n\r\n" + body;
+        stream.write_all(whole.as_bytes()).expect("it reads");
         stream
     }
 
     /// The whole answer.
     fn ask(&self, method: &str, path: &str, headers: &[&str]) -> Answer {
+        Self::answer(self.open(method, path, headers, ""))
+    }
+
+    /// The whole answer to a request with a body.
+    fn send(&self, method: &str, path: &str, headers: &[&str], body: &str) -> Answer {
+        let length = format!("Content-Length: {}", body.len());
+        let headers = [headers, &[&length]].concat();
+        Self::answer(self.open(method, path, &headers, body))
+    }
+
+    fn answer(mut stream: TcpStream) -> Answer {
         let mut bytes = Vec::new();
-        let mut stream = self.open(method, path, headers);
         stream.read_to_end(&mut bytes).expect("it answers");
         Answer::new(&bytes)
     }
@@ -124,7 +147,7 @@ impl Server {
 
     /// A successful answer, as lines.
     fn lines(&self, path: &str, headers: &[&str]) -> Lines {
-        let mut reader = BufReader::new(self.open("GET", path, headers));
+        let mut reader = BufReader::new(self.open("GET", path, headers, ""));
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
             assert!(reader.read_line(&mut head).expect("a head") > 0, "{head}");
@@ -185,6 +208,18 @@ pub(crate) fn vms(snapshot: &Value) -> Vec<&str> {
 fn error(text: &str) -> String {
     let value: Value = serde_json::from_str(text).expect("JSON");
     value["error"].as_str().expect("an error").to_owned()
+}
+
+fn order(folder: &Path, incidents: Option<Keep>) -> Order {
+    Order {
+        folder: folder.to_owned(),
+        // A recording of the test is not continued by the agent.
+        interval: Duration::from_hours(1),
+        limits: limits(),
+        node: "node-a".to_owned(),
+        boot_id: None,
+        incidents,
+    }
 }
 
 fn limits() -> Limits {

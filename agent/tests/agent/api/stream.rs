@@ -65,7 +65,7 @@ fn clients_that_read_no_stream_do_not_block_others() {
     let mut large = fixture::snapshot();
     large.vms = vec![large.vms[0].clone(); 2000];
     let server = Server::start(large);
-    let silent: Vec<_> = (0..4).map(|_| server.open("GET", FAST, &[])).collect();
+    let silent: Vec<_> = (0..4).map(|_| server.open("GET", FAST, &[], "")).collect();
     // Each has made its first line, and waits until it is taken.
     while server.readings() == 0 {
         std::thread::yield_now();

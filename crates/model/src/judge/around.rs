@@ -42,14 +42,14 @@ pub fn before(readings: &[Reading], onset_ns: u64) -> Option<Span<'_>> {
     span(until.get(start)?, until.last()?)
 }
 
-/// The longest interval after an onset in which all readings have one of the warnings `checks`;
-/// if none has two, the interval between the first one and the previous reading.
+/// The longest interval after an onset in which all readings have one of the warnings `checks`,
+/// or all readings after it without any; if none has two, the interval between the first one and the previous reading.
 pub fn during<'r>(readings: &'r [Reading], onset_ns: u64, checks: &[Check]) -> Option<Span<'r>> {
     let start = readings.iter().position(|one| one.unix_ns >= onset_ns)?;
     let (earlier, since) = readings.split_at_checked(start)?;
     let lasts = |one: &Reading| {
         let mut findings = one.vm.findings.iter().flat_map(|found| found.iter());
-        findings.any(|finding| checks.contains(&finding.check))
+        checks.is_empty() || findings.any(|finding| checks.contains(&finding.check))
     };
     let parts = since.chunk_by(|one, next| is_continued(one, next) && lasts(one) && lasts(next));
     let spans = parts.filter_map(|part| span(part.first()?, part.last()?));

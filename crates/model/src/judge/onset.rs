@@ -154,7 +154,7 @@ impl Onsets {
     }
 
     /// Why a VM gets no incident now. Otherwise it counts as one.
-    fn skip(&mut self, vm: &Vm, unix_ns: u64) -> Option<Skip> {
+    pub fn skip(&mut self, vm: &Vm, unix_ns: u64) -> Option<Skip> {
         let known = self.vms.entry((vm.pid, Arc::clone(&vm.vm))).or_default();
         let is_recent = |last_ns| is_within(last_ns, unix_ns, VM_NS);
         if known.incident_ns.is_some_and(is_recent) {
