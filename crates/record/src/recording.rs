@@ -85,13 +85,13 @@ impl Recording {
         let (mut segments, mut refused) = (Vec::new(), Vec::new());
         for path in paths {
             match Segment::first(&path) {
-                Ok((header, Some(first_ns))) => segments.push(Listed {
+                Ok(Some((header, first_ns))) => segments.push(Listed {
                     path,
                     header,
                     first_ns,
                 }),
                 // A segment begins before its first snapshot.
-                Ok((_, None)) => {}
+                Ok(None) => {}
                 // The agent removes old ones.
                 Err(Refused::Io { error, .. }) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(error) => refused.push(error),

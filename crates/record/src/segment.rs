@@ -188,8 +188,9 @@ impl Segment {
         Self::parse(content, path)
     }
 
-    /// Reads the header and the time of the first snapshot, without the rest.
-    pub(crate) fn first(path: &Path) -> Result<(Header, Option<u64>), Refused> {
+    /// Reads the header and the time of the first snapshot, without the rest. `None` without a
+    /// snapshot: a writer that was killed may leave an empty file, or one with only a header.
+    pub(crate) fn first(path: &Path) -> Result<Option<(Header, u64)>, Refused> {
         let refused = |error| Refused::Io {
             path: path.to_owned(),
             error,
@@ -199,10 +200,13 @@ impl Segment {
         // The header has some hundred bytes.
         let read = io::Read::take(&file, 4096);
         io::Read::read_to_end(&mut { read }, &mut content).map_err(refused)?;
+        if content.is_empty() {
+            return Ok(None);
+        }
         let segment = Self::parse(content, path)?;
         let mut rest = Bytes(segment.content.get(segment.frames..).unwrap_or_default());
         let first = Head::read(&mut rest);
-        Ok((segment.header, first.map(|(head, _)| head.mark.unix_ns)))
+        Ok(first.map(|(head, _)| (segment.header, head.mark.unix_ns)))
     }
 
     fn parse(content: Vec<u8>, path: &Path) -> Result<Self, Refused> {
