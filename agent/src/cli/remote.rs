@@ -34,12 +34,21 @@ pub(crate) fn agent(
         .filter(|from| from.contains("://"));
     let ConnectArgs {
         token_file,
+        user,
+        password_file,
         ca_file,
         client_certificate,
         client_key,
     } = connect;
     let Some(url) = url else {
-        let files = [token_file, ca_file, client_certificate, client_key];
+        // Each user has a password_file.
+        let files = [
+            token_file,
+            password_file,
+            ca_file,
+            client_certificate,
+            client_key,
+        ];
         if files.into_iter().any(Option::is_some) {
             let text = "credentials are for another agent; name it with --from URL";
             return Err(ConfigError::Usage(text.to_owned()));
@@ -50,6 +59,7 @@ pub(crate) fn agent(
         url: url.to_owned(),
         ca_file: ca_file.clone(),
         token_file: token_file.clone(),
+        user: user.clone().zip(password_file.clone()),
         identity: client_certificate.clone().zip(client_key.clone()),
     };
     let remote = Remote::new(&endpoint);

@@ -4,7 +4,7 @@ mod agent;
 mod incidents;
 pub(crate) mod tunnel;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kube::Config;
@@ -25,6 +25,8 @@ pub struct Endpoint {
     pub ca_file: Option<PathBuf>,
     /// File with a bearer token.
     pub token_file: Option<PathBuf>,
+    /// A user, and a file with the password.
+    pub user: Option<(String, PathBuf)>,
     /// Files with a client certificate and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
@@ -69,13 +71,14 @@ impl Remote {
     ///
     /// # Errors
     ///
-    /// If the URL or a file of the credentials is invalid, or if a token would be sent
-    /// unencrypted to another host.
+    /// If the URL or a file of the credentials is invalid, or if a token or a password would be
+    /// sent unencrypted to another host.
     pub fn new(agent: &Endpoint) -> Result<Self, Unanswered> {
         let Endpoint {
             url,
             ca_file,
             token_file,
+            user,
             identity,
         } = agent;
         let invalid = |error: &dyn std::fmt::Display| {
@@ -88,11 +91,21 @@ impl Remote {
             return Err(invalid(&"it has no scheme or no host"));
         };
         let is_encrypted = parsed.scheme_str() == Some("https");
-        if token_file.is_some() && !is_encrypted && !is_this_host(host) {
+        let secret = match (token_file, user) {
+            (Some(_), _) => Some("token"),
+            (None, Some(_)) => Some("password"),
+            (None, None) => None,
+        };
+        if let Some(secret) = secret
+            && !is_encrypted
+            && !is_this_host(host)
+        {
             return Err(Unanswered(format!(
-                "refused to send the token unencrypted to {url}: expected https://"
+                "refused to send the {secret} unencrypted to {url}: expected https://"
             )));
         }
+        let password = user.as_ref().map(|(_, file)| password_in(file));
+        let password = password.transpose()?;
         let certificate = identity.as_ref().map(|(certificate, _)| certificate);
         let key = identity.as_ref().map(|(_, key)| key);
         let files = [ca_file, token_file].into_iter().flatten();
@@ -105,6 +118,8 @@ impl Remote {
         config.root_cert_file.clone_from(ca_file);
         config.auth_info = AuthInfo {
             token_file: token_file.as_ref().map(text),
+            username: user.as_ref().map(|(name, _)| name.clone()),
+            password: password.map(Into::into),
             client_certificate: certificate.map(text),
             client_key: key.map(text),
             ..AuthInfo::default()
@@ -114,7 +129,7 @@ impl Remote {
             let _inside = runtime.enter();
             connect(config).map_err(|error| Unanswered(error.to_string()))?
         };
-        let remedy = "; name a token with --token-file";
+        let remedy = "; name a token with --token-file, or a user with --user and --password-file";
         let agent = Agent::new(client, format!("the agent at {url}"), remedy);
         Ok(Self::on(runtime, agent))
     }
@@ -144,6 +159,20 @@ impl Remote {
         let answered = self.agent.history(vm, since, until, each);
         self.runtime.block_on(answered)
     }
+}
+
+/// The password in a file, whose first line it is.
+fn password_in(file: &Path) -> Result<String, Unanswered> {
+    let invalid = |error: &dyn std::fmt::Display| {
+        let file = file.display();
+        Unanswered(format!("{file}: {error}"))
+    };
+    let text = std::fs::read_to_string(file).map_err(|error| invalid(&error))?;
+    let password = text.lines().next().unwrap_or_default();
+    if password.is_empty() {
+        return Err(invalid(&"expected a password in its first line"));
+    }
+    Ok(password.to_owned())
 }
 
 /// Whether a host is this one, so that nobody else sees what is sent to it.
@@ -180,6 +209,33 @@ mod tests {
             let agent = Endpoint {
                 url: url.to_owned(),
                 token_file,
+                ..Endpoint::default()
+            };
+            let error = Remote::new(&agent).expect_err(url).to_string();
+            assert!(error.contains(expected), "{url}: {error}");
+        }
+        let empty = folder.path().join("empty");
+        std::fs::write(&empty, "\n").expect("there is room");
+        for (url, file, expected) in [
+            (
+                "http://node-a",
+                token_file.clone(),
+                "refused to send the password",
+            ),
+            (
+                "https://node-a",
+                Some(empty),
+                "expected a password in its first line",
+            ),
+            (
+                "https://node-a",
+                Some("/no/file".into()),
+                "/no/file: No such file",
+            ),
+        ] {
+            let agent = Endpoint {
+                url: url.to_owned(),
+                user: file.map(|file| ("admin".to_owned(), file)),
                 ..Endpoint::default()
             };
             let error = Remote::new(&agent).expect_err(url).to_string();

@@ -10,6 +10,17 @@ pub(crate) struct ConnectArgs {
     /// File with the bearer token for the agent
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
+    /// User of the agent's web configuration
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "password_file",
+        conflicts_with = "token_file"
+    )]
+    pub(crate) user: Option<String>,
+    /// File with the user's password in its first line
+    #[arg(long, value_name = "FILE", requires = "user")]
+    pub(crate) password_file: Option<PathBuf>,
     /// CA certificates for the agent's certificate [default: those of the system]
     #[arg(long, value_name = "FILE")]
     pub(crate) ca_file: Option<PathBuf>,

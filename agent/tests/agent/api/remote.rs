@@ -14,7 +14,8 @@ use virtlens_tests::fixture;
 use super::incidents::keep;
 use super::reviews::Reviews;
 use super::{Server, record, vms};
-use crate::program::output;
+use crate::program::{Agent, output};
+use crate::web::write_host;
 
 fn node() -> Snapshot {
     Snapshot {
@@ -51,6 +52,30 @@ fn snapshot_is_that_of_the_agent() {
         one.as_object_mut().expect("an object").remove("clock_ns");
     }
     assert_eq!(shown, expected);
+}
+
+#[test]
+fn password_of_a_user_is_sent() {
+    let dir = tempfile::tempdir().expect("a directory");
+    write_host(dir.path());
+    let hash = bcrypt::hash("secret", 4).expect("a hash");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    fs::write(
+        path("web"),
+        format!("basic_auth_users: {{admin: {hash}}}\n"),
+    )
+    .expect("written");
+    fs::write(path("right"), "secret\n").expect("written");
+    fs::write(path("wrong"), "other\n").expect("written");
+    let agent = Agent::start(&["--web-config", &path("web"), "--root", &path("host")]);
+    for (password, expected) in [("right", Some(0)), ("wrong", Some(1))] {
+        let user = ["snapshot", "--user", "admin", "--password-file"];
+        let output = from(agent.address, &[&user[..], &[&path(password)]].concat());
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), expected, "{password}: {errors}");
+    }
+    let refused = failure(&from(agent.address, &["snapshot"]));
+    assert!(refused.contains("--user and --password-file"), "{refused}");
 }
 
 #[test]
