@@ -7,7 +7,7 @@ use std::fs;
 
 use anyhow::{Context as _, bail};
 use serde_json::Value;
-use virtlens_deploy::release::{Library, Origin, artifacts, provenance, sbom};
+use virtlens_deploy::release::{Library, Origin, artifacts, krew, provenance, sbom};
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -27,9 +27,12 @@ fn main() -> anyhow::Result<()> {
                 },
             ))
         }
+        ["krew", sums, version, downloads] => {
+            print(&krew(&artifacts(&read(sums)?)?, version, downloads)?)
+        }
         _ => bail!(
-            "expected nothing, `sbom FILE PACKAGE=VERSION...` or \
-             `provenance SUMS COMMIT BUILDER TOOL...`"
+            "expected nothing, `sbom FILE PACKAGE=VERSION...`, \
+             `provenance SUMS COMMIT BUILDER TOOL...` or `krew SUMS VERSION DOWNLOADS`"
         ),
     }
 }

@@ -1,5 +1,6 @@
-//! The documents of a release: its bill of materials and its provenance.
+//! The documents of a release: its bill of materials, its provenance and its manifest for krew.
 
+use anyhow::Context as _;
 use serde_json::{Value, json};
 
 /// A statically linked C library.
@@ -73,6 +74,47 @@ pub fn provenance(artifacts: &[Artifact], origin: &Origin<'_>) -> Value {
     })
 }
 
+/// The manifest with which krew installs the program as a plugin of kubectl
+/// (`krew.googlecontainertools.github.com/v1alpha2`, `pkg/index/types.go` of krew 0.5). The
+/// archive is downloaded from the URI `downloads` and its name.
+///
+/// # Errors
+///
+/// If the release has no archive.
+pub fn krew(artifacts: &[Artifact], version: &str, downloads: &str) -> anyhow::Result<Value> {
+    let name = format!("virtlens-{version}-linux-amd64.tar.gz");
+    let mut archives = artifacts.iter();
+    let archive = archives
+        .find(|one| one.name == name)
+        .context(name.clone())?;
+    let files = ["virtlens", "LICENSE"];
+    let files =
+        files.map(|file| json!({ "from": format!("virtlens-{version}/{file}"), "to": "." }));
+    let platform = json!({
+        "selector": { "matchLabels": { "os": "linux", "arch": "amd64" } },
+        "uri": format!("{}/{name}", downloads.trim_end_matches('/')),
+        "sha256": archive.sha256,
+        "files": files,
+        "bin": "virtlens",
+    });
+    Ok(json!({
+        "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
+        "kind": "Plugin",
+        "metadata": { "name": "virtlens" },
+        "spec": {
+            "version": format!("v{version}"),
+            "shortDescription": "Show CPU use, throttling and placement of VM pods",
+            "description": "Shows CPU time by role, throttling, run delay and placement of the VMs \
+                            in pods (Kata Containers, KubeVirt), live, from recordings and as \
+                            findings with remedies. It asks the agents of virtlens, which the \
+                            cluster needs.\n",
+            "caveats": "The agents have to be installed in the cluster, by default in the \
+                        namespace virtlens. The plugin forwards ports of their pods.\n",
+            "platforms": [platform],
+        },
+    }))
+}
+
 /// Parses the output of `sha256sum`.
 ///
 /// # Errors
@@ -132,6 +174,26 @@ mod tests {
             definition["resolvedDependencies"][1]["name"],
             "rustc 1.95.0"
         );
+    }
+
+    #[test]
+    fn manifest_for_krew_has_archive_of_its_version() {
+        let sum = "b".repeat(64);
+        let lines = format!(
+            "{0}  image.tar\n{sum}  virtlens-1.2.3-linux-amd64.tar.gz\n",
+            "a".repeat(64)
+        );
+        let artifacts = artifacts(&lines).expect("lines of sha256sum");
+        let manifest = krew(&artifacts, "1.2.3", "https://example.org/v1.2.3/");
+        let spec = &manifest.expect("it has an archive")["spec"];
+        assert_eq!(spec["version"], "v1.2.3");
+        let platform = &spec["platforms"][0];
+        let uri = "https://example.org/v1.2.3/virtlens-1.2.3-linux-amd64.tar.gz";
+        assert_eq!(platform["uri"], uri);
+        assert_eq!(platform["sha256"], sum);
+        assert_eq!(platform["files"][0]["from"], "virtlens-1.2.3/virtlens");
+        let error = krew(&artifacts, "1.2.4", "https://example.org").expect_err("another version");
+        assert_eq!(error.to_string(), "virtlens-1.2.4-linux-amd64.tar.gz");
     }
 
     #[test]
