@@ -3,6 +3,7 @@
 
 mod args;
 mod complete;
+mod incidents;
 mod show;
 mod target;
 
@@ -51,5 +52,7 @@ fn execute(cli: Kubectl) -> anyhow::Result<ExitCode> {
         Command::Top(args) => show::top(target, &args),
         Command::Topology(args) => show::topology(&target, &args),
         Command::Doctor(args) => show::diagnose(&target, &args, &config),
+        Command::Trace(args) => incidents::trace(&target, &args),
+        Command::Incidents(args) => incidents::run(&target, args, &config),
     }
 }

@@ -22,8 +22,8 @@ const DEFAULT_MIB: u64 = 16;
 
 /// The part of a list of incidents that is shown.
 #[derive(Deserialize)]
-struct Listed {
-    incidents: Vec<Incident>,
+pub(super) struct Listed {
+    pub(super) incidents: Vec<Incident>,
 }
 
 /// `incidents`: those of an agent.
@@ -33,45 +33,88 @@ pub(crate) fn show_list(agent: &Remote, args: &ListArgs) -> anyhow::Result<ExitC
     print(&list(&listed.incidents, args.output, table_style())?)
 }
 
+/// An incident of an agent to show.
+pub(super) struct Wanted<'a> {
+    pub(super) id: &'a str,
+    pub(super) output: Output,
+    /// File for its trace.
+    pub(super) save_trace: Option<&'a Path>,
+    /// The command with which its trace is fetched.
+    pub(super) command: &'a str,
+}
+
 /// `incidents show`: one of an agent.
 pub(crate) fn show(agent: &Remote, args: &ShowArgs, config: &Config) -> anyhow::Result<ExitCode> {
-    let shown: Shown = parse(&agent.incident(&args.id)?)?;
-    let text = match args.output {
-        Output::Text => {
-            let id = &args.id;
-            let command = format!("virtlens incidents show {id} --save-trace FILE --from URL");
-            shown
-                .fetched_by(&command)
-                .text(&config.bounds, table_style())
-        }
+    let id = &args.id;
+    let wanted = Wanted {
+        id,
+        output: args.output,
+        save_trace: args.save_trace.as_deref(),
+        command: &format!("virtlens incidents show {id} --save-trace FILE --from URL"),
+    };
+    show_one(agent, &wanted, config)
+}
+
+/// Shows an incident of an agent.
+pub(super) fn show_one(
+    agent: &Remote,
+    wanted: &Wanted<'_>,
+    config: &Config,
+) -> anyhow::Result<ExitCode> {
+    let id = wanted.id;
+    let shown: Shown = parse(&agent.incident(id)?)?;
+    let text = match wanted.output {
+        Output::Text => shown
+            .fetched_by(wanted.command)
+            .text(&config.bounds, table_style()),
         Output::Json => shown.json()?,
     };
     let code = print(&text)?;
-    if let Some(file) = &args.save_trace {
-        save(Some(file), &args.id, agent.incident_trace(&args.id)?)?;
+    if let Some(file) = wanted.save_trace {
+        save(Some(file), id, agent.incident_trace(id)?)?;
     }
     Ok(code)
 }
 
+/// A trace to take of a VM of another node.
+pub(super) struct TraceOrder<'a> {
+    pub(super) vm: &'a str,
+    pub(super) length: Duration,
+    pub(super) max_mib: Option<u64>,
+    /// File for the trace.
+    pub(super) output: Option<&'a Path>,
+}
+
 /// `trace`: of a VM of another node.
 pub(crate) fn follow(agent: &Remote, args: &TraceArgs) -> anyhow::Result<ExitCode> {
+    let order = TraceOrder {
+        vm: &args.vm,
+        length: args.window.0,
+        max_mib: args.max_size,
+        output: args.output.as_deref(),
+    };
+    take(agent, &order)
+}
+
+/// Takes a trace on another node.
+pub(super) fn take(agent: &Remote, order: &TraceOrder<'_>) -> anyhow::Result<ExitCode> {
     let longest = Duration::from_secs(30);
-    if !(Duration::from_millis(100)..=longest).contains(&args.window.0) {
-        let text = "--for: expected 100ms to 30s with --from";
+    if !(Duration::from_millis(100)..=longest).contains(&order.length) {
+        let text = "--for: expected 100ms to 30s on another node";
         return Err(ConfigError::Usage(text.to_owned()).into());
     }
-    let max_mib = args.max_size.unwrap_or(DEFAULT_MIB);
+    let max_mib = order.max_mib.unwrap_or(DEFAULT_MIB);
     if max_mib > MAX_MIB {
-        let text = format!("--max-size: expected 1 to {MAX_MIB} with --from");
+        let text = format!("--max-size: expected 1 to {MAX_MIB} on another node");
         return Err(ConfigError::Usage(text).into());
     }
     let request = TraceRequest {
-        vm: args.vm.clone(),
-        length: args.window.0,
+        vm: order.vm.to_owned(),
+        length: order.length,
         max_mib,
     };
     let bytes = agent.trace(&request)?;
-    save(args.output.as_deref(), &args.vm, bytes)?;
+    save(order.output, order.vm, bytes)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -83,6 +126,6 @@ fn save(file: Option<&Path>, name: &str, bytes: Vec<u8>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn parse<'b, T: Deserialize<'b>>(body: &'b [u8]) -> anyhow::Result<T> {
+pub(super) fn parse<'b, T: Deserialize<'b>>(body: &'b [u8]) -> anyhow::Result<T> {
     serde_json::from_slice(body).context("the agent sent an unknown answer")
 }

@@ -37,12 +37,39 @@ struct List<'i> {
 ///
 /// If the JSON cannot be generated, which would be a bug.
 pub fn list(incidents: &[Incident], output: Output, style: Style) -> anyhow::Result<String> {
+    table(incidents, false, output, style)
+}
+
+/// Formats the incidents of several nodes, which are sorted by time.
+///
+/// # Errors
+///
+/// If the JSON cannot be generated, which would be a bug.
+pub fn list_of_nodes(
+    incidents: &[Incident],
+    output: Output,
+    style: Style,
+) -> anyhow::Result<String> {
+    table(incidents, true, output, style)
+}
+
+fn table(
+    incidents: &[Incident],
+    has_nodes: bool,
+    output: Output,
+    style: Style,
+) -> anyhow::Result<String> {
     if output == Output::Json {
         return list_json(incidents);
     }
     if incidents.is_empty() {
         return Ok("No incidents.\n".to_owned());
     }
+    let cells = |node: String, others: [String; 5]| {
+        let [id, rest @ ..] = others;
+        let node = has_nodes.then_some(node);
+        [id].into_iter().chain(node).chain(rest).collect()
+    };
     let head = ["ID", "TIME", "VM", "CHECKS", "TRACE"].map(str::to_owned);
     let row = |incident: &Incident| {
         let checks = incident.checks().map(|check| check.name().to_owned());
@@ -54,15 +81,16 @@ pub fn list(incidents: &[Incident], output: Output, style: Style) -> anyhow::Res
             (None, true) => "no",
             (None, false) => "not yet",
         };
-        [
+        let others = [
             incident.id.clone(),
             shown(incident.unix_ns),
             name_of(&vm_of(&incident.vm)),
             began.join(","),
             trace.to_owned(),
-        ]
+        ];
+        cells(printable(&incident.node), others)
     };
-    let rows: Vec<[String; 5]> = [head]
+    let rows: Vec<Vec<String>> = [cells("NODE".to_owned(), head)]
         .into_iter()
         .chain(incidents.iter().map(row))
         .collect();

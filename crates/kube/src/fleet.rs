@@ -24,7 +24,7 @@ use tokio::runtime::Runtime;
 use tower::{BoxError, ServiceBuilder};
 use tower_http::map_response_body::MapResponseBodyLayer;
 
-pub use self::ask::{histories, poll, snapshots};
+pub use self::ask::{histories, incidents, poll, snapshots};
 pub use self::discover::{Found, Scope};
 use self::pods::AgentPod;
 use crate::cluster::{MAX_ANSWER_BYTES, chain, connect};

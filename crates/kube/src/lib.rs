@@ -42,8 +42,8 @@ use std::time::Duration;
 
 pub use cluster::{Cluster, Kubelet};
 pub use fleet::{
-    ClusterAccess, Fleet, Found, NodeAgent, Route, Scope, Token, TunnelOptions, histories, poll,
-    snapshots,
+    ClusterAccess, Fleet, Found, NodeAgent, Route, Scope, Token, TunnelOptions, histories,
+    incidents, poll, snapshots,
 };
 pub use polled::{ListedPods, parse_pods};
 pub use remote::{Endpoint, Remote, TraceRequest, Unanswered};

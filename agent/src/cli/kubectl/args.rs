@@ -48,6 +48,14 @@ pub(super) enum Command {
     /// The exit code is 0 without findings, 2 with findings, and 1 if VMs cannot be judged.
     #[command(after_help = "Example: kubectl virtlens doctor -n shop web-0 --since -15m")]
     Doctor(DoctorArgs),
+    /// Take a trace of a VM on its node, for the Perfetto viewer
+    ///
+    /// The agent needs authorization, and you the permission to trace.
+    #[command(after_help = "Example: kubectl virtlens trace web-0 --for 5s -o web.pftrace")]
+    Trace(TraceArgs),
+    /// List incidents: warnings, with what the agents kept of them
+    #[command(after_help = "Example: kubectl virtlens incidents -n shop web-0")]
+    Incidents(IncidentsArgs),
 }
 
 #[derive(Debug, Default, Args)]
@@ -196,6 +204,58 @@ pub(super) struct DoctorArgs {
     pub(super) until: Option<Moment>,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct TraceArgs {
+    /// Pod of the VM
+    pub(super) pod: String,
+    /// Duration, 100ms to 30s
+    #[arg(long = "for", value_name = "TIME", default_value = "10s")]
+    pub(super) window: Span,
+    /// Output file. An existing file is replaced, a symbolic link is refused; "-" is stdout
+    /// [default: a new file in this directory, named after the VM]
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) output: Option<PathBuf>,
+    /// Maximum size of the file, MiB [default: 16]
+    #[arg(long, value_name = "MIB")]
+    pub(super) max_size: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct IncidentsArgs {
+    #[command(subcommand)]
+    pub(super) command: Option<IncidentsCommand>,
+    #[command(flatten)]
+    pub(super) list: ListArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    /// Pod of the VM [default: all pods of the namespace]
+    pub(super) pod: Option<String>,
+    /// Output format
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    pub(super) output: snapshot::Output,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum IncidentsCommand {
+    /// Show an incident: its findings, and the VM before and during it
+    #[command(after_help = "Example: kubectl virtlens incidents show ID -n shop")]
+    Show(ShowArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ShowArgs {
+    /// Incident to show, as kubectl virtlens incidents lists it
+    pub(super) id: String,
+    /// Output format
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    pub(super) output: doctor::Output,
+    /// Save the trace of the incident in this file
+    #[arg(long, value_name = "FILE")]
+    pub(super) save_trace: Option<PathBuf>,
+}
+
 impl Command {
     /// The pod of the command.
     pub(super) fn pod(&self) -> Option<&str> {
@@ -204,6 +264,8 @@ impl Command {
             Self::Top(args) => &args.pod,
             Self::Topology(args) => &args.pod,
             Self::Doctor(args) => &args.pod,
+            Self::Trace(args) => return Some(&args.pod),
+            Self::Incidents(args) => &args.list.pod,
         };
         pod.as_deref()
     }

@@ -69,7 +69,7 @@ impl Target {
     }
 
     /// The exit code, if all nodes should be among `shown` answers.
-    fn code(&self, shown: usize) -> ExitCode {
+    pub(super) fn code(&self, shown: usize) -> ExitCode {
         if self.is_complete(shown) {
             ExitCode::SUCCESS
         } else {

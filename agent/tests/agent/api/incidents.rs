@@ -20,7 +20,7 @@ const ELSEWHERE: &str = "Authorization: Bearer elsewhere-token";
 const READER: &str = "Authorization: Bearer prometheus";
 
 /// Keeps an incident of a VM at second 1005 of the recording in a directory, with this trace.
-pub(super) fn keep(folder: &Path, vm: &Vm, trace: Option<&[u8]>) -> Incident {
+pub(crate) fn keep(folder: &Path, vm: &Vm, trace: Option<&[u8]>) -> Incident {
     let overlap = Check::Place(MismatchKind::VcpuOverlap);
     let evidence = "vCPU 0 is pinned to pCPU 1, as one of secret-vm".to_owned();
     let findings = vec![Finding::new(overlap, evidence, 2.0)];

@@ -3,7 +3,7 @@
 mod alerts;
 mod described;
 mod history;
-mod incidents;
+pub(crate) mod incidents;
 pub(crate) mod remote;
 pub(crate) mod reviews;
 mod schema;

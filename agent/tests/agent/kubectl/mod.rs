@@ -1,6 +1,7 @@
 //! `kubectl virtlens` with a minimal API server, and agents of the tests behind it.
 
 mod cluster;
+mod incidents;
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt as _;

@@ -36,6 +36,14 @@ pub fn snapshots(agents: &[NodeAgent], vm: Option<&str>) -> Vec<Result<Snapshot,
     )
 }
 
+/// The kept incidents as JSON, in the order of the agents.
+pub fn incidents(agents: &[NodeAgent]) -> Vec<Result<Vec<u8>, Unanswered>> {
+    let time = (DEADLINE, ANSWER_TIMEOUT);
+    all(agents, time, &async |_, agent: &Agent| {
+        agent.incidents().await
+    })
+}
+
 /// Passes the readings of a time that each agent recorded, or their parts about one VM, with the
 /// number of the agent to `each`. `since` and `until` are as in RFC 3339. Returns the losses, in
 /// the order of the agents.
