@@ -13,6 +13,9 @@ use crate::network;
 /// Namespace of the chart.
 const NAMESPACE: &str = "virtlens";
 
+/// Selects the agent's pods.
+const AGENTS: &str = "app.kubernetes.io/name=virtlens";
+
 /// A cluster whose pods all run.
 pub(crate) struct Cluster {
     _machine: Machine,
@@ -72,6 +75,12 @@ impl Cluster {
         output.unwrap_or_else(|error| panic!("{program}: {error}"))
     }
 
+    /// The environment of a client of the API.
+    pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
+        let kubeconfig = self.plane.server().kubeconfig();
+        vec![("KUBECONFIG", kubeconfig.display().to_string())]
+    }
+
     /// Name of the agent's pod.
     pub(crate) fn agent(&self) -> String {
         self.ask(&format!(
@@ -98,6 +107,28 @@ impl Cluster {
             "rollout restart --namespace {NAMESPACE} daemonset/virtlens"
         ));
         self.await_rollout();
+    }
+
+    /// Removes the agent from the node, as if the node were not selected.
+    pub(crate) fn remove_agent(&self) {
+        self.select(r#"{"no":"node"}"#);
+        self.ask(&format!(
+            "wait --for=delete --namespace {NAMESPACE} pod --selector {AGENTS} --timeout=120s"
+        ));
+    }
+
+    /// Undoes [`Self::remove_agent`].
+    pub(crate) fn return_agent(&self) {
+        self.select(r#"{"no":null}"#);
+        self.await_rollout();
+    }
+
+    /// Sets labels of the nodes on which the agent runs.
+    fn select(&self, labels: &str) {
+        let patch = format!(r#"{{"spec":{{"template":{{"spec":{{"nodeSelector":{labels}}}}}}}}}"#);
+        self.ask(&format!(
+            "patch daemonset/virtlens --namespace {NAMESPACE} --patch {patch}"
+        ));
     }
 
     /// Runs `virtlens` in the agent's container.

@@ -1,10 +1,12 @@
 //! The chart on a real node: `make test-node`. kubelet, containerd and runc run in a VM of
 //! tests/vm, with pods that run VMs. The API server, controllers, helm and kubectl run on
-//! the host, in a private network.
+//! the host, in a private network, and so does the plugin of kubectl.
 
 mod cluster;
 mod machine;
 mod network;
+mod picture;
+mod plugin;
 
 use cluster::Cluster;
 use virtlens_tests::{eventually, need, scraped};
@@ -34,10 +36,18 @@ type Check = fn(&Cluster);
 
 /// The checks, in this order. A program that queries the cluster from outside runs with
 /// [`Cluster::run`].
-const CHECKS: [(&str, Check); 3] = [
+const CHECKS: [(&str, Check); 7] = [
     ("vms_have_names_and_limits_of_their_pods", names_and_limits),
     ("doctor_finds_only_the_vm_at_its_limit", doctor),
+    ("plugin_shows_pods_from_outside", plugin::shows_pods),
+    ("plugin_shows_incident_of_capped_vm", plugin::shows_incident),
+    // A new agent has a new recording, so this is before the rollouts.
+    ("session_is_recorded_if_wanted", picture::record),
     ("no_counter_falls_over_a_rollout", rollout),
+    (
+        "plugin_names_node_without_agent",
+        plugin::names_node_without_agent,
+    ),
 ];
 
 fn names_and_limits(cluster: &Cluster) {

@@ -12,7 +12,6 @@
 //! `usage.json`.
 
 mod picture;
-mod terminal;
 mod usage;
 
 use std::fs;
@@ -21,9 +20,9 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::json;
+use virtlens_tests::terminal::{Key, Recording};
 use virtlens_vmtest::scenario::{Pod, Scenario};
 
-use terminal::{Key, Recording};
 use usage::Usage;
 
 /// CPU time that the pod may use, µs in 100 ms: the limit of the doctor's suite, below the
@@ -70,7 +69,8 @@ fn record() {
     let folder = tempfile::tempdir().expect("/tmp is writable");
     let pods = folder.path().join("pods.json");
     fs::write(&pods, pod_list(&scenario)).expect("/tmp is writable");
-    let mut recording = Recording::new(folder.path(), &pods);
+    let pods = format!("file:{}", pods.display());
+    let mut recording = Recording::new(folder.path(), vec![("VIRTLENS_METADATA", pods)]);
     let sessions: [(&str, &[Key]); 3] = [
         ("virtlens top", &KEYS_OF_TOP),
         ("virtlens doctor", &[]),

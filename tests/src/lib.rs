@@ -62,6 +62,7 @@ pub mod root;
 pub mod scraped;
 pub mod seats;
 pub mod sysfs;
+pub mod terminal;
 
 pub use agent::Agent;
 pub use api_server::ApiServer;

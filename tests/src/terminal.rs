@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use crate::binary;
 use serde_json::json;
-use virtlens_tests::binary;
 
 /// Size of the terminal. Wider lines are hard to read in a browser.
 const COLUMNS: usize = 100;
@@ -27,18 +27,18 @@ const CLEAR: &str = "\x1b[2J\x1b[H";
 
 /// A key of a full-screen program.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Key {
+pub struct Key {
     /// The bytes that it sends.
-    pub(crate) text: &'static str,
+    pub text: &'static str,
     /// Time since the first output or the previous key.
-    pub(crate) after: Duration,
+    pub after: Duration,
 }
 
 /// A recording of commands that run one after another.
 #[derive(Debug)]
-pub(crate) struct Recording {
+pub struct Recording {
     folder: PathBuf,
-    pods: PathBuf,
+    environment: Vec<(&'static str, String)>,
     lines: Vec<String>,
     /// Time in the recording of the last event.
     now: Duration,
@@ -47,13 +47,12 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// A recording of commands that run in `folder` and get the names of pods from the
-    /// file `pods`.
-    pub(crate) fn new(folder: &Path, pods: &Path) -> Self {
+    /// A recording of commands that run in `folder` with these variables.
+    pub fn new(folder: &Path, environment: Vec<(&'static str, String)>) -> Self {
         let header = json!({"version": 2, "width": COLUMNS, "height": ROWS});
         Self {
             folder: folder.to_owned(),
-            pods: pods.to_owned(),
+            environment,
             lines: vec![header.to_string()],
             now: Duration::ZERO,
             row: 0,
@@ -61,12 +60,12 @@ impl Recording {
     }
 
     /// The lines of the file.
-    pub(crate) fn lines(&self) -> &[String] {
+    pub fn lines(&self) -> &[String] {
         &self.lines
     }
 
     /// Runs a command on a cleared screen until it ends.
-    pub(crate) fn run(&mut self, command: &str, keys: &[Key]) {
+    pub fn run(&mut self, command: &str, keys: &[Key]) {
         self.clear();
         self.print(&format!("$ {command}\r\n"));
         self.now += START;
@@ -127,7 +126,7 @@ impl Recording {
             .env("SHELL", "/bin/sh")
             .env("TERM", "xterm-256color")
             .env("LANG", "C.UTF-8")
-            .env("VIRTLENS_METADATA", format!("file:{}", self.pods.display()))
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .current_dir(&self.folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
