@@ -1,7 +1,7 @@
 # `make run` shows this host's VMs, `make test` runs the tests. `make help` lists all targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo release dist test test-unit test-kernel test-vm test-memory test-pins test-placement test-libvirt test-rt test-wide test-node test-dist soak cluster-test fuzz deny bench vm draw record site generate fmt clean
+.PHONY: help run demo release dist test test-unit test-kernel test-vm test-memory test-pins test-placement test-libvirt test-rt test-wide test-node test-dist soak cluster-test fuzz deny bench vm draw record ui site generate fmt clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,10 @@ draw: ## draw the fleet and the pod dashboard with real data to docs/images (roo
 
 record: ## record a session on a throttled pod and its use of the limit to docs/images (root)
 	@scripts/record-terminal
+
+ui: ## make the page for browsers, agent/src/http/ui, from its sources in ui (Node.js)
+	@scripts/build-ui --test
+	@scripts/build-ui
 
 site: ## build the documentation as web pages in target/site, and check every link
 	@scripts/install-packages run

@@ -56,8 +56,8 @@ struct Cli {
 enum Command {
     /// Serve metrics to Prometheus
     ///
-    /// Serves /metrics, /healthz, /readyz and a page at /. The host is read on
-    /// each scrape, and in between only with --record. SIGTERM and SIGINT end the agent. Its BPF
+    /// Serves /metrics, /healthz, /readyz, and a page for browsers at /. The host is
+    /// read on each scrape, and in between only with --record. SIGTERM and SIGINT end the agent. Its BPF
     /// programs and maps stay in the kernel (under /sys/fs/bpf/virtlens) and keep
     /// counting for the next agent; virtlens check --clean removes them.
     #[command(after_help = "Example: virtlens run --listen 127.0.0.1:9877 --table")]

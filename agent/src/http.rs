@@ -29,6 +29,7 @@ mod state;
 mod time_limit;
 mod tls;
 mod tokens;
+mod ui;
 mod verdict_cache;
 mod web;
 mod web_config;

@@ -8,6 +8,7 @@ mod commands;
 mod examples;
 mod layers;
 mod packages;
+mod page;
 mod pictures;
 mod pod_labels;
 mod programs;

@@ -19,6 +19,10 @@ use super::web_config::WebConfig;
 /// and they show only the agent's health.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
+/// Paths of the files of the page for browsers. They are open, too: they are the same on every
+/// node, and the page asks for the credentials that the API requires.
+pub(super) const PAGE: [&str; 3] = ["/", "/ui/app.js", "/ui/app.css"];
+
 /// The API's paths. A user who may get [`READABLE`] sees the whole node there; an owner of pods
 /// sees those pods.
 pub(super) const API: &str = "/api/";
@@ -106,7 +110,8 @@ impl Auth {
         head: &Parts,
     ) -> Result<Access, Refusal> {
         let path = head.uri.path();
-        if self.is_open(config) || OPEN.contains(&path) {
+        let is_open_path = OPEN.contains(&path) || PAGE.contains(&path);
+        if self.is_open(config) || is_open_path {
             return Ok(Access::Whole);
         }
         let header = head.headers.get(AUTHORIZATION).ok_or(Refusal::Unknown)?;

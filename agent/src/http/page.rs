@@ -1,4 +1,4 @@
-//! The landing page: version, node and the state of the sources.
+//! The page /sources: version, node and the state of the sources.
 
 use std::fmt::Write as _;
 
@@ -27,7 +27,8 @@ pub fn html(snapshot: &Snapshot) -> String {
          <p>CPU time, throttling and memory of VM-isolated pods on this host.</p>\n\
          <p>Node <strong>{name}</strong>, Linux {kernel}, cgroup {cgroup}: \
          {vms} VMs on {cpus} CPUs. Version {VERSION}{revision}.</p>\n\
-         <ul>\n<li><a href=\"/metrics\">Metrics</a></li>\n\
+         <ul>\n<li><a href=\"/\">VMs of the node</a></li>\n\
+         <li><a href=\"/metrics\">Metrics</a></li>\n\
          <li><a href=\"/api/v1/snapshot\">Snapshot as JSON</a> \
          (<a href=\"/api/v1/openapi.json\">API</a>)</li>\n\
          <li><a href=\"/healthz\">Health</a></li>\n\

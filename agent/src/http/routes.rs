@@ -15,7 +15,7 @@ use crate::http::accept::accepts_gzip;
 use crate::http::answer::{Answer, Problem, full, plain, set};
 use crate::http::auth::{API, Access};
 use crate::http::state::Caller;
-use crate::http::{api, page};
+use crate::http::{api, page, ui};
 
 /// A collection that takes longer than this hangs: normally it takes milliseconds.
 const STUCK: Duration = Duration::from_secs(10);
@@ -25,7 +25,9 @@ pub(super) async fn respond(caller: Caller, body: Incoming, access: Access) -> A
     let (head, readings) = (&caller.head, &caller.state.readings);
     let path = head.uri.path();
     let is_api = path.starts_with(API);
-    if !is_api && !["/", "/metrics", "/healthz", "/readyz"].contains(&path) {
+    let file = ui::file(path);
+    let is_known = ["/metrics", "/sources", "/healthz", "/readyz"].contains(&path);
+    if !is_api && !is_known && file.is_none() {
         return plain(StatusCode::NOT_FOUND, "not found; try /metrics");
     }
     let (methods, allow, text) = if api::is_posted(path) {
@@ -46,6 +48,9 @@ pub(super) async fn respond(caller: Caller, body: Incoming, access: Access) -> A
         let text = "request bodies are not accepted";
         return Problem::new(StatusCode::PAYLOAD_TOO_LARGE, text).answer(path);
     }
+    if let Some(file) = file {
+        return file.answer(&head.headers);
+    }
     match path {
         _ if is_api => api::respond(caller, body, access).await,
         "/metrics" => metrics(&head.headers, readings)
@@ -53,7 +58,7 @@ pub(super) async fn respond(caller: Caller, body: Incoming, access: Access) -> A
             .unwrap_or_else(unavailable),
         "/healthz" => plain(StatusCode::OK, "ok"),
         "/readyz" => ready(readings),
-        _ => landing(readings).await.unwrap_or_else(unavailable),
+        _ => sources(readings).await.unwrap_or_else(unavailable),
     }
 }
 
@@ -103,7 +108,7 @@ fn ready(readings: &Readings) -> Answer {
     }
 }
 
-async fn landing(readings: &Readings) -> Result<Answer, Unavailable> {
+async fn sources(readings: &Readings) -> Result<Answer, Unavailable> {
     let snapshot = readings.snapshot().await?;
     let mut response = full(page::html(&snapshot));
     set(

@@ -1,5 +1,6 @@
 //! HTTP requests to the real agent.
 
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -50,6 +51,12 @@ fn every_path_and_method_has_expected_status() {
     let agent = Agent::start(&[]);
     for (method, path, status) in [
         ("GET", "/", 200),
+        ("HEAD", "/", 200),
+        ("GET", "/ui/app.js", 200),
+        ("GET", "/ui/app.css", 200),
+        ("GET", "/ui/", 404),
+        ("GET", "/ui/../app.js", 404),
+        ("GET", "/sources", 200),
         ("GET", "/metrics", 200),
         ("GET", "/metrics?x=y", 200),
         ("HEAD", "/metrics", 200),
@@ -57,6 +64,7 @@ fn every_path_and_method_has_expected_status() {
         ("GET", "/readyz", 200),
         ("POST", "/metrics", 405),
         ("DELETE", "/", 405),
+        ("POST", "/ui/app.js", 405),
         ("GET", "/nothing", 404),
         ("GET", "/metrics/", 404),
         ("POST", "/nothing", 404),
@@ -70,12 +78,49 @@ fn every_path_and_method_has_expected_status() {
         );
         assert_eq!(answer.body.is_empty(), method == "HEAD", "{method} {path}");
     }
-    let page = agent.get("/");
+    let page = agent.get("/sources");
     assert_eq!(
         page.header("content-type"),
         Some("text/html; charset=utf-8")
     );
     assert!(page.text().contains("href=\"/metrics\""), "{}", page.text());
+}
+
+#[test]
+fn files_of_page_have_strict_policy_and_fit_their_type() {
+    let agent = Agent::start(&[]);
+    for (path, content_type) in [
+        ("/", "text/html; charset=utf-8"),
+        ("/ui/app.js", "text/javascript; charset=utf-8"),
+        ("/ui/app.css", "text/css; charset=utf-8"),
+    ] {
+        let file = agent.get(path);
+        assert_eq!(file.header("content-type"), Some(content_type), "{path}");
+        assert_eq!(file.header("x-content-type-options"), Some("nosniff"));
+        assert_eq!(file.header("referrer-policy"), Some("no-referrer"));
+        assert_eq!(file.header("cache-control"), Some("no-cache"));
+        let policy = file.header("content-security-policy").expect("a policy");
+        let rules: BTreeSet<&str> = policy.split("; ").collect();
+        for rule in [
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self'",
+            "connect-src 'self'",
+            "frame-ancestors 'none'",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ] {
+            assert!(rules.contains(rule), "{path}: {policy}");
+        }
+        assert!(!policy.contains("unsafe"), "{path}: {policy}");
+
+        let compressed = agent.ask("GET", path, &["Accept-Encoding: gzip"]);
+        assert_eq!(compressed.header("content-encoding"), Some("gzip"));
+        let mut text = Vec::new();
+        let mut decoder = GzDecoder::new(compressed.body.as_slice());
+        decoder.read_to_end(&mut text).expect("it is compressed");
+        assert!(text == file.body, "{path} differs if it is compressed");
+    }
 }
 
 #[test]

@@ -156,7 +156,7 @@ fn check_report_names_nohz_full_cpus() {
 }
 
 #[test]
-fn landing_page_equals_golden() {
+fn page_of_sources_equals_golden() {
     let html = page::html(&fixture::snapshot());
     let version = format!("Version {}", virtlens::process::VERSION);
     let html = html.replace(&version, "Version X");

@@ -20,7 +20,7 @@ fn valid_password_is_required() {
         (None, 401),
     ] {
         let args: Vec<_> = credentials.map_or(Vec::new(), |given| vec!["--user", given]);
-        for path in ["/metrics", "/", "/nothing"] {
+        for path in ["/metrics", "/sources", "/nothing"] {
             let expected = if code == 200 && path == "/nothing" {
                 404
             } else {
@@ -40,7 +40,8 @@ fn valid_password_is_required() {
             );
         }
         // kubelet has no password.
-        for path in ["/healthz", "/readyz"] {
+        // The page holds no data, and asks for the password that the API requires.
+        for path in ["/healthz", "/readyz", "/", "/ui/app.js", "/ui/app.css"] {
             assert_eq!(site.curl(&agent, path, &args).status, Some(200));
         }
     }
