@@ -22,6 +22,7 @@ pub mod run;
 mod shown;
 mod stdout;
 mod stop;
+mod ui;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -35,8 +36,9 @@ use self::failure::{fail, is_usage_error, usage_error};
 use self::stdout::{print, table_style};
 use crate::cli::args::{
     CheckArgs, Common, CompletionArgs, DoctorArgs, IncidentsArgs, MetricsArgs, RecordArgs,
-    RecordCommand, RunArgs, SnapshotArgs, TopArgs, TopologyArgs, TraceArgs,
+    RecordCommand, RunArgs, SnapshotArgs, TopArgs, TopologyArgs, TraceArgs, UiArgs,
 };
+use crate::collect::traces::TraceLock;
 use crate::collect::{Collector, Options};
 use crate::config::{Config, ConfigError, Settings};
 use crate::process;
@@ -110,6 +112,14 @@ enum Command {
                       container: kubectl exec POD -- virtlens trace shop/web-0 -o - > web.pftrace"
     )]
     Trace(TraceArgs),
+    /// Show the VMs in a browser
+    ///
+    /// Serves the page of the agent on a free port of 127.0.0.1 and prints its address.
+    /// Without root it also opens the address with xdg-open. The address has a code that is
+    /// valid once: the first browser gets in. With --from DIR it shows a recording. With
+    /// --from URL it opens the page of that agent.
+    #[command(after_help = "Example: virtlens ui --from DIR")]
+    Ui(UiArgs),
     /// Use the recordings of virtlens run --record
     #[command(after_help = "Example: virtlens record export --from DIR --since -1h -o csv")]
     Record(RecordArgs),
@@ -236,6 +246,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
             live::diagnose(&mut open(&config, &Feature::ALL)?, &args)
         }
         Command::Trace(args) => trace(&config, args),
+        Command::Ui(args) => show_page(&config, &args),
         Command::Record(RecordArgs {
             command: RecordCommand::Export(args),
         }) => record::export(&config, &args),
@@ -258,6 +269,17 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Metrics(args) => print(&catalogue::text(args.output)?),
         Command::Completion(args) => print(&completion(args.shell)),
+    }
+}
+
+fn show_page(config: &Config, args: &UiArgs) -> anyhow::Result<ExitCode> {
+    if let Some(url) = args.from.as_deref().and_then(remote::url) {
+        return ui::agent(url, args);
+    }
+    let traces = run::traces(config, TraceLock::default());
+    match past::path(config, args.from.as_deref(), None)? {
+        Some(path) => ui::recording(config, traces, &path, args),
+        None => ui::host(config, traces, open(config, &Feature::ALL)?, args),
     }
 }
 

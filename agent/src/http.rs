@@ -19,6 +19,7 @@ mod connections;
 mod file_watch;
 pub mod listen;
 mod namespaces;
+mod one_time;
 pub mod page;
 mod passwords;
 mod query;
@@ -37,7 +38,8 @@ mod web_source;
 
 pub use self::accept::accepts_gzip;
 pub use self::api::{DESCRIPTION, Route, check_alerts};
-pub use self::auth::{bearer, credentials};
+pub use self::auth::{Authorizers, bearer, credentials};
+pub use self::one_time::OneTime;
 pub use self::query::check_query;
 pub use self::server::serve;
 pub use self::web::Web;

@@ -76,6 +76,17 @@ pub(crate) struct Common {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct UiArgs {
+    /// Recording to show: the directory of virtlens run --record, or one of its files;
+    /// or the URL of an agent, for example https://node-a:9877
+    #[arg(long, value_name = "DIR|URL")]
+    pub(crate) from: Option<PathBuf>,
+    /// Do not open a browser
+    #[arg(long)]
+    pub(crate) no_open: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// Address to listen on. Without a host, as in :9877, every IPv6 and IPv4
     /// address of the host; port 0 chooses a free port and logs it [default:

@@ -29,9 +29,7 @@ pub(crate) fn agent(
     from: Option<&Path>,
     connect: &ConnectArgs,
 ) -> Result<Option<Remote>, ConfigError> {
-    let url = from
-        .and_then(Path::to_str)
-        .filter(|from| from.contains("://"));
+    let url = from.and_then(url);
     let ConnectArgs {
         token_file,
         user,
@@ -66,6 +64,11 @@ pub(crate) fn agent(
     remote
         .map(Some)
         .map_err(|error| ConfigError::Usage(error.to_string()))
+}
+
+/// The URL of an agent; `None` if this is the path of a recording.
+pub(crate) fn url(from: &Path) -> Option<&str> {
+    from.to_str().filter(|from| from.contains("://"))
 }
 
 /// `top` does not show an agent's past.

@@ -19,7 +19,7 @@ use crate::collect::traces::{TraceLock, Traces};
 use crate::collect::{Collector, Options, incidents};
 use crate::config::{Config, ConfigError, WebAuth};
 use crate::http::listen::listen;
-use crate::http::{Web, serve};
+use crate::http::{Authorizers, Web, serve};
 use crate::views::shortfall::{Shortfall, shortfalls};
 use crate::views::table::render;
 use crate::{kube, process};
@@ -84,9 +84,13 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
         let readings = Readings::start(collect, config.min_age, config.metrics.clone(), record)
             .context("cannot start the collector's thread")?;
         let traces = traces(config, lock);
-        let users = config.web_trace_users.0.clone();
         let mut drawn = Ok(());
         let reviewer = kube::reviewer(config).context("cannot start the reviewer's thread")?;
+        let authorizers = Authorizers {
+            reviewer,
+            trace_users: config.web_trace_users.0.clone(),
+            one_time: None,
+        };
         if table {
             let drawing = draw(readings.clone(), scheme, address);
             let stop = async {
@@ -95,9 +99,9 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
                     result = drawing => drawn = result,
                 }
             };
-            serve(listener, web, (reviewer, users), readings, traces, stop).await;
+            serve(listener, web, authorizers, readings, traces, stop).await;
         } else {
-            serve(listener, web, (reviewer, users), readings, traces, stop).await;
+            serve(listener, web, authorizers, readings, traces, stop).await;
         }
         drawn?;
         tracing::info!("stopped");
@@ -106,7 +110,7 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
 }
 
 /// The traces that clients may request.
-fn traces(config: &Config, lock: TraceLock) -> Traces {
+pub(super) fn traces(config: &Config, lock: TraceLock) -> Traces {
     let folder = config.record.clone();
     Traces {
         root: HostRoot::new(&config.root),

@@ -148,6 +148,15 @@ impl Readings {
         self.ask(Request::Snapshot).await
     }
 
+    /// With a recording, which is not made here but read.
+    #[must_use]
+    pub fn with_recording(self, path: &Path) -> Self {
+        Self {
+            recorded_in: Some(Arc::from(path)),
+            ..self
+        }
+    }
+
     /// How long a reading is cached.
     pub fn min_age(&self) -> Duration {
         self.min_age
@@ -158,7 +167,7 @@ impl Readings {
         self.alerts.as_ref()
     }
 
-    /// The directory of the recording; `None` if readings are not recorded.
+    /// The directory or file of the recording; `None` without one.
     pub fn recorded_in(&self) -> Option<&Path> {
         self.recorded_in.as_deref()
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,6 +12,7 @@ use hyper::http::request::Parts;
 use virtlens_kube::{Reviewer, Right};
 
 use super::namespaces::Namespaces;
+use super::one_time::OneTime;
 use super::passwords::{Passwords, Verdict};
 use super::tokens::{NoAnswer, Review, Tokens};
 use super::web_config::WebConfig;
@@ -22,6 +24,9 @@ const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 /// Paths of the files of the page for browsers. They are open, too: they are the same on every
 /// node, and the page asks for the credentials that the API requires.
 pub(super) const PAGE: [&str; 3] = ["/", "/ui/app.js", "/ui/app.css"];
+
+/// The path that exchanges the code of `virtlens ui` for a token.
+pub(super) const SESSION: &str = "/ui/session";
 
 /// The API's paths. A user who may get [`READABLE`] sees the whole node there; an owner of pods
 /// sees those pods.
@@ -38,6 +43,7 @@ const OPEN_TRACE: &str = "forbidden: traces need authentication; start the agent
 const TENANT_TRACE: &str = "forbidden: traces name threads of others and are only for readers of \
                             the whole node";
 const TOKEN_TRACE: &str = "forbidden: the token's user lacks the verb post on this nonResourceURL";
+const RECORDING_TRACE: &str = "no trace: this is a recording, and not the node itself";
 const USER_TRACE: &str = "forbidden: the user is not in --web-trace-users";
 
 /// The part of the node that a client may see.
@@ -73,20 +79,33 @@ pub(super) struct Schemes {
     pub(super) bearer: bool,
 }
 
+/// Who may ask, beside the users of the web configuration.
+#[derive(Default)]
+pub struct Authorizers {
+    /// The API server, which reviews bearer tokens.
+    pub reviewer: Option<Reviewer>,
+    /// Users of the web configuration who may trace VMs.
+    pub trace_users: BTreeSet<String>,
+    /// The only credentials of `virtlens ui`.
+    pub one_time: Option<Arc<OneTime>>,
+}
+
 /// Decides on each request.
 pub(super) struct Auth {
     passwords: Passwords,
     tokens: Option<Tokens>,
     /// Users who may trace VMs.
     trace_users: BTreeSet<String>,
+    one_time: Option<Arc<OneTime>>,
 }
 
 impl Auth {
-    pub(super) fn new(reviewer: Option<Reviewer>, trace_users: BTreeSet<String>) -> Self {
+    pub(super) fn new(authorizers: Authorizers) -> Self {
         Self {
             passwords: Passwords::new(),
-            tokens: reviewer.map(Tokens::new),
-            trace_users,
+            tokens: authorizers.reviewer.map(Tokens::new),
+            trace_users: authorizers.trace_users,
+            one_time: authorizers.one_time,
         }
     }
 
@@ -94,7 +113,7 @@ impl Auth {
     pub(super) fn schemes(&self, config: &WebConfig) -> Schemes {
         Schemes {
             basic: !config.users.is_empty(),
-            bearer: self.tokens.is_some(),
+            bearer: self.tokens.is_some() || self.one_time.is_some(),
         }
     }
 
@@ -110,11 +129,15 @@ impl Auth {
         head: &Parts,
     ) -> Result<Access, Refusal> {
         let path = head.uri.path();
-        let is_open_path = OPEN.contains(&path) || PAGE.contains(&path);
+        let is_open_path = OPEN.contains(&path) || path == SESSION || PAGE.contains(&path);
         if self.is_open(config) || is_open_path {
             return Ok(Access::Whole);
         }
         let header = head.headers.get(AUTHORIZATION).ok_or(Refusal::Unknown)?;
+        if let Some(one_time) = &self.one_time {
+            let token = bearer(header).filter(|token| one_time.admits(token));
+            return token.map(|_| Access::Whole).ok_or(Refusal::Unknown);
+        }
         if let (Some(tokens), Some(token)) = (&self.tokens, bearer(header)) {
             let is_api = path.starts_with(API);
             let path = if is_api { READABLE } else { path };
@@ -153,6 +176,12 @@ impl Auth {
         if self.admit(config, peer, head).await? != Access::Whole {
             return Err(Refusal::NoTrace(TENANT_TRACE));
         }
+        if let Some(one_time) = &self.one_time {
+            let can_trace = one_time.can_trace();
+            return can_trace
+                .then_some(())
+                .ok_or(Refusal::NoTrace(RECORDING_TRACE));
+        }
         let header = head.headers.get(AUTHORIZATION).ok_or(Refusal::Unknown)?;
         if let (Some(tokens), Some(token)) = (&self.tokens, bearer(header)) {
             let right = Right::Post(head.uri.path().to_owned());
@@ -173,7 +202,24 @@ impl Auth {
 
     /// Whether requests need no credentials.
     fn is_open(&self, config: &WebConfig) -> bool {
-        self.tokens.is_none() && config.users.is_empty()
+        self.tokens.is_none() && self.one_time.is_none() && config.users.is_empty()
+    }
+
+    /// Whether this is `virtlens ui`.
+    pub(super) fn has_sessions(&self) -> bool {
+        self.one_time.is_some()
+    }
+
+    /// Exchanges the code of `virtlens ui` for its token.
+    ///
+    /// # Errors
+    ///
+    /// If the code is wrong or used.
+    pub(super) fn session(&self, head: &Parts) -> Result<&str, Refusal> {
+        let one_time = self.one_time.as_ref().ok_or(Refusal::Unknown)?;
+        let code = head.headers.get(AUTHORIZATION).and_then(bearer);
+        let token = code.and_then(|code| one_time.redeem(code));
+        token.ok_or(Refusal::Unknown)
     }
 
     /// Returns the namespaces among `wanted` in which the owner of `token` may get pods.

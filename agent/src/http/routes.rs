@@ -8,12 +8,13 @@ use hyper::header::{
     HeaderMap, HeaderValue, VARY,
 };
 use hyper::{Method, StatusCode};
+use serde_json::json;
 use virtlens_export::Format;
 
 use crate::collect::readings::{Encoding, Readings, Text, Unavailable};
 use crate::http::accept::accepts_gzip;
-use crate::http::answer::{Answer, Problem, full, plain, set};
-use crate::http::auth::{API, Access};
+use crate::http::answer::{Answer, JSON, Problem, data, full, plain, refuse, set};
+use crate::http::auth::{API, Access, SESSION};
 use crate::http::state::Caller;
 use crate::http::{api, page, ui};
 
@@ -27,10 +28,11 @@ pub(super) async fn respond(caller: Caller, body: Incoming, access: Access) -> A
     let is_api = path.starts_with(API);
     let file = ui::file(path);
     let is_known = ["/metrics", "/sources", "/healthz", "/readyz"].contains(&path);
-    if !is_api && !is_known && file.is_none() {
+    let is_session = path == SESSION && caller.state.auth.has_sessions();
+    if !is_api && !is_known && !is_session && file.is_none() {
         return plain(StatusCode::NOT_FOUND, "not found; try /metrics");
     }
-    let (methods, allow, text) = if api::is_posted(path) {
+    let (methods, allow, text) = if is_session || api::is_posted(path) {
         (&[Method::POST][..], "POST", "use POST")
     } else {
         let text = "use GET or HEAD";
@@ -52,6 +54,7 @@ pub(super) async fn respond(caller: Caller, body: Incoming, access: Access) -> A
         return file.answer(&head.headers);
     }
     match path {
+        _ if is_session => session(&caller),
         _ if is_api => api::respond(caller, body, access).await,
         "/metrics" => metrics(&head.headers, readings)
             .await
@@ -59,6 +62,15 @@ pub(super) async fn respond(caller: Caller, body: Incoming, access: Access) -> A
         "/healthz" => plain(StatusCode::OK, "ok"),
         "/readyz" => ready(readings),
         _ => sources(readings).await.unwrap_or_else(unavailable),
+    }
+}
+
+/// Answers with the token of `virtlens ui`.
+fn session(caller: &Caller) -> Answer {
+    let schemes = caller.state.auth.schemes(&caller.config);
+    match caller.state.auth.session(&caller.head) {
+        Ok(token) => data(JSON, json!({"token": token}).to_string()),
+        Err(refusal) => refuse(refusal, schemes, API),
     }
 }
 

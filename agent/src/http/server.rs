@@ -1,6 +1,5 @@
 //! Accepts connections and serves one request on each.
 
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
@@ -19,12 +18,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
-use virtlens_kube::Reviewer;
 
 use crate::collect::readings::Readings;
 use crate::collect::traces::Traces;
 use crate::http::answer::{Answer, refuse};
-use crate::http::auth::Auth;
+use crate::http::auth::{Auth, Authorizers};
 use crate::http::connections::{Connections, Slot};
 use crate::http::routes;
 use crate::http::state::{Caller, State};
@@ -62,18 +60,17 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Serves until `stop`; with a reviewer the API server authorizes requests, and these users may
-/// request traces. Then waits for the running requests.
+/// Serves until `stop`, and then waits for the running requests.
 pub async fn serve(
     listener: TcpListener,
     mut web: Web,
-    (reviewer, trace_users): (Option<Reviewer>, BTreeSet<String>),
+    authorizers: Authorizers,
     readings: Readings,
     traces: Traces,
     stop: impl Future<Output = ()>,
 ) {
     let (stopping, is_stopping) = watch::channel(false);
-    let auth = Auth::new(reviewer, trace_users);
+    let auth = Auth::new(authorizers);
     let state = Arc::new(State::new(readings, traces, auth, is_stopping));
     let connections = Arc::<Connections>::default();
     let mut stop = pin!(stop);

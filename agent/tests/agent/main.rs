@@ -11,6 +11,7 @@ mod incidents;
 mod kubectl;
 mod listening;
 mod outputs;
+mod page;
 mod pick;
 mod program;
 mod readings;

@@ -178,6 +178,7 @@ fn help_of_each_command_equals_golden() {
         &["metrics", "--help"],
         &["topology", "--help"],
         &["completion", "--help"],
+        &["ui", "--help"],
         &["record", "--help"],
         &["record", "export", "--help"],
     ] {

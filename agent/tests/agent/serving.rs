@@ -1,13 +1,12 @@
 //! The server, with a collection whose duration the test controls.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
-use virtlens::http::{Web, serve};
+use virtlens::http::{Authorizers, Web, serve};
 
 use crate::api::no_traces;
 use crate::readings::slow_readings;
@@ -25,7 +24,7 @@ fn running_scrape_finishes_before_shutdown() {
         let server = tokio::spawn(serve(
             listener,
             Web::default(),
-            (None, BTreeSet::new()),
+            Authorizers::default(),
             readings,
             no_traces(),
             async move {

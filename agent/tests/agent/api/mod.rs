@@ -12,7 +12,6 @@ mod stream;
 mod tenants;
 mod trace;
 
-use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -28,7 +27,7 @@ use virtlens::collect::incidents::Order as Keep;
 use virtlens::collect::readings::Readings;
 use virtlens::collect::recorder::Order;
 use virtlens::collect::traces::{TraceLock, Traces};
-use virtlens::http::{Web, serve};
+use virtlens::http::{Authorizers, Web, serve};
 use virtlens_export::Selection;
 use virtlens_host::HostRoot;
 use virtlens_kube::Reviewer;
@@ -95,7 +94,10 @@ impl Server {
         let (stop, stopped) = oneshot::channel::<()>();
         let (address, thread) = listening(async move |listener| {
             let stop = async move { drop(stopped.await) };
-            let clients = (reviewer, BTreeSet::new());
+            let clients = Authorizers {
+                reviewer,
+                ..Authorizers::default()
+            };
             let traces = no_traces();
             serve(listener, Web::default(), clients, readings, traces, stop).await;
         });
