@@ -1,7 +1,7 @@
 # `make run` shows this host's VMs, `make test` runs the tests. `make help` lists all targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo release dist test test-unit test-kernel test-vm test-memory test-pins test-placement test-libvirt test-rt test-wide test-node test-dist soak cluster-test fuzz deny bench vm draw record ui site generate fmt clean
+.PHONY: help run demo release dist test test-unit test-kernel test-vm test-memory test-pins test-placement test-libvirt test-rt test-wide test-node test-ui test-dist soak cluster-test fuzz deny bench vm draw record ui site generate fmt clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ test-wide: ## CPU masks, residency and limits, on a QEMU machine with 64 CPUs (r
 
 test-node: ## the chart on a real kubelet in QEMU, with pods that run VMs (root, Go)
 	@scripts/test node
+
+test-ui: ## the page in a real Chromium, against a real agent with VMs (root, Node.js)
+	@scripts/test ui
 
 soak: ## start and stop ten thousand VMs, kill a thousand agents (SOAK_KILLS), then scrape for an hour (SOAK_SECONDS) (root)
 	@scripts/test soak

@@ -90,6 +90,7 @@ const SLEEPS: &[(&str, usize, Reason)] = &[
     ("tests/src/faulty/mod.rs", 1, Load),
     ("tests/src/lib.rs", 1, Poll),
     ("tests/src/mixin.rs", 1, Poll),
+    ("tests/ui/browser.rs", 1, Poll),
 ];
 
 /// Folders with tests, beside those of each crate, and parts of them that are programs.
