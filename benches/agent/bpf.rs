@@ -1,5 +1,6 @@
 //! BPF programs for comparison, which are not part of the agent.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -36,5 +37,16 @@ fn compile(source: &Path) -> Vec<u8> {
             .expect("clang is installed, as for the build")
             .success()
     );
-    std::fs::read(&object).expect("clang wrote it")
+    fs::read(&object).expect("clang wrote it")
+}
+
+/// Runs `work` while the kernel counts the run time of programs; `None` if it cannot count
+/// it.
+pub(crate) fn with_run_times<T>(work: impl FnOnce() -> T) -> Option<T> {
+    const SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
+    let usual = fs::read(SWITCH).ok()?;
+    fs::write(SWITCH, "1").ok()?;
+    let result = work();
+    fs::write(SWITCH, usual).ok()?;
+    Some(result)
 }

@@ -147,6 +147,33 @@ pub(crate) fn cost(collector: &mut Collector) -> Cost {
     }
 }
 
+/// CPU time of a collection in its two parts, ms: the program that walks over the tasks, and
+/// the agent. `None` if the kernel has no such program, or does not count its time.
+pub(crate) fn parts_ms(collector: &mut Collector) -> Option<[Spread; 2]> {
+    let walk_ns = |collector: &mut Collector| {
+        sleep(PAUSE);
+        let (snapshot, ns) = thread_ns(|| collector.collect());
+        let mut programs = snapshot.programs.iter();
+        let walk = programs.find(|one| one.program == "walk_tasks");
+        walk.map(|walk| (walk.run_ns, ns))
+    };
+    let runs: Option<Vec<(u64, u64)>> =
+        bpf::with_run_times(|| (0..=ROUNDS).map(|_| walk_ns(collector)).collect())?;
+    let runs = runs?;
+    let parts = runs.windows(2).map(|two| {
+        let program_ns = two[1].0 - two[0].0;
+        (
+            real(program_ns) / 1e6,
+            real(two[1].1.saturating_sub(program_ns)) / 1e6,
+        )
+    });
+    let parts: Vec<(f64, f64)> = parts.collect();
+    Some([
+        Spread::of(parts.iter().map(|(program, _)| *program)),
+        Spread::of(parts.iter().map(|(_, agent)| *agent)),
+    ])
+}
+
 /// CPU time of an iterator that only counts the tasks or files of the host, ms: the lower
 /// bound of a pass by iterator. `program` is its name in `iterator.bpf.c`; each of `rounds`
 /// counts at least `fewest`.

@@ -209,6 +209,11 @@ fn full_node(table: &mut Table) {
         format!("{collect}"),
         within(collect, 3.0),
     );
+    if let Some([program, agent]) = collection::parts_ms(&mut collector) {
+        let what = "… of these, the program that walks over the tasks";
+        table.row(what, format!("{program}"));
+        table.row("… of these, the agent", format!("{agent}"));
+    }
     table.row("… the same back to back", format!("{}", full.warm_ms));
     let what = "… with placement and findings judged, as once in 10 s";
     table.row(what, format!("{}", full.judged_ms));

@@ -64,30 +64,73 @@ pub(crate) fn commands(table: &mut Table) {
     }
 }
 
+/// Number of sizes of the host of microVMs that are measured, evenly spaced.
+const MICRO_SIZES: u32 = 4;
+
+/// Cost of a scrape on a host of microVMs.
+struct MicroCost {
+    /// Number of VMs that the agent shows.
+    vms: u32,
+    scrape_ms: f64,
+    resident_mib: f64,
+    losses: Vec<String>,
+}
+
+impl MicroCost {
+    /// Measures an agent that starts beside the VMs.
+    fn of() -> Self {
+        let program = Program::start(&binary("virtlens"), Loader::default());
+        for _ in 0..SCRAPES {
+            program.scrape();
+        }
+        Self {
+            scrape_ms: program.scrape_ms(SCRAPES),
+            // Read before the metrics are requested without compression: the agent keeps
+            // that answer until its next reading.
+            resident_mib: program.resident_mib(),
+            vms: program.vms(),
+            losses: program.losses(),
+        }
+    }
+
+    fn per_vm_us(&self) -> f64 {
+        self.scrape_ms * 1e3 / f64::from(self.vms)
+    }
+}
+
 /// A host of microVMs.
 pub(crate) fn micro_vms(table: &mut Table) {
     let mut vms = Vms::micro();
     let affordable = machine::half_of_available_kib() / MICRO_VM_KIB;
     let count = MICRO_VMS.min(affordable);
-    vms.grow_to(count as usize);
-    let program = Program::start(&binary("virtlens"), Loader::default());
-    for _ in 0..SCRAPES {
-        program.scrape();
-    }
-    let scrape_ms = program.scrape_ms(SCRAPES);
+    let sizes = (1..=MICRO_SIZES).map(|size| count * size / MICRO_SIZES);
+    let costs: Vec<MicroCost> = sizes
+        .map(|size| {
+            vms.grow_to(size as usize);
+            MicroCost::of()
+        })
+        .collect();
+    let (Some(small), Some(full)) = (costs.first(), costs.last()) else {
+        return;
+    };
     let what = format!("{count} VMs of one vCPU: a whole scrape with HTTP and gzip, ms CPU");
-    let per_vm_us = scrape_ms * 1e3 / f64::from(program.vms());
-    table.row(
-        &what,
-        format!(
-            "{scrape_ms:.1}: {per_vm_us:.1} µs for each of {}",
-            program.vms()
-        ),
+    table.row(&what, format!("{:.1}", full.scrape_ms));
+    let by_size = |shown: fn(&MicroCost) -> String| {
+        let each = costs
+            .iter()
+            .map(|cost| format!("{} VMs: {}", cost.vms, shown(cost)));
+        each.collect::<Vec<_>>().join(", ")
+    };
+    let is_linear = full.per_vm_us() <= 1.25 * small.per_vm_us();
+    table.judge(
+        "… for each VM, µs CPU",
+        "linear",
+        by_size(|cost| format!("{:.1}", cost.per_vm_us())),
+        is_linear,
     );
-    let mib = program.resident_mib();
     let what = format!("… resident memory after {} scrapes, MiB", 2 * SCRAPES);
-    table.row(&what, format!("{mib:.1}"));
-    let losses = program.losses();
+    table.row(&what, by_size(|cost| format!("{:.1}", cost.resident_mib)));
+    let losses = &full.losses;
     let what = "… losses (virtlens_dropped_total)";
     let shown = if losses.is_empty() {
         "0".to_owned()

@@ -1,7 +1,6 @@
 //! Cost that the agent adds to the two operations that all tasks of a host perform all
 //! the time: context switches and migrations.
 
-use std::fs;
 use std::hint::spin_loop;
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::path::Path;
@@ -142,8 +141,6 @@ fn to_and_fro<T>(tid: i32, measure: impl FnOnce(&dyn Fn() -> f64) -> T) -> T {
 /// The kernel's run time of the hook while `moves` runs, ns per run, including the cost
 /// of counting. `None` if the kernel does not count it.
 fn hook_ns(collector: &mut Collector, moves: impl FnOnce() -> f64) -> Option<f64> {
-    const SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
-    let usual = fs::read(SWITCH).ok()?;
     let mut cost = || {
         let snapshot = collector.collect();
         let hook = snapshot
@@ -152,11 +149,11 @@ fn hook_ns(collector: &mut Collector, moves: impl FnOnce() -> f64) -> Option<f64
             .find(|one| one.program == "on_migrate");
         hook.map(|hook| (hook.runs, hook.run_ns))
     };
-    fs::write(SWITCH, "1").ok()?;
-    let before = cost();
-    moves();
-    let after = cost();
-    fs::write(SWITCH, usual).ok()?;
+    let (before, after) = bpf::with_run_times(|| {
+        let before = cost();
+        moves();
+        (before, cost())
+    })?;
     let ((runs, ns), (runs_before, ns_before)) = (after?, before?);
     let runs = runs.checked_sub(runs_before).filter(|runs| *runs > 0)?;
     Some(real(ns - ns_before) / real(runs))
