@@ -67,13 +67,13 @@ fn every_page_shows_small_pictures_with_alternative_text() {
 }
 
 #[test]
-fn readme_shows_session_and_usage_in_at_most_700_words() {
+fn readme_shows_cluster_and_usage_in_at_most_700_words() {
     let readme = root().join("README.md");
     let pictures: Vec<_> = pictures_of(&readme)
         .into_iter()
         .map(|(_, path)| path)
         .collect();
-    for name in ["session.svg", "usage.svg"] {
+    for name in ["cluster.svg", "usage.svg"] {
         let path = root().join("docs/images").join(name);
         assert!(pictures.contains(&path), "{name} is not among {pictures:?}");
     }
@@ -102,6 +102,25 @@ fn session_shows_findings_of_top_doctor_and_trace_without_missing_sources() {
         assert!(session.contains(text), "the recording lacks {text:?}");
     }
     for text in ["see virtlens check", "error:", "hangs"] {
+        assert!(!session.contains(text), "the recording shows {text:?}");
+    }
+}
+
+#[test]
+fn cluster_shows_present_and_past_of_a_pod_without_errors() {
+    let session = read(&root().join("docs/images/cluster.svg"));
+    for text in [
+        "$ kubectl virtlens top -A",
+        "THR%",
+        "$ kubectl virtlens doctor -A --since -3m",
+        "held:",
+        "$ kubectl virtlens incidents -A",
+        Check::QuotaCapped.name(),
+        "@keyframes",
+    ] {
+        assert!(session.contains(text), "the recording lacks {text:?}");
+    }
+    for text in ["no running agent", "error:", "not answered"] {
         assert!(!session.contains(text), "the recording shows {text:?}");
     }
 }
