@@ -4,6 +4,7 @@
 mod args;
 mod complete;
 mod incidents;
+mod readings;
 mod show;
 mod target;
 

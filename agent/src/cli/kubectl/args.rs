@@ -153,6 +153,9 @@ pub(super) struct SnapshotArgs {
     /// Read twice, this long apart, and show rates
     #[arg(long, value_name = "TIME")]
     pub(super) interval: Option<Span>,
+    /// Show the last recorded readings at this time or before: '10 min ago', -15m or RFC 3339
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(super) at: Option<Moment>,
 }
 
 #[derive(Debug, Args)]
@@ -174,6 +177,9 @@ pub(super) struct TopologyArgs {
     /// Draw with ASCII characters only
     #[arg(long)]
     pub(super) ascii: bool,
+    /// Show the last recorded readings at this time or before: '10 min ago', -15m or RFC 3339
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(super) at: Option<Moment>,
 }
 
 #[derive(Debug, Args)]

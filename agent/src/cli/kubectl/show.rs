@@ -1,18 +1,19 @@
 //! The commands of `kubectl virtlens`.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use jiff::Timestamp;
 use serde::Serialize;
-use virtlens_kube::{histories, snapshots};
+use virtlens_kube::histories;
 use virtlens_model::judge::past::Past;
 use virtlens_model::snapshot::{API_VERSION, Snapshot, Vm};
 
 use super::args::{DoctorArgs, SnapshotArgs, TopArgs, TopologyArgs};
+use super::readings::{times_of, usage, usage_at};
 use super::target::Target;
 use crate::cli::live::{interval_of, report, window_of};
 use crate::cli::past::Judged;
@@ -44,62 +45,20 @@ fn json<T: Serialize>(kind: &'static str, items: &[T]) -> anyhow::Result<String>
     Ok(serde_json::to_string_pretty(&list)? + "\n")
 }
 
-impl Target {
-    /// Selects the VMs to show of a reading.
-    fn select(&self, reading: &mut Snapshot) -> Result<(), pick::NoSuchVm> {
-        if let Some(namespace) = &self.namespace {
-            top::keep(reading, namespace);
-        }
-        if let Some(pod) = &self.pod {
-            pick::pick(&reading.vms, Some(pod))?;
-            reading.vms.retain(|vm| pick::is_called(vm, pod));
-        }
-        Ok(())
-    }
-
-    /// The present readings of the nodes that answer, with the nodes' names.
-    fn read(&self) -> anyhow::Result<Vec<(String, Snapshot)>> {
-        let answers = self.answered(snapshots(&self.agents, self.pod.as_deref()))?;
-        let mut readings = Vec::new();
-        for (agent, mut reading) in answers {
-            self.select(&mut reading)?;
-            readings.push((agent.node.clone(), reading));
-        }
-        Ok(readings)
-    }
-
-    /// The exit code, if all nodes should be among `shown` answers.
-    pub(super) fn code(&self, shown: usize) -> ExitCode {
-        if self.is_complete(shown) {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        }
-    }
-}
-
 pub(super) fn snapshot(target: &Target, args: &SnapshotArgs) -> anyhow::Result<ExitCode> {
     target.report_missing();
     let interval = args.interval.map(|span| span.0);
-    let nodes = usage(target, interval)?;
-    print(&text(&nodes, args.output)?)?;
-    Ok(target.code(nodes.len()))
-}
-
-/// The present readings, and those an interval before.
-fn usage(target: &Target, interval: Option<Duration>) -> anyhow::Result<Vec<NodeReading>> {
-    let first = target.read()?;
-    let Some(interval) = interval else {
-        let now = first.into_iter();
-        return Ok(now.map(|(node, reading)| (node, reading, None)).collect());
+    let at = args.at.map(|at| at.instant(Timestamp::now()));
+    let nodes = match at {
+        Some(at) => usage_at(target, at, interval)?,
+        None => usage(target, interval)?,
     };
-    sleep(interval);
-    let mut first: BTreeMap<String, Snapshot> = first.into_iter().collect();
-    let now = target.read()?.into_iter().map(|(node, reading)| {
-        let before = first.remove(&node);
-        (node, reading, before)
-    });
-    Ok(now.collect())
+    let times = match (at, args.output) {
+        (Some(_), Output::Table) => times_of(nodes.iter().map(|(node, now, _)| (&**node, now))),
+        _ => String::new(),
+    };
+    print(&(times + &text(&nodes, args.output)?))?;
+    Ok(target.code(nodes.len()))
 }
 
 fn text(nodes: &[NodeReading], output: Output) -> anyhow::Result<String> {
@@ -147,11 +106,20 @@ pub(super) fn topology(target: &Target, args: &TopologyArgs) -> anyhow::Result<E
         style: table_style(),
         ascii: args.ascii,
     };
-    let readings = target.read()?;
+    let at = args.at.map(|at| at.instant(Timestamp::now()));
+    let (readings, times) = match at {
+        Some(at) => {
+            let readings = target.read_at(at)?;
+            let nodes = readings.iter().map(|(node, reading)| (&**node, reading));
+            let times = times_of(nodes);
+            (readings, times)
+        }
+        None => (target.read()?, String::new()),
+    };
     let drawn = readings
         .iter()
         .map(|(_, reading)| topology::render(reading, |_| true, view));
-    print(&drawn.collect::<Vec<_>>().join("\n"))?;
+    print(&(times + &drawn.collect::<Vec<_>>().join("\n")))?;
     Ok(target.code(readings.len()))
 }
 
