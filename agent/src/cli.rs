@@ -115,9 +115,9 @@ enum Command {
     /// Show the VMs in a browser
     ///
     /// Serves the page of the agent on a free port of 127.0.0.1 and prints its address.
-    /// Without root it also opens the address with xdg-open. The address has a code that is
-    /// valid once: the first browser gets in. With --from DIR it shows a recording. With
-    /// --from URL it opens the page of that agent.
+    /// Without root it also opens the address with xdg-open. The address has a code that only
+    /// the first browser can use. With --from DIR it shows a recording. With --from URL it
+    /// opens the page of that agent.
     #[command(after_help = "Example: virtlens ui --from DIR")]
     Ui(UiArgs),
     /// Use the recordings of virtlens run --record

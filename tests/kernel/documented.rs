@@ -13,7 +13,7 @@ use virtlens_tests::page_commands::{Words, all_commands};
 use virtlens_tests::root::Root;
 use virtlens_tests::{Minivm, binary, eventually, reader};
 
-/// Time after which the agent, which runs until it is interrupted, is interrupted.
+/// Time after which the agent and the page, which run until they are interrupted, are so.
 const SHOWN: Duration = Duration::from_secs(1);
 
 /// Exit codes of a command that did its work (docs/commands.md).
@@ -65,7 +65,7 @@ fn run(words: &Words, root: &Root) -> Result<(), String> {
     command.stderr(File::create(&errors).expect("it can be made"));
     let mut child = command.spawn().expect("virtlens starts");
     let began = Instant::now();
-    let mut is_interrupted = words[1] != "run";
+    let mut is_interrupted = !["run", "ui"].contains(&&*words[1]);
     let status = eventually(&format!("the end of {words:?}"), || {
         if !is_interrupted && began.elapsed() > SHOWN {
             is_interrupted = kill_process(Pid::from_child(&child), Signal::INT).is_ok();

@@ -1,4 +1,4 @@
-//! The page for browsers: its made files are current and small, and its sources keep what
+//! The page for browsers: its generated files are current and small, and its sources keep what
 //! tenants chose as text. Without npm and a browser.
 
 use std::fs;
@@ -13,7 +13,7 @@ use serde_json::Value;
 /// Limit on the size of all files together, as they are sent, bytes.
 const MAX_SIZE: usize = 150_000;
 
-/// Licences of packages whose code is part of the made files.
+/// Licences of packages whose code is part of the generated files.
 const LICENCES: [&str; 4] = ["Apache-2.0", "BSD-3-Clause", "ISC", "MIT"];
 
 fn root() -> PathBuf {

@@ -144,6 +144,8 @@ export interface Incident {
   unix_ns: number;
   vm: { vm: string; namespace: string | null; pod: string | null };
   findings: Finding[];
+  // Names of the alerts that began it, or fired while it lasted; older agents have none.
+  alerts?: string[];
   from_ns: number;
   until_ns: number;
   trace: string | null;

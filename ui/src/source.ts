@@ -18,8 +18,13 @@ const MAX_PAUSE_MS = 8000;
 
 function pause(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    signal.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });
+    const end = () => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", end);
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    signal.addEventListener("abort", end);
   });
 }
 
@@ -37,17 +42,32 @@ async function poll(events: Events, signal: AbortSignal): Promise<void> {
   }
 }
 
+async function stream(
+  events: Events,
+  values: Record<string, string>,
+  signal: AbortSignal,
+): Promise<void> {
+  try {
+    for await (const line of lines(path("stream", values), signal)) {
+      events.reading(reading(line));
+      events.state("live", "", "");
+    }
+    // It ends after ten minutes, or at once if the agent stops.
+    await pause(500, signal);
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.status !== 503) throw error;
+    await poll(events, signal);
+  }
+}
+
 // Follows the agent until `signal`. After a failure it connects again.
 export async function follow(events: Events, signal: AbortSignal): Promise<void> {
   let wait = 0;
   let values: Record<string, string> = { interval: `${INTERVAL_MS}ms` };
   while (!signal.aborted) {
     try {
-      for await (const line of lines(path("stream", values), signal)) {
-        events.reading(reading(line));
-        events.state("live", "", "");
-        wait = 0;
-      }
+      await stream(events, values, signal);
+      wait = 0;
     } catch (error) {
       if (signal.aborted) return;
       if (error instanceof ApiError && error.status === 401) {
@@ -57,10 +77,6 @@ export async function follow(events: Events, signal: AbortSignal): Promise<void>
       if (error instanceof ApiError && error.status === 400 && "interval" in values) {
         // The agent caches readings for longer (min_age): it chooses the interval.
         values = {};
-        continue;
-      }
-      if (error instanceof ApiError && error.status === 503) {
-        await poll(events, signal).catch(() => undefined);
         continue;
       }
       const text = error instanceof ApiError ? error.message : "no connection to the agent";

@@ -155,8 +155,9 @@ export class Timeline {
 
   private mark({ part, incidents }: Mark, parts: number, { route }: Context): HTMLElement {
     const texts = incidents.map((one) => {
-      const checks = one.findings.map((finding) => finding.check.replaceAll("_", " ")).join(", ");
-      return `${form.clock(one.unix_ns / 1e9)} ${nameOf(one.vm)}: ${checks}`;
+      const checks = one.findings.map((finding) => finding.check.replaceAll("_", " "));
+      const began = [...(one.alerts ?? []).map((alert) => `alert ${alert}`), ...checks];
+      return `${form.clock(one.unix_ns / 1e9)} ${nameOf(one.vm)}: ${began.join(", ")}`;
     });
     const [first] = incidents;
     const at = Math.ceil((first?.unix_ns ?? 0) / 1e9);

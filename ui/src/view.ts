@@ -1,4 +1,4 @@
-// What all views have in common.
+// Parts that all views share.
 
 import { el } from "./dom.ts";
 import type { Finding, Incident, Role } from "./model.ts";

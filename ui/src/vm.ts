@@ -300,7 +300,7 @@ export function vmView(context: Context): View {
   let isFilled = false;
 
   const fill = async (next: Context) => {
-    const end = next.route.at ?? Date.now() / 1000;
+    const end = next.route.at ?? next.lastTime();
     const found = await history(end - BACKFILL_S, end, name, stopping.signal);
     if (stopping.signal.aborted) return;
     next.store.backfill(name, usesOf(name, found));

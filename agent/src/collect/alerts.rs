@@ -20,31 +20,39 @@ pub struct Alerted {
 
 /// Alerts that wait. Clones are the same.
 #[derive(Debug, Clone, Default)]
-pub struct Alerts(Arc<Mutex<Vec<Alerted>>>);
+pub struct Alerts(Arc<Mutex<Waiting>>);
+
+/// The alerts that wait, and the number of those that were lost.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Waiting {
+    pub(super) alerts: Vec<Alerted>,
+    pub(super) lost: u64,
+}
 
 impl Alerts {
-    /// Adds an alert unless it waits already. False if too many wait.
+    /// Adds an alert; false if it waits already. If too many wait, it is lost, and counted.
     pub fn add(&self, alerted: Alerted) -> bool {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.contains(&alerted) {
-            return true;
+        if waiting.alerts.contains(&alerted) {
+            return false;
         }
-        let has_room = waiting.len() < MAX_WAITING;
-        if has_room {
-            waiting.push(alerted);
+        if waiting.alerts.len() < MAX_WAITING {
+            waiting.alerts.push(alerted);
+        } else {
+            waiting.lost += 1;
         }
-        has_room
+        true
     }
 
-    /// Takes all alerts that wait.
-    pub(super) fn take(&self) -> Vec<Alerted> {
+    /// Takes all that waits.
+    pub(super) fn take(&self) -> Waiting {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Alerted, Alerts, MAX_WAITING};
+    use super::{Alerted, Alerts, MAX_WAITING, Waiting};
 
     fn alerted(pid: usize) -> Alerted {
         Alerted {
@@ -55,15 +63,15 @@ mod tests {
     }
 
     #[test]
-    fn alert_waits_once_and_too_many_are_refused() {
+    fn alert_waits_once_and_too_many_are_counted() {
         let alerts = Alerts::default();
-        for pid in (0..MAX_WAITING).chain(0..MAX_WAITING) {
+        for pid in 0..MAX_WAITING {
             assert!(alerts.add(alerted(pid)), "{pid}");
+            assert!(!alerts.add(alerted(pid)), "{pid}");
         }
-        assert!(!alerts.add(alerted(MAX_WAITING)));
-        let taken = alerts.clone().take();
-        assert_eq!(taken.len(), MAX_WAITING);
         assert!(alerts.add(alerted(MAX_WAITING)));
-        assert_eq!(alerts.take(), [alerted(MAX_WAITING)]);
+        let taken = alerts.clone().take();
+        assert_eq!((taken.alerts.len(), taken.lost), (MAX_WAITING, 1));
+        assert_eq!(alerts.take(), Waiting::default());
     }
 }

@@ -21,7 +21,7 @@ use virtlens_model::snapshot::{Check, Severity, Snapshot, Vm};
 use virtlens_probe::loader::Loader;
 use virtlens_record::{Incident, Incidents as Store, Recorder};
 
-use crate::collect::alerts::{Alerted, Alerts};
+use crate::collect::alerts::{Alerted, Alerts, Waiting};
 use crate::collect::failing::Failing;
 use crate::collect::shortage::shortage;
 use crate::collect::tracing_child::{Goal, Outcome, Request, TraceLock, Tracing};
@@ -139,9 +139,12 @@ impl Incidents {
                 Some(skip) => self.skipped(skip),
             }
         }
-        for alerted in self.order.alerts.take() {
-            self.alerted(&alerted, snapshot, unix_ns, recorder);
+        let Waiting { alerts, lost } = self.order.alerts.take();
+        for alerted in &alerts {
+            self.alerted(alerted, snapshot, unix_ns, recorder);
         }
+        // The node has far fewer incidents than alerts that may wait.
+        (0..lost).for_each(|_| self.skipped(Skip::NodeRate));
         self.start_trace(snapshot, unix_ns);
     }
 

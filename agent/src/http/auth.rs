@@ -43,7 +43,7 @@ const OPEN_TRACE: &str = "forbidden: traces need authentication; start the agent
 const TENANT_TRACE: &str = "forbidden: traces name threads of others and are only for readers of \
                             the whole node";
 const TOKEN_TRACE: &str = "forbidden: the token's user lacks the verb post on this nonResourceURL";
-const RECORDING_TRACE: &str = "no trace: this is a recording, and not the node itself";
+const RECORDING_TRACE: &str = "forbidden: a recording cannot be traced";
 const USER_TRACE: &str = "forbidden: the user is not in --web-trace-users";
 
 /// The part of the node that a client may see.
@@ -79,7 +79,7 @@ pub(super) struct Schemes {
     pub(super) bearer: bool,
 }
 
-/// Who may ask, beside the users of the web configuration.
+/// Authorization of requests, besides the users of the web configuration.
 #[derive(Default)]
 pub struct Authorizers {
     /// The API server, which reviews bearer tokens.

@@ -1,4 +1,4 @@
-//! The page for browsers: made files, which hold no data of the node. The page gets its data
+//! The page for browsers: generated files, which hold no data of the node. The page gets its data
 //! from the API. `scripts/build-ui` makes the files from the sources in `ui`.
 
 use std::sync::LazyLock;
@@ -19,7 +19,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
                       connect-src 'self'; img-src 'self' data:; frame-ancestors 'none'; \
                       base-uri 'none'; form-action 'none'";
 
-/// A made file.
+/// A generated file.
 #[derive(Debug)]
 pub(super) struct File {
     path: &'static str,

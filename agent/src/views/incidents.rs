@@ -82,7 +82,7 @@ fn table(
             (None, false) => "not yet",
         };
         let others = [
-            incident.id.clone(),
+            printable(&incident.id),
             shown(incident.unix_ns),
             name_of(&vm_of(&incident.vm)),
             began.join(","),

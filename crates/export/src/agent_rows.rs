@@ -223,7 +223,7 @@ pub(crate) const AGENT_FAMILIES: &[Family] = &[
         unit: None,
         help: "Onsets of warnings of which the agent kept the recording and a trace, by check; \
                those that began together on a VM are one incident, which counts for each of \
-               them. check=\"alert\" counts those that began with an alert of Alertmanager. Absent without --record and with --incidents-max-mib 0.",
+               them. The check alert counts those that began with an alert of Alertmanager. Absent without --record and with --incidents-max-mib 0.",
         own_labels: &["check"],
         rows: Rows::Agent(|reading, rows| {
             let recorded = recording(reading);

@@ -161,7 +161,7 @@ impl Remote {
     }
 }
 
-/// The password in a file, whose first line it is.
+/// The password: the first line of a file.
 fn password_in(file: &Path) -> Result<String, Unanswered> {
     let invalid = |error: &dyn std::fmt::Display| {
         let file = file.display();

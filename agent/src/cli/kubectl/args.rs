@@ -53,7 +53,7 @@ pub(super) enum Command {
     /// The agent needs authorization, and you the permission to trace.
     #[command(after_help = "Example: kubectl virtlens trace web-0 --for 5s -o web.pftrace")]
     Trace(TraceArgs),
-    /// List incidents: warnings, with what the agents kept of them
+    /// List incidents of warnings and alerts, with their recordings and traces
     #[command(after_help = "Example: kubectl virtlens incidents -n shop web-0")]
     Incidents(IncidentsArgs),
 }

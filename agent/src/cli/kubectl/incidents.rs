@@ -55,7 +55,9 @@ fn show(target: &Target, args: &ShowArgs, config: &Config) -> anyhow::Result<Exi
         .collect();
     let shown = printable(id);
     let agent = match found[..] {
-        [] => anyhow::bail!("no incident {shown}; kubectl virtlens incidents lists them"),
+        [] => anyhow::bail!(
+            "unknown incident {shown}; list incidents with kubectl virtlens incidents"
+        ),
         [agent] => agent,
         [..] => {
             let nodes: Vec<&str> = found.iter().map(|agent| &*agent.node).collect();

@@ -26,9 +26,6 @@ const MAX_NAME: usize = 256;
 /// Alertmanager; 4 since 0.5).
 const VERSION: &str = "4";
 
-/// Time after which Alertmanager may try again, s.
-const RETRY_AFTER: u32 = 10;
-
 /// A message, as far as it is used.
 #[derive(Deserialize)]
 struct Message {
@@ -79,10 +76,9 @@ pub(super) async fn take(caller: Caller, body: Incoming) -> Result<Answer, Probl
     let found = about(&snapshot, firing);
     let count = found.len();
     for alerted in found {
-        tracing::info!(vm = &*alerted.vm, alert = alerted.alert, "an alert fires");
-        if !alerts.add(alerted) {
-            let text = "too many alerts wait for the next reading";
-            return Err(Problem::for_now(text, RETRY_AFTER));
+        let Alerted { vm, alert, .. } = alerted.clone();
+        if alerts.add(alerted) {
+            tracing::info!(vm = &*vm, alert, "an alert fires");
         }
     }
     let answer = json!({"apiVersion": API_VERSION, "kind": "AlertsTaken", "vms": count});

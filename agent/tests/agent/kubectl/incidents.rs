@@ -68,7 +68,7 @@ fn incidents_of_all_nodes_are_listed_and_one_is_fetched_with_its_trace() {
     let output = run(&cluster, &["incidents", "show", "1-1", "--node", "node-a"]);
     assert_eq!(output.status.code(), Some(1));
     let errors = stderr(&output);
-    assert!(errors.contains("no incident 1-1"), "{errors}");
+    assert!(errors.contains("unknown incident 1-1"), "{errors}");
 }
 
 #[test]

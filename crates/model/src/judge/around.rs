@@ -42,8 +42,8 @@ pub fn before(readings: &[Reading], onset_ns: u64) -> Option<Span<'_>> {
     span(until.get(start)?, until.last()?)
 }
 
-/// The longest interval after an onset in which all readings have one of the warnings `checks`,
-/// or all readings after it without any; if none has two, the interval between the first one and the previous reading.
+/// The longest interval after an onset in which all readings have one of the warnings `checks`;
+/// without checks all readings after the onset count. If none has two, the interval between the first one and the previous reading.
 pub fn during<'r>(readings: &'r [Reading], onset_ns: u64, checks: &[Check]) -> Option<Span<'r>> {
     let start = readings.iter().position(|one| one.unix_ns >= onset_ns)?;
     let (earlier, since) = readings.split_at_checked(start)?;

@@ -153,7 +153,8 @@ impl Onsets {
             .collect()
     }
 
-    /// Why a VM gets no incident now. Otherwise it counts as one.
+    /// Returns the reason why a VM gets no incident now; without a reason, an incident counts for
+    /// the rates.
     pub fn skip(&mut self, vm: &Vm, unix_ns: u64) -> Option<Skip> {
         let known = self.vms.entry((vm.pid, Arc::clone(&vm.vm))).or_default();
         let is_recent = |last_ns| is_within(last_ns, unix_ns, VM_NS);
