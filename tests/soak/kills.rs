@@ -47,6 +47,7 @@ fn kills_of_a_recording_agent_lose_no_complete_reading() {
     }
     let kills = std::env::var("SOAK_KILLS");
     let kills = kills.map_or(KILLS, |text| text.parse().expect("SOAK_KILLS is a number"));
+    let others = processes();
     let folder = tempfile::tempdir().expect("there is room");
     let pod = TestCgroup::new(&cgroupfs_pod_path(&unique_pod_uid()));
     pod.set_quota(Some(PERIOD_US / 2), PERIOD_US);
@@ -86,7 +87,7 @@ fn kills_of_a_recording_agent_lose_no_complete_reading() {
     });
     drop(agent);
     nothing_wrong(folder.path(), guest.pid(), kills);
-    assert_eq!(left_behind(), 0, "processes of agents that were killed");
+    assert_eq!(processes(), others, "processes of agents that were killed");
 }
 
 fn command(folder: &Path) -> Command {
@@ -192,7 +193,7 @@ fn of(vm: &Vm, unix_ns: u64) -> (u64, u64, u64) {
 }
 
 /// Number of running processes of the agent.
-fn left_behind() -> usize {
+fn processes() -> usize {
     let agent = binary("virtlens");
     let processes = fs::read_dir("/proc").expect("it is mounted").flatten();
     let is_agent = |process: &fs::DirEntry| {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use tokio::runtime::Runtime;
 use virtlens_host::HostRoot;
 use virtlens_model::snapshot::Snapshot;
 use virtlens_record::Limits;
@@ -45,11 +46,7 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
         let text = "--record-interval: expected 1s or more (see virtlens run --help)";
         return Err(ConfigError::Usage(text.to_owned()).into());
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build()
-        .context("cannot start")?;
+    let runtime = runtime()?;
     runtime.block_on(async {
         // Before anything that takes time, so that no signal is lost, and a port in use
         // is detected before BPF is loaded.
@@ -107,6 +104,15 @@ pub fn run(config: &Config, table: bool) -> anyhow::Result<()> {
         tracing::info!("stopped");
         Ok(())
     })
+}
+
+/// The runtime of a server, with one thread.
+pub(super) fn runtime() -> anyhow::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .context("cannot start")
 }
 
 /// The traces that clients may request.

@@ -14,6 +14,7 @@ use virtlens_record::Recording;
 
 use crate::cli::args::UiArgs;
 use crate::cli::past::{open, reading_at};
+use crate::cli::run::runtime;
 use crate::cli::stdout::print;
 use crate::cli::stop::Stop;
 use crate::collect::Collector;
@@ -81,11 +82,7 @@ fn last_reading(path: PathBuf, mut last: Arc<Snapshot>) -> impl FnMut() -> Arc<S
 
 /// Serves the page until SIGTERM or SIGINT.
 fn show(readings: Readings, traces: Traces, mode: &str, args: &UiArgs) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build()
-        .context("cannot start")?;
+    let runtime = runtime()?;
     runtime.block_on(async {
         let stop = Stop::prepare()?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
