@@ -30,16 +30,16 @@ pub struct Span<'r> {
     pub over: Interval<'r>,
 }
 
-/// The longest interval before an onset that the readings show; `None` if fewer than two
-/// readings of one agent precede it. `readings` are those of one VM, in their order, and
-/// `onset_ns` is the time of the first one with the warning.
+/// The last interval before an onset that the readings of one agent show; `None` if no agent has
+/// two. `readings` are those of one VM, in their order, and `onset_ns` is the time of the first one
+/// with the warning.
 pub fn before(readings: &[Reading], onset_ns: u64) -> Option<Span<'_>> {
     let is_clean = |one: &Reading| one.unix_ns.saturating_add(LONGEST_JUDGED_NS) <= onset_ns;
     let end = readings.iter().rposition(is_clean)?;
-    let until = readings.get(..=end)?;
-    let is_apart = |pair: &[Reading]| !matches!(pair, [one, next] if is_continued(one, next));
-    let start = until.windows(2).rposition(is_apart).map_or(0, |at| at + 1);
-    span(until.get(start)?, until.last()?)
+    let parts = readings.get(..=end)?.chunk_by(is_continued);
+    // An agent that started shortly before may have one reading only.
+    let mut spans = parts.filter_map(|part| span(part.first()?, part.last()?));
+    spans.next_back()
 }
 
 /// The longest interval after an onset in which all readings have one of the warnings `checks`;
@@ -149,6 +149,18 @@ mod tests {
         assert_eq!(
             both(&readings, 60),
             [Some((0, 40, 40)), Some((70, 100, 30))]
+        );
+    }
+
+    #[test]
+    fn agent_with_a_single_reading_before_the_onset_is_passed_over() {
+        let mut readings: Vec<_> = (0..=100).map(|at| reading(at, at >= 60)).collect();
+        for one in readings.iter_mut().skip(40) {
+            one.clock_ns -= 40 * SECOND_NS;
+        }
+        assert_eq!(
+            both(&readings, 60),
+            [Some((0, 39, 39)), Some((60, 100, 40))]
         );
     }
 
