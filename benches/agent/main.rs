@@ -205,9 +205,9 @@ fn full_node(table: &mut Table) {
     let collect = &full.collect_ms;
     table.judge(
         &budget("read and account"),
-        "≤ 3",
+        "≤ 2",
         format!("{collect}"),
-        within(collect, 3.0),
+        within(collect, 2.0),
     );
     if let Some([program, agent]) = collection::parts_ms(&mut collector) {
         let what = "… of these, the program that walks over the tasks";
@@ -222,15 +222,15 @@ fn full_node(table: &mut Table) {
     table.row(what, format!("{iterator}"));
     table.judge(
         "… encode",
-        "≤ 3",
+        "≤ 1.2",
         format!("{}", full.encode_ms),
-        within(&full.encode_ms, 3.0),
+        within(&full.encode_ms, 1.2),
     );
     table.judge(
         "… both",
-        "≤ 6",
+        "≤ 3.2",
         format!("{}", full.sum_ms),
-        within(&full.sum_ms, 6.0),
+        within(&full.sum_ms, 3.2),
     );
     table.row("… gzip, apart", format!("{}", full.gzip_ms));
     growth(table, &costs, per_vm_us(full) <= 1.25 * per_vm_us(small));
@@ -331,7 +331,7 @@ fn program(table: &mut Table, node: Option<&str>) {
     let mib = program.resident_mib();
     let what = format!("resident memory after {SCRAPES} scrapes, MiB");
     match node {
-        Some(_) => table.judge(&what, "≤ 24", format!("{mib:.1}"), mib <= 24.0),
+        Some(_) => table.judge(&what, "≤ 20", format!("{mib:.1}"), mib <= 20.0),
         None => table.row(&what, format!("{mib:.1} without VMs")),
     }
     in_turn(table, &path);
@@ -345,10 +345,10 @@ fn binary_size(table: &mut Table, path: &Path) {
     let bytes = fs::metadata(path).expect("it was started").len();
     let (megabytes, is_static) = (real(bytes) / 1e6, program::is_static(path));
     let linked = if is_static { "static" } else { "dynamic" };
-    let is_kept = is_static && megabytes <= 12.0;
+    let is_kept = is_static && megabytes <= 14.0;
     table.judge(
         "the binary, MB",
-        "static, ≤ 12",
+        "static, ≤ 14",
         format!("{linked}, {megabytes:.1}"),
         is_kept,
     );
