@@ -259,6 +259,26 @@ fn agents_with_tls_and_client_certificates_are_asked() {
     }
 }
 
+/// The kubelet closes a forwarded port with the connection of the agent.
+#[test]
+fn answer_that_ends_with_the_connection_is_complete() {
+    let reading = serde_json::to_string(&node("node-a")).expect("JSON");
+    let answer = format!("HTTP/1.1 200 OK\r\n\r\n{reading}");
+    let agents = [
+        place("node-a", agent_that(Some(answer.leak()))),
+        place("node-b", agent_that(Some(""))),
+    ];
+    let cluster = Cluster::start(&agents, PODS);
+    let output = run(&cluster, &["snapshot", "web-0", "-o", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(vms(&json(&output)), ["sandbox-7c41e0"]);
+    let output = run(&cluster, &["snapshot", "bank/db-0"]);
+    let errors = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    // Not a timeout.
+    assert!(errors.contains("cannot query the agent"), "{errors}");
+}
+
 #[test]
 fn wrong_names_and_options_are_reported() {
     let a = Server::start(node("node-a"));

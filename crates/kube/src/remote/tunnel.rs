@@ -77,11 +77,13 @@ impl AsyncRead for Tunnel {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
-        if buffer.filled().len() == before
-            && buffer.remaining() > 0
-            && let Some(failure) = &mut self.failure
-        {
-            // It is known once the forwarder has ended, which has just closed the stream.
+        if buffer.filled().len() == before && buffer.remaining() > 0 && self.failure.is_some() {
+            // The reason is known once the forwarder has ended. The end of the stream means that
+            // the whole connection is closed, but the forwarder still waits for data to send.
+            ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+            let Some(failure) = &mut self.failure else {
+                return Poll::Ready(Ok(()));
+            };
             let reason = ready!(failure.as_mut().poll(cx));
             self.failure = None;
             if let Some(reason) = reason {
