@@ -6,7 +6,7 @@ import { clock } from "./format.ts";
 import { mapView } from "./map.ts";
 import type { Incident, Snapshot } from "./model.ts";
 import { nodeView } from "./node.ts";
-import { format, parse, START } from "./route.ts";
+import { format, parse } from "./route.ts";
 import type { Route } from "./route.ts";
 import { signInForm } from "./signin.ts";
 import * as source from "./source.ts";
@@ -259,12 +259,13 @@ function isRecorded(): boolean {
   return sessionStorage.getItem(RECORDED) !== null;
 }
 
-// `virtlens ui` opens an address with a code that is exchanged for a token once.
+// `virtlens ui` opens an address with a code that is exchanged for a token once, and with the view
+// that is shown then.
 async function takeCode(): Promise<void> {
   const [way = "", query = ""] = location.hash.split("?", 2);
   if (way !== "#/login") return;
   const values = new URLSearchParams(query);
-  history.replaceState(null, "", format(START));
+  history.replaceState(null, "", format(parse(values.get("to") ?? "")));
   if (values.has("recording")) sessionStorage.setItem(RECORDED, "");
   signIn(`Bearer ${values.get("code") ?? ""}`);
   try {

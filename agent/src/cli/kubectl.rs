@@ -4,6 +4,7 @@
 mod args;
 mod complete;
 mod incidents;
+mod page;
 mod readings;
 mod show;
 mod target;
@@ -55,5 +56,6 @@ fn execute(cli: Kubectl) -> anyhow::Result<ExitCode> {
         Command::Doctor(args) => show::diagnose(&target, &args, &config),
         Command::Trace(args) => incidents::trace(&target, &args),
         Command::Incidents(args) => incidents::run(&target, args, &config),
+        Command::Ui(args) => page::show(&target, &args, cli.cluster.has_credentials()),
     }
 }

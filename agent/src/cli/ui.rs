@@ -120,7 +120,7 @@ fn url(address: SocketAddr, code: &str, mode: &str) -> String {
 }
 
 /// Opens the address, if the host has a desktop. A browser is not started as root.
-fn open_browser(url: &str) {
+pub(super) fn open_browser(url: &str) {
     if process::is_root() {
         return;
     }

@@ -142,7 +142,21 @@ impl Kubelet {
     }
 }
 
-pub(crate) fn connect(mut config: Config) -> Result<Client, Unreachable> {
+/// A client whose answers are bounded.
+pub(crate) fn connect(config: Config) -> Result<Client, Unreachable> {
+    let config = prepared(config);
+    let client = ClientBuilder::try_from(config).map_err(|error| Unreachable(chain(&error)))?;
+    let bounded = MapResponseBodyLayer::new(|body| Limited::new(body, MAX_ANSWER_BYTES));
+    Ok(client.with_layer(&bounded).build())
+}
+
+/// A client whose answers the caller bounds, or does not keep.
+pub(crate) fn connect_unbounded(config: Config) -> Result<Client, Unreachable> {
+    let client = Client::try_from(prepared(config));
+    client.map_err(|error| Unreachable(chain(&error)))
+}
+
+fn prepared(mut config: Config) -> Config {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // An answer that is a stream may be silent for long; the reader has its own timeouts.
     config.read_timeout = None;
@@ -151,9 +165,7 @@ pub(crate) fn connect(mut config: Config) -> Result<Client, Unreachable> {
     if config.root_cert_file.is_some() {
         config.root_cert.get_or_insert_default();
     }
-    let client = ClientBuilder::try_from(config).map_err(|error| Unreachable(chain(&error)))?;
-    let bounded = MapResponseBodyLayer::new(|body| Limited::new(body, MAX_ANSWER_BYTES));
-    Ok(client.with_layer(&bounded).build())
+    config
 }
 
 /// Whether the error means that an answer exceeded [`MAX_ANSWER_BYTES`].

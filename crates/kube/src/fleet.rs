@@ -14,20 +14,18 @@ mod pods;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use http_body_util::Limited;
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
-use kube::client::{Body, ClientBuilder, ConfigExt as _};
+use kube::client::{Body, ConfigExt as _};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tokio::runtime::Runtime;
 use tower::{BoxError, ServiceBuilder};
-use tower_http::map_response_body::MapResponseBodyLayer;
 
 pub use self::ask::{histories, incidents, poll, snapshots};
 pub use self::discover::{Found, Scope};
 use self::pods::AgentPod;
-use crate::cluster::{MAX_ANSWER_BYTES, chain, connect};
+use crate::cluster::{chain, connect, connect_unbounded};
 use crate::remote::tunnel::Tunnels;
 use crate::remote::{Agent, Remote, Unanswered, runtime};
 
@@ -236,7 +234,7 @@ impl Fleet {
                 );
                 let mut config = self.config.clone();
                 config.cluster_url = url.parse().map_err(|error| broken(&error))?;
-                connect(config).map_err(|error| broken(&error))?
+                connect_unbounded(config).map_err(|error| broken(&error))?
             }
             Route::Tunnel(options) => {
                 let service = format!("virtlens.{namespace}.svc");
@@ -275,7 +273,5 @@ fn through(config: &Config, tunnels: Tunnels) -> kube::Result<Client> {
         .option_layer(config.auth_layer()?)
         .map_err(BoxError::from)
         .service(http);
-    let bounded = MapResponseBodyLayer::new(|body| Limited::new(body, MAX_ANSWER_BYTES));
-    let client = ClientBuilder::new(service, "default");
-    Ok(client.with_layer(&bounded).build())
+    Ok(Client::new(service, "default"))
 }

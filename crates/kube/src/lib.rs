@@ -46,7 +46,7 @@ pub use fleet::{
     incidents, poll, snapshots,
 };
 pub use polled::{ListedPods, parse_pods};
-pub use remote::{Endpoint, Remote, TraceRequest, Unanswered};
+pub use remote::{Body, Endpoint, Remote, TraceRequest, Unanswered};
 pub use reviewer::{Reviewer, Right};
 pub use store::PodsState;
 use store::Store;

@@ -7,14 +7,16 @@ pub(crate) mod tunnel;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use http::{Request, Response};
 use kube::Config;
+pub use kube::client::Body;
 use kube::config::AuthInfo;
 use tokio::runtime::Runtime;
 use virtlens_model::snapshot::Snapshot;
 
 pub(crate) use self::agent::Agent;
 pub use self::incidents::TraceRequest;
-use crate::cluster::connect;
+use crate::cluster::connect_unbounded;
 
 /// An agent, and the credentials of its reader.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -127,11 +129,27 @@ impl Remote {
         let runtime = runtime()?;
         let client = {
             let _inside = runtime.enter();
-            connect(config).map_err(|error| Unanswered(error.to_string()))?
+            connect_unbounded(config).map_err(|error| Unanswered(error.to_string()))?
         };
         let remedy = "; name a token with --token-file, or a user with --user and --password-file";
         let agent = Agent::new(client, format!("the agent at {url}"), remedy);
         Ok(Self::on(runtime, agent))
+    }
+
+    /// Runs a future, and with it the requests that it sends with [`Self::pass`].
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    /// Passes a request on, with the credentials of this reader instead of those that the request
+    /// may have; a reader without credentials leaves the request as it is. The length of the
+    /// answer is not bounded.
+    ///
+    /// # Errors
+    ///
+    /// See [`Unanswered`]. An answer of the agent that refuses the request is no error.
+    pub async fn pass(&self, request: Request<()>) -> Result<Response<Body>, Unanswered> {
+        self.agent.pass(request).await
     }
 
     /// The present reading, or its part about one VM.

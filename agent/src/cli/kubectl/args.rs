@@ -56,6 +56,14 @@ pub(super) enum Command {
     /// List incidents of warnings and alerts, with their recordings and traces
     #[command(after_help = "Example: kubectl virtlens incidents -n shop web-0")]
     Incidents(IncidentsArgs),
+    /// Show the page of a node in a browser, at a pod's VM
+    ///
+    /// Serves the page for browsers on a free port of 127.0.0.1, prints its address, and passes
+    /// requests on to the agent until Ctrl-C. With credentials for the agent, the address has a
+    /// code that is valid once. Without, other users of this host can use the port, too, as with
+    /// kubectl port-forward, and the page asks for a password or a token if the agent requires one.
+    #[command(after_help = "Example: kubectl virtlens ui web-0")]
+    Ui(UiArgs),
 }
 
 #[derive(Debug, Default, Args)]
@@ -262,6 +270,25 @@ pub(super) struct ShowArgs {
     pub(super) save_trace: Option<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct UiArgs {
+    /// Pod whose VM is shown [default: all VMs of the node that --node selects]
+    pub(super) pod: Option<String>,
+    /// Do not open a browser
+    #[arg(long)]
+    pub(super) no_open: bool,
+}
+
+impl ClusterArgs {
+    /// Whether requests to an agent get credentials that its other clients do not have: for the
+    /// agent, or for the API server's proxy.
+    pub(super) fn has_credentials(&self) -> bool {
+        let login = &self.login;
+        let has_token = login.token_file.is_some() || login.service_account.is_some();
+        self.proxy || has_token || login.own_token || login.client_certificate.is_some()
+    }
+}
+
 impl Command {
     /// The pod of the command.
     pub(super) fn pod(&self) -> Option<&str> {
@@ -272,6 +299,7 @@ impl Command {
             Self::Doctor(args) => &args.pod,
             Self::Trace(args) => return Some(&args.pod),
             Self::Incidents(args) => &args.list.pod,
+            Self::Ui(args) => &args.pod,
         };
         pod.as_deref()
     }

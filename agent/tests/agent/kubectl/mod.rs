@@ -2,6 +2,7 @@
 
 mod cluster;
 mod incidents;
+mod page;
 mod recorded;
 
 use std::net::{SocketAddr, TcpListener};

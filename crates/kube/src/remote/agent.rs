@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use http::{Method, Request, StatusCode};
-use http_body_util::BodyExt as _;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
 use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
 use virtlens_model::snapshot::{API_VERSION, Snapshot};
 
 use super::Unanswered;
-use crate::cluster::{chain, is_too_long, too_long};
+use super::incidents::{LONGEST_TRACE, TRACE_TIMEOUT};
+use crate::cluster::{MAX_ANSWER_BYTES, chain, is_too_long, too_long};
 
 /// An agent with thousands of VMs answers in seconds.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -139,8 +140,9 @@ impl Agent {
         let request = request.map_err(|error| failed(&error))?;
         let answered = tokio::time::timeout(timeout, async {
             let (head, body) = self.client.send(request).await?.into_parts();
-            let body = body.collect().await?.to_bytes().to_vec();
-            Ok::<_, kube::Error>((head.status, body))
+            let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
+            let body = body.map_err(kube::Error::Service)?;
+            Ok::<_, kube::Error>((head.status, body.to_bytes().to_vec()))
         });
         match answered.await {
             Ok(Ok((StatusCode::OK, body))) => Ok(body),
@@ -149,6 +151,26 @@ impl Agent {
             Ok(Err(error)) => Err(failed(&error)),
             Err(_) => {
                 let seconds = timeout.as_secs();
+                Err(Unanswered(format!(
+                    "{place} has not answered in {seconds} s"
+                )))
+            }
+        }
+    }
+
+    /// Passes a request on; see [`super::Remote::pass`].
+    pub(super) async fn pass(&self, request: Request<()>) -> Result<Response<Body>, Unanswered> {
+        let place = &self.place;
+        let longest = LONGEST_TRACE + TRACE_TIMEOUT;
+        let request = request.map(|()| Body::empty());
+        match tokio::time::timeout(longest, self.client.send(request)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(Unanswered(format!(
+                "cannot query {place}: {}",
+                chain(&error)
+            ))),
+            Err(_) => {
+                let seconds = longest.as_secs();
                 Err(Unanswered(format!(
                     "{place} has not answered in {seconds} s"
                 )))

@@ -8,7 +8,10 @@ use super::agent::{ANSWER_TIMEOUT, Agent};
 use super::{Remote, Unanswered};
 
 /// Time for a trace beside its length: its start and end on a busy node, and its transfer.
-const TRACE_TIMEOUT: Duration = Duration::from_mins(2);
+pub(super) const TRACE_TIMEOUT: Duration = Duration::from_mins(2);
+
+/// Longest trace that an agent takes on demand.
+pub(super) const LONGEST_TRACE: Duration = Duration::from_secs(30);
 
 /// A trace to take.
 #[derive(Debug, Clone, PartialEq, Eq)]
