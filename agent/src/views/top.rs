@@ -36,6 +36,7 @@ mod feed;
 pub mod fleet;
 pub mod history;
 mod keys;
+pub mod lists;
 pub mod nodes;
 pub mod replay;
 pub mod rows;
@@ -106,7 +107,8 @@ pub fn run_remote(
         node,
         remote: agent,
     }];
-    show(&mut There::start(agents, None, interval)?, &mut top, theme)
+    let mut feed = There::start(agents, None, &top)?;
+    show(&mut feed, &mut top, theme)
 }
 
 /// Shows the readings of several nodes' agents, as [`run`] shows the host: the VMs of a
@@ -125,11 +127,11 @@ pub fn run_cluster(
     let names: Vec<String> = agents.iter().map(|agent| agent.node.clone()).collect();
     let mut top = Top::of_cluster(interval, names);
     top.nodes.extend(missing.into_iter().map(|name| Node {
-        name,
+        name: name.into(),
         silence: Some("no running agent".to_owned()),
         ..Node::default()
     }));
-    let mut feed = There::start(agents, namespace, interval)?;
+    let mut feed = There::start(agents, namespace, &top)?;
     show(&mut feed, &mut top, theme)
 }
 
@@ -218,6 +220,9 @@ fn follow(
 /// Writes the displayed reading to a new file in the working directory, as JSON.
 fn save(top: &mut Top) {
     let Some(reading) = top.shown().map(Arc::clone) else {
+        if top.is_cluster() {
+            "open a VM to save the reading of its node".clone_into(&mut top.message);
+        }
         return;
     };
     top.message = match write(&reading) {
@@ -230,14 +235,15 @@ fn save(top: &mut Top) {
 fn start_trace(top: &mut Top, trace: &mut Option<Tracing>, feed: &dyn Feed) {
     let looked_at = top.looked_at();
     let vm = looked_at.and_then(|id| {
-        let newest = top.nodes.get(id.node)?.history.at(0)?;
-        let mut vms = newest.vms.iter().filter(|vm| vm.running);
-        Some((vms.find(|vm| vm.vm == id.vm)?, stamp(newest)))
+        let node = top.nodes.get(id.node)?;
+        let mut rows = node.rows(id.node).into_iter();
+        let row = rows.find(|row| row.is_running && row.is(Some(&id)))?;
+        Some((row.into_owned(), stamp(node.time()?)))
     });
     top.message = match (&trace, vm) {
         (Some(trace), _) => trace.text(),
         (None, None) => "no VM to trace".to_owned(),
-        (None, Some((vm, time))) => match feed.trace(vm, &time) {
+        (None, Some((vm, time))) => match feed.trace(&vm, &time) {
             Ok(begun) => trace.insert(begun).text(),
             Err(error) => format!("cannot trace: {error:#}"),
         },
@@ -245,13 +251,13 @@ fn start_trace(top: &mut Top, trace: &mut Option<Tracing>, feed: &dyn Feed) {
 }
 
 /// Time of a reading, for a file name.
-fn stamp(reading: &Snapshot) -> String {
-    let time = reading.time.chars().filter(char::is_ascii_alphanumeric);
+fn stamp(time: &str) -> String {
+    let time = time.chars().filter(char::is_ascii_alphanumeric);
     time.take(18).collect()
 }
 
 fn write(reading: &Snapshot) -> anyhow::Result<PathBuf> {
-    let time = stamp(reading);
+    let time = stamp(&reading.time);
     let path = Path::new(".").join(format!("virtlens-{time}.json"));
     let text = serde_json::to_string_pretty(reading)? + "\n";
     let file = OpenOptions::new().write(true).create_new(true).open(&path);
@@ -349,10 +355,13 @@ fn state(top: &Top) -> String {
 
 /// The caption of a cluster, with the nodes that do not answer.
 fn caption_of_cluster<'a>(top: &Top, theme: Theme) -> Line<'a> {
-    let readings = || top.nodes.iter().filter_map(Node::shown);
-    let vms = readings().flat_map(|reading| reading.vms.iter());
-    let vms = vms.filter(|vm| vm.running).count();
-    let nodes = readings().count();
+    let lists = || {
+        let nodes = top.nodes.iter();
+        nodes.filter_map(|node| node.lists.at(node.list_back))
+    };
+    let vms = lists().flat_map(|listed| &listed.rows);
+    let vms = vms.filter(|row| row.is_running).count();
+    let nodes = lists().count();
     let every = top.interval.as_secs_f64();
     let silent = top.nodes.iter().filter(|node| node.silence.is_some());
     let silent: Vec<_> = silent.map(|node| printable(&node.name)).collect();

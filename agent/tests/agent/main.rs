@@ -1,6 +1,7 @@
 //! The agent's interfaces: whole outputs, and the real program as a black box.
 
 mod api;
+mod cluster_top;
 mod compared;
 mod config;
 mod doctor;

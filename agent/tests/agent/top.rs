@@ -23,7 +23,7 @@ pub(crate) const PLAIN: Theme = Theme {
 };
 
 /// The fixture, `second` seconds later: its first VM is at its limit, with rising usage.
-fn reading(second: u64) -> Arc<Snapshot> {
+pub(crate) fn reading(second: u64) -> Arc<Snapshot> {
     let mut snapshot = fixture::snapshot();
     snapshot.clock_ns = second * 1000 * MS;
     let used = |parts: u64| (1..=second).map(|at| parts * at.min(5) * MS).sum::<u64>();
@@ -120,7 +120,7 @@ fn typed(top: &mut Top, text: &str) {
 
 /// The names in the list, from top to bottom.
 fn names(top: &Top) -> Vec<String> {
-    top.rows().into_iter().map(|row| row.name).collect()
+    top.rows().into_iter().map(|row| row.name.clone()).collect()
 }
 
 #[test]

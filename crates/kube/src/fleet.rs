@@ -22,7 +22,7 @@ use kube::{Client, Config};
 use tokio::runtime::Runtime;
 use tower::{BoxError, ServiceBuilder};
 
-pub use self::ask::{histories, incidents, poll, snapshots};
+pub use self::ask::{Pace, histories, incidents, poll, snapshots};
 pub use self::discover::{Found, Scope};
 use self::pods::AgentPod;
 use crate::cluster::{chain, connect, connect_unbounded};

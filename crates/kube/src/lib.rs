@@ -42,7 +42,7 @@ use std::time::Duration;
 
 pub use cluster::{Cluster, Kubelet};
 pub use fleet::{
-    ClusterAccess, Fleet, Found, NodeAgent, Route, Scope, Token, TunnelOptions, histories,
+    ClusterAccess, Fleet, Found, NodeAgent, Pace, Route, Scope, Token, TunnelOptions, histories,
     incidents, poll, snapshots,
 };
 pub use polled::{ListedPods, parse_pods};

@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use virtlens_model::snapshot::Vm;
-
+use super::rows::Row;
 use super::state::Top;
 use super::tracing::Tracing;
 use crate::collect::Collector;
@@ -23,7 +22,7 @@ pub(super) trait Feed {
     fn due_in(&self, top: &Top) -> Duration;
 
     /// Starts a trace of a VM, at the time of a reading as it is written in file names.
-    fn trace(&self, vm: &Vm, time: &str) -> anyhow::Result<Tracing>;
+    fn trace(&self, vm: &Row, time: &str) -> anyhow::Result<Tracing>;
 }
 
 /// Reads this host.
@@ -67,7 +66,7 @@ impl Feed for Live<'_> {
         top.interval.saturating_sub(self.read.elapsed())
     }
 
-    fn trace(&self, vm: &Vm, time: &str) -> anyhow::Result<Tracing> {
+    fn trace(&self, vm: &Row, time: &str) -> anyhow::Result<Tracing> {
         Tracing::start(vm, time, self.collector)
     }
 }

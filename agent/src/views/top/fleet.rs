@@ -10,7 +10,6 @@ use super::rows::{Row, Sort, float};
 use super::state::Top;
 use super::theme::Theme;
 use crate::term::printable;
-use crate::views::shortfall::is_read;
 use crate::views::table::shorten;
 
 /// Minimum width of the name column.
@@ -39,7 +38,7 @@ const COLUMNS: [Column; 10] = [
         head: NODE,
         width: 14,
         sort: None,
-        cell: |row| shorten(&printable(row.node_name), 14),
+        cell: |row| shorten(&printable(&row.node_name), 14),
         load: |_| None,
     },
     Column {
@@ -102,9 +101,9 @@ const COLUMNS: [Column; 10] = [
         head: "FLAGS",
         width: 5,
         sort: None,
-        cell: |row| row.flags(),
+        cell: |row| row.flags.clone(),
         load: |row| {
-            let is_warned = row.flags().contains(char::is_uppercase);
+            let is_warned = row.flags.contains(char::is_uppercase);
             is_warned.then_some(1.0)
         },
     },
@@ -132,20 +131,18 @@ pub fn lines<'a>(top: &Top, width: usize, height: usize, theme: Theme) -> Vec<Li
         line.spans.insert(0, theme.marker(index == cursor));
         if index == cursor {
             line = line.style(theme.cursor());
-        } else if !row.vm.running {
+        } else if !row.is_running {
             line = line.style(theme.faint());
         }
         lines.push(line);
     }
     if rows.is_empty() {
-        let first = top.nodes.iter().find_map(Node::shown);
+        let first = top.nodes.iter().find_map(Node::is_read);
         lines.push(Line::raw(match (first, top.filter.is_empty()) {
             (None, _) if top.timeline.is_some() => " This reading is unreadable.",
             (None, _) => " reading ...",
-            (Some(reading), true) if !is_read(reading) => {
-                " The host cannot be read: see virtlens check."
-            }
-            (Some(_), true) => " No KVM virtual machine found.",
+            (Some(false), true) => " The host cannot be read: see virtlens check.",
+            (Some(true), true) => " No KVM virtual machine found.",
             (Some(_), false) => " No VM matches the filter; Esc clears it.",
         }));
     }
@@ -206,8 +203,8 @@ fn line<'a>(row: &Row, columns: &[&Column], name_width: usize, theme: Theme) -> 
 }
 
 fn vcpus(row: &Row) -> String {
-    if row.vm.running {
-        row.vm.vcpu_count.usable().to_string()
+    if row.is_running {
+        row.vcpus.to_string()
     } else {
         "gone".to_owned()
     }
@@ -233,8 +230,7 @@ fn worker(row: &Row) -> String {
 }
 
 fn memory(row: &Row) -> String {
-    let memory = &row.vm.memory;
-    match (memory.resident_bytes, memory.guest_bytes) {
+    match (row.resident_bytes, row.guest_bytes) {
         (None, None) => "-".to_owned(),
         (resident, guest) => format!("{}/{}", size(resident), size(guest)),
     }

@@ -13,28 +13,12 @@ pub(super) const MAX_VMS: usize = 6000;
 const MAX_READINGS: usize = 120;
 
 /// The last readings, oldest first.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct History {
     readings: VecDeque<Arc<Snapshot>>,
-    most_vms: usize,
-}
-
-impl Default for History {
-    /// The readings of one node.
-    fn default() -> Self {
-        Self::one_of(1)
-    }
 }
 
 impl History {
-    /// The readings of one of several nodes, which share the limit.
-    pub fn one_of(nodes: usize) -> Self {
-        Self {
-            readings: VecDeque::new(),
-            most_vms: MAX_VMS / nodes.max(1),
-        }
-    }
-
     /// Removes all readings.
     pub fn clear(&mut self) {
         self.readings.clear();
@@ -47,8 +31,7 @@ impl History {
             self.readings.pop_back();
         }
         self.readings.push_back(reading);
-        while self.readings.len() > MAX_READINGS
-            || self.readings.len() > 2 && self.vms() > self.most_vms
+        while self.readings.len() > MAX_READINGS || self.readings.len() > 2 && self.vms() > MAX_VMS
         {
             self.readings.pop_front();
         }

@@ -5,11 +5,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use virtlens_model::snapshot::{Snapshot, Vm};
+use virtlens_model::snapshot::Snapshot;
 use virtlens_record::{Lost, Mark, Recorded, Recording};
 
 use super::feed::Feed;
 use super::history::{History, MAX_VMS};
+use super::rows::Row;
 use super::state::Top;
 use super::timeline::Timeline;
 use super::tracing::Tracing;
@@ -162,7 +163,7 @@ impl Feed for Replay {
         })
     }
 
-    fn trace(&self, _: &Vm, _: &str) -> anyhow::Result<Tracing> {
+    fn trace(&self, _: &Row, _: &str) -> anyhow::Result<Tracing> {
         anyhow::bail!("this is a recording")
     }
 }

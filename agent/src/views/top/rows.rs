@@ -1,5 +1,6 @@
 //! Rows of the VM list, and their order.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -7,20 +8,42 @@ use virtlens_model::judge::interval::{Interval, is_same};
 use virtlens_model::snapshot::{Check, Severity, Snapshot, Vm};
 use virtlens_model::vocab::Role;
 
-use super::nodes::VmId;
 use crate::views::pick::name_of;
 
+/// A VM on the screen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VmId {
+    /// Number of its node.
+    pub node: usize,
+    /// Its name on the node.
+    pub vm: Arc<str>,
+}
+
+impl From<&str> for VmId {
+    /// A VM of the first node.
+    fn from(vm: &str) -> Self {
+        let vm = vm.into();
+        Self { node: 0, vm }
+    }
+}
+
 /// A VM in the list. `None` means unknown.
-#[derive(Debug)]
-pub struct Row<'s> {
+#[derive(Debug, Clone)]
+pub struct Row {
     /// Number of its node.
     pub node: usize,
     /// Name of its node; empty unless there are several.
-    pub node_name: &'s str,
-    /// The VM in the last reading.
-    pub vm: &'s Vm,
+    pub node_name: Arc<str>,
+    /// Name of the VM on its node.
+    pub vm: Arc<str>,
+    /// Process id of the VMM.
+    pub pid: u32,
     /// Display name.
     pub name: String,
+    /// False once the VM has ended.
+    pub is_running: bool,
+    /// vCPUs that the guest can use.
+    pub vcpus: u32,
     /// CPU time of all its threads, cores.
     pub cores: Option<f64>,
     /// Tightest limit, cores.
@@ -33,6 +56,12 @@ pub struct Row<'s> {
     pub worker: Option<(Role, u32, f64)>,
     /// Share of time that the longest waiting vCPU waited.
     pub wait: Option<f64>,
+    /// Resident memory of its VMM, bytes.
+    pub resident_bytes: Option<u64>,
+    /// Memory of the guest, bytes.
+    pub guest_bytes: Option<u64>,
+    /// A letter for each kind of finding; upper case for a warning.
+    pub flags: String,
 }
 
 /// Sort key of the list.
@@ -76,8 +105,10 @@ impl Sort {
     }
 }
 
-impl<'s> Row<'s> {
-    fn of(vm: &'s Vm, over: Option<&Interval>, (node, node_name): (usize, &'s str)) -> Self {
+impl Row {
+    /// A VM in a reading, with its usage in the interval before; `node` is the number and the name
+    /// of its node.
+    pub(super) fn of(vm: &Vm, over: Option<&Interval>, node: (usize, &Arc<str>)) -> Self {
         let limit = over.and_then(Interval::binding);
         let worker = over.and_then(|over| {
             let workers = over.workers();
@@ -85,10 +116,13 @@ impl<'s> Row<'s> {
             Some((most.role, most.worker, over.cores(most.cpu_ns)))
         });
         Self {
-            node,
-            node_name,
-            vm,
+            node: node.0,
+            node_name: Arc::clone(node.1),
+            vm: Arc::clone(&vm.vm),
+            pid: vm.pid,
             name: name_of(vm),
+            is_running: vm.running,
+            vcpus: vm.vcpu_count.usable(),
             cores: over.map(|over| over.cores(over.cpu_ns())),
             quota_cores: vm.limit_cores,
             used: over
@@ -102,6 +136,9 @@ impl<'s> Row<'s> {
                 let waits = over.vcpus().filter_map(|vcpu| vcpu.wait_ns);
                 waits.max().map(|ns| over.cores(ns))
             }),
+            resident_bytes: vm.memory.resident_bytes,
+            guest_bytes: vm.memory.guest_bytes,
+            flags: flags(vm),
         }
     }
 
@@ -109,13 +146,13 @@ impl<'s> Row<'s> {
     pub fn id(&self) -> VmId {
         VmId {
             node: self.node,
-            vm: Arc::clone(&self.vm.vm),
+            vm: Arc::clone(&self.vm),
         }
     }
 
     /// Whether it is this VM.
     pub fn is(&self, id: Option<&VmId>) -> bool {
-        id.is_some_and(|id| id.node == self.node && id.vm == self.vm.vm)
+        id.is_some_and(|id| id.node == self.node && id.vm == self.vm)
     }
 
     fn key(&self, sort: Sort) -> f64 {
@@ -125,28 +162,32 @@ impl<'s> Row<'s> {
             Sort::Throttled => self.throttled,
             Sort::Worker => self.worker.map(|(_, _, busy)| busy),
             Sort::Wait => self.wait,
-            Sort::Resident => self.vm.memory.resident_bytes.map(float),
+            Sort::Resident => self.resident_bytes.map(float),
             Sort::Name => None,
         };
         // Unknown values sort last.
         value.unwrap_or(-1.0)
     }
 
-    /// A letter for each kind of finding; upper case for a warning.
-    pub fn flags(&self) -> String {
-        let mut flags: Vec<char> = Vec::new();
-        for finding in self.vm.findings.iter().flat_map(|found| found.iter()) {
-            let large = flag(finding.check);
-            let small = large.to_ascii_lowercase();
-            if finding.severity == Severity::Warning {
-                flags.retain(|other| *other != small && *other != large);
-                flags.push(large);
-            } else if !flags.contains(&large) && !flags.contains(&small) {
-                flags.push(small);
-            }
-        }
-        flags.iter().collect()
+    /// Whether a name of the VM contains a text in lower case.
+    pub(super) fn contains(&self, filter: &str) -> bool {
+        self.name.to_lowercase().contains(filter) || self.vm.to_lowercase().contains(filter)
     }
+}
+
+fn flags(vm: &Vm) -> String {
+    let mut flags: Vec<char> = Vec::new();
+    for finding in vm.findings.iter().flat_map(|found| found.iter()) {
+        let large = flag(finding.check);
+        let small = large.to_ascii_lowercase();
+        if finding.severity == Severity::Warning {
+            flags.retain(|other| *other != small && *other != large);
+            flags.push(large);
+        } else if !flags.contains(&large) && !flags.contains(&small) {
+            flags.push(small);
+        }
+    }
+    flags.iter().collect()
 }
 
 /// The letters and their meaning.
@@ -178,20 +219,14 @@ fn flag(check: Check) -> char {
     }
 }
 
-/// The VMs of a node's reading whose names contain `filter`, with their usage since the reading
-/// `before`. `node` is the number and the name of the node.
-pub fn rows<'s>(
-    node: (usize, &'s str),
-    before: Option<&'s Snapshot>,
-    now: &'s Snapshot,
-    filter: &str,
-) -> impl Iterator<Item = Row<'s>> {
-    let filter = filter.to_lowercase();
-    let contains = move |vm: &&Vm| {
-        let name = name_of(vm).to_lowercase();
-        name.contains(&filter) || vm.vm.to_lowercase().contains(&filter)
-    };
-    now.vms.iter().filter(contains).map(move |vm| {
+/// The VMs of a node's reading, with their usage since the reading `before`. `node` is the number
+/// and the name of the node.
+pub fn rows(
+    node: (usize, &Arc<str>),
+    before: Option<&Snapshot>,
+    now: &Snapshot,
+) -> impl Iterator<Item = Row> {
+    now.vms.iter().map(move |vm| {
         let over = before.and_then(|before| {
             let then = before.vms.iter().find(|then| is_same(then, vm))?;
             let length_ns = now.clock_ns.saturating_sub(before.clock_ns);
@@ -202,7 +237,7 @@ pub fn rows<'s>(
 }
 
 /// Sorts rows.
-pub fn sort(rows: &mut [Row], sort: Sort, is_reversed: bool) {
+pub fn sort(rows: &mut [Cow<'_, Row>], sort: Sort, is_reversed: bool) {
     rows.sort_by(|a, b| {
         let by_value = match sort {
             Sort::Name => Ordering::Equal,

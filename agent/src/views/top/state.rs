@@ -1,5 +1,6 @@
 //! State of the screens, and the effect of each key. Nothing here draws or reads.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,8 +8,9 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use virtlens_model::snapshot::Snapshot;
 
 use super::history::History;
-use super::nodes::{Mode, Node, VmId};
-use super::rows::{Row, Sort, rows, sort};
+use super::lists::{Listed, Lists};
+use super::nodes::{Mode, Node};
+use super::rows::{Row, Sort, VmId, sort};
 use super::timeline::Timeline;
 
 /// The selectable reading intervals.
@@ -101,8 +103,8 @@ impl Top {
         let names: Vec<String> = names.into_iter().collect();
         let count = names.len();
         let nodes = names.into_iter().map(|name| Node {
-            name,
-            history: History::one_of(count),
+            name: name.into(),
+            lists: Lists::one_of(count),
             ..Node::default()
         });
         Self {
@@ -132,6 +134,21 @@ impl Top {
         }
     }
 
+    /// Adds the VMs of a new reading of a cluster's node, by number.
+    pub fn list_of(&mut self, node: usize, listed: Listed) {
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.list(listed, self.mode);
+        }
+    }
+
+    /// The node of a cluster whose readings are needed, because the screen shows one of its VMs.
+    pub fn opened(&self) -> Option<usize> {
+        match &self.view {
+            View::Vm(id) if self.is_cluster() => Some(id.node),
+            _ => None,
+        }
+    }
+
     /// The node of the selected VM.
     pub fn node(&self) -> &Node {
         let selected = match &self.view {
@@ -149,6 +166,9 @@ impl Top {
 
     /// The displayed reading of the selected VM's node, as the number of readings back.
     pub fn back(&self) -> usize {
+        if self.is_cluster() && self.view == View::Fleet {
+            return self.node().list_back;
+        }
         self.node().back
     }
 
@@ -158,15 +178,11 @@ impl Top {
     }
 
     /// The displayed list.
-    pub fn rows(&self) -> Vec<Row<'_>> {
-        let mut all = Vec::new();
-        for (number, node) in self.nodes.iter().enumerate() {
-            let Some(now) = node.shown() else {
-                continue;
-            };
-            let before = node.history.at(node.back + 1).map(|reading| &**reading);
-            all.extend(rows((number, &node.name), before, now, &self.filter));
-        }
+    pub fn rows(&self) -> Vec<Cow<'_, Row>> {
+        let filter = self.filter.to_lowercase();
+        let nodes = self.nodes.iter().enumerate();
+        let rows = nodes.flat_map(|(number, node)| node.rows(number));
+        let mut all: Vec<_> = rows.filter(|row| row.contains(&filter)).collect();
         sort(&mut all, self.sort, self.is_reversed);
         all
     }
@@ -177,11 +193,11 @@ impl Top {
             return Some(id.clone());
         }
         let rows = self.rows();
-        rows.get(self.row_of_cursor(&rows)).map(Row::id)
+        rows.get(self.row_of_cursor(&rows)).map(|row| row.id())
     }
 
     /// Row of the cursor: it follows its VM when the order changes.
-    pub fn row_of_cursor(&self, rows: &[Row]) -> usize {
+    pub fn row_of_cursor(&self, rows: &[Cow<'_, Row>]) -> usize {
         let cursor = self.cursor.as_ref();
         rows.iter().position(|row| row.is(cursor)).unwrap_or(0)
     }
@@ -216,7 +232,9 @@ impl Top {
             KeyCode::Char('+') => self.change_interval(true),
             KeyCode::Char('-') => self.change_interval(false),
             KeyCode::Char('/') | KeyCode::F(4) => {
-                self.view = View::Fleet;
+                if self.view != View::Fleet {
+                    self.leave();
+                }
                 self.is_filtering = true;
             }
             KeyCode::Char('>' | 's') | KeyCode::F(6) => self.sort = self.sort.step(true),
@@ -253,20 +271,28 @@ impl Top {
             Mode::Live => Mode::Paused,
             Mode::Paused => Mode::Live,
         };
-        for node in &mut self.nodes {
-            node.back = 0;
-        }
+        self.go_live();
+    }
+
+    fn go_live(&mut self) {
+        self.nodes.iter_mut().for_each(Node::go_live);
     }
 
     /// Moves to the previous or next reading of each node, and pauses.
     fn step(&mut self, is_back: bool) {
         self.mode = Mode::Paused;
+        let is_list = self.is_cluster() && self.view == View::Fleet;
         for node in &mut self.nodes {
-            let last = node.history.len().saturating_sub(1);
-            node.back = if is_back {
-                (node.back + 1).min(last)
+            let (back, last) = if is_list {
+                let last = node.lists.len().saturating_sub(1);
+                (&mut node.list_back, last)
             } else {
-                node.back.saturating_sub(1)
+                (&mut node.back, node.history.len().saturating_sub(1))
+            };
+            *back = if is_back {
+                (*back + 1).min(last)
+            } else {
+                back.saturating_sub(1)
             };
         }
     }
@@ -279,17 +305,31 @@ impl Top {
     }
 
     fn leave(&mut self) {
+        let opened = self.opened();
         match self.view {
-            View::Vm(_) => self.view = View::Fleet,
+            View::Vm(_) => self.show(View::Fleet),
             View::Fleet => self.filter.clear(),
         }
+        if let Some(node) = opened.and_then(|node| self.nodes.get_mut(node)) {
+            node.history.clear();
+        }
         self.scroll = 0;
+    }
+
+    /// Selects a screen. The readings of one VM of a cluster begin when it is opened, so both
+    /// screens are live then.
+    fn show(&mut self, view: View) {
+        self.view = view;
+        if self.is_cluster() {
+            self.mode = Mode::Live;
+            self.go_live();
+        }
     }
 
     fn enter(&mut self) {
         if let (View::Fleet, Some(id)) = (&self.view, self.looked_at()) {
             self.cursor = Some(id.clone());
-            self.view = View::Vm(id);
+            self.show(View::Vm(id));
             self.scroll = 0;
         }
     }
@@ -304,6 +344,6 @@ impl Top {
         let last = rows.len().saturating_sub(1);
         let row = self.row_of_cursor(&rows);
         let to = row.saturating_add_signed(by).min(last);
-        self.cursor = rows.get(to).map(Row::id);
+        self.cursor = rows.get(to).map(|row| row.id());
     }
 }

@@ -1,5 +1,6 @@
 //! The readings of other nodes' agents.
 
+use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, TrySendError, sync_channel};
@@ -8,10 +9,12 @@ use std::time::Duration;
 
 use anyhow::bail;
 use tokio::sync::watch;
-use virtlens_kube::{NodeAgent, Unanswered, poll};
-use virtlens_model::snapshot::{Snapshot, Vm};
+use virtlens_kube::{NodeAgent, Pace, Unanswered, poll};
+use virtlens_model::snapshot::Snapshot;
 
 use super::feed::Feed;
+use super::lists::{Listed, Lister};
+use super::rows::Row;
 use super::state::Top;
 use super::tracing::Tracing;
 
@@ -22,56 +25,92 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// the latest one only.
 const WAITING: usize = 2;
 
+/// The parts of a reading that are shown.
+struct Shown {
+    /// The VMs of a cluster's node, if the reading is new.
+    listed: Option<Listed>,
+    /// The reading of the only node, or of the one with the opened VM.
+    reading: Option<Arc<Snapshot>>,
+}
+
 /// An answer of the agent with this number.
-type Answer = (usize, Result<Snapshot, Unanswered>);
+type Answer = (usize, Result<Shown, Unanswered>);
 
 /// Asks agents in a separate thread, so that the screen reacts while they do not.
 pub(super) struct There {
     answers: Receiver<Answer>,
-    interval: watch::Sender<Duration>,
-    /// The namespace whose VMs are shown; `None` shows all.
-    namespace: Option<String>,
+    pace: watch::Sender<Pace>,
 }
 
 impl There {
-    /// Starts the thread, which ends with the feed.
+    /// Starts the thread, which ends with the feed. Only the VMs of `namespace` are shown, or all.
     pub(super) fn start(
         agents: Vec<NodeAgent>,
         namespace: Option<String>,
-        interval: Duration,
+        top: &Top,
     ) -> io::Result<Self> {
         let (answer, answers) = sync_channel(WAITING * agents.len());
-        let (interval, intervals) = watch::channel(interval);
+        let (pace, paces) = watch::channel(pace_of(top));
+        let is_cluster = top.is_cluster();
         thread::Builder::new()
             .name("agents".to_owned())
             .spawn(move || {
-                poll(&agents, &intervals, |number, reading| {
-                    let sent = answer.try_send((number, reading));
+                let numbered = agents.iter().enumerate();
+                let listers = numbered.map(|(number, agent)| {
+                    let lister = is_cluster.then(|| Lister::new(number, &agent.node));
+                    RefCell::new(lister)
+                });
+                let listers: Vec<_> = listers.collect();
+                poll(&agents, &paces, |number, answered| {
+                    let opened = paces.borrow().opened;
+                    let shown = answered.map(|mut reading| {
+                        if let Some(namespace) = &namespace {
+                            keep(&mut reading, namespace);
+                        }
+                        let mut lister = listers.get(number).map(RefCell::borrow_mut);
+                        let lister = lister.as_mut().and_then(|lister| lister.as_mut());
+                        let is_wanted = lister.is_none() || opened == Some(number);
+                        Shown {
+                            listed: lister.and_then(|lister| lister.list(&reading)),
+                            reading: is_wanted.then(|| Arc::new(reading)),
+                        }
+                    });
+                    let sent = answer.try_send((number, shown));
                     !matches!(sent, Err(TrySendError::Disconnected(_)))
                 });
             })?;
-        Ok(Self {
-            answers,
-            interval,
-            namespace,
-        })
+        Ok(Self { answers, pace })
     }
+}
 
-    fn add(&self, number: usize, answer: Result<Snapshot, Unanswered>, top: &mut Top) {
-        match answer {
-            Ok(mut reading) => {
-                if let Some(namespace) = &self.namespace {
-                    keep(&mut reading, namespace);
-                }
-                top.add_of(number, Arc::new(reading));
+fn pace_of(top: &Top) -> Pace {
+    Pace {
+        interval: top.interval,
+        opened: top.opened(),
+    }
+}
+
+fn add(number: usize, answer: Result<Shown, Unanswered>, top: &mut Top) {
+    match answer {
+        Ok(Shown { listed, reading }) => {
+            if let Some(node) = top.nodes.get_mut(number) {
+                node.silence = None;
             }
-            Err(error) => {
-                if !top.is_cluster() {
-                    top.message = error.to_string();
-                }
-                if let Some(node) = top.nodes.get_mut(number) {
-                    node.silence = Some(error.to_string());
-                }
+            if let Some(listed) = listed {
+                top.list_of(number, listed);
+            }
+            // A VM may have been closed since.
+            let is_wanted = !top.is_cluster() || top.opened() == Some(number);
+            if let Some(reading) = reading.filter(|_| is_wanted) {
+                top.add_of(number, reading);
+            }
+        }
+        Err(error) => {
+            if !top.is_cluster() {
+                top.message = error.to_string();
+            }
+            if let Some(node) = top.nodes.get_mut(number) {
+                node.silence = Some(error.to_string());
             }
         }
     }
@@ -86,12 +125,13 @@ pub fn keep(reading: &mut Snapshot, namespace: &str) {
 
 impl Feed for There {
     fn update(&mut self, top: &mut Top) {
-        if *self.interval.borrow() != top.interval {
-            self.interval.send_replace(top.interval);
+        let pace = pace_of(top);
+        if *self.pace.borrow() != pace {
+            self.pace.send_replace(pace);
         }
         loop {
             match self.answers.try_recv() {
-                Ok((number, answer)) => self.add(number, answer, top),
+                Ok((number, answer)) => add(number, answer, top),
                 Err(TryRecvError::Empty) => return,
                 Err(TryRecvError::Disconnected) => {
                     "the thread that asks the agents has ended".clone_into(&mut top.message);
@@ -105,7 +145,7 @@ impl Feed for There {
         LOOK_EVERY
     }
 
-    fn trace(&self, _: &Vm, _: &str) -> anyhow::Result<Tracing> {
+    fn trace(&self, _: &Row, _: &str) -> anyhow::Result<Tracing> {
         bail!("virtlens trace runs on the node")
     }
 }

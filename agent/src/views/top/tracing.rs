@@ -6,10 +6,9 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
-use virtlens_model::snapshot::Vm;
 
+use super::rows::Row;
 use crate::collect::Collector;
-use crate::views::pick::name_of;
 
 /// Duration of a trace.
 const LENGTH: &str = "10s";
@@ -23,8 +22,8 @@ pub(super) struct Tracing {
 
 impl Tracing {
     /// Starts a trace into a new file in the working directory.
-    pub(super) fn start(vm: &Vm, time: &str, collector: &Collector) -> anyhow::Result<Self> {
-        let name = name_of(vm);
+    pub(super) fn start(vm: &Row, time: &str, collector: &Collector) -> anyhow::Result<Self> {
+        let name = vm.name.clone();
         let file = format!("./{}-{time}.pftrace", name.replace(['/', ' '], "-"));
         let program = std::env::current_exe().context("cannot find the path of this program")?;
         let child = Command::new(program)

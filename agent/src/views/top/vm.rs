@@ -20,6 +20,9 @@ use crate::views::pick::name_of;
 
 /// All lines of the VM called `name`; their number is not limited.
 pub fn lines<'a>(top: &Top, name: &str, width: usize, theme: Theme) -> Vec<Line<'a>> {
+    if top.is_cluster() && top.shown().is_none() {
+        return vec![Line::raw(" reading ...")];
+    }
     let Some(vm) = top.shown().and_then(|reading| find(reading, name)) else {
         return vec![
             Line::styled(

@@ -90,12 +90,21 @@ fn silent(agent: &NodeAgent, longest: Duration) -> Unanswered {
     ))
 }
 
-/// Asks each agent for a reading each interval, independently of the others, and passes the
-/// number of the agent and its answer to `answer`, until it returns false. An agent that does not
-/// answer is asked less often.
+/// The times at which agents are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Time between two readings of an agent.
+    pub interval: Duration,
+    /// Number of the agent whose readings are of interest: once named, it is asked at once.
+    pub opened: Option<usize>,
+}
+
+/// Asks each agent for readings at a pace, independently of the others, and passes the number of
+/// the agent and its answer to `answer`, until it returns false. An agent that does not answer is
+/// asked less often.
 pub fn poll(
     agents: &[NodeAgent],
-    interval: &watch::Receiver<Duration>,
+    pace: &watch::Receiver<Pace>,
     answer: impl Fn(usize, Result<Snapshot, Unanswered>) -> bool,
 ) {
     let Some(first) = agents.first() else {
@@ -103,9 +112,10 @@ pub fn poll(
     };
     let (over, places) = (Arc::new(Notify::new()), Semaphore::new(AT_ONCE));
     let one = async |(number, agent): (usize, &NodeAgent)| {
-        let mut interval = interval.clone();
+        let mut pace = pace.clone();
         loop {
             let asked = Instant::now();
+            let was_opened = pace.borrow().opened == Some(number);
             let reading = {
                 let _place = places.acquire().await;
                 let reading = timeout(ANSWER_TIMEOUT, agent.remote.agent().snapshot(None)).await;
@@ -121,10 +131,13 @@ pub fn poll(
                 continue;
             }
             loop {
-                let length = *interval.borrow_and_update();
+                let Pace { interval, opened } = *pace.borrow_and_update();
+                if opened == Some(number) && !was_opened {
+                    break;
+                }
                 tokio::select! {
-                    () = sleep(length.saturating_sub(asked.elapsed())) => break,
-                    changed = interval.changed() => if changed.is_err() {
+                    () = sleep(interval.saturating_sub(asked.elapsed())) => break,
+                    changed = pace.changed() => if changed.is_err() {
                         over.notify_one();
                         return;
                     }
