@@ -18,13 +18,13 @@ pub(crate) const USERS: &str = "basic_auth_users: {admin: \
 const ADMIN: &str = "Basic YWRtaW46c2VjcmV0";
 
 /// An agent whose user may trace, and its directories.
-struct Site {
+pub(crate) struct Site {
     folder: TempDir,
-    agent: Agent,
+    pub(crate) agent: Agent,
 }
 
 impl Site {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let folder = tempfile::tempdir().expect("there is room");
         let web = folder.path().join("web.yaml");
         fs::write(&web, USERS).expect("there is room");

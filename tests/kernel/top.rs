@@ -1,6 +1,6 @@
 //! `virtlens top` in a real terminal: keys in, screen out.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use virtlens_record::Recording;
@@ -10,6 +10,7 @@ use virtlens_tests::{
     Minivm, TestCgroup, binary, cgroupfs_pod_path, eventually, need, unique_pod_uid,
 };
 
+use crate::api::Site;
 use crate::recording::{first_capped, readings, recording_agent};
 
 /// A private terminal, which is closed on drop.
@@ -171,19 +172,59 @@ fn session_shows_vms_and_handles_keys() {
     screen.wait("a trace", |text| {
         text.contains("tracing calm for 10s into ")
     });
-    let traces = || {
-        let names = std::fs::read_dir(directory.path()).expect("the folder");
-        let mut paths = names.flatten().map(|entry| entry.path());
-        paths.find(|path| path.extension().is_some_and(|one| one == "pftrace"))
-    };
     let file = eventually("its file", || {
-        traces().filter(|path| path.metadata().is_ok_and(|file| file.len() > 0))
+        trace_in(directory.path()).filter(|path| path.metadata().is_ok_and(|file| file.len() > 0))
     });
     screen.press(&["q"]);
     eventually("the end", || screen.is_over().then_some(()));
     if need::all("session_shows_vms_and_handles_keys", [perfetto::there()]) {
         assert!(!Trace::decode(&file).slices.is_empty());
     }
+}
+
+/// A key takes a trace on the node of the agent, which permits it to the user.
+#[test]
+fn agent_of_another_node_takes_a_trace() {
+    let test = "agent_of_another_node_takes_a_trace";
+    if !reader::ready(test) || !need::all(test, [tmux()]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("there is room for a folder");
+    let _vm = Minivm::start(["--vcpus", "1", "--start", "spin", "--name", "there"]);
+    let site = Site::start();
+    let password = folder.path().join("password");
+    std::fs::write(&password, "secret").expect("there is room");
+    let (program, address) = (binary("virtlens"), &site.agent.address);
+    let (program, password) = (program.display(), password.display());
+    let command = format!(
+        "{program} top --interval 500ms --from http://{address} --user admin --password-file \
+         {password}"
+    );
+    let screen = Screen::start(folder.path(), &command);
+    screen.wait("the VM", |text| text.contains("there"));
+    screen.press(&["t"]);
+    screen.wait("a trace", |text| {
+        text.contains("tracing there for 10s into ./there-")
+    });
+    // The view stays live.
+    screen.press(&["Enter"]);
+    screen.wait("the VM's screen", |text| text.contains("vCPU GUEST"));
+    screen.wait("the end of the trace", |text| {
+        text.contains("traced there: ./there-")
+    });
+    screen.press(&["q"]);
+    eventually("the end", || screen.is_over().then_some(()));
+    let file = trace_in(folder.path()).expect("the file");
+    if need::all(test, [perfetto::there()]) {
+        assert!(!Trace::decode(&file).slices.is_empty());
+    }
+}
+
+/// The trace in a directory.
+fn trace_in(directory: &Path) -> Option<PathBuf> {
+    let names = std::fs::read_dir(directory).expect("the folder");
+    let mut paths = names.flatten().map(|entry| entry.path());
+    paths.find(|path| path.extension().is_some_and(|one| one == "pftrace"))
 }
 
 /// The onset of a limit in a recording: its time, and steps around it.

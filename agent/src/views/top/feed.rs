@@ -67,6 +67,6 @@ impl Feed for Live<'_> {
     }
 
     fn trace(&self, vm: &Row, time: &str) -> anyhow::Result<Tracing> {
-        Tracing::start(vm, time, self.collector)
+        Tracing::here(vm, time, self.collector)
     }
 }

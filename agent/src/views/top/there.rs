@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, TrySendError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::Context as _;
 use tokio::sync::watch;
 use virtlens_kube::{NodeAgent, Pace, Unanswered, poll};
 use virtlens_model::snapshot::Snapshot;
@@ -38,6 +38,7 @@ type Answer = (usize, Result<Shown, Unanswered>);
 
 /// Asks agents in a separate thread, so that the screen reacts while they do not.
 pub(super) struct There {
+    agents: Vec<NodeAgent>,
     answers: Receiver<Answer>,
     pace: watch::Sender<Pace>,
 }
@@ -51,17 +52,17 @@ impl There {
     ) -> io::Result<Self> {
         let (answer, answers) = sync_channel(WAITING * agents.len());
         let (pace, paces) = watch::channel(pace_of(top));
-        let is_cluster = top.is_cluster();
+        let (asked, is_cluster) = (agents.clone(), top.is_cluster());
         thread::Builder::new()
             .name("agents".to_owned())
             .spawn(move || {
-                let numbered = agents.iter().enumerate();
+                let numbered = asked.iter().enumerate();
                 let listers = numbered.map(|(number, agent)| {
                     let lister = is_cluster.then(|| Lister::new(number, &agent.node));
                     RefCell::new(lister)
                 });
                 let listers: Vec<_> = listers.collect();
-                poll(&agents, &paces, |number, answered| {
+                poll(&asked, &paces, |number, answered| {
                     let opened = paces.borrow().opened;
                     let shown = answered.map(|mut reading| {
                         if let Some(namespace) = &namespace {
@@ -79,7 +80,11 @@ impl There {
                     !matches!(sent, Err(TrySendError::Disconnected(_)))
                 });
             })?;
-        Ok(Self { answers, pace })
+        Ok(Self {
+            agents,
+            answers,
+            pace,
+        })
     }
 }
 
@@ -145,7 +150,8 @@ impl Feed for There {
         LOOK_EVERY
     }
 
-    fn trace(&self, _: &Row, _: &str) -> anyhow::Result<Tracing> {
-        bail!("virtlens trace runs on the node")
+    fn trace(&self, vm: &Row, time: &str) -> anyhow::Result<Tracing> {
+        let agent = self.agents.get(vm.node).context("unknown node")?;
+        Tracing::there(vm, time, &agent.remote)
     }
 }
