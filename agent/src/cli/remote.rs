@@ -11,6 +11,7 @@ use virtlens_kube::{Endpoint, Remote};
 use virtlens_model::snapshot::Snapshot;
 
 use crate::cli::args::{ConnectArgs, DoctorArgs, SnapshotArgs, TopArgs, TopologyArgs};
+use crate::cli::compare::{Wanted, diagnose_remote};
 use crate::cli::live::{drawn, interval_of, window_of};
 use crate::cli::past::Judged;
 use crate::cli::stdout::{print, table_style};
@@ -180,11 +181,14 @@ pub(crate) fn diagnose(
     args: &DoctorArgs,
     config: &Config,
 ) -> anyhow::Result<ExitCode> {
-    if args.against.is_some() {
-        let text = "--against needs a recording in a directory";
-        return Err(ConfigError::Usage(text.to_owned()).into());
-    }
     let vm = args.vm.as_deref();
+    if let Some(against) = args.against {
+        let wanted = Wanted {
+            vm,
+            output: args.output,
+        };
+        return diagnose_remote(agent, (args.since, args.until), against, &wanted);
+    }
     let mut judged = Judged::default();
     if args.since.is_some() || args.until.is_some() {
         let (since, until) = recorded_time(args.since, args.until)?;

@@ -7,6 +7,7 @@ use tempfile::TempDir;
 use virtlens_model::snapshot::{Check, Finding, Snapshot};
 use virtlens_tests::golden::assert_golden;
 
+use crate::api::Server;
 use crate::errors::assert_fails;
 use crate::golden;
 use crate::program::output;
@@ -124,6 +125,48 @@ fn comparison_of_one_vm_has_nothing_of_others() {
     let names: Vec<_> = vms.iter().map(|vm| &vm["vm"]).collect();
     assert_eq!(names, ["vms_database"]);
     assert_eq!(differences["onlyNow"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn comparison_of_an_agent_is_that_of_its_recording() {
+    let folder = recording();
+    let cases = [(&[][..], 2), (&["vms_database"][..], 0)];
+    let cases = cases.map(|(vms, code)| {
+        let more = [vms, &["-o", "json"]].concat();
+        let (_, expected) = compare(folder.path(), &more);
+        (more, code, expected)
+    });
+    let server = Server::with(reading(3000), None, Some(folder.path()));
+    let url = format!("http://{}", server.address);
+    for (more, code, expected) in cases {
+        let output = output(&[&["doctor", "--from", &url], &TIMES[..], &more].concat());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{error}");
+        let texts = [expected.as_bytes(), &output.stdout];
+        let [mut expected, mut shown] =
+            texts.map(|text| serde_json::from_slice::<Value>(text).expect("JSON"));
+        // The recording of the test has another name in its header than in its readings.
+        assert_eq!(shown["node"], *reading(0).node.name);
+        shown["node"] = expected["node"].take();
+        expected["node"].clone_from(&shown["node"]);
+        assert_eq!(shown, expected);
+    }
+    let empty = [
+        &["doctor", "--from", &url],
+        &TIMES[..5],
+        &["2025-01-01T00:00:00Z"],
+    ];
+    assert_fails(&output(&empty.concat()), 1, &["no reading between"]);
+    let overlapping = [
+        &["doctor", "--from", &url],
+        &TIMES[..5],
+        &["2026-01-01T00:09:30Z"],
+    ];
+    assert_fails(
+        &output(&overlapping.concat()),
+        2,
+        &["--against", "overlaps"],
+    );
 }
 
 #[test]

@@ -216,6 +216,15 @@ pub(super) struct DoctorArgs {
         conflicts_with = "window"
     )]
     pub(super) until: Option<Moment>,
+    /// Show what changed on a pod's VM against a recorded time of the same length that begins here
+    #[arg(
+        long,
+        value_name = "TIME",
+        allow_hyphen_values = true,
+        conflicts_with = "window",
+        requires = "pod"
+    )]
+    pub(super) against: Option<Moment>,
 }
 
 #[derive(Debug, Args)]

@@ -15,6 +15,7 @@ use virtlens_model::snapshot::{API_VERSION, Snapshot, Vm};
 use super::args::{DoctorArgs, SnapshotArgs, TopArgs, TopologyArgs};
 use super::readings::{times_of, usage, usage_at};
 use super::target::Target;
+use crate::cli::compare::{Wanted, diagnose_remote};
 use crate::cli::live::{interval_of, report, window_of};
 use crate::cli::past::Judged;
 use crate::cli::remote::{JUDGED_EVERY, recorded_time};
@@ -129,6 +130,14 @@ pub(super) fn diagnose(
     config: &Config,
 ) -> anyhow::Result<ExitCode> {
     target.report_missing();
+    if let (Some(against), Some(agent)) = (args.against, target.agents.first()) {
+        let wanted = Wanted {
+            vm: target.pod.as_deref(),
+            output: args.output,
+        };
+        let time = (args.since, args.until);
+        return diagnose_remote(&agent.remote, time, against, &wanted);
+    }
     let judged = if args.since.is_some() || args.until.is_some() {
         past(target, args)?
     } else {

@@ -298,10 +298,6 @@ fn options_that_do_not_fit_another_agent_are_usage_errors() {
         (&["trace", "x", "--for", "1m"], "expected 100ms to 30s"),
         (&["trace", "x", "--max-size", "61"], "expected 1 to 60"),
         (
-            &["doctor", "--since", "-5m", "--against", "-10m"],
-            "--against needs a recording",
-        ),
-        (
             &["snapshot", "--token-file", "/no/token"],
             "/no/token: No such file",
         ),

@@ -31,6 +31,33 @@ fn doctor_judges_what_the_agents_of_a_cluster_recorded() {
 }
 
 #[test]
+fn two_recorded_times_of_a_pod_are_compared() {
+    let folder = tempfile::tempdir().expect("a directory");
+    record(folder.path(), &node("node-a"), 1000..1400);
+    let a = Server::with(node("node-a"), None, Some(folder.path()));
+    let cluster = Cluster::start(&[place("node-a", a.address)], PODS);
+    let time = [
+        "--since",
+        "1970-01-01T00:20:00Z",
+        "--until",
+        "1970-01-01T00:21:00Z",
+        "--against",
+        "1970-01-01T00:17:00Z",
+        "-o",
+        "json",
+    ];
+    let output = run(&cluster, &[&["doctor", "web-0"], &time[..]].concat());
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let differences = json(&output);
+    let vms = differences["vms"].as_array().expect("VMs");
+    assert_eq!(vms.len(), 1, "{vms:?}");
+    assert_eq!(differences["node"], "node-a");
+    let output = run(&cluster, &[&["doctor", "-A"], &time[..]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("POD"), "{}", stderr(&output));
+}
+
+#[test]
 fn recorded_readings_of_nodes_are_shown_at_a_time() {
     let folders = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
     for (folder, name) in folders.iter().zip(["node-a", "node-b"]) {
