@@ -32,6 +32,7 @@ fn shared_node() -> Snapshot {
             kind: MismatchKind::VcpuOverlap,
             vcpus: vec![0],
             pcpus: [3].into_iter().collect(),
+            memory_nodes: Vec::new(),
             evidence: overlap.to_owned(),
             remedy: remedy.to_owned(),
         },

@@ -206,6 +206,7 @@ fn misplaced(shown: &Misplaced, vm: &Vm) -> Misplaced {
         kind,
         vcpus,
         pcpus,
+        memory_nodes,
         evidence,
         remedy,
     } = mismatch;
@@ -215,6 +216,7 @@ fn misplaced(shown: &Misplaced, vm: &Vm) -> Misplaced {
             kind: *kind,
             vcpus: vcpus.clone(),
             pcpus: pcpus.clone(),
+            memory_nodes: memory_nodes.clone(),
             evidence: evidence_of(check).map_or_else(|| evidence.clone(), str::to_owned),
             remedy: if has_free_cpus(check, vm.runtime) {
                 check.about().remedy.to_owned()

@@ -73,6 +73,9 @@ pub struct Mismatch {
     /// The affected pCPUs; in JSON a list of numbers, like the vCPUs.
     #[serde(serialize_with = "numbers", deserialize_with = "of_numbers")]
     pub pcpus: CpuSet,
+    /// NUMA nodes of the remote memory, lowest first; empty for other kinds.
+    #[serde(default)]
+    pub memory_nodes: Vec<u32>,
     /// The observation, as a sentence.
     pub evidence: String,
     /// The remedy for the VM's runtime, as commands or settings. Mismatches of one kind of

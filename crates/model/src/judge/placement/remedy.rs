@@ -62,6 +62,10 @@ pub(super) fn add(
         remedy: remedies.get(&one.kind).cloned().unwrap_or_default(),
         vcpus: one.vcpus,
         pcpus: one.pcpus,
+        memory_nodes: match one.cause {
+            Cause::Memory { from, .. } => from,
+            _ => Vec::new(),
+        },
         evidence: one.evidence,
     };
     found.into_iter().map(mismatch).collect()

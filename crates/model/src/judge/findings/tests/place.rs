@@ -16,6 +16,7 @@ fn every_mismatch_is_a_finding() {
                         kind,
                         vcpus: vec![0, 1],
                         pcpus: CpuSet::default(),
+                        memory_nodes: Vec::new(),
                         evidence: "vCPUs 0 and 1 are on 2 cores".to_owned(),
                         remedy: "virsh vcpupin web 1 4 --live".to_owned(),
                     },

@@ -158,6 +158,7 @@ fn memory_on_other_node_raises_remote_memory() {
         "1024 MiB of 4096 MiB of memory (25 %) are on NUMA nodes 1, while all vCPUs are pinned to \
          nodes 0"
     );
+    assert_eq!(judged.mismatches[0].memory_nodes, [1]);
 }
 
 #[test]
