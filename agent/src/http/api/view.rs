@@ -76,7 +76,8 @@ pub(super) const LINE: Encoding = Encoding {
     gzip: false,
 };
 
-fn broken() -> Problem {
+/// The answer if the work of an encoding panicked.
+pub(super) fn broken() -> Problem {
     Problem::new(
         StatusCode::INTERNAL_SERVER_ERROR,
         "cannot encode the reading",

@@ -1,5 +1,8 @@
 //! `/api/v1/stream`.
 
+use std::io::{BufRead as _, BufReader};
+
+use flate2::read::GzDecoder;
 use serde_json::Value;
 use virtlens_tests::fixture;
 
@@ -14,6 +17,22 @@ fn stream_has_a_new_reading_in_each_line() {
     let clocks: Vec<_> = lines.iter().map(|line| line["clock_ns"].as_u64()).collect();
     assert_eq!(clocks, [Some(0), Some(1), Some(2)]);
     assert!(lines.iter().all(|line| vms(line).len() == 3));
+}
+
+#[test]
+fn stream_is_compressed_line_by_line_if_client_accepts_gzip() {
+    let mut server = Server::start(fixture::snapshot());
+    let Lines(packed) = server.lines(FAST, &["Accept-Encoding: gzip"]);
+    let mut lines = BufReader::new(GzDecoder::new(packed)).lines();
+    // Each line arrives before the next is made.
+    for clock in 0..2 {
+        let line = lines.next().expect("a line").expect("it is packed");
+        let line: Value = serde_json::from_str(&line).expect("JSON");
+        assert_eq!(line["clock_ns"], clock);
+    }
+    server.stop();
+    // The end of the packed data is complete.
+    assert!(lines.all(|line| line.is_ok()));
 }
 
 #[test]
