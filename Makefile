@@ -1,7 +1,7 @@
 # `make run` shows this host's VMs, `make test` runs the tests. `make help` lists all targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo release dist test test-unit test-kernel test-vm test-memory test-pins test-placement test-libvirt test-rt test-wide test-node test-ui test-dist soak cluster-test fuzz deny bench vm draw record ui site generate fmt clean
+.PHONY: help run demo release dist test test-unit test-kernel test-vm test-memory test-pins test-placement test-libvirt test-rt test-wide test-node test-ui test-dist soak cluster-test fuzz deny bench vm draw draw-ui record ui site generate fmt clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ bench: ## run criterion benchmarks and measure the cost of the whole agent
 
 draw: ## draw the fleet and the pod dashboard with real data to docs/images (root, Node.js)
 	@scripts/draw-dashboards
+
+draw-ui: ## draw each view of the page for browsers to docs/images (root, Node.js)
+	@scripts/draw-ui
 
 record: ## record a session on a throttled pod and its use of the limit to docs/images (root)
 	@scripts/record-terminal

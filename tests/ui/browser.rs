@@ -80,6 +80,11 @@ pub(crate) struct Browser {
 impl Browser {
     /// Starts a browser with a window of this width.
     pub(crate) fn start(width: u32) -> Self {
+        Self::sized(width, 900)
+    }
+
+    /// Starts a browser with a window of this size.
+    pub(crate) fn sized(width: u32, height: u32) -> Self {
         let dirs = programs();
         let find = |path: &str| {
             let found = dirs
@@ -116,7 +121,7 @@ impl Browser {
             _profile: profile,
         };
         eventually("chromedriver listens", || TcpStream::connect(address).ok());
-        let size = format!("--window-size={width},900");
+        let size = format!("--window-size={width},{height}");
         let args = json!([
             "--headless=new",
             "--no-sandbox",
@@ -222,6 +227,25 @@ impl Browser {
             "goog/cdp/execute",
             &json!({"cmd": "Emulation.setEmulatedMedia", "params": params}),
         );
+    }
+
+    /// Opens a second window, which further commands use.
+    pub(crate) fn open_window(&self) {
+        let made = self.command("window/new", &json!({"type": "window"}));
+        self.command("window", &json!({"handle": made["handle"]}));
+    }
+
+    /// A metric of the main thread of the page, s since its start; the names are those of
+    /// `Performance.getMetrics` of the `DevTools` protocol.
+    pub(crate) fn seconds(&self, metric: &str) -> f64 {
+        let cdp = |cmd: &str| self.command("goog/cdp/execute", &json!({"cmd": cmd, "params": {}}));
+        cdp("Performance.enable");
+        let all = cdp("Performance.getMetrics");
+        let mut all = all["metrics"].as_array().expect("a list").iter();
+        let found = all.find(|one| one["name"] == metric);
+        found
+            .and_then(|one| one["value"].as_f64())
+            .expect("a number")
     }
 
     /// Keeps downloaded files in a directory.

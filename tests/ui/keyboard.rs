@@ -12,7 +12,7 @@ const AXE: &str = "
     const found = await axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'] });
     return found.violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.html + ' ' + node.failureSummary).join(' | ')}`);";
 
-fn violations(browser: &Browser) -> Value {
+pub(crate) fn violations(browser: &Browser) -> Value {
     let axe = std::env::var("VIRTLENS_AXE").expect("scripts/test ui sets it");
     let script = std::fs::read_to_string(axe).expect("it is unpacked");
     browser.run(&script);

@@ -3,7 +3,10 @@
 
 mod access;
 mod browser;
+mod cost;
+mod draw;
 mod keyboard;
+mod mismatches;
 mod past;
 mod scene;
 mod shown;

@@ -1,7 +1,8 @@
 //! An agent with VMs for the browser.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use virtlens_tests::{Agent, Minivm, TestCgroup, binary, cgroupfs_pod_path, need, unique_pod_uid};
 
@@ -74,4 +75,34 @@ pub(crate) fn recording_agent(folder: &Path) -> Agent {
 /// The address of a view of an agent's page.
 pub(crate) fn url(agent: &Agent, view: &str) -> String {
     format!("http://{}/#/{view}", agent.address)
+}
+
+/// A running `virtlens ui`; killed on drop.
+pub(crate) struct Page {
+    child: Child,
+    pub(crate) url: String,
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Page {
+    pub(crate) fn start(options: &[&str]) -> Self {
+        let mut command = Command::new(binary("virtlens"));
+        let command = command.args(["ui", "--no-open"]).args(options);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut url = String::new();
+        stdout.read_line(&mut url).expect("text");
+        Self {
+            child,
+            url: url.trim().to_owned(),
+            _stdout: stdout,
+        }
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
 }

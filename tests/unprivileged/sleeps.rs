@@ -91,6 +91,8 @@ const SLEEPS: &[(&str, usize, Reason)] = &[
     ("tests/src/lib.rs", 1, Poll),
     ("tests/src/mixin.rs", 1, Poll),
     ("tests/ui/browser.rs", 1, Poll),
+    ("tests/ui/cost.rs", 1, Window),
+    ("tests/ui/misplaced.rs", 1, Load),
 ];
 
 /// Folders with tests, beside those of each crate, and parts of them that are programs.

@@ -44,9 +44,9 @@ async function reason(response: Response): Promise<string> {
 
 export async function request(
   path: string,
-  options: { method?: string; signal?: AbortSignal | undefined } = {},
+  options: { method?: string; signal?: AbortSignal | undefined; authorization?: string } = {},
 ): Promise<Response> {
-  const authorization = sessionStorage.getItem(KEY);
+  const authorization = options.authorization ?? sessionStorage.getItem(KEY);
   const response = await fetch(path, {
     method: options.method ?? "GET",
     headers: authorization === null ? {} : { Authorization: authorization },
@@ -59,6 +59,17 @@ export async function request(
     throw new ApiError(response.status, await reason(response), schemes);
   }
   return response;
+}
+
+// The token for a code of `virtlens ui`; null if the code was used or is wrong.
+export async function exchange(code: string): Promise<string | null> {
+  try {
+    const response = await request("ui/session", { method: "POST", authorization: `Bearer ${code}` });
+    const { token }: { token: string } = await response.json();
+    return token;
+  } catch {
+    return null;
+  }
 }
 
 export function path(route: string, values: Record<string, string>): string {

@@ -6,6 +6,7 @@ import uPlot from "uplot";
 import { el } from "./dom.ts";
 import { clock, cores } from "./format.ts";
 import { ROLES } from "./model.ts";
+import type { Vm } from "./model.ts";
 import type { Use, VcpuUse } from "./rates.ts";
 import { ROLE_COLORS } from "./view.ts";
 
@@ -29,7 +30,17 @@ function color(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-// Cores by role on top of each other, and the limit as a line.
+// Limits that are drawn, the lowest first.
+const MAX_LIMITS = 3;
+
+// The limits of a VM, cores: those of all levels, the lowest first.
+export function limitsOf(vm: Vm): number[] {
+  const known = vm.quota.flatMap(({ cores }) => (cores === null ? [] : [cores]));
+  if (vm.limit_cores !== null) known.push(vm.limit_cores);
+  return [...new Set(known)].sort((a, b) => a - b).slice(0, MAX_LIMITS);
+}
+
+// Cores by role on top of each other, and each limit as a line.
 export class RolesChart {
   readonly element = el("div", { class: "chart", role: "img" });
   private plot: uPlot | null = null;
@@ -72,29 +83,32 @@ export class RolesChart {
             width: 0,
             points: { show: false },
           })),
-          { label: "limit", stroke: () => color("--text"), width: 2, dash: [6, 4], points: { show: false } },
+          ...Array.from({ length: MAX_LIMITS }, (_, index) => ({
+            label: `limit ${index}`,
+            stroke: () => color("--text"),
+            width: index === 0 ? 2 : 1,
+            dash: [6, 4],
+            points: { show: false },
+          })),
         ],
       },
-      [[], ...parts.map(() => []), []],
+      [[], ...parts.map(() => []), ...Array.from({ length: MAX_LIMITS }, () => [])],
       this.element,
     );
   }
 
-  update(series: Use[], limit: number | null): void {
+  update(series: Use[], limits: number[]): void {
     this.range = rangeOf(series);
     this.plot ??= this.make();
     const columns: (number | null)[][] = [...ROLES, "other"].map(() => []);
     const times: number[] = [];
-    const limits: (number | null)[] = [];
     for (const one of series) {
       const last = times.at(-1);
       if (last !== undefined && one.time - last > GAP) {
         times.push(last + 1);
         for (const column of columns) column.push(null);
-        limits.push(null);
       }
       times.push(one.time);
-      limits.push(limit);
       let sum = 0;
       ROLES.forEach((role, index) => {
         sum += one.roles.get(role)?.cores ?? 0;
@@ -102,7 +116,10 @@ export class RolesChart {
       });
       columns.at(-1)?.push(sum + one.other);
     }
-    this.plot.setData([times, ...columns.reverse(), limits]);
+    const lines = Array.from({ length: MAX_LIMITS }, (_, index) => times.map(() => limits[index] ?? null));
+    this.plot.setData([times, ...columns.reverse(), ...lines]);
+    // For tests.
+    this.element.dataset["readings"] = String(times.length);
     const last = series.at(-1);
     const now = last ? `${cores(last.cores)} cores at ${clock(last.time)} UTC` : "no reading yet";
     this.element.setAttribute("aria-label", `CPU time by role over time: ${now}`);
@@ -167,6 +184,19 @@ export const LANE_COLORS = {
   waiting: "#D55E00",
   throttled: "#000000",
 } as const;
+
+// The throttled part of an interval, by the roles that ran when the quota ran out if they are
+// known.
+export function throttling(one: Use): Part[] {
+  const share = Math.max(0, ...one.limits.map((limit) => limit.throttled));
+  let sum = 0;
+  for (const count of one.hits.values()) sum += count;
+  if (!sum) return [[share, color("--throttled")]];
+  return ROLES.flatMap((role): Part[] => {
+    const count = one.hits.get(role);
+    return count ? [[(share * count) / sum, ROLE_COLORS[role]]] : [];
+  });
+}
 
 // The part of a vCPU's time in each state. Throttling counts as run delay, too.
 export function lane(one: VcpuUse): Part[] {

@@ -58,9 +58,9 @@ class Side {
     this.element = el("div", {}, this.title, this.chart.element);
   }
 
-  update(series: Use[], limit: number | null, from: number, to: number): void {
+  update(series: Use[], limits: number[], from: number, to: number): void {
     text(this.title, `${form.day(from)} to ${form.clock(to)}`);
-    this.chart.update(series, limit);
+    this.chart.update(series, limits);
   }
 
   close(): void {
@@ -96,7 +96,7 @@ export class Compare {
     this.element = section("Two times", el("p", {}, label, this.choice), this.status, this.content);
   }
 
-  update(context: Context, limit: number | null): void {
+  update(context: Context, limits: number[]): void {
     this.context = context;
     this.element.hidden = !context.hasRecording;
     const { against, at } = context.route;
@@ -109,10 +109,10 @@ export class Compare {
     text(this.status, "");
     if (!against) return;
     this.loading = new AbortController();
-    void this.load(at ?? context.lastTime(), against, limit, this.loading.signal);
+    void this.load(at ?? context.lastTime(), against, limits, this.loading.signal);
   }
 
-  private async load(end: number, against: number, limit: number | null, signal: AbortSignal): Promise<void> {
+  private async load(end: number, against: number, limits: number[], signal: AbortSignal): Promise<void> {
     text(this.status, "reading the recording …");
     const found: Use[][] = [];
     try {
@@ -127,8 +127,8 @@ export class Compare {
     const [then = [], now = []] = found;
     const [before, after] = [means(then), means(now)];
     this.content.hidden = false;
-    this.sides[0]?.update(then, limit, end - against - LENGTH_S, end - against);
-    this.sides[1]?.update(now, limit, end - LENGTH_S, end);
+    this.sides[0]?.update(then, limits, end - against - LENGTH_S, end - against);
+    this.sides[1]?.update(now, limits, end - LENGTH_S, end);
     text(this.status, before && after ? "" : "The recording does not have this VM at both times.");
     const line = (label: string, of: (means: Means) => number | null, write: (value: number | null) => string) => {
       const [a, b] = [before && of(before), after && of(after)];

@@ -3,9 +3,11 @@
 import type { HostCpu, Snapshot, Vm } from "./model.ts";
 
 export interface Box {
-  // Empty for a level that the host does not know or that has the same CPUs as the level above.
+  // Empty for a level that the host does not know.
   label: string;
   level: "package" | "node" | "llc" | "core";
+  // Number of the level; null if the host does not know it.
+  number: number | null;
   inner: Box[];
   cpus: number[];
 }
@@ -26,6 +28,7 @@ function group(cpus: HostCpu[], depth: number): Box[] {
   return sorted.map(([number, members]) => ({
     label: number === null ? "" : `${NAMES[level]} ${number}`,
     level,
+    number,
     inner: group(members, depth + 1),
     cpus: members.map((cpu) => cpu.cpu),
   }));
@@ -55,7 +58,7 @@ export function letters(index: number): string {
   return text;
 }
 
-export interface Seat {
+export interface Placement {
   vm: Vm;
   index: number;
   vcpu: number;
@@ -69,11 +72,11 @@ export interface Seat {
 
 // The vCPUs on each CPU. `seen` counts the readings in which a vCPU was on a CPU, by VM, vCPU and
 // CPU.
-export function seats(
+export function placements(
   now: Snapshot,
   seen: (vm: Vm, vcpu: number) => Map<number, number>,
-): Map<number, Seat[]> {
-  const found = new Map<number, Seat[]>();
+): Map<number, Placement[]> {
+  const found = new Map<number, Placement[]>();
   now.vms.forEach((vm, index) => {
     const misplaced = new Set(vm.topology?.mismatches.flatMap((one) => one.vcpus));
     for (const vcpu of vm.vcpus) {

@@ -1,6 +1,6 @@
 // The page: connects the address, the readings and the views.
 
-import { ApiError, isSignedIn, request, signIn, signOut } from "./api.ts";
+import { ApiError, exchange, isSignedIn, signIn, signOut } from "./api.ts";
 import { attribute, el, text } from "./dom.ts";
 import { clock } from "./format.ts";
 import { mapView } from "./map.ts";
@@ -32,6 +32,7 @@ class App {
   private incidentsAt = 0;
   private recordingStart: number | null | undefined;
   private latest = 0;
+  private isWaiting = false;
   private timeline = new Timeline();
   private main = el("main", { id: "main", tabindex: -1 });
   private status = el("p", { role: "status", class: "status" });
@@ -70,6 +71,7 @@ class App {
       route,
       incidents,
       isRecorded: isRecorded(),
+      isWaiting: () => this.isWaiting,
       hasRecording: typeof this.recordingStart === "number",
       lastTime: () => (isRecorded() && this.latest ? this.latest : Date.now() / 1000),
       go: (change, keepsFocus) => this.go(change, keepsFocus ?? false),
@@ -87,6 +89,7 @@ class App {
   private navigate(next: Route): void {
     const last = this.route;
     this.route = next;
+    this.store.shown = next.vm;
     if (next.at !== last.at) this.read(false);
     const key = `${next.view}/${next.vm}`;
     if (key !== this.viewKey) {
@@ -145,6 +148,7 @@ class App {
     const wanted = this.route.at === null && !isHidden;
     if (isSame && wanted && this.isFollowing) return;
     this.reading.abort();
+    this.isWaiting = false;
     this.reading = new AbortController();
     this.isFollowing = wanted;
     const { signal } = this.reading;
@@ -197,6 +201,7 @@ class App {
 
   private fail(error: unknown, signal: AbortSignal): void {
     if (signal.aborted) return;
+    this.isWaiting = false;
     if (error instanceof ApiError && error.status === 401) {
       this.askForCredentials(error.schemes, error.message);
     } else this.say("lost", error instanceof Error ? error.message : "");
@@ -204,9 +209,11 @@ class App {
 
   private async readPast(at: number, signal: AbortSignal): Promise<void> {
     this.say("past", "");
+    this.isWaiting = true;
     try {
       const found = await source.before(at, signal);
       if (signal.aborted) return;
+      this.isWaiting = false;
       this.store.reset();
       for (const one of found) this.store.add(one);
       if (this.route.view === "vm") this.show(vmView);
@@ -260,20 +267,18 @@ function isRecorded(): boolean {
 }
 
 // `virtlens ui` opens an address with a code that is exchanged for a token once, and with the view
-// that is shown then.
+// that is shown then. A tab that has the token keeps it if the address is opened again.
 async function takeCode(): Promise<void> {
   const [way = "", query = ""] = location.hash.split("?", 2);
   if (way !== "#/login") return;
   const values = new URLSearchParams(query);
   history.replaceState(null, "", format(parse(values.get("to") ?? "")));
   if (values.has("recording")) sessionStorage.setItem(RECORDED, "");
-  signIn(`Bearer ${values.get("code") ?? ""}`);
-  try {
-    const response = await request("ui/session", { method: "POST" });
-    const { token }: { token: string } = await response.json();
+  const token = await exchange(values.get("code") ?? "");
+  if (token === null) sessionStorage.setItem(REFUSED, "");
+  else {
+    sessionStorage.removeItem(REFUSED);
     signIn(`Bearer ${token}`);
-  } catch {
-    sessionStorage.setItem(REFUSED, "");
   }
 }
 

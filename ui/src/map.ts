@@ -2,8 +2,10 @@
 
 import { attribute, el, svg, text } from "./dom.ts";
 import * as form from "./format.ts";
-import { boxes, cpuList, letters, seats } from "./layout.ts";
-import type { Box, Seat } from "./layout.ts";
+import { boxes, cpuList, letters, placements } from "./layout.ts";
+import type { Box, Placement } from "./layout.ts";
+import { bindings, KINDS, signs } from "./mismatch.ts";
+import type { Sign } from "./mismatch.ts";
 import { nameOf } from "./model.ts";
 import type { Mismatch, Snapshot, Vm } from "./model.ts";
 import { format } from "./route.ts";
@@ -11,13 +13,15 @@ import { colorOf } from "./view.ts";
 import type { Context, View } from "./view.ts";
 
 // vCPUs that are drawn on a CPU at most.
-const MAX_SEATS = 12;
+const MAX_PLACED = 12;
 
 class HostMap {
   readonly element = el("div", { class: "map" });
   private list = el("ul", { class: "packages", "aria-label": "CPUs of the host" });
   private lines = svg("svg", { class: "lines", "aria-hidden": "true" });
   private cells = new Map<number, Cell>();
+  // Places for the memory that is on a NUMA node, by number.
+  private nodes = new Map<number, HTMLElement>();
   private shape = "";
   private marked: string | null = null;
   private now: Snapshot | null = null;
@@ -54,6 +58,12 @@ class HostMap {
   private box(box: Box): HTMLElement {
     const item = el("li", { class: `box ${box.level}` });
     if (box.label) item.append(el("span", { class: "label" }, box.label));
+    // A node may have CPUs of several packages.
+    if (box.level === "node" && box.number !== null && !this.nodes.has(box.number)) {
+      const memory = el("span", { class: "memories" });
+      this.nodes.set(box.number, memory);
+      item.append(memory);
+    }
     const inner = el("ul");
     if (box.level === "core") {
       for (const cpu of box.cpus) inner.append(this.thread(cpu));
@@ -66,9 +76,10 @@ class HostMap {
 
   private thread(cpu: number): HTMLElement {
     const more = el("li", { class: "more", hidden: true });
-    const list = el("ul", { class: "seats" }, more);
-    const box = el("li", { class: "thread" }, el("span", { class: "label" }, `CPU ${cpu}`), list);
-    this.cells.set(cpu, { box, list, more, chips: new Map(), shown: "" });
+    const list = el("ul", { class: "placements" }, more);
+    const sign = el("span", { class: "signs" });
+    const box = el("li", { class: "thread" }, el("span", { class: "label" }, `CPU ${cpu} `, sign), list);
+    this.cells.set(cpu, { box, sign, list, more, chips: new Map(), shown: "" });
     return box;
   }
 
@@ -80,15 +91,21 @@ class HostMap {
     if (shape !== this.shape) {
       this.shape = shape;
       this.cells.clear();
+      this.nodes.clear();
       this.list.replaceChildren(...boxes(now.host.cpus).map((one) => this.box(one)));
     }
-    const placed = seats(now, (vm, vcpu) => store.seen(vm, vcpu));
+    const placed = placements(now, (vm, vcpu) => store.seen(vm, vcpu));
     const bad = new Set<number>();
     for (const vm of now.vms) {
       for (const one of vm.topology?.mismatches ?? []) for (const cpu of one.pcpus) bad.add(cpu);
     }
+    const { byCpu, byNode } = signs(now);
+    for (const [node, element] of this.nodes) this.remember(element, byNode.get(node) ?? []);
     for (const [cpu, cell] of this.cells) {
       cell.box.classList.toggle("bad", bad.has(cpu));
+      const marked = byCpu.get(cpu) ?? [];
+      attribute(cell.sign, "data-kinds", marked.map(({ kind }) => kind).join(" "));
+      text(cell.sign, [...new Set(marked.map(({ text }) => text))].join(" "));
       const here = placed.get(cpu) ?? [];
       here.sort((a, b) => rank(b) - rank(a) || a.index - b.index || a.vcpu - b.vcpu);
       const signature = here.map((one) => {
@@ -98,15 +115,15 @@ class HostMap {
       const shown = signature.join() + (route.at ?? "");
       if (shown === cell.shown) continue;
       cell.shown = shown;
-      this.seat(cell, here, (vm) => format({ ...route, view: "vm", vm }));
+      this.place(cell, here, (vm) => format({ ...route, view: "vm", vm }));
     }
     this.connect(now);
   }
 
   // Shows these vCPUs on a CPU. The link of one that stays is kept, and with it the focus.
-  private seat(cell: Cell, here: Seat[], href: (vm: string) => string): void {
+  private place(cell: Cell, here: Placement[], href: (vm: string) => string): void {
     const kept = new Map<string, Chip>();
-    for (const one of here.slice(0, MAX_SEATS)) {
+    for (const one of here.slice(0, MAX_PLACED)) {
       const key = `${one.vm.vm}/${one.vcpu}`;
       const chip = cell.chips.get(key) ?? new Chip();
       chip.update(one, href(one.vm.vm));
@@ -124,40 +141,60 @@ class HostMap {
     }
   }
 
-  // Draws a line between guest siblings that are on different cores.
+  // Shows the VMs whose memory is on this node, but should not.
+  private remember(element: HTMLElement, found: Sign[]): void {
+    const shown = found.map((one) => one.vm + one.text).join();
+    if (element.dataset["shown"] === shown) return;
+    element.dataset["shown"] = shown;
+    const chips = found.map((one) => el("span", { class: "memory", "data-kind": one.kind, "data-memory-of": one.vm }, one.text));
+    element.replaceChildren(...chips);
+  }
+
+  // Draws a line for each mismatch that has two ends.
   connect(now: Snapshot): void {
     const frame = this.element.getBoundingClientRect();
     this.lines.setAttribute("width", String(frame.width));
     this.lines.setAttribute("height", String(frame.height));
     const drawn: SVGElement[] = [];
-    for (const vm of now.vms) {
-      for (const one of vm.topology?.mismatches ?? []) {
-        if (one.kind !== "smt_split" && one.kind !== "llc_split" && one.kind !== "numa_split") continue;
-        const ends = one.vcpus.slice(0, 16).flatMap((vcpu) => {
-          const name = CSS.escape(vm.vm);
-          const found = this.element.querySelector(`.here[data-vm="${name}"][data-vcpu="${vcpu}"]`);
-          if (!found) return [];
-          const at = found.getBoundingClientRect();
-          return [[at.left + at.width / 2 - frame.left, at.bottom - frame.top]];
-        });
-        for (let index = 1; index < ends.length; index += 1) {
-          const [x1 = 0, y1 = 0] = ends[index - 1] ?? [];
-          const [x2 = 0, y2 = 0] = ends[index] ?? [];
-          const low = Math.max(y1, y2) + 34;
-          drawn.push(svg("path", { d: `M${x1} ${y1} C${x1} ${low} ${x2} ${low} ${x2} ${y2}` }));
-        }
-      }
+    const middle = (found: Element | null, edge: "top" | "bottom"): [number, number] | null => {
+      const at = found?.getBoundingClientRect();
+      return at ? [at.left + at.width / 2 - frame.left, at[edge] - frame.top] : null;
+    };
+    for (const { kind, vm, from, to } of bindings(now)) {
+      // Lines to memory are above the vCPUs, the others below; long ones leave room for the short.
+      const isMemory = typeof to !== "number";
+      const edge = isMemory ? "top" : "bottom";
+      const start = middle(this.chip(vm, from), edge);
+      const end = middle(isMemory ? this.memory(vm, to.node) : this.chip(vm, to), edge);
+      if (!start || !end) continue;
+      const [[x1, y1], [x2, y2]] = [start, end];
+      const depth = 34 + Math.min(80, Math.abs(x2 - x1) / 10);
+      const turn = isMemory ? Math.min(y1, y2) - depth / 2 : Math.max(y1, y2) + depth;
+      const d = `M${x1} ${y1} C${x1} ${turn} ${x2} ${turn} ${x2} ${y2}`;
+      const label = svg("text", { x: (x1 + x2) / 2, y: (y1 + y2) / 8 + turn * 0.75 + 4, class: kind });
+      label.textContent = kind.replaceAll("_", " ");
+      drawn.push(svg("path", { d, class: kind, "data-kind": kind }), label);
     }
     this.lines.replaceChildren(...drawn);
   }
+
+  private chip(vm: string, vcpu: number): Element | null {
+    const selector = `[data-vm="${CSS.escape(vm)}"][data-vcpu="${vcpu}"]`;
+    return this.element.querySelector(`.here${selector}`) ?? this.element.querySelector(selector);
+  }
+
+  private memory(vm: string, node: number): Element | null {
+    return this.nodes.get(node)?.querySelector(`[data-memory-of="${CSS.escape(vm)}"]`) ?? null;
+  }
 }
 
-function rank(one: Seat): number {
+function rank(one: Placement): number {
   return (one.isMisplaced ? 4 : 0) + (one.isHere ? 2 : 0) + one.share;
 }
 
 interface Cell {
   box: HTMLElement;
+  sign: HTMLElement;
   list: HTMLElement;
   more: HTMLElement;
   chips: Map<string, Chip>;
@@ -172,7 +209,7 @@ class Chip {
   private link = el("a", {}, this.label, this.full, this.fill);
   readonly item = el("li", {}, this.link);
 
-  update(one: Seat, href: string): void {
+  update(one: Placement, href: string): void {
     const { link } = this;
     const sign = one.isMisplaced ? "!" : "";
     text(this.label, `${one.isPinned ? "" : "~"}${letters(one.index)}${one.vcpu}${sign}`);
@@ -195,7 +232,7 @@ function mismatch(vm: Vm, index: number, one: Mismatch, mark: (on: boolean) => v
   const on = { pointerenter: () => mark(true), pointerleave: () => mark(false) };
   return el(
     "li",
-    { on },
+    { on, "data-kind": one.kind, "data-of": vm.vm },
     el("h3", {}, `${letters(index)} ${nameOf(vm)}: ${one.kind.replaceAll("_", " ")}`),
     el("p", {}, one.evidence),
     el("p", { class: "remedy" }, one.remedy),
@@ -221,6 +258,14 @@ export function mapView(): View {
     ),
     empty,
     map.element,
+    el(
+      "dl",
+      { class: "kinds" },
+      ...Object.entries(KINDS).map(([kind, one]) => {
+        const sign = one.sign || (kind === "smt_shared" ? "──" : "╌╌");
+        return el("div", {}, el("dt", { class: kind }, `${sign} ${kind.replaceAll("_", " ")}`), el("dd", {}, one.meaning));
+      }),
+    ),
     el("section", { "aria-labelledby": "h-mismatches" }, el("h2", { id: "h-mismatches" }, "Mismatches"), problems),
     el("section", { "aria-labelledby": "h-names" }, el("h2", { id: "h-names" }, "VMs"), names),
   );

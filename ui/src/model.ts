@@ -45,6 +45,8 @@ export interface Mismatch {
   kind: string;
   vcpus: number[];
   pcpus: number[];
+  // NUMA nodes of remote memory; older recordings have none.
+  memoryNodes?: number[];
   evidence: string;
   remedy: string;
   since: string;

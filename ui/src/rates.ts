@@ -17,6 +17,9 @@ export interface LimitUse {
   throttledPeriods: number;
 }
 
+// How often threads of a role were running when a quota ran out.
+export type Hits = Map<Role, number>;
+
 export interface VcpuUse {
   id: number;
   pcpu: number | null;
@@ -36,6 +39,8 @@ export interface Use {
   time: number;
   cores: number;
   roles: Map<Role, { cores: number; wait: number | null; threads: number }>;
+  // Empty if it is unknown, or no quota ran out.
+  hits: Hits;
   other: number;
   limits: LimitUse[];
   binding: LimitUse | null;
@@ -45,7 +50,10 @@ export interface Use {
   workers: { name: string; device: string | null; cores: number }[];
   exits: Map<string, number>;
   resident: number | null;
-  // Bytes per second that the guest gave back, and used again.
+  // Bytes per second that the balloon took and gave back, and that the guest reported as free and
+  // used again.
+  inflated: number | null;
+  deflated: number | null;
   reported: number | null;
   refaulted: number | null;
 }
@@ -176,6 +184,7 @@ function binding(all: LimitUse[]): LimitUse | null {
 export function use(before: Vm | undefined, now: Vm, length: number, time: number): Use | null {
   if (!before || !isSame(before, now)) return null;
   const roles: Use["roles"] = new Map();
+  const hits: Hits = new Map();
   let cores = 0;
   for (const one of now.roles) {
     const then = before.roles.find((other) => other.role === one.role);
@@ -184,6 +193,8 @@ export function use(before: Vm | undefined, now: Vm, length: number, time: numbe
     const wait = waited === null ? null : waited / length;
     roles.set(one.role, { cores: used, wait, threads: one.threads });
     cores += used;
+    const ran = known(one.throttle_hits, then ? then.throttle_hits : 0);
+    if (ran) hits.set(one.role, ran);
   }
   const other = since(now.unattributed_cpu_ns, before.unattributed_cpu_ns) / length;
   const all = limits(before, now, length);
@@ -197,11 +208,15 @@ export function use(before: Vm | undefined, now: Vm, length: number, time: numbe
     workers.push({ name: `${one.role} ${one.worker}`, device: one.device, cores: used });
   }
   const rate = (bytes: number | null) => (bytes === null ? null : (bytes * 1e9) / length);
-  const report = now.memory.discards?.report.bytes ?? null;
+  const discarded = (kind: "inflate" | "deflate" | "report") => {
+    const [then, later] = [before, now].map((one) => one.memory.discards?.[kind].bytes ?? null);
+    return rate(known(later ?? null, then));
+  };
   return {
     time,
     cores: cores + other,
     roles,
+    hits,
     other,
     limits: all,
     binding: binding(all),
@@ -210,7 +225,9 @@ export function use(before: Vm | undefined, now: Vm, length: number, time: numbe
     workers,
     exits: exits(before, now, length),
     resident: now.memory.resident_bytes,
-    reported: rate(known(report, before.memory.discards?.report.bytes ?? null)),
+    inflated: discarded("inflate"),
+    deflated: discarded("deflate"),
+    reported: discarded("report"),
     refaulted: rate(known(now.memory.refault_bytes, before.memory.refault_bytes)),
   };
 }

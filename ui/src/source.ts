@@ -12,6 +12,8 @@ export interface Events {
 }
 
 const INTERVAL_MS = 2000;
+// Another interval, for measurements.
+const INTERVAL_KEY = "virtlens-interval-ms";
 // Clients that get no stream ask for readings.
 const POLL_MS = 5000;
 const MAX_PAUSE_MS = 8000;
@@ -63,7 +65,8 @@ async function stream(
 // Follows the agent until `signal`. After a failure it connects again.
 export async function follow(events: Events, signal: AbortSignal): Promise<void> {
   let wait = 0;
-  let values: Record<string, string> = { interval: `${INTERVAL_MS}ms` };
+  const interval = sessionStorage.getItem(INTERVAL_KEY) ?? INTERVAL_MS;
+  let values: Record<string, string> = { interval: `${interval}ms` };
   while (!signal.aborted) {
     try {
       await stream(events, values, signal);
@@ -87,23 +90,35 @@ export async function follow(events: Events, signal: AbortSignal): Promise<void>
   }
 }
 
-// The recorded readings of a time, s since 1970, of a VM or of all.
+function span(since: number, until: number, limit: number): Record<string, string> {
+  return { since: instant(since), until: instant(until), limit: String(limit) };
+}
+
+// The recorded readings of a time, s since 1970, of a VM.
 export async function history(
   since: number,
   until: number,
-  vm: string | null,
+  vm: string,
   signal: AbortSignal,
   limit = 3600,
 ): Promise<Snapshot[]> {
-  const values: Record<string, string> = {
-    since: instant(since),
-    until: instant(until),
-    limit: String(limit),
-  };
-  if (vm !== null) values["vm"] = vm;
+  const values = span(since, until, limit);
+  values["vm"] = vm;
+  return parsed(await kept(path("history", values), Infinity, signal));
+}
+
+// The last lines of an answer, at most `count`.
+async function kept(address: string, count: number, signal: AbortSignal): Promise<string[]> {
   const found: string[] = [];
-  for await (const line of lines(path("history", values), signal)) found.push(line);
-  const readings = found.map((line): Snapshot & { kind?: string } => JSON.parse(line));
+  for await (const line of lines(address, signal)) {
+    found.push(line);
+    if (found.length > count) found.shift();
+  }
+  return found;
+}
+
+function parsed(lines: string[]): Snapshot[] {
+  const readings = lines.map((line): Snapshot & { kind?: string } => JSON.parse(line));
   return readings.filter((one) => one.kind === "Snapshot");
 }
 
@@ -116,8 +131,11 @@ export async function present(signal: AbortSignal): Promise<Snapshot> {
 // start of the recording.
 export async function before(at: number, signal: AbortSignal): Promise<Snapshot[]> {
   let found: Snapshot[] = [];
-  for (const span of [25, 130, 1300]) {
-    found = await history(at - span, at, null, signal);
+  for (const seconds of [25, 130, 1300]) {
+    const address = path("history", span(at - seconds, at, 3600));
+    // All VMs of a node are large: only the readings that are shown are kept. The last line may
+    // be no reading.
+    found = parsed(await kept(address, 3, signal));
     if (found.length > 1) break;
   }
   return found.slice(-2);

@@ -1,6 +1,7 @@
 // The readings that the views show: the last two, and the usage before them.
 
 import type { Snapshot, Vm } from "./model.ts";
+import { Onsets } from "./onsets.ts";
 import { lengthNs, use } from "./rates.ts";
 import type { Use } from "./rates.ts";
 
@@ -12,6 +13,9 @@ const MAX_KEPT = 60_000;
 export class Store {
   now: Snapshot | null = null;
   before: Snapshot | null = null;
+  // The VM of the view, whose usage is kept for longer than that of the others.
+  shown = "";
+  readonly onsets = new Onsets();
   private series = new Map<string, Use[]>();
   private byName = new Map<string, Vm>();
 
@@ -35,7 +39,9 @@ export class Store {
     this.byName = new Map(reading.vms.map((vm) => [vm.vm, vm]));
     this.before = before;
     this.now = reading;
-    const most = Math.max(2, Math.min(MAX_SERIES, MAX_KEPT / Math.max(1, reading.vms.length)));
+    const share = Math.floor(MAX_KEPT / Math.max(1, reading.vms.length));
+    const ofOthers = Math.max(2, Math.min(MAX_SERIES, share));
+    if (before && length !== null) this.onsets.add(before, reading);
     const time = Date.parse(reading.time) / 1000;
     for (const name of this.series.keys()) {
       if (!this.byName.has(name)) this.series.delete(name);
@@ -45,6 +51,7 @@ export class Store {
       if (!next) continue;
       const kept = this.series.get(vm.vm) ?? [];
       kept.push(next);
+      const most = vm.vm === this.shown ? MAX_SERIES : ofOthers;
       if (kept.length > most) kept.splice(0, kept.length - most);
       this.series.set(vm.vm, kept);
     }

@@ -1,9 +1,11 @@
-// The time line: the present or a recorded time, with the incidents.
+// The time line: the present or a recorded time, with the incidents, and with the findings that
+// began in the readings that the page got.
 
 import { attribute, el, text } from "./dom.ts";
 import * as form from "./format.ts";
 import { nameOf } from "./model.ts";
 import type { Incident } from "./model.ts";
+import type { Onset } from "./onsets.ts";
 import { format } from "./route.ts";
 import type { Context } from "./view.ts";
 
@@ -14,34 +16,58 @@ const WINDOWS: [string, number][] = [
   ["24 h", 86_400],
   ["7 d", 604_800],
 ];
-// Incidents of one part of the time line share a mark: a part is wide enough for a finger.
+// Events of one part of the time line share a mark: a part is wide enough for a finger.
 const PART_PX = 28;
 const MIN_PARTS = 8;
 const PLAY_MS = 1000;
 
+// An incident, or the begin of a finding.
+export interface TimeEvent {
+  // s since 1970.
+  time: number;
+  vm: string;
+  text: string;
+  isIncident: boolean;
+}
+
 export interface Mark {
   // Part of the time line.
   part: number;
-  incidents: Incident[];
+  events: TimeEvent[];
 }
 
-// The incidents between two times, by part of the time line.
-export function marks(incidents: Incident[], from: number, to: number, parts: number): Mark[] {
-  const found = new Map<number, Incident[]>();
-  for (const one of incidents) {
-    const at = one.unix_ns / 1e9;
-    if (at < from || at > to) continue;
-    const part = Math.min(parts - 1, Math.floor(((at - from) / Math.max(1, to - from)) * parts));
-    found.set(part, [...(found.get(part) ?? []), one]);
+export function eventsOf(incidents: Incident[], onsets: Onset[]): TimeEvent[] {
+  const begun = incidents.map((one) => {
+    const checks = one.findings.map((finding) => finding.check.replaceAll("_", " "));
+    const causes = [...(one.alerts ?? []).map((alert) => `alert ${alert}`), ...checks];
+    const text = `${nameOf(one.vm)}: ${causes.join(", ")}`;
+    return { time: one.unix_ns / 1e9, vm: one.vm.vm, text, isIncident: true };
+  });
+  const found = onsets.map(({ time, vm, name, check }) => {
+    return { time, vm, text: `${name}: ${check.replaceAll("_", " ")} began`, isIncident: false };
+  });
+  return [...begun, ...found].sort((a, b) => a.time - b.time);
+}
+
+// The events between two times, by part of the time line.
+export function marks(events: TimeEvent[], from: number, to: number, parts: number): Mark[] {
+  const found = new Map<number, TimeEvent[]>();
+  for (const one of events) {
+    if (one.time < from || one.time > to) continue;
+    const share = (one.time - from) / Math.max(1, to - from);
+    const part = Math.min(parts - 1, Math.floor(share * parts));
+    const list = found.get(part);
+    if (list) list.push(one);
+    else found.set(part, [one]);
   }
-  return [...found].sort(([a], [b]) => a - b).map(([part, list]) => ({ part, incidents: list }));
+  return [...found].sort(([a], [b]) => a - b).map(([part, events]) => ({ part, events }));
 }
 
 export class Timeline {
   readonly element: HTMLElement;
   private slider = el("input", { type: "range", id: "time", step: 1, min: 0, max: 1 });
   private label = el("label", { for: "time", class: "clock" });
-  private marks = el("ul", { class: "marks", "aria-label": "Incidents" });
+  private marks = el("ul", { class: "marks", "aria-label": "Incidents and findings" });
   private play: HTMLButtonElement;
   private live: HTMLButtonElement;
   private window = el("select", { id: "window" });
@@ -104,6 +130,8 @@ export class Timeline {
     if (this.timer !== null) return this.stop();
     if (this.context?.route.at === null) this.go(Math.floor(this.end() - 60));
     this.timer = setInterval(() => {
+      // A slow answer delays the next step; it would be cancelled otherwise.
+      if (this.context?.isWaiting()) return;
       const { now = null, before = null } = this.context?.store ?? {};
       const between = now && before ? (Date.parse(now.time) - Date.parse(before.time)) / 1000 : 5;
       this.step(Math.max(1, Math.min(10, Math.round(between))));
@@ -145,27 +173,24 @@ export class Timeline {
     }
     this.live.setAttribute("aria-pressed", String(route.at === null));
     const parts = Math.max(MIN_PARTS, Math.floor(this.marks.clientWidth / PART_PX));
-    const found = marks(context.incidents, from, to, parts);
-    const ids = found.map((mark) => `${mark.part}/${mark.incidents.map((one) => one.id)}`);
+    const found = marks(eventsOf(context.incidents, context.store.onsets.all()), from, to, parts);
+    const ids = found.map((mark) => `${mark.part}/${mark.events.map((one) => one.time + one.text)}`);
     const shown = `${parts} ${ids.join()} ${format(route)}`;
     if (shown === this.shown) return;
     this.shown = shown;
     this.marks.replaceChildren(...found.map((mark) => this.mark(mark, parts, context)));
   }
 
-  private mark({ part, incidents }: Mark, parts: number, { route }: Context): HTMLElement {
-    const texts = incidents.map((one) => {
-      const checks = one.findings.map((finding) => finding.check.replaceAll("_", " "));
-      const began = [...(one.alerts ?? []).map((alert) => `alert ${alert}`), ...checks];
-      return `${form.clock(one.unix_ns / 1e9)} ${nameOf(one.vm)}: ${began.join(", ")}`;
-    });
-    const [first] = incidents;
-    const at = Math.ceil((first?.unix_ns ?? 0) / 1e9);
-    const href = format({ ...route, view: "vm", vm: first?.vm.vm ?? "", at });
-    const title = texts.join("\n");
-    const label = `${incidents.length} incidents: ${texts.slice(0, 3).join("; ")}`;
-    const count = incidents.length > 1 ? String(incidents.length) : "";
-    const item = el("li", {}, el("a", { href, title, "aria-label": label }, `▲${count}`));
+  private mark({ part, events }: Mark, parts: number, { route }: Context): HTMLElement {
+    const texts = events.map((one) => `${form.clock(one.time)} ${one.text}`);
+    const first = events.find((one) => one.isIncident) ?? events[0];
+    const href = format({ ...route, view: "vm", vm: first?.vm ?? "", at: Math.ceil(first?.time ?? 0) });
+    const kind = first?.isIncident ? "incident" : "finding";
+    const label = `${events.length} ${kind}${events.length > 1 ? "s" : ""}: ${texts.slice(0, 3).join("; ")}`;
+    const count = events.length > 1 ? String(events.length) : "";
+    const sign = first?.isIncident ? "▲" : "●";
+    const properties = { href, class: kind, title: texts.join("\n"), "aria-label": label };
+    const item = el("li", {}, el("a", properties, `${sign}${count}`));
     item.style.left = `${((part + 0.5) / parts) * 100}%`;
     return item;
   }

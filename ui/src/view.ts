@@ -13,6 +13,8 @@ export interface Context {
   hasRecording: boolean;
   // The readings end with a recording that is shown, instead of with the present.
   isRecorded: boolean;
+  // A past time is requested, and its readings have not arrived.
+  isWaiting: () => boolean;
   // Time of the last reading that exists, s since 1970.
   lastTime: () => number;
   // Shows another view or time.

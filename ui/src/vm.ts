@@ -1,21 +1,25 @@
 // The view of one VM: usage over time, vCPUs, workers, memory, placement, findings.
 
 import { ApiError, path, request } from "./api.ts";
-import { lane, LANE_COLORS, rangeOf, RolesChart, Strip } from "./chart.ts";
+import { lane, LANE_COLORS, limitsOf, rangeOf, RolesChart, Strip, throttling } from "./chart.ts";
 import { Compare } from "./compare.ts";
 import { el, rows, section, table, text } from "./dom.ts";
 import * as form from "./format.ts";
 import { nameOf } from "./model.ts";
 import type { Incident, Vm } from "./model.ts";
+import type { Onset } from "./onsets.ts";
 import type { Use } from "./rates.ts";
 import { format } from "./route.ts";
 import { history } from "./source.ts";
 import { usesOf } from "./store.ts";
+import { TopologyPair } from "./topology.ts";
 import { badge, legend, tile } from "./view.ts";
 import type { Context, View } from "./view.ts";
 
 // vCPUs with a lane; the table has all.
 const MAX_LANES = 64;
+// Incidents that are linked, the last ones.
+const MAX_INCIDENTS = 10;
 const BACKFILL_S = 600;
 const TRACE_S = 5;
 
@@ -81,17 +85,27 @@ class Tracer {
 class Findings {
   readonly element: HTMLElement;
   private list = el("ul", { class: "findings" });
+  private past = el("p", { class: "sub incidents" });
   private shown = "";
 
   constructor() {
-    this.element = section("Findings", this.list);
+    this.element = section("Findings", this.list, this.past);
   }
 
-  update(vm: Vm, incidents: Incident[], href: (at: number) => string): void {
+  update(vm: Vm, incidents: Incident[], onsets: Onset[], href: (at: number) => string): void {
     const mine = incidents.filter((one) => one.vm.vm === vm.vm);
-    const signature = JSON.stringify([vm.findings, vm.topology?.mismatches, mine.map((one) => one.id)]);
+    const begun = new Map(onsets.filter((one) => one.vm === vm.vm).map((one) => [one.check, one.time]));
+    const ids = mine.map((one) => one.id);
+    const signature = JSON.stringify([vm.findings, vm.topology?.mismatches, ids, [...begun]]);
     if (signature === this.shown) return;
     this.shown = signature;
+    const last = mine.slice(-MAX_INCIDENTS).reverse();
+    const links = last.flatMap((one, index) => {
+      const checks = one.findings.map(({ check }) => check.replaceAll("_", " ")).join(", ");
+      const link = el("a", { href: href(Math.ceil(one.unix_ns / 1e9)) }, `${form.day(one.unix_ns / 1e9)} ${checks}`);
+      return index ? ["; ", link] : [link];
+    });
+    this.past.replaceChildren(...(links.length ? ["Incidents: ", ...links] : []));
     if (!vm.findings) {
       this.list.replaceChildren(el("li", {}, "The agent has not judged this VM yet."));
       return;
@@ -99,12 +113,12 @@ class Findings {
     const items = vm.findings.map((one) => {
       const mismatch = vm.topology?.mismatches.find((other) => other.kind === one.check);
       const incident = mine.filter((other) => other.findings.some(({ check }) => check === one.check)).at(-1);
-      const at = incident ? incident.unix_ns / 1e9 : null;
+      const time = begun.get(one.check) ?? (incident ? incident.unix_ns / 1e9 : null);
       const since = mismatch
         ? el("p", { class: "sub" }, `since ${mismatch.since}`)
-        : at === null
+        : time === null
           ? null
-          : el("p", { class: "sub" }, "last incident: ", el("a", { href: href(at) }, form.day(at)));
+          : el("p", { class: "sub" }, "began at ", el("a", { href: href(Math.ceil(time)) }, form.day(time)));
       return el("li", {}, badge(one), el("p", {}, one.evidence), el("p", { class: "remedy" }, one.remedy), since);
     });
     this.list.replaceChildren(...(items.length ? items : [el("li", {}, "None.")]));
@@ -114,6 +128,7 @@ class Findings {
 class Charts {
   readonly element: HTMLElement;
   private roles = new RolesChart();
+  private limits = el("p", { class: "sub" });
   private throttle = new Strip("throttled");
   private lanes = el("div", { class: "lanes" });
   private strips = new Map<number, Strip>();
@@ -127,7 +142,9 @@ class Charts {
       "CPU time by role",
       legend(),
       this.roles.element,
+      this.limits,
       this.throttle.element,
+      el("p", { class: "sub" }, "Colours of the strip: roles that ran when the quota ran out, if they are known."),
       el("h3", {}, "vCPUs over time"),
       states,
       this.lanes,
@@ -136,11 +153,13 @@ class Charts {
 
   update(vm: Vm, series: Use[], now: Use | undefined): void {
     const range = rangeOf(series);
-    this.roles.update(series, vm.limit_cores);
-    const worst = (one: Use) => Math.max(0, ...one.limits.map((limit) => limit.throttled));
-    const fill = getComputedStyle(document.documentElement).getPropertyValue("--throttled");
-    const summary = vm.limit_cores === null ? "no CPU limit" : form.percent(now ? worst(now) : null);
-    this.throttle.update(series, range, (one) => [[worst(one), fill]], summary);
+    const limits = limitsOf(vm);
+    this.roles.update(series, limits);
+    const shown = limits.map((one) => form.cores(one)).join(", ");
+    text(this.limits, limits.length ? `Dashed: CPU limit of ${shown} cores.` : "No CPU limit.");
+    const worst = now ? Math.max(0, ...now.limits.map((limit) => limit.throttled)) : null;
+    const summary = limits.length ? form.percent(worst) : "no CPU limit";
+    this.throttle.update(series, range, throttling, summary);
     const ids = (now?.vcpus ?? series.at(-1)?.vcpus ?? []).map((one) => one.id).slice(0, MAX_LANES);
     for (const [id, strip] of this.strips) {
       if (ids.includes(id)) continue;
@@ -170,14 +189,19 @@ class Charts {
 }
 
 class Tables {
-  private roles = table("CPU time by role", ["Role", "Threads", "Cores", "Waiting", "Ran when the quota ran out"]);
+  private roles = table("CPU time by role", ["Role", "Threads", "Cores", "Waiting", "Quota ran out", "Since the start"]);
   private limits = table("CPU limits", ["Level", "Cgroup", "Cores", "Used", "Throttled", "Periods"]);
   private vcpus = table("vCPUs", ["vCPU", "CPU", "Guest", "Host", "Polling", "Waiting", "Exits", "pCPU", "Allowed", "On the host", "In the guest"]);
   private workers = table("I/O workers", ["Worker", "Device", "CPU"]);
   private exits = table("Exits by kind", ["Kind", "Rate"]);
   private memory = table("Memory", ["Memory", "Value"]);
   readonly elements = [
-    section("Roles and limits", this.roles.box, this.limits.box),
+    section(
+      "Roles and limits",
+      this.roles.box,
+      el("p", { class: "sub" }, "Quota ran out: how often a thread of the role was running then, in the last interval."),
+      this.limits.box,
+    ),
     section("vCPUs", this.vcpus.box),
     el(
       "div",
@@ -194,8 +218,8 @@ class Tables {
       this.roles.body,
       vm.roles.map((role) => {
         const now = use?.roles.get(role.role);
-        const hits = role.throttle_hits === null ? "-" : String(role.throttle_hits);
-        return [role.role, String(role.threads), cores(now?.cores ?? null), percent(now?.wait ?? null), hits];
+        const hits = role.throttle_hits === null ? ["-", "-"] : [String(use?.hits.get(role.role) ?? 0), String(role.throttle_hits)];
+        return [role.role, String(role.threads), cores(now?.cores ?? null), percent(now?.wait ?? null), ...hits];
       }),
     );
     rows(
@@ -253,6 +277,8 @@ function memoryRows(vm: Vm, use: Use | undefined): string[][] {
     ["resident at most", form.bytes(memory.resident_peak_bytes)],
     ["in swap", form.bytes(memory.swap_bytes)],
     ["cgroup", cgroup],
+    ["taken by the balloon", form.byteRate(use?.inflated ?? null)],
+    ["given back by the balloon", form.byteRate(use?.deflated ?? null)],
     ["reported as free by the guest", form.byteRate(use?.reported ?? null)],
     ["used again by the guest", form.byteRate(use?.refaulted ?? null)],
     ...features,
@@ -285,6 +311,7 @@ export function vmView(context: Context): View {
   const charts = new Charts();
   const tables = new Tables();
   const compare = new Compare(name);
+  const pair = new TopologyPair();
   const content = el(
     "div",
     {},
@@ -293,6 +320,7 @@ export function vmView(context: Context): View {
     findings.element,
     charts.element,
     compare.element,
+    pair.element,
     ...tables.elements,
   );
   const element = el("div", { class: "vm" }, heading, sub, missing, content);
@@ -304,6 +332,7 @@ export function vmView(context: Context): View {
     const found = await history(end - BACKFILL_S, end, name, stopping.signal);
     if (stopping.signal.aborted) return;
     next.store.backfill(name, usesOf(name, found));
+    found.forEach((one, index) => index > 0 && next.store.onsets.add(found[index - 1] ?? one, one));
     update(next);
   };
   const update = (next: Context) => {
@@ -327,10 +356,11 @@ export function vmView(context: Context): View {
     text(tiles.wait.value, form.percent(use?.wait ?? null));
     text(tiles.memory.value, form.bytes(vm.memory.resident_bytes));
     tracer.element.hidden = route.at !== null || next.isRecorded;
-    findings.update(vm, next.incidents, (at) => format({ ...route, at: Math.floor(at) }));
+    findings.update(vm, next.incidents, store.onsets.until(store.now), (at) => format({ ...route, at: Math.floor(at) }));
     charts.update(vm, store.seriesOf(name), use);
     tables.update(vm, use);
-    compare.update(next, limit);
+    compare.update(next, limitsOf(vm));
+    pair.update(vm, store.now?.host.cpus ?? []);
   };
   const close = () => {
     stopping.abort();

@@ -123,3 +123,24 @@ test("CPUs of a vCPU are counted over readings", () => {
   for (const [index, pcpu] of [3, 3, 4].entries()) store.add(reading(1000 + index, [at(pcpu)]));
   assert.deepEqual([...store.seen(at(4), 0)], [[3, 1], [4, 1]]);
 });
+
+test("usage of the shown VM is kept for ten minutes on a node of many VMs", () => {
+  const store = new Store();
+  store.shown = "vm-7";
+  const names = Array.from({ length: 1000 }, (_, index) => `vm-${index}`);
+  for (let time = 0; time < 200; time += 2) {
+    store.add(reading(time, names.map(vm)));
+  }
+  assert.equal(store.seriesOf("vm-7").length, 99);
+  assert.equal(store.seriesOf("vm-8").length, 60);
+});
+
+test("roles that ran when a quota ran out are counted", () => {
+  const found = use(
+    { ...vm("a"), roles: [{ role: "vcpu", threads: 1, cpu_ns: 0, wait_ns: 0, throttle_hits: 3 }] },
+    { ...vm("a"), roles: [{ role: "vcpu", threads: 1, cpu_ns: 0, wait_ns: 0, throttle_hits: 8 }] },
+    2 * S,
+    100,
+  );
+  assert.deepEqual([...(found?.hits ?? [])], [["vcpu", 5]]);
+});

@@ -3,11 +3,14 @@ import { test } from "node:test";
 
 import { change, means } from "../src/compare.ts";
 import * as form from "../src/format.ts";
-import { boxes, cpuList, letters, seats } from "../src/layout.ts";
+import { boxes, cpuList, letters, placements } from "../src/layout.ts";
+import { bindings, signs } from "../src/mismatch.ts";
 import type { HostCpu } from "../src/model.ts";
 import { select } from "../src/node.ts";
+import { Onsets } from "../src/onsets.ts";
 import { format, parse, START } from "../src/route.ts";
-import { marks } from "../src/timeline.ts";
+import { eventsOf, marks } from "../src/timeline.ts";
+import { guestBoxes, hostBoxes } from "../src/topology.ts";
 import { reading, vcpu, vm } from "./made.ts";
 
 test("numbers have units, and unknown values a dash", () => {
@@ -82,7 +85,7 @@ test("VMs have the letters of virtlens topology", () => {
 
 test("vCPUs are on the CPUs where the readings saw them", () => {
   const one = { ...vm("a"), vcpus: [{ ...vcpu(0), pcpu: 1, affinity: "0-3" }, { ...vcpu(1), pcpu: 2, affinity: "2" }] };
-  const found = seats(reading(1, [one]), (_, id) => new Map(id === 0 ? [[0, 3], [1, 1]] : []));
+  const found = placements(reading(1, [one]), (_, id) => new Map(id === 0 ? [[0, 3], [1, 1]] : []));
   const [was] = found.get(0) ?? [];
   assert.equal(was?.share, 0.75);
   assert.equal(was?.isHere, false);
@@ -108,19 +111,36 @@ test("rows are searched by namespace, pod and VM, and sorted with unknown values
   assert.deepEqual(names({ flagged: true }), []);
 });
 
-test("incidents of one part of the time line share a mark", () => {
-  const at = (seconds: number) => ({
-    id: String(seconds),
+test("events of one part of the time line share a mark", () => {
+  const at = (time: number) => ({ time, vm: "a", text: "", isIncident: true });
+  const found = marks([at(10), at(100), at(101), at(340), at(999)], 100, 340, 24);
+  assert.deepEqual(found.map(({ part, events }) => [part, events.length]), [[0, 2], [23, 1]]);
+});
+
+test("finding that begins is marked once, between the incidents", () => {
+  const finding = (check: string) => ({ check, severity: "info", evidence: "", remedy: "", excess: 1 });
+  const at = (time: number, ...checks: string[]) => reading(time, [{ ...vm("a"), findings: checks.map(finding) }]);
+  const onsets = new Onsets();
+  onsets.add(reading(98, [vm("a")]), at(100, "first"));
+  for (const _ of [1, 2]) onsets.add(at(100, "first"), at(102, "first", "quota_tight"));
+  onsets.add(at(102, "first", "quota_tight"), at(104, "first", "quota_tight"));
+  const [one, ...others] = onsets.all();
+  assert.deepEqual(one, { time: 102, vm: "a", name: "a", check: "quota_tight" });
+  assert.deepEqual(others, []);
+  const incident = {
+    id: "1",
     time: "",
-    unix_ns: seconds * 1e9,
-    vm: { vm: "a", namespace: null, pod: null },
-    findings: [],
+    unix_ns: 103e9,
+    vm: { vm: "a", namespace: "shop", pod: "web-0" },
+    findings: [finding("throttled_often")],
     from_ns: 0,
     until_ns: 0,
     trace: null,
-  });
-  const found = marks([at(10), at(100), at(101), at(340), at(999)], 100, 340, 24);
-  assert.deepEqual(found.map(({ part, incidents }) => [part, incidents.length]), [[0, 2], [23, 1]]);
+  };
+  assert.deepEqual(eventsOf([incident], onsets.all()), [
+    { time: 102, vm: "a", text: "a: quota tight began", isIncident: false },
+    { time: 103, vm: "a", text: "shop/web-0: throttled often", isIncident: true },
+  ]);
 });
 
 test("means are over known values, and changes are parts of the first value", () => {
@@ -129,6 +149,7 @@ test("means are over known values, and changes are parts of the first value", ()
     time: 0,
     cores,
     roles: new Map([["vcpu" as const, { cores, wait: null, threads: 1 }]]),
+    hits: new Map(),
     other: 0,
     limits: [],
     binding: null,
@@ -137,6 +158,8 @@ test("means are over known values, and changes are parts of the first value", ()
     workers: [],
     exits: new Map([["io", 10], ["halt", 20]]),
     resident: 100,
+    inflated: null,
+    deflated: null,
     reported: null,
     refaulted: null,
   });
@@ -156,4 +179,44 @@ test("means are over known values, and changes are parts of the first value", ()
     "0 %",
     "-",
   ]);
+});
+
+test("marks of mismatches are at their vCPUs, CPUs and NUMA nodes", () => {
+  const made = (kind: string, vcpus: number[], pcpus: number[], memoryNodes: number[] = []) => ({
+    kind,
+    vcpus,
+    pcpus,
+    memoryNodes,
+    evidence: "",
+    remedy: "",
+    since: "",
+  });
+  const of = (...mismatches: ReturnType<typeof made>[]) => ({
+    ...vm("a"),
+    topology: { guest: null, cpuset: null, pinnedVcpus: 0, mismatches },
+  });
+  const now = reading(1, [
+    of(made("smt_split", [0, 1, 2], [0, 2, 4]), made("vcpu_overlap", [0, 1], [3])),
+    of(made("helper_on_vcpu", [0], [5]), made("remote_memory", [0], [8], [0])),
+  ]);
+  assert.deepEqual(bindings(now).map(({ kind, from, to }) => [kind, from, to]), [
+    ["smt_split", 0, 1],
+    ["smt_split", 1, 2],
+    ["remote_memory", 0, { node: 0 }],
+  ]);
+  const { byCpu, byNode } = signs(now);
+  assert.deepEqual([...byCpu].map(([cpu, list]) => [cpu, list.map((one) => one.text)]), [[3, ["▣"]], [5, ["⚙B"]]]);
+  assert.deepEqual([...byNode].map(([node, list]) => [node, list.map((one) => one.text)]), [[0, ["▦ memory of B"]]]);
+});
+
+test("guest's topology is beside the cores on which its vCPUs are", () => {
+  const at = (core: number, thread: number) => ({ package: 0, die: 0, core, thread });
+  const vcpus = [{ ...vcpu(0), pcpu: 0, guest: at(0, 0) }, { ...vcpu(1), pcpu: 2, guest: at(0, 1) }];
+  const [socket] = guestBoxes(vcpus);
+  assert.deepEqual(socket?.cpus, [0, 1]);
+  const leaves = (level: ReturnType<typeof boxes>): number[][] =>
+    level.flatMap((box) => (box.level === "core" ? [box.cpus] : leaves(box.inner)));
+  assert.deepEqual(leaves(guestBoxes(vcpus)), [[0, 1]]);
+  assert.deepEqual(leaves(hostBoxes(vcpus, cpus(8, 2, 4))), [[0, 1], [2, 3]]);
+  assert.deepEqual(guestBoxes([vcpu(0)]), []);
 });
