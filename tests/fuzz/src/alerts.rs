@@ -6,8 +6,10 @@ use virtlens::http::check_alerts;
 pub fn alerts(data: &[u8]) {
     match check_alerts(data) {
         Ok(()) => {
-            let value: serde_json::Value = serde_json::from_slice(data).expect("only JSON");
-            assert!(value.is_object() || value.is_array());
+            // Texts that are ignored may be invalid UTF-8.
+            serde_json::from_slice::<serde::de::IgnoredAny>(data).expect("only JSON");
+            let first = data.trim_ascii_start().first();
+            assert!(matches!(first, Some(b'{' | b'[')));
         }
         Err(reason) => assert!(!reason.is_empty()),
     }
