@@ -1,4 +1,4 @@
-//! A cluster of one node, with the chart installed and two pods that run VMs.
+//! A cluster of two nodes, with the chart installed and pods that run VMs.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use std::process::Output;
 use tempfile::TempDir;
 use virtlens_tests::{ControlPlane, scraped};
 
-use crate::machine::{self, Machine};
-use crate::network;
+use crate::machine::{self, Machine, NODES};
+use crate::network::{self, LINKS};
 
 /// Namespace of the chart.
 const NAMESPACE: &str = "virtlens";
@@ -18,41 +18,44 @@ const AGENTS: &str = "app.kubernetes.io/name=virtlens";
 
 /// A cluster whose pods all run.
 pub(crate) struct Cluster {
-    _machine: Machine,
+    _machines: Vec<Machine>,
     plane: ControlPlane,
-    _dir: TempDir,
+    _dirs: Vec<TempDir>,
 }
 
 impl Cluster {
-    /// Starts everything and waits until the node, the agent and the VMs are ready.
+    /// Starts everything and waits until the nodes, their agents and the VMs are ready.
     pub(crate) fn start() -> Self {
         network::enter();
-        let plane = ControlPlane::start(network::HOST, machine::NAME);
-        // The machine has a private /tmp, and sees the build's directory.
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"));
-        let dir = dir.expect("there is room for a folder");
-        plane.write_node_files(dir.path());
-        let machine = Machine::start(
-            dir.path(),
-            &[image("VIRTLENS_IMAGE"), image("VIRTLENS_POD_IMAGE")],
-        );
+        let plane = ControlPlane::start(network::HOST, &NODES);
+        let images = [image("VIRTLENS_IMAGE"), image("VIRTLENS_POD_IMAGE")];
+        let (mut machines, mut dirs) = (Vec::new(), Vec::new());
+        for (node, link) in NODES.into_iter().zip(&LINKS) {
+            // The machine has a private /tmp, and sees the build's directory.
+            let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"));
+            let dir = dir.expect("there is room for a folder");
+            plane.write_node_files(node, dir.path());
+            machines.push(Machine::start(node, link, dir.path(), &images));
+            dirs.push(dir);
+        }
         let cluster = Self {
-            _machine: machine,
+            _machines: machines,
             plane,
-            _dir: dir,
+            _dirs: dirs,
         };
-        let node = format!("node/{}", machine::NAME);
-        cluster.ask(&format!("wait --for=create {node} --timeout=300s"));
-        cluster.ask(&format!("wait --for=condition=Ready {node} --timeout=120s"));
+        for node in NODES {
+            cluster.ask(&format!("wait --for=create node/{node} --timeout=400s"));
+            cluster.ask(&format!(
+                "wait --for=condition=Ready node/{node} --timeout=180s"
+            ));
+        }
         cluster.install();
         cluster.ask(&format!(
             "apply --filename {}",
             checkout("tests/node/pods.yaml")
         ));
         cluster.await_rollout();
-        cluster.ask(
-            "wait --for=condition=Ready --namespace tenant pod/capped pod/idle --timeout=120s",
-        );
+        cluster.ask("wait --for=condition=Ready --namespace tenant pod --all --timeout=180s");
         cluster
     }
 
@@ -63,7 +66,7 @@ impl Cluster {
         assert!(
             output.status.success(),
             "kubectl {line}: {error}\n{}",
-            machine::console()
+            machine::consoles()
         );
         String::from_utf8(output.stdout).expect("kubectl writes UTF-8")
     }
@@ -81,14 +84,16 @@ impl Cluster {
         vec![("KUBECONFIG", kubeconfig.display().to_string())]
     }
 
-    /// Name of the agent's pod.
+    /// Name of the pod of the first node's agent.
     pub(crate) fn agent(&self) -> String {
+        let node = machine::NAME;
         self.ask(&format!(
-            "get pods --namespace {NAMESPACE} --output jsonpath={{.items[*].metadata.name}}"
+            "get pods --namespace {NAMESPACE} --field-selector spec.nodeName={node} --output \
+             jsonpath={{.items[*].metadata.name}}"
         ))
     }
 
-    /// The agent's metrics, through the API server.
+    /// The metrics of the first node's agent, through the API server.
     pub(crate) fn scrape(&self) -> String {
         let agent = self.agent();
         self.ask(&format!(
@@ -96,12 +101,12 @@ impl Cluster {
         ))
     }
 
-    /// The counters of VMs in the agent's metrics.
+    /// The counters of VMs in these metrics.
     pub(crate) fn counters(&self) -> scraped::Counters {
         scraped::counters_in(&self.scrape())
     }
 
-    /// Replaces the agent's pod, and waits for the next one.
+    /// Replaces the agents' pods, and waits for the next ones.
     pub(crate) fn restart_agent(&self) {
         self.ask(&format!(
             "rollout restart --namespace {NAMESPACE} daemonset/virtlens"
@@ -109,31 +114,42 @@ impl Cluster {
         self.await_rollout();
     }
 
-    /// Removes the agent from the node, as if the node were not selected.
-    pub(crate) fn remove_agent(&self) {
+    /// Removes the agents from all nodes, as if they were not selected.
+    pub(crate) fn remove_agents(&self) {
         self.select(r#"{"no":"node"}"#);
         self.ask(&format!(
             "wait --for=delete --namespace {NAMESPACE} pod --selector {AGENTS} --timeout=120s"
         ));
     }
 
-    /// Undoes [`Self::remove_agent`].
-    pub(crate) fn return_agent(&self) {
-        self.select(r#"{"no":null}"#);
+    /// Removes the agent from the second node, as if that were not selected.
+    pub(crate) fn remove_second_agent(&self) {
+        let name = machine::NAME;
+        self.select(&format!(r#"{{"kubernetes.io/hostname":"{name}"}}"#));
         self.await_rollout();
-    }
-
-    /// Sets labels of the nodes on which the agent runs.
-    fn select(&self, labels: &str) {
-        let patch = format!(r#"{{"spec":{{"template":{{"spec":{{"nodeSelector":{labels}}}}}}}}}"#);
+        let second = machine::SECOND;
         self.ask(&format!(
-            "patch daemonset/virtlens --namespace {NAMESPACE} --patch {patch}"
+            "wait --for=delete --namespace {NAMESPACE} pod --selector {AGENTS} --field-selector \
+             spec.nodeName={second} --timeout=120s"
         ));
     }
 
-    /// Runs `virtlens` in the agent's container.
+    /// Undoes [`Self::remove_agents`] and [`Self::remove_second_agent`].
+    pub(crate) fn return_agents(&self) {
+        self.select(r#"{"no":null,"kubernetes.io/hostname":null}"#);
+        self.await_rollout();
+    }
+
+    /// Sends a signal to the agent of the first node.
+    pub(crate) fn signal_agent(&self, number: i32) {
+        self.ask(&format!(
+            "exec --namespace tenant signals -- /signal {number} virtlens"
+        ));
+    }
+
+    /// Runs `virtlens` in the container of the first node's agent.
     pub(crate) fn exec(&self, line: &str) -> Output {
-        let pod = "daemonset/virtlens";
+        let pod = self.agent();
         self.run(
             "kubectl",
             &format!("exec --namespace {NAMESPACE} {pod} -- virtlens {line}"),
@@ -151,7 +167,7 @@ impl Cluster {
 
     fn await_rollout(&self) {
         self.ask(&format!(
-            "rollout status --namespace {NAMESPACE} daemonset/virtlens --timeout=180s"
+            "rollout status --namespace {NAMESPACE} daemonset/virtlens --timeout=300s"
         ));
     }
 }

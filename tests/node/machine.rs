@@ -1,4 +1,4 @@
-//! The machine of the node: a VM of tests/vm that runs `node.sh`.
+//! The machines of the nodes: VMs of tests/vm that run `node.sh`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,16 @@ use std::process::Child;
 
 use virtlens_tests::{Launch, binary};
 
-use crate::network;
+use crate::network::Link;
 
-/// The machine of `kernels.toml`; also the name of the node.
-pub(crate) const NAME: &str = "debian-7.2-node";
+/// The machines of `kernels.toml`; also the names of the nodes.
+pub(crate) const NODES: [&str; 2] = ["debian-7.2-node", "debian-7.2-second-node"];
+
+/// The node of the pods, except `second`.
+pub(crate) const NAME: &str = NODES[0];
+
+/// The other node.
+pub(crate) const SECOND: &str = NODES[1];
 
 /// A running machine. Its emulator ends with its runner, which is killed on drop and when
 /// the thread that started it exits.
@@ -18,29 +24,35 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Boots the machine; `dir` has the files of its kubelet. The machine sees all files
-    /// of the checkout and of the build.
-    pub(crate) fn start(dir: &Path, images: &[PathBuf]) -> Self {
+    /// Boots the machine of a node; `dir` has the files of its kubelet. The machine sees all
+    /// files of the checkout and of the build.
+    pub(crate) fn start(name: &str, link: &Link, dir: &Path, images: &[PathBuf]) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("node/node.sh");
         let runner = Launch::new(binary("vmtest"))
-            .args(["--kernel", NAME, "--bare", "--exec"])
+            .args(["--kernel", name, "--bare", "--exec"])
             .arg(format!("node={}", script.display()))
             .arg(dir)
-            .args([network::NODE, network::HOST].map(|address| address.to_string()))
+            .args([link.node, link.host].map(|address| address.to_string()))
+            .arg(link.pods)
             .args(images)
             .spawn_logged(&dir.join("vmtest.log"));
         Self { runner }
     }
 }
 
-/// The end of the machine's console: its kernel, containerd and kubelet.
-pub(crate) fn console() -> String {
+/// The end of each machine's console: its kernel, containerd and kubelet.
+pub(crate) fn consoles() -> String {
+    NODES.map(console).join("\n")
+}
+
+fn console(name: &str) -> String {
     let vmtest = binary("vmtest");
     let target = vmtest.parent().and_then(Path::parent);
-    let log = target.map(|target| target.join("vmtest").join(NAME).join("console.log"));
+    let log = target.map(|target| target.join("vmtest").join(name).join("console.log"));
     let text = fs::read_to_string(log.unwrap_or_default()).unwrap_or_default();
     let lines: Vec<_> = text.lines().collect();
-    lines[lines.len().saturating_sub(60)..].join("\n")
+    let last = lines[lines.len().saturating_sub(60)..].join("\n");
+    format!("{name}:\n{last}")
 }
 
 impl Drop for Machine {

@@ -1,4 +1,4 @@
-//! The chart on a real node: `make test-node`. kubelet, containerd and runc run in a VM of
+//! The chart on two real nodes: `make test-node`. kubelet, containerd and runc run in VMs of
 //! tests/vm, with pods that run VMs. The API server, controllers, helm and kubectl run on
 //! the host, in a private network, and so does the plugin of kubectl.
 
@@ -11,9 +11,9 @@ mod plugin;
 use cluster::Cluster;
 use virtlens_tests::{eventually, need, scraped};
 
-/// One cluster for all checks: a machine boots and starts pods for a minute or more.
+/// One cluster for all checks: machines boot and start pods for minutes.
 #[test]
-fn agent_of_chart_observes_vms_of_a_real_node() {
+fn agents_of_chart_observe_vms_of_real_nodes() {
     let needs = [
         need::root(),
         need::api_server(),
@@ -21,7 +21,7 @@ fn agent_of_chart_observes_vms_of_a_real_node() {
         need::node(),
         need::containerd(),
     ];
-    if !need::all("agent_of_chart_observes_vms_of_a_real_node", needs) {
+    if !need::all("agents_of_chart_observe_vms_of_real_nodes", needs) {
         return;
     }
     let cluster = Cluster::start();
@@ -36,10 +36,12 @@ type Check = fn(&Cluster);
 
 /// The checks, in this order. A program that queries the cluster from outside runs with
 /// [`Cluster::run`].
-const CHECKS: [(&str, Check); 7] = [
+const CHECKS: [(&str, Check); 9] = [
     ("vms_have_names_and_limits_of_their_pods", names_and_limits),
     ("doctor_finds_only_the_vm_at_its_limit", doctor),
     ("plugin_shows_pods_from_outside", plugin::shows_pods),
+    ("plugin_shows_all_nodes", plugin::shows_all_nodes),
+    ("plugin_names_stopped_agent", plugin::names_stopped_agent),
     ("plugin_shows_incident_of_capped_vm", plugin::shows_incident),
     // A new agent has a new recording, so this is before the rollouts.
     ("session_is_recorded_if_wanted", picture::record),

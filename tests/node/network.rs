@@ -5,6 +5,8 @@
 //!   lo     10.0.0.1 (service kubernetes)
 //!   node0  10.231.0.1                 ----  eth0 10.231.0.2
 //!                                           cni0 10.244.0.1 ---- 10.244.0.0/24
+//!   node1  10.231.1.1                 ----  eth0 10.231.1.2
+//!                                           cni0 10.244.1.1 ---- 10.244.1.0/24
 //! ```
 //! Nothing translates addresses: the API server reaches kubelets and pods directly, and a
 //! pod reaches the API server's address of the service by its default route.
@@ -14,30 +16,61 @@ use std::process::Command;
 
 use virtlens_tests::private_network;
 
-/// Address of the API server for the node.
+/// Address of the API server for the nodes.
 pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(10, 231, 0, 1);
-/// Address of the node.
-pub(crate) const NODE: Ipv4Addr = Ipv4Addr::new(10, 231, 0, 2);
-/// Addresses of the pods, as in `pods.conflist`.
-const PODS: &str = "10.244.0.0/24";
 /// Address of the service `kubernetes`: the first of the API server's range.
 const SERVICE: &str = "10.0.0.1/32";
 
-/// Creates the network and moves this thread into it. The machine of `kernels.toml` uses
-/// the interface `node0`.
+/// The link to a node.
+pub(crate) struct Link {
+    /// The interface of the host, as in `kernels.toml`.
+    interface: &'static str,
+    /// Address of the host.
+    pub(crate) host: Ipv4Addr,
+    /// Address of the node.
+    pub(crate) node: Ipv4Addr,
+    /// Addresses of the node's pods.
+    pub(crate) pods: &'static str,
+}
+
+/// The links, in the order of the nodes.
+pub(crate) const LINKS: [Link; 2] = [
+    Link {
+        interface: "node0",
+        host: HOST,
+        node: Ipv4Addr::new(10, 231, 0, 2),
+        pods: "10.244.0.0/24",
+    },
+    Link {
+        interface: "node1",
+        host: Ipv4Addr::new(10, 231, 1, 1),
+        node: Ipv4Addr::new(10, 231, 1, 2),
+        pods: "10.244.1.0/24",
+    },
+];
+
+/// Creates the network and moves this thread into it. The machines of `kernels.toml` use
+/// its interfaces.
 pub(crate) fn enter() {
     private_network().expect("root may create a network namespace");
-    for line in [
-        "link set lo up".to_owned(),
-        format!("address add {SERVICE} dev lo"),
-        "tuntap add node0 mode tap".to_owned(),
-        format!("address add {HOST}/24 dev node0"),
-        "link set node0 up".to_owned(),
-        format!("route add {PODS} via {NODE}"),
-    ] {
-        let mut ip = Command::new("ip");
-        let output = ip.args(line.split(' ')).output();
-        let output = output.expect("ip is in PATH");
-        assert!(output.status.success(), "ip {line}: {output:?}");
+    ip("link set lo up");
+    ip(&format!("address add {SERVICE} dev lo"));
+    for Link {
+        interface,
+        host,
+        node,
+        pods,
+    } in LINKS
+    {
+        ip(&format!("tuntap add {interface} mode tap"));
+        ip(&format!("address add {host}/24 dev {interface}"));
+        ip(&format!("link set {interface} up"));
+        ip(&format!("route add {pods} via {node}"));
     }
+}
+
+fn ip(line: &str) {
+    let output = Command::new("ip").args(line.split(' ')).output();
+    let output = output.expect("ip is in PATH");
+    assert!(output.status.success(), "ip {line}: {output:?}");
 }

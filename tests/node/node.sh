@@ -1,17 +1,17 @@
 #!/bin/sh
-# node.sh DIR ADDRESS GATEWAY IMAGE...: makes a machine of tests/vm a node of a cluster, and
+# node.sh DIR ADDRESS GATEWAY PODS IMAGE...: makes a machine of tests/vm a node of a cluster, and
 # ends with its kubelet. DIR has the files of `ControlPlane::write_node_files`. The programs
 # are found in PATH, below the machine's shared, read-only root; what they write is in memory.
 set -eu
-here=$(dirname "$0") dir=$1 address=$2 gateway=$3
-shift 3
+here=$(dirname "$0") dir=$1 address=$2 gateway=$3 pods=$4
+shift 4
 
 # Volumes of pods are mounted below /var/lib/kubelet.
 mount -t tmpfs var /var
 mount --make-rshared /
 mkdir -p /run/node/cni /var/lib /var/log
 cp "$here/kubelet.yaml" "$here/containerd.toml" "$dir"/* /run/node/
-cp "$here/pods.conflist" /run/node/cni/
+sed "s|PODS|$pods|" "$here/pods.conflist" >/run/node/cni/pods.conflist
 ln -s "$(dirname "$(command -v host-local)")" /run/node/cni-plugins
 
 ip address add "$address/24" dev eth0

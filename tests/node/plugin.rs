@@ -8,6 +8,10 @@ use virtlens_tests::eventually;
 use crate::cluster::Cluster;
 use crate::machine;
 
+/// Numbers of signals on Linux.
+const SIGSTOP: i32 = 19;
+const SIGCONT: i32 = 18;
+
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("the plugin writes UTF-8")
 }
@@ -23,7 +27,7 @@ fn plugin(cluster: &Cluster, line: &str) -> Output {
 fn shown(cluster: &Cluster, line: &str) -> String {
     let output = plugin(cluster, line);
     let error = text(&output.stderr);
-    assert!(output.status.success(), "{error}\n{}", machine::console());
+    assert!(output.status.success(), "{error}\n{}", machine::consoles());
     text(&output.stdout).to_owned()
 }
 
@@ -39,7 +43,8 @@ fn vms(snapshot: &str) -> Vec<String> {
 pub(crate) fn shows_pods(cluster: &Cluster) {
     let capped = shown(cluster, "snapshot --namespace tenant capped --output json");
     assert_eq!(vms(&capped), ["capped-vm"]);
-    let all = shown(cluster, "snapshot --all-namespaces --output json");
+    let node = machine::NAME;
+    let all = shown(cluster, &format!("snapshot --node {node} --output json"));
     let mut names = vms(&all);
     names.sort();
     assert_eq!(names, ["capped-vm", "idle-vm"]);
@@ -65,6 +70,46 @@ pub(crate) fn shows_pods(cluster: &Cluster) {
     assert_eq!(vms(&capped), ["capped-vm"]);
 }
 
+pub(crate) fn shows_all_nodes(cluster: &Cluster) {
+    let all = shown(cluster, "snapshot --all-namespaces --output json");
+    let all: Value = serde_json::from_str(&all).expect("JSON");
+    let items = all["items"].as_array().expect("a list").iter();
+    let mut names: Vec<_> = items.map(|item| &item["node"]["name"]).collect();
+    names.sort_by_key(ToString::to_string);
+    assert_eq!(names, machine::NODES);
+    let table = shown(cluster, "top --all-namespaces");
+    assert!(table.starts_with("2 nodes: "), "{table}");
+    for (pod, node) in [
+        ("tenant/capped", machine::NAME),
+        ("tenant/second", machine::SECOND),
+    ] {
+        let mut lines = table.lines();
+        let is_there = lines.any(|line| line.contains(pod) && line.contains(node));
+        assert!(is_there, "{pod}: {table}");
+    }
+}
+
+/// For each command the agent is stopped for less time than until the kubelet restarts it.
+pub(crate) fn names_stopped_agent(cluster: &Cluster) {
+    for line in ["snapshot --all-namespaces", "top --all-namespaces"] {
+        cluster.signal_agent(SIGSTOP);
+        let output = plugin(cluster, line);
+        cluster.signal_agent(SIGCONT);
+        names_other_node(&output, machine::NAME, "tenant/second", "tenant/capped");
+        let error = text(&output.stderr);
+        assert!(error.contains("has not answered in 5 s"), "{error}");
+    }
+}
+
+/// The output of a command that shows the pod of one node and names the other.
+#[track_caller]
+fn names_other_node(output: &Output, missing: &str, pod: &str, absent: &str) {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let (table, error) = (text(&output.stdout), text(&output.stderr));
+    assert!(error.contains(&format!("virtlens: {missing}: ")), "{error}");
+    assert!(table.contains(pod) && !table.contains(absent), "{table}");
+}
+
 pub(crate) fn shows_incident(cluster: &Cluster) {
     let list = "incidents --namespace tenant --output json";
     let listed = eventually("the incident of the VM at its limit", || {
@@ -87,7 +132,14 @@ pub(crate) fn shows_incident(cluster: &Cluster) {
 }
 
 pub(crate) fn names_node_without_agent(cluster: &Cluster) {
-    cluster.remove_agent();
+    cluster.remove_second_agent();
+    for line in ["snapshot --namespace tenant", "top --namespace tenant"] {
+        let output = plugin(cluster, line);
+        names_other_node(&output, machine::SECOND, "tenant/capped", "tenant/second");
+        let error = text(&output.stderr);
+        assert!(error.contains("no running agent"), "{error}");
+    }
+    cluster.remove_agents();
     for (line, part) in [
         ("snapshot --namespace tenant capped", machine::NAME),
         (
@@ -100,7 +152,7 @@ pub(crate) fn names_node_without_agent(cluster: &Cluster) {
         let error = text(&output.stderr);
         assert!(error.contains(part), "{error}");
     }
-    cluster.return_agent();
+    cluster.return_agents();
     let capped = shown(cluster, "snapshot --namespace tenant capped --output json");
     assert_eq!(vms(&capped), ["capped-vm"]);
 }

@@ -13,8 +13,10 @@ pub(crate) const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 /// Assigns pods to nodes; found in `PATH`.
 pub(crate) const SCHEDULER: &str = "kube-scheduler";
 
-/// Bearer token of the node.
-const NODE_TOKEN: &str = "node-token";
+/// Bearer token of a node.
+fn token_of(node: &str) -> String {
+    format!("token-of-{node}")
+}
 
 /// Commands of openssl that create a certificate authority and a certificate by which a
 /// kubelet recognizes the API server.
@@ -27,7 +29,7 @@ const CERTIFICATES: [&str; 3] = [
      -out client.crt -days 2",
 ];
 
-/// A running API server, controller manager and scheduler, for one node. All are killed on
+/// A running API server, controller manager and scheduler. All are killed on
 /// drop and when the thread that started them exits. The network of this thread must be
 /// private: the ports are fixed.
 #[derive(Debug)]
@@ -37,9 +39,9 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts all and waits until the server is ready. The node connects to `address`, as a
-    /// pod does to the first address of the services.
-    pub fn start(address: Ipv4Addr, node: &str) -> Self {
+    /// Starts all for these nodes and waits until the server is ready. The nodes connect to
+    /// `address`, as a pod does to the first address of the services.
+    pub fn start(address: Ipv4Addr, nodes: &[&str]) -> Self {
         let dir = new_dir();
         for line in CERTIFICATES {
             let mut openssl = Command::new("openssl");
@@ -53,7 +55,11 @@ impl ControlPlane {
             format!("--kubelet-client-key={}", file("client.key")),
             "--kubelet-preferred-address-types=InternalIP".to_owned(),
         ];
-        let tokens = format!("{NODE_TOKEN},system:node:{node},{node},\"system:nodes\"\n");
+        let tokens = nodes.iter().map(|node| {
+            let token = token_of(node);
+            format!("{token},system:node:{node},{node},\"system:nodes\"\n")
+        });
+        let tokens: String = tokens.collect();
         let server = ApiServer::start_for_nodes(dir, address, flags, &tokens);
         let start = |name: &str, flags: &[String]| {
             let log = server.dir().join(format!("{name}.log"));
@@ -82,12 +88,12 @@ impl ControlPlane {
         &self.server
     }
 
-    /// Writes the files of the node's kubelet: `kubeconfig` with `server.crt`, and
+    /// Writes the files of a node's kubelet: `kubeconfig` with `server.crt`, and
     /// `client-ca.crt` for the API server's client certificate.
-    pub fn write_node_files(&self, dir: &Path) {
+    pub fn write_node_files(&self, node: &str, dir: &Path) {
         let config = self
             .server
-            .kubeconfig_of(NODE_TOKEN, Path::new("server.crt"));
+            .kubeconfig_of(&token_of(node), Path::new("server.crt"));
         fs::write(dir.join("kubeconfig"), config).expect("a file can be written");
         let copy = |from: &Path, name| fs::copy(from, dir.join(name)).expect("it can be copied");
         copy(&self.server.ca_file(), "server.crt");
