@@ -147,6 +147,20 @@ impl Cluster {
         ));
     }
 
+    /// Authorizes requests to the agents by reviews of the API server.
+    pub(crate) fn authorize(&self) {
+        self.helm("upgrade", "--set web.auth=kubernetes");
+        self.await_rollout();
+    }
+
+    /// Sets labels of the nodes on which the agent runs.
+    fn select(&self, labels: &str) {
+        let patch = format!(r#"{{"spec":{{"template":{{"spec":{{"nodeSelector":{labels}}}}}}}}}"#);
+        self.ask(&format!(
+            "patch daemonset/virtlens --namespace {NAMESPACE} --patch {patch}"
+        ));
+    }
+
     /// Runs `virtlens` in the container of the first node's agent.
     pub(crate) fn exec(&self, line: &str) -> Output {
         let pod = self.agent();
@@ -159,8 +173,12 @@ impl Cluster {
     /// Installs the chart with its default values. The image's name and tag are the
     /// defaults, too.
     fn install(&self) {
+        self.helm("install", "--create-namespace");
+    }
+
+    fn helm(&self, verb: &str, flags: &str) {
         let chart = checkout("deploy/chart/virtlens");
-        let line = format!("install virtlens {chart} --namespace {NAMESPACE} --create-namespace");
+        let line = format!("{verb} virtlens {chart} --namespace {NAMESPACE} {flags}");
         let output = self.run("helm", &line);
         assert!(output.status.success(), "helm {line}: {output:?}");
     }

@@ -36,7 +36,7 @@ type Check = fn(&Cluster);
 
 /// The checks, in this order. A program that queries the cluster from outside runs with
 /// [`Cluster::run`].
-const CHECKS: [(&str, Check); 9] = [
+const CHECKS: [(&str, Check); 10] = [
     ("vms_have_names_and_limits_of_their_pods", names_and_limits),
     ("doctor_finds_only_the_vm_at_its_limit", doctor),
     ("plugin_shows_pods_from_outside", plugin::shows_pods),
@@ -50,6 +50,7 @@ const CHECKS: [(&str, Check); 9] = [
         "plugin_names_node_without_agent",
         plugin::names_node_without_agent,
     ),
+    ("plugin_takes_trace_with_permission", plugin::takes_trace),
 ];
 
 fn names_and_limits(cluster: &Cluster) {

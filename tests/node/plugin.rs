@@ -1,5 +1,6 @@
 //! The plugin of kubectl, from outside of the node.
 
+use std::fs;
 use std::process::Output;
 
 use serde_json::Value;
@@ -155,4 +156,27 @@ pub(crate) fn names_node_without_agent(cluster: &Cluster) {
     cluster.return_agents();
     let capped = shown(cluster, "snapshot --namespace tenant capped --output json");
     assert_eq!(vms(&capped), ["capped-vm"]);
+}
+
+/// The agents review tokens, and the one of this service account may trace.
+pub(crate) fn takes_trace(cluster: &Cluster) {
+    cluster.authorize();
+    let refused = plugin(cluster, "trace --namespace tenant capped --for 1s");
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert!(text(&refused.stderr).contains("(401)"), "{refused:?}");
+    let folder = tempfile::tempdir().expect("there is room for a folder");
+    let file = folder.path().join("capped.pftrace");
+    let line = format!(
+        "trace --namespace tenant capped --for 1s --service-account tenant/tracer --output {}",
+        file.display()
+    );
+    // An agent that has just started may not know the pod yet, or trace an incident.
+    eventually("a trace", || {
+        let output = plugin(cluster, &line);
+        let error = text(&output.stderr);
+        println!("{error}");
+        output.status.success().then_some(())
+    });
+    let length = fs::metadata(&file).expect("the file").len();
+    assert!(length > 1000, "{length} bytes");
 }
