@@ -146,7 +146,7 @@ impl Recording {
         let Range { start, end } = time;
         let segments = segments.filter(move |(segment, next_ns)| {
             // After a clock was set back, a segment may reach beyond the start of the next.
-            let reaches = next_ns.is_none_or(|next| next >= start || next < segment.first_ns);
+            let reaches = next_ns.is_none_or(|next| next >= start || next <= segment.first_ns);
             segment.first_ns < end && reaches
         });
         segments.flat_map(move |(segment, _)| Walk::of(&segment.path, start..end))

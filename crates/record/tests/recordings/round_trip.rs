@@ -86,6 +86,21 @@ fn readings_between_two_times_are_complete_and_in_order() {
 }
 
 #[test]
+fn readings_before_a_clock_was_set_back_to_the_start_of_a_segment_are_read() {
+    let folder = tempfile::tempdir().expect("there is room");
+    for times in [0..10, 0..3] {
+        let mut recorder = recorder(folder.path());
+        for index in times {
+            let reading = recorder.record(&fixture::snapshot(), at(index));
+            reading.expect("there is room");
+        }
+    }
+    let (recording, _) = Recording::open(folder.path()).expect("it is there");
+    let count = |from, to| recording.between(at(from)..at(to)).count();
+    assert_eq!([count(0, 3), count(5, 10)], [6, 5]);
+}
+
+#[test]
 fn list_has_the_time_and_the_warnings_of_each_reading() {
     let folder = tempfile::tempdir().expect("there is room");
     let mut recorder = recorder(folder.path());
