@@ -136,7 +136,7 @@ fn api_server_authorizes_scrapes() {
     let status = |path, token: Option<&str>| get(&agent, path, token).0;
     assert_eq!(status("/metrics", Some(&prometheus)), "200");
     assert_eq!(
-        status("/", Some(&prometheus)),
+        status("/sources", Some(&prometheus)),
         "403",
         "that path was not granted"
     );

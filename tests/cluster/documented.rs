@@ -27,6 +27,9 @@ fn node() -> serde_json::Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}})
 }
 
+/// A service account under their placeholder for one. No controller creates the default one here.
+const ACCOUNT: &str = "reader";
+
 fn is_of_cluster(words: &Words) -> bool {
     ["helm", "kubectl"].contains(&&*words[0])
 }
@@ -50,6 +53,7 @@ fn run(server: &ApiServer, words: &Words) -> Output {
     let words = words.iter().map(|word| match *word {
         "AGENT_POD" => "agent-pod",
         "NODE" => "node-a",
+        "SERVICEACCOUNT" => ACCOUNT,
         word => word,
     });
     let words: Vec<&str> = words.collect();
@@ -73,6 +77,7 @@ fn installed() -> ApiServer {
     let manifest = manifest.to_str().expect("UTF-8");
     server.ask(["apply", "--server-side", "--filename", manifest]);
     create(&server, &[agent_pod(), node()]);
+    server.ask(["create", "serviceaccount", ACCOUNT]);
     server
 }
 
