@@ -15,6 +15,7 @@ pub mod log;
 mod past;
 mod record;
 pub mod reference;
+mod relayed;
 mod remote;
 mod remote_files;
 mod replay;
@@ -117,7 +118,7 @@ enum Command {
     /// Serves the page of the agent on a free port of 127.0.0.1 and prints its address.
     /// Without root it also opens the address with xdg-open. The address has a code that only
     /// the first browser can use. With --from DIR it shows a recording. With --from URL it
-    /// opens the page of that agent.
+    /// opens the page of that agent, or with credentials or --ca-file passes requests on to it.
     #[command(after_help = "Example: virtlens ui --from DIR")]
     Ui(UiArgs),
     /// Use the recordings of virtlens run --record
@@ -273,8 +274,13 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
 }
 
 fn show_page(config: &Config, args: &UiArgs) -> anyhow::Result<ExitCode> {
-    if let Some(url) = args.from.as_deref().and_then(remote::url) {
-        return ui::agent(url, args);
+    let connect = &args.connect;
+    match args.from.as_deref().and_then(remote::url) {
+        Some(url) if connect.is_empty() => return ui::agent(url, args),
+        _ => {}
+    }
+    if let Some(agent) = remote::agent(args.from.as_deref(), connect)? {
+        return relayed::show(&agent, connect.has_credentials(), "#/node", args.no_open);
     }
     let traces = run::traces(config, TraceLock::default());
     match past::path(config, args.from.as_deref(), None)? {

@@ -84,6 +84,8 @@ pub(crate) struct UiArgs {
     /// Do not open a browser
     #[arg(long)]
     pub(crate) no_open: bool,
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
 }
 
 #[derive(Debug, Args)]

@@ -27,7 +27,7 @@ pub use self::discover::{Found, Scope};
 use self::pods::AgentPod;
 use crate::cluster::{chain, connect, connect_unbounded};
 use crate::remote::tunnel::Tunnels;
-use crate::remote::{Agent, Remote, Unanswered, runtime};
+use crate::remote::{Agent, Remote, Unanswered, runtime, token_in};
 
 /// A cluster and its agents, and the credentials of their reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -174,13 +174,7 @@ impl Fleet {
         };
         let mut login = match &options.token {
             Token::None => AuthInfo::default(),
-            Token::File(file) => {
-                readable(file)?;
-                AuthInfo {
-                    token_file: Some(text(file)),
-                    ..AuthInfo::default()
-                }
-            }
+            Token::File(file) => token_in(file)?,
             Token::ServiceAccount { namespace, name } => AuthInfo {
                 token: Some(self.token_of(namespace, name).await?.into()),
                 ..AuthInfo::default()

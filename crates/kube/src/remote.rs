@@ -110,21 +110,21 @@ impl Remote {
         let password = password.transpose()?;
         let certificate = identity.as_ref().map(|(certificate, _)| certificate);
         let key = identity.as_ref().map(|(_, key)| key);
-        let files = [ca_file, token_file].into_iter().flatten();
-        for file in files.chain(certificate).chain(key) {
+        let files = ca_file.iter().chain(certificate).chain(key);
+        for file in files {
             let found = std::fs::metadata(file);
             found.map_err(|error| Unanswered(format!("{}: {error}", file.display())))?;
         }
         let text = |file: &PathBuf| file.to_string_lossy().into_owned();
         let mut config = Config::new(parsed);
         config.root_cert_file.clone_from(ca_file);
+        let login = token_file.as_ref().map(|file| token_in(file));
         config.auth_info = AuthInfo {
-            token_file: token_file.as_ref().map(text),
             username: user.as_ref().map(|(name, _)| name.clone()),
             password: password.map(Into::into),
             client_certificate: certificate.map(text),
             client_key: key.map(text),
-            ..AuthInfo::default()
+            ..login.transpose()?.unwrap_or_default()
         };
         let runtime = runtime()?;
         let client = {
@@ -180,6 +180,25 @@ impl Remote {
 }
 
 /// The password: the first line of a file.
+/// The login by the token in a file. The client of kube reads the file again from time to time, and
+/// sends all of it: a file that a shell wrote ends with a newline, so its token is read once.
+pub(crate) fn token_in(file: &Path) -> Result<AuthInfo, Unanswered> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Unanswered(format!("{}: {error}", file.display())))?;
+    let token = text.trim();
+    Ok(if token == text {
+        AuthInfo {
+            token_file: Some(file.to_string_lossy().into_owned()),
+            ..AuthInfo::default()
+        }
+    } else {
+        AuthInfo {
+            token: Some(token.to_owned().into()),
+            ..AuthInfo::default()
+        }
+    })
+}
+
 fn password_in(file: &Path) -> Result<String, Unanswered> {
     let invalid = |error: &dyn std::fmt::Display| {
         let file = file.display();

@@ -31,3 +31,20 @@ pub(crate) struct ConnectArgs {
     #[arg(long, value_name = "FILE", requires = "client_certificate")]
     pub(crate) client_key: Option<PathBuf>,
 }
+
+impl ConnectArgs {
+    /// Whether requests to the agent get credentials.
+    pub(crate) fn has_credentials(&self) -> bool {
+        let files = [
+            &self.token_file,
+            &self.password_file,
+            &self.client_certificate,
+        ];
+        files.into_iter().any(Option::is_some)
+    }
+
+    /// Whether a browser can connect as well as this command.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.has_credentials() && self.ca_file.is_none()
+    }
+}

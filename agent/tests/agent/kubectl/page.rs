@@ -1,9 +1,10 @@
-//! `kubectl virtlens ui`: the page on a local port, with an agent behind the API server.
+//! The page on a local port, with an agent behind the API server or at a URL.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -13,7 +14,7 @@ use crate::api::reviews::Reviews;
 use crate::program::{Answer, send, virtlens};
 use crate::web::{Site, text};
 
-/// The plugin while it serves the page; killed when dropped.
+/// A command while it serves the page; killed when dropped.
 struct Page {
     child: Child,
     address: String,
@@ -26,8 +27,13 @@ impl Page {
         let mut command = virtlens();
         command.arg0("kubectl-virtlens").args(["ui", "--no-open"]);
         command.args(args).arg("--kubeconfig");
-        command.arg(cluster.kubeconfig()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("the program starts");
+        command.arg(cluster.kubeconfig());
+        Self::of(command)
+    }
+
+    fn of(mut command: Command) -> Self {
+        let child = command.stdout(Stdio::piped()).spawn();
+        let mut child = child.expect("the program starts");
         let mut line = String::new();
         let stdout = child.stdout.take().expect("a pipe");
         BufReader::new(stdout).read_line(&mut line).expect("text");
@@ -68,10 +74,10 @@ impl Page {
         reading["node"]["name"].clone()
     }
 
-    /// Exchanges the code of its address for the token.
-    fn token(&self) -> String {
+    /// Exchanges the code of its address, which shows a view, for the token.
+    fn token_at(&self, view: &str) -> String {
         let (code, to) = self.code();
-        assert_eq!(to, "%23%2Fvm%2Fsandbox-7c41e0");
+        assert_eq!(to, view);
         let answer = self.ask("POST", "/ui/session", code);
         assert_eq!(answer.status, 200, "{}", answer.text());
         let answer: Value = serde_json::from_str(answer.text()).expect("JSON");
@@ -139,7 +145,7 @@ fn credentials_are_added_for_the_owner_of_the_code_only() {
     }
     assert_eq!(page.ask("GET", "/ui/session", code).status, 401);
     assert_eq!(page.ask("POST", "/ui/session", "wrong").status, 401);
-    let token = page.token();
+    let token = page.token_at("%23%2Fvm%2Fsandbox-7c41e0");
     assert_eq!(page.ask("POST", "/ui/session", code).status, 401);
     assert_eq!(page.node(&token), "node-a");
     // The last check before a process is started; the host of the test is unknown.
@@ -155,6 +161,25 @@ fn credentials_are_added_for_the_owner_of_the_code_only() {
     assert_eq!(open.way, "node?search=shop%2Fweb-0");
     assert_eq!(open.ask("GET", "/api/v1/snapshot", "").status, 401);
     assert_eq!(open.node("shop-token"), "node-a");
+}
+
+#[test]
+fn credentials_for_an_agent_at_a_url_are_added_too() {
+    let reviews = Reviews::start(&[("shop-token", &["/metrics"])]);
+    let agent = Server::with(node("node-a"), Some(reviews.reviewer()), None);
+    let folder = tempfile::tempdir().expect("there is room");
+    let file = folder.path().join("token");
+    fs::write(&file, "shop-token\n").expect("there is room");
+    let url = format!("http://{}", agent.address);
+    let mut command = virtlens();
+    command.args(["ui", "--no-open", "--from", &url, "--token-file"]);
+    command.arg(&file);
+    let page = Page::of(command);
+    assert_eq!(page.ask("GET", "/", "").status, 200);
+    for token in ["", "shop-token"] {
+        assert_eq!(page.ask("GET", "/api/v1/snapshot", token).status, 401);
+    }
+    assert_eq!(page.node(&page.token_at("%23%2Fnode")), "node-a");
 }
 
 #[test]
