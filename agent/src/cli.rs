@@ -275,9 +275,10 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
 
 fn show_page(config: &Config, args: &UiArgs) -> anyhow::Result<ExitCode> {
     let connect = &args.connect;
-    match args.from.as_deref().and_then(remote::url) {
-        Some(url) if connect.is_empty() => return ui::agent(url, args),
-        _ => {}
+    if let Some(url) = args.from.as_deref().and_then(remote::url)
+        && connect.is_empty()
+    {
+        return ui::agent(url, args);
     }
     if let Some(agent) = remote::agent(args.from.as_deref(), connect)? {
         return relayed::show(&agent, connect.has_credentials(), "#/node", args.no_open);

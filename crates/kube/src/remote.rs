@@ -147,7 +147,7 @@ impl Remote {
     ///
     /// # Errors
     ///
-    /// See [`Unanswered`]. An answer of the agent that refuses the request is no error.
+    /// See [`Unanswered`]. If the agent refuses the request, this returns its answer.
     pub async fn pass(&self, request: Request<()>) -> Result<Response<Body>, Unanswered> {
         self.agent.pass(request).await
     }

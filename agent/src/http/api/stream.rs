@@ -1,9 +1,9 @@
 //! `/api/v1/stream`: a reading each interval, one per line.
 //!
-//! A line is made when the connection has room for it, and compressed if the client accepts gzip:
-//! each part ends at the end of a line, so that the client gets the line at once. A slow client therefore gets fewer
+//! A line is made when the connection has room for it. A slow client therefore gets fewer
 //! readings, at most one waits for it, and its connection is closed when it takes none for
-//! too long.
+//! too long. Lines are compressed if the client accepts gzip: each part ends at the end of a line,
+//! so that the client gets the line at once.
 
 use std::convert::Infallible;
 use std::io::Write as _;

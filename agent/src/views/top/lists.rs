@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
 use virtlens_model::judge::interval::Interval;
 use virtlens_model::snapshot::{Quota, RoleUse, Snapshot, Vcpu, Vm, Worker};
 
@@ -77,7 +78,8 @@ impl Lists {
 #[derive(Debug)]
 pub struct Lister {
     node: (usize, Arc<str>),
-    last: Option<(u64, Vec<Counters>)>,
+    /// The time of the last reading on the agent's clock, ns, and its counters.
+    last: Option<(u64, FxHashMap<Key, Counters>)>,
 }
 
 impl Lister {
@@ -101,7 +103,7 @@ impl Lister {
         let last = self.last.as_ref().filter(|(ns, _)| *ns < now_ns);
         let row = |vm: &Vm| {
             let then = last.and_then(|(ns, counters)| {
-                let then = counters.iter().find(|then| then.is_of(vm))?;
+                let then = counters.get(&key(vm))?;
                 Some((*ns, then.vm()))
             });
             let over = then.as_ref().map(|(ns, then)| {
@@ -115,10 +117,18 @@ impl Lister {
             is_read: is_read(reading),
             rows: reading.vms.iter().map(row).collect(),
         };
-        let counters = reading.vms.iter().map(Counters::from).collect();
+        let counters = reading.vms.iter().map(|vm| (key(vm), Counters::from(vm)));
+        let counters = counters.collect();
         self.last = Some((now_ns, counters));
         Some(listed)
     }
+}
+
+/// Name and pid of a VM.
+type Key = (Arc<str>, u32);
+
+fn key(vm: &Vm) -> Key {
+    (Arc::clone(&vm.vm), vm.pid)
 }
 
 /// The counters of a VM that rows are computed from.
@@ -169,10 +179,6 @@ impl From<&Vcpu> for VcpuWait {
 }
 
 impl Counters {
-    fn is_of(&self, vm: &Vm) -> bool {
-        self.vm == vm.vm && self.pid == vm.pid
-    }
-
     /// A VM with these counters.
     fn vm(&self) -> Vm {
         let vcpus = self.vcpus.iter().map(|vcpu| Vcpu {
