@@ -1,12 +1,13 @@
 //! Differences of numbers: a code for each, and their bits, packed.
 //!
-//! The bits of a difference are mostly noise, which does not compress; their number is its code
-//! and compresses well, because the same counter rises by a similar amount each time. A large
-//! difference that the frame has already is a reference to it.
+//! What is written of a difference is its deviation from the expected one. The bits of it are
+//! mostly noise, which does not compress; their number is its code and compresses well, because
+//! the same counter rises by a similar amount each time. A large difference that the frame has
+//! already is a reference to it.
 //!
 //! ```text
-//! code: 0        no difference
-//!       1 … 64   the number of bits, with a mark if it is negative
+//! code: 0        the expected difference
+//!       1 … 64   the number of bits of the deviation, with a mark if it is negative
 //!       NEXT     the difference behind the one that was repeated last
 //!       EARLIER  an earlier one; in bits: the length of the distance to it, the distance
 //! ```
@@ -39,23 +40,29 @@ impl Differences {
         self.repeats.clear();
     }
 
-    /// Adds the difference of two numbers; returns its code.
+    /// Begins the next value.
+    pub(crate) fn begin_value(&mut self) {
+        self.repeats.clear();
+    }
+
+    /// Adds a difference; returns its code.
     #[inline]
-    pub(crate) fn put(&mut self, from: u64, to: u64) -> u8 {
-        let difference = to.wrapping_sub(from).cast_signed();
-        let size = difference.unsigned_abs();
-        if is_large(size)
-            && let Some(code) = self.put_repeated(difference, size)
-        {
-            return code;
-        }
+    pub(crate) fn put(&mut self, difference: i64, expected: i64) -> u8 {
+        let deviation = difference.wrapping_sub(expected);
+        let size = deviation.unsigned_abs();
         let Some(bits) = size.checked_ilog2() else {
             return 0;
         };
+        let whole = difference.unsigned_abs();
+        if is_large(whole)
+            && let Some(code) = self.put_repeated(difference, whole)
+        {
+            return code;
+        }
         self.put_bits(size & !(1 << bits), bits);
         #[expect(clippy::cast_possible_truncation, reason = "at most 64")]
         let length = bits as u8 + 1;
-        if difference < 0 {
+        if deviation < 0 {
             length | NEGATIVE
         } else {
             length
@@ -117,34 +124,39 @@ impl<'b> Reading<'b> {
         }
     }
 
-    /// The number with the next difference to `from`, which has this code; `None` at the end.
-    pub(crate) fn next(&mut self, code: u8, from: u64) -> Option<u64> {
-        let difference = match code {
-            NEXT => self.repeats.next()?,
+    /// Begins the next value.
+    pub(crate) fn begin_value(&mut self) {
+        self.repeats.clear();
+    }
+
+    /// The next difference, which has this code; `None` at the end.
+    pub(crate) fn next(&mut self, code: u8, expected: i64) -> Option<i64> {
+        match code {
+            NEXT => self.repeats.next(),
             EARLIER => {
                 let distance = self.distance()?;
-                self.repeats.back(distance)?
+                self.repeats.back(distance)
             }
             _ => {
                 let bits = u32::from(code & !NEGATIVE);
                 let size = match bits {
-                    0 => 0,
+                    0 => return Some(expected),
                     1..=64 => self.take(bits - 1)? | 1_u64 << (bits - 1),
                     _ => return None,
                 };
-                let size_with_sign = size.cast_signed();
-                let difference = if code & NEGATIVE == 0 {
-                    size_with_sign
+                let deviation = size.cast_signed();
+                let deviation = if code & NEGATIVE == 0 {
+                    deviation
                 } else {
-                    size_with_sign.wrapping_neg()
+                    deviation.wrapping_neg()
                 };
-                if is_large(size) {
+                let difference = expected.wrapping_add(deviation);
+                if is_large(difference.unsigned_abs()) {
                     self.repeats.add(difference);
                 }
-                difference
+                Some(difference)
             }
-        };
-        Some(from.wrapping_add_signed(difference))
+        }
     }
 
     /// A distance, behind the number of its bits without the highest one.
@@ -177,38 +189,40 @@ mod tests {
     use super::{Differences, EARLIER, NEXT, Reading};
 
     /// Numbers of all lengths.
-    fn number() -> impl Strategy<Value = u64> {
-        (any::<u64>(), 0..64_u32).prop_map(|(number, shift)| number >> shift)
+    fn number() -> impl Strategy<Value = i64> {
+        (any::<i64>(), 0..64_u32).prop_map(|(number, shift)| number >> shift)
     }
 
-    /// The numbers behind the first ones of some pairs, once written and read.
-    fn read_again(pairs: &[(u64, u64)]) -> Vec<Option<u64>> {
+    /// Differences with the expected ones, once written and read.
+    fn read_again(pairs: &[(i64, i64)]) -> Vec<Option<i64>> {
         let mut differences = Differences::default();
-        let codes = pairs.iter().map(|(from, to)| differences.put(*from, *to));
+        let codes = pairs
+            .iter()
+            .map(|(one, other)| differences.put(*one, *other));
         let codes: Vec<u8> = codes.collect();
         let bits = differences.finish().to_vec();
         let mut reading = Reading::of(&bits);
         let codes = codes.into_iter().zip(pairs);
         codes
-            .map(|(code, (from, _))| reading.next(code, *from))
+            .map(|(code, (_, expected))| reading.next(code, *expected))
             .collect()
     }
 
     proptest! {
         #[test]
         fn differences_round_trip(pairs in prop::collection::vec((number(), number()), 0..200)) {
-            let expected: Vec<_> = pairs.iter().map(|(_, to)| Some(*to)).collect();
+            let expected: Vec<_> = pairs.iter().map(|(difference, _)| Some(*difference)).collect();
             prop_assert_eq!(read_again(&pairs), expected);
         }
 
         #[test]
         fn repeated_differences_round_trip(
-            choices in prop::collection::vec((0..8_usize, any::<u64>()), 0..200),
-            common: [u64; 8],
+            choices in prop::collection::vec((0..8_usize, any::<i64>()), 0..200),
+            common: [i64; 8],
         ) {
-            let pair = |(which, from): &(usize, u64)| (*from, from.wrapping_add(common[*which]));
+            let pair = |(which, expected): &(usize, i64)| (common[*which], *expected);
             let pairs: Vec<_> = choices.iter().map(pair).collect();
-            let expected: Vec<_> = pairs.iter().map(|(_, to)| Some(*to)).collect();
+            let expected: Vec<_> = pairs.iter().map(|(difference, _)| Some(*difference)).collect();
             prop_assert_eq!(read_again(&pairs), expected);
         }
 
@@ -224,7 +238,16 @@ mod tests {
     fn large_difference_is_written_once() {
         let mut differences = Differences::default();
         let numbers = [1 << 40, 1 << 41, 1 << 42, 7, 7, 1 << 41, 1 << 42];
-        let codes = numbers.map(|to| differences.put(0, to));
+        let codes = numbers.map(|difference| differences.put(difference, 0));
         assert_eq!(codes, [41, 42, 43, 3, 3, EARLIER, NEXT]);
+    }
+
+    #[test]
+    fn expected_difference_takes_no_bits() {
+        let mut differences = Differences::default();
+        let codes = [(5, 5), (7, 5), (3, 5)].map(|(one, expected)| differences.put(one, expected));
+        assert_eq!(codes, [0, 2, 2 | super::NEGATIVE]);
+        // One bit each of the deviations 2 and -2.
+        assert_eq!(differences.finish().len(), 1);
     }
 }

@@ -1,77 +1,82 @@
 //! The difference of two flat values, as [`crate::update`] writes it.
 //!
 //! ```text
-//! layout: 0                                     same structure
-//!         1, tokens kept at the start, tokens kept at the end, new tokens between them
-//! runs:   the number of quiet cells in front of each one that wakes, and behind the last one
-//! codes:  of new cells; of those that wake; of the others without the quiet ones, as the
-//!         difference to the code that the cell had before
+//! layout:  0                                     same structure
+//!          1, tokens kept at the start, tokens kept at the end, new tokens between them
+//! runs:    the number of quiet cells in front of each one that wakes, and behind the last one
+//! columns: the codes of new cells, and of others without the quiet ones
+//! cells:   the bits of their differences
 //! ```
 //!
-//! A cell is quiet if it stays, and stayed the time before. So a node with steady load has few
-//! runs, and codes that are nearly all 0.
+//! A cell is quiet if it stays, and stayed for some readings. So a node with steady load has
+//! few runs.
 
-use crate::bits::{self, Differences};
-use crate::flat::{Flat, Token};
+use std::sync::Arc;
+
+use crate::bits;
+use crate::columns;
+use crate::dictionary::Dictionary;
+use crate::flat::{Flat, Token, still_watched};
+use crate::shape::{Column, Shapes};
 use crate::varint::Bytes;
-
-/// The streams of a frame. Each compresses better alone.
-#[derive(Debug, Default)]
-pub(crate) struct Streams {
-    pub(crate) layout: Vec<u8>,
-    pub(crate) runs: Vec<u8>,
-    pub(crate) codes: Vec<u8>,
-    pub(crate) cells: Differences,
-}
-
-impl Streams {
-    pub(crate) fn clear(&mut self) {
-        self.layout.clear();
-        self.runs.clear();
-        self.codes.clear();
-        self.cells.clear();
-    }
-}
 
 /// What is left of the streams of a frame.
 #[derive(Debug)]
-pub(crate) struct Reading<'b> {
+pub(crate) struct Reading<'b, 'e> {
     pub(crate) layout: Bytes<'b>,
     pub(crate) runs: Bytes<'b>,
-    pub(crate) codes: Bytes<'b>,
+    pub(crate) columns: columns::Reading<'b, 'e>,
     pub(crate) cells: bits::Reading<'b>,
+    /// Quiet cells in front of the next one that wakes.
+    pub(crate) quiet: u64,
 }
 
-impl Reading<'_> {
+impl Reading<'_, '_> {
     /// The value that has the next difference to `before`; `None` if the streams are broken.
-    pub(crate) fn next(&mut self, before: &Flat) -> Option<Flat> {
-        let (start, between, end) = match self.layout.number()? {
-            0 => (before.tokens.len(), Vec::new(), 0),
-            1 => self.structure()?,
+    pub(crate) fn next(
+        &mut self,
+        before: &Flat,
+        shapes: &mut Shapes,
+        names: &Dictionary,
+    ) -> Option<Flat> {
+        self.cells.begin_value();
+        let tokens = &before.shape.tokens;
+        let (shape, first, last) = match self.layout.number()? {
+            0 => (
+                Arc::clone(&before.shape),
+                before.cells.len(),
+                before.cells.len(),
+            ),
+            1 => {
+                let (start, between, end) = self.structure()?;
+                let (head, rest) = tokens.split_at_checked(start)?;
+                let (_, kept) = rest.split_at_checked(rest.len().checked_sub(end)?)?;
+                let shape = shapes.get(&[head, &between, kept].concat(), names)?;
+                let first = Flat::cells_of(head);
+                let last = before.cells.len().checked_sub(Flat::cells_of(kept))?;
+                (shape, first, last)
+            }
             _ => return None,
         };
-        let (head, rest) = before.tokens.split_at_checked(start)?;
-        let (_, kept) = rest.split_at_checked(rest.len().checked_sub(end)?)?;
-        let first = Flat::cells_of(head);
-        let last = before.cells.len().checked_sub(Flat::cells_of(kept))?;
-        let new = Flat::cells_of(&between);
+        let count = shape.columns.len();
         let mut value = Flat {
-            tokens: [head, &between, kept].concat(),
-            cells: Vec::with_capacity(first + new + before.cells.len() - last),
-            codes: Vec::new(),
+            shape: Arc::clone(&shape),
+            cells: Vec::with_capacity(count),
+            differences: Vec::with_capacity(count),
+            watched: Vec::with_capacity(count),
         };
-        let mut quiet = self.runs.number()?;
-        for at in 0..first {
-            self.kept(before, at, &mut quiet, &mut value)?;
+        let new = (first + before.cells.len() - last..count).len();
+        let kept = (0..first).map(Some).chain((0..new).map(|_| None));
+        let kept = kept.chain((last..before.cells.len()).map(Some));
+        for (at, column) in kept.zip(&shape.columns) {
+            if let Some(at) = at {
+                self.kept(before, at, *column, &mut value)?;
+            } else {
+                let difference = self.difference(*column, 0)?;
+                value.put(difference.cast_unsigned(), 0, 0);
+            }
         }
-        for _ in 0..new {
-            let code = self.code()?;
-            value.put(self.cells.next(code, 0)?, code);
-        }
-        for at in last..before.cells.len() {
-            self.kept(before, at, &mut quiet, &mut value)?;
-        }
-        (quiet == 0).then_some(value)
+        (value.cells.len() == count).then_some(value)
     }
 
     fn structure(&mut self) -> Option<(usize, Vec<Token>, usize)> {
@@ -82,23 +87,32 @@ impl Reading<'_> {
         Some((start, between.collect::<Option<_>>()?, end))
     }
 
-    fn code(&mut self) -> Option<u8> {
-        self.codes.0.split_off_first().copied()
+    fn difference(&mut self, column: Column, last: i64) -> Option<i64> {
+        let (code, expected) = self.columns.next(column, last)?;
+        self.cells.next(code, expected)
     }
 
     /// The next number of a cell that was there before.
-    fn kept(&mut self, before: &Flat, at: usize, quiet: &mut u64, to: &mut Flat) -> Option<()> {
-        let (cell, code) = (*before.cells.get(at)?, *before.codes.get(at)?);
-        if code == 0 && *quiet > 0 {
-            *quiet -= 1;
-            to.put(cell, 0);
-            return Some(());
+    fn kept(&mut self, before: &Flat, at: usize, column: Column, to: &mut Flat) -> Option<()> {
+        let (cell, watched) = (*before.cells.get(at)?, *before.watched.get(at)?);
+        let last = *before.differences.get(at)?;
+        if watched == 0 {
+            if self.quiet > 0 {
+                self.quiet -= 1;
+                to.put(cell, last, watched);
+                return Some(());
+            }
+            self.quiet = self.runs.number()?;
         }
-        let next = code.wrapping_add(self.code()?);
-        if code == 0 {
-            *quiet = self.runs.number()?;
-        }
-        to.put(self.cells.next(next, cell)?, next);
+        let difference = self.difference(column, last)?;
+        let cell = cell.wrapping_add_signed(difference);
+        to.put(cell, difference, still_watched(watched, difference));
         Some(())
+    }
+
+    /// Whether all was read.
+    pub(crate) fn is_empty(&self) -> bool {
+        let streams = [self.layout, self.runs];
+        self.quiet == 0 && self.columns.is_empty() && streams.iter().all(|left| left.0.is_empty())
     }
 }

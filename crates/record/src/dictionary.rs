@@ -1,15 +1,22 @@
 //! The texts and structs of a segment, by number.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
 use crate::flat::{STRUCT, Token};
+use crate::shape::Column;
 
 /// Texts, byte strings, and structs as lists of the names of their fields. A segment begins
 /// with an empty dictionary; each frame adds to it.
 #[derive(Debug, Default)]
 pub(crate) struct Dictionary {
     texts: Vec<Box<[u8]>>,
-    structs: Vec<Box<[u32]>>,
+    /// The fields of each struct.
+    structs: Vec<Range<Column>>,
+    /// The names of the fields of all structs.
+    fields: Vec<u32>,
 }
 
 impl Dictionary {
@@ -18,92 +25,132 @@ impl Dictionary {
         self.texts.get(number).map(|text| &**text)
     }
 
+    /// The columns of the fields of a struct.
+    pub(crate) fn columns(&self, token: Token) -> Option<Range<Column>> {
+        let number = token.checked_sub(STRUCT)?;
+        self.structs.get(usize::from(number)).cloned()
+    }
+
     /// The names of the fields of a struct.
     pub(crate) fn fields(&self, token: Token) -> Option<&[u32]> {
-        let number = token.checked_sub(STRUCT)?;
-        self.structs.get(usize::from(number)).map(|names| &**names)
+        let Range { start, end } = self.columns(token)?;
+        self.fields.get(start as usize..end as usize)
+    }
+
+    /// Number of columns.
+    pub(crate) fn column_count(&self) -> usize {
+        // A value that is in no struct has a column too.
+        self.fields.len().max(1)
     }
 
     pub(crate) fn texts(&self) -> &[Box<[u8]>] {
         &self.texts
     }
 
-    pub(crate) fn structs(&self) -> &[Box<[u32]>] {
-        &self.structs
+    /// The names of the fields of each struct from a number on.
+    pub(crate) fn structs_from(&self, number: usize) -> impl ExactSizeIterator<Item = &[u32]> {
+        let structs = self.structs.get(number..).unwrap_or_default().iter();
+        structs.map(|fields| {
+            let fields = fields.start as usize..fields.end as usize;
+            self.fields.get(fields).unwrap_or_default()
+        })
+    }
+
+    /// Number of structs.
+    pub(crate) fn struct_count(&self) -> usize {
+        self.structs.len()
     }
 
     pub(crate) fn add_text(&mut self, text: &[u8]) {
         self.texts.push(text.into());
     }
 
-    pub(crate) fn add_struct(&mut self, fields: &[u32]) {
-        self.structs.push(fields.into());
+    /// Adds a struct; `None` if there are too many fields.
+    pub(crate) fn add_struct(&mut self, fields: &[u32]) -> Option<()> {
+        let start = Column::try_from(self.fields.len()).ok()?;
+        let end = start.checked_add(Column::try_from(fields.len()).ok()?)?;
+        self.fields.extend_from_slice(fields);
+        self.structs.push(start..end);
+        Some(())
     }
 }
 
-/// Number of texts whose places are remembered.
-const PLACES: usize = 8192;
-
-/// Number of constants whose places are remembered: the names of enums' variants.
-const CONSTANTS: usize = 251;
+/// A struct by the address of its name and by its number of fields.
+type Struct = (usize, usize);
 
 /// A dictionary that numbers what it is asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Numbered {
     pub(crate) dictionary: Dictionary,
     by_text: FxHashMap<Box<[u8]>, u32>,
-    /// Address and number of texts that were looked up before.
-    by_place: Vec<(usize, u32)>,
-    /// Address, length and number of constants.
-    by_constant: Vec<((usize, usize), u32)>,
-    by_struct: FxHashMap<(usize, usize), Token>,
-    /// The names of the fields of each struct.
-    fields: Vec<Box<[&'static str]>>,
+    /// The last shared text with each number.
+    held: Vec<Option<Arc<str>>>,
+    /// Address and length of the last constant with each number.
+    constants: Vec<(usize, usize)>,
+    by_struct: FxHashMap<Struct, Token>,
+    structs: Vec<Struct>,
+    /// Structs that are known by their fields.
+    rows: Vec<(&'static [&'static str], Token)>,
+    /// The names of the fields of all structs.
+    fields: Vec<&'static str>,
     /// Length of all texts, bytes.
     pub(crate) bytes: usize,
 }
 
 impl Numbered {
-    /// The number of a text. Constants and names that readings share keep their place in
-    /// memory, so a text is first looked for by its place and compared.
-    pub(crate) fn text(&mut self, text: &[u8]) -> u32 {
-        let address = text.as_ptr().addr();
-        let slot = (address ^ (address >> 12)) % PLACES;
-        if let Some((at, number)) = self.by_place.get(slot).copied()
-            && at == address
-            && self
-                .dictionary
-                .texts
-                .get(number as usize)
-                .is_some_and(|known| **known == *text)
+    /// The number of a text, which is probably this one.
+    #[inline]
+    pub(crate) fn text(&mut self, text: &[u8], probably: Option<u64>) -> u64 {
+        if let Some(number) = probably
+            && self.dictionary.text(number) == Some(text)
         {
             return number;
         }
-        let number = self.number(text);
-        self.by_place.resize(PLACES, (0, 0));
-        if let Some(place) = self.by_place.get_mut(slot) {
-            *place = (address, number);
-        }
-        number
+        self.number(text).into()
     }
 
-    /// The number of a constant, which is not compared: a place has one constant of a length.
-    pub(crate) fn constant(&mut self, text: &'static str) -> u32 {
-        let slot = text.as_ptr().addr() % CONSTANTS;
-        let place = (text.as_ptr().addr(), text.len());
-        if let Some((at, number)) = self.by_constant.get(slot)
-            && *at == place
+    /// The number of a shared text, which is probably this one. The last one is held, so its
+    /// place in memory has no other text and need not be compared.
+    #[inline]
+    pub(crate) fn shared(&mut self, text: &Arc<str>, probably: Option<u64>) -> u64 {
+        let at = probably.and_then(|number| usize::try_from(number).ok());
+        if let Some(number) = probably
+            && let Some(Some(held)) = at.and_then(|at| self.held.get(at))
+            && Arc::ptr_eq(held, text)
         {
-            return *number;
+            return number;
         }
         let number = self.number(text.as_bytes());
-        self.by_constant.resize(CONSTANTS, ((0, 0), 0));
-        if let Some(known) = self.by_constant.get_mut(slot) {
-            *known = (place, number);
+        let at = number as usize;
+        self.held.resize(self.held.len().max(at + 1), None);
+        if let Some(held) = self.held.get_mut(at) {
+            *held = Some(Arc::clone(text));
         }
-        number
+        number.into()
     }
 
+    /// The number of a constant, which is probably this one. A place has one constant of a
+    /// length, so it is not compared.
+    #[inline]
+    pub(crate) fn constant(&mut self, text: &'static str, probably: Option<u64>) -> u64 {
+        let place = (text.as_ptr().addr(), text.len());
+        if let Some(number) = probably
+            && let Ok(at) = usize::try_from(number)
+            && self.constants.get(at) == Some(&place)
+        {
+            return number;
+        }
+        let number = self.number(text.as_bytes());
+        let at = number as usize;
+        self.constants
+            .resize(self.constants.len().max(at + 1), (0, 0));
+        if let Some(known) = self.constants.get_mut(at) {
+            *known = place;
+        }
+        number.into()
+    }
+
+    #[cold]
     fn number(&mut self, text: &[u8]) -> u32 {
         if let Some(number) = self.by_text.get(text) {
             return *number;
@@ -115,16 +162,45 @@ impl Numbered {
         number
     }
 
-    /// The struct with this name and number of fields; `None` if it is new.
-    pub(crate) fn known(&self, name: &'static str, len: usize) -> Option<Token> {
-        self.by_struct.get(&(name.as_ptr().addr(), len)).copied()
+    /// The struct with this name and number of fields, which is probably this one; `None` if
+    /// it is new.
+    #[inline]
+    pub(crate) fn known(
+        &self,
+        name: &'static str,
+        len: usize,
+        probably: Option<Token>,
+    ) -> Option<Token> {
+        let wanted = (name.as_ptr().addr(), len);
+        let number = probably.and_then(|token| token.checked_sub(STRUCT));
+        let is_wanted = |number| self.structs.get(usize::from(number)) == Some(&wanted);
+        if number.is_some_and(is_wanted) {
+            return probably;
+        }
+        self.by_struct.get(&wanted).copied()
     }
 
-    /// Whether this is the field of a known struct at this index.
-    pub(crate) fn is_field(&self, of: Token, index: usize, name: &'static str) -> bool {
-        let fields = self.fields.get(usize::from(of - STRUCT));
-        let field = fields.and_then(|fields| fields.get(index));
+    /// Whether this is the field of a known struct at this column.
+    #[inline]
+    pub(crate) fn is_field(&self, column: usize, name: &'static str) -> bool {
+        let field = self.fields.get(column);
         field.is_some_and(|field| std::ptr::eq(*field, name) || *field == name)
+    }
+
+    /// The token of a struct with these fields, by their address; `None` if there are too many.
+    #[inline]
+    pub(crate) fn row(&mut self, fields: &'static [&'static str]) -> Option<Token> {
+        let known = self
+            .rows
+            .iter()
+            .find(|(known, _)| std::ptr::eq(*known, fields));
+        if let Some((_, token)) = known {
+            return Some(*token);
+        }
+        let token = self.add(fields)?;
+        self.structs.push((0, 0));
+        self.rows.push((fields, token));
+        Some(token)
     }
 
     /// Adds a struct; `None` if there are too many.
@@ -132,17 +208,23 @@ impl Numbered {
         &mut self,
         name: &'static str,
         len: usize,
-        fields: Vec<&'static str>,
+        fields: &[&'static str],
     ) -> Option<Token> {
-        let number = u16::try_from(self.fields.len()).ok()?;
+        let token = self.add(fields)?;
+        self.structs.push((name.as_ptr().addr(), len));
+        self.by_struct.insert((name.as_ptr().addr(), len), token);
+        Some(token)
+    }
+
+    fn add(&mut self, fields: &[&'static str]) -> Option<Token> {
+        let number = u16::try_from(self.structs.len()).ok()?;
         let token = STRUCT.checked_add(number)?;
         let numbers: Vec<u32> = fields
             .iter()
-            .map(|field| self.text(field.as_bytes()))
+            .map(|field| self.number(field.as_bytes()))
             .collect();
-        self.dictionary.add_struct(&numbers);
-        self.fields.push(fields.into());
-        self.by_struct.insert((name.as_ptr().addr(), len), token);
+        self.dictionary.add_struct(&numbers)?;
+        self.fields.extend_from_slice(fields);
         Some(token)
     }
 }

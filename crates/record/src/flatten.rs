@@ -1,6 +1,7 @@
 //! Makes any serializable value flat.
 
 use std::fmt::{self, Display};
+use std::sync::Arc;
 
 use serde::ser::{
     Error, Impossible, Serialize, SerializeMap, SerializeSeq, SerializeStruct, SerializeTuple,
@@ -9,45 +10,86 @@ use serde::ser::{
 
 use crate::dictionary::Numbered;
 use crate::flat::{
-    BOOL, BYTES, END, FLOAT, MAP, MILLIONTHS, NULL, SEQ, SIGNED, STRUCT, TEXT, Token, UNSIGNED,
-    millionths,
+    BOOL, BYTES, END, FLOAT, Flat, MAP, MILLIONTHS, NULL, SEQ, SIGNED, STRUCT, TEXT, Token,
+    UNSIGNED, millionths,
 };
-use crate::update::Update;
 
 /// A value of a kind that a recording does not have: an enum with data, or a struct whose
 /// fields vary.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot record a value: {0}")]
-pub struct Unsupported(String);
+pub struct Unsupported(pub(crate) Box<str>);
 
 impl Error for Unsupported {
     fn custom<T: Display>(text: T) -> Self {
-        Self(text.to_string())
+        Self(text.to_string().into())
     }
 }
 
 fn unsupported<T>(what: &str) -> Result<T, Unsupported> {
-    Err(Unsupported(what.to_owned()))
+    Err(Unsupported(what.into()))
 }
 
-/// Writes `value` to `flat`.
-pub(crate) fn flatten<T: Serialize>(
-    value: &T,
-    names: &mut Numbered,
-    flat: Update<'_>,
-) -> Result<(), Unsupported> {
-    let mut to = Flatten { flat, names };
-    value.serialize(&mut to)?;
-    to.flat.finish();
-    Ok(())
+/// The tokens and cells of a value.
+#[derive(Debug, Default)]
+pub(crate) struct Flattened {
+    pub(crate) tokens: Vec<Token>,
+    pub(crate) cells: Vec<u64>,
 }
 
-struct Flatten<'a> {
-    flat: Update<'a>,
-    names: &'a mut Numbered,
+/// What writes values.
+pub(crate) struct Flatten<'a> {
+    pub(crate) to: &'a mut Flattened,
+    /// The value before, which probably resembles this one.
+    before: &'a Flat,
+    pub(crate) names: &'a mut Numbered,
 }
 
-type Done = Result<(), Unsupported>;
+impl<'a> Flatten<'a> {
+    /// Replaces `to` by the next value.
+    pub(crate) fn of(to: &'a mut Flattened, before: &'a Flat, names: &'a mut Numbered) -> Self {
+        to.tokens.clear();
+        to.cells.clear();
+        Self { to, before, names }
+    }
+
+    /// Adds a token with its cell.
+    #[inline]
+    #[expect(clippy::unnecessary_wraps, reason = "what a serializer returns")]
+    pub(crate) fn put(&mut self, token: Token, cell: u64) -> Done {
+        self.to.tokens.push(token);
+        self.to.cells.push(cell);
+        Ok(())
+    }
+
+    /// Adds a token without a cell.
+    #[inline]
+    pub(crate) fn put_bare(&mut self, token: Token) {
+        self.to.tokens.push(token);
+    }
+
+    /// The next cell of the value before.
+    #[inline]
+    fn probably(&self) -> Option<u64> {
+        self.before.cells.get(self.to.cells.len()).copied()
+    }
+
+    /// Adds a text that readings share.
+    #[inline]
+    pub(crate) fn put_shared_text(&mut self, text: &Arc<str>) -> Done {
+        let number = self.names.shared(text, self.probably());
+        self.put(TEXT, number)
+    }
+
+    /// Adds a text.
+    #[inline]
+    pub(crate) fn put_text(&mut self, token: Token, text: &[u8]) -> Done {
+        let number = self.names.text(text, self.probably());
+        self.put(token, number)
+    }
+}
+
+pub(crate) type Done = Result<(), Unsupported>;
 
 impl<'s, 'a> Serializer for &'s mut Flatten<'a> {
     type Ok = ();
@@ -64,9 +106,9 @@ impl<'s, 'a> Serializer for &'s mut Flatten<'a> {
         false
     }
 
+    #[inline]
     fn serialize_bool(self, value: bool) -> Done {
-        self.flat.put(BOOL, value.into());
-        Ok(())
+        self.put(BOOL, value.into())
     }
 
     fn serialize_i8(self, value: i8) -> Done {
@@ -81,9 +123,9 @@ impl<'s, 'a> Serializer for &'s mut Flatten<'a> {
         self.serialize_i64(value.into())
     }
 
+    #[inline]
     fn serialize_i64(self, value: i64) -> Done {
-        self.flat.put(SIGNED, value.cast_unsigned());
-        Ok(())
+        self.put(SIGNED, value.cast_unsigned())
     }
 
     fn serialize_u8(self, value: u8) -> Done {
@@ -94,66 +136,68 @@ impl<'s, 'a> Serializer for &'s mut Flatten<'a> {
         self.serialize_u64(value.into())
     }
 
+    #[inline]
     fn serialize_u32(self, value: u32) -> Done {
         self.serialize_u64(value.into())
     }
 
+    #[inline]
     fn serialize_u64(self, value: u64) -> Done {
-        self.flat.put(UNSIGNED, value);
-        Ok(())
+        self.put(UNSIGNED, value)
     }
 
     fn serialize_f32(self, value: f32) -> Done {
         self.serialize_f64(value.into())
     }
 
+    #[inline]
     fn serialize_f64(self, value: f64) -> Done {
         match millionths(value) {
-            Some(millionths) => self.flat.put(MILLIONTHS, millionths.cast_unsigned()),
-            None => self.flat.put(FLOAT, value.to_bits()),
+            Some(millionths) => self.put(MILLIONTHS, millionths.cast_unsigned()),
+            None => self.put(FLOAT, value.to_bits()),
         }
-        Ok(())
     }
 
     fn serialize_char(self, value: char) -> Done {
         self.serialize_str(value.encode_utf8(&mut [0; 4]))
     }
 
+    #[inline]
     fn serialize_str(self, text: &str) -> Done {
-        let number = self.names.text(text.as_bytes());
-        self.flat.put(TEXT, number.into());
-        Ok(())
+        self.put_text(TEXT, text.as_bytes())
     }
 
+    #[inline]
     fn serialize_bytes(self, bytes: &[u8]) -> Done {
-        let number = self.names.text(bytes);
-        self.flat.put(BYTES, number.into());
-        Ok(())
+        self.put_text(BYTES, bytes)
     }
 
+    #[inline]
     fn serialize_none(self) -> Done {
         self.serialize_unit()
     }
 
+    #[inline]
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Done {
         value.serialize(self)
     }
 
+    #[inline]
     fn serialize_unit(self) -> Done {
-        self.flat.put(NULL, 0);
-        Ok(())
+        self.put(NULL, 0)
     }
 
     fn serialize_unit_struct(self, _: &'static str) -> Done {
         self.serialize_unit()
     }
 
+    #[inline]
     fn serialize_unit_variant(self, _: &'static str, _: u32, variant: &'static str) -> Done {
-        let number = self.names.constant(variant);
-        self.flat.put(TEXT, number.into());
-        Ok(())
+        let number = self.names.constant(variant, self.probably());
+        self.put(TEXT, number)
     }
 
+    #[inline]
     fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _: &'static str, value: &T) -> Done {
         value.serialize(self)
     }
@@ -168,11 +212,13 @@ impl<'s, 'a> Serializer for &'s mut Flatten<'a> {
         unsupported(name)
     }
 
+    #[inline]
     fn serialize_seq(self, _: Option<usize>) -> Result<Row<'s, 'a>, Unsupported> {
-        self.flat.put_bare(SEQ);
+        self.put_bare(SEQ);
         Ok(Row(self))
     }
 
+    #[inline]
     fn serialize_tuple(self, _: usize) -> Result<Row<'s, 'a>, Unsupported> {
         self.serialize_seq(None)
     }
@@ -192,29 +238,27 @@ impl<'s, 'a> Serializer for &'s mut Flatten<'a> {
     }
 
     fn serialize_map(self, _: Option<usize>) -> Result<Row<'s, 'a>, Unsupported> {
-        self.flat.put_bare(MAP);
+        self.put_bare(MAP);
         Ok(Row(self))
     }
 
+    #[inline]
     fn serialize_struct(
         self,
         name: &'static str,
         len: usize,
     ) -> Result<Fields<'s, 'a>, Unsupported> {
-        let known = self.names.known(name, len);
-        let place = match known {
-            Some(token) => {
-                self.flat.put_bare(token);
-                0
-            }
-            None => self.flat.put_new(STRUCT),
-        };
+        let place = self.to.tokens.len();
+        let probably = self.before.shape.tokens.get(place).copied();
+        let known = self.names.known(name, len, probably);
+        let fields = known.and_then(|token| self.names.dictionary.columns(token));
+        self.put_bare(known.unwrap_or(STRUCT));
         Ok(Fields {
             to: self,
             name,
             len,
-            known,
             place,
+            known: fields.map(|fields| fields.start as usize),
             index: 0,
             new: Vec::new(),
         })
@@ -236,7 +280,7 @@ impl<'s, 'a> Serializer for &'s mut Flatten<'a> {
 }
 
 /// A sequence or a map that is being written.
-struct Row<'s, 'a>(&'s mut Flatten<'a>);
+pub(crate) struct Row<'s, 'a>(&'s mut Flatten<'a>);
 
 impl Row<'_, '_> {
     fn add<T: Serialize + ?Sized>(&mut self, value: &T) -> Done {
@@ -244,7 +288,7 @@ impl Row<'_, '_> {
     }
 
     fn close(self) {
-        self.0.flat.put_bare(END);
+        self.0.put_bare(END);
     }
 }
 
@@ -309,13 +353,14 @@ impl SerializeMap for Row<'_, '_> {
 }
 
 /// A struct that is being written.
-struct Fields<'s, 'a> {
+pub(crate) struct Fields<'s, 'a> {
     to: &'s mut Flatten<'a>,
     name: &'static str,
     len: usize,
-    known: Option<Token>,
-    /// Place of its token if it is new.
+    /// Place of its token.
     place: usize,
+    /// The column of its first field; `None` if the struct is new.
+    known: Option<usize>,
     index: usize,
     /// The fields so far of a struct that is new.
     new: Vec<&'static str>,
@@ -325,9 +370,10 @@ impl SerializeStruct for Fields<'_, '_> {
     type Ok = ();
     type Error = Unsupported;
 
+    #[inline]
     fn serialize_field<T: Serialize + ?Sized>(&mut self, key: &'static str, value: &T) -> Done {
         match self.known {
-            Some(token) if !self.to.names.is_field(token, self.index, key) => {
+            Some(first) if !self.to.names.is_field(first + self.index, key) => {
                 return unsupported(self.name);
             }
             Some(_) => {}
@@ -346,9 +392,11 @@ impl SerializeStruct for Fields<'_, '_> {
             return unsupported(self.name);
         }
         if self.known.is_none() {
-            let token = self.to.names.learn(self.name, self.len, self.new);
-            let token = token.ok_or_else(|| Unsupported("too many structs".to_owned()))?;
-            self.to.flat.set_new(self.place, token);
+            let token = self.to.names.learn(self.name, self.len, &self.new);
+            let token = token.ok_or_else(|| Unsupported("too many structs".into()))?;
+            if let Some(place) = self.to.to.tokens.get_mut(self.place) {
+                *place = token;
+            }
         }
         Ok(())
     }

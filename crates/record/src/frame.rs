@@ -1,22 +1,27 @@
 //! A snapshot as bytes: its difference to the snapshot before it.
 //!
 //! ```text
-//! head, compressed: new texts, new structs │ layout: the node, each VM │ runs │ codes
+//! head, compressed:         new texts, new structs │ layout: the node, each VM │ runs │ columns
+//! codes of each long column, compressed
 //! bits
 //! ```
 
 use std::mem;
 
 use rustc_hash::FxHashMap;
+use serde::Serialize as _;
 use virtlens_model::snapshot::{Snapshot, Vm};
 
 use crate::bits;
-use crate::delta::{Reading, Streams};
+use crate::columns::Expected;
+use crate::delta::Reading;
 use crate::dictionary::{Dictionary, Numbered};
 use crate::flat::Flat;
-use crate::flatten::{Unsupported, flatten};
+use crate::flatten::{Flatten, Flattened, Unsupported};
 use crate::rebuild::{Unknown, rebuild};
-use crate::update::Update;
+use crate::rows::put_vm;
+use crate::shape::Shapes;
+use crate::update::{Broken, Streams};
 use crate::varint::{Bytes, put, put_len};
 
 /// Level of compression: higher ones take longer, and shorten differences by a few percent.
@@ -26,9 +31,9 @@ const LEVEL: i32 = 1;
 /// A damaged frame must not take all memory.
 const MAX_VALUES: usize = 1 << 24;
 
-/// Longest head before compression, bytes: more than that of the complete frame of 2000 large
-/// VMs.
-const MAX_HEAD: usize = 64 << 20;
+/// Most bytes of a frame before compression: more than those of the complete frame of 2000
+/// large VMs.
+const MAX_UNPACKED: usize = 64 << 20;
 
 /// A snapshot without its VMs, and its VMs.
 #[derive(Debug, Default)]
@@ -45,8 +50,10 @@ type Identity = (u32, u64);
 pub(crate) struct Encoder {
     names: Numbered,
     before: Parts,
-    index: FxHashMap<Identity, usize>,
+    /// The identities of the VMs before.
+    identities: Vec<Identity>,
     streams: Streams,
+    flattened: Flattened,
     head: Vec<u8>,
     packed: Vec<u8>,
     compressor: zstd::bulk::Compressor<'static>,
@@ -59,8 +66,9 @@ impl Encoder {
         Ok(Self {
             names: Numbered::default(),
             before: Parts::default(),
-            index: FxHashMap::default(),
+            identities: Vec::new(),
             streams: Streams::default(),
+            flattened: Flattened::default(),
             head: Vec::new(),
             packed: Vec::new(),
             compressor: zstd::bulk::Compressor::new(LEVEL)?,
@@ -72,8 +80,9 @@ impl Encoder {
     pub(crate) fn restart(&mut self) {
         self.names = Numbered::default();
         self.known = (0, 0);
-        self.index.clear();
+        self.identities.clear();
         self.before = Parts::default();
+        self.streams.restart();
     }
 
     /// Length of all texts so far, bytes.
@@ -85,43 +94,49 @@ impl Encoder {
     /// restart.
     pub(crate) fn encode(&mut self, snapshot: &Snapshot, out: &mut Vec<u8>) -> Result<(), Error> {
         self.streams.clear();
-        let node = Update::of(&mut self.before.node, &mut self.streams);
-        flatten(&snapshot.without_vms(), &mut self.names, node)?;
-        put_len(&mut self.streams.layout, snapshot.vms.len());
-        let mut index = FxHashMap::default();
-        let mut vms = Vec::with_capacity(snapshot.vms.len());
-        let mut expected = 0;
-        for (at, vm) in snapshot.vms.iter().enumerate() {
-            let identity = identity(vm);
-            let before = self.index.remove(&identity);
-            // 0: new; 1: the one behind the last one; otherwise two more than its number.
-            let reference = match before {
-                None => 0,
-                Some(before) if before == expected => 1,
-                Some(before) => before as u64 + 2,
-            };
+        let mut node = mem::take(&mut self.before.node);
+        let without_vms = snapshot.without_vms();
+        let count = snapshot.vms.len();
+        self.update(&mut node, count, |to| without_vms.serialize(to))?;
+        self.before.node = node;
+        put_len(&mut self.streams.layout, count);
+        let identities: Vec<Identity> = snapshot.vms.iter().map(identity).collect();
+        let mut places = Places::of(&self.identities, &identities);
+        let mut vms = Vec::with_capacity(count);
+        for (vm, identity) in snapshot.vms.iter().zip(&identities) {
+            let (reference, before) = places.find(*identity);
             put(&mut self.streams.layout, reference);
-            expected = before.map_or(expected, |before| before + 1);
             let before = before.and_then(|before| self.before.vms.get_mut(before));
             let mut flat = before.map(mem::take).unwrap_or_default();
-            let update = Update::of(&mut flat, &mut self.streams);
-            flatten(vm, &mut self.names, update)?;
+            self.update(&mut flat, count, |to| put_vm(to, vm))?;
             vms.push(flat);
-            index.insert(identity, at);
         }
-        self.index = index;
+        self.identities = identities;
         self.before.vms = vms;
+        self.streams.finish();
         self.write_head();
-        let bound = zstd::zstd_safe::compress_bound(self.head.len());
-        self.packed.resize(bound, 0);
-        let packed = self
-            .compressor
-            .compress_to_buffer(&self.head, &mut self.packed[..])?;
         put_len(out, self.head.len());
-        put_len(out, packed);
-        out.extend(self.packed.iter().take(packed));
+        let (compressor, packed) = (&mut self.compressor, &mut self.packed);
+        put_packed(&self.head, compressor, packed, out)?;
+        put_len(out, self.streams.columns.long().count());
+        for codes in self.streams.columns.long() {
+            put_len(out, codes.len());
+            put_packed(codes, compressor, packed, out)?;
+        }
         out.extend_from_slice(self.streams.cells.finish());
         Ok(())
+    }
+
+    fn update(
+        &mut self,
+        flat: &mut Flat,
+        count: usize,
+        put: impl FnOnce(&mut Flatten<'_>) -> Result<(), Unsupported>,
+    ) -> Result<(), Error> {
+        let next = &mut self.flattened;
+        put(&mut Flatten::of(next, flat, &mut self.names))?;
+        let names = &self.names.dictionary;
+        Ok(self.streams.update(flat, next, names, count)?)
     }
 
     /// Writes new names and the streams that compress.
@@ -131,28 +146,73 @@ impl Encoder {
         let dictionary = &self.names.dictionary;
         let (texts, structs) = self.known;
         let texts = dictionary.texts().get(texts..).unwrap_or_default();
-        let structs = dictionary.structs().get(structs..).unwrap_or_default();
         put_len(head, texts.len());
         for text in texts {
             put_len(head, text.len());
             head.extend_from_slice(text);
         }
+        let structs = dictionary.structs_from(structs);
         put_len(head, structs.len());
         for fields in structs {
             put_len(head, fields.len());
-            fields.iter().for_each(|field| put(head, (*field).into()));
+            for field in fields {
+                put(head, (*field).into());
+            }
         }
-        let Streams {
-            layout,
-            runs,
-            codes,
-            cells: _,
-        } = &self.streams;
-        for stream in [layout, runs, codes] {
+        for stream in [&self.streams.layout, &self.streams.runs] {
             put_len(head, stream.len());
             head.extend_from_slice(stream);
         }
-        self.known = (dictionary.texts().len(), dictionary.structs().len());
+        self.streams.columns.write_head(head);
+        self.known = (dictionary.texts().len(), dictionary.struct_count());
+    }
+}
+
+/// Appends bytes, compressed, behind their length.
+fn put_packed(
+    bytes: &[u8],
+    compressor: &mut zstd::bulk::Compressor<'static>,
+    packed: &mut Vec<u8>,
+    out: &mut Vec<u8>,
+) -> std::io::Result<()> {
+    packed.resize(zstd::zstd_safe::compress_bound(bytes.len()), 0);
+    let len = compressor.compress_to_buffer(bytes, &mut packed[..])?;
+    put_len(out, len);
+    out.extend(packed.iter().take(len));
+    Ok(())
+}
+
+/// The places of VMs in the snapshot before. Mostly, both have the same VMs in the same order.
+struct Places {
+    expected: usize,
+    /// `None` if all VMs are where they were.
+    index: Option<FxHashMap<Identity, usize>>,
+}
+
+impl Places {
+    fn of(before: &[Identity], now: &[Identity]) -> Self {
+        let index = (before != now).then(|| before.iter().copied().zip(0..).collect());
+        Self { expected: 0, index }
+    }
+
+    /// The place of the next VM as it is written, and its place. 0: new; 1: the one behind the
+    /// last one; otherwise two more than its number.
+    fn find(&mut self, identity: Identity) -> (u64, Option<usize>) {
+        let place = match &mut self.index {
+            None => self.expected,
+            // Of two VMs of an identity only one has a place.
+            Some(index) => match index.remove(&identity) {
+                Some(place) => place,
+                None => return (0, None),
+            },
+        };
+        let reference = if place == self.expected {
+            1
+        } else {
+            place as u64 + 2
+        };
+        self.expected = place + 1;
+        (reference, Some(place))
     }
 }
 
@@ -169,6 +229,9 @@ pub enum Error {
     /// A value has a type that recordings do not have.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
+    /// Its structure is not one of a value, which would be a bug.
+    #[error(transparent)]
+    Broken(#[from] Broken),
     /// The compressor failed.
     #[error("cannot compress: {0}")]
     Compress(#[from] std::io::Error),
@@ -190,22 +253,30 @@ pub enum Unreadable {
 pub struct Decoder {
     names: Dictionary,
     before: Parts,
+    columns: Expected,
+    shapes: Shapes,
 }
 
 impl Decoder {
     /// Applies the next frame. After an error the decoder is of no use.
     pub(crate) fn apply(&mut self, frame: &[u8]) -> Result<(), Unreadable> {
-        let (head, bits) = unpacked(frame).ok_or(Unreadable::Damaged)?;
-        self.apply_unpacked(&head, bits)
+        let (head, codes, bits) = unpacked(frame).ok_or(Unreadable::Damaged)?;
+        self.apply_unpacked(&head, &codes, bits)
     }
 
-    /// Applies the next frame: its head, which is not compressed, and its bits.
+    /// Applies the next frame: its head and the codes of its long columns, which are not
+    /// compressed, and its bits.
     ///
     /// # Errors
     ///
     /// If it is damaged. After an error the decoder is of no use.
-    pub fn apply_unpacked(&mut self, head: &[u8], bits: &[u8]) -> Result<(), Unreadable> {
-        self.read(head, bits).ok_or(Unreadable::Damaged)
+    pub fn apply_unpacked(
+        &mut self,
+        head: &[u8],
+        codes: &[u8],
+        bits: &[u8],
+    ) -> Result<(), Unreadable> {
+        self.read(head, codes, bits).ok_or(Unreadable::Damaged)
     }
 
     /// The snapshot of the frame that was applied last.
@@ -221,7 +292,7 @@ impl Decoder {
         Ok(snapshot)
     }
 
-    fn read(&mut self, head: &[u8], bits: &[u8]) -> Option<()> {
+    fn read(&mut self, head: &[u8], codes: &[u8], bits: &[u8]) -> Option<()> {
         let mut bytes = Bytes(head);
         for _ in 0..bytes.count()? {
             let len = bytes.count()?;
@@ -230,21 +301,24 @@ impl Decoder {
         for _ in 0..bytes.count()? {
             let fields = (0..bytes.count()?).map(|_| u32::try_from(bytes.number()?).ok());
             let fields: Vec<u32> = fields.collect::<Option<_>>()?;
-            self.names.add_struct(&fields);
+            self.names.add_struct(&fields)?;
         }
         let mut stream = || {
             let len = bytes.count()?;
             bytes.take(len).map(Bytes)
         };
-        let (layout, runs, codes) = (stream()?, stream()?, stream()?);
+        let (layout, mut runs) = (stream()?, stream()?);
+        let count = self.names.column_count();
         let mut streams = Reading {
             layout,
+            quiet: runs.number()?,
             runs,
-            codes,
+            columns: self.columns.read(&mut bytes, Bytes(codes), count)?,
             cells: bits::Reading::of(bits),
         };
-        let node = streams.next(&self.before.node)?;
-        let mut values = node.tokens.len() + node.cells.len();
+        let (shapes, names) = (&mut self.shapes, &self.names);
+        let node = streams.next(&self.before.node, shapes, names)?;
+        let mut values = node.values();
         let count = streams.layout.count()?;
         let (mut vms, mut expected, none) = (Vec::with_capacity(count), 0, Flat::default());
         for _ in 0..count {
@@ -260,28 +334,36 @@ impl Decoder {
                     self.before.vms.get(at)?
                 }
             };
-            let vm = streams.next(before)?;
-            values += vm.tokens.len() + vm.cells.len();
+            let vm = streams.next(before, shapes, names)?;
+            values += vm.values();
             if values > MAX_VALUES {
                 return None;
             }
             vms.push(vm);
         }
+        let is_read = bytes.0.is_empty() && streams.is_empty();
         self.before = Parts { node, vms };
-        let rest = [bytes, streams.layout, streams.runs, streams.codes];
-        let is_read = rest.iter().all(|left| left.0.is_empty());
         is_read.then_some(())
     }
 }
 
-/// The head, and the bits.
-fn unpacked(frame: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+/// The head, the codes of the long columns, and the bits.
+fn unpacked(frame: &[u8]) -> Option<(Vec<u8>, Vec<u8>, &[u8])> {
     let mut bytes = Bytes(frame);
-    let len = usize::try_from(bytes.number()?).ok()?;
-    if len > MAX_HEAD {
-        return None;
+    let mut left = MAX_UNPACKED;
+    let head = unpack(&mut bytes, &mut left)?;
+    let mut codes = Vec::new();
+    for _ in 0..bytes.count()? {
+        codes.extend(unpack(&mut bytes, &mut left)?);
     }
+    Some((head, codes, bytes.0))
+}
+
+/// The next compressed bytes, of which at most `left` may follow.
+fn unpack(bytes: &mut Bytes<'_>, left: &mut usize) -> Option<Vec<u8>> {
+    let len = usize::try_from(bytes.number()?).ok()?;
+    *left = left.checked_sub(len)?;
     let packed = bytes.count()?;
-    let head = zstd::bulk::decompress(bytes.take(packed)?, len).ok()?;
-    (head.len() == len).then_some((head, bytes.0))
+    let unpacked = zstd::bulk::decompress(bytes.take(packed)?, len).ok()?;
+    (unpacked.len() == len).then_some(unpacked)
 }

@@ -17,6 +17,7 @@
 )]
 
 mod bits;
+mod columns;
 mod delta;
 mod dictionary;
 mod flat;
@@ -29,7 +30,9 @@ mod rebuild;
 mod recorder;
 mod recording;
 mod repeats;
+mod rows;
 mod segment;
+mod shape;
 mod update;
 mod varint;
 

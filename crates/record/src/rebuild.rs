@@ -10,8 +10,8 @@ use serde::{Deserialize, forward_to_deserialize_any};
 
 use crate::dictionary::Dictionary;
 use crate::flat::{
-    BOOL, BYTES, END, FLOAT, Flat, MAP, MILLIONTHS, NULL, SEQ, SIGNED, TEXT, Token, UNSIGNED,
-    has_cell, of_millionths,
+    BOOL, BYTES, END, FLOAT, Flat, MAP, MILLIONTHS, NULL, SEQ, SIGNED, TEN_THOUSANDTHS, TEXT,
+    Token, UNSIGNED, has_cell, of_millionths, of_ten_thousandths,
 };
 
 /// The value is not one of the expected type: another version wrote it.
@@ -34,7 +34,7 @@ pub(crate) fn rebuild<'d, T: Deserialize<'d>>(
     names: &'d Dictionary,
 ) -> Result<T, Unknown> {
     let mut rebuild = Rebuild {
-        tokens: &flat.tokens,
+        tokens: &flat.shape.tokens,
         cells: &flat.cells,
         names,
         depth: 0,
@@ -89,6 +89,7 @@ impl<'d> Rebuild<'d> {
             SIGNED => visitor.visit_i64(cell.cast_signed()),
             FLOAT => visitor.visit_f64(f64::from_bits(cell)),
             MILLIONTHS => visitor.visit_f64(of_millionths(cell.cast_signed())),
+            TEN_THOUSANDTHS => visitor.visit_f64(of_ten_thousandths(cell.cast_signed())),
             TEXT => visitor.visit_borrowed_str(self.text(cell)?),
             BYTES => visitor.visit_borrowed_bytes(self.names.text(cell).ok_or_else(broken)?),
             _ => Err(broken()),

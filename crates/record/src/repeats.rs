@@ -1,8 +1,8 @@
-//! Large differences of a frame that occur several times.
+//! Large differences of a value that occur several times.
 //!
-//! The time that a vCPU ran is in its counters, in those of its thread and in the use of its
-//! pod's limit. The bits of such a difference do not compress, but a reference to it is short;
-//! mostly it is the one behind the reference before.
+//! The time that a vCPU ran is in its counters and in those of its thread. The bits of such a
+//! difference do not compress, but a reference to it is short; mostly it is the one behind the
+//! reference before.
 
 /// Smallest difference that is looked for: a reference takes about as many bits.
 const LEAST: u64 = 1 << 12;
@@ -11,7 +11,7 @@ const LEAST: u64 = 1 << 12;
 pub(crate) const DISTANCE_BITS: u32 = 5;
 
 /// Differences whose places are remembered; a power of two.
-const PLACES: usize = 4096;
+const PLACES: usize = 256;
 
 /// Whether a difference of this size is worth a reference.
 pub(crate) fn is_large(size: u64) -> bool {
@@ -27,29 +27,40 @@ pub(crate) enum Place {
     Back(u32),
 }
 
-/// The large differences of a frame so far, without repeated ones.
-#[derive(Debug, Default)]
+/// The large differences of a value so far, without repeated ones.
+#[derive(Debug)]
 pub(crate) struct Repeats {
     all: Vec<i64>,
     /// Behind the one that was referred to last.
     next: usize,
     /// Positions by a hash of the difference. May be outdated.
-    places: Vec<u32>,
+    places: [u32; PLACES],
+}
+
+impl Default for Repeats {
+    fn default() -> Self {
+        Self {
+            all: Vec::new(),
+            next: 0,
+            places: [0; PLACES],
+        }
+    }
 }
 
 impl Repeats {
+    /// Begins the next value.
     pub(crate) fn clear(&mut self) {
         self.all.clear();
         self.next = 0;
     }
 
     /// The place of a difference, if a reference to it is shorter; otherwise adds it.
+    #[inline]
     pub(crate) fn find(&mut self, difference: i64, size: u64) -> Option<Place> {
         if self.all.get(self.next) == Some(&difference) {
             self.next += 1;
             return Some(Place::Next);
         }
-        self.places.resize(PLACES, 0);
         let hash = difference
             .cast_unsigned()
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);

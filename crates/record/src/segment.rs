@@ -20,8 +20,8 @@ use crate::varint::Bytes;
 /// The first bytes of each file.
 const MAGIC: &[u8; 16] = b"virtlens-record\n";
 
-/// Version of the format of files. A reader reads its own version and those before it.
-pub(crate) const FORMAT: u32 = 1;
+/// Version of the format of files. Format 1 was in no release.
+pub(crate) const FORMAT: u32 = 2;
 
 /// Mode of files: only the owner may read them.
 pub(crate) const FILE_MODE: u32 = 0o600;
@@ -148,12 +148,12 @@ pub enum Refused {
     /// The file is not a recording, or its header is damaged.
     #[error("{} is not a recording of virtlens, or its header is damaged", .0.display())]
     Foreign(PathBuf),
-    /// A later version wrote the file.
+    /// The file has another format.
     #[error(
-        "{} has format {format}; this version reads up to format {FORMAT}: use virtlens \
-         {version} or later", path.display()
+        "{} has format {format}; this version reads format {FORMAT}: use virtlens {version}",
+        path.display()
     )]
-    Later {
+    Format {
         /// The file.
         path: PathBuf,
         /// Its format.
@@ -218,8 +218,8 @@ impl Segment {
         let (_, text) = next(&mut rest).ok_or_else(foreign)?;
         let frames = content.len() - rest.0.len();
         let header: Header = serde_json::from_slice(text).map_err(|_| foreign())?;
-        if header.format > FORMAT {
-            return Err(Refused::Later {
+        if header.format != FORMAT {
+            return Err(Refused::Format {
                 path: path.to_owned(),
                 format: header.format,
                 version: header.version,

@@ -1,152 +1,177 @@
-//! Turns a flat value into the next one, and writes the difference, in one go.
+//! Turns a flat value into the next one, and writes the difference.
 //!
 //! Most values of a reading are those of the reading before, so they are only compared.
 
-use crate::delta::Streams;
-use crate::flat::{Flat, Token, has_cell};
+use std::sync::Arc;
+
+use crate::bits::Differences;
+use crate::columns::Columns;
+use crate::dictionary::Dictionary;
+use crate::flat::{Flat, still_watched};
+use crate::flatten::Flattened;
+use crate::shape::{Column, Shapes};
 use crate::varint::{put, put_len};
 
-/// A value that is being replaced.
-pub(crate) struct Update<'u> {
-    value: &'u mut Flat,
-    to: &'u mut Streams,
-    /// Tokens of the value that stay, so far.
-    tokens: usize,
-    /// Cells of these tokens.
-    cells: usize,
+/// The streams of a frame. Each compresses better alone; see [`crate::delta`].
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    pub(crate) layout: Vec<u8>,
+    pub(crate) runs: Vec<u8>,
+    pub(crate) columns: Columns,
+    pub(crate) cells: Differences,
     /// Quiet cells since the last one that woke.
     quiet: u64,
-    /// What replaces the rest of the value, from the first token on that differs.
-    rest: Option<Rest>,
+    shapes: Shapes,
 }
 
-#[derive(Default)]
-struct Rest {
-    tokens: Vec<Token>,
-    cells: Vec<u64>,
-}
+/// Cells that are compared at once.
+const CHUNK: usize = 8;
 
-impl<'u> Update<'u> {
-    pub(crate) fn of(value: &'u mut Flat, to: &'u mut Streams) -> Self {
-        Self {
-            value,
-            to,
-            tokens: 0,
-            cells: 0,
-            quiet: 0,
-            rest: None,
-        }
+/// The tokens of a value are not those of one, which would be a bug.
+#[derive(Debug, thiserror::Error)]
+#[error("the structure of a value is broken")]
+pub struct Broken;
+
+impl Streams {
+    /// Begins the next frame.
+    pub(crate) fn clear(&mut self) {
+        self.layout.clear();
+        self.runs.clear();
+        self.columns.clear();
+        self.cells.clear();
+        self.quiet = 0;
     }
 
-    /// Adds a token with its cell.
+    /// Forgets all frames.
+    pub(crate) fn restart(&mut self) {
+        self.columns.restart();
+        self.shapes.clear();
+    }
+
+    /// Ends the frame.
+    pub(crate) fn finish(&mut self) {
+        put(&mut self.runs, self.quiet);
+    }
+
+    /// Turns a value into the next one, of `count` in the frame.
+    pub(crate) fn update(
+        &mut self,
+        value: &mut Flat,
+        next: &Flattened,
+        names: &Dictionary,
+        count: usize,
+    ) -> Result<(), Broken> {
+        self.columns.begin_value(count);
+        self.cells.begin_value();
+        if value.shape.tokens == next.tokens {
+            put(&mut self.layout, 0);
+            let shape = Arc::clone(&value.shape);
+            self.put_kept(value, 0, &next.cells, &shape.columns);
+            return Ok(());
+        }
+        let shape = self.shapes.get(&next.tokens, names).ok_or(Broken)?;
+        self.columns.grow_to(names.column_count());
+        self.replace(value, next, &shape.columns);
+        value.shape = shape;
+        Ok(())
+    }
+
+    /// Replaces the numbers of cells that stay, from a place on.
+    #[expect(clippy::indexing_slicing, reason = "each cell has all three")]
+    fn put_kept(&mut self, value: &mut Flat, at: usize, cells: &[u64], columns: &[Column]) {
+        let end = at + cells.len();
+        let (known, watched) = (&mut value.cells[at..end], &mut value.watched[at..end]);
+        let differences = &mut value.differences[at..end];
+        let (known, known_rest) = known.as_chunks_mut::<CHUNK>();
+        let (watched, watched_rest) = watched.as_chunks_mut::<CHUNK>();
+        let (cells, cells_rest) = cells.as_chunks::<CHUNK>();
+        let chunks = known.iter_mut().zip(watched).zip(cells);
+        let others = differences.chunks_mut(CHUNK).zip(columns.chunks(CHUNK));
+        for (((known, watched), cells), (differences, columns)) in chunks.zip(others) {
+            // Most cells are quiet.
+            if *watched == [0; CHUNK] && known == cells {
+                self.quiet += CHUNK as u64;
+                continue;
+            }
+            self.put_chunk(known, watched, cells, differences, columns);
+        }
+        let rest = differences.len() - cells_rest.len();
+        let (differences, columns) = (&mut differences[rest..], &columns[rest..]);
+        self.put_chunk(known_rest, watched_rest, cells_rest, differences, columns);
+    }
+
+    /// Replaces the numbers of at most [`CHUNK`] cells.
     #[inline]
-    pub(crate) fn put(&mut self, token: Token, cell: u64) {
-        if self.is_next(token) {
-            let at = self.cells;
-            self.tokens += 1;
-            self.cells += 1;
-            self.put_kept(at, cell);
-        } else {
-            let rest = self.rest.get_or_insert_default();
-            rest.tokens.push(token);
-            rest.cells.push(cell);
+    #[expect(clippy::indexing_slicing, reason = "all have the same length")]
+    fn put_chunk(
+        &mut self,
+        known: &mut [u64],
+        watched: &mut [u8],
+        cells: &[u64],
+        differences: &mut [i64],
+        columns: &[Column],
+    ) {
+        let mut active = 0_u32;
+        for (at, ((known, watched), cell)) in known.iter().zip(&*watched).zip(cells).enumerate() {
+            active |= u32::from(*known != *cell || *watched != 0) << at;
         }
-    }
-
-    /// Adds a token without a cell.
-    #[inline]
-    pub(crate) fn put_bare(&mut self, token: Token) {
-        if self.is_next(token) {
-            self.tokens += 1;
-        } else {
-            self.rest.get_or_insert_default().tokens.push(token);
+        let mut next = 0;
+        while active != 0 {
+            let at = active.trailing_zeros() as usize;
+            active &= active - 1;
+            self.quiet += (at - next) as u64;
+            next = at + 1;
+            if watched[at] == 0 {
+                put(&mut self.runs, self.quiet);
+                self.quiet = 0;
+            }
+            let difference = cells[at].wrapping_sub(known[at]).cast_signed();
+            let code = |expected| self.cells.put(difference, expected);
+            self.columns
+                .put(columns[at], difference, differences[at], code);
+            known[at] = cells[at];
+            differences[at] = difference;
+            watched[at] = still_watched(watched[at], difference);
         }
+        self.quiet += (cells.len() - next) as u64;
     }
 
-    /// Adds the token of a new struct, which is known later; returns its place.
-    pub(crate) fn put_new(&mut self, token: Token) -> usize {
-        let rest = self.rest.get_or_insert_default();
-        rest.tokens.push(token);
-        rest.tokens.len() - 1
-    }
-
-    /// Replaces the token at a place of [`Self::put_new`].
-    pub(crate) fn set_new(&mut self, place: usize, token: Token) {
-        let rest = self.rest.get_or_insert_default();
-        if let Some(known) = rest.tokens.get_mut(place) {
-            *known = token;
-        }
-    }
-
-    fn is_next(&self, token: Token) -> bool {
-        self.rest.is_none() && self.value.tokens.get(self.tokens) == Some(&token)
-    }
-
-    /// Replaces the number of a cell that stays.
-    #[inline]
-    #[expect(clippy::indexing_slicing, reason = "a token with a cell was there")]
-    fn put_kept(&mut self, at: usize, cell: u64) {
-        let (known, code) = (&mut self.value.cells[at], &mut self.value.codes[at]);
-        if *known == cell && *code == 0 {
-            self.quiet += 1;
-            return;
-        }
-        let next = self.to.cells.put(*known, cell);
-        if *code == 0 {
-            put(&mut self.to.runs, self.quiet);
-            self.quiet = 0;
-        }
-        self.to.codes.push(next.wrapping_sub(*code));
-        (*known, *code) = (cell, next);
-    }
-
-    /// Ends the value.
-    pub(crate) fn finish(mut self) {
-        if self.rest.is_none() && self.tokens == self.value.tokens.len() {
-            put(&mut self.to.layout, 0);
-        } else {
-            let rest = self.rest.take().unwrap_or_default();
-            self.replace(&rest);
-        }
-        put(&mut self.to.runs, self.quiet);
-    }
-
-    /// Replaces the value from the first token on that differs.
+    /// Replaces a value whose structure differs.
     #[expect(clippy::indexing_slicing, reason = "positions that it counted in them")]
-    fn replace(&mut self, new: &Rest) {
-        let old = &self.value.tokens[self.tokens..];
-        let pairs = old.iter().rev().zip(new.tokens.iter().rev());
-        let end = pairs.take_while(|(old, new)| old == new).count();
-        let (between, kept) = new.tokens.split_at(new.tokens.len() - end);
-        let layout = &mut self.to.layout;
-        put(layout, 1);
-        for len in [self.tokens, end, between.len()] {
-            put_len(layout, len);
+    fn replace(&mut self, value: &mut Flat, next: &Flattened, columns: &[Column]) {
+        let (old, new) = (&value.shape.tokens, &next.tokens);
+        let same = |(one, other): &(&u16, &u16)| one == other;
+        let start = old.iter().zip(new).take_while(same).count();
+        let (old, new) = (&old[start..], &new[start..]);
+        let pairs = old.iter().rev().zip(new.iter().rev());
+        let end = pairs.take_while(same).count();
+        let between = &new[..new.len() - end];
+        put(&mut self.layout, 1);
+        for len in [start, end, between.len()] {
+            put_len(&mut self.layout, len);
         }
         for token in between {
-            put(layout, (*token).into());
+            put(&mut self.layout, (*token).into());
         }
 
-        let last = kept.iter().filter(|token| has_cell(**token)).count();
-        let (cells, kept_cells) = new.cells.split_at(new.cells.len() - last);
-        let codes = cells.iter().map(|cell| {
+        let first = Flat::cells_of(&next.tokens[..start]);
+        let last = next.cells.len() - Flat::cells_of(&new[new.len() - end..]);
+        let old_last = value.cells.len() - (next.cells.len() - last);
+        self.put_kept(value, 0, &next.cells[..first], &columns[..first]);
+        let mut differences = Vec::with_capacity(last - first);
+        for (cell, column) in next.cells[first..last].iter().zip(&columns[first..last]) {
             // Values that follow each other in a structure have little in common.
-            let code = self.to.cells.put(0, *cell);
-            self.to.codes.push(code);
-            code
-        });
-        let codes: Vec<u8> = codes.collect();
-        let replaced = self.cells..self.value.cells.len() - last;
-        self.value
-            .cells
-            .splice(replaced.clone(), cells.iter().copied());
-        self.value.codes.splice(replaced, codes);
-        let behind = self.value.cells.len() - last;
-        for (at, cell) in (behind..).zip(kept_cells) {
-            self.put_kept(at, *cell);
+            let difference = cell.cast_signed();
+            let code = |expected| self.cells.put(difference, expected);
+            self.columns.put(*column, difference, 0, code);
+            differences.push(0);
         }
-        let replaced = self.tokens..self.value.tokens.len() - end;
-        let between = between.iter().copied();
-        self.value.tokens.splice(replaced, between);
+        let between = next.cells[first..last].iter().copied();
+        value.cells.splice(first..old_last, between);
+        value
+            .watched
+            .splice(first..old_last, differences.iter().map(|_| 0));
+        value.differences.splice(first..old_last, differences);
+        self.put_kept(value, last, &next.cells[last..], &columns[last..]);
     }
 }

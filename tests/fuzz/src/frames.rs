@@ -2,17 +2,25 @@
 
 use virtlens_record::Decoder;
 
-/// Applies frames, each behind the lengths of its head and of its bits, in two bytes each. Each
-/// snapshot can be printed.
+/// Applies frames, each behind the lengths of its head, of the codes of its long columns and of its
+/// bits, in two bytes each. Each snapshot can be printed.
 pub fn frames(bytes: &[u8]) {
     let mut decoder = Decoder::default();
     let mut rest = bytes;
     while let Some((lengths, more)) = rest.split_first_chunk() {
-        let [head_low, head_high, bits_low, bits_high] = *lengths;
+        let [
+            head_low,
+            head_high,
+            codes_low,
+            codes_high,
+            bits_low,
+            bits_high,
+        ] = *lengths;
         let (head, more) = split(more, u16::from_le_bytes([head_low, head_high]));
+        let (codes, more) = split(more, u16::from_le_bytes([codes_low, codes_high]));
         let (bits, more) = split(more, u16::from_le_bytes([bits_low, bits_high]));
         rest = more;
-        if decoder.apply_unpacked(head, bits).is_err() {
+        if decoder.apply_unpacked(head, codes, bits).is_err() {
             return;
         }
         if let Ok(snapshot) = decoder.snapshot() {

@@ -135,26 +135,32 @@ fn foreign_files_are_refused() {
 }
 
 #[test]
-fn file_of_a_later_format_names_its_version() {
-    let folder = tempfile::tempdir().expect("there is room");
-    let file = folder.path().join("later");
-    let text = br#"{"format":2,"version":"9.1.0","node":"n","boot_id":null,"more":1}"#;
-    let mut content = b"virtlens-record\n".to_vec();
-    let len = u32::try_from(text.len())
-        .expect("it is short")
-        .to_le_bytes();
-    let mut hasher = crc32fast::Hasher::new();
-    for part in [&len[..], &[0; 16], text] {
-        hasher.update(part);
+fn file_of_another_format_names_its_version() {
+    for format in [1, 3] {
+        let folder = tempfile::tempdir().expect("there is room");
+        let file = folder.path().join("other");
+        let text = format!(
+            r#"{{"format":{format},"version":"9.1.0","node":"n","boot_id":null,"more":1}}"#
+        );
+        let mut content = b"virtlens-record\n".to_vec();
+        let len = u32::try_from(text.len())
+            .expect("it is short")
+            .to_le_bytes();
+        let mut hasher = crc32fast::Hasher::new();
+        for part in [&len[..], &[0; 16], text.as_bytes()] {
+            hasher.update(part);
+        }
+        content.extend(len);
+        content.extend(hasher.finalize().to_le_bytes());
+        content.extend([0; 16]);
+        content.extend(text.as_bytes());
+        fs::write(&file, content).expect("there is room");
+        let Err(Some(refused)) = read(&file) else {
+            panic!("it has another format");
+        };
+        let text = refused.to_string();
+        let expected =
+            format!("has format {format}; this version reads format 2: use virtlens 9.1.0");
+        assert!(text.ends_with(&expected), "{text}");
     }
-    content.extend(len);
-    content.extend(hasher.finalize().to_le_bytes());
-    content.extend([0; 16]);
-    content.extend(text);
-    fs::write(&file, content).expect("there is room");
-    let Err(Some(refused)) = read(&file) else {
-        panic!("it has a later format");
-    };
-    let text = refused.to_string();
-    assert!(text.ends_with("use virtlens 9.1.0 or later"), "{text}");
 }

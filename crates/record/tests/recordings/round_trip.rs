@@ -1,11 +1,14 @@
 //! What is read equals what was recorded.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
-use virtlens_model::snapshot::Snapshot;
+use serde_json::Value;
+use virtlens_model::snapshot::{Snapshot, Vm};
 use virtlens_record::{Mark, Recorded, Recording};
 use virtlens_tests::fixture;
 
-use crate::moving::{at, readings, recorder};
+use crate::moving::{at, readings, recorder, run};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
@@ -138,4 +141,102 @@ fn one_segment_is_a_recording_too() {
     let (recording, _) = Recording::open(&file.expect("there is a second one")).expect("it is one");
     assert_eq!(recording.first_ns(), Some(at(128)));
     assert_eq!(recording.between(0..u64::MAX).count(), 6);
+}
+
+/// Records readings: the bytes of each, and the readings of the recording.
+fn record(readings: &[Snapshot]) -> (Vec<u64>, Vec<Snapshot>) {
+    let folder = tempfile::tempdir().expect("there is room");
+    let mut recorder = recorder(folder.path());
+    let readings = readings.iter().enumerate();
+    let bytes = readings.map(|(index, reading)| recorder.record(reading, at(index)));
+    let bytes = bytes.collect::<Result<_, _>>().expect("there is room");
+    let (recording, refused) = Recording::open(folder.path()).expect("it is there");
+    assert!(refused.is_empty());
+    let read = recording.between(0..u64::MAX);
+    let read = read.map(|one| one.map(|one| one.snapshot));
+    (bytes, read.collect::<Result<_, _>>().expect("it is whole"))
+}
+
+/// The pointers to all numbers and unknown values of a JSON value.
+fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Number(_) | Value::Null => found.push(at.to_owned()),
+        Value::Array(all) => {
+            for (index, one) in all.iter().enumerate() {
+                pointers(one, &format!("{at}/{index}"), found);
+            }
+        }
+        Value::Object(all) => {
+            for (name, one) in all {
+                pointers(one, &format!("{at}/{name}"), found);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn each_number_of_a_vm_keeps_its_name() {
+    let mut vm = serde_json::to_value(&fixture::snapshot().vms[0]).expect("it has names");
+    let mut all = Vec::new();
+    pointers(&vm, "", &mut all);
+    let mut numbered = 0;
+    for (number, pointer) in (1000..).zip(&all) {
+        let mut changed = vm.clone();
+        *changed.pointer_mut(pointer).expect("it was found") = number.into();
+        // Some numbers have a meaning, and some unknown values are no numbers.
+        let Ok(parsed) = serde_json::from_value::<Vm>(changed) else {
+            continue;
+        };
+        let changed = serde_json::to_value(parsed).expect("it has names");
+        if changed.pointer(pointer) == Some(&number.into()) {
+            vm = changed;
+            numbered += 1;
+        }
+    }
+    assert!(numbered > 150, "{numbered} of {} numbers", all.len());
+    let vm: Vm = serde_json::from_value(vm).expect("it was parsed before");
+    let reading = Snapshot {
+        vms: vec![vm],
+        ..fixture::snapshot()
+    };
+    let (_, read) = record(std::slice::from_ref(&reading));
+    assert_eq!(read, [reading]);
+}
+
+/// Readings of a node of 60 VMs, whose counters rise by `step` of the reading and of the VM.
+fn node(count: u64, step: impl Fn(u64, u64) -> u64) -> Vec<Snapshot> {
+    let mut snapshot = fixture::snapshot();
+    let vm = snapshot.vms.remove(0);
+    snapshot.vms = (0..60).map(|pid| Vm { pid, ..vm.clone() }).collect();
+    let next = |reading| {
+        for (vm, number) in snapshot.vms.iter_mut().zip(0..) {
+            vm.vm = Arc::from(format!("vm-{number}"));
+            run(vm, step(reading, number));
+        }
+        snapshot.clone()
+    };
+    (0..count).map(next).collect()
+}
+
+#[test]
+fn counters_of_steady_rates_take_few_bytes() {
+    let (bytes, _) = record(&node(8, |_, vm| 1_000_000 + 7919 * vm));
+    // The first is complete, and in two more the rates are unknown.
+    assert!(bytes[1] > 2000, "{bytes:?}");
+    assert!(bytes[4..].iter().all(|bytes| *bytes < 400), "{bytes:?}");
+}
+
+#[test]
+fn counters_that_change_their_rates_round_trip() {
+    // Steady, then at rest, then by chance, then steady again.
+    let step = |reading, vm| match reading {
+        0..6 => 1_000_000 + 7919 * vm,
+        6..12 => 0,
+        12..20 => (reading * 2_654_435_761 + vm * 40_503) % 1_000_003 * (reading % 3),
+        _ => 5_000_000_000 + vm,
+    };
+    let readings = node(28, step);
+    let (_, read) = record(&readings);
+    assert!(read == readings);
 }

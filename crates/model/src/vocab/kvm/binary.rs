@@ -32,6 +32,16 @@ pub(super) const NAMES: [&str; COUNTERS] = [
     "preemptions_reported",
 ];
 
+impl KvmCounters {
+    /// The name of each counter of [`Self::row`].
+    pub const NAMES: [&'static str; COUNTERS] = NAMES;
+
+    /// The counters as they are recorded; `u64::MAX` is an absent one.
+    pub fn row(&self) -> &[u64; COUNTERS] {
+        &self.0
+    }
+}
+
 impl Serialize for KvmCounters {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if serializer.is_human_readable() {

@@ -1,0 +1,265 @@
+//! Makes a VM flat.
+//!
+//! A reading has thousands of vCPUs and threads. Their values are written as rows here: one by
+//! one through serde they take most of the time of a recording. Serde reads them.
+
+use std::sync::Arc;
+
+use serde::Serialize as _;
+use virtlens_model::snapshot::{Interrupts, Memory, Quota, RoleUse, Topology, VcpuInterrupts, Vm};
+
+use self::threads::{put_threads, put_vcpus};
+use crate::flat::{END, NULL, SEQ, TEN_THOUSANDTHS, Token, UNSIGNED, ten_thousandths};
+use crate::flatten::{Done, Flatten, Unsupported};
+
+/// A token and its cell.
+type Value = (Token, u64);
+
+/// Begins a struct and binds all its fields, which have to follow in this order. Without one of
+/// them it does not compile.
+macro_rules! begin_struct {
+    ($to:ident, $type:ident { $($field:ident),+ $(,)? } = $value:expr) => {
+        begin($to, &[$(stringify!($field)),+])?;
+        let $type { $($field),+ } = $value;
+    };
+}
+
+/// The same, and adds each field with serde or with the function behind it.
+macro_rules! put_struct {
+    ($to:ident, $type:ident { $($field:ident $(: $put:expr)?),+ $(,)? } = $value:expr) => {{
+        begin_struct!($to, $type { $($field),+ } = $value);
+        $(put_struct!(@field $to, $field $(, $put)?)?;)+
+        Ok(())
+    }};
+    (@field $to:ident, $field:ident) => { $field.serialize(&mut *$to) };
+    (@field $to:ident, $field:ident, $put:expr) => { $put($to, $field) };
+}
+
+mod threads;
+
+/// Adds a VM.
+pub(crate) fn put_vm(to: &mut Flatten<'_>, vm: &Vm) -> Done {
+    put_struct!(
+        to,
+        Vm {
+            namespace: put_name,
+            pod: put_name,
+            uid: put_name,
+            pod_spec,
+            vm: Flatten::put_shared_text,
+            vmm,
+            runtime,
+            cgroup_layout,
+            pid,
+            cgroup: put_name,
+            running,
+            roles: put_roles,
+            unattributed_cpu_ns,
+            guest_ns,
+            threads: put_threads,
+            vcpus: put_vcpus,
+            vcpu_count,
+            workers,
+            quota: put_quotas,
+            limits: put_quotas,
+            limit_cores,
+            vcpu_limit_cores,
+            throttle_durations,
+            unapplied_limit,
+            guest_nodes,
+            moves,
+            mmu,
+            halts,
+            topology: put_topology,
+            memory: put_memory,
+            pressure,
+            ready,
+            findings,
+        } = vm
+    )
+}
+
+#[expect(clippy::ref_option, reason = "a field, as the macro binds it")]
+fn put_name(to: &mut Flatten<'_>, name: &Option<Arc<str>>) -> Done {
+    match name {
+        Some(name) => to.put_shared_text(name),
+        None => to.put(NULL, 0),
+    }
+}
+
+fn put_roles(to: &mut Flatten<'_>, roles: &[RoleUse]) -> Done {
+    to.put_bare(SEQ);
+    for one in roles {
+        begin_struct!(
+            to,
+            RoleUse {
+                role,
+                threads,
+                cpu_ns,
+                wait_ns,
+                outside_pod,
+                throttle_hits,
+            } = one
+        );
+        role.serialize(&mut *to)?;
+        let row = [
+            number(*threads),
+            number(*cpu_ns),
+            optional(*wait_ns),
+            optional(*outside_pod),
+            optional(*throttle_hits),
+        ];
+        put_row(to, row);
+    }
+    to.put_bare(END);
+    Ok(())
+}
+
+fn put_quotas(to: &mut Flatten<'_>, quotas: &[Quota]) -> Done {
+    to.put_bare(SEQ);
+    for one in quotas {
+        begin_struct!(
+            to,
+            Quota {
+                scope,
+                cgroup,
+                cores,
+                period_ns,
+                periods,
+                throttled_periods,
+                throttled_ns,
+                used_ns,
+                throttle,
+            } = one
+        );
+        scope.serialize(&mut *to)?;
+        to.put_shared_text(cgroup)?;
+        cores.serialize(&mut *to)?;
+        let row = [*period_ns, *periods, *throttled_periods, *throttled_ns];
+        put_row(to, row.map(number));
+        used_ns.serialize(&mut *to)?;
+        throttle.serialize(&mut *to)?;
+    }
+    to.put_bare(END);
+    Ok(())
+}
+
+fn put_memory(to: &mut Flatten<'_>, memory: &Memory) -> Done {
+    begin_struct!(
+        to,
+        Memory {
+            guest_bytes,
+            resident_bytes,
+            resident_huge_bytes,
+            guest_memfd_bytes,
+            swap_bytes,
+            resident_peak_bytes,
+            cgroup_bytes,
+            cgroup_limit_bytes,
+            cgroup_events,
+            faults,
+            discards,
+            refault_bytes,
+            dirty_logging,
+            features,
+        } = memory
+    );
+    let row = [
+        *guest_bytes,
+        *resident_bytes,
+        *resident_huge_bytes,
+        *guest_memfd_bytes,
+        *swap_bytes,
+        *resident_peak_bytes,
+        *cgroup_bytes,
+        *cgroup_limit_bytes,
+    ];
+    put_row(to, row.map(optional));
+    cgroup_events.serialize(&mut *to)?;
+    put_row(to, [optional(*faults)]);
+    discards.serialize(&mut *to)?;
+    put_row(to, [optional(*refault_bytes)]);
+    dirty_logging.serialize(&mut *to)?;
+    features.serialize(&mut *to)
+}
+
+#[expect(clippy::ref_option, reason = "a field, as the macro binds it")]
+fn put_topology(to: &mut Flatten<'_>, topology: &Option<Arc<Topology>>) -> Done {
+    let Some(topology) = topology.as_deref() else {
+        put_row(to, [NONE]);
+        return Ok(());
+    };
+    let Topology {
+        guest,
+        cpuset,
+        pinned_vcpus,
+        pairs,
+        unknown,
+        mismatches,
+        misplaced_ns,
+        interrupts,
+    } = topology;
+    begin(
+        to,
+        &[
+            "guest",
+            "cpuset",
+            "pinnedVcpus",
+            "pairs",
+            "unknown",
+            "mismatches",
+            "misplacedNs",
+            "interrupts",
+        ],
+    )?;
+    guest.serialize(&mut *to)?;
+    cpuset.serialize(&mut *to)?;
+    put_row(to, [number(*pinned_vcpus)]);
+    pairs.serialize(&mut *to)?;
+    unknown.serialize(&mut *to)?;
+    mismatches.serialize(&mut *to)?;
+    misplaced_ns.serialize(&mut *to)?;
+    to.put_bare(SEQ);
+    for VcpuInterrupts { vcpu, interrupts } in interrupts {
+        // Serde puts the shares beside the vCPU.
+        let Interrupts { hard, soft, steal } = interrupts;
+        begin(to, &["vcpu", "hard", "soft", "steal"])?;
+        put_row(to, [number(*vcpu)]);
+        for share in [hard, soft, steal] {
+            // The judgement rounds them.
+            match ten_thousandths(*share) {
+                Some(share) => put_row(to, [(TEN_THOUSANDTHS, share.cast_unsigned())]),
+                None => share.serialize(&mut *to)?,
+            }
+        }
+    }
+    to.put_bare(END);
+    Ok(())
+}
+
+/// An absent value.
+const NONE: Value = (NULL, 0);
+
+#[inline]
+fn number(number: impl Into<u64>) -> Value {
+    (UNSIGNED, number.into())
+}
+
+#[inline]
+fn optional(value: Option<impl Into<u64>>) -> Value {
+    value.map_or(NONE, number)
+}
+
+/// Begins a struct with these fields.
+#[inline]
+fn begin(to: &mut Flatten<'_>, fields: &'static [&'static str]) -> Done {
+    let token = to.names.row(fields);
+    to.put_bare(token.ok_or_else(|| Unsupported("too many structs".into()))?);
+    Ok(())
+}
+
+#[inline]
+fn put_row<const LEN: usize>(to: &mut Flatten<'_>, row: [Value; LEN]) {
+    to.to.tokens.extend(row.map(|(token, _)| token));
+    to.to.cells.extend(row.map(|(_, cell)| cell));
+}
