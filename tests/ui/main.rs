@@ -6,6 +6,7 @@ mod browser;
 mod cost;
 mod draw;
 mod keyboard;
+mod many;
 mod mismatches;
 mod past;
 mod scene;
