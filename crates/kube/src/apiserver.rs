@@ -73,8 +73,10 @@ async fn follow_with(cluster: &Cluster, node: &str, store: &Store, silence: Dura
         streams: true,
     };
     let mut backoff = Backoff::default();
+    let mut has_paused = true;
     loop {
         let began = Instant::now();
+        let mut is_list_due = false;
         match cluster.client().await {
             Ok(client) => match follower.session(&client).await {
                 Ok(()) => {}
@@ -85,6 +87,7 @@ async fn follow_with(cluster: &Cluster, node: &str, store: &Store, silence: Dura
                             "the API server's list of pods expired while it was read".to_owned(),
                         );
                     }
+                    is_list_due = follower.version.is_some();
                     follower.version = None;
                     follower.expired = true;
                 }
@@ -106,7 +109,14 @@ async fn follow_with(cluster: &Cluster, node: &str, store: &Store, silence: Dura
             },
             Err(why) => store.fail(why.to_string()),
         }
+        // After a restart of the server the pause is long, and until the list the names are old.
+        // A server that answers is asked at once, but only once.
+        if is_list_due && has_paused {
+            has_paused = false;
+            continue;
+        }
         tokio::time::sleep(backoff.after(began.elapsed())).await;
+        has_paused = true;
     }
 }
 

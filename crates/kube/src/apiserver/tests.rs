@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use super::{Cluster, Store, follow_with};
@@ -27,9 +27,16 @@ const EXPIRED: &str = concat!(
 /// The answer to a request line; with `true` the connection stays open.
 type Answer = fn(&str) -> (&'static str, bool);
 
-/// Follows a server until it has received `times` requests; returns the requests and the
-/// number of failures.
-fn requests(times: usize, answer: Answer) -> (Vec<String>, u64) {
+/// What a server was asked.
+struct Asked {
+    lines: Vec<String>,
+    /// Time in front of each request since the one before.
+    pauses: Vec<Duration>,
+    failures: u64,
+}
+
+/// Follows a server until it has received `times` requests.
+fn requests(times: usize, answer: Answer) -> Asked {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let lines = Arc::new(Mutex::new(Vec::new()));
@@ -42,7 +49,8 @@ fn requests(times: usize, answer: Answer) -> (Vec<String>, u64) {
             let line = head.next().and_then(Result::ok).unwrap_or_default();
             let rest = head.map_while(Result::ok);
             rest.take_while(|line| !line.is_empty()).for_each(drop);
-            kept.lock().expect("nobody panicked").push(line.clone());
+            let now = (Instant::now(), line.clone());
+            kept.lock().expect("nobody panicked").push(now);
             let (text, stays) = answer(&line);
             drop(client.write_all(format!("{STREAM}{text}").as_bytes()));
             open.extend(stays.then_some(client));
@@ -76,40 +84,73 @@ fn requests(times: usize, answer: Answer) -> (Vec<String>, u64) {
     });
     let lines = lines.lock().expect("nobody panicked").clone();
     assert!(lines.len() >= times, "{lines:?}");
-    (lines, store.read().failures)
+    let pairs = lines.windows(2);
+    Asked {
+        pauses: pairs.map(|pair| pair[1].0 - pair[0].0).collect(),
+        lines: lines.into_iter().map(|(_, line)| line).collect(),
+        failures: store.read().failures,
+    }
 }
 
 #[test]
 fn watch_without_bookmarks_reconnects_without_failure() {
-    let (requests, failures) = requests(3, |line| {
+    let asked = requests(3, |line| {
         let is_list = line.contains("sendInitialEvents");
         (if is_list { LISTED } else { "" }, true)
     });
-    assert!(requests[0].contains("sendInitialEvents"), "{requests:?}");
-    for again in &requests[1..3] {
-        assert!(again.contains("resourceVersion=7 "), "{requests:?}");
+    let lines = asked.lines;
+    assert!(lines[0].contains("sendInitialEvents"), "{lines:?}");
+    for again in &lines[1..3] {
+        assert!(again.contains("resourceVersion=7 "), "{lines:?}");
     }
-    assert_eq!(failures, 0);
+    assert_eq!(asked.failures, 0);
 }
 
 #[test]
-fn streaming_list_after_an_expired_version_asks_for_the_latest() {
-    let (requests, failures) = requests(3, |line| match line {
+fn streaming_list_after_an_expired_version_asks_for_the_latest_at_once() {
+    let asked = requests(4, |line| match line {
         list if list.contains("sendInitialEvents") => (LISTED, false),
         _ => (EXPIRED, false),
     });
-    let versions: Vec<_> = requests
+    let versions: Vec<_> = asked
+        .lines
         .iter()
         .filter_map(|line| line.rsplit("resourceVersion=").next())
         .filter_map(|rest| rest.split_once(' '))
         .map(|(version, _)| version)
         .collect();
-    assert_eq!(versions[..3], ["0", "7", ""], "{requests:?}");
-    assert_eq!(failures, 0);
+    assert_eq!(versions[..4], ["0", "7", "", "7"], "{:?}", asked.lines);
+    assert_eq!(asked.failures, 0);
+    // The first and the last pause are those between two sessions.
+    let [first, list, last] = asked.pauses[..3] else {
+        panic!("{:?}", asked.pauses);
+    };
+    assert!(list < first / 4 && list < last / 4, "{:?}", asked.pauses);
+}
+
+#[test]
+fn server_that_expires_each_list_is_asked_twice_between_two_pauses() {
+    const LISTED_AND_EXPIRED: &str = concat!(
+        r#"{"type": "BOOKMARK", "object": {"apiVersion": "v1", "kind": "Pod", "metadata": "#,
+        r#"{"resourceVersion": "7", "annotations": {"k8s.io/initial-events-end": "true"}}}}"#,
+        "\n",
+        r#"{"type": "ERROR", "object": {"kind": "Status", "apiVersion": "v1", "#,
+        r#""status": "Failure", "message": "too old", "reason": "Expired", "code": 410}}"#,
+        "\n",
+    );
+    let asked = requests(4, |_| (LISTED_AND_EXPIRED, false));
+    let [at_once, pause, again] = asked.pauses[..3] else {
+        panic!("{:?}", asked.pauses);
+    };
+    assert!(
+        at_once < pause / 4 && again < pause / 4,
+        "{:?}",
+        asked.pauses
+    );
 }
 
 #[test]
 fn list_that_does_not_end_in_time_is_a_failure() {
-    let (_, failures) = requests(2, |_| ("", true));
-    assert!(failures > 0);
+    let asked = requests(2, |_| ("", true));
+    assert!(asked.failures > 0);
 }
