@@ -109,8 +109,8 @@ async fn follow_with(cluster: &Cluster, node: &str, store: &Store, silence: Dura
             },
             Err(why) => store.fail(why.to_string()),
         }
-        // After a restart of the server the pause is long, and until the list the names are old.
-        // A server that answers is asked at once, but only once.
+        // After an outage the pause is long, and names stay outdated until the list. So it is
+        // requested at once, but only once between two pauses.
         if is_list_due && has_paused {
             has_paused = false;
             continue;

@@ -103,7 +103,7 @@ impl Columns {
         column.codes.push(code(expected));
     }
 
-    /// Writes what is in the head.
+    /// Writes the part of the columns that is in the head.
     pub(crate) fn write_head(&self, head: &mut Vec<u8>) {
         put_len(head, self.changed.len());
         let mut next = 0;

@@ -37,7 +37,7 @@ pub(crate) struct Flattened {
     pub(crate) cells: Vec<u64>,
 }
 
-/// What writes values.
+/// Writes values.
 pub(crate) struct Flatten<'a> {
     pub(crate) to: &'a mut Flattened,
     /// The value before, which probably resembles this one.
@@ -55,7 +55,7 @@ impl<'a> Flatten<'a> {
 
     /// Adds a token with its cell.
     #[inline]
-    #[expect(clippy::unnecessary_wraps, reason = "what a serializer returns")]
+    #[expect(clippy::unnecessary_wraps, reason = "serializers return it")]
     pub(crate) fn put(&mut self, token: Token, cell: u64) -> Done {
         self.to.tokens.push(token);
         self.to.cells.push(cell);

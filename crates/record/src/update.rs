@@ -2,6 +2,7 @@
 //!
 //! Most values of a reading are those of the reading before, so they are only compared.
 
+use std::iter::repeat_n;
 use std::sync::Arc;
 
 use crate::bits::Differences;
@@ -158,20 +159,18 @@ impl Streams {
         let last = next.cells.len() - Flat::cells_of(&new[new.len() - end..]);
         let old_last = value.cells.len() - (next.cells.len() - last);
         self.put_kept(value, 0, &next.cells[..first], &columns[..first]);
-        let mut differences = Vec::with_capacity(last - first);
-        for (cell, column) in next.cells[first..last].iter().zip(&columns[first..last]) {
+        let new = &next.cells[first..last];
+        for (cell, column) in new.iter().zip(&columns[first..last]) {
             // Values that follow each other in a structure have little in common.
             let difference = cell.cast_signed();
             let code = |expected| self.cells.put(difference, expected);
             self.columns.put(*column, difference, 0, code);
-            differences.push(0);
         }
-        let between = next.cells[first..last].iter().copied();
-        value.cells.splice(first..old_last, between);
-        value
-            .watched
-            .splice(first..old_last, differences.iter().map(|_| 0));
-        value.differences.splice(first..old_last, differences);
+        let replaced = first..old_last;
+        value.cells.splice(replaced.clone(), new.iter().copied());
+        let (count, known) = (new.len(), replaced.clone());
+        value.differences.splice(known, repeat_n(0, count));
+        value.watched.splice(replaced, repeat_n(0, count));
         self.put_kept(value, last, &next.cells[last..], &columns[last..]);
     }
 }

@@ -27,8 +27,8 @@ const EXPIRED: &str = concat!(
 /// The answer to a request line; with `true` the connection stays open.
 type Answer = fn(&str) -> (&'static str, bool);
 
-/// What a server was asked.
-struct Asked {
+/// The requests that a server received.
+struct Received {
     lines: Vec<String>,
     /// Time in front of each request since the one before.
     pauses: Vec<Duration>,
@@ -36,7 +36,7 @@ struct Asked {
 }
 
 /// Follows a server until it has received `times` requests.
-fn requests(times: usize, answer: Answer) -> Asked {
+fn requests(times: usize, answer: Answer) -> Received {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let lines = Arc::new(Mutex::new(Vec::new()));
@@ -85,7 +85,7 @@ fn requests(times: usize, answer: Answer) -> Asked {
     let lines = lines.lock().expect("nobody panicked").clone();
     assert!(lines.len() >= times, "{lines:?}");
     let pairs = lines.windows(2);
-    Asked {
+    Received {
         pauses: pairs.map(|pair| pair[1].0 - pair[0].0).collect(),
         lines: lines.into_iter().map(|(_, line)| line).collect(),
         failures: store.read().failures,
@@ -94,38 +94,38 @@ fn requests(times: usize, answer: Answer) -> Asked {
 
 #[test]
 fn watch_without_bookmarks_reconnects_without_failure() {
-    let asked = requests(3, |line| {
+    let received = requests(3, |line| {
         let is_list = line.contains("sendInitialEvents");
         (if is_list { LISTED } else { "" }, true)
     });
-    let lines = asked.lines;
+    let lines = received.lines;
     assert!(lines[0].contains("sendInitialEvents"), "{lines:?}");
     for again in &lines[1..3] {
         assert!(again.contains("resourceVersion=7 "), "{lines:?}");
     }
-    assert_eq!(asked.failures, 0);
+    assert_eq!(received.failures, 0);
 }
 
 #[test]
 fn streaming_list_after_an_expired_version_asks_for_the_latest_at_once() {
-    let asked = requests(4, |line| match line {
+    let received = requests(4, |line| match line {
         list if list.contains("sendInitialEvents") => (LISTED, false),
         _ => (EXPIRED, false),
     });
-    let versions: Vec<_> = asked
+    let versions: Vec<_> = received
         .lines
         .iter()
         .filter_map(|line| line.rsplit("resourceVersion=").next())
         .filter_map(|rest| rest.split_once(' '))
         .map(|(version, _)| version)
         .collect();
-    assert_eq!(versions[..4], ["0", "7", "", "7"], "{:?}", asked.lines);
-    assert_eq!(asked.failures, 0);
+    assert_eq!(versions[..4], ["0", "7", "", "7"], "{:?}", received.lines);
+    assert_eq!(received.failures, 0);
     // The first and the last pause are those between two sessions.
-    let [first, list, last] = asked.pauses[..3] else {
-        panic!("{:?}", asked.pauses);
+    let [first, list, last] = received.pauses[..3] else {
+        panic!("{:?}", received.pauses);
     };
-    assert!(list < first / 4 && list < last / 4, "{:?}", asked.pauses);
+    assert!(list < first / 4 && list < last / 4, "{:?}", received.pauses);
 }
 
 #[test]
@@ -138,19 +138,19 @@ fn server_that_expires_each_list_is_asked_twice_between_two_pauses() {
         r#""status": "Failure", "message": "too old", "reason": "Expired", "code": 410}}"#,
         "\n",
     );
-    let asked = requests(4, |_| (LISTED_AND_EXPIRED, false));
-    let [at_once, pause, again] = asked.pauses[..3] else {
-        panic!("{:?}", asked.pauses);
+    let received = requests(4, |_| (LISTED_AND_EXPIRED, false));
+    let [at_once, pause, again] = received.pauses[..3] else {
+        panic!("{:?}", received.pauses);
     };
     assert!(
         at_once < pause / 4 && again < pause / 4,
         "{:?}",
-        asked.pauses
+        received.pauses
     );
 }
 
 #[test]
 fn list_that_does_not_end_in_time_is_a_failure() {
-    let asked = requests(2, |_| ("", true));
-    assert!(asked.failures > 0);
+    let received = requests(2, |_| ("", true));
+    assert!(received.failures > 0);
 }
