@@ -173,7 +173,10 @@ impl Collector {
             self.watch.begin(&snapshot);
         }
         if !self.failing.is_failing() {
-            self.fallback = Some(Arc::clone(&snapshot));
+            let former = self.fallback.replace(Arc::clone(&snapshot));
+            if let Some(former) = former.and_then(Arc::into_inner) {
+                self.fleet.recycle(former.vms);
+            }
         }
         snapshot
     }

@@ -249,7 +249,11 @@ impl<C: FnMut() -> Arc<Snapshot>> Reader<C> {
             match requests.recv_timeout(left) {
                 Ok(request) => return Some(request),
                 Err(RecvTimeoutError::Disconnected) => return None,
-                Err(RecvTimeoutError::Timeout) => self.held = Some(self.read()),
+                Err(RecvTimeoutError::Timeout) => {
+                    // The reading before it is dropped first, so that its memory is reused.
+                    self.held = None;
+                    self.held = Some(self.read());
+                }
             }
         }
     }

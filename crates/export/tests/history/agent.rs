@@ -69,6 +69,7 @@ impl Agents {
             let text = serde_json::to_string(&kept).expect("it is plain data");
             self.kept.insert(vm, text);
         }
+        self.fleet.recycle(vms.clone());
         host.forget(&gone);
         for owner in &gone {
             if let Owner::Vm(vm) = owner {

@@ -75,19 +75,18 @@ pub(super) fn read(
     }
 }
 
-/// The levels, and the binding level of each scope, with their limits as last read.
-pub(super) fn show(member: &Member) -> (Vec<Quota>, Vec<Quota>) {
+/// Adds the levels, and the binding level of each scope, with their limits as last read.
+pub(super) fn show(member: &Member, levels: &mut Vec<Quota>, scopes: &mut Vec<Quota>) {
     let (ledger, limits) = (&member.ledger, &member.limits);
-    let levels = limits.iter().filter_map(|limit| {
+    levels.extend(limits.iter().filter_map(|limit| {
         let meter = ledger.quotas.get(&limit.cgroup)?;
         Some(meter.show(limit))
-    });
+    }));
     let binding = limits.iter().filter(|limit| limit.is_binding);
-    let scopes = binding.filter_map(|limit| {
+    scopes.extend(binding.filter_map(|limit| {
         let meter = ledger.limits.get(&limit.scope)?;
         Some(meter.show(limit))
-    });
-    (levels.collect(), scopes.collect())
+    }));
 }
 
 /// The binding level of each scope, as an index in the levels.

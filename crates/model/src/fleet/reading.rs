@@ -11,6 +11,7 @@ use crate::facts::{
     EndedVcpuFact, Facts, HaltsFact, HitFact, LevelFact, MemoryFact, ResidencyFact, RetiredFact,
     ThreadFact, ThreadKind, ThrottlingFacts, VmFact, VmPlacementFact,
 };
+use crate::fleet::buffers::Buffers;
 use crate::fleet::member::Member;
 use crate::fleet::vcpus::{Lacking, Vcpus};
 use crate::identify::place::Cgroups;
@@ -31,8 +32,9 @@ pub(super) struct Reading<'a> {
     vhost_devices: Option<&'a FxHashMap<ThreadKey, VhostDevice>>,
     /// Charges of the living threads.
     charged: LastCharged,
-    /// Living threads.
-    pub(super) threads: Vec<Thread>,
+    /// The shown lists: living threads are added first, the others by
+    /// [`Reading::settle`].
+    pub(super) buffers: Buffers,
     /// Number of living threads, by [`sum_index`].
     pub(super) counts: [u32; SUMS],
     /// Number of living threads outside the cgroups of the VM's pod, by [`sum_index`].
@@ -87,14 +89,19 @@ impl ThreadCgroup {
 }
 
 impl<'a> Reading<'a> {
-    /// An empty reading of `vm`, for `threads` living threads. Takes the last charges of
-    /// the member until [`Reading::follow_moves`] returns them.
-    pub(super) fn begin(vm: VmKey, member: &mut Member, facts: &'a Facts, threads: usize) -> Self {
+    /// An empty reading of `vm`. Takes the last charges of the member until
+    /// [`Reading::follow_moves`] returns them.
+    pub(super) fn begin(
+        vm: VmKey,
+        member: &mut Member,
+        facts: &'a Facts,
+        buffers: Buffers,
+    ) -> Self {
         let mut charged = std::mem::take(&mut member.charged);
         charged.begin(member.ledger.pod);
         Self {
             charged,
-            threads: Vec::with_capacity(threads),
+            buffers,
             vcpus: Vcpus(Vec::with_capacity(member.ledger.vcpus.len())),
             has_run: facts.has_run.get(&vm).map_or(&[], Vec::as_slice),
             vhost_devices: Some(&facts.vhost_devices),
@@ -115,7 +122,7 @@ impl<'a> Reading<'a> {
             class_changes: thread.class_changes,
         };
         let device = self.device(role, id);
-        self.threads.push(shown(thread, role, device));
+        self.buffers.threads.push(shown(thread, role, device));
         self.counts[sum_index(role)] += 1;
         let worker = WORKERS.iter().position(|of| role == Some(*of));
         if let Some(workers) = worker.map(|at| &mut self.workers[at]) {

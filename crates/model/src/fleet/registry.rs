@@ -9,6 +9,7 @@ use crate::account::ledger::Ledger;
 use crate::account::level_moves::LastCharged;
 use crate::account::levels::Levels;
 use crate::facts::{Facts, ProcessFact, WatchedCgroup};
+use crate::fleet::buffers::Former;
 use crate::fleet::kept::Kept;
 use crate::fleet::member::Member;
 use crate::identify::features::Thresholds;
@@ -29,6 +30,8 @@ pub struct Fleet {
     pub(super) order: (Option<u64>, Vec<VmKey>),
     /// The CPUs of the host.
     pub(super) host: Arc<HostTopology>,
+    /// A former reading, whose memory the next one reuses.
+    pub(super) former: Former,
     /// VMs whose counters others took over since the last reading.
     pub(super) succeeded: Vec<VmKey>,
     /// Number of times that VMs were added, removed, ended or moved.
@@ -49,6 +52,7 @@ impl Fleet {
             vms: FxHashMap::default(),
             order: (None, Vec::new()),
             host: Arc::default(),
+            former: Former::default(),
             succeeded: Vec::new(),
             changes: 0,
             pods_as_of: None,
@@ -249,6 +253,12 @@ impl Fleet {
         let vms = self.settle(&order, facts, &by_id(facts));
         self.order = (as_of, order);
         (vms, gone)
+    }
+
+    /// Recycles the VMs of a former reading that are no longer needed: the next reading reuses
+    /// their memory.
+    pub fn recycle(&mut self, vms: Vec<Vm>) {
+        self.former = Former::of(vms);
     }
 
     /// Sorts the VMs in display order, if the order may have changed.

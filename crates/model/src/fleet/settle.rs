@@ -6,6 +6,7 @@ use crate::account::ledger::Ledger;
 use crate::account::meter::Times;
 use crate::account::sums::{SUMS, sum_index};
 use crate::account::worker::Workers;
+use crate::fleet::buffers::Buffers;
 use crate::fleet::member::Member;
 use crate::fleet::reading::{Reading, WORKERS};
 use crate::fleet::vcpus::VcpusKnown;
@@ -26,17 +27,25 @@ impl Reading<'_> {
     ) -> Vm {
         let layout = self.layout(member);
         let outside = self.outside_pod(member);
-        let vcpus = self.vcpus(member, cgroups, host);
+        let Buffers {
+            mut roles,
+            threads,
+            mut vcpus,
+            mut workers,
+            mut quota,
+            mut limits,
+        } = std::mem::take(&mut self.buffers);
+        self.vcpus(member, cgroups, host, &mut vcpus);
         let ledger = &mut member.ledger;
-        let roles = self.roles(ledger, outside);
+        self.roles(ledger, outside, &mut roles);
         let unattributed = ledger.roles[sum_index(None)]
             .read(self.own[sum_index(None)], self.pod[sum_index(None)]);
         let moves = ledger.moves(self.placement.moves);
         let mmu = ledger.mmu(self.kvm.and_then(|fact| fact.mmu));
         let guest = ledger.guest.read(self.guest_ns);
-        let workers = self.workers(ledger);
+        self.workers(ledger, &mut workers);
         quota::read(member, cgroups, &self.charges, self.throttling);
-        let (quota, limits) = quota::show(member);
+        quota::show(member, &mut quota, &mut limits);
         outermost::read(member, self.levels, cgroups);
         let memory = memory::read(member, self.memory, cgroups, &vcpus);
         let place = member.place.as_ref();
@@ -60,7 +69,7 @@ impl Reading<'_> {
             unattributed_cpu_ns: unattributed.cpu_ns,
             guest_ns: (self.guest_known || guest > 0).then_some(guest),
             vcpu_count: self.vcpu_count(member),
-            threads: self.threads,
+            threads,
             vcpus,
             workers,
             quota,
@@ -81,8 +90,8 @@ impl Reading<'_> {
         }
     }
 
-    fn roles(&self, ledger: &mut Ledger, outside: Option<[u32; SUMS]>) -> Vec<RoleUse> {
-        let mut shown = Vec::with_capacity(Role::ALL.len());
+    fn roles(&self, ledger: &mut Ledger, outside: Option<[u32; SUMS]>, shown: &mut Vec<RoleUse>) {
+        shown.reserve_exact(Role::ALL.len());
         shown.extend(Role::ALL.into_iter().filter_map(|role| {
             let index = sum_index(Some(role));
             let times = ledger.roles[index].read(self.own[index], self.pod[index]);
@@ -98,7 +107,6 @@ impl Reading<'_> {
                     .map(|_| ledger.hits[index].read(self.hits.own[index], self.hits.pod[index])),
             })
         }));
-        shown
     }
 
     fn vcpus(
@@ -106,7 +114,8 @@ impl Reading<'_> {
         member: &mut Member,
         cgroups: &Cgroups<'_>,
         host: &HostTopology,
-    ) -> Vec<Vcpu> {
+        shown: &mut Vec<Vcpu>,
+    ) {
         let ledger = &mut member.ledger;
         for (id, sums) in &mut self.vcpus.0 {
             let meter = ledger.vcpus.entry(*id).or_default();
@@ -137,12 +146,11 @@ impl Reading<'_> {
             cgroups,
             host,
         };
-        let mut shown = Vec::with_capacity(ledger.vcpus.len());
+        shown.reserve_exact(ledger.vcpus.len());
         shown.extend(ledger.vcpus.iter().map(|(id, meter)| {
             let living = self.vcpus.get(*id).and_then(|sums| sums.living);
             vcpus::shown(*id, meter, living, &known)
         }));
-        shown
     }
 
     fn vcpu_count(&self, member: &Member) -> VcpuCount {
@@ -157,8 +165,7 @@ impl Reading<'_> {
         }
     }
 
-    fn workers(&mut self, ledger: &mut Ledger) -> Vec<Worker> {
-        let mut shown = Vec::new();
+    fn workers(&mut self, ledger: &mut Ledger, shown: &mut Vec<Worker>) {
         for (at, role) in WORKERS.into_iter().enumerate() {
             let living = &mut self.workers[at];
             living.sort_unstable();
@@ -175,7 +182,6 @@ impl Reading<'_> {
                 cpu_ns,
             }));
         }
-        shown
     }
 
     /// Number of threads outside the cgroups of the VM's pod, by [`sum_index`]; `None` if

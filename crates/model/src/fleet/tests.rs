@@ -7,6 +7,7 @@ mod parked;
 mod pods;
 mod quota;
 mod recall;
+mod recycle;
 mod shapes;
 mod stray;
 mod vhost;

@@ -6,6 +6,7 @@ use crate::facts::{
     EndedVcpuFact, Facts, HaltsFact, HitFact, ResidencyFact, RetiredFact, Run, ThreadClass,
     ThreadFact, VmFact,
 };
+use crate::fleet::buffers::Buffers;
 use crate::fleet::member::Member;
 use crate::fleet::reading::{Reading, ThreadCgroup};
 use crate::fleet::registry::Fleet;
@@ -37,12 +38,14 @@ impl Fleet {
     ) -> Vec<Vm> {
         let belongings = self.belongings(vms, facts);
         let mut rest = belongings.as_slice();
+        let mut former = std::mem::take(&mut self.former);
         let settle = |(index, vm): (usize, &VmKey)| {
             let count = rest.partition_point(|(of, _)| *of == index);
             let its;
             (its, rest) = rest.split_at(count);
             let member = self.vms.get_mut(vm)?;
-            let mut reading = reading(*vm, member, its, facts, cgroups);
+            let buffers = former.buffers(index, *vm);
+            let mut reading = reading(*vm, member, its, facts, cgroups, buffers);
             reading.follow_moves(member);
             Some(reading.settle(*vm, member, cgroups, &self.host))
         };
@@ -90,12 +93,14 @@ fn reading<'a>(
     belongings: &[(usize, Belonging<'a>)],
     facts: &'a Facts,
     cgroups: &Cgroups<'_>,
+    buffers: Buffers,
 ) -> Reading<'a> {
     let living = belongings.iter().map(|(_, one)| match one {
         Belonging::Living(run) => run.threads.len(),
         _ => 0,
     });
-    let mut reading = Reading::begin(vm, member, facts, living.sum());
+    let mut reading = Reading::begin(vm, member, facts, buffers);
+    reading.buffers.threads.reserve_exact(living.sum());
     for (_, belonging) in belongings {
         match belonging {
             Belonging::Living(run) => {
