@@ -16,10 +16,10 @@ use crate::snapshot::{Interrupts, VcpuInterrupts};
 #[derive(Debug, Default)]
 pub(super) struct PcpuWindow(FxHashMap<u32, Interrupts>);
 
-/// A share in steps of 0.01 %, which is finer than any judgement needs. Numbers with few
-/// digits are short in recordings.
+/// A share in steps of 0.1 %. `/proc/stat` counts in hundredths of a second, so over the 10 s
+/// between two judgements its own steps are as large. Short numbers are short in recordings.
 fn rounded(share: f64) -> f64 {
-    (share * 1e4).round() / 1e4
+    (share * 1e3).round() / 1e3
 }
 
 impl PcpuWindow {
