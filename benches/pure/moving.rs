@@ -210,9 +210,9 @@ impl Numbers {
         mean - mean / 10 + self.below(mean / 5 + 1)
     }
 
-    /// A small share with six decimal places, as a judgement has.
+    /// A small share with three decimal places, as a judgement has.
     fn share(&mut self) -> f64 {
-        let millionths = u32::try_from(self.below(20_000)).expect("it is small");
-        f64::from(millionths) / 1e6
+        let thousandths = u32::try_from(self.below(20)).expect("it is small");
+        f64::from(thousandths) / 1e3
     }
 }

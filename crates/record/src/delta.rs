@@ -4,8 +4,7 @@
 //! layout:  0                                     same structure
 //!          1, tokens kept at the start, tokens kept at the end, new tokens between them
 //! runs:    the number of quiet cells in front of each one that wakes, and behind the last one
-//! columns: the codes of new cells, and of others without the quiet ones
-//! cells:   the bits of their differences
+//! columns: the differences of new cells, and of others without the quiet ones
 //! ```
 //!
 //! A cell is quiet if it stays, and stayed for some readings. So a node with steady load has
@@ -13,10 +12,9 @@
 
 use std::sync::Arc;
 
-use crate::bits;
 use crate::columns;
 use crate::dictionary::Dictionary;
-use crate::flat::{Flat, Token, still_watched};
+use crate::flat::{Flat, Known, Token, next_mean, still_watched};
 use crate::shape::{Column, Shapes};
 use crate::varint::Bytes;
 
@@ -26,7 +24,6 @@ pub(crate) struct Reading<'b, 'e> {
     pub(crate) layout: Bytes<'b>,
     pub(crate) runs: Bytes<'b>,
     pub(crate) columns: columns::Reading<'b, 'e>,
-    pub(crate) cells: bits::Reading<'b>,
     /// Quiet cells in front of the next one that wakes.
     pub(crate) quiet: u64,
 }
@@ -39,7 +36,6 @@ impl Reading<'_, '_> {
         shapes: &mut Shapes,
         names: &Dictionary,
     ) -> Option<Flat> {
-        self.cells.begin_value();
         let tokens = &before.shape.tokens;
         let (shape, first, last) = match self.layout.number()? {
             0 => (
@@ -62,19 +58,23 @@ impl Reading<'_, '_> {
         let mut value = Flat {
             shape: Arc::clone(&shape),
             cells: Vec::with_capacity(count),
-            differences: Vec::with_capacity(count),
             watched: Vec::with_capacity(count),
+            means: Vec::with_capacity(before.means.len()),
         };
-        let new = (first + before.cells.len() - last..count).len();
-        let kept = (0..first).map(Some).chain((0..new).map(|_| None));
-        let kept = kept.chain((last..before.cells.len()).map(Some));
-        for (at, column) in kept.zip(&shape.columns) {
-            if let Some(at) = at {
-                self.kept(before, at, *column, &mut value)?;
-            } else {
-                let difference = self.difference(*column, 0)?;
-                value.put(difference.cast_unsigned(), 0, 0);
-            }
+        let mut columns = shape.columns.iter();
+        let mut known = before.known();
+        for cell in known.by_ref().take(first) {
+            self.kept(cell?, *columns.next()?, &mut value)?;
+        }
+        // The replaced ones.
+        known.by_ref().take(last - first).for_each(drop);
+        let new = columns.len().checked_sub(before.cells.len() - last)?;
+        for column in columns.by_ref().take(new) {
+            let difference = self.columns.next(*column, 0)?;
+            value.put(difference.cast_unsigned(), 0, 0);
+        }
+        for (cell, column) in known.zip(columns) {
+            self.kept(cell?, *column, &mut value)?;
         }
         (value.cells.len() == count).then_some(value)
     }
@@ -87,26 +87,25 @@ impl Reading<'_, '_> {
         Some((start, between.collect::<Option<_>>()?, end))
     }
 
-    fn difference(&mut self, column: Column, last: i64) -> Option<i64> {
-        let (code, expected) = self.columns.next(column, last)?;
-        self.cells.next(code, expected)
-    }
-
     /// The next number of a cell that was there before.
-    fn kept(&mut self, before: &Flat, at: usize, column: Column, to: &mut Flat) -> Option<()> {
-        let (cell, watched) = (*before.cells.get(at)?, *before.watched.get(at)?);
-        let last = *before.differences.get(at)?;
+    fn kept(&mut self, known: Known, column: Column, to: &mut Flat) -> Option<()> {
+        let Known {
+            cell,
+            watched,
+            mean,
+        } = known;
         if watched == 0 {
             if self.quiet > 0 {
                 self.quiet -= 1;
-                to.put(cell, last, watched);
+                to.put(cell, 0, 0);
                 return Some(());
             }
             self.quiet = self.runs.number()?;
         }
-        let difference = self.difference(column, last)?;
+        let difference = self.columns.next(column, mean)?;
+        let mean = next_mean(watched, mean, difference);
         let cell = cell.wrapping_add_signed(difference);
-        to.put(cell, difference, still_watched(watched, difference));
+        to.put(cell, still_watched(watched, difference), mean);
         Some(())
     }
 

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
+use virtlens_model::vocab::{Comm, CpuSet};
 
 use crate::flat::{STRUCT, Token};
 use crate::shape::Column;
@@ -78,6 +79,25 @@ impl Dictionary {
 /// A struct by the address of its name and by its number of fields.
 type Struct = (usize, usize);
 
+/// A struct that is written as a row, without serde.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Row {
+    Vm,
+    RoleUse,
+    Quota,
+    Memory,
+    Topology,
+    VcpuInterrupts,
+    Vcpu,
+    Kvm,
+    GuestPlace,
+    HostPlace,
+    Thread,
+}
+
+/// Number of kinds of rows.
+const ROWS: usize = Row::Thread as usize + 1;
+
 /// A dictionary that numbers what it is asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Numbered {
@@ -87,10 +107,16 @@ pub(crate) struct Numbered {
     held: Vec<Option<Arc<str>>>,
     /// Address and length of the last constant with each number.
     constants: Vec<(usize, usize)>,
+    /// The last name of a thread with each number.
+    comms: Vec<Option<Comm>>,
+    /// The last set of CPUs with each number.
+    cpu_sets: Vec<Option<Arc<CpuSet>>>,
+    /// The set of CPUs of the thread before.
+    last_cpu_set: Option<(Arc<CpuSet>, u32)>,
     by_struct: FxHashMap<Struct, Token>,
     structs: Vec<Struct>,
-    /// Structs that are known by their fields.
-    rows: Vec<(&'static [&'static str], Token)>,
+    /// The structs of rows, by the number of [`Row`].
+    rows: [Option<Token>; ROWS],
     /// The names of the fields of all structs.
     fields: Vec<&'static str>,
     /// Length of all texts, bytes.
@@ -113,19 +139,46 @@ impl Numbered {
     /// place in memory has no other text and need not be compared.
     #[inline]
     pub(crate) fn shared(&mut self, text: &Arc<str>, probably: Option<u64>) -> u64 {
-        let at = probably.and_then(|number| usize::try_from(number).ok());
         if let Some(number) = probably
-            && let Some(Some(held)) = at.and_then(|at| self.held.get(at))
-            && Arc::ptr_eq(held, text)
+            && known(&self.held, number).is_some_and(|held| Arc::ptr_eq(held, text))
         {
             return number;
         }
         let number = self.number(text.as_bytes());
-        let at = number as usize;
-        self.held.resize(self.held.len().max(at + 1), None);
-        if let Some(held) = self.held.get_mut(at) {
-            *held = Some(Arc::clone(text));
+        remember(&mut self.held, number, Arc::clone(text));
+        number.into()
+    }
+
+    /// The number of the list of a set of CPUs, which is probably this one.
+    #[inline]
+    pub(crate) fn cpu_set(&mut self, set: &Arc<CpuSet>, probably: Option<u64>) -> u64 {
+        if let Some(number) = probably
+            && let Some(held) = known(&self.cpu_sets, number)
+            && (Arc::ptr_eq(held, set) || held == set)
+        {
+            return number;
         }
+        if let Some((last, number)) = &self.last_cpu_set
+            && Arc::ptr_eq(last, set)
+        {
+            return (*number).into();
+        }
+        let number = self.number(set.to_string().as_bytes());
+        remember(&mut self.cpu_sets, number, Arc::clone(set));
+        self.last_cpu_set = Some((Arc::clone(set), number));
+        number.into()
+    }
+
+    /// The number of a name of a thread, which is probably this one.
+    #[inline]
+    pub(crate) fn comm(&mut self, name: Comm, probably: Option<u64>) -> u64 {
+        if let Some(number) = probably
+            && known(&self.comms, number) == Some(&name)
+        {
+            return number;
+        }
+        let number = self.number(name.as_bytes());
+        remember(&mut self.comms, number, name);
         number.into()
     }
 
@@ -187,19 +240,20 @@ impl Numbered {
         field.is_some_and(|field| std::ptr::eq(*field, name) || *field == name)
     }
 
-    /// The token of a struct with these fields, by their address; `None` if there are too many.
+    /// The token of a row with these fields; `None` if there are too many structs.
     #[inline]
-    pub(crate) fn row(&mut self, fields: &'static [&'static str]) -> Option<Token> {
-        let known = self
-            .rows
-            .iter()
-            .find(|(known, _)| std::ptr::eq(*known, fields));
-        if let Some((_, token)) = known {
-            return Some(*token);
+    pub(crate) fn row(&mut self, row: Row, fields: &[&'static str]) -> Option<Token> {
+        match self.rows.get(row as usize)? {
+            Some(token) => Some(*token),
+            None => self.learn_row(row, fields),
         }
+    }
+
+    #[cold]
+    fn learn_row(&mut self, row: Row, fields: &[&'static str]) -> Option<Token> {
         let token = self.add(fields)?;
         self.structs.push((0, 0));
-        self.rows.push((fields, token));
+        *self.rows.get_mut(row as usize)? = Some(token);
         Some(token)
     }
 
@@ -226,5 +280,20 @@ impl Numbered {
         self.dictionary.add_struct(&numbers)?;
         self.fields.extend_from_slice(fields);
         Some(token)
+    }
+}
+
+/// What is known with a number.
+#[inline]
+fn known<T>(all: &[Option<T>], number: u64) -> Option<&T> {
+    all.get(usize::try_from(number).ok()?)?.as_ref()
+}
+
+/// Remembers what has a number.
+fn remember<T: Clone>(all: &mut Vec<Option<T>>, number: u32, what: T) {
+    let at = number as usize;
+    all.resize(all.len().max(at + 1), None);
+    if let Some(known) = all.get_mut(at) {
+        *known = Some(what);
     }
 }

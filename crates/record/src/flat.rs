@@ -25,25 +25,28 @@ pub(crate) const FLOAT: Token = 4;
 /// A floating-point number with at most six decimal places, in millionths, in two's
 /// complement.
 pub(crate) const MILLIONTHS: Token = 5;
-/// The same in ten-thousandths. Shares have four decimal places at most.
-pub(crate) const TEN_THOUSANDTHS: Token = 6;
+/// The same in thousandths. Shares have three decimal places at most.
+pub(crate) const THOUSANDTHS: Token = 6;
 /// A text: its number in the dictionary.
 pub(crate) const TEXT: Token = 7;
 /// Bytes: their number in the dictionary.
 pub(crate) const BYTES: Token = 8;
+/// A number that is not negative and that an earlier cell of the value has: the distance to that
+/// cell. So a number that changes is compared and written once.
+pub(crate) const REPEATED: Token = 9;
 /// The start of a sequence, which ends with [`END`].
-pub(crate) const SEQ: Token = 9;
+pub(crate) const SEQ: Token = 10;
 /// The start of a map, of keys and values in turn, which ends with [`END`].
-pub(crate) const MAP: Token = 10;
+pub(crate) const MAP: Token = 11;
 /// The end of the innermost sequence or map.
-pub(crate) const END: Token = 11;
+pub(crate) const END: Token = 12;
 /// The first struct of the dictionary. Its values follow in the order of its fields.
 pub(crate) const STRUCT: Token = 16;
 
 /// Whether a token has a cell.
 #[inline]
 pub(crate) fn has_cell(token: Token) -> bool {
-    token <= BYTES
+    token <= REPEATED
 }
 
 /// Readings for which a cell that moved is watched. Then it is quiet, until it moves again.
@@ -56,18 +59,47 @@ pub(crate) struct Flat {
     pub(crate) shape: Arc<Shape>,
     /// The values of the tokens that have one, in their order.
     pub(crate) cells: Vec<u64>,
-    /// The last difference of each cell.
-    pub(crate) differences: Vec<i64>,
     /// Readings for which each cell is still watched; 0 if it is quiet.
     pub(crate) watched: Vec<u8>,
+    /// The mean of the last differences of each watched cell, in their order.
+    pub(crate) means: Vec<i64>,
+}
+
+/// A cell as it was before.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known {
+    pub(crate) cell: u64,
+    /// See [`Flat::watched`].
+    pub(crate) watched: u8,
+    /// The mean of its last differences; 0 if it is quiet.
+    pub(crate) mean: i64,
 }
 
 impl Flat {
     /// Adds a cell.
-    pub(crate) fn put(&mut self, cell: u64, difference: i64, watched: u8) {
+    pub(crate) fn put(&mut self, cell: u64, watched: u8, mean: i64) {
         self.cells.push(cell);
-        self.differences.push(difference);
         self.watched.push(watched);
+        if watched != 0 {
+            self.means.push(mean);
+        }
+    }
+
+    /// Its cells. One without its mean is `None`, which would be a bug.
+    pub(crate) fn known(&self) -> impl Iterator<Item = Option<Known>> {
+        let mut means = self.means.iter();
+        let cells = self.cells.iter().zip(&self.watched);
+        cells.map(move |(cell, watched)| {
+            let mean = match watched {
+                0 => 0,
+                _ => *means.next()?,
+            };
+            Some(Known {
+                cell: *cell,
+                watched: *watched,
+                mean,
+            })
+        })
     }
 
     /// Number of its tokens and cells.
@@ -91,6 +123,18 @@ pub(crate) fn still_watched(watched: u8, difference: i64) -> u8 {
     }
 }
 
+/// The mean of the last differences of a cell, behind this one. The last ones count most: half,
+/// a quarter and so on. The difference of a cell that wakes is its mean.
+#[inline]
+pub(crate) fn next_mean(watched: u8, mean: i64, difference: i64) -> i64 {
+    if watched == 0 {
+        difference
+    } else {
+        // Without an overflow, rounded down.
+        (mean & difference) + ((mean ^ difference) >> 1)
+    }
+}
+
 /// Largest integer that is used: f64 has all integers up to 2^53.
 const LARGEST: f64 = 9e15;
 
@@ -106,16 +150,16 @@ pub(crate) fn of_millionths(millionths: i64) -> f64 {
     unscaled(millionths, 1e6)
 }
 
-/// A floating-point number in ten-thousandths, if it is exactly the nearest f64 to them.
+/// A floating-point number in thousandths, if it is exactly the nearest f64 to them.
 #[inline]
-pub(crate) fn ten_thousandths(number: f64) -> Option<i64> {
-    scaled(number, 1e4)
+pub(crate) fn thousandths(number: f64) -> Option<i64> {
+    scaled(number, 1e3)
 }
 
-/// The number of some ten-thousandths.
+/// The number of some thousandths.
 #[inline]
-pub(crate) fn of_ten_thousandths(ten_thousandths: i64) -> f64 {
-    unscaled(ten_thousandths, 1e4)
+pub(crate) fn of_thousandths(thousandths: i64) -> f64 {
+    unscaled(thousandths, 1e3)
 }
 
 #[inline]
@@ -139,15 +183,15 @@ fn unscaled(number: i64, scale: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{millionths, of_millionths, of_ten_thousandths, ten_thousandths};
+    use super::{millionths, of_millionths, of_thousandths, thousandths};
 
     #[test]
     fn decimal_fractions_are_exact() {
         for number in [0.0, 0.5, 1.25, -0.0011, 123_456.789_012, 9e9] {
             assert_eq!(millionths(number).map(of_millionths), Some(number));
         }
-        for share in [0.0, 0.0001, 0.0011, 0.9999, 1.0, -0.5] {
-            assert_eq!(ten_thousandths(share).map(of_ten_thousandths), Some(share));
+        for share in [0.0, 0.001, 0.011, 0.999, 1.0, -0.5] {
+            assert_eq!(thousandths(share).map(of_thousandths), Some(share));
         }
     }
 
@@ -156,6 +200,6 @@ mod tests {
         for number in [-0.0, 1.0 / 3.0, f64::NAN, f64::INFINITY, 1e300, 0.000_000_1] {
             assert_eq!(millionths(number), None, "{number}");
         }
-        assert_eq!(ten_thousandths(0.000_01), None);
+        assert_eq!(thousandths(0.000_1), None);
     }
 }

@@ -13,6 +13,7 @@ use crate::flat::{
     BOOL, BYTES, END, FLOAT, Flat, MAP, MILLIONTHS, NULL, SEQ, SIGNED, STRUCT, TEXT, Token,
     UNSIGNED, millionths,
 };
+use crate::flattened::Flattened;
 
 /// A value of a kind that a recording does not have: an enum with data, or a struct whose
 /// fields vary.
@@ -30,13 +31,6 @@ fn unsupported<T>(what: &str) -> Result<T, Unsupported> {
     Err(Unsupported(what.into()))
 }
 
-/// The tokens and cells of a value.
-#[derive(Debug, Default)]
-pub(crate) struct Flattened {
-    pub(crate) tokens: Vec<Token>,
-    pub(crate) cells: Vec<u64>,
-}
-
 /// Writes values.
 pub(crate) struct Flatten<'a> {
     pub(crate) to: &'a mut Flattened,
@@ -48,8 +42,7 @@ pub(crate) struct Flatten<'a> {
 impl<'a> Flatten<'a> {
     /// Replaces `to` by the next value.
     pub(crate) fn of(to: &'a mut Flattened, before: &'a Flat, names: &'a mut Numbered) -> Self {
-        to.tokens.clear();
-        to.cells.clear();
+        to.clear();
         Self { to, before, names }
     }
 
@@ -68,28 +61,60 @@ impl<'a> Flatten<'a> {
         self.to.tokens.push(token);
     }
 
+    /// The cell of the value before at a place.
+    #[inline]
+    pub(crate) fn probably(&self, at: usize) -> Option<u64> {
+        self.before.cells.get(at).copied()
+    }
+
     /// The next cell of the value before.
     #[inline]
-    fn probably(&self) -> Option<u64> {
-        self.before.cells.get(self.to.cells.len()).copied()
+    fn next_probably(&self) -> Option<u64> {
+        self.probably(self.to.cells.len())
+    }
+
+    /// The token and the cell of a value that has one, without adding it.
+    pub(crate) fn apart<T: Serialize>(&mut self, value: &T) -> Result<(Token, u64), Unsupported> {
+        let (tokens, cells) = (self.to.tokens.len(), self.to.cells.len());
+        value.serialize(&mut *self)?;
+        let written = self
+            .to
+            .tokens
+            .last()
+            .copied()
+            .zip(self.to.cells.last().copied());
+        let is_one = self.to.tokens.len() == tokens + 1 && self.to.cells.len() == cells + 1;
+        self.to.tokens.truncate(tokens);
+        self.to.cells.truncate(cells);
+        let written = written.filter(|_| is_one);
+        written.ok_or_else(|| Unsupported("a value of several cells".into()))
     }
 
     /// Adds a text that readings share.
     #[inline]
     pub(crate) fn put_shared_text(&mut self, text: &Arc<str>) -> Done {
-        let number = self.names.shared(text, self.probably());
+        let number = self.names.shared(text, self.next_probably());
         self.put(TEXT, number)
     }
 
     /// Adds a text.
     #[inline]
     pub(crate) fn put_text(&mut self, token: Token, text: &[u8]) -> Done {
-        let number = self.names.text(text, self.probably());
+        let number = self.names.text(text, self.next_probably());
         self.put(token, number)
     }
 }
 
 pub(crate) type Done = Result<(), Unsupported>;
+
+/// The token and the cell of a floating-point number.
+#[inline]
+pub(crate) fn float(value: f64) -> (Token, u64) {
+    match millionths(value) {
+        Some(millionths) => (MILLIONTHS, millionths.cast_unsigned()),
+        None => (FLOAT, value.to_bits()),
+    }
+}
 
 impl<'s, 'a> Serializer for &'s mut Flatten<'a> {
     type Ok = ();
@@ -152,10 +177,8 @@ impl<'s, 'a> Serializer for &'s mut Flatten<'a> {
 
     #[inline]
     fn serialize_f64(self, value: f64) -> Done {
-        match millionths(value) {
-            Some(millionths) => self.put(MILLIONTHS, millionths.cast_unsigned()),
-            None => self.put(FLOAT, value.to_bits()),
-        }
+        let (token, cell) = float(value);
+        self.put(token, cell)
     }
 
     fn serialize_char(self, value: char) -> Done {
@@ -193,7 +216,7 @@ impl<'s, 'a> Serializer for &'s mut Flatten<'a> {
 
     #[inline]
     fn serialize_unit_variant(self, _: &'static str, _: u32, variant: &'static str) -> Done {
-        let number = self.names.constant(variant, self.probably());
+        let number = self.names.constant(variant, self.next_probably());
         self.put(TEXT, number)
     }
 

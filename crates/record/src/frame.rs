@@ -12,12 +12,12 @@ use rustc_hash::FxHashMap;
 use serde::Serialize as _;
 use virtlens_model::snapshot::{Snapshot, Vm};
 
-use crate::bits;
 use crate::columns::Expected;
 use crate::delta::Reading;
 use crate::dictionary::{Dictionary, Numbered};
 use crate::flat::Flat;
-use crate::flatten::{Flatten, Flattened, Unsupported};
+use crate::flatten::{Flatten, Unsupported};
+use crate::flattened::Flattened;
 use crate::rebuild::{Unknown, rebuild};
 use crate::rows::put_vm;
 use crate::shape::Shapes;
@@ -97,7 +97,7 @@ impl Encoder {
         let mut node = mem::take(&mut self.before.node);
         let without_vms = snapshot.without_vms();
         let count = snapshot.vms.len();
-        self.update(&mut node, count, |to| without_vms.serialize(to))?;
+        self.update(&mut node, |to| without_vms.serialize(to))?;
         self.before.node = node;
         put_len(&mut self.streams.layout, count);
         let identities: Vec<Identity> = snapshot.vms.iter().map(identity).collect();
@@ -108,7 +108,7 @@ impl Encoder {
             put(&mut self.streams.layout, reference);
             let before = before.and_then(|before| self.before.vms.get_mut(before));
             let mut flat = before.map(mem::take).unwrap_or_default();
-            self.update(&mut flat, count, |to| put_vm(to, vm))?;
+            self.update(&mut flat, |to| put_vm(to, vm))?;
             vms.push(flat);
         }
         self.identities = identities;
@@ -123,20 +123,19 @@ impl Encoder {
             put_len(out, codes.len());
             put_packed(codes, compressor, packed, out)?;
         }
-        out.extend_from_slice(self.streams.cells.finish());
+        out.extend_from_slice(self.streams.columns.bits.bytes());
         Ok(())
     }
 
     fn update(
         &mut self,
         flat: &mut Flat,
-        count: usize,
         put: impl FnOnce(&mut Flatten<'_>) -> Result<(), Unsupported>,
     ) -> Result<(), Error> {
         let next = &mut self.flattened;
         put(&mut Flatten::of(next, flat, &mut self.names))?;
         let names = &self.names.dictionary;
-        Ok(self.streams.update(flat, next, names, count)?)
+        Ok(self.streams.update(flat, next, names)?)
     }
 
     /// Writes new names and the streams that compress.
@@ -313,8 +312,7 @@ impl Decoder {
             layout,
             quiet: runs.number()?,
             runs,
-            columns: self.columns.read(&mut bytes, Bytes(codes), count)?,
-            cells: bits::Reading::of(bits),
+            columns: self.columns.read(&mut bytes, Bytes(codes), bits, count)?,
         };
         let (shapes, names) = (&mut self.shapes, &self.names);
         let node = streams.next(&self.before.node, shapes, names)?;

@@ -10,8 +10,8 @@ use serde::{Deserialize, forward_to_deserialize_any};
 
 use crate::dictionary::Dictionary;
 use crate::flat::{
-    BOOL, BYTES, END, FLOAT, Flat, MAP, MILLIONTHS, NULL, SEQ, SIGNED, TEN_THOUSANDTHS, TEXT,
-    Token, UNSIGNED, has_cell, of_millionths, of_ten_thousandths,
+    BOOL, BYTES, END, FLOAT, Flat, MAP, MILLIONTHS, NULL, REPEATED, SEQ, SIGNED, TEXT, THOUSANDTHS,
+    Token, UNSIGNED, has_cell, of_millionths, of_thousandths,
 };
 
 /// The value is not one of the expected type: another version wrote it.
@@ -35,6 +35,7 @@ pub(crate) fn rebuild<'d, T: Deserialize<'d>>(
 ) -> Result<T, Unknown> {
     let mut rebuild = Rebuild {
         tokens: &flat.shape.tokens,
+        all: &flat.cells,
         cells: &flat.cells,
         names,
         depth: 0,
@@ -55,6 +56,8 @@ fn broken() -> Unknown {
 struct Rebuild<'d> {
     tokens: &'d [Token],
     cells: &'d [u64],
+    /// All cells.
+    all: &'d [u64],
     names: &'d Dictionary,
     depth: usize,
 }
@@ -74,6 +77,13 @@ impl<'d> Rebuild<'d> {
         Ok(*cell)
     }
 
+    /// The cell at a distance before the last one.
+    fn earlier(&self, distance: u64) -> Option<u64> {
+        let last = (self.all.len() - self.cells.len()).checked_sub(1)?;
+        let at = last.checked_sub(usize::try_from(distance).ok()?)?;
+        self.all.get(at).copied()
+    }
+
     fn text(&self, number: u64) -> Result<&'d str, Unknown> {
         let text = self.names.text(number).ok_or_else(broken)?;
         std::str::from_utf8(text).map_err(|_| broken())
@@ -86,10 +96,11 @@ impl<'d> Rebuild<'d> {
             NULL => visitor.visit_unit(),
             BOOL => visitor.visit_bool(cell != 0),
             UNSIGNED => visitor.visit_u64(cell),
+            REPEATED => visitor.visit_u64(self.earlier(cell).ok_or_else(broken)?),
             SIGNED => visitor.visit_i64(cell.cast_signed()),
             FLOAT => visitor.visit_f64(f64::from_bits(cell)),
             MILLIONTHS => visitor.visit_f64(of_millionths(cell.cast_signed())),
-            TEN_THOUSANDTHS => visitor.visit_f64(of_ten_thousandths(cell.cast_signed())),
+            THOUSANDTHS => visitor.visit_f64(of_thousandths(cell.cast_signed())),
             TEXT => visitor.visit_borrowed_str(self.text(cell)?),
             BYTES => visitor.visit_borrowed_bytes(self.names.text(cell).ok_or_else(broken)?),
             _ => Err(broken()),

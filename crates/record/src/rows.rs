@@ -9,18 +9,27 @@ use serde::Serialize as _;
 use virtlens_model::snapshot::{Interrupts, Memory, Quota, RoleUse, Topology, VcpuInterrupts, Vm};
 
 use self::threads::{put_threads, put_vcpus};
-use crate::flat::{END, NULL, SEQ, TEN_THOUSANDTHS, Token, UNSIGNED, ten_thousandths};
-use crate::flatten::{Done, Flatten, Unsupported};
+use crate::dictionary::Row;
+use crate::flat::{END, NULL, SEQ, THOUSANDTHS, Token, UNSIGNED, thousandths};
+use crate::flatten::{Done, Flatten, Unsupported, float};
 
 /// A token and its cell.
 type Value = (Token, u64);
 
-/// Begins a struct and binds all its fields, which have to follow in this order. Without one of
-/// them it does not compile.
+/// Binds all fields of a struct, and their names, in the order in which they are written. Without
+/// one of them it does not compile.
+macro_rules! bind_struct {
+    ($names:ident, $type:ident { $($field:ident),+ $(,)? } = $value:expr) => {
+        let $names = [$(stringify!($field)),+];
+        let $type { $($field),+ } = $value;
+    };
+}
+
+/// Begins a struct and binds all its fields, which have to follow in this order.
 macro_rules! begin_struct {
     ($to:ident, $type:ident { $($field:ident),+ $(,)? } = $value:expr) => {
-        begin($to, &[$(stringify!($field)),+])?;
-        let $type { $($field),+ } = $value;
+        bind_struct!(names, $type { $($field),+ } = $value);
+        begin($to, Row::$type, &names)?;
     };
 }
 
@@ -56,8 +65,8 @@ pub(crate) fn put_vm(to: &mut Flatten<'_>, vm: &Vm) -> Done {
             roles: put_roles,
             unattributed_cpu_ns,
             guest_ns,
-            threads: put_threads,
             vcpus: put_vcpus,
+            threads: put_threads,
             vcpu_count,
             workers,
             quota: put_quotas,
@@ -201,6 +210,7 @@ fn put_topology(to: &mut Flatten<'_>, topology: &Option<Arc<Topology>>) -> Done 
     } = topology;
     begin(
         to,
+        Row::Topology,
         &[
             "guest",
             "cpuset",
@@ -223,15 +233,10 @@ fn put_topology(to: &mut Flatten<'_>, topology: &Option<Arc<Topology>>) -> Done 
     for VcpuInterrupts { vcpu, interrupts } in interrupts {
         // Serde puts the shares beside the vCPU.
         let Interrupts { hard, soft, steal } = interrupts;
-        begin(to, &["vcpu", "hard", "soft", "steal"])?;
-        put_row(to, [number(*vcpu)]);
-        for share in [hard, soft, steal] {
-            // The judgement rounds them.
-            match ten_thousandths(*share) {
-                Some(share) => put_row(to, [(TEN_THOUSANDTHS, share.cast_unsigned())]),
-                None => share.serialize(&mut *to)?,
-            }
-        }
+        let fields = ["vcpu", "hard", "soft", "steal"];
+        begin(to, Row::VcpuInterrupts, &fields)?;
+        let [hard, soft, steal] = [hard, soft, steal].map(|share| share_of(*share));
+        put_row(to, [number(*vcpu), hard, soft, steal]);
     }
     to.put_bare(END);
     Ok(())
@@ -250,16 +255,37 @@ fn optional(value: Option<impl Into<u64>>) -> Value {
     value.map_or(NONE, number)
 }
 
-/// Begins a struct with these fields.
+/// A share, which the judgement rounds.
 #[inline]
-fn begin(to: &mut Flatten<'_>, fields: &'static [&'static str]) -> Done {
-    let token = to.names.row(fields);
+fn share_of(share: f64) -> Value {
+    match thousandths(share) {
+        Some(share) => (THOUSANDTHS, share.cast_unsigned()),
+        None => float(share),
+    }
+}
+
+/// Begins a row with these fields.
+#[inline]
+fn begin(to: &mut Flatten<'_>, row: Row, fields: &[&'static str]) -> Done {
+    let token = to.names.row(row, fields);
     to.put_bare(token.ok_or_else(|| Unsupported("too many structs".into()))?);
     Ok(())
 }
 
 #[inline]
 fn put_row<const LEN: usize>(to: &mut Flatten<'_>, row: [Value; LEN]) {
-    to.to.tokens.extend(row.map(|(token, _)| token));
-    to.to.cells.extend(row.map(|(_, cell)| cell));
+    // Filled apart, and copied at once: values are added to vectors one by one.
+    let (mut tokens, mut cells) = ([NULL; LEN], [0; LEN]);
+    for ((token, cell), value) in tokens.iter_mut().zip(&mut cells).zip(row) {
+        (*token, *cell) = value;
+    }
+    to.to.tokens.extend_from_slice(&tokens);
+    to.to.cells.extend_from_slice(&cells);
+}
+
+/// Adds numbers.
+#[inline]
+fn put_numbers<const LEN: usize>(to: &mut Flatten<'_>, numbers: &[u64; LEN]) {
+    to.to.tokens.extend_from_slice(&[UNSIGNED; LEN]);
+    to.to.cells.extend_from_slice(numbers);
 }

@@ -21,7 +21,7 @@ use crate::varint::Bytes;
 const MAGIC: &[u8; 16] = b"virtlens-record\n";
 
 /// Version of the format of files. Format 1 was in no release.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 
 /// Mode of files: only the owner may read them.
 pub(crate) const FILE_MODE: u32 = 0o600;

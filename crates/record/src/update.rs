@@ -3,13 +3,14 @@
 //! Most values of a reading are those of the reading before, so they are only compared.
 
 use std::iter::repeat_n;
+use std::mem;
+use std::slice;
 use std::sync::Arc;
 
-use crate::bits::Differences;
 use crate::columns::Columns;
 use crate::dictionary::Dictionary;
-use crate::flat::{Flat, still_watched};
-use crate::flatten::Flattened;
+use crate::flat::{Flat, next_mean, still_watched};
+use crate::flattened::Flattened;
 use crate::shape::{Column, Shapes};
 use crate::varint::{put, put_len};
 
@@ -19,14 +20,18 @@ pub(crate) struct Streams {
     pub(crate) layout: Vec<u8>,
     pub(crate) runs: Vec<u8>,
     pub(crate) columns: Columns,
-    pub(crate) cells: Differences,
     /// Quiet cells since the last one that woke.
     quiet: u64,
     shapes: Shapes,
+    /// [`Flat::means`] of the value before. Empty between two values.
+    means: Vec<i64>,
 }
 
+/// Cells whose changes are in one word: a short loop for each chunk would be mispredicted.
+const CHUNK: usize = 64;
+
 /// Cells that are compared at once.
-const CHUNK: usize = 8;
+const GROUP: usize = 8;
 
 /// The tokens of a value are not those of one, which would be a bug.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +44,6 @@ impl Streams {
         self.layout.clear();
         self.runs.clear();
         self.columns.clear();
-        self.cells.clear();
         self.quiet = 0;
     }
 
@@ -52,94 +56,89 @@ impl Streams {
     /// Ends the frame.
     pub(crate) fn finish(&mut self) {
         put(&mut self.runs, self.quiet);
+        self.columns.finish();
     }
 
-    /// Turns a value into the next one, of `count` in the frame.
+    /// Turns a value into the next one.
     pub(crate) fn update(
         &mut self,
         value: &mut Flat,
         next: &Flattened,
         names: &Dictionary,
-        count: usize,
     ) -> Result<(), Broken> {
-        self.columns.begin_value(count);
-        self.cells.begin_value();
-        if value.shape.tokens == next.tokens {
+        let mut before = mem::take(&mut self.means);
+        before.extend_from_slice(&value.means);
+        value.means.clear();
+        let mut means = before.iter();
+        let updated = if value.shape.tokens == next.tokens {
             put(&mut self.layout, 0);
             let shape = Arc::clone(&value.shape);
-            self.put_kept(value, 0, &next.cells, &shape.columns);
-            return Ok(());
-        }
-        let shape = self.shapes.get(&next.tokens, names).ok_or(Broken)?;
-        self.columns.grow_to(names.column_count());
-        self.replace(value, next, &shape.columns);
-        value.shape = shape;
-        Ok(())
+            self.put_kept(value, 0, &next.cells, &shape.columns, &mut means);
+            Ok(())
+        } else {
+            self.replace(value, next, names, &mut means)
+        };
+        before.clear();
+        self.means = before;
+        updated
     }
 
-    /// Replaces the numbers of cells that stay, from a place on.
+    /// Replaces the numbers of cells that stay, from a place on. `means` has the means of those
+    /// that are watched.
     #[expect(clippy::indexing_slicing, reason = "each cell has all three")]
-    fn put_kept(&mut self, value: &mut Flat, at: usize, cells: &[u64], columns: &[Column]) {
-        let end = at + cells.len();
-        let (known, watched) = (&mut value.cells[at..end], &mut value.watched[at..end]);
-        let differences = &mut value.differences[at..end];
-        let (known, known_rest) = known.as_chunks_mut::<CHUNK>();
-        let (watched, watched_rest) = watched.as_chunks_mut::<CHUNK>();
-        let (cells, cells_rest) = cells.as_chunks::<CHUNK>();
-        let chunks = known.iter_mut().zip(watched).zip(cells);
-        let others = differences.chunks_mut(CHUNK).zip(columns.chunks(CHUNK));
-        for (((known, watched), cells), (differences, columns)) in chunks.zip(others) {
-            // Most cells are quiet.
-            if *watched == [0; CHUNK] && known == cells {
-                self.quiet += CHUNK as u64;
-                continue;
-            }
-            self.put_chunk(known, watched, cells, differences, columns);
-        }
-        let rest = differences.len() - cells_rest.len();
-        let (differences, columns) = (&mut differences[rest..], &columns[rest..]);
-        self.put_chunk(known_rest, watched_rest, cells_rest, differences, columns);
-    }
-
-    /// Replaces the numbers of at most [`CHUNK`] cells.
-    #[inline]
-    #[expect(clippy::indexing_slicing, reason = "all have the same length")]
-    fn put_chunk(
+    fn put_kept(
         &mut self,
-        known: &mut [u64],
-        watched: &mut [u8],
+        value: &mut Flat,
+        at: usize,
         cells: &[u64],
-        differences: &mut [i64],
         columns: &[Column],
+        means: &mut slice::Iter<'_, i64>,
     ) {
-        let mut active = 0_u32;
-        for (at, ((known, watched), cell)) in known.iter().zip(&*watched).zip(cells).enumerate() {
-            active |= u32::from(*known != *cell || *watched != 0) << at;
-        }
-        let mut next = 0;
-        while active != 0 {
-            let at = active.trailing_zeros() as usize;
-            active &= active - 1;
-            self.quiet += (at - next) as u64;
-            next = at + 1;
-            if watched[at] == 0 {
-                put(&mut self.runs, self.quiet);
-                self.quiet = 0;
+        let end = at + cells.len();
+        let to = &mut value.means;
+        let chunks = value.cells[at..end].chunks_mut(CHUNK);
+        let chunks = chunks.zip(value.watched[at..end].chunks_mut(CHUNK));
+        let next = cells.chunks(CHUNK).zip(columns.chunks(CHUNK));
+        for ((known, watched), (cells, columns)) in chunks.zip(next) {
+            let mut active = active(known, watched, cells);
+            let mut next = 0;
+            while active != 0 {
+                let at = active.trailing_zeros() as usize;
+                active &= active - 1;
+                self.quiet += (at - next) as u64;
+                next = at + 1;
+                let mean = if watched[at] == 0 {
+                    put(&mut self.runs, self.quiet);
+                    self.quiet = 0;
+                    0
+                } else {
+                    means.next().copied().unwrap_or_default()
+                };
+                let difference = cells[at].wrapping_sub(known[at]).cast_signed();
+                self.columns.put(columns[at], difference, mean);
+                known[at] = cells[at];
+                let mean = next_mean(watched[at], mean, difference);
+                watched[at] = still_watched(watched[at], difference);
+                if watched[at] != 0 {
+                    to.push(mean);
+                }
             }
-            let difference = cells[at].wrapping_sub(known[at]).cast_signed();
-            let code = |expected| self.cells.put(difference, expected);
-            self.columns
-                .put(columns[at], difference, differences[at], code);
-            known[at] = cells[at];
-            differences[at] = difference;
-            watched[at] = still_watched(watched[at], difference);
+            self.quiet += (cells.len() - next) as u64;
         }
-        self.quiet += (cells.len() - next) as u64;
     }
 
     /// Replaces a value whose structure differs.
     #[expect(clippy::indexing_slicing, reason = "positions that it counted in them")]
-    fn replace(&mut self, value: &mut Flat, next: &Flattened, columns: &[Column]) {
+    fn replace(
+        &mut self,
+        value: &mut Flat,
+        next: &Flattened,
+        names: &Dictionary,
+        means: &mut slice::Iter<'_, i64>,
+    ) -> Result<(), Broken> {
+        let shape = self.shapes.get(&next.tokens, names).ok_or(Broken)?;
+        let columns = &shape.columns;
+        self.columns.grow_to(names.column_count());
         let (old, new) = (&value.shape.tokens, &next.tokens);
         let same = |(one, other): &(&u16, &u16)| one == other;
         let start = old.iter().zip(new).take_while(same).count();
@@ -157,20 +156,61 @@ impl Streams {
 
         let first = Flat::cells_of(&next.tokens[..start]);
         let last = next.cells.len() - Flat::cells_of(&new[new.len() - end..]);
-        let old_last = value.cells.len() - (next.cells.len() - last);
-        self.put_kept(value, 0, &next.cells[..first], &columns[..first]);
+        let replaced = first..value.cells.len() - (next.cells.len() - last);
+        let watched = &value.watched[replaced.clone()];
+        let watched = watched.iter().filter(|watched| **watched != 0).count();
+        let head = &next.cells[..first];
+        self.put_kept(value, 0, head, &columns[..first], means);
+        means.by_ref().take(watched).for_each(drop);
         let new = &next.cells[first..last];
         for (cell, column) in new.iter().zip(&columns[first..last]) {
             // Values that follow each other in a structure have little in common.
-            let difference = cell.cast_signed();
-            let code = |expected| self.cells.put(difference, expected);
-            self.columns.put(*column, difference, 0, code);
+            self.columns.put(*column, cell.cast_signed(), 0);
         }
-        let replaced = first..old_last;
         value.cells.splice(replaced.clone(), new.iter().copied());
-        let (count, known) = (new.len(), replaced.clone());
-        value.differences.splice(known, repeat_n(0, count));
-        value.watched.splice(replaced, repeat_n(0, count));
-        self.put_kept(value, last, &next.cells[last..], &columns[last..]);
+        value.watched.splice(replaced, repeat_n(0, new.len()));
+        let rest = &next.cells[last..];
+        self.put_kept(value, last, rest, &columns[last..], means);
+        value.shape = shape;
+        Ok(())
     }
+}
+
+/// A bit for each of at most [`CHUNK`] cells that changes or is watched.
+#[inline]
+fn active(known: &[u64], watched: &[u8], cells: &[u64]) -> u64 {
+    let (known, known_rest) = known.as_chunks::<GROUP>();
+    let (watched, watched_rest) = watched.as_chunks::<GROUP>();
+    let (cells, cells_rest) = cells.as_chunks::<GROUP>();
+    let (mut active, mut place) = (0, 0);
+    for ((known, watched), cells) in known.iter().zip(watched).zip(cells) {
+        // Most are quiet.
+        if !is_quiet(known, *watched, cells) {
+            active |= active_each(known, watched, cells) << place;
+        }
+        place += GROUP;
+    }
+    if cells_rest.is_empty() {
+        return active;
+    }
+    active | active_each(known_rest, watched_rest, cells_rest) << place
+}
+
+/// The same, one by one.
+#[inline]
+fn active_each(known: &[u64], watched: &[u8], cells: &[u64]) -> u64 {
+    let all = known.iter().zip(watched).zip(cells).enumerate();
+    all.fold(0, |active, (at, ((known, watched), cell))| {
+        // Without a branch.
+        let is_active = u64::from(known != cell) | u64::from(*watched != 0);
+        active | is_active << at
+    })
+}
+
+/// Whether cells stay, and are not watched.
+#[inline]
+fn is_quiet(known: &[u64; GROUP], watched: [u8; GROUP], cells: &[u64; GROUP]) -> bool {
+    let all = known.iter().zip(cells);
+    let changed = all.fold(0, |changed, (known, cell)| changed | (known ^ cell));
+    (changed | u64::from_ne_bytes(watched)) == 0
 }

@@ -5,17 +5,22 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use virtlens_model::snapshot::{Thread, Vcpu};
-use virtlens_model::vocab::KvmCounters;
 use virtlens_model::vocab::topology::guest::GuestPlace;
 use virtlens_model::vocab::topology::host::HostPlace;
+use virtlens_model::vocab::{CpuSet, KvmCounters};
 
-use super::{NONE, begin, number, optional, put_row};
-use crate::flat::{BOOL, BYTES, END, SEQ};
-use crate::flatten::{Done, Flatten};
+use super::{NONE, Value, begin, number, optional, put_name, put_numbers, put_row};
+use crate::dictionary::Row;
+use crate::flat::{BOOL, BYTES, END, REPEATED, SEQ, TEXT, Token};
+use crate::flatten::{Done, Flatten, Unsupported};
+use crate::flattened::Written;
 
+/// Adds the threads of a VM, behind its vCPUs: the times of a vCPU are mostly those of its
+/// thread.
 pub(super) fn put_threads(to: &mut Flatten<'_>, threads: &[Thread]) -> Done {
     to.put_bare(SEQ);
-    let mut last_affinity = None;
+    let (mut last_role, mut last_device, mut last_class) = (None, None, None);
+    let mut expected = 0;
     for thread in threads {
         begin_struct!(
             to,
@@ -31,24 +36,61 @@ pub(super) fn put_threads(to: &mut Flatten<'_>, threads: &[Thread]) -> Done {
                 sched_class,
             } = thread
         );
-        put_row(to, [number(*tid)]);
-        role.serialize(&mut *to)?;
-        to.put_text(BYTES, name.as_bytes())?;
-        device.serialize(&mut *to)?;
-        put_row(to, [number(*cpu_ns), optional(*wait_ns), optional(*pcpu)]);
-        put_shared(to, affinity.as_ref(), &mut last_affinity)?;
-        sched_class.serialize(&mut *to)?;
+        let first = to.to.cells.len();
+        let role = one_of(to, role, &mut last_role)?;
+        let device = one_of(to, device, &mut last_device)?;
+        let class = one_of(to, sched_class, &mut last_class)?;
+        let name = (BYTES, to.names.comm(*name, to.probably(first + 2)));
+        let affinity = cpu_set_of(to, affinity.as_ref(), first + 7);
+        let times = [number(*cpu_ns), optional(*wait_ns), optional(*pcpu)];
+        let [cpu_ns, wait_ns, pcpu] = match to.to.vcpu_of(*tid, &mut expected) {
+            None => times,
+            Some(vcpu) => {
+                let earlier = [vcpu.cpu_ns, vcpu.wait_ns, vcpu.pcpu];
+                repeated(times, earlier, &to.to.cells, first + 4)
+            }
+        };
+        let row = [
+            number(*tid),
+            role,
+            name,
+            device,
+            cpu_ns,
+            wait_ns,
+            pcpu,
+            affinity,
+            class,
+        ];
+        put_row(to, row);
     }
     to.put_bare(END);
     Ok(())
 }
 
+/// Values for the place `at`, with a reference for each number that an earlier cell has.
+#[inline]
+fn repeated<const LEN: usize>(
+    mut values: [Value; LEN],
+    earlier: [usize; LEN],
+    cells: &[u64],
+    at: usize,
+) -> [Value; LEN] {
+    for ((value, earlier), at) in values.iter_mut().zip(earlier).zip(at..) {
+        if *value != NONE && cells.get(earlier) == Some(&value.1) {
+            *value = (REPEATED, (at - earlier) as u64);
+        }
+    }
+    values
+}
+
+/// Adds the vCPUs of a VM. Mostly the same of their values are known, so their tokens are those of
+/// the vCPU before.
 pub(super) fn put_vcpus(to: &mut Flatten<'_>, vcpus: &[Vcpu]) -> Done {
     to.put_bare(SEQ);
-    let (mut last_cgroup, mut last_affinity) = (None, None);
+    let mut last: Option<(Known, Range<usize>)> = None;
     for vcpu in vcpus {
-        begin_struct!(
-            to,
+        bind_struct!(
+            names,
             Vcpu {
                 id,
                 index,
@@ -58,16 +100,25 @@ pub(super) fn put_vcpus(to: &mut Flatten<'_>, vcpus: &[Vcpu]) -> Done {
                 guest_ns,
                 timeslices,
                 involuntary_switches,
-                kvm,
                 preempted,
-                cgroup,
                 pcpu,
+                kvm,
+                cgroup,
                 affinity,
                 guest,
                 host,
                 residency_ns,
             } = vcpu
         );
+        let first = to.to.cells.len();
+        if let Some(tid) = tid {
+            to.to.vcpus.push(Written {
+                tid: *tid,
+                cpu_ns: first + 3,
+                wait_ns: first + 4,
+                pcpu: first + 9,
+            });
+        }
         let row = [
             number(*id),
             optional(*index),
@@ -77,84 +128,151 @@ pub(super) fn put_vcpus(to: &mut Flatten<'_>, vcpus: &[Vcpu]) -> Done {
             optional(*guest_ns),
             optional(*timeslices),
             optional(*involuntary_switches),
+            preempted.map_or(NONE, |is| (BOOL, is.into())),
+            optional(*pcpu),
         ];
+        let guest = guest.as_ref().map(guest_row);
+        let host = host.as_ref().map(host_row);
+        let known = Known {
+            row: row.map(token_of),
+            has_cgroup: cgroup.is_some(),
+            has_affinity: affinity.is_some(),
+            has_guest: guest.is_some(),
+            host: host.map(|host| host.map(token_of)),
+        };
+        if let Some((last, tokens)) = &last
+            && *last == known
+            && residency_ns.is_empty()
+        {
+            to.to.tokens.extend_from_within(tokens.clone());
+            let cgroup = cgroup.as_ref().map_or(0, |cgroup| {
+                let probably = to.probably(first + CGROUP);
+                to.names.shared(cgroup, probably)
+            });
+            let (_, affinity) = cpu_set_of(to, affinity.as_ref(), first + CGROUP + 1);
+            let cells = &mut to.to.cells;
+            cells.extend_from_slice(&row.map(cell_of));
+            cells.extend_from_slice(kvm.row());
+            cells.extend_from_slice(&[cgroup, affinity]);
+            put_cells(cells, guest);
+            put_cells(cells, host);
+            continue;
+        }
+        let start = to.to.tokens.len();
+        begin(to, Row::Vcpu, &names)?;
         put_row(to, row);
-        begin(to, &KvmCounters::NAMES)?;
-        put_row(to, kvm.row().map(number));
-        put_row(to, [preempted.map_or(NONE, |is| (BOOL, is.into()))]);
-        put_shared(to, cgroup.as_ref(), &mut last_cgroup)?;
-        put_row(to, [optional(*pcpu)]);
-        put_shared(to, affinity.as_ref(), &mut last_affinity)?;
-        put_guest_place(to, guest.as_ref())?;
-        put_host_place(to, host.as_ref())?;
+        begin(to, Row::Kvm, &KvmCounters::NAMES)?;
+        put_numbers(to, kvm.row());
+        put_name(to, cgroup)?;
+        let affinity = cpu_set_of(to, affinity.as_ref(), to.to.cells.len());
+        put_row(to, [affinity]);
+        put_place(to, Row::GuestPlace, &GUEST, guest)?;
+        put_place(to, Row::HostPlace, &HOST, host)?;
         residency_ns.serialize(&mut *to)?;
+        let is_short = residency_ns.is_empty();
+        last = is_short.then_some((known, start..to.to.tokens.len()));
     }
+    to.to.sort_vcpus();
     to.put_bare(END);
     Ok(())
 }
 
-fn put_guest_place(to: &mut Flatten<'_>, place: Option<&GuestPlace>) -> Done {
-    let Some(place) = place else {
-        put_row(to, [NONE]);
-        return Ok(());
-    };
-    begin_struct!(
-        to,
-        GuestPlace {
-            package,
-            die,
-            core,
-            thread
-        } = place
-    );
-    put_row(to, [package, die, core, thread].map(|place| number(*place)));
-    Ok(())
+/// The values of a vCPU that are known: with the same ones it has the same tokens.
+#[derive(PartialEq)]
+struct Known {
+    row: [Token; 10],
+    has_cgroup: bool,
+    has_affinity: bool,
+    has_guest: bool,
+    host: Option<[Token; 6]>,
 }
 
-fn put_host_place(to: &mut Flatten<'_>, place: Option<&HostPlace>) -> Done {
-    let Some(place) = place else {
-        put_row(to, [NONE]);
-        return Ok(());
-    };
-    begin_struct!(
-        to,
-        HostPlace {
-            package,
-            die,
-            node,
-            llc,
-            core,
-            thread
-        } = place
-    );
-    let row = [package, die, node, llc, core, thread];
-    put_row(to, row.map(|place| optional(*place)));
-    Ok(())
-}
+/// Place of the cgroup among the cells of a vCPU.
+const CGROUP: usize = 10 + KvmCounters::NAMES.len();
 
-/// A value that threads of a VM mostly share, and its tokens and cells.
-type Shared<'v, T> = Option<(&'v Arc<T>, Range<usize>, Range<usize>)>;
-
-/// Adds a value that threads of a VM mostly share.
-#[inline]
-fn put_shared<'v, T: Serialize + ?Sized>(
+/// Adds a place with these fields.
+fn put_place<const LEN: usize>(
     to: &mut Flatten<'_>,
-    value: Option<&'v Arc<T>>,
-    last: &mut Shared<'v, T>,
+    row: Row,
+    fields: &[&'static str; LEN],
+    place: Option<[Value; LEN]>,
 ) -> Done {
-    let Some(value) = value else {
+    let Some(place) = place else {
         put_row(to, [NONE]);
         return Ok(());
     };
-    if let Some((known, tokens, cells)) = last
-        && Arc::ptr_eq(known, value)
-    {
-        to.to.tokens.extend_from_within(tokens.clone());
-        to.to.cells.extend_from_within(cells.clone());
-        return Ok(());
-    }
-    let (token, cell) = (to.to.tokens.len(), to.to.cells.len());
-    value.serialize(&mut *to)?;
-    *last = Some((value, token..to.to.tokens.len(), cell..to.to.cells.len()));
+    begin(to, row, fields)?;
+    put_row(to, place);
     Ok(())
+}
+
+/// The same without its tokens.
+#[inline]
+fn put_cells<const LEN: usize>(cells: &mut Vec<u64>, place: Option<[Value; LEN]>) {
+    match place {
+        Some(place) => cells.extend_from_slice(&place.map(cell_of)),
+        None => cells.push(0),
+    }
+}
+
+/// The fields of [`guest_row`].
+const GUEST: [&str; 4] = ["package", "die", "core", "thread"];
+
+#[inline]
+fn guest_row(place: &GuestPlace) -> [Value; 4] {
+    let GuestPlace {
+        package,
+        die,
+        core,
+        thread,
+    } = place;
+    [package, die, core, thread].map(|place| number(*place))
+}
+
+/// The fields of [`host_row`].
+const HOST: [&str; 6] = ["package", "die", "node", "llc", "core", "thread"];
+
+#[inline]
+fn host_row(place: &HostPlace) -> [Value; 6] {
+    let HostPlace {
+        package,
+        die,
+        node,
+        llc,
+        core,
+        thread,
+    } = place;
+    [package, die, node, llc, core, thread].map(|place| optional(*place))
+}
+
+fn token_of((token, _): Value) -> Token {
+    token
+}
+
+fn cell_of((_, cell): Value) -> u64 {
+    cell
+}
+
+/// A set of CPUs for the place `at`.
+#[inline]
+fn cpu_set_of(to: &mut Flatten<'_>, set: Option<&Arc<CpuSet>>, at: usize) -> Value {
+    let probably = to.probably(at);
+    set.map_or(NONE, |set| (TEXT, to.names.cpu_set(set, probably)))
+}
+
+/// A value of one cell that the thread before mostly has too.
+#[inline]
+fn one_of<T: Copy + PartialEq + Serialize>(
+    to: &mut Flatten<'_>,
+    value: &T,
+    last: &mut Option<(T, Value)>,
+) -> Result<Value, Unsupported> {
+    if let Some((known, written)) = last
+        && known == value
+    {
+        return Ok(*written);
+    }
+    let written = to.apart(value)?;
+    *last = Some((*value, written));
+    Ok(written)
 }

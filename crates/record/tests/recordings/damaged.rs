@@ -136,7 +136,7 @@ fn foreign_files_are_refused() {
 
 #[test]
 fn file_of_another_format_names_its_version() {
-    for format in [1, 3] {
+    for format in [2, 4] {
         let folder = tempfile::tempdir().expect("there is room");
         let file = folder.path().join("other");
         let text = format!(
@@ -160,7 +160,7 @@ fn file_of_another_format_names_its_version() {
         };
         let text = refused.to_string();
         let expected =
-            format!("has format {format}; this version reads format 2: use virtlens 9.1.0");
+            format!("has format {format}; this version reads format 3: use virtlens 9.1.0");
         assert!(text.ends_with(&expected), "{text}");
     }
 }

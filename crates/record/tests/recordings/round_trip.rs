@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::Value;
-use virtlens_model::snapshot::{Snapshot, Vm};
+use virtlens_model::snapshot::{Snapshot, Thread, Vcpu, Vm};
 use virtlens_record::{Mark, Recorded, Recording};
 use virtlens_tests::fixture;
 
@@ -239,4 +239,51 @@ fn counters_that_change_their_rates_round_trip() {
     let readings = node(28, step);
     let (_, read) = record(&readings);
     assert!(read == readings);
+}
+
+/// Readings of a VM of 40 vCPUs. Each thread ran longer than its vCPU by `more` of the reading and
+/// of the thread.
+fn threads(more: impl Fn(u64, u32) -> u64) -> Vec<Snapshot> {
+    let mut snapshot = fixture::snapshot();
+    snapshot.vms.truncate(1);
+    let reading = |reading: u64| {
+        let vm = &mut snapshot.vms[0];
+        let ids = 0..40_u32;
+        // Their order is not that of the vCPUs.
+        let tid = |id| 1000 + id * 7 % 40;
+        let ran_ns = |id: u32| reading * 1_000_003 * u64::from(id) % 777_777_777;
+        let vcpu = vm.vcpus[0].clone();
+        let vcpus = ids.clone().map(|id| Vcpu {
+            id,
+            tid: (id != 5).then(|| tid(id)),
+            cpu_ns: ran_ns(id),
+            wait_ns: (id != 6).then(|| ran_ns(id + 1)),
+            pcpu: (id != 7).then(|| (id + u32::try_from(reading).expect("it is small")) % 16),
+            ..vcpu.clone()
+        });
+        vm.vcpus = vcpus.collect();
+        let thread = vm.threads[0].clone();
+        let threads = ids.map(|id| Thread {
+            tid: tid(id),
+            cpu_ns: ran_ns(id) + more(reading, id),
+            wait_ns: (id != 8).then(|| ran_ns(id + 1) + more(reading, id)),
+            ..thread.clone()
+        });
+        vm.threads = threads.collect();
+        snapshot.clone()
+    };
+    (1..10).map(reading).collect()
+}
+
+#[test]
+fn time_of_a_vcpu_and_its_thread_is_written_once() {
+    let of = |more: fn(u64, u32) -> u64| {
+        let readings = threads(more);
+        let (bytes, read) = record(&readings);
+        assert!(read == readings, "a reading is another one");
+        bytes.iter().skip(1).sum::<u64>()
+    };
+    let by_chance = |reading, id: u32| reading * 7_777_777 * u64::from(id) % 1_000_003;
+    let (equal, other) = (of(|_, _| 0), of(by_chance));
+    assert!(equal * 4 < other * 3, "{equal} and {other} bytes");
 }
