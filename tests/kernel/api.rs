@@ -47,6 +47,23 @@ impl Site {
         stream
     }
 
+    /// A client whose trace of a guest for 30 s has begun.
+    fn trace(&self, guest: &Minivm) -> TcpStream {
+        let client = self.post(&format!("vm={}&for=30s", guest.pid()));
+        client.set_nonblocking(true).expect("it is open");
+        eventually("the trace to begin", || {
+            // An answer has the reason that it does not begin.
+            let mut answer = [0; 1024];
+            if let Ok(bytes) = client.peek(&mut answer) {
+                let answer = answer.get(..bytes).unwrap_or_default();
+                panic!("no trace began: {}", String::from_utf8_lossy(answer));
+            }
+            (programs() > 0).then_some(())
+        });
+        client.set_nonblocking(false).expect("it is open");
+        client
+    }
+
     /// Names in the directory of the recording that do not belong to the recording.
     fn names(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.folder.path().join("records")).expect("a folder");
@@ -109,8 +126,7 @@ fn disconnected_client_ends_its_trace_and_second_one_is_refused() {
     let guest = Minivm::start(["--vcpus", "1", "--start", "duty:50"]);
     let site = Site::start();
     eventually("no other trace", || (programs() == 0).then_some(()));
-    let client = site.post(&format!("vm={}&for=30s", guest.pid()));
-    eventually("the trace to begin", || (programs() > 0).then_some(()));
+    let client = site.trace(&guest);
     let (status, body) = answer(site.post(&format!("vm={}&for=1s", guest.pid())));
     let text = String::from_utf8(body).expect("text");
     assert_eq!(status, 503, "{text}");
@@ -133,8 +149,7 @@ fn stopped_agent_ends_the_trace_of_a_client() {
     let guest = Minivm::start(["--vcpus", "1", "--start", "duty:50"]);
     let mut site = Site::start();
     eventually("no other trace", || (programs() == 0).then_some(()));
-    let client = site.post(&format!("vm={}&for=30s", guest.pid()));
-    eventually("the trace to begin", || (programs() > 0).then_some(()));
+    let client = site.trace(&guest);
     let (code, log) = site.agent.stop();
     assert_eq!(code, Some(0), "{log:#?}");
     let (status, _) = answer(client);

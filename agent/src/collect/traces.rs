@@ -62,7 +62,9 @@ impl Traces {
             return Err(NoTrace::Short(reason));
         }
         let failed = |error: io::Error| NoTrace::Failed(error.to_string());
-        let (file, errors) = unnamed(&self.folder)
+        // The recorder creates it with the first reading, which may be later.
+        let (file, errors) = virtlens_record::create_folder(&self.folder)
+            .and_then(|()| unnamed(&self.folder))
             .and_then(|file| Ok((file, unnamed(&self.folder)?)))
             .map_err(|error| {
                 let folder = self.folder.display();

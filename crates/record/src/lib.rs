@@ -42,6 +42,6 @@ pub use self::incident::{Incident, IncidentVm, TRACE_FILE, parse_incident};
 pub use self::incidents::{Incidents, UnreadableIncident, incident, incident_path, incidents};
 pub use self::mark::Mark;
 pub use self::rebuild::Unknown;
-pub use self::recorder::{Failure, Limits, Recorder};
+pub use self::recorder::{Failure, Limits, Recorder, create_folder};
 pub use self::recording::{Lost, Recorded, Recording};
 pub use self::segment::{Header, Refused};

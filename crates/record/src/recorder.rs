@@ -111,10 +111,7 @@ impl Recorder {
             path: folder.to_owned(),
             error,
         };
-        // It has the names of pods and VMs, which only root may read.
-        let mut private = DirBuilder::new();
-        let created = private.recursive(true).mode(0o700).create(folder);
-        created.map_err(disk)?;
+        create_folder(folder).map_err(disk)?;
         let mut private = File::options();
         private
             .create(true)
@@ -326,6 +323,16 @@ impl Drop for Recorder {
     fn drop(&mut self) {
         self.finish();
     }
+}
+
+/// Creates the directory of a recording, unless it exists.
+///
+/// # Errors
+///
+/// The error of the system.
+pub fn create_folder(folder: &Path) -> io::Result<()> {
+    // It has the names of pods and VMs, which only root may read.
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 const SUFFIX: &str = "vlrec";
