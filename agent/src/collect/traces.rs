@@ -62,9 +62,7 @@ impl Traces {
             return Err(NoTrace::Short(reason));
         }
         let failed = |error: io::Error| NoTrace::Failed(error.to_string());
-        // The recorder creates it with the first reading, which may be later.
-        let (file, errors) = virtlens_record::create_folder(&self.folder)
-            .and_then(|()| unnamed(&self.folder))
+        let (file, errors) = unnamed(&self.folder)
             .and_then(|file| Ok((file, unnamed(&self.folder)?)))
             .map_err(|error| {
                 let folder = self.folder.display();
@@ -98,8 +96,10 @@ impl Traces {
     }
 }
 
-/// A new file in a directory without a name.
+/// A new file without a name in a directory, which is created if it is missing: the recorder
+/// creates it with the first reading, which may be later.
 fn unnamed(folder: &Path) -> io::Result<File> {
+    virtlens_record::create_folder(folder)?;
     let path = folder.join(format!("virtlens-trace-{}.part", std::process::id()));
     let create = || {
         let mut options = OpenOptions::new();
@@ -127,6 +127,15 @@ mod tests {
     use virtlens_probe::loader::Loader;
 
     use super::{Duration, HostRoot, NoTrace, Request, TraceLock, Traces, unnamed};
+
+    #[test]
+    fn unnamed_file_creates_a_missing_directory() {
+        let folder = tempfile::tempdir().expect("there is room");
+        let missing = folder.path().join("records");
+        let mut file = unnamed(&missing).expect("the folder is ours");
+        file.write_all(b"a trace").expect("there is room");
+        assert_eq!(fs::read_dir(missing).expect("a folder").count(), 0);
+    }
 
     #[test]
     fn unnamed_file_leaves_nothing_and_replaces_a_remainder() {

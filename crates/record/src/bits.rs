@@ -36,7 +36,7 @@ impl Bits {
         self.put_bits(size & !(1 << bits), bits);
         #[expect(clippy::cast_possible_truncation, reason = "at most 64")]
         let length = bits as u8 + 1;
-        // Signs are noise, so there is no branch.
+        // A branch on the sign would often be mispredicted.
         length | (u8::from(deviation < 0) * NEGATIVE)
     }
 

@@ -1,8 +1,8 @@
 //! The codes and bits of the differences of a frame, by column.
 //!
 //! The differences of a field resemble each other more than those of a structure, so each column
-//! has its own statistics: long ones are compressed apart. It is also quicker: the values of a
-//! column take the same branches.
+//! has its own statistics: long ones are compressed apart. The values of a column also take mostly
+//! the same branches of the encoder.
 //!
 //! Some counters rise by a similar amount each time, others by chance. The expected difference of
 //! a cell is the mean of its last ones if that shortens the differences of its column, otherwise 0.
@@ -48,8 +48,8 @@ struct Move {
     mean: i64,
 }
 
-/// A complete frame has ten times the differences of others: room for so many times the present
-/// ones is kept.
+/// Memory for this many times the differences of a frame is kept, the rest is freed: a complete
+/// frame has ten times those of others.
 const ROOM: usize = 4;
 
 impl Columns {

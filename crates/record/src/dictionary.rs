@@ -106,13 +106,13 @@ pub(crate) struct Numbered {
     /// The last shared text with each number.
     held: Vec<Option<Arc<str>>>,
     /// Address and length of the last constant with each number.
-    constants: Vec<(usize, usize)>,
+    constants: Vec<Option<(usize, usize)>>,
     /// The last name of a thread with each number.
     comms: Vec<Option<Comm>>,
     /// The last set of CPUs with each number.
     cpu_sets: Vec<Option<Arc<CpuSet>>>,
-    /// The set of CPUs of the thread before.
-    last_cpu_set: Option<(Arc<CpuSet>, u32)>,
+    /// The number of the last new set of CPUs: most threads of a complete frame have it too.
+    last_cpu_set: Option<u64>,
     by_struct: FxHashMap<Struct, Token>,
     structs: Vec<Struct>,
     /// The structs of rows, by the number of [`Row`].
@@ -152,20 +152,16 @@ impl Numbered {
     /// The number of the list of a set of CPUs, which is probably this one.
     #[inline]
     pub(crate) fn cpu_set(&mut self, set: &Arc<CpuSet>, probably: Option<u64>) -> u64 {
-        if let Some(number) = probably
-            && let Some(held) = known(&self.cpu_sets, number)
-            && (Arc::ptr_eq(held, set) || held == set)
-        {
-            return number;
-        }
-        if let Some((last, number)) = &self.last_cpu_set
-            && Arc::ptr_eq(last, set)
-        {
-            return (*number).into();
+        for number in [probably, self.last_cpu_set].into_iter().flatten() {
+            if known(&self.cpu_sets, number)
+                .is_some_and(|held| Arc::ptr_eq(held, set) || held == set)
+            {
+                return number;
+            }
         }
         let number = self.number(set.to_string().as_bytes());
         remember(&mut self.cpu_sets, number, Arc::clone(set));
-        self.last_cpu_set = Some((Arc::clone(set), number));
+        self.last_cpu_set = Some(number.into());
         number.into()
     }
 
@@ -188,18 +184,12 @@ impl Numbered {
     pub(crate) fn constant(&mut self, text: &'static str, probably: Option<u64>) -> u64 {
         let place = (text.as_ptr().addr(), text.len());
         if let Some(number) = probably
-            && let Ok(at) = usize::try_from(number)
-            && self.constants.get(at) == Some(&place)
+            && known(&self.constants, number) == Some(&place)
         {
             return number;
         }
         let number = self.number(text.as_bytes());
-        let at = number as usize;
-        self.constants
-            .resize(self.constants.len().max(at + 1), (0, 0));
-        if let Some(known) = self.constants.get_mut(at) {
-            *known = place;
-        }
+        remember(&mut self.constants, number, place);
         number.into()
     }
 

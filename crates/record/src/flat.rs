@@ -123,8 +123,8 @@ pub(crate) fn still_watched(watched: u8, difference: i64) -> u8 {
     }
 }
 
-/// The mean of the last differences of a cell, behind this one. The last ones count most: half,
-/// a quarter and so on. The difference of a cell that wakes is its mean.
+/// The mean of the last differences of a cell, including this one. They count half, a quarter and
+/// so on, the last one most. The difference of a cell that wakes is its mean.
 #[inline]
 pub(crate) fn next_mean(watched: u8, mean: i64, difference: i64) -> i64 {
     if watched == 0 {

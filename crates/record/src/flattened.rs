@@ -8,12 +8,12 @@ pub(crate) struct Flattened {
     pub(crate) tokens: Vec<Token>,
     pub(crate) cells: Vec<u64>,
     /// The vCPUs so far that have a thread, by its id.
-    pub(crate) vcpus: Vec<Written>,
+    pub(crate) vcpus: Vec<VcpuCells>,
 }
 
-/// Where the numbers of a vCPU are that its thread has too: positions of cells.
+/// The cells of a vCPU whose numbers its thread mostly has too, by their positions.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Written {
+pub(crate) struct VcpuCells {
     pub(crate) tid: u32,
     pub(crate) cpu_ns: usize,
     pub(crate) wait_ns: usize,
@@ -36,7 +36,7 @@ impl Flattened {
 
     /// The vCPU of a thread, which is probably the expected one.
     #[inline]
-    pub(crate) fn vcpu_of(&self, tid: u32, expected: &mut usize) -> Option<Written> {
+    pub(crate) fn vcpu_of(&self, tid: u32, expected: &mut usize) -> Option<VcpuCells> {
         let mut found = self.vcpus.get(*expected).filter(|vcpu| vcpu.tid == tid);
         if found.is_none() {
             let at = self.vcpus.binary_search_by_key(&tid, |vcpu| vcpu.tid);

@@ -16,8 +16,9 @@ use crate::snapshot::{Interrupts, VcpuInterrupts};
 #[derive(Debug, Default)]
 pub(super) struct PcpuWindow(FxHashMap<u32, Interrupts>);
 
-/// A share in steps of 0.1 %. `/proc/stat` counts in hundredths of a second, so over the 10 s
-/// between two judgements its own steps are as large. Short numbers are short in recordings.
+/// A share in steps of 0.1 %. `/proc/stat` counts in hundredths of a second (`nsec_to_clock_t` in
+/// `show_stat`, fs/proc/stat.c, v6.12), so over the 10 s between two judgements its own steps are
+/// as large. Short numbers are short in recordings.
 fn rounded(share: f64) -> f64 {
     (share * 1e3).round() / 1e3
 }

@@ -13,7 +13,7 @@ use super::{NONE, Value, begin, number, optional, put_name, put_numbers, put_row
 use crate::dictionary::Row;
 use crate::flat::{BOOL, BYTES, END, REPEATED, SEQ, TEXT, Token};
 use crate::flatten::{Done, Flatten, Unsupported};
-use crate::flattened::Written;
+use crate::flattened::VcpuCells;
 
 /// Adds the threads of a VM, behind its vCPUs: the times of a vCPU are mostly those of its
 /// thread.
@@ -87,7 +87,7 @@ fn repeated<const LEN: usize>(
 /// the vCPU before.
 pub(super) fn put_vcpus(to: &mut Flatten<'_>, vcpus: &[Vcpu]) -> Done {
     to.put_bare(SEQ);
-    let mut last: Option<(Known, Range<usize>)> = None;
+    let mut last: Option<(Presence, Range<usize>)> = None;
     for vcpu in vcpus {
         bind_struct!(
             names,
@@ -112,11 +112,11 @@ pub(super) fn put_vcpus(to: &mut Flatten<'_>, vcpus: &[Vcpu]) -> Done {
         );
         let first = to.to.cells.len();
         if let Some(tid) = tid {
-            to.to.vcpus.push(Written {
+            to.to.vcpus.push(VcpuCells {
                 tid: *tid,
-                cpu_ns: first + 3,
-                wait_ns: first + 4,
-                pcpu: first + 9,
+                cpu_ns: first + CPU_NS,
+                wait_ns: first + WAIT_NS,
+                pcpu: first + PCPU,
             });
         }
         let row = [
@@ -133,7 +133,7 @@ pub(super) fn put_vcpus(to: &mut Flatten<'_>, vcpus: &[Vcpu]) -> Done {
         ];
         let guest = guest.as_ref().map(guest_row);
         let host = host.as_ref().map(host_row);
-        let known = Known {
+        let presence = Presence {
             row: row.map(token_of),
             has_cgroup: cgroup.is_some(),
             has_affinity: affinity.is_some(),
@@ -141,7 +141,7 @@ pub(super) fn put_vcpus(to: &mut Flatten<'_>, vcpus: &[Vcpu]) -> Done {
             host: host.map(|host| host.map(token_of)),
         };
         if let Some((last, tokens)) = &last
-            && *last == known
+            && *last == presence
             && residency_ns.is_empty()
         {
             to.to.tokens.extend_from_within(tokens.clone());
@@ -149,7 +149,7 @@ pub(super) fn put_vcpus(to: &mut Flatten<'_>, vcpus: &[Vcpu]) -> Done {
                 let probably = to.probably(first + CGROUP);
                 to.names.shared(cgroup, probably)
             });
-            let (_, affinity) = cpu_set_of(to, affinity.as_ref(), first + CGROUP + 1);
+            let (_, affinity) = cpu_set_of(to, affinity.as_ref(), first + AFFINITY);
             let cells = &mut to.to.cells;
             cells.extend_from_slice(&row.map(cell_of));
             cells.extend_from_slice(kvm.row());
@@ -164,31 +164,38 @@ pub(super) fn put_vcpus(to: &mut Flatten<'_>, vcpus: &[Vcpu]) -> Done {
         begin(to, Row::Kvm, &KvmCounters::NAMES)?;
         put_numbers(to, kvm.row());
         put_name(to, cgroup)?;
-        let affinity = cpu_set_of(to, affinity.as_ref(), to.to.cells.len());
+        let affinity = cpu_set_of(to, affinity.as_ref(), first + AFFINITY);
         put_row(to, [affinity]);
         put_place(to, Row::GuestPlace, &GUEST, guest)?;
         put_place(to, Row::HostPlace, &HOST, host)?;
         residency_ns.serialize(&mut *to)?;
         let is_short = residency_ns.is_empty();
-        last = is_short.then_some((known, start..to.to.tokens.len()));
+        last = is_short.then_some((presence, start..to.to.tokens.len()));
     }
     to.to.sort_vcpus();
     to.put_bare(END);
     Ok(())
 }
 
-/// The values of a vCPU that are known: with the same ones it has the same tokens.
+/// Which values of a vCPU are known. vCPUs that agree in it have the same tokens.
 #[derive(PartialEq)]
-struct Known {
-    row: [Token; 10],
+struct Presence {
+    row: [Token; NUMBERS],
     has_cgroup: bool,
     has_affinity: bool,
     has_guest: bool,
     host: Option<[Token; 6]>,
 }
 
-/// Place of the cgroup among the cells of a vCPU.
-const CGROUP: usize = 10 + KvmCounters::NAMES.len();
+/// Positions among the cells of a vCPU.
+const CPU_NS: usize = 3;
+const WAIT_NS: usize = 4;
+const PCPU: usize = 9;
+const CGROUP: usize = NUMBERS + KvmCounters::NAMES.len();
+const AFFINITY: usize = CGROUP + 1;
+
+/// Numbers of a vCPU in front of KVM's.
+const NUMBERS: usize = 10;
 
 /// Adds a place with these fields.
 fn put_place<const LEN: usize>(
