@@ -9,7 +9,7 @@
 //! VMTEST SKIP kernel::balloon_report reason to the end of the line
 //! VMTEST FEATURE task_storage
 //! VMTEST DONE kernel
-//! VMTEST ALIVE
+//! VMTEST ALIVE 1
 //! VMTEST END
 //! ```
 
@@ -23,7 +23,7 @@ pub const MARK: &str = "VMTEST";
 /// Name of the suite of a control run, a boot without an agent after a machine broke.
 pub const CONTROL: &str = "control";
 
-/// Interval at which a machine reports that it is [alive](Line::Alive).
+/// Interval at which a machine reports each CPU that is [alive](Line::Alive).
 pub const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// One line of the report.
@@ -40,8 +40,8 @@ pub enum Line {
     Feature(String),
     /// All tests of this suite have been reported.
     Done(String),
-    /// A thread has run on each CPU since the previous line of this kind.
-    Alive,
+    /// A thread has run on this CPU.
+    Alive(u32),
     /// The whole plan is done; without this line the VM died early.
     End,
 }
@@ -78,7 +78,7 @@ impl fmt::Display for Line {
             }
             Self::Feature(name) => write!(out, "{MARK} FEATURE {name}"),
             Self::Done(suite) => write!(out, "{MARK} DONE {suite}"),
-            Self::Alive => write!(out, "{MARK} ALIVE"),
+            Self::Alive(cpu) => write!(out, "{MARK} ALIVE {cpu}"),
             Self::End => write!(out, "{MARK} END"),
         }
     }
@@ -109,7 +109,7 @@ pub fn parse_line(text: &str) -> Option<Line> {
         "SKIP" => test(Outcome::Skip(why())),
         "FEATURE" => Some(Line::Feature(name?.to_owned())),
         "DONE" => Some(Line::Done(name?.to_owned())),
-        "ALIVE" => Some(Line::Alive),
+        "ALIVE" => Some(Line::Alive(name?.parse().ok()?)),
         "END" => Some(Line::End),
         _ => None,
     }
@@ -195,7 +195,7 @@ mod tests {
             test(Outcome::Skip("no fentry".into())),
             Line::Feature("task_storage".into()),
             Line::Done("kernel".into()),
-            Line::Alive,
+            Line::Alive(1),
             Line::End,
         ];
         for line in lines {

@@ -1,5 +1,6 @@
 //! One QEMU process from start to end.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -12,6 +13,7 @@ use anyhow::Context;
 use virtlens_vmtest::report::{HEARTBEAT, Line, Outcome, parse_line};
 
 use crate::hardware::Hardware;
+use crate::monitor::Monitor;
 use crate::oops::{Oops, is_fatal};
 
 /// The program that emulates the machine, and the path of its files.
@@ -45,16 +47,36 @@ const GRACE: Duration = Duration::from_secs(15);
 /// A CPU that has run no thread for this long counts as lost.
 const LOST: Duration = Duration::from_secs(18 * HEARTBEAT.as_secs());
 
+/// Time between two looks at a lost CPU.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+
 /// Result of a boot.
 #[derive(Debug)]
 pub(crate) struct Ran {
     /// The report, in order.
     pub(crate) lines: Vec<Line>,
-    /// Why the machine was killed or died; `None` if it ended regularly.
-    pub(crate) death: Option<String>,
+    /// `None` if the machine ended regularly.
+    pub(crate) death: Option<Death>,
     pub(crate) took: Duration,
     /// Part of `took` after the rig's self-tests: the time of the suites.
     pub(crate) suites_took: Duration,
+}
+
+/// Why a machine was killed or died.
+#[derive(Debug, Clone)]
+pub(crate) struct Death {
+    pub(crate) why: String,
+    /// Whether only a defect of the emulator explains it, whatever ran in the machine.
+    pub(crate) is_emulators: bool,
+}
+
+impl From<String> for Death {
+    fn from(why: String) -> Self {
+        Self {
+            why,
+            is_emulators: false,
+        }
+    }
 }
 
 /// The reason why the machine is unusable, if the line reports a failed self-test.
@@ -68,9 +90,38 @@ fn failure_of_rig(line: &Line) -> Option<String> {
     }
 }
 
-/// Whether the last heartbeat of the machine is too old.
-fn has_lost_a_cpu(beaten: Option<Instant>, now: Instant) -> bool {
-    beaten.is_some_and(|beaten| now.saturating_duration_since(beaten) > LOST)
+/// The last heartbeat of each CPU.
+#[derive(Debug, Default)]
+struct Heartbeats(BTreeMap<u32, Instant>);
+
+impl Heartbeats {
+    fn add(&mut self, cpu: u32, now: Instant) {
+        self.0.insert(cpu, now);
+    }
+
+    /// The CPU whose last heartbeat is the oldest, if that is too old.
+    fn lost(&self, now: Instant) -> Option<u32> {
+        let (cpu, beaten) = self.0.iter().min_by_key(|(_, beaten)| **beaten)?;
+        (now.saturating_duration_since(*beaten) > LOST).then_some(*cpu)
+    }
+}
+
+/// Describes the lost CPU by QEMU's registers, which are appended to the log.
+fn death_of_cpu(cpu: u32, monitor: &Monitor, log: &mut File) -> Death {
+    let lost = format!("CPU {cpu} has run no thread for {} s", LOST.as_secs());
+    let kept = monitor
+        .look_at(cpu, BETWEEN_LOOKS)
+        .and_then(|(stay, registers)| {
+            writeln!(log, "{registers}")?;
+            Ok(stay)
+        });
+    match kept {
+        Ok(stay) => Death {
+            why: format!("{lost}: {stay}"),
+            is_emulators: stay.is_emulators(),
+        },
+        Err(error) => Death::from(format!("{lost}: {error:#}")),
+    }
 }
 
 impl Machine<'_> {
@@ -78,8 +129,10 @@ impl Machine<'_> {
     pub(crate) fn run(&self) -> anyhow::Result<Ran> {
         let began = Instant::now();
         let mut log = File::create(self.log).with_context(|| self.log.display().to_string())?;
+        let monitor = Monitor::new(self.name);
         let mut child = self
             .command()
+            .args(monitor.args())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::from(log.try_clone()?))
@@ -90,7 +143,7 @@ impl Machine<'_> {
         let mut lines = Vec::new();
         let mut tested = None;
         let pulse = Pulse::of(child.id());
-        let result = self.watch(&console, pulse, began, &mut log, |line| {
+        let result = self.watch(&console, &monitor, pulse, began, &mut log, |line| {
             if line == Line::Done("rig".to_owned()) {
                 tested = Some(Instant::now());
             }
@@ -118,16 +171,22 @@ impl Machine<'_> {
     fn watch(
         &self,
         console: &Receiver<String>,
+        monitor: &Monitor,
         mut pulse: Pulse,
         began: Instant,
         log: &mut File,
         mut report: impl FnMut(Line),
-    ) -> anyhow::Result<Option<String>> {
+    ) -> anyhow::Result<Option<Death>> {
         let mut fatal: Option<Oops> = None;
         let mut end = began + self.rig_deadline;
-        let mut beaten: Option<Instant> = None;
+        let mut heartbeats = Heartbeats::default();
         let mut is_complete = false;
         loop {
+            if fatal.is_none()
+                && let Some(cpu) = heartbeats.lost(Instant::now())
+            {
+                return Ok(Some(death_of_cpu(cpu, monitor, log)));
+            }
             let limit = match &fatal {
                 // Leaves time for the rest of the oops to reach the log.
                 Some(oops) => oops.began + Duration::from_secs(2),
@@ -138,27 +197,24 @@ impl Machine<'_> {
                 Ok(text) => text,
                 Err(RecvTimeoutError::Timeout) if Instant::now() < limit => {
                     if pulse.has_stopped() {
-                        return Ok(Some("all CPUs sleep and nothing wakes them up".to_owned()));
-                    }
-                    if fatal.is_none() && has_lost_a_cpu(beaten, Instant::now()) {
-                        let seconds = LOST.as_secs();
-                        return Ok(Some(format!("a CPU has run no thread for {seconds} s")));
+                        let why = "all CPUs sleep and nothing wakes them up".to_owned();
+                        return Ok(Some(why.into()));
                     }
                     continue;
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     let why = || "QEMU ended before the report was complete".to_owned();
                     let early = (!is_complete).then(why);
-                    return Ok(fatal.map(Oops::into_reason).or(early));
+                    return Ok(fatal.map(Oops::into_reason).or(early).map(Death::from));
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let why = || format!("not done after {} s", began.elapsed().as_secs());
-                    return Ok(Some(fatal.map_or_else(why, Oops::into_reason)));
+                    return Ok(Some(fatal.map_or_else(why, Oops::into_reason).into()));
                 }
             };
             let line = parse_line(&text);
-            if line == Some(Line::Alive) {
-                beaten = Some(Instant::now());
+            if let Some(Line::Alive(cpu)) = line {
+                heartbeats.add(cpu, Instant::now());
                 continue;
             }
             let seconds = began.elapsed().as_secs_f64();
@@ -173,7 +229,7 @@ impl Machine<'_> {
                 report(line);
                 // If a guest hangs, everything after it would wait for it.
                 if failure.is_some() {
-                    return Ok(failure);
+                    return Ok(failure.map(Death::from));
                 }
             } else if let Some(oops) = &mut fatal {
                 oops.follow(&text);
@@ -279,11 +335,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_heartbeat_means_lost_cpu() {
+    fn cpu_of_oldest_heartbeat_is_lost() {
         let now = Instant::now();
-        assert!(!has_lost_a_cpu(None, now), "it still boots");
-        assert!(!has_lost_a_cpu(Some(now), now + LOST));
-        assert!(has_lost_a_cpu(Some(now), now + LOST + HEARTBEAT));
+        let mut heartbeats = Heartbeats::default();
+        assert_eq!(heartbeats.lost(now), None, "it still boots");
+        heartbeats.add(0, now);
+        heartbeats.add(1, now);
+        assert_eq!(heartbeats.lost(now + LOST), None);
+        heartbeats.add(0, now + HEARTBEAT);
+        assert_eq!(heartbeats.lost(now + LOST), None);
+        assert_eq!(heartbeats.lost(now + LOST + HEARTBEAT), Some(1));
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod boots;
 mod hardware;
 mod initramfs;
 mod kernel;
+mod monitor;
 mod oops;
 mod provision;
 mod record;

@@ -35,7 +35,8 @@ impl fmt::Display for Tally {
 /// Boots of one machine that broke, with and without the agent.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Record {
-    /// Until the end of the rig's self-tests, which run without the agent.
+    /// Until the end of the rig's self-tests, which run without the agent, or by a defect of
+    /// the emulator.
     before: Tally,
     /// During the suites, with the agent.
     beside: Tally,
@@ -103,8 +104,8 @@ impl fmt::Display for Record {
         } = self;
         write!(
             out,
-            "{before} boots before any suite, {beside} under the suites with the agent, \
-             {control} controls without it"
+            "{before} boots before any suite or by the emulator, {beside} under the suites with \
+             the agent, {control} controls without it"
         )
     }
 }

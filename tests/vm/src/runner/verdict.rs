@@ -6,7 +6,7 @@ use std::fmt;
 use virtlens_vmtest::report::{Line, Outcome};
 use virtlens_vmtest::scenario::{DEAD_POD, SILENT_GUEST};
 
-use crate::boot::Ran;
+use crate::boot::{Death, Ran};
 use crate::kernel::Entry;
 
 /// Result of one boot.
@@ -26,8 +26,10 @@ pub(crate) struct Verdict {
 #[derive(Debug)]
 pub(crate) struct Break {
     why: String,
-    /// Whether it broke before any suite, and thus the agent, ran in it.
+    /// Whether the agent cannot be the cause: it broke before any suite, and thus the agent,
+    /// ran in it, or by a defect of the emulator.
     pub(crate) alone: bool,
+    is_emulators: bool,
 }
 
 impl Break {
@@ -39,23 +41,25 @@ impl Break {
             let of_guest = [SILENT_GUEST, DEAD_POD];
             failure.starts_with("rig::") || of_guest.iter().any(|why| failure.contains(why))
         };
-        let why = ran
-            .death
-            .as_ref()
-            .or_else(|| verdict.failures.iter().find(of_rig))?;
+        let of_rig = || verdict.failures.iter().find(of_rig).cloned();
+        let death = ran.death.clone().or_else(|| of_rig().map(Death::from))?;
+        let of_rig = death.why.starts_with("rig::") || !has_passed_rig(ran);
         Some(Self {
-            why: why.clone(),
-            alone: why.starts_with("rig::") || !has_passed_rig(ran),
+            alone: of_rig || death.is_emulators,
+            is_emulators: death.is_emulators,
+            why: death.why,
         })
     }
 }
 
 impl fmt::Display for Break {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let when = if self.alone {
-            "before any suite ran"
-        } else {
-            "under a suite"
+        let when = match self {
+            Self {
+                is_emulators: true, ..
+            } => "by a defect of the emulator",
+            Self { alone: true, .. } => "before any suite ran",
+            Self { .. } => "under a suite",
         };
         write!(out, "the emulated machine broke {when} ({})", self.why)
     }
@@ -75,7 +79,7 @@ pub(crate) fn judge(entry: &Entry, suites: &[&str], lines: &[Line]) -> Verdict {
             Line::Test { name, outcome } => judge_test(entry, name, outcome, &mut verdict),
             Line::Feature(name) => drop(pending.insert(name.clone())),
             Line::Done(suite) => drop(reported.insert(suite, std::mem::take(&mut pending))),
-            Line::Alive | Line::End => {}
+            Line::Alive(_) | Line::End => {}
         }
     }
     for suite in suites {
@@ -186,7 +190,7 @@ pub(crate) mod tests {
     pub(crate) fn ran(lines: Vec<Line>, death: Option<&str>) -> Ran {
         Ran {
             lines,
-            death: death.map(str::to_owned),
+            death: death.map(|why| why.to_owned().into()),
             took: Duration::ZERO,
             suites_took: Duration::ZERO,
         }
@@ -217,6 +221,20 @@ pub(crate) mod tests {
         let alone = |lines| broke(lines, Some("Kernel panic")).map(|one| one.alone);
         assert_eq!(alone(Vec::new()), Some(true));
         assert_eq!(alone(vec![Line::Done("rig".into())]), Some(false));
+    }
+
+    #[test]
+    fn defect_of_emulator_under_suite_is_not_the_agents() {
+        let mut ran = ran(vec![Line::Done("rig".into())], Some("CPU 1 is lost"));
+        let broken = |ran: &Ran| Break::of(ran, &Verdict::default()).expect("it died");
+        assert!(!broken(&ran).alone);
+        ran.death.as_mut().expect("it died").is_emulators = true;
+        assert!(broken(&ran).alone);
+        let said = broken(&ran).to_string();
+        assert!(
+            said.contains("by a defect of the emulator (CPU 1"),
+            "{said}"
+        );
     }
 
     #[test]
