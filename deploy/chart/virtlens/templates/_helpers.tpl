@@ -217,6 +217,24 @@ container.apparmor.security.beta.kubernetes.io/{{ .container }}: unconfined
   {{- end }}
 {{- end }}
 
+{{/* Without a recording: the volume of traces that clients request. A trace has at most 64 MiB. */}}
+{{- define "virtlens.traceMount" -}}
+- name: traces
+  mountPath: /var/tmp/virtlens
+{{- end }}
+
+{{- define "virtlens.traceVolume" -}}
+- name: traces
+  emptyDir:
+    sizeLimit: 80Mi
+{{- end }}
+
+{{/* The agent makes this directory, which only root can read. */}}
+{{- define "virtlens.traceEnv" -}}
+- name: TMPDIR
+  value: /var/tmp/virtlens/traces
+{{- end }}
+
 {{- define "virtlens.env" -}}
 - name: NODE_NAME
   valueFrom:
