@@ -13,5 +13,6 @@
 
 pub mod flood;
 pub mod plan;
+pub mod qmp;
 pub mod report;
 pub mod scenario;

@@ -13,7 +13,6 @@ mod kmsg;
 mod loads;
 mod pod;
 mod procfs;
-mod qmp;
 mod suites;
 
 use std::fs;

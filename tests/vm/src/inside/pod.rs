@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use virtlens_vmtest::plan::Stage;
+use virtlens_vmtest::qmp::Qmp;
 use virtlens_vmtest::scenario::Pod;
 
 use crate::cgroup;
 use crate::procfs::{comm, processes, threads, wait_for};
-use crate::qmp::Qmp;
 
 /// The network of the pod with a guest: interface, host address, guest address.
 pub(crate) const TAP: (&str, &str, &str) = ("vmtap0", "10.77.0.1", "10.77.0.2");

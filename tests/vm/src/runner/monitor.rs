@@ -1,4 +1,4 @@
-//! Finds out why a CPU of an emulated machine runs no thread, by QEMU's human monitor.
+//! Finds out why a CPU of an emulated machine runs no thread, by QEMU's monitor.
 //!
 //! Code of a kernel that holds a CPU either disables interrupts or takes them. If an interrupt
 //! is pending for seconds and the CPU could take it, the emulator has lost it. This happens
@@ -7,18 +7,11 @@
 //! disabled its own.
 
 use std::fmt;
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-
-/// The monitor's last bytes when it waits for a command.
-const PROMPT: &[u8] = b"(qemu) ";
-
-/// Maximum size of an answer: some KiB a CPU.
-const MAX_ANSWER_BYTES: usize = 1 << 20;
+use virtlens_vmtest::qmp::Qmp;
 
 /// Number of looks at a lost CPU.
 const LOOKS: u32 = 5;
@@ -41,34 +34,26 @@ impl Monitor {
     /// QEMU's arguments.
     pub(crate) fn args(&self) -> [String; 2] {
         let socket = format!("unix:{},server=on,wait=off", self.socket.display());
-        ["-monitor".to_owned(), socket]
+        ["-qmp".to_owned(), socket]
     }
 
     /// Looks at this CPU some times at this interval, and returns its state and the last text
     /// of the monitor.
     pub(crate) fn look_at(&self, cpu: u32, every: Duration) -> anyhow::Result<(Stay, String)> {
+        let mut qmp = Qmp::connect(&self.socket)?;
         let mut looks = Vec::new();
         let mut shown = String::new();
         for number in 0..LOOKS {
             if number > 0 {
                 std::thread::sleep(every);
             }
-            let registers = self.execute("info registers -a")?;
-            let apic = self.execute(&format!("info lapic {cpu}"))?;
+            let registers = qmp.human("info registers -a")?;
+            let apic = qmp.human(&format!("info lapic {cpu}"))?;
             let look = Look::of(&registers, &apic, cpu);
             looks.push(look.with_context(|| format!("QEMU's monitor shows no CPU {cpu}"))?);
             shown = registers + &apic;
         }
         Ok((Stay(looks), shown))
-    }
-
-    fn execute(&self, command: &str) -> anyhow::Result<String> {
-        let context = || self.socket.display().to_string();
-        let mut stream = UnixStream::connect(&self.socket).with_context(context)?;
-        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
-        read_to_prompt(&mut stream)?;
-        writeln!(stream, "{command}")?;
-        read_to_prompt(&mut stream)
     }
 }
 
@@ -77,18 +62,6 @@ impl Drop for Monitor {
         // QEMU removes it if it was not killed.
         let _ = std::fs::remove_file(&self.socket);
     }
-}
-
-fn read_to_prompt(stream: &mut UnixStream) -> anyhow::Result<String> {
-    let mut answer = Vec::new();
-    let mut bytes = [0; 4096];
-    while !answer.ends_with(PROMPT) {
-        let read = stream.read(&mut bytes).context("QEMU's monitor")?;
-        let is_sound = read > 0 && answer.len() < MAX_ANSWER_BYTES;
-        anyhow::ensure!(is_sound, "QEMU's monitor gives no prompt");
-        answer.extend_from_slice(&bytes[..read]);
-    }
-    Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
 /// A kind of code that a CPU runs.
@@ -198,7 +171,11 @@ const CLASS_SHIFT: u32 = 4;
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::iter::once;
     use std::os::unix::net::UnixListener;
+
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -266,21 +243,20 @@ mod tests {
         assert!(!is_emulators(KERNEL, "236 "), "it has disabled interrupts");
     }
 
-    /// Answers each connection with the next of these, registers and APIC in turn.
+    /// Answers one connection: the greeting, then these texts, registers and APIC in turn.
     fn serve(monitor: &Monitor, answers: Vec<String>) -> std::thread::JoinHandle<()> {
         let listener = UnixListener::bind(&monitor.socket).expect("a socket");
         std::thread::spawn(move || {
-            for answer in answers {
-                let (mut stream, _) = listener.accept().expect("a connection");
-                stream
-                    .write_all(b"QEMU 11.1 monitor\r\n(qemu) ")
-                    .expect("a greeting");
-                let mut command = String::new();
-                let mut reader = std::io::BufReader::new(&stream);
-                std::io::BufRead::read_line(&mut reader, &mut command).expect("a command");
-                assert!(["info registers -a\n", "info lapic 1\n"].contains(&&*command));
-                stream.write_all(answer.as_bytes()).expect("an answer");
-                stream.write_all(PROMPT).expect("a prompt");
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let mut requests = BufReader::new(stream.try_clone().expect("a copy")).lines();
+            writeln!(stream, "{}", json!({"QMP": {}})).expect("a greeting");
+            let commands = ["info registers -a", "info lapic 1"];
+            let expected = once("qmp_capabilities").chain(commands.into_iter().cycle());
+            let answers = once(json!({})).chain(answers.into_iter().map(Value::from));
+            for (expected, answer) in expected.zip(answers) {
+                let request = requests.next().expect("a request").expect("a line");
+                assert!(request.contains(expected), "{request}");
+                writeln!(stream, "{}", json!({"return": answer})).expect("an answer");
             }
         })
     }

@@ -47,7 +47,7 @@ pub(crate) struct Record {
 impl Record {
     /// Counts a boot for suites.
     pub(crate) fn add(&mut self, ran: &Ran, broken: Option<&Break>) {
-        let before = broken.is_some_and(|one| one.alone);
+        let before = broken.is_some_and(Break::is_without_agent);
         self.before.add(before);
         if !before && has_passed_rig(ran) {
             self.beside.add(broken.is_some());
@@ -57,7 +57,7 @@ impl Record {
     /// Counts a boot without the agent. A boot that broke before its loads began does not
     /// count.
     pub(crate) fn add_control(&mut self, broken: Option<&Break>) {
-        let before = broken.is_some_and(|one| one.alone);
+        let before = broken.is_some_and(Break::is_without_agent);
         self.before.add(before);
         if !before {
             self.control.add(broken.is_some());
@@ -118,7 +118,7 @@ pub(crate) fn weigh(held: Option<Verdict>, breaks: &[Break], record: &Record) ->
     let has_held = held.is_some();
     let mut verdict = held.unwrap_or_default();
     if record.broke_beside() && !record.is_excused() {
-        let beside = breaks.iter().filter(|one| !one.alone);
+        let beside = breaks.iter().filter(|one| !one.is_without_agent());
         let without = record.control;
         let failures = beside.map(|one| format!("{one}; without the agent {without} broke"));
         verdict.failures.extend(failures);

@@ -26,10 +26,17 @@ pub(crate) struct Verdict {
 #[derive(Debug)]
 pub(crate) struct Break {
     why: String,
-    /// Whether the agent cannot be the cause: it broke before any suite, and thus the agent,
-    /// ran in it, or by a defect of the emulator.
-    pub(crate) alone: bool,
-    is_emulators: bool,
+    cause: Cause,
+}
+
+/// When or by what a machine broke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// By a defect of the emulator.
+    Emulator,
+    /// Before any suite, and thus the agent, ran in it.
+    BeforeSuites,
+    Suite,
 }
 
 impl Break {
@@ -43,23 +50,31 @@ impl Break {
         };
         let of_rig = || verdict.failures.iter().find(of_rig).cloned();
         let death = ran.death.clone().or_else(|| of_rig().map(Death::from))?;
-        let of_rig = death.why.starts_with("rig::") || !has_passed_rig(ran);
+        let cause = if death.is_emulators {
+            Cause::Emulator
+        } else if death.why.starts_with("rig::") || !has_passed_rig(ran) {
+            Cause::BeforeSuites
+        } else {
+            Cause::Suite
+        };
         Some(Self {
-            alone: of_rig || death.is_emulators,
-            is_emulators: death.is_emulators,
             why: death.why,
+            cause,
         })
+    }
+
+    /// Whether the agent cannot be the cause.
+    pub(crate) fn is_without_agent(&self) -> bool {
+        self.cause != Cause::Suite
     }
 }
 
 impl fmt::Display for Break {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let when = match self {
-            Self {
-                is_emulators: true, ..
-            } => "by a defect of the emulator",
-            Self { alone: true, .. } => "before any suite ran",
-            Self { .. } => "under a suite",
+        let when = match self.cause {
+            Cause::Emulator => "by a defect of the emulator",
+            Cause::BeforeSuites => "before any suite ran",
+            Cause::Suite => "under a suite",
         };
         write!(out, "the emulated machine broke {when} ({})", self.why)
     }
@@ -207,7 +222,9 @@ pub(crate) mod tests {
 
     #[test]
     fn only_rig_and_guest_failures_mean_broken_machine() {
-        let alone = |name, why| broke(complete(&[failed(name, why)]), None).map(|one| one.alone);
+        let alone = |name, why| {
+            broke(complete(&[failed(name, why)]), None).map(|one| one.is_without_agent())
+        };
         assert_eq!(alone("rig::pods_start", "no answer"), Some(true));
         let silent = format!("cpu: error {SILENT_GUEST}: os error 11");
         assert_eq!(alone("a::x", &silent), Some(false));
@@ -218,7 +235,7 @@ pub(crate) mod tests {
 
     #[test]
     fn dead_machine_reports_when_it_died() {
-        let alone = |lines| broke(lines, Some("Kernel panic")).map(|one| one.alone);
+        let alone = |lines| broke(lines, Some("Kernel panic")).map(|one| one.is_without_agent());
         assert_eq!(alone(Vec::new()), Some(true));
         assert_eq!(alone(vec![Line::Done("rig".into())]), Some(false));
     }
@@ -227,9 +244,9 @@ pub(crate) mod tests {
     fn defect_of_emulator_under_suite_is_not_the_agents() {
         let mut ran = ran(vec![Line::Done("rig".into())], Some("CPU 1 is lost"));
         let broken = |ran: &Ran| Break::of(ran, &Verdict::default()).expect("it died");
-        assert!(!broken(&ran).alone);
+        assert!(!broken(&ran).is_without_agent());
         ran.death.as_mut().expect("it died").is_emulators = true;
-        assert!(broken(&ran).alone);
+        assert!(broken(&ran).is_without_agent());
         let said = broken(&ran).to_string();
         assert!(
             said.contains("by a defect of the emulator (CPU 1"),

@@ -1,5 +1,4 @@
-//! The part of QEMU's monitor protocol that reports the role of each thread: QEMU's own
-//! data, independent of thread names and of the kernel.
+//! QEMU's monitor protocol (QMP): QEMU's own data of a machine, independent of its kernel.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -7,28 +6,34 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// One connection; QEMU serves one at a time, so it is not kept open.
-pub(crate) struct Qmp {
+#[derive(Debug)]
+pub struct Qmp {
     stream: BufReader<UnixStream>,
 }
 
 impl Qmp {
     /// Connects and leaves negotiation mode.
-    pub(crate) fn connect(path: &Path) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// If QEMU does not serve the socket at `path`, or does not answer in 20 s.
+    pub fn connect(path: &Path) -> anyhow::Result<Self> {
         let stream = UnixStream::connect(path).with_context(|| path.display().to_string())?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
         let mut qmp = Self {
             stream: BufReader::new(stream),
         };
-        qmp.execute("qmp_capabilities")?;
+        qmp.execute("qmp_capabilities", &json!({}))?;
         Ok(qmp)
     }
 
-    /// Runs a command without arguments and returns its result.
-    pub(crate) fn execute(&mut self, command: &str) -> anyhow::Result<Value> {
-        writeln!(self.stream.get_mut(), "{{\"execute\":\"{command}\"}}")?;
+    /// Runs a command and returns its result.
+    fn execute(&mut self, command: &str, arguments: &Value) -> anyhow::Result<Value> {
+        let request = json!({"execute": command, "arguments": arguments});
+        writeln!(self.stream.get_mut(), "{request}")?;
         // Skips the greeting and events.
         loop {
             let mut line = String::new();
@@ -45,9 +50,27 @@ impl Qmp {
         }
     }
 
+    /// The text that a command of the human monitor prints.
+    ///
+    /// # Errors
+    ///
+    /// If QEMU refuses the command or does not answer in 20 s.
+    pub fn human(&mut self, command: &str) -> anyhow::Result<String> {
+        let arguments = json!({"command-line": command});
+        let text = self.execute("human-monitor-command", &arguments)?;
+        let text = text
+            .as_str()
+            .with_context(|| format!("{command}: not a text"))?;
+        Ok(text.to_owned())
+    }
+
     /// The thread ids in the result of `query-cpus-fast` or `query-iothreads`.
-    pub(crate) fn thread_ids(&mut self, command: &str) -> anyhow::Result<Vec<u32>> {
-        let result = self.execute(command)?;
+    ///
+    /// # Errors
+    ///
+    /// If QEMU refuses the command or does not answer in 20 s.
+    pub fn thread_ids(&mut self, command: &str) -> anyhow::Result<Vec<u32>> {
+        let result = self.execute(command, &json!({}))?;
         let list = result
             .as_array()
             .with_context(|| format!("{command}: not a list"))?;
