@@ -50,6 +50,14 @@ const LOST: Duration = Duration::from_secs(18 * HEARTBEAT.as_secs());
 /// Time between two looks at a lost CPU.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
+/// Arguments of every machine's kernel. loglevel 3: an oops reaches the console, and minor
+/// messages do not interrupt the report. A periodic tick, because an interrupt of the emulated
+/// timer is lost now and then; a kernel that programs its timer for each event then never
+/// wakes. A soft lockup is one of twice the threshold, because a busy host can stop an emulated
+/// CPU for 20 s; it panics, because the stack is above the console's level otherwise.
+const KERNEL_ARGS: &str = "console=ttyS0 loglevel=3 panic=-1 oops=panic tsc=reliable nohz=off \
+                           highres=off watchdog_thresh=30 softlockup_panic=1";
+
 /// Result of a boot.
 #[derive(Debug)]
 pub(crate) struct Ran {
@@ -253,17 +261,8 @@ impl Machine<'_> {
             .arg(self.kernel)
             .arg("-initrd")
             .arg(self.initrd)
-            // loglevel 3: an oops reaches the console, and minor messages do not
-            // interrupt the report. A periodic tick, because an interrupt of the emulated
-            // timer is lost now and then; a kernel that programs its timer for each event
-            // then never wakes. A soft lockup is one of twice the threshold, because a busy
-            // host can stop an emulated CPU for 20 s; it panics, because the stack is above
-            // the console's level otherwise.
-            .args([
-                "-append",
-                "console=ttyS0 loglevel=3 panic=-1 oops=panic tsc=reliable nohz=off highres=off \
-                 watchdog_thresh=30 softlockup_panic=1",
-            ])
+            .arg("-append")
+            .arg(format!("{KERNEL_ARGS}{}", self.hardware.kernel_args()))
             .arg("-virtfs")
             .arg("local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap");
         command

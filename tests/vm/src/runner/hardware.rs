@@ -1,4 +1,15 @@
 //! The machine that QEMU emulates: its CPUs and their topology.
+//!
+//! # The first CPU
+//!
+//! A nested guest that runs on it breaks now and then, or its host does. If any CPU restores its
+//! FPU registers (FXRSTOR, XRSTOR), QEMU clears a flag in `hflags2` of the first CPU, by a read and a write
+//! that are not atomic (`cpu_set_fpus` in `target/i386/tcg/fpu_helper.c` calls `cpu_clear_ignne`;
+//! QEMU 7.2 to 11.1). `hflags2` also says whether the CPU takes interrupts (`HF2_GIF_MASK`) and
+//! whether it walks nested page tables (`HF2_NPT_MASK`). Both change when the CPU enters or leaves
+//! a guest, and a change at the same moment is lost. Then the CPU takes no interrupt any more,
+//! or the guest runs on the page tables of its host, or the host on those of the guest. A CPU
+//! that enters no guest does not change these flags.
 
 use std::time::Duration;
 
@@ -22,6 +33,9 @@ pub(crate) struct Hardware {
     /// nodes.
     #[serde(default)]
     nodes: Vec<String>,
+    /// Whether the kernel runs no thread on the first CPU that is not bound to it.
+    #[serde(default)]
+    isolates_first_cpu: bool,
     /// Further arguments of QEMU.
     #[serde(default)]
     args: Vec<String>,
@@ -39,9 +53,10 @@ impl Default for Hardware {
     fn default() -> Self {
         Self {
             name: "default".to_owned(),
-            smp: "2".to_owned(),
+            smp: "3".to_owned(),
             cpu: Vec::new(),
             nodes: Vec::new(),
+            isolates_first_cpu: true,
             args: Vec::new(),
             boot_s: usual_boot_s(),
         }
@@ -52,6 +67,16 @@ impl Hardware {
     /// Deadline of boot, pods and self-tests; suites have their own deadlines.
     pub(crate) fn rig_deadline(&self) -> Duration {
         Duration::from_secs(self.boot_s)
+    }
+
+    /// Arguments of the kernel, each behind a blank.
+    pub(crate) fn kernel_args(&self) -> &'static str {
+        // No scheduling domain has this CPU (kernel/sched/isolation.c).
+        if self.isolates_first_cpu {
+            " isolcpus=0"
+        } else {
+            ""
+        }
     }
 
     /// QEMU's arguments for the machine.
@@ -83,10 +108,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn default_machine_has_two_cpus_and_no_nodes() {
-        let args = Hardware::default().args();
-        let expected = "-cpu max,+svm,-la57 -smp 2 -m 4096";
-        assert_eq!(args.join(" "), expected);
+    fn default_machine_has_two_cpus_for_guests_and_no_nodes() {
+        let hardware = Hardware::default();
+        let expected = "-cpu max,+svm,-la57 -smp 3 -m 4096";
+        assert_eq!(hardware.args().join(" "), expected);
+        assert_eq!(hardware.kernel_args(), " isolcpus=0");
     }
 
     #[test]
@@ -95,6 +121,7 @@ mod tests {
             "name = 'm'\nsmp = '4,sockets=2'\ncpu = ['+topoext']\nnodes = ['0-1', '2-3']",
         )
         .expect("a machine");
+        assert_eq!(hardware.kernel_args(), "");
         let args = hardware.args().join(" ");
         assert!(args.starts_with("-cpu max,+svm,-la57,+topoext -smp 4,sockets=2 "));
         let second = "-object memory-backend-ram,id=ram1,size=2048M \
