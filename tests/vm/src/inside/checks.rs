@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -12,10 +13,13 @@ use virtlens_vmtest::scenario::Pod;
 
 use crate::cgroup;
 use crate::loads::{Loads, lock};
-use crate::procfs::{blocked_in, burn_ns, comm, keyed, run_ns, threads, wait_for};
+use crate::procfs::{blocked_in, burn_ns, comm, keyed, last_cpu, run_ns, threads, wait_for};
 
 /// How long a thread is observed, idle or loaded.
 const WINDOW: Duration = Duration::from_millis(1500);
+
+/// Number of times at which the CPUs of the vCPUs are read in a window.
+const LOOKS: u32 = 15;
 
 /// `ioctl` on x86-64 and `KVM_RUN` (include/uapi/linux/kvm.h: `_IO(0xAE, 0x80)`).
 const IN_KVM_RUN: (u64, u64) = (16, 0xae80);
@@ -34,6 +38,13 @@ pub(crate) fn features() {
     feature("vmlinux_btf", Path::new("/sys/kernel/btf/vmlinux").exists());
     feature("module_btf", Path::new("/sys/kernel/btf/kvm").exists());
     feature("nested_kvm", Path::new("/dev/kvm").exists());
+    feature("first_cpu_isolated", is_first_cpu_isolated());
+}
+
+/// Whether the runner isolates the machine's first CPU.
+fn is_first_cpu_isolated() -> bool {
+    let isolated = fs::read_to_string("/sys/devices/system/cpu/isolated");
+    isolated.is_ok_and(|list| list.trim() == "0")
 }
 
 /// The pods under test.
@@ -69,6 +80,11 @@ impl Checks<'_> {
         check("vcpus_burn_under_cpu_load", || {
             self.burns("cpu", &self.named.vcpu_tids)
         });
+        if is_first_cpu_isolated() {
+            check("vcpus_never_run_on_isolated_cpu", || {
+                self.vcpus_leave_cpu_0()
+            });
+        }
         check("vhost_worker_burns_under_flood", || self.vhost_burns());
         check("virtiofsd_burns_under_file_io", || {
             let all = self
@@ -103,6 +119,22 @@ impl Checks<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The load of the guest makes the scheduler move its vCPUs.
+    fn vcpus_leave_cpu_0(&self) -> anyhow::Result<()> {
+        lock(self.loads).order("start cpu")?;
+        let looked = (0..LOOKS).try_for_each(|_| {
+            sleep(WINDOW / LOOKS);
+            let pods = [self.named, self.plain].into_iter();
+            pods.flat_map(|pod| &pod.vcpu_tids).try_for_each(|tid| {
+                let cpu = last_cpu(*tid)?;
+                ensure!(cpu != 0, "thread {tid} of a vCPU ran on the isolated CPU 0");
+                Ok(())
+            })
+        });
+        lock(self.loads).order("stop cpu")?;
+        looked
     }
 
     fn threads_are_named_only_on_request(&self) -> anyhow::Result<()> {

@@ -6,18 +6,17 @@
 use std::fs;
 use std::thread::{sleep, spawn};
 
-use anyhow::Context;
+use anyhow::ensure;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use virtlens_vmtest::report::{HEARTBEAT, Line};
-
-/// The CPUs that are online, as a list: `0-2,5`.
-const ONLINE: &str = "/sys/devices/system/cpu/online";
 
 /// Starts a thread on each CPU, which reports. It is pinned, because moving a thread
 /// interrupts the guests of the CPUs.
 pub(crate) fn start() -> anyhow::Result<()> {
     // An isolated CPU is not in this process's affinity.
-    for cpu in list(&fs::read_to_string(ONLINE)?)? {
+    let online = online(&fs::read_to_string("/proc/stat")?);
+    ensure!(!online.is_empty(), "/proc/stat: no CPUs");
+    for cpu in online {
         spawn(move || {
             let mut only = CpuSet::new();
             only.set(cpu as usize);
@@ -33,17 +32,10 @@ pub(crate) fn start() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn list(text: &str) -> anyhow::Result<Vec<u32>> {
-    let mut cpus = Vec::new();
-    for range in text.trim().split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let number = |text: &str| {
-            text.parse::<u32>()
-                .with_context(|| format!("{ONLINE}: {range:?}"))
-        };
-        cpus.extend(number(first)?..=number(last)?);
-    }
-    Ok(cpus)
+/// The CPUs in /proc/stat, which has a line for each CPU that is online, and one for all.
+fn online(stat: &str) -> Vec<u32> {
+    let cpu = |line: &str| line.strip_prefix("cpu")?.split(' ').next()?.parse().ok();
+    stat.lines().filter_map(cpu).collect()
 }
 
 #[cfg(test)]
@@ -51,9 +43,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn list_of_cpus_has_ranges_and_single_ones() {
-        assert_eq!(list("0-2,5\n").expect("a list"), [0, 1, 2, 5]);
-        assert_eq!(list("0\n").expect("a list"), [0]);
-        assert!(list("").is_err() && list("0-x").is_err());
+    fn cpus_are_lines_of_stat_with_number() {
+        let stat = "cpu  9 0 9\ncpu0 3 0 3\ncpu2 6 0 6\nintr 7 1\nctxt 8\n";
+        assert_eq!(online(stat), [0, 2]);
     }
 }

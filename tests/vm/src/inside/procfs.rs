@@ -47,6 +47,16 @@ pub(crate) fn run_ns(tid: u32) -> anyhow::Result<u64> {
     first.parse().with_context(|| path)
 }
 
+/// The CPU on which a thread ran last: field 39 of its stat (proc(5)).
+pub(crate) fn last_cpu(tid: u32) -> anyhow::Result<u32> {
+    let path = format!("/proc/{tid}/stat");
+    let text = fs::read_to_string(&path).with_context(|| path.clone())?;
+    // The name is in brackets and may contain anything; the state behind it is field 3.
+    let behind = text.rsplit_once(") ").map(|(_, behind)| behind);
+    let cpu = behind.and_then(|behind| behind.split(' ').nth(39 - 3)?.parse().ok());
+    cpu.with_context(|| format!("{path}: {text:?}"))
+}
+
 /// Sum of the CPU time that these threads use within `window`, ns.
 pub(crate) fn burn_ns(tids: &[u32], window: Duration) -> anyhow::Result<u64> {
     let total = || {

@@ -3,13 +3,13 @@
 //! # The first CPU
 //!
 //! A nested guest that runs on it breaks now and then, or its host does. If any CPU restores its
-//! FPU registers (FXRSTOR, XRSTOR), QEMU clears a flag in `hflags2` of the first CPU, by a read and a write
-//! that are not atomic (`cpu_set_fpus` in `target/i386/tcg/fpu_helper.c` calls `cpu_clear_ignne`;
-//! QEMU 7.2 to 11.1). `hflags2` also says whether the CPU takes interrupts (`HF2_GIF_MASK`) and
-//! whether it walks nested page tables (`HF2_NPT_MASK`). Both change when the CPU enters or leaves
-//! a guest, and a change at the same moment is lost. Then the CPU takes no interrupt any more,
-//! or the guest runs on the page tables of its host, or the host on those of the guest. A CPU
-//! that enters no guest does not change these flags.
+//! FPU registers (FXRSTOR, XRSTOR), QEMU clears a flag in `hflags2` of the first CPU, by a read
+//! and a write that are not atomic (`cpu_set_fpus` in `target/i386/tcg/fpu_helper.c` calls
+//! `cpu_clear_ignne`). `hflags2` also says whether the CPU takes interrupts (`HF2_GIF_MASK`) and
+//! whether it walks nested page tables (`HF2_NPT_MASK`). Both change when the CPU enters or
+//! leaves a guest, and a change at the same moment is lost. Then the CPU takes no interrupt any
+//! more, or the guest runs on the page tables of its host, or the host on those of the guest. A
+//! CPU that enters no guest does not change these flags. Seen with QEMU 11.1.3.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub(crate) struct Hardware {
     /// nodes.
     #[serde(default)]
     nodes: Vec<String>,
-    /// Whether the kernel runs no thread on the first CPU that is not bound to it.
+    /// Whether the kernel keeps threads off the first CPU, except those that are bound to it.
     #[serde(default)]
     isolates_first_cpu: bool,
     /// Further arguments of QEMU.
