@@ -5,7 +5,8 @@
 //! the same branches of the encoder.
 //!
 //! Some counters rise by a similar amount each time, others by chance. The expected difference of
-//! a cell is the mean of its last ones if that shortens the differences of its column, otherwise 0.
+//! a cell is the mean of its last ones if that would have shortened the differences of its column
+//! in the frame before, otherwise 0.
 //!
 //! ```text
 //! in the head:     columns that change their kind of expectation
@@ -35,18 +36,18 @@ pub(crate) struct Columns {
 
 #[derive(Debug, Default)]
 struct Written {
-    moves: Vec<Move>,
+    /// The differences, or their deviations from the mean.
+    deviations: Vec<i64>,
     codes: Vec<u8>,
     /// Whether the mean of the last differences is expected, not 0.
     is_steady: bool,
+    /// Length of the first differences, and of their deviations from the mean, bits.
+    plain: u32,
+    steady: u32,
 }
 
-/// The difference of a cell, and the mean of its last ones.
-#[derive(Debug, Clone, Copy)]
-struct Move {
-    difference: i64,
-    mean: i64,
-}
+/// Differences of a column by which its kind of expectation in the next frame is judged.
+const SAMPLE: usize = 256;
 
 /// Memory for this many times the differences of a frame is kept, the rest is freed: a complete
 /// frame has ten times those of others.
@@ -57,9 +58,19 @@ impl Columns {
     pub(crate) fn clear(&mut self) {
         self.changed.clear();
         self.bits.clear();
-        for column in &mut self.all {
-            column.moves.clear();
+        for (number, column) in self.all.iter_mut().enumerate() {
+            if column.codes.is_empty() {
+                continue;
+            }
+            column.deviations.clear();
             column.codes.clear();
+            // A column that deviates both ways needs more different codes.
+            let is_steady = column.steady + column.steady / 16 < column.plain;
+            if is_steady != column.is_steady {
+                column.is_steady = is_steady;
+                self.changed.push(number);
+            }
+            (column.plain, column.steady) = (0, 0);
         }
     }
 
@@ -81,38 +92,31 @@ impl Columns {
         reason = "there is room for the columns of each shape"
     )]
     pub(crate) fn put(&mut self, column: Column, difference: i64, mean: i64) {
-        let moves = &mut self.all[column as usize].moves;
-        moves.push(Move { difference, mean });
+        let column = &mut self.all[column as usize];
+        let deviation = difference.wrapping_sub(mean);
+        if column.deviations.len() < SAMPLE {
+            column.plain += length(difference);
+            column.steady += length(deviation);
+        }
+        let is_steady = column.is_steady;
+        column
+            .deviations
+            .push(if is_steady { deviation } else { difference });
     }
 
     /// Ends the frame.
     pub(crate) fn finish(&mut self) {
-        for (number, column) in self.all.iter_mut().enumerate() {
-            let moves = &mut column.moves;
-            if moves.is_empty() {
-                continue;
-            }
-            let plain: u64 = moves.iter().map(|one| length(one.difference)).sum();
-            let steady: u64 = moves.iter().map(|one| length(one.deviation())).sum();
-            // A column that deviates both ways needs more different codes.
-            let is_steady = steady + steady / 16 < plain;
-            if is_steady != column.is_steady {
-                column.is_steady = is_steady;
-                self.changed.push(number);
-            }
-            let bits = &mut self.bits;
-            if is_steady {
-                let codes = moves.iter().map(|one| bits.put(one.deviation()));
-                column.codes.extend(codes);
-            } else {
-                let codes = moves.iter().map(|one| bits.put(one.difference));
-                column.codes.extend(codes);
-            }
-            if moves.capacity() / ROOM > moves.len() {
-                moves.shrink_to(2 * moves.len());
+        let Self { all, bits, .. } = self;
+        for column in all {
+            let deviations = &mut column.deviations;
+            column
+                .codes
+                .extend(deviations.iter().map(|one| bits.put(*one)));
+            if deviations.capacity() / ROOM > deviations.len() {
+                deviations.shrink_to(2 * deviations.len());
             }
         }
-        self.bits.finish();
+        bits.finish();
     }
 
     /// Writes the part of the columns that is in the head.
@@ -162,20 +166,13 @@ impl Columns {
     }
 }
 
-impl Move {
-    /// Its deviation if the mean is expected.
-    #[inline]
-    fn deviation(self) -> i64 {
-        self.difference.wrapping_sub(self.mean)
-    }
-}
-
 fn is_long(codes: usize) -> bool {
     codes >= LONG
 }
 
-fn length(difference: i64) -> u64 {
-    (u64::BITS - difference.unsigned_abs().leading_zeros()).into()
+#[inline]
+fn length(difference: i64) -> u32 {
+    u64::BITS - difference.unsigned_abs().leading_zeros()
 }
 
 /// The columns of a recording that is being read.

@@ -92,6 +92,10 @@ pub(crate) enum Row {
     Kvm,
     GuestPlace,
     HostPlace,
+    VcpuCount,
+    DirtyLogging,
+    Features,
+    Feature,
     Thread,
 }
 

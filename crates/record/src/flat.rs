@@ -164,6 +164,10 @@ pub(crate) fn of_thousandths(thousandths: i64) -> f64 {
 
 #[inline]
 fn scaled(number: f64, scale: f64) -> Option<i64> {
+    if number.to_bits() == 0 {
+        // Most shares; a division takes longer.
+        return Some(0);
+    }
     let scaled = number * scale;
     if scaled.is_nan() || scaled.abs() > LARGEST {
         return None;

@@ -73,21 +73,11 @@ impl<'a> Flatten<'a> {
         self.probably(self.to.cells.len())
     }
 
-    /// The token and the cell of a value that has one, without adding it.
-    pub(crate) fn apart<T: Serialize>(&mut self, value: &T) -> Result<(Token, u64), Unsupported> {
-        let (tokens, cells) = (self.to.tokens.len(), self.to.cells.len());
-        value.serialize(&mut *self)?;
-        let written = self
-            .to
-            .tokens
-            .last()
-            .copied()
-            .zip(self.to.cells.last().copied());
-        let is_one = self.to.tokens.len() == tokens + 1 && self.to.cells.len() == cells + 1;
-        self.to.tokens.truncate(tokens);
-        self.to.cells.truncate(cells);
-        let written = written.filter(|_| is_one);
-        written.ok_or_else(|| Unsupported("a value of several cells".into()))
+    /// Adds a constant.
+    #[inline]
+    pub(crate) fn put_constant(&mut self, text: &'static str) -> Done {
+        let number = self.names.constant(text, self.next_probably());
+        self.put(TEXT, number)
     }
 
     /// Adds a text that readings share.
@@ -216,8 +206,7 @@ impl<'s, 'a> Serializer for &'s mut Flatten<'a> {
 
     #[inline]
     fn serialize_unit_variant(self, _: &'static str, _: u32, variant: &'static str) -> Done {
-        let number = self.names.constant(variant, self.next_probably());
-        self.put(TEXT, number)
+        self.put_constant(variant)
     }
 
     #[inline]

@@ -11,7 +11,10 @@ use std::mem;
 use rustc_hash::FxHashMap;
 use serde::Serialize as _;
 use virtlens_model::snapshot::{Snapshot, Vm};
+use zstd::bulk::Compressor;
+use zstd::zstd_safe::{CParameter, ParamSwitch};
 
+use crate::ahead::{load_flat, load_vms};
 use crate::columns::Expected;
 use crate::delta::Reading;
 use crate::dictionary::{Dictionary, Numbered};
@@ -24,8 +27,9 @@ use crate::shape::Shapes;
 use crate::update::{Broken, Streams};
 use crate::varint::{Bytes, put, put_len};
 
-/// Level of compression: higher ones take longer, and shorten differences by a few percent.
-const LEVEL: i32 = 1;
+/// Level of compression. A negative one looks for few repetitions, because codes have few;
+/// [`compressor`] keeps the Huffman coding, which these levels do without, and which shortens them.
+const LEVEL: i32 = -5;
 
 /// Most tokens and cells of all values of a snapshot: several times those of 2000 large VMs.
 /// A damaged frame must not take all memory.
@@ -56,7 +60,7 @@ pub(crate) struct Encoder {
     flattened: Flattened,
     head: Vec<u8>,
     packed: Vec<u8>,
-    compressor: zstd::bulk::Compressor<'static>,
+    compressor: Compressor<'static>,
     known: (usize, usize),
 }
 
@@ -71,7 +75,7 @@ impl Encoder {
             flattened: Flattened::default(),
             head: Vec::new(),
             packed: Vec::new(),
-            compressor: zstd::bulk::Compressor::new(LEVEL)?,
+            compressor: compressor()?,
             known: (0, 0),
         })
     }
@@ -104,6 +108,9 @@ impl Encoder {
         let mut places = Places::of(&self.identities, &identities);
         let mut vms = Vec::with_capacity(count);
         for (vm, identity) in snapshot.vms.iter().zip(&identities) {
+            let ahead = vms.len() + 1;
+            load_vms(&snapshot.vms, ahead);
+            self.before.vms.get(ahead).into_iter().for_each(load_flat);
             let (reference, before) = places.find(*identity);
             put(&mut self.streams.layout, reference);
             let before = before.and_then(|before| self.before.vms.get_mut(before));
@@ -167,10 +174,17 @@ impl Encoder {
     }
 }
 
+fn compressor() -> std::io::Result<Compressor<'static>> {
+    let mut compressor = Compressor::new(LEVEL)?;
+    let mode = CParameter::LiteralCompressionMode(ParamSwitch::Enable);
+    compressor.set_parameter(mode)?;
+    Ok(compressor)
+}
+
 /// Appends bytes, compressed, behind their length.
 fn put_packed(
     bytes: &[u8],
-    compressor: &mut zstd::bulk::Compressor<'static>,
+    compressor: &mut Compressor<'static>,
     packed: &mut Vec<u8>,
     out: &mut Vec<u8>,
 ) -> std::io::Result<()> {

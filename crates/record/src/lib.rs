@@ -16,6 +16,7 @@
     )
 )]
 
+mod ahead;
 mod bits;
 mod columns;
 mod delta;

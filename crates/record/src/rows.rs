@@ -6,11 +6,14 @@
 use std::sync::Arc;
 
 use serde::Serialize as _;
-use virtlens_model::snapshot::{Interrupts, Memory, Quota, RoleUse, Topology, VcpuInterrupts, Vm};
+use virtlens_model::snapshot::{
+    Interrupts, Memory, Quota, RoleUse, Topology, VcpuCount, VcpuInterrupts, Vm,
+};
+use virtlens_model::vocab::{DirtyLogging, Feature, Features};
 
 use self::threads::{put_threads, put_vcpus};
 use crate::dictionary::Row;
-use crate::flat::{END, NULL, SEQ, THOUSANDTHS, Token, UNSIGNED, thousandths};
+use crate::flat::{BOOL, END, MAP, NULL, SEQ, THOUSANDTHS, Token, UNSIGNED, thousandths};
 use crate::flatten::{Done, Flatten, Unsupported, float};
 
 /// A token and its cell.
@@ -20,7 +23,8 @@ type Value = (Token, u64);
 /// one of them it does not compile.
 macro_rules! bind_struct {
     ($names:ident, $type:ident { $($field:ident),+ $(,)? } = $value:expr) => {
-        let $names = [$(stringify!($field)),+];
+        // A constant: a local array would be filled for each row.
+        let $names: &'static [&'static str] = &[$(stringify!($field)),+];
         let $type { $($field),+ } = $value;
     };
 }
@@ -29,7 +33,7 @@ macro_rules! bind_struct {
 macro_rules! begin_struct {
     ($to:ident, $type:ident { $($field:ident),+ $(,)? } = $value:expr) => {
         bind_struct!(names, $type { $($field),+ } = $value);
-        begin($to, Row::$type, &names)?;
+        begin($to, Row::$type, names)?;
     };
 }
 
@@ -67,7 +71,7 @@ pub(crate) fn put_vm(to: &mut Flatten<'_>, vm: &Vm) -> Done {
             guest_ns,
             vcpus: put_vcpus,
             threads: put_threads,
-            vcpu_count,
+            vcpu_count: put_vcpu_count,
             workers,
             quota: put_quotas,
             limits: put_quotas,
@@ -188,8 +192,50 @@ fn put_memory(to: &mut Flatten<'_>, memory: &Memory) -> Done {
     put_row(to, [optional(*faults)]);
     discards.serialize(&mut *to)?;
     put_row(to, [optional(*refault_bytes)]);
-    dirty_logging.serialize(&mut *to)?;
-    features.serialize(&mut *to)
+    put_dirty_logging(to, dirty_logging.as_ref())?;
+    put_features(to, features)
+}
+
+fn put_dirty_logging(to: &mut Flatten<'_>, logging: Option<&DirtyLogging>) -> Done {
+    let Some(logging) = logging else {
+        put_row(to, [NONE]);
+        return Ok(());
+    };
+    begin_struct!(to, DirtyLogging { enabled, seen_ns } = logging);
+    put_row(to, [truth(*enabled), optional(*seen_ns)]);
+    Ok(())
+}
+
+fn put_features(to: &mut Flatten<'_>, features: &Features) -> Done {
+    begin_struct!(
+        to,
+        Features {
+            balloon,
+            free_page_reporting,
+        } = features
+    );
+    for feature in [balloon, free_page_reporting] {
+        begin_struct!(to, Feature { enabled, reason } = feature);
+        put_row(to, [enabled.map_or(NONE, truth)]);
+        to.put_constant(reason)?;
+    }
+    Ok(())
+}
+
+fn put_vcpu_count(to: &mut Flatten<'_>, count: &VcpuCount) -> Done {
+    begin_struct!(
+        to,
+        VcpuCount {
+            boot,
+            online,
+            parked,
+            seen,
+        } = count
+    );
+    let known = [*boot, *online, *parked].map(optional);
+    put_row(to, known);
+    put_row(to, [number(*seen)]);
+    Ok(())
 }
 
 #[expect(clippy::ref_option, reason = "a field, as the macro binds it")]
@@ -228,7 +274,12 @@ fn put_topology(to: &mut Flatten<'_>, topology: &Option<Arc<Topology>>) -> Done 
     pairs.serialize(&mut *to)?;
     unknown.serialize(&mut *to)?;
     mismatches.serialize(&mut *to)?;
-    misplaced_ns.serialize(&mut *to)?;
+    to.put_bare(MAP);
+    for (kind, ns) in misplaced_ns {
+        to.put_constant(kind.name())?;
+        put_row(to, [number(*ns)]);
+    }
+    to.put_bare(END);
     to.put_bare(SEQ);
     for VcpuInterrupts { vcpu, interrupts } in interrupts {
         // Serde puts the shares beside the vCPU.
@@ -248,6 +299,11 @@ const NONE: Value = (NULL, 0);
 #[inline]
 fn number(number: impl Into<u64>) -> Value {
     (UNSIGNED, number.into())
+}
+
+#[inline]
+fn truth(is: bool) -> Value {
+    (BOOL, is.into())
 }
 
 #[inline]

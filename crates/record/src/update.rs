@@ -95,36 +95,30 @@ impl Streams {
         means: &mut slice::Iter<'_, i64>,
     ) {
         let end = at + cells.len();
-        let to = &mut value.means;
-        let chunks = value.cells[at..end].chunks_mut(CHUNK);
-        let chunks = chunks.zip(value.watched[at..end].chunks_mut(CHUNK));
-        let next = cells.chunks(CHUNK).zip(columns.chunks(CHUNK));
-        for ((known, watched), (cells, columns)) in chunks.zip(next) {
-            let mut active = active(known, watched, cells);
-            let mut next = 0;
-            while active != 0 {
-                let at = active.trailing_zeros() as usize;
-                active &= active - 1;
-                self.quiet += (at - next) as u64;
-                next = at + 1;
-                let mean = if watched[at] == 0 {
-                    put(&mut self.runs, self.quiet);
-                    self.quiet = 0;
-                    0
-                } else {
-                    means.next().copied().unwrap_or_default()
-                };
-                let difference = cells[at].wrapping_sub(known[at]).cast_signed();
-                self.columns.put(columns[at], difference, mean);
-                known[at] = cells[at];
-                let mean = next_mean(watched[at], mean, difference);
-                watched[at] = still_watched(watched[at], difference);
-                if watched[at] != 0 {
-                    to.push(mean);
-                }
-            }
-            self.quiet += (cells.len() - next) as u64;
+        let (known, known_rest) = value.cells[at..end].as_chunks_mut::<CHUNK>();
+        let (watched, watched_rest) = value.watched[at..end].as_chunks_mut::<CHUNK>();
+        let (cells, cells_rest) = cells.as_chunks::<CHUNK>();
+        let (columns, columns_rest) = columns.as_chunks::<CHUNK>();
+        let mut kept = Kept {
+            before: means,
+            means: &mut value.means,
+            runs: &mut self.runs,
+            columns: &mut self.columns,
+            quiet: self.quiet,
+        };
+        let chunks = known.iter_mut().zip(watched).zip(cells).zip(columns);
+        for (((known, watched), cells), columns) in chunks {
+            kept.put(
+                active(known, watched, cells),
+                known,
+                watched,
+                cells,
+                columns,
+            );
         }
+        let active = active_each(known_rest, watched_rest, cells_rest);
+        kept.put(active, known_rest, watched_rest, cells_rest, columns_rest);
+        self.quiet = kept.quiet;
     }
 
     /// Replaces a value whose structure differs.
@@ -176,35 +170,84 @@ impl Streams {
     }
 }
 
-/// A bit for each of at most [`CHUNK`] cells that changes or is watched.
+/// Cells that stay.
+struct Kept<'a, 'm> {
+    /// The means before of those that are watched.
+    before: &'a mut slice::Iter<'m, i64>,
+    means: &'a mut Vec<i64>,
+    runs: &'a mut Vec<u8>,
+    columns: &'a mut Columns,
+    quiet: u64,
+}
+
+impl Kept<'_, '_> {
+    /// Replaces the numbers of at most [`CHUNK`] cells, of which some are active.
+    #[expect(clippy::inline_always, reason = "places in an array need no check")]
+    #[inline(always)]
+    #[expect(clippy::indexing_slicing, reason = "each cell has all of them")]
+    fn put(
+        &mut self,
+        mut active: u64,
+        known: &mut [u64],
+        watched: &mut [u8],
+        cells: &[u64],
+        columns: &[Column],
+    ) {
+        let mut next = 0;
+        while active != 0 {
+            let at = active.trailing_zeros() as usize;
+            active &= active - 1;
+            self.quiet += (at - next) as u64;
+            next = at + 1;
+            let was_watched = watched[at];
+            let mean = if was_watched == 0 {
+                put(self.runs, self.quiet);
+                self.quiet = 0;
+                0
+            } else {
+                self.before.next().copied().unwrap_or_default()
+            };
+            let difference = cells[at].wrapping_sub(known[at]).cast_signed();
+            known[at] = cells[at];
+            watched[at] = still_watched(was_watched, difference);
+            if watched[at] != 0 {
+                self.means.push(next_mean(was_watched, mean, difference));
+            }
+            self.columns.put(columns[at], difference, mean);
+        }
+        self.quiet += (cells.len() - next) as u64;
+    }
+}
+
+/// A bit for each cell that changes or is watched.
 #[inline]
-fn active(known: &[u64], watched: &[u8], cells: &[u64]) -> u64 {
-    let (known, known_rest) = known.as_chunks::<GROUP>();
-    let (watched, watched_rest) = watched.as_chunks::<GROUP>();
-    let (cells, cells_rest) = cells.as_chunks::<GROUP>();
+fn active(known: &[u64; CHUNK], watched: &[u8; CHUNK], cells: &[u64; CHUNK]) -> u64 {
+    let (known, _) = known.as_chunks::<GROUP>();
+    let (watched, _) = watched.as_chunks::<GROUP>();
+    let (cells, _) = cells.as_chunks::<GROUP>();
     let (mut active, mut place) = (0, 0);
     for ((known, watched), cells) in known.iter().zip(watched).zip(cells) {
         // Most are quiet.
         if !is_quiet(known, *watched, cells) {
-            active |= active_each(known, watched, cells) << place;
+            active |= active_group(known, *watched, cells) << place;
         }
         place += GROUP;
     }
-    if cells_rest.is_empty() {
-        return active;
-    }
-    active | active_each(known_rest, watched_rest, cells_rest) << place
+    active
 }
 
-/// The same, one by one.
-#[inline]
-fn active_each(known: &[u64], watched: &[u8], cells: &[u64]) -> u64 {
-    let all = known.iter().zip(watched).zip(cells).enumerate();
-    all.fold(0, |active, (at, ((known, watched), cell))| {
-        // Without a branch.
-        let is_active = u64::from(known != cell) | u64::from(*watched != 0);
-        active | is_active << at
-    })
+/// The same for a group. Apart, so that the compiler makes vectors of [`is_quiet`].
+#[inline(never)]
+fn active_group(known: &[u64; GROUP], watched: [u8; GROUP], cells: &[u64; GROUP]) -> u64 {
+    let mut marks = watched;
+    for ((mark, known), cell) in marks.iter_mut().zip(known).zip(cells) {
+        *mark |= u8::from(known != cell);
+    }
+    // Each is at most 7.
+    let marks = u64::from_le_bytes(marks);
+    let ones = (marks | marks >> 1 | marks >> 2) & 0x0101_0101_0101_0101;
+    // Moves the bits of all bytes into the highest one.
+    ones.wrapping_mul(0x0102_0408_1020_4080) >> 56
 }
 
 /// Whether cells stay, and are not watched.
@@ -213,4 +256,15 @@ fn is_quiet(known: &[u64; GROUP], watched: [u8; GROUP], cells: &[u64; GROUP]) ->
     let all = known.iter().zip(cells);
     let changed = all.fold(0, |changed, (known, cell)| changed | (known ^ cell));
     (changed | u64::from_ne_bytes(watched)) == 0
+}
+
+/// The same for fewer cells, one by one.
+#[inline]
+fn active_each(known: &[u64], watched: &[u8], cells: &[u64]) -> u64 {
+    let all = known.iter().zip(watched).zip(cells).enumerate();
+    all.fold(0, |active, (at, ((known, watched), cell))| {
+        // Without a branch.
+        let is_active = u64::from(known != cell) | u64::from(*watched != 0);
+        active | is_active << at
+    })
 }

@@ -18,6 +18,16 @@ pub enum SchedClass {
 }
 
 impl SchedClass {
+    /// Name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fair => "fair",
+            Self::Realtime => "realtime",
+            Self::Deadline => "deadline",
+            Self::Ext => "ext",
+        }
+    }
+
     /// The class of a policy (`include/uapi/linux/sched.h`); `None` for one that no kernel
     /// up to v7.2 has.
     pub fn of_policy(policy: u32) -> Option<Self> {

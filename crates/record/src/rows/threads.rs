@@ -3,16 +3,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::Serialize as _;
 use virtlens_model::snapshot::{Thread, Vcpu};
 use virtlens_model::vocab::topology::guest::GuestPlace;
 use virtlens_model::vocab::topology::host::HostPlace;
-use virtlens_model::vocab::{CpuSet, KvmCounters};
+use virtlens_model::vocab::{CpuSet, KvmCounters, Role, SchedClass, VhostDevice};
 
-use super::{NONE, Value, begin, number, optional, put_name, put_numbers, put_row};
+use super::{NONE, Value, begin, number, optional, put_name, put_numbers, put_row, truth};
 use crate::dictionary::Row;
-use crate::flat::{BOOL, BYTES, END, REPEATED, SEQ, TEXT, Token};
-use crate::flatten::{Done, Flatten, Unsupported};
+use crate::flat::{BYTES, END, REPEATED, SEQ, TEXT, Token};
+use crate::flatten::{Done, Flatten};
 use crate::flattened::VcpuCells;
 
 /// Adds the threads of a VM, behind its vCPUs: the times of a vCPU are mostly those of its
@@ -37,9 +37,15 @@ pub(super) fn put_threads(to: &mut Flatten<'_>, threads: &[Thread]) -> Done {
             } = thread
         );
         let first = to.to.cells.len();
-        let role = one_of(to, role, &mut last_role)?;
-        let device = one_of(to, device, &mut last_device)?;
-        let class = one_of(to, sched_class, &mut last_class)?;
+        let role = one_of(to, *role, &mut last_role, Role::name, first + 1);
+        let device = one_of(to, *device, &mut last_device, VhostDevice::name, first + 3);
+        let class = one_of(
+            to,
+            *sched_class,
+            &mut last_class,
+            SchedClass::name,
+            first + 8,
+        );
         let name = (BYTES, to.names.comm(*name, to.probably(first + 2)));
         let affinity = cpu_set_of(to, affinity.as_ref(), first + 7);
         let times = [number(*cpu_ns), optional(*wait_ns), optional(*pcpu)];
@@ -128,7 +134,7 @@ pub(super) fn put_vcpus(to: &mut Flatten<'_>, vcpus: &[Vcpu]) -> Done {
             optional(*guest_ns),
             optional(*timeslices),
             optional(*involuntary_switches),
-            preempted.map_or(NONE, |is| (BOOL, is.into())),
+            preempted.map_or(NONE, truth),
             optional(*pcpu),
         ];
         let guest = guest.as_ref().map(guest_row);
@@ -159,7 +165,7 @@ pub(super) fn put_vcpus(to: &mut Flatten<'_>, vcpus: &[Vcpu]) -> Done {
             continue;
         }
         let start = to.to.tokens.len();
-        begin(to, Row::Vcpu, &names)?;
+        begin(to, Row::Vcpu, names)?;
         put_row(to, row);
         begin(to, Row::Kvm, &KvmCounters::NAMES)?;
         put_numbers(to, kvm.row());
@@ -267,19 +273,25 @@ fn cpu_set_of(to: &mut Flatten<'_>, set: Option<&Arc<CpuSet>>, at: usize) -> Val
     set.map_or(NONE, |set| (TEXT, to.names.cpu_set(set, probably)))
 }
 
-/// A value of one cell that the thread before mostly has too.
+/// A constant for the place `at`, which the thread before mostly has too.
 #[inline]
-fn one_of<T: Copy + PartialEq + Serialize>(
+fn one_of<T: Copy + PartialEq>(
     to: &mut Flatten<'_>,
-    value: &T,
+    value: Option<T>,
     last: &mut Option<(T, Value)>,
-) -> Result<Value, Unsupported> {
-    if let Some((known, written)) = last
+    name: impl Fn(T) -> &'static str,
+    at: usize,
+) -> Value {
+    let Some(value) = value else {
+        return NONE;
+    };
+    if let Some((known, written)) = *last
         && known == value
     {
-        return Ok(*written);
+        return written;
     }
-    let written = to.apart(value)?;
-    *last = Some((*value, written));
-    Ok(written)
+    let probably = to.probably(at);
+    let written = (TEXT, to.names.constant(name(value), probably));
+    *last = Some((value, written));
+    written
 }
