@@ -17,10 +17,13 @@ use crate::table::Table;
 /// Time between two readings.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Readings behind the first one, which is complete.
+/// The first readings: a complete one, and one that has the first rates.
+const FIRST: f64 = 2.0;
+
+/// Readings behind them.
 const READINGS: u32 = 12;
 
-/// Readings of a segment, of which one is complete.
+/// Readings of a segment.
 const SEGMENT: f64 = 128.0;
 
 pub(crate) fn rows(table: &mut Table) {
@@ -30,30 +33,34 @@ pub(crate) fn rows(table: &mut Table) {
     let path = folder.path().display().to_string();
     let args = ["--record", &path, "--record-interval", "10s"];
     let program = Program::start_with(&binary("virtlens"), Loader::default(), &args);
-    let complete = loop {
-        // Behind the header of the segment.
-        match bytes(folder.path()) {
-            0..10_000 => sleep(Duration::from_millis(100)),
-            bytes => break bytes,
-        }
-    };
-    // Between two readings.
-    sleep(EVERY / 2);
-    let before_ms = program.cpu_ms_of("record");
+    // Until the first reading is behind the header of the segment.
+    while bytes(folder.path()) < 10_000 {
+        sleep(Duration::from_millis(100));
+    }
+    // Between the second reading, whose structure has the first rates, and the third.
+    sleep(EVERY * 3 / 2);
+    let first_ms = program.cpu_ms_of("record");
+    let first_bytes = bytes(folder.path());
     sleep(EVERY * READINGS);
-    let readings = f64::from(READINGS);
-    let cpu_ms = (program.cpu_ms_of("record") - before_ms) / readings;
-    let each = real(bytes(folder.path()) - complete) / readings;
-    let mean = each + (real(complete) - each) / SEGMENT;
+    let each_ms = (program.cpu_ms_of("record") - first_ms) / f64::from(READINGS);
+    let each = real(bytes(folder.path()) - first_bytes) / f64::from(READINGS);
+    let mean_of_segment = |first: f64, each: f64| each + (first - FIRST * each) / SEGMENT;
+    let cpu_ms = mean_of_segment(first_ms, each_ms);
+    let mean = mean_of_segment(real(first_bytes), each);
     table.judge(
         "recording, 200 VMs whose vCPUs wake 4 times a second, bytes a reading",
         "≤ 20000",
-        format!("{mean:.0}: complete {complete}, others {each:.0}"),
+        format!("{mean:.0}: the first two {first_bytes}, others {each:.0}"),
         mean <= 20_000.0,
     );
     table.row("… in a day, MB", format!("{:.0}", mean * 8640.0 / 1e6));
     let what = "… CPU time of the recording thread for a reading, ms";
-    table.judge(what, "≤ 1", format!("{cpu_ms:.2}"), cpu_ms <= 1.0);
+    table.judge(
+        what,
+        "≤ 1",
+        format!("{cpu_ms:.2}: the first two {first_ms:.2}, others {each_ms:.2}"),
+        cpu_ms <= 1.0,
+    );
     let mib = program.resident_mib();
     let what = "… resident memory of the agent, MiB";
     table.judge(what, "≤ 32", format!("{mib:.1}"), mib <= 32.0);
