@@ -108,6 +108,7 @@ impl Encoder {
         let mut places = Places::of(&self.identities, &identities);
         let mut vms = Vec::with_capacity(count);
         for (vm, identity) in snapshot.vms.iter().zip(&identities) {
+            // The order of VMs rarely changes, so the values before have the same place.
             let ahead = vms.len() + 1;
             load_vms(&snapshot.vms, ahead);
             self.before.vms.get(ahead).into_iter().for_each(load_flat);

@@ -43,3 +43,16 @@ impl Role {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Role;
+
+    #[test]
+    fn name_is_that_of_json() {
+        for role in Role::ALL {
+            let json = serde_json::to_value(role).expect("a text");
+            assert_eq!(json, role.name());
+        }
+    }
+}

@@ -40,3 +40,17 @@ impl SchedClass {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::SchedClass;
+
+    #[test]
+    fn name_is_that_of_json() {
+        for policy in [0, 1, 6, 7] {
+            let class = SchedClass::of_policy(policy).expect("a class");
+            let json = serde_json::to_value(class).expect("a text");
+            assert_eq!(json, class.name());
+        }
+    }
+}
