@@ -27,9 +27,12 @@ use crate::shape::Shapes;
 use crate::update::{Broken, Streams};
 use crate::varint::{Bytes, put, put_len};
 
-/// Level of compression. A negative one looks for few repetitions, because codes have few;
-/// [`compressor`] keeps the Huffman coding, which these levels do without, and which shortens them.
+/// Level of compression of the head.
 const LEVEL: i32 = -5;
+
+/// Level of compression of codes: the lowest one, which finds no repetitions. Codes have few, and
+/// the Huffman coding, which [`compressor`] keeps, shortens them.
+const CODES_LEVEL: i32 = -131_072;
 
 /// Most tokens and cells of all values of a snapshot: several times those of 2000 large VMs.
 /// A damaged frame must not take all memory.
@@ -125,7 +128,9 @@ impl Encoder {
         self.write_head();
         put_len(out, self.head.len());
         let (compressor, packed) = (&mut self.compressor, &mut self.packed);
+        compressor.set_parameter(CParameter::CompressionLevel(LEVEL))?;
         put_packed(&self.head, compressor, packed, out)?;
+        compressor.set_parameter(CParameter::CompressionLevel(CODES_LEVEL))?;
         put_len(out, self.streams.columns.long().count());
         for codes in self.streams.columns.long() {
             put_len(out, codes.len());

@@ -219,7 +219,7 @@ impl Kept<'_, '_> {
     }
 }
 
-/// A bit for each cell that changes or is watched.
+/// A bit for each cell that changes or is watched, without branches.
 #[inline]
 fn active(known: &[u64; CHUNK], watched: &[u8; CHUNK], cells: &[u64; CHUNK]) -> u64 {
     let (known, _) = known.as_chunks::<GROUP>();
@@ -227,35 +227,29 @@ fn active(known: &[u64; CHUNK], watched: &[u8; CHUNK], cells: &[u64; CHUNK]) -> 
     let (cells, _) = cells.as_chunks::<GROUP>();
     let (mut active, mut place) = (0, 0);
     for ((known, watched), cells) in known.iter().zip(watched).zip(cells) {
-        // Most are quiet.
-        if !is_quiet(known, *watched, cells) {
-            active |= active_group(known, *watched, cells) << place;
-        }
+        active |= (changed(known, cells) | watched_in(*watched)) << place;
         place += GROUP;
     }
     active
 }
 
-/// The same for a group. Apart, so that the compiler makes vectors of [`is_quiet`].
-#[inline(never)]
-fn active_group(known: &[u64; GROUP], watched: [u8; GROUP], cells: &[u64; GROUP]) -> u64 {
-    let mut marks = watched;
-    for ((mark, known), cell) in marks.iter_mut().zip(known).zip(cells) {
-        *mark |= u8::from(known != cell);
-    }
+/// A bit for each cell of a group that changes.
+#[inline]
+fn changed(known: &[u64; GROUP], cells: &[u64; GROUP]) -> u64 {
+    let all = known.iter().zip(cells).zip(0..);
+    all.fold(0, |changed, ((known, cell), at)| {
+        changed | u64::from(known != cell) << at
+    })
+}
+
+/// A bit for each cell of a group that is watched.
+#[inline]
+fn watched_in(watched: [u8; GROUP]) -> u64 {
     // Each is at most 7.
-    let marks = u64::from_le_bytes(marks);
+    let marks = u64::from_le_bytes(watched);
     let ones = (marks | marks >> 1 | marks >> 2) & 0x0101_0101_0101_0101;
     // Moves the bits of all bytes into the highest one.
     ones.wrapping_mul(0x0102_0408_1020_4080) >> 56
-}
-
-/// Whether cells stay, and are not watched.
-#[inline]
-fn is_quiet(known: &[u64; GROUP], watched: [u8; GROUP], cells: &[u64; GROUP]) -> bool {
-    let all = known.iter().zip(cells);
-    let changed = all.fold(0, |changed, (known, cell)| changed | (known ^ cell));
-    (changed | u64::from_ne_bytes(watched)) == 0
 }
 
 /// The same for fewer cells, one by one.
