@@ -9,11 +9,13 @@ use std::path::Path;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, ItemMod, ItemUse, UseTree, Visibility};
 
-/// The layers of `crates/model`, lowest first. `timeline` may import from the first layer
-/// only.
-const LAYERS: [&str; 7] = [
-    "vocab", "facts", "snapshot", "identify", "account", "fleet", "judge",
+/// The layers of `crates/model`, lowest first.
+const LAYERS: [&str; 8] = [
+    "prefetch", "vocab", "facts", "snapshot", "identify", "account", "fleet", "judge",
 ];
+
+/// The highest layer from which `timeline` may import.
+const VOCAB: usize = 1;
 
 /// An import: the importing module and the imported one.
 type Arrow = (String, String);
@@ -185,7 +187,7 @@ fn upward(arrows: &[Arrow]) -> Vec<Arrow> {
         (Some(from), Some(to)) => to > from,
         (Some(_), None) => true,
         // The root declares the layers, and `timeline` is not one of them.
-        (None, Some(to)) => layer(from) == "timeline" && to > 0,
+        (None, Some(to)) => layer(from) == "timeline" && to > VOCAB,
         (None, None) => false,
     };
     arrows.iter().filter(is_upward).cloned().collect()

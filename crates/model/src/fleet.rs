@@ -10,6 +10,7 @@
 //! Totals are the kernel's values of living and ended threads together, so a reading
 //! needs no previous one. For the state that is kept see [`crate::account::ledger`].
 
+mod ahead;
 mod buffers;
 mod kept;
 mod member;

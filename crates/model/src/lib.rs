@@ -9,6 +9,7 @@
 //!
 //! | layer | contents |
 //! |---|---|
+//! | [`prefetch`] | loading of memory before it is needed; every layer may use it |
 //! | [`vocab`] | the field's terms as types: roles, scopes, exits, CPU sets, topology |
 //! | [`facts`] | one reading of the host, uninterpreted |
 //! | [`snapshot`] | the structure that every output shows: data only |
@@ -23,7 +24,6 @@
 //!
 //! This crate opens no file, reads no clock and reads no environment variable.
 
-#![forbid(unsafe_code)]
 // Data from the host must never make the agent panic.
 #![cfg_attr(
     not(test),
@@ -44,6 +44,8 @@ pub mod facts;
 pub mod fleet;
 pub mod identify;
 pub mod judge;
+#[expect(unsafe_code, reason = "an instruction without a safe function")]
+pub mod prefetch;
 pub mod snapshot;
 pub mod timeline;
 pub mod vocab;

@@ -9,6 +9,8 @@
 //! The same applies to a VM that moves from one pod to another together with other
 //! processes of its pod: the time of these processes counts once.
 
+use std::slice;
+
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
@@ -80,6 +82,11 @@ impl LastCharged {
         let is_another = self.pod.zip(pod).is_some_and(|(last, pod)| last != pod);
         self.pod = pod;
         self.brought = is_another.then(Box::default);
+    }
+
+    /// The charges of the last reading.
+    pub fn threads(&self) -> slice::Iter<'_, Charged> {
+        self.threads.iter()
     }
 
     /// Replaces the charge of a thread. Charge each thread once.

@@ -53,6 +53,11 @@ impl Former {
         Self(all)
     }
 
+    /// The vectors of the VM at position `index`.
+    pub(super) fn at(&self, index: usize) -> Option<&Buffers> {
+        self.0.get(index).map(|(_, buffers)| buffers)
+    }
+
     /// The empty vectors of the VM at position `index`, if it is `vm`: another VM may need
     /// much less memory, which would then never be freed.
     pub(super) fn buffers(&mut self, index: usize, vm: VmKey) -> Buffers {

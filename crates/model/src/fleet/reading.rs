@@ -11,6 +11,7 @@ use crate::facts::{
     EndedVcpuFact, Facts, HaltsFact, HitFact, LevelFact, MemoryFact, ResidencyFact, RetiredFact,
     ThreadFact, ThreadKind, ThrottlingFacts, VmFact, VmPlacementFact,
 };
+use crate::fleet::ahead::Ahead;
 use crate::fleet::buffers::Buffers;
 use crate::fleet::member::Member;
 use crate::fleet::vcpus::{Lacking, Vcpus};
@@ -64,6 +65,8 @@ pub(super) struct Reading<'a> {
     pub(super) levels: Option<&'a FxHashMap<CgroupId, LevelFact>>,
     /// Its memory, if the reading contains it.
     pub(super) memory: Option<&'a MemoryFact>,
+    /// The memory of the next VM.
+    pub(super) ahead: Ahead<'a>,
 }
 
 /// The cgroup of a thread in relation to its VM.
@@ -96,6 +99,7 @@ impl<'a> Reading<'a> {
         member: &mut Member,
         facts: &'a Facts,
         buffers: Buffers,
+        ahead: Ahead<'a>,
     ) -> Self {
         let mut charged = std::mem::take(&mut member.charged);
         charged.begin(member.ledger.pod);
@@ -110,12 +114,14 @@ impl<'a> Reading<'a> {
             throttling: facts.throttling.as_ref(),
             levels: Some(&facts.levels),
             memory: facts.memory.get(&vm),
+            ahead,
             ..Self::default()
         }
     }
 
     /// Adds a living thread.
     pub(super) fn living(&mut self, thread: &'a ThreadFact, role: Option<Role>, at: ThreadCgroup) {
+        self.ahead.thread();
         let id = WorkerId {
             start_ns: thread.start_ns,
             tid: thread.tid,

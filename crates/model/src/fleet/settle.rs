@@ -118,6 +118,7 @@ impl Reading<'_> {
     ) {
         let ledger = &mut member.ledger;
         for (id, sums) in &mut self.vcpus.0 {
+            self.ahead.vcpu();
             let meter = ledger.vcpus.entry(*id).or_default();
             meter.cpu.read(sums.times.cpu_ns);
             meter.wait.read(sums.times.wait_ns);

@@ -6,6 +6,7 @@ use crate::facts::{
     EndedVcpuFact, Facts, HaltsFact, HitFact, ResidencyFact, RetiredFact, Run, ThreadClass,
     ThreadFact, VmFact,
 };
+use crate::fleet::ahead::Ahead;
 use crate::fleet::buffers::Buffers;
 use crate::fleet::member::Member;
 use crate::fleet::reading::{Reading, ThreadCgroup};
@@ -13,6 +14,7 @@ use crate::fleet::registry::Fleet;
 use crate::identify::place::Cgroups;
 use crate::identify::roles;
 use crate::identify::vmm::Identity;
+use crate::prefetch::prefetch;
 use crate::snapshot::Vm;
 use crate::vocab::{Owner, Role, VmKey};
 
@@ -29,7 +31,8 @@ enum Belonging<'a> {
 
 impl Fleet {
     /// Processes `vms` in order. All facts of one VM are read before those of the next
-    /// VM, because together they exceed the CPU caches.
+    /// VM, because together they exceed the CPU caches. Meanwhile those of the next one are
+    /// prefetched, and the member behind it.
     pub(super) fn settle(
         &mut self,
         vms: &[VmKey],
@@ -43,9 +46,17 @@ impl Fleet {
             let count = rest.partition_point(|(of, _)| *of == index);
             let its;
             (its, rest) = rest.split_at(count);
-            let member = self.vms.get_mut(vm)?;
             let buffers = former.buffers(index, *vm);
-            let mut reading = reading(*vm, member, its, facts, cgroups, buffers);
+            prefetch(vms.get(index + 2).and_then(|vm| self.vms.get(vm)));
+            let (member, next) = match vms.get(index + 1) {
+                Some(next) if next != vm => {
+                    let [member, next] = self.vms.get_disjoint_mut([vm, next]);
+                    (member?, next)
+                }
+                _ => (self.vms.get_mut(vm)?, None),
+            };
+            let ahead = Ahead::of(next.as_deref(), first_run(rest), former.at(index + 1));
+            let mut reading = reading(*vm, member, its, facts, cgroups, buffers, ahead);
             reading.follow_moves(member);
             Some(reading.settle(*vm, member, cgroups, &self.host))
         };
@@ -87,6 +98,14 @@ impl Fleet {
     }
 }
 
+/// The threads of the first run of a VM.
+fn first_run<'a>(belongings: &[(usize, Belonging<'a>)]) -> &'a [ThreadFact] {
+    match belongings.first() {
+        Some((_, Belonging::Living(run))) => run.threads,
+        _ => &[],
+    }
+}
+
 fn reading<'a>(
     vm: VmKey,
     member: &mut Member,
@@ -94,12 +113,13 @@ fn reading<'a>(
     facts: &'a Facts,
     cgroups: &Cgroups<'_>,
     buffers: Buffers,
+    ahead: Ahead<'a>,
 ) -> Reading<'a> {
     let living = belongings.iter().map(|(_, one)| match one {
         Belonging::Living(run) => run.threads.len(),
         _ => 0,
     });
-    let mut reading = Reading::begin(vm, member, facts, buffers);
+    let mut reading = Reading::begin(vm, member, facts, buffers, ahead);
     reading.buffers.threads.reserve_exact(living.sum());
     for (_, belonging) in belongings {
         match belonging {
