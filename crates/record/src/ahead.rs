@@ -1,81 +1,87 @@
-//! Loads the memory of a VM before it is recorded.
-//!
-//! Between two readings the caches and the TLB lose it, and a comparison waits for each part of
-//! it in turn. Loads of which none needs the result of another overlap.
+//! Prefetches the memory of the next VM while one is recorded.
 
-use std::hint::black_box;
+use std::slice::Iter;
 
-use virtlens_model::snapshot::{Vcpu, Vm};
+use virtlens_model::prefetch::{prefetch, prefetch_slice};
+use virtlens_model::snapshot::{Thread, Vcpu, Vm};
 
 use crate::flat::Flat;
 
-/// Values of 8 bytes in a cache line.
-const LINE: usize = 8;
+/// What is left of the next VM. In portions: the CPU waits if too many prefetches follow each
+/// other.
+#[derive(Debug, Default)]
+pub(crate) struct NextVm<'a> {
+    vcpus: Iter<'a, Vcpu>,
+    threads: Iter<'a, Thread>,
+}
 
-/// Loads most of what the VMs at a place and behind it have.
-#[inline]
-pub(crate) fn load_vms(vms: &[Vm], at: usize) {
-    if let Some(vm) = vms.get(at) {
-        load_vm(vm);
+impl<'a> NextVm<'a> {
+    /// The VM at a place, which was prefetched. Prefetches the two behind it.
+    pub(crate) fn of(vms: &'a [Vm], at: usize) -> Self {
+        prefetch(vms.get(at + 2));
+        let topology = vms.get(at + 1).and_then(|vm| vm.topology.as_deref());
+        prefetch(topology);
+        let Some(vm) = vms.get(at) else {
+            return Self::default();
+        };
+        prefetch_slice(&vm.roles);
+        prefetch_slice(&vm.quota);
+        prefetch_slice(&vm.limits);
+        if let Some(topology) = &vm.topology {
+            prefetch_slice(&topology.interrupts);
+        }
+        Self {
+            vcpus: vm.vcpus.iter(),
+            threads: vm.threads.iter(),
+        }
     }
-    if let Some(vm) = vms.get(at + 1) {
-        // The places of the rest.
-        let topology = vm
-            .topology
-            .as_ref()
-            .map(|topology| topology.interrupts.as_ptr());
-        let memory = (vm.memory.guest_bytes, vm.memory.refault_bytes);
-        black_box((
-            topology,
-            memory,
-            vm.mmu.is_some(),
-            vm.pressure.is_some(),
-            vm.pid,
-        ));
+
+    /// Prefetches the next vCPU.
+    #[inline]
+    pub(crate) fn vcpu(&mut self) {
+        prefetch(self.vcpus.next());
+    }
+
+    /// Prefetches the next thread.
+    #[inline]
+    pub(crate) fn thread(&mut self) {
+        prefetch(self.threads.next());
     }
 }
 
-#[inline]
-fn load_vm(vm: &Vm) {
-    let vcpus = vm.vcpus.iter().fold(0, |all, vcpu| all ^ load_vcpu(vcpu));
-    let threads = vm.threads.iter().fold(0, |all, thread| all ^ thread.cpu_ns);
-    let roles = vm.roles.iter().fold(0, |all, role| all ^ role.cpu_ns);
-    let quotas = vm.quota.iter().chain(&vm.limits);
-    let quotas = quotas.fold(0, |all, quota| all ^ quota.periods);
-    let interrupts = vm.topology.as_ref().map_or(0, |topology| {
-        let each_line = topology.interrupts.iter().step_by(2);
-        each_line.fold(0, |all, one| all ^ one.vcpu)
-    });
-    black_box((vcpus, threads, roles, quotas, interrupts));
+/// What is left of the next VM's value.
+#[derive(Debug, Default)]
+pub(crate) struct NextFlat<'a> {
+    cells: &'a [u64],
+    watched: &'a [u8],
+    means: &'a [i64],
 }
 
-/// A field of each cache line.
-#[inline]
-fn load_vcpu(vcpu: &Vcpu) -> u64 {
-    let numbers = vcpu
-        .kvm
-        .row()
-        .iter()
-        .step_by(LINE)
-        .fold(0, |all, one| all ^ one);
-    let optional = u32::from(vcpu.wait_ns.is_some()) ^ u32::from(vcpu.index.is_some());
-    numbers ^ vcpu.cpu_ns ^ u64::from(vcpu.id ^ optional)
+/// Means for each chunk of cells that are prefetched with it. Fewer cells are watched.
+const MEANS: usize = 16;
+
+impl<'a> NextFlat<'a> {
+    pub(crate) fn of(flat: Option<&'a Flat>) -> Self {
+        flat.map_or_else(Self::default, |flat| Self {
+            cells: &flat.cells,
+            watched: &flat.watched,
+            means: &flat.means,
+        })
+    }
+
+    /// Prefetches the next cells, and what belongs to them.
+    #[inline]
+    pub(crate) fn chunk(&mut self, cells: usize) {
+        prefetch_slice(take(&mut self.cells, cells));
+        prefetch_slice(take(&mut self.watched, cells));
+        prefetch_slice(take(&mut self.means, MEANS));
+    }
 }
 
-/// Loads a value.
+/// Takes at most this many values from the start.
 #[inline]
-pub(crate) fn load_flat(flat: &Flat) {
-    let cells = flat
-        .cells
-        .iter()
-        .step_by(LINE)
-        .fold(0, |all, cell| all ^ cell);
-    let means = flat
-        .means
-        .iter()
-        .step_by(LINE)
-        .fold(0, |all, mean| all ^ mean);
-    let (watched, _) = flat.watched.as_chunks::<{ 8 * LINE }>();
-    let watched = watched.iter().fold(0, |all, line| all ^ line[0]);
-    black_box((cells, means, watched));
+fn take<'a, T>(values: &mut &'a [T], count: usize) -> &'a [T] {
+    let (taken, rest) = values.split_at_checked(count).unwrap_or((values, &[]));
+    *values = rest;
+    taken
 }

@@ -8,6 +8,7 @@ use serde::ser::{
     SerializeTupleStruct, Serializer,
 };
 
+use crate::ahead::NextVm;
 use crate::dictionary::Numbered;
 use crate::flat::{
     BOOL, BYTES, END, FLOAT, Flat, MAP, MILLIONTHS, NULL, SEQ, SIGNED, STRUCT, TEXT, Token,
@@ -37,13 +38,24 @@ pub(crate) struct Flatten<'a> {
     /// The value before, which probably resembles this one.
     before: &'a Flat,
     pub(crate) names: &'a mut Numbered,
+    pub(crate) ahead: NextVm<'a>,
 }
 
 impl<'a> Flatten<'a> {
     /// Replaces `to` by the next value.
-    pub(crate) fn of(to: &'a mut Flattened, before: &'a Flat, names: &'a mut Numbered) -> Self {
+    pub(crate) fn of(
+        to: &'a mut Flattened,
+        before: &'a Flat,
+        names: &'a mut Numbered,
+        ahead: NextVm<'a>,
+    ) -> Self {
         to.clear();
-        Self { to, before, names }
+        Self {
+            to,
+            before,
+            names,
+            ahead,
+        }
     }
 
     /// Adds a token with its cell.

@@ -10,11 +10,11 @@ use std::mem;
 
 use rustc_hash::FxHashMap;
 use serde::Serialize as _;
-use virtlens_model::snapshot::{Snapshot, Vm};
+use virtlens_model::snapshot::Snapshot;
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::{CParameter, ParamSwitch};
 
-use crate::ahead::{load_flat, load_vms};
+use crate::ahead::{NextFlat, NextVm};
 use crate::columns::Expected;
 use crate::delta::Reading;
 use crate::dictionary::{Dictionary, Numbered};
@@ -49,16 +49,13 @@ struct Parts {
     vms: Vec<Flat>,
 }
 
-/// The identity of a VM between two snapshots. Another VM with the same identity costs
-/// bytes, not correctness.
-type Identity = (u32, u64);
-
 /// Makes frames of snapshots. The first one is complete, each other one a difference.
 pub(crate) struct Encoder {
     names: Numbered,
     before: Parts,
-    /// The identities of the VMs before.
-    identities: Vec<Identity>,
+    /// The processes of the VMs before, in their order. A VM that has the pid of a former one
+    /// costs bytes, not correctness.
+    pids: Vec<u32>,
     streams: Streams,
     flattened: Flattened,
     head: Vec<u8>,
@@ -73,7 +70,7 @@ impl Encoder {
         Ok(Self {
             names: Numbered::default(),
             before: Parts::default(),
-            identities: Vec::new(),
+            pids: Vec::new(),
             streams: Streams::default(),
             flattened: Flattened::default(),
             head: Vec::new(),
@@ -87,7 +84,7 @@ impl Encoder {
     pub(crate) fn restart(&mut self) {
         self.names = Numbered::default();
         self.known = (0, 0);
-        self.identities.clear();
+        self.pids.clear();
         self.before = Parts::default();
         self.streams.restart();
     }
@@ -101,29 +98,34 @@ impl Encoder {
     /// restart.
     pub(crate) fn encode(&mut self, snapshot: &Snapshot, out: &mut Vec<u8>) -> Result<(), Error> {
         self.streams.clear();
-        let mut node = mem::take(&mut self.before.node);
+        let Parts {
+            mut node,
+            vms: mut before,
+        } = mem::take(&mut self.before);
         let without_vms = snapshot.without_vms();
         let count = snapshot.vms.len();
-        self.update(&mut node, |to| without_vms.serialize(to))?;
-        self.before.node = node;
+        let none = (NextVm::default(), NextFlat::default());
+        self.update(&mut node, none, |to| without_vms.serialize(to))?;
         put_len(&mut self.streams.layout, count);
-        let identities: Vec<Identity> = snapshot.vms.iter().map(identity).collect();
-        let mut places = Places::of(&self.identities, &identities);
+        let pids: Vec<u32> = snapshot.vms.iter().map(|vm| vm.pid).collect();
+        let mut places = Places::of(&self.pids, &pids);
         let mut vms = Vec::with_capacity(count);
-        for (vm, identity) in snapshot.vms.iter().zip(&identities) {
-            // The order of VMs rarely changes, so the values before have the same place.
-            let ahead = vms.len() + 1;
-            load_vms(&snapshot.vms, ahead);
-            self.before.vms.get(ahead).into_iter().for_each(load_flat);
-            let (reference, before) = places.find(*identity);
+        for vm in &snapshot.vms {
+            let (reference, place) = places.find(vm.pid);
             put(&mut self.streams.layout, reference);
-            let before = before.and_then(|before| self.before.vms.get_mut(before));
-            let mut flat = before.map(mem::take).unwrap_or_default();
-            self.update(&mut flat, |to| put_vm(to, vm))?;
+            let flat = place.and_then(|place| before.get_mut(place));
+            let mut flat = flat.map(mem::take).unwrap_or_default();
+            // The order of VMs rarely changes, so the value before has the same place.
+            let next = vms.len() + 1;
+            let ahead = (
+                NextVm::of(&snapshot.vms, next),
+                NextFlat::of(before.get(next)),
+            );
+            self.update(&mut flat, ahead, |to| put_vm(to, vm))?;
             vms.push(flat);
         }
-        self.identities = identities;
-        self.before.vms = vms;
+        self.pids = pids;
+        self.before = Parts { node, vms };
         self.streams.finish();
         self.write_head();
         put_len(out, self.head.len());
@@ -143,12 +145,13 @@ impl Encoder {
     fn update(
         &mut self,
         flat: &mut Flat,
+        (next_vm, next_flat): (NextVm<'_>, NextFlat<'_>),
         put: impl FnOnce(&mut Flatten<'_>) -> Result<(), Unsupported>,
     ) -> Result<(), Error> {
         let next = &mut self.flattened;
-        put(&mut Flatten::of(next, flat, &mut self.names))?;
+        put(&mut Flatten::of(next, flat, &mut self.names, next_vm))?;
         let names = &self.names.dictionary;
-        Ok(self.streams.update(flat, next, names)?)
+        Ok(self.streams.update(flat, next, names, next_flat)?)
     }
 
     /// Writes new names and the streams that compress.
@@ -205,22 +208,22 @@ fn put_packed(
 struct Places {
     expected: usize,
     /// `None` if all VMs are where they were.
-    index: Option<FxHashMap<Identity, usize>>,
+    index: Option<FxHashMap<u32, usize>>,
 }
 
 impl Places {
-    fn of(before: &[Identity], now: &[Identity]) -> Self {
+    fn of(before: &[u32], now: &[u32]) -> Self {
         let index = (before != now).then(|| before.iter().copied().zip(0..).collect());
         Self { expected: 0, index }
     }
 
     /// The place of the next VM as it is written, and its place. 0: new; 1: the one behind the
     /// last one; otherwise two more than its number.
-    fn find(&mut self, identity: Identity) -> (u64, Option<usize>) {
+    fn find(&mut self, pid: u32) -> (u64, Option<usize>) {
         let place = match &mut self.index {
             None => self.expected,
-            // Of two VMs of an identity only one has a place.
-            Some(index) => match index.remove(&identity) {
+            // Of two VMs of a process only one has a place.
+            Some(index) => match index.remove(&pid) {
                 Some(place) => place,
                 None => return (0, None),
             },
@@ -233,13 +236,6 @@ impl Places {
         self.expected = place + 1;
         (reference, Some(place))
     }
-}
-
-fn identity(vm: &Vm) -> Identity {
-    use std::hash::{Hash as _, Hasher as _};
-    let mut hasher = rustc_hash::FxHasher::default();
-    vm.vm.hash(&mut hasher);
-    (vm.pid, hasher.finish())
 }
 
 /// A frame cannot be made.

@@ -7,6 +7,7 @@ use std::mem;
 use std::slice;
 use std::sync::Arc;
 
+use crate::ahead::NextFlat;
 use crate::columns::Columns;
 use crate::dictionary::Dictionary;
 use crate::flat::{Flat, next_mean, still_watched};
@@ -65,6 +66,7 @@ impl Streams {
         value: &mut Flat,
         next: &Flattened,
         names: &Dictionary,
+        ahead: NextFlat<'_>,
     ) -> Result<(), Broken> {
         let mut before = mem::take(&mut self.means);
         before.extend_from_slice(&value.means);
@@ -73,7 +75,7 @@ impl Streams {
         let updated = if value.shape.tokens == next.tokens {
             put(&mut self.layout, 0);
             let shape = Arc::clone(&value.shape);
-            self.put_kept(value, 0, &next.cells, &shape.columns, &mut means);
+            self.put_kept(value, 0, &next.cells, &shape.columns, &mut means, ahead);
             Ok(())
         } else {
             self.replace(value, next, names, &mut means)
@@ -93,6 +95,7 @@ impl Streams {
         cells: &[u64],
         columns: &[Column],
         means: &mut slice::Iter<'_, i64>,
+        mut ahead: NextFlat<'_>,
     ) {
         let end = at + cells.len();
         let (known, known_rest) = value.cells[at..end].as_chunks_mut::<CHUNK>();
@@ -108,6 +111,7 @@ impl Streams {
         };
         let chunks = known.iter_mut().zip(watched).zip(cells).zip(columns);
         for (((known, watched), cells), columns) in chunks {
+            ahead.chunk(CHUNK);
             kept.put(
                 active(known, watched, cells),
                 known,
@@ -116,6 +120,7 @@ impl Streams {
                 columns,
             );
         }
+        ahead.chunk(CHUNK);
         let active = active_each(known_rest, watched_rest, cells_rest);
         kept.put(active, known_rest, watched_rest, cells_rest, columns_rest);
         self.quiet = kept.quiet;
@@ -154,7 +159,14 @@ impl Streams {
         let watched = &value.watched[replaced.clone()];
         let watched = watched.iter().filter(|watched| **watched != 0).count();
         let head = &next.cells[..first];
-        self.put_kept(value, 0, head, &columns[..first], means);
+        self.put_kept(
+            value,
+            0,
+            head,
+            &columns[..first],
+            means,
+            NextFlat::default(),
+        );
         means.by_ref().take(watched).for_each(drop);
         let new = &next.cells[first..last];
         for (cell, column) in new.iter().zip(&columns[first..last]) {
@@ -164,7 +176,14 @@ impl Streams {
         value.cells.splice(replaced.clone(), new.iter().copied());
         value.watched.splice(replaced, repeat_n(0, new.len()));
         let rest = &next.cells[last..];
-        self.put_kept(value, last, rest, &columns[last..], means);
+        self.put_kept(
+            value,
+            last,
+            rest,
+            &columns[last..],
+            means,
+            NextFlat::default(),
+        );
         value.shape = shape;
         Ok(())
     }
@@ -194,18 +213,20 @@ impl Kept<'_, '_> {
         columns: &[Column],
     ) {
         let mut next = 0;
+        // Apart, so that they stay in registers.
+        let (mut before, mut quiet) = (self.before.clone(), self.quiet);
         while active != 0 {
             let at = active.trailing_zeros() as usize;
             active &= active - 1;
-            self.quiet += (at - next) as u64;
+            quiet += (at - next) as u64;
             next = at + 1;
             let was_watched = watched[at];
             let mean = if was_watched == 0 {
-                put(self.runs, self.quiet);
-                self.quiet = 0;
+                put(self.runs, quiet);
+                quiet = 0;
                 0
             } else {
-                self.before.next().copied().unwrap_or_default()
+                before.next().copied().unwrap_or_default()
             };
             let difference = cells[at].wrapping_sub(known[at]).cast_signed();
             known[at] = cells[at];
@@ -215,7 +236,8 @@ impl Kept<'_, '_> {
             }
             self.columns.put(columns[at], difference, mean);
         }
-        self.quiet += (cells.len() - next) as u64;
+        *self.before = before;
+        self.quiet = quiet + (cells.len() - next) as u64;
     }
 }
 

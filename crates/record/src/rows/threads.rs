@@ -20,8 +20,10 @@ use crate::flattened::VcpuCells;
 pub(super) fn put_threads(to: &mut Flatten<'_>, threads: &[Thread]) -> Done {
     to.put_bare(SEQ);
     let (mut last_role, mut last_device, mut last_class) = (None, None, None);
+    let mut last_set = None;
     let mut expected = 0;
     for thread in threads {
+        to.ahead.thread();
         begin_struct!(
             to,
             Thread {
@@ -47,7 +49,7 @@ pub(super) fn put_threads(to: &mut Flatten<'_>, threads: &[Thread]) -> Done {
             first + 8,
         );
         let name = (BYTES, to.names.comm(*name, to.probably(first + 2)));
-        let affinity = cpu_set_of(to, affinity.as_ref(), first + 7);
+        let affinity = cpu_set_of(to, affinity.as_ref(), &mut last_set, first + 7);
         let times = [number(*cpu_ns), optional(*wait_ns), optional(*pcpu)];
         let [cpu_ns, wait_ns, pcpu] = match to.to.vcpu_of(*tid, &mut expected) {
             None => times,
@@ -94,7 +96,9 @@ fn repeated<const LEN: usize>(
 pub(super) fn put_vcpus(to: &mut Flatten<'_>, vcpus: &[Vcpu]) -> Done {
     to.put_bare(SEQ);
     let mut last: Option<(Presence, Range<usize>)> = None;
+    let mut last_set = None;
     for vcpu in vcpus {
+        to.ahead.vcpu();
         bind_struct!(
             names,
             Vcpu {
@@ -155,7 +159,7 @@ pub(super) fn put_vcpus(to: &mut Flatten<'_>, vcpus: &[Vcpu]) -> Done {
                 let probably = to.probably(first + CGROUP);
                 to.names.shared(cgroup, probably)
             });
-            let (_, affinity) = cpu_set_of(to, affinity.as_ref(), first + AFFINITY);
+            let (_, affinity) = cpu_set_of(to, affinity.as_ref(), &mut last_set, first + AFFINITY);
             let cells = &mut to.to.cells;
             cells.extend_from_slice(&row.map(cell_of));
             cells.extend_from_slice(kvm.row());
@@ -170,7 +174,7 @@ pub(super) fn put_vcpus(to: &mut Flatten<'_>, vcpus: &[Vcpu]) -> Done {
         begin(to, Row::Kvm, &KvmCounters::NAMES)?;
         put_numbers(to, kvm.row());
         put_name(to, cgroup)?;
-        let affinity = cpu_set_of(to, affinity.as_ref(), first + AFFINITY);
+        let affinity = cpu_set_of(to, affinity.as_ref(), &mut last_set, first + AFFINITY);
         put_row(to, [affinity]);
         put_place(to, Row::GuestPlace, &GUEST, guest)?;
         put_place(to, Row::HostPlace, &HOST, host)?;
@@ -266,11 +270,26 @@ fn cell_of((_, cell): Value) -> u64 {
     cell
 }
 
-/// A set of CPUs for the place `at`.
+/// A set of CPUs for the place `at`, which the thread before mostly has too.
 #[inline]
-fn cpu_set_of(to: &mut Flatten<'_>, set: Option<&Arc<CpuSet>>, at: usize) -> Value {
+fn cpu_set_of<'a>(
+    to: &mut Flatten<'_>,
+    set: Option<&'a Arc<CpuSet>>,
+    last: &mut Option<(&'a Arc<CpuSet>, Value)>,
+    at: usize,
+) -> Value {
+    let Some(set) = set else {
+        return NONE;
+    };
+    if let Some((known, written)) = *last
+        && Arc::ptr_eq(known, set)
+    {
+        return written;
+    }
     let probably = to.probably(at);
-    set.map_or(NONE, |set| (TEXT, to.names.cpu_set(set, probably)))
+    let written = (TEXT, to.names.cpu_set(set, probably));
+    *last = Some((set, written));
+    written
 }
 
 /// A constant for the place `at`, which the thread before mostly has too.
