@@ -11,17 +11,14 @@ use virtlens_tests::binary;
 use crate::VMS;
 use crate::load::Vms;
 use crate::program::Program;
-use crate::stats::real;
+use crate::stats::{Spread, real};
 use crate::table::Table;
 
 /// Time between two readings.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// The first readings: a complete one, and one that has the first rates.
-const FIRST: f64 = 2.0;
-
-/// Readings behind them.
-const READINGS: u32 = 12;
+/// Readings behind the first two.
+const READINGS: u32 = 16;
 
 /// Readings of a segment.
 const SEGMENT: f64 = 128.0;
@@ -37,20 +34,26 @@ pub(crate) fn rows(table: &mut Table) {
     while bytes(folder.path()) < 10_000 {
         sleep(Duration::from_millis(100));
     }
-    // Between the second reading, whose structure has the first rates, and the third.
-    sleep(EVERY * 3 / 2);
     let first_ms = program.cpu_ms_of("record");
     let first_bytes = bytes(folder.path());
-    sleep(EVERY * READINGS);
-    let each_ms = (program.cpu_ms_of("record") - first_ms) / f64::from(READINGS);
-    let each = real(bytes(folder.path()) - first_bytes) / f64::from(READINGS);
-    let mean_of_segment = |first: f64, each: f64| each + (first - FIRST * each) / SEGMENT;
-    let cpu_ms = mean_of_segment(first_ms, each_ms);
+    // Between the second reading and the third. An agent has only one like the second: with the
+    // first rates it changes the structure of all VMs.
+    sleep(EVERY * 3 / 2);
+    let mut before_ms = program.cpu_ms_of("record");
+    let before_bytes = bytes(folder.path());
+    let each_ms = Spread::of((0..READINGS).map(|_| {
+        sleep(EVERY);
+        let now_ms = program.cpu_ms_of("record");
+        now_ms - std::mem::replace(&mut before_ms, now_ms)
+    }));
+    let each = real(bytes(folder.path()) - before_bytes) / f64::from(READINGS);
+    let mean_of_segment = |first: f64, each: f64| each + (first - each) / SEGMENT;
+    let cpu_ms = mean_of_segment(first_ms, each_ms.median);
     let mean = mean_of_segment(real(first_bytes), each);
     table.judge(
         "recording, 200 VMs whose vCPUs wake 4 times a second, bytes a reading",
         "≤ 20000",
-        format!("{mean:.0}: the first two {first_bytes}, others {each:.0}"),
+        format!("{mean:.0}: the first {first_bytes}, others {each:.0}"),
         mean <= 20_000.0,
     );
     table.row("… in a day, MB", format!("{:.0}", mean * 8640.0 / 1e6));
@@ -58,7 +61,7 @@ pub(crate) fn rows(table: &mut Table) {
     table.judge(
         what,
         "≤ 1",
-        format!("{cpu_ms:.2}: the first two {first_ms:.2}, others {each_ms:.2}"),
+        format!("{cpu_ms:.2}: the first {first_ms:.2}, others {each_ms}"),
         cpu_ms <= 1.0,
     );
     let mib = program.resident_mib();
