@@ -7,8 +7,8 @@ use virtlens_model::snapshot::{Thread, Vcpu, Vm};
 
 use crate::flat::Flat;
 
-/// What is left of the next VM. In portions: the CPU waits if too many prefetches follow each
-/// other.
+/// The memory of the next VM that is not prefetched yet. It is prefetched in portions, because the
+/// CPU waits if too many prefetches follow each other.
 #[derive(Debug, Default)]
 pub(crate) struct NextVm<'a> {
     vcpus: Iter<'a, Vcpu>,
@@ -49,7 +49,7 @@ impl<'a> NextVm<'a> {
     }
 }
 
-/// What is left of the next VM's value.
+/// The next VM's value, as far as it is not prefetched yet.
 #[derive(Debug, Default)]
 pub(crate) struct NextFlat<'a> {
     cells: &'a [u64],

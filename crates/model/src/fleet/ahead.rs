@@ -11,8 +11,8 @@ use crate::fleet::member::Member;
 use crate::prefetch::{prefetch, prefetch_slice};
 use crate::snapshot::{Thread, Vcpu};
 
-/// What is left of the next VM. In portions: the CPU waits if too many prefetches follow each
-/// other.
+/// The memory of the next VM that is not prefetched yet. It is prefetched in portions, because the
+/// CPU waits if too many prefetches follow each other.
 #[derive(Debug, Default)]
 pub(super) struct Ahead<'a> {
     facts: Iter<'a, ThreadFact>,
