@@ -31,6 +31,10 @@ pub(crate) struct Columns {
     all: Vec<Written>,
     /// Columns whose kind of expectation differs from that of the frame before.
     changed: Vec<usize>,
+    /// For each long column, once the frame has ended, the number of the first one before it that
+    /// has the same codes: a vCPU that halts once for each timer has several counters that rise
+    /// equally.
+    same_as: Vec<Option<usize>>,
     pub(crate) bits: Bits,
 }
 
@@ -117,6 +121,9 @@ impl Columns {
             }
         }
         bits.finish();
+        let long: Vec<&[u8]> = self.all_long().collect();
+        let first = |(at, codes)| long.iter().take(at).position(|one| one == codes);
+        self.same_as = long.iter().enumerate().map(first).collect();
     }
 
     /// Writes the part of the columns that is in the head.
@@ -128,12 +135,14 @@ impl Columns {
             next = number + 1;
         }
         put_len(head, self.used().count());
+        let mut same_as = self.same_as.iter();
         let mut next = 0;
         for (number, codes) in self.used() {
             put_len(head, number - next);
             put_len(head, codes.len());
             if is_long(codes.len()) {
-                put_len(head, self.same_as(codes).map_or(0, |same| same + 1));
+                let same = same_as.next().copied().flatten();
+                put_len(head, same.map_or(0, |same| same + 1));
             }
             next = number + 1;
         }
@@ -144,15 +153,8 @@ impl Columns {
 
     /// The codes of each long column that differs from those before it.
     pub(crate) fn long(&self) -> impl Iterator<Item = &[u8]> {
-        self.all_long()
-            .filter(|codes| self.same_as(codes).is_none())
-    }
-
-    /// The number of the first long column before this one that has the same codes: a vCPU that
-    /// halts once for each timer has several counters that rise equally.
-    fn same_as(&self, codes: &[u8]) -> Option<usize> {
-        let mut before = self.all_long().take_while(|one| !std::ptr::eq(*one, codes));
-        before.position(|one| one == codes)
+        let all = self.all_long().zip(&self.same_as);
+        all.filter_map(|(codes, same)| same.is_none().then_some(codes))
     }
 
     fn all_long(&self) -> impl Iterator<Item = &[u8]> {

@@ -16,6 +16,7 @@
     )
 )]
 
+mod active;
 mod ahead;
 mod bits;
 mod columns;

@@ -7,6 +7,7 @@ use std::mem;
 use std::slice;
 use std::sync::Arc;
 
+use crate::active::active;
 use crate::ahead::NextFlat;
 use crate::columns::Columns;
 use crate::dictionary::Dictionary;
@@ -30,9 +31,6 @@ pub(crate) struct Streams {
 
 /// Cells whose changes are in one word: a short loop for each chunk would be mispredicted.
 const CHUNK: usize = 64;
-
-/// Cells that are compared at once.
-const GROUP: usize = 8;
 
 /// The tokens of a value are not those of one, which would be a bug.
 #[derive(Debug, thiserror::Error)]
@@ -121,7 +119,7 @@ impl Streams {
             );
         }
         ahead.chunk(CHUNK);
-        let active = active_each(known_rest, watched_rest, cells_rest);
+        let active = active(known_rest, watched_rest, cells_rest);
         kept.put(active, known_rest, watched_rest, cells_rest, columns_rest);
         self.quiet = kept.quiet;
     }
@@ -239,48 +237,4 @@ impl Kept<'_, '_> {
         *self.before = before;
         self.quiet = quiet + (cells.len() - next) as u64;
     }
-}
-
-/// A bit for each cell that changes or is watched, without branches.
-#[inline]
-fn active(known: &[u64; CHUNK], watched: &[u8; CHUNK], cells: &[u64; CHUNK]) -> u64 {
-    let (known, _) = known.as_chunks::<GROUP>();
-    let (watched, _) = watched.as_chunks::<GROUP>();
-    let (cells, _) = cells.as_chunks::<GROUP>();
-    let (mut active, mut place) = (0, 0);
-    for ((known, watched), cells) in known.iter().zip(watched).zip(cells) {
-        active |= (changed(known, cells) | watched_in(*watched)) << place;
-        place += GROUP;
-    }
-    active
-}
-
-/// A bit for each cell of a group that changes.
-#[inline]
-fn changed(known: &[u64; GROUP], cells: &[u64; GROUP]) -> u64 {
-    let all = known.iter().zip(cells).zip(0..);
-    all.fold(0, |changed, ((known, cell), at)| {
-        changed | u64::from(known != cell) << at
-    })
-}
-
-/// A bit for each cell of a group that is watched.
-#[inline]
-fn watched_in(watched: [u8; GROUP]) -> u64 {
-    // Each is at most 7.
-    let marks = u64::from_le_bytes(watched);
-    let ones = (marks | marks >> 1 | marks >> 2) & 0x0101_0101_0101_0101;
-    // Moves the bits of all bytes into the highest one.
-    ones.wrapping_mul(0x0102_0408_1020_4080) >> 56
-}
-
-/// The same for fewer cells, one by one.
-#[inline]
-fn active_each(known: &[u64], watched: &[u8], cells: &[u64]) -> u64 {
-    let all = known.iter().zip(watched).zip(cells).enumerate();
-    all.fold(0, |active, (at, ((known, watched), cell))| {
-        // Without a branch.
-        let is_active = u64::from(known != cell) | u64::from(*watched != 0);
-        active | is_active << at
-    })
 }
