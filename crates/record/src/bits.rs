@@ -8,6 +8,8 @@
 //!       1 … 64  the number of bits of the deviation, with a mark if it is negative
 //! ```
 
+use std::mem;
+
 /// The code of a negative deviation is marked with this bit.
 const NEGATIVE: u8 = 0x80;
 
@@ -16,56 +18,68 @@ const NEGATIVE: u8 = 0x80;
 pub(crate) struct Bits {
     /// The bits of each absolute value without the highest one, which is 1.
     bytes: Vec<u8>,
-    pending: u64,
-    pending_len: u32,
+    pending: Pending,
+}
+
+/// Bits that do not fill a word yet.
+#[derive(Debug, Default)]
+struct Pending {
+    bits: u64,
+    len: u32,
 }
 
 impl Bits {
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
-        (self.pending, self.pending_len) = (0, 0);
+        self.pending = Pending::default();
     }
 
-    /// Adds a deviation; returns its code.
-    #[inline]
-    pub(crate) fn put(&mut self, deviation: i64) -> u8 {
-        let size = deviation.unsigned_abs();
-        let Some(bits) = size.checked_ilog2() else {
-            return 0;
-        };
-        self.put_bits(size & !(1 << bits), bits);
-        #[expect(clippy::cast_possible_truncation, reason = "at most 64")]
-        let length = bits as u8 + 1;
-        // A branch on the sign would often be mispredicted.
-        length | (u8::from(deviation < 0) * NEGATIVE)
-    }
-
-    /// Adds at most 63 bits.
-    #[inline]
-    fn put_bits(&mut self, value: u64, bits: u32) {
-        self.pending |= value << self.pending_len;
-        let free = 64 - self.pending_len;
-        if bits < free {
-            self.pending_len += bits;
-            return;
-        }
-        self.bytes.extend_from_slice(&self.pending.to_le_bytes());
-        // Some were pending, because at most 63 are added.
-        self.pending = value >> free;
-        self.pending_len = bits - free;
+    /// Adds deviations, and their codes to `codes`.
+    pub(crate) fn put(&mut self, deviations: &[i64], codes: &mut Vec<u8>) {
+        // Apart, so that it stays in registers.
+        let mut pending = mem::take(&mut self.pending);
+        let bytes = &mut self.bytes;
+        codes.extend(deviations.iter().map(|deviation| {
+            let size = deviation.unsigned_abs();
+            let Some(bits) = size.checked_ilog2() else {
+                return 0;
+            };
+            pending.put(size & !(1 << bits), bits, bytes);
+            #[expect(clippy::cast_possible_truncation, reason = "at most 64")]
+            let length = bits as u8 + 1;
+            // A branch on the sign would often be mispredicted.
+            length | (u8::from(*deviation < 0) * NEGATIVE)
+        }));
+        self.pending = pending;
     }
 
     /// Ends the bits.
     pub(crate) fn finish(&mut self) {
-        let bytes = self.pending_len.div_ceil(8) as usize;
-        let pending = self.pending.to_le_bytes();
-        self.bytes.extend(pending.iter().take(bytes));
-        (self.pending, self.pending_len) = (0, 0);
+        let Pending { bits, len } = mem::take(&mut self.pending);
+        let bytes = bits.to_le_bytes().into_iter();
+        self.bytes.extend(bytes.take(len.div_ceil(8) as usize));
     }
 
     /// The packed bits, once they have ended.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+}
+
+impl Pending {
+    /// Adds at most 63 bits. Bits that fill a word go to `bytes`.
+    #[inline]
+    fn put(&mut self, value: u64, bits: u32, bytes: &mut Vec<u8>) {
+        self.bits |= value << self.len;
+        let free = 64 - self.len;
+        if bits < free {
+            self.len += bits;
+            return;
+        }
+        bytes.extend_from_slice(&self.bits.to_le_bytes());
+        // Some were pending, because at most 63 are added.
+        self.bits = value >> free;
+        self.len = bits - free;
     }
 }
 
@@ -122,8 +136,8 @@ mod tests {
 
     fn written(deviations: &[i64]) -> (Vec<u8>, Vec<u8>) {
         let mut bits = Bits::default();
-        let codes = deviations.iter().map(|deviation| bits.put(*deviation));
-        let codes = codes.collect();
+        let mut codes = Vec::new();
+        bits.put(deviations, &mut codes);
         bits.finish();
         (codes, bits.bytes().to_vec())
     }

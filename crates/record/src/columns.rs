@@ -113,9 +113,7 @@ impl Columns {
         let Self { all, bits, .. } = self;
         for column in all {
             let deviations = &mut column.deviations;
-            column
-                .codes
-                .extend(deviations.iter().map(|one| bits.put(*one)));
+            bits.put(deviations, &mut column.codes);
             if deviations.capacity() / ROOM > deviations.len() {
                 deviations.shrink_to(2 * deviations.len());
             }

@@ -50,7 +50,7 @@ pub(crate) fn has_cell(token: Token) -> bool {
 }
 
 /// Readings for which a cell that moved is watched. Then it is quiet, until it moves again.
-const WATCHED: u8 = 4;
+pub(crate) const WATCHED: u8 = 4;
 
 /// A value.
 #[derive(Debug, Default)]

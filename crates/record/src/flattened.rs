@@ -11,13 +11,12 @@ pub(crate) struct Flattened {
     pub(crate) vcpus: Vec<VcpuCells>,
 }
 
-/// The cells of a vCPU whose numbers its thread mostly has too, by their positions.
+/// The place of a vCPU, some of whose numbers its thread mostly has too.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct VcpuCells {
     pub(crate) tid: u32,
-    pub(crate) cpu_ns: usize,
-    pub(crate) wait_ns: usize,
-    pub(crate) pcpu: usize,
+    /// The number of its first cell.
+    pub(crate) first: usize,
 }
 
 impl Flattened {

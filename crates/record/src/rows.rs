@@ -11,7 +11,8 @@ use virtlens_model::snapshot::{
 };
 use virtlens_model::vocab::{DirtyLogging, Feature, Features};
 
-use self::threads::{put_threads, put_vcpus};
+use self::threads::put_threads;
+use self::vcpus::put_vcpus;
 use crate::dictionary::Row;
 use crate::flat::{BOOL, END, MAP, NULL, SEQ, THOUSANDTHS, Token, UNSIGNED, thousandths};
 use crate::flatten::{Done, Flatten, Unsupported, float};
@@ -48,7 +49,9 @@ macro_rules! put_struct {
     (@field $to:ident, $field:ident, $put:expr) => { $put($to, $field) };
 }
 
+mod sparse;
 mod threads;
+mod vcpus;
 
 /// Adds a VM.
 pub(crate) fn put_vm(to: &mut Flatten<'_>, vm: &Vm) -> Done {
@@ -323,9 +326,20 @@ fn share_of(share: f64) -> Value {
 /// Begins a row with these fields.
 #[inline]
 fn begin(to: &mut Flatten<'_>, row: Row, fields: &[&'static str]) -> Done {
-    let token = to.names.row(row, fields);
-    to.put_bare(token.ok_or_else(|| Unsupported("too many structs".into()))?);
+    let token = row_token(to, row, fields)?;
+    to.put_bare(token);
     Ok(())
+}
+
+/// The token of a row with these fields.
+#[inline]
+fn row_token(
+    to: &mut Flatten<'_>,
+    row: Row,
+    fields: &[&'static str],
+) -> Result<Token, Unsupported> {
+    let token = to.names.row(row, fields);
+    token.ok_or_else(|| Unsupported("too many structs".into()))
 }
 
 #[inline]

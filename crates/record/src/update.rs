@@ -11,7 +11,7 @@ use crate::active::active;
 use crate::ahead::NextFlat;
 use crate::columns::Columns;
 use crate::dictionary::Dictionary;
-use crate::flat::{Flat, next_mean, still_watched};
+use crate::flat::{Flat, WATCHED, next_mean, still_watched};
 use crate::flattened::Flattened;
 use crate::shape::{Column, Shapes};
 use crate::varint::{put, put_len};
@@ -219,6 +219,8 @@ impl Kept<'_, '_> {
             quiet += (at - next) as u64;
             next = at + 1;
             let was_watched = watched[at];
+            let difference = cells[at].wrapping_sub(known[at]).cast_signed();
+            known[at] = cells[at];
             let mean = if was_watched == 0 {
                 put(self.runs, quiet);
                 quiet = 0;
@@ -226,10 +228,12 @@ impl Kept<'_, '_> {
             } else {
                 before.next().copied().unwrap_or_default()
             };
-            let difference = cells[at].wrapping_sub(known[at]).cast_signed();
-            known[at] = cells[at];
-            watched[at] = still_watched(was_watched, difference);
-            if watched[at] != 0 {
+            // Most active cells move in each reading.
+            let is_watched = was_watched == WATCHED && difference != 0 || {
+                watched[at] = still_watched(was_watched, difference);
+                watched[at] != 0
+            };
+            if is_watched {
                 self.means.push(next_mean(was_watched, mean, difference));
             }
             self.columns.put(columns[at], difference, mean);
