@@ -17,6 +17,10 @@
 //! bits:            of all columns, one after the other
 //! ```
 
+use std::ops::Range;
+
+use virtlens_model::prefetch::prefetch_slice;
+
 use crate::bits::{Bits, all_bits_of, take};
 use crate::shape::Column;
 use crate::varint::{Bytes, put_len};
@@ -31,6 +35,8 @@ pub(crate) struct Columns {
     all: Vec<Written>,
     /// Columns whose kind of expectation differs from that of the frame before.
     changed: Vec<usize>,
+    /// Columns that had many differences in the frame before.
+    busy: Vec<usize>,
     /// For each long column, once the frame has ended, the number of the first one before it that
     /// has the same codes: a vCPU that halts once for each timer has several counters that rise
     /// equally.
@@ -50,6 +56,12 @@ struct Written {
     steady: u32,
 }
 
+/// Differences of a busy column: a cache line has eight.
+const BUSY: usize = 512;
+
+/// Differences to come that are prefetched.
+const AHEAD: Range<usize> = 8..24;
+
 /// Differences of a column by which its kind of expectation in the next frame is judged.
 const SAMPLE: usize = 256;
 
@@ -61,10 +73,14 @@ impl Columns {
     /// Begins the next frame.
     pub(crate) fn clear(&mut self) {
         self.changed.clear();
+        self.busy.clear();
         self.bits.clear();
         for (number, column) in self.all.iter_mut().enumerate() {
             if column.codes.is_empty() {
                 continue;
+            }
+            if column.codes.len() >= BUSY {
+                self.busy.push(number);
             }
             column.deviations.clear();
             column.codes.clear();
@@ -75,6 +91,17 @@ impl Columns {
                 self.changed.push(number);
             }
             (column.plain, column.steady) = (0, 0);
+        }
+    }
+
+    /// Prefetches the memory of the next differences of busy columns.
+    #[inline]
+    pub(crate) fn prefetch(&mut self) {
+        for number in &self.busy {
+            if let Some(column) = self.all.get_mut(*number) {
+                let next = column.deviations.spare_capacity_mut();
+                prefetch_slice(next.get(AHEAD.clone()).unwrap_or_default());
+            }
         }
     }
 

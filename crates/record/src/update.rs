@@ -66,6 +66,7 @@ impl Streams {
         names: &Dictionary,
         ahead: NextFlat<'_>,
     ) -> Result<(), Broken> {
+        self.columns.prefetch();
         let mut before = mem::take(&mut self.means);
         before.extend_from_slice(&value.means);
         value.means.clear();

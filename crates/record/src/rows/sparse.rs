@@ -54,6 +54,7 @@ impl<T: Copy> Last<T> {
     }
 
     /// The cell of the next value.
+    #[expect(clippy::inline_always, reason = "a call would take longer than it")]
     #[inline(always)]
     fn cell(
         &mut self,
