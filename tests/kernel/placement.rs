@@ -176,14 +176,14 @@ fn overlapping_pinned_vcpus_are_found_until_moved() {
     let misplaced_ns = eventually("their time under it counts", || {
         let second = topology(&collector.collect_judged(), &vm);
         assert_eq!(second.mismatches[0].since, found.mismatches[0].since);
-        let misplaced_ns = second.misplaced_ns[&MismatchKind::VcpuOverlap];
-        (misplaced_ns > 0).then_some(misplaced_ns)
+        let misplaced_ns = second.misplaced_ns.of(MismatchKind::VcpuOverlap);
+        (misplaced_ns > Some(0)).then_some(misplaced_ns)
     });
 
     set_affinity(tids[1], &[1]);
     let third = topology(&collector.collect_judged(), &vm);
     assert_eq!(kinds(&third), []);
-    assert!(third.misplaced_ns[&MismatchKind::VcpuOverlap] >= misplaced_ns);
+    assert!(third.misplaced_ns.of(MismatchKind::VcpuOverlap) >= misplaced_ns);
 }
 
 /// A helper that may run where a vCPU is pinned, and one that may not.

@@ -175,7 +175,10 @@ fn topology(vcpus: u32) -> Topology {
         pairs: Some(Pairs::default()),
         unknown: None,
         mismatches: Vec::new(),
-        misplaced_ns: MismatchKind::ALL.map(|kind| (kind, 0)).into(),
+        misplaced_ns: MismatchKind::ALL
+            .map(|kind| (kind, 0))
+            .into_iter()
+            .collect(),
         interrupts: Vec::new(),
     }
 }

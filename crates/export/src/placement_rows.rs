@@ -104,9 +104,9 @@ pub(crate) const PLACEMENT_FAMILIES: &[Family] = &[
         rows: Rows::Vm(|vm, rows| {
             known(vm.topology.as_ref(), |one| {
                 one.misplaced_ns
-                    .iter()
-                    .filter(|(_, ns)| **ns > 0)
-                    .try_for_each(|(kind, ns)| rows.seconds(&[kind.name().into()], *ns))
+                    .known()
+                    .filter(|(_, ns)| *ns > 0)
+                    .try_for_each(|(kind, ns)| rows.seconds(&[kind.name().into()], ns))
             })
         }),
     },

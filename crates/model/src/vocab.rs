@@ -35,7 +35,7 @@ pub use self::halts::{HALT_BUCKETS, HaltBuckets, Halts};
 pub use self::ids::{CgroupId, Owner, ThreadKey, VmKey};
 pub use self::kvm::{ExitCounts, HaltPoll, KvmCounters, KvmValues, Polls, Yields};
 pub use self::memory_events::{MEMORY_EVENTS, MemoryEvents};
-pub use self::mismatch::MismatchKind;
+pub use self::mismatch::{MismatchKind, MismatchTimes};
 pub use self::mmu::{Mapped, Mmu};
 pub use self::moves::Moves;
 pub use self::pod::{Pod, PodSpec, Pods};

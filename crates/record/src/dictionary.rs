@@ -87,6 +87,7 @@ pub(crate) enum Row {
     Quota,
     Memory,
     Topology,
+    MismatchTimes,
     VcpuInterrupts,
     Vcpu,
     Kvm,

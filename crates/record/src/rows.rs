@@ -9,12 +9,12 @@ use serde::Serialize as _;
 use virtlens_model::snapshot::{
     Interrupts, Memory, Quota, RoleUse, Topology, VcpuCount, VcpuInterrupts, Vm,
 };
-use virtlens_model::vocab::{DirtyLogging, Feature, Features};
+use virtlens_model::vocab::{DirtyLogging, Feature, Features, MismatchKind};
 
 use self::threads::put_threads;
 use self::vcpus::put_vcpus;
 use crate::dictionary::Row;
-use crate::flat::{BOOL, END, MAP, NULL, SEQ, THOUSANDTHS, Token, UNSIGNED, thousandths};
+use crate::flat::{BOOL, END, NULL, SEQ, THOUSANDTHS, Token, UNSIGNED, thousandths};
 use crate::flatten::{Done, Flatten, Unsupported, float};
 
 /// A token and its cell.
@@ -277,12 +277,12 @@ fn put_topology(to: &mut Flatten<'_>, topology: &Option<Arc<Topology>>) -> Done 
     pairs.serialize(&mut *to)?;
     unknown.serialize(&mut *to)?;
     mismatches.serialize(&mut *to)?;
-    to.put_bare(MAP);
-    for (kind, ns) in misplaced_ns {
-        to.put_constant(kind.name())?;
-        put_row(to, [number(*ns)]);
-    }
-    to.put_bare(END);
+    begin(
+        to,
+        Row::MismatchTimes,
+        &MismatchKind::ALL.map(MismatchKind::name),
+    )?;
+    put_row(to, misplaced_ns.all().map(optional));
     to.put_bare(SEQ);
     for VcpuInterrupts { vcpu, interrupts } in interrupts {
         // Serde puts the shares beside the vCPU.

@@ -195,7 +195,7 @@ fn place(shown: &Topology, vm: &Vm) -> Topology {
         pairs: *pairs,
         unknown: *unknown,
         mismatches: mismatches.iter().map(|one| misplaced(one, vm)).collect(),
-        misplaced_ns: misplaced_ns.clone(),
+        misplaced_ns: *misplaced_ns,
         interrupts: interrupts.clone(),
     }
 }

@@ -1,11 +1,9 @@
 //! Placement of a VM on the host in a snapshot.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::vocab::topology::guest::GuestShape;
-use crate::vocab::{CpuSet, MismatchKind};
+use crate::vocab::{CpuSet, MismatchKind, MismatchTimes};
 
 /// Placement of a VM on the host's CPUs.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
@@ -25,7 +23,7 @@ pub struct Topology {
     /// Present placement problems.
     pub mismatches: Vec<Misplaced>,
     /// CPU time that vCPUs used during a placement problem, ns, by kind.
-    pub misplaced_ns: BTreeMap<MismatchKind, u64>,
+    pub misplaced_ns: MismatchTimes,
     /// Time that interrupts took on the pCPUs of its vCPUs since the previous judgement;
     /// vCPUs for which it is unknown are missing.
     pub interrupts: Vec<VcpuInterrupts>,
