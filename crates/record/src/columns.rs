@@ -56,10 +56,11 @@ struct Written {
     steady: u32,
 }
 
-/// Differences of a busy column: a cache line has eight.
+/// Differences in a frame from which on a column is busy: they fill 64 cache lines.
 const BUSY: usize = 512;
 
-/// Differences to come that are prefetched.
+/// Places behind the last difference that are prefetched: two cache lines. A VM of eight vCPUs adds
+/// one to most busy columns.
 const AHEAD: Range<usize> = 8..24;
 
 /// Differences of a column by which its kind of expectation in the next frame is judged.

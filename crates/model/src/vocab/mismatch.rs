@@ -66,7 +66,7 @@ impl<'de> Deserialize<'de> for MismatchKind {
 }
 
 /// A time for each kind of mismatch, ns. In JSON it is a map without the kinds that are unknown.
-/// It has no memory elsewhere, because each reading of a VM has one.
+/// It allocates nothing, because each reading has one for each VM.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MismatchTimes([Option<u64>; MismatchKind::ALL.len()]);
 
