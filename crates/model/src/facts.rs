@@ -7,6 +7,7 @@
 mod cgroup;
 mod memory;
 mod pcpu;
+mod renewal;
 mod thread;
 mod threads;
 mod throttling;
@@ -22,6 +23,7 @@ pub use self::memory::{
     guest_memfd_bytes, is_dirty_logged, ram_bytes, ram_of,
 };
 pub use self::pcpu::{PcpuTimes, Pcpus};
+pub use self::renewal::Renewal;
 pub use self::thread::{RetiredFact, ThreadClass, ThreadFact, ThreadKind};
 pub use self::threads::{Run, Threads};
 pub use self::throttling::{HitFact, ThrottlingFacts};

@@ -13,8 +13,12 @@ use crate::vocab::{CgroupId, Owner};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Threads {
     all: Vec<ThreadFact>,
-    runs: Vec<RunEnd>,
+    runs: Runs,
 }
+
+/// The runs of the threads: of all, or of those that are renewed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Runs(Vec<RunEnd>);
 
 /// A run that begins at the end of the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,28 +46,59 @@ pub struct Run<'a> {
 impl Threads {
     /// Adds a thread.
     pub fn push(&mut self, thread: ThreadFact) {
-        let (owner, cgroup) = (thread.owner, thread.cgroup);
-        let at = self.all.len();
-        let vcpu = thread.vcpu.is_some().then_some(at);
-        match self.runs.last_mut() {
-            Some(run) if run.owner == owner && run.cgroup == cgroup => {
-                run.end = at + 1;
-                run.first_vcpu = run.first_vcpu.or(vcpu);
-            }
-            _ => self.runs.push(RunEnd {
-                owner,
-                cgroup,
-                end: at + 1,
-                first_vcpu: vcpu,
-            }),
-        }
+        self.runs.add(self.all.len(), &thread);
         self.all.push(thread);
     }
 
     /// Removes all threads and keeps the memory.
     pub fn clear(&mut self) {
         self.all.clear();
-        self.runs.clear();
+        self.runs.0.clear();
+    }
+
+    /// Begins to renew all threads in order: see [`Renewal`](super::Renewal).
+    pub(super) fn begin_renewal(&mut self) {
+        self.runs.0.clear();
+    }
+
+    /// Number of renewed threads. The former threads follow them.
+    pub(super) fn renewed(&self) -> usize {
+        self.runs.0.last().map_or(0, |run| run.end)
+    }
+
+    /// Whether the next former thread is `thread` as it was, or there is none.
+    pub(super) fn fits(&self, thread: &ThreadFact) -> bool {
+        let former = self.all.get(self.renewed());
+        former.is_none_or(|one| (one.tid, one.start_ns) == (thread.tid, thread.start_ns))
+    }
+
+    /// Replaces the next former thread, or adds one behind the last.
+    pub(super) fn put(&mut self, thread: ThreadFact) {
+        let at = self.renewed();
+        self.runs.add(at, &thread);
+        match self.all.get_mut(at) {
+            Some(former) => *former = thread,
+            None => self.all.push(thread),
+        }
+    }
+
+    /// Renews the next `count` former threads without a change; `false` if there are fewer.
+    pub(super) fn keep(&mut self, count: usize) -> bool {
+        let at = self.renewed();
+        let end = at.checked_add(count);
+        let kept = end.and_then(|end| self.all.get(at..end));
+        let Some(kept) = kept else {
+            return false;
+        };
+        for (at, thread) in (at..).zip(kept) {
+            self.runs.add(at, thread);
+        }
+        true
+    }
+
+    /// Removes the former threads that are not renewed.
+    pub(super) fn split_rest(&mut self) -> Vec<ThreadFact> {
+        self.all.split_off(self.renewed())
     }
 
     /// Changes the threads.
@@ -78,7 +113,7 @@ impl Threads {
     pub fn runs(&self) -> impl Iterator<Item = Run<'_>> + Clone {
         let mut rest = self.all.as_slice();
         let mut begin = 0;
-        self.runs.iter().map(move |run| {
+        self.runs.0.iter().map(move |run| {
             let threads;
             (threads, rest) = rest.split_at(run.end - begin);
             begin = run.end;
@@ -89,6 +124,26 @@ impl Threads {
                 first_vcpu: run.first_vcpu.and_then(|at| self.all.get(at)),
             }
         })
+    }
+}
+
+impl Runs {
+    /// Adds the thread at position `at`, which is the next one.
+    fn add(&mut self, at: usize, thread: &ThreadFact) {
+        let (owner, cgroup) = (thread.owner, thread.cgroup);
+        let vcpu = thread.vcpu.is_some().then_some(at);
+        match self.0.last_mut() {
+            Some(run) if run.owner == owner && run.cgroup == cgroup => {
+                run.end = at + 1;
+                run.first_vcpu = run.first_vcpu.or(vcpu);
+            }
+            _ => self.0.push(RunEnd {
+                owner,
+                cgroup,
+                end: at + 1,
+                first_vcpu: vcpu,
+            }),
+        }
     }
 }
 
@@ -115,13 +170,13 @@ impl From<Vec<ThreadFact>> for Threads {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::Threads;
     use crate::facts::thread::{ThreadFact, ThreadKind};
     use crate::facts::vcpu::VcpuFact;
     use crate::vocab::{CgroupId, Comm, Owner};
 
-    fn thread(tid: u32, owner: u64, cgroup: u64, is_vcpu: bool) -> ThreadFact {
+    pub(in crate::facts) fn thread(tid: u32, owner: u64, cgroup: u64, is_vcpu: bool) -> ThreadFact {
         ThreadFact {
             owner: Owner::Pod(CgroupId(owner)),
             tid,
