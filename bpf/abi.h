@@ -49,7 +49,9 @@ struct walk {
 	/* Thread to resume at. Input 0: start at the first task. Output 0: the pass is
 	 * complete. */
 	__u32 tid;
-	__u32 pad;
+	/* Number of threads of the pass before this one, to which this pass may refer
+	 * (struct slept_record); 0: emit all threads in full. */
+	__u32 former_threads;
 	/* Start time of that thread, ns since boot. */
 	__u64 start_ns;
 	/* Tasks visited by this run; 0 with `tid` set means that the resume thread has

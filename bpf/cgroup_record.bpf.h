@@ -187,7 +187,9 @@ static __always_inline __u64 emit_own_cgroups(struct output *out, struct task_st
 {
 	struct cgroup *cgroup = task_cgroup(task);
 
-	if (cache->cgroup != (__u64)cgroup || cache->cgroup_tid == (__u32)task->pid) {
+	/* A walk visits a thread once. */
+	if (cache->cgroup != (__u64)cgroup ||
+	    (!cfg.walks && cache->cgroup_tid == (__u32)task->pid)) {
 		cache->cgroup = (__u64)cgroup;
 		cache->cgroup_id = cgroup_id(cgroup);
 		cache->cgroup_tid = task->pid;

@@ -249,6 +249,8 @@ struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
 	unsigned int flags;
+	int on_cpu;
+	int on_rq;
 	unsigned int policy;
 	struct sched_entity se;
 	struct task_group *sched_task_group;

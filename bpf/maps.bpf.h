@@ -87,6 +87,21 @@ struct {
 	__type(value, __u64);
 } changes SEC(".maps");
 
+/* Number of times that the record of a thread was changed while the thread slept: by a new name,
+ * or because another thread runs its vCPU now. */
+struct touches {
+	__u64 count;
+	/* Their number when the last pass began, and the one before it. */
+	__u64 seen;
+	__u64 seen_before;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct touches);
+} touches SEC(".maps");
+
 /* The handover: state of each VM that the agent leaves for the next agent, mostly one or
  * two pages. */
 struct {
@@ -121,6 +136,16 @@ static __always_inline void count_change(__u32 kind)
 
 	if (count)
 		__sync_fetch_and_add(count, 1);
+}
+
+/* Called before or after the change: see map `touches`. */
+static __always_inline void count_touch(void)
+{
+	__u32 zero = 0;
+	struct touches *touched = bpf_map_lookup_elem(&touches, &zero);
+
+	if (touched)
+		__sync_fetch_and_add(&touched->count, 1);
 }
 
 static __always_inline struct control *get_control(void)

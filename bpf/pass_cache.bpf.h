@@ -38,6 +38,21 @@ struct pass_cache {
 	struct owner former_owner;
 	/* The VMs of the address space that was visited last. */
 	struct mmu_stats mmu;
+	/* The current thread runs the first vCPU of its VM. */
+	__u32 is_first_vcpu;
+	/* References to the former pass (slept.bpf.h): its number of threads, 0 if there can
+	 * be none; the position behind the last thread found in it; whether the threads of
+	 * this process may be references. */
+	__u32 former_threads;
+	__u32 former;
+	__u32 refers;
+	/* Number of threads that this pass has emitted. */
+	__u32 threads;
+	/* The threads of the former pass below this position are prefetched. */
+	__u32 prefetched;
+	/* Where the last reference is in the stream, and where it ends. */
+	__u32 slept_at;
+	__u64 slept_end;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

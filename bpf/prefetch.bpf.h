@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Prefetching. A pass reads about thirty cache lines per thread, and between two passes
- * the caches are filled with other data: most of the time of a pass is spent waiting for
+ * Prefetching. A pass reads about thirty cache lines per thread that has run, and between two
+ * passes the caches are filled with other data: most of the time of a pass is spent waiting for
  * memory. So while a pass handles one thread, it touches the data of the next two and
  * does not wait for it:
  *
  *   the one after the next    fields of its task_struct
  *   the next                  the data that it points to: thread state, vCPU
  *
- * An iterator program can only guess the next threads: mostly the threads of a process
+ * A walk that refers to the former pass (slept.bpf.h) knows their addresses from it, and touches
+ * those of 16 threads at once. An iterator program can only guess the next threads: mostly the threads of a process
  * follow each other, as in the process's list. The values read here are only used to
  * touch more data; an invalid address reads as 0 (PROBE_MEM).
  */
@@ -26,18 +27,24 @@ static __always_inline void *thread_after(const void *task)
 	       bpf_core_field_offset(struct task_struct, thread_node);
 }
 
-/* Fields of a task_struct that a pass reads, each on another cache line. */
-#define FOR_EACH_TASK_LINE(of)                                                 \
+/* Fields of a task_struct that a pass reads, each on another cache line: those that show whether
+ * the thread has slept (slept.bpf.h), and those that are read if it has not. */
+#define FOR_EACH_SLEEP_LINE(of)                                                \
 	of(flags);                                                             \
+	of(on_rq);                                                             \
+	of(policy);                                                            \
+	of(thread_node.next);                                                  \
+	of(signal);                                                            \
+	of(start_boottime);                                                    \
+	of(cgroups)
+#define FOR_EACH_RUN_LINE(of)                                                  \
 	of(se.sum_exec_runtime);                                               \
 	of(preempt_notifiers.first);                                           \
 	of(sched_info.run_delay);                                              \
 	of(pid);                                                               \
 	of(group_leader);                                                      \
 	of(gtime);                                                             \
-	of(start_boottime);                                                    \
 	of(comm[0]);                                                           \
-	of(cgroups);                                                           \
 	of(bpf_storage)
 
 /* Fields of a process's leader that a walk reads to find out that it has no owner. */
@@ -53,7 +60,8 @@ static __always_inline void *thread_after(const void *task)
 static __always_inline void prefetch_task(const void *task)
 {
 #define PREFETCH_WORD(field) CAST_READ(task, task_struct, field)
-	FOR_EACH_TASK_LINE(PREFETCH_WORD);
+	FOR_EACH_SLEEP_LINE(PREFETCH_WORD);
+	FOR_EACH_RUN_LINE(PREFETCH_WORD);
 }
 
 static __always_inline void prefetch_leader(const void *task)

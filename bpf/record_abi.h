@@ -39,6 +39,7 @@ enum record_kind {
 	RECORD_LEVEL = 9,
 	RECORD_VM = 10,
 	RECORD_HALTS = 11,
+	RECORD_SLEPT = 12,
 };
 
 /* Head of each record of the stream. `size` is the size of the whole record with its head,
@@ -128,6 +129,19 @@ struct vcpu_record {
 	 * seen, ns. Time beyond it was used on the present pCPU. */
 	__u64 placed_ns;
 	__u32 preempted;
+	__u32 pad;
+};
+
+/* Threads that have not run since the former pass, which emitted them one after another: their
+ * records of that pass are still right (bpf/slept.bpf.h). They stand for as many records of
+ * threads. */
+struct slept_record {
+	struct record_head head;
+	/* Position of the first of them among the threads of the former pass. */
+	__u32 from;
+	/* Its position among the threads of this pass. */
+	__u32 at;
+	__u32 count;
 	__u32 pad;
 };
 

@@ -85,6 +85,8 @@ static __always_inline struct thread_state *set_vcpu(struct task_struct *task,
 		state->vcpu_id = vcpu_id;
 		state->vcpu_idx = READ_OR(~0U, vcpu->vcpu_idx);
 		state->vcpu = (__u64)vcpu;
+		/* The thread that ran it before may sleep. */
+		count_touch();
 	}
 	return state;
 }
@@ -287,7 +289,8 @@ static __always_inline bool sample(struct output *out, struct task_struct *task,
 		emit_cpuid(out, state, control);
 	if (control->halts && state && cache->is_vcpu_valid)
 		emit_halts(out, state);
-	if (state && state->vcpu && !state->vcpu_idx) {
+	cache->is_first_vcpu = state && state->vcpu && !state->vcpu_idx;
+	if (state && cache->is_first_vcpu) {
 		emit_memory(out, task, state);
 		if (cache->is_vcpu_valid) {
 			add_pit(state, (struct kvm_vcpu *)state->vcpu);

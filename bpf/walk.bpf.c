@@ -7,8 +7,9 @@
  *                          └─ every thread ──► sample()
  *
  * Processes are only looked at, by direct reads. Those that may be owned are held, and their
- * threads are visited; the next two threads are fetched before one is emitted, so it
- * prefetches without guessing.
+ * threads are visited; the next three threads are fetched before one is emitted, so it
+ * prefetches without guessing. Threads that have slept since the former pass are emitted as
+ * references to it (slept.bpf.h).
  *
  * A run stops when the stream is full or TASKS_MAX tasks were visited, because on a
  * non-preemptible kernel nothing else gets this CPU meanwhile. The next run resumes at the
@@ -20,6 +21,8 @@
  * cgroup, or on cgroup v1. Such processes are in map `strays`; a pass with all_threads finds
  * those that were moved before this program was attached.
  */
+
+#include "slept.bpf.h"
 
 /* Since v6.7: c68a78ffe2cb ("bpf: Introduce task open coded iterator kfuncs"). */
 struct bpf_iter_task {
@@ -95,11 +98,15 @@ __noinline bool sample_next(struct task_struct *task TRUSTED)
 	cache = get_pass_cache(control);
 	if (!cache)
 		return false;
+	remember(task, cache);
 	bpf_rcu_read_lock();
 	has_owner = sample(out, task, control, cache);
 	bpf_rcu_read_unlock();
 	if (!has_owner)
 		return false;
+	was_emitted(cache);
+	/* Its first thread has found the VM of the process. */
+	cache->refers = cache->former_threads && cache->mm_tgid == (__u32)task->tgid;
 	if (task->pid == task->tgid)
 		cache->owned_tgid = task->tgid;
 	else if (cache->owned_tgid != (__u32)task->tgid)
@@ -107,10 +114,76 @@ __noinline bool sample_next(struct task_struct *task TRUSTED)
 	return true;
 }
 
+/* Like prefetch_task, for a task of a known type: a read is a single instruction, so that
+ * more reads are in flight at once. */
+#define PREFETCH_FIELD(field) ((void)*(volatile typeof(task->field) *)&task->field)
+static __always_inline void prefetch_sleep(const struct task_struct *task)
+{
+	FOR_EACH_SLEEP_LINE(PREFETCH_FIELD);
+}
+
+static __always_inline void prefetch_run(const struct task_struct *task)
+{
+	FOR_EACH_RUN_LINE(PREFETCH_FIELD);
+}
+
+/* Number of threads whose lines are prefetched at once: the CPU waits for all of them once. */
+#define BATCH 16
+/* Threads that walk_threads has fetched beyond the one that it visits. */
+#define FETCHED_AHEAD 4
+
 static __always_inline struct task_struct *task_at(__u64 address)
 {
 	return bpf_rdonly_cast((const void *)address,
 			       bpf_core_type_id_kernel(struct task_struct));
+}
+
+/* Prefetches the lines of the next threads of the former pass that its threads have in common
+ * with this one. Their addresses are known without the list of threads, in which each one
+ * is only found once its predecessor is in the cache. */
+__noinline int prefetch_batch(void)
+{
+	struct control *control = get_control();
+	struct pass_cache *cache;
+	struct task_struct *task;
+	struct sleeper *former;
+
+	if (!control)
+		return 0;
+	cache = get_pass_cache(control);
+	if (!cache)
+		return 0;
+	for (int at = 0; at < BATCH; at++) {
+		former = sleeper_at(cache->pass - 1, cache->prefetched + at);
+		if (!former)
+			break;
+		task = task_at(former->task);
+		prefetch_sleep(task);
+		if (former->is_full)
+			prefetch_run(task);
+	}
+	cache->prefetched += BATCH;
+	return 0;
+}
+
+/* Emits a task as a reference to the former pass; false if it must be emitted in full. A global
+ * function, like sample_next. */
+__noinline bool refer_to(struct task_struct *task TRUSTED)
+{
+	struct control *control = get_control();
+	struct pass_cache *cache;
+	struct stream *to;
+	__u32 zero = 0;
+
+	to = bpf_map_lookup_elem(&stream, &zero);
+	if (!control || !to)
+		return false;
+	cache = get_pass_cache(control);
+	if (!cache || !cache->former_threads)
+		return false;
+	if (cache->former + FETCHED_AHEAD >= cache->prefetched)
+		prefetch_batch();
+	return cache->refers && emit_slept(to, task, cache);
 }
 
 /* How far a pass descends into a process. */
@@ -136,6 +209,7 @@ __noinline __u32 descent_into(__u64 address)
 	cache = get_pass_cache(control);
 	if (!cache)
 		return NO_THREADS;
+	cache->refers = 0;
 	/* The idle task. */
 	if (!leader->pid)
 		return NO_THREADS;
@@ -153,14 +227,6 @@ __noinline __u32 descent_into(__u64 address)
 	if (FOLLOW(leader->bpf_storage))
 		return IF_OWNED;
 	return owner_of(leader, NULL, control, cache, true, &cache->owner) ? IF_OWNED : NO_THREADS;
-}
-
-/* Like prefetch_task, for a task of a known type: a read is a single instruction, so that
- * more reads are in flight at once. */
-static __always_inline void prefetch_typed(const struct task_struct *task)
-{
-#define PREFETCH_FIELD(field) ((void)*(volatile typeof(task->field) *)&task->field)
-	FOR_EACH_TASK_LINE(PREFETCH_FIELD);
 }
 
 /* Result of visiting one task. */
@@ -192,7 +258,7 @@ static __always_inline enum progress visit(struct task_struct *task, struct walk
 		return STOPPED;
 	}
 	walk->seen += 1;
-	return sample_next(task) ? WITH_OWNER : WITHOUT_OWNER;
+	return refer_to(task) || sample_next(task) ? WITH_OWNER : WITHOUT_OWNER;
 }
 
 /* Whether the leader was visited and has no owner, so that its threads have none either. */
@@ -202,24 +268,39 @@ static __always_inline bool is_done(struct task_struct *task, enum progress prog
 	return descent == IF_OWNED && progress == WITHOUT_OWNER && task->pid == task->tgid;
 }
 
+/* Prefetches what the next threads need: for the third the lines that show whether it has
+ * slept, then the others of those that have not. */
+static __always_inline void prefetch_threads(struct task_struct *task, struct task_struct *next,
+					     struct task_struct *second,
+					     struct task_struct *third, struct pass_cache *cache)
+{
+	if (!cache->former_threads) {
+		prefetch_sleep(third);
+		if (second)
+			prefetch_run(second);
+	}
+	if (!next)
+		return;
+	if (!seems_asleep(next, cache, 1))
+		prefetch_pointees(next);
+	if (task && FOLLOW(next->cgroups) != FOLLOW(task->cgroups))
+		prefetch_cgroup(next);
+}
+
 /* Visits the threads of a process from `first` on; false if the run stops there. */
 static __always_inline bool walk_threads(struct task_struct *first, enum descent descent,
-					 struct walk *walk, struct stream *to)
+					 struct walk *walk, struct stream *to,
+					 struct pass_cache *cache)
 {
-	struct task_struct *task = NULL, *next = NULL, *after_next;
+	struct task_struct *task = NULL, *next = NULL, *second = NULL, *third;
 	enum progress progress = WITHOUT_OWNER;
 	struct bpf_iter_task threads;
 	bool is_last = false;
 
 	bpf_iter_task_new(&threads, first, PROC_THREADS);
-	while ((after_next = bpf_iter_task_next(&threads))) {
-		if (progress == WITH_OWNER) {
-			prefetch_typed(after_next);
-			if (next)
-				prefetch_pointees(next);
-			if (next && task && FOLLOW(next->cgroups) != FOLLOW(task->cgroups))
-				prefetch_cgroup(next);
-		}
+	while ((third = bpf_iter_task_next(&threads))) {
+		if (progress == WITH_OWNER)
+			prefetch_threads(task, next, second, third, cache);
 		if (task) {
 			progress = visit(task, walk, to);
 			if (progress == STOPPED || is_done(task, progress, descent)) {
@@ -228,28 +309,33 @@ static __always_inline bool walk_threads(struct task_struct *first, enum descent
 			}
 		}
 		task = next;
-		next = after_next;
+		next = second;
+		second = third;
 	}
 	bpf_iter_task_destroy(&threads);
 	if (task && !is_last) {
 		progress = visit(task, walk, to);
 		is_last = progress == STOPPED || is_done(task, progress, descent);
 	}
-	if (next && !is_last)
+	if (next && !is_last) {
 		progress = visit(next, walk, to);
+		is_last = progress == STOPPED || is_done(next, progress, descent);
+	}
+	if (second && !is_last)
+		progress = visit(second, walk, to);
 	return progress != STOPPED;
 }
 
 /* Visits the threads of a process from the thread `tid` on; false if the run stops there. */
 static __always_inline bool walk_process(__u32 tid, enum descent descent, struct walk *walk,
-					 struct stream *to)
+					 struct stream *to, struct pass_cache *cache)
 {
 	struct task_struct *first = bpf_task_from_pid(tid);
 	bool goes_on;
 
 	if (!first)
 		return true;
-	goes_on = walk_threads(first, descent, walk, to);
+	goes_on = walk_threads(first, descent, walk, to, cache);
 	bpf_task_release(first);
 	return goes_on;
 }
@@ -281,15 +367,24 @@ int walk_tasks(struct walk *walk)
 {
 	__u32 zero = 0, resume_tid = walk->tid, descent;
 	struct task_struct *leader, *next;
+	struct control *control = get_control();
+	struct pass_cache *cache;
 	struct bpf_iter_num steps;
 	__u64 start, address;
 	struct stream *to;
 
 	to = bpf_map_lookup_elem(&stream, &zero);
-	if (!to)
+	if (!to || !control)
+		return 0;
+	cache = get_pass_cache(control);
+	if (!cache)
 		return 0;
 	to->used = 0;
 	walk->seen = 0;
+	if (!resume_tid)
+		begin_references(cache, walk->former_threads);
+	/* Also the thread at which it resumes may be the first of its process. */
+	cache->refers = 0;
 	bpf_rcu_read_lock();
 	/* The list of processes is a ring. A pass begins at the agent, which does not exit
 	 * meanwhile, and ends there. */
@@ -312,7 +407,8 @@ int walk_tasks(struct walk *walk)
 		walk->seen += 1;
 		prefetch_leader(next);
 		descent = resume_tid ? ALL_THREADS : descent_into(address_of(leader));
-		if (descent && !walk_process(resume_tid ? resume_tid : leader->pid, descent, walk, to))
+		if (descent && !walk_process(resume_tid ? resume_tid : leader->pid, descent, walk, to,
+					     cache))
 			break;
 		if (address_of(next) == start)
 			break;

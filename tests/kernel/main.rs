@@ -41,6 +41,7 @@ mod recording;
 mod refused;
 mod roles;
 mod shapes;
+mod slept;
 mod timer;
 mod times;
 mod top;

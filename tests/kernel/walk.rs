@@ -208,7 +208,7 @@ fn walk_resumes_at_named_task_or_restarts() {
 
     let mut first = Walk {
         tid: 0,
-        pad: 0,
+        former_threads: 0,
         start_ns: 0,
         seen: 0,
     };

@@ -87,7 +87,7 @@ mirror! {
     /// `struct walk`: position of a pass in the task list.
     walk => Walk {
         tid: u32,
-        pad: u32,
+        former_threads: u32,
         start_ns: u64,
         seen: u64,
     }

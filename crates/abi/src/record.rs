@@ -73,6 +73,14 @@ mirror! {
         preempted: u32,
         pad: u32,
     }
+    /// `struct slept_record`.
+    slept_record => SleptRecord {
+        head: RecordHead,
+        from: u32,
+        at: u32,
+        count: u32,
+        pad: u32,
+    }
     /// `struct halts_record`: histograms of the halts of a vCPU.
     halts_record => HaltsRecord {
         head: RecordHead,
@@ -181,6 +189,8 @@ enumerators! {
     RECORD_VM = 10,
     /// A [`HaltsRecord`].
     RECORD_HALTS = 11,
+    /// A [`SleptRecord`].
+    RECORD_SLEPT = 12,
     /// A [`VcpuRecord`] follows.
     THREAD_VCPU = 1,
     /// A kernel thread.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use virtlens_abi as abi;
 use virtlens_model::facts::{
-    Facts, ResidencyFact, RetiredFact, ThreadClass, ThreadFact, ThreadKind, VmFact,
+    Facts, Renewal, ResidencyFact, RetiredFact, ThreadClass, ThreadFact, ThreadKind, VmFact,
 };
 use virtlens_model::vocab::topology::guest::{CpuidEntry, GuestTopology};
 use virtlens_model::vocab::topology::host::Distance;
@@ -44,8 +44,15 @@ pub struct Decoder {
     masks: FxHashMap<Box<[u64]>, Arc<CpuSet>>,
     /// The CPU topology that guests see: emitted once per session.
     guests: FxHashMap<VmKey, GuestTopology>,
-    /// The pass in progress.
+    /// The pass in progress, or the facts of the former one once they are recycled.
     facts: Facts,
+    /// The threads of the pass in progress.
+    threads: Renewal,
+    /// Where the threads of the last whole pass are in memory, which shows whether these are
+    /// recycled.
+    last_threads: usize,
+    /// Number of threads of the last pass that have slept since the one before.
+    slept_threads: usize,
     cgroups: Vec<abi::record::CgroupRecord>,
     /// Migrations of the vCPUs of each VM of the last pass.
     moves: Vec<(VmKey, Moves)>,
@@ -61,14 +68,26 @@ impl Decoder {
     /// # Errors
     /// [`Error::Record`].
     pub fn pass(&mut self, stream: &[u8], mask_words: usize) -> Result<(Facts, usize), Error> {
-        self.begin();
+        self.begin(false);
         self.feed(stream, mask_words)?;
         Ok(self.end())
     }
 
-    /// Begins a pass, also after an incomplete one.
-    pub fn begin(&mut self) {
-        self.facts.threads.clear();
+    /// Number of threads of the last whole pass, to which the next pass may refer; 0 if their
+    /// facts are not recycled.
+    pub fn former_threads(&self) -> usize {
+        self.facts.threads.len()
+    }
+
+    /// Begins a pass, also after an incomplete one. `refers`: it may refer to the
+    /// [`Decoder::former_threads`].
+    pub fn begin(&mut self, refers: bool) {
+        let mut threads = std::mem::take(&mut self.facts.threads);
+        if !refers {
+            threads.clear();
+        }
+        self.threads = Renewal::of(threads);
+        self.slept_threads = 0;
         self.facts.memory.clear();
         self.facts.levels.clear();
         self.facts.vms.clear();
@@ -89,8 +108,9 @@ impl Decoder {
             match record.kind {
                 abi::record::RECORD_THREAD => {
                     let fact = self.thread(&record, mask_words)?;
-                    self.facts.threads.push(fact);
+                    self.threads.push(fact);
                 }
+                abi::record::RECORD_SLEPT => self.slept(&record)?,
                 abi::record::RECORD_VM => self.vm(record.of()?.0),
                 abi::record::RECORD_HALTS => self.facts.halts.extend(kvm::halts(record.of()?.0)),
                 abi::record::RECORD_CGROUP => self.cgroups.push(*record.of()?.0),
@@ -115,6 +135,8 @@ impl Decoder {
     /// name. If there are any, the session must be renewed and the pass repeated.
     pub fn end(&mut self) -> (Facts, usize) {
         let mut facts = std::mem::take(&mut self.facts);
+        facts.threads = std::mem::take(&mut self.threads).end();
+        self.last_threads = facts.threads.as_ptr().addr();
         self.memories.add_to(&mut facts.memory);
         let nameless;
         // A process whose threads do not follow each other is visited more than once.
@@ -124,13 +146,21 @@ impl Decoder {
         (facts, nameless)
     }
 
+    /// Number of threads of the last pass that have slept since the pass before it.
+    pub fn slept_threads(&self) -> usize {
+        self.slept_threads
+    }
+
     /// Whether a thread changed its class during a pass since the last call.
     pub fn take_change(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)
     }
 
     /// Recycles facts that are no longer needed: the next pass reuses their memory.
-    pub fn recycle(&mut self, facts: Facts) {
+    pub fn recycle(&mut self, mut facts: Facts) {
+        if facts.threads.as_ptr().addr() != self.last_threads {
+            facts.threads.clear();
+        }
         self.facts.threads = facts.threads;
         self.facts.memory = facts.memory;
         self.facts.levels = facts.levels;
@@ -187,6 +217,19 @@ impl Decoder {
             vcpu,
             class_changes: thread.class_changes,
         })
+    }
+
+    /// Adds threads that have slept since the former pass.
+    fn slept(&mut self, record: &Record<'_>) -> Result<(), Error> {
+        let slept = record.of::<abi::record::SleptRecord>()?.0;
+        if slept.at as usize != self.threads.len() {
+            return Err(record.broken("misplaced reference to threads"));
+        }
+        if !self.threads.keep(slept.from as usize, slept.count as usize) {
+            return Err(record.broken("reference to unknown threads"));
+        }
+        self.slept_threads += slept.count as usize;
+        Ok(())
     }
 
     fn cpuid(&mut self, record: &Record<'_>) -> Result<(), Error> {

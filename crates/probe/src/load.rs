@@ -166,8 +166,15 @@ fn load(
 /// The map whose size depends on the host.
 const RESIDENCY: &str = "residency";
 
-/// Output of `walk_tasks`; never pinned, because it has no lasting data.
+/// Output of `walk_tasks`.
 pub(crate) const STREAM: &str = "stream";
+
+/// The threads that the last two passes of `walk_tasks` emitted.
+const SLEEPERS: &str = "sleepers";
+
+/// The maps that only `walk_tasks` uses. They are never pinned, because they have no lasting
+/// data.
+const OF_WALK: [&str; 2] = [STREAM, SLEEPERS];
 
 /// Returns the map of thread states that the plan uses, and the other one.
 fn states(plan: &Plan) -> (&'static str, &'static str) {
@@ -179,11 +186,11 @@ fn states(plan: &Plan) -> (&'static str, &'static str) {
 }
 
 /// Returns the maps that the plan does not use: one of the two maps of thread states, and
-/// the map `stream` if no pass writes to it.
+/// those of `walk_tasks` if it is not loaded.
 fn unused(plan: &Plan) -> Vec<&'static str> {
     let (_, states) = states(plan);
-    let stream = (!plan.walks).then_some(STREAM);
-    std::iter::once(states).chain(stream).collect()
+    let of_walk = OF_WALK.into_iter().filter(|_| !plan.walks);
+    std::iter::once(states).chain(of_walk).collect()
 }
 
 /// Whether all threads that `retired` counts have a state: `retired` is new, or the thread
@@ -202,12 +209,12 @@ fn wanted(name: &str, definition: &MapDefinition, plan: &Plan) -> MapDefinition 
     wanted
 }
 
-/// Returns the path at which each map is pinned. The programs' constants and the output
-/// of a walk are useless to other agents, so they are not pinned.
+/// Returns the path at which each map is pinned. The programs' constants and the maps of a
+/// walk are useless to other agents, so they are not pinned.
 fn places(compiled: &Compiled, plan: &Plan, pins: &Pins) -> BTreeMap<String, PathBuf> {
     let maps = compiled.maps.iter();
     let unused = unused(plan);
-    let is_kept = |name: &str| name != STREAM && !unused.contains(&name);
+    let is_kept = |name: &str| !OF_WALK.contains(&name) && !unused.contains(&name);
     maps.filter(|(name, _)| is_kept(name))
         .map(|(name, definition)| {
             let whole = wanted(name, definition, plan).to_string();

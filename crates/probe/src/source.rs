@@ -71,6 +71,9 @@ pub struct TaskPass {
     watched: FxHashSet<WatchedCgroup>,
     known: FxHashSet<VmKey>,
     search: Search,
+    /// The last pass, if it was whole, and `control.epoch` at that time; `None` if the agent has
+    /// removed owners since.
+    remembered: Option<(u64, u32)>,
     /// Missed runs of programs that are no longer attached.
     interrupted_before: u64,
     /// Losses as last read: if a counter cannot be read, its last value stays.
@@ -135,6 +138,12 @@ impl TaskPass {
             self.throttle.recycle(throttling);
         }
         self.decoder.recycle(facts);
+    }
+
+    /// Number of threads in the last reading that have slept since the pass before it, which
+    /// was their last reading: they cost less.
+    pub fn slept_threads(&self) -> usize {
+        self.decoder.slept_threads()
     }
 
     /// Sets the topology of each CPU of the host, from which the programs classify vCPU

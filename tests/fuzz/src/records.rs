@@ -27,7 +27,7 @@ pub fn records(data: &[u8]) {
     let at = cut_near(whole.bytes(), usize::from(*cut) * 8);
     let (head, tail) = whole.bytes().split_at(at);
     let mut decoder = Decoder::default();
-    decoder.begin();
+    decoder.begin(false);
     let fed = decoder
         .feed(head, mask_words)
         .and_then(|()| decoder.feed(tail, mask_words));

@@ -110,6 +110,7 @@ Commands, one per line on stdin; each is answered by one JSON object on stdout,
   burn thread LIST MS                  the same in helper threads, in user space
   burn user INDEX MS                   the same for a vCPU in user space, which is then paused
   rename thread INDEX NAME             rename a helper thread
+  rename process NAME                  rename the main thread
   plug [MODE]                          add a vCPU, or restart an unplugged one in a new thread
   unplug INDEX                         end a vCPU's thread; its kvm file stays, as in QEMU
   release                              end all vCPUs and close their files; the process stays

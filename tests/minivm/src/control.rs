@@ -10,7 +10,7 @@ use crate::args::{Args, Mode, parse_bytes, parse_number};
 use crate::fork_exec;
 use crate::helper::spawn_and_end;
 use crate::lifetime;
-use crate::machine::Machine;
+use crate::machine::{Machine, rename_process};
 use crate::memory::{Advice, Mapping};
 use crate::vm::Slot;
 
@@ -70,6 +70,10 @@ fn obey(machine: &mut Machine<'_>, words: &[&str]) -> anyhow::Result<Value> {
         }
         ["rename", "thread", index, ref name @ ..] => {
             machine.rename_helper(parse_number(index)?, &name.join(" "))?;
+            Ok(json!({}))
+        }
+        ["rename", "process", name] => {
+            rename_process(name)?;
             Ok(json!({}))
         }
         ["plug"] => Ok(json!({ "vcpu": machine.plug(Mode::Halt)? })),

@@ -344,7 +344,7 @@ fn thread_status(helper: &Helper) -> ThreadStatus {
 }
 
 /// Names the main thread, and so the process. The kernel keeps 15 bytes.
-fn rename_process(name: &str) -> anyhow::Result<()> {
+pub(crate) fn rename_process(name: &str) -> anyhow::Result<()> {
     let name = CString::new(name).context("a name without NUL")?;
     Ok(set_name(&name)?)
 }

@@ -121,6 +121,7 @@ impl TaskPass {
             control: abi::Control::new_zeroed(),
             watched: FxHashSet::default(),
             known: FxHashSet::default(),
+            remembered: None,
             search,
             interrupted_before: 0,
             lost: Lost::default(),

@@ -20,6 +20,7 @@ impl TaskPass {
             return Ok(());
         }
         // First, because a failed call may have removed some entries.
+        self.remembered = None;
         self.placement.forget_keys();
         self.retired.forget(&self.maps, owners)?;
         self.throttle.forget(&self.maps, owners)?;

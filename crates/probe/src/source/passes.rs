@@ -127,27 +127,43 @@ impl TaskPass {
         Ok(facts)
     }
 
+    /// Number of threads of the former pass to which the next pass may refer; 0 if their owners
+    /// may have changed since, or if the next pass emits more of them: see
+    /// `bpf/slept.bpf.h`.
+    fn former_threads(&self) -> u32 {
+        let control = &self.control;
+        let emits_more = control.halts | control.after_files | control.all_threads != 0;
+        let is_remembered = self.remembered == Some((control.pass, control.epoch));
+        if emits_more || !is_remembered || !self.follows_moves() {
+            return 0;
+        }
+        u32::try_from(self.decoder.former_threads()).unwrap_or(0)
+    }
+
     /// Runs one whole pass. Returns its facts, and the number of its cgroups without a
     /// known name.
     pub(super) fn whole_pass(&mut self) -> Result<(Facts, usize), Error> {
         for _ in 0..ATTEMPTS {
-            self.control.pass += 1;
-            self.control.begun_ns = sys::boot_ns();
             let visits_all = self.search.visits_all || !self.follows_moves();
             self.control.all_threads = (visits_all && !self.waits_for_vm()).into();
+            let former_threads = self.former_threads();
+            self.remembered = None;
+            self.control.pass += 1;
+            self.control.begun_ns = sys::boot_ns();
             self.maps
                 .update("control", 0u32.as_bytes(), self.control.as_bytes())?;
             let (decoder, mask_words) = (&mut self.decoder, self.plan.mask_words);
-            decoder.begin();
+            decoder.begin(former_threads > 0);
             let feed = |part: &[u8]| decoder.feed(part, mask_words);
             let is_whole = match &self.tasks {
-                Tasks::Walk(walk) => walk.read_each(feed)?,
+                Tasks::Walk(walk) => walk.read_each(former_threads, feed)?,
                 Tasks::Iterator(link) => {
                     read_each(link, &mut self.stream, feed)?;
                     true
                 }
             };
             if is_whole {
+                self.remembered = Some((self.control.pass, self.control.epoch));
                 return Ok(self.decoder.end());
             }
         }

@@ -37,13 +37,16 @@ impl Walk {
         })
     }
 
-    /// Walks over all tasks, and passes the output to `each` in whole records. `false` if
-    /// the pass is incomplete: the resume thread had exited.
+    /// Walks over all tasks, and passes the output to `each` in whole records. It may refer to
+    /// the `former_threads` of the pass before. `false` if the pass is incomplete: the resume
+    /// thread had exited.
     pub(super) fn read_each(
         &self,
+        former_threads: u32,
         mut each: impl FnMut(&[u8]) -> Result<(), Error>,
     ) -> Result<bool, Error> {
         run_until_complete(|walk| {
+            walk.former_threads = former_threads;
             sys::run(self.program.as_fd(), walk).map_err(Error::Stream)?;
             each(self.stream.output())
         })
