@@ -249,8 +249,10 @@ struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
 	unsigned int flags;
-	int on_cpu;
-	int on_rq;
+	/* Signed before v7.2, and u8 since (seen in the BTF of 7.2.12). Unsigned here, because a
+	 * loader only adjusts the size of an unsigned read. */
+	unsigned int on_cpu;
+	unsigned int on_rq;
 	unsigned int policy;
 	struct sched_entity se;
 	struct task_group *sched_task_group;
