@@ -86,27 +86,42 @@ static __always_inline void begin_references(struct pass_cache *cache, __u32 for
 	touched->seen = touched->count;
 }
 
-/* Finds `task` among the threads of the former pass, behind the one that was found last. */
+/* Searches the thread at `address` among the threads of the former pass, behind the one that was
+ * found last. Returns whether it is there; cache->former is the position behind it then. */
+ONCE bool search_former(__u64 address)
+{
+	struct control *control = get_control();
+	struct pass_cache *cache;
+	struct sleeper *former;
+	__u32 at;
+
+	if (!control)
+		return false;
+	cache = get_pass_cache(control);
+	if (!cache)
+		return false;
+	for (__u32 exited = 0; exited < EXITS_MAX; exited++) {
+		at = cache->former + exited;
+		if (at >= cache->former_threads)
+			return false;
+		former = sleeper_at(cache->pass - 1, at);
+		if (!former)
+			return false;
+		if (former->task == address) {
+			cache->former = at + 1;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Returns the thread of the former pass that `task` was; NULL if it had no such thread. */
 static __always_inline struct sleeper *find_former(struct task_struct *task,
 						   struct pass_cache *cache)
 {
-	__u64 address = address_of(task);
-	struct sleeper *former;
-
-	for (__u32 skipped = 0; skipped < EXITS_MAX; skipped++) {
-		__u32 at = cache->former + skipped;
-
-		if (at >= cache->former_threads)
-			return NULL;
-		former = sleeper_at(cache->pass - 1, at);
-		if (!former)
-			return NULL;
-		if (former->task == address) {
-			cache->former = at + 1;
-			return former;
-		}
-	}
-	return NULL;
+	if (!search_former(address_of(task)))
+		return NULL;
+	return sleeper_at(cache->pass - 1, cache->former - 1);
 }
 
 static __always_inline __u64 switches_of(struct task_struct *task)
@@ -137,7 +152,7 @@ static __always_inline void remember(struct task_struct *task, struct pass_cache
 	struct sleeper *sleeper = sleeper_at(cache->pass, cache->threads);
 
 	if (cache->former_threads)
-		find_former(task, cache);
+		search_former(address_of(task));
 	if (!sleeper)
 		return;
 	sleeper->task = address_of(task);
