@@ -31,13 +31,13 @@ static __always_inline void *thread_after(const void *task)
  * the thread has slept (slept.bpf.h), and those that are read if it has not. */
 #define FOR_EACH_SLEEP_LINE(of)                                                \
 	of(flags);                                                             \
-	of(on_rq);                                                             \
 	of(policy);                                                            \
 	of(thread_node.next);                                                  \
 	of(signal);                                                            \
 	of(start_boottime);                                                    \
 	of(cgroups)
 #define FOR_EACH_RUN_LINE(of)                                                  \
+	of(on_rq);                                                             \
 	of(se.sum_exec_runtime);                                               \
 	of(preempt_notifiers.first);                                           \
 	of(sched_info.run_delay);                                              \

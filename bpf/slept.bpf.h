@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Threads that have slept since the former pass. The kernel changes the times and counters of
- * a thread while it runs, so for a thread that has not run a pass reads seven cache lines instead
+ * a thread while it runs, so for a thread that has not run a pass reads six cache lines instead
  * of 22, and emits a reference to its former record. These are the idle workers of a VMM, and
  * the vCPUs of a paused or halted guest.
  *
@@ -157,6 +157,10 @@ static __always_inline void remember(struct task_struct *task, struct pass_cache
 		return;
 	sleeper->task = address_of(task);
 	sleeper->switches = switches_of(task);
+	barrier();
+	/* A thread that was preempted before it slept. */
+	if (task->on_rq)
+		sleeper->switches = UNKNOWN;
 	sleeper->start_ns = task->start_boottime;
 	sleeper->pcpu = task_pcpu(task);
 	sleeper->flags = task->flags;
@@ -179,11 +183,12 @@ static __always_inline void was_emitted(struct pass_cache *cache)
 		sleeper->switches = UNKNOWN;
 }
 
-/* Whether the thread is not on a CPU, in no run queue, and not being woken. */
+/* Whether a thread that was in no run queue and has not been switched since sleeps. To enter a run
+ * queue it is woken, and has another state until it has run. */
 static __always_inline bool is_asleep(struct task_struct *task)
 {
 	return bpf_core_field_exists(task->on_cpu) && task_state(task) & TASK_SLEEPS &&
-	       !task->on_cpu && !task->on_rq;
+	       !task->on_cpu;
 }
 
 /* Whether the record of the former pass is still right, except for its cgroup. */
