@@ -50,6 +50,8 @@ struct pass_cache {
 	__u32 threads;
 	/* The threads of the former pass below this position are prefetched. */
 	__u32 prefetched;
+	/* The map `strays` has entries. */
+	__u32 has_strays;
 	/* Where the last reference is in the stream, and where it ends. */
 	__u32 slept_at;
 	__u64 slept_end;

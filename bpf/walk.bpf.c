@@ -50,7 +50,9 @@ extern void bpf_task_release(struct task_struct *task) __ksym __weak;
 /* Maximum number of tasks per run. */
 #define TASKS_MAX 8192
 
-/* Processes of which a thread, but not the leader, has an owner. Key: tgid. */
+/* Processes of which a thread, but not the leader, has an owner. Key: tgid, and ANY_STRAY if there
+ * is one at all, so that mostly a pass searches the map once and not for each process. */
+#define ANY_STRAY 0
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -60,9 +62,10 @@ struct {
 
 static __always_inline void add_stray(__u32 tgid)
 {
-	__u32 one = 1;
+	__u32 any = ANY_STRAY, one = 1;
 
-	if (bpf_map_update_elem(&strays, &tgid, &one, BPF_ANY))
+	if (bpf_map_update_elem(&strays, &tgid, &one, BPF_ANY) ||
+	    bpf_map_update_elem(&strays, &any, &one, BPF_ANY))
 		count_drop(DROP_VM_FULL);
 }
 
@@ -218,7 +221,8 @@ __noinline __u32 descent_into(__u64 address)
 		/* A leader that has exited has no address space. */
 		if (!mm && FOLLOW(leader->signal)->nr_threads > 1)
 			return ALL_THREADS;
-		if (control->all_threads || bpf_map_lookup_elem(&strays, &tgid))
+		if (control->all_threads ||
+		    (cache->has_strays && bpf_map_lookup_elem(&strays, &tgid)))
 			return ALL_THREADS;
 		if (mm && FOLLOW(mm->notifier_subscriptions))
 			return IF_OWNED;
@@ -365,7 +369,7 @@ static __always_inline __u64 own_leader(void)
 SEC("syscall")
 int walk_tasks(struct walk *walk)
 {
-	__u32 zero = 0, resume_tid = walk->tid, descent;
+	__u32 zero = 0, any = ANY_STRAY, resume_tid = walk->tid, descent;
 	struct task_struct *leader, *next;
 	struct control *control = get_control();
 	struct pass_cache *cache;
@@ -385,6 +389,7 @@ int walk_tasks(struct walk *walk)
 		begin_references(cache, walk->former_threads);
 	/* Also the thread at which it resumes may be the first of its process. */
 	cache->refers = 0;
+	cache->has_strays = bpf_map_lookup_elem(&strays, &any) != NULL;
 	bpf_rcu_read_lock();
 	/* The list of processes is a ring. A pass begins at the agent, which does not exit
 	 * meanwhile, and ends there. */
