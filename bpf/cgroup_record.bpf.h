@@ -6,7 +6,7 @@
 #define VIRTLENS_CGROUP_RECORD_BPF_H
 
 #include "cgroup.bpf.h"
-#include "pass_cache.bpf.h"
+#include "hints.bpf.h"
 #include "memory.bpf.h"
 #include "level_record.bpf.h"
 
@@ -80,6 +80,29 @@ static __always_inline void fill_cgroup_memory(struct cgroup_record *record,
 		record->memory_limit_bytes = limit * PAGE_SIZE;
 }
 
+/* Keeps the addresses of a cgroup for the next pass. */
+ONCE int hint_cgroup(__u64 address, __u64 group, __u64 emitted)
+{
+	struct cgroup *cgroup = (void *)address;
+	struct hints *process = own_hints();
+	struct cgroup_hints *its;
+	__u32 at;
+
+	if (!process)
+		return 0;
+	at = process->found;
+	if (at >= HINT_CGROUPS)
+		return 0;
+	process->found = at + 1;
+	its = &process->cgroups[at];
+	its->cgroup = address;
+	its->node = (__u64)READ_WORD(cgroup->kn);
+	its->group = group;
+	hint_entry(&its->emitted, emitted);
+	its->memory = (__u64)cgroup_memory_at(cgroup);
+	return 0;
+}
+
 /* Appends the records of a cgroup to the buffer, which has `used` bytes. Returns the new
  * length; `used` if this pass has already emitted the cgroup for another thread. */
 ONCE __u32 fill_cgroup(__u64 address, __u64 group, __u32 tid, __u32 used)
@@ -102,6 +125,8 @@ ONCE __u32 fill_cgroup(__u64 address, __u64 group, __u32 tid, __u32 used)
 	emitted = bpf_map_lookup_elem(&emitted_cgroups, &id);
 	if (emitted && emitted->pass == control->pass && emitted->tid != tid)
 		return used;
+	if (cfg.walks)
+		hint_cgroup(address, group, address_of(emitted));
 	record = (void *)buffer->bytes + (used & (CGROUPS_BYTES - 1));
 	record->head.kind = RECORD_CGROUP;
 	record->head.size = sizeof(*record);

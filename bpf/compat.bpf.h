@@ -409,6 +409,14 @@ static __always_inline __u64 psi_of(__u64 cgroup)
  * at most 4096 vCPUs (KVM_MAX_VCPUS). */
 #define XA_LEVELS 2
 
+/* Address of the node with the vCPUs of the VM at `kvm`, or of its only vCPU. */
+static __always_inline __u64 vcpus_node(__u64 kvm)
+{
+	if (!bpf_core_field_exists(struct kvm, vcpu_array))
+		return 0;
+	return word_at(kvm + bpf_core_field_offset(struct kvm, vcpu_array.xa_head)) & ~3ULL;
+}
+
 /* Address of the first vCPU of the VM at `kvm`, 0 if it has none. An xarray of one entry is
  * that entry, otherwise a node, marked by its lower bits (xa_is_node,
  * include/linux/xarray.h). */

@@ -225,6 +225,16 @@ struct mmu_notifier_subscriptions {
 struct mmu_notifier {
 	struct hlist_node hlist;
 };
+/* kernel/bpf/hashtab.c, include/linux/list_nulls.h: an entry of a hash map. Its value follows the
+ * key, which is padded to eight bytes. */
+struct hlist_nulls_node {
+	struct hlist_nulls_node *next;
+	struct hlist_nulls_node **pprev;
+};
+struct htab_elem {
+	struct hlist_nulls_node hash_node;
+	char key[1];
+};
 /* include/linux/xarray.h */
 struct xarray {
 	void *xa_head;
@@ -237,6 +247,7 @@ struct kthread_worker {
 };
 struct pid {
 	int level;
+	struct hlist_head tasks[1];
 	struct upid {
 		int nr;
 	} numbers[1];

@@ -50,6 +50,9 @@ struct pass_cache {
 	__u32 threads;
 	/* The threads of the former pass below this position are prefetched. */
 	__u32 prefetched;
+	/* The position of the process that a walk visits among all processes with an owner
+	 * (hints.bpf.h). */
+	__u32 processes;
 	/* The map `strays` has entries. */
 	__u32 has_strays;
 	/* Where the last reference is in the stream, and where it ends. */

@@ -9,15 +9,18 @@
  *   the next                  the data that it points to: thread state, vCPU
  *
  * A walk that refers to the former pass (slept.bpf.h) knows their addresses from it, and touches
- * those of 16 threads at once. An iterator program can only guess the next threads: mostly the threads of a process
- * follow each other, as in the process's list. The values read here are only used to
- * touch more data; an invalid address reads as 0 (PROBE_MEM).
+ * those of 16 threads at once; and those of the process after the next one, with its VM and its
+ * cgroups (hints.bpf.h). An iterator program can only guess the next threads: mostly the
+ * threads of a process follow each other, as in the process's list. The values read here are
+ * only used to touch more data; an invalid address reads as 0 (PROBE_MEM).
  */
 #ifndef VIRTLENS_PREFETCH_BPF_H
 #define VIRTLENS_PREFETCH_BPF_H
 
 #include "maps.bpf.h"
+#include "hints.bpf.h"
 #include "owner.bpf.h"
+#include "vm_of_mm.bpf.h"
 
 /* Returns the thread after `task` in its process's list. After the last one the result
  * points to no task. */
@@ -93,6 +96,83 @@ static __always_inline void prefetch_pointees(const struct task_struct *task)
 	if (link)
 		prefetch_vcpu(link - bpf_core_field_offset(struct kvm_vcpu, preempt_notifier) -
 			      bpf_core_field_offset(struct preempt_notifier, link));
+}
+
+static __always_inline void prefetch_entry(const struct entry_hints *its)
+{
+	if (!its->value)
+		return;
+	cast_read((void *)its->value);
+	cast_read((void *)its->head);
+	cast_read((void *)its->former);
+}
+
+static __always_inline void prefetch_cgroup_hints(const struct cgroup_hints *its)
+{
+	CAST_READ(its->cgroup, cgroup, self.parent);
+	CAST_READ(its->cgroup, cgroup, kn);
+	CAST_READ(its->node, kernfs_node, id);
+	CAST_READ(its->group, task_group, css.cgroup);
+	CAST_READ(its->group, task_group, parent);
+	CAST_READ(its->group, task_group, cfs_bandwidth.quota);
+	CAST_READ(its->group, task_group, cfs_bandwidth.nr_periods);
+	if (its->memory) {
+		CAST_READ(its->memory, mem_cgroup, memory.usage.counter);
+		CAST_READ(its->memory, mem_cgroup, memory.max);
+	}
+	prefetch_entry(&its->emitted);
+}
+
+/* Touches the objects of a process that the former pass has read, except its threads. */
+static __always_inline void prefetch_hints(const struct hints *its)
+{
+	prefetch_leader((void *)its->leader);
+	CAST_READ(its->pid, pid, tasks);
+	CAST_READ(its->css_set, css_set, subsys);
+	CAST_READ(its->css_set, css_set, dfl_cgrp);
+	cast_read((void *)its->mm + bpf_core_field_offset(struct mm_struct, notifier_subscriptions));
+	CAST_READ(its->mm, mm_struct, hugetlb_usage);
+	CAST_READ(its->mm, mm_struct, hiwater_rss);
+	CAST_READ(its->mm, mm_struct, rss_stat[0]);
+	CAST_READ(its->mm, mm_struct, rss_stat[1]);
+	CAST_READ(its->mm, mm_struct, rss_stat[3]);
+	CAST_READ(its->notifiers, mmu_notifier_subscriptions, list.first);
+	CAST_READ(its->vcpus, xa_node, slots);
+	CAST_READ(its->first_vcpu, kvm_vcpu, kvm);
+	cast_read((void *)its->storage);
+	cast_read((void *)its->storage + 64);
+	cast_read((void *)its->state);
+	cast_read((void *)its->state + 64);
+	cast_read((void *)its->state + 128);
+	cast_read((void *)its->state + sizeof(struct thread_state) - 8);
+	prefetch_entry(&its->vm);
+	for (int at = 0; at < HINT_CGROUPS; at++)
+		prefetch_cgroup_hints(&its->cgroups[at]);
+}
+
+/* Touches the VM of a process that is alive, if its hints are right. */
+static __always_inline void prefetch_vm(struct task_struct *leader, const struct hints *its)
+{
+	__u64 mm = address_of(FOLLOW(leader->mm)), list, link;
+	const void *kvm;
+
+	if (!mm || mm != its->mm)
+		return;
+	list = notifiers_of(mm);
+	if (!list)
+		return;
+	link = word_at(list + bpf_core_field_offset(struct mmu_notifier_subscriptions, list.first));
+	if (!link)
+		return;
+	kvm = (void *)link - bpf_core_field_offset(struct kvm, mmu_notifier) -
+	      bpf_core_field_offset(struct mmu_notifier, hlist);
+	CAST_READ(kvm, kvm, mm);
+	CAST_READ(kvm, kvm, memslots[0]);
+	CAST_READ(kvm, kvm, vcpu_array);
+	CAST_READ(kvm, kvm, online_vcpus.counter);
+	CAST_READ(kvm, kvm, stat);
+	CAST_READ(kvm, kvm, arch);
+	CAST_READ(kvm, kvm, users_count.refs.counter);
 }
 
 /* Touches the cgroup of a task. */

@@ -291,6 +291,8 @@ static __always_inline bool sample(struct output *out, struct task_struct *task,
 		emit_halts(out, state);
 	cache->is_first_vcpu = state && state->vcpu && !state->vcpu_idx;
 	if (state && cache->is_first_vcpu) {
+		if (cfg.walks)
+			hint_state(address_of(FOLLOW(task->bpf_storage)), address_of(state));
 		emit_memory(out, task, state);
 		if (cache->is_vcpu_valid) {
 			add_pit(state, (struct kvm_vcpu *)state->vcpu);

@@ -12,7 +12,7 @@
 #ifndef VIRTLENS_VM_OF_MM_BPF_H
 #define VIRTLENS_VM_OF_MM_BPF_H
 
-#include "pass_cache.bpf.h"
+#include "hints.bpf.h"
 #include "stream.bpf.h"
 #include "vm.bpf.h"
 
@@ -56,7 +56,7 @@ static __always_inline void add_mmu_stats(struct mmu_stats *sum, __u64 kvm)
  * a pointer. */
 ONCE __u32 vcpus_of_mm(__u64 mm)
 {
-	__u64 list = notifiers_of(mm), link, kvm;
+	__u64 list = notifiers_of(mm), link, kvm, first;
 	struct pass_cache *cache;
 	__u32 vcpus = 0, zero = 0;
 
@@ -68,11 +68,14 @@ ONCE __u32 vcpus_of_mm(__u64 mm)
 	for (int seen = 0; seen < NOTIFIERS_MAX && link; seen++) {
 		kvm = link - bpf_core_field_offset(struct kvm, mmu_notifier) -
 		      bpf_core_field_offset(struct mmu_notifier, hlist);
+		first = first_vcpu(kvm);
 		if (word_at(kvm + bpf_core_field_offset(struct kvm, mm)) == mm && is_used(kvm) &&
-		    word_at(first_vcpu(kvm) + bpf_core_field_offset(struct kvm_vcpu, kvm)) == kvm) {
+		    word_at(first + bpf_core_field_offset(struct kvm_vcpu, kvm)) == kvm) {
 			vcpus += (__u32)word_at(
 				kvm + bpf_core_field_offset(struct kvm, online_vcpus.counter));
 			add_mmu_stats(&cache->mmu, kvm);
+			if (cfg.walks)
+				hint_vm(mm, list, kvm, first);
 		}
 		link = word_at(link + bpf_core_field_offset(struct hlist_node, next));
 	}
@@ -109,6 +112,8 @@ static __noinline void visit_mm(struct output *out, struct task_struct *task,
 	record.mmu = cache->mmu;
 	vm_owner(task, &record.owner);
 	vm = add_vm(task, &record.owner, control);
+	if (cfg.walks)
+		hint_entry_of_vm(address_of(vm));
 	for (int class = 0; class < DISTANCES; class++)
 		record.moves[class] = vm ? vm->moves[class] : UNKNOWN;
 	emit(out, &record, sizeof(record));

@@ -330,6 +330,27 @@ static __always_inline bool walk_threads(struct task_struct *first, enum descent
 	return progress != STOPPED;
 }
 
+/* Prefetches the objects of the process after the next one, and the VM of the next one. */
+__noinline int prefetch_processes(__u64 next)
+{
+	struct control *control = get_control();
+	struct pass_cache *cache;
+	struct hints *its;
+
+	if (!control)
+		return 0;
+	cache = get_pass_cache(control);
+	if (!cache)
+		return 0;
+	its = hints_ahead(cache, 2);
+	if (its)
+		prefetch_hints(its);
+	its = hints_ahead(cache, 1);
+	if (its)
+		prefetch_vm(task_at(next), its);
+	return 0;
+}
+
 /* Visits the threads of a process from the thread `tid` on; false if the run stops there. */
 static __always_inline bool walk_process(__u32 tid, enum descent descent, struct walk *walk,
 					 struct stream *to, struct pass_cache *cache)
@@ -412,9 +433,14 @@ int walk_tasks(struct walk *walk)
 		walk->seen += 1;
 		prefetch_leader(next);
 		descent = resume_tid ? ALL_THREADS : descent_into(address_of(leader));
-		if (descent && !walk_process(resume_tid ? resume_tid : leader->pid, descent, walk, to,
-					     cache))
-			break;
+		if (descent) {
+			prefetch_processes(address_of(next));
+			begin_hints(address_of(leader));
+			if (!walk_process(resume_tid ? resume_tid : leader->pid, descent, walk, to,
+					  cache))
+				break;
+			cache->processes += 1;
+		}
 		if (address_of(next) == start)
 			break;
 		resume_tid = 0;

@@ -172,9 +172,12 @@ pub(crate) const STREAM: &str = "stream";
 /// The threads that the last two passes of `walk_tasks` emitted.
 const SLEEPERS: &str = "sleepers";
 
+/// The addresses that `walk_tasks` prefetches.
+const HINTS: &str = "hints";
+
 /// The maps that only `walk_tasks` uses. They are never pinned, because they have no lasting
 /// data.
-const OF_WALK: [&str; 2] = [STREAM, SLEEPERS];
+const OF_WALK: [&str; 3] = [STREAM, SLEEPERS, HINTS];
 
 /// Returns the map of thread states that the plan uses, and the other one.
 fn states(plan: &Plan) -> (&'static str, &'static str) {
