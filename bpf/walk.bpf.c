@@ -117,8 +117,7 @@ __noinline bool sample_next(struct task_struct *task TRUSTED)
 	return true;
 }
 
-/* Like prefetch_task, for a task of a known type: a read is a single instruction, so that
- * more reads are in flight at once. */
+/* Like prefetch_task, in two parts. Of a task that the verifier does not trust: see FOLLOW. */
 #define PREFETCH_FIELD(field) ((void)*(volatile typeof(task->field) *)&task->field)
 static __always_inline void prefetch_sleep(const struct task_struct *task)
 {
@@ -279,9 +278,9 @@ static __always_inline void prefetch_threads(struct task_struct *task, struct ta
 					     struct task_struct *third, struct pass_cache *cache)
 {
 	if (!cache->former_threads) {
-		prefetch_sleep(third);
+		prefetch_sleep(task_at(address_of(third)));
 		if (second)
-			prefetch_run(second);
+			prefetch_run(task_at(address_of(second)));
 	}
 	if (!next)
 		return;
