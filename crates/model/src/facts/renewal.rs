@@ -3,11 +3,11 @@
 use std::vec::IntoIter;
 
 use crate::facts::thread::ThreadFact;
-use crate::facts::threads::Threads;
+use crate::facts::threads::{FormerRuns, Threads};
 
 /// Renews the threads of a former reading, from the first to the last. A thread that has not
 /// changed stays where it is in memory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Renewal {
     /// The new threads.
     threads: Threads,
@@ -16,11 +16,10 @@ pub struct Renewal {
 }
 
 /// Former threads that are not renewed yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 enum Rest {
-    /// They follow the new threads in the same vector.
-    #[default]
-    InPlace,
+    /// They follow the new threads in the same vector, and have these runs.
+    InPlace(FormerRuns),
     /// A thread was created or has exited: the position of the first of them among all former
     /// threads, and them.
     Apart(usize, IntoIter<ThreadFact>),
@@ -29,10 +28,10 @@ enum Rest {
 impl Renewal {
     /// Begins with the threads of the former reading.
     pub fn of(mut former: Threads) -> Self {
-        former.begin_renewal();
+        let runs = former.begin_renewal();
         Self {
             threads: former,
-            rest: Rest::InPlace,
+            rest: Rest::InPlace(runs),
         }
     }
 
@@ -48,7 +47,7 @@ impl Renewal {
 
     /// Adds a thread that is new or has changed.
     pub fn push(&mut self, thread: ThreadFact) {
-        if matches!(self.rest, Rest::InPlace) && !self.threads.fits(&thread) {
+        if matches!(self.rest, Rest::InPlace(_)) && !self.threads.fits(&thread) {
             self.set_apart();
         }
         self.threads.put(thread);
@@ -58,9 +57,10 @@ impl Renewal {
     /// the former reading has no such threads behind those that were added before.
     #[must_use]
     pub fn keep(&mut self, from: usize, count: usize) -> bool {
-        if matches!(self.rest, Rest::InPlace) {
-            if from == self.len() {
-                return self.threads.keep(count);
+        let at = self.len();
+        if let Rest::InPlace(runs) = &mut self.rest {
+            if from == at {
+                return self.threads.keep(count, runs);
             }
             self.set_apart();
         }
@@ -91,6 +91,13 @@ impl Renewal {
     fn set_apart(&mut self) {
         let at = self.len();
         self.rest = Rest::Apart(at, self.threads.split_rest().into_iter());
+    }
+}
+
+impl Default for Renewal {
+    /// A renewal of no threads.
+    fn default() -> Self {
+        Self::of(Threads::default())
     }
 }
 

@@ -1,6 +1,8 @@
 //! The living threads of a reading, in runs of one owner.
 
-use std::ops::Deref;
+use std::iter::Peekable;
+use std::ops::{Deref, Range};
+use std::vec::IntoIter;
 
 use crate::facts::thread::ThreadFact;
 use crate::vocab::{CgroupId, Owner};
@@ -56,9 +58,14 @@ impl Threads {
         self.runs.0.clear();
     }
 
-    /// Begins to renew all threads in order: see [`Renewal`](super::Renewal).
-    pub(super) fn begin_renewal(&mut self) {
-        self.runs.0.clear();
+    /// Begins to renew all threads in order: see [`Renewal`](super::Renewal). Returns the runs of
+    /// the former ones.
+    pub(super) fn begin_renewal(&mut self) -> FormerRuns {
+        let runs = Runs(Vec::with_capacity(self.runs.0.len()));
+        let former = std::mem::replace(&mut self.runs, runs);
+        FormerRuns {
+            runs: former.0.into_iter().peekable(),
+        }
     }
 
     /// Number of renewed threads. The former threads follow them.
@@ -82,16 +89,24 @@ impl Threads {
         }
     }
 
-    /// Renews the next `count` former threads without a change; `false` if there are fewer.
-    pub(super) fn keep(&mut self, count: usize) -> bool {
-        let at = self.renewed();
-        let end = at.checked_add(count);
-        let kept = end.and_then(|end| self.all.get(at..end));
-        let Some(kept) = kept else {
+    /// Renews the next `count` former threads without a change; `false` if there are fewer. Reads
+    /// the runs of the former threads instead of these, which are in no cache.
+    pub(super) fn keep(&mut self, count: usize, former: &mut FormerRuns) -> bool {
+        let begin = self.renewed();
+        let end = begin
+            .checked_add(count)
+            .filter(|end| *end <= self.all.len());
+        let Some(end) = end else {
             return false;
         };
-        for (at, thread) in (at..).zip(kept) {
-            self.runs.add(at, thread);
+        let mut at = begin;
+        while at < end {
+            let Some(run) = former.at(at) else {
+                return false;
+            };
+            let part = at..run.end.min(end);
+            at = part.end;
+            self.runs.extend(run, part, &self.all);
         }
         true
     }
@@ -127,7 +142,46 @@ impl Threads {
     }
 }
 
+/// The runs of threads that are renewed.
+#[derive(Debug)]
+pub(super) struct FormerRuns {
+    runs: Peekable<IntoIter<RunEnd>>,
+}
+
+impl FormerRuns {
+    /// The run of the former thread at position `at`, which rises from call to call.
+    fn at(&mut self, at: usize) -> Option<RunEnd> {
+        while self.runs.next_if(|run| run.end <= at).is_some() {}
+        self.runs.peek().copied()
+    }
+}
+
 impl Runs {
+    /// Adds the threads of `all` at the positions `part`, which are in the former run `of`.
+    fn extend(&mut self, of: RunEnd, part: Range<usize>, all: &[ThreadFact]) {
+        let last = self.0.last_mut();
+        let last = last.filter(|run| run.owner == of.owner && run.cgroup == of.cgroup);
+        let is_found = last.as_ref().is_some_and(|run| run.first_vcpu.is_some());
+        let first_vcpu = match of.first_vcpu {
+            Some(first) if first < part.start && !is_found => {
+                let mut part = part.clone();
+                part.find(|at| all.get(*at).is_some_and(|one| one.vcpu.is_some()))
+            }
+            first => first.filter(|first| part.contains(first)),
+        };
+        match last {
+            Some(run) => {
+                run.end = part.end;
+                run.first_vcpu = run.first_vcpu.or(first_vcpu);
+            }
+            None => self.0.push(RunEnd {
+                end: part.end,
+                first_vcpu,
+                ..of
+            }),
+        }
+    }
+
     /// Adds the thread at position `at`, which is the next one.
     fn add(&mut self, at: usize, thread: &ThreadFact) {
         let (owner, cgroup) = (thread.owner, thread.cgroup);
