@@ -24,6 +24,9 @@ const ROUNDS: usize = 60;
 /// Pause between two collections: when a scraper comes back, the caches hold other data.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
+/// Pause in which each vCPU of [`Vms::ticking`](crate::load::Vms::ticking) runs.
+const TICK: Duration = Duration::from_millis(300);
+
 /// Number of loads per measurement.
 const LOADS: usize = 7;
 
@@ -97,9 +100,18 @@ pub(crate) fn of_loaders() -> Vec<(Loader, Spread, Spread)> {
 
 /// CPU time of a collection on the present host, ms.
 pub(crate) fn collect_ms(collector: &mut Collector) -> Spread {
+    behind_ms(PAUSE, ROUNDS, collector)
+}
+
+/// The same between which all vCPUs of guests that tick have run.
+pub(crate) fn ticked_ms(collector: &mut Collector) -> Spread {
+    behind_ms(TICK, ROUNDS / 2, collector)
+}
+
+fn behind_ms(pause: Duration, rounds: usize, collector: &mut Collector) -> Spread {
     collector.collect();
-    Spread::of((0..ROUNDS).map(|_| {
-        sleep(PAUSE);
+    Spread::of((0..rounds).map(|_| {
+        sleep(pause);
         real(thread_ns(|| collector.collect()).1) / 1e6
     }))
 }

@@ -249,6 +249,19 @@ fn full_node(table: &mut Table) {
         table.row(&what, format!("{collect}"));
     }
     program(table, Some(&node));
+    drop(vms);
+    ticking_node(table);
+}
+
+/// The full node with guests that run. Those of the other rows halt.
+fn ticking_node(table: &mut Table) {
+    let mut vms = Vms::ticking();
+    vms.grow_to(VMS[VMS.len() - 1]);
+    let ticked = collection::ticked_ms(&mut collection::collector());
+    table.row(
+        "one collection of as many VMs, all of whose vCPUs have run since the one before: read and account, ms CPU",
+        format!("{ticked}"),
+    );
 }
 
 /// A scrape in turn with an earlier build, if one is named.
