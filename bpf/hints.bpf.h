@@ -18,6 +18,7 @@
 #define VIRTLENS_HINTS_BPF_H
 
 #include "pass_cache.bpf.h"
+#include "vm.bpf.h"
 
 /* Processes that have hints. */
 #define HINTS_MAX 4096
@@ -110,27 +111,22 @@ static __always_inline void hint_entry(struct entry_hints *its, __u64 value)
 	its->former = word_at(its->head + bpf_core_field_offset(struct htab_elem, hash_node.pprev));
 }
 
-/* Keeps those of the VM at `kvm` in the address space at `mm`, and of its first vCPU. */
-ONCE int hint_vm(__u64 mm, __u64 notifiers, __u64 kvm, __u64 first_vcpu)
+/* Keeps those of the VM that vcpus_of_mm has found in the address space at `mm`, which has an entry
+ * of the map `vms` at `entry`. */
+ONCE int hint_vm(__u64 mm, __u64 entry)
 {
 	struct hints *its = own_hints();
+	struct pass_cache *cache;
+	__u32 zero = 0;
 
-	if (!its)
+	cache = bpf_map_lookup_elem(&pass_cache, &zero);
+	if (!its || !cache)
 		return 0;
 	its->mm = mm;
-	its->notifiers = notifiers;
-	its->vcpus = vcpus_node(kvm);
-	its->first_vcpu = first_vcpu;
-	return 0;
-}
-
-/* Keeps the address of an entry of the map `vms`. */
-ONCE int hint_entry_of_vm(__u64 value)
-{
-	struct hints *its = own_hints();
-
-	if (its)
-		hint_entry(&its->vm, value);
+	its->notifiers = notifiers_of(mm);
+	its->vcpus = vcpus_node(cache->kvm);
+	its->first_vcpu = first_vcpu(cache->kvm);
+	hint_entry(&its->vm, entry);
 	return 0;
 }
 

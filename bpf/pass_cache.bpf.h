@@ -36,8 +36,10 @@ struct pass_cache {
 	__u32 is_vcpu_valid;
 	struct owner owner;
 	struct owner former_owner;
-	/* The VMs of the address space that was visited last. */
+	/* The VMs of the address space that was visited last: the sums of their counts, and the
+	 * address of one. */
 	struct mmu_stats mmu;
+	__u64 kvm;
 	/* The current thread runs the first vCPU of its VM. */
 	__u32 is_first_vcpu;
 	/* References to the former pass (slept.bpf.h): its number of threads, 0 if there can

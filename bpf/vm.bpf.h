@@ -178,4 +178,10 @@ static __noinline void add_pit(struct thread_state *state, struct kvm_vcpu *vcpu
 		count_drop(DROP_VM_FULL);
 }
 
+/* Address of the notifiers of the address space at `mm`, 0 if it never had any. */
+static __always_inline __u64 notifiers_of(__u64 mm)
+{
+	return word_at(mm + bpf_core_field_offset(struct mm_struct, notifier_subscriptions));
+}
+
 #endif

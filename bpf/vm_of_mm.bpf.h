@@ -20,12 +20,6 @@
  * it tracks guest page tables for a GPU; a device adds one. */
 #define NOTIFIERS_MAX 16
 
-/* Address of the notifiers of the address space at `mm`, 0 if it never had any. */
-static __always_inline __u64 notifiers_of(__u64 mm)
-{
-	return word_at(mm + bpf_core_field_offset(struct mm_struct, notifier_subscriptions));
-}
-
 /* Whether a file of a vCPU is open: each has a reference to its VM, and the VM's own file has
  * one (kvm_create_vm, create_vcpu_fd, virt/kvm/kvm_main.c). A VMM that closes its vCPUs has
  * ended its VM, even if it keeps the VM's file. */
@@ -52,11 +46,11 @@ static __always_inline void add_mmu_stats(struct mmu_stats *sum, __u64 kvm)
 }
 
 /* Number of vCPUs of the VMs of the address space at `mm`; 0 if it has no VM with vCPUs.
- * Stores the sums of their counts in the cache: before v5.12 a global function cannot take
- * a pointer. */
+ * Stores the sums of their counts and the address of the last one in the cache: before v5.12 a
+ * global function cannot take a pointer. */
 ONCE __u32 vcpus_of_mm(__u64 mm)
 {
-	__u64 list = notifiers_of(mm), link, kvm, first;
+	__u64 list = notifiers_of(mm), link, kvm;
 	struct pass_cache *cache;
 	__u32 vcpus = 0, zero = 0;
 
@@ -68,14 +62,12 @@ ONCE __u32 vcpus_of_mm(__u64 mm)
 	for (int seen = 0; seen < NOTIFIERS_MAX && link; seen++) {
 		kvm = link - bpf_core_field_offset(struct kvm, mmu_notifier) -
 		      bpf_core_field_offset(struct mmu_notifier, hlist);
-		first = first_vcpu(kvm);
 		if (word_at(kvm + bpf_core_field_offset(struct kvm, mm)) == mm && is_used(kvm) &&
-		    word_at(first + bpf_core_field_offset(struct kvm_vcpu, kvm)) == kvm) {
+		    word_at(first_vcpu(kvm) + bpf_core_field_offset(struct kvm_vcpu, kvm)) == kvm) {
 			vcpus += (__u32)word_at(
 				kvm + bpf_core_field_offset(struct kvm, online_vcpus.counter));
 			add_mmu_stats(&cache->mmu, kvm);
-			if (cfg.walks)
-				hint_vm(mm, list, kvm, first);
+			cache->kvm = kvm;
 		}
 		link = word_at(link + bpf_core_field_offset(struct hlist_node, next));
 	}
@@ -113,7 +105,7 @@ static __noinline void visit_mm(struct output *out, struct task_struct *task,
 	vm_owner(task, &record.owner);
 	vm = add_vm(task, &record.owner, control);
 	if (cfg.walks)
-		hint_entry_of_vm(address_of(vm));
+		hint_vm(address_of(mm), address_of(vm));
 	for (int class = 0; class < DISTANCES; class++)
 		record.moves[class] = vm ? vm->moves[class] : UNKNOWN;
 	emit(out, &record, sizeof(record));
