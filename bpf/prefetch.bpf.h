@@ -164,8 +164,7 @@ static __always_inline void prefetch_vm(struct task_struct *leader, const struct
 	link = word_at(list + bpf_core_field_offset(struct mmu_notifier_subscriptions, list.first));
 	if (!link)
 		return;
-	kvm = (void *)link - bpf_core_field_offset(struct kvm, mmu_notifier) -
-	      bpf_core_field_offset(struct mmu_notifier, hlist);
+	kvm = (void *)vm_of_notifier(link);
 	CAST_READ(kvm, kvm, mm);
 	CAST_READ(kvm, kvm, memslots[0]);
 	CAST_READ(kvm, kvm, vcpu_array);

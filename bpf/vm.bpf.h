@@ -184,4 +184,11 @@ static __always_inline __u64 notifiers_of(__u64 mm)
 	return word_at(mm + bpf_core_field_offset(struct mm_struct, notifier_subscriptions));
 }
 
+/* Address of the VM whose notifier is linked at `link`, if it is a VM's. */
+static __always_inline __u64 vm_of_notifier(__u64 link)
+{
+	return link - bpf_core_field_offset(struct kvm, mmu_notifier) -
+	       bpf_core_field_offset(struct mmu_notifier, hlist);
+}
+
 #endif

@@ -60,8 +60,7 @@ ONCE __u32 vcpus_of_mm(__u64 mm)
 	__builtin_memset(&cache->mmu, 0, sizeof(cache->mmu));
 	link = word_at(list + bpf_core_field_offset(struct mmu_notifier_subscriptions, list.first));
 	for (int seen = 0; seen < NOTIFIERS_MAX && link; seen++) {
-		kvm = link - bpf_core_field_offset(struct kvm, mmu_notifier) -
-		      bpf_core_field_offset(struct mmu_notifier, hlist);
+		kvm = vm_of_notifier(link);
 		if (word_at(kvm + bpf_core_field_offset(struct kvm, mm)) == mm && is_used(kvm) &&
 		    word_at(first_vcpu(kvm) + bpf_core_field_offset(struct kvm_vcpu, kvm)) == kvm) {
 			vcpus += (__u32)word_at(

@@ -16,13 +16,10 @@
  * thread in `struct walk` and at no other: the lists are only nearly in the order of start
  * times (copy_process, kernel/fork.c). If that thread has exited meanwhile, its position in
  * the list is lost, and the agent restarts the pass.
- *
- * A single thread of a process without an owner can be in a watched cgroup: in a threaded
- * cgroup, or on cgroup v1. Such processes are in map `strays`; a pass with all_threads finds
- * those that were moved before this program was attached.
  */
 
 #include "slept.bpf.h"
+#include "strays.bpf.h"
 
 /* Since v6.7: c68a78ffe2cb ("bpf: Introduce task open coded iterator kfuncs"). */
 struct bpf_iter_task {
@@ -49,25 +46,6 @@ extern void bpf_task_release(struct task_struct *task) __ksym __weak;
 
 /* Maximum number of tasks per run. */
 #define TASKS_MAX 8192
-
-/* Processes of which a thread, but not the leader, has an owner. Key: tgid, and ANY_STRAY if there
- * is one at all, so that mostly a pass searches the map once and not for each process. */
-#define ANY_STRAY 0
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__type(key, __u32);
-	__type(value, __u32);
-} strays SEC(".maps");
-
-static __always_inline void add_stray(__u32 tgid)
-{
-	__u32 any = ANY_STRAY, one = 1;
-
-	if (bpf_map_update_elem(&strays, &tgid, &one, BPF_ANY) ||
-	    bpf_map_update_elem(&strays, &any, &one, BPF_ANY))
-		count_drop(DROP_VM_FULL);
-}
 
 /* A single thread is moved to another cgroup. A process moves with its leader, which each
  * pass looks at. */

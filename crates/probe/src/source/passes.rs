@@ -72,7 +72,7 @@ impl TaskPass {
         self.plan.walks && self.plan.features.contains(&Feature::Rename)
     }
 
-    /// Prepares a search for strays: see `bpf/walk.bpf.c`.
+    /// Prepares a search for strays: see `bpf/strays.bpf.h`.
     fn forget_strays(&mut self) -> Result<(), Error> {
         self.search.visits_all = true;
         if !self.follows_moves() {

@@ -32,7 +32,7 @@ pub(super) struct Search {
     /// Whether the next reading also searches VMs that are known.
     pub(super) is_due: bool,
     /// Whether the next passes visit all threads of the host, to find single threads in
-    /// cgroups of pods: see `bpf/walk.bpf.c`.
+    /// cgroups of pods: see `bpf/strays.bpf.h`.
     pub(super) visits_all: bool,
     found: FxHashMap<VmKey, OpenedByVm>,
     /// What was found, as [`Facts`] has it.
