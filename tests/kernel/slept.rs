@@ -46,6 +46,8 @@ fn settled(source: &mut TaskPass) {
 struct Pair {
     with_references: Facts,
     full: Facts,
+    /// Number of threads that the first reading refers to.
+    references: usize,
     /// The threads of the VMs that did not run meanwhile, according to /proc.
     slept: BTreeSet<u32>,
 }
@@ -55,7 +57,8 @@ impl Pair {
     fn read(source: &mut TaskPass, pids: &[u32]) -> Self {
         let before = times(pids);
         let with_references = source.read().expect("a reading");
-        assert!(source.slept_threads() > 0);
+        let references = source.slept_threads();
+        assert!(references > 0);
         let full = source.read().expect("a reading");
         assert_eq!(source.slept_threads(), 0);
         let after = times(pids);
@@ -65,6 +68,7 @@ impl Pair {
         Self {
             with_references,
             full,
+            references,
             slept: slept.map(|(tid, _)| *tid).collect(),
         }
     }
@@ -143,7 +147,8 @@ fn threads_that_come_and_go_shift_references() {
         let changed = round % vms.len();
         match round % 3 {
             0 => drop(vms[changed].plug("halt")),
-            1 => drop(vms[changed].unplug(if round < 6 { 1 } else { 2 })),
+            // A reference ends before the thread that exits, and another begins behind it.
+            1 => drop(vms[changed].unplug(if round < 6 { 2 } else { 1 })),
             _ => vms[changed] = Minivm::start(args),
         }
         if round % 3 == 2 {
@@ -152,6 +157,13 @@ fn threads_that_come_and_go_shift_references() {
         }
         let pids: Vec<u32> = vms.iter().map(Minivm::pid).collect();
         let pair = Pair::read(&mut source, &pids);
+        // Also to threads behind one that has exited.
+        assert!(
+            2 * pair.references >= pair.slept.len(),
+            "round {round}: {} references, {} threads slept",
+            pair.references,
+            pair.slept.len()
+        );
         for pid in pids {
             let slept = pair.compare(pid);
             assert!(slept >= 4, "round {round}: {slept} threads slept");
